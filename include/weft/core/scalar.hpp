@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The scalar types that tensors and messages hold, and a bfloat16 of our own: on hosts Kokkos' bhalf_t is a float, which
+// would store (and send) twice the bytes.
+
+#include <Kokkos_Core.hpp>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include <weft/core/error.hpp>
+
+namespace weft {
+
+/// Storage in 16 bits with float's exponent: 8 bits of precision, rounded to nearest even. Arithmetic is done in float.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+
+  bfloat16() = default;
+  KOKKOS_INLINE_FUNCTION explicit constexpr bfloat16(float value) : bits(round(std::bit_cast<std::uint32_t>(value))) {}
+  KOKKOS_INLINE_FUNCTION constexpr operator float() const { return std::bit_cast<float>(std::uint32_t(bits) << 16); }
+
+ private:
+  KOKKOS_INLINE_FUNCTION static constexpr std::uint16_t round(std::uint32_t u) {
+    const bool nan = (u & 0x7fffffffu) > 0x7f800000u;  // adding the rounding bias would turn some NaN into infinity
+    return nan ? std::uint16_t((u >> 16) | 0x40u) : std::uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+  }
+};
+static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16>);
+
+/// The type in which sums over T are kept: float for bfloat16 and float, double for double.
+template <class T>
+using accumulate_t = std::conditional_t<std::is_same_v<T, bfloat16>, float, T>;
+
+/// Element types of tensors and messages, for where a type is a value (files, fingerprints, erased parameters).
+enum class DataType : std::uint8_t { int8, uint8, int16, uint16, int32, uint32, int64, uint64, bfloat16, float32, float64 };
+
+constexpr std::size_t size_of(DataType type) {
+  constexpr std::size_t sizes[] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 4, 8};
+  return sizes[static_cast<std::size_t>(type)];
+}
+
+constexpr std::string_view name_of(DataType type) {
+  constexpr std::string_view names[] = {"int8",  "uint8",  "int16",    "uint16",  "int32",  "uint32",
+                                        "int64", "uint64", "bfloat16", "float32", "float64"};
+  return names[static_cast<std::size_t>(type)];
+}
+
+namespace detail {
+template <class T>
+constexpr int data_type_index() {
+  if constexpr (std::is_same_v<T, bfloat16>) return int(DataType::bfloat16);
+  else if constexpr (std::is_same_v<T, float>) return int(DataType::float32);
+  else if constexpr (std::is_same_v<T, double>) return int(DataType::float64);
+  else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    constexpr int width = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 2 : sizeof(T) == 4 ? 4 : 6;
+    return width + (std::is_signed_v<T> ? 0 : 1);
+  } else return -1;
+}
+}  // namespace detail
+
+/// Types that weft's tensors and collectives take: the integers of 1 to 8 bytes, float, double, bfloat16.
+template <class T>
+concept Scalar = detail::data_type_index<std::remove_cv_t<T>>() >= 0;
+
+template <Scalar T>
+inline constexpr DataType data_type_of = static_cast<DataType>(detail::data_type_index<std::remove_cv_t<T>>());
+
+/// Types in which a layer may compute.
+template <class T>
+concept Real = std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bfloat16>;
+
+/// Calls `f` with a value of the C++ type that `type` names.
+template <class F>
+decltype(auto) dispatch(DataType type, F&& f) {
+  switch (type) {
+    case DataType::int8: return f(std::int8_t{});
+    case DataType::uint8: return f(std::uint8_t{});
+    case DataType::int16: return f(std::int16_t{});
+    case DataType::uint16: return f(std::uint16_t{});
+    case DataType::int32: return f(std::int32_t{});
+    case DataType::uint32: return f(std::uint32_t{});
+    case DataType::int64: return f(std::int64_t{});
+    case DataType::uint64: return f(std::uint64_t{});
+    case DataType::bfloat16: return f(bfloat16{});
+    case DataType::float32: return f(float{});
+    case DataType::float64: return f(double{});
+  }
+  throw Error("dispatch: unknown DataType");
+}
+
+}  // namespace weft

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The axes of a mesh. An axis is an empty type, passed as a value where a function needs one (`mesh.comm(tp{})`), so that no
+// caller writes `.template`. Say *axis* for a mesh and *dim* for a tensor.
+
+#include <concepts>
+#include <cstddef>
+#include <string_view>
+#include <type_traits>
+
+namespace weft {
+
+/// Data parallel: each rank has its own sequences.
+struct dp { static constexpr std::string_view name = "dp"; static constexpr int id = 0; };
+/// Context parallel: each rank has a part of every sequence.
+struct cp { static constexpr std::string_view name = "cp"; static constexpr int id = 1; };
+/// Tensor parallel: each rank has a part of every large weight.
+struct tp { static constexpr std::string_view name = "tp"; static constexpr int id = 2; };
+/// Pipeline parallel: each rank has some of the layers.
+struct pp { static constexpr std::string_view name = "pp"; static constexpr int id = 3; };
+/// Expert parallel: each rank has some of the experts (expert mesh).
+struct ep { static constexpr std::string_view name = "ep"; static constexpr int id = 4; };
+/// Tensor parallel inside an expert (expert mesh).
+struct etp { static constexpr std::string_view name = "etp"; static constexpr int id = 5; };
+/// Data parallel of the experts (expert mesh).
+struct edp { static constexpr std::string_view name = "edp"; static constexpr int id = 6; };
+
+template <class A>
+concept Axis = std::is_empty_v<A> && requires {
+  { A::name } -> std::convertible_to<std::string_view>;
+  { A::id } -> std::convertible_to<int>;
+};
+
+inline constexpr int axis_count = 7;
+
+/// A bit for a set of axes.
+template <Axis A>
+inline constexpr unsigned axis_bit = 1u << A::id;
+
+/// A list of axes, as a value: `Mesh mesh(world, axes<dp, tp>, {.tp = 2})`.
+template <Axis... A>
+struct Axes {};
+template <Axis... A>
+inline constexpr Axes<A...> axes{};
+
+/// How many ranks lie along each axis. 0: what is left of the world (for dp and edp).
+struct Degrees {
+  std::size_t tp = 1, cp = 1, ep = 1, etp = 1, dp = 0, edp = 0, pp = 1;
+};
+
+}  // namespace weft

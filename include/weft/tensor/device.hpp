@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a rank computes on: one execution-space instance, one arena in its memory space, and the caches that kernels keep
+// (matmul primitives, library handles). Tensors carry a pointer to their device, so operations need no extra argument, and
+// nothing is global or thread_local.
+
+#include <Kokkos_Core.hpp>
+
+#include <memory>
+#include <typeindex>
+#include <unordered_map>
+#include <utility>
+
+#include <weft/tensor/arena.hpp>
+
+namespace weft {
+
+template <class Exec>
+class Device {
+ public:
+  using execution_space = Exec;
+  using memory_space = typename Exec::memory_space;
+
+  explicit Device(Exec exec = Exec()) : exec_(std::move(exec)) {}
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const Exec& exec() const { return exec_; }
+  Arena<memory_space>& arena() { return arena_; }
+  Buffer allocate(std::size_t bytes) { return arena_.allocate(bytes); }
+
+  /// The one T of this device, default-constructed at its first use.
+  template <class T>
+  T& cache() {
+    auto& slot = caches_[std::type_index(typeid(T))];
+    if (!slot) slot = std::make_shared<T>();
+    return *static_cast<T*>(slot.get());
+  }
+
+ private:
+  Exec exec_;
+  Arena<memory_space> arena_;
+  std::unordered_map<std::type_index, std::shared_ptr<void>> caches_;
+};
+
+/// Where programs run if they do not say otherwise.
+using DefaultDevice = Device<Kokkos::DefaultExecutionSpace>;
+
+}  // namespace weft
