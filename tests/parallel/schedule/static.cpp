@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small tables of every schedule, proven by the compiler.
+
+#include <doctest/doctest.h>
+
+#include <utility>
+
+#include <weft/parallel/schedule/check.hpp>
+#include <weft/parallel/schedule/gpipe.hpp>
+#include <weft/parallel/schedule/one_forward_one_backward.hpp>
+
+using namespace weft::schedule;
+
+namespace {
+
+/// One static evaluation each, so that every table has the compiler's full step budget.
+template <class S, int P, int M>
+inline constexpr bool holds = !S::applies(P, M) || proven<S>(P, M);
+
+template <class S, int P, int... M>
+constexpr bool row(std::integer_sequence<int, M...>) {
+  return (holds<S, P, M + 1> && ...);
+}
+
+template <class S>
+constexpr bool all = row<S, 1>(std::make_integer_sequence<int, 8>{}) && row<S, 2>(std::make_integer_sequence<int, 8>{}) &&
+                     row<S, 3>(std::make_integer_sequence<int, 8>{}) && row<S, 4>(std::make_integer_sequence<int, 8>{});
+
+static_assert(all<GPipe>);
+static_assert(all<OneForwardOneBackward>);
+
+/// A schedule whose last rank runs its backwards first: the checker must refuse it at compile time too.
+struct Backwards : GPipe {
+  static constexpr Order order(int rank, int ranks, int micro_batches) {
+    Order order = GPipe::order(rank, ranks, micro_batches);
+    if (rank == ranks - 1) std::swap(order.front(), order.back());
+    return order;
+  }
+};
+static_assert(!proven<Backwards>(2, 2));
+
+}  // namespace
+
+TEST_CASE("the compiler proved every schedule for P <= 4, M <= 8") { CHECK(all<GPipe>); }
