@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The batches of a training run. The global batch of step s is a pure function of (seed, s): sequence i of it starts at a
+// position drawn with Philox. A dp rank takes its contiguous share of the sequences, and micro batches are consecutive parts
+// of the share, so the data of a step is the same whatever the layout, and a run resumes at any step without a stored state.
+//
+//   for (auto&& batch : data::Batches(mesh, "corpus.txt", {.sequence = 256, .global_batch = 16}))
+//     model.train_step(batch);
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <weft/core/error.hpp>
+#include <weft/core/philox.hpp>
+#include <weft/data/batch.hpp>
+#include <weft/data/corpus.hpp>
+#include <weft/mesh/axis.hpp>
+
+namespace weft::data {
+
+struct BatchOptions {
+  std::size_t sequence = 256;     ///< bytes of a sequence
+  std::size_t global_batch = 16;  ///< sequences of a step, over all dp ranks
+  std::size_t micro_batch = 0;    ///< sequences of a micro batch on one rank; 0: the whole share
+  std::uint64_t seed = 1;
+  std::uint64_t first_step = 0;
+  std::uint64_t steps = 1000;            ///< of the range that `begin()` and `end()` span
+  double validation_fraction = 0.1;      ///< where Batches reads the files itself
+  std::size_t validation_sequences = 0;  ///< at most so many, spread evenly; 0: all
+};
+
+/// A rank's place on the axis that shares out sequences.
+struct Share {
+  std::size_t rank = 0, size = 1;
+};
+
+namespace detail {
+/// The place of this rank on dp; a mesh without dp has one share.
+template <class Mesh>
+Share share_of(const Mesh& mesh) {
+  if constexpr (requires { mesh.comm(dp{}); }) {
+    const auto& comm = mesh.comm(dp{});
+    return {static_cast<std::size_t>(comm.rank()), static_cast<std::size_t>(comm.size())};
+  } else return {};
+}
+}  // namespace detail
+
+/// One dp rank's batches: for training by step, for validation in order.
+class Batches {
+ public:
+  /// Throws UsageError if the corpus is too short for a sequence, LayoutError if the sequences cannot be shared out.
+  Batches(Share share, std::shared_ptr<const Corpus> corpus, BatchOptions options)
+      : corpus_(std::move(corpus)), options_(options), share_(share) {
+    if (options_.sequence == 0 || options_.global_batch == 0)
+      throw UsageError("batches: sequence(" + std::to_string(options_.sequence) + ") and global batch(" +
+                       std::to_string(options_.global_batch) + ") must be at least 1");
+    corpus_->require(options_.sequence);
+    if (options_.global_batch % share_.size != 0)
+      throw LayoutError("global batch(" + std::to_string(options_.global_batch) + ") % dp(" + std::to_string(share_.size) +
+                        ") != 0: every dp rank takes the same number of sequences");
+    if (options_.micro_batch == 0) options_.micro_batch = sequences();
+    if (sequences() % options_.micro_batch != 0)
+      throw LayoutError("global batch(" + std::to_string(options_.global_batch) + ") % (micro batch(" +
+                        std::to_string(options_.micro_batch) + ") * dp(" + std::to_string(share_.size) +
+                        ")) != 0: a rank's share is cut into whole micro batches");
+  }
+
+  template <class Mesh>
+    requires(!std::is_same_v<Mesh, Share>)
+  Batches(const Mesh& mesh, std::shared_ptr<const Corpus> corpus, BatchOptions options)
+      : Batches(detail::share_of(mesh), std::move(corpus), options) {}
+
+  /// Reads the file itself; Corpus::read says what it throws.
+  template <class Mesh>
+  Batches(const Mesh& mesh, const std::filesystem::path& file, BatchOptions options = {})
+      : Batches(mesh, std::make_shared<const Corpus>(Corpus::read({file}, {options.validation_fraction})), options) {}
+
+  /// Sequences of this rank's share.
+  std::size_t sequences() const { return options_.global_batch / share_.size; }
+  const BatchOptions& options() const { return options_; }
+  const Corpus& corpus() const { return *corpus_; }
+
+  /// This rank's share of the global batch of `step`.
+  Batch training(std::uint64_t step) const {
+    const auto text = corpus_->training();
+    const std::size_t starts = text.size() - options_.sequence;  // a start is followed by `sequence` + 1 bytes
+    const std::uint64_t key = key_of(options_.seed, site_of("data.sequence"));
+    Batch batch = empty(step);
+    for (std::size_t s = 0; s < batch.sequences; ++s) {
+      const auto draw = Philox::draw(key, batch.first_sequence + s, step);
+      const auto number = (std::uint64_t(draw.word[0]) << 32) | draw.word[1];
+      fill(batch, s, text.subspan(static_cast<std::size_t>(number % starts)));
+    }
+    return batch;
+  }
+
+  /// Sequences of the validation part that are used: consecutive ones without overlap, at most validation_sequences.
+  std::size_t validation_sequences() const {
+    const std::size_t all = validation_windows();
+    return options_.validation_sequences == 0 ? all : std::min(all, options_.validation_sequences);
+  }
+  /// Number of batches that cover them.
+  std::size_t validation_batches() const { return (validation_sequences() + options_.global_batch - 1) / options_.global_batch; }
+
+  /// Share `index` of the validation part; where it has run out, targets are -1, which no loss counts.
+  Batch validation(std::size_t index) const {
+    const std::size_t used = validation_sequences();
+    Batch batch = empty(index);
+    for (std::size_t s = 0; s < batch.sequences; ++s) {
+      const std::size_t sequence = index * options_.global_batch + batch.first_sequence + s;
+      if (sequence >= used) continue;
+      const std::size_t window = sequence * validation_windows() / used;
+      fill(batch, s, corpus_->validation().subspan(window * options_.sequence));
+    }
+    return batch;
+  }
+  /// Targets counted in validation batch `index` over all dp ranks: the weight of its mean loss.
+  std::size_t validation_targets(std::size_t index) const {
+    const std::size_t first = index * options_.global_batch, used = validation_sequences();
+    return first >= used ? 0 : std::min(options_.global_batch, used - first) * options_.sequence;
+  }
+
+  /// The training steps as a range.
+  class iterator {
+   public:
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    iterator() = default;
+    iterator(const Batches* batches, std::uint64_t step) : batches_(batches), step_(step) {}
+    Batch operator*() const { return batches_->training(step_); }
+    iterator& operator++() { return ++step_, *this; }
+    iterator operator++(int) { auto old = *this; return ++step_, old; }
+    bool operator==(const iterator& other) const { return step_ == other.step_; }
+
+   private:
+    const Batches* batches_ = nullptr;
+    std::uint64_t step_ = 0;
+  };
+  iterator begin() const { return {this, options_.first_step}; }
+  iterator end() const { return {this, options_.first_step + options_.steps}; }
+
+ private:
+  std::size_t validation_windows() const {
+    const std::size_t size = corpus_->validation().size();
+    return size == 0 ? 0 : (size - 1) / options_.sequence;
+  }
+
+  Batch empty(std::uint64_t step) const {
+    Batch batch;
+    batch.sequences = sequences();
+    batch.length = options_.sequence;
+    batch.micro_batches = sequences() / options_.micro_batch;
+    batch.first_sequence = share_.rank * sequences();
+    batch.step = step;
+    batch.tokens.assign(batch.sequences * batch.length, 0);
+    batch.targets.assign(batch.sequences * batch.length, -1);
+    return batch;
+  }
+
+  static void fill(Batch& batch, std::size_t sequence, std::span<const std::uint8_t> text) {
+    for (std::size_t i = 0; i < batch.length; ++i) {
+      batch.tokens[sequence * batch.length + i] = text[i];
+      batch.targets[sequence * batch.length + i] = text[i + 1];
+    }
+  }
+
+  std::shared_ptr<const Corpus> corpus_;
+  BatchOptions options_;
+  Share share_;
+};
+static_assert(std::input_iterator<Batches::iterator>);
+
+}  // namespace weft::data

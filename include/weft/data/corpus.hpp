@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Text as bytes: files are read whole, and the end of each is kept back for validation, so that both parts hold the same mix
+// of files. The vocabulary is the 256 bytes: no tokenizer, nothing to download.
+//
+//   data::Corpus corpus = data::Corpus::read({"a.txt", "b.txt"}, {.validation_fraction = 0.1});
+//   corpus.require(256);   // throws UsageError if a sequence of 256 does not fit
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <weft/core/error.hpp>
+
+namespace weft::data {
+
+struct CorpusOptions {
+  double validation_fraction = 0.1;  ///< of each file, from its end; in [0, 1)
+};
+
+/// A training part and a validation part of bytes.
+class Corpus {
+ public:
+  /// Reads `files` in the order given. Throws UsageError if one is missing, not a file, unreadable or empty, or if the
+  /// fraction is not in [0, 1).
+  static Corpus read(const std::vector<std::filesystem::path>& files, CorpusOptions options = {}) {
+    if (files.empty()) throw UsageError("data: no file given");
+    Corpus corpus(options);
+    for (const auto& file : files) corpus.append(read_file(file));
+    return corpus;
+  }
+
+  /// One text as if it were one file. Throws UsageError if it is empty.
+  static Corpus from_text(std::string_view text, CorpusOptions options = {}) {
+    if (text.empty()) throw UsageError("data: the text is empty");
+    Corpus corpus(options);
+    corpus.append(text);
+    return corpus;
+  }
+
+  std::span<const std::uint8_t> training() const { return training_; }
+  std::span<const std::uint8_t> validation() const { return validation_; }
+  std::size_t files() const { return files_; }
+  std::size_t bytes() const { return training_.size() + validation_.size(); }
+  double validation_fraction() const { return fraction_; }
+
+  /// Throws UsageError unless one sequence of `length` bytes and the byte after it fit into the training part and, if there
+  /// is one, into the validation part.
+  void require(std::size_t length) const {
+    const auto check = [&](const char* part, std::size_t size) {
+      if (size > length) return;
+      throw UsageError(std::string("data: too short: the ") + part + " part has " + std::to_string(size) + " of " +
+                       std::to_string(bytes()) + " bytes (validation fraction " + shown(fraction_) + "), a sequence of " +
+                       std::to_string(length) + " needs " + std::to_string(length + 1));
+    };
+    check("training", training_.size());
+    if (fraction_ > 0) check("validation", validation_.size());
+  }
+
+ private:
+  explicit Corpus(CorpusOptions options) : fraction_(options.validation_fraction) {
+    if (!(fraction_ >= 0 && fraction_ < 1))
+      throw UsageError("data: the validation fraction is " + shown(fraction_) + ", it must be at least 0 and below 1");
+  }
+
+  static std::string read_file(const std::filesystem::path& file) {
+    const auto fail = [&](const std::string& why) -> UsageError {
+      return UsageError("data: cannot read '" + file.string() + "': " + why);
+    };
+    std::error_code error;
+    const auto status = std::filesystem::status(file, error);
+    if (!std::filesystem::exists(status)) throw fail(error && error.value() != ENOENT ? error.message() : "there is no such file");
+    if (std::filesystem::is_directory(status)) throw fail("it is a folder, a text file is needed");
+    errno = 0;
+    std::ifstream in(file, std::ios::binary);
+    if (!in) throw fail(std::strerror(errno != 0 ? errno : EIO));
+    std::string text;
+    char block[1 << 16];
+    do {
+      in.read(block, sizeof block);
+      text.append(block, static_cast<std::size_t>(in.gcount()));
+    } while (in);
+    if (in.bad()) throw fail(std::strerror(errno != 0 ? errno : EIO));
+    if (text.empty()) throw fail("it is empty (0 bytes)");
+    return text;
+  }
+
+  void append(std::string_view text) {
+    const auto kept_back = static_cast<std::size_t>(std::floor(static_cast<double>(text.size()) * fraction_));
+    const std::size_t border = text.size() - kept_back;
+    training_.insert(training_.end(), text.begin(), text.begin() + static_cast<std::ptrdiff_t>(border));
+    validation_.insert(validation_.end(), text.begin() + static_cast<std::ptrdiff_t>(border), text.end());
+    ++files_;
+  }
+
+  static std::string shown(double number) {
+    std::string text = std::to_string(number);
+    text.erase(text.find_last_not_of('0') + 1);
+    if (!text.empty() && text.back() == '.') text.pop_back();
+    return text;
+  }
+
+  std::vector<std::uint8_t> training_, validation_;
+  std::size_t files_ = 0;
+  double fraction_ = 0;
+};
+
+/// The files under `folder` that make a corpus without a download: its headers (include/), documents (docs/, *.md) and
+/// examples, sorted by path, so that the order is the same on every machine. Empty if there are none.
+inline std::vector<std::filesystem::path> source_files(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> files;
+  std::error_code error;
+  const auto take = [&](const fs::path& path) {
+    const auto extension = path.extension();
+    const bool text = extension == ".hpp" || extension == ".cpp" || extension == ".md";
+    if (text && fs::is_regular_file(path, error) && fs::file_size(path, error) > 0) files.push_back(path);
+  };
+  for (const char* part : {"include", "docs", "examples"})
+    for (fs::recursive_directory_iterator at(folder / part, error), end; !error && at != end; at.increment(error)) take(at->path());
+  error.clear();
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) take(at->path());
+  std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return a.generic_string() < b.generic_string(); });
+  return files;
+}
+
+}  // namespace weft::data

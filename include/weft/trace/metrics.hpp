@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a training run measures, a line of JSON a step, flushed at once, so that a run that is killed leaves what it did.
+//
+//   trace::MetricsFile metrics("runs/a/metrics.jsonl");
+//   metrics.write({.step = 0, .loss = 5.5, .tokens_per_s = 21000});
+
+#include <cerrno>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <weft/core/error.hpp>
+
+namespace weft::trace {
+
+/// One training step.
+struct StepRecord {
+  std::uint64_t step = 0;
+  double loss = 0;           ///< nats a token, mean over the global batch
+  double gradient_norm = 0;  ///< before clipping
+  double learning_rate = 0;
+  double tokens_per_s = 0;  ///< of all ranks
+  double ms = 0;            ///< wall time of the step
+  bool skipped = false;     ///< the parameters were left as they were: loss or gradient is not finite
+};
+
+/// `number` as JSON writes it, with 9 significant digits; `null` where it is not finite.
+inline std::string json_number(double number) {
+  if (!std::isfinite(number)) return "null";
+  char text[40];
+  std::snprintf(text, sizeof text, "%.9g", number);
+  return text;
+}
+
+/// The record as one line of JSON, without line end: step, loss, gradient_norm, learning_rate, tokens_per_s, ms, and
+/// `"skipped": true` where the step was.
+inline std::string to_json(const StepRecord& record) {
+  return "{\"step\": " + std::to_string(record.step) + ", \"loss\": " + json_number(record.loss) +
+         ", \"gradient_norm\": " + json_number(record.gradient_norm) + ", \"learning_rate\": " + json_number(record.learning_rate) +
+         ", \"tokens_per_s\": " + json_number(record.tokens_per_s) + ", \"ms\": " + json_number(record.ms) +
+         (record.skipped ? ", \"skipped\": true}" : "}");
+}
+
+/// Writes a text file whole. Throws UsageError if it cannot.
+inline void write_text(const std::filesystem::path& path, const std::string& text) {
+  errno = 0;
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.close();
+  if (!out) throw UsageError("cannot write '" + path.string() + "': " + std::strerror(errno != 0 ? errno : EIO));
+}
+
+/// A file of records, begun anew.
+class MetricsFile {
+ public:
+  /// Throws UsageError if the file cannot be opened.
+  explicit MetricsFile(std::filesystem::path path) : path_(std::move(path)) {
+    errno = 0;
+    out_.open(path_, std::ios::binary | std::ios::trunc);
+    check();
+  }
+
+  /// Throws UsageError if the file cannot be written (the disk is full, say).
+  void write(const StepRecord& record) {
+    errno = 0;
+    out_ << to_json(record) << '\n' << std::flush;
+    check();
+  }
+
+ private:
+  void check() {
+    if (!out_) throw UsageError("cannot write '" + path_.string() + "': " + std::strerror(errno != 0 ? errno : EIO));
+  }
+
+  std::filesystem::path path_;
+  std::ofstream out_;
+};
+
+}  // namespace weft::trace

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The learning rate at its corners.
+
+#include <doctest/doctest.h>
+
+#include <weft/optim/learning_rate.hpp>
+
+using weft::optim::WarmupCosine;
+
+TEST_CASE("warm-up, cosine, minimum") {
+  const WarmupCosine rate{.peak = 1.0, .minimum = 0.1, .warmup = 10, .steps = 110};
+  CHECK(rate.at(0) == doctest::Approx(0.1));
+  CHECK(rate.at(4) == doctest::Approx(0.5));
+  CHECK(rate.at(9) == doctest::Approx(1.0));
+  CHECK(rate.at(59) == doctest::Approx(0.55));  // half way down
+  CHECK(rate.at(109) == 0.1);
+  CHECK(rate.at(1'000'000) == 0.1);
+  for (std::uint64_t step = 10; step < 110; ++step) CHECK(rate.at(step) < rate.at(step - 1));
+}
+
+TEST_CASE("no warm-up, only warm-up, one step") {
+  CHECK(WarmupCosine{.peak = 2.0, .minimum = 0.5, .warmup = 0, .steps = 4}.at(1) == doctest::Approx(1.25));
+  CHECK(WarmupCosine{.peak = 2.0, .minimum = 0.5, .warmup = 8, .steps = 4}.at(3) == doctest::Approx(1.0));
+  CHECK(WarmupCosine{.peak = 2.0, .minimum = 0.5, .warmup = 0, .steps = 1}.at(0) == 0.5);
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// What people and tools read of a run: the bar, the lines of JSON, the table, the picture.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include <weft/trace/loss_curve.hpp>
+#include <weft/trace/metrics.hpp>
+#include <weft/trace/progress.hpp>
+#include <weft/trace/table.hpp>
+
+using namespace weft;
+
+TEST_CASE("numbers for people") {
+  CHECK(trace::grouped(0) == "0");
+  CHECK(trace::grouped(999) == "999");
+  CHECK(trace::grouped(1000) == "1,000");
+  CHECK(trace::grouped(-1234567.4) == "-1,234,567");
+  CHECK(trace::grouped(NAN) == "nan");
+  CHECK(trace::duration(41.7) == "42 s");
+  CHECK(trace::duration(83) == "1:23");
+  CHECK(trace::duration(4000) == "1:06:40");
+  CHECK(trace::duration(NAN) == "?");
+}
+
+TEST_CASE("a table") {
+  trace::Table table({"axis", "degree", "shares"});
+  table.row({"dp", "2", "the sequences"}).row({"pp", "16", "the layers"});
+  CHECK(table.text() ==
+        "  axis  degree  shares\n"
+        "  ----  ------  -------------\n"
+        "  dp         2  the sequences\n"
+        "  pp        16  the layers\n");
+}
+
+TEST_CASE("a record is one line of JSON, with null for what is not finite") {
+  const auto json = nlohmann::json::parse(trace::to_json({.step = 3, .loss = 2.5, .gradient_norm = 0.1, .learning_rate = 1e-3, .tokens_per_s = 21000, .ms = 190}));
+  CHECK(json.size() == 6);
+  CHECK(json["step"] == 3);
+  CHECK(json["loss"] == 2.5);
+  CHECK(json["gradient_norm"] == doctest::Approx(0.1));
+  CHECK(json["learning_rate"] == doctest::Approx(1e-3));
+  CHECK(json["tokens_per_s"] == 21000);
+  CHECK(json["ms"] == 190);
+  const auto bad = nlohmann::json::parse(trace::to_json({.loss = NAN, .gradient_norm = INFINITY, .skipped = true}));
+  CHECK(bad["loss"].is_null());
+  CHECK(bad["gradient_norm"].is_null());
+  CHECK(bad["skipped"] == true);
+}
+
+TEST_CASE("the metrics file") {
+  std::string pattern = (std::filesystem::temp_directory_path() / "weft-metrics-XXXXXX").string();
+  REQUIRE(mkdtemp(pattern.data()) != nullptr);
+  const std::filesystem::path folder = pattern;
+  {
+    trace::MetricsFile metrics(folder / "metrics.jsonl");
+    metrics.write({.step = 0});
+    metrics.write({.step = 1});
+    std::ifstream in(folder / "metrics.jsonl");  // lines are there before the file is closed
+    int lines = 0;
+    for (std::string line; std::getline(in, line); ++lines) CHECK(nlohmann::json::parse(line)["step"] == lines);
+    CHECK(lines == 2);
+  }
+  const std::string nowhere = (folder / "no" / "metrics.jsonl").string();
+  CHECK_THROWS_WITH_AS(trace::MetricsFile{nowhere}, ("weft: cannot write '" + nowhere + "': No such file or directory").c_str(), UsageError);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("progress on a terminal is one line, drawn over itself") {
+  std::ostringstream out;
+  trace::Progress progress({.steps = 4, .flops_per_token = 1e7, .peak_flops = 1e11, .terminal = true, .width = 100}, out);
+  progress.start();
+  CHECK(out.str().find("step 0/4") != std::string::npos);
+  out.str("");
+  progress.update({.step = 0, .loss = 5.5, .tokens_per_s = 5000, .ms = 500});
+  CHECK(out.str() == "\rstep 1/4  [======..................]  loss 5.5000  5,000 tokens/s  50 % of peak  2 s left\033[K");
+  out.str("");
+  progress.note("hello");
+  CHECK(out.str().substr(0, 10) == "\r\033[Khello\n");
+  progress.update({.step = 3, .loss = 2.0, .tokens_per_s = 5000, .ms = 500, .skipped = true});
+  CHECK(out.str().find("(skipped)") != std::string::npos);
+  progress.finish();
+  CHECK(out.str().back() == '\n');
+}
+
+TEST_CASE("progress off a terminal is plain lines, few of them") {
+  std::ostringstream out;
+  trace::Progress progress({.steps = 100, .line_every_s = 1000}, out);
+  progress.start();
+  for (std::uint64_t step = 0; step < 100; ++step) progress.update({.step = step, .loss = 1, .tokens_per_s = 10, .ms = 1});
+  progress.finish();
+  const std::string text = out.str();
+  CHECK(std::count(text.begin(), text.end(), '\n') == 3);  // the start, the first step, the last
+  CHECK(text.find('\r') == std::string::npos);
+  CHECK(text.find("step 100/100  loss 1.0000  10 tokens/s") != std::string::npos);
+}
+
+TEST_CASE("ticks are round") {
+  CHECK(trace::detail::ticks(0, 500, 5) == std::vector<double>{0, 100, 200, 300, 400, 500});
+  CHECK(trace::detail::ticks(1.9, 5.6, 4) == std::vector<double>{2, 3, 4, 5});
+}
+
+TEST_CASE("the loss curve") {
+  trace::LossCurve curve;
+  for (int step = 0; step < 300; ++step) curve.training.push_back({double(step), 1.5 + 4 * std::exp(-step / 60.0)});
+  curve.training.push_back({300, NAN});
+  curve.validation = {{100, 2.4}, {200, 1.8}, {299, 1.7}};
+  const std::string svg = curve.svg("a < b & c");
+  CHECK(svg.rfind("<svg xmlns=", 0) == 0);
+  CHECK(svg.find("</svg>") != std::string::npos);
+  CHECK(svg.find("a &lt; b &amp; c") != std::string::npos);
+  CHECK(svg.find("nan") == std::string::npos);
+  CHECK(svg.find("validation, at the end 1.700") != std::string::npos);
+  CHECK(trace::LossCurve{}.svg("").find("</svg>") != std::string::npos);  // a run that ended before its first step
+}
