@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A few numbers side by side, so that one text of a kernel serves every space: SIMD registers on hosts (compiler vectors of GCC
+// and clang), one number a thread elsewhere. Sums run lane by lane, so results do not depend on the number of threads.
+//
+//   using V = lanes_for<Exec, float>;
+//   sweep<V>(n, [&](std::size_t i, std::size_t count) { (V::load(x + i, count) * V(2)).store(y + i, count); });
+
+#include <Kokkos_Core.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <weft/core/scalar.hpp>
+
+#if defined(__GNUC__) && !defined(__CUDACC__)
+#define WEFT_COMPILER_VECTORS 1
+#define WEFT_FLATTEN __attribute__((flatten))
+#else
+#define WEFT_COMPILER_VECTORS 0
+#define WEFT_FLATTEN
+#endif
+
+namespace weft::kernels::detail {
+
+/// Bytes of the widest register that the compiler was told to use.
+#if defined(__AVX512F__)
+inline constexpr std::size_t register_bytes = 64;
+#elif defined(__AVX__)
+inline constexpr std::size_t register_bytes = 32;
+#else
+inline constexpr std::size_t register_bytes = 16;
+#endif
+
+/// N numbers of type T, as an array: what devices (N = 1) and compilers without vectors use.
+template <class T, std::size_t N>
+struct Lanes {
+  using value_type = T;
+  static constexpr std::size_t size = N;
+  T v[N];
+
+  Lanes() = default;
+  KOKKOS_FORCEINLINE_FUNCTION Lanes(T x) {
+    for (std::size_t k = 0; k < N; ++k) v[k] = x;
+  }
+  template <class S>
+  KOKKOS_FORCEINLINE_FUNCTION static Lanes load(const S* p) {
+    Lanes r;
+    for (std::size_t k = 0; k < N; ++k) r.v[k] = T(p[k]);
+    return r;
+  }
+  /// The first `count` numbers from memory, the others `fill`.
+  template <class S>
+  KOKKOS_FORCEINLINE_FUNCTION static Lanes load(const S* p, std::size_t count, T fill = T(0)) {
+    Lanes r;
+    for (std::size_t k = 0; k < N; ++k) r.v[k] = k < count ? T(p[k]) : fill;
+    return r;
+  }
+  template <class S>
+  KOKKOS_FORCEINLINE_FUNCTION void store(S* p, std::size_t count = N) const {
+    for (std::size_t k = 0; k < count; ++k) p[k] = S(v[k]);
+  }
+  template <class F>
+  KOKKOS_FORCEINLINE_FUNCTION static Lanes make(F f) {
+    Lanes r;
+    for (std::size_t k = 0; k < N; ++k) r.v[k] = f(k);
+    return r;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION friend Lanes operator+(Lanes a, Lanes b) { return make([&](std::size_t k) { return a.v[k] + b.v[k]; }); }
+  KOKKOS_FORCEINLINE_FUNCTION friend Lanes operator-(Lanes a, Lanes b) { return make([&](std::size_t k) { return a.v[k] - b.v[k]; }); }
+  KOKKOS_FORCEINLINE_FUNCTION friend Lanes operator*(Lanes a, Lanes b) { return make([&](std::size_t k) { return a.v[k] * b.v[k]; }); }
+  KOKKOS_FORCEINLINE_FUNCTION friend Lanes operator/(Lanes a, Lanes b) { return make([&](std::size_t k) { return a.v[k] / b.v[k]; }); }
+  KOKKOS_FORCEINLINE_FUNCTION friend Lanes operator-(Lanes a) { return make([&](std::size_t k) { return -a.v[k]; }); }
+  KOKKOS_FORCEINLINE_FUNCTION friend Lanes max_of(Lanes a, Lanes b) {
+    return make([&](std::size_t k) { return b.v[k] < a.v[k] ? a.v[k] : b.v[k]; });
+  }
+  KOKKOS_FORCEINLINE_FUNCTION friend Lanes exp(Lanes a) { return make([&](std::size_t k) { return Kokkos::exp(a.v[k]); }); }
+  KOKKOS_FORCEINLINE_FUNCTION friend Lanes sqrt(Lanes a) { return make([&](std::size_t k) { return Kokkos::sqrt(a.v[k]); }); }
+  KOKKOS_FORCEINLINE_FUNCTION friend T sum(Lanes a) {
+    T r = a.v[0];
+    for (std::size_t k = 1; k < N; ++k) r += a.v[k];
+    return r;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION friend T largest(Lanes a) {
+    T r = a.v[0];
+    for (std::size_t k = 1; k < N; ++k) r = r < a.v[k] ? a.v[k] : r;
+    return r;
+  }
+};
+
+#if WEFT_COMPILER_VECTORS
+// The attribute does not reach a type that depends on template parameters, so each type is spelled out.
+template <class T>
+struct Register;
+template <>
+struct Register<float> {
+  typedef float native __attribute__((vector_size(register_bytes)));
+  typedef float unaligned __attribute__((vector_size(register_bytes), aligned(4), may_alias));
+};
+template <>
+struct Register<double> {
+  typedef double native __attribute__((vector_size(register_bytes)));
+  typedef double unaligned __attribute__((vector_size(register_bytes), aligned(8), may_alias));
+};
+typedef std::int32_t IntegerRegister __attribute__((vector_size(register_bytes)));
+typedef std::uint32_t WordRegister __attribute__((vector_size(register_bytes)));
+typedef std::uint16_t HalfRegister __attribute__((vector_size(register_bytes / 2)));
+
+/// N > 1: one compiler vector.
+template <class T, std::size_t N>
+  requires(N > 1)
+struct Lanes<T, N> {
+  static_assert(N * sizeof(T) == register_bytes, "Lanes are one number or one register");
+  using value_type = T;
+  using native = typename Register<T>::native;
+  using unaligned = typename Register<T>::unaligned;
+  static constexpr std::size_t size = N;
+  native v;
+
+  Lanes() = default;
+  [[gnu::always_inline]] Lanes(T x) : v(native{} + x) {}
+  [[gnu::always_inline]] explicit Lanes(native x) : v(x) {}
+
+  [[gnu::always_inline]] static Lanes load(const T* p) { return Lanes(native(*reinterpret_cast<const unaligned*>(p))); }
+  [[gnu::always_inline]] static Lanes load(const bfloat16* p) {
+    static_assert(std::is_same_v<T, float>);
+    HalfRegister bits;
+    std::memcpy(&bits, p, sizeof(bits));
+    return Lanes((native)(__builtin_convertvector(bits, WordRegister) << 16));
+  }
+  template <class S>
+  [[gnu::always_inline]] static Lanes load(const S* p, std::size_t count, T fill = T(0)) {
+    if (count >= N) return load(p);
+    S part[N];
+    for (std::size_t k = 0; k < N; ++k) part[k] = k < count ? p[k] : S(fill);
+    return load(part);
+  }
+  [[gnu::always_inline]] void store(T* p) const { *reinterpret_cast<unaligned*>(p) = v; }
+  [[gnu::always_inline]] void store(bfloat16* p) const {
+    static_assert(std::is_same_v<T, float>);
+#if defined(__AVX512BF16__)
+    HalfRegister bits;
+    asm("vcvtneps2bf16 %1, %0" : "=v"(bits) : "v"(v));
+#else
+    const WordRegister u = (WordRegister)v;
+    const WordRegister nan = (WordRegister)((u & 0x7fffffffu) > 0x7f800000u);
+    const WordRegister rounded = (((u + 0x7fffu + ((u >> 16) & 1u)) >> 16) & ~nan) | (((u >> 16) | 0x40u) & nan);
+    const HalfRegister bits = __builtin_convertvector(rounded, HalfRegister);
+#endif
+    std::memcpy(static_cast<void*>(p), &bits, sizeof(bits));
+  }
+  template <class S>
+  [[gnu::always_inline]] void store(S* p, std::size_t count) const {
+    if (count >= N) return store(p);
+    S part[N];
+    store(part);
+    for (std::size_t k = 0; k < count; ++k) p[k] = part[k];
+  }
+
+  [[gnu::always_inline]] friend Lanes operator+(Lanes a, Lanes b) { return Lanes(a.v + b.v); }
+  [[gnu::always_inline]] friend Lanes operator-(Lanes a, Lanes b) { return Lanes(a.v - b.v); }
+  [[gnu::always_inline]] friend Lanes operator*(Lanes a, Lanes b) { return Lanes(a.v * b.v); }
+  [[gnu::always_inline]] friend Lanes operator/(Lanes a, Lanes b) { return Lanes(a.v / b.v); }
+  [[gnu::always_inline]] friend Lanes operator-(Lanes a) { return Lanes(-a.v); }
+  /// The larger one; a NaN in `b` stays.
+  [[gnu::always_inline]] friend Lanes max_of(Lanes a, Lanes b) {
+    return Lanes(native(b.v < a.v ? a.v : b.v));
+  }
+  /// e^a. float: polynomial of degree 6 on [-ln 2 / 2, ln 2 / 2], at most 2 ulp; below -87.3 it is 0, above 88.3 it stays at
+  /// 2.3e38. double: the C library's.
+  [[gnu::always_inline]] friend Lanes exp(Lanes a) {
+    if constexpr (std::is_same_v<T, float>) {
+      const native x0 = max_of(Lanes(-87.33f), a).v;
+      const native x = x0 > 88.37f ? native{} + 88.37f : x0;  // a NaN stays
+      const native shifted = x * 1.44269504f + 12582912.f;    // 1.5 * 2^23: the integer part is in the last bits
+      const native n = shifted - 12582912.f;
+      native r = x - n * 0.693359375f;
+      r = r + n * 2.12194440e-4f;
+      native p = r * 1.38888894e-3f + 8.33333377e-3f;
+      p = p * r + 4.16666679e-2f;
+      p = p * r + 1.66666672e-1f;
+      p = p * r + 0.5f;
+      p = p * r + 1.f;
+      p = p * r + 1.f;
+      const native scale = (native)(((IntegerRegister)shifted << 23) + 0x3f800000);
+      p = p * scale;
+      return Lanes(native(a.v < -87.33f ? native{} : p));
+    } else {
+      Lanes r;
+      for (std::size_t k = 0; k < N; ++k) r.v[k] = std::exp(a.v[k]);
+      return r;
+    }
+  }
+  [[gnu::always_inline]] friend Lanes sqrt(Lanes a) {
+#if defined(__AVX512F__)  // as text: the header of the intrinsics costs every user 0.4 s
+    if constexpr (std::is_same_v<T, float>) {
+      native r;
+      asm("vsqrtps %1, %0" : "=v"(r) : "v"(a.v));
+      return Lanes(r);
+    }
+#endif
+    Lanes r;
+    for (std::size_t k = 0; k < N; ++k) r.v[k] = std::sqrt(a.v[k]);
+    return r;
+  }
+  [[gnu::always_inline]] friend T sum(Lanes a) {
+    T part[N];
+    a.store(part);
+    for (std::size_t half = N / 2; half > 0; half /= 2)
+      for (std::size_t k = 0; k < half; ++k) part[k] += part[k + half];
+    return part[0];
+  }
+  [[gnu::always_inline]] friend T largest(Lanes a) {
+    T r = a.v[0];
+    for (std::size_t k = 1; k < N; ++k) r = r < a.v[k] ? T(a.v[k]) : r;
+    return r;
+  }
+};
+#endif
+
+/// True where Exec's threads and the calling thread see the same memory: kernels then run on plain host pointers.
+template <class Exec>
+inline constexpr bool on_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible &&
+                                Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+
+/// The lanes in which Exec computes on values of type T (in accumulate_t<T>).
+template <class Exec, class T>
+using lanes_for = Lanes<accumulate_t<T>, on_host<Exec> ? register_bytes / sizeof(accumulate_t<T>) : 1>;
+
+/// f(i, count) for the pieces of [0, n) that fit into V; count is V::size but for the last piece.
+template <class V, class F>
+KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) {
+  std::size_t i = 0;
+  for (; i + V::size <= n; i += V::size) f(i, V::size);
+  if (i < n) f(i, n - i);
+}
+
+/// 1 / (1 + e^-x).
+template <class V>
+KOKKOS_FORCEINLINE_FUNCTION V sigmoid(V x) {
+  return V(1) / (V(1) + exp(-x));
+}
+
+}  // namespace weft::kernels::detail

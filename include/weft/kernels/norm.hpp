@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// LayerNorm (Ba et al. 2016) and RMSNorm (Zhang and Sennrich 2019) over the last dim, with backward for the input and, apart,
+// for the weights. Statistics are kept in accumulate_t<T>; the variance is taken in a second pass over the row, around the mean.
+//
+//   kernels::layer_norm_forward(device, rows, width, x, gain, bias, y, mean, rstd, 1e-5);
+
+#include <cstddef>
+
+#include <weft/core/scalar.hpp>
+#include <weft/kernels/detail/loops.hpp>
+#include <weft/kernels/detail/sum_rows.hpp>
+
+namespace weft::kernels {
+
+/// y = (x - mean) * rstd * gain + bias; x and y are [rows, width], gain and bias [width], mean and rstd [rows].
+template <class T, class Exec>
+void layer_norm_forward(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const T* gain, const T* bias, T* y,
+                        accumulate_t<T>* mean, accumulate_t<T>* rstd, double epsilon) {
+  using V = detail::lanes_for<Exec, T>;
+  using A = accumulate_t<T>;
+  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
+    const T* in = x + row * width;
+    V total = V(A(0));
+    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) { total = total + V::load(in + i, count); });
+    const A center = sum(total) / A(width);
+    V squares = V(A(0));
+    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+      const V d = count == V::size ? V::load(in + i) - V(center) : V::load(in + i, count, center) - V(center);
+      squares = squares + d * d;
+    });
+    const A inverse = A(1) / Kokkos::sqrt(sum(squares) / A(width) + A(epsilon));
+    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+      const V normal = (V::load(in + i, count) - V(center)) * V(inverse);
+      (normal * V::load(gain + i, count) + V::load(bias + i, count)).store(y + row * width + i, count);
+    });
+    mean[row] = center;
+    rstd[row] = inverse;
+  });
+}
+
+/// dx (+)= rstd * (g - mean(g) - n * mean(g * n)) with g = dy * gain and n = (x - mean) * rstd. dx may be dy.
+template <class T, class Exec>
+void layer_norm_backward_input(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const T* gain,
+                               const accumulate_t<T>* mean, const accumulate_t<T>* rstd, const T* dy, T* dx, bool accumulate) {
+  using V = detail::lanes_for<Exec, T>;
+  using A = accumulate_t<T>;
+  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
+    const std::size_t at = row * width;
+    const V center = V(mean[row]), inverse = V(rstd[row]);
+    V sum_g = V(A(0)), sum_gn = V(A(0));
+    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+      const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
+      sum_g = sum_g + g;
+      sum_gn = sum_gn + g * ((V::load(x + at + i, count) - center) * inverse);
+    });
+    const V mean_g = V(sum(sum_g) / A(width)), mean_gn = V(sum(sum_gn) / A(width));
+    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+      const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
+      const V n = (V::load(x + at + i, count) - center) * inverse;
+      const V d = inverse * (g - mean_g - n * mean_gn);
+      (accumulate ? V::load(dx + at + i, count) + d : d).store(dx + at + i, count);
+    });
+  });
+}
+
+namespace detail {
+template <class V, class T>
+struct LayerNormWeight {
+  const T *x, *dy;
+  const accumulate_t<T>*mean, *rstd;
+  std::size_t width;
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::size_t row, std::size_t column, std::size_t count, V (&sums)[2]) const {
+    const std::size_t at = row * width + column;
+    const V d = V::load(dy + at, count);
+    sums[0] = sums[0] + d * ((V::load(x + at, count) - V(mean[row])) * V(rstd[row]));
+    sums[1] = sums[1] + d;
+  }
+};
+template <class V, class T>
+struct RmsNormWeight {
+  const T *x, *dy;
+  const accumulate_t<T>* rstd;
+  std::size_t width;
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::size_t row, std::size_t column, std::size_t count, V (&sums)[1]) const {
+    const std::size_t at = row * width + column;
+    sums[0] = sums[0] + V::load(dy + at, count) * (V::load(x + at, count) * V(rstd[row]));
+  }
+};
+}  // namespace detail
+
+/// dgain (+)= sum over rows of dy * n, dbias (+)= sum over rows of dy; both [width].
+template <class T, class Exec>
+void layer_norm_backward_weight(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const accumulate_t<T>* mean,
+                                const accumulate_t<T>* rstd, const T* dy, accumulate_t<T>* dgain, accumulate_t<T>* dbias,
+                                bool accumulate) {
+  using V = detail::lanes_for<Exec, T>;
+  detail::sum_rows<V, 2>(device, rows, width, detail::LayerNormWeight<V, T>{x, dy, mean, rstd, width},
+                         detail::Outputs<accumulate_t<T>, 2>{{dgain, dbias}}, accumulate);
+}
+
+/// y = x * rstd * gain with rstd = 1 / sqrt(mean(x^2) + epsilon).
+template <class T, class Exec>
+void rms_norm_forward(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const T* gain, T* y,
+                      accumulate_t<T>* rstd, double epsilon) {
+  using V = detail::lanes_for<Exec, T>;
+  using A = accumulate_t<T>;
+  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
+    const T* in = x + row * width;
+    V squares = V(A(0));
+    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+      const V v = V::load(in + i, count);
+      squares = squares + v * v;
+    });
+    const A inverse = A(1) / Kokkos::sqrt(sum(squares) / A(width) + A(epsilon));
+    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+      (V::load(in + i, count) * V(inverse) * V::load(gain + i, count)).store(y + row * width + i, count);
+    });
+    rstd[row] = inverse;
+  });
+}
+
+/// dx (+)= rstd * (g - n * mean(g * n)) with g = dy * gain and n = x * rstd. dx may be dy.
+template <class T, class Exec>
+void rms_norm_backward_input(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const T* gain,
+                             const accumulate_t<T>* rstd, const T* dy, T* dx, bool accumulate) {
+  using V = detail::lanes_for<Exec, T>;
+  using A = accumulate_t<T>;
+  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
+    const std::size_t at = row * width;
+    const V inverse = V(rstd[row]);
+    V sum_gn = V(A(0));
+    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+      const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
+      sum_gn = sum_gn + g * (V::load(x + at + i, count) * inverse);
+    });
+    const V mean_gn = V(sum(sum_gn) / A(width));
+    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+      const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
+      const V d = inverse * (g - V::load(x + at + i, count) * inverse * mean_gn);
+      (accumulate ? V::load(dx + at + i, count) + d : d).store(dx + at + i, count);
+    });
+  });
+}
+
+/// dgain (+)= sum over rows of dy * x * rstd; [width].
+template <class T, class Exec>
+void rms_norm_backward_weight(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const accumulate_t<T>* rstd,
+                              const T* dy, accumulate_t<T>* dgain, bool accumulate) {
+  using V = detail::lanes_for<Exec, T>;
+  detail::sum_rows<V, 1>(device, rows, width, detail::RmsNormWeight<V, T>{x, dy, rstd, width},
+                         detail::Outputs<accumulate_t<T>, 1>{{dgain}}, accumulate);
+}
+
+}  // namespace weft::kernels
