@@ -7,6 +7,7 @@ weft_deps=$weft_source/.deps
 weft_venv=$weft_deps/venv
 weft_build=${WEFT_BUILD:-$weft_source/build/release}
 weft_kokkos_wheel=pygenten==0.1.5
+weft_conan_version=2.34.0
 
 say() { printf '%s\n' "$*" >&2; }
 fail() {

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+# weft inside of another project: no tests, no examples, no flags of the other project changed.
+. "$WEFT_SOURCE/tests/support/environment.sh"
+
+must cmake -S "$WEFT_SOURCE/tests/package/consumer" -B "$scratch/build" -G Ninja -DCMAKE_CXX_COMPILER="$WEFT_CXX" \
+  -DWEFT_AS=subdirectory -DWEFT_SOURCE="$WEFT_SOURCE" -DKokkos_DIR="$Kokkos_DIR"
+must cmake --build "$scratch/build"
+must "$scratch/build/consumer" | grep "weft $WEFT_VERSION" || fail "the program did not print weft's version"
