@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a layout means before anything runs:
+//
+//   plan groups --world 16 --tp 2 --pp 4
+//   plan validate --nodes 2 --ranks-per-node 8 --tp 2 --pp 2 --layers 12 --heads 12 --global-batch 32
+//
+// Tables, or JSON with --json. What cannot be is refused with one line on standard error and exit code 2. Needs neither
+// Kokkos nor MPI.
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include <weft/core/error.hpp>
+
+#include "groups.hpp"
+#include "validate.hpp"
+
+namespace {
+
+/// One line whatever the text.
+int refuse(std::string text) {
+  for (char& c : text)
+    if (c == '\n' || c == '\r') c = ' ';
+  while (!text.empty() && text.back() == ' ') text.pop_back();
+  std::fprintf(stderr, "%s\n", text.c_str());
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Plan a layout before it runs", "plan");
+  app.require_subcommand(1);
+  plan::add_groups(app);
+  plan::add_validate(app);
+  const auto known = [&](const std::string& name) {
+    for (const CLI::App* command : app.get_subcommands({}))
+      if (command->get_name() == name) return true;
+    return false;
+  };
+  try {
+    if (argc < 2 || (argv[1][0] != '-' && !known(argv[1])))
+      throw weft::UsageError(
+          "plan: " + (argc < 2 ? std::string("no command") : "unknown command '" + std::string(argv[1]) + "'") +
+          "; the commands are groups and validate (plan --help)");
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return refuse(std::string("weft: plan: ") + error.what());
+  } catch (const weft::Error& error) {
+    return refuse(error.what());
+  } catch (const std::exception& error) {
+    return refuse(std::string("weft: plan: ") + error.what());
+  }
+}

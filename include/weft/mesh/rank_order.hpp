@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Which ranks form a group: pure arithmetic on an order string such as "tp-cp-ep-dp-pp" (fastest axis first) and the degrees.
+// Two grids lie on the same ranks, dense (tp, cp, dp, pp) and expert (etp, ep, edp, pp), so that experts may be spread
+// otherwise than attention (parallel folding, arXiv:2504.14960).
+//
+//   RankGrids grids = rank_grids(RankOrder("tp-cp-ep-dp-pp"), 16, {.tp = 2, .etp = 2, .pp = 4});
+//   grids.dense.groups({"dp"});   // {{0, 2}, {1, 3}, {4, 6}, ...}
+
+#include <algorithm>
+#include <cstddef>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <weft/core/error.hpp>
+#include <weft/mesh/axis.hpp>
+
+namespace weft {
+
+using RankGroups = std::vector<std::vector<std::size_t>>;
+
+namespace detail {
+
+/// The product, or the largest number if it does not fit.
+constexpr std::size_t saturating_product(std::initializer_list<std::size_t> factors) {
+  std::size_t product = 1;
+  for (const std::size_t f : factors)
+    if (f == 0) return 0;
+  for (const std::size_t f : factors)
+    product = product > std::numeric_limits<std::size_t>::max() / f ? std::numeric_limits<std::size_t>::max() : product * f;
+  return product;
+}
+
+/// "1, 2, 3 or 6"; a long list is cut in its middle.
+inline std::string enumerate(std::vector<std::string> items) {
+  if (items.size() > 12) items.erase(items.begin() + 10, items.end() - 2), items[9] = "...";
+  std::string text;
+  for (std::size_t i = 0; i < items.size(); ++i) text += (i == 0 ? "" : i + 1 == items.size() ? " or " : ", ") + items[i];
+  return text;
+}
+
+/// The divisors of n, ascending, as a text.
+inline std::string divisors_text(std::size_t n) {
+  std::vector<std::size_t> small, large;
+  for (std::size_t d = 1; d <= n / d && d < 1'000'000; ++d)
+    if (n % d == 0) {
+      small.push_back(d);
+      if (d != n / d) large.push_back(n / d);
+    }
+  small.insert(small.end(), large.rbegin(), large.rend());
+  std::vector<std::string> texts;
+  for (const std::size_t d : small) texts.push_back(std::to_string(d));
+  return enumerate(std::move(texts));
+}
+
+inline std::string number(std::string_view name, std::size_t value) {
+  return std::string(name) + "(" + std::to_string(value) + ")";
+}
+
+}  // namespace detail
+
+/// One axis of a grid of ranks.
+struct RankAxis {
+  std::string_view name;
+  std::size_t size;
+
+  friend bool operator==(const RankAxis&, const RankAxis&) = default;
+};
+
+/// Ranks laid out over axes, the first of which varies fastest: rank = Σ coordinate · stride, stride[first] = 1.
+class RankGrid {
+ public:
+  RankGrid() = default;
+  explicit RankGrid(std::vector<RankAxis> fastest_first) : axes_(std::move(fastest_first)) {}
+
+  const std::vector<RankAxis>& axes() const { return axes_; }
+
+  std::size_t size() const {
+    std::size_t product = 1;
+    for (const RankAxis& axis : axes_) product *= axis.size;
+    return product;
+  }
+
+  bool has(std::string_view name) const {
+    return std::any_of(axes_.begin(), axes_.end(), [&](const RankAxis& axis) { return axis.name == name; });
+  }
+
+  /// Where a rank stands in the partition of all ranks by a set of axes: the number of its group, its place in the group,
+  /// and the group's size. Places count over the axes of the set, groups over the others, first-in-order fastest; the
+  /// order of the names does not matter.
+  struct Place {
+    std::size_t group, member, size;
+
+    friend bool operator==(const Place&, const Place&) = default;
+  };
+  Place place(std::size_t rank, const std::vector<std::string_view>& names) const { return place(rank, mask(names)); }
+
+  /// All groups of a set of axes: `groups({"dp", "cp"})`. They partition the ranks.
+  RankGroups groups(const std::vector<std::string_view>& names) const {
+    const unsigned inside = mask(names);
+    RankGroups groups;
+    for (std::size_t rank = 0, ranks = size(); rank < ranks; ++rank) {
+      const Place at = place(rank, inside);
+      if (groups.empty()) groups.assign(ranks / at.size, std::vector<std::size_t>(at.size));
+      groups[at.group][at.member] = rank;
+    }
+    return groups;
+  }
+
+  /// "tp(2) * pp(4)"; axes of size 1 are left out unless all are.
+  std::string text() const {
+    std::string text, all;
+    for (const RankAxis& axis : axes_) {
+      const std::string one = detail::number(axis.name, axis.size);
+      all += (all.empty() ? "" : " * ") + one;
+      if (axis.size != 1) text += (text.empty() ? "" : " * ") + one;
+    }
+    return text.empty() ? all : text;
+  }
+
+ private:
+  /// A bit for each axis of the set.
+  unsigned mask(const std::vector<std::string_view>& names) const {
+    unsigned mask = 0;
+    for (const std::string_view name : names) {
+      if (!has(name)) throw LayoutError("no axis '" + std::string(name) + "' among the axes " + text());
+      for (std::size_t i = 0; i < axes_.size(); ++i) mask |= unsigned(axes_[i].name == name) << i;
+    }
+    return mask;
+  }
+
+  Place place(std::size_t rank, unsigned mask) const {
+    Place place{0, 0, 1};
+    std::size_t groups = 1;
+    for (const RankAxis& axis : axes_) {
+      const std::size_t coordinate = rank % axis.size;
+      rank /= axis.size;
+      const bool inside = (mask & 1u) != 0;
+      mask >>= 1;
+      (inside ? place.member : place.group) += coordinate * (inside ? place.size : groups);
+      (inside ? place.size : groups) *= axis.size;
+    }
+    return place;
+  }
+
+  std::vector<RankAxis> axes_;
+};
+
+/// The order of the axes, fastest first. `tp` and `dp` stand for `etp` and `edp` in the expert grid. A name may be left out
+/// where its degree is 1. Throws LayoutError if a name is unknown or comes twice.
+class RankOrder {
+ public:
+  static constexpr std::string_view standard = "tp-cp-ep-dp-pp";
+
+  RankOrder() : RankOrder(standard) {}
+  explicit RankOrder(std::string_view text) : text_(text) {
+    constexpr std::string_view known[] = {"tp", "cp", "ep", "dp", "pp"};
+    for (std::size_t at = 0; at <= text_.size();) {
+      const std::size_t dash = std::min(text_.find('-', at), text_.size());
+      const std::string name = text_.substr(at, dash - at);
+      at = dash + 1;
+      const auto* found = std::find(std::begin(known), std::end(known), name);
+      if (found == std::end(known))
+        throw LayoutError("rank order '" + text_ + "': unknown axis '" + name + "'; the axes are tp, cp, ep, dp and pp");
+      if (has(*found)) throw LayoutError("rank order '" + text_ + "': axis '" + name + "' comes twice");
+      names_.push_back(*found);
+    }
+  }
+
+  const std::string& text() const { return text_; }
+  bool has(std::string_view name) const { return std::find(names_.begin(), names_.end(), name) != names_.end(); }
+  bool pipeline_last() const { return names_.back() == "pp"; }
+
+  /// The grid of these sizes, in this order; `sizes` names axes as the grid does (etp, edp). An axis that the order leaves
+  /// out goes last and must have size 1.
+  RankGrid grid(const std::vector<RankAxis>& sizes) const {
+    const auto plain = [](std::string_view name) { return name == "etp" ? "tp" : name == "edp" ? "dp" : name; };
+    std::vector<RankAxis> axes;
+    for (const std::string_view name : names_)
+      for (const RankAxis& axis : sizes)
+        if (plain(axis.name) == name) axes.push_back(axis);
+    for (const RankAxis& axis : sizes) {
+      if (has(plain(axis.name))) continue;
+      if (axis.size != 1)
+        throw LayoutError("rank order '" + text_ + "' does not say where " + detail::number(axis.name, axis.size) +
+                          " goes: add '" + std::string(plain(axis.name)) + "' to it");
+      axes.push_back(axis);
+    }
+    return RankGrid(std::move(axes));
+  }
+
+ private:
+  std::string text_;
+  std::vector<std::string_view> names_;
+};
+
+/// Both grids over one world.
+struct RankGrids {
+  RankGrid dense;   ///< tp, cp, dp, pp
+  RankGrid expert;  ///< etp, ep, edp, pp
+};
+
+/// `given`, or what is left of the world where it is 0. Throws LayoutError, with the whole product, if the world does not
+/// divide or the product is not the world.
+inline std::size_t degree_left(std::string_view name, std::size_t given, std::size_t world, const std::vector<RankAxis>& others) {
+  std::size_t product = 1;
+  std::string text, names;
+  for (const RankAxis& axis : others) {
+    if (axis.size == 0) throw LayoutError(detail::number(axis.name, 0) + ": a degree is at least 1");
+    product = detail::saturating_product({product, axis.size});
+    text += (text.empty() ? "" : " * ") + detail::number(axis.name, axis.size);
+    names += (names.empty() ? "" : " * ") + std::string(axis.name);
+  }
+  if (world == 0) throw LayoutError("world(0): there is no rank");
+  if (given == 0) {
+    if (world % product != 0)
+      throw LayoutError(detail::number("world", world) + " % (" + text + ") != 0: " + std::string(name) +
+                        " is what they leave of the world; " + names + " can be " + detail::divisors_text(world));
+    return world / product;
+  }
+  if (detail::saturating_product({given, product}) != world)
+    throw LayoutError(detail::number(name, given) + " * " + text + " != " + detail::number("world", world) +
+                      (world % product == 0 ? ": " + std::string(name) + " can be " + std::to_string(world / product)
+                                            : ": their product must divide the world"));
+  return given;
+}
+
+/// Throws LayoutError unless the pipeline groups of both grids are the same ranks.
+inline void require_same_pipelines(const RankOrder& order, const RankGrids& grids) {
+  const auto size = [](const RankGrid& grid, std::string_view name) {
+    for (const RankAxis& axis : grid.axes())
+      if (axis.name == name) return axis.size;
+    return std::size_t(1);
+  };
+  const std::size_t dp = size(grids.dense, "dp"), edp = size(grids.expert, "edp"), pp = size(grids.dense, "pp");
+  if (pp == 1) return;
+  const std::string where = "rank order '" + order.text() + "' with " + detail::number("pp", pp) + ": ";
+  if (!order.pipeline_last() && dp != edp)
+    throw LayoutError(where + detail::number("dp", dp) + " != " + detail::number("edp", edp) +
+                      ": pipelines of the dense and the expert mesh differ unless pp is last or dp = edp");
+  const std::vector<std::string_view> pipeline = {"pp"};
+  for (std::size_t rank = 0, ranks = order.pipeline_last() ? 0 : grids.dense.size(); rank < ranks; ++rank) {
+    const RankGrid::Place a = grids.dense.place(rank, pipeline), b = grids.expert.place(rank, pipeline);
+    if (!(a == b))
+      throw LayoutError(where + "rank " + std::to_string(rank) + " is place " + std::to_string(a.member) + " of pipeline " +
+                        std::to_string(a.group) + " in the dense mesh (" + grids.dense.text() + ") and place " +
+                        std::to_string(b.member) + " of pipeline " + std::to_string(b.group) + " in the expert mesh (" +
+                        grids.expert.text() + "); put pp last");
+  }
+}
+
+/// Both grids, dp and edp inferred where they are 0. Throws LayoutError if the world does not divide or the pipelines of the
+/// two grids differ.
+inline RankGrids rank_grids(const RankOrder& order, std::size_t world, Degrees d) {
+  d.dp = degree_left("dp", d.dp, world, {{"tp", d.tp}, {"pp", d.pp}, {"cp", d.cp}});
+  d.edp = degree_left("edp", d.edp, world, {{"etp", d.etp}, {"pp", d.pp}, {"ep", d.ep}});
+  RankGrids grids{order.grid({{"tp", d.tp}, {"cp", d.cp}, {"dp", d.dp}, {"pp", d.pp}}),
+                  order.grid({{"etp", d.etp}, {"ep", d.ep}, {"edp", d.edp}, {"pp", d.pp}})};
+  require_same_pipelines(order, grids);
+  return grids;
+}
+
+}  // namespace weft
