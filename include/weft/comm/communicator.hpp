@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The communicator that all of weft talks through: a small value (copies share one group), typed and checked above, erased
+// below. It is never implied: there is no default communicator of the program.
+//
+//   communicator.all_reduce(gradients);                                  // in place, sum
+//   Request request = communicator.all_gather_async(shard, whole);       // [n] -> [size * n], in rank order
+//   ...
+//   request.wait();
+
+#include <Kokkos_Core.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <weft/comm/calls.hpp>
+#include <weft/comm/group.hpp>
+#include <weft/comm/self.hpp>
+
+namespace weft {
+
+/// Ranks that talk to each other, along one axis of a mesh or all of a world.
+///
+/// Every operation has a form that returns when its output is there and its input may be changed, and a form `..._async`
+/// that returns a Request. Both also take an execution-space instance as their first argument, on which the buffers were
+/// written and will be read. All ranks of the communicator must call the same operations in the same order, from the thread
+/// of the rank. Pieces of different ranks lie in rank order without gaps. Reductions are in rank order and give the same
+/// bits on every rank. Throws ShapeError (counts that do not fit), UsageError (a rank that does not exist, what the backend
+/// does not support) and the CommunicationErrors.
+class Communicator {
+ public:
+  /// The group of one rank.
+  Communicator() : Communicator(std::make_shared<comm::SelfGroup>()) {}
+  explicit Communicator(std::shared_ptr<comm::Group> group) : group_(std::move(group)) {}
+
+  int rank() const { return group_->rank(); }
+  int size() const { return group_->size(); }
+  std::string_view axis() const { return group_->axis(); }
+  std::string_view backend() const { return group_->backend(); }
+  /// The backend's table of traits, to be asked before a run rather than in its middle.
+  bool supports(comm::Operation operation, DataType type, comm::MemoryKind memory = comm::MemoryKind::host) const {
+    return group_->supports(operation, type, memory);
+  }
+  const std::shared_ptr<comm::Group>& group() const { return group_; }
+
+  /// The communicator of all ranks that give the same color (>= 0), ordered by key, then by rank. Collective.
+  Communicator split(int color, int key, std::string axis) const {
+    if (color < 0) throw UsageError("split: color " + std::to_string(color) + " is negative");
+    return Communicator(group_->split(color, key, std::move(axis)));
+  }
+
+  /// Returns when every rank has called it.
+  void barrier() const { group_->execute({.operation = comm::Operation::barrier}); }
+  Request barrier_async() const { return Request(group_->start({.operation = comm::Operation::barrier})); }
+
+  /// inout[i] = reduction over the ranks of their inout[i].
+  template <MutableContiguous X>
+  void all_reduce(X&& inout, Reduction reduction = Reduction::sum) const { execute(calls::all_reduce(size(), inout, inout, reduction)); }
+  template <MutableContiguous X>
+  Request all_reduce_async(X&& inout, Reduction reduction = Reduction::sum) const { return start(calls::all_reduce(size(), inout, inout, reduction)); }
+
+  /// out[i] = reduction over the ranks of their in[i].
+  template <Contiguous In, MutableContiguous Out>
+  void all_reduce(const In& in, Out&& out, Reduction reduction = Reduction::sum) const { execute(calls::all_reduce(size(), in, out, reduction)); }
+  template <Contiguous In, MutableContiguous Out>
+  Request all_reduce_async(const In& in, Out&& out, Reduction reduction = Reduction::sum) const { return start(calls::all_reduce(size(), in, out, reduction)); }
+
+  /// On the root, out[i] = reduction over the ranks of their in[i]; elsewhere `out` is not used and may be empty.
+  template <Contiguous In, MutableContiguous Out>
+  void reduce(const In& in, Out&& out, int root, Reduction reduction = Reduction::sum) const { execute(calls::reduce(*this, in, out, root, reduction)); }
+  template <Contiguous In, MutableContiguous Out>
+  Request reduce_async(const In& in, Out&& out, int root, Reduction reduction = Reduction::sum) const { return start(calls::reduce(*this, in, out, root, reduction)); }
+
+  /// out[i] = reduction over the ranks of their in[rank * n + i]: [size * n] -> [n].
+  template <Contiguous In, MutableContiguous Out>
+  void reduce_scatter(const In& in, Out&& out, Reduction reduction = Reduction::sum) const { execute(calls::reduce_scatter(size(), in, out, reduction)); }
+  template <Contiguous In, MutableContiguous Out>
+  Request reduce_scatter_async(const In& in, Out&& out, Reduction reduction = Reduction::sum) const { return start(calls::reduce_scatter(size(), in, out, reduction)); }
+
+  /// The same with pieces of counts[r] elements for rank r: [sum of counts] -> [counts[rank]].
+  template <Contiguous In, MutableContiguous Out>
+  void reduce_scatter_v(const In& in, Out&& out, std::span<const std::size_t> counts, Reduction reduction = Reduction::sum) const { execute(calls::reduce_scatter_v(*this, in, out, counts, reduction)); }
+  template <Contiguous In, MutableContiguous Out>
+  Request reduce_scatter_v_async(const In& in, Out&& out, std::span<const std::size_t> counts, Reduction reduction = Reduction::sum) const { return start(calls::reduce_scatter_v(*this, in, out, counts, reduction)); }
+
+  /// out = the ranks' inputs, one after the other: [n] -> [size * n]. `in` may be this rank's piece of `out`.
+  template <Contiguous In, MutableContiguous Out>
+  void all_gather(const In& in, Out&& out) const { execute(calls::all_gather(size(), in, out)); }
+  template <Contiguous In, MutableContiguous Out>
+  Request all_gather_async(const In& in, Out&& out) const { return start(calls::all_gather(size(), in, out)); }
+
+  /// The same with pieces of counts[r] elements from rank r: [counts[rank]] -> [sum of counts].
+  template <Contiguous In, MutableContiguous Out>
+  void all_gather_v(const In& in, Out&& out, std::span<const std::size_t> counts) const { execute(calls::all_gather_v(*this, in, out, counts)); }
+  template <Contiguous In, MutableContiguous Out>
+  Request all_gather_v_async(const In& in, Out&& out, std::span<const std::size_t> counts) const { return start(calls::all_gather_v(*this, in, out, counts)); }
+
+  /// Everybody's inout = the root's.
+  template <MutableContiguous X>
+  void broadcast(X&& inout, int root) const { execute(calls::broadcast(size(), inout, root)); }
+  template <MutableContiguous X>
+  Request broadcast_async(X&& inout, int root) const { return start(calls::broadcast(size(), inout, root)); }
+
+  /// On the root, out = the ranks' inputs, one after the other: [n] -> [size * n]; elsewhere `out` may be empty.
+  template <Contiguous In, MutableContiguous Out>
+  void gather(const In& in, Out&& out, int root) const { execute(calls::gather(*this, in, out, root)); }
+  template <Contiguous In, MutableContiguous Out>
+  Request gather_async(const In& in, Out&& out, int root) const { return start(calls::gather(*this, in, out, root)); }
+
+  /// out = this rank's piece of the root's input: [size * n] -> [n]; elsewhere `in` may be empty.
+  template <Contiguous In, MutableContiguous Out>
+  void scatter(const In& in, Out&& out, int root) const { execute(calls::scatter(*this, in, out, root)); }
+  template <Contiguous In, MutableContiguous Out>
+  Request scatter_async(const In& in, Out&& out, int root) const { return start(calls::scatter(*this, in, out, root)); }
+
+  /// Piece r of `in` goes to rank r, piece r of `out` comes from it: [size * n] -> [size * n]. Not in place.
+  template <Contiguous In, MutableContiguous Out>
+  void all_to_all(const In& in, Out&& out) const { execute(calls::all_to_all(size(), in, out)); }
+  template <Contiguous In, MutableContiguous Out>
+  Request all_to_all_async(const In& in, Out&& out) const { return start(calls::all_to_all(size(), in, out)); }
+
+  /// The same with send_counts[r] elements for rank r and receive_counts[r] from it. Not in place.
+  template <Contiguous In, MutableContiguous Out>
+  void all_to_all_v(const In& in, std::span<const std::size_t> send_counts, Out&& out, std::span<const std::size_t> receive_counts) const { execute(calls::all_to_all_v(size(), in, send_counts, out, receive_counts)); }
+  template <Contiguous In, MutableContiguous Out>
+  Request all_to_all_v_async(const In& in, std::span<const std::size_t> send_counts, Out&& out, std::span<const std::size_t> receive_counts) const { return start(calls::all_to_all_v(size(), in, send_counts, out, receive_counts)); }
+
+  /// A message to rank `to`. Messages of one tag between two ranks arrive in the order sent. May wait for the receiver.
+  template <Contiguous X>
+  void send(const X& x, int to, int tag = 0) const { execute(calls::send(size(), x, to, tag)); }
+  template <Contiguous X>
+  Request send_async(const X& x, int to, int tag = 0) const { return start(calls::send(size(), x, to, tag)); }
+
+  /// The message of rank `from`, which must have the type and count of `x`.
+  template <MutableContiguous X>
+  void recv(X&& x, int from, int tag = 0) const { execute(calls::recv(size(), x, from, tag)); }
+  template <MutableContiguous X>
+  Request recv_async(X&& x, int from, int tag = 0) const { return start(calls::recv(size(), x, from, tag)); }
+
+  /// Sends `in` to rank `to` and receives `out` from rank `from`, both at once, so that a ring of them cannot wait in a circle.
+  template <Contiguous In, MutableContiguous Out>
+  void send_recv(const In& in, int to, Out&& out, int from, int tag = 0) const {
+    Request receive = recv_async(out, from, tag);
+    Request sending = send_async(in, to, tag);
+    receive.wait();
+    sending.wait();
+  }
+
+  // The same on an execution-space instance.
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  void all_reduce(const E& exec, A&&... arguments) const { on(exec).all_reduce(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  Request all_reduce_async(const E& exec, A&&... arguments) const { return on(exec).all_reduce_async(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  void reduce(const E& exec, A&&... arguments) const { on(exec).reduce(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  Request reduce_async(const E& exec, A&&... arguments) const { return on(exec).reduce_async(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  void reduce_scatter(const E& exec, A&&... arguments) const { on(exec).reduce_scatter(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  Request reduce_scatter_async(const E& exec, A&&... arguments) const { return on(exec).reduce_scatter_async(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  void reduce_scatter_v(const E& exec, A&&... arguments) const { on(exec).reduce_scatter_v(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  Request reduce_scatter_v_async(const E& exec, A&&... arguments) const { return on(exec).reduce_scatter_v_async(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  void all_gather(const E& exec, A&&... arguments) const { on(exec).all_gather(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  Request all_gather_async(const E& exec, A&&... arguments) const { return on(exec).all_gather_async(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  void all_gather_v(const E& exec, A&&... arguments) const { on(exec).all_gather_v(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  Request all_gather_v_async(const E& exec, A&&... arguments) const { return on(exec).all_gather_v_async(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  void broadcast(const E& exec, A&&... arguments) const { on(exec).broadcast(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  Request broadcast_async(const E& exec, A&&... arguments) const { return on(exec).broadcast_async(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  void gather(const E& exec, A&&... arguments) const { on(exec).gather(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  Request gather_async(const E& exec, A&&... arguments) const { return on(exec).gather_async(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  void scatter(const E& exec, A&&... arguments) const { on(exec).scatter(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  Request scatter_async(const E& exec, A&&... arguments) const { return on(exec).scatter_async(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  void all_to_all(const E& exec, A&&... arguments) const { on(exec).all_to_all(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  Request all_to_all_async(const E& exec, A&&... arguments) const { return on(exec).all_to_all_async(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  void all_to_all_v(const E& exec, A&&... arguments) const { on(exec).all_to_all_v(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  Request all_to_all_v_async(const E& exec, A&&... arguments) const { return on(exec).all_to_all_v_async(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  void send(const E& exec, A&&... arguments) const { on(exec).send(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  Request send_async(const E& exec, A&&... arguments) const { return on(exec).send_async(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  void recv(const E& exec, A&&... arguments) const { on(exec).recv(std::forward<A>(arguments)...); }
+  template <class E, class... A>
+    requires Kokkos::is_execution_space<E>::value
+  Request recv_async(const E& exec, A&&... arguments) const { return on(exec).recv_async(std::forward<A>(arguments)...); }
+
+ private:
+  Communicator(std::shared_ptr<comm::Group> group, comm::Order order) : group_(std::move(group)), order_(order) {}
+
+  // Lives no longer than the call it is made for.
+  template <class E>
+  Communicator on(const E& exec) const {
+    return {group_, {&exec, [](const void* instance) { static_cast<const E*>(instance)->fence("weft: before a collective"); }}};
+  }
+  comm::Call checked(comm::Call call) const {
+    if (!group_->supports(call.operation, call.type, call.memory))
+      throw UsageError("the backend " + std::string(backend()) + " does not do " + describe(call) + " in " + std::string(name_of(call.memory)) + " memory");
+    call.order = order_;
+    return call;
+  }
+  void execute(const comm::Call& call) const { group_->execute(checked(call)); }
+  Request start(const comm::Call& call) const { return Request(group_->start(checked(call))); }
+
+  std::shared_ptr<comm::Group> group_;
+  comm::Order order_ = {};
+};
+
+static_assert(std::copyable<Communicator>);
+
+}  // namespace weft

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What collectives take: anything that shows its elements by `data()` and `size()`, such as std::span, std::vector, a
+// contiguous Kokkos View or a Tensor.
+
+#include <Kokkos_Core.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <type_traits>
+
+#include <weft/comm/operation.hpp>
+
+namespace weft {
+
+namespace detail {
+template <class X>
+using element_t = std::remove_pointer_t<decltype(std::declval<X&>().data())>;
+
+template <class X>
+constexpr comm::MemoryKind memory_kind() {
+  if constexpr (requires { typename X::memory_space; }) {
+    return Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename X::memory_space>::accessible ? comm::MemoryKind::host
+                                                                                               : comm::MemoryKind::device;
+  } else {
+    return comm::MemoryKind::host;
+  }
+}
+}  // namespace detail
+
+/// A sequence of Scalars without gaps. (For Views with strides, that they have none is checked when they are used.)
+template <class X>
+concept Contiguous = requires(std::remove_reference_t<X>& x) {
+  { x.size() } -> std::convertible_to<std::size_t>;
+  requires std::is_pointer_v<decltype(x.data())>;
+  requires Scalar<std::remove_cv_t<std::remove_pointer_t<decltype(x.data())>>>;
+};
+
+/// A Contiguous whose elements can be written.
+template <class X>
+concept MutableContiguous = Contiguous<X> && !std::is_const_v<detail::element_t<std::remove_reference_t<X>>>;
+
+template <Contiguous X>
+using scalar_t = std::remove_cv_t<detail::element_t<std::remove_reference_t<X>>>;
+
+template <Contiguous X>
+inline constexpr comm::MemoryKind memory_kind_of = detail::memory_kind<std::remove_cvref_t<X>>();
+
+}  // namespace weft

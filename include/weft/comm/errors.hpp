@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Errors of communication. Each names the rank, the axis (or "world"), the operation and its sequence number on that
+// communicator, so that logs of different ranks can be laid side by side.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <weft/core/error.hpp>
+
+namespace weft {
+
+/// Base of all errors of communication. After one, the communicators of this world carry nothing more.
+class CommunicationError : public Error {
+ public:
+  CommunicationError(int rank, std::string_view axis, std::string_view operation, std::uint64_t sequence, const std::string& what)
+      : Error("rank " + std::to_string(rank) + ", axis " + std::string(axis) + ", " + std::string(operation) + " #" +
+              std::to_string(sequence) + ": " + what),
+        rank_(rank),
+        axis_(axis),
+        operation_(operation),
+        sequence_(sequence) {}
+
+  int rank() const noexcept { return rank_; }                           ///< in the world
+  const std::string& axis() const noexcept { return axis_; }            ///< of the communicator
+  const std::string& operation() const noexcept { return operation_; }  ///< as in "all_reduce(sum) of 16 float32"
+  std::uint64_t sequence() const noexcept { return sequence_; }         ///< how many operations this rank began there
+
+ private:
+  int rank_;
+  std::string axis_, operation_;
+  std::uint64_t sequence_;
+};
+
+/// A wait passed its deadline. The text ends with the last operations of every rank that could be seen.
+class TimeoutError : public CommunicationError {
+  using CommunicationError::CommunicationError;
+};
+
+/// Ranks called operations that do not fit together; the text names two ranks and both calls. No buffer was changed.
+class MismatchError : public CommunicationError {
+  using CommunicationError::CommunicationError;
+};
+
+/// Another rank failed (its own error says why), so this wait could not end.
+class AbortedError : public CommunicationError {
+  using CommunicationError::CommunicationError;
+};
+
+}  // namespace weft

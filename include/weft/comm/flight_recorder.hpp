@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The last operations of a rank, kept in a small ring that other threads may read at any time: a wait that passes its
+// deadline prints where every rank was.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <weft/comm/operation.hpp>
+
+namespace weft::comm {
+
+/// Written by one rank, read by all. A reader may see an entry half replaced; it is a help to people, never to programs.
+class FlightRecorder {
+ public:
+  static constexpr std::size_t capacity = 8;
+  enum class Stage : std::uint64_t { begun, complete };
+
+  /// Notes that an operation begins and returns its number, to be given to `complete`.
+  std::uint64_t begin(std::string_view axis, std::uint64_t sequence, std::uint64_t signature, std::size_t count) {
+    const std::uint64_t number = next_.load(std::memory_order_relaxed);
+    Entry& entry = entries_[number % capacity];
+    std::array<char, 8> letters{};
+    axis.copy(letters.data(), letters.size());
+    entry.axis.store(std::bit_cast<std::uint64_t>(letters), std::memory_order_relaxed);
+    entry.signature.store(signature, std::memory_order_relaxed);
+    entry.count.store(count, std::memory_order_relaxed);
+    entry.sequence.store(sequence << 1, std::memory_order_relaxed);
+    next_.store(number + 1, std::memory_order_release);
+    return number;
+  }
+
+  void complete(std::uint64_t number) {
+    if (next_.load(std::memory_order_relaxed) - number > capacity) return;
+    auto& sequence = entries_[number % capacity].sequence;
+    sequence.store(sequence.load(std::memory_order_relaxed) | 1, std::memory_order_relaxed);
+  }
+
+  /// Operations begun so far, on all communicators.
+  std::uint64_t begun() const { return next_.load(std::memory_order_acquire); }
+
+  /// The newest `most` operations, newest first: "all_reduce(sum) of 16 float32 on tp #3 (not complete), ...".
+  std::string text(std::size_t most = capacity) const {
+    const std::uint64_t next = begun();
+    std::string out;
+    for (std::uint64_t k = 0; k < std::min<std::uint64_t>({next, most, capacity}); ++k) {
+      const Entry& entry = entries_[(next - 1 - k) % capacity];
+      const auto letters = std::bit_cast<std::array<char, 8>>(entry.axis.load(std::memory_order_relaxed));
+      const std::uint64_t sequence = entry.sequence.load(std::memory_order_relaxed);
+      if (!out.empty()) out += ", ";
+      out += describe(entry.signature.load(std::memory_order_relaxed), entry.count.load(std::memory_order_relaxed)) + " on " +
+             std::string(letters.begin(), std::find(letters.begin(), letters.end(), '\0')) + " #" + std::to_string(sequence >> 1) +
+             (sequence & 1 ? "" : " (not complete)");
+    }
+    return out.empty() ? "nothing" : out;
+  }
+
+ private:
+  struct Entry {
+    std::atomic<std::uint64_t> axis{0}, signature{0}, count{0}, sequence{0};
+  };
+  std::atomic<std::uint64_t> next_{0};
+  std::array<Entry, capacity> entries_;
+};
+
+}  // namespace weft::comm

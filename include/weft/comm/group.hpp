@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a backend implements: three functions for all operations. Collectives are coarse, so the interface is virtual and
+// models are compiled once, not once for each backend.
+
+#include <concepts>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <weft/comm/operation.hpp>
+#include <weft/comm/request.hpp>
+
+namespace weft::comm {
+
+/// The ranks of one communicator, as one of them sees it. The typed layer has checked counts and ranks.
+class Group {
+ public:
+  virtual ~Group() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string_view axis() const = 0;
+  virtual std::string_view backend() const = 0;
+  /// The backend's table of traits.
+  virtual bool supports(Operation, DataType, MemoryKind) const = 0;
+
+  virtual void execute(const Call& call) = 0;
+  /// The call's spans are copied; its buffers must live until the operation is complete.
+  virtual std::unique_ptr<Pending> start(const Call& call) = 0;
+  /// The group of all ranks that give the same color, ordered by key, then by rank here. Collective.
+  virtual std::shared_ptr<Group> split(int color, int key, std::string axis) = 0;
+};
+
+/// A backend is a type with a name, its table of traits, a look at the environment (was this program started by its
+/// launcher?), and a Session, which owns the library for the life of the program.
+template <class B>
+concept Backend = requires {
+  { B::name } -> std::convertible_to<std::string_view>;
+  { B::supports(Operation::all_reduce, DataType::float32, MemoryKind::host) } -> std::same_as<bool>;
+  { B::detected() } -> std::same_as<bool>;
+  typename B::Session;
+};
+
+}  // namespace weft::comm

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// One collective as a value: what the typed layer hands to a backend, what a fingerprint compares and what an error prints.
+// Erasing it here keeps a backend at one function for all operations and types.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <weft/core/scalar.hpp>
+
+namespace weft {
+
+/// How a collective combines the ranks' values. Always in rank order; `average` is the sum divided by the number of ranks
+/// and is refused for integers; bfloat16 is combined in float and rounded once. max and min pass a NaN on.
+enum class Reduction : std::uint8_t { sum, max, min, average };
+
+constexpr std::string_view name_of(Reduction reduction) {
+  constexpr std::string_view names[] = {"sum", "max", "min", "average"};
+  return names[static_cast<std::size_t>(reduction)];
+}
+
+}  // namespace weft
+
+namespace weft::comm {
+
+enum class Operation : std::uint8_t {
+  all_reduce,
+  all_gather,
+  all_gather_v,
+  reduce_scatter,
+  reduce_scatter_v,
+  broadcast,
+  reduce,
+  gather,
+  scatter,
+  all_to_all,
+  all_to_all_v,
+  barrier,
+  split,
+  send,
+  recv
+};
+
+inline constexpr std::size_t operation_count = 15;
+
+constexpr std::string_view name_of(Operation operation) {
+  constexpr std::string_view names[operation_count] = {"all_reduce", "all_gather", "all_gather_v", "reduce_scatter", "reduce_scatter_v",
+                                                       "broadcast",  "reduce",     "gather",       "scatter",        "all_to_all",
+                                                       "all_to_all_v", "barrier",  "split",        "send",           "recv"};
+  return names[static_cast<std::size_t>(operation)];
+}
+
+constexpr bool reduces(Operation operation) {
+  return operation == Operation::all_reduce || operation == Operation::reduce || operation == Operation::reduce_scatter ||
+         operation == Operation::reduce_scatter_v;
+}
+constexpr bool has_root(Operation operation) {
+  return operation == Operation::broadcast || operation == Operation::reduce || operation == Operation::gather ||
+         operation == Operation::scatter;
+}
+constexpr bool is_point_to_point(Operation operation) { return operation == Operation::send || operation == Operation::recv; }
+
+/// Where the bytes of a message lie: `host` can be read by any thread of the process, `device` only by the device.
+enum class MemoryKind : std::uint8_t { host, device };
+
+constexpr std::string_view name_of(MemoryKind kind) { return kind == MemoryKind::host ? "host" : "device"; }
+
+/// The execution-space instance on which a message is produced and used. A backend that works on host memory calls `fence`
+/// before it reads; one that launches on a device's queue casts `instance` to its own execution space instead.
+struct Order {
+  const void* instance = nullptr;
+  void (*wait)(const void*) = nullptr;
+  void fence() const {
+    if (wait != nullptr) wait(instance);
+  }
+};
+
+/// A collective of one rank. `count` is in elements: of the buffer (all_reduce, broadcast, reduce, send, recv), of one
+/// rank's piece (all_gather, gather, scatter, reduce_scatter, all_to_all), unused by the `_v` operations, whose pieces are
+/// `send_counts` (all_to_all_v) and `receive_counts` (one a rank). Pieces lie in rank order without gaps.
+struct Call {
+  Operation operation = Operation::barrier;
+  DataType type = DataType::uint8;
+  Reduction reduction = Reduction::sum;
+  MemoryKind memory = MemoryKind::host;
+  int root = 0;  ///< or the other rank of a send or recv
+  int tag = 0;
+  std::size_t count = 0;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::span<const std::size_t> send_counts = {};
+  std::span<const std::size_t> receive_counts = {};
+  Order order = {};
+
+  std::size_t bytes() const { return count * size_of(type); }
+};
+
+/// What ranks must agree on, besides the count, in one word: operation, type, reduction, and root or tag.
+constexpr std::uint64_t signature(const Call& call) {
+  const auto op = call.operation;
+  const std::uint64_t reduction = reduces(op) ? std::uint64_t(call.reduction) : 0;
+  const std::uint64_t root = has_root(op) ? std::uint64_t(std::uint32_t(call.root)) : is_point_to_point(op) ? std::uint32_t(call.tag) : 0;
+  return std::uint64_t(op) | std::uint64_t(call.type) << 8 | reduction << 16 | root << 32;
+}
+
+/// "all_reduce(sum) of 16 float32", from a signature and a count.
+inline std::string describe(std::uint64_t signature, std::size_t count) {
+  const auto op = static_cast<Operation>(signature & 0xff);
+  std::string text(name_of(op));
+  if (op == Operation::barrier || op == Operation::split) return text + "()";
+  if (reduces(op)) text += "(" + std::string(name_of(static_cast<Reduction>(signature >> 16 & 0xff))) + ")";
+  if (op != Operation::all_gather_v && op != Operation::reduce_scatter_v && op != Operation::all_to_all_v)
+    text += " of " + std::to_string(count);
+  text += " " + std::string(name_of(static_cast<DataType>(signature >> 8 & 0xff)));
+  const auto last = static_cast<std::int32_t>(signature >> 32);
+  if (has_root(op)) text += " with root " + std::to_string(last);
+  if (is_point_to_point(op)) text += " with tag " + std::to_string(last);
+  return text;
+}
+
+inline std::string describe(const Call& call) {
+  std::string text = describe(signature(call), call.count);
+  if (call.operation == Operation::send) text += " to rank " + std::to_string(call.root);
+  if (call.operation == Operation::recv) text += " from rank " + std::to_string(call.root);
+  return text;
+}
+
+}  // namespace weft::comm

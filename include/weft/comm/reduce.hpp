@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Reduction of several buffers, element by element in the order they are given, into several others: the arithmetic of
+// every collective that weft computes itself. One order on every backend means one result, bit for bit.
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+#include <weft/comm/operation.hpp>
+
+namespace weft::comm {
+
+namespace detail {
+
+template <Reduction R, class T>
+constexpr T combine(T a, T b) {
+  if constexpr (R == Reduction::max) return (a < b || b != b) ? b : a;
+  else if constexpr (R == Reduction::min) return (b < a || b != b) ? b : a;
+  else if constexpr (std::is_integral_v<T>) return T(std::make_unsigned_t<T>(a) + std::make_unsigned_t<T>(b));  // wraps, never undefined
+  else return a + b;
+}
+
+// Loops of a constant length over a local block: every compiler makes vectors of them at -O2, without asking whether the
+// buffers overlap (in place they do).
+template <Reduction R, class T, std::size_t block>
+void reduce_block(std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t at) {
+  using A = accumulate_t<T>;
+  A sum[block];
+  const T* first = static_cast<const T*>(inputs[0]) + at;
+  if (inputs.size() == 1) {
+    for (std::size_t i = 0; i < block; ++i) sum[i] = A(first[i]);
+  } else {
+    const T* second = static_cast<const T*>(inputs[1]) + at;
+    for (std::size_t i = 0; i < block; ++i) sum[i] = combine<R, A>(A(first[i]), A(second[i]));
+    for (std::size_t k = 2; k < inputs.size(); ++k) {
+      const T* next = static_cast<const T*>(inputs[k]) + at;
+      for (std::size_t i = 0; i < block; ++i) sum[i] = combine<R, A>(sum[i], A(next[i]));
+    }
+  }
+  if constexpr (R == Reduction::average && !std::is_integral_v<T>) {
+    const A divisor = A(inputs.size());
+    for (std::size_t i = 0; i < block; ++i) sum[i] = sum[i] / divisor;
+  }
+  T rounded[block];
+  for (std::size_t i = 0; i < block; ++i) rounded[i] = T(sum[i]);
+  for (void* output : outputs) {
+    T* out = static_cast<T*>(output) + at;
+    for (std::size_t i = 0; i < block; ++i) out[i] = rounded[i];
+  }
+}
+
+template <Reduction R, class T>
+void reduce_typed(std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t begin, std::size_t end) {
+  constexpr std::size_t block = 256 / sizeof(T);
+  for (; begin + block <= end; begin += block) reduce_block<R, T, block>(inputs, outputs, begin);
+  for (; begin < end; ++begin) reduce_block<R, T, 1>(inputs, outputs, begin);
+}
+
+}  // namespace detail
+
+/// outputs[j][i] = reduction over k, in order, of inputs[k][i], for begin <= i < end and every j. An output may be one of
+/// the inputs. bfloat16 is combined in float and rounded once.
+inline void reduce(DataType type, Reduction reduction, std::span<const void* const> inputs, std::span<void* const> outputs,
+                   std::size_t begin, std::size_t end) {
+  dispatch(type, [&](auto zero) {
+    using T = decltype(zero);
+    switch (reduction) {
+      case Reduction::sum: return detail::reduce_typed<Reduction::sum, T>(inputs, outputs, begin, end);
+      case Reduction::max: return detail::reduce_typed<Reduction::max, T>(inputs, outputs, begin, end);
+      case Reduction::min: return detail::reduce_typed<Reduction::min, T>(inputs, outputs, begin, end);
+      case Reduction::average: return detail::reduce_typed<Reduction::average, T>(inputs, outputs, begin, end);
+    }
+  });
+}
+
+/// The part of `count` elements that rank `rank` of `size` reduces: equal pieces that begin on cache lines.
+struct Piece {
+  std::size_t begin, end;
+};
+inline Piece piece_of(std::size_t count, std::size_t element_bytes, int rank, int size) {
+  const std::size_t grain = std::max<std::size_t>(1, 256 / element_bytes);
+  const std::size_t grains = (count + grain - 1) / grain;
+  const auto at = [&](int r) { return std::min(count, grains * std::size_t(r) / std::size_t(size) * grain); };
+  return {at(rank), at(rank + 1)};
+}
+
+}  // namespace weft::comm

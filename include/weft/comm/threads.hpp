@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The default backend: ranks are threads of one process that read each other's memory. No launcher, one debugger, and every
+// combination of wrappers can be tried on one machine.
+//
+//   comm::run_threads(4, [](const Communicator& world) { world.barrier(); });
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/comm/threads/group.hpp>
+
+namespace weft::comm {
+
+namespace threads {
+
+/// How the ranks of a world ended.
+struct Ending {
+  std::exception_ptr error;  ///< of the rank that failed first, or null
+  int rank = -1;
+  bool complete = true;  ///< false: some ranks were still running `grace` after the failure; their threads are left alone
+};
+
+/// Runs `body(group)` on `ranks` threads and waits for them; at most `grace` once one of them has failed.
+inline Ending run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body,
+                  std::chrono::duration<double> grace = std::chrono::duration<double>::max()) {
+  // What threads use is shared, since one that is left alone may outlive this function.
+  struct Run {
+    std::shared_ptr<World> world;
+    std::function<void(std::shared_ptr<Group>)> body;
+    std::vector<std::exception_ptr> errors;
+    std::mutex mutex;
+    std::condition_variable changed;
+    int ended = 0;
+  };
+  auto run = std::make_shared<Run>();
+  run->world = std::make_shared<World>(ranks, deadline);
+  run->body = body;
+  run->errors.resize(std::size_t(ranks));
+  std::vector<int> members(static_cast<std::size_t>(ranks));
+  std::iota(members.begin(), members.end(), 0);
+  auto shared = std::make_shared<Shared>(run->world, std::move(members), "world");
+
+  const auto rank_main = [](std::shared_ptr<Run> run, std::shared_ptr<Shared> shared, int rank) {
+    std::exception_ptr error;
+    std::string text;
+    try {
+      if (run->world->size() == 1) run->body(std::make_shared<SelfGroup>("world", "threads"));
+      else run->body(std::make_shared<ThreadGroup>(std::move(shared), rank));
+    } catch (const std::exception& caught) {
+      error = std::current_exception();
+      text = caught.what();
+    } catch (...) {
+      error = std::current_exception();
+      text = "an exception that is no std::exception";
+    }
+    if (error) run->world->fail(rank, text);
+    run->world->end(rank);
+    std::lock_guard lock(run->mutex);
+    run->errors[std::size_t(rank)] = error;
+    ++run->ended;
+    run->changed.notify_all();
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(rank_main, run, shared, rank);
+  shared.reset();
+
+  std::unique_lock lock(run->mutex);
+  const auto all_ended = [&] { return run->ended == ranks; };
+  while (!all_ended() && !run->world->failed()) run->changed.wait_for(lock, std::chrono::milliseconds(100));
+  bool complete = true;
+  if (grace == std::chrono::duration<double>::max()) run->changed.wait(lock, all_ended);
+  else complete = run->changed.wait_for(lock, grace, all_ended);
+  const int first = run->world->failure().rank;
+  Ending ending{first < 0 ? nullptr : run->errors[std::size_t(first)], first, complete};
+  if (first >= 0 && !ending.error) {  // the failure was found by a rank that caught the error, or has not left yet
+    for (auto& error : run->errors)
+      if (error && !ending.error) ending.error = error;
+  }
+  lock.unlock();
+  for (auto& thread : threads) {
+    if (complete) thread.join();
+    else thread.detach();
+  }
+  return ending;
+}
+
+}  // namespace threads
+
+/// Runs `f(communicator)` once on each of `ranks` threads, any number of times in a process; throws the error of the rank that
+/// failed first once all have ended. What tests and programs that own their main use; others take `weft::run`.
+template <class F>
+void run_threads(int ranks, F&& f, std::chrono::duration<double> deadline = std::chrono::minutes(30)) {
+  if (ranks < 1) throw UsageError("run_threads: ranks(" + std::to_string(ranks) + ") must be at least 1");
+  const auto ending = threads::run(ranks, deadline, [&f](std::shared_ptr<Group> group) { f(Communicator(std::move(group))); });
+  if (ending.error) std::rethrow_exception(ending.error);
+}
+
+/// Ranks as threads.
+struct Threads {
+  static constexpr std::string_view name = "threads";
+  /// All operations on all types, in memory that the threads can read.
+  static constexpr bool supports(Operation, DataType, MemoryKind memory) { return memory == MemoryKind::host; }
+  /// Threads need no launcher: they are what runs when no other backend is detected.
+  static constexpr bool detected() { return false; }
+
+  class Session {
+   public:
+    Session(int&, char**&) {}
+    static constexpr bool owns_ranks = true;  ///< the ranks are started here, as many as are wanted
+    int started() const { return 0; }         ///< by a launcher
+
+    threads::Ending run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
+      return threads::run(ranks, deadline, body, std::chrono::milliseconds(1500));
+    }
+    /// Reports an error and returns the exit code.
+    int fail(const std::exception_ptr& error, int (*report)(const std::exception_ptr&)) { return report(error); }
+  };
+};
+static_assert(Backend<Threads>);
+
+}  // namespace weft::comm

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Collectives between thread ranks. Every rank posts where its buffers lie in a slot of the group's ring; once all have, each
+// compares the fingerprints and does its share by reading and writing the others' memory: one pass, no copy between. Short
+// messages are posted with their bytes, so a rank needs nobody once all have posted, and may leave.
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <weft/comm/operation.hpp>
+#include <weft/comm/reduce.hpp>
+#include <weft/comm/threads/world.hpp>
+
+namespace weft::comm::threads {
+
+/// The slots of one group of `size` ranks.
+class Exchange {
+ public:
+  static constexpr std::size_t slots = 16;          ///< operations that a rank may be ahead of another
+  static constexpr std::size_t inline_bytes = 4096;  ///< messages up to this travel in their slot
+
+  /// What one rank posts. Fields before `posted` are read by others only while posted == the operation's number and
+  /// done < it; `open` is the oldest operation that the rank had not done when it posted this one.
+  struct alignas(128) Entry {
+    std::atomic<std::uint64_t> posted{0};
+    std::uint64_t signature = 0;
+    std::uint64_t count = 0;
+    std::uint64_t open = 0;
+    const void* input = nullptr;
+    void* output = nullptr;
+    const std::size_t* counts = nullptr;          // receive_counts, `size` of them
+    std::atomic<std::uint64_t> done{0};
+    const std::size_t* send_counts = nullptr;
+  };
+
+  explicit Exchange(int size)
+      : size_(size), entries_(slots * std::size_t(size)), payload_(new std::byte[slots * std::size_t(size) * inline_bytes]) {}
+
+  int size() const { return size_; }
+  Entry& entry(std::uint64_t sequence, int rank) { return entries_[index(sequence, rank)]; }
+  std::byte* payload(std::uint64_t sequence, int rank) { return payload_.get() + index(sequence, rank) * inline_bytes; }
+
+ private:
+  std::size_t index(std::uint64_t sequence, int rank) const { return sequence % slots * std::size_t(size_) + std::size_t(rank); }
+
+  int size_;
+  std::vector<Entry> entries_;
+  std::unique_ptr<std::byte[]> payload_;  // pages are taken when they are first used
+};
+
+/// One rank's part in one collective.
+class Collective final : public Advancing {
+ public:
+  Collective(World& world, Exchange& exchange, std::span<const int> members, int rank, std::uint64_t sequence, const Call& call)
+      : world_(world),
+        exchange_(exchange),
+        members_(members),
+        self_(world.rank(members[std::size_t(rank)])),
+        rank_(rank),
+        sequence_(sequence),
+        call_(call),
+        inline_(fits_inline(call, exchange.size())) {}
+
+  const Call& call() const { return call_; }
+  std::uint64_t sequence() const { return sequence_; }
+  bool shared() const { return shared_; }
+  /// Keeps the counts of a `_v` operation alive beside it, for one that outlives its caller's.
+  void keep_counts() {
+    counts_.assign(call_.receive_counts.begin(), call_.receive_counts.end());
+    counts_.insert(counts_.end(), call_.send_counts.begin(), call_.send_counts.end());
+    const std::span<const std::size_t> all(counts_);
+    call_.send_counts = all.subspan(call_.receive_counts.size(), call_.send_counts.size());
+    call_.receive_counts = all.first(call_.receive_counts.size());
+  }
+
+  void post(std::uint64_t open) {
+    auto& mine = exchange_.entry(sequence_, rank_);
+    mine.signature = signature(call_);
+    mine.count = call_.count;
+    mine.open = open;
+    mine.input = call_.input;
+    mine.output = call_.output;
+    mine.counts = call_.receive_counts.data();
+    mine.send_counts = call_.send_counts.data();
+    if (inline_)
+      if (const std::size_t bytes = input_bytes(call_, size(), rank_)) std::memcpy(exchange_.payload(sequence_, rank_), call_.input, bytes);
+    mine.posted.exchange(sequence_, std::memory_order_seq_cst);
+    self_.advances.fetch_add(1, std::memory_order_relaxed);
+    if (all_posted()) wake_others();
+  }
+
+  bool advance() override {
+    if (complete_) return false;
+    if (!shared_) {
+      if (!all_posted()) return false;
+      if (std::string difference = disagreement(); !difference.empty()) {
+        world_.fail(members_[std::size_t(rank_)], difference, true);
+        complete_ = true;
+        return step();
+      }
+      if (inline_) {
+        share();
+      } else {
+        const World::Touch touch(world_, self_);
+        if (!touch.allowed()) return false;
+        share();
+      }
+      shared_ = true;
+      exchange_.entry(sequence_, rank_).done.exchange(sequence_, std::memory_order_seq_cst);
+      if (inline_) complete_ = true;
+      else if (all_done()) wake_others();
+      if (!complete_) complete_ = all_done();
+      return step();
+    }
+    if (!all_done()) return false;
+    complete_ = true;
+    return step();
+  }
+
+  /// The oldest operation not done by some rank when it posted this one.
+  std::uint64_t oldest_open() {
+    std::uint64_t oldest = sequence_;
+    for (int q = 0; q < size(); ++q) oldest = std::min(oldest, exchange_.entry(sequence_, q).open);
+    return oldest;
+  }
+
+ private:
+  int size() const { return exchange_.size(); }
+  bool step() {
+    self_.advances.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+  bool all_posted() {
+    for (; seen_posted_ < size(); ++seen_posted_)
+      if (exchange_.entry(sequence_, seen_posted_).posted.load(std::memory_order_seq_cst) != sequence_) return false;
+    return true;
+  }
+  bool all_done() {
+    for (; seen_done_ < size(); ++seen_done_)
+      if (exchange_.entry(sequence_, seen_done_).done.load(std::memory_order_seq_cst) < sequence_) return false;
+    return true;
+  }
+  void wake_others() {
+    for (int q = 0; q < size(); ++q)
+      if (q != rank_) world_.wake(members_[std::size_t(q)]);
+  }
+
+  static bool fits_inline(const Call& call, int size) {
+    using enum Operation;
+    switch (call.operation) {
+      case barrier:
+      case split: return true;
+      case all_gather_v:
+      case reduce_scatter_v:
+      case all_to_all_v: return false;
+      case reduce_scatter:
+      case scatter:
+      case all_to_all: return call.bytes() <= Exchange::inline_bytes / std::size_t(size);
+      default: return call.bytes() <= Exchange::inline_bytes;
+    }
+  }
+  static std::size_t input_bytes(const Call& call, int size, int rank) {
+    using enum Operation;
+    switch (call.operation) {
+      case barrier:
+      case split: return 0;
+      case broadcast: return rank == call.root ? call.bytes() : 0;
+      case scatter: return rank == call.root ? call.bytes() * std::size_t(size) : 0;
+      case reduce_scatter:
+      case all_to_all: return call.bytes() * std::size_t(size);
+      default: return call.bytes();
+    }
+  }
+
+  /// Empty if all ranks called the same; else two that did not, by their ranks in the world.
+  std::string disagreement() {
+    const auto& first = exchange_.entry(sequence_, 0);
+    for (int q = 1; q < size(); ++q) {
+      const auto& other = exchange_.entry(sequence_, q);
+      if (other.signature != first.signature || other.count != first.count) return both(0, q, "");
+      if (call_.operation == Operation::all_gather_v || call_.operation == Operation::reduce_scatter_v) {
+        for (int k = 0; k < size(); ++k)
+          if (first.counts[k] != other.counts[k])
+            return both(0, q, ": counts[" + std::to_string(k) + "] is " + std::to_string(first.counts[k]) + " and " + std::to_string(other.counts[k]));
+      }
+    }
+    if (call_.operation == Operation::all_to_all_v) {
+      for (int from = 0; from < size(); ++from)
+        for (int to = 0; to < size(); ++to) {
+          const std::size_t sent = exchange_.entry(sequence_, from).send_counts[to], received = exchange_.entry(sequence_, to).counts[from];
+          if (sent != received)
+            return both(from, to, ": the first sends " + std::to_string(sent) + " elements to the second, which expects " + std::to_string(received));
+        }
+    }
+    return "";
+  }
+  std::string both(int a, int b, const std::string& why) {
+    const auto one = [&](int q) {
+      const auto& entry = exchange_.entry(sequence_, q);
+      return "rank " + std::to_string(members_[std::size_t(q)]) + " called " + describe(entry.signature, entry.count);
+    };
+    return "ranks disagree: " + one(a) + ", " + one(b) + why;
+  }
+
+  const std::byte* input(int q) {
+    return inline_ ? exchange_.payload(sequence_, q) : static_cast<const std::byte*>(exchange_.entry(sequence_, q).input);
+  }
+  std::byte* output(int q) { return static_cast<std::byte*>(exchange_.entry(sequence_, q).output); }
+  static void copy(void* to, const void* from, std::size_t bytes) {
+    if (bytes != 0 && to != from) std::memmove(to, from, bytes);
+  }
+
+  /// Reduces elements [begin, end) of all inputs, each `skip` bytes in, into the given outputs.
+  void reduce_into(std::span<void* const> outputs, std::size_t begin, std::size_t end, std::size_t skip = 0) {
+    std::array<const void*, 64> few;
+    std::vector<const void*> many;
+    const auto n = std::size_t(size());
+    if (n > few.size()) many.resize(n);
+    const std::span<const void*> inputs = n > few.size() ? std::span(many) : std::span(few).first(n);
+    for (std::size_t q = 0; q < n; ++q) inputs[q] = input(int(q)) + skip;
+    reduce(call_.type, call_.reduction, inputs, outputs, begin, end);
+  }
+
+  void share();
+
+  World& world_;
+  Exchange& exchange_;
+  std::span<const int> members_;
+  Rank& self_;
+  int rank_;
+  std::uint64_t sequence_;
+  Call call_;
+  bool inline_, shared_ = false;
+  int seen_posted_ = 0, seen_done_ = 0;
+  std::vector<std::size_t> counts_;
+};
+
+// Whoever can do a part without waiting does it: with inline bytes each rank fills its own output; else the ranks divide the
+// work, also that of writing to the root.
+inline void Collective::share() {
+  using enum Operation;
+  const std::size_t bytes = call_.bytes();
+  const auto n = std::size_t(size()), me = std::size_t(rank_);
+  auto* out = static_cast<std::byte*>(call_.output);
+  const bool root = rank_ == call_.root;
+  switch (call_.operation) {
+    case barrier:
+    case split:
+    case send:
+    case recv: return;
+    case all_reduce: {
+      if (inline_) {
+        void* mine[] = {out};
+        return reduce_into(mine, 0, call_.count);
+      }
+      std::vector<void*> outputs(n);
+      for (std::size_t q = 0; q < n; ++q) outputs[q] = output(int(q));
+      const Piece piece = piece_of(call_.count, size_of(call_.type), rank_, size());
+      return reduce_into(outputs, piece.begin, piece.end);
+    }
+    case reduce: {
+      if (inline_ && !root) return;
+      void* target[] = {inline_ ? out : output(call_.root)};
+      const Piece piece = inline_ ? Piece{0, call_.count} : piece_of(call_.count, size_of(call_.type), rank_, size());
+      return reduce_into(target, piece.begin, piece.end);
+    }
+    case reduce_scatter: {
+      void* mine[] = {out};
+      return reduce_into(mine, 0, call_.count, me * bytes);
+    }
+    case reduce_scatter_v: {
+      std::size_t before = 0;
+      for (std::size_t q = 0; q < me; ++q) before += call_.receive_counts[q];
+      void* mine[] = {out};
+      return reduce_into(mine, 0, call_.receive_counts[me], before * size_of(call_.type));
+    }
+    case all_gather:
+      for (std::size_t k = 0; k < n; ++k) {
+        const std::size_t q = (me + k) % n;  // not all from the same rank at once
+        copy(out + q * bytes, input(int(q)), bytes);
+      }
+      return;
+    case all_gather_v: {
+      std::size_t offset = 0;
+      for (std::size_t q = 0; q < n; ++q) {
+        const std::size_t piece = call_.receive_counts[q] * size_of(call_.type);
+        copy(out + offset, input(int(q)), piece);
+        offset += piece;
+      }
+      return;
+    }
+    case broadcast:
+      if (!root) copy(out, input(call_.root), bytes);
+      return;
+    case gather:
+      if (inline_) {
+        for (std::size_t q = 0; root && q < n; ++q) copy(out + q * bytes, input(int(q)), bytes);
+      } else {
+        copy(output(call_.root) + me * bytes, call_.input, bytes);
+      }
+      return;
+    case scatter: return copy(out, input(call_.root) + me * bytes, bytes);
+    case all_to_all:
+      for (std::size_t k = 0; k < n; ++k) {
+        const std::size_t q = (me + k) % n;
+        copy(out + q * bytes, input(int(q)) + me * bytes, bytes);
+      }
+      return;
+    case all_to_all_v: {
+      std::size_t offset = 0;
+      for (std::size_t q = 0; q < n; ++q) {
+        const std::size_t* theirs = exchange_.entry(sequence_, int(q)).send_counts;
+        std::size_t before = 0;
+        for (std::size_t k = 0; k < me; ++k) before += theirs[k];
+        const std::size_t piece = call_.receive_counts[q] * size_of(call_.type);
+        copy(out + offset, input(int(q)) + before * size_of(call_.type), piece);
+        offset += piece;
+      }
+      return;
+    }
+  }
+}
+
+}  // namespace weft::comm::threads

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The Group of thread ranks: one object a rank and communicator, over slots and mailboxes that its ranks share.
+
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/group.hpp>
+#include <weft/comm/self.hpp>
+#include <weft/comm/threads/exchange.hpp>
+#include <weft/comm/threads/mailbox.hpp>
+
+namespace weft::comm::threads {
+
+/// What the ranks of one communicator share.
+struct Shared {
+  Shared(std::shared_ptr<World> w, std::vector<int> m, std::string a)
+      : world(std::move(w)), members(std::move(m)), axis(std::move(a)), exchange(int(members.size())), mailboxes(members.size()) {}
+
+  std::shared_ptr<World> world;
+  std::vector<int> members;  ///< their ranks in the world
+  std::string axis;
+  Exchange exchange;
+  std::vector<Mailbox> mailboxes;
+  std::mutex mutex;
+  std::map<std::pair<std::uint64_t, int>, std::shared_ptr<Shared>> splits;  // by number and color, until all have joined
+};
+
+class ThreadGroup final : public Group, public std::enable_shared_from_this<ThreadGroup> {
+ public:
+  ThreadGroup(std::shared_ptr<Shared> shared, int rank)
+      : shared_(std::move(shared)), world_(*shared_->world), rank_(rank), world_rank_(shared_->members[std::size_t(rank)]) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return shared_->exchange.size(); }
+  std::string_view axis() const override { return shared_->axis; }
+  std::string_view backend() const override { return "threads"; }
+  bool supports(Operation, DataType, MemoryKind memory) const override { return memory == MemoryKind::host; }
+
+  void execute(const Call& call) override {
+    const std::uint64_t number = begin(call);
+    if (call.operation == Operation::send) {
+      Send operation = post_send(call);
+      if (!operation.complete()) finish(world_.wait(world_rank_, operation), call);
+    } else if (call.operation == Operation::recv) {
+      Receive operation(world_, shared_->mailboxes[std::size_t(rank_)], shared_->members, rank_, call);
+      finish(world_.wait(world_rank_, operation), call);
+    } else {
+      Collective operation(world_, shared_->exchange, shared_->members, rank_, next_collective(call), call);
+      operation.post(oldest_open(operation.sequence()));
+      finish(world_.wait(world_rank_, operation), call);
+      known_open_ = operation.oldest_open();
+    }
+    self().recorder.complete(number);
+  }
+
+  std::unique_ptr<Pending> start(const Call& call) override;
+  std::shared_ptr<Group> split(int color, int key, std::string axis) override;
+
+ private:
+  template <class Kind>
+  class Started;
+  class SlotFree;
+
+  Rank& self() { return world_.rank(world_rank_); }
+
+  std::uint64_t begin(const Call& call) {
+    ++sequence_;
+    call.order.fence();
+    if (world_.failed()) finish(World::Outcome::failed, call);
+    return self().recorder.begin(shared_->axis, sequence_, signature(call), call.count);
+  }
+
+  Send post_send(const Call& call) {
+    const bool eager = call.bytes() <= eager_bytes;
+    auto message = std::make_shared<Message>();
+    message->from = rank_;
+    message->tag = call.tag;
+    message->type = call.type;
+    message->count = call.count;
+    message->data = call.input;
+    if (eager && call.bytes() != 0) {
+      const auto* bytes = static_cast<const std::byte*>(call.input);
+      message->copy.assign(bytes, bytes + call.bytes());
+      message->data = message->copy.data();
+    }
+    shared_->mailboxes[std::size_t(call.root)].send(message);
+    self().advances.fetch_add(1, std::memory_order_relaxed);
+    world_.wake(shared_->members[std::size_t(call.root)]);
+    return Send(self(), std::move(message), eager);
+  }
+
+  /// The number of the next collective, once its slot is free.
+  std::uint64_t next_collective(const Call& call);
+
+  /// The oldest collective of this group that this rank has not done, or `next`.
+  std::uint64_t oldest_open(std::uint64_t next) {
+    std::erase_if(open_, [](const std::shared_ptr<Collective>& operation) { return operation->shared(); });
+    for (const auto& operation : open_) next = std::min(next, operation->sequence());
+    return next;
+  }
+
+  /// Throws unless the wait ended well.
+  void finish(World::Outcome outcome, const Call& call) {
+    if (outcome == World::Outcome::done && !world_.failed()) return;
+    fail(outcome, call);
+  }
+  void fail(World::Outcome outcome, const Call& call);
+
+  std::shared_ptr<Shared> shared_;
+  World& world_;
+  int rank_, world_rank_;
+  std::uint64_t sequence_ = 0;     // of all operations, for messages
+  std::uint64_t collectives_ = 0;  // of those that use slots: the same on every rank
+  std::uint64_t known_open_ = 0;   // collectives below this are done by all
+  std::vector<std::shared_ptr<Collective>> open_;
+};
+
+// A slot may be used again when every rank has done what was in it.
+class ThreadGroup::SlotFree final : public Advancing {
+ public:
+  SlotFree(Exchange& exchange, std::uint64_t sequence) : exchange_(exchange), sequence_(sequence) {}
+  bool advance() override {
+    for (int q = 0; q < exchange_.size(); ++q)
+      if (exchange_.entry(sequence_, q).done.load(std::memory_order_seq_cst) < sequence_) return false;
+    complete_ = true;
+    return true;
+  }
+
+ private:
+  Exchange& exchange_;
+  std::uint64_t sequence_;
+};
+
+inline std::uint64_t ThreadGroup::next_collective(const Call& call) {
+  const std::uint64_t sequence = collectives_ + 1;
+  if (sequence > Exchange::slots && known_open_ <= sequence - Exchange::slots) {
+    SlotFree free(shared_->exchange, sequence - Exchange::slots);
+    finish(world_.wait(world_rank_, free), call);
+    self().advances.fetch_add(1, std::memory_order_relaxed);
+  }
+  return collectives_ = sequence;
+}
+
+inline void ThreadGroup::fail(World::Outcome outcome, const Call& call) {
+  const auto seconds = [&] { return std::to_string(world_.deadline().count()); };
+  if (outcome == World::Outcome::timed_out)
+    world_.fail(world_rank_, "waited longer than the deadline of " + seconds() + " s; " + world_.positions());
+  if (outcome == World::Outcome::stuck) world_.fail(world_rank_, "ranks wait for each other and none can go on: " + world_.positions(), true);
+  world_.quiesce(world_rank_);
+  const Failure failure = world_.failure();
+  const std::string name = describe(call);
+  if (failure.mismatch) throw MismatchError(world_rank_, shared_->axis, name, sequence_, failure.text);
+  if (outcome == World::Outcome::timed_out && failure.rank == world_rank_)
+    throw TimeoutError(world_rank_, shared_->axis, name, sequence_, failure.text);
+  throw AbortedError(world_rank_, shared_->axis, name, sequence_,
+                     "rank " + std::to_string(failure.rank) + " has failed" + (failure.text.empty() ? "" : ": " + failure.text));
+}
+
+/// The handle of a started operation: keeps it in its rank's list until it is complete.
+template <class Kind>
+class ThreadGroup::Started final : public Pending {
+ public:
+  Started(std::shared_ptr<ThreadGroup> group, std::shared_ptr<Kind> operation, const Call& call, std::uint64_t number)
+      : group_(std::move(group)), operation_(std::move(operation)), call_(call), number_(number) {
+    if (!operation_->complete()) group_->self().under_way.push_back(operation_.get());
+  }
+  ~Started() override { std::erase(group_->self().under_way, static_cast<Advancing*>(operation_.get())); }
+
+  bool test() override {
+    if (!operation_->complete()) {
+      group_->world_.advance_all(group_->self());
+      if (group_->world_.failed()) group_->fail(World::Outcome::failed, call_);
+    }
+    return completed();
+  }
+  void wait() override {
+    if (!operation_->complete()) group_->finish(group_->world_.wait(group_->world_rank_, *operation_), call_);
+    completed();
+  }
+  void abandon() noexcept override {
+    try {
+      if (operation_->complete()) return;
+      if (std::uncaught_exceptions() == 0) return wait();
+      group_->world_.fail(group_->world_rank_, "");  // its own error follows when the rank's function has been left
+    } catch (const std::exception&) {  // the failure is known to the world and to whatever this rank does next
+    }
+    group_->world_.quiesce(group_->world_rank_);
+  }
+
+ private:
+  bool completed() {
+    if (operation_->complete()) group_->self().recorder.complete(number_);
+    return operation_->complete();
+  }
+
+  std::shared_ptr<ThreadGroup> group_;
+  std::shared_ptr<Kind> operation_;
+  Call call_;
+  std::uint64_t number_;
+};
+
+inline std::unique_ptr<Pending> ThreadGroup::start(const Call& call) {
+  const std::uint64_t number = begin(call);
+  if (call.operation == Operation::send) {
+    auto operation = std::make_shared<Send>(post_send(call));
+    return std::make_unique<Started<Send>>(shared_from_this(), std::move(operation), call, number);
+  }
+  if (call.operation == Operation::recv) {
+    auto operation = std::make_shared<Receive>(world_, shared_->mailboxes[std::size_t(rank_)], shared_->members, rank_, call);
+    return std::make_unique<Started<Receive>>(shared_from_this(), std::move(operation), call, number);
+  }
+  auto operation = std::make_shared<Collective>(world_, shared_->exchange, shared_->members, rank_, next_collective(call), call);
+  operation->keep_counts();
+  operation->post(oldest_open(operation->sequence()));
+  open_.push_back(operation);
+  return std::make_unique<Started<Collective>>(shared_from_this(), std::move(operation), call, number);
+}
+
+inline std::shared_ptr<Group> ThreadGroup::split(int color, int key, std::string axis) {
+  const int n = size();
+  const std::array<std::int64_t, 3> mine{color, key, std::int64_t(std::hash<std::string>{}(axis))};
+  std::vector<std::int64_t> all(3 * std::size_t(n));
+  execute({.operation = Operation::all_gather, .type = DataType::int64, .count = 3, .input = mine.data(), .output = all.data()});
+  std::vector<std::pair<std::int64_t, int>> order;  // key, rank here
+  for (int q = 0; q < n; ++q) {
+    if (all[3 * std::size_t(q)] == color) order.emplace_back(all[3 * std::size_t(q) + 1], q);
+    if (all[3 * std::size_t(q) + 2] != mine[2]) {
+      world_.fail(world_rank_, "ranks disagree: rank " + std::to_string(world_rank_) + " splits for axis " + axis + ", rank " +
+                                   std::to_string(shared_->members[std::size_t(q)]) + " for another", true);
+      fail(World::Outcome::failed, {.operation = Operation::split});
+    }
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<int> members;
+  int rank = 0;
+  for (const auto& [its_key, q] : order) {
+    if (q == rank_) rank = int(members.size());
+    members.push_back(shared_->members[std::size_t(q)]);
+  }
+  if (members.size() == 1) return std::make_shared<SelfGroup>(std::move(axis), "threads");
+  std::shared_ptr<Shared> part;
+  {
+    std::lock_guard lock(shared_->mutex);
+    auto& slot = shared_->splits[{collectives_, color}];
+    if (!slot) slot = std::make_shared<Shared>(shared_->world, members, std::move(axis));
+    part = slot;
+  }
+  execute({.operation = Operation::barrier});
+  if (rank == 0) {
+    std::lock_guard lock(shared_->mutex);
+    shared_->splits.erase({collectives_ - 1, color});
+  }
+  return std::make_shared<ThreadGroup>(std::move(part), rank);
+}
+
+}  // namespace weft::comm::threads

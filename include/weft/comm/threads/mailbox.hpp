@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Messages between two thread ranks, matched by sender and tag, first in first out. Short ones are copied when sent; of
+// others the receiver copies straight from the sender's memory, and the sender waits for that.
+
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <weft/comm/operation.hpp>
+#include <weft/comm/threads/world.hpp>
+
+namespace weft::comm::threads {
+
+inline constexpr std::size_t eager_bytes = 8192;
+
+struct Message {
+  int from, tag;
+  DataType type;
+  std::size_t count;
+  const void* data;             // of the sender, or of `copy`
+  std::vector<std::byte> copy;
+  std::atomic<bool> taken{false};
+};
+
+class Receive;
+
+/// What is on its way to one rank of a group.
+class Mailbox {
+ public:
+  void send(const std::shared_ptr<Message>& message);
+  void expect(Receive& receive);
+  void forget(Receive& receive);
+
+ private:
+  std::mutex mutex_;
+  std::deque<std::shared_ptr<Message>> unexpected_;
+  std::deque<Receive*> expected_;
+};
+
+/// A send whose buffer the receiver still has to read.
+class Send final : public Advancing {
+ public:
+  Send(Rank& self, std::shared_ptr<Message> message, bool eager) : self_(self), message_(std::move(message)) { complete_ = eager; }
+  bool advance() override {
+    if (complete_ || !message_->taken.load(std::memory_order_acquire)) return false;
+    complete_ = true;
+    self_.advances.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+
+ private:
+  Rank& self_;
+  std::shared_ptr<Message> message_;
+};
+
+class Receive final : public Advancing {
+ public:
+  Receive(World& world, Mailbox& mailbox, std::span<const int> members, int rank, const Call& call)
+      : world_(world), mailbox_(mailbox), members_(members), rank_(members[std::size_t(rank)]), call_(call) {
+    mailbox_.expect(*this);
+  }
+  Receive(const Receive&) = delete;
+  Receive& operator=(const Receive&) = delete;
+  ~Receive() {
+    if (!complete_) mailbox_.forget(*this);
+  }
+
+  bool advance() override {
+    if (complete_ || !matched_.load(std::memory_order_acquire)) return false;
+    world_.rank(rank_).advances.fetch_add(1, std::memory_order_relaxed);
+    if (message_->type != call_.type || message_->count != call_.count) {
+      Call sent = call_;
+      sent.operation = Operation::send;
+      sent.type = message_->type;
+      sent.count = message_->count;
+      world_.fail(rank_, "ranks disagree: rank " + std::to_string(sender()) + " called " + describe(signature(sent), sent.count) + ", rank " +
+                             std::to_string(rank_) + " called " + describe(signature(call_), call_.count), true);
+      complete_ = true;
+      return true;
+    }
+    if (message_->copy.empty() && call_.bytes() != 0) {
+      const World::Touch touch(world_, world_.rank(rank_));
+      if (!touch.allowed()) return false;
+      std::memcpy(call_.output, message_->data, call_.bytes());
+      message_->taken.store(true, std::memory_order_seq_cst);
+    } else if (call_.bytes() != 0) {
+      std::memcpy(call_.output, message_->data, call_.bytes());
+    }
+    world_.wake(sender());
+    complete_ = true;
+    return true;
+  }
+
+ private:
+  friend class Mailbox;
+  bool wants(const Message& message) const { return message.from == call_.root && message.tag == call_.tag; }
+  int sender() const { return members_[std::size_t(call_.root)]; }
+  void match(std::shared_ptr<Message> message) {
+    message_ = std::move(message);
+    matched_.store(true, std::memory_order_release);
+  }
+
+  World& world_;
+  Mailbox& mailbox_;
+  std::span<const int> members_;
+  int rank_;  // in the world
+  Call call_;
+  std::shared_ptr<Message> message_;
+  std::atomic<bool> matched_{false};
+};
+
+inline void Mailbox::send(const std::shared_ptr<Message>& message) {
+  std::lock_guard lock(mutex_);
+  for (auto it = expected_.begin(); it != expected_.end(); ++it) {
+    if (!(*it)->wants(*message)) continue;
+    (*it)->match(message);
+    expected_.erase(it);
+    return;
+  }
+  unexpected_.push_back(message);
+}
+
+inline void Mailbox::expect(Receive& receive) {
+  std::lock_guard lock(mutex_);
+  for (auto it = unexpected_.begin(); it != unexpected_.end(); ++it) {
+    if (!receive.wants(**it)) continue;
+    receive.match(*it);
+    unexpected_.erase(it);
+    return;
+  }
+  expected_.push_back(&receive);
+}
+
+inline void Mailbox::forget(Receive& receive) {
+  std::lock_guard lock(mutex_);
+  std::erase(expected_, &receive);
+}
+
+}  // namespace weft::comm::threads

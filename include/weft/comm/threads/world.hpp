@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What all thread ranks of one world share: where each rank sleeps, how a failure reaches everybody, and proof that nobody
+// can go on. Groups (groups.hpp) are built on it; nothing here knows of operations but that they advance when polled.
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <weft/comm/errors.hpp>
+#include <weft/comm/flight_recorder.hpp>
+
+namespace weft::comm::threads {
+
+using Clock = std::chrono::steady_clock;
+
+/// Tells the processor that this is a spinning loop.
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// An operation under way: advances when polled, by the thread of its rank.
+class Advancing {
+ public:
+  /// Does what can be done now. True if that was anything.
+  virtual bool advance() = 0;
+  bool complete() const { return complete_; }
+
+ protected:
+  ~Advancing() = default;
+  bool complete_ = false;
+};
+
+/// One rank of the world. Atomics are read by all ranks, the rest only by its own thread.
+struct alignas(128) Rank {
+  enum class State : int { running, waiting, ended };
+
+  std::atomic<std::uint32_t> asleep{0};
+  std::atomic<std::uint32_t> touching{0};  ///< reads or writes other ranks' buffers now
+  std::atomic<State> state{State::running};
+  std::atomic<std::uint64_t> advances{0};  ///< steps of operations made
+  std::atomic<std::uint64_t> vain_polls{0};  ///< times that everything was polled and nothing could advance
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool woken = false;  // guarded by mutex
+  FlightRecorder recorder;
+
+  std::vector<Advancing*> under_way;  ///< started and not complete, in order of their start
+};
+
+/// Why a world ended: the first failure.
+struct Failure {
+  int rank = -1;
+  bool mismatch = false;  ///< every rank that waits is a party to it
+  std::string text;
+};
+
+class World {
+ public:
+  World(int size, std::chrono::duration<double> deadline) : deadline_(deadline), ranks_(std::size_t(size)) {
+    // Spinning pays only where the rank that is waited for has a core of its own.
+    const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+    spin_ = unsigned(size) <= cores ? 4000 : 20;
+  }
+
+  int size() const { return int(ranks_.size()); }
+  Rank& rank(int r) { return ranks_[std::size_t(r)]; }
+  std::chrono::duration<double> deadline() const { return deadline_; }
+
+  // --- failure -----------------------------------------------------------------------------------------------------
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  /// Ends the world's communication; the first caller's reason is kept. Wakes everybody.
+  void fail(int rank, const std::string& text, bool mismatch = false) {
+    {
+      std::lock_guard lock(failure_mutex_);
+      if (failure_.rank < 0) failure_ = {rank, mismatch, text};
+      else if (failure_.rank == rank && failure_.text.empty()) failure_.text = text;  // it left before it could say why
+    }
+    failed_.store(true, std::memory_order_seq_cst);
+    for (int r = 0; r < size(); ++r) wake(r, true);
+  }
+  Failure failure() const {
+    std::lock_guard lock(failure_mutex_);
+    return failure_;
+  }
+  /// After `fail`: returns when no rank but `self` touches a buffer of another. None will begin to, so buffers may be freed.
+  void quiesce(int self) {
+    for (int r = 0; r < size(); ++r)
+      while (r != self && rank(r).touching.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
+  }
+  /// Held while a rank reads or writes buffers of other ranks; false if the world has failed and they may be gone.
+  class Touch {
+   public:
+    Touch(World& world, Rank& rank) : rank_(rank) {
+      rank_.touching.exchange(1, std::memory_order_seq_cst);
+      allowed_ = !world.failed_.load(std::memory_order_seq_cst);
+    }
+    Touch(const Touch&) = delete;
+    Touch& operator=(const Touch&) = delete;
+    ~Touch() { rank_.touching.store(0, std::memory_order_release); }
+    bool allowed() const { return allowed_; }
+
+   private:
+    Rank& rank_;
+    bool allowed_;
+  };
+
+  // --- sleep and wake ----------------------------------------------------------------------------------------------
+  void wake(int r, bool always = false) {
+    Rank& sleeper = rank(r);
+    if (!always && sleeper.asleep.load(std::memory_order_seq_cst) == 0) return;
+    std::lock_guard lock(sleeper.mutex);
+    sleeper.woken = true;
+    sleeper.wake.notify_one();
+  }
+
+  /// Polls everything that this rank has under way.
+  bool advance_all(Rank& self) {
+    bool any = false;
+    for (std::size_t k = 0; k < self.under_way.size(); ++k) any |= self.under_way[k]->advance();
+    std::erase_if(self.under_way, [](Advancing* operation) { return operation->complete(); });
+    return any;
+  }
+
+  enum class Outcome { done, failed, timed_out, stuck };
+
+  /// Advances `operation`, and all else that this rank has under way, until it is complete: spins a little, then sleeps.
+  Outcome wait(int r, Advancing& operation) {
+    Rank& self = rank(r);
+    for (unsigned turn = 0; turn < spin_; ++turn) {
+      operation.advance();
+      if (operation.complete()) return Outcome::done;
+      if (!self.under_way.empty()) advance_all(self);
+      if (failed()) return Outcome::failed;
+      relax();
+    }
+    const auto start = Clock::now();
+    DeadlockWatch watch;
+    self.state.store(Rank::State::waiting, std::memory_order_release);
+    Outcome outcome = Outcome::done;
+    for (unsigned turn = 0;; ++turn) {
+      if (turn >= 2) self.asleep.exchange(1, std::memory_order_seq_cst);
+      const bool any = operation.advance() | (!self.under_way.empty() && advance_all(self));
+      if (operation.complete()) break;
+      if (failed()) {
+        outcome = Outcome::failed;
+        break;
+      }
+      if (any) continue;
+      self.vain_polls.fetch_add(1, std::memory_order_release);
+      if (turn < 2) {
+        std::this_thread::yield();
+        continue;
+      }
+      {
+        std::unique_lock lock(self.mutex);
+        self.wake.wait_for(lock, poll_interval, [&] { return self.woken; });
+        self.woken = false;
+      }
+      self.asleep.store(0, std::memory_order_relaxed);
+      const auto waited = Clock::now() - start;
+      if (waited > deadline_) {
+        outcome = Outcome::timed_out;
+        break;
+      }
+      if (waited > deadlock_after && watch.proves(*this)) {
+        outcome = Outcome::stuck;
+        break;
+      }
+    }
+    self.asleep.store(0, std::memory_order_relaxed);
+    self.state.store(Rank::State::running, std::memory_order_release);
+    return outcome;
+  }
+
+  /// Called when a rank's function has returned or thrown.
+  void end(int r) {
+    rank(r).state.store(Rank::State::ended, std::memory_order_release);
+    for (int other = 0; other < size(); ++other)
+      if (other != r) wake(other);
+  }
+
+  /// Where every rank is, for messages.
+  std::string positions() {
+    std::string text;
+    for (int r = 0; r < size(); ++r) {
+      const auto state = rank(r).state.load(std::memory_order_acquire);
+      text += (r == 0 ? "" : "; ") + std::string("rank ") + std::to_string(r) +
+              (state == Rank::State::ended     ? " has ended, last: "
+               : state == Rank::State::waiting ? " waits, last: "
+                                               : " is not waiting, last: ") +
+              rank(r).recorder.text(3);
+    }
+    return text;
+  }
+
+ private:
+  static constexpr auto poll_interval = std::chrono::milliseconds(20);
+  static constexpr auto deadlock_after = std::chrono::milliseconds(60);
+
+  // Proof that the world cannot go on: between two looks every rank was waiting (or had ended), each polled all it has under
+  // way at least once from beginning to end, and none advanced. Only ranks change what ranks wait for, so nothing will.
+  class DeadlockWatch {
+   public:
+    bool proves(World& world) {
+      std::vector<std::uint64_t> advances, polls;
+      for (auto& rank : world.ranks_) {
+        const auto state = rank.state.load(std::memory_order_acquire);
+        polls.push_back(state == Rank::State::ended ? 0 : rank.vain_polls.load(std::memory_order_acquire));
+        advances.push_back(rank.advances.load(std::memory_order_relaxed));
+        if (state == Rank::State::running) {
+          advances_.clear();
+          return false;
+        }
+      }
+      if (advances != advances_) {
+        advances_ = std::move(advances);
+        polls_ = std::move(polls);
+        return false;
+      }
+      for (std::size_t r = 0; r < polls.size(); ++r)
+        if (world.ranks_[r].state.load(std::memory_order_acquire) != Rank::State::ended && polls[r] < polls_[r] + 2) return false;
+      return true;
+    }
+
+   private:
+    std::vector<std::uint64_t> advances_, polls_;
+  };
+
+  std::chrono::duration<double> deadline_;
+  unsigned spin_;
+  std::vector<Rank> ranks_;
+  std::atomic<bool> failed_{false};
+  mutable std::mutex failure_mutex_;
+  Failure failure_;
+};
+
+}  // namespace weft::comm::threads

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What `run` sets up around a program, each undone in the reverse order: signals, Kokkos, a device for each rank.
+
+#include <Kokkos_Core.hpp>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include <csignal>
+#include <cstdlib>
+#include <vector>
+
+#include <weft/runtime/world.hpp>
+#include <weft/tensor/device.hpp>
+
+namespace weft::runtime::detail {
+
+/// Turns the first SIGINT or SIGTERM into a flag; the second does what it would have done.
+class InterruptGuard {
+ public:
+  InterruptGuard() {
+    interrupt_signal.store(0);
+    previous_interrupt_ = std::signal(SIGINT, handle);
+    previous_terminate_ = std::signal(SIGTERM, handle);
+  }
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+  ~InterruptGuard() {
+    std::signal(SIGINT, previous_interrupt_);
+    std::signal(SIGTERM, previous_terminate_);
+  }
+
+ private:
+  static void handle(int number) {
+    interrupt_signal.store(number, std::memory_order_relaxed);
+    std::signal(number, SIG_DFL);
+  }
+  void (*previous_interrupt_)(int);
+  void (*previous_terminate_)(int);
+};
+
+/// Initialises Kokkos unless the program has, with `threads` threads in all.
+class KokkosGuard {
+ public:
+  explicit KokkosGuard(int threads) : owner_(!Kokkos::is_initialized()) {
+    if (!owner_) return;
+    // Ranks are threads and place themselves; a binding made for one team would put all of them on one core.
+    setenv("OMP_PROC_BIND", "false", 0);
+    Kokkos::initialize(Kokkos::InitializationSettings().set_num_threads(threads).set_disable_warnings(true));
+  }
+  KokkosGuard(const KokkosGuard&) = delete;
+  KokkosGuard& operator=(const KokkosGuard&) = delete;
+  ~KokkosGuard() {
+    if (owner_) Kokkos::finalize();
+  }
+
+ private:
+  bool owner_;
+};
+
+/// An execution-space instance of its own for rank `rank` of `local_ranks` in this process. To be called in the rank's thread.
+template <class Exec = Kokkos::DefaultExecutionSpace>
+Exec instance_for(int rank, int local_ranks, int threads_per_rank) {
+#ifdef _OPENMP
+  omp_set_num_threads(threads_per_rank);  // of this thread alone: the teams of libraries that it calls
+#endif
+  (void)threads_per_rank;
+  if (local_ranks == 1) return Exec();
+#ifdef KOKKOS_ENABLE_OPENMP
+  if constexpr (std::is_same_v<Exec, Kokkos::OpenMP>) return Exec(threads_per_rank);  // partition_space's last would be larger
+  else
+#endif
+    return Kokkos::Experimental::partition_space(Exec(), std::vector<int>(std::size_t(local_ranks), 1))[std::size_t(rank)];
+}
+
+}  // namespace weft::runtime::detail

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a program, or its user through the environment, may say about how it runs.
+
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include <weft/core/error.hpp>
+
+namespace weft::runtime {
+
+/// Zero means: as the environment says (WEFT_RANKS, WEFT_TIMEOUT_S), else the default.
+struct RunOptions {
+  int ranks = 0;             ///< default: one a core; under a launcher what it started, and then no more than that
+  double deadline_s = 0;     ///< of every wait in communication; default: 30 minutes
+  int threads_per_rank = 0;  ///< of kernels; default: cores / ranks, at least 1
+  int argc = 0;              ///< the program's, for libraries that want to see them
+  char** argv = nullptr;
+};
+
+namespace detail {
+
+inline std::optional<double> number_from_environment(const char* name, double least, double most) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  double value = 0;
+  const std::string_view view(text);
+  const auto [end, problem] = std::from_chars(view.data(), view.data() + view.size(), value);
+  if (problem != std::errc() || end != view.data() + view.size() || !(value >= least && value <= most))
+    throw UsageError(std::string("environment variable ") + name + " is '" + std::string(view) + "', expected a number of at least " +
+                     std::to_string(long(least)));
+  return value;
+}
+
+inline int cores() {
+  const unsigned count = std::thread::hardware_concurrency();
+  return count == 0 ? 1 : int(count);
+}
+
+/// The options with nothing left open, for a backend that starts its own ranks (`started` = 0) or whose launcher has.
+inline RunOptions resolve(RunOptions options, int started) {
+  if (options.ranks < 0) throw UsageError("ranks(" + std::to_string(options.ranks) + ") must be at least 1");
+  if (started > 0) {
+    if (options.ranks > started)
+      throw UsageError("ranks(" + std::to_string(options.ranks) + ") > " + std::to_string(started) + " started by the launcher: ask it for more (mpirun -np " +
+                       std::to_string(options.ranks) + ")");
+    if (options.ranks != 0 && options.ranks < started)
+      throw UsageError("ranks(" + std::to_string(options.ranks) + ") < " + std::to_string(started) + " started by the launcher: all of them take part");
+    options.ranks = started;
+  }
+  constexpr int most_ranks = 1024;
+  if (options.ranks == 0) {
+    const auto wanted = number_from_environment("WEFT_RANKS", 1, most_ranks);
+    if (wanted && *wanted != double(int(*wanted))) throw UsageError("environment variable WEFT_RANKS must be a whole number");
+    options.ranks = wanted ? int(*wanted) : cores();
+  }
+  if (started == 0 && options.ranks > most_ranks)
+    throw UsageError("ranks(" + std::to_string(options.ranks) + ") > " + std::to_string(most_ranks) + " threads of one process");
+  if (options.deadline_s < 0) throw UsageError("deadline_s(" + std::to_string(options.deadline_s) + ") must be positive");
+  if (options.deadline_s == 0) options.deadline_s = number_from_environment("WEFT_TIMEOUT_S", 0.001, 1e9).value_or(1800.0);
+  if (options.threads_per_rank < 0) throw UsageError("threads_per_rank(" + std::to_string(options.threads_per_rank) + ") must be at least 1");
+  if (options.threads_per_rank == 0) options.threads_per_rank = std::max(1, cores() / options.ranks);
+  return options;
+}
+
+}  // namespace detail
+
+}  // namespace weft::runtime

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// `run`: the one guard that owns the communication library, Kokkos and the ranks, and ends them in the right order.
+//
+//   int main(int argc, char** argv) {
+//     return weft::run<comm::Threads, comm::Mpi>(argc, argv, [](World& world) { ... });
+//   }
+
+#include <chrono>
+#include <concepts>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <weft/comm/threads.hpp>
+#include <weft/runtime/guard.hpp>
+#include <weft/runtime/options.hpp>
+#include <weft/runtime/world.hpp>
+
+namespace weft {
+
+namespace runtime {
+
+namespace detail {
+
+/// The error's text, on one line of standard error; its exit code.
+inline int report(const std::exception_ptr& error) {
+  std::string text = "weft: unknown error";
+  int code = 1;
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& caught) {
+    text = caught.what();
+    code = caught.exit_code();
+  } catch (const std::exception& caught) {
+    text = caught.what();
+  } catch (...) {
+  }
+  for (char& c : text)
+    if (c == '\n') c = ' ';
+  std::fprintf(stderr, "%s\n", text.c_str());
+  std::fflush(stderr);
+  return code == 0 ? 1 : code;
+}
+
+template <comm::Backend B, class F>
+int run_on(RunOptions options, F& f) {
+  typename B::Session session(options.argc, options.argv);
+  int code = 0;
+  comm::threads::Ending ending;
+  {
+    std::mutex mutex;
+    try {
+      options = resolve(options, session.started());
+      const int local_ranks = B::Session::owns_ranks ? options.ranks : 1;
+      const KokkosGuard kokkos(std::max(local_ranks * options.threads_per_rank, 1));
+      const InterruptGuard interrupts;
+      ending = session.run(options.ranks, std::chrono::duration<double>(options.deadline_s), [&](std::shared_ptr<comm::Group> group) {
+        const int place = local_ranks == 1 ? 0 : group->rank();
+        DefaultDevice device(instance_for(place, local_ranks, options.threads_per_rank));
+        World world(Communicator(std::move(group)), device);
+        if constexpr (std::is_void_v<std::invoke_result_t<F&, World&>>) {
+          f(world);
+        } else {
+          const int result = f(world);
+          std::lock_guard lock(mutex);
+          if (code == 0) code = result;
+        }
+      });
+      if (!ending.complete) {
+        // A rank computes on and cannot be stopped: its memory must stay, so nothing is undone.
+        const int failed = ending.error ? report(ending.error) : 1;
+        std::_Exit(failed);
+      }
+    } catch (...) {
+      ending.error = std::current_exception();
+    }
+  }
+  return ending.error ? session.fail(ending.error, &report) : code;
+}
+
+template <comm::Backend First, comm::Backend... Others, class F>
+int choose(const RunOptions& options, F& f) {
+  int code = 0;
+  // A backend whose launcher started this program goes first; without one, the first of the list.
+  const bool chosen = ((Others::detected() && (code = run_on<Others>(options, f), true)) || ...);
+  return chosen ? code : run_on<First>(options, f);
+}
+
+}  // namespace detail
+
+/// Runs `f(world)` on every rank and returns the program's exit code: 0, what `f` returned (the first that is not 0), or that of the
+/// first error, which is printed once. Backends named after the first are taken where their launcher started the program.
+template <comm::Backend... Backends, class F>
+  requires std::invocable<F&, World&>
+int run(const RunOptions& options, F&& f) {
+  try {
+    if constexpr (sizeof...(Backends) == 0) return detail::choose<comm::Threads>(options, f);
+    else return detail::choose<Backends...>(options, f);
+  } catch (...) {
+    return detail::report(std::current_exception());
+  }
+}
+
+template <comm::Backend... Backends, class F>
+  requires std::invocable<F&, World&>
+int run(int argc, char** argv, F&& f) {
+  return run<Backends...>(RunOptions{.argc = argc, .argv = argv}, std::forward<F>(f));
+}
+
+}  // namespace runtime
+
+using runtime::run;
+using runtime::RunOptions;
+
+}  // namespace weft
