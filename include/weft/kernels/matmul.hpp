@@ -27,7 +27,7 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
                 "matmul's C must be T or accumulate_t<T>: sums are kept in accumulate_t<T>");
   if (m == 0 || n == 0) return;
   const detail::MatmulShape shape{transpose_a == Transpose::yes, transpose_b == Transpose::yes, m, n, k, lda, ldb, ldc, accumulate};
-  if constexpr (detail::on_host<Exec> && !std::is_same_v<T, double>) {
+  if constexpr (detail::onednn_is_usable && detail::on_host<Exec> && !std::is_same_v<T, double>) {
     if (k != 0) return detail::matmul_onednn(device, shape, a, b, c, bias);
   }
   detail::matmul_loops(device, shape, a, b, c, bias);

@@ -3,7 +3,15 @@
 // Matrix products by oneDNN 2.6 and 3.x. Making a primitive costs more than small products, so each device keeps those that it
 // has made, by shape and types.
 
+#include <dnnl_version.h>
+// nvcc 13.0 ends with an internal error in the C++ header of oneDNN 2, at a std::vector of a struct without a tag. Programs that it
+// compiles need oneDNN 3 for fast products on the host; with oneDNN 2 they get the loops.
+#if defined(__CUDACC__) && DNNL_VERSION_MAJOR < 3
+#define WEFT_DETAIL_ONEDNN 0
+#else
+#define WEFT_DETAIL_ONEDNN 1
 #include <dnnl.hpp>
+#endif
 
 #include <cstddef>
 #include <map>
@@ -22,6 +30,12 @@
 
 namespace weft::kernels::detail {
 
+inline constexpr bool onednn_is_usable = WEFT_DETAIL_ONEDNN;
+
+template <class T, class C, class Exec>
+void matmul_onednn(Device<Exec>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias);
+
+#if WEFT_DETAIL_ONEDNN
 /// oneDNN's own threads number as many as the execution space has: it asks OpenMP for a count that is kept for each thread.
 class OneDnnThreads {
  public:
@@ -107,5 +121,7 @@ void matmul_onednn(Device<Exec>& device, const MatmulShape& s, const T* a, const
   if (bias != nullptr) product.bias.set_data_handle(const_cast<T*>(bias));
   product.primitive.execute(library.stream, product.arguments);
 }
+#endif
 
 }  // namespace weft::kernels::detail
+#undef WEFT_DETAIL_ONEDNN
