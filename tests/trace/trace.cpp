@@ -34,12 +34,12 @@ TEST_CASE("numbers for people") {
 
 TEST_CASE("a table") {
   trace::Table table({"axis", "degree", "shares"});
-  table.row({"dp", "2", "the sequences"}).row({"pp", "16", "the layers"});
+  table.row({"dp", "2", "the sequences"}).row({"pp", "16", "4 layers"});
   CHECK(table.text() ==
         "  axis  degree  shares\n"
         "  ----  ------  -------------\n"
         "  dp         2  the sequences\n"
-        "  pp        16  the layers\n");
+        "  pp        16  4 layers\n");
 }
 
 TEST_CASE("a record is one line of JSON, with null for what is not finite") {

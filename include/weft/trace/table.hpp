@@ -44,8 +44,7 @@ inline std::size_t columns(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-/// Rows of text under a header, columns as wide as their widest cell. A cell that starts with a digit or a sign before one
-/// stands right.
+/// Rows of text under a header, columns as wide as their widest cell. A cell that is a number stands right.
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
@@ -79,8 +78,7 @@ class Table {
 
  private:
   static bool number(const std::string& cell) {
-    const std::size_t at = !cell.empty() && (cell[0] == '-' || cell[0] == '+') ? 1 : 0;
-    return at < cell.size() && cell[at] >= '0' && cell[at] <= '9';
+    return cell.find_first_of("0123456789") != std::string::npos && cell.find_first_not_of("0123456789+-.,%e ") == std::string::npos;
   }
   bool column_of_numbers(std::size_t column) const {
     return rows_.size() > 1 && std::all_of(rows_.begin() + 1, rows_.end(), [&](const auto& row) { return number(row[column]); });

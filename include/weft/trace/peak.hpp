@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The machine's peak in matrix products as weft's own library reaches it, all ranks at once: what a training step is held to.
+//
+//   double flops = trace::matmul_peak<float>(world.device(), world.communicator());   // a second, of all ranks together
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/core/scalar.hpp>
+#include <weft/kernels/matmul.hpp>
+#include <weft/tensor/device.hpp>
+
+namespace weft::trace {
+
+/// Floating-point operations a second of square products of T, summed over the ranks of `ranks`, which all call it. The best of
+/// five short windows that all ranks begin together: neither a disturbance nor a core that ranks share can flatter it. Takes about
+/// a third of a second.
+template <Real T, class Exec>
+double matmul_peak(Device<Exec>& device, const Communicator& ranks) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::size_t n = 1024, windows = 5;
+  constexpr double window_s = 0.06;
+  const Buffer a = device.allocate(n * n * sizeof(T)), b = device.allocate(n * n * sizeof(T)), c = device.allocate(n * n * sizeof(T));
+  for (const Buffer& x : {a, b}) {
+    Kokkos::View<T*, Exec, Kokkos::MemoryUnmanaged> values(static_cast<T*>(x.get()), n * n);
+    Kokkos::deep_copy(device.exec(), values, T(1.0f));
+  }
+  const auto multiply = [&] {
+    kernels::matmul(device, kernels::Transpose::no, kernels::Transpose::no, n, n, n, static_cast<const T*>(a.get()), n,
+                    static_cast<const T*>(b.get()), n, static_cast<T*>(c.get()), n);
+    device.exec().fence();
+  };
+  multiply();  // makes the primitive
+  std::vector<double> rates(windows);
+  for (double& rate : rates) {
+    ranks.barrier();
+    const auto started = Clock::now();
+    double seconds = 0;
+    std::size_t products = 0;
+    while (seconds < window_s) {
+      multiply();
+      ++products;
+      seconds = std::chrono::duration<double>(Clock::now() - started).count();
+    }
+    rate = 2.0 * double(n) * double(n) * double(n) * double(products) / seconds;
+  }
+  ranks.all_reduce(rates);
+  return *std::max_element(rates.begin(), rates.end());
+}
+
+}  // namespace weft::trace
