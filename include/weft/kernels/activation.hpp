@@ -25,10 +25,11 @@ KOKKOS_FORCEINLINE_FUNCTION V gelu_gate(V x) {
 template <class T, class Exec>
 void gelu_forward(Device<Exec>& device, std::size_t n, const T* x, T* y) {
   using V = detail::lanes_for<Exec, T>;
-  detail::for_lanes<V>(device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
-    const V v = V::load(x + i, count);
-    (v * detail::gelu_gate(v)).store(y + i, count);
-  });
+  detail::for_lanes<V>(
+      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
+        const V v = V::load(x + i, count);
+        (v * detail::gelu_gate(v)).store(y + i, count);
+      });
 }
 
 /// dx[i] = dy[i] * gelu'(x[i]); dx may be dy.
@@ -36,41 +37,45 @@ template <class T, class Exec>
 void gelu_backward(Device<Exec>& device, std::size_t n, const T* x, const T* dy, T* dx) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
-  detail::for_lanes<V>(device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
-    const V v = V::load(x + i, count), gate = detail::gelu_gate(v);
-    const V slope = V(A(1.5957691216057308)) + V(A(3 * 0.07135481627260025)) * v * v;
-    (V::load(dy + i, count) * (gate + v * gate * (V(A(1)) - gate) * slope)).store(dx + i, count);
-  });
+  detail::for_lanes<V>(
+      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
+        const V v = V::load(x + i, count), gate = detail::gelu_gate(v);
+        const V slope = V(A(1.5957691216057308)) + V(A(3 * 0.07135481627260025)) * v * v;
+        (V::load(dy + i, count) * (gate + v * gate * (V(A(1)) - gate) * slope)).store(dx + i, count);
+      });
 }
 
 /// y[r, c] = silu(gate[r, c]) * up[r, c] with y [rows, width] contiguous; rows of gate and up start gate_stride and up_stride
 /// values apart. Shazeer 2020.
 template <class T, class Exec>
-void swiglu_forward(Device<Exec>& device, std::size_t rows, std::size_t width, const T* gate, std::size_t gate_stride, const T* up,
-                    std::size_t up_stride, T* y) {
+void swiglu_forward(Device<Exec>& device, std::size_t rows, std::size_t width, const T* gate, std::size_t gate_stride,
+                    const T* up, std::size_t up_stride, T* y) {
   using V = detail::lanes_for<Exec, T>;
-  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
-    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
-      const V g = V::load(gate + row * gate_stride + i, count);
-      (g * detail::sigmoid(g) * V::load(up + row * up_stride + i, count)).store(y + row * width + i, count);
-    });
-  });
+  detail::for_each(
+      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+          const V g = V::load(gate + row * gate_stride + i, count);
+          (g * detail::sigmoid(g) * V::load(up + row * up_stride + i, count)).store(y + row * width + i, count);
+        });
+      });
 }
 
 /// d_gate and d_up of swiglu_forward, from dy [rows, width]; they may be gate and up.
 template <class T, class Exec>
-void swiglu_backward(Device<Exec>& device, std::size_t rows, std::size_t width, const T* gate, std::size_t gate_stride, const T* up,
-                     std::size_t up_stride, const T* dy, T* d_gate, std::size_t d_gate_stride, T* d_up, std::size_t d_up_stride) {
+void swiglu_backward(Device<Exec>& device, std::size_t rows, std::size_t width, const T* gate, std::size_t gate_stride,
+                     const T* up, std::size_t up_stride, const T* dy, T* d_gate, std::size_t d_gate_stride, T* d_up,
+                     std::size_t d_up_stride) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
-  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
-    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
-      const V g = V::load(gate + row * gate_stride + i, count), u = V::load(up + row * up_stride + i, count);
-      const V d = V::load(dy + row * width + i, count), s = detail::sigmoid(g);
-      (d * u * s * (V(A(1)) + g * (V(A(1)) - s))).store(d_gate + row * d_gate_stride + i, count);
-      (d * g * s).store(d_up + row * d_up_stride + i, count);
-    });
-  });
+  detail::for_each(
+      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+          const V g = V::load(gate + row * gate_stride + i, count), u = V::load(up + row * up_stride + i, count);
+          const V d = V::load(dy + row * width + i, count), s = detail::sigmoid(g);
+          (d * u * s * (V(A(1)) + g * (V(A(1)) - s))).store(d_gate + row * d_gate_stride + i, count);
+          (d * g * s).store(d_up + row * d_up_stride + i, count);
+        });
+      });
 }
 
 }  // namespace weft::kernels

@@ -3,7 +3,8 @@
 // Causal softmax attention, multi-head or grouped-query, without the matrix of probabilities: the forward keeps one log-sum-exp
 // for each row, the backward computes the probabilities again (FlashAttention-2, Dao 2023).
 //
-//   kernels::attention_forward(device, sequences, length, heads, kv_heads, head_width, q, stride, k, stride, v, stride, out, width, lse);
+//   kernels::attention_forward(device, sequences, length, heads, kv_heads, head_width, q, stride, k, stride, v, stride, out,
+//   width, lse);
 //
 // A row is a token, sequences * length of them; row r of q holds heads * head_width values from q + r * q_stride on, rows of k
 // and v kv_heads * head_width values, so that q, k and v may be slices of one array. Head h reads key-value head
@@ -15,19 +16,22 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/scalar.hpp>
+#include <weft/kernels/detail/attention_host.hpp>
 #include <weft/kernels/detail/attention_rows.hpp>
 #include <weft/kernels/detail/loops.hpp>
 
 namespace weft::kernels {
 
-/// out[r, h] = softmax(q k^T / sqrt(head_width)) v; lse [sequences, heads, length] keeps log(sum(exp(scores))) in accumulate_t<T>.
-/// Throws ShapeError where kv_heads does not divide heads. The same bits for any number of threads.
+/// out[r, h] = softmax(q k^T / sqrt(head_width)) v; lse [sequences, heads, length] keeps log(sum(exp(scores))) in
+/// accumulate_t<T>. Throws ShapeError where kv_heads does not divide heads. The same bits for any number of threads.
 template <class T, class Exec>
 void attention_forward(Device<Exec>& device, std::size_t sequences, std::size_t length, std::size_t heads, std::size_t kv_heads,
                        std::size_t head_width, const T* q, std::size_t q_stride, const T* k, std::size_t k_stride, const T* v,
                        std::size_t v_stride, T* out, std::size_t out_stride, accumulate_t<T>* lse, bool causal = true) {
   const detail::AttentionShape shape(sequences, length, heads, kv_heads, head_width, causal);
-  detail::attention_rows_forward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, lse);
+  if constexpr (detail::on_host<Exec>)
+    detail::attention_host_forward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, lse);
+  else detail::attention_rows_forward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, lse);
 }
 
 /// dq, dk and dv from d_out, with out and lse of the forward. They are written, not added to, and may be slices of one array, but
@@ -39,8 +43,12 @@ void attention_backward(Device<Exec>& device, std::size_t sequences, std::size_t
                         const accumulate_t<T>* lse, T* dq, std::size_t dq_stride, T* dk, std::size_t dk_stride, T* dv,
                         std::size_t dv_stride, bool causal = true) {
   const detail::AttentionShape shape(sequences, length, heads, kv_heads, head_width, causal);
-  detail::attention_rows_backward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, d_out, d_out_stride, lse, dq,
-                                  dq_stride, dk, dk_stride, dv, dv_stride);
+  if constexpr (detail::on_host<Exec>)
+    detail::attention_host_backward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, d_out, d_out_stride,
+                                    lse, dq, dq_stride, dk, dk_stride, dv, dv_stride);
+  else
+    detail::attention_rows_backward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, d_out, d_out_stride,
+                                    lse, dq, dq_stride, dk, dk_stride, dv, dv_stride);
 }
 
 }  // namespace weft::kernels

@@ -6,7 +6,8 @@
 //
 //   kernels::row_max(device, rows, columns, valid, logits, max);
 //   kernels::softmax_sums(device, rows, columns, valid, logits, max, targets, first, sum_exp, target_logit);
-//   kernels::cross_entropy_finish(device, rows, columns, valid, logits, max, sum_exp, target_logit, targets, first, loss, gradient);
+//   kernels::cross_entropy_finish(device, rows, columns, valid, logits, max, sum_exp, target_logit, targets, first, loss,
+//   gradient);
 
 #include <cstddef>
 #include <cstdint>
@@ -18,19 +19,21 @@ namespace weft::kernels {
 
 /// max[r] = the largest of logits[r, 0 .. valid); the lowest finite number where valid is 0. logits is [rows, columns].
 template <class T, class Exec>
-void row_max(Device<Exec>& device, std::size_t rows, std::size_t columns, std::size_t valid, const T* logits, accumulate_t<T>* max) {
+void row_max(Device<Exec>& device, std::size_t rows, std::size_t columns, std::size_t valid, const T* logits,
+             accumulate_t<T>* max) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
   constexpr A lowest = Kokkos::Experimental::finite_min_v<A>;
-  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
-    const T* in = logits + row * columns;
-    V best = V(lowest);
-    std::size_t i = 0;
-    for (; i + V::size <= valid; i += V::size) best = max_of(V::load(in + i), best);
-    A result = largest(best);
-    for (; i < valid; ++i) result = A(in[i]) > result ? A(in[i]) : result;
-    max[row] = result;
-  });
+  detail::for_each(
+      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+        const T* in = logits + row * columns;
+        V best = V(lowest);
+        std::size_t i = 0;
+        for (; i + V::size <= valid; i += V::size) best = max_of(V::load(in + i), best);
+        A result = largest(best);
+        for (; i < valid; ++i) result = A(in[i]) > result ? A(in[i]) : result;
+        max[row] = result;
+      });
 }
 
 /// sum_exp[r] = sum over c < valid of exp(logits[r, c] - max[r]); target_logit[r] = logits[r, targets[r] - first] - max[r] where
@@ -41,18 +44,19 @@ void softmax_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, s
                   accumulate_t<T>* target_logit) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
-  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
-    const T* in = logits + row * columns;
-    const A top = max[row];
-    V total = V(A(0));
-    std::size_t i = 0;
-    for (; i + V::size <= valid; i += V::size) total = total + exp(V::load(in + i) - V(top));
-    A result = sum(total);
-    for (; i < valid; ++i) result += Kokkos::exp(A(in[i]) - top);
-    sum_exp[row] = result;
-    const std::int64_t column = std::int64_t(targets[row]) - first;
-    target_logit[row] = targets[row] >= 0 && column >= 0 && column < std::int64_t(valid) ? A(in[column]) - top : A(0);
-  });
+  detail::for_each(
+      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+        const T* in = logits + row * columns;
+        const A top = max[row];
+        V total = V(A(0));
+        std::size_t i = 0;
+        for (; i + V::size <= valid; i += V::size) total = total + exp(V::load(in + i) - V(top));
+        A result = sum(total);
+        for (; i < valid; ++i) result += Kokkos::exp(A(in[i]) - top);
+        sum_exp[row] = result;
+        const std::int64_t column = std::int64_t(targets[row]) - first;
+        target_logit[row] = targets[row] >= 0 && column >= 0 && column < std::int64_t(valid) ? A(in[column]) - top : A(0);
+      });
 }
 
 /// *loss_sum = sum over rows with a target of log(sum_exp) - target_logit, in double; and, unless `gradient` is null,
@@ -65,27 +69,30 @@ void cross_entropy_finish(Device<Exec>& device, std::size_t rows, std::size_t co
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
   if (loss_sum != nullptr)
-    detail::sum_blocks(device, rows, loss_sum, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
-      double total = 0;
-      for (std::size_t row = begin; row < end; ++row)
-        if (targets[row] >= 0) total += Kokkos::log(double(sum_exp[row])) - double(target_logit[row]);
-      return total;
-    });
+    detail::sum_blocks(
+        device, rows, loss_sum, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
+          double total = 0;
+          for (std::size_t row = begin; row < end; ++row)
+            if (targets[row] >= 0) total += Kokkos::log(double(sum_exp[row])) - double(target_logit[row]);
+          return total;
+        });
   if (gradient == nullptr) return;
-  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
-    const T* in = logits + row * columns;
-    T* out = gradient + row * columns;
-    if (targets[row] < 0) return detail::sweep<V>(columns, [&](std::size_t i, std::size_t count) { V(A(0)).store(out + i, count); });
-    const V top = V(max[row]), inverse = V(A(1) / sum_exp[row]);
-    const std::int64_t column = std::int64_t(targets[row]) - first;
-    const bool here = column >= 0 && column < std::int64_t(valid);
-    const A one_hot = here ? A(Kokkos::exp(A(in[here ? column : 0]) - max[row])) / sum_exp[row] - A(1) : A(0);
-    detail::sweep<V>(valid, [&](std::size_t i, std::size_t count) {
-      (exp(V::load(in + i, count) - top) * inverse).store(out + i, count);
-    });
-    for (std::size_t i = valid; i < columns; ++i) out[i] = T(A(0));
-    if (here) out[column] = T(one_hot);
-  });
+  detail::for_each(
+      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+        const T* in = logits + row * columns;
+        T* out = gradient + row * columns;
+        if (targets[row] < 0)
+          return detail::sweep<V>(columns, [&](std::size_t i, std::size_t count) { V(A(0)).store(out + i, count); });
+        const V top = V(max[row]), inverse = V(A(1) / sum_exp[row]);
+        const std::int64_t column = std::int64_t(targets[row]) - first;
+        const bool here = column >= 0 && column < std::int64_t(valid);
+        const A one_hot = here ? A(Kokkos::exp(A(in[here ? column : 0]) - max[row])) / sum_exp[row] - A(1) : A(0);
+        detail::sweep<V>(valid, [&](std::size_t i, std::size_t count) {
+          (exp(V::load(in + i, count) - top) * inverse).store(out + i, count);
+        });
+        for (std::size_t i = valid; i < columns; ++i) out[i] = T(A(0));
+        if (here) out[column] = T(one_hot);
+      });
 }
 
 }  // namespace weft::kernels

@@ -20,14 +20,16 @@ void embedding_forward(Device<Exec>& device, std::size_t tokens, std::size_t wid
                        std::int64_t first, std::size_t rows_here, T* y) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
-  detail::for_each(device, tokens, KOKKOS_LAMBDA(std::size_t token) {
-    const std::int64_t row = std::int64_t(ids[token]) - first;
-    const bool here = row >= 0 && row < std::int64_t(rows_here);
-    const T* from = table + (here ? std::size_t(row) * width : 0);
-    T* to = y + token * width;
-    if (here) detail::sweep<V>(width, [&](std::size_t i, std::size_t count) { V::load(from + i, count).store(to + i, count); });
-    else detail::sweep<V>(width, [&](std::size_t i, std::size_t count) { V(A(0)).store(to + i, count); });
-  });
+  detail::for_each(
+      device, tokens, KOKKOS_LAMBDA(std::size_t token) {
+        const std::int64_t row = std::int64_t(ids[token]) - first;
+        const bool here = row >= 0 && row < std::int64_t(rows_here);
+        const T* from = table + (here ? std::size_t(row) * width : 0);
+        T* to = y + token * width;
+        if (here)
+          detail::sweep<V>(width, [&](std::size_t i, std::size_t count) { V::load(from + i, count).store(to + i, count); });
+        else detail::sweep<V>(width, [&](std::size_t i, std::size_t count) { V(A(0)).store(to + i, count); });
+      });
 }
 
 /// dtable[ids[t] - first, :] += dy[t, :] for the ids in [first, first + rows_here), in the order of the tokens: the same bits in
@@ -37,18 +39,19 @@ void embedding_backward(Device<Exec>& device, std::size_t tokens, std::size_t wi
                         std::int64_t first, std::size_t rows_here, accumulate_t<T>* dtable) {
   using V = detail::lanes_for<Exec, T>;
   constexpr std::size_t group = V::size == 1 ? 1 : 8 * V::size;  // columns of one work item: tokens are never split
-  detail::for_each(device, (width + group - 1) / group, KOKKOS_LAMBDA(std::size_t g) {
-    const std::size_t column = g * group, columns = width - column < group ? width - column : group;
-    for (std::size_t token = 0; token < tokens; ++token) {
-      const std::int64_t row = std::int64_t(ids[token]) - first;
-      if (row < 0 || row >= std::int64_t(rows_here)) continue;
-      const T* from = dy + token * width + column;
-      accumulate_t<T>* to = dtable + std::size_t(row) * width + column;
-      detail::sweep<V>(columns, [&](std::size_t i, std::size_t count) {
-        (V::load(to + i, count) + V::load(from + i, count)).store(to + i, count);
+  detail::for_each(
+      device, (width + group - 1) / group, KOKKOS_LAMBDA(std::size_t g) {
+        const std::size_t column = g * group, columns = width - column < group ? width - column : group;
+        for (std::size_t token = 0; token < tokens; ++token) {
+          const std::int64_t row = std::int64_t(ids[token]) - first;
+          if (row < 0 || row >= std::int64_t(rows_here)) continue;
+          const T* from = dy + token * width + column;
+          accumulate_t<T>* to = dtable + std::size_t(row) * width + column;
+          detail::sweep<V>(columns, [&](std::size_t i, std::size_t count) {
+            (V::load(to + i, count) + V::load(from + i, count)).store(to + i, count);
+          });
+        }
       });
-    }
-  });
 }
 
 }  // namespace weft::kernels

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Matrix products. On hosts float and bfloat16 go to oneDNN, double to a blocked kernel of our own; other spaces use a plain loop.
+// Matrix products. On hosts float and bfloat16 go to oneDNN, double to a blocked kernel of our own; other spaces use a plain
+// loop.
 //
-//   kernels::matmul(device, Transpose::no, Transpose::yes, rows, outputs, inputs, x, inputs, weight, inputs, y, outputs, false, bias);
+//   kernels::matmul(device, Transpose::no, Transpose::yes, rows, outputs, inputs, x, inputs, weight, inputs, y, outputs, false,
+//   bias);
 
 #include <cstddef>
 #include <type_traits>
@@ -16,17 +18,19 @@ namespace weft::kernels {
 
 enum class Transpose { no, yes };
 
-/// c (+)= op(a) op(b) (+ bias): op(a) is [m, k], op(b) [k, n], c [m, n], bias [n] or null. All are row-major with leading dims lda,
-/// ldb, ldc: the distance in values between rows of the array as stored, so that a transposed `a` is stored [k, m]. C is T or
-/// accumulate_t<T>; sums are kept in accumulate_t<T> and rounded once. With `accumulate` c is added to. An empty k gives zeros (or
-/// the bias). The same bits in every run with the same shapes and number of threads.
+/// c (+)= op(a) op(b) (+ bias): op(a) is [m, k], op(b) [k, n], c [m, n], bias [n] or null. All are row-major with leading dims
+/// lda, ldb, ldc: the distance in values between rows of the array as stored, so that a transposed `a` is stored [k, m]. C is T
+/// or accumulate_t<T>; sums are kept in accumulate_t<T> and rounded once. With `accumulate` c is added to. An empty k gives zeros
+/// (or the bias). The same bits in every run with the same shapes and number of threads.
 template <class T, class C, class Exec>
-void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a,
-            std::size_t lda, const T* b, std::size_t ldb, C* c, std::size_t ldc, bool accumulate = false, const T* bias = nullptr) {
+void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, std::size_t m, std::size_t n, std::size_t k,
+            const T* a, std::size_t lda, const T* b, std::size_t ldb, C* c, std::size_t ldc, bool accumulate = false,
+            const T* bias = nullptr) {
   static_assert(std::is_same_v<C, T> || std::is_same_v<C, accumulate_t<T>>,
                 "matmul's C must be T or accumulate_t<T>: sums are kept in accumulate_t<T>");
   if (m == 0 || n == 0) return;
-  const detail::MatmulShape shape{transpose_a == Transpose::yes, transpose_b == Transpose::yes, m, n, k, lda, ldb, ldc, accumulate};
+  const detail::MatmulShape shape{
+      transpose_a == Transpose::yes, transpose_b == Transpose::yes, m, n, k, lda, ldb, ldc, accumulate};
   if constexpr (detail::onednn_is_usable && detail::on_host<Exec> && !std::is_same_v<T, double>) {
     if (k != 0) return detail::matmul_onednn(device, shape, a, b, c, bias);
   }

@@ -19,24 +19,25 @@ void layer_norm_forward(Device<Exec>& device, std::size_t rows, std::size_t widt
                         accumulate_t<T>* mean, accumulate_t<T>* rstd, double epsilon) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
-  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
-    const T* in = x + row * width;
-    V total = V(A(0));
-    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) { total = total + V::load(in + i, count); });
-    const A center = sum(total) / A(width);
-    V squares = V(A(0));
-    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
-      const V d = count == V::size ? V::load(in + i) - V(center) : V::load(in + i, count, center) - V(center);
-      squares = squares + d * d;
-    });
-    const A inverse = A(1) / Kokkos::sqrt(sum(squares) / A(width) + A(epsilon));
-    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
-      const V normal = (V::load(in + i, count) - V(center)) * V(inverse);
-      (normal * V::load(gain + i, count) + V::load(bias + i, count)).store(y + row * width + i, count);
-    });
-    mean[row] = center;
-    rstd[row] = inverse;
-  });
+  detail::for_each(
+      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+        const T* in = x + row * width;
+        V total = V(A(0));
+        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) { total = total + V::load(in + i, count); });
+        const A center = sum(total) / A(width);
+        V squares = V(A(0));
+        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+          const V d = count == V::size ? V::load(in + i) - V(center) : V::load(in + i, count, center) - V(center);
+          squares = squares + d * d;
+        });
+        const A inverse = A(1) / Kokkos::sqrt(sum(squares) / A(width) + A(epsilon));
+        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+          const V normal = (V::load(in + i, count) - V(center)) * V(inverse);
+          (normal * V::load(gain + i, count) + V::load(bias + i, count)).store(y + row * width + i, count);
+        });
+        mean[row] = center;
+        rstd[row] = inverse;
+      });
 }
 
 /// dx (+)= rstd * (g - mean(g) - n * mean(g * n)) with g = dy * gain and n = (x - mean) * rstd. dx may be dy.
@@ -45,23 +46,24 @@ void layer_norm_backward_input(Device<Exec>& device, std::size_t rows, std::size
                                const accumulate_t<T>* mean, const accumulate_t<T>* rstd, const T* dy, T* dx, bool accumulate) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
-  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
-    const std::size_t at = row * width;
-    const V center = V(mean[row]), inverse = V(rstd[row]);
-    V sum_g = V(A(0)), sum_gn = V(A(0));
-    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
-      const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
-      sum_g = sum_g + g;
-      sum_gn = sum_gn + g * ((V::load(x + at + i, count) - center) * inverse);
-    });
-    const V mean_g = V(sum(sum_g) / A(width)), mean_gn = V(sum(sum_gn) / A(width));
-    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
-      const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
-      const V n = (V::load(x + at + i, count) - center) * inverse;
-      const V d = inverse * (g - mean_g - n * mean_gn);
-      (accumulate ? V::load(dx + at + i, count) + d : d).store(dx + at + i, count);
-    });
-  });
+  detail::for_each(
+      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+        const std::size_t at = row * width;
+        const V center = V(mean[row]), inverse = V(rstd[row]);
+        V sum_g = V(A(0)), sum_gn = V(A(0));
+        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+          const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
+          sum_g = sum_g + g;
+          sum_gn = sum_gn + g * ((V::load(x + at + i, count) - center) * inverse);
+        });
+        const V mean_g = V(sum(sum_g) / A(width)), mean_gn = V(sum(sum_gn) / A(width));
+        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+          const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
+          const V n = (V::load(x + at + i, count) - center) * inverse;
+          const V d = inverse * (g - mean_g - n * mean_gn);
+          (accumulate ? V::load(dx + at + i, count) + d : d).store(dx + at + i, count);
+        });
+      });
 }
 
 namespace detail {
@@ -91,9 +93,9 @@ struct RmsNormWeight {
 
 /// dgain (+)= sum over rows of dy * n, dbias (+)= sum over rows of dy; both [width].
 template <class T, class Exec>
-void layer_norm_backward_weight(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const accumulate_t<T>* mean,
-                                const accumulate_t<T>* rstd, const T* dy, accumulate_t<T>* dgain, accumulate_t<T>* dbias,
-                                bool accumulate) {
+void layer_norm_backward_weight(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x,
+                                const accumulate_t<T>* mean, const accumulate_t<T>* rstd, const T* dy, accumulate_t<T>* dgain,
+                                accumulate_t<T>* dbias, bool accumulate) {
   using V = detail::lanes_for<Exec, T>;
   detail::sum_rows<V, 2>(device, rows, width, detail::LayerNormWeight<V, T>{x, dy, mean, rstd, width},
                          detail::Outputs<accumulate_t<T>, 2>{{dgain, dbias}}, accumulate);
@@ -105,19 +107,20 @@ void rms_norm_forward(Device<Exec>& device, std::size_t rows, std::size_t width,
                       accumulate_t<T>* rstd, double epsilon) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
-  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
-    const T* in = x + row * width;
-    V squares = V(A(0));
-    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
-      const V v = V::load(in + i, count);
-      squares = squares + v * v;
-    });
-    const A inverse = A(1) / Kokkos::sqrt(sum(squares) / A(width) + A(epsilon));
-    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
-      (V::load(in + i, count) * V(inverse) * V::load(gain + i, count)).store(y + row * width + i, count);
-    });
-    rstd[row] = inverse;
-  });
+  detail::for_each(
+      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+        const T* in = x + row * width;
+        V squares = V(A(0));
+        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+          const V v = V::load(in + i, count);
+          squares = squares + v * v;
+        });
+        const A inverse = A(1) / Kokkos::sqrt(sum(squares) / A(width) + A(epsilon));
+        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+          (V::load(in + i, count) * V(inverse) * V::load(gain + i, count)).store(y + row * width + i, count);
+        });
+        rstd[row] = inverse;
+      });
 }
 
 /// dx (+)= rstd * (g - n * mean(g * n)) with g = dy * gain and n = x * rstd. dx may be dy.
@@ -126,21 +129,22 @@ void rms_norm_backward_input(Device<Exec>& device, std::size_t rows, std::size_t
                              const accumulate_t<T>* rstd, const T* dy, T* dx, bool accumulate) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
-  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
-    const std::size_t at = row * width;
-    const V inverse = V(rstd[row]);
-    V sum_gn = V(A(0));
-    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
-      const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
-      sum_gn = sum_gn + g * (V::load(x + at + i, count) * inverse);
-    });
-    const V mean_gn = V(sum(sum_gn) / A(width));
-    detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
-      const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
-      const V d = inverse * (g - V::load(x + at + i, count) * inverse * mean_gn);
-      (accumulate ? V::load(dx + at + i, count) + d : d).store(dx + at + i, count);
-    });
-  });
+  detail::for_each(
+      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+        const std::size_t at = row * width;
+        const V inverse = V(rstd[row]);
+        V sum_gn = V(A(0));
+        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+          const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
+          sum_gn = sum_gn + g * (V::load(x + at + i, count) * inverse);
+        });
+        const V mean_gn = V(sum(sum_gn) / A(width));
+        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+          const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
+          const V d = inverse * (g - V::load(x + at + i, count) * inverse * mean_gn);
+          (accumulate ? V::load(dx + at + i, count) + d : d).store(dx + at + i, count);
+        });
+      });
 }
 
 /// dgain (+)= sum over rows of dy * x * rstd; [width].

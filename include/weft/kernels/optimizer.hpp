@@ -13,31 +13,32 @@
 
 namespace weft::kernels {
 
-/// *out = sum of g[i]^2, in double over blocks of a fixed size: the same bits for any number of threads on a host. NaN and infinity
-/// come through. `out` lies in the device's memory space.
+/// *out = sum of g[i]^2, in double over blocks of a fixed size: the same bits for any number of threads on a host. NaN and
+/// infinity come through. `out` lies in the device's memory space.
 template <class T, class Exec>
 void squared_norm(Device<Exec>& device, std::size_t n, const T* g, double* out) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
-  detail::sum_blocks(device, n, out, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
-    double total = 0;
-    for (std::size_t i = begin; i < end;) {  // short float sums, long double ones
-      const std::size_t stop = end - i < 1024 ? end : i + 1024;
-      V even = V(A(0)), odd = V(A(0));
-      for (; i + 2 * V::size <= stop; i += 2 * V::size) {
-        const V a = V::load(g + i), b = V::load(g + i + V::size);
-        even = even + a * a;
-        odd = odd + b * b;
-      }
-      for (; i < stop; i += V::size) {
-        const V a = V::load(g + i, stop - i);
-        even = even + a * a;
-      }
-      total += double(sum(even + odd));
-      i = stop;
-    }
-    return total;
-  });
+  detail::sum_blocks(
+      device, n, out, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
+        double total = 0;
+        for (std::size_t i = begin; i < end;) {  // short float sums, long double ones
+          const std::size_t stop = end - i < 1024 ? end : i + 1024;
+          V even = V(A(0)), odd = V(A(0));
+          for (; i + 2 * V::size <= stop; i += 2 * V::size) {
+            const V a = V::load(g + i), b = V::load(g + i + V::size);
+            even = even + a * a;
+            odd = odd + b * b;
+          }
+          for (; i < stop; i += V::size) {
+            const V a = V::load(g + i, stop - i);
+            even = even + a * a;
+          }
+          total += double(sum(even + odd));
+          i = stop;
+        }
+        return total;
+      });
 }
 
 /// Options of adamw_update. gradient_scale multiplies the gradient first (clipping).
@@ -55,25 +56,26 @@ struct AdamwOptions {
 /// One AdamW step on n elements. `master` holds the parameter in accumulate_t<P>, where P is narrower than that; else it is null
 /// and the parameter is updated itself. m and v are the moments.
 template <class P, class G, class Exec>
-void adamw_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_t<P>* master, const G* gradient, accumulate_t<P>* m,
-                  accumulate_t<P>* v, const AdamwOptions& options) {
+void adamw_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_t<P>* master, const G* gradient,
+                  accumulate_t<P>* m, accumulate_t<P>* v, const AdamwOptions& options) {
   using V = detail::lanes_for<Exec, P>;
   using A = accumulate_t<P>;
   const A scale = A(options.gradient_scale), beta1 = A(options.beta1), beta2 = A(options.beta2);
   const A one_less_beta1 = A(1 - options.beta1), one_less_beta2 = A(1 - options.beta2);
   const A keep = A(1 - options.learning_rate * options.weight_decay), step = A(options.learning_rate / options.bias_correction1);
   const A correction = A(1 / std::sqrt(options.bias_correction2)), epsilon = A(options.epsilon);
-  detail::for_lanes<V>(device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
-    const V g = V(scale) * V::load(gradient + i, count);
-    const V first = V(beta1) * V::load(m + i, count) + V(one_less_beta1) * g;
-    const V second = V(beta2) * V::load(v + i, count) + V(one_less_beta2) * g * g;
-    const V old = master != nullptr ? V::load(master + i, count) : V::load(parameter + i, count);
-    const V updated = V(keep) * old - V(step) * first / (sqrt(second) * V(correction) + V(epsilon));
-    first.store(m + i, count);
-    second.store(v + i, count);
-    updated.store(parameter + i, count);
-    if (master != nullptr) updated.store(master + i, count);
-  });
+  detail::for_lanes<V>(
+      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
+        const V g = V(scale) * V::load(gradient + i, count);
+        const V first = V(beta1) * V::load(m + i, count) + V(one_less_beta1) * g;
+        const V second = V(beta2) * V::load(v + i, count) + V(one_less_beta2) * g * g;
+        const V old = master != nullptr ? V::load(master + i, count) : V::load(parameter + i, count);
+        const V updated = V(keep) * old - V(step) * first / (sqrt(second) * V(correction) + V(epsilon));
+        first.store(m + i, count);
+        second.store(v + i, count);
+        updated.store(parameter + i, count);
+        if (master != nullptr) updated.store(master + i, count);
+      });
 }
 
 /// Options of sgd_update; gradient_scale multiplies the gradient first (clipping).
@@ -95,18 +97,19 @@ void sgd_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_t<
   const A scale = A(options.gradient_scale), rate = A(options.learning_rate), decay = A(options.weight_decay);
   const A factor = A(options.momentum);
   const bool nesterov = options.nesterov;
-  detail::for_lanes<V>(device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
-    const V old = master != nullptr ? V::load(master + i, count) : V::load(parameter + i, count);
-    V g = V(scale) * V::load(gradient + i, count) + V(decay) * old;
-    if (momentum != nullptr) {
-      const V buffer = V(factor) * V::load(momentum + i, count) + g;
-      buffer.store(momentum + i, count);
-      g = nesterov ? g + V(factor) * buffer : buffer;
-    }
-    const V updated = old - V(rate) * g;
-    updated.store(parameter + i, count);
-    if (master != nullptr) updated.store(master + i, count);
-  });
+  detail::for_lanes<V>(
+      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
+        const V old = master != nullptr ? V::load(master + i, count) : V::load(parameter + i, count);
+        V g = V(scale) * V::load(gradient + i, count) + V(decay) * old;
+        if (momentum != nullptr) {
+          const V buffer = V(factor) * V::load(momentum + i, count) + g;
+          buffer.store(momentum + i, count);
+          g = nesterov ? g + V(factor) * buffer : buffer;
+        }
+        const V updated = old - V(rate) * g;
+        updated.store(parameter + i, count);
+        if (master != nullptr) updated.store(master + i, count);
+      });
 }
 
 }  // namespace weft::kernels

@@ -17,59 +17,63 @@ namespace weft::kernels {
 /// out[r, c] = mean + deviation * Philox::normal(key, (first_row + r) * row_width + first_column + c), rounded once from double.
 /// out is [rows, columns], a block of a matrix whose rows have row_width columns.
 template <class T, class Exec>
-void initialise_normal(Device<Exec>& device, std::size_t rows, std::size_t columns, T* out, std::uint64_t key, std::size_t first_row,
-                       std::size_t first_column, std::size_t row_width, double mean, double deviation) {
-  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
-    for (std::size_t column = 0; column < columns; ++column) {
-      const std::uint64_t index = std::uint64_t(first_row + row) * row_width + first_column + column;
-      out[row * columns + column] = T(accumulate_t<T>(mean + deviation * Philox::normal(key, index)));
-    }
-  });
+void initialise_normal(Device<Exec>& device, std::size_t rows, std::size_t columns, T* out, std::uint64_t key,
+                       std::size_t first_row, std::size_t first_column, std::size_t row_width, double mean, double deviation) {
+  detail::for_each(
+      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+        for (std::size_t column = 0; column < columns; ++column) {
+          const std::uint64_t index = std::uint64_t(first_row + row) * row_width + first_column + column;
+          out[row * columns + column] = T(accumulate_t<T>(mean + deviation * Philox::normal(key, index)));
+        }
+      });
 }
 
 /// The same, uniform in [low, high) with 24 bits.
 template <class T, class Exec>
-void initialise_uniform(Device<Exec>& device, std::size_t rows, std::size_t columns, T* out, std::uint64_t key, std::size_t first_row,
-                        std::size_t first_column, std::size_t row_width, double low, double high) {
-  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
-    for (std::size_t column = 0; column < columns; ++column) {
-      const std::uint64_t index = std::uint64_t(first_row + row) * row_width + first_column + column;
-      out[row * columns + column] = T(accumulate_t<T>(low + (high - low) * double(Philox::uniform(key, index))));
-    }
-  });
+void initialise_uniform(Device<Exec>& device, std::size_t rows, std::size_t columns, T* out, std::uint64_t key,
+                        std::size_t first_row, std::size_t first_column, std::size_t row_width, double low, double high) {
+  detail::for_each(
+      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+        for (std::size_t column = 0; column < columns; ++column) {
+          const std::uint64_t index = std::uint64_t(first_row + row) * row_width + first_column + column;
+          out[row * columns + column] = T(accumulate_t<T>(low + (high - low) * double(Philox::uniform(key, index))));
+        }
+      });
 }
 
 /// The same arguments, every element `value`.
 template <class T, class Exec>
-void initialise_constant(Device<Exec>& device, std::size_t rows, std::size_t columns, T* out, std::uint64_t, std::size_t, std::size_t,
-                         std::size_t, double value) {
-  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
-    for (std::size_t column = 0; column < columns; ++column) out[row * columns + column] = T(accumulate_t<T>(value));
-  });
+void initialise_constant(Device<Exec>& device, std::size_t rows, std::size_t columns, T* out, std::uint64_t, std::size_t,
+                         std::size_t, std::size_t, double value) {
+  detail::for_each(
+      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+        for (std::size_t column = 0; column < columns; ++column) out[row * columns + column] = T(accumulate_t<T>(value));
+      });
 }
 
-/// y[r, c] = kept ? x[r, c] / (1 - p) : 0, plus residual[r, c] where residual is not null. Element i = (first_row + r) * row_width +
-/// first_column + c is kept where Philox::uniform(key, i) >= p, so the backward is the same call on the gradient. x, y and residual
-/// are [rows, columns], contiguous; y may be x or residual. 0 <= p < 1.
+/// y[r, c] = kept ? x[r, c] / (1 - p) : 0, plus residual[r, c] where residual is not null. Element i = (first_row + r) *
+/// row_width + first_column + c is kept where Philox::uniform(key, i) >= p, so the backward is the same call on the gradient. x,
+/// y and residual are [rows, columns], contiguous; y may be x or residual. 0 <= p < 1.
 template <class T, class Exec>
 void dropout(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, T* y, double p, std::uint64_t key,
              std::size_t first_row, std::size_t first_column, std::size_t row_width, const T* residual = nullptr) {
   using A = accumulate_t<T>;
   const A factor = A(1.0 / (1.0 - p));
   const std::uint32_t threshold = std::uint32_t(p * 0x1p24);
-  detail::for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) {
-    const std::uint64_t first = std::uint64_t(first_row + row) * row_width + first_column;
-    std::size_t column = 0;
-    while (column < columns) {
-      const std::uint64_t index = first + column;
-      const Philox::Words words = Philox::draw(key, index >> 2);  // four elements share a draw
-      for (std::size_t k = index & 3; k < 4 && column < columns; ++k, ++column) {
-        const std::size_t at = row * columns + column;
-        const A kept = (words.word[k] >> 8) >= threshold ? A(x[at]) * factor : A(0);
-        y[at] = T(residual == nullptr ? kept : A(residual[at]) + kept);
-      }
-    }
-  });
+  detail::for_each(
+      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+        const std::uint64_t first = std::uint64_t(first_row + row) * row_width + first_column;
+        std::size_t column = 0;
+        while (column < columns) {
+          const std::uint64_t index = first + column;
+          const Philox::Words words = Philox::draw(key, index >> 2);  // four elements share a draw
+          for (std::size_t k = index & 3; k < 4 && column < columns; ++k, ++column) {
+            const std::size_t at = row * columns + column;
+            const A kept = (words.word[k] >> 8) >= threshold ? A(x[at]) * factor : A(0);
+            y[at] = T(residual == nullptr ? kept : A(residual[at]) + kept);
+          }
+        }
+      });
 }
 
 }  // namespace weft::kernels

@@ -67,16 +67,17 @@ KOKKOS_FORCEINLINE_FUNCTION void rotate_heads(std::size_t heads, std::size_t hea
 
 }  // namespace detail
 
-/// Rotates every head of `in` by the angles of its row's position; `inverse` turns back, which is the backward. A row of `in` holds
-/// heads * head_width values and starts `stride` values after the one before; `out` may be `in`. positions is [rows], each >= 0.
-/// Throws ShapeError for an odd head_width. Angles are taken in double, sines and cosines rounded to accumulate_t<T>.
+/// Rotates every head of `in` by the angles of its row's position; `inverse` turns back, which is the backward. A row of `in`
+/// holds heads * head_width values and starts `stride` values after the one before; `out` may be `in`. positions is [rows], each
+/// >= 0. Throws ShapeError for an odd head_width. Angles are taken in double, sines and cosines rounded to accumulate_t<T>.
 template <class T, class Exec>
-  requires(detail::on_host<Exec>)
-void rope(Device<Exec>& device, std::size_t rows, std::size_t heads, std::size_t head_width, const T* in, std::size_t stride, T* out,
-          std::size_t out_stride, const std::int32_t* positions, double base, bool inverse) {
+requires(detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t rows, std::size_t heads, std::size_t head_width,
+                                          const T* in, std::size_t stride, T* out, std::size_t out_stride,
+                                          const std::int32_t* positions, double base, bool inverse) {
   using A = accumulate_t<T>;
   using V = detail::lanes_for<Exec, T>;
-  if (head_width % 2 != 0) throw ShapeError("rope: head_width(" + std::to_string(head_width) + ") is odd, values are rotated in pairs");
+  if (head_width % 2 != 0)
+    throw ShapeError("rope: head_width(" + std::to_string(head_width) + ") is odd, values are rotated in pairs");
   std::int32_t last = 0;
   for (std::size_t row = 0; row < rows; ++row) last = positions[row] > last ? positions[row] : last;
   const std::size_t half = head_width / 2;
@@ -87,24 +88,26 @@ void rope(Device<Exec>& device, std::size_t rows, std::size_t heads, std::size_t
   });
 }
 template <class T, class Exec>
-  requires(!detail::on_host<Exec>)
-void rope(Device<Exec>& device, std::size_t rows, std::size_t heads, std::size_t head_width, const T* in, std::size_t stride, T* out,
-          std::size_t out_stride, const std::int32_t* positions, double base, bool inverse) {
+requires(!detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t rows, std::size_t heads, std::size_t head_width,
+                                           const T* in, std::size_t stride, T* out, std::size_t out_stride,
+                                           const std::int32_t* positions, double base, bool inverse) {
   using A = accumulate_t<T>;
-  if (head_width % 2 != 0) throw ShapeError("rope: head_width(" + std::to_string(head_width) + ") is odd, values are rotated in pairs");
+  if (head_width % 2 != 0)
+    throw ShapeError("rope: head_width(" + std::to_string(head_width) + ") is odd, values are rotated in pairs");
   const std::size_t half = head_width / 2;
-  detail::for_each(device, rows * half, KOKKOS_LAMBDA(std::size_t i) {
-    const std::size_t row = i / half, d = i % half;
-    const double angle = detail::rope_angle(positions[row], d, head_width, base);
-    const A c = A(Kokkos::cos(angle)), s = A(inverse ? -Kokkos::sin(angle) : Kokkos::sin(angle));
-    for (std::size_t head = 0; head < heads; ++head) {
-      const T* x = in + row * stride + head * head_width;
-      T* y = out + row * out_stride + head * head_width;
-      const A low = A(x[d]), high = A(x[d + half]);
-      y[d] = T(low * c - high * s);
-      y[d + half] = T(high * c + low * s);
-    }
-  });
+  detail::for_each(
+      device, rows * half, KOKKOS_LAMBDA(std::size_t i) {
+        const std::size_t row = i / half, d = i % half;
+        const double angle = detail::rope_angle(positions[row], d, head_width, base);
+        const A c = A(Kokkos::cos(angle)), s = A(inverse ? -Kokkos::sin(angle) : Kokkos::sin(angle));
+        for (std::size_t head = 0; head < heads; ++head) {
+          const T* x = in + row * stride + head * head_width;
+          T* y = out + row * out_stride + head * head_width;
+          const A low = A(x[d]), high = A(x[d + half]);
+          y[d] = T(low * c - high * s);
+          y[d + half] = T(high * c + low * s);
+        }
+      });
 }
 
 }  // namespace weft::kernels

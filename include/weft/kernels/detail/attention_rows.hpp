@@ -17,7 +17,13 @@ struct AttentionShape {
   bool causal;
   AttentionShape(std::size_t sequences_, std::size_t length_, std::size_t heads_, std::size_t kv_heads_, std::size_t head_width_,
                  bool causal_)
-      : sequences(sequences_), length(length_), heads(heads_), kv_heads(kv_heads_), head_width(head_width_), group(1), causal(causal_) {
+      : sequences(sequences_),
+        length(length_),
+        heads(heads_),
+        kv_heads(kv_heads_),
+        head_width(head_width_),
+        group(1),
+        causal(causal_) {
     if (kv_heads == 0 || heads % kv_heads != 0)
       throw ShapeError("attention: heads(" + std::to_string(heads) + ") % kv_heads(" + std::to_string(kv_heads) +
                        ") != 0: every key-value head serves the same number of query heads");
@@ -41,30 +47,31 @@ void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, c
   const A scale = A(1) / std::sqrt(A(s.head_width));
   const Buffer buffer = device.allocate(s.sequences * s.heads * s.length * s.head_width * sizeof(A));
   A* workspace = static_cast<A*>(buffer.get());
-  for_each(device, s.sequences * s.heads * s.length, KOKKOS_LAMBDA(std::size_t item) {
-    const std::size_t i = item % s.length, head = item / s.length % s.heads, start = item / (s.length * s.heads) * s.length;
-    const std::size_t kv = head / s.group * s.head_width, keys = s.causal ? i + 1 : s.length;
-    const T* row = q + (start + i) * q_stride + head * s.head_width;
-    A* sum = workspace + item * s.head_width;
-    for (std::size_t d = 0; d < s.head_width; ++d) sum[d] = 0;
-    A top = 0, total = 0;
-    for (std::size_t j = 0; j < keys; ++j) {
-      const A score = scale * dot(s.head_width, row, k + (start + j) * k_stride + kv);
-      if (j == 0 || score > top) {  // what is summed so far was relative to the old maximum
-        const A shrink = j == 0 ? A(0) : Kokkos::exp(top - score);
-        total *= shrink;
-        for (std::size_t d = 0; d < s.head_width; ++d) sum[d] *= shrink;
-        top = score;
-      }
-      const A p = Kokkos::exp(score - top);
-      const T* value = v + (start + j) * v_stride + kv;
-      total += p;
-      for (std::size_t d = 0; d < s.head_width; ++d) sum[d] += p * A(value[d]);
-    }
-    T* to = out + (start + i) * out_stride + head * s.head_width;
-    for (std::size_t d = 0; d < s.head_width; ++d) to[d] = T(sum[d] / total);
-    lse[item] = top + Kokkos::log(total);
-  });
+  for_each(
+      device, s.sequences * s.heads * s.length, KOKKOS_LAMBDA(std::size_t item) {
+        const std::size_t i = item % s.length, head = item / s.length % s.heads, start = item / (s.length * s.heads) * s.length;
+        const std::size_t kv = head / s.group * s.head_width, keys = s.causal ? i + 1 : s.length;
+        const T* row = q + (start + i) * q_stride + head * s.head_width;
+        A* sum = workspace + item * s.head_width;
+        for (std::size_t d = 0; d < s.head_width; ++d) sum[d] = 0;
+        A top = 0, total = 0;
+        for (std::size_t j = 0; j < keys; ++j) {
+          const A score = scale * dot(s.head_width, row, k + (start + j) * k_stride + kv);
+          if (j == 0 || score > top) {  // what is summed so far was relative to the old maximum
+            const A shrink = j == 0 ? A(0) : Kokkos::exp(top - score);
+            total *= shrink;
+            for (std::size_t d = 0; d < s.head_width; ++d) sum[d] *= shrink;
+            top = score;
+          }
+          const A p = Kokkos::exp(score - top);
+          const T* value = v + (start + j) * v_stride + kv;
+          total += p;
+          for (std::size_t d = 0; d < s.head_width; ++d) sum[d] += p * A(value[d]);
+        }
+        T* to = out + (start + i) * out_stride + head * s.head_width;
+        for (std::size_t d = 0; d < s.head_width; ++d) to[d] = T(sum[d] / total);
+        lse[item] = top + Kokkos::log(total);
+      });
 }
 
 template <class T, class Exec>
@@ -79,49 +86,51 @@ void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, 
   const Buffer buffer = device.allocate((items + 2 * items) * s.head_width * sizeof(A) + items * sizeof(A));
   A* delta = static_cast<A*>(buffer.get());  // sum over d of d_out * out, one for each row and head
   A* workspace = delta + items;
-  for_each(device, items, KOKKOS_LAMBDA(std::size_t item) {
-    const std::size_t i = item % s.length, head = item / s.length % s.heads, start = item / (s.length * s.heads) * s.length;
-    const std::size_t at = head * s.head_width, kv = head / s.group * s.head_width, keys = s.causal ? i + 1 : s.length;
-    const T* row = q + (start + i) * q_stride + at;
-    const T* d_row = d_out + (start + i) * d_out_stride + at;
-    delta[item] = dot(s.head_width, d_row, out + (start + i) * out_stride + at);
-    A* sum = workspace + item * s.head_width;
-    for (std::size_t d = 0; d < s.head_width; ++d) sum[d] = 0;
-    for (std::size_t j = 0; j < keys; ++j) {
-      const T* key = k + (start + j) * k_stride + kv;
-      const A p = Kokkos::exp(scale * dot(s.head_width, row, key) - lse[item]);
-      const A ds = scale * p * (dot(s.head_width, d_row, v + (start + j) * v_stride + kv) - delta[item]);
-      for (std::size_t d = 0; d < s.head_width; ++d) sum[d] += ds * A(key[d]);
-    }
-    T* to = dq + (start + i) * dq_stride + at;
-    for (std::size_t d = 0; d < s.head_width; ++d) to[d] = T(sum[d]);
-  });
-  A* key_sums = workspace + items * s.head_width;
-  for_each(device, s.sequences * s.kv_heads * s.length, KOKKOS_LAMBDA(std::size_t item) {
-    const std::size_t j = item % s.length, kv_head = item / s.length % s.kv_heads, sequence = item / (s.length * s.kv_heads);
-    const std::size_t start = sequence * s.length, kv = kv_head * s.head_width;
-    const T* key = k + (start + j) * k_stride + kv;
-    const T* value = v + (start + j) * v_stride + kv;
-    A *dk_sum = key_sums + item * 2 * s.head_width, *dv_sum = dk_sum + s.head_width;
-    for (std::size_t d = 0; d < 2 * s.head_width; ++d) dk_sum[d] = 0;
-    for (std::size_t head = kv_head * s.group; head < (kv_head + 1) * s.group; ++head)
-      for (std::size_t i = s.causal ? j : 0; i < s.length; ++i) {
-        const std::size_t at = head * s.head_width, statistic = (sequence * s.heads + head) * s.length + i;
+  for_each(
+      device, items, KOKKOS_LAMBDA(std::size_t item) {
+        const std::size_t i = item % s.length, head = item / s.length % s.heads, start = item / (s.length * s.heads) * s.length;
+        const std::size_t at = head * s.head_width, kv = head / s.group * s.head_width, keys = s.causal ? i + 1 : s.length;
         const T* row = q + (start + i) * q_stride + at;
         const T* d_row = d_out + (start + i) * d_out_stride + at;
-        const A p = Kokkos::exp(scale * dot(s.head_width, row, key) - lse[statistic]);
-        const A ds = scale * p * (dot(s.head_width, d_row, value) - delta[statistic]);
-        for (std::size_t d = 0; d < s.head_width; ++d) {
-          dk_sum[d] += ds * A(row[d]);
-          dv_sum[d] += p * A(d_row[d]);
+        delta[item] = dot(s.head_width, d_row, out + (start + i) * out_stride + at);
+        A* sum = workspace + item * s.head_width;
+        for (std::size_t d = 0; d < s.head_width; ++d) sum[d] = 0;
+        for (std::size_t j = 0; j < keys; ++j) {
+          const T* key = k + (start + j) * k_stride + kv;
+          const A p = Kokkos::exp(scale * dot(s.head_width, row, key) - lse[item]);
+          const A ds = scale * p * (dot(s.head_width, d_row, v + (start + j) * v_stride + kv) - delta[item]);
+          for (std::size_t d = 0; d < s.head_width; ++d) sum[d] += ds * A(key[d]);
         }
-      }
-    T *to_k = dk + (start + j) * dk_stride + kv, *to_v = dv + (start + j) * dv_stride + kv;
-    for (std::size_t d = 0; d < s.head_width; ++d) {
-      to_k[d] = T(dk_sum[d]);
-      to_v[d] = T(dv_sum[d]);
-    }
-  });
+        T* to = dq + (start + i) * dq_stride + at;
+        for (std::size_t d = 0; d < s.head_width; ++d) to[d] = T(sum[d]);
+      });
+  A* key_sums = workspace + items * s.head_width;
+  for_each(
+      device, s.sequences * s.kv_heads * s.length, KOKKOS_LAMBDA(std::size_t item) {
+        const std::size_t j = item % s.length, kv_head = item / s.length % s.kv_heads, sequence = item / (s.length * s.kv_heads);
+        const std::size_t start = sequence * s.length, kv = kv_head * s.head_width;
+        const T* key = k + (start + j) * k_stride + kv;
+        const T* value = v + (start + j) * v_stride + kv;
+        A *dk_sum = key_sums + item * 2 * s.head_width, *dv_sum = dk_sum + s.head_width;
+        for (std::size_t d = 0; d < 2 * s.head_width; ++d) dk_sum[d] = 0;
+        for (std::size_t head = kv_head * s.group; head < (kv_head + 1) * s.group; ++head)
+          for (std::size_t i = s.causal ? j : 0; i < s.length; ++i) {
+            const std::size_t at = head * s.head_width, statistic = (sequence * s.heads + head) * s.length + i;
+            const T* row = q + (start + i) * q_stride + at;
+            const T* d_row = d_out + (start + i) * d_out_stride + at;
+            const A p = Kokkos::exp(scale * dot(s.head_width, row, key) - lse[statistic]);
+            const A ds = scale * p * (dot(s.head_width, d_row, value) - delta[statistic]);
+            for (std::size_t d = 0; d < s.head_width; ++d) {
+              dk_sum[d] += ds * A(row[d]);
+              dv_sum[d] += p * A(d_row[d]);
+            }
+          }
+        T *to_k = dk + (start + j) * dk_stride + kv, *to_v = dv + (start + j) * dv_stride + kv;
+        for (std::size_t d = 0; d < s.head_width; ++d) {
+          to_k[d] = T(dk_sum[d]);
+          to_v[d] = T(dv_sum[d]);
+        }
+      });
 }
 
 }  // namespace weft::kernels::detail

@@ -19,9 +19,18 @@
 #if defined(__GNUC__) && !defined(__CUDACC__)
 #define WEFT_COMPILER_VECTORS 1
 #define WEFT_FLATTEN __attribute__((flatten))
+#define WEFT_NOINLINE __attribute__((noinline))
+#if defined(__clang__)
+#define WEFT_UNROLL(n) _Pragma("unroll")
+#else
+#define WEFT_PRAGMA(text) _Pragma(#text)
+#define WEFT_UNROLL(n) WEFT_PRAGMA(GCC unroll n)
+#endif
 #else
 #define WEFT_COMPILER_VECTORS 0
 #define WEFT_FLATTEN
+#define WEFT_NOINLINE
+#define WEFT_UNROLL(n)
 #endif
 
 namespace weft::kernels::detail {
@@ -69,16 +78,30 @@ struct Lanes {
     for (std::size_t k = 0; k < N; ++k) r.v[k] = f(k);
     return r;
   }
-  KOKKOS_FORCEINLINE_FUNCTION friend Lanes operator+(Lanes a, Lanes b) { return make([&](std::size_t k) { return a.v[k] + b.v[k]; }); }
-  KOKKOS_FORCEINLINE_FUNCTION friend Lanes operator-(Lanes a, Lanes b) { return make([&](std::size_t k) { return a.v[k] - b.v[k]; }); }
-  KOKKOS_FORCEINLINE_FUNCTION friend Lanes operator*(Lanes a, Lanes b) { return make([&](std::size_t k) { return a.v[k] * b.v[k]; }); }
-  KOKKOS_FORCEINLINE_FUNCTION friend Lanes operator/(Lanes a, Lanes b) { return make([&](std::size_t k) { return a.v[k] / b.v[k]; }); }
-  KOKKOS_FORCEINLINE_FUNCTION friend Lanes operator-(Lanes a) { return make([&](std::size_t k) { return -a.v[k]; }); }
+  KOKKOS_FORCEINLINE_FUNCTION friend Lanes operator+(Lanes a, Lanes b) {
+    return make([&](std::size_t k) { return a.v[k] + b.v[k]; });
+  }
+  KOKKOS_FORCEINLINE_FUNCTION friend Lanes operator-(Lanes a, Lanes b) {
+    return make([&](std::size_t k) { return a.v[k] - b.v[k]; });
+  }
+  KOKKOS_FORCEINLINE_FUNCTION friend Lanes operator*(Lanes a, Lanes b) {
+    return make([&](std::size_t k) { return a.v[k] * b.v[k]; });
+  }
+  KOKKOS_FORCEINLINE_FUNCTION friend Lanes operator/(Lanes a, Lanes b) {
+    return make([&](std::size_t k) { return a.v[k] / b.v[k]; });
+  }
+  KOKKOS_FORCEINLINE_FUNCTION friend Lanes operator-(Lanes a) {
+    return make([&](std::size_t k) { return -a.v[k]; });
+  }
   KOKKOS_FORCEINLINE_FUNCTION friend Lanes max_of(Lanes a, Lanes b) {
     return make([&](std::size_t k) { return b.v[k] < a.v[k] ? a.v[k] : b.v[k]; });
   }
-  KOKKOS_FORCEINLINE_FUNCTION friend Lanes exp(Lanes a) { return make([&](std::size_t k) { return Kokkos::exp(a.v[k]); }); }
-  KOKKOS_FORCEINLINE_FUNCTION friend Lanes sqrt(Lanes a) { return make([&](std::size_t k) { return Kokkos::sqrt(a.v[k]); }); }
+  KOKKOS_FORCEINLINE_FUNCTION friend Lanes exp(Lanes a) {
+    return make([&](std::size_t k) { return Kokkos::exp(a.v[k]); });
+  }
+  KOKKOS_FORCEINLINE_FUNCTION friend Lanes sqrt(Lanes a) {
+    return make([&](std::size_t k) { return Kokkos::sqrt(a.v[k]); });
+  }
   KOKKOS_FORCEINLINE_FUNCTION friend T sum(Lanes a) {
     T r = a.v[0];
     for (std::size_t k = 1; k < N; ++k) r += a.v[k];
@@ -111,8 +134,7 @@ typedef std::uint16_t HalfRegister __attribute__((vector_size(register_bytes / 2
 
 /// N > 1: one compiler vector.
 template <class T, std::size_t N>
-  requires(N > 1)
-struct Lanes<T, N> {
+requires(N > 1) struct Lanes<T, N> {
   static_assert(N * sizeof(T) == register_bytes, "Lanes are one number or one register");
   using value_type = T;
   using native = typename Register<T>::native;
@@ -121,7 +143,7 @@ struct Lanes<T, N> {
   native v;
 
   Lanes() = default;
-  [[gnu::always_inline]] Lanes(T x) : v(native{} + x) {}
+  [[gnu::always_inline]] Lanes(T x) : v(x - native{}) {}  // x - 0 is x even for -0, so nothing is computed
   [[gnu::always_inline]] explicit Lanes(native x) : v(x) {}
 
   [[gnu::always_inline]] static Lanes load(const T* p) { return Lanes(native(*reinterpret_cast<const unaligned*>(p))); }
@@ -166,9 +188,7 @@ struct Lanes<T, N> {
   [[gnu::always_inline]] friend Lanes operator/(Lanes a, Lanes b) { return Lanes(a.v / b.v); }
   [[gnu::always_inline]] friend Lanes operator-(Lanes a) { return Lanes(-a.v); }
   /// The larger one; a NaN in `b` stays.
-  [[gnu::always_inline]] friend Lanes max_of(Lanes a, Lanes b) {
-    return Lanes(native(b.v < a.v ? a.v : b.v));
-  }
+  [[gnu::always_inline]] friend Lanes max_of(Lanes a, Lanes b) { return Lanes(native(b.v < a.v ? a.v : b.v)); }
   /// e^a. float: polynomial of degree 6 on [-ln 2 / 2, ln 2 / 2], at most 2 ulp; below -87.3 it is 0, above 88.3 it stays at
   /// 2.3e38. double: the C library's.
   [[gnu::always_inline]] friend Lanes exp(Lanes a) {
@@ -223,8 +243,8 @@ struct Lanes<T, N> {
 
 /// True where Exec's threads and the calling thread see the same memory: kernels then run on plain host pointers.
 template <class Exec>
-inline constexpr bool on_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible &&
-                                Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+inline constexpr bool on_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible&&
+    Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
 
 /// The lanes in which Exec computes on values of type T (in accumulate_t<T>).
 template <class Exec, class T>

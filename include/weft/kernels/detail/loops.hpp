@@ -23,9 +23,16 @@ struct HostLoop {
   void operator()(std::size_t piece) const { call(body, count * piece / pieces, count * (piece + 1) / pieces); }
 };
 
+/// Threads of this instance: with its deprecated code enabled, Kokkos 4's exec.concurrency() is the default instance's.
+template <class Exec>
+int threads_of(const Exec& exec) {
+  if constexpr (requires { Exec::concurrency(exec); }) return Exec::concurrency(exec);
+  else return exec.concurrency();
+}
+
 template <class Exec>
 void run_on_host(const Exec& exec, const HostLoop& loop) {
-  const std::size_t threads = std::size_t(exec.concurrency());
+  const std::size_t threads = std::size_t(threads_of(exec));
   if (threads == 1 || loop.count <= 1) return loop.call(loop.body, 0, loop.count);
   HostLoop split = loop;
   split.pieces = std::min(loop.count, threads * 8);
@@ -40,20 +47,17 @@ WEFT_FLATTEN inline void call_body(const void* body, std::size_t begin, std::siz
 
 /// f(i) for each i of [0, n), on the device's threads.
 template <class Exec, class F>
-  requires(on_host<Exec>)
-void for_each(Device<Exec>& device, std::size_t n, const F& f) {
+requires(on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const F& f) {
   if (n != 0) run_on_host(device.exec(), HostLoop{&call_body<F>, &f, n, 1});
 }
 template <class Exec, class F>
-  requires(!on_host<Exec>)
-void for_each(Device<Exec>& device, std::size_t n, const F& f) {
+requires(!on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const F& f) {
   if (n != 0) Kokkos::parallel_for("weft", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n), f);
 }
 
 /// f(i, count) over the pieces of [0, n) that fit into V.
 template <class V, class Exec, class F>
-  requires(on_host<Exec>)
-void for_lanes(Device<Exec>& device, std::size_t n, const F& f) {
+requires(on_host<Exec>) void for_lanes(Device<Exec>& device, std::size_t n, const F& f) {
   constexpr std::size_t block = 4096;
   for_each(device, (n + block - 1) / block, [=](std::size_t b) {
     const std::size_t first = b * block;
@@ -61,16 +65,15 @@ void for_lanes(Device<Exec>& device, std::size_t n, const F& f) {
   });
 }
 template <class V, class Exec, class F>
-  requires(!on_host<Exec>)
-void for_lanes(Device<Exec>& device, std::size_t n, const F& f) {
-  for_each(device, n, KOKKOS_LAMBDA(std::size_t i) { f(i, 1); });
+requires(!on_host<Exec>) void for_lanes(Device<Exec>& device, std::size_t n, const F& f) {
+  for_each(
+      device, n, KOKKOS_LAMBDA(std::size_t i) { f(i, 1); });
 }
 
 /// *out = sum over [0, n) of f(begin, end), each call on one block of a fixed size, in double: the same bits for any number of
 /// threads on hosts.
 template <class Exec, class F>
-  requires(on_host<Exec>)
-void sum_blocks(Device<Exec>& device, std::size_t n, double* out, const F& f) {
+requires(on_host<Exec>) void sum_blocks(Device<Exec>& device, std::size_t n, double* out, const F& f) {
   constexpr std::size_t block = 16384;
   const std::size_t blocks = (n + block - 1) / block;
   const Buffer buffer = device.allocate(blocks * sizeof(double));
@@ -81,8 +84,7 @@ void sum_blocks(Device<Exec>& device, std::size_t n, double* out, const F& f) {
   *out = total;
 }
 template <class Exec, class F>
-  requires(!on_host<Exec>)
-void sum_blocks(Device<Exec>& device, std::size_t n, double* out, const F& f) {
+requires(!on_host<Exec>) void sum_blocks(Device<Exec>& device, std::size_t n, double* out, const F& f) {
   Kokkos::View<double, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> result(out);
   Kokkos::parallel_reduce(
       "weft", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n),

@@ -24,14 +24,15 @@ void matmul_loops(Device<Exec>& device, const MatmulShape& s, const T* a, const 
   const std::size_t b_row = s.transpose_b ? 1 : s.ldb, b_column = s.transpose_b ? s.ldb : 1;
   const std::size_t n = s.n, k = s.k, ldc = s.ldc;
   const bool accumulate = s.accumulate;
-  for_each(device, s.m * n, KOKKOS_LAMBDA(std::size_t item) {
-    const std::size_t row = item / n, column = item % n;
-    A sum = bias != nullptr ? A(bias[column]) : A(0);
-    C* to = c + row * ldc + column;
-    if (accumulate) sum += A(*to);
-    for (std::size_t i = 0; i < k; ++i) sum += A(a[row * a_row + i * a_column]) * A(b[i * b_row + column * b_column]);
-    *to = C(sum);
-  });
+  for_each(
+      device, s.m * n, KOKKOS_LAMBDA(std::size_t item) {
+        const std::size_t row = item / n, column = item % n;
+        A sum = bias != nullptr ? A(bias[column]) : A(0);
+        C* to = c + row * ldc + column;
+        if (accumulate) sum += A(*to);
+        for (std::size_t i = 0; i < k; ++i) sum += A(a[row * a_row + i * a_column]) * A(b[i * b_row + column * b_column]);
+        *to = C(sum);
+      });
 }
 
 }  // namespace weft::kernels::detail

@@ -92,14 +92,18 @@ struct OneDnn {
       attributes.set_post_ops(operations);
     }
 #if DNNL_VERSION_MAJOR >= 3
-    const dnnl::matmul::primitive_desc description =
-        bias ? dnnl::matmul::primitive_desc(engine, a, b, row, c, attributes) : dnnl::matmul::primitive_desc(engine, a, b, c, attributes);
+    const dnnl::matmul::primitive_desc description = bias ? dnnl::matmul::primitive_desc(engine, a, b, row, c, attributes)
+                                                          : dnnl::matmul::primitive_desc(engine, a, b, c, attributes);
 #else
-    const dnnl::matmul::primitive_desc description(bias ? dnnl::matmul::desc(a, b, row, c) : dnnl::matmul::desc(a, b, c), attributes,
-                                                   engine);
+    const dnnl::matmul::primitive_desc description(bias ? dnnl::matmul::desc(a, b, row, c) : dnnl::matmul::desc(a, b, c),
+                                                   attributes, engine);
 #endif
-    Product product{dnnl::matmul(description), dnnl::memory(a, engine, DNNL_MEMORY_NONE), dnnl::memory(b, engine, DNNL_MEMORY_NONE),
-                    dnnl::memory(c, engine, DNNL_MEMORY_NONE), {}, {}};
+    Product product{dnnl::matmul(description),
+                    dnnl::memory(a, engine, DNNL_MEMORY_NONE),
+                    dnnl::memory(b, engine, DNNL_MEMORY_NONE),
+                    dnnl::memory(c, engine, DNNL_MEMORY_NONE),
+                    {},
+                    {}};
     product.arguments = {{DNNL_ARG_SRC, product.a}, {DNNL_ARG_WEIGHTS, product.b}, {DNNL_ARG_DST, product.c}};
     if (bias) {
       product.bias = dnnl::memory(row, engine, DNNL_MEMORY_NONE);
@@ -111,7 +115,7 @@ struct OneDnn {
 
 template <class T, class C, class Exec>
 void matmul_onednn(Device<Exec>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias) {
-  const int threads = device.exec().concurrency();
+  const int threads = threads_of(device.exec());
   const OneDnnThreads guard(threads);
   OneDnn& library = device.template cache<OneDnn>();
   OneDnn::Product& product = library.template product<T, C>(s, bias != nullptr, threads);
