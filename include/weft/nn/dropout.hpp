@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Dropout whose mask is a function of (seed, site, step, global element): bitwise the same in every layout, and again when a
+// layer is recomputed; nothing is saved. It is linear, so a Partial tensor may pass.
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include <weft/core/philox.hpp>
+#include <weft/kernels/random.hpp>
+#include <weft/nn/layer.hpp>
+#include <weft/nn/rows.hpp>
+
+namespace weft {
+
+class Dropout {
+ public:
+  /// Elements become 0 with this probability, others are scaled by 1 / (1 - probability). The site is the context's path.
+  template <class Context>
+  Dropout(const Context& context, double probability) : probability_(probability), site_(site_of(context.env.path)) {
+    if (!(probability >= 0 && probability < 1)) throw UsageError("dropout " + std::to_string(probability) + " at " + context.env.path + " is not in [0, 1)");
+  }
+
+  template <class Context, class X>
+  auto forward(const Context& context, const X& x) const { return Result{apply(context, x), Nothing{}}; }
+  template <class Context, class G>
+  auto backward(const Context& context, Nothing, const G& g) const { return apply(context, g); }
+  void for_each_parameter(auto&&) {}
+
+ private:
+  template <class Context, class X>
+  X apply(const Context& context, const X& x) const {
+    if (probability_ == 0 || !context.env.training) return x;
+    const Place place = place_of(context, x);
+    X y(x.device(), x.shape());
+    kernels::dropout(x.device(), x.rows(), x.columns(), x.data(), y.data(), probability_, key_of(context.env.seed, site_, context.env.step), place.first_row,
+                     place.first_column, place.columns);
+    return y;
+  }
+
+  double probability_;
+  std::uint64_t site_;
+};
+
+}  // namespace weft

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Embeddings: vocabulary-parallel token table and learned positions.
+
+#include <utility>
+
+#include <weft/kernels/embedding.hpp>
+#include <weft/nn/layer.hpp>
+#include <weft/nn/operations.hpp>
+#include <weft/nn/rows.hpp>
+#include <weft/tensor/to.hpp>
+
+namespace weft {
+
+namespace detail {
+// Looking rows up in a table whose rows an axis cuts gives a term of a sum: zero where the id is another rank's.
+template <class Ids, class Table>
+struct LookedUp;
+template <class I, class T, class E, class... PI, class... PT>
+struct LookedUp<Tensor<I, E, PI...>, Tensor<T, E, PT...>> {
+  using type = Tensor<T, E, std::conditional_t<shard_dim<PT> == 0, Partial<typename PT::axis>, PI>...>;
+};
+}  // namespace detail
+
+/// tokens [tokens] -> [tokens, width]. Under tp the table's rows are cut (a vocabulary that tp does not divide is padded with
+/// rows of zeros that nothing reads), and the sum is brought to the stream's placement: Invariant<tp>, or Shard<tp, 0> under
+/// sequence parallelism, which is chosen here and only here. Parameter "weight" [vocabulary, width].
+class Embedding {
+ public:
+  using Table = Parameter<Shard<tp, 0>>;
+
+  template <class Context>
+  Embedding(const Context& context, std::size_t vocabulary, std::size_t width, double standard_deviation = 0.02)
+      : table(context, "weight", {vocabulary, width}, normal(standard_deviation), Cut{{}, true}) {}
+
+  template <class Context, class Ids>
+  auto forward(const Context& context, const Ids& tokens) const {
+    const auto w = table.beside(context, tokens);
+    typename detail::LookedUp<Ids, std::remove_const_t<decltype(w)>>::type y(tokens.device(), {tokens.size(), w.columns()});
+    kernels::embedding_forward(tokens.device(), tokens.size(), w.columns(), tokens.data(), w.data(), first(context, w.rows()), w.rows(), y.data());
+    return Result{bring(context, std::move(y)), tokens};
+  }
+  template <class Context, class Ids, class G>
+  auto backward_input(const Context& context, Ids tokens, const G& g) {
+    using Y = typename detail::LookedUp<Ids, decltype(table.beside(context, tokens))>::type;
+    return InputGradient{Nothing{}, std::pair{std::move(tokens), to_layout_of<gradient_t<Y>>(context, g)}};
+  }
+  template <class Context, class D>
+  void backward_weight(const Context& context, D deferred) {
+    auto& [tokens, g] = deferred;
+    using W = decltype(table.beside(context, tokens));
+    const auto open = table.template open_gradient<gradient_t<W>>(g.device());
+    const std::size_t rows = table.state().local[0], width = g.columns();
+    if (open.first) kernels::fill(g.device(), rows * width, open.data, std::remove_pointer_t<decltype(open.data)>(0));
+    kernels::embedding_backward(g.device(), g.rows(), width, tokens.data(), g.data(), first(context, rows), rows, open.data);
+  }
+  void for_each_parameter(auto&& visit) { visit(table); }
+
+  Table table;
+
+ private:
+  template <class Context>
+  static std::int64_t first(const Context& context, std::size_t rows) { return static_cast<std::int64_t>(context.rank(tp{}) * rows); }
+  template <class Context, class Y>
+  static auto bring(const Context& context, Y y) {
+    if constexpr (Context::has(tp{})) return to<stream_t<Context, tp>>(context, std::move(y));
+    else return y;
+  }
+};
+
+/// x [tokens, width] plus a learned row for each position in the sequence. Parameter "weight" [length, width].
+class LearnedPositions {
+ public:
+  template <class Context>
+  LearnedPositions(const Context& context, std::size_t length, std::size_t width, double standard_deviation = 0.02)
+      : table(context, "weight", {length, width}, normal(standard_deviation)) {}
+
+  template <class Context, class X>
+  auto forward(const Context& context, const X& x) const {
+    require_not_partial<X>();
+    if (context.env.length > table.state().global[0])
+      throw ShapeError("a sequence of " + std::to_string(context.env.length) + " tokens, but " + table.state().name + " holds " + std::to_string(table.state().global[0]) + " positions");
+    auto positions = positions_of(context, x);
+    const auto w = table.beside(x);
+    X y(x.device(), x.shape());
+    kernels::embedding_forward(x.device(), x.rows(), x.columns(), positions.data(), w.data(), std::int64_t(0), w.rows(), y.data());
+    return Result{add(x, std::move(y)), std::move(positions)};
+  }
+  template <class Context, class Positions, class G>
+  auto backward_input(const Context&, Positions positions, const G& g) {
+    return InputGradient{g, std::pair{std::move(positions), g}};
+  }
+  template <class Context, class D>
+  void backward_weight(const Context&, D deferred) {
+    auto& [positions, g] = deferred;
+    const auto open = table.template open_gradient<Debts<std::remove_cvref_t<decltype(g)>>>(g.device());
+    const std::size_t rows = table.state().local[0], width = g.columns();
+    if (open.first) kernels::fill(g.device(), rows * width, open.data, std::remove_pointer_t<decltype(open.data)>(0));
+    kernels::embedding_backward(g.device(), g.rows(), width, positions.data(), g.data(), std::int64_t(0), rows, open.data);
+  }
+  void for_each_parameter(auto&& visit) { visit(table); }
+
+  Parameter<> table;
+
+ private:
+  // The table's gradient is a sum over rows, as a bias' is.
+  template <class G>
+  using Debts = decltype(sum_rows(std::declval<const G&>()));
+};
+
+}  // namespace weft

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What wrappers see of a model: its parameters without their types, grouped into units (front, each block, back), and the
+// moments of a step at which they may act. One virtual call per unit, never per operation.
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <weft/core/scalar.hpp>
+#include <weft/tensor/arena.hpp>
+#include <weft/tensor/shape.hpp>
+
+namespace weft {
+
+/// How a parameter's elements start: a function of (name, seed, global element index), so the same in every layout.
+struct Initial {
+  enum class Kind { constant, normal } kind = Kind::constant;
+  double value = 0;  ///< the constant, or the standard deviation
+};
+inline constexpr Initial zeros{Initial::Kind::constant, 0};
+inline constexpr Initial ones{Initial::Kind::constant, 1};
+constexpr Initial normal(double standard_deviation) { return {Initial::Kind::normal, standard_deviation}; }
+
+/// A contiguous run of a rank's elements and where it lies in the whole parameter.
+struct Run {
+  std::size_t local = 0, global = 0, length = 0;
+  bool owned = true;  ///< false where another rank of the axis holds the same elements and counts them
+};
+
+/// A parameter without its placement rules. Gradients are kept in accumulate_t of the element type (float for bfloat16).
+struct ParameterState {
+  std::string name;  ///< global: random-number site, checkpoint name; the same name on two stages is one tied parameter
+  Shape global, local;
+  DataType type = DataType::float32, gradient_type = DataType::float32;
+  Initial initial;
+  Buffer value, gradient;  ///< local.size() elements each
+  std::vector<Run> runs;   ///< local elements in the whole; padding belongs to no run
+
+  unsigned sharded = 0;  ///< axis bits over which the elements are cut
+  unsigned pending = 0;  ///< axis bits over which the gradient still owes a sum
+  bool fresh = true;     ///< nothing accumulated since the step began: the next gradient overwrites
+  bool counted = true;   ///< this rank counts it in norms and writes it in checkpoints
+  bool tied = false;     ///< the same name exists on another pipeline stage
+  int replicas = 1;      ///< ranks of tp that hold the same elements of a sharded parameter (key-value heads < tp)
+
+  std::size_t size() const { return local.size(); }
+  std::size_t bytes() const { return size() * size_of(type); }
+  std::size_t gradient_bytes() const { return size() * size_of(gradient_type); }
+};
+
+/// What is gathered, released and reduced together.
+struct Unit {
+  std::string name;
+  std::vector<ParameterState*> parameters;
+};
+
+/// What a wrapper does around a step. "After" events and gradients_ready run innermost wrapper first: sums over tp are paid
+/// before a bucket leaves over dp. This is a matter of correctness.
+class Hooks {
+ public:
+  virtual ~Hooks() = default;
+  /// A parameter is being made on this rank; the shapes are known. True: this wrapper allocates and fills it.
+  virtual bool allocate(ParameterState&) { return false; }
+  /// The model is complete; units in the order in which their gradients will become ready.
+  virtual void prepare(std::span<Unit*>) {}
+  virtual void before_forward(Unit&) {}
+  virtual void after_forward(Unit&) {}
+  virtual void before_backward(Unit&) {}
+  virtual void after_backward(Unit&) {}
+  /// The last micro-batch's weight gradients of this unit are in place.
+  virtual void gradients_ready(Unit&) {}
+  /// All gradients are in place: wait for what is under way.
+  virtual void finish() {}
+};
+
+}  // namespace weft

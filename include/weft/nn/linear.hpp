@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Linear layers: whole, column-parallel and row-parallel (Megatron-LM, arXiv:1909.08053). Under tp a Column layer cuts its
+// outputs and a Row layer its inputs; Row returns a Partial sum that Residual brings home, so a pair costs one collective in
+// forward and one in backward.
+
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <weft/nn/layer.hpp>
+#include <weft/nn/operations.hpp>
+#include <weft/nn/parameter.hpp>
+#include <weft/tensor/to.hpp>
+
+namespace weft {
+
+/// The outputs are cut over tp.
+struct Column {};
+/// The inputs are cut over tp; the output is Partial.
+struct Row {};
+/// Every rank has the whole weight.
+struct Whole {};
+
+/// How a weight is stored: torch.nn.Linear's [out, in], or [in, out] as GPT-2's Conv1D.
+enum class Weight { out_in, in_out };
+
+struct LinearOptions {
+  double standard_deviation = 0.02;
+  Cut cut = {};  ///< of the dim that tp cuts
+};
+
+/// y = x Wᵀ + b (out_in) or x W + b (in_out). x [tokens, in] -> [tokens, out]; under tp: Column [tokens, out / tp], Row takes
+/// [tokens, in / tp]. Parameters: "weight" and, unless Bias is false, "bias" [out]. Throws LayoutError if tp does not divide
+/// the dim it cuts. Numerics: Row sums tp terms in rank order; equal to one rank up to rounding of that sum.
+template <class Mode = Whole, Weight Stored = Weight::out_in, bool Bias = true>
+class Linear {
+  static constexpr bool column = std::is_same_v<Mode, Column>, row = std::is_same_v<Mode, Row>, stored_in_out = Stored == Weight::in_out;
+  static_assert(column || row || std::is_same_v<Mode, Whole>, "weft: Linear's Mode template parameter must be Column, Row or Whole");
+  static constexpr int out_dim = stored_in_out ? 1 : 0, cut_dim = column ? out_dim : 1 - out_dim;
+  using WeightParameter = std::conditional_t<column || row, Parameter<Shard<tp, cut_dim>>, Parameter<>>;
+  using BiasParameter = std::conditional_t<column, Parameter<Shard<tp, 0>>, Parameter<>>;
+  struct NoBias {
+    NoBias(const auto&...) {}
+  };
+
+ public:
+  template <class Context>
+  Linear(const Context& context, std::size_t in, std::size_t out, const LinearOptions& options = {})
+      : weight(context, "weight", stored_in_out ? Shape{in, out} : Shape{out, in}, normal(options.standard_deviation), options.cut), bias(make_bias(context, out, options)) {}
+
+  template <class Context, class X>
+  auto forward(const Context& context, const X& x) const {
+    auto inside = enter(context, x);
+    auto w = weight.beside(inside);
+    if constexpr (Bias) {
+      using Y = contract_t<decltype(inside), decltype(w), 0, stored_in_out ? 1 : 0>;
+      return Result{linear<stored_in_out ? 1 : 0>(inside, w, bias_for<Y>(context, inside)), x};
+    } else {
+      return Result{contract<0, stored_in_out ? 1 : 0>(inside, w), x};
+    }
+  }
+  template <class Context, class X, class G>
+  auto backward_input(const Context& context, X x, const G& g) {
+    auto inside = enter(context, x);  // under sequence parallelism gathered again: only the shard was kept
+    auto dx = to_layout_of<gradient_t<X>>(context, contract<0, stored_in_out ? 0 : 1>(g, weight.beside(inside)));
+    return InputGradient<decltype(dx), Deferred<decltype(inside), G>>{std::move(dx), {std::move(inside), g}};
+  }
+  template <class Context, class D>
+  void backward_weight(const Context& context, D deferred) {
+    if constexpr (stored_in_out) accumulate_product(weight, deferred.input, deferred.gradient);
+    else accumulate_product(weight, deferred.gradient, deferred.input);
+    if constexpr (Bias) {
+      if constexpr (row) bias.accumulate(context, to<Invariant<tp>>(context, sum_rows(deferred.gradient)));
+      else bias.accumulate(context, sum_rows(deferred.gradient));
+    }
+  }
+  void for_each_parameter(auto&& visit) {
+    visit(weight);
+    if constexpr (Bias) visit(bias);
+  }
+
+  WeightParameter weight;
+  [[no_unique_address]] std::conditional_t<Bias, BiasParameter, NoBias> bias;
+
+ private:
+  template <class X, class G>
+  struct Deferred {
+    X input;
+    G gradient;
+  };
+  template <class Context>
+  static auto make_bias(const Context& context, std::size_t out, const LinearOptions& options) {
+    if constexpr (Bias) return BiasParameter(context, "bias", {out}, zeros, column ? options.cut : Cut{});
+    else return NoBias{};
+  }
+  template <class Context, class X>
+  static auto enter(const Context& context, const X& x) {
+    if constexpr (column) return to<Replicated<tp>>(context, x);
+    else return x;
+  }
+  // A Row product is a term of a sum: its bias is added by one rank.
+  template <class Y, class Context, class X>
+  auto bias_for(const Context& context, const X& inside) const {
+    auto b = bias.template beside_type<Y>(inside.device());
+    if constexpr (row) return to<Partial<tp>>(context, b);
+    else return b;
+  }
+};
+
+}  // namespace weft

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Cross-entropy over a vocabulary that tp cuts (loss parallel): the whole logits never lie on one rank. The loss is the *sum*
+// over this rank's tokens; the trainer divides once by the count summed over the axes on which the loss is Partial, so that
+// there is no divisor to get wrong in any layout.
+
+#include <type_traits>
+#include <utility>
+
+#include <weft/kernels/cross_entropy.hpp>
+#include <weft/nn/layer.hpp>
+#include <weft/nn/norm.hpp>
+#include <weft/nn/operations.hpp>
+
+namespace weft {
+
+namespace detail {
+template <class P>
+constexpr bool vocabulary_fits = !std::is_same_v<typename P::axis, tp> || shard_dim<P> == 1;
+template <class P>
+using loss_placement_t = std::conditional_t<shard_dim<P> == 0, Partial<typename P::axis>, Invariant<typename P::axis>>;
+template <class X>
+struct LossOf;
+template <class T, class E, class... P>
+struct LossOf<Tensor<T, E, P...>> {
+  static_assert((vocabulary_fits<P> && ...),
+                "weft: cross_entropy under tp needs logits sharded along the vocabulary (Shard<tp, 1>); Replicated logits would count each term "
+                "of the softmax tp times");
+  using type = Tensor<double, E, loss_placement_t<P>...>;
+};
+}  // namespace detail
+
+/// The sum over tokens of log Σ exp(z) − z[target], as Result{loss [1] in double, softmax − onehot}. logits [tokens,
+/// vocabulary / tp]; targets [tokens], those < 0 are ignored; columns at `vocabulary` and beyond are padding and do not count.
+/// Communication under tp: the row maxima, then sums and target logits together. Statistics in accumulate_t.
+template <class Context, AnyTensor Z, AnyTensor Ids>
+auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, std::size_t vocabulary) {
+  require_not_partial<Z>();
+  using Loss = typename detail::LossOf<Z>::type;
+  using T = typename Z::value_type;
+  using S = detail::Statistics<Z>;
+  const std::size_t rows = logits.rows(), columns = logits.columns(), first = context.rank(tp{}) * columns;
+  const std::size_t valid = first >= vocabulary ? 0 : std::min(columns, vocabulary - first);
+  auto& device = logits.device();
+  S maximum(device, {rows}), sums(device, {2, rows});
+  auto *sum = sums.data(), *target = sums.data() + rows;
+  kernels::row_max<T>(device, rows, columns, valid, logits.data(), maximum.data());
+  if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(maximum, Reduction::max);
+  kernels::softmax_sums<T>(device, rows, columns, valid, logits.data(), maximum.data(), targets.data(), std::int64_t(first), sum, target);
+  if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(sums);
+  Loss loss(device, {1});
+  gradient_t<Z> difference(device, logits.shape());
+  kernels::cross_entropy_finish<T>(device, rows, columns, valid, logits.data(), maximum.data(), sum, target, targets.data(), std::int64_t(first), loss.data(), difference.data());
+  return Result{std::move(loss), std::move(difference)};
+}
+
+/// The last layers of a language model: norm, projection to the vocabulary by `table` (tied to the embedding, or its own),
+/// cross-entropy. forward(context, x, targets) -> loss; logits(context, x) for sampling.
+template <class Norm>
+class LanguageHead {
+ public:
+  using Table = Parameter<Shard<tp, 0>>;
+
+  LanguageHead(Norm final_norm, Table vocabulary_table) : norm(std::move(final_norm)), table(std::move(vocabulary_table)) {}
+
+  template <class Context, class X, class Ids>
+  auto forward(const Context& context, const X& x, const Ids& targets) const {
+    auto normed = norm.forward(context, x);
+    auto inside = to<Replicated<tp>>(context, normed.output);
+    auto result = cross_entropy(context, matmul(inside, table.beside(inside)), targets, table.state().global[0]);
+    using N = typename decltype(normed)::saved_type;
+    using D = typename decltype(result)::saved_type;
+    return Result{std::move(result.output), Saved<X, N, decltype(normed.output), D>{std::move(normed.saved), std::move(normed.output), std::move(result.saved)}};
+  }
+  /// [tokens, vocabulary / tp], padding included.
+  template <class Context, class X>
+  auto logits(const Context& context, const X& x) const {
+    auto inside = to<Replicated<tp>>(context, norm.forward(context, x).output);
+    return matmul(inside, table.beside(inside));
+  }
+  /// `g` [1] scales the saved difference: one over the number of tokens.
+  template <class Context, class S, class G>
+  auto backward_input(const Context& context, S saved, const G& g) {
+    auto& dz = saved.difference;
+    scale_by(dz, g);
+    auto inside = to<Replicated<tp>>(context, saved.normed);
+    auto dn = to_layout_of<gradient_t<decltype(saved.normed)>>(context, matmul_input_gradient(dz, table.beside(inside)));
+    auto split = weft::backward_input(norm, context, std::move(saved.norm), dn);
+    require_gradient_of<typename S::input_type, decltype(split.input_gradient)>();
+    using D = Deferred<typename decltype(split)::deferred_type, decltype(inside), std::remove_cvref_t<decltype(dz)>>;
+    return InputGradient{std::move(split.input_gradient), D{std::move(split.deferred), std::move(inside), std::move(dz)}};
+  }
+  template <class Context, class D>
+  void backward_weight(const Context& context, D deferred) {
+    accumulate_product(table, deferred.gradient, deferred.inside);
+    weft::backward_weight(norm, context, std::move(deferred.norm));
+  }
+  void for_each_parameter(auto&& visit) {
+    norm.for_each_parameter(visit);
+    visit(table);
+  }
+
+  Norm norm;
+  Table table;
+
+ private:
+  template <class X, class N, class Y, class D>
+  struct Saved {
+    using input_type = X;
+    N norm;
+    Y normed;
+    D difference;
+  };
+  template <class N, class I, class G>
+  struct Deferred {
+    N norm;
+    I inside;
+    G gradient;
+  };
+  template <class Z, class G>
+  static void scale_by(Z& z, const G& g) {
+    using T = typename Z::value_type;
+    using A = accumulate_t<T>;
+    T* data = z.data();
+    const double* factor = g.data();
+    detail::for_each_element(z.device(), z.size(), KOKKOS_LAMBDA(const std::size_t i) { data[i] = T(A(data[i]) * A(*factor)); });
+  }
+};
+
+}  // namespace weft

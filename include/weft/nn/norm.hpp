@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Layer and RMS normalisation over the columns. Statistics are kept in accumulate_t (float for bfloat16). Under sequence
+// parallelism the rows are cut over tp, so the gradients of gain and bias are Partial<tp>: the types find it, and the debt is
+// paid by TensorParallel (the sum that Megatron-LM#1446 forgot).
+
+#include <utility>
+
+#include <weft/kernels/norm.hpp>
+#include <weft/nn/layer.hpp>
+#include <weft/nn/operations.hpp>
+#include <weft/nn/parameter.hpp>
+
+namespace weft {
+
+namespace detail {
+template <class X>
+constexpr void require_whole_rows() {
+  require_not_partial<X>();
+  static_assert(!sharded_along<X, 1>, "weft: a norm needs whole rows, but its input is sharded along dim 1: gather it first, to<Invariant<axis>>(context, x)");
+}
+// Statistics [rows], in accumulate_t; they never cross a border, so they carry no placement.
+template <class X>
+using Statistics = Tensor<accumulate_t<typename X::value_type>, typename X::execution_space>;
+}  // namespace detail
+
+/// y = (x - mean) / sqrt(variance + epsilon) * weight + bias, by row (arXiv:1607.06450). Parameters "weight", "bias" [width].
+class LayerNorm {
+ public:
+  template <class Context>
+  LayerNorm(const Context& context, std::size_t width, double epsilon = 1e-5)
+      : weight(context, "weight", {width}, ones), bias(context, "bias", {width}, zeros), epsilon_(epsilon) {}
+
+  template <class Context, class X>
+  auto forward(const Context&, const X& x) const {
+    detail::require_whole_rows<X>();
+    using S = detail::Statistics<X>;
+    X y(x.device(), x.shape());
+    S mean(x.device(), {x.rows()}), rstd(x.device(), {x.rows()});
+    kernels::layer_norm_forward(x.device(), x.rows(), x.columns(), x.data(), weight.beside(x).data(), bias.beside(x).data(), y.data(), mean.data(), rstd.data(), epsilon_);
+    return Result{std::move(y), Saved<X, S>{x, std::move(mean), std::move(rstd)}};
+  }
+  template <class Context, class Saved, class G>
+  auto backward_input(const Context&, Saved saved, const G& g) {
+    const auto& x = saved.x;
+    require_gradient_of<decltype(saved.x), G>();
+    G dx(x.device(), x.shape());
+    kernels::layer_norm_backward_input(x.device(), x.rows(), x.columns(), x.data(), weight.beside(x).data(), saved.mean.data(), saved.rstd.data(), g.data(), dx.data(), false);
+    return InputGradient{std::move(dx), std::pair{std::move(saved), g}};
+  }
+  template <class Context, class D>
+  void backward_weight(const Context&, D deferred) {
+    auto& [saved, g] = deferred;
+    using Sum = decltype(sum_rows(g));
+    const auto gain = weight.template open_gradient<Sum>(g.device()), shift = bias.template open_gradient<Sum>(g.device());
+    kernels::layer_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.mean.data(), saved.rstd.data(), g.data(), gain.data, shift.data, !gain.first);
+  }
+  void for_each_parameter(auto&& visit) {
+    visit(weight);
+    visit(bias);
+  }
+
+  Parameter<> weight, bias;
+
+ private:
+  template <class X, class S>
+  struct Saved {
+    X x;
+    S mean, rstd;
+  };
+  double epsilon_;
+};
+
+/// y = x / sqrt(mean(x²) + epsilon) * weight, by row (arXiv:1910.07467). Parameter "weight" [width].
+class RmsNorm {
+ public:
+  template <class Context>
+  RmsNorm(const Context& context, std::size_t width, double epsilon = 1e-5) : weight(context, "weight", {width}, ones), epsilon_(epsilon) {}
+
+  template <class Context, class X>
+  auto forward(const Context&, const X& x) const {
+    detail::require_whole_rows<X>();
+    using S = detail::Statistics<X>;
+    X y(x.device(), x.shape());
+    S rstd(x.device(), {x.rows()});
+    kernels::rms_norm_forward(x.device(), x.rows(), x.columns(), x.data(), weight.beside(x).data(), y.data(), rstd.data(), epsilon_);
+    return Result{std::move(y), Saved<X, S>{x, std::move(rstd)}};
+  }
+  template <class Context, class Saved, class G>
+  auto backward_input(const Context&, Saved saved, const G& g) {
+    const auto& x = saved.x;
+    require_gradient_of<decltype(saved.x), G>();
+    G dx(x.device(), x.shape());
+    kernels::rms_norm_backward_input(x.device(), x.rows(), x.columns(), x.data(), weight.beside(x).data(), saved.rstd.data(), g.data(), dx.data(), false);
+    return InputGradient{std::move(dx), std::pair{std::move(saved), g}};
+  }
+  template <class Context, class D>
+  void backward_weight(const Context&, D deferred) {
+    auto& [saved, g] = deferred;
+    const auto gain = weight.template open_gradient<decltype(sum_rows(g))>(g.device());
+    kernels::rms_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.rstd.data(), g.data(), gain.data, !gain.first);
+  }
+  void for_each_parameter(auto&& visit) { visit(weight); }
+
+  Parameter<> weight;
+
+ private:
+  template <class X, class S>
+  struct Saved {
+    X x;
+    S rstd;
+  };
+  double epsilon_;
+};
+
+}  // namespace weft

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Operations on placed tensors: each states, per axis, which placements it takes and what comes out, and hands raw pointers
+// to a kernel that knows no placement. Shapes in comments are this rank's.
+
+#include <type_traits>
+#include <utility>
+
+#include <weft/kernels/elementwise.hpp>
+#include <weft/kernels/matmul.hpp>
+#include <weft/nn/parameter.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft {
+
+namespace detail {
+
+// y[i,j] = sum_k l r on one axis: l's dim LI and r's dim RJ survive, LK and RK are summed.
+template <class L, class R, int LI, int LK, int RJ, int RK>
+constexpr auto contract_axis() {
+  using A = typename L::axis;
+  static_assert(std::is_same_v<A, typename R::axis>, "weft: the operands of a matmul name their axes in different order");
+  constexpr Kind l = kind_of<L>, r = kind_of<R>;
+  constexpr int l_dim = shard_dim<L>, r_dim = shard_dim<R>;
+  if constexpr (l == Kind::invariant && r == Kind::invariant) return Invariant<A>{};
+  else if constexpr (l == Kind::replicated && r == Kind::replicated) return Replicated<A>{};
+  else if constexpr (l_dim == LI && r == Kind::replicated) return Shard<A, 0>{};
+  else if constexpr (l == Kind::replicated && r_dim == RJ) return Shard<A, 1>{};
+  else if constexpr (l_dim == LK && r_dim == RK) return Partial<A>{};
+  else if constexpr ((l == Kind::partial && r == Kind::replicated) || (l == Kind::replicated && r == Kind::partial)) return Partial<A>{};
+  else if constexpr (l == Kind::partial && r == Kind::invariant) return Partial<A>{};
+  else if constexpr (l == Kind::partial && r == Kind::partial) {
+    static_assert(l != r, "weft: matmul of Partial by Partial: a product of sums is not the sum of products; reduce one operand first");
+    return Partial<A>{};
+  } else if constexpr (l == Kind::invariant || r == Kind::invariant) {
+    static_assert(l == r,
+                  "weft: matmul of an Invariant operand with a sharded or Replicated one: enter the parallel region first, "
+                  "to<Replicated<axis>>(context, x), or its gradient loses a sum");
+    return Partial<A>{};
+  } else {
+    static_assert(l == Kind::absent, "weft: no matmul rule for these placements on this axis");
+    return Partial<A>{};
+  }
+}
+
+template <class L, class R, int LI, int RJ>
+struct Contract;
+template <class T, class E, class... PL, class... PR, int LI, int RJ>
+struct Contract<Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ> {
+  static_assert(sizeof...(PL) == sizeof...(PR), "weft: the operands of a matmul name different axes");
+  using type = Tensor<T, E, decltype(contract_axis<PL, PR, LI, 1 - LI, RJ, 1 - RJ>())...>;
+};
+
+struct MatmulExtents {
+  std::size_t m, n, k;
+};
+template <int LI, int RJ, class L, class R>
+MatmulExtents matmul_extents(const L& l, const R& r) {
+  const MatmulExtents e{LI ? l.columns() : l.rows(), RJ ? r.columns() : r.rows(), LI ? l.rows() : l.columns()};
+  if (e.k != (RJ ? r.rows() : r.columns())) throw ShapeError("matmul of " + l.shape().text() + " and " + r.shape().text() + ": the summed dims differ");
+  return e;
+}
+
+template <int LI, int RJ, class L, class R, class C>
+void run_matmul(const L& l, const R& r, C* out, bool accumulate, const typename L::value_type* bias) {
+  const auto e = matmul_extents<LI, RJ>(l, r);
+  kernels::matmul<typename L::value_type, C>(l.device(), LI ? kernels::Transpose::yes : kernels::Transpose::no, RJ ? kernels::Transpose::no : kernels::Transpose::yes,
+                                             e.m, e.n, e.k, l.data(), l.columns(), r.data(), r.columns(), out, e.n, accumulate, bias);
+}
+
+}  // namespace detail
+
+/// The type of the product of which l's dim LI and r's dim RJ survive.
+template <class L, class R, int LI, int RJ>
+using contract_t = typename detail::Contract<std::remove_cvref_t<L>, std::remove_cvref_t<R>, LI, RJ>::type;
+
+/// y[i, j] = Σ l r, where l's dim LI and r's dim RJ survive and the other two are summed.
+template <int LI, int RJ, AnyTensor L, AnyTensor R>
+auto contract(const L& l, const R& r) {
+  const auto e = detail::matmul_extents<LI, RJ>(l, r);
+  contract_t<L, R, LI, RJ> y(l.device(), {e.m, e.n});
+  detail::run_matmul<LI, RJ>(l, r, y.data(), false, nullptr);
+  return y;
+}
+
+/// x [tokens, in] times wᵀ, w [out, in] -> [tokens, out].
+template <AnyTensor X, AnyTensor W>
+auto matmul(const X& x, const W& w) { return contract<0, 0>(x, w); }
+/// The gradient of x: g [tokens, out] times w [out, in] -> [tokens, in].
+template <AnyTensor G, AnyTensor W>
+auto matmul_input_gradient(const G& g, const W& w) { return contract<0, 1>(g, w); }
+/// The gradient of w: gᵀ [out, tokens] times x [tokens, in] -> [out, in].
+template <AnyTensor G, AnyTensor X>
+auto matmul_weight_gradient(const G& g, const X& x) { return contract<1, 1>(g, x); }
+
+/// Adds the product lᵀ r to a parameter's gradient without a temporary.
+template <class P, AnyTensor L, AnyTensor R>
+void accumulate_product(P& parameter, const L& l, const R& r) {
+  using G = contract_t<L, R, 1, 1>;
+  const auto e = detail::matmul_extents<1, 1>(l, r);
+  if (e.m * e.n != parameter.state().size())
+    throw ShapeError("gradient [" + std::to_string(e.m) + ", " + std::to_string(e.n) + "] of parameter " + parameter.state().name + " " + parameter.state().local.text());
+  const auto open = parameter.template open_gradient<G>(l.device());
+  detail::run_matmul<1, 1>(l, r, open.data, !open.first, nullptr);
+}
+
+namespace detail {
+
+// A vector over the columns beside a matrix, on one axis.
+template <class X, class V>
+constexpr bool bias_fits() {
+  return (kind_of<X> == Kind::invariant && kind_of<V> == Kind::invariant) || (kind_of<X> == Kind::replicated && kind_of<V> == Kind::replicated) ||
+         (shard_dim<X> == 0 && kind_of<V> == Kind::replicated) || (shard_dim<X> == 1 && shard_dim<V> == 0) ||
+         (kind_of<X> == Kind::partial && kind_of<V> == Kind::partial);
+}
+template <class X, class V>
+constexpr bool factor_fits() {
+  return (is_whole<X> && is_whole<V>) || (shard_dim<X> == 0 && is_whole<V>) || (kind_of<X> == Kind::partial && is_whole<V>) || (shard_dim<X> == 1 && shard_dim<V> == 0);
+}
+template <class X, class V>
+struct RowRules;
+template <class T, class U, class E, class... PX, class... PV>
+struct RowRules<Tensor<T, E, PX...>, Tensor<U, E, PV...>> {
+  static constexpr bool bias = (bias_fits<PX, PV>() && ...), factor = (factor_fits<PX, PV>() && ...);
+};
+
+// A product of two tensors element by element.
+template <class L, class R>
+constexpr auto times_axis() {
+  using A = typename L::axis;
+  if constexpr (std::is_same_v<L, R> && kind_of<L> != Kind::partial) return L{};
+  else if constexpr ((kind_of<L> == Kind::partial && kind_of<R> == Kind::replicated) || (kind_of<L> == Kind::replicated && kind_of<R> == Kind::partial)) return Partial<A>{};
+  else {
+    static_assert(!std::is_same_v<L, R> && std::is_same_v<L, void>,
+                  "weft: times: these placements do not multiply (Partial by Partial is not the sum of products); bring one to the other's layout");
+    return L{};
+  }
+}
+template <class X, class Y>
+struct Times;
+template <class T, class E, class... PX, class... PY>
+struct Times<Tensor<T, E, PX...>, Tensor<T, E, PY...>> { using type = Tensor<T, E, decltype(times_axis<PX, PY>())...>; };
+
+template <class P>
+using summed_rows_t = std::conditional_t<
+    shard_dim<P> == 0, Partial<typename P::axis>, std::conditional_t<shard_dim<P> == 1, Shard<typename P::axis, 0>, P>>;
+template <class X>
+struct SummedRows;
+template <class T, class E, class... P>
+struct SummedRows<Tensor<T, E, P...>> { using type = Tensor<accumulate_t<T>, E, summed_rows_t<P>...>; };
+
+inline void require_same_shape(const char* operation, const Shape& a, const Shape& b) {
+  if (!(a == b)) throw ShapeError(std::string(operation) + ": " + a.text() + " and " + b.text() + " differ");
+}
+
+// out[i] = f(i), for user functions.
+template <class Exec, class F>
+void for_each_element(Device<Exec>& device, std::size_t size, F f) {
+  Kokkos::parallel_for("weft::for_each_element", Kokkos::RangePolicy<Exec>(device.exec(), 0, size), f);
+}
+
+}  // namespace detail
+
+/// x [tokens, in] times w, plus bias [out]; LayoutOfWeight 0: w is [out, in], 1: w is [in, out].
+template <int RJ, AnyTensor X, AnyTensor W, AnyTensor B>
+auto linear(const X& x, const W& w, const B& bias) {
+  using Y = contract_t<X, W, 0, RJ>;
+  static_assert(detail::RowRules<Y, B>::bias, "weft: linear: the bias does not lie as the product needs it (a Partial product takes a bias once: to<Partial<axis>>(context, bias))");
+  const auto e = detail::matmul_extents<0, RJ>(x, w);
+  if (bias.size() != e.n) throw ShapeError("linear: bias " + bias.shape().text() + " beside " + std::to_string(e.n) + " columns");
+  Y y(x.device(), {e.m, e.n});
+  detail::run_matmul<0, RJ>(x, w, y.data(), false, bias.data());
+  return y;
+}
+
+/// x + y, both placed alike. Writes over y's elements where nothing else holds them.
+template <AnyTensor X, AnyTensor Y>
+X add(const X& x, Y y) {
+  static_assert(std::is_same_v<X, Y>, "weft: add: the two terms are placed differently; bring one to the other's layout: to_layout_of<X>(context, y)");
+  detail::require_same_shape("add", x.shape(), y.shape());
+  X out = y.unique() ? y : X(x.device(), x.shape());
+  kernels::add<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data());
+  return out;
+}
+
+/// The product element by element.
+template <AnyTensor X, AnyTensor Y>
+auto times(const X& x, const Y& y) {
+  detail::require_same_shape("times", x.shape(), y.shape());
+  typename detail::Times<X, Y>::type out(x.device(), x.shape());
+  using T = typename X::value_type;
+  using A = accumulate_t<T>;
+  const T *a = x.data(), *b = y.data();
+  T* c = out.data();
+  detail::for_each_element(x.device(), x.size(), KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(A(a[i]) * A(b[i])); });
+  return out;
+}
+
+/// Each row of x [rows, columns] times the vector v [columns], element by element.
+template <AnyTensor X, AnyTensor V>
+X times_row(const X& x, const V& v) {
+  static_assert(detail::RowRules<X, V>::factor, "weft: times_row: the vector does not lie as the tensor's columns do; use parameter.beside(x)");
+  if (v.size() != x.columns()) throw ShapeError("times_row: " + x.shape().text() + " by " + v.shape().text());
+  X out(x.device(), x.shape());
+  using T = typename X::value_type;
+  using A = accumulate_t<T>;
+  const T *a = x.data(), *b = v.data();
+  T* c = out.data();
+  const std::size_t columns = x.columns();
+  detail::for_each_element(x.device(), x.size(), KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(A(a[i]) * A(b[i % columns])); });
+  return out;
+}
+
+/// The vector v [columns] added to each row of x [rows, columns].
+template <AnyTensor X, AnyTensor V>
+X add_row(const X& x, const V& v) {
+  static_assert(detail::RowRules<X, V>::bias, "weft: add_row: the vector does not lie as the tensor needs it (a Partial tensor takes a bias once: to<Partial<axis>>(context, bias))");
+  if (v.size() != x.columns()) throw ShapeError("add_row: " + x.shape().text() + " and " + v.shape().text());
+  X out(x.device(), x.shape());
+  using T = typename X::value_type;
+  using A = accumulate_t<T>;
+  const T *a = x.data(), *b = v.data();
+  T* c = out.data();
+  const std::size_t columns = x.columns();
+  detail::for_each_element(x.device(), x.size(), KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(A(a[i]) + A(b[i % columns])); });
+  return out;
+}
+
+/// The sum over rows, [columns], in accumulate_t. Rows that an axis cuts leave a Partial sum.
+template <AnyTensor X>
+auto sum_rows(const X& x) {
+  typename detail::SummedRows<X>::type out(x.device(), {x.columns()});
+  kernels::column_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(), x.columns(), out.data(), false);
+  return out;
+}
+
+/// f of every element; f must be linear where x is Partial, so Partial is refused. f takes and returns accumulate_t.
+template <AnyTensor X, class F>
+X map(const X& x, F f) {
+  require_not_partial<X>();
+  X out(x.device(), x.shape());
+  using T = typename X::value_type;
+  const T* a = x.data();
+  T* c = out.data();
+  detail::for_each_element(x.device(), x.size(), KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(f(accumulate_t<T>(a[i]))); });
+  return out;
+}
+
+/// The gradient of map: g times derivative(x), element by element.
+template <AnyTensor X, AnyTensor G, class F>
+G chain(const X& x, const G& g, F derivative) {
+  require_gradient_of<X, G>();
+  detail::require_same_shape("chain", x.shape(), g.shape());
+  G out(g.device(), g.shape());
+  using T = typename X::value_type;
+  using A = accumulate_t<T>;
+  const T *a = x.data(), *b = g.data();
+  T* c = out.data();
+  detail::for_each_element(g.device(), g.size(), KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(A(b[i]) * A(derivative(A(a[i])))); });
+  return out;
+}
+
+}  // namespace weft

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A tensor: this rank's piece of a value, with its placement on each axis in the type. It is a handle (copies share the
+// elements, as those of a Kokkos View do), row-major and contiguous, and it knows its device, so that operations need no
+// further argument.
+//
+//   Tensor<float, Exec, Shard<dp, 0>, Invariant<tp>> x(device, {tokens, width});
+//
+// Kernels never see placements: they take `data()` and extents.
+
+#include <Kokkos_Core.hpp>
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <weft/core/scalar.hpp>
+#include <weft/tensor/device.hpp>
+#include <weft/tensor/placement.hpp>
+#include <weft/tensor/shape.hpp>
+
+namespace weft {
+
+template <Scalar T, class Exec, Placement... P>
+class Tensor {
+ public:
+  using value_type = T;
+  using execution_space = Exec;
+  using device_type = Device<Exec>;
+
+  Tensor() = default;
+  /// Elements are not initialised.
+  Tensor(device_type& device, Shape shape)
+      : device_(&device), shape_(shape), size_(shape.size()), buffer_(device.allocate(size_ * sizeof(T))), data_(static_cast<T*>(buffer_.get())) {}
+  /// Elements that something else holds, `first` elements into `buffer`.
+  Tensor(device_type& device, Shape shape, Buffer buffer, std::size_t first = 0)
+      : device_(&device), shape_(shape), size_(shape.size()), buffer_(std::move(buffer)), data_(static_cast<T*>(buffer_.get()) + first) {}
+
+  T* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  const Shape& shape() const { return shape_; }
+  std::size_t rows() const { return shape_.rows(); }
+  std::size_t columns() const { return shape_.columns(); }
+  device_type& device() const { return *device_; }
+  const Buffer& buffer() const { return buffer_; }
+  explicit operator bool() const { return data_ != nullptr; }
+  /// No other tensor shares the elements, so an operation may write its result over them.
+  bool unique() const { return buffer_.use_count() == 1; }
+
+  /// The elements as a matrix of rows() times columns(), for user kernels.
+  auto view() const {
+    using View = Kokkos::View<T**, Kokkos::LayoutRight, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    return View(data_, rows(), columns());
+  }
+
+ private:
+  device_type* device_ = nullptr;
+  Shape shape_;
+  std::size_t size_ = 0;
+  Buffer buffer_;
+  T* data_ = nullptr;
+};
+
+namespace detail {
+template <class X>
+inline constexpr bool is_tensor = false;
+template <class T, class E, class... P>
+inline constexpr bool is_tensor<Tensor<T, E, P...>> = true;
+
+template <class X, class A>
+struct PlacementOf { using type = Absent<A>; };
+template <class T, class E, class A, class P, class... R>
+struct PlacementOf<Tensor<T, E, P, R...>, A> {
+  using type = typename std::conditional_t<std::is_same_v<typename P::axis, A>, std::type_identity<P>, PlacementOf<Tensor<T, E, R...>, A>>::type;
+};
+
+template <class X>
+struct GradientOf;
+template <class T, class E, class... P>
+struct GradientOf<Tensor<T, E, P...>> { using type = Tensor<T, E, dual_t<P>...>; };
+template <class... X>
+struct GradientOf<std::tuple<X...>> { using type = std::tuple<typename GradientOf<X>::type...>; };
+
+template <class X, class Q>
+struct Replace;
+template <class T, class E, class... P, class Q>
+struct Replace<Tensor<T, E, P...>, Q> {
+  using type = Tensor<T, E, std::conditional_t<std::is_same_v<typename P::axis, typename Q::axis>, Q, P>...>;
+};
+
+template <class X, class U>
+struct Rescalar;
+template <class T, class E, class... P, class U>
+struct Rescalar<Tensor<T, E, P...>, U> { using type = Tensor<U, E, P...>; };
+
+template <class X>
+inline constexpr bool any_partial = false;
+template <class T, class E, class... P>
+inline constexpr bool any_partial<Tensor<T, E, P...>> = ((kind_of<P> == Kind::partial) || ...);
+
+template <class X, int Dim>
+inline constexpr bool sharded_along = false;
+template <class T, class E, class... P, int Dim>
+inline constexpr bool sharded_along<Tensor<T, E, P...>, Dim> = ((shard_dim<P> == Dim) || ...);
+}  // namespace detail
+
+template <class X>
+concept AnyTensor = detail::is_tensor<std::remove_cvref_t<X>>;
+
+/// How X lies on axis A (Absent<A> if X does not know the axis).
+template <class X, class A>
+using placement_t = typename detail::PlacementOf<std::remove_cvref_t<X>, A>::type;
+/// The type of the gradient of an X: every placement replaced by its dual. Works on tuples of tensors too.
+template <class X>
+using gradient_t = typename detail::GradientOf<std::remove_cvref_t<X>>::type;
+/// X with its placement on Q's axis replaced by Q.
+template <class X, class Q>
+using replace_t = typename detail::Replace<std::remove_cvref_t<X>, Q>::type;
+/// X with elements of type U.
+template <class X, class U>
+using with_scalar_t = typename detail::Rescalar<std::remove_cvref_t<X>, U>::type;
+
+/// The same elements under another type: a promise about placements that nobody checks. For kernels that label their own
+/// result; keep its uses few and tested at 1 and 2 ranks.
+template <AnyTensor Y, AnyTensor X>
+Y relabel(const X& x) {
+  static_assert(std::is_same_v<typename Y::value_type, typename X::value_type>, "weft: relabel changes placements, not the element type");
+  return Y(x.device(), x.shape(), x.buffer(), std::size_t(x.data() - static_cast<typename X::value_type*>(x.buffer().get())));
+}
+
+/// Refuses at compile time what is not linear on a tensor of which each rank holds only a term of a sum.
+template <AnyTensor X>
+constexpr void require_not_partial() {
+  static_assert(!detail::any_partial<X>,
+                "weft: this operation is not linear, but its input is Partial: each rank holds only a term of a sum. Reduce it first: "
+                "to<Invariant<axis>>(context, x), to<Shard<axis, 0>>(context, x), or wrap the layers in Residual");
+}
+
+/// Refuses at compile time a gradient that is not placed as the dual of its tensor.
+template <class X, class G>
+constexpr void require_gradient_of() {
+  static_assert(std::is_same_v<std::remove_cvref_t<G>, gradient_t<X>>,
+                "weft: backward returned a gradient that is not the dual of its input (Replicated <-> Partial): a collective is missing in "
+                "backward; see X and G in this function's template arguments");
+}
+
+}  // namespace weft

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The one function that moves tensors between placements: `to<Placement>(context, x)`. It picks the collective, and its
+// backward is `to` from the dual of the target to the dual of the source:
+//
+//   from          to            collective          backward
+//   Partial       Invariant     all-reduce          nothing
+//   Invariant     Replicated    nothing             all-reduce
+//   Partial       Shard         reduce-scatter      all-gather
+//   Shard         Replicated    all-gather          reduce-scatter
+//   Shard         Invariant     all-gather          slice
+//   whole         Shard         slice               all-gather
+//   whole         Partial       keep on rank 0      broadcast in type only
+//
+// On an axis that is not in force it is the identity, so a layer needs no `if`.
+
+#include <Kokkos_Core.hpp>
+
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include <weft/tensor/tensor.hpp>
+
+namespace weft {
+
+namespace detail {
+
+// Rows of `width` elements, `from_stride` and `to_stride` elements apart.
+template <class Exec, class T>
+void copy_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const T* from, std::size_t from_stride, T* to, std::size_t to_stride) {
+  Kokkos::parallel_for("weft::copy_rows", Kokkos::RangePolicy<Exec>(device.exec(), 0, rows), KOKKOS_LAMBDA(const std::size_t row) {
+    const T* in = from + row * from_stride;
+    T* out = to + row * to_stride;
+    for (std::size_t i = 0; i < width; ++i) out[i] = in[i];
+  });
+}
+
+template <class Exec, class T>
+void fill_zero(Device<Exec>& device, T* data, std::size_t size) {
+  Kokkos::parallel_for("weft::fill_zero", Kokkos::RangePolicy<Exec>(device.exec(), 0, size), KOKKOS_LAMBDA(const std::size_t i) { data[i] = T{}; });
+}
+
+// A shape around one dim: `outer` rows of `extent * inner` elements.
+struct Around {
+  std::size_t outer = 1, extent = 1, inner = 1;
+  Around(const Shape& shape, std::size_t dim) {
+    for (std::size_t d = 0; d < shape.rank(); ++d) (d < dim ? outer : d == dim ? extent : inner) *= shape[d];
+  }
+};
+
+inline Shape with_extent(Shape shape, std::size_t dim, std::size_t extent) {
+  shape[dim] = extent;
+  return shape;
+}
+
+inline std::size_t piece_of(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks) {
+  if (dim >= shape.rank() || shape[dim] % ranks != 0)
+    throw ShapeError("to<Shard<" + std::string(axis) + ", " + std::to_string(dim) + ">>: dim " + std::to_string(dim) + " of " + shape.text() +
+                     " is not divisible by " + std::string(axis) + "(" + std::to_string(ranks) + ")");
+  return shape[dim] / ranks;
+}
+
+template <class Y, class X>
+Y slice(std::string_view axis, const X& x, std::size_t dim, std::size_t ranks, std::size_t rank) {
+  const std::size_t piece = piece_of(axis, x.shape(), dim, ranks);
+  const Around around(x.shape(), dim);
+  Y y(x.device(), with_extent(x.shape(), dim, piece));
+  copy_rows(x.device(), around.outer, piece * around.inner, x.data() + rank * piece * around.inner, around.extent * around.inner, y.data(), piece * around.inner);
+  return y;
+}
+
+// [rank][outer][piece] <-> [outer][rank][piece]: how collectives lay out pieces along an inner dim.
+template <class Exec, class T>
+void interleave(Device<Exec>& device, const Around& whole, std::size_t ranks, const T* from, T* to, bool ranks_outside) {
+  const std::size_t piece = whole.extent / ranks * whole.inner;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (ranks_outside) copy_rows(device, whole.outer, piece, from + rank * piece, piece * ranks, to + rank * whole.outer * piece, piece);
+    else copy_rows(device, whole.outer, piece, from + rank * whole.outer * piece, piece, to + rank * piece, piece * ranks);
+  }
+}
+
+template <class Y, class X>
+Y gather_dim(const auto& comm, const X& x, std::size_t dim) {
+  const std::size_t ranks = comm.size();
+  Y y(x.device(), with_extent(x.shape(), dim, x.shape()[dim] * ranks));
+  const Around whole(y.shape(), dim);
+  if (whole.outer == 1) {
+    comm.all_gather(x, y);
+  } else {
+    Y pieces(x.device(), y.shape());
+    comm.all_gather(x, pieces);
+    interleave(x.device(), whole, ranks, pieces.data(), y.data(), false);
+  }
+  return y;
+}
+
+template <class Y, class X>
+Y scatter_sum(std::string_view axis, const auto& comm, const X& x, std::size_t dim) {
+  const std::size_t ranks = comm.size();
+  Y y(x.device(), with_extent(x.shape(), dim, piece_of(axis, x.shape(), dim, ranks)));
+  const Around whole(x.shape(), dim);
+  if (whole.outer == 1) {
+    comm.reduce_scatter(x, y);
+  } else {
+    X pieces(x.device(), x.shape());
+    interleave(x.device(), whole, ranks, x.data(), pieces.data(), true);
+    comm.reduce_scatter(pieces, y);
+  }
+  return y;
+}
+
+}  // namespace detail
+
+/// x placed as `To` on To's axis. Shapes are this rank's; a dim that is cut must be divisible by the degree (ShapeError).
+/// Numerics: sums go in rank order, so every rank has the same bits.
+template <Placement To, class Context, AnyTensor X>
+auto to(const Context& context, const X& x) {
+  using A = typename To::axis;
+  using From = placement_t<X, A>;
+  if constexpr (!Context::has(A{}) || std::is_same_v<From, To>) {
+    return x;
+  } else {
+    static_assert(kind_of<From> != Kind::absent, "weft: this tensor does not know an axis that is in force: it was made for another context");
+    using Y = replace_t<X, To>;
+    constexpr Kind from = kind_of<From>, target = kind_of<To>;
+    const auto& comm = context.comm(A{});
+    const auto ranks = static_cast<std::size_t>(comm.size());
+    static_assert(!(from == Kind::shard && target == Kind::shard), "weft: to<Shard> from a Shard along another dim is an all_to_all; go through to<Invariant<axis>>");
+    if constexpr (is_whole<From> && is_whole<To>) {
+      return relabel<Y>(x);
+    } else if (ranks == 1) {
+      return relabel<Y>(x);
+    } else if constexpr (from == Kind::partial && is_whole<To>) {
+      Y y(x.device(), x.shape());
+      detail::copy_rows(x.device(), 1, x.size(), x.data(), x.size(), y.data(), x.size());
+      comm.all_reduce(y);
+      return y;
+    } else if constexpr (is_whole<From> && target == Kind::partial) {
+      if (comm.rank() == 0) return relabel<Y>(x);
+      Y y(x.device(), x.shape());
+      detail::fill_zero(x.device(), y.data(), y.size());
+      return y;
+    } else if constexpr (from == Kind::shard && target == Kind::partial) {
+      constexpr std::size_t dim = shard_dim<From>;
+      Y y(x.device(), detail::with_extent(x.shape(), dim, x.shape()[dim] * ranks));
+      detail::fill_zero(x.device(), y.data(), y.size());
+      const detail::Around whole(y.shape(), dim);
+      const std::size_t piece = x.shape()[dim] * whole.inner;
+      detail::copy_rows(x.device(), whole.outer, piece, x.data(), piece, y.data() + comm.rank() * piece, whole.extent * whole.inner);
+      return y;
+    } else if constexpr (from == Kind::shard) {
+      return detail::gather_dim<Y>(comm, x, shard_dim<From>);
+    } else if constexpr (from == Kind::partial) {
+      return detail::scatter_sum<Y>(A::name, comm, x, shard_dim<To>);
+    } else {
+      return detail::slice<Y>(A::name, x, shard_dim<To>, ranks, comm.rank());
+    }
+  }
+}
+
+/// As `to`, but may write over x's own elements when nothing else holds them: saves a copy before an all-reduce.
+template <Placement To, class Context, AnyTensor X>
+auto to(const Context& context, X&& x)
+  requires(!std::is_lvalue_reference_v<X>)
+{
+  using A = typename To::axis;
+  if constexpr (Context::has(A{}) && kind_of<placement_t<X, A>> == Kind::partial && is_whole<To>) {
+    if (x.unique()) {
+      context.comm(A{}).all_reduce(x);
+      return relabel<replace_t<X, To>>(x);
+    }
+  }
+  return to<To>(context, static_cast<const X&>(x));
+}
+
+namespace detail {
+template <class Like>
+struct Bring;
+template <class T, class E>
+struct Bring<Tensor<T, E>> {
+  template <class Context, class X>
+  static X apply(const Context&, X x) { return x; }
+};
+template <class T, class E, class Q, class... R>
+struct Bring<Tensor<T, E, Q, R...>> {
+  template <class Context, class X>
+  static auto apply(const Context& context, X x) {
+    return Bring<Tensor<T, E, R...>>::apply(context, to<Q>(context, std::move(x)));
+  }
+};
+}  // namespace detail
+
+/// x with every axis as `Like` has it, in the order of Like's axes.
+template <AnyTensor Like, class Context, AnyTensor X>
+auto to_layout_of(const Context& context, X x) {
+  return detail::Bring<Like>::apply(context, std::move(x));
+}
+
+}  // namespace weft
