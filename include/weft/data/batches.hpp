@@ -18,7 +18,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/philox.hpp>
-#include <weft/data/batch.hpp>
+#include <weft/nn/batch.hpp>
 #include <weft/data/corpus.hpp>
 #include <weft/mesh/axis.hpp>
 

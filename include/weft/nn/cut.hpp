@@ -68,7 +68,7 @@ inline void cut_parameter(ParameterState& state, std::size_t dim, const Cut& cut
     std::size_t before = 0, here = 0;
     for (std::size_t s = 0; s < pieces.size(); ++s) {
       const Piece& piece = pieces[s];
-      if (piece.valid) state.runs.push_back({(row * local + here) * inner, (row * total + before + piece.first) * inner, piece.valid * inner, piece.owned});
+      if (piece.valid) state.runs.push_back({(row * local + here) * inner, (row * total + before + piece.first) * inner, piece.valid * inner, piece.owned, piece.replicas > 1});
       here += piece.local;
       before += segments[s].extent;
     }

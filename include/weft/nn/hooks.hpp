@@ -26,7 +26,8 @@ constexpr Initial normal(double standard_deviation) { return {Initial::Kind::nor
 /// A contiguous run of a rank's elements and where it lies in the whole parameter.
 struct Run {
   std::size_t local = 0, global = 0, length = 0;
-  bool owned = true;  ///< false where another rank of the axis holds the same elements and counts them
+  bool owned = true;    ///< false where another rank of the axis holds the same elements and counts them
+  bool shared = false;  ///< other ranks of the axis hold the same elements
 };
 
 /// A parameter without its placement rules. Gradients are kept in accumulate_t of the element type (float for bfloat16).

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Llama (arXiv:2302.13971): pre-norm blocks with RMS norm, rotary positions, grouped-query attention and SwiGLU, no biases.
+// Parameters have Hugging Face's names and shapes.
+
+#include <cmath>
+#include <string>
+
+#include <weft/nn/activation.hpp>
+#include <weft/nn/attention.hpp>
+#include <weft/nn/combinators.hpp>
+#include <weft/nn/dropout.hpp>
+#include <weft/nn/embedding.hpp>
+#include <weft/nn/linear.hpp>
+#include <weft/nn/loss.hpp>
+#include <weft/nn/model.hpp>
+#include <weft/nn/norm.hpp>
+
+namespace weft::nn {
+
+struct LlamaConfig {
+  std::size_t vocabulary = 256;
+  std::size_t layers = 6;
+  std::size_t width = 384;
+  std::size_t heads = 6;
+  std::size_t kv_heads = 0;      ///< 0: as many as heads
+  std::size_t intermediate = 0;  ///< width of the MLP; 0: 8/3 width, rounded up to a multiple of 64
+  std::size_t sequence = 256;
+  double dropout = 0;  ///< after attention and MLP
+  double epsilon = 1e-5;
+  double rope_base = 10000;
+  double standard_deviation = 0.02;
+  bool tied = false;  ///< the last projection shares the embedding's table
+};
+
+namespace detail {
+
+inline std::size_t llama_intermediate(const LlamaConfig& config) {
+  return config.intermediate ? config.intermediate : (config.width * 8 / 3 + 63) / 64 * 64;
+}
+
+template <class Context>
+auto llama_block(const Context& context, const LlamaConfig& config) {
+  using In = Linear<Column, Weight::out_in, false>;
+  using Out = Linear<Row, Weight::out_in, false>;
+  const Heads heads{config.heads, config.kv_heads ? config.kv_heads : config.heads, config.width / config.heads};
+  const std::size_t width = config.width, kv_width = heads.key_value * heads.width, intermediate = llama_intermediate(config);
+  const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
+  const auto attention = context / "self_attn", mlp = context / "mlp";
+  const Cut by_query{{{width, heads.query}}, false}, by_key_value{{{kv_width, heads.key_value}}, false};
+  return Sequential(
+      Residual(Sequential(RmsNorm(context / "input_layernorm", width, config.epsilon), Enter<tp>{},
+                          Fork(In(attention / "q_proj", width, width, {std, by_query}), In(attention / "k_proj", width, kv_width, {std, by_key_value}),
+                               In(attention / "v_proj", width, kv_width, {std, by_key_value})),
+                          Rotary(heads.width, config.rope_base), CausalAttention(attention, heads), Out(attention / "o_proj", width, width, {residual_std, by_query}),
+                          Dropout(attention / "dropout", config.dropout))),
+      Residual(Sequential(RmsNorm(context / "post_attention_layernorm", width, config.epsilon), Enter<tp>{},
+                          Fork(In(mlp / "gate_proj", width, intermediate, {std}), In(mlp / "up_proj", width, intermediate, {std})), SwiGlu{},
+                          Out(mlp / "down_proj", intermediate, width, {residual_std}), Dropout(mlp / "dropout", config.dropout))));
+}
+
+}  // namespace detail
+
+/// S: float, bfloat16 (parameters and activations; sums, norms and softmax statistics in float) or double.
+template <Real S>
+struct BasicLlama {
+  using scalar = S;
+  using Config = LlamaConfig;
+  using Front = Embedding;
+  using Block = decltype(detail::llama_block(std::declval<const Context<Compute<Kokkos::DefaultHostExecutionSpace, float>>&>(), Config{}));
+  using Back = LanguageHead<RmsNorm>;
+
+  static std::size_t blocks(const Config& config) { return config.layers; }
+  static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
+  static void check(const Config& config, const ModelDegrees& degrees) {
+    if (config.heads == 0 || config.width % config.heads != 0)
+      throw LayoutError("width(" + std::to_string(config.width) + ") % heads(" + std::to_string(config.heads) + ") != 0");
+    if (detail::llama_intermediate(config) % degrees.tp != 0)
+      throw LayoutError("intermediate(" + std::to_string(detail::llama_intermediate(config)) + ") % tp(" + std::to_string(degrees.tp) + ") != 0");
+  }
+  template <class Context>
+  static Front make_front(const Context& context, const Config& config) {
+    return Embedding(context / "model.embed_tokens", config.vocabulary, config.width, config.standard_deviation);
+  }
+  template <class Context>
+  static Block make_block(const Context& context, const Config& config, std::size_t index) {
+    return detail::llama_block(context / "model.layers" / std::to_string(index), config);
+  }
+  template <class Context>
+  static Back make_back(const Context& context, const Config& config, Front* here) {
+    const auto name = [&] { return config.tied ? context / "model.embed_tokens" : context / "lm_head"; };
+    return Back(RmsNorm(context / "model.norm", config.width, config.epsilon),
+                config.tied && here ? here->table : Embedding(name(), config.vocabulary, config.width, config.standard_deviation).table);
+  }
+};
+
+using Llama = BasicLlama<float>;
+
+}  // namespace weft::nn

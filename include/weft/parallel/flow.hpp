@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Every type that crosses a border of the model, found once for a model and a context: tokens, hidden state, loss, what each
+// part saves and defers. A repeated block must be a fixed point of these types.
+
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+#include <weft/nn/context.hpp>
+#include <weft/nn/layer.hpp>
+
+namespace weft {
+
+namespace detail {
+
+// Over dp and cp a rank has tokens of its own; on every other axis the ranks see the same ones. Stages of a pipeline do not
+// share tensors, so pp places nothing.
+template <class A>
+struct InputPlacement { using type = Replicated<A>; };
+template <>
+struct InputPlacement<dp> { using type = Shard<dp, 0>; };
+template <>
+struct InputPlacement<cp> { using type = Shard<cp, 0>; };
+
+template <class T, class E, class Bound, class... P>
+struct InputTensor;
+template <class T, class E, class... P>
+struct InputTensor<T, E, Axes<>, P...> { using type = Tensor<T, E, P...>; };
+template <class T, class E, class A, class... R, class... P>
+struct InputTensor<T, E, Axes<A, R...>, P...> {
+  using type = typename std::conditional_t<std::is_same_v<A, pp>, InputTensor<T, E, Axes<R...>, P...>,
+                                           InputTensor<T, E, Axes<R...>, P..., typename InputPlacement<A>::type>>::type;
+};
+
+template <class Context>
+struct InputOf;
+template <class C, class... B>
+struct InputOf<Context<C, B...>> {
+  template <class T>
+  using type = typename InputTensor<T, typename C::execution_space, Axes<typename B::axis...>>::type;
+};
+
+}  // namespace detail
+
+/// The type of a model's input of T under Context.
+template <class T, class Context>
+using input_t = typename detail::InputOf<Context>::template type<T>;
+
+template <class Model, class Context>
+struct Flow {
+  using Front = typename Model::Front;
+  using Block = typename Model::Block;
+  using Back = typename Model::Back;
+
+  using Tokens = input_t<std::int32_t, Context>;
+  using FrontResult = forward_t<Front, Context, Tokens>;
+  using Hidden = typename FrontResult::output_type;
+  using Gradient = gradient_t<Hidden>;
+  using FrontSaved = typename FrontResult::saved_type;
+
+  using BlockResult = forward_t<Block, Context, Hidden>;
+  using BlockSaved = typename BlockResult::saved_type;
+  static_assert(std::is_same_v<typename BlockResult::output_type, Hidden>,
+                "weft: a repeated block must return what it takes (same placement): here its output lies otherwise than its input; wrap the "
+                "block's layers in Residual, or bring its output back with to_layout_of<X>");
+
+  using BackResult = decltype(std::declval<const Back&>().forward(std::declval<const Context&>(), std::declval<const Hidden&>(), std::declval<const Tokens&>()));
+  using Loss = typename BackResult::output_type;
+  using BackSaved = typename BackResult::saved_type;
+
+  template <class Layer, class Saved, class G>
+  using split_t = decltype(weft::backward_input(std::declval<Layer&>(), std::declval<const Context&>(), std::declval<Saved>(), std::declval<const G&>()));
+  using FrontDeferred = typename split_t<Front, FrontSaved, Gradient>::deferred_type;
+  using BlockDeferred = typename split_t<Block, BlockSaved, Gradient>::deferred_type;
+  using BackDeferred = typename split_t<Back, BackSaved, gradient_t<Loss>>::deferred_type;
+
+  /// What a chunk keeps of one micro-batch between forward and backward.
+  struct Saved {
+    std::optional<FrontSaved> front;
+    std::vector<std::optional<BlockSaved>> blocks;
+    std::optional<BackSaved> back;
+  };
+  /// What it keeps between the two halves of backward.
+  struct Deferred {
+    std::optional<FrontDeferred> front;
+    std::vector<std::optional<BlockDeferred>> blocks;
+    std::optional<BackDeferred> back;
+  };
+};
+
+/// The axes on which a loss is a term of a sum: exactly over these are counts and losses added up.
+template <class Loss>
+struct LossAxes;
+template <class T, class E, class... P>
+struct LossAxes<Tensor<T, E, P...>> {
+  template <class Context>
+  static void all_reduce(const Context& context, std::span<double> values) {
+    const auto sum = [&]<class Q>(std::type_identity<Q>) {
+      if constexpr (kind_of<Q> == Kind::partial) context.comm(typename Q::axis{}).all_reduce(values);
+    };
+    (sum(std::type_identity<P>{}), ...);
+  }
+};
+
+}  // namespace weft

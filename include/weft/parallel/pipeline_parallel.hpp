@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Pipeline parallelism: the model's stack is cut into stages, and micro-batches flow through them in the order of a proven
+// schedule.
+
+#include <weft/parallel/schedule/one_forward_one_backward.hpp>
+#include <weft/parallel/wrapper.hpp>
+
+namespace weft {
+
+namespace detail {
+template <class S>
+struct PipelinePolicy {
+  using axis = pp;
+  using stream = Invariant<pp>;
+  PipelinePolicy(const Communicator&, DefaultDevice&, const ModelOptions&) {}
+  Hooks* hooks() { return nullptr; }
+  static schedule::Erased schedule() { return schedule::erase<S>(); }
+};
+}  // namespace detail
+
+/// M in stages over pp, run by schedule S. Cuts lie between blocks. Numerics: weight gradients are added in micro-batch order,
+/// so they are bitwise those of accumulation on one rank.
+template <class M, class S = schedule::OneForwardOneBackward>
+class PipelineParallel;
+
+template <class M, class S>
+inline constexpr int nesting_level<PipelineParallel<M, S>> = 30;
+
+namespace detail {
+template <class M, class S>
+using PipelineBase = std::conditional_t<!is_wrapper<M>, Wrapper<PipelinePolicy<S>, M>, Refused>;
+}
+
+template <class M, class S>
+class PipelineParallel : public detail::PipelineBase<M, S> {
+  static_assert(!is_wrapper<M>, "weft: PipelineParallel cuts a model into stages, so it stands next to the model: write DataParallel<TensorParallel<PipelineParallel<Model>>>");
+  static_assert(schedule::Schedule<S>, "weft: PipelineParallel's second template parameter must be a schedule, such as schedule::OneForwardOneBackward");
+
+ public:
+  using detail::PipelineBase<M, S>::PipelineBase;
+};
+
+}  // namespace weft

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What all wrappers have in common. A wrapper is Wrapper<Policy, M>: the policy says which axis it binds, how the hidden
+// state lies on it and which hooks it hangs up. Wrappers nest in one order, data < tensor < pipeline < model.
+//
+//   DataParallel<TensorParallel<PipelineParallel<nn::Gpt, schedule::OneForwardOneBackward>>> model(mesh, config);
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <weft/mesh/mesh.hpp>
+#include <weft/nn/batch.hpp>
+#include <weft/nn/context.hpp>
+#include <weft/nn/model.hpp>
+#include <weft/parallel/schedule/erased.hpp>
+#include <weft/parallel/schedule/one_forward_one_backward.hpp>
+#include <weft/parallel/stages.hpp>
+
+namespace weft {
+
+/// The place of a type in the nesting order; a model stands innermost.
+template <class M>
+inline constexpr int nesting_level = 100;
+template <class M>
+inline constexpr bool is_wrapper = nesting_level<M> < 100;
+
+namespace detail {
+
+struct Inside {};  // constructed by another wrapper
+
+// Stands in for a wrapper that was refused, and accepts everything, so that there is one error.
+struct Refused {
+  template <class... T>
+  explicit Refused(T&&...) {}
+  template <class... T>
+  double train_step(T&&...) { return 0; }
+  template <class... T>
+  double evaluate(T&&...) { return 0; }
+  template <class... T>
+  std::vector<float> next_logits(T&&...) { return {}; }
+  template <class F>
+  void for_each_state(F&&) {}
+};
+
+template <class M>
+struct ModelOf { using type = M; };
+template <class M>
+  requires is_wrapper<M>
+struct ModelOf<M> { using type = typename M::model_type; };
+
+template <class M>
+using inner_of_t = std::conditional_t<is_wrapper<M>, M, Stages<M>>;
+
+}  // namespace detail
+
+/// The model at the heart of a nest of wrappers.
+template <class M>
+using model_of_t = typename detail::ModelOf<M>::type;
+
+template <class Policy, class M>
+class Wrapper {
+ public:
+  using model_type = model_of_t<M>;
+  using Config = typename model_type::Config;
+  using axis = typename Policy::axis;
+  using Inner = detail::inner_of_t<M>;
+
+  /// Does this wrapper, or one inside it, use axis X?
+  template <Axis X>
+  static constexpr bool uses(X x) {
+    if constexpr (std::is_same_v<X, axis>) return true;
+    else if constexpr (is_wrapper<M>) return M::uses(x);
+    else return false;
+  }
+
+  /// The model laid over `mesh`. Collective: all ranks call alike. Throws LayoutError if the config does not fit the degrees.
+  template <Axis... X>
+  Wrapper(const Mesh<X...>& mesh, const Config& config, const ModelOptions& options = {})
+      : Wrapper(detail::Inside{}, root(mesh.world().device(), options), mesh, config, options) {
+    static_assert((uses(X{}) && ...),
+                  "weft: this Mesh has an axis that no wrapper of the model uses, so its ranks would all do the same work: add the wrapper, or "
+                  "leave the axis out of axes<...>");
+    device_ = &mesh.world().device();
+    options_ = options;
+    everyone_ = mesh.comm(X{}...);
+  }
+
+  /// Constructed by the wrapper around this one.
+  template <class Context, Axis... X>
+  Wrapper(detail::Inside, const Context& context, const Mesh<X...>& mesh, const Config& config, const ModelOptions& options)
+      : comm_(mesh.comm(axis{})), policy_(comm_, context.device(), options), inner_(make(bind(context), mesh, config, options)) {}
+
+  /// One step: forward and backward of all micro-batches of this rank's share, gradients summed over every axis. Returns the
+  /// mean loss over the tokens of the global batch, the same on every rank.
+  double train_step(const Batch& batch) {
+    return enter(here(), [&](const auto& context, auto& stages) { return stages.train_step(context, batch); });
+  }
+  /// The mean loss, without dropout and gradients.
+  double evaluate(const Batch& batch) {
+    return enter(here(), [&](const auto& context, auto& stages) { return stages.evaluate(context, batch); });
+  }
+  /// The logits [vocabulary] that follow these tokens, the same on every rank; all ranks give the same tokens.
+  std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
+    return enter(here(), [&](const auto& context, auto& stages) { return stages.next_logits(context, tokens); });
+  }
+  /// The logits [tokens, vocabulary] of one sequence, the same on every rank.
+  std::vector<double> logits(std::span<const std::int32_t> tokens) {
+    return enter(here(), [&](const auto& context, auto& stages) { return stages.all_logits(context, tokens); });
+  }
+
+  /// Each parameter that this rank holds, once: f(ParameterState&).
+  template <class F>
+  void for_each_state(F&& f) { stages().for_each_state(f); }
+  /// All ranks of the mesh.
+  const Communicator& communicator() const { return everyone_; }
+  auto& device() const { return *device_; }
+  auto& stages() {
+    if constexpr (is_wrapper<M>) return inner_.stages();
+    else return inner_;
+  }
+
+  /// f(context with all axes in force, stages).
+  template <class Context, class F>
+  auto enter(const Context& context, F&& f) {
+    if constexpr (is_wrapper<M>) return inner_.enter(bind(context), std::forward<F>(f));
+    else return f(bind(context), inner_);
+  }
+
+ private:
+  template <class Exec>
+  static auto root(Device<Exec>& device, const ModelOptions& options) {
+    Environment environment;
+    environment.seed = options.seed;
+    return Context<Compute<Exec, typename model_type::scalar>>(device, std::move(environment));
+  }
+  auto here() const { return root(*device_, options_); }
+  template <class Context>
+  auto bind(const Context& context) { return context.template with<typename Policy::stream>(axis{}, comm_, policy_.hooks()); }
+  template <class Context>
+  static Inner make(const Context& context, const auto& mesh, const Config& config, const ModelOptions& options) {
+    if constexpr (is_wrapper<M>) return Inner(detail::Inside{}, context, mesh, config, options);
+    else return Inner(context, config, Policy::schedule());
+  }
+
+  Communicator comm_;
+  Policy policy_;
+  Inner inner_;
+  DefaultDevice* device_ = nullptr;
+  ModelOptions options_;
+  Communicator everyone_;
+};
+
+/// A policy without hooks and with the schedule of a model that has no pipeline: one micro-batch after the other.
+struct PlainPolicy {
+  Hooks* hooks() { return nullptr; }
+  static schedule::Erased schedule() { return schedule::erase<schedule::OneForwardOneBackward>(); }
+};
+
+/// A model on one rank, without any wrapper: what every composition is compared with.
+template <class M>
+class SingleDevice {
+ public:
+  using model_type = M;
+  using Config = typename M::Config;
+
+  SingleDevice(DefaultDevice& device, const Config& config, const ModelOptions& options = {})
+      : device_(&device), options_(options), stages_(here(), config, PlainPolicy::schedule()) {}
+
+  double train_step(const Batch& batch) { return stages_.train_step(here(), batch); }
+  double evaluate(const Batch& batch) { return stages_.evaluate(here(), batch); }
+  std::vector<float> next_logits(std::span<const std::int32_t> tokens) { return stages_.next_logits(here(), tokens); }
+  std::vector<double> logits(std::span<const std::int32_t> tokens) { return stages_.all_logits(here(), tokens); }
+  template <class F>
+  void for_each_state(F&& f) { stages_.for_each_state(f); }
+  Communicator communicator() const { return Communicator(); }
+  auto& device() const { return *device_; }
+
+ private:
+  auto here() const {
+    Environment environment;
+    environment.seed = options_.seed;
+    return Context<Compute<DefaultDevice::execution_space, typename M::scalar>>(*device_, std::move(environment));
+  }
+  DefaultDevice* device_;
+  ModelOptions options_;
+  Stages<M> stages_;
+};
+
+}  // namespace weft
