@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -90,6 +91,17 @@ decltype(auto) dispatch(DataType type, F&& f) {
     case DataType::float64: return f(double{});
   }
   throw Error("dispatch: unknown DataType");
+}
+
+/// The same where only Real types can be; throws Error for others.
+template <class F>
+decltype(auto) dispatch_real(DataType type, F&& f) {
+  switch (type) {
+    case DataType::bfloat16: return f(bfloat16{});
+    case DataType::float32: return f(float{});
+    case DataType::float64: return f(double{});
+    default: throw Error("expected bfloat16, float32 or float64, not " + std::string(name_of(type)));
+  }
 }
 
 }  // namespace weft

@@ -110,6 +110,9 @@ class Context : B... {
   static constexpr void for_each_axis(F&& f) {
     (f(typename B::axis{}), ...);
   }
+
+ private:
+  device_type* device_;
 };
 
 namespace detail {

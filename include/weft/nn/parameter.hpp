@@ -52,17 +52,15 @@ struct Debts<Tensor<T, E, P...>> {
 template <class Exec>
 void allocate_parameter(Device<Exec>& device, ParameterState& state, std::uint64_t seed) {
   state.value = device.allocate(state.bytes());
-  dispatch(state.type, [&](auto zero) {
+  dispatch_real(state.type, [&](auto zero) {
     using T = decltype(zero);
-    if constexpr (Real<T>) {
-      T* data = static_cast<T*>(state.value.get());
-      std::size_t held = 0;
-      for (const Run& run : state.runs) held += run.length;
-      if (held != state.size()) kernels::fill<T>(device, state.size(), data, T(0.0f));
-      for (const Run& run : state.runs) {
-        if (state.initial.kind == Initial::Kind::constant) kernels::fill<T>(device, run.length, data + run.local, T(float(state.initial.value)));
-        else kernels::initialise_normal<T>(device, 1, run.length, data + run.local, key_of(seed, site_of(state.name)), 0, run.global, 0, 0.0, state.initial.value);
-      }
+    T* data = static_cast<T*>(state.value.get());
+    std::size_t held = 0;
+    for (const Run& run : state.runs) held += run.length;
+    if (held != state.size()) kernels::fill<T>(device, state.size(), data, T(0.0f));
+    for (const Run& run : state.runs) {
+      if (state.initial.kind == Initial::Kind::constant) kernels::fill<T>(device, run.length, data + run.local, T(float(state.initial.value)));
+      else kernels::initialise_normal<T>(device, 1, run.length, data + run.local, key_of(seed, site_of(state.name)), 0, run.global, 0, 0.0, state.initial.value);
     }
   });
 }
@@ -83,7 +81,7 @@ class Parameter {
     state.gradient_type = data_type_of<accumulate_t<T>>;
     state.initial = initial;
     state.runs = {{0, 0, shape.size(), true}};
-    const auto apply = [&]<class A, int Dim>(std::type_identity<Shard<A, Dim>>) {
+    [[maybe_unused]] const auto apply = [&]<class A, int Dim>(std::type_identity<Shard<A, Dim>>) {
       if constexpr (Context::has(A{})) {
         state.sharded |= axis_bit<A>;
         if (context.size(A{}) > 1) detail::cut_parameter(state, Dim, cut, A::name, context.size(A{}), context.rank(A{}));

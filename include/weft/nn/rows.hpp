@@ -25,7 +25,7 @@ struct PlaceOf<Tensor<T, E, P...>> {
   template <class Context>
   static Place find(const Context& context, const Tensor<T, E, P...>& x) {
     Place place{context.env.first_row, 0, x.columns()};
-    const auto add = [&]<class Q>(std::type_identity<Q>) {
+    [[maybe_unused]] const auto add = [&]<class Q>(std::type_identity<Q>) {
       using A = typename Q::axis;
       // Over dp a rank has sequences of its own, which the environment counts; other axes cut the rows of a micro-batch.
       if constexpr (shard_dim<Q> == 0 && !std::is_same_v<A, dp>) place.first_row += context.rank(A{}) * x.rows();

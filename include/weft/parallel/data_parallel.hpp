@@ -75,9 +75,9 @@ class Buckets : public Hooks {
 
   void launch(Bucket& bucket) {
     if (comm_.size() == 1) return;
-    dispatch(bucket.type, [&](auto zero) {
+    dispatch_real(bucket.type, [&](auto zero) {
       using G = decltype(zero);
-      if constexpr (Real<G>) bucket.request = comm_.all_reduce_async(std::span<G>(static_cast<G*>(bucket.storage.get()), bucket.bytes / sizeof(G)));
+      bucket.request = comm_.all_reduce_async(std::span<G>(static_cast<G*>(bucket.storage.get()), bucket.bytes / sizeof(G)));
     });
   }
 

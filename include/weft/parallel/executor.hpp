@@ -191,7 +191,7 @@ class Executor {
   static void zero_if_fresh(Device<Exec>& device, ParameterState& state) {
     if (!std::exchange(state.fresh, false)) return;
     if (!state.gradient) state.gradient = device.allocate(state.gradient_bytes());
-    dispatch(state.gradient_type, [&](auto zero) { kernels::fill(device, state.size(), static_cast<decltype(zero)*>(state.gradient.get()), zero); });
+    dispatch_real(state.gradient_type, [&](auto zero) { kernels::fill(device, state.size(), static_cast<decltype(zero)*>(state.gradient.get()), zero); });
   }
 
  private:

@@ -97,7 +97,7 @@ template <class T, class E, class... P>
 struct LossAxes<Tensor<T, E, P...>> {
   template <class Context>
   static void all_reduce(const Context& context, std::span<double> values) {
-    const auto sum = [&]<class Q>(std::type_identity<Q>) {
+    [[maybe_unused]] const auto sum = [&]<class Q>(std::type_identity<Q>) {
       if constexpr (kind_of<Q> == Kind::partial) context.comm(typename Q::axis{}).all_reduce(values);
     };
     (sum(std::type_identity<P>{}), ...);

@@ -31,9 +31,9 @@ class TensorDebts : public Hooks {
       if (!(state->pending & axis_bit<tp>)) continue;
       state->pending &= ~axis_bit<tp>;
       if (comm_.size() == 1) continue;
-      dispatch(state->gradient_type, [&](auto zero) {
+      dispatch_real(state->gradient_type, [&](auto zero) {
         using G = decltype(zero);
-        if constexpr (Real<G>) pay(*state, static_cast<G*>(state->gradient.get()));
+        pay(*state, static_cast<G*>(state->gradient.get()));
       });
     }
   }

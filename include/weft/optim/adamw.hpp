@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// AdamW with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101), PyTorch's formula, fused into one pass over
+// memory. bfloat16 parameters have a master copy in float.
+//
+//   optim::AdamW optimizer(model, {.learning_rate = 3e-4, .clip = 1.0});
+
+#include <cmath>
+
+#include <weft/optim/optimizer.hpp>
+
+namespace weft::optim {
+
+struct AdamWOptions {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double weight_decay = 0.01;
+  bool decay_vectors = true;  ///< as PyTorch; false: biases and gains of norms do not decay
+  double clip = 0;  ///< largest global gradient norm; 0: no clipping
+};
+
+struct AdamWRule {
+  using Options = AdamWOptions;
+  static constexpr int buffers = 2;  // first and second moment
+
+  template <class P, class Exec>
+  static void update(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, double gradient_scale, std::uint64_t step) {
+    using A = accumulate_t<P>;
+    const double decay = slot.state->global.rank() > 1 || options.decay_vectors ? options.weight_decay : 0;
+    kernels::AdamwOptions fused{.learning_rate = learning_rate,
+                                .beta1 = options.beta1,
+                                .beta2 = options.beta2,
+                                .epsilon = options.epsilon,
+                                .weight_decay = decay,
+                                .bias_correction1 = 1 - std::pow(options.beta1, double(step)),
+                                .bias_correction2 = 1 - std::pow(options.beta2, double(step)),
+                                .gradient_scale = gradient_scale};
+    kernels::adamw_update<P, A>(device, slot.state->size(), static_cast<P*>(slot.state->value.get()), static_cast<A*>(slot.master.get()),
+                                static_cast<const A*>(slot.state->gradient.get()), static_cast<A*>(slot.kept[0].get()), static_cast<A*>(slot.kept[1].get()), fused);
+  }
+};
+
+using AdamW = Optimizer<AdamWRule>;
+
+}  // namespace weft::optim

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What all optimizers share: the global gradient norm, clipping, and the decision to skip a step, the same on every rank. The
+// update itself is a Rule (AdamW, Sgd).
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/kernels/elementwise.hpp>
+#include <weft/kernels/optimizer.hpp>
+#include <weft/nn/hooks.hpp>
+#include <weft/tensor/transfer.hpp>
+
+namespace weft::optim {
+
+/// What a step did, the same on every rank.
+struct StepReport {
+  double gradient_norm = 0;  ///< before clipping, over all elements of the model
+  bool skipped = false;      ///< a gradient was not finite: parameters and optimizer state are bitwise what they were
+};
+
+/// A parameter and the buffers that a rule keeps for it, all in its accumulate type.
+struct Slot {
+  ParameterState* state = nullptr;
+  Buffer master;             ///< parameter in accumulate_t where that is wider than the parameter's type, else null
+  std::vector<Buffer> kept;  ///< Rule::buffers of them, zero at first
+};
+
+/// Rule: `Options` with learning_rate and clip, `static constexpr buffers`, and
+/// `update<P>(device, slot, options, learning_rate, gradient_scale, step)`.
+template <class Rule>
+class Optimizer {
+ public:
+  using Options = typename Rule::Options;
+
+  /// For the parameters that this rank holds of `model` (a wrapper, or SingleDevice), which must outlive the optimizer.
+  template <class Model>
+  explicit Optimizer(Model& model, const Options& options = {}) : options_(options), communicator_(model.communicator()), device_(&model.device()) {
+    if (!(options.learning_rate >= 0)) throw UsageError("learning rate " + std::to_string(options.learning_rate) + " is not a number of at least 0");
+    if (options.clip < 0) throw UsageError("clip " + std::to_string(options.clip) + " is negative; 0 turns clipping off");
+    model.for_each_state([this](ParameterState& state) { slots_.push_back(make_slot(state)); });
+  }
+
+  StepReport step() { return step(options_.learning_rate); }
+  /// Applies the gradients of the last train_step. Clipping (options.clip > 0) scales all of them by min(1, clip / (norm +
+  /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh.
+  StepReport step(double learning_rate) {
+    StepReport report;
+    report.gradient_norm = gradient_norm();
+    report.skipped = !std::isfinite(report.gradient_norm);
+    if (report.skipped) return report;
+    const double scale = options_.clip > 0 ? std::min(1.0, options_.clip / (report.gradient_norm + 1e-6)) : 1.0;
+    ++steps_;
+    for (Slot& slot : slots_)
+      dispatch_real(slot.state->type, [&](auto zero) {
+        using P = decltype(zero);
+        Rule::template update<P>(*device_, slot, options_, learning_rate, scale, steps_);
+      });
+    return report;
+  }
+
+  /// The 2-norm over all elements of the model, each logical element once, summed in double (NaN or infinity if any gradient
+  /// is). Collective over the whole mesh; the same bits on every rank.
+  double gradient_norm() {
+    std::vector<std::pair<const ParameterState*, Run>> parts;
+    for (const Slot& slot : slots_) {
+      if (!slot.state->counted || !slot.state->gradient) continue;
+      if (slot.state->replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->size()}});
+      else
+        for (const Run& run : slot.state->runs)
+          if (run.owned) parts.push_back({slot.state, run});
+    }
+    Tensor<double, Kokkos::DefaultExecutionSpace> squares(*device_, {std::max<std::size_t>(1, parts.size())});
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      dispatch_real(parts[i].first->gradient_type, [&](auto zero) {
+        using G = decltype(zero);
+        kernels::squared_norm<G>(*device_, parts[i].second.length, static_cast<const G*>(parts[i].first->gradient.get()) + parts[i].second.local, squares.data() + i);
+      });
+    double sum = 0;
+    const auto host = copy_to_host(squares);
+    for (std::size_t i = 0; i < parts.size(); ++i) sum += host[i];
+    communicator_.all_reduce(std::span<double>(&sum, 1));
+    return std::sqrt(sum);
+  }
+
+  /// Steps applied so far; skipped ones do not count.
+  std::uint64_t steps() const { return steps_; }
+  const std::vector<Slot>& slots() const { return slots_; }
+
+ private:
+  Slot make_slot(ParameterState& state) {
+    Slot slot{&state, nullptr, {}};
+    dispatch_real(state.type, [&](auto zero) {
+      using P = decltype(zero);
+      using A = accumulate_t<P>;
+      for (int i = 0; i < Rule::buffers; ++i) {
+        slot.kept.push_back(device_->allocate(state.size() * sizeof(A)));
+        kernels::fill(*device_, state.size(), static_cast<A*>(slot.kept.back().get()), A(0));
+      }
+      if constexpr (!std::is_same_v<P, A>) {
+        slot.master = device_->allocate(state.size() * sizeof(A));
+        kernels::cast<P, A>(*device_, state.size(), static_cast<const P*>(state.value.get()), static_cast<A*>(slot.master.get()));
+      }
+    });
+    return slot;
+  }
+
+  Options options_;
+  Communicator communicator_;
+  DefaultDevice* device_;
+  std::vector<Slot> slots_;
+  std::uint64_t steps_ = 0;
+};
+
+}  // namespace weft::optim

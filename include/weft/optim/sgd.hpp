@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Stochastic gradient descent with momentum, PyTorch's formula: b = momentum b + g, p -= learning_rate b.
+//
+//   optim::Sgd optimizer(model, {.learning_rate = 0.1, .momentum = 0.9});
+
+#include <weft/optim/optimizer.hpp>
+
+namespace weft::optim {
+
+struct SgdOptions {
+  double learning_rate = 1e-2;
+  double momentum = 0;
+  double weight_decay = 0;  ///< added to the gradient (L2), as in PyTorch
+  bool nesterov = false;
+  double clip = 0;  ///< largest global gradient norm; 0: no clipping
+};
+
+struct SgdRule {
+  using Options = SgdOptions;
+  static constexpr int buffers = 1;  // momentum
+
+  template <class P, class Exec>
+  static void update(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, double gradient_scale, std::uint64_t) {
+    using A = accumulate_t<P>;
+    kernels::SgdOptions fused;
+    fused.learning_rate = learning_rate;
+    fused.momentum = options.momentum;
+    fused.weight_decay = options.weight_decay;
+    fused.nesterov = options.nesterov;
+    fused.gradient_scale = gradient_scale;
+    kernels::sgd_update<P, A>(device, slot.state->size(), static_cast<P*>(slot.state->value.get()), static_cast<A*>(slot.master.get()),
+                              static_cast<const A*>(slot.state->gradient.get()), static_cast<A*>(slot.kept[0].get()), fused);
+  }
+};
+
+using Sgd = Optimizer<SgdRule>;
+
+}  // namespace weft::optim
