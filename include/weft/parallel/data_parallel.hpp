@@ -34,7 +34,7 @@ class Buckets : public Hooks {
       }
     for (Bucket& bucket : buckets_) {
       bucket.storage = device_->allocate(bucket.bytes);
-      kernels::fill(*device_, bucket.bytes, static_cast<std::uint8_t*>(bucket.storage.get()), std::uint8_t(0));  // the gaps are summed too
+      fill_zero(*device_, static_cast<char*>(bucket.storage.get()), bucket.bytes);  // the gaps are summed too
       std::size_t at = 0;
       for (ParameterState* state : bucket.states) {
         state->gradient = Buffer(bucket.storage, static_cast<char*>(bucket.storage.get()) + at);
