@@ -6,8 +6,12 @@
 #include <utility>
 
 #include <weft/parallel/schedule/check.hpp>
+#include <weft/parallel/schedule/dualpipev.hpp>
 #include <weft/parallel/schedule/gpipe.hpp>
+#include <weft/parallel/schedule/interleaved.hpp>
 #include <weft/parallel/schedule/one_forward_one_backward.hpp>
+#include <weft/parallel/schedule/zbv.hpp>
+#include <weft/parallel/schedule/zero_bubble.hpp>
 
 using namespace weft::schedule;
 
@@ -28,6 +32,11 @@ constexpr bool all = row<S, 1>(std::make_integer_sequence<int, 8>{}) && row<S, 2
 
 static_assert(all<GPipe>);
 static_assert(all<OneForwardOneBackward>);
+static_assert(all<Interleaved<2>>);
+static_assert(all<ZeroBubbleH1>);
+static_assert(all<InterleavedZeroBubble<2>>);
+static_assert(all<Zbv>);
+static_assert(all<DualPipeV>);
 
 /// A schedule whose last rank runs its backwards first: the checker must refuse it at compile time too.
 struct Backwards : GPipe {
