@@ -11,19 +11,40 @@
 namespace weft {
 
 /// Data parallel: each rank has its own sequences.
-struct dp { static constexpr std::string_view name = "dp"; static constexpr int id = 0; };
+struct dp {
+  static constexpr std::string_view name = "dp";
+  static constexpr int id = 0;
+};
 /// Context parallel: each rank has a part of every sequence.
-struct cp { static constexpr std::string_view name = "cp"; static constexpr int id = 1; };
+struct cp {
+  static constexpr std::string_view name = "cp";
+  static constexpr int id = 1;
+};
 /// Tensor parallel: each rank has a part of every large weight.
-struct tp { static constexpr std::string_view name = "tp"; static constexpr int id = 2; };
+struct tp {
+  static constexpr std::string_view name = "tp";
+  static constexpr int id = 2;
+};
 /// Pipeline parallel: each rank has some of the layers.
-struct pp { static constexpr std::string_view name = "pp"; static constexpr int id = 3; };
+struct pp {
+  static constexpr std::string_view name = "pp";
+  static constexpr int id = 3;
+};
 /// Expert parallel: each rank has some of the experts (expert mesh).
-struct ep { static constexpr std::string_view name = "ep"; static constexpr int id = 4; };
+struct ep {
+  static constexpr std::string_view name = "ep";
+  static constexpr int id = 4;
+};
 /// Tensor parallel inside an expert (expert mesh).
-struct etp { static constexpr std::string_view name = "etp"; static constexpr int id = 5; };
+struct etp {
+  static constexpr std::string_view name = "etp";
+  static constexpr int id = 5;
+};
 /// Data parallel of the experts (expert mesh).
-struct edp { static constexpr std::string_view name = "edp"; static constexpr int id = 6; };
+struct edp {
+  static constexpr std::string_view name = "edp";
+  static constexpr int id = 6;
+};
 
 template <class A>
 concept Axis = std::is_empty_v<A> && requires {

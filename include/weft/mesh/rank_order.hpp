@@ -223,7 +223,7 @@ inline std::size_t degree_left(std::string_view name, std::size_t given, std::si
     return world / product;
   }
   if (detail::saturating_product({given, product}) != world)
-    throw LayoutError(detail::number(name, given) + " * " + text + " != " + detail::number("world", world) +
+    throw LayoutError(detail::number(name, given) + (text.empty() ? "" : " * ") + text + " != " + detail::number("world", world) +
                       (world % product == 0 ? ": " + std::string(name) + " can be " + std::to_string(world / product)
                                             : ": their product must divide the world"));
   return given;

@@ -19,7 +19,7 @@ struct Zbv : VShape {
 
   static constexpr bool applies(int ranks, int micro_batches) { return ranks >= 1 && micro_batches >= 1; }
   static constexpr double bubble(int ranks, int micro_batches, Costs costs) {
-    const int missing = micro_batches < 2 * ranks - 1 ? 3 * ranks - 1 - 2 * micro_batches : 0;
+    const int missing = std::max(0, 3 * ranks - 1 - 2 * micro_batches) * (micro_batches < 2 * ranks - 1);
     return (ranks - 1 + missing) * costs.forward;
   }
   static constexpr int peak(int rank, int ranks, int micro_batches) {

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The ranks of a world laid out over axes, with a communicator for each axis. Axes are types, degrees are values:
+//
+//   Mesh<dp, tp, pp> mesh(world, {.tp = 2, .pp = 2});           // dp is what is left of the world
+//   mesh.comm(tp{}).all_reduce(x);
+//   mesh.comm(dp{}, cp{});                                      // one communicator over both axes
+//   Mesh<dp, tp, pp, ep, edp> both(world, {.tp = 2, .ep = 4});  // a dense and an expert mesh over the same ranks
+
+#include <bit>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/core/checked.hpp>
+#include <weft/core/error.hpp>
+#include <weft/mesh/axis.hpp>
+#include <weft/mesh/rank_order.hpp>
+#include <weft/runtime/world.hpp>
+
+namespace weft {
+
+namespace detail {
+
+inline constexpr unsigned dense_axes = axis_bit<tp> | axis_bit<cp> | axis_bit<dp>;
+inline constexpr unsigned expert_axes = axis_bit<etp> | axis_bit<ep> | axis_bit<edp>;
+
+/// Axes of the dense mesh and axes of the expert mesh have no common communicator; pp is in both.
+constexpr bool in_one_grid(unsigned set) { return (set & dense_axes) == 0 || (set & expert_axes) == 0; }
+
+/// The types of Mesh's axes as values, and all that does not depend on them: compiled once.
+class MeshState {
+ public:
+  struct Line {
+    unsigned bit;
+    std::string_view name;
+  };
+
+  MeshState(World& world, const std::vector<Line>& lines, const Degrees& degrees, const RankOrder& order)
+      : world_(&world), order_(order), lines_(lines) {
+    for (const Line& line : lines) set_ |= line.bit;
+    const std::size_t ranks = narrow<std::size_t>(world.size(), "the world");
+    const std::string_view names[] = {"tp", "cp", "ep", "etp", "dp", "edp", "pp"};
+    const std::size_t given[] = {degrees.tp, degrees.cp, degrees.ep, degrees.etp, degrees.dp, degrees.edp, degrees.pp};
+    const unsigned bits[] = {axis_bit<tp>, axis_bit<cp>, axis_bit<ep>, axis_bit<etp>, axis_bit<dp>, axis_bit<edp>, axis_bit<pp>};
+    for (std::size_t i = 0; i < 7; ++i)
+      if (given[i] > 1 && (set_ & bits[i]) == 0)
+        throw LayoutError(number(names[i], given[i]) + ": this mesh has no axis " + std::string(names[i]) + ", its axes are " +
+                          names_of(set_));
+    const bool expert = (set_ & expert_axes) != 0, dense = (set_ & dense_axes) != 0 || !expert;
+    if (dense) grids_.dense = grid("dp", degrees.dp, {{"tp", degrees.tp}, {"cp", degrees.cp}, {"pp", degrees.pp}}, ranks);
+    if (expert) grids_.expert = grid("edp", degrees.edp, {{"etp", degrees.etp}, {"ep", degrees.ep}, {"pp", degrees.pp}}, ranks);
+    if (dense && expert) require_same_pipelines(order_, grids_);
+    for (const Line& line : lines_) comm(line.bit);  // from here on ranks communicate
+  }
+
+  World& world() const { return *world_; }
+  const RankOrder& order() const { return order_; }
+  unsigned axes() const { return set_; }
+
+  RankGrid::Place place(unsigned set) const { return grid_of(set).place(static_cast<std::size_t>(world_->rank()), list(set)); }
+
+  /// Made at the first call, which is collective over the world, and kept.
+  const Communicator& comm(unsigned set) {
+    const auto found = communicators_.find(set);
+    if (found != communicators_.end()) return found->second;
+    const RankGrid::Place at = place(set);
+    std::string name = names_of(set);
+    Communicator made = at.size == 1 ? Communicator(std::make_shared<comm::SelfGroup>(std::move(name), world_->backend()))
+                                     : world_->communicator().split(narrow<int>(at.group, "a group's number"),
+                                                                    narrow<int>(at.member, "a rank"), std::move(name));
+    return communicators_.emplace(set, std::move(made)).first->second;
+  }
+
+  std::string text(unsigned set) const {
+    std::string text;
+    for (const RankGrid* grid : {&grids_.dense, &grids_.expert})
+      for (const RankAxis& axis : grid->axes())
+        if (bit(axis.name) & set) {
+          set &= ~bit(axis.name);
+          text += (text.empty() ? "" : " * ") + number(axis.name, axis.size);
+        }
+    return text;
+  }
+
+ private:
+  unsigned bit(std::string_view name) const {
+    for (const Line& line : lines_)
+      if (line.name == name) return line.bit;
+    return 0;
+  }
+
+  /// The grid of one mesh; an axis that is not in the type has one rank and is not spoken of.
+  RankGrid grid(std::string_view rest, std::size_t rest_given, const std::vector<RankAxis>& others, std::size_t ranks) const {
+    std::vector<RankAxis> mine, all;
+    for (const RankAxis& axis : others) {
+      if (bit(axis.name) != 0) mine.push_back(axis);
+      all.push_back({axis.name, bit(axis.name) != 0 ? axis.size : 1});
+    }
+    if (bit(rest) != 0) {
+      all.push_back({rest, degree_left(rest, rest_given, ranks, mine)});
+    } else {
+      std::size_t product = 1;
+      std::string text;
+      for (const RankAxis& axis : mine) {
+        if (axis.size == 0) throw LayoutError(number(axis.name, 0) + ": a degree is at least 1");
+        product = saturating_product({product, axis.size});
+        text += (text.empty() ? "" : " * ") + number(axis.name, axis.size);
+      }
+      if (product != ranks)
+        throw LayoutError((text.empty() ? "1" : text) + " != " + number("world", ranks) + ": this mesh has no axis " +
+                          std::string(rest) + " to take what is left");
+      all.push_back({rest, 1});
+    }
+    return order_.grid(all);
+  }
+
+  const RankGrid& grid_of(unsigned set) const {
+    const bool expert = (set & expert_axes) != 0 || grids_.dense.axes().empty();
+    return expert ? grids_.expert : grids_.dense;
+  }
+
+  std::vector<std::string_view> list(unsigned set) const {
+    std::vector<std::string_view> names;
+    for (const Line& line : lines_)
+      if (line.bit & set) names.push_back(line.name);
+    return names;
+  }
+
+  std::string names_of(unsigned set) const {
+    std::string text;
+    for (const std::string_view name : list(set)) text += (text.empty() ? "" : "-") + std::string(name);
+    return text.empty() ? "none" : text;
+  }
+
+  World* world_;
+  RankOrder order_;
+  std::vector<Line> lines_;
+  unsigned set_ = 0;
+  RankGrids grids_;
+  std::map<unsigned, Communicator> communicators_;
+};
+
+}  // namespace detail
+
+/// A mesh over a world. Ranks are numbered in the rank order, by default Megatron-LM's "tp-cp-ep-dp-pp", the first axis
+/// fastest. Axes that are not named have one rank; dp (and edp of the expert axes) is what the others leave of the world
+/// unless it is given. A value: copies share their communicators. To be made by all ranks of the world alike; valid as long
+/// as the world.
+/// Throws LayoutError, the same on every rank and before any communication, if the product is not the world.
+template <Axis... A>
+class Mesh {
+  static_assert(((A::id >= 0 && A::id < axis_count) && ...),
+                "weft: Mesh's A template parameters are the axes of weft/mesh/axis.hpp");
+  static constexpr unsigned set = (axis_bit<A> | ... | 0u);
+  static_assert(std::popcount(set) == int(sizeof...(A)), "weft: a Mesh names each axis once");
+
+ public:
+  using axes_type = Axes<A...>;
+
+  explicit Mesh(World& world, Degrees degrees = {}, const RankOrder& order = RankOrder())
+      : state_(std::make_shared<detail::MeshState>(world, std::vector<detail::MeshState::Line>{{axis_bit<A>, A::name}...},
+                                                   degrees, order)) {}
+  Mesh(World& world, Axes<A...>, Degrees degrees = {}, const RankOrder& order = RankOrder()) : Mesh(world, degrees, order) {}
+
+  /// Whether all of these axes are in the mesh, and in one of its two grids (dense or expert).
+  template <Axis... B>
+  static constexpr bool has(B...) {
+    return ((axis_bit<B> | ... | 0u) & ~set) == 0 && detail::in_one_grid((axis_bit<B> | ... | 0u));
+  }
+
+  /// The ranks that differ from this one only along these axes, the first axis of the rank order fastest, whatever the order
+  /// of the arguments. For one axis made with the mesh; for several at the first call, which all ranks must make alike.
+  template <Axis... B>
+  requires(sizeof...(B) > 0 && Mesh::has(B{}...)) const Communicator& comm(B...) const {
+    return state_->comm((axis_bit<B> | ...));
+  }
+  /// The mesh has no such axis (name it in axes<...>), or a dense axis was joined with one of the expert mesh.
+  template <Axis... B>
+  requires(sizeof...(B) > 0 && !Mesh::has(B{}...)) const Communicator& comm(B... this_mesh_has_no_such_axis) const = delete;
+
+  /// Ranks along these axes together.
+  template <Axis... B>
+  requires(Mesh::has(B{}...)) int size(B...) const { return int(state_->place((axis_bit<B> | ... | 0u)).size); }
+  /// This rank's place along these axes.
+  template <Axis... B>
+  requires(Mesh::has(B{}...)) int rank(B...) const { return int(state_->place((axis_bit<B> | ... | 0u)).member); }
+
+  /// The mesh of some of the axes: the ranks that differ from this one only along them. It shares the communicators.
+  template <Axis... B>
+  requires(((axis_bit<B> | ... | 0u) & ~set) == 0) Mesh<B...> sub(Axes<B...>)
+  const { return Mesh<B...>(state_); }
+  template <Axis... B>
+  requires(((axis_bit<B> | ... | 0u) & ~set) == 0) Mesh<B...>
+  operator[](Axes<B...>) const { return Mesh<B...>(state_); }
+
+  World& world() const { return state_->world(); }
+  const RankOrder& order() const { return state_->order(); }
+  /// "tp(2) * dp(2) * pp(2)", in rank order; axes of the expert mesh come after.
+  std::string text() const { return state_->text(set); }
+
+ private:
+  template <Axis...>
+  friend class Mesh;
+  explicit Mesh(std::shared_ptr<detail::MeshState> state) : state_(std::move(state)) {}
+
+  std::shared_ptr<detail::MeshState> state_;
+};
+
+template <Axis... A>
+Mesh(World&, Axes<A...>) -> Mesh<A...>;
+template <Axis... A>
+Mesh(World&, Axes<A...>, Degrees) -> Mesh<A...>;
+template <Axis... A>
+Mesh(World&, Axes<A...>, Degrees, const RankOrder&) -> Mesh<A...>;
+
+}  // namespace weft
