@@ -53,7 +53,7 @@ logged() {
     [ -t 2 ] && [ -n "$shown" ] && printf '\n' >&2
     say "$what failed; the end of $log:"
     local first
-    first=$(grep -n -m 1 -E '^FAILED|error:|^E: |ERROR' "$log" | cut -d: -f1)
+    first=$(grep -n -m 1 -E '^FAILED|error:|CMake Error|^E: |ERROR' "$log" | cut -d: -f1)
     if [ -n "$first" ]; then sed -n "$first,$((first + 40))p" "$log" >&2; else tail -n 40 "$log" >&2; fi
     exit 1
   fi
