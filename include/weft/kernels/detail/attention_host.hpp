@@ -10,17 +10,34 @@
 #include <limits>
 
 #include <weft/core/scalar.hpp>
+#include <weft/kernels/detail/attention_pairs.hpp>
 #include <weft/kernels/detail/attention_rows.hpp>
 #include <weft/kernels/detail/attention_tiles.hpp>
 #include <weft/kernels/detail/loops.hpp>
 
 namespace weft::kernels::detail {
 
+/// The tiles for values of type T: pairs of bfloat16 where the processor multiplies them, else numbers.
+template <class V, class T>
+struct TilesFor {
+  using type = NumberTiles<V, T>;
+};
+#if WEFT_COMPILER_VECTORS && defined(__AVX512BF16__)
+template <class V>
+struct TilesFor<V, bfloat16> {
+  using type = PairTiles;
+};
+#endif
+
 /// The pointers of one call and the loops over one (sequence, key-value head).
 template <class V, class T>
 struct AttentionHost {
   using A = accumulate_t<T>;
+  using Tiles = typename TilesFor<V, T>::type;
+  using Operand = typename Tiles::Operand;
+  static constexpr std::size_t depth = Tiles::depth, columns = Tiles::columns;
   static constexpr std::size_t query_block = 64, key_block = 256, backward_key_block = 128;
+  static_assert(sizeof(Operand) == sizeof(A), "scores turn into operands in place");
 
   AttentionShape shape;
   const T *q = nullptr, *k = nullptr, *v = nullptr, *out = nullptr, *d_out = nullptr;
@@ -30,10 +47,11 @@ struct AttentionHost {
   const A* lse_in = nullptr;
   A* lse = nullptr;
   A scale;
-  std::size_t width, keys;  // head_width and length, padded to whole tiles
+  std::size_t width, keys, operands;  // head_width and length padded to whole tiles; operands along head_width
 
-  explicit AttentionHost(const AttentionShape& s) : shape(s), scale(A(1) / std::sqrt(A(s.head_width))) {
-    const auto padded = [](std::size_t n) { return (n + tile_columns<V> - 1) / tile_columns<V> * tile_columns<V>; };
+  explicit AttentionHost(const AttentionShape& s)
+      : shape(s), scale(A(1) / std::sqrt(A(s.head_width))), operands((s.head_width + depth - 1) / depth) {
+    const auto padded = [](std::size_t n) { return (n + columns - 1) / columns * columns; };
     width = padded(s.head_width);
     keys = padded(s.length);
   }
@@ -44,52 +62,72 @@ struct AttentionHost {
     const std::size_t items = shape.sequences * shape.kv_heads, workers = std::min(items, std::size_t(threads_of(device.exec())));
     const std::size_t each = (values + 63) / 64 * 64;
     const Buffer buffer = device.allocate(workers * each * sizeof(A));
-    A* workspace = static_cast<A*>(buffer.get());
+    char* workspace = static_cast<char*>(buffer.get());
     for_each(device, workers, [=](std::size_t worker) {
-      for (std::size_t item = worker; item < items; item += workers) work(item, workspace + worker * each);
+      for (std::size_t item = worker; item < items; item += workers) work(item, workspace + worker * each * sizeof(A));
     });
+  }
+
+  /// Hands out pieces of a worker's memory.
+  struct Workspace {
+    char* next;
+    template <class N>
+    N* take(std::size_t count) {
+      N* const taken = reinterpret_cast<N*>(next);
+      next += count * sizeof(N);
+      return taken;
+    }
+  };
+
+  /// Keys of a block that rows [first, first + tile_rows) see.
+  std::size_t visible_keys(std::size_t first, std::size_t block, std::size_t block_size) const {
+    const std::size_t end = shape.causal ? std::min(first + tile_rows, shape.length) : shape.length;
+    return end <= block ? 0 : std::min(end - block, block_size);
+  }
+  /// How many of `count` keys from `block` on the row `row` of the sequence sees.
+  std::size_t visible_to(std::size_t row, std::size_t block, std::size_t count) const {
+    if (row >= shape.length) return 0;
+    return !shape.causal ? count : row < block ? 0 : std::min(row + 1 - block, count);
   }
 
   std::size_t forward_values() const {
     return 2 * keys * width + 2 * query_block * width + tile_rows * key_block + 2 * query_block;
   }
 
-  WEFT_NOINLINE void forward(std::size_t item, A* workspace) const {
+  WEFT_NOINLINE void forward(std::size_t item, char* memory) const {
     const AttentionShape& s = shape;
     const std::size_t sequence = item / s.kv_heads, kv_head = item % s.kv_heads, start = sequence * s.length;
-    A* const transposed_keys = workspace;              // [head_width, keys]
-    A* const values = transposed_keys + keys * width;  // [keys, width]
-    A* const queries = values + keys * width;          // [query_block, width], scaled
-    A* const sums = queries + query_block * width;     // [query_block, width]
-    A* const scores = sums + query_block * width;      // [8, key_block]
-    A* const top = scores + tile_rows * key_block;     // [query_block]
-    A* const total = top + query_block;                // [query_block]
-    pack_transposed(s.length, s.head_width, keys, k + start * k_stride + kv_head * s.head_width, k_stride, transposed_keys);
-    pack_rows<V>(s.length, s.length, s.head_width, width, A(1), v + start * v_stride + kv_head * s.head_width, v_stride, values);
+    Workspace workspace{memory};
+    Operand* const transposed_keys = workspace.template take<Operand>(keys * width);  // [operands, keys]
+    Operand* const values = workspace.template take<Operand>(keys * width);           // [keys / depth, width]
+    Operand* const queries = workspace.template take<Operand>(query_block * width);   // [query_block, width]
+    A* const sums = workspace.template take<A>(query_block * width);                  // [query_block, width]
+    A* const scores = workspace.template take<A>(tile_rows * key_block);              // [tile_rows, key_block]
+    A* const top = workspace.template take<A>(query_block);
+    A* const total = workspace.template take<A>(query_block);
+    Tiles::right_transposed(s.length, s.head_width, keys, k + start * k_stride + kv_head * s.head_width, k_stride,
+                            transposed_keys);
+    Tiles::right(s.length, keys, s.head_width, width, v + start * v_stride + kv_head * s.head_width, v_stride, values);
     for (std::size_t head = kv_head * s.group; head < (kv_head + 1) * s.group; ++head)
       for (std::size_t first = 0; first < s.length; first += query_block) {
-        const std::size_t rows = std::min(query_block, s.length - first), groups = (rows + tile_rows - 1) / tile_rows;
+        const std::size_t rows = std::min(query_block, s.length - first),
+                          padded_rows = (rows + tile_rows - 1) / tile_rows * tile_rows;
         const std::size_t column = head * s.head_width;
-        pack_rows<V>(rows, groups * tile_rows, s.head_width, width, scale, q + (start + first) * q_stride + column, q_stride,
-                     queries);
+        Tiles::left(rows, padded_rows, s.head_width, width, q + (start + first) * q_stride + column, q_stride, queries);
         for (std::size_t block = 0; block < (s.causal ? first + rows : s.length); block += key_block)
-          for (std::size_t group = 0; group < groups; ++group) {
-            const std::size_t row = group * tile_rows;  // within the block
-            const std::size_t end = s.causal ? std::min(first + row + tile_rows, s.length) : s.length;
-            if (end <= block) continue;
-            const std::size_t count = std::min(end - block, key_block);
-            for (std::size_t j = 0; j < count; j += tile_columns<V>)
-              multiply_tile<false, V>(s.head_width, queries + row * width, width, transposed_keys + block + j, keys, scores + j,
-                                      key_block, false);
-            for (std::size_t r = 0; r < tile_rows; ++r) {
-              const std::size_t last = first + row + r + 1;  // keys that a causal row may see
-              const std::size_t visible = s.causal ? (last > block ? std::min(last - block, count) : 0) : count;
-              soften_row(scores + r * key_block, visible, count, block == 0, top[row + r], total[row + r],
-                         sums + (row + r) * width);
-            }
-            for (std::size_t d = 0; d < width; d += tile_columns<V>)
-              multiply_tile<false, V>(count, scores, key_block, values + block * width + d, width, sums + row * width + d, width,
-                                      block != 0);
+          for (std::size_t row = 0; row < padded_rows; row += tile_rows) {
+            const std::size_t count = visible_keys(first + row, block, key_block);
+            if (count == 0) continue;
+            for (std::size_t j = 0; j < count; j += columns)
+              Tiles::template multiply<false>(operands, queries + row * width, width, transposed_keys + block + j, keys,
+                                              scores + j, key_block, false);
+            for (std::size_t r = row; r < row + tile_rows; ++r)
+              soften_row(scores + (r - row) * key_block, visible_to(first + r, block, count), count, block == 0, top[r], total[r],
+                         sums + r * width);
+            for (std::size_t d = 0; d < width; d += columns)
+              Tiles::template multiply<false>((count + depth - 1) / depth, reinterpret_cast<const Operand*>(scores), key_block,
+                                              values + block / depth * width + d, width, sums + row * width + d, width,
+                                              block != 0);
           }
         for (std::size_t r = 0; r < rows; ++r) {
           unpack_rows<V>(1, s.head_width, A(1) / total[r], sums + r * width, width,
@@ -99,142 +137,148 @@ struct AttentionHost {
       }
   }
 
-  /// scores [count] become exp(scores - maximum) up to `visible` and 0 beyond; what was summed for earlier keys is brought to the
-  /// new maximum.
+  /// scores [count] become, in place, operands of exp(scale * scores - maximum), 0 from `visible` on; what was summed for earlier
+  /// keys is brought to the new maximum.
   void soften_row(A* scores, std::size_t visible, std::size_t count, bool first, A& top, A& total, A* sums) const {
     const A lowest = -std::numeric_limits<A>::infinity();
-    std::size_t j = 0;
-    V largest_so_far = V(lowest);
-    for (; j + V::size <= visible; j += V::size) largest_so_far = max_of(V::load(scores + j), largest_so_far);
-    if (j < visible) largest_so_far = max_of(V::load(scores + j, visible - j, lowest), largest_so_far);
-    A maximum = visible == 0 ? lowest : largest(largest_so_far);
+    const std::size_t whole = visible / V::size * V::size;
+    V best = V(lowest);
+    for (std::size_t j = 0; j < whole; j += V::size) best = max_of(V::load(scores + j), best);
+    if (whole < visible) best = max_of(V::first(V::load(scores + whole), visible - whole, lowest), best);
+    A maximum = visible == 0 ? A(0) : scale * largest(best);
     if (!first) {
-      if (visible == 0) maximum = top;
-      maximum = maximum < top ? top : maximum;
+      maximum = visible == 0 || maximum < top ? top : maximum;
       if (maximum > top) {
         const A shrink = std::exp(top - maximum);
         total *= shrink;
         for (std::size_t d = 0; d < width; d += V::size) (V::load(sums + d) * V(shrink)).store(sums + d);
       }
     }
-    V sum_exp = V(0);
+    auto* const probabilities = reinterpret_cast<typename Tiles::Element*>(scores);
+    V sum_exp = V(A(0));
     const V shift = V(maximum);
-    for (j = 0; j + V::size <= visible; j += V::size) {
-      const V p = exp(V::load(scores + j) - shift);
+    for (std::size_t j = 0; j < whole; j += V::size) {
+      const V p = exp(V::load(scores + j) * V(scale) - shift);
       sum_exp = sum_exp + p;
-      p.store(scores + j);
+      p.store(probabilities + j);
     }
-    if (j < visible) {
-      const V p = exp(V::load(scores + j, visible - j, lowest) - shift);
+    for (std::size_t j = whole; j < count; j += V::size) {
+      const V p = exp(V::first(V::load(scores + j) * V(scale), visible > j ? visible - j : 0, lowest) - shift);
       sum_exp = sum_exp + p;
-      p.store(scores + j);
-      j += V::size;
+      p.store(probabilities + j);
     }
-    for (; j < count; j += V::size) V(0).store(scores + j);
     top = maximum;
     total = (first ? A(0) : total) + sum(sum_exp);
   }
 
   std::size_t backward_values() const {
-    return 5 * keys * width + 3 * query_block * width + 2 * query_block * backward_key_block + query_block;
+    return 5 * keys * width + 5 * query_block * width + 2 * (query_block + tile_rows) * backward_key_block + 2 * query_block;
   }
 
-  WEFT_NOINLINE void backward(std::size_t item, A* workspace) const {
+  WEFT_NOINLINE void backward(std::size_t item, char* memory) const {
     const AttentionShape& s = shape;
     constexpr std::size_t ld = backward_key_block;
     const std::size_t sequence = item / s.kv_heads, kv_head = item % s.kv_heads, start = sequence * s.length;
-    A* const transposed_keys = workspace;                           // [head_width, keys]
-    A* const transposed_values = transposed_keys + keys * width;    // [head_width, keys]
-    A* const key_rows = transposed_values + keys * width;           // [keys, width]
-    A* const key_gradient = key_rows + keys * width;                // [keys, width]
-    A* const value_gradient = key_gradient + keys * width;          // [keys, width]
-    A* const queries = value_gradient + keys * width;               // [query_block, width], scaled
-    A* const gradients = queries + query_block * width;             // [query_block, width]
-    A* const query_gradient = gradients + query_block * width;      // [query_block, width]
-    A* const probabilities = query_gradient + query_block * width;  // [query_block, ld]
-    A* const d_scores = probabilities + query_block * ld;           // [query_block, ld]
-    A* const delta = d_scores + query_block * ld;                   // [query_block]: sum over d of d_out * out
+    Workspace workspace{memory};
+    Operand* const transposed_keys = workspace.template take<Operand>(keys * width);    // [operands, keys]
+    Operand* const transposed_values = workspace.template take<Operand>(keys * width);  // [operands, keys]
+    Operand* const key_rows = workspace.template take<Operand>(keys * width);           // [keys / depth, width]
+    A* const key_gradient = workspace.template take<A>(keys * width);                   // [keys, width]
+    A* const value_gradient = workspace.template take<A>(keys * width);                 // [keys, width]
+    Operand* const queries = workspace.template take<Operand>(query_block * width);     // [query_block, width]
+    Operand* const gradients = workspace.template take<Operand>(query_block * width);   // [query_block, width], of the output
+    Operand* query_columns = workspace.template take<Operand>(query_block * width);     // [query_block / depth, width]
+    Operand* gradient_columns = workspace.template take<Operand>(query_block * width);  // [query_block / depth, width]
+    A* const query_gradient = workspace.template take<A>(query_block * width);          // [query_block, width]
+    A* const scores = workspace.template take<A>(tile_rows * ld);                       // [tile_rows, ld]
+    A* const d_scores = workspace.template take<A>(tile_rows * ld);                     // [tile_rows, ld]
+    Operand* const probability_columns = workspace.template take<Operand>(query_block * ld);  // [query_block / depth, ld]
+    Operand* const d_score_columns = workspace.template take<Operand>(query_block * ld);      // [query_block / depth, ld]
+    A* const statistic = workspace.template take<A>(query_block);
+    A* const delta = workspace.template take<A>(query_block);  // sum over d of d_out * out
+    if constexpr (depth == 1) query_columns = queries, gradient_columns = gradients;
     const std::size_t kv_column = kv_head * s.head_width;
-    pack_transposed(s.length, s.head_width, keys, k + start * k_stride + kv_column, k_stride, transposed_keys);
-    pack_transposed(s.length, s.head_width, keys, v + start * v_stride + kv_column, v_stride, transposed_values);
-    pack_rows<V>(s.length, s.length, s.head_width, width, A(1), k + start * k_stride + kv_column, k_stride, key_rows);
-    for (std::size_t i = 0; i < 2 * keys * width; i += V::size) V(0).store(key_gradient + i);
+    Tiles::right_transposed(s.length, s.head_width, keys, k + start * k_stride + kv_column, k_stride, transposed_keys);
+    Tiles::right_transposed(s.length, s.head_width, keys, v + start * v_stride + kv_column, v_stride, transposed_values);
+    Tiles::right(s.length, keys, s.head_width, width, k + start * k_stride + kv_column, k_stride, key_rows);
+    for (std::size_t i = 0; i < 2 * keys * width; i += V::size) V(A(0)).store(key_gradient + i);
     for (std::size_t head = kv_head * s.group; head < (kv_head + 1) * s.group; ++head)
       for (std::size_t first = 0; first < s.length; first += query_block) {
-        const std::size_t rows = std::min(query_block, s.length - first), groups = (rows + tile_rows - 1) / tile_rows;
-        const std::size_t column = head * s.head_width, row_count = groups * tile_rows;
-        const T* d_from = d_out + (start + first) * d_out_stride + column;
-        pack_rows<V>(rows, row_count, s.head_width, width, scale, q + (start + first) * q_stride + column, q_stride, queries);
-        pack_rows<V>(rows, row_count, s.head_width, width, A(1), d_from, d_out_stride, gradients);
-        for (std::size_t r = 0; r < rows; ++r) {
-          V product = V(0);
-          const T* from = out + (start + first + r) * out_stride + column;
-          sweep<V>(s.head_width, [&](std::size_t d, std::size_t n) {
-            product = product + V::load(from + d, n) * V::load(gradients + r * width + d, n);
-          });
-          delta[r] = sum(product);
+        const std::size_t rows = std::min(query_block, s.length - first),
+                          padded_rows = (rows + tile_rows - 1) / tile_rows * tile_rows;
+        const std::size_t column = head * s.head_width, all_keys = s.causal ? first + rows : s.length;
+        const T* const q_rows = q + (start + first) * q_stride + column;
+        const T* const d_rows = d_out + (start + first) * d_out_stride + column;
+        Tiles::left(rows, padded_rows, s.head_width, width, q_rows, q_stride, queries);
+        Tiles::left(rows, padded_rows, s.head_width, width, d_rows, d_out_stride, gradients);
+        if constexpr (depth > 1) {
+          Tiles::right(rows, padded_rows, s.head_width, width, q_rows, q_stride, query_columns);
+          Tiles::right(rows, padded_rows, s.head_width, width, d_rows, d_out_stride, gradient_columns);
         }
-        const A* statistic = lse_in + (sequence * s.heads + head) * s.length + first;
-        const std::size_t all_keys = s.causal ? first + rows : s.length;
+        for (std::size_t r = 0; r < padded_rows; ++r) {
+          V product = V(A(0));
+          if (r < rows)
+            sweep<V>(s.head_width, [&](std::size_t d, std::size_t n) {
+              product = product + V::load(out + (start + first + r) * out_stride + column + d, n) *
+                                      V::load(d_rows + r * d_out_stride + d, n);
+            });
+          delta[r] = sum(product);
+          statistic[r] = r < rows ? lse_in[(sequence * s.heads + head) * s.length + first + r] : A(0);
+        }
         for (std::size_t block = 0; block < all_keys; block += ld) {
-          for (std::size_t group = 0; group < groups; ++group) {
-            const std::size_t row = group * tile_rows;
-            const std::size_t end = s.causal ? std::min(first + row + tile_rows, s.length) : s.length;
-            if (end <= block) continue;
-            const std::size_t count = std::min(end - block, ld);
-            A *const p = probabilities + row * ld, *const ds = d_scores + row * ld;
-            for (std::size_t j = 0; j < count; j += tile_columns<V>) {
-              multiply_tile<false, V>(s.head_width, queries + row * width, width, transposed_keys + block + j, keys, p + j, ld,
-                                      false);
-              multiply_tile<false, V>(s.head_width, gradients + row * width, width, transposed_values + block + j, keys, ds + j,
-                                      ld, false);
+          for (std::size_t row = 0; row < padded_rows; row += tile_rows) {
+            const std::size_t count = visible_keys(first + row, block, ld);
+            if (count == 0) continue;
+            for (std::size_t j = 0; j < count; j += columns) {
+              Tiles::template multiply<false>(operands, queries + row * width, width, transposed_keys + block + j, keys,
+                                              scores + j, ld, false);
+              Tiles::template multiply<false>(operands, gradients + row * width, width, transposed_values + block + j, keys,
+                                              d_scores + j, ld, false);
             }
-            for (std::size_t r = 0; r < tile_rows; ++r) {
-              const std::size_t last = first + row + r + 1;
-              std::size_t visible = s.causal ? (last > block ? std::min(last - block, count) : 0) : count;
-              if (row + r >= rows) visible = 0;
-              differentiate_row(p + r * ld, ds + r * ld, visible, count, visible == 0 ? A(0) : statistic[row + r],
-                                delta[row + r]);
-            }
-            for (std::size_t d = 0; d < width; d += tile_columns<V>)
-              multiply_tile<false, V>(count, ds, ld, key_rows + block * width + d, width, query_gradient + row * width + d, width,
-                                      block != 0);
+            for (std::size_t r = row; r < row + tile_rows; r += depth)
+              differentiate_rows(scores + (r - row) * ld, d_scores + (r - row) * ld, first + r, block, count, statistic + r,
+                                 delta + r, probability_columns + r / depth * ld, d_score_columns + r / depth * ld);
+            for (std::size_t d = 0; d < width; d += columns)
+              Tiles::template multiply<false>((count + depth - 1) / depth, reinterpret_cast<const Operand*>(d_scores), ld,
+                                              key_rows + block / depth * width + d, width, query_gradient + row * width + d,
+                                              width, block != 0);
           }
           const std::size_t key_count = std::min(all_keys - block, ld);
           for (std::size_t j = 0; j < key_count; j += tile_rows) {
             const std::size_t row = s.causal && block + j > first ? block + j - first : 0;  // the first row that sees key j
-            for (std::size_t d = 0; d < width; d += tile_columns<V>) {
-              multiply_tile<true, V>(row_count - row, probabilities + row * ld + j, ld, gradients + row * width + d, width,
-                                     value_gradient + (block + j) * width + d, width, true);
-              multiply_tile<true, V>(row_count - row, d_scores + row * ld + j, ld, queries + row * width + d, width,
-                                     key_gradient + (block + j) * width + d, width, true);
+            for (std::size_t d = 0; d < width; d += columns) {
+              const std::size_t count = (padded_rows - row) / depth, from = row / depth;
+              Tiles::template multiply<true>(count, probability_columns + from * ld + j, ld, gradient_columns + from * width + d,
+                                             width, value_gradient + (block + j) * width + d, width, true);
+              Tiles::template multiply<true>(count, d_score_columns + from * ld + j, ld, query_columns + from * width + d, width,
+                                             key_gradient + (block + j) * width + d, width, true);
             }
           }
         }
         unpack_rows<V>(rows, s.head_width, scale, query_gradient, width, dq + (start + first) * dq_stride + column, dq_stride);
       }
-    unpack_rows<V>(s.length, s.head_width, A(1), key_gradient, width, dk + start * dk_stride + kv_column, dk_stride);
+    unpack_rows<V>(s.length, s.head_width, scale, key_gradient, width, dk + start * dk_stride + kv_column, dk_stride);
     unpack_rows<V>(s.length, s.head_width, A(1), value_gradient, width, dv + start * dv_stride + kv_column, dv_stride);
   }
 
-  /// Scores become probabilities, d_probabilities the gradient of the scores; both are 0 from `visible` to `count`.
-  static void differentiate_row(A* scores, A* d_scores, std::size_t visible, std::size_t count, A statistic, A delta) {
-    std::size_t j = 0;
-    const V shift = V(statistic), mean = V(delta);
-    for (; j + V::size <= visible; j += V::size) {
-      const V p = exp(V::load(scores + j) - shift);
-      p.store(scores + j);
-      (p * (V::load(d_scores + j) - mean)).store(d_scores + j);
-    }
-    if (j < visible) {
-      const V p = exp(V::load(scores + j, visible - j, -std::numeric_limits<A>::infinity()) - shift);
-      p.store(scores + j);
-      (p * (V::load(d_scores + j) - mean)).store(d_scores + j);
-      j += V::size;
-    }
-    for (; j < count; j += V::size) {
-      V(0).store(scores + j);
-      V(0).store(d_scores + j);
+  /// `depth` rows of scores become probabilities p, of d_scores p * (d_scores - delta), both 0 for keys that a row does not see:
+  /// the latter in place as left operands, and both as operands along the rows.
+  void differentiate_rows(A* scores, A* d_scores, std::size_t row, std::size_t block, std::size_t count, const A* statistic,
+                          const A* delta, Operand* probability_columns, Operand* d_score_columns) const {
+    constexpr std::size_t ld = backward_key_block;
+    const A lowest = -std::numeric_limits<A>::infinity();
+    for (std::size_t j = 0; j < count; j += V::size) {
+      V p[depth], ds[depth];
+      for (std::size_t r = 0; r < depth; ++r) {
+        const std::size_t visible = visible_to(row + r, block, count);
+        V score = V::load(scores + r * ld + j) * V(scale);
+        if (visible < j + V::size) score = V::first(score, visible > j ? visible - j : 0, lowest);
+        p[r] = exp(score - V(statistic[r]));
+        ds[r] = p[r] * (V::load(d_scores + r * ld + j) - V(delta[r]));
+        ds[r].store(reinterpret_cast<typename Tiles::Element*>(d_scores + r * ld) + j);
+      }
+      Tiles::store_column(p, probability_columns + j);
+      Tiles::store_column(ds, d_score_columns + j);
     }
   }
 };
@@ -247,8 +291,7 @@ void attention_host_forward(Device<Exec>& device, const AttentionShape& shape, c
   Loops loops(shape);
   loops.q = q, loops.k = k, loops.v = v, loops.result = out, loops.lse = lse;
   loops.q_stride = q_stride, loops.k_stride = k_stride, loops.v_stride = v_stride, loops.out_stride = out_stride;
-  Loops::run(device, shape, loops.forward_values(),
-             [=](std::size_t item, accumulate_t<T>* workspace) { loops.forward(item, workspace); });
+  Loops::run(device, shape, loops.forward_values(), [=](std::size_t item, char* workspace) { loops.forward(item, workspace); });
 }
 
 template <class T, class Exec>
@@ -262,8 +305,7 @@ void attention_host_backward(Device<Exec>& device, const AttentionShape& shape, 
   loops.dq = dq, loops.dk = dk, loops.dv = dv;
   loops.q_stride = q_stride, loops.k_stride = k_stride, loops.v_stride = v_stride, loops.out_stride = out_stride;
   loops.d_out_stride = d_out_stride, loops.dq_stride = dq_stride, loops.dk_stride = dk_stride, loops.dv_stride = dv_stride;
-  Loops::run(device, shape, loops.backward_values(),
-             [=](std::size_t item, accumulate_t<T>* workspace) { loops.backward(item, workspace); });
+  Loops::run(device, shape, loops.backward_values(), [=](std::size_t item, char* workspace) { loops.backward(item, workspace); });
 }
 
 }  // namespace weft::kernels::detail

@@ -96,6 +96,10 @@ struct Lanes {
   KOKKOS_FORCEINLINE_FUNCTION friend Lanes max_of(Lanes a, Lanes b) {
     return make([&](std::size_t k) { return b.v[k] < a.v[k] ? a.v[k] : b.v[k]; });
   }
+  /// x in the first `count` lanes, `fill` in the others.
+  KOKKOS_FORCEINLINE_FUNCTION static Lanes first(Lanes x, std::size_t count, T fill) {
+    return make([&](std::size_t k) { return k < count ? x.v[k] : fill; });
+  }
   KOKKOS_FORCEINLINE_FUNCTION friend Lanes exp(Lanes a) {
     return make([&](std::size_t k) { return Kokkos::exp(a.v[k]); });
   }
@@ -189,6 +193,10 @@ requires(N > 1) struct Lanes<T, N> {
   [[gnu::always_inline]] friend Lanes operator-(Lanes a) { return Lanes(-a.v); }
   /// The larger one; a NaN in `b` stays.
   [[gnu::always_inline]] friend Lanes max_of(Lanes a, Lanes b) { return Lanes(native(b.v < a.v ? a.v : b.v)); }
+  [[gnu::always_inline]] static Lanes first(Lanes x, std::size_t count, T fill) {
+    static constexpr T index[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return Lanes(native(load(index).v < Lanes(T(count)).v ? x.v : Lanes(fill).v));
+  }
   /// e^a. float: polynomial of degree 6 on [-ln 2 / 2, ln 2 / 2], at most 2 ulp; below -87.3 it is 0, above 88.3 it stays at
   /// 2.3e38. double: the C library's.
   [[gnu::always_inline]] friend Lanes exp(Lanes a) {
