@@ -51,6 +51,7 @@ TEST_CASE("what follows from a layout") {
   CHECK(resolve({.world = 8, .tp = 4, .heads = 8, .kv_heads = 2}).kv_replicas == 2);
   CHECK(resolve({.world = 8, .tp = 4}).edp == 2);  // etp is as tp unless given
   CHECK(resolve({.world = 8, .dp = 8}).micro_batches == 1);
+  CHECK(resolve({.world = 4, .pp = 2, .vpp = 2, .global_batch = 6, .whole_groups = false}).micro_batches == 3);
 }
 
 TEST_CASE("each broken rule has its own text") {

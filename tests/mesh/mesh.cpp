@@ -113,6 +113,7 @@ TEST_CASE("sub-meshes share the communicators") {
     static_assert(std::is_same_v<decltype(same), const Mesh<tp>>);
     static_assert(!CanComm<Mesh<tp>, dp>);
     wrong += &same.comm(tp{}) != &mesh.comm(tp{}) || &stage.comm(dp{}, tp{}) != &mesh.comm(dp{}, tp{});
+    wrong += mesh.communicator().size() != 8 || stage.communicator().size() != 4 || same.communicator().size() != 2;
     wrong += stage.size(dp{}, tp{}) != 4 || stage.text() != "tp(2) * dp(2)";
   });
   CHECK(code == 0);

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <utility>
 
 #include <weft/parallel/schedule/check.hpp>
@@ -21,14 +22,15 @@ namespace {
 template <class S, int P, int M>
 inline constexpr bool holds = !S::applies(P, M) || proven<S>(P, M);
 
-template <class S, int P, int... M>
-constexpr bool row(std::integer_sequence<int, M...>) {
-  return (holds<S, P, M + 1> && ...);
-}
+template <class S, int... M>
+inline constexpr bool for_counts = ((holds<S, 1, M> && holds<S, 2, M> && holds<S, 3, M> && holds<S, 4, M>)&&...);
 
+/// Fewer counts where a rank has two chunks: such tables take the compiler twice as long, and the run-time test does them all.
 template <class S>
-constexpr bool all = row<S, 1>(std::make_integer_sequence<int, 8>{}) && row<S, 2>(std::make_integer_sequence<int, 8>{}) &&
-                     row<S, 3>(std::make_integer_sequence<int, 8>{}) && row<S, 4>(std::make_integer_sequence<int, 8>{});
+inline constexpr bool all = [] {
+  if constexpr (S::chunks == 1) return for_counts<S, 1, 2, 3, 4, 5, 6, 7, 8>;
+  else return for_counts<S, 1, 3, 4, 8>;
+}();
 
 static_assert(all<GPipe>);
 static_assert(all<OneForwardOneBackward>);

@@ -33,6 +33,9 @@ struct Layout {
   bool sequence_parallel = false, overlap_p2p = false;
   std::optional<std::int64_t> global_batch = {};  ///< sequences a step; default: one micro batch a dp rank
   std::int64_t micro_batch = 1;                   ///< sequences a rank
+  /// With vpp > 1: micro batches must be whole groups of pp, as in Megatron-LM. False where the schedule's own rule is asked
+  /// (`schedule::require`): weft's interleaved schedules take any number.
+  bool whole_groups = true;
   std::optional<std::int64_t> layers = {}, heads = {}, kv_heads = {};
 };
 
@@ -107,7 +110,7 @@ inline std::size_t micro_batches_of(const Layout& layout, std::size_t dp, std::s
     throw LayoutError(given + " % (" + number("micro batch", micro) + " * " + number("dp", dp) +
                       ") != 0: every dp rank takes whole micro batches" + can_be(rows));
   const std::size_t count = global / rows;
-  if (vpp > 1 && count % pp != 0)
+  if (vpp > 1 && layout.whole_groups && count % pp != 0)
     throw LayoutError(number("micro batches", count) + " % " + number("pp", pp) + " != 0: with " + number("vpp", vpp) +
                       " interleaved stages a rank works on groups of pp micro batches; micro batches can be " +
                       nearest_multiples(count, pp) + " (global batch / (micro batch * dp))");

@@ -200,6 +200,11 @@ class Mesh {
   requires(((axis_bit<B> | ... | 0u) & ~set) == 0) Mesh<B...>
   operator[](Axes<B...>) const { return Mesh<B...>(state_); }
 
+  /// All ranks of the mesh; of a sub-mesh those that it spans. Collective at the first call.
+  const Communicator& communicator() const {
+    if (set == state_->axes()) return state_->world().communicator();
+    return state_->comm(detail::in_one_grid(set) ? set : set & ~detail::expert_axes);
+  }
   World& world() const { return state_->world(); }
   const RankOrder& order() const { return state_->order(); }
   /// "tp(2) * dp(2) * pp(2)", in rank order; axes of the expert mesh come after.

@@ -86,7 +86,7 @@ class Wrapper {
                   "leave the axis out of axes<...>");
     device_ = &mesh.world().device();
     options_ = options;
-    everyone_ = mesh.comm(X{}...);
+    everyone_ = mesh.communicator();
   }
 
   /// Constructed by the wrapper around this one.

@@ -91,18 +91,23 @@ constexpr bool weights_in_order(const Table& table) {
 
 /// Messages of one way from one rank to another: sent in the order in which the receiver uses them.
 constexpr bool pairwise(const Table& table) {
-  for (int from = 0; from < table.ranks; ++from)
-    for (int to = 0; to < table.ranks; ++to) {
-      if (from == to) continue;
-      for (const bool forward : {true, false}) {
-        std::vector<Message> sent, wanted;
-        for (const Action& a : table.orders[std::size_t(from)])
-          if (const Message m = sent_by(table, from, a); m.to == to && m.forward == forward) sent.push_back(m);
-        for (const Action& a : table.orders[std::size_t(to)])
-          if (const Message m = wanted_by(table, to, a); m.from == from && m.forward == forward) wanted.push_back(m);
-        if (sent != wanted) return false;
-      }
+  const std::size_t ranks = table.orders.size();
+  std::vector<std::vector<Message>> sent(ranks), wanted(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    for (const Action& a : table.orders[rank]) {
+      if (const Message m = sent_by(table, int(rank), a); m.to >= 0) sent[rank].push_back(m);
+      if (const Message m = wanted_by(table, int(rank), a); m.from >= 0) wanted[rank].push_back(m);
     }
+  // the k-th message that `to` wants from a rank, one way, is the k-th that the rank sends to it that way
+  for (std::size_t to = 0; to < ranks; ++to) {
+    std::vector<std::size_t> next(2 * ranks, 0);
+    for (const Message& want : wanted[to]) {
+      const auto& from = sent[std::size_t(want.from)];
+      std::size_t& at = next[2 * std::size_t(want.from) + (want.forward ? 1 : 0)];
+      while (at < from.size() && (from[at].to != int(to) || from[at].forward != want.forward)) ++at;
+      if (at == from.size() || !(from[at++] == want)) return false;
+    }
+  }
   return true;
 }
 
