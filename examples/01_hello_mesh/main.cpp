@@ -9,6 +9,7 @@ int main(int argc, char** argv) {
   return weft::run<weft::comm::Threads>(argc, argv, [](weft::World& world) {
     std::vector<int> sum{world.rank()};
     world.communicator().all_reduce(sum);
-    std::printf("rank %d of %d (%s): the ranks sum to %d\n", world.rank(), world.size(), std::string(world.backend()).c_str(), sum[0]);
+    std::printf("rank %d of %d (%s): the ranks sum to %d\n", world.rank(), world.size(), std::string(world.backend()).c_str(),
+                sum[0]);
   });
 }

@@ -23,18 +23,23 @@ namespace detail {
 
 inline void expect(Operation operation, const char* what, std::size_t found, std::size_t expected) {
   if (found != expected)
-    throw ShapeError(std::string(name_of(operation)) + ": " + what + " holds " + std::to_string(found) + " elements, expected " + std::to_string(expected));
+    throw ShapeError(std::string(name_of(operation)) + ": " + what + " holds " + std::to_string(found) + " elements, expected " +
+                     std::to_string(expected));
 }
 
 inline void expect_rank(Operation operation, const char* what, int rank, int size) {
   if (rank < 0 || rank >= size)
-    throw UsageError(std::string(name_of(operation)) + ": " + what + " " + std::to_string(rank) + " is not one of " + std::to_string(size) + " ranks");
+    throw UsageError(std::string(name_of(operation)) + ": " + what + " " + std::to_string(rank) + " is not one of " +
+                     std::to_string(size) + " ranks");
 }
 
 template <class X>
 void expect_contiguous(Operation operation, const X& x) {
-  if constexpr (requires { { x.span_is_contiguous() } -> std::convertible_to<bool>; }) {
-    if (!x.span_is_contiguous()) throw ShapeError(std::string(name_of(operation)) + ": the view has gaps between its elements; copy it first");
+  if constexpr (requires {
+                  { x.span_is_contiguous() } -> std::convertible_to<bool>;
+                }) {
+    if (!x.span_is_contiguous())
+      throw ShapeError(std::string(name_of(operation)) + ": the view has gaps between its elements; copy it first");
   }
 }
 
@@ -42,7 +47,8 @@ inline std::size_t total(Operation operation, const char* what, std::span<const 
   expect(operation, what, counts.size(), std::size_t(size));
   std::size_t sum = 0;
   for (const std::size_t count : counts) {
-    if (count > std::numeric_limits<std::size_t>::max() - sum) throw ShapeError(std::string(name_of(operation)) + ": the sum of " + what + " overflows");
+    if (count > std::numeric_limits<std::size_t>::max() - sum)
+      throw ShapeError(std::string(name_of(operation)) + ": the sum of " + what + " overflows");
     sum += count;
   }
   return sum;
@@ -51,17 +57,24 @@ inline std::size_t total(Operation operation, const char* what, std::span<const 
 template <class T>
 void expect_reducible(Operation operation, Reduction reduction) {
   if (reduction == Reduction::average && std::is_integral_v<T>)
-    throw UsageError(std::string(name_of(operation)) + ": the average of " + std::string(name_of(data_type_of<T>)) + " is not a " +
-                     std::string(name_of(data_type_of<T>)) + "; sum and divide");
+    throw UsageError(std::string(name_of(operation)) + ": the average of " + std::string(name_of(data_type_of<T>)) +
+                     " is not a " + std::string(name_of(data_type_of<T>)) + "; sum and divide");
 }
 
 template <class In, class Out>
 Call call(Operation operation, const In& in, Out& out, std::size_t count) {
-  static_assert(std::is_same_v<scalar_t<const In>, scalar_t<Out>>, "a collective's input and output must have the same element type");
-  static_assert(memory_kind_of<const In> == memory_kind_of<Out>, "a collective's input and output must lie in the same kind of memory");
+  static_assert(std::is_same_v<scalar_t<const In>, scalar_t<Out>>,
+                "a collective's input and output must have the same element type");
+  static_assert(memory_kind_of<const In> == memory_kind_of<Out>,
+                "a collective's input and output must lie in the same kind of memory");
   expect_contiguous(operation, in);
   expect_contiguous(operation, out);
-  return {.operation = operation, .type = data_type_of<scalar_t<Out>>, .memory = memory_kind_of<Out>, .count = count, .input = in.data(), .output = out.data()};
+  return {.operation = operation,
+          .type = data_type_of<scalar_t<Out>>,
+          .memory = memory_kind_of<Out>,
+          .count = count,
+          .input = in.data(),
+          .output = out.data()};
 }
 
 }  // namespace detail
@@ -96,9 +109,11 @@ Call reduce_scatter(int size, const In& in, Out& out, Reduction reduction) {
 }
 
 template <class In, class Out>
-Call reduce_scatter_v(const auto& communicator, const In& in, Out& out, std::span<const std::size_t> counts, Reduction reduction) {
+Call reduce_scatter_v(const auto& communicator, const In& in, Out& out, std::span<const std::size_t> counts,
+                      Reduction reduction) {
   detail::expect_reducible<scalar_t<Out>>(Operation::reduce_scatter_v, reduction);
-  detail::expect(Operation::reduce_scatter_v, "the input", in.size(), detail::total(Operation::reduce_scatter_v, "counts", counts, communicator.size()));
+  detail::expect(Operation::reduce_scatter_v, "the input", in.size(),
+                 detail::total(Operation::reduce_scatter_v, "counts", counts, communicator.size()));
   detail::expect(Operation::reduce_scatter_v, "the output", out.size(), counts[std::size_t(communicator.rank())]);
   Call call = detail::call(Operation::reduce_scatter_v, in, out, 0);
   call.reduction = reduction;
@@ -114,7 +129,8 @@ Call all_gather(int size, const In& in, Out& out) {
 
 template <class In, class Out>
 Call all_gather_v(const auto& communicator, const In& in, Out& out, std::span<const std::size_t> counts) {
-  detail::expect(Operation::all_gather_v, "the output", out.size(), detail::total(Operation::all_gather_v, "counts", counts, communicator.size()));
+  detail::expect(Operation::all_gather_v, "the output", out.size(),
+                 detail::total(Operation::all_gather_v, "counts", counts, communicator.size()));
   detail::expect(Operation::all_gather_v, "the input", in.size(), counts[std::size_t(communicator.rank())]);
   Call call = detail::call(Operation::all_gather_v, in, out, 0);
   call.receive_counts = counts;
@@ -158,9 +174,12 @@ Call all_to_all(int size, const In& in, Out& out) {
 }
 
 template <class In, class Out>
-Call all_to_all_v(int size, const In& in, std::span<const std::size_t> send_counts, Out& out, std::span<const std::size_t> receive_counts) {
-  detail::expect(Operation::all_to_all_v, "the input", in.size(), detail::total(Operation::all_to_all_v, "send_counts", send_counts, size));
-  detail::expect(Operation::all_to_all_v, "the output", out.size(), detail::total(Operation::all_to_all_v, "receive_counts", receive_counts, size));
+Call all_to_all_v(int size, const In& in, std::span<const std::size_t> send_counts, Out& out,
+                  std::span<const std::size_t> receive_counts) {
+  detail::expect(Operation::all_to_all_v, "the input", in.size(),
+                 detail::total(Operation::all_to_all_v, "send_counts", send_counts, size));
+  detail::expect(Operation::all_to_all_v, "the output", out.size(),
+                 detail::total(Operation::all_to_all_v, "receive_counts", receive_counts, size));
   Call call = detail::call(Operation::all_to_all_v, in, out, 0);
   call.send_counts = send_counts;
   call.receive_counts = receive_counts;
@@ -171,16 +190,26 @@ template <class X>
 Call send(int size, const X& x, int to, int tag) {
   detail::expect_rank(Operation::send, "receiver", to, size);
   detail::expect_contiguous(Operation::send, x);
-  return {.operation = Operation::send, .type = data_type_of<scalar_t<const X>>, .memory = memory_kind_of<const X>,
-          .root = to, .tag = tag, .count = x.size(), .input = x.data()};
+  return {.operation = Operation::send,
+          .type = data_type_of<scalar_t<const X>>,
+          .memory = memory_kind_of<const X>,
+          .root = to,
+          .tag = tag,
+          .count = x.size(),
+          .input = x.data()};
 }
 
 template <class X>
 Call recv(int size, X& x, int from, int tag) {
   detail::expect_rank(Operation::recv, "sender", from, size);
   detail::expect_contiguous(Operation::recv, x);
-  return {.operation = Operation::recv, .type = data_type_of<scalar_t<X>>, .memory = memory_kind_of<X>,
-          .root = from, .tag = tag, .count = x.size(), .output = x.data()};
+  return {.operation = Operation::recv,
+          .type = data_type_of<scalar_t<X>>,
+          .memory = memory_kind_of<X>,
+          .root = from,
+          .tag = tag,
+          .count = x.size(),
+          .output = x.data()};
 }
 
 }  // namespace weft::calls

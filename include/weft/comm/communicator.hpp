@@ -60,87 +60,147 @@ class Communicator {
 
   /// inout[i] = reduction over the ranks of their inout[i].
   template <MutableContiguous X>
-  void all_reduce(X&& inout, Reduction reduction = Reduction::sum) const { execute(calls::all_reduce(size(), inout, inout, reduction)); }
+  void all_reduce(X&& inout, Reduction reduction = Reduction::sum) const {
+    execute(calls::all_reduce(size(), inout, inout, reduction));
+  }
   template <MutableContiguous X>
-  Request all_reduce_async(X&& inout, Reduction reduction = Reduction::sum) const { return start(calls::all_reduce(size(), inout, inout, reduction)); }
+  Request all_reduce_async(X&& inout, Reduction reduction = Reduction::sum) const {
+    return start(calls::all_reduce(size(), inout, inout, reduction));
+  }
 
   /// out[i] = reduction over the ranks of their in[i].
   template <Contiguous In, MutableContiguous Out>
-  void all_reduce(const In& in, Out&& out, Reduction reduction = Reduction::sum) const { execute(calls::all_reduce(size(), in, out, reduction)); }
+  void all_reduce(const In& in, Out&& out, Reduction reduction = Reduction::sum) const {
+    execute(calls::all_reduce(size(), in, out, reduction));
+  }
   template <Contiguous In, MutableContiguous Out>
-  Request all_reduce_async(const In& in, Out&& out, Reduction reduction = Reduction::sum) const { return start(calls::all_reduce(size(), in, out, reduction)); }
+  Request all_reduce_async(const In& in, Out&& out, Reduction reduction = Reduction::sum) const {
+    return start(calls::all_reduce(size(), in, out, reduction));
+  }
 
   /// On the root, out[i] = reduction over the ranks of their in[i]; elsewhere `out` is not used and may be empty.
   template <Contiguous In, MutableContiguous Out>
-  void reduce(const In& in, Out&& out, int root, Reduction reduction = Reduction::sum) const { execute(calls::reduce(*this, in, out, root, reduction)); }
+  void reduce(const In& in, Out&& out, int root, Reduction reduction = Reduction::sum) const {
+    execute(calls::reduce(*this, in, out, root, reduction));
+  }
   template <Contiguous In, MutableContiguous Out>
-  Request reduce_async(const In& in, Out&& out, int root, Reduction reduction = Reduction::sum) const { return start(calls::reduce(*this, in, out, root, reduction)); }
+  Request reduce_async(const In& in, Out&& out, int root, Reduction reduction = Reduction::sum) const {
+    return start(calls::reduce(*this, in, out, root, reduction));
+  }
 
   /// out[i] = reduction over the ranks of their in[rank * n + i]: [size * n] -> [n].
   template <Contiguous In, MutableContiguous Out>
-  void reduce_scatter(const In& in, Out&& out, Reduction reduction = Reduction::sum) const { execute(calls::reduce_scatter(size(), in, out, reduction)); }
+  void reduce_scatter(const In& in, Out&& out, Reduction reduction = Reduction::sum) const {
+    execute(calls::reduce_scatter(size(), in, out, reduction));
+  }
   template <Contiguous In, MutableContiguous Out>
-  Request reduce_scatter_async(const In& in, Out&& out, Reduction reduction = Reduction::sum) const { return start(calls::reduce_scatter(size(), in, out, reduction)); }
+  Request reduce_scatter_async(const In& in, Out&& out, Reduction reduction = Reduction::sum) const {
+    return start(calls::reduce_scatter(size(), in, out, reduction));
+  }
 
   /// The same with pieces of counts[r] elements for rank r: [sum of counts] -> [counts[rank]].
   template <Contiguous In, MutableContiguous Out>
-  void reduce_scatter_v(const In& in, Out&& out, std::span<const std::size_t> counts, Reduction reduction = Reduction::sum) const { execute(calls::reduce_scatter_v(*this, in, out, counts, reduction)); }
+  void reduce_scatter_v(const In& in, Out&& out, std::span<const std::size_t> counts,
+                        Reduction reduction = Reduction::sum) const {
+    execute(calls::reduce_scatter_v(*this, in, out, counts, reduction));
+  }
   template <Contiguous In, MutableContiguous Out>
-  Request reduce_scatter_v_async(const In& in, Out&& out, std::span<const std::size_t> counts, Reduction reduction = Reduction::sum) const { return start(calls::reduce_scatter_v(*this, in, out, counts, reduction)); }
+  Request reduce_scatter_v_async(const In& in, Out&& out, std::span<const std::size_t> counts,
+                                 Reduction reduction = Reduction::sum) const {
+    return start(calls::reduce_scatter_v(*this, in, out, counts, reduction));
+  }
 
   /// out = the ranks' inputs, one after the other: [n] -> [size * n]. `in` may be this rank's piece of `out`.
   template <Contiguous In, MutableContiguous Out>
-  void all_gather(const In& in, Out&& out) const { execute(calls::all_gather(size(), in, out)); }
+  void all_gather(const In& in, Out&& out) const {
+    execute(calls::all_gather(size(), in, out));
+  }
   template <Contiguous In, MutableContiguous Out>
-  Request all_gather_async(const In& in, Out&& out) const { return start(calls::all_gather(size(), in, out)); }
+  Request all_gather_async(const In& in, Out&& out) const {
+    return start(calls::all_gather(size(), in, out));
+  }
 
   /// The same with pieces of counts[r] elements from rank r: [counts[rank]] -> [sum of counts].
   template <Contiguous In, MutableContiguous Out>
-  void all_gather_v(const In& in, Out&& out, std::span<const std::size_t> counts) const { execute(calls::all_gather_v(*this, in, out, counts)); }
+  void all_gather_v(const In& in, Out&& out, std::span<const std::size_t> counts) const {
+    execute(calls::all_gather_v(*this, in, out, counts));
+  }
   template <Contiguous In, MutableContiguous Out>
-  Request all_gather_v_async(const In& in, Out&& out, std::span<const std::size_t> counts) const { return start(calls::all_gather_v(*this, in, out, counts)); }
+  Request all_gather_v_async(const In& in, Out&& out, std::span<const std::size_t> counts) const {
+    return start(calls::all_gather_v(*this, in, out, counts));
+  }
 
   /// Everybody's inout = the root's.
   template <MutableContiguous X>
-  void broadcast(X&& inout, int root) const { execute(calls::broadcast(size(), inout, root)); }
+  void broadcast(X&& inout, int root) const {
+    execute(calls::broadcast(size(), inout, root));
+  }
   template <MutableContiguous X>
-  Request broadcast_async(X&& inout, int root) const { return start(calls::broadcast(size(), inout, root)); }
+  Request broadcast_async(X&& inout, int root) const {
+    return start(calls::broadcast(size(), inout, root));
+  }
 
   /// On the root, out = the ranks' inputs, one after the other: [n] -> [size * n]; elsewhere `out` may be empty.
   template <Contiguous In, MutableContiguous Out>
-  void gather(const In& in, Out&& out, int root) const { execute(calls::gather(*this, in, out, root)); }
+  void gather(const In& in, Out&& out, int root) const {
+    execute(calls::gather(*this, in, out, root));
+  }
   template <Contiguous In, MutableContiguous Out>
-  Request gather_async(const In& in, Out&& out, int root) const { return start(calls::gather(*this, in, out, root)); }
+  Request gather_async(const In& in, Out&& out, int root) const {
+    return start(calls::gather(*this, in, out, root));
+  }
 
   /// out = this rank's piece of the root's input: [size * n] -> [n]; elsewhere `in` may be empty.
   template <Contiguous In, MutableContiguous Out>
-  void scatter(const In& in, Out&& out, int root) const { execute(calls::scatter(*this, in, out, root)); }
+  void scatter(const In& in, Out&& out, int root) const {
+    execute(calls::scatter(*this, in, out, root));
+  }
   template <Contiguous In, MutableContiguous Out>
-  Request scatter_async(const In& in, Out&& out, int root) const { return start(calls::scatter(*this, in, out, root)); }
+  Request scatter_async(const In& in, Out&& out, int root) const {
+    return start(calls::scatter(*this, in, out, root));
+  }
 
   /// Piece r of `in` goes to rank r, piece r of `out` comes from it: [size * n] -> [size * n]. Not in place.
   template <Contiguous In, MutableContiguous Out>
-  void all_to_all(const In& in, Out&& out) const { execute(calls::all_to_all(size(), in, out)); }
+  void all_to_all(const In& in, Out&& out) const {
+    execute(calls::all_to_all(size(), in, out));
+  }
   template <Contiguous In, MutableContiguous Out>
-  Request all_to_all_async(const In& in, Out&& out) const { return start(calls::all_to_all(size(), in, out)); }
+  Request all_to_all_async(const In& in, Out&& out) const {
+    return start(calls::all_to_all(size(), in, out));
+  }
 
   /// The same with send_counts[r] elements for rank r and receive_counts[r] from it. Not in place.
   template <Contiguous In, MutableContiguous Out>
-  void all_to_all_v(const In& in, std::span<const std::size_t> send_counts, Out&& out, std::span<const std::size_t> receive_counts) const { execute(calls::all_to_all_v(size(), in, send_counts, out, receive_counts)); }
+  void all_to_all_v(const In& in, std::span<const std::size_t> send_counts, Out&& out,
+                    std::span<const std::size_t> receive_counts) const {
+    execute(calls::all_to_all_v(size(), in, send_counts, out, receive_counts));
+  }
   template <Contiguous In, MutableContiguous Out>
-  Request all_to_all_v_async(const In& in, std::span<const std::size_t> send_counts, Out&& out, std::span<const std::size_t> receive_counts) const { return start(calls::all_to_all_v(size(), in, send_counts, out, receive_counts)); }
+  Request all_to_all_v_async(const In& in, std::span<const std::size_t> send_counts, Out&& out,
+                             std::span<const std::size_t> receive_counts) const {
+    return start(calls::all_to_all_v(size(), in, send_counts, out, receive_counts));
+  }
 
   /// A message to rank `to`. Messages of one tag between two ranks arrive in the order sent. May wait for the receiver.
   template <Contiguous X>
-  void send(const X& x, int to, int tag = 0) const { execute(calls::send(size(), x, to, tag)); }
+  void send(const X& x, int to, int tag = 0) const {
+    execute(calls::send(size(), x, to, tag));
+  }
   template <Contiguous X>
-  Request send_async(const X& x, int to, int tag = 0) const { return start(calls::send(size(), x, to, tag)); }
+  Request send_async(const X& x, int to, int tag = 0) const {
+    return start(calls::send(size(), x, to, tag));
+  }
 
   /// The message of rank `from`, which must have the type and count of `x`.
   template <MutableContiguous X>
-  void recv(X&& x, int from, int tag = 0) const { execute(calls::recv(size(), x, from, tag)); }
+  void recv(X&& x, int from, int tag = 0) const {
+    execute(calls::recv(size(), x, from, tag));
+  }
   template <MutableContiguous X>
-  Request recv_async(X&& x, int from, int tag = 0) const { return start(calls::recv(size(), x, from, tag)); }
+  Request recv_async(X&& x, int from, int tag = 0) const {
+    return start(calls::recv(size(), x, from, tag));
+  }
 
   /// Sends `in` to rank `to` and receives `out` from rank `from`, both at once, so that a ring of them cannot wait in a circle.
   template <Contiguous In, MutableContiguous Out>
@@ -153,83 +213,96 @@ class Communicator {
 
   // The same on an execution-space instance.
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  void all_reduce(const E& exec, A&&... arguments) const { on(exec).all_reduce(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value void all_reduce(const E& exec, A&&... arguments) const {
+    on(exec).all_reduce(std::forward<A>(arguments)...);
+  }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  Request all_reduce_async(const E& exec, A&&... arguments) const { return on(exec).all_reduce_async(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value Request all_reduce_async(const E& exec, A&&... arguments)
+  const { return on(exec).all_reduce_async(std::forward<A>(arguments)...); }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  void reduce(const E& exec, A&&... arguments) const { on(exec).reduce(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value void reduce(const E& exec, A&&... arguments) const {
+    on(exec).reduce(std::forward<A>(arguments)...);
+  }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  Request reduce_async(const E& exec, A&&... arguments) const { return on(exec).reduce_async(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value Request reduce_async(const E& exec, A&&... arguments)
+  const { return on(exec).reduce_async(std::forward<A>(arguments)...); }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  void reduce_scatter(const E& exec, A&&... arguments) const { on(exec).reduce_scatter(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value void reduce_scatter(const E& exec, A&&... arguments) const {
+    on(exec).reduce_scatter(std::forward<A>(arguments)...);
+  }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  Request reduce_scatter_async(const E& exec, A&&... arguments) const { return on(exec).reduce_scatter_async(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value Request reduce_scatter_async(const E& exec, A&&... arguments)
+  const { return on(exec).reduce_scatter_async(std::forward<A>(arguments)...); }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  void reduce_scatter_v(const E& exec, A&&... arguments) const { on(exec).reduce_scatter_v(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value void reduce_scatter_v(const E& exec, A&&... arguments) const {
+    on(exec).reduce_scatter_v(std::forward<A>(arguments)...);
+  }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  Request reduce_scatter_v_async(const E& exec, A&&... arguments) const { return on(exec).reduce_scatter_v_async(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value Request reduce_scatter_v_async(const E& exec, A&&... arguments)
+  const { return on(exec).reduce_scatter_v_async(std::forward<A>(arguments)...); }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  void all_gather(const E& exec, A&&... arguments) const { on(exec).all_gather(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value void all_gather(const E& exec, A&&... arguments) const {
+    on(exec).all_gather(std::forward<A>(arguments)...);
+  }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  Request all_gather_async(const E& exec, A&&... arguments) const { return on(exec).all_gather_async(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value Request all_gather_async(const E& exec, A&&... arguments)
+  const { return on(exec).all_gather_async(std::forward<A>(arguments)...); }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  void all_gather_v(const E& exec, A&&... arguments) const { on(exec).all_gather_v(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value void all_gather_v(const E& exec, A&&... arguments) const {
+    on(exec).all_gather_v(std::forward<A>(arguments)...);
+  }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  Request all_gather_v_async(const E& exec, A&&... arguments) const { return on(exec).all_gather_v_async(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value Request all_gather_v_async(const E& exec, A&&... arguments)
+  const { return on(exec).all_gather_v_async(std::forward<A>(arguments)...); }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  void broadcast(const E& exec, A&&... arguments) const { on(exec).broadcast(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value void broadcast(const E& exec, A&&... arguments) const {
+    on(exec).broadcast(std::forward<A>(arguments)...);
+  }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  Request broadcast_async(const E& exec, A&&... arguments) const { return on(exec).broadcast_async(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value Request broadcast_async(const E& exec, A&&... arguments)
+  const { return on(exec).broadcast_async(std::forward<A>(arguments)...); }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  void gather(const E& exec, A&&... arguments) const { on(exec).gather(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value void gather(const E& exec, A&&... arguments) const {
+    on(exec).gather(std::forward<A>(arguments)...);
+  }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  Request gather_async(const E& exec, A&&... arguments) const { return on(exec).gather_async(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value Request gather_async(const E& exec, A&&... arguments)
+  const { return on(exec).gather_async(std::forward<A>(arguments)...); }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  void scatter(const E& exec, A&&... arguments) const { on(exec).scatter(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value void scatter(const E& exec, A&&... arguments) const {
+    on(exec).scatter(std::forward<A>(arguments)...);
+  }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  Request scatter_async(const E& exec, A&&... arguments) const { return on(exec).scatter_async(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value Request scatter_async(const E& exec, A&&... arguments)
+  const { return on(exec).scatter_async(std::forward<A>(arguments)...); }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  void all_to_all(const E& exec, A&&... arguments) const { on(exec).all_to_all(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value void all_to_all(const E& exec, A&&... arguments) const {
+    on(exec).all_to_all(std::forward<A>(arguments)...);
+  }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  Request all_to_all_async(const E& exec, A&&... arguments) const { return on(exec).all_to_all_async(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value Request all_to_all_async(const E& exec, A&&... arguments)
+  const { return on(exec).all_to_all_async(std::forward<A>(arguments)...); }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  void all_to_all_v(const E& exec, A&&... arguments) const { on(exec).all_to_all_v(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value void all_to_all_v(const E& exec, A&&... arguments) const {
+    on(exec).all_to_all_v(std::forward<A>(arguments)...);
+  }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  Request all_to_all_v_async(const E& exec, A&&... arguments) const { return on(exec).all_to_all_v_async(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value Request all_to_all_v_async(const E& exec, A&&... arguments)
+  const { return on(exec).all_to_all_v_async(std::forward<A>(arguments)...); }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  void send(const E& exec, A&&... arguments) const { on(exec).send(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value void send(const E& exec, A&&... arguments) const {
+    on(exec).send(std::forward<A>(arguments)...);
+  }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  Request send_async(const E& exec, A&&... arguments) const { return on(exec).send_async(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value Request send_async(const E& exec, A&&... arguments)
+  const { return on(exec).send_async(std::forward<A>(arguments)...); }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  void recv(const E& exec, A&&... arguments) const { on(exec).recv(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value void recv(const E& exec, A&&... arguments) const {
+    on(exec).recv(std::forward<A>(arguments)...);
+  }
   template <class E, class... A>
-    requires Kokkos::is_execution_space<E>::value
-  Request recv_async(const E& exec, A&&... arguments) const { return on(exec).recv_async(std::forward<A>(arguments)...); }
+  requires Kokkos::is_execution_space<E>::value Request recv_async(const E& exec, A&&... arguments)
+  const { return on(exec).recv_async(std::forward<A>(arguments)...); }
 
  private:
   Communicator(std::shared_ptr<comm::Group> group, comm::Order order) : group_(std::move(group)), order_(order) {}
@@ -241,7 +314,8 @@ class Communicator {
   }
   comm::Call checked(comm::Call call) const {
     if (!group_->supports(call.operation, call.type, call.memory))
-      throw UsageError("the backend " + std::string(backend()) + " does not do " + describe(call) + " in " + std::string(name_of(call.memory)) + " memory");
+      throw UsageError("the backend " + std::string(backend()) + " does not do " + describe(call) + " in " +
+                       std::string(name_of(call.memory)) + " memory");
     call.order = order_;
     return call;
   }

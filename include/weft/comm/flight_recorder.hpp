@@ -53,8 +53,8 @@ class FlightRecorder {
       const std::uint64_t sequence = entry.sequence.load(std::memory_order_relaxed);
       if (!out.empty()) out += ", ";
       out += describe(entry.signature.load(std::memory_order_relaxed), entry.count.load(std::memory_order_relaxed)) + " on " +
-             std::string(letters.begin(), std::find(letters.begin(), letters.end(), '\0')) + " #" + std::to_string(sequence >> 1) +
-             (sequence & 1 ? "" : " (not complete)");
+             std::string(letters.begin(), std::find(letters.begin(), letters.end(), '\0')) + " #" +
+             std::to_string(sequence >> 1) + (sequence & 1 ? "" : " (not complete)");
     }
     return out.empty() ? "nothing" : out;
   }

@@ -49,9 +49,10 @@ enum class Operation : std::uint8_t {
 inline constexpr std::size_t operation_count = 15;
 
 constexpr std::string_view name_of(Operation operation) {
-  constexpr std::string_view names[operation_count] = {"all_reduce", "all_gather", "all_gather_v", "reduce_scatter", "reduce_scatter_v",
-                                                       "broadcast",  "reduce",     "gather",       "scatter",        "all_to_all",
-                                                       "all_to_all_v", "barrier",  "split",        "send",           "recv"};
+  constexpr std::string_view names[operation_count] = {
+      "all_reduce",   "all_gather", "all_gather_v", "reduce_scatter", "reduce_scatter_v",
+      "broadcast",    "reduce",     "gather",       "scatter",        "all_to_all",
+      "all_to_all_v", "barrier",    "split",        "send",           "recv"};
   return names[static_cast<std::size_t>(operation)];
 }
 
@@ -104,7 +105,9 @@ struct Call {
 constexpr std::uint64_t signature(const Call& call) {
   const auto op = call.operation;
   const std::uint64_t reduction = reduces(op) ? std::uint64_t(call.reduction) : 0;
-  const std::uint64_t root = has_root(op) ? std::uint64_t(std::uint32_t(call.root)) : is_point_to_point(op) ? std::uint32_t(call.tag) : 0;
+  const std::uint64_t root = has_root(op)            ? std::uint64_t(std::uint32_t(call.root))
+                             : is_point_to_point(op) ? std::uint32_t(call.tag)
+                                                     : 0;
   return std::uint64_t(op) | std::uint64_t(call.type) << 8 | reduction << 16 | root << 32;
 }
 

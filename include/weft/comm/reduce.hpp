@@ -18,7 +18,8 @@ template <Reduction R, class T>
 constexpr T combine(T a, T b) {
   if constexpr (R == Reduction::max) return (a < b || b != b) ? b : a;
   else if constexpr (R == Reduction::min) return (b < a || b != b) ? b : a;
-  else if constexpr (std::is_integral_v<T>) return T(std::make_unsigned_t<T>(a) + std::make_unsigned_t<T>(b));  // wraps, never undefined
+  else if constexpr (std::is_integral_v<T>)
+    return T(std::make_unsigned_t<T>(a) + std::make_unsigned_t<T>(b));  // wraps, never undefined
   else return a + b;
 }
 
@@ -67,10 +68,14 @@ inline void reduce(DataType type, Reduction reduction, std::span<const void* con
   dispatch(type, [&](auto zero) {
     using T = decltype(zero);
     switch (reduction) {
-      case Reduction::sum: return detail::reduce_typed<Reduction::sum, T>(inputs, outputs, begin, end);
-      case Reduction::max: return detail::reduce_typed<Reduction::max, T>(inputs, outputs, begin, end);
-      case Reduction::min: return detail::reduce_typed<Reduction::min, T>(inputs, outputs, begin, end);
-      case Reduction::average: return detail::reduce_typed<Reduction::average, T>(inputs, outputs, begin, end);
+      case Reduction::sum:
+        return detail::reduce_typed<Reduction::sum, T>(inputs, outputs, begin, end);
+      case Reduction::max:
+        return detail::reduce_typed<Reduction::max, T>(inputs, outputs, begin, end);
+      case Reduction::min:
+        return detail::reduce_typed<Reduction::min, T>(inputs, outputs, begin, end);
+      case Reduction::average:
+        return detail::reduce_typed<Reduction::average, T>(inputs, outputs, begin, end);
     }
   });
 }

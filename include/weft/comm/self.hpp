@@ -47,7 +47,9 @@ class SelfGroup final : public Group {
     return nullptr;
   }
 
-  std::shared_ptr<Group> split(int, int, std::string axis) override { return std::make_shared<SelfGroup>(std::move(axis), backend_); }
+  std::shared_ptr<Group> split(int, int, std::string axis) override {
+    return std::make_shared<SelfGroup>(std::move(axis), backend_);
+  }
 
  private:
   struct Message {
@@ -83,7 +85,8 @@ class SelfGroup final : public Group {
     for (auto it = messages_.begin(); it != messages_.end(); ++it) {
       if (it->tag != call.tag) continue;
       if (it->type != call.type || it->bytes.size() != call.bytes())
-        throw mismatch(call, "the message holds " + std::to_string(it->bytes.size() / size_of(it->type)) + " " + std::string(name_of(it->type)));
+        throw mismatch(call, "the message holds " + std::to_string(it->bytes.size() / size_of(it->type)) + " " +
+                                 std::string(name_of(it->type)));
       if (!it->bytes.empty()) std::memcpy(call.output, it->bytes.data(), it->bytes.size());
       messages_.erase(it);
       return true;

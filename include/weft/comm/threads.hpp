@@ -17,18 +17,12 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/comm/ending.hpp>
 #include <weft/comm/threads/group.hpp>
 
 namespace weft::comm {
 
 namespace threads {
-
-/// How the ranks of a world ended.
-struct Ending {
-  std::exception_ptr error;  ///< of the rank that failed first, or null
-  int rank = -1;
-  bool complete = true;  ///< false: some ranks were still running `grace` after the failure; their threads are left alone
-};
 
 /// Runs `body(group)` on `ranks` threads and waits for them; at most `grace` once one of them has failed.
 inline Ending run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body,
@@ -82,9 +76,10 @@ inline Ending run(int ranks, std::chrono::duration<double> deadline, const std::
   else complete = run->changed.wait_for(lock, grace, all_ended);
   const int first = run->world->failure().rank;
   Ending ending{first < 0 ? nullptr : run->errors[std::size_t(first)], first, complete};
-  if (first >= 0 && !ending.error) {  // the failure was found by a rank that caught the error, or has not left yet
+  if (first >= 0 && !ending.error) {  // found by a rank that caught the error, or that has not left yet
     for (auto& error : run->errors)
       if (error && !ending.error) ending.error = error;
+    if (!ending.error && !complete) ending.error = std::make_exception_ptr(Error(run->world->failure().text));
   }
   lock.unlock();
   for (auto& thread : threads) {
@@ -118,12 +113,16 @@ struct Threads {
     Session(int&, char**&) {}
     static constexpr bool owns_ranks = true;  ///< the ranks are started here, as many as are wanted
     int started() const { return 0; }         ///< by a launcher
+    int here() const { return 0; }            ///< of them on this machine
 
-    threads::Ending run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
+    Ending run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
       return threads::run(ranks, deadline, body, std::chrono::milliseconds(1500));
     }
-    /// Reports an error and returns the exit code.
-    int fail(const std::exception_ptr& error, int (*report)(const std::exception_ptr&)) { return report(error); }
+    /// Has the error reported once; returns the exit code.
+    int fail(int code, const std::function<void()>& report) {
+      report();
+      return code;
+    }
   };
 };
 static_assert(Backend<Threads>);

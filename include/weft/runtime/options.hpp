@@ -2,6 +2,7 @@
 #pragma once
 // What a program, or its user through the environment, may say about how it runs.
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <optional>
@@ -31,8 +32,8 @@ inline std::optional<double> number_from_environment(const char* name, double le
   const std::string_view view(text);
   const auto [end, problem] = std::from_chars(view.data(), view.data() + view.size(), value);
   if (problem != std::errc() || end != view.data() + view.size() || !(value >= least && value <= most))
-    throw UsageError(std::string("environment variable ") + name + " is '" + std::string(view) + "', expected a number of at least " +
-                     std::to_string(long(least)));
+    throw UsageError(std::string("environment variable ") + name + " is '" + std::string(view) +
+                     "', expected a number of at least " + std::to_string(long(least)));
   return value;
 }
 
@@ -41,15 +42,17 @@ inline int cores() {
   return count == 0 ? 1 : int(count);
 }
 
-/// The options with nothing left open, for a backend that starts its own ranks (`started` = 0) or whose launcher has.
-inline RunOptions resolve(RunOptions options, int started) {
+/// The options with nothing left open, for a backend that starts its own ranks (`started` = 0) or whose launcher has, `here` of
+/// them on this machine.
+inline RunOptions resolve(RunOptions options, int started, int here) {
   if (options.ranks < 0) throw UsageError("ranks(" + std::to_string(options.ranks) + ") must be at least 1");
   if (started > 0) {
     if (options.ranks > started)
-      throw UsageError("ranks(" + std::to_string(options.ranks) + ") > " + std::to_string(started) + " started by the launcher: ask it for more (mpirun -np " +
-                       std::to_string(options.ranks) + ")");
+      throw UsageError("ranks(" + std::to_string(options.ranks) + ") > " + std::to_string(started) +
+                       " started by the launcher: ask it for more (mpirun -np " + std::to_string(options.ranks) + ")");
     if (options.ranks != 0 && options.ranks < started)
-      throw UsageError("ranks(" + std::to_string(options.ranks) + ") < " + std::to_string(started) + " started by the launcher: all of them take part");
+      throw UsageError("ranks(" + std::to_string(options.ranks) + ") < " + std::to_string(started) +
+                       " started by the launcher: all of them take part");
     options.ranks = started;
   }
   constexpr int most_ranks = 1024;
@@ -62,8 +65,9 @@ inline RunOptions resolve(RunOptions options, int started) {
     throw UsageError("ranks(" + std::to_string(options.ranks) + ") > " + std::to_string(most_ranks) + " threads of one process");
   if (options.deadline_s < 0) throw UsageError("deadline_s(" + std::to_string(options.deadline_s) + ") must be positive");
   if (options.deadline_s == 0) options.deadline_s = number_from_environment("WEFT_TIMEOUT_S", 0.001, 1e9).value_or(1800.0);
-  if (options.threads_per_rank < 0) throw UsageError("threads_per_rank(" + std::to_string(options.threads_per_rank) + ") must be at least 1");
-  if (options.threads_per_rank == 0) options.threads_per_rank = std::max(1, cores() / options.ranks);
+  if (options.threads_per_rank < 0)
+    throw UsageError("threads_per_rank(" + std::to_string(options.threads_per_rank) + ") must be at least 1");
+  if (options.threads_per_rank == 0) options.threads_per_rank = std::max(1, cores() / (here > 0 ? here : options.ranks));
   return options;
 }
 

@@ -28,60 +28,68 @@ namespace runtime {
 
 namespace detail {
 
-/// The error's text, on one line of standard error; its exit code.
-inline int report(const std::exception_ptr& error) {
+/// An error's text as one line, and its exit code.
+struct Report {
   std::string text = "weft: unknown error";
   int code = 1;
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error& caught) {
-    text = caught.what();
-    code = caught.exit_code();
-  } catch (const std::exception& caught) {
-    text = caught.what();
-  } catch (...) {
+
+  explicit Report(const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& caught) {
+      text = caught.what();
+      if (caught.exit_code() != 0) code = caught.exit_code();
+    } catch (const std::exception& caught) {
+      text = caught.what();
+    } catch (...) {
+    }
+    for (char& c : text)
+      if (c == '\n') c = ' ';
   }
-  for (char& c : text)
-    if (c == '\n') c = ' ';
-  std::fprintf(stderr, "%s\n", text.c_str());
-  std::fflush(stderr);
-  return code == 0 ? 1 : code;
-}
+  void print() const {
+    std::fprintf(stderr, "%s\n", text.c_str());
+    std::fflush(stderr);
+  }
+};
 
 template <comm::Backend B, class F>
 int run_on(RunOptions options, F& f) {
   typename B::Session session(options.argc, options.argv);
   int code = 0;
-  comm::threads::Ending ending;
+  comm::Ending ending;
   {
     std::mutex mutex;
     try {
-      options = resolve(options, session.started());
+      options = resolve(options, session.started(), session.here());
       const int local_ranks = B::Session::owns_ranks ? options.ranks : 1;
       const KokkosGuard kokkos(std::max(local_ranks * options.threads_per_rank, 1));
       const InterruptGuard interrupts;
-      ending = session.run(options.ranks, std::chrono::duration<double>(options.deadline_s), [&](std::shared_ptr<comm::Group> group) {
-        const int place = local_ranks == 1 ? 0 : group->rank();
-        DefaultDevice device(instance_for(place, local_ranks, options.threads_per_rank));
-        World world(Communicator(std::move(group)), device);
-        if constexpr (std::is_void_v<std::invoke_result_t<F&, World&>>) {
-          f(world);
-        } else {
-          const int result = f(world);
-          std::lock_guard lock(mutex);
-          if (code == 0) code = result;
-        }
-      });
+      ending =
+          session.run(options.ranks, std::chrono::duration<double>(options.deadline_s), [&](std::shared_ptr<comm::Group> group) {
+            const int place = local_ranks == 1 ? 0 : group->rank();
+            DefaultDevice device(instance_for(place, local_ranks, options.threads_per_rank));
+            World world(Communicator(std::move(group)), device);
+            if constexpr (std::is_void_v<std::invoke_result_t<F&, World&>>) {
+              f(world);
+            } else {
+              const int result = f(world);
+              std::lock_guard lock(mutex);
+              if (code == 0) code = result;
+            }
+          });
       if (!ending.complete) {
         // A rank computes on and cannot be stopped: its memory must stay, so nothing is undone.
-        const int failed = ending.error ? report(ending.error) : 1;
-        std::_Exit(failed);
+        const Report report(ending.error);
+        report.print();
+        std::_Exit(report.code);
       }
     } catch (...) {
       ending.error = std::current_exception();
     }
   }
-  return ending.error ? session.fail(ending.error, &report) : code;
+  if (!ending.error) return code;
+  const Report report(ending.error);
+  return session.fail(report.code, [&] { report.print(); });
 }
 
 template <comm::Backend First, comm::Backend... Others, class F>
@@ -94,24 +102,24 @@ int choose(const RunOptions& options, F& f) {
 
 }  // namespace detail
 
-/// Runs `f(world)` on every rank and returns the program's exit code: 0, what `f` returned (the first that is not 0), or that of the
-/// first error, which is printed once. Backends named after the first are taken where their launcher started the program.
+/// Runs `f(world)` on every rank and returns the program's exit code: 0, what `f` returned (the first that is not 0), or that of
+/// the first error, which is printed once. Backends named after the first are taken where their launcher started the program.
 template <comm::Backend... Backends, class F>
-  requires std::invocable<F&, World&>
+requires std::invocable<F&, World&>
 int run(const RunOptions& options, F&& f) {
   try {
     if constexpr (sizeof...(Backends) == 0) return detail::choose<comm::Threads>(options, f);
     else return detail::choose<Backends...>(options, f);
   } catch (...) {
-    return detail::report(std::current_exception());
+    const detail::Report report(std::current_exception());
+    report.print();
+    return report.code;
   }
 }
 
 template <comm::Backend... Backends, class F>
-  requires std::invocable<F&, World&>
-int run(int argc, char** argv, F&& f) {
-  return run<Backends...>(RunOptions{.argc = argc, .argv = argv}, std::forward<F>(f));
-}
+requires std::invocable<F&, World&>
+int run(int argc, char** argv, F&& f) { return run<Backends...>(RunOptions{.argc = argc, .argv = argv}, std::forward<F>(f)); }
 
 }  // namespace runtime
 

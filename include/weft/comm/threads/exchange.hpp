@@ -22,7 +22,7 @@ namespace weft::comm::threads {
 /// The slots of one group of `size` ranks.
 class Exchange {
  public:
-  static constexpr std::size_t slots = 16;          ///< operations that a rank may be ahead of another
+  static constexpr std::size_t slots = 16;           ///< operations that a rank may be ahead of another
   static constexpr std::size_t inline_bytes = 4096;  ///< messages up to this travel in their slot
 
   /// What one rank posts. Fields before `posted` are read by others only while posted == the operation's number and
@@ -34,7 +34,7 @@ class Exchange {
     std::uint64_t open = 0;
     const void* input = nullptr;
     void* output = nullptr;
-    const std::size_t* counts = nullptr;          // receive_counts, `size` of them
+    const std::size_t* counts = nullptr;  // receive_counts, `size` of them
     std::atomic<std::uint64_t> done{0};
     const std::size_t* send_counts = nullptr;
   };
@@ -89,7 +89,8 @@ class Collective final : public Advancing {
     mine.counts = call_.receive_counts.data();
     mine.send_counts = call_.send_counts.data();
     if (inline_)
-      if (const std::size_t bytes = input_bytes(call_, size(), rank_)) std::memcpy(exchange_.payload(sequence_, rank_), call_.input, bytes);
+      if (const std::size_t bytes = input_bytes(call_, size(), rank_))
+        std::memcpy(exchange_.payload(sequence_, rank_), call_.input, bytes);
     mine.posted.exchange(sequence_, std::memory_order_seq_cst);
     self_.advances.fetch_add(1, std::memory_order_relaxed);
     if (all_posted()) wake_others();
@@ -155,26 +156,35 @@ class Collective final : public Advancing {
     using enum Operation;
     switch (call.operation) {
       case barrier:
-      case split: return true;
+      case split:
+        return true;
       case all_gather_v:
       case reduce_scatter_v:
-      case all_to_all_v: return false;
+      case all_to_all_v:
+        return false;
       case reduce_scatter:
       case scatter:
-      case all_to_all: return call.bytes() <= Exchange::inline_bytes / std::size_t(size);
-      default: return call.bytes() <= Exchange::inline_bytes;
+      case all_to_all:
+        return call.bytes() <= Exchange::inline_bytes / std::size_t(size);
+      default:
+        return call.bytes() <= Exchange::inline_bytes;
     }
   }
   static std::size_t input_bytes(const Call& call, int size, int rank) {
     using enum Operation;
     switch (call.operation) {
       case barrier:
-      case split: return 0;
-      case broadcast: return rank == call.root ? call.bytes() : 0;
-      case scatter: return rank == call.root ? call.bytes() * std::size_t(size) : 0;
+      case split:
+        return 0;
+      case broadcast:
+        return rank == call.root ? call.bytes() : 0;
+      case scatter:
+        return rank == call.root ? call.bytes() * std::size_t(size) : 0;
       case reduce_scatter:
-      case all_to_all: return call.bytes() * std::size_t(size);
-      default: return call.bytes();
+      case all_to_all:
+        return call.bytes() * std::size_t(size);
+      default:
+        return call.bytes();
     }
   }
 
@@ -187,15 +197,20 @@ class Collective final : public Advancing {
       if (call_.operation == Operation::all_gather_v || call_.operation == Operation::reduce_scatter_v) {
         for (int k = 0; k < size(); ++k)
           if (first.counts[k] != other.counts[k])
-            return both(0, q, ": counts[" + std::to_string(k) + "] is " + std::to_string(first.counts[k]) + " and " + std::to_string(other.counts[k]));
+            return both(0, q,
+                        ": counts[" + std::to_string(k) + "] is " + std::to_string(first.counts[k]) + " and " +
+                            std::to_string(other.counts[k]));
       }
     }
     if (call_.operation == Operation::all_to_all_v) {
       for (int from = 0; from < size(); ++from)
         for (int to = 0; to < size(); ++to) {
-          const std::size_t sent = exchange_.entry(sequence_, from).send_counts[to], received = exchange_.entry(sequence_, to).counts[from];
+          const std::size_t sent = exchange_.entry(sequence_, from).send_counts[to],
+                            received = exchange_.entry(sequence_, to).counts[from];
           if (sent != received)
-            return both(from, to, ": the first sends " + std::to_string(sent) + " elements to the second, which expects " + std::to_string(received));
+            return both(from, to,
+                        ": the first sends " + std::to_string(sent) + " elements to the second, which expects " +
+                            std::to_string(received));
         }
     }
     return "";
@@ -253,7 +268,8 @@ inline void Collective::share() {
     case barrier:
     case split:
     case send:
-    case recv: return;
+    case recv:
+      return;
     case all_reduce: {
       if (inline_) {
         void* mine[] = {out};
@@ -305,7 +321,8 @@ inline void Collective::share() {
         copy(output(call_.root) + me * bytes, call_.input, bytes);
       }
       return;
-    case scatter: return copy(out, input(call_.root) + me * bytes, bytes);
+    case scatter:
+      return copy(out, input(call_.root) + me * bytes, bytes);
     case all_to_all:
       for (std::size_t k = 0; k < n; ++k) {
         const std::size_t q = (me + k) % n;

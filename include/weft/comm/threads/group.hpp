@@ -20,7 +20,11 @@ namespace weft::comm::threads {
 /// What the ranks of one communicator share.
 struct Shared {
   Shared(std::shared_ptr<World> w, std::vector<int> m, std::string a)
-      : world(std::move(w)), members(std::move(m)), axis(std::move(a)), exchange(int(members.size())), mailboxes(members.size()) {}
+      : world(std::move(w)),
+        members(std::move(m)),
+        axis(std::move(a)),
+        exchange(int(members.size())),
+        mailboxes(members.size()) {}
 
   std::shared_ptr<World> world;
   std::vector<int> members;  ///< their ranks in the world
@@ -151,7 +155,8 @@ inline void ThreadGroup::fail(World::Outcome outcome, const Call& call) {
   const auto seconds = [&] { return std::to_string(world_.deadline().count()); };
   if (outcome == World::Outcome::timed_out)
     world_.fail(world_rank_, "waited longer than the deadline of " + seconds() + " s; " + world_.positions());
-  if (outcome == World::Outcome::stuck) world_.fail(world_rank_, "ranks wait for each other and none can go on: " + world_.positions(), true);
+  if (outcome == World::Outcome::stuck)
+    world_.fail(world_rank_, "ranks wait for each other and none can go on: " + world_.positions(), true);
   world_.quiesce(world_rank_);
   const Failure failure = world_.failure();
   const std::string name = describe(call);
@@ -188,7 +193,7 @@ class ThreadGroup::Started final : public Pending {
       if (operation_->complete()) return;
       if (std::uncaught_exceptions() == 0) return wait();
       group_->world_.fail(group_->world_rank_, "");  // its own error follows when the rank's function has been left
-    } catch (const std::exception&) {  // the failure is known to the world and to whatever this rank does next
+    } catch (const std::exception&) {                // the failure is known to the world and to whatever this rank does next
     }
     group_->world_.quiesce(group_->world_rank_);
   }
@@ -231,8 +236,10 @@ inline std::shared_ptr<Group> ThreadGroup::split(int color, int key, std::string
   for (int q = 0; q < n; ++q) {
     if (all[3 * std::size_t(q)] == color) order.emplace_back(all[3 * std::size_t(q) + 1], q);
     if (all[3 * std::size_t(q) + 2] != mine[2]) {
-      world_.fail(world_rank_, "ranks disagree: rank " + std::to_string(world_rank_) + " splits for axis " + axis + ", rank " +
-                                   std::to_string(shared_->members[std::size_t(q)]) + " for another", true);
+      world_.fail(world_rank_,
+                  "ranks disagree: rank " + std::to_string(world_rank_) + " splits for axis " + axis + ", rank " +
+                      std::to_string(shared_->members[std::size_t(q)]) + " for another",
+                  true);
       fail(World::Outcome::failed, {.operation = Operation::split});
     }
   }

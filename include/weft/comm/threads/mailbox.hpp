@@ -23,7 +23,7 @@ struct Message {
   int from, tag;
   DataType type;
   std::size_t count;
-  const void* data;             // of the sender, or of `copy`
+  const void* data;  // of the sender, or of `copy`
   std::vector<std::byte> copy;
   std::atomic<bool> taken{false};
 };
@@ -46,7 +46,9 @@ class Mailbox {
 /// A send whose buffer the receiver still has to read.
 class Send final : public Advancing {
  public:
-  Send(Rank& self, std::shared_ptr<Message> message, bool eager) : self_(self), message_(std::move(message)) { complete_ = eager; }
+  Send(Rank& self, std::shared_ptr<Message> message, bool eager) : self_(self), message_(std::move(message)) {
+    complete_ = eager;
+  }
   bool advance() override {
     if (complete_ || !message_->taken.load(std::memory_order_acquire)) return false;
     complete_ = true;
@@ -79,8 +81,10 @@ class Receive final : public Advancing {
       sent.operation = Operation::send;
       sent.type = message_->type;
       sent.count = message_->count;
-      world_.fail(rank_, "ranks disagree: rank " + std::to_string(sender()) + " called " + describe(signature(sent), sent.count) + ", rank " +
-                             std::to_string(rank_) + " called " + describe(signature(call_), call_.count), true);
+      world_.fail(rank_,
+                  "ranks disagree: rank " + std::to_string(sender()) + " called " + describe(signature(sent), sent.count) +
+                      ", rank " + std::to_string(rank_) + " called " + describe(signature(call_), call_.count),
+                  true);
       complete_ = true;
       return true;
     }

@@ -49,7 +49,7 @@ struct alignas(128) Rank {
   std::atomic<std::uint32_t> asleep{0};
   std::atomic<std::uint32_t> touching{0};  ///< reads or writes other ranks' buffers now
   std::atomic<State> state{State::running};
-  std::atomic<std::uint64_t> advances{0};  ///< steps of operations made
+  std::atomic<std::uint64_t> advances{0};    ///< steps of operations made
   std::atomic<std::uint64_t> vain_polls{0};  ///< times that everything was polled and nothing could advance
   std::mutex mutex;
   std::condition_variable wake;

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Ranks as processes that mpirun or srun started (OpenMPI, MPICH and what is built on them).
+//
+//   return weft::run<comm::Threads, comm::Mpi>(argc, argv, f);     // mpirun -np 4 program; without mpirun: threads
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/comm/ending.hpp>
+#include <weft/comm/mpi/group.hpp>
+
+namespace weft::comm {
+
+namespace mpi {
+
+/// A communicator over `comm` (duplicated) for programs that initialise MPI themselves. Collective over it.
+inline Communicator over(MPI_Comm comm, std::chrono::duration<double> deadline = std::chrono::minutes(30),
+                         bool fingerprints = false, std::string axis = "world") {
+  auto process = std::make_shared<Process>();
+  process->deadline = deadline;
+  process->fingerprints = fingerprints;
+  Handle handle = Handle::duplicate(comm);
+  int size = 0;
+  check(MPI_Comm_rank(handle.get(), &process->rank), "MPI_Comm_rank");
+  check(MPI_Comm_size(handle.get(), &size), "MPI_Comm_size");
+  if (size == 1) return Communicator(std::make_shared<SelfGroup>(std::move(axis), "mpi"));
+  return Communicator(std::make_shared<MpiGroup>(std::move(process), std::move(handle), std::move(axis)));
+}
+
+}  // namespace mpi
+
+/// Ranks as MPI processes.
+struct Mpi {
+  static constexpr std::string_view name = "mpi";
+  /// All operations on all types, in memory that the process can read.
+  static constexpr bool supports(Operation, DataType, MemoryKind memory) { return memory == MemoryKind::host; }
+  /// Whether an MPI launcher started this program.
+  static bool detected() {
+    for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK"})
+      if (std::getenv(variable) != nullptr) return true;
+    return false;
+  }
+
+  /// MPI from its initialisation to its end.
+  class Session {
+   public:
+    static constexpr bool owns_ranks = false;
+
+    Session(int& argc, char**& argv) {
+      int initialized = 0, provided = 0;
+      mpi::check(MPI_Initialized(&initialized), "MPI_Initialized");
+      owner_ = initialized == 0;
+      // Only the rank's own thread calls MPI.
+      if (owner_) mpi::check(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+      notices_ = mpi::Handle::duplicate(MPI_COMM_WORLD);
+      mpi::check(MPI_Comm_rank(notices_.get(), &rank_), "MPI_Comm_rank");
+      mpi::check(MPI_Comm_size(notices_.get(), &size_), "MPI_Comm_size");
+      MPI_Comm node = MPI_COMM_NULL;
+      mpi::check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+      const mpi::Handle handle(node);
+      mpi::check(MPI_Comm_size(node, &here_), "MPI_Comm_size");
+    }
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+    ~Session() {
+      notices_ = mpi::Handle();
+      if (!owner_) return;
+      if (const int code = MPI_Finalize(); code != MPI_SUCCESS)
+        std::fprintf(stderr, "weft: MPI_Finalize failed with code %d\n", code);
+    }
+
+    int started() const { return size_; }  ///< by the launcher
+    int here() const { return here_; }     ///< of them on this machine
+
+    Ending run(int, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
+      try {
+        const char* fingerprints = std::getenv("WEFT_FINGERPRINTS");
+        auto world = mpi::over(MPI_COMM_WORLD, deadline, fingerprints != nullptr && std::string_view(fingerprints) != "0");
+        body(world.group());
+        world.barrier();  // a rank that is done does not leave while others may fail
+      } catch (...) {
+        return {std::current_exception(), rank_};
+      }
+      return {};
+    }
+
+    /// Has one rank, the lowest that fails, report its error, and ends all processes with its exit code. Where all ranks fail
+    /// because of their arguments (exit code 2), they end in good order; else by MPI_Abort.
+    int fail(int code, const std::function<void()>& report);
+
+   private:
+    mpi::Handle notices_;
+    bool owner_ = false;
+    int rank_ = 0, size_ = 1, here_ = 1;
+  };
+};
+static_assert(Backend<Mpi>);
+
+inline int Mpi::Session::fail(int code, const std::function<void()>& report) {
+  constexpr auto patience = std::chrono::milliseconds(400);
+  constexpr int usage_code = 2;
+  std::vector<MPI_Request> requests;
+  std::vector<int> codes(std::size_t(size_), 0);
+  codes[std::size_t(rank_)] = code;
+  for (int q = 0; q < size_; ++q) {
+    if (q == rank_) continue;
+    if (MPI_Isend(&code, 1, MPI_INT, q, 0, notices_.get(), &requests.emplace_back(MPI_REQUEST_NULL)) != MPI_SUCCESS)
+      std::_Exit(code);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  int heard = 0;
+  while (heard < size_ - 1 && std::chrono::steady_clock::now() - start < patience) {
+    int arrived = 0;
+    MPI_Status status;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, 0, notices_.get(), &arrived, &status) != MPI_SUCCESS) break;
+    if (arrived != 0) {
+      const auto from = std::size_t(status.MPI_SOURCE);
+      if (MPI_Recv(&codes[from], 1, MPI_INT, status.MPI_SOURCE, 0, notices_.get(), MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+      ++heard;
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  int first = 0;
+  while (codes[std::size_t(first)] == 0) ++first;
+  if (first == rank_) report();
+  bool in_order = true;
+  for (const int other : codes) in_order = in_order && other == usage_code;
+  if (in_order && MPI_Waitall(int(requests.size()), requests.data(), MPI_STATUSES_IGNORE) == MPI_SUCCESS) return code;
+  if (first != rank_) std::this_thread::sleep_for(2 * patience);  // the one that reports ends this process
+  MPI_Abort(MPI_COMM_WORLD, code);
+  std::_Exit(code);
+}
+
+}  // namespace weft::comm

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The MPI library as weft uses it: every return code checked, counts either of 64 bits (MPI 4) or checked to fit an int, types
+// by DataType.
+
+// MPI's own C++ classes, long withdrawn, would need one more library.
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX 1
+#endif
+#ifndef MPICH_SKIP_MPICXX
+#define MPICH_SKIP_MPICXX 1
+#endif
+#include <mpi.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/errors.hpp>
+#include <weft/comm/operation.hpp>
+#include <weft/core/checked.hpp>
+
+namespace weft::comm::mpi {
+
+#if MPI_VERSION >= 4
+using Count = MPI_Count;
+using Offset = MPI_Aint;
+#define WEFT_MPI(function) MPI_##function##_c
+#else
+using Count = int;
+using Offset = int;
+#define WEFT_MPI(function) MPI_##function
+#endif
+
+/// Throws Error with MPI's own text unless `code` is success.
+inline void check(int code, const char* function) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) length = 0;
+  throw Error(std::string(function) + " failed with code " + std::to_string(code) + ": " +
+              std::string(text, std::size_t(length)));
+}
+
+/// A count as this MPI takes it. Throws Error where it does not fit: before MPI 4 that is beyond 2^31 - 1 elements.
+inline Count to_count(std::size_t count) {
+  return narrow<Count>(count, "MPI (before version 4) counts in int; the number of elements");
+}
+inline Offset to_offset(std::size_t offset) {
+  return narrow<Offset>(offset, "MPI (before version 4) counts in int; the offset in elements");
+}
+
+/// bfloat16 travels as 16 bits; MPI never adds it.
+inline MPI_Datatype type_of(DataType type) {
+  switch (type) {
+    case DataType::int8:
+      return MPI_INT8_T;
+    case DataType::uint8:
+      return MPI_UINT8_T;
+    case DataType::int16:
+      return MPI_INT16_T;
+    case DataType::uint16:
+      return MPI_UINT16_T;
+    case DataType::int32:
+      return MPI_INT32_T;
+    case DataType::uint32:
+      return MPI_UINT32_T;
+    case DataType::int64:
+      return MPI_INT64_T;
+    case DataType::uint64:
+      return MPI_UINT64_T;
+    case DataType::bfloat16:
+      return MPI_UINT16_T;
+    case DataType::float32:
+      return MPI_FLOAT;
+    case DataType::float64:
+      return MPI_DOUBLE;
+  }
+  throw Error("mpi: unknown DataType");
+}
+
+inline MPI_Op operation_of(Reduction reduction) {
+  return reduction == Reduction::max ? MPI_MAX : reduction == Reduction::min ? MPI_MIN : MPI_SUM;
+}
+
+/// Counts and displacements of pieces that lie one after the other, as the `v` functions take them.
+struct Pieces {
+  std::vector<Count> counts;
+  std::vector<Offset> offsets;
+
+  void assign(std::span<const std::size_t> sizes) {
+    std::size_t offset = 0;
+    counts.clear();
+    offsets.clear();
+    for (const std::size_t size : sizes) {
+      counts.push_back(to_count(size));
+      offsets.push_back(to_offset(offset));
+      offset += size;
+    }
+  }
+};
+
+/// A communicator of our own, whose errors come back as codes.
+class Handle {
+ public:
+  Handle() = default;
+  /// Takes over `comm`.
+  explicit Handle(MPI_Comm comm) : comm_(comm) {
+    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
+  static Handle duplicate(MPI_Comm of) {
+    MPI_Comm comm = MPI_COMM_NULL;
+    check(MPI_Comm_dup(of, &comm), "MPI_Comm_dup");
+    return Handle(comm);
+  }
+  Handle(Handle&& other) noexcept : comm_(std::exchange(other.comm_, MPI_COMM_NULL)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(comm_, other.comm_);
+    return *this;
+  }
+  ~Handle() {
+    int finalized = 0;
+    // Freeing is collective: a rank that is on its way out with an error would wait for those that are not.
+    if (comm_ == MPI_COMM_NULL || std::uncaught_exceptions() > 0 || MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0)
+      return;
+    if (const int code = MPI_Comm_free(&comm_); code != MPI_SUCCESS)
+      std::fprintf(stderr, "weft: MPI_Comm_free failed with code %d\n", code);
+  }
+  MPI_Comm get() const { return comm_; }
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+}  // namespace weft::comm::mpi

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The Group of MPI processes. Every wait polls, so that it has a deadline and everything this rank has started advances.
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/flight_recorder.hpp>
+#include <weft/comm/group.hpp>
+#include <weft/comm/mpi/transfer.hpp>
+#include <weft/comm/self.hpp>
+
+namespace weft::comm::mpi {
+
+class MpiGroup;
+
+/// What all communicators of this process share.
+struct Process {
+  std::chrono::duration<double> deadline{1800};
+  bool fingerprints = false;  ///< one exchange more before each collective, to find ranks that disagree
+  int rank = 0;               ///< in the world
+  FlightRecorder recorder;
+  std::vector<MpiGroup*> groups;  ///< those with operations under way
+};
+
+class MpiGroup final : public Group, public std::enable_shared_from_this<MpiGroup> {
+ public:
+  /// Takes over `main`. Collective over it.
+  MpiGroup(std::shared_ptr<Process> process, Handle main, std::string axis)
+      : process_(std::move(process)), main_(std::move(main)), steps_(Handle::duplicate(main_.get())), axis_(std::move(axis)) {
+    check(MPI_Comm_rank(main_.get(), &rank_), "MPI_Comm_rank");
+    check(MPI_Comm_size(main_.get(), &size_), "MPI_Comm_size");
+    if (process_->fingerprints) checks_ = Handle::duplicate(main_.get());
+    process_->groups.push_back(this);
+  }
+  MpiGroup(const MpiGroup&) = delete;
+  MpiGroup& operator=(const MpiGroup&) = delete;
+  ~MpiGroup() override { std::erase(process_->groups, this); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string_view axis() const override { return axis_; }
+  std::string_view backend() const override { return "mpi"; }
+  bool supports(Operation, DataType, MemoryKind memory) const override { return memory == MemoryKind::host; }
+
+  void execute(const Call& call) override {
+    if (auto pending = start(call)) pending->wait();
+  }
+  std::unique_ptr<Pending> start(const Call& call) override;
+  std::shared_ptr<Group> split(int color, int key, std::string axis) override;
+
+ private:
+  class Started;
+
+  /// An operation between its start and its end.
+  struct Running {
+    Running(const Place& place, const Call& call, int tag, std::uint64_t s, std::uint64_t n)
+        : transfer(place, call, tag), sequence(s), number(n) {}
+    Transfer transfer;
+    std::uint64_t sequence, number;
+    MPI_Request check = MPI_REQUEST_NULL;  // of the fingerprints
+    std::array<std::uint64_t, 3> mine{};
+    std::vector<std::uint64_t> all;
+    bool complete = false;
+  };
+
+  void start_check(Running& running);
+  bool checked(Running& running);
+  bool advance(Running& running) {
+    if (!running.transfer.launched()) {
+      if (!checked(running)) return false;
+      running.transfer.launch();
+    }
+    if (!running.transfer.test()) return false;
+    running.complete = true;
+    process_->recorder.complete(running.number);
+    return true;
+  }
+  void advance_all() {
+    bool earlier_waits = false;  // collectives start in one order on all ranks
+    for (const auto& running : under_way_) {
+      if (running->complete) continue;
+      if (earlier_waits && !running->transfer.launched() && !is_point_to_point(running->transfer.call().operation)) continue;
+      guarded(*running, [&] { advance(*running); });
+      earlier_waits |= !running->transfer.launched();
+    }
+    std::erase_if(under_way_, [](const auto& running) { return running->complete; });
+  }
+  static void advance_everything(Process& process) {
+    const auto groups = process.groups;
+    for (MpiGroup* group : groups) group->advance_all();
+  }
+  /// MPI's errors with the operation's name.
+  template <class F>
+  void guarded(const Running& running, F&& f) {
+    try {
+      f();
+    } catch (const CommunicationError&) {
+      throw;
+    } catch (const Error& error) {
+      throw CommunicationError(process_->rank, axis_, describe(running.transfer.call()), running.sequence, error.what());
+    }
+  }
+  void wait(Running& running);
+  void expect_whole(const Running& running) {
+    const Call& call = running.transfer.call();
+    if (call.operation == Operation::recv && running.transfer.received() != call.count)
+      throw MismatchError(process_->rank, axis_, describe(call), running.sequence,
+                          "rank " + std::to_string(call.root) + " sent " + std::to_string(running.transfer.received()) +
+                              " elements, " + std::to_string(call.count) + " were expected");
+  }
+
+  std::shared_ptr<Process> process_;
+  Handle main_, steps_, checks_;
+  std::string axis_;
+  int rank_ = 0, size_ = 1;
+  std::uint64_t sequence_ = 0;
+  std::vector<std::shared_ptr<Running>> under_way_;
+};
+
+class MpiGroup::Started final : public Pending {
+ public:
+  Started(std::shared_ptr<MpiGroup> group, std::shared_ptr<Running> running)
+      : group_(std::move(group)), running_(std::move(running)) {}
+  bool test() override {
+    if (!running_->complete) advance_everything(*group_->process_);
+    if (running_->complete) group_->expect_whole(*running_);
+    return running_->complete;
+  }
+  void wait() override {
+    group_->wait(*running_);
+    group_->expect_whole(*running_);
+  }
+  void abandon() noexcept override {
+    // MPI cannot take an operation back; with an exception on its way the process ends, and the buffers are left to it.
+    if (running_->complete || std::uncaught_exceptions() > 0) return;
+    try {
+      wait();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+  }
+
+ private:
+  std::shared_ptr<MpiGroup> group_;
+  std::shared_ptr<Running> running_;
+};
+
+inline std::unique_ptr<Pending> MpiGroup::start(const Call& call) {
+  call.order.fence();
+  constexpr int tags = 32768;  // every MPI has at least as many
+  if (call.tag < 0 || call.tag >= tags)
+    throw UsageError(std::string(name_of(call.operation)) + ": tag " + std::to_string(call.tag) + " is not in [0, " +
+                     std::to_string(tags) + ")");
+  ++sequence_;
+  const std::uint64_t number = process_->recorder.begin(axis_, sequence_, signature(call), call.count);
+  auto running =
+      std::make_shared<Running>(Place{main_.get(), steps_.get(), rank_, size_}, call, int(sequence_ % tags), sequence_, number);
+  under_way_.push_back(running);
+  guarded(*running, [&] {
+    if (process_->fingerprints && !is_point_to_point(call.operation)) start_check(*running);
+    else advance(*running);
+  });
+  return std::make_unique<Started>(shared_from_this(), std::move(running));
+}
+
+inline void MpiGroup::wait(Running& running) {
+  using Clock = std::chrono::steady_clock;
+  // Spinning pays only where the process that is waited for has a core of its own.
+  const int spins = unsigned(size_) <= std::thread::hardware_concurrency() ? 2000 : 10;
+  for (int turn = 0; !running.complete && turn < spins; ++turn) advance_everything(*process_);
+  const auto start = Clock::now();
+  while (!running.complete) {
+    advance_everything(*process_);
+    const auto waited = Clock::now() - start;
+    if (waited > process_->deadline)
+      throw TimeoutError(process_->rank, axis_, describe(running.transfer.call()), running.sequence,
+                         "waited longer than the deadline of " + std::to_string(process_->deadline.count()) +
+                             " s; last operations: " + process_->recorder.text());
+    // MPI moves bytes only while it is called, so sleep only where nobody seems to be sending.
+    if (waited > std::chrono::seconds(1)) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    else std::this_thread::yield();
+  }
+}
+
+inline void MpiGroup::start_check(Running& running) {
+  const Call& call = running.transfer.call();
+  std::uint64_t counts = 0;
+  if (call.operation != Operation::all_to_all_v)
+    for (const std::size_t count : call.receive_counts) counts = counts * 1000003 + count;
+  running.mine = {signature(call), call.count, counts};
+  running.all.resize(running.mine.size() * std::size_t(size_));
+  check(MPI_Iallgather(running.mine.data(), int(running.mine.size()), MPI_UINT64_T, running.all.data(), int(running.mine.size()),
+                       MPI_UINT64_T, checks_.get(), &running.check),
+        "MPI_Iallgather");
+}
+
+inline bool MpiGroup::checked(Running& running) {
+  if (running.all.empty()) return true;
+  int done = 0;
+  check(MPI_Test(&running.check, &done, MPI_STATUS_IGNORE), "MPI_Test");
+  if (done == 0) return false;
+  const auto& all = running.all;
+  for (std::size_t q = 1; q < std::size_t(size_); ++q) {
+    if (std::equal(all.begin(), all.begin() + 3, all.begin() + std::ptrdiff_t(3 * q))) continue;
+    const auto one = [&](std::size_t r) {
+      return "rank " + std::to_string(r) + " of " + axis_ + " called " + describe(all[3 * r], all[3 * r + 1]);
+    };
+    throw MismatchError(process_->rank, axis_, describe(running.transfer.call()), running.sequence,
+                        "ranks disagree: " + one(0) + ", " + one(q));
+  }
+  running.all.clear();
+  return true;
+}
+
+inline std::shared_ptr<Group> MpiGroup::split(int color, int key, std::string axis) {
+  MPI_Comm part = MPI_COMM_NULL;
+  check(MPI_Comm_split(main_.get(), color, key, &part), "MPI_Comm_split");
+  Handle handle(part);
+  int members = 0;
+  check(MPI_Comm_size(part, &members), "MPI_Comm_size");
+  if (members == 1) return std::make_shared<SelfGroup>(std::move(axis), "mpi");
+  return std::make_shared<MpiGroup>(process_, std::move(handle), std::move(axis));
+}
+
+}  // namespace weft::comm::mpi

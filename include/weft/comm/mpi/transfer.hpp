@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// One operation under way over MPI: some requests, then perhaps arithmetic of our own and more requests. Sums of floating
+// point numbers are formed here, in rank order, so that they have the same bits on every rank and on every backend; MPI adds
+// only where the order cannot matter.
+
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/mpi/api.hpp>
+#include <weft/comm/reduce.hpp>
+
+namespace weft::comm::mpi {
+
+/// Where an operation happens. `steps` carries the second steps of operations, told apart by tag: they start when the first
+/// are done, which is not in the same order on every rank.
+struct Place {
+  MPI_Comm main, steps;
+  int rank, size;
+};
+
+class Transfer {
+ public:
+  Transfer(const Place& place, const Call& call, int step_tag) : place_(place), call_(call), step_tag_(step_tag) {
+    counts_.assign(call.receive_counts.begin(), call.receive_counts.end());
+    counts_.insert(counts_.end(), call.send_counts.begin(), call.send_counts.end());
+    const std::span<const std::size_t> all(counts_);
+    call_.receive_counts = all.first(call.receive_counts.size());
+    call_.send_counts = all.subspan(call.receive_counts.size());
+  }
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+
+  const Call& call() const { return call_; }
+  bool launched() const { return launched_; }
+  /// Elements that a receive got.
+  std::size_t received() const { return received_; }
+
+  void launch();
+  /// True once complete.
+  bool test() {
+    if (!launched_) return false;
+    for (;;) {
+      if (!requests_.empty()) {
+        std::vector<MPI_Status> statuses(requests_.size());
+        int done = 0;
+        const int code = MPI_Testall(int(requests_.size()), requests_.data(), &done, statuses.data());
+        if (code == MPI_ERR_IN_STATUS)
+          for (const auto& status : statuses)
+            if (status.MPI_ERROR != MPI_ERR_PENDING) check(status.MPI_ERROR, std::string(name_of(call_.operation)).c_str());
+        check(code, "MPI_Testall");
+        if (done == 0) return false;
+        requests_.clear();
+        if (call_.operation == Operation::recv) {
+          int elements = 0;
+          check(MPI_Get_count(&statuses[0], type_of(call_.type), &elements), "MPI_Get_count");
+          received_ = std::size_t(elements);
+        }
+      }
+      if (!next_) return true;
+      std::exchange(next_, nullptr)();
+    }
+  }
+
+ private:
+  bool by_mpi() const {
+    if (call_.type == DataType::bfloat16) return false;
+    const bool floating = call_.type == DataType::float32 || call_.type == DataType::float64;
+    if (!floating) return true;
+    return place_.size <= 2 &&
+           call_.reduction == Reduction::sum;  // a + b = b + a; and a NaN is passed on only by our max and min
+  }
+  MPI_Request* request() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
+  std::byte* scratch(std::size_t elements) {
+    scratch_.resize(elements * size_of(call_.type));
+    return scratch_.data();
+  }
+  /// The rows of scratch, `row` elements each, one from each rank, combined into `out`.
+  void combine_rows(void* out, std::size_t row) {
+    std::vector<const void*> inputs;
+    for (int q = 0; q < place_.size; ++q) inputs.push_back(scratch_.data() + std::size_t(q) * row * size_of(call_.type));
+    void* outputs[] = {out};
+    reduce(call_.type, call_.reduction, inputs, outputs, 0, row);
+  }
+  void launch_all_reduce();
+  void launch_reduce_scatter(std::span<const std::size_t> counts);
+
+  Place place_;
+  Call call_;
+  int step_tag_;
+  bool launched_ = false;
+  std::size_t received_ = 0;
+  std::vector<std::size_t> counts_;
+  std::vector<MPI_Request> requests_;
+  std::function<void()> next_;
+  std::vector<std::byte> scratch_;
+  Pieces sends_, receives_;
+};
+
+inline void Transfer::launch() {
+  using enum Operation;
+  launched_ = true;
+  const MPI_Comm comm = place_.main;
+  const MPI_Datatype type = type_of(call_.type);
+  const bool root = call_.root == place_.rank;
+  const void* in = call_.input;
+  void* out = call_.output;
+  const auto n = std::size_t(place_.size);
+  const auto count = [&] { return to_count(call_.count); };
+  switch (call_.operation) {
+    case barrier:
+      return check(MPI_Ibarrier(comm, request()), "MPI_Ibarrier");
+    case split:
+      return;
+    case send:
+      return check(WEFT_MPI(Isend)(in, count(), type, call_.root, call_.tag, comm, request()), "MPI_Isend");
+    case recv:
+      return check(WEFT_MPI(Irecv)(out, count(), type, call_.root, call_.tag, comm, request()), "MPI_Irecv");
+    case broadcast:
+      return check(WEFT_MPI(Ibcast)(out, count(), type, call_.root, comm, request()), "MPI_Ibcast");
+    case all_gather: {
+      const bool in_place = in == static_cast<std::byte*>(out) + std::size_t(place_.rank) * call_.bytes();
+      return check(WEFT_MPI(Iallgather)(in_place ? MPI_IN_PLACE : in, count(), type, out, count(), type, comm, request()),
+                   "MPI_Iallgather");
+    }
+    case all_gather_v: {
+      receives_.assign(call_.receive_counts);
+      const auto me = std::size_t(place_.rank);
+      const bool in_place = in == static_cast<std::byte*>(out) + std::size_t(receives_.offsets[me]) * size_of(call_.type);
+      return check(WEFT_MPI(Iallgatherv)(in_place ? MPI_IN_PLACE : in, receives_.counts[me], type, out, receives_.counts.data(),
+                                         receives_.offsets.data(), type, comm, request()),
+                   "MPI_Iallgatherv");
+    }
+    case gather: {
+      const bool in_place = root && in == static_cast<std::byte*>(out) + std::size_t(place_.rank) * call_.bytes();
+      return check(
+          WEFT_MPI(Igather)(in_place ? MPI_IN_PLACE : in, count(), type, out, count(), type, call_.root, comm, request()),
+          "MPI_Igather");
+    }
+    case scatter: {
+      const bool in_place = root && out == static_cast<const std::byte*>(in) + std::size_t(place_.rank) * call_.bytes();
+      return check(
+          WEFT_MPI(Iscatter)(in, count(), type, in_place ? MPI_IN_PLACE : out, count(), type, call_.root, comm, request()),
+          "MPI_Iscatter");
+    }
+    case all_to_all:
+      return check(WEFT_MPI(Ialltoall)(in, count(), type, out, count(), type, comm, request()), "MPI_Ialltoall");
+    case all_to_all_v:
+      sends_.assign(call_.send_counts);
+      receives_.assign(call_.receive_counts);
+      return check(WEFT_MPI(Ialltoallv)(in, sends_.counts.data(), sends_.offsets.data(), type, out, receives_.counts.data(),
+                                        receives_.offsets.data(), type, comm, request()),
+                   "MPI_Ialltoallv");
+    case reduce:
+      if (by_mpi()) {
+        const void* from = root && in == out ? MPI_IN_PLACE : in;
+        return check(WEFT_MPI(Ireduce)(from, out, count(), type, operation_of(call_.reduction), call_.root, comm, request()),
+                     "MPI_Ireduce");
+      }
+      check(WEFT_MPI(Igather)(in, count(), type, root ? scratch(n * call_.count) : nullptr, count(), type, call_.root, comm,
+                              request()),
+            "MPI_Igather");
+      if (root) next_ = [this] { combine_rows(call_.output, call_.count); };
+      return;
+    case all_reduce:
+      return launch_all_reduce();
+    case reduce_scatter:
+      return launch_reduce_scatter(std::vector<std::size_t>(n, call_.count));
+    case reduce_scatter_v:
+      return launch_reduce_scatter(call_.receive_counts);
+  }
+}
+
+inline void Transfer::launch_all_reduce() {
+  const MPI_Datatype type = type_of(call_.type);
+  const auto n = std::size_t(place_.size), element = size_of(call_.type);
+  if (by_mpi()) {
+    const void* from = call_.input == call_.output ? MPI_IN_PLACE : call_.input;
+    return check(WEFT_MPI(Iallreduce)(from, call_.output, to_count(call_.count), type, operation_of(call_.reduction), place_.main,
+                                      request()),
+                 "MPI_Iallreduce");
+  }
+  constexpr std::size_t short_bytes = 4096;
+  if (call_.bytes() <= short_bytes) {  // one step: everybody gets everything
+    check(WEFT_MPI(Iallgather)(call_.input, to_count(call_.count), type, scratch(n * call_.count), to_count(call_.count), type,
+                               place_.main, request()),
+          "MPI_Iallgather");
+    next_ = [this] { combine_rows(call_.output, call_.count); };
+    return;
+  }
+  // Two steps: each rank gets one piece from all, combines it and sends the result to all.
+  std::vector<std::size_t> pieces(n);
+  for (std::size_t q = 0; q < n; ++q) {
+    const Piece piece = piece_of(call_.count, element, int(q), place_.size);
+    pieces[q] = piece.end - piece.begin;
+  }
+  const std::size_t mine = pieces[std::size_t(place_.rank)];
+  sends_.assign(pieces);
+  receives_.assign(std::vector<std::size_t>(n, mine));
+  check(WEFT_MPI(Ialltoallv)(call_.input, sends_.counts.data(), sends_.offsets.data(), type, scratch(n * mine),
+                             receives_.counts.data(), receives_.offsets.data(), type, place_.main, request()),
+        "MPI_Ialltoallv");
+  next_ = [this, type, element] {
+    auto* out = static_cast<std::byte*>(call_.output);
+    const auto me = std::size_t(place_.rank);
+    std::byte* own = out + std::size_t(sends_.offsets[me]) * element;
+    combine_rows(own, std::size_t(sends_.counts[me]));
+    for (int k = 1; k < place_.size; ++k) {
+      const int q = (place_.rank + k) % place_.size;
+      const auto at = std::size_t(q);
+      check(WEFT_MPI(Irecv)(out + std::size_t(sends_.offsets[at]) * element, sends_.counts[at], type, q, step_tag_, place_.steps,
+                            request()),
+            "MPI_Irecv");
+      check(WEFT_MPI(Isend)(own, sends_.counts[me], type, q, step_tag_, place_.steps, request()), "MPI_Isend");
+    }
+  };
+}
+
+inline void Transfer::launch_reduce_scatter(std::span<const std::size_t> counts) {
+  const MPI_Datatype type = type_of(call_.type);
+  const auto n = std::size_t(place_.size);
+  const std::size_t mine = counts[std::size_t(place_.rank)];
+  sends_.assign(counts);
+  receives_.assign(std::vector<std::size_t>(n, mine));
+  check(WEFT_MPI(Ialltoallv)(call_.input, sends_.counts.data(), sends_.offsets.data(), type, scratch(n * mine),
+                             receives_.counts.data(), receives_.offsets.data(), type, place_.main, request()),
+        "MPI_Ialltoallv");
+  next_ = [this, mine] { combine_rows(call_.output, mine); };
+}
+
+}  // namespace weft::comm::mpi
