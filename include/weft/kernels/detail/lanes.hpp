@@ -207,9 +207,9 @@ requires(N > 1) struct Lanes<T, N> {
       const native n = shifted - 12582912.f;
       native r = x - n * 0.693359375f;
       r = r + n * 2.12194440e-4f;
-      native p = r * 1.38888894e-3f + 8.33333377e-3f;
-      p = p * r + 4.16666679e-2f;
-      p = p * r + 1.66666672e-1f;
+      native p = r * 1.39336765e-3f + 8.36319756e-3f;
+      p = p * r + 4.16664630e-2f;
+      p = p * r + 1.66665763e-1f;
       p = p * r + 0.5f;
       p = p * r + 1.f;
       p = p * r + 1.f;

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <weft/kernels/elementwise.hpp>
+
+#include <tests/kernels/support.hpp>
+
+using namespace kernels_test;
+namespace kernels = weft::kernels;
+
+TEST_CASE_TEMPLATE("sums, products and casts of odd sizes", T, float, double, bfloat16) {
+  using A = accumulate_t<T>;
+  DefaultDevice device;
+  for (const std::size_t n : {1, 15, 16, 4097, 10000}) {
+    const auto a = normal<T>(n, 1), b = normal<T>(n, 2);
+    const auto wide = normal<A>(n, 3);
+    std::vector<T> out(n + 1, to<T>(7));
+    const auto check = [&](auto f) {
+      std::vector<double> right(n);
+      for (std::size_t i = 0; i < n; ++i) right[i] = double(to<T>(double(f(A(a[i]), A(b[i])))));
+      for (std::size_t i = 0; i < n; ++i) CHECK(double(out[i]) == doctest::Approx(right[i]).epsilon(1e-6));
+      CHECK(double(out[n]) == 7);
+    };
+    kernels::add<T>(device, n, a.data(), b.data(), out.data());
+    check([](A x, A y) { return x + y; });
+    kernels::multiply<T>(device, n, a.data(), b.data(), out.data());
+    check([](A x, A y) { return x * y; });
+    kernels::scale<T>(device, n, A(0.25), a.data(), out.data());
+    check([](A x, A) { return x * A(0.25); });
+    kernels::fill<T>(device, n, out.data(), to<T>(3));
+    check([](A, A) { return A(3); });
+    auto sum = wide;
+    kernels::accumulate<T>(device, n, a.data(), sum.data());
+    for (std::size_t i = 0; i < n; ++i) CHECK(sum[i] == wide[i] + A(a[i]));
+    sum = wide;
+    kernels::axpy<T>(device, n, A(2), a.data(), sum.data());
+    for (std::size_t i = 0; i < n; ++i) CHECK(sum[i] == wide[i] + A(2) * A(a[i]));
+  }
+}
+
+TEST_CASE("casts round to nearest even, and between float and double") {
+  DefaultDevice device;
+  const std::vector<float> x{1.f, 1.00390625f, 1.01171875f, -3.14159265f, 1e-3f, INFINITY, 0.f, 5e4f, 1.f,
+                             2.f, 3.f,         4.f,         5.f,          6.f,   7.f,      8.f, NAN};
+  std::vector<bfloat16> narrow(x.size());
+  kernels::cast<float, bfloat16>(device, x.size(), x.data(), narrow.data());
+  for (std::size_t i = 0; i + 1 < x.size(); ++i) CHECK(narrow[i].bits == bfloat16(x[i]).bits);
+  CHECK(std::isnan(float(narrow.back())));
+  std::vector<double> wide(x.size());
+  kernels::cast<bfloat16, double>(device, x.size(), narrow.data(), wide.data());
+  for (std::size_t i = 0; i + 1 < x.size(); ++i) CHECK(wide[i] == double(float(narrow[i])));
+}
+
+TEST_CASE_TEMPLATE("rows are added to and multiplied, columns summed", T, float, double, bfloat16) {
+  using A = accumulate_t<T>;
+  Devices devices;
+  for (const std::size_t columns : {1, 37, 64, 150}) {
+    const std::size_t rows = 301, ld = columns + 3;
+    const auto x = normal<T>(rows * ld, 1), row = normal<T>(columns, 2);
+    std::vector<double> right(columns, 1.5);
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::size_t c = 0; c < columns; ++c) right[c] += double(x[r * ld + c]);
+    std::vector<A> sums(columns, A(1.5)), one = sums;
+    kernels::column_sums<T>(devices.all, rows, columns, x.data(), ld, sums.data(), true);
+    kernels::column_sums<T>(devices.one, rows, columns, x.data(), ld, one.data(), true);
+    CHECK(difference(sums, right) <= (std::is_same_v<T, double> ? 1e-12 : 3e-6));
+    CHECK(same_bits(sums, one));
+    kernels::column_sums<T>(devices.all, rows, columns, x.data(), ld, sums.data(), false);
+    for (auto& value : right) value -= 1.5;
+    CHECK(difference(sums, right) <= (std::is_same_v<T, double> ? 1e-12 : 3e-6));
+    std::vector<T> out(5 * columns);
+    kernels::add_row<T>(devices.all, 5, columns, x.data(), row.data(), out.data());
+    for (std::size_t i = 0; i < out.size(); ++i) CHECK(double(out[i]) == double(to<T>(double(A(x[i]) + A(row[i % columns])))));
+    kernels::multiply_row<T>(devices.all, 5, columns, x.data(), row.data(), out.data());
+    for (std::size_t i = 0; i < out.size(); ++i) CHECK(double(out[i]) == double(to<T>(double(A(x[i]) * A(row[i % columns])))));
+  }
+}

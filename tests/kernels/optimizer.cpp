@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <weft/kernels/optimizer.hpp>
+
+#include <tests/kernels/support.hpp>
+
+using namespace kernels_test;
+namespace kernels = weft::kernels;
+
+TEST_CASE_TEMPLATE("the sum of squares is that of double, the same for any number of threads, and shows what is not finite", T,
+                   float, double, bfloat16) {
+  Devices devices;
+  for (const std::size_t n : {1, 1000, 100003}) {
+    auto g = normal<T>(n, 1);
+    double right = 0, all = 0, one = 0;
+    for (const T& v : g) right += double(v) * double(v);
+    kernels::squared_norm<T>(devices.all, n, g.data(), &all);
+    kernels::squared_norm<T>(devices.one, n, g.data(), &one);
+    CHECK(std::abs(all / right - 1) < (std::is_same_v<T, double> ? 1e-13 : 1e-7));
+    CHECK(all == one);
+    g[n / 2] = to<T>(NAN);
+    kernels::squared_norm<T>(devices.all, n, g.data(), &all);
+    CHECK(std::isnan(all));
+    g[n / 2] = to<T>(-INFINITY);
+    kernels::squared_norm<T>(devices.all, n, g.data(), &all);
+    CHECK(std::isinf(all));
+  }
+}
+
+namespace {
+
+template <class P, class G>
+void check_adamw() {
+  using A = accumulate_t<P>;
+  DefaultDevice device;
+  const std::size_t n = 1003;
+  auto parameter = normal<P>(n, 1);
+  std::vector<A> master(parameter.begin(), parameter.end()), m(n), v(n);
+  std::vector<double> p = widen(parameter), rm(n), rv(n);
+  for (int step = 1; step <= 5; ++step) {
+    const auto gradient = normal<G>(n, unsigned(step));
+    kernels::AdamwOptions o{.learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+    o.bias_correction1 = 1 - std::pow(o.beta1, step), o.bias_correction2 = 1 - std::pow(o.beta2, step), o.gradient_scale = 0.5;
+    kernels::adamw_update<P, G>(device, n, parameter.data(), std::is_same_v<P, A> ? nullptr : master.data(), gradient.data(),
+                                m.data(), v.data(), o);
+    for (std::size_t i = 0; i < n; ++i) {  // PyTorch's order of operations
+      const double g = 0.5 * double(gradient[i]);
+      p[i] *= 1 - o.learning_rate * o.weight_decay;
+      rm[i] = o.beta1 * rm[i] + (1 - o.beta1) * g;
+      rv[i] = o.beta2 * rv[i] + (1 - o.beta2) * g * g;
+      p[i] -= o.learning_rate / o.bias_correction1 * rm[i] / (std::sqrt(rv[i]) / std::sqrt(o.bias_correction2) + o.epsilon);
+    }
+  }
+  check_close(parameter, p);
+  CHECK(difference(m, rm) <= (std::is_same_v<A, double> ? 1e-13 : 1e-6));
+  if (!std::is_same_v<P, A>) CHECK(difference(master, p) <= 1e-6);
+}
+
+template <class P>
+void check_sgd(bool momentum, bool nesterov) {
+  using A = accumulate_t<P>;
+  DefaultDevice device;
+  const std::size_t n = 517;
+  auto parameter = normal<P>(n, 1);
+  std::vector<A> master(parameter.begin(), parameter.end()), buffer(n);
+  std::vector<double> p = widen(parameter), b(n);
+  for (int step = 1; step <= 4; ++step) {
+    const auto gradient = normal<P>(n, unsigned(step));
+    const kernels::SgdOptions o{
+        .learning_rate = 0.1, .momentum = momentum ? 0.9 : 0, .weight_decay = 0.01, .nesterov = nesterov, .gradient_scale = 2};
+    kernels::sgd_update<P, P>(device, n, parameter.data(), std::is_same_v<P, A> ? nullptr : master.data(), gradient.data(),
+                              momentum ? buffer.data() : nullptr, o);
+    for (std::size_t i = 0; i < n; ++i) {
+      double g = 2 * double(gradient[i]) + o.weight_decay * p[i];
+      if (momentum) {
+        b[i] = o.momentum * b[i] + g;
+        g = nesterov ? g + o.momentum * b[i] : b[i];
+      }
+      p[i] -= o.learning_rate * g;
+    }
+  }
+  check_close(parameter, p);
+}
+
+}  // namespace
+
+TEST_CASE("AdamW is PyTorch's, with a master copy for bfloat16") {
+  check_adamw<float, float>();
+  check_adamw<double, double>();
+  check_adamw<bfloat16, bfloat16>();
+  check_adamw<bfloat16, float>();
+}
+
+TEST_CASE("SGD is PyTorch's, plain, with momentum, and Nesterov's") {
+  for (const auto& options : std::vector<std::array<bool, 2>>{{false, false}, {true, false}, {true, true}}) {
+    check_sgd<float>(options[0], options[1]);
+    check_sgd<double>(options[0], options[1]);
+    check_sgd<bfloat16>(options[0], options[1]);
+  }
+}
