@@ -3,6 +3,7 @@
 //
 //   plan groups --world 16 --tp 2 --pp 4
 //   plan validate --nodes 2 --ranks-per-node 8 --tp 2 --pp 2 --layers 12 --heads 12 --global-batch 32
+//   plan schedule --kind 1f1b --stages 4 --micro-batches 8 --svg 1f1b.svg
 //
 // Tables, or JSON with --json. What cannot be is refused with one line on standard error and exit code 2. Needs neither
 // Kokkos nor MPI.
@@ -16,6 +17,7 @@
 #include <weft/core/error.hpp>
 
 #include "groups.hpp"
+#include "schedule.hpp"
 #include "validate.hpp"
 
 namespace {
@@ -36,6 +38,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   plan::add_groups(app);
   plan::add_validate(app);
+  plan::add_schedule(app);
   const auto known = [&](const std::string& name) {
     for (const CLI::App* command : app.get_subcommands({}))
       if (command->get_name() == name) return true;
@@ -45,7 +48,7 @@ int main(int argc, char** argv) {
     if (argc < 2 || (argv[1][0] != '-' && !known(argv[1])))
       throw weft::UsageError(
           "plan: " + (argc < 2 ? std::string("no command") : "unknown command '" + std::string(argv[1]) + "'") +
-          "; the commands are groups and validate (plan --help)");
+          "; the commands are groups, validate and schedule (plan --help)");
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::Success& success) {

@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import xml.etree.ElementTree
 
 PLAN = os.path.join(os.environ["WEFT_EXAMPLES"], "plan")
 failures = 0
@@ -56,7 +58,62 @@ check(as_json(layout + " --sequence-parallel --overlap-p2p") == {"dp": 2, "edp":
 table = run(layout)
 check(table.returncode == 0 and "micro batches" in table.stdout, "table of validate")
 
-refused("", "groups and validate")
+ONE_F_ONE_B = [
+    "0F0 0F1 0F2 0F3 0B0 0F4 0B1 0F5 0B2 0F6 0B3 0F7 0B4 0B5 0B6 0B7",
+    "1F0 1F1 1F2 1B0 1F3 1B1 1F4 1B2 1F5 1B3 1F6 1B4 1F7 1B5 1B6 1B7",
+    "2F0 2F1 2B0 2F2 2B1 2F3 2B2 2F4 2B3 2F5 2B4 2F6 2B5 2F7 2B6 2B7",
+    "3F0 3B0 3F1 3B1 3F2 3B2 3F3 3B3 3F4 3B4 3F5 3B5 3F6 3B6 3F7 3B7",
+]
+schedule = as_json("schedule --kind 1f1b --stages 4 --micro-batches 8")
+check(schedule["makespan"] == 33 and schedule["bubble"] == 9, "1f1b: makespan and bubble")
+check(schedule["peak_activations"] == [4, 3, 2, 1], "1f1b: peaks")
+check(schedule["actions"] == [line.split() for line in ONE_F_ONE_B], "1f1b: actions")
+for kind, bubble, peaks in [
+    ("gpipe", 9, [8, 8, 8, 8]),
+    ("interleaved", 9, [11, 9, 7, 5]),
+    ("interleaved-zb", 3, [8, 8, 8, 8]),
+    ("zb-h1", 3, [4, 4, 4, 4]),
+    ("zbv", 3, [8, 8, 8, 8]),
+    ("dualpipev", 6, [9, 9, 9, 9]),
+]:
+    schedule = as_json(f"schedule --kind {kind} --stages 4 --micro-batches 8")
+    check(schedule["bubble"] == bubble and schedule["peak_activations"] == peaks, f"{kind}: {schedule['bubble']} {schedule['peak_activations']}")
+    work = 8 * 3 * (1 if kind in ("gpipe", "zb-h1") else 2)
+    check(schedule["makespan"] == work + bubble, f"{kind}: makespan {schedule['makespan']}")
+schedule = as_json("schedule --kind 1f1b --stages 2 --micro-batches 2 --forward 1.5 --backward-input 2 --backward-weight 0.25")
+check(schedule["bubble"] == 3.75 and schedule["makespan"] == 11.25, "costs that are no whole numbers")
+check(len(as_json("schedule --kind interleaved --stages 2 --micro-batches 4 --chunks 3")["actions"][0]) == 24, "chunks")
+with tempfile.TemporaryDirectory() as folder:
+    svg, trace, csv = (os.path.join(folder, name) for name in ("s.svg", "s.json", "s.csv"))
+    check(run(f"schedule --kind dualpipev --stages 2 --micro-batches 4 --svg {svg} --trace {trace}").returncode == 0, "pictures")
+    check(xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg"), "SVG")
+    events = json.load(open(trace))["traceEvents"]
+    own = as_json("schedule --kind dualpipev --stages 2 --micro-batches 4")
+    actions = sum(len(cell.split(";")) for line in own["actions"] for cell in line)
+    check(sum(event["ph"] == "X" for event in events) == actions, "one event an action")
+    open(csv, "w").write("\n".join(",".join(line) for line in own["actions"]))
+    check(as_json(f"schedule --csv {csv}") == own, "a schedule from a file is the one it was written from")
+    open(csv, "w").write("0F0,0B0\n1B0,1F0\n")
+    refused(f"schedule --csv {csv}", "is out of order")
+    open(csv, "w").write("0F0,zzz\n")
+    refused(f"schedule --csv {csv}", "line 1", "'zzz' is no action")
+    open(csv, "w").write("")
+    refused(f"schedule --csv {csv}", "is not complete")
+table = run("schedule --kind zbv --stages 2 --micro-batches 4")
+check(table.returncode == 0 and "makespan 25, bubble 1" in table.stdout, "table of a schedule")
+
+refused("schedule --stages 4 --micro-batches 8", "--kind is required")
+refused("schedule --kind foo --stages 4 --micro-batches 8", "unknown schedule 'foo'", "gpipe")
+refused("schedule --kind gpipe --stages 0 --micro-batches 8", "stages(0)")
+refused("schedule --kind gpipe --stages 4 --micro-batches -1", "micro batches(-1)")
+refused("schedule --kind gpipe --stages 4 --micro-batches 8 --chunks 3", "chunks(3) != 1")
+refused("schedule --kind gpipe --stages 1000000 --micro-batches 1000000", "at most")
+refused("schedule --kind dualpipev --stages 4 --micro-batches 5", "micro batches >= 2 * pp", "works is 8")
+refused("schedule --kind gpipe --stages 4 --micro-batches 8 --forward 0", "costs must be above 0")
+refused("schedule --kind gpipe --stages 4 --micro-batches 8 --forward x", "--forward")
+refused("schedule --kind gpipe --stages 4 --micro-batches 8 --svg /nonexistent/x.svg", "cannot write '/nonexistent/x.svg'")
+refused("schedule --csv /nonexistent.csv", "cannot read '/nonexistent.csv'")
+refused("", "groups, validate and schedule")
 refused("frobnicate", "unknown command 'frobnicate'")
 refused("groups", "--world is required")
 refused("groups --world", "--world")

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include <weft/parallel/schedule/messages.hpp>
@@ -48,6 +49,7 @@ constexpr bool complete(const Table& table) {
     int forward = 0, input = 0, weight = 0, whole = 0;
   };
   for (int rank = 0; rank < table.ranks; ++rank) {
+    if (table.orders[std::size_t(rank)].size() / 2 < std::size_t(table.chunks) * std::size_t(M)) return false;  // before memory
     std::vector<Count> counts(std::size_t(table.chunks) * std::size_t(M));
     for (const Action& a : table.orders[std::size_t(rank)]) {
       if (a.chunk < 0 || a.chunk >= table.chunks || a.micro < 0 || a.micro >= M) return false;
@@ -139,6 +141,22 @@ constexpr Proof prove(const Table& table, Costs costs = {}) {
     proof.bubble = std::max(proof.bubble, timeline.makespan - timeline.busy[rank]);
   }
   return proof;
+}
+
+/// Throws LayoutError with what is wrong, if anything is.
+inline void require_proven(const Table& table, const std::string& what) {
+  const Proof proof = prove(table);
+  const std::string where = what + " (" + std::to_string(table.ranks) + " ranks, " + std::to_string(table.chunks) +
+                            " stages a rank, " + std::to_string(table.micro_batches) + " micro batches) ";
+  if (!proof.complete)
+    throw LayoutError(where +
+                      "is not complete: every stage must be on one rank, every rank must hold as many, and every stage "
+                      "must do each micro batch once, F and either B or I and W");
+  if (!proof.ordered)
+    throw LayoutError(where + "is out of order: on a rank F goes before B or I, I before W, and a pair has two members");
+  if (!proof.no_deadlock) throw LayoutError(where + "deadlocks: ranks wait for each other's results in a circle");
+  if (!proof.pairwise) throw LayoutError(where + "crosses messages: a rank wants them in another order than they are sent in");
+  if (!proof.rendezvous) throw LayoutError(where + "deadlocks where sends wait for their receives");
 }
 
 template <Schedule S>

@@ -41,6 +41,23 @@ constexpr Action mirrored(const Order& forwards, int k, int chunks, Do what) {
   return {what, chunks - 1 - forward.chunk, forward.micro};
 }
 
+/// Forwards before the first backward.
+constexpr int interleaved_warm_up(int rank, int ranks, int chunks, int micro_batches) {
+  return (chunks - 1) * interleaved_group(ranks, micro_batches) + (chunks > 1 ? 2 : 1) * (ranks - 1 - rank);
+}
+
+constexpr Order interleaved_order(int rank, int ranks, int chunks, int micro_batches) {
+  const Order forwards = interleaved_forwards(ranks, chunks, micro_batches);
+  const int count = int(forwards.size());
+  const int warm_up = std::min(interleaved_warm_up(rank, ranks, chunks, micro_batches), count);
+  Order order(forwards.begin(), forwards.begin() + warm_up);
+  for (int k = 0; k < count; ++k) {
+    if (warm_up + k < count) order.push_back(forwards[std::size_t(warm_up + k)]);
+    order.push_back(mirrored(forwards, k, chunks, Do::B));
+  }
+  return order;
+}
+
 }  // namespace detail
 
 /// V stages a rank, any number of micro batches. With fewer than ranks the groups are short and ranks wait between chunks.
@@ -56,21 +73,10 @@ struct Interleaved : Loop {
     return (ranks - 1 + (V - 1) * std::max(0, ranks - micro_batches)) * (costs.forward + costs.backward());
   }
   static constexpr int peak(int rank, int ranks, int micro_batches) {
-    return std::min((V - 1) * detail::interleaved_group(ranks, micro_batches) + (V > 1 ? 2 : 1) * (ranks - 1 - rank) + 1,
-                    micro_batches * V);
+    return std::min(detail::interleaved_warm_up(rank, ranks, V, micro_batches) + 1, micro_batches * V);
   }
-
   static constexpr Order order(int rank, int ranks, int micro_batches) {
-    const Order forwards = detail::interleaved_forwards(ranks, V, micro_batches);
-    const int count = int(forwards.size());
-    const int warm_up =
-        std::min((V - 1) * detail::interleaved_group(ranks, micro_batches) + (V > 1 ? 2 : 1) * (ranks - 1 - rank), count);
-    Order order(forwards.begin(), forwards.begin() + warm_up);
-    for (int k = 0; k < count; ++k) {
-      if (warm_up + k < count) order.push_back(forwards[std::size_t(warm_up + k)]);
-      order.push_back(detail::mirrored(forwards, k, V, Do::B));
-    }
-    return order;
+    return detail::interleaved_order(rank, ranks, V, micro_batches);
   }
 };
 static_assert(Schedule<Interleaved<2>>);

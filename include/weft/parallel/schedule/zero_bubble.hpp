@@ -12,6 +12,25 @@
 
 namespace weft::schedule {
 
+namespace detail {
+
+constexpr Order zero_bubble_order(int rank, int ranks, int chunks, int micro_batches) {
+  const Order forwards = interleaved_forwards(ranks, chunks, micro_batches);
+  const int count = int(forwards.size());
+  const int warm_up = std::min((chunks - 1) * interleaved_group(ranks, micro_batches) + ranks - 1 - rank, count);
+  Order order(forwards.begin(), forwards.begin() + warm_up);
+  int weights = 0;
+  for (int k = 0; k < count; ++k) {
+    if (warm_up + k < count) order.push_back(forwards[std::size_t(warm_up + k)]);
+    order.push_back(mirrored(forwards, k, chunks, Do::I));
+    if (k >= rank) order.push_back(mirrored(forwards, weights++, chunks, Do::W));
+  }
+  while (weights < count) order.push_back(mirrored(forwards, weights++, chunks, Do::W));
+  return order;
+}
+
+}  // namespace detail
+
 /// V stages a rank, any number of micro batches. Rank r starts its weight gradients after r input gradients, so all ranks hold
 /// as much. The bubble is exact for weight <= forward and weight <= input (longer weight steps make it longer), and with several
 /// stages a rank and fewer micro batches than ranks for equal times; it is not exceeded for others.
@@ -33,18 +52,7 @@ struct InterleavedZeroBubble : Loop {
   }
 
   static constexpr Order order(int rank, int ranks, int micro_batches) {
-    const Order forwards = detail::interleaved_forwards(ranks, V, micro_batches);
-    const int count = int(forwards.size());
-    const int warm_up = std::min((V - 1) * detail::interleaved_group(ranks, micro_batches) + ranks - 1 - rank, count);
-    Order order(forwards.begin(), forwards.begin() + warm_up);
-    int weights = 0;
-    for (int k = 0; k < count; ++k) {
-      if (warm_up + k < count) order.push_back(forwards[std::size_t(warm_up + k)]);
-      order.push_back(detail::mirrored(forwards, k, V, Do::I));
-      if (k >= rank) order.push_back(detail::mirrored(forwards, weights++, V, Do::W));
-    }
-    while (weights < count) order.push_back(detail::mirrored(forwards, weights++, V, Do::W));
-    return order;
+    return detail::zero_bubble_order(rank, ranks, V, micro_batches);
   }
 };
 static_assert(Schedule<InterleavedZeroBubble<2>>);
