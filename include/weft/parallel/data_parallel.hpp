@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <weft/parallel/wrapper.hpp>
+#include <weft/tensor/to.hpp>
 
 namespace weft {
 

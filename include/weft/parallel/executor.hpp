@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/kernels/elementwise.hpp>
 #include <weft/nn/batch.hpp>
 #include <weft/parallel/chunk.hpp>
 #include <weft/parallel/flow.hpp>

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <weft/core/philox.hpp>
+#include <weft/kernels/elementwise.hpp>
 #include <weft/nn/batch.hpp>
 #include <weft/nn/model.hpp>
 #include <weft/parallel/executor.hpp>
