@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// One wrapper for one axis.
+// expect: stands next to the model
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+using Model = nn::Gpt;
+
+#ifdef WEFT_FAIL
+double go(World& world, const Batch& batch) {
+  Mesh<pp> mesh(world, {});
+  PipelineParallel<PipelineParallel<Model>> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#else
+double go(World& world, const Batch& batch) {
+  Mesh<pp> mesh(world, {});
+  PipelineParallel<Model> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#endif

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums over tp are paid before gradients leave over dp, so DataParallel stands outside.
+// expect: belongs outside it
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+using Model = nn::Gpt;
+
+#ifdef WEFT_FAIL
+double go(World& world, const Batch& batch) {
+  Mesh<dp, tp> mesh(world, {});
+  TensorParallel<DataParallel<Model>> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#else
+double go(World& world, const Batch& batch) {
+  Mesh<dp, tp> mesh(world, {});
+  DataParallel<TensorParallel<Model>> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#endif
