@@ -9,13 +9,13 @@ using Model = nn::Gpt;
 
 #ifdef WEFT_FAIL
 double go(World& world, const Batch& batch) {
-  Mesh<dp, pp> mesh(world, {});
+  Mesh<dp, pp> mesh(world);
   PipelineParallel<DataParallel<Model>> model(mesh, nn::GptConfig{});
   return model.train_step(batch);
 }
 #else
 double go(World& world, const Batch& batch) {
-  Mesh<dp, pp> mesh(world, {});
+  Mesh<dp, pp> mesh(world);
   DataParallel<PipelineParallel<Model>> model(mesh, nn::GptConfig{});
   return model.train_step(batch);
 }

@@ -9,13 +9,13 @@ using Model = nn::Gpt;
 
 #ifdef WEFT_FAIL
 double go(World& world, const Batch& batch) {
-  Mesh<pp> mesh(world, {});
+  Mesh<pp> mesh(world);
   PipelineParallel<PipelineParallel<Model>> model(mesh, nn::GptConfig{});
   return model.train_step(batch);
 }
 #else
 double go(World& world, const Batch& batch) {
-  Mesh<pp> mesh(world, {});
+  Mesh<pp> mesh(world);
   PipelineParallel<Model> model(mesh, nn::GptConfig{});
   return model.train_step(batch);
 }

@@ -9,13 +9,13 @@ using Model = nn::Gpt;
 
 #ifdef WEFT_FAIL
 double go(World& world, const Batch& batch) {
-  Mesh<tp> mesh(world, {});
+  Mesh<tp> mesh(world);
   TensorParallel<TensorParallel<Model>> model(mesh, nn::GptConfig{});
   return model.train_step(batch);
 }
 #else
 double go(World& world, const Batch& batch) {
-  Mesh<tp> mesh(world, {});
+  Mesh<tp> mesh(world);
   TensorParallel<Model> model(mesh, nn::GptConfig{});
   return model.train_step(batch);
 }

@@ -9,13 +9,13 @@ using Model = nn::Gpt;
 
 #ifdef WEFT_FAIL
 double go(World& world, const Batch& batch) {
-  Mesh<dp> mesh(world, {});
+  Mesh<dp> mesh(world);
   DataParallel<TensorParallel<Model>> model(mesh, nn::GptConfig{});
   return model.train_step(batch);
 }
 #else
 double go(World& world, const Batch& batch) {
-  Mesh<dp, tp> mesh(world, {});
+  Mesh<dp, tp> mesh(world);
   DataParallel<TensorParallel<Model>> model(mesh, nn::GptConfig{});
   return model.train_step(batch);
 }

@@ -60,7 +60,9 @@ inline constexpr unsigned axis_bit = 1u << A::id;
 
 /// A list of axes, as a value: `Mesh mesh(world, axes<dp, tp>, {.tp = 2})`.
 template <Axis... A>
-struct Axes {};
+struct Axes {
+  explicit Axes() = default;  // so that {} means degrees where both could be meant
+};
 template <Axis... A>
 inline constexpr Axes<A...> axes{};
 
