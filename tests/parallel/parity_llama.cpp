@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every layout of (dp, tp, pp) over 1, 2, 4 and 8 thread ranks gives one rank's loss, gradient norm, every gradient,
+// validation loss and logits, under both schedules, with dropout, tied or grouped heads and a vocabulary that nothing divides.
+
+#include "support/parity.hpp"
+
+using namespace weft_test;
+
+template <class Model, class Schedule>
+using Composition = DataParallel<TensorParallel<PipelineParallel<Model, Schedule>>>;
+
+TEST_CASE("llama in double, 1F1B") { check_all_layouts<Composition<nn::BasicLlama<double>, schedule::OneForwardOneBackward>>(llama_config(), 1e-12); }
+TEST_CASE("llama in double, GPipe") { check_all_layouts<Composition<nn::BasicLlama<double>, schedule::GPipe>>(llama_config(), 1e-12); }
+TEST_CASE("llama in float, 1F1B") { check_all_layouts<Composition<nn::BasicLlama<float>, schedule::OneForwardOneBackward>>(llama_config(), 1e-5); }

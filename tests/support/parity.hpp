@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Every composition must equal one rank: the harness. A reference run on one rank gives loss, gradient norm and every
+// gradient by name and global index; a rank of a composition is compared on what it holds.
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <weft/weft.hpp>
+
+namespace weft_test {
+
+using namespace weft;
+
+inline constexpr std::size_t batch_sequences = 8, batch_length = 8, batch_vocabulary = 19;
+
+/// Data rank `rank` of `ranks`' share of step `step`: tokens are a function of their global index, some targets are ignored.
+inline Batch make_batch(std::uint64_t step, std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
+  Batch batch;
+  batch.sequences = batch_sequences / ranks;
+  batch.length = batch_length;
+  batch.micro_batches = micro_batches;
+  batch.first_sequence = batch.sequences * rank;
+  batch.step = step;
+  for (std::size_t i = 0; i < batch.sequences * batch.length; ++i) {
+    const std::size_t index = batch.first_sequence * batch.length + i;
+    batch.tokens.push_back(static_cast<std::int32_t>(key_of(step, index) % batch_vocabulary));
+    batch.targets.push_back(index % 5 == 0 ? -1 : static_cast<std::int32_t>(key_of(step, index, 7) % batch_vocabulary));
+  }
+  return batch;
+}
+
+/// Calls f(i, global index, value) for each element that this rank holds.
+template <class F>
+void for_each_gradient(ParameterState& state, F&& f) {
+  dispatch_real(state.gradient_type, [&](auto zero) {
+    const auto* gradient = static_cast<const decltype(zero)*>(state.gradient.get());
+    for (const Run& run : state.runs)
+      for (std::size_t i = 0; i < run.length; ++i) f(run.global + i, double(gradient[run.local + i]));
+  });
+}
+
+/// What one rank computed.
+struct Reference {
+  static constexpr int steps = 2;  // the second one sees the optimizer's update
+  std::vector<double> losses, norms;
+  std::vector<std::map<std::string, std::vector<double>>> gradients;
+  std::vector<double> evaluations;
+  std::vector<float> logits;
+};
+
+inline std::vector<std::int32_t> prompt() { return {3, 1, 4, 1, 5, 9, 2, 6}; }
+
+template <class Model>
+Reference reference_of(const typename Model::Config& config) {
+  Reference reference;
+  DefaultDevice device;
+  SingleDevice<Model> model(device, config);
+  optim::Sgd optimizer(model, {.learning_rate = 0.1, .momentum = 0.9, .clip = 1.0});  // Adam would blow up the rounding of small gradients
+  for (int step = 0; step < Reference::steps; ++step) {
+    const Batch batch = make_batch(step, 0, 1, 1);
+    reference.losses.push_back(model.train_step(batch));
+    auto& gradients = reference.gradients.emplace_back();
+    model.for_each_state([&](ParameterState& state) {
+      auto& values = gradients[state.name];
+      values.resize(state.global.size());
+      for_each_gradient(state, [&](std::size_t index, double value) { values[index] = value; });
+    });
+    reference.norms.push_back(optimizer.step().gradient_norm);
+    reference.evaluations.push_back(model.evaluate(batch));
+  }
+  reference.logits = model.next_logits(prompt());
+  return reference;
+}
+
+/// The largest differences seen, each relative to the largest value of its kind.
+struct Difference {
+  double gradient = 0, loss = 0, norm = 0, evaluation = 0, logits = 0;
+  std::size_t compared = 0;
+  std::string worst;
+  double largest() const { return std::max({gradient, loss, norm, evaluation, logits}); }
+};
+
+/// One rank of a composition, on a world that exists.
+template <class Composition, class Mesh>
+Difference compare(const Mesh& mesh, std::size_t data_rank, std::size_t data_ranks, std::size_t micro_batches, const typename Composition::Config& config, const Reference& reference) {
+  Difference difference;
+  Composition model(mesh, config);
+  optim::Sgd optimizer(model, {.learning_rate = 0.1, .momentum = 0.9, .clip = 1.0});  // Adam would blow up the rounding of small gradients
+  const auto relative = [](double a, double b, double scale) { return a == b ? 0.0 : std::abs(a - b) / scale; };
+  for (int step = 0; step < Reference::steps; ++step) {
+    const Batch batch = make_batch(step, data_rank, data_ranks, micro_batches);
+    difference.loss = std::max(difference.loss, relative(model.train_step(batch), reference.losses[step], reference.losses[step]));
+    model.for_each_state([&](ParameterState& state) {
+      const auto& expected = reference.gradients[step].at(state.name);
+      double scale = 0;
+      for (const double value : expected) scale = std::max(scale, std::abs(value));
+      for_each_gradient(state, [&](std::size_t index, double value) {
+        ++difference.compared;
+        const double error = std::isfinite(value) ? relative(value, expected[index], scale) : INFINITY;
+        if (error > difference.gradient) {
+          difference.gradient = error;
+          difference.worst = state.name;
+        }
+      });
+    });
+    difference.norm = std::max(difference.norm, relative(optimizer.step().gradient_norm, reference.norms[step], reference.norms[step]));
+    difference.evaluation = std::max(difference.evaluation, relative(model.evaluate(batch), reference.evaluations[step], reference.evaluations[step]));
+  }
+  const auto logits = model.next_logits(prompt());
+  for (std::size_t i = 0; i < logits.size(); ++i) difference.logits = std::max(difference.logits, relative(logits[i], reference.logits[i], 1.0));
+  return difference;
+}
+
+inline nn::GptConfig gpt_config() {
+  return {.vocabulary = batch_vocabulary, .layers = 8, .width = 32, .heads = 8, .kv_heads = 4, .sequence = batch_length, .dropout = 0.1};
+}
+inline nn::LlamaConfig llama_config() {
+  return {.vocabulary = batch_vocabulary, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .intermediate = 48, .sequence = batch_length, .dropout = 0.1};
+}
+
+/// Every (dp, tp, pp) whose product is `world`.
+template <class F>
+void for_each_degrees(std::size_t world, F&& f) {
+  for (std::size_t tensor = 1; tensor <= world; tensor *= 2)
+    for (std::size_t pipeline = 1; tensor * pipeline <= world; pipeline *= 2)
+      if (world % (tensor * pipeline) == 0) f(Degrees{.tp = tensor, .pp = pipeline}, world / (tensor * pipeline));
+}
+
+/// Every layout of `world` thread ranks, with as many micro-batches as the share allows up to 4, against one rank.
+template <class Composition>
+void check_all_layouts(const typename Composition::Config& config, double tolerance) {
+  const Reference reference = reference_of<typename Composition::model_type>(config);
+  for (const std::size_t world : {1, 2, 4, 8})
+    for_each_degrees(world, [&](const Degrees& degrees, std::size_t data) {
+      const std::size_t micro_batches = std::min<std::size_t>(4, batch_sequences / data);
+      std::mutex mutex;
+      Difference worst;
+      const int code = runtime::run(runtime::RunOptions{.ranks = static_cast<int>(world)}, [&](World& rank) {
+        Mesh<dp, tp, pp> mesh(rank, degrees);
+        const auto data_comm = mesh.comm(dp{});
+        const Difference mine = compare<Composition>(mesh, data_comm.rank(), data_comm.size(), micro_batches, config, reference);
+        std::lock_guard lock(mutex);
+        worst.compared += mine.compared;
+        if (mine.largest() >= worst.largest()) worst = {mine.gradient, mine.loss, mine.norm, mine.evaluation, mine.logits, worst.compared, mine.worst};
+      });
+      INFO("world " << world << " = dp(" << data << ") * tp(" << degrees.tp << ") * pp(" << degrees.pp << "), micro batches " << micro_batches << ", worst parameter " << worst.worst);
+      CHECK(code == 0);
+      CHECK(worst.compared > 0);
+      CHECK(worst.loss <= tolerance);
+      CHECK(worst.gradient <= tolerance);
+      CHECK(worst.norm <= tolerance);
+      CHECK(worst.evaluation <= tolerance);
+      CHECK(worst.logits <= tolerance);
+    });
+}
+
+}  // namespace weft_test
