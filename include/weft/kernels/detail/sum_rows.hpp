@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Sums over the rows of a matrix, one for each column: gradients of biases and gains. Columns are walked in groups that fit
-// into registers, rows in blocks of 64 whose sums are added up, so that a float sum of many rows stays accurate.
+// Sums over the rows of a matrix, one for each column: gradients of biases and gains. Eight rows at a time run through registers
+// into the result, so memory is read in long runs and a float sum of many rows stays accurate (the error grows with rows / 8).
 
+#include <algorithm>
 #include <cstddef>
 
 #include <weft/core/scalar.hpp>
@@ -16,43 +17,39 @@ struct Outputs {
   A* pointer[N];
 };
 
+/// Columns of one work item: as wide as the threads allow. Each column is summed alone, so the results do not depend on it.
+template <class V, class Exec>
+std::size_t columns_of_item(Device<Exec>& device, std::size_t columns) {
+  if constexpr (on_host<Exec>) {
+    const std::size_t group = 4 * V::size, threads = std::size_t(threads_of(device.exec()));
+    return std::max(group, (columns / threads + group - 1) / group * group);
+  } else return V::size;
+}
+
 /// outputs[k][c] (+)= sum over rows of term(row, c, count, k-th sum). `Term` has `void operator()(row, c, count, V (&sums)[N])`
 /// that adds the row's terms of columns [c, c + count) to sums.
 template <class V, int N, class Exec, class Term, class A>
 void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term term, Outputs<A, N> outputs, bool accumulate) {
-  constexpr std::size_t group = V::size == 1 ? 1 : 4 * V::size;
+  const std::size_t width = columns_of_item<V>(device, columns);
   for_each(
-      device, (columns + group - 1) / group, KOKKOS_LAMBDA(std::size_t g) {
-        constexpr int pieces = V::size == 1 ? 1 : 4;
-        const std::size_t first = g * group, count = columns - first < group ? columns - first : group;
-        V total[pieces][N];
-        for (int p = 0; p < pieces; ++p)
-          for (int k = 0; k < N; ++k) total[p][k] = V(A(0));
-        const auto add_rows = [&](auto all) {
-          for (std::size_t block = 0; block < rows; block += 64) {
-            const std::size_t end = block + 64 < rows ? block + 64 : rows;
-            V part[pieces][N];
-            for (int p = 0; p < pieces; ++p)
-              for (int k = 0; k < N; ++k) part[p][k] = V(A(0));
-            for (std::size_t row = block; row < end; ++row)
-              for (int p = 0; p < pieces; ++p) {
-                const std::size_t at = p * V::size;
-                if (all || at < count) term(row, first + at, all || count - at > V::size ? V::size : count - at, part[p]);
-              }
-            for (int p = 0; p < pieces; ++p)
-              for (int k = 0; k < N; ++k) total[p][k] = total[p][k] + part[p][k];
-          }
-        };
-        if (count == group) add_rows(std::true_type{});
-        else add_rows(std::false_type{});
-        for (int p = 0; p < pieces; ++p)
-          for (int k = 0; k < N; ++k) {
-            const std::size_t at = p * V::size;
-            if (at >= count) continue;
-            const std::size_t here = count - at > V::size ? V::size : count - at;
-            A* out = outputs.pointer[k] + first + at;
-            (accumulate ? V::load(out, here) + total[p][k] : total[p][k]).store(out, here);
-          }
+      device, (columns + width - 1) / width, KOKKOS_LAMBDA(std::size_t item) {
+        constexpr std::size_t block = 8;
+        const std::size_t first = item * width, here = columns - first < width ? columns - first : width;
+        for (std::size_t row = 0; row < rows || row == 0; row += block) {
+          const bool add = accumulate || row != 0, whole = row + block <= rows;
+          sweep<V>(here, [&](std::size_t i, std::size_t count) {
+            V sums[N];
+            for (int k = 0; k < N; ++k) sums[k] = V(A(0));
+            if (whole)
+              for (std::size_t r = 0; r < block; ++r) term(row + r, first + i, count, sums);
+            else
+              for (std::size_t r = row; r < rows; ++r) term(r, first + i, count, sums);
+            for (int k = 0; k < N; ++k) {
+              A* out = outputs.pointer[k] + first + i;
+              (add ? V::load(out, count) + sums[k] : sums[k]).store(out, count);
+            }
+          });
+        }
       });
 }
 
