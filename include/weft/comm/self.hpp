@@ -42,9 +42,15 @@ class SelfGroup final : public Group {
   }
 
   std::unique_ptr<Pending> start(const Call& call) override {
-    if (call.operation == Operation::recv && !receive(call)) return std::make_unique<Later>(*this, call);
-    if (call.operation != Operation::recv) execute(call);
-    return nullptr;
+    if (call.operation != Operation::recv) {
+      execute(call);
+      return nullptr;
+    }
+    ++sequence_;
+    if (receive(call)) return nullptr;
+    auto expected = std::make_shared<Expected>(Expected{call});
+    expected_.push_back(expected);
+    return std::make_unique<Later>(*this, std::move(expected));
   }
 
   std::shared_ptr<Group> split(int, int, std::string axis) override {
@@ -59,39 +65,52 @@ class SelfGroup final : public Group {
   };
 
   // A receive that was started before its send.
+  struct Expected {
+    Call call;
+    bool done = false;
+  };
   class Later final : public Pending {
    public:
-    Later(SelfGroup& group, const Call& call) : group_(group), call_(call) {}
-    bool test() override { return done_ = done_ || group_.receive(call_); }
+    Later(SelfGroup& group, std::shared_ptr<Expected> expected) : group_(group), expected_(std::move(expected)) {}
+    bool test() override { return expected_->done; }
     void wait() override {
-      if (!test()) throw group_.mismatch(call_, "rank 0 waits for a message from itself that it has not sent");
+      if (!test()) throw group_.mismatch(expected_->call, "rank 0 waits for a message from itself that it has not sent");
     }
-    void abandon() noexcept override {}
+    void abandon() noexcept override { std::erase(group_.expected_, expected_); }
 
    private:
     SelfGroup& group_;
-    Call call_;
-    bool done_ = false;
+    std::shared_ptr<Expected> expected_;
   };
 
   void send(const Call& call) {
     call.order.fence();
     Message message{call.tag, call.type, {}};
-    const auto* bytes = static_cast<const std::byte*>(call.input);
-    message.bytes.assign(bytes, bytes + call.bytes());
+    if (const auto* bytes = static_cast<const std::byte*>(call.input)) message.bytes.assign(bytes, bytes + call.bytes());
+    for (auto it = expected_.begin(); it != expected_.end(); ++it) {
+      if ((*it)->call.tag != call.tag) continue;
+      const auto expected = *it;
+      expected_.erase(it);
+      take(message, expected->call);
+      expected->done = true;
+      return;
+    }
     messages_.push_back(std::move(message));
   }
   bool receive(const Call& call) {
     for (auto it = messages_.begin(); it != messages_.end(); ++it) {
       if (it->tag != call.tag) continue;
-      if (it->type != call.type || it->bytes.size() != call.bytes())
-        throw mismatch(call, "the message holds " + std::to_string(it->bytes.size() / size_of(it->type)) + " " +
-                                 std::string(name_of(it->type)));
-      if (!it->bytes.empty()) std::memcpy(call.output, it->bytes.data(), it->bytes.size());
+      take(*it, call);
       messages_.erase(it);
       return true;
     }
     return false;
+  }
+  void take(const Message& message, const Call& call) const {
+    if (message.type != call.type || message.bytes.size() != call.bytes())
+      throw mismatch(call, "the message holds " + std::to_string(message.bytes.size() / size_of(message.type)) + " " +
+                               std::string(name_of(message.type)));
+    if (!message.bytes.empty()) std::memcpy(call.output, message.bytes.data(), message.bytes.size());
   }
   MismatchError mismatch(const Call& call, const std::string& text) const { return {0, axis_, describe(call), sequence_, text}; }
 
@@ -99,6 +118,7 @@ class SelfGroup final : public Group {
   std::string_view backend_;
   std::uint64_t sequence_ = 0;
   std::deque<Message> messages_;
+  std::vector<std::shared_ptr<Expected>> expected_;
 };
 
 }  // namespace weft::comm

@@ -250,19 +250,21 @@ inline std::shared_ptr<Group> ThreadGroup::split(int color, int key, std::string
     if (q == rank_) rank = int(members.size());
     members.push_back(shared_->members[std::size_t(q)]);
   }
-  if (members.size() == 1) return std::make_shared<SelfGroup>(std::move(axis), "threads");
+  const bool alone = members.size() == 1;
+  const std::pair<std::uint64_t, int> which{collectives_, color};
   std::shared_ptr<Shared> part;
-  {
+  if (!alone) {
     std::lock_guard lock(shared_->mutex);
-    auto& slot = shared_->splits[{collectives_, color}];
-    if (!slot) slot = std::make_shared<Shared>(shared_->world, members, std::move(axis));
+    auto& slot = shared_->splits[which];
+    if (!slot) slot = std::make_shared<Shared>(shared_->world, members, axis);
     part = slot;
   }
   execute({.operation = Operation::barrier});
   if (rank == 0) {
     std::lock_guard lock(shared_->mutex);
-    shared_->splits.erase({collectives_ - 1, color});
+    shared_->splits.erase(which);
   }
+  if (alone) return std::make_shared<SelfGroup>(std::move(axis), "threads");
   return std::make_shared<ThreadGroup>(std::move(part), rank);
 }
 
