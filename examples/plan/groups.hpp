@@ -33,7 +33,7 @@ inline void print_groups(const weft::RankOrder& order, const weft::RankGrids& gr
     std::size_t shown = 0;
     for (const auto& group : groups) {
       std::string one = shown == 0 ? "[" : " [";
-      for (std::size_t i = 0; i < group.size(); ++i) one += (i == 0 ? "" : " ") + std::to_string(group[i]);
+      for (std::size_t i = 0; i < group.size(); ++i) one += std::string(i == 0 ? "" : " ").append(std::to_string(group[i]));
       if (shown > 0 && line.size() + one.size() > width) break;
       line += one + "]";
       ++shown;

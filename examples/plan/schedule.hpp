@@ -72,7 +72,8 @@ inline void print_schedule(const weft::schedule::Table& table, const weft::sched
   constexpr std::size_t width = 100;
   for (int rank = 0; rank < table.ranks; ++rank) {
     std::string stages, actions;
-    for (const int stage : table.stage_of[std::size_t(rank)]) stages += (stages.empty() ? "" : " ") + std::to_string(stage);
+    for (const int stage : table.stage_of[std::size_t(rank)])
+      stages += std::string(stages.empty() ? "" : " ").append(std::to_string(stage));
     const auto texts = weft::schedule::to_strings(table, rank);
     std::size_t shown = 0;
     for (const std::string& text : texts) {

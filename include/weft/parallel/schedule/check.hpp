@@ -94,21 +94,20 @@ constexpr bool weights_in_order(const Table& table) {
 /// Messages of one way from one rank to another: sent in the order in which the receiver uses them.
 constexpr bool pairwise(const Table& table) {
   const std::size_t ranks = table.orders.size();
-  std::vector<std::vector<Message>> sent(ranks), wanted(ranks);
-  for (std::size_t rank = 0; rank < ranks; ++rank)
+  std::vector<Message> sent, wanted;  // of all ranks, each rank's in its order
+  std::vector<std::size_t> next;      // of (from, to, way): where in `sent` to look on
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    next.insert(next.end(), 2 * ranks, sent.size());
     for (const Action& a : table.orders[rank]) {
-      if (const Message m = sent_by(table, int(rank), a); m.to >= 0) sent[rank].push_back(m);
-      if (const Message m = wanted_by(table, int(rank), a); m.from >= 0) wanted[rank].push_back(m);
+      if (const Message m = sent_by(table, int(rank), a); m.to >= 0) sent.push_back(m);
+      if (const Message m = wanted_by(table, int(rank), a); m.from >= 0) wanted.push_back(m);
     }
-  // the k-th message that `to` wants from a rank, one way, is the k-th that the rank sends to it that way
-  for (std::size_t to = 0; to < ranks; ++to) {
-    std::vector<std::size_t> next(2 * ranks, 0);
-    for (const Message& want : wanted[to]) {
-      const auto& from = sent[std::size_t(want.from)];
-      std::size_t& at = next[2 * std::size_t(want.from) + (want.forward ? 1 : 0)];
-      while (at < from.size() && (from[at].to != int(to) || from[at].forward != want.forward)) ++at;
-      if (at == from.size() || !(from[at++] == want)) return false;
-    }
+  }
+  // the k-th message that a rank wants from another, one way, is the k-th that this one sends to it that way
+  for (const Message& want : wanted) {
+    std::size_t& at = next[(std::size_t(want.from) * ranks + std::size_t(want.to)) * 2 + (want.forward ? 1 : 0)];
+    while (at < sent.size() && sent[at].from == want.from && (sent[at].to != want.to || sent[at].forward != want.forward)) ++at;
+    if (at == sent.size() || !(sent[at++] == want)) return false;
   }
   return true;
 }

@@ -8,6 +8,7 @@
 #include <concepts>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <weft/core/error.hpp>
@@ -85,7 +86,9 @@ inline std::vector<std::string> to_strings(const Table& table, int rank) {
   const Order& order = table.orders[static_cast<std::size_t>(rank)];
   for (std::size_t i = 0; i < order.size(); ++i) {
     if (order[i].with_next && i + 1 < order.size()) {
-      texts.push_back("(" + to_string(table, rank, order[i]) + ";" + to_string(table, rank, order[i + 1]) + ")");
+      std::string pair(1, '(');
+      pair.append(to_string(table, rank, order[i])).append(1, ';').append(to_string(table, rank, order[i + 1])).append(1, ')');
+      texts.push_back(std::move(pair));
       ++i;
     } else {
       texts.push_back(to_string(table, rank, order[i]));
