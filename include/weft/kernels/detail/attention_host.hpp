@@ -217,6 +217,7 @@ struct AttentionHost {
         }
         for (std::size_t r = 0; r < padded_rows; ++r) {
           V product = V(A(0));
+          fetch(out + (start + first + r + rows_ahead) * out_stride + column, s.head_width);
           if (r < rows)
             sweep<V>(s.head_width, [&](std::size_t d, std::size_t n) {
               product = product + V::load(out + (start + first + r) * out_stride + column + d, n) *

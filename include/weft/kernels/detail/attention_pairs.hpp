@@ -30,18 +30,21 @@ struct PairTiles {
     return word;
   }
 
-  static void left(std::size_t rows, std::size_t padded_rows, std::size_t width, std::size_t ld, const bfloat16* from,
-                   std::size_t stride, Operand* to) {
+  WEFT_NOINLINE static void left(std::size_t rows, std::size_t padded_rows, std::size_t width, std::size_t ld,
+                                 const bfloat16* from, std::size_t stride, Operand* to) {
     for (std::size_t row = 0; row < padded_rows; ++row) {
+      fetch(from + (row + rows_ahead) * stride, width);
       const std::size_t bytes = row < rows ? width * 2 : 0;
       char* out = reinterpret_cast<char*>(to + row * ld);
       if (bytes != 0) std::memcpy(out, from + row * stride, bytes);
       std::memset(out + bytes, 0, ld * 4 - bytes);
     }
   }
-  static void right(std::size_t rows, std::size_t padded_rows, std::size_t width, std::size_t ld, const bfloat16* from,
-                    std::size_t stride, Operand* to) {
+  WEFT_NOINLINE static void right(std::size_t rows, std::size_t padded_rows, std::size_t width, std::size_t ld,
+                                  const bfloat16* from, std::size_t stride, Operand* to) {
     for (std::size_t row = 0; row < padded_rows; row += 2) {
+      fetch(from + (row + rows_ahead) * stride, width);
+      fetch(from + (row + rows_ahead + 1) * stride, width);
       Operand* out = to + row / 2 * ld;
       for (std::size_t d = 0; d < ld; d += V::size) {
         const std::size_t count = d < width ? width - d : 0;
@@ -52,20 +55,25 @@ struct PairTiles {
       }
     }
   }
-  static void right_transposed(std::size_t rows, std::size_t width, std::size_t ld, const bfloat16* from, std::size_t stride,
-                               Operand* to) {
+  WEFT_NOINLINE static void right_transposed(std::size_t rows, std::size_t width, std::size_t ld, const bfloat16* from,
+                                             std::size_t stride, Operand* to) {
     for (std::size_t row = 0; row < ld; row += V::size) {
       const std::size_t here = row + V::size <= rows ? V::size : row < rows ? rows - row : 0;
-      for (std::size_t d = 0; d < width; d += 2) {
+      for (std::size_t k = 0; k < here; ++k) fetch(from + (row + V::size + k) * stride, width);
+      std::size_t d = 0;
+      for (; here == V::size && d + 2 * V::size <= width; d += 2 * V::size)
+        transpose_square(
+            [&](std::size_t k) {
+              WordRegister words;
+              std::memcpy(&words, from + (row + k) * stride + d, sizeof(words));
+              return words;
+            },
+            to + d / 2 * ld + row, ld);
+      for (; d < width; d += 2) {
         Operand* out = to + d / 2 * ld + row;
         const bfloat16* in = from + row * stride + d;
-        if (here == V::size && d + 1 < width) {
-          WEFT_UNROLL(16)
-          for (std::size_t k = 0; k < V::size; ++k) std::memcpy(out + k, in + k * stride, 4);
-        } else {
-          for (std::size_t k = 0; k < here; ++k) out[k] = pair_at(in + k * stride, width - d);
-          for (std::size_t k = here; k < V::size; ++k) out[k] = 0;
-        }
+        for (std::size_t k = 0; k < here; ++k) out[k] = pair_at(in + k * stride, width - d);
+        for (std::size_t k = here; k < V::size; ++k) out[k] = 0;
       }
     }
   }

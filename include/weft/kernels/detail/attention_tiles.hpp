@@ -8,37 +8,45 @@
 
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/lanes.hpp>
+#include <weft/kernels/detail/transpose.hpp>
 
 namespace weft::kernels::detail {
 
 inline constexpr std::size_t tile_rows = 8;
+inline constexpr std::size_t rows_ahead = 8;  // to fetch
 
 /// to [rows, width] = factor * from [rows, ld], rounded once to T.
 template <class V, class T>
 void unpack_rows(std::size_t rows, std::size_t width, typename V::value_type factor, const typename V::value_type* from,
                  std::size_t ld, T* to, std::size_t stride) {
-  for (std::size_t row = 0; row < rows; ++row)
+  for (std::size_t row = 0; row < rows; ++row) {
+    fetch<true>(to + (row + rows_ahead) * stride, width);
     sweep<V>(width, [&](std::size_t i, std::size_t count) {
       (V::load(from + row * ld + i) * V(factor)).store(to + row * stride + i, count);
     });
+  }
 }
 
 /// to [width, ld] = the transpose of from [rows, width] with rows `stride` apart; columns from `rows` to ld are 0.
-template <class To, class From>
-void pack_transposed(std::size_t rows, std::size_t width, std::size_t ld, const From* from, std::size_t stride, To* to) {
-  constexpr std::size_t block = 16;
+template <class V, class To, class From>
+WEFT_NOINLINE void pack_transposed(std::size_t rows, std::size_t width, std::size_t ld, const From* from, std::size_t stride,
+                                   To* to) {
+  constexpr std::size_t block = V::size;
   for (std::size_t row = 0; row < ld; row += block) {
     const std::size_t here = row + block <= rows ? block : row < rows ? rows - row : 0;
-    for (std::size_t column = 0; column < width; ++column) {
+    for (std::size_t k = 0; k < here; ++k) fetch(from + (row + block + k) * stride, width);
+    std::size_t column = 0;
+#if WEFT_COMPILER_VECTORS
+    if constexpr (sizeof(To) == 4)
+      for (; here == block && column + block <= width; column += block)
+        transpose_square([&](std::size_t k) { return (WordRegister)V::load(from + (row + k) * stride + column).v; },
+                         to + column * ld + row, ld);
+#endif
+    for (; column < width; ++column) {
       To* out = to + column * ld + row;
       const From* in = from + row * stride + column;
-      if (here == block) {
-        WEFT_UNROLL(16)
-        for (std::size_t k = 0; k < block; ++k) out[k] = To(in[k * stride]);
-      } else {
-        for (std::size_t k = 0; k < here; ++k) out[k] = To(in[k * stride]);
-        for (std::size_t k = here; k < block && row + k < ld; ++k) out[k] = To(0);
-      }
+      for (std::size_t k = 0; k < here; ++k) out[k] = To(in[k * stride]);
+      for (std::size_t k = here; k < block; ++k) out[k] = To(0);
     }
   }
 }
@@ -58,6 +66,7 @@ struct NumberTiles {
     for (std::size_t row = 0; row < padded_rows; ++row) {
       A* out = to + row * ld;
       std::size_t done = 0;
+      if (row < rows) fetch(from + (row + rows_ahead) * stride, width);
       if (row < rows)
         for (; done < width; done += V::size) V::load(from + row * stride + done, width - done).store(out + done);
       for (; done < ld; done += V::size) V(0).store(out + done);
@@ -69,7 +78,7 @@ struct NumberTiles {
   }
   /// The right operand of a product over `width`: [width, ld], of the rows' transpose.
   static void right_transposed(std::size_t rows, std::size_t width, std::size_t ld, const T* from, std::size_t stride, A* to) {
-    pack_transposed(rows, width, ld, from, stride, to);
+    pack_transposed<V>(rows, width, ld, from, stride, to);
   }
 
   /// c [8, 2 registers] (+)= a b over k operands: b is [k, ldb]; a is [8, k] with rows lda apart or, transposed, [k, 8].

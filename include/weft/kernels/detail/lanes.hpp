@@ -281,6 +281,16 @@ inline constexpr bool on_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpa
 template <class Exec, class T>
 using lanes_for = Lanes<accumulate_t<T>, on_host<Exec> ? register_bytes / sizeof(accumulate_t<T>) : 1>;
 
+/// Asks for the memory of n values that will be read, or written, soon: rows of a matrix are too far apart for the processor to
+/// guess.
+template <bool write = false, class T>
+[[gnu::always_inline]] inline void fetch([[maybe_unused]] const T* p, [[maybe_unused]] std::size_t n) {
+#if WEFT_COMPILER_VECTORS
+  for (std::size_t byte = 0; byte < n * sizeof(T); byte += 64)
+    __builtin_prefetch(reinterpret_cast<const char*>(p) + byte, write ? 1 : 0);
+#endif
+}
+
 /// f(i, count) for the pieces of [0, n) that fit into V; count is V::size but for the last piece.
 template <class V, class F>
 KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) {
