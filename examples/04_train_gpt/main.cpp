@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trains a byte-level GPT or Llama over a mesh of ranks: data, tensor and pipeline parallel, fp32 or bf16.
+//
+//   ./examples/run train_gpt                                  two thread ranks, weft's own text
+//   ./examples/run train_gpt --tp 2 --pp 2 --data novel.txt   four thread ranks
+//   mpirun -np 4 ./examples/run train_gpt --tp 2              the ranks that the launcher started
+//
+// The options are in options.hpp, the loop in loop.hpp, the model's type in composition.hpp.
+
+#include <exception>
+#include <memory>
+#include <optional>
+
+#include <weft/comm/mpi.hpp>
+#include <weft/data/batches.hpp>
+#include <weft/data/corpus.hpp>
+#include <weft/runtime/run.hpp>
+#include <weft/trace/peak.hpp>
+
+#include "loop.hpp"
+#include "options.hpp"
+#include "report.hpp"
+#include "setup.hpp"
+#include "trained_model.hpp"
+
+namespace {
+
+using namespace train_gpt;
+
+int rank_main(weft::World& world, Options options, const std::shared_ptr<const weft::data::Corpus>& corpus) {
+  const weft::ResolvedLayout layout = resolve_layout(options, std::size_t(world.size()));
+  const std::unique_ptr<TrainedModel> model = make_model(world, options);
+  const weft::data::Batches batches(model->share(), corpus,
+                                    {.sequence = std::size_t(options.sequence), .global_batch = std::size_t(*options.global_batch),
+                                     .micro_batch = std::size_t(*options.micro_batch), .seed = std::uint64_t(options.seed),
+                                     .validation_sequences = 256});
+  Report report(world.rank() == 0, options);
+  report.open();
+  const double peak = options.precision == "bf16" ? weft::trace::matmul_peak<weft::bfloat16>(world.device(), world.communicator()) : weft::trace::matmul_peak<float>(world.device(), world.communicator());
+  report.start({.layout = layout, .backend = std::string(world.backend()), .parameters = model->parameters(),
+                .flops_per_token = model->flops_per_token(), .peak_flops = peak}, *corpus);
+  return train(world, options, *model, batches, report);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // What the command line and the files say is known before there are ranks. It is reported by `run`, so that under a launcher
+  // all ranks end with it and one prints it.
+  std::optional<Options> options;
+  std::shared_ptr<const weft::data::Corpus> corpus;
+  std::exception_ptr refused;
+  try {
+    options = parse(argc, argv);
+    if (!options) return 0;
+    corpus = read_corpus(*options);
+  } catch (...) {
+    refused = std::current_exception();
+  }
+  weft::RunOptions run{.argc = argc, .argv = argv};
+  if (!weft::comm::Mpi::detected()) run.ranks = refused ? 1 : int(options->ranks_to_start());
+  else if (!refused && options->ranks) run.ranks = int(*options->ranks);
+  return weft::run<weft::comm::Threads, weft::comm::Mpi>(run, [&](weft::World& world) {
+    if (refused) std::rethrow_exception(refused);
+    return rank_main(world, *options, corpus);
+  });
+}

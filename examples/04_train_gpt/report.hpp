@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What rank 0 says and writes: tables and a bar for people, or a line of JSON for every event, and the files of the output
+// folder. Other ranks hold a Report that does nothing.
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include <weft/core/error.hpp>
+#include <weft/data/corpus.hpp>
+#include <weft/mesh/layout.hpp>
+#include <weft/trace/loss_curve.hpp>
+#include <weft/trace/metrics.hpp>
+#include <weft/trace/progress.hpp>
+#include <weft/trace/table.hpp>
+
+#include "options.hpp"
+#include "sample.hpp"
+#include "setup.hpp"
+
+namespace train_gpt {
+
+/// What is known of a run before its first step.
+struct Facts {
+  weft::ResolvedLayout layout;
+  std::string backend;
+  std::size_t parameters = 0;
+  double flops_per_token = 0;
+  double peak_flops = 0;  ///< a second, of all ranks together
+};
+
+namespace detail {
+
+inline std::string text(double number, const char* format) {
+  char out[48];
+  std::snprintf(out, sizeof out, format, number);
+  return out;
+}
+
+inline std::string counted(std::size_t count, const std::string& one) {
+  return weft::trace::grouped(double(count)) + " " + one + (count == 1 ? "" : one == "micro batch" ? "es" : "s");
+}
+
+}  // namespace detail
+
+class Report {
+ public:
+  Report(bool speaks, Options options) : speaks_(speaks), options_(std::move(options)) {}
+
+  /// The folder of the run; throws UsageError if it cannot be written. Made last, when nothing else can be refused.
+  void open() {
+    if (!speaks_) return;
+    folder_ = options_.output;
+    std::error_code error;
+    std::filesystem::create_directories(folder_, error);
+    if (error || !std::filesystem::is_directory(folder_))
+      throw weft::UsageError("--output: cannot make the folder '" + folder_.string() + "': " + (error ? error.message() : "it is not a folder"));
+    if (::access(folder_.c_str(), W_OK | X_OK) != 0)
+      throw weft::UsageError("--output: cannot write to '" + folder_.string() + "': " + std::strerror(errno));
+    metrics_.emplace(folder_ / "metrics.jsonl");
+  }
+
+  void start(const Facts& facts, const weft::data::Corpus& corpus) {
+    if (!speaks_) return;
+    const nlohmann::ordered_json layout = layout_json(facts);
+    weft::trace::write_text(folder_ / "layout.json", layout.dump(2) + "\n");
+    if (options_.json) {
+      nlohmann::ordered_json event = {{"event", "layout"}};
+      event.update(layout);
+      emit(event);
+    }
+    if (!talks()) return;
+    std::cout << options_.model << ", " << detail::counted(std::size_t(options_.layers), "layer") << ", width " << options_.width << ", "
+              << weft::trace::grouped(double(facts.parameters)) << " parameters, " << options_.precision << ", on "
+              << detail::counted(facts.layout.world, "rank") << " (" << facts.backend << "), "
+              << detail::text(facts.peak_flops / 1e9, "%.0f") << " GFLOP/s measured in matrix products\n"
+              << detail::counted(corpus.files(), "file") << ", " << detail::counted(corpus.training().size(), "byte") << " for training, "
+              << weft::trace::grouped(double(corpus.validation().size())) << " for validation\n\n"
+              << layout_table(facts) << '\n';
+    progress_ = std::make_unique<weft::trace::Progress>(weft::trace::for_standard_output(
+        {.steps = std::uint64_t(options_.steps), .flops_per_token = facts.flops_per_token, .peak_flops = facts.peak_flops}));
+    progress_->start();
+  }
+
+  void step(const weft::trace::StepRecord& record) {
+    if (!speaks_) return;
+    metrics_->write(record);
+    curve_.training.push_back({double(record.step), record.loss});
+    if (options_.json) std::cout << "{\"event\": \"step\", " << weft::trace::to_json(record).substr(1) << std::endl;
+    if (progress_) progress_->update(record);
+  }
+
+  /// Of a step that every rank left out; on standard error, whatever the format.
+  void skipped(const weft::trace::StepRecord& record, int in_a_row) {
+    if (!speaks_) return;
+    const std::string line = "step " + std::to_string(record.step) + ": loss(" + detail::text(record.loss, "%g") + ") or gradient norm(" +
+                             detail::text(record.gradient_norm, "%g") + ") is not finite: every rank skips it, " + std::to_string(in_a_row) +
+                             " in a row";
+    if (progress_) progress_->note(line);
+    else std::cerr << "weft: " << line << std::endl;
+  }
+
+  void validation(std::uint64_t step, double loss) {
+    if (!speaks_) return;
+    curve_.validation.push_back({double(step), loss});
+    if (options_.json) std::cout << "{\"event\": \"validation\", \"step\": " << step << ", \"loss\": " << weft::trace::json_number(loss) << "}" << std::endl;
+    if (progress_) progress_->note("step " + std::to_string(step + 1) + "  validation loss " + detail::text(loss, "%.4f"));
+  }
+
+  /// The picture, as far as the run has come.
+  void curve() {
+    if (!speaks_) return;
+    weft::trace::write_text(folder_ / "loss.svg", curve_.svg(options_.model + ", " + detail::counted(std::size_t(options_.layers), "layer") + ", width " +
+                                                             std::to_string(options_.width) + ", " + options_.precision));
+  }
+
+  void training_ended() {
+    if (progress_) progress_->finish();
+    progress_.reset();
+  }
+
+  void sample(const std::string& text) {
+    if (!speaks_) return;
+    weft::trace::write_text(folder_ / "sample.txt", text);
+    if (options_.json) emit({{"event", "sample"}, {"text", printable(text)}});
+    if (talks()) std::cout << "\nA sample:\n\n" << printable(text) << "\n\n";
+  }
+
+  void interrupted(std::uint64_t steps_done) {
+    if (!speaks_) return;
+    if (options_.json) emit({{"event", "interrupted"}, {"steps", steps_done}});
+    else std::cerr << "interrupted after step " << steps_done << " of " << options_.steps << "; what was done is in " << folder_.string() << std::endl;
+  }
+
+  /// The last lines.
+  void end(std::optional<double> validation_loss) {
+    if (!speaks_) return;
+    if (talks())
+      std::cout << "in " << folder_.string() << ": metrics.jsonl, loss.svg, layout.json" << (options_.sample > 0 ? ", sample.txt" : "") << '\n';
+    if (options_.json) {
+      std::cout << "{\"event\": \"end\", \"validation_loss\": " << (validation_loss ? weft::trace::json_number(*validation_loss) : "null") << "}" << std::endl;
+    } else if (validation_loss) std::cout << "validation loss " << detail::text(*validation_loss, "%.6f") << std::endl;
+    else std::cout << "no validation loss: --validation-fraction is 0" << std::endl;
+  }
+
+ private:
+  bool talks() const { return speaks_ && !options_.json && !options_.quiet; }
+
+  static void emit(const nlohmann::ordered_json& event) {
+    std::cout << event.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << std::endl;
+  }
+
+  nlohmann::ordered_json layout_json(const Facts& facts) const {
+    const Options& o = options_;
+    return {{"model", o.model}, {"layers", o.layers}, {"width", o.width}, {"heads", o.heads}, {"kv_heads", *o.kv_heads},
+            {"vocabulary", 256}, {"sequence", o.sequence}, {"parameters", facts.parameters}, {"precision", o.precision}, {"seed", o.seed},
+            {"backend", facts.backend}, {"world", facts.layout.world}, {"dp", facts.layout.dp}, {"tp", o.tp}, {"pp", o.pp},
+            {"schedule", o.schedule}, {"global_batch", *o.global_batch}, {"micro_batch", *o.micro_batch},
+            {"micro_batches", facts.layout.micro_batches}, {"layers_per_stage", facts.layout.layers_per_stage},
+            {"flops_per_token", facts.flops_per_token}, {"peak_flops", facts.peak_flops}};
+  }
+
+  std::string layout_table(const Facts& facts) const {
+    const Options& o = options_;
+    const auto share = std::size_t(*o.global_batch) / facts.layout.dp;
+    weft::trace::Table table({"axis", "degree", "what it shares out"});
+    table.row({"dp", std::to_string(facts.layout.dp), "the " + detail::counted(std::size_t(*o.global_batch), "sequence") + " of a step: " + std::to_string(share) +
+               " a rank, in " + detail::counted(facts.layout.micro_batches, "micro batch") + " of " + std::to_string(*o.micro_batch)});
+    table.row({"tp", std::to_string(o.tp), detail::counted(std::size_t(o.heads), "head") + ", hidden units and vocabulary: " + std::to_string(o.heads / o.tp) +
+               " of the heads a rank"});
+    table.row({"pp", std::to_string(o.pp), detail::counted(std::size_t(o.layers), "layer") + ": " + std::to_string(o.layers / o.pp) + " a rank" +
+               (o.pp > 1 ? ", schedule " + o.schedule : "")});
+    return table.text();
+  }
+
+  bool speaks_;
+  Options options_;
+  std::filesystem::path folder_;
+  std::optional<weft::trace::MetricsFile> metrics_;
+  std::unique_ptr<weft::trace::Progress> progress_;
+  weft::trace::LossCurve curve_;
+};
+
+}  // namespace train_gpt

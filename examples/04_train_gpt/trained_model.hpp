@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A model, its mesh and its optimizer behind one virtual interface: the compositions are compiled each in its own file, and the
+// training loop, which is not worth a template, once.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <weft/data/batch.hpp>
+#include <weft/data/batches.hpp>
+#include <weft/mesh/layout.hpp>
+#include <weft/runtime/world.hpp>
+
+#include "options.hpp"
+
+namespace train_gpt {
+
+struct Optimized {
+  double gradient_norm = 0;  ///< before clipping
+  bool skipped = false;      ///< the gradients are not finite: the parameters are as they were
+};
+
+/// Every function is called by all ranks together and gives each the same result.
+class TrainedModel {
+ public:
+  virtual ~TrainedModel() = default;
+  virtual double train_step(const weft::Batch& batch) = 0;
+  virtual Optimized optimize(double learning_rate) = 0;
+  virtual double evaluate(const weft::Batch& batch) = 0;
+  virtual std::vector<float> next_logits(const std::vector<std::int32_t>& tokens) = 0;
+  virtual weft::data::Share share() const = 0;  ///< this rank's part of the sequences
+  virtual std::size_t parameters() const = 0;    ///< of the whole model
+  virtual double flops_per_token() const = 0;    ///< forward and backward, causal attention counted half
+};
+
+std::unique_ptr<TrainedModel> make_gpt_fp32(weft::World& world, const Options& options);
+std::unique_ptr<TrainedModel> make_gpt_bf16(weft::World& world, const Options& options);
+std::unique_ptr<TrainedModel> make_llama_fp32(weft::World& world, const Options& options);
+std::unique_ptr<TrainedModel> make_llama_bf16(weft::World& world, const Options& options);
+
+/// The composition that the options name.
+inline std::unique_ptr<TrainedModel> make_model(weft::World& world, const Options& options) {
+  if (options.model == "llama") return options.precision == "bf16" ? make_llama_bf16(world, options) : make_llama_fp32(world, options);
+  return options.precision == "bf16" ? make_gpt_bf16(world, options) : make_gpt_fp32(world, options);
+}
+
+}  // namespace train_gpt
