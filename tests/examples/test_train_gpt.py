@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+# The trainer from its command line: what it writes, the same losses in every layout, threads and MPI, and how it ends where it
+# cannot go on.
+
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+TRAIN = os.path.join(os.environ["WEFT_EXAMPLES"], "04_train_gpt")
+MPIRUN = os.environ.get("WEFT_MPIRUN", "")
+scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-train-"))
+text = scratch / "text.txt"
+text.write_bytes(b"".join(b"%d times %d is %d.\n" % (a, b, a * b) for a in range(40) for b in range(40)))
+SMALL = f"--data {text} --layers 4 --width 32 --heads 4 --sequence 16 --global-batch 8 --steps 6 --validate-every 3 --sample 8 --learning-rate 3e-3"
+failures = 0
+
+
+def check(condition, what):
+    global failures
+    if not condition:
+        failures += 1
+        print("FAILED:", what)
+
+
+def run(arguments, launcher=(), environment=None, timeout=120):
+    return subprocess.run([*launcher, TRAIN, *arguments.split()], capture_output=True, text=True, errors="replace", timeout=timeout,
+                          env=os.environ | (environment or {}), cwd=scratch)
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def close(a, b, tolerance):
+    return len(a) == len(b) and all(abs(x - y) <= tolerance * max(1, abs(y)) for x, y in zip(a, b))
+
+
+def trained(name, arguments, launcher=()):
+    folder = scratch / name
+    result = run(f"{SMALL} {arguments} --output {folder}", launcher)
+    check(result.returncode == 0, f"{name}: exit code {result.returncode}: {result.stdout} {result.stderr}")
+    if result.returncode != 0:
+        return None, []
+    last = [line for line in result.stdout.splitlines() if line.strip()][-1]
+    check(last.startswith("validation loss "), f"{name}: the last line is {last!r}")
+    return float(last.split()[-1]), records(folder)
+
+
+# --- what it writes
+loss, one = trained("one", "--ranks 1")
+check([r["step"] for r in one] == list(range(6)), "a line a step")
+check(all(set(r) == {"step", "loss", "gradient_norm", "learning_rate", "tokens_per_s", "ms"} for r in one), f"keys of the records: {one[:1]}")
+check(one and abs(one[0]["loss"] - math.log(256)) < 0.3 and one[-1]["loss"] < one[0]["loss"], "the loss starts at log(256) and falls")
+if one:
+    layout = json.loads((scratch / "one/layout.json").read_text())
+    check(layout["world"] == 1 and layout["dp"] == 1 and layout["micro_batches"] == 1 and layout["peak_flops"] > 1e9, f"layout.json: {layout}")
+    check((scratch / "one/loss.svg").read_text().startswith("<svg"), "loss.svg")
+    sample = (scratch / "one/sample.txt").read_bytes()
+    check(len(sample) == 4 + 8 and sample.startswith(b"/// "), f"sample.txt: {sample!r}")
+
+# --- the same run in every layout
+for name, arguments in [
+    ("dp2", "--ranks 2"),
+    ("tp2", "--tp 2"),
+    ("pp2", "--pp 2 --micro-batch 2"),
+    ("gpipe", "--pp 2 --micro-batch 2 --schedule gpipe"),
+    ("dp2tp2pp2", "--dp 2 --tp 2 --pp 2"),
+    ("accumulated", "--ranks 1 --micro-batch 2"),
+]:
+    other_loss, other = trained(name, arguments)
+    check(close([r["loss"] for r in other], [r["loss"] for r in one], 2e-4), f"{name}: losses {[r['loss'] for r in other]} are not those of one rank {[r['loss'] for r in one]}")
+    check(close([r["gradient_norm"] for r in other], [r["gradient_norm"] for r in one], 2e-3), f"{name}: gradient norms")
+    check(other_loss is not None and abs(other_loss - loss) < 2e-3, f"{name}: validation loss {other_loss}, not {loss}")
+if MPIRUN and shutil.which(os.environ.get("WEFT_MPIRUN_EXECUTABLE") or "mpirun"):
+    _, other = trained("mpi", "--tp 2", (MPIRUN, "4"))
+    check(close([r["loss"] for r in other], [r["loss"] for r in one], 2e-4), "under mpirun: losses are not those of one rank")
+    result = run(f"{SMALL} --ranks 8 --output {scratch}/more", (MPIRUN, "2"))
+    check(result.returncode == 2 and "ranks(8) > 2 started by the launcher" in result.stderr, f"more ranks than the launcher started: {result.returncode} {result.stderr}")
+    check(not (scratch / "more").exists(), "more ranks than started: something was written")
+for name, arguments in [("llama", "--model llama --kv-heads 2 --ranks 1"), ("llama_tp2pp2", "--model llama --kv-heads 2 --tp 2 --pp 2")]:
+    other_loss, other = trained(name, arguments)
+    if name == "llama":
+        llama = other
+    else:
+        check(close([r["loss"] for r in other], [r["loss"] for r in llama], 2e-4), "llama: losses are not those of one rank")
+for arguments in ["--precision bf16 --ranks 2", "--precision bf16 --model llama --tp 2", "--dropout 0.1 --tp 2"]:
+    _, other = trained("variant", arguments)
+    check(other and other[-1]["loss"] < other[0]["loss"], f"{arguments}: the loss falls")
+
+# --- JSON
+result = run(f"{SMALL} --json --output {scratch}/json")
+events = [json.loads(line) for line in result.stdout.splitlines()]
+kinds = [event["event"] for event in events]
+check(kinds.count("step") == 6 and kinds[0] == "layout" and kinds[-1] == "end" and "sample" in kinds and kinds.count("validation") == 2, f"events: {kinds}")
+
+# --- bad input: one line, exit code 2, nothing written
+short = scratch / "short.txt"
+short.write_text("too short")
+empty = scratch / "empty.txt"
+empty.write_text("")
+blocked = scratch / "file"
+blocked.write_text("a file where a folder should be")
+for arguments, part in [
+    ("--frobnicate", "--frobnicate"),
+    ("stray", "stray"),
+    ("--steps many", "--steps: 'many' is not a whole number"),
+    ("--steps 0", "--steps: 0 is too small, the least is 1"),
+    ("--tp -2", "--tp: -2 is too small"),
+    ("--learning-rate nan", "'nan' is not a finite number"),
+    ("--dropout 1", "--dropout: 1 must be at least 0 and below 1"),
+    ("--schedule zigzag", "zigzag"),
+    ("--ranks 3 --tp 2", "world(3)"),
+    ("--tp 3", "heads(4) % tp(3) != 0"),
+    ("--pp 3", "layers(4)"),
+    ("--heads 5", "width(32) % heads(5) != 0"),
+    ("--kv-heads 3", "heads(4) % kv heads(3) != 0"),
+    ("--global-batch 7 --ranks 2", "global batch(7) % dp(2) != 0"),
+    ("--micro-batch 3 --ranks 2", "micro batch(3)"),
+    ("--min-learning-rate 1", "--min-learning-rate"),
+    (f"--data {scratch}/missing.txt", "there is no such file"),
+    (f"--data {empty}", "it is empty (0 bytes)"),
+    (f"--data {short}", "too short: the training part has"),
+    (f"--data {scratch}", "it is a folder"),
+    (f"--output {blocked}/below", "--output: cannot make the folder"),
+]:
+    output = "" if "--output" in arguments else f"--output {scratch}/nothing"
+    base = SMALL if "--data" not in arguments else SMALL.split(" ", 2)[2]
+    kept = base.split()
+    for option in [a for a in arguments.split() if a.startswith("--")]:  # the last word is the test's own
+        if option in kept:
+            at = kept.index(option)
+            del kept[at : at + 2]
+    result = run(f"{' '.join(kept)} {output} {arguments}", timeout=30)
+    check(result.returncode == 2, f"{arguments}: exit code {result.returncode}")
+    check(result.stderr.count("\n") == 1 and result.stderr.startswith("weft: ") and part in result.stderr, f"{arguments}: {result.stderr!r} lacks {part!r}")
+    check(result.stdout == "" and not (scratch / "nothing").exists(), f"{arguments}: something was written: {result.stdout!r}")
+
+# --- what is not finite
+result = run(f"{SMALL} --steps 40 --learning-rate 1e30 --warmup 0 --clip 0 --tp 2 --output {scratch}/diverged".replace("--steps 6 ", "").replace("--learning-rate 3e-3 ", ""))
+check(result.returncode == 3, f"diverged: exit code {result.returncode}: {result.stderr}")
+check("every rank skips it, 10 in a row" in result.stdout + result.stderr and "training diverged" in result.stderr, f"diverged: {result.stderr!r}")
+if (scratch / "diverged/metrics.jsonl").exists():
+    check(sum("skipped" in r for r in records(scratch / "diverged")) == 10, "ten skipped steps")
+
+# --- Ctrl-C
+for ranks in (1, 4):
+    folder = scratch / f"interrupted{ranks}"
+    endless = SMALL.replace("--steps 6", "--steps 1000000").replace("--validate-every 3", "--validate-every 0")
+    process = subprocess.Popen([TRAIN, *endless.split(), "--ranks", str(ranks), "--output", str(folder)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.time() + 60
+    while time.time() < deadline and not ((folder / "metrics.jsonl").exists() and (folder / "metrics.jsonl").stat().st_size > 1000):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    started = time.time()
+    try:
+        _, errors = process.communicate(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        errors = "it did not end"
+    check(process.returncode == 130 and time.time() - started < 5 and "interrupted after step" in errors, f"Ctrl-C with {ranks} ranks: {process.returncode} {errors}")
+    check((folder / "loss.svg").exists(), "Ctrl-C: the curve is written")
+
+shutil.rmtree(scratch)
+sys.exit(1 if failures else 0)
