@@ -4,6 +4,7 @@
 // architectures, two precisions, two schedules), each compiled in a file of its own; degrees are values, and an axis of degree 1
 // costs nothing to speak of.
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,8 @@
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
+#include <weft/parallel/schedule/gpipe.hpp>
+#include <weft/parallel/schedule/one_forward_one_backward.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
 #include <weft/runtime/world.hpp>
 
@@ -63,10 +66,12 @@ class Composition final : public TrainedModel {
       : mesh_(world, {.tp = std::size_t(o.tp), .pp = std::size_t(o.pp)}),
         config_(config_of<Config>(o)),
         model_(mesh_, config_, weft::ModelOptions{.seed = std::uint64_t(o.seed)}),
-        optimizer_(model_, {.learning_rate = o.learning_rate, .beta1 = o.beta1, .beta2 = o.beta2, .weight_decay = o.weight_decay, .clip = o.clip}) {}
+        optimizer_(model_, {.learning_rate = o.learning_rate, .beta1 = o.beta1, .beta2 = o.beta2, .weight_decay = o.weight_decay,
+                            .decay_vectors = false, .clip = o.clip}) {}
 
-  double train_step(const weft::Batch& batch) override { return model_.train_step(batch); }
+  double train_step(const weft::Batch& batch) override { return loss_ = model_.train_step(batch); }
   Optimized optimize(double learning_rate) override {
+    if (!std::isfinite(loss_)) return {optimizer_.gradient_norm(), true};
     const auto report = optimizer_.step(learning_rate);
     return {report.gradient_norm, report.skipped};
   }
@@ -88,6 +93,7 @@ class Composition final : public TrainedModel {
   Config config_;
   Parallel model_;
   weft::optim::AdamW optimizer_;
+  double loss_ = 0;  // of the last train_step
 };
 
 template <class Model>

@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include <weft/data/batch.hpp>
 #include <weft/data/batches.hpp>
 #include <weft/mesh/layout.hpp>
+#include <weft/nn/batch.hpp>
 #include <weft/runtime/world.hpp>
 
 #include "options.hpp"
