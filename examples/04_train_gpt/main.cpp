@@ -7,11 +7,15 @@
 //
 // The options are in options.hpp, the loop in loop.hpp, the model's type in composition.hpp.
 
+#include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
 
+#if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
 #include <weft/comm/mpi.hpp>
+#endif
 #include <weft/data/batches.hpp>
 #include <weft/data/corpus.hpp>
 #include <weft/runtime/run.hpp>
@@ -26,6 +30,17 @@
 namespace {
 
 using namespace train_gpt;
+
+/// The backends of this program, and whether a launcher has started its ranks. MPI is there where its headers are.
+#if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
+bool launched() { return weft::comm::Mpi::detected(); }
+template <class F>
+int start(const weft::RunOptions& options, F&& f) { return weft::run<weft::comm::Threads, weft::comm::Mpi>(options, f); }
+#else
+bool launched() { return false; }
+template <class F>
+int start(const weft::RunOptions& options, F&& f) { return weft::run<weft::comm::Threads>(options, f); }
+#endif
 
 int rank_main(weft::World& world, Options options, const std::shared_ptr<const weft::data::Corpus>& corpus) {
   const weft::ResolvedLayout layout = resolve_layout(options, std::size_t(world.size()));
@@ -57,10 +72,10 @@ int main(int argc, char** argv) {
   } catch (...) {
     refused = std::current_exception();
   }
-  weft::RunOptions run{.argc = argc, .argv = argv};
-  if (!weft::comm::Mpi::detected()) run.ranks = refused ? 1 : int(options->ranks_to_start());
-  else if (!refused && options->ranks) run.ranks = int(*options->ranks);
-  return weft::run<weft::comm::Threads, weft::comm::Mpi>(run, [&](weft::World& world) {
+  weft::RunOptions how{.argc = argc, .argv = argv};
+  if (!launched()) how.ranks = refused ? 1 : int(std::min<std::int64_t>(options->ranks_to_start(), 1 << 30));
+  else if (!refused && options->ranks) how.ranks = int(*options->ranks);
+  return start(how, [&](weft::World& world) {
     if (refused) std::rethrow_exception(refused);
     return rank_main(world, *options, corpus);
   });

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdint>
@@ -88,17 +89,17 @@ inline std::optional<Options> parse(int argc, char** argv) {
   CLI::App app("Trains a byte-level language model over a mesh of ranks: thread ranks, or those that mpirun or srun started.\n"
                "With the same seed the data, the initial weights and so the losses are those of one rank, whatever the layout.",
                "train_gpt");
-  constexpr std::int64_t most = 1 << 30;
+  constexpr std::int64_t most = 1 << 30, most_ranks = 1 << 20;
   app.add_option("--data", o.data, "Text files (default: weft's own headers and documents)")->expected(1, -1)->type_name("FILE...");
   app.add_option("--output", o.output, "Folder of metrics.jsonl, loss.svg, layout.json, sample.txt")->type_name("FOLDER")->capture_default_str();
   app.add_option("--seed", o.seed, "Of data, initial weights, dropout and the sample")->check(whole(0))->capture_default_str();
   app.add_option("--steps", o.steps, "Steps of the optimizer")->check(whole(1, most))->capture_default_str();
 
   const char* mesh = "Layout";
-  app.add_option("--ranks", o.ranks, "Thread ranks (default: what the degrees make, else 2); under a launcher its world")->check(whole(1, most))->group(mesh);
-  app.add_option("--dp", o.dp, "Data parallel degree (default: what is left of the ranks)")->check(whole(1, most))->group(mesh);
-  app.add_option("--tp", o.tp, "Tensor parallel degree")->check(whole(1, most))->capture_default_str()->group(mesh);
-  app.add_option("--pp", o.pp, "Pipeline parallel degree")->check(whole(1, most))->capture_default_str()->group(mesh);
+  app.add_option("--ranks", o.ranks, "Thread ranks (default: what the degrees make, else 2); under a launcher its world")->check(whole(1, most_ranks))->group(mesh);
+  app.add_option("--dp", o.dp, "Data parallel degree (default: what is left of the ranks)")->check(whole(1, most_ranks))->group(mesh);
+  app.add_option("--tp", o.tp, "Tensor parallel degree")->check(whole(1, most_ranks))->capture_default_str()->group(mesh);
+  app.add_option("--pp", o.pp, "Pipeline parallel degree")->check(whole(1, most_ranks))->capture_default_str()->group(mesh);
   app.add_option("--schedule", o.schedule, "Of the pipeline")->check(CLI::IsMember({"gpipe", "1f1b"}))->capture_default_str()->group(mesh);
   app.add_option("--micro-batch", o.micro_batch, "Sequences a rank works on at once (default: its share; pp > 1: a part of it)")->check(whole(1, most))->group(mesh);
   app.add_option("--global-batch", o.global_batch, "Sequences a step over all ranks (default: 16)")->check(whole(1, most))->group(mesh);
