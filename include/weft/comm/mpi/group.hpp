@@ -122,7 +122,7 @@ class MpiGroup final : public Group, public std::enable_shared_from_this<MpiGrou
   Handle main_, steps_, checks_;
   std::string axis_;
   int rank_ = 0, size_ = 1;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t sequence_ = 0, collectives_ = 0;
   std::vector<std::shared_ptr<Running>> under_way_;
 };
 
@@ -161,9 +161,10 @@ inline std::unique_ptr<Pending> MpiGroup::start(const Call& call) {
     throw UsageError(std::string(name_of(call.operation)) + ": tag " + std::to_string(call.tag) + " is not in [0, " +
                      std::to_string(tags) + ")");
   ++sequence_;
+  // Messages differ between ranks, collectives do not: the second step of one goes by its number among them.
+  const int step_tag = is_point_to_point(call.operation) ? 0 : int(++collectives_ % tags);
   const std::uint64_t number = process_->recorder.begin(axis_, sequence_, signature(call), call.count);
-  auto running =
-      std::make_shared<Running>(Place{main_.get(), steps_.get(), rank_, size_}, call, int(sequence_ % tags), sequence_, number);
+  auto running = std::make_shared<Running>(Place{main_.get(), steps_.get(), rank_, size_}, call, step_tag, sequence_, number);
   under_way_.push_back(running);
   guarded(*running, [&] {
     if (process_->fingerprints && !is_point_to_point(call.operation)) start_check(*running);
