@@ -151,7 +151,8 @@ class World {
     Outcome outcome = Outcome::done;
     for (unsigned turn = 0;; ++turn) {
       if (turn >= 2) self.asleep.exchange(1, std::memory_order_seq_cst);
-      const bool any = operation.advance() | (!self.under_way.empty() && advance_all(self));
+      bool any = operation.advance();
+      if (!self.under_way.empty() && advance_all(self)) any = true;
       if (operation.complete()) break;
       if (failed()) {
         outcome = Outcome::failed;
@@ -180,8 +181,8 @@ class World {
       }
     }
     self.asleep.store(0, std::memory_order_relaxed);
-    self.state.store(Rank::State::running, std::memory_order_release);
-    return outcome;
+    if (outcome == Outcome::done) self.state.store(Rank::State::running, std::memory_order_release);
+    return outcome;  // else it still shows as waiting, for the message that follows
   }
 
   /// Called when a rank's function has returned or thrown.
