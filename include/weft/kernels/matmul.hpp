@@ -13,6 +13,7 @@
 #include <weft/kernels/detail/loops.hpp>
 #include <weft/kernels/detail/matmul_loops.hpp>
 #include <weft/kernels/detail/matmul_onednn.hpp>
+#include <weft/kernels/detail/matmul_tiles.hpp>
 
 namespace weft::kernels {
 
@@ -34,7 +35,10 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
   if constexpr (detail::onednn_is_usable && detail::on_host<Exec> && !std::is_same_v<T, double>) {
     if (k != 0) return detail::matmul_onednn(device, shape, a, b, c, bias);
   }
-  detail::matmul_loops(device, shape, a, b, c, bias);
+  if constexpr (detail::on_host<Exec> && std::is_same_v<T, accumulate_t<T>> &&
+                (std::is_same_v<T, double> || !detail::onednn_is_usable))
+    detail::matmul_tiles(device, shape, a, b, c, bias);
+  else detail::matmul_loops(device, shape, a, b, c, bias);
 }
 
 }  // namespace weft::kernels

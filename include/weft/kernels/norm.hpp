@@ -22,13 +22,12 @@ void layer_norm_forward(Device<Exec>& device, std::size_t rows, std::size_t widt
   detail::for_each(
       device, rows, KOKKOS_LAMBDA(std::size_t row) {
         const T* in = x + row * width;
-        V total = V(A(0));
-        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) { total = total + V::load(in + i, count); });
+        const V total = detail::add_up<V>(width, [&](std::size_t i, std::size_t count) { return V::load(in + i, count); });
         const A center = sum(total) / A(width);
-        V squares = V(A(0));
-        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
-          const V d = count == V::size ? V::load(in + i) - V(center) : V::load(in + i, count, center) - V(center);
-          squares = squares + d * d;
+        const V squares = detail::add_up<V>(width, [&](std::size_t i, std::size_t count) {
+          V d = V::load(in + i, count) - V(center);
+          if (count < V::size) d = V::first(d, count, A(0));
+          return d * d;
         });
         const A inverse = A(1) / Kokkos::sqrt(sum(squares) / A(width) + A(epsilon));
         detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
@@ -50,13 +49,11 @@ void layer_norm_backward_input(Device<Exec>& device, std::size_t rows, std::size
       device, rows, KOKKOS_LAMBDA(std::size_t row) {
         const std::size_t at = row * width;
         const V center = V(mean[row]), inverse = V(rstd[row]);
-        V sum_g = V(A(0)), sum_gn = V(A(0));
-        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+        const auto sums = detail::add_up<V>(width, [&](std::size_t i, std::size_t count) {
           const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
-          sum_g = sum_g + g;
-          sum_gn = sum_gn + g * ((V::load(x + at + i, count) - center) * inverse);
+          return detail::Two<V>(g, g * ((V::load(x + at + i, count) - center) * inverse));
         });
-        const V mean_g = V(sum(sum_g) / A(width)), mean_gn = V(sum(sum_gn) / A(width));
+        const V mean_g = V(sum(sums.first) / A(width)), mean_gn = V(sum(sums.second) / A(width));
         detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
           const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
           const V n = (V::load(x + at + i, count) - center) * inverse;
@@ -110,10 +107,9 @@ void rms_norm_forward(Device<Exec>& device, std::size_t rows, std::size_t width,
   detail::for_each(
       device, rows, KOKKOS_LAMBDA(std::size_t row) {
         const T* in = x + row * width;
-        V squares = V(A(0));
-        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+        const V squares = detail::add_up<V>(width, [&](std::size_t i, std::size_t count) {
           const V v = V::load(in + i, count);
-          squares = squares + v * v;
+          return v * v;
         });
         const A inverse = A(1) / Kokkos::sqrt(sum(squares) / A(width) + A(epsilon));
         detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
@@ -133,10 +129,9 @@ void rms_norm_backward_input(Device<Exec>& device, std::size_t rows, std::size_t
       device, rows, KOKKOS_LAMBDA(std::size_t row) {
         const std::size_t at = row * width;
         const V inverse = V(rstd[row]);
-        V sum_gn = V(A(0));
-        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+        const V sum_gn = detail::add_up<V>(width, [&](std::size_t i, std::size_t count) {
           const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
-          sum_gn = sum_gn + g * (V::load(x + at + i, count) * inverse);
+          return g * (V::load(x + at + i, count) * inverse);
         });
         const V mean_gn = V(sum(sum_gn) / A(width));
         detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {

@@ -110,14 +110,14 @@ struct PairTiles {
   [[gnu::always_inline]] static WordRegister rounded(V x) {
     HalfRegister bits;
     asm("vcvtneps2bf16 %1, %0" : "=v"(bits) : "v"(x.v));
-    return __builtin_convertvector(bits, WordRegister);
+    return widen(bits);
   }
   [[gnu::always_inline]] static WordRegister halves(const bfloat16* p, std::size_t count) {
     HalfRegister bits{};
     if (count >= V::size) std::memcpy(&bits, p, sizeof(bits));
     else
       for (std::size_t k = 0; k < count; ++k) bits[k] = p[k].bits;
-    return __builtin_convertvector(bits, WordRegister);
+    return widen(bits);
   }
 };
 

@@ -137,6 +137,17 @@ typedef std::int32_t IntegerRegister __attribute__((vector_size(register_bytes))
 typedef std::uint32_t WordRegister __attribute__((vector_size(register_bytes)));
 typedef std::uint16_t HalfRegister __attribute__((vector_size(register_bytes / 2)));
 
+/// Each 16 bits in a word of 32.
+[[gnu::always_inline]] inline WordRegister widen(HalfRegister bits) {
+#if defined(__AVX512F__)  // g++ 12 makes five instructions of the conversion
+  WordRegister words;
+  asm("vpmovzxwd %1, %0" : "=v"(words) : "vm"(bits));
+  return words;
+#else
+  return __builtin_convertvector(bits, WordRegister);
+#endif
+}
+
 /// N > 1: one compiler vector.
 template <class T, std::size_t N>
 requires(N > 1) struct Lanes<T, N> {
@@ -156,7 +167,7 @@ requires(N > 1) struct Lanes<T, N> {
     static_assert(std::is_same_v<T, float>);
     HalfRegister bits;
     std::memcpy(&bits, p, sizeof(bits));
-    return Lanes((native)(__builtin_convertvector(bits, WordRegister) << 16));
+    return Lanes((native)(widen(bits) << 16));
   }
   template <class S>
   [[gnu::always_inline]] static Lanes load(const S* p, std::size_t count, T fill = T(0)) {
@@ -298,6 +309,33 @@ KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) {
   for (; i + V::size <= n; i += V::size) f(i, V::size);
   if (i < n) f(i, n - i);
 }
+
+/// The sum of f(i, count) over the pieces of [0, n); four sums run side by side, since one alone waits for each addition.
+template <class V, class F>
+KOKKOS_FORCEINLINE_FUNCTION auto add_up(std::size_t n, const F& f) {
+  using Sum = decltype(f(n, n));
+  constexpr auto zero = typename V::value_type(0);
+  Sum sums[4] = {Sum(zero), Sum(zero), Sum(zero), Sum(zero)};
+  std::size_t i = 0;
+  if constexpr (V::size > 1)
+    for (; i + 4 * V::size <= n; i += 4 * V::size) {
+      sums[0] = sums[0] + f(i, V::size);
+      sums[1] = sums[1] + f(i + V::size, V::size);
+      sums[2] = sums[2] + f(i + 2 * V::size, V::size);
+      sums[3] = sums[3] + f(i + 3 * V::size, V::size);
+    }
+  sweep<V>(n - i, [&](std::size_t j, std::size_t count) { sums[0] = sums[0] + f(i + j, count); });
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/// Two sums that are taken together.
+template <class V>
+struct Two {
+  V first, second;
+  KOKKOS_FORCEINLINE_FUNCTION Two(V a, V b) : first(a), second(b) {}
+  KOKKOS_FORCEINLINE_FUNCTION explicit Two(typename V::value_type x) : first(x), second(x) {}
+  KOKKOS_FORCEINLINE_FUNCTION friend Two operator+(Two a, Two b) { return Two(a.first + b.first, a.second + b.second); }
+};
 
 /// 1 / (1 + e^-x).
 template <class V>

@@ -2,7 +2,6 @@
 #pragma once
 // A matrix product as plain loops, for every space and type.
 
-#include <compare>
 #include <cstddef>
 
 #include <weft/core/scalar.hpp>
@@ -14,7 +13,7 @@ struct MatmulShape {
   bool transpose_a, transpose_b;
   std::size_t m, n, k, lda, ldb, ldc;
   bool accumulate;
-  auto operator<=>(const MatmulShape&) const = default;
+  bool operator==(const MatmulShape&) const = default;
 };
 
 template <class T, class C, class Exec>

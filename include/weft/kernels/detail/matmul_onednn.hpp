@@ -14,11 +14,10 @@
 #endif
 
 #include <cstddef>
-#include <map>
+#include <memory>
 #include <string>
-#include <tuple>
 #include <type_traits>
-#include <unordered_map>
+#include <vector>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -55,37 +54,81 @@ class OneDnnThreads {
 #endif
 };
 
-/// The primitives of one device.
-struct OneDnn {
-  using Key = std::tuple<MatmulShape, int, int, bool, int>;  // shape, types of a and c, bias, threads
+/// The primitives of one device. Nothing here is a template: it is compiled once, for all types.
+class OneDnn {
+ public:
+  using Type = dnnl::memory::data_type;
+
+  /// Runs the product of one shape; `c` is added to with shape.accumulate, `bias` may be null.
+  void run(const MatmulShape& s, Type type, Type c_type, int threads, const void* a, const void* b, void* c, const void* bias) {
+    Product& product = find(Key{s, type, c_type, bias != nullptr, threads});
+    product.a.set_data_handle(const_cast<void*>(a));
+    product.b.set_data_handle(const_cast<void*>(b));
+    product.c.set_data_handle(c);
+    if (bias != nullptr) product.bias.set_data_handle(const_cast<void*>(bias));
+    const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, product.a.get()},
+                                         {DNNL_ARG_WEIGHTS, product.b.get()},
+                                         {DNNL_ARG_DST, product.c.get()},
+                                         {DNNL_ARG_BIAS, bias != nullptr ? product.bias.get() : nullptr}};
+    check(dnnl_primitive_execute(product.primitive.get(), stream_.get(), bias != nullptr ? 4 : 3, arguments), s);
+  }
+
+  /// Plain sgemm, without a primitive.
+  static void run_sgemm(const MatmulShape& s, const float* a, const float* b, float* c) {
+    check(dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', dim(s.m), dim(s.n), dim(s.k), 1.f, a, dim(s.lda), b,
+                     dim(s.ldb), s.accumulate ? 1.f : 0.f, c, dim(s.ldc)),
+          s);
+  }
+
+ private:
+  struct Key {
+    MatmulShape shape;
+    Type type, c_type;
+    bool bias;
+    int threads;
+    bool operator==(const Key&) const = default;
+    std::size_t bucket() const {
+      std::size_t hash = shape.m;
+      for (const std::size_t n : {shape.n, shape.k, shape.lda, shape.ldb, shape.ldc}) hash = hash * 31 + n;
+      return (hash ^ (hash >> 13)) % buckets;
+    }
+  };
   struct Product {
+    Key key;
     dnnl::matmul primitive;
     dnnl::memory a, b, c, bias;
-    std::unordered_map<int, dnnl::memory> arguments;
   };
-  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
-  dnnl::stream stream{engine};
-  std::map<Key, Product> products;
+  static constexpr std::size_t buckets = 64, most_in_bucket = 32;
 
-  template <class T>
-  static constexpr dnnl::memory::data_type type_of() {
-    return std::is_same_v<T, bfloat16> ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+  static dnnl::memory::dim dim(std::size_t n) { return narrow<dnnl::memory::dim>(n); }
+
+  static void check(dnnl_status_t status, const MatmulShape& s) {
+    if (status != dnnl_success)
+      throw Error("matmul: oneDNN failed with status " + std::to_string(int(status)) + " for m " + std::to_string(s.m) + ", n " +
+                  std::to_string(s.n) + ", k " + std::to_string(s.k));
   }
-  static dnnl::memory::desc describe(std::size_t rows, std::size_t columns, dnnl::memory::data_type type, std::size_t row_stride,
+
+  static dnnl::memory::desc describe(std::size_t rows, std::size_t columns, Type type, std::size_t row_stride,
                                      std::size_t column_stride) {
-    using Dim = dnnl::memory::dim;
-    return {dnnl::memory::dims{narrow<Dim>(rows), narrow<Dim>(columns)}, type,
-            dnnl::memory::dims{narrow<Dim>(row_stride), narrow<Dim>(column_stride)}};
+    return {dnnl::memory::dims{dim(rows), dim(columns)}, type, dnnl::memory::dims{dim(row_stride), dim(column_stride)}};
   }
 
-  template <class T, class C>
-  Product& product(const MatmulShape& s, bool bias, int threads) {
-    const Key key{s, int(type_of<T>()), int(type_of<C>()), bias, threads};
-    if (const auto found = products.find(key); found != products.end()) return found->second;
-    const auto a = describe(s.m, s.k, type_of<T>(), s.transpose_a ? 1 : s.lda, s.transpose_a ? s.lda : 1);
-    const auto b = describe(s.k, s.n, type_of<T>(), s.transpose_b ? 1 : s.ldb, s.transpose_b ? s.ldb : 1);
-    const auto c = describe(s.m, s.n, type_of<C>(), s.ldc, 1);
-    const auto row = bias ? describe(1, s.n, type_of<T>(), s.n, 1) : dnnl::memory::desc();
+  Product& find(const Key& key) {
+    std::vector<std::unique_ptr<Product>>& bucket = products_[key.bucket()];
+    for (const auto& product : bucket)
+      if (product->key == key) return *product;
+    // Text that grows word by word has a new shape each time: forget rather than grow without end.
+    if (bucket.size() >= most_in_bucket) bucket.clear();
+    bucket.push_back(make(key));
+    return *bucket.back();
+  }
+
+  std::unique_ptr<Product> make(const Key& key) const {
+    const MatmulShape& s = key.shape;
+    const auto a = describe(s.m, s.k, key.type, s.transpose_a ? 1 : s.lda, s.transpose_a ? s.lda : 1);
+    const auto b = describe(s.k, s.n, key.type, s.transpose_b ? 1 : s.ldb, s.transpose_b ? s.ldb : 1);
+    const auto c = describe(s.m, s.n, key.c_type, s.ldc, 1);
+    const auto row = key.bias ? describe(1, s.n, key.type, s.n, 1) : dnnl::memory::desc();
     dnnl::primitive_attr attributes;
     if (s.accumulate) {
       dnnl::post_ops operations;
@@ -93,25 +136,20 @@ struct OneDnn {
       attributes.set_post_ops(operations);
     }
 #if DNNL_VERSION_MAJOR >= 3
-    const dnnl::matmul::primitive_desc description = bias ? dnnl::matmul::primitive_desc(engine, a, b, row, c, attributes)
-                                                          : dnnl::matmul::primitive_desc(engine, a, b, c, attributes);
+    const dnnl::matmul::primitive_desc description = key.bias ? dnnl::matmul::primitive_desc(engine_, a, b, row, c, attributes)
+                                                              : dnnl::matmul::primitive_desc(engine_, a, b, c, attributes);
 #else
-    const dnnl::matmul::primitive_desc description(bias ? dnnl::matmul::desc(a, b, row, c) : dnnl::matmul::desc(a, b, c),
-                                                   attributes, engine);
+    const dnnl::matmul::primitive_desc description(key.bias ? dnnl::matmul::desc(a, b, row, c) : dnnl::matmul::desc(a, b, c),
+                                                   attributes, engine_);
 #endif
-    Product product{dnnl::matmul(description),
-                    dnnl::memory(a, engine, DNNL_MEMORY_NONE),
-                    dnnl::memory(b, engine, DNNL_MEMORY_NONE),
-                    dnnl::memory(c, engine, DNNL_MEMORY_NONE),
-                    {},
-                    {}};
-    product.arguments = {{DNNL_ARG_SRC, product.a}, {DNNL_ARG_WEIGHTS, product.b}, {DNNL_ARG_DST, product.c}};
-    if (bias) {
-      product.bias = dnnl::memory(row, engine, DNNL_MEMORY_NONE);
-      product.arguments.insert({DNNL_ARG_BIAS, product.bias});
-    }
-    return products.emplace(key, std::move(product)).first->second;
+    const auto memory = [&](const dnnl::memory::desc& desc) { return dnnl::memory(desc, engine_, DNNL_MEMORY_NONE); };
+    return std::make_unique<Product>(
+        Product{key, dnnl::matmul(description), memory(a), memory(b), memory(c), key.bias ? memory(row) : dnnl::memory()});
   }
+
+  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream_{engine_};
+  std::vector<std::unique_ptr<Product>> products_[buckets];
 };
 
 template <class T, class C, class Exec>
@@ -119,22 +157,10 @@ void matmul_onednn(Device<Exec>& device, const MatmulShape& s, const T* a, const
   const int threads = threads_of(device.exec());
   const OneDnnThreads guard(threads);
   if constexpr (std::is_same_v<T, float>)
-    if (bias == nullptr && (s.transpose_a || !s.transpose_b)) {  // plain sgemm is 1 to 5 % faster there, not for a b^T
-      using Dim = dnnl::memory::dim;
-      const dnnl_status_t status =
-          dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', narrow<Dim>(s.m), narrow<Dim>(s.n), narrow<Dim>(s.k),
-                     1.f, a, narrow<Dim>(s.lda), b, narrow<Dim>(s.ldb), s.accumulate ? 1.f : 0.f, c, narrow<Dim>(s.ldc));
-      if (status == dnnl_success) return;
-      throw Error("matmul: oneDNN's sgemm failed with status " + std::to_string(int(status)) + " for m " + std::to_string(s.m) +
-                  ", n " + std::to_string(s.n) + ", k " + std::to_string(s.k));
-    }
-  OneDnn& library = device.template cache<OneDnn>();
-  OneDnn::Product& product = library.template product<T, C>(s, bias != nullptr, threads);
-  product.a.set_data_handle(const_cast<T*>(a));
-  product.b.set_data_handle(const_cast<T*>(b));
-  product.c.set_data_handle(c);
-  if (bias != nullptr) product.bias.set_data_handle(const_cast<T*>(bias));
-  product.primitive.execute(library.stream, product.arguments);
+    if (bias == nullptr && (s.transpose_a || !s.transpose_b))  // plain sgemm is 1 to 5 % faster there, not for a b^T
+      return OneDnn::run_sgemm(s, a, b, c);
+  constexpr auto type_of = []<class N>(const N*) { return std::is_same_v<N, bfloat16> ? OneDnn::Type::bf16 : OneDnn::Type::f32; };
+  device.template cache<OneDnn>().run(s, type_of(a), type_of(c), threads, a, b, c, bias);
 }
 #endif
 
