@@ -63,8 +63,9 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
     self().recorder.complete(number);
   }
 
-  std::unique_ptr<Pending> start(const Call& call) override;
-  std::shared_ptr<Group> split(int color, int key, std::string axis) override;
+  // `inline` here: else the first of them is the key function, and every file that includes this emits the class.
+  inline std::unique_ptr<Pending> start(const Call& call) override;
+  inline std::shared_ptr<Group> split(int color, int key, std::string axis) override;
 
  private:
   template <class Kind>
