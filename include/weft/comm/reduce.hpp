@@ -54,7 +54,8 @@ void reduce_block(std::span<const void* const> inputs, std::span<void* const> ou
 
 template <Reduction R, class T>
 void reduce_typed(std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t begin, std::size_t end) {
-  constexpr std::size_t block = 256 / sizeof(T);
+  // Integers carry counts and flags: loops as short as these would only cost the compiler's time.
+  constexpr std::size_t block = std::is_integral_v<T> ? 1 : 256 / sizeof(T);
   for (; begin + block <= end; begin += block) reduce_block<R, T, block>(inputs, outputs, begin);
   for (; begin < end; ++begin) reduce_block<R, T, 1>(inputs, outputs, begin);
 }

@@ -44,21 +44,23 @@ struct Environment {
   std::string path;           ///< of the layer being built
 };
 
+namespace detail {
+template <class A, class First, class... Rest>
+auto find_bind() {
+  if constexpr (std::is_same_v<A, typename First::axis>) return std::type_identity<First>{};
+  else return find_bind<A, Rest...>();
+}
+}  // namespace detail
+
 template <class C, class... B>
 class Context : B... {
-  template <class A, class First, class... Rest>
-  static auto find_bind() {
-    if constexpr (std::is_same_v<A, typename First::axis>) return std::type_identity<First>{};
-    else return find_bind<A, Rest...>();
-  }
-
  public:
   using execution_space = typename C::execution_space;
   using scalar = typename C::scalar;
   using device_type = Device<execution_space>;
   /// The Bind of an axis in force.
   template <class A>
-  using bind_t = typename decltype(find_bind<A, B...>())::type;
+  using bind_t = typename decltype(detail::find_bind<A, B...>())::type;
 
   Environment env;
 

@@ -49,20 +49,17 @@ struct Debts<Tensor<T, E, P...>> {
   static constexpr unsigned partial = ((kind_of<P> == Kind::partial ? axis_bit<typename P::axis> : 0u) | ... | 0u);
 };
 
-template <class Exec>
+template <class T, class Exec>
 void allocate_parameter(Device<Exec>& device, ParameterState& state, std::uint64_t seed) {
   state.value = device.allocate(state.bytes());
-  dispatch_real(state.type, [&](auto zero) {
-    using T = decltype(zero);
-    T* data = static_cast<T*>(state.value.get());
-    std::size_t held = 0;
-    for (const Run& run : state.runs) held += run.length;
-    if (held != state.size()) kernels::fill<T>(device, state.size(), data, T(0.0f));
-    for (const Run& run : state.runs) {
-      if (state.initial.kind == Initial::Kind::constant) kernels::fill<T>(device, run.length, data + run.local, T(float(state.initial.value)));
-      else kernels::initialise_normal<T>(device, 1, run.length, data + run.local, key_of(seed, site_of(state.name)), 0, run.global, 0, 0.0, state.initial.value);
-    }
-  });
+  T* data = static_cast<T*>(state.value.get());
+  std::size_t held = 0;
+  for (const Run& run : state.runs) held += run.length;
+  if (held != state.size()) kernels::fill<T>(device, state.size(), data, T(0.0f));
+  for (const Run& run : state.runs) {
+    if (state.initial.kind == Initial::Kind::constant) kernels::fill<T>(device, run.length, data + run.local, T(float(state.initial.value)));
+    else kernels::initialise_normal<T>(device, 1, run.length, data + run.local, key_of(seed, site_of(state.name)), 0, run.global, 0, 0.0, state.initial.value);
+  }
 }
 
 }  // namespace detail
@@ -94,7 +91,7 @@ class Parameter {
     });
     for (auto* hooks : context.env.hooks)
       if (hooks->allocate(state)) return;
-    detail::allocate_parameter(context.device(), state, context.env.seed);
+    detail::allocate_parameter<T>(context.device(), state, context.env.seed);
   }
 
   /// The parameter as an operation on x needs it, its placements derived from x's and from the rules.

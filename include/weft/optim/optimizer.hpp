@@ -39,13 +39,19 @@ template <class Rule>
 class Optimizer {
  public:
   using Options = typename Rule::Options;
+  using Exec = DefaultDevice::execution_space;
 
   /// For the parameters that this rank holds of `model` (a wrapper, or SingleDevice), which must outlive the optimizer.
   template <class Model>
   explicit Optimizer(Model& model, const Options& options = {}) : options_(options), communicator_(model.communicator()), device_(&model.device()) {
     if (!(options.learning_rate >= 0)) throw UsageError("learning rate " + std::to_string(options.learning_rate) + " is not a number of at least 0");
     if (options.clip < 0) throw UsageError("clip " + std::to_string(options.clip) + " is negative; 0 turns clipping off");
-    model.for_each_state([this](ParameterState& state) { slots_.push_back(make_slot(state)); });
+    using P = typename Model::model_type::scalar;
+    update_ = &Rule::template update<P, Exec>;
+    squared_norm_ = [](Device<Exec>& device, const ParameterState& state, const Run& run, double* out) {
+      kernels::squared_norm(device, run.length, static_cast<const accumulate_t<P>*>(state.gradient.get()) + run.local, out);
+    };
+    model.for_each_state([this](ParameterState& state) { slots_.push_back(make_slot<P>(state)); });
   }
 
   StepReport step() { return step(options_.learning_rate); }
@@ -58,11 +64,7 @@ class Optimizer {
     if (report.skipped) return report;
     const double scale = options_.clip > 0 ? std::min(1.0, options_.clip / (report.gradient_norm + 1e-6)) : 1.0;
     ++steps_;
-    for (Slot& slot : slots_)
-      dispatch_real(slot.state->type, [&](auto zero) {
-        using P = decltype(zero);
-        Rule::template update<P>(*device_, slot, options_, learning_rate, scale, steps_);
-      });
+    for (Slot& slot : slots_) update_(*device_, slot, options_, learning_rate, scale, steps_);
     return report;
   }
 
@@ -77,12 +79,8 @@ class Optimizer {
         for (const Run& run : slot.state->runs)
           if (run.owned) parts.push_back({slot.state, run});
     }
-    Tensor<double, Kokkos::DefaultExecutionSpace> squares(*device_, {std::max<std::size_t>(1, parts.size())});
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      dispatch_real(parts[i].first->gradient_type, [&](auto zero) {
-        using G = decltype(zero);
-        kernels::squared_norm<G>(*device_, parts[i].second.length, static_cast<const G*>(parts[i].first->gradient.get()) + parts[i].second.local, squares.data() + i);
-      });
+    Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
+    for (std::size_t i = 0; i < parts.size(); ++i) squared_norm_(*device_, *parts[i].first, parts[i].second, squares.data() + i);
     double sum = 0;
     const auto host = copy_to_host(squares);
     for (std::size_t i = 0; i < parts.size(); ++i) sum += host[i];
@@ -95,26 +93,27 @@ class Optimizer {
   const std::vector<Slot>& slots() const { return slots_; }
 
  private:
+  template <class P>
   Slot make_slot(ParameterState& state) {
+    using A = accumulate_t<P>;
     Slot slot{&state, nullptr, {}};
-    dispatch_real(state.type, [&](auto zero) {
-      using P = decltype(zero);
-      using A = accumulate_t<P>;
-      for (int i = 0; i < Rule::buffers; ++i) {
-        slot.kept.push_back(device_->allocate(state.size() * sizeof(A)));
-        kernels::fill(*device_, state.size(), static_cast<A*>(slot.kept.back().get()), A(0));
-      }
-      if constexpr (!std::is_same_v<P, A>) {
-        slot.master = device_->allocate(state.size() * sizeof(A));
-        kernels::cast<P, A>(*device_, state.size(), static_cast<const P*>(state.value.get()), static_cast<A*>(slot.master.get()));
-      }
-    });
+    for (int i = 0; i < Rule::buffers; ++i) {
+      slot.kept.push_back(device_->allocate(state.size() * sizeof(A)));
+      kernels::fill(*device_, state.size(), static_cast<A*>(slot.kept.back().get()), A(0));
+    }
+    if constexpr (!std::is_same_v<P, A>) {
+      slot.master = device_->allocate(state.size() * sizeof(A));
+      kernels::cast<P, A>(*device_, state.size(), static_cast<const P*>(state.value.get()), static_cast<A*>(slot.master.get()));
+    }
     return slot;
   }
 
   Options options_;
   Communicator communicator_;
   DefaultDevice* device_;
+  // For the model's element type: known where the optimizer is made, so only that one is compiled.
+  void (*update_)(Device<Exec>&, Slot&, const Options&, double, double, std::uint64_t);
+  void (*squared_norm_)(Device<Exec>&, const ParameterState&, const Run&, double*);
   std::vector<Slot> slots_;
   std::uint64_t steps_ = 0;
 };

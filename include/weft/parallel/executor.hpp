@@ -192,7 +192,8 @@ class Executor {
   static void zero_if_fresh(Device<Exec>& device, ParameterState& state) {
     if (!std::exchange(state.fresh, false)) return;
     if (!state.gradient) state.gradient = device.allocate(state.gradient_bytes());
-    dispatch_real(state.gradient_type, [&](auto zero) { kernels::fill(device, state.size(), static_cast<decltype(zero)*>(state.gradient.get()), zero); });
+    using G = accumulate_t<typename Ctx::scalar>;
+    kernels::fill(device, state.size(), static_cast<G*>(state.gradient.get()), G(0));
   }
 
  private:

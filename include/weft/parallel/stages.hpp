@@ -180,14 +180,12 @@ class Stages {
     if constexpr (Context::has(pp{})) {
       for (ParameterState* state : tied_.parameters) {
         Executor<Model, Context>::zero_if_fresh(context.device(), *state);
-        dispatch_real(state->gradient_type, [&](auto zero) {
-          using G = decltype(zero);
-          std::span<G> mine(static_cast<G*>(state->gradient.get()), state->size());
-          Buffer buffer = context.device().allocate(state->gradient_bytes());
-          std::span<G> theirs(static_cast<G*>(buffer.get()), state->size());
-          context.comm(pp{}).send_recv(mine, peer_, theirs, peer_, tied_tag);
-          kernels::accumulate<G, G>(context.device(), mine.size(), theirs.data(), mine.data());
-        });
+        using G = accumulate_t<typename Context::scalar>;
+        std::span<G> mine(static_cast<G*>(state->gradient.get()), state->size());
+        Buffer buffer = context.device().allocate(state->gradient_bytes());
+        std::span<G> theirs(static_cast<G*>(buffer.get()), state->size());
+        context.comm(pp{}).send_recv(mine, peer_, theirs, peer_, tied_tag);
+        kernels::accumulate<G, G>(context.device(), mine.size(), theirs.data(), mine.data());
       }
     }
     if (tied_.parameters.empty()) return;
