@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forward and backward of -DLAYER on a context without any axis: Linear<Column> and Linear<Row>, which know how to be cut over
+// tp, and Linear<Whole>, which does not. What the compiler makes of the three must be the same.
+#include <weft/nn/activation.hpp>
+#include <weft/nn/combinators.hpp>
+#include <weft/nn/linear.hpp>
+
+using namespace weft;
+
+using Block = Sequential<Gelu, LAYER>;
+using Here = Context<Compute<Kokkos::DefaultHostExecutionSpace, float>>;
+using Hidden = Tensor<float, Kokkos::DefaultHostExecutionSpace>;  // [tokens, width]
+
+Hidden step(Block& block, const Here& context, const Hidden& x, const Hidden& gradient) {
+  auto result = block.forward(context, x);
+  return weft::backward(block, context, std::move(result.saved), gradient);
+}
