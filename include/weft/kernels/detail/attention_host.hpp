@@ -51,9 +51,9 @@ struct AttentionHost {
 
   explicit AttentionHost(const AttentionShape& s)
       : shape(s), scale(A(1) / std::sqrt(A(s.head_width))), operands((s.head_width + depth - 1) / depth) {
-    const auto padded = [](std::size_t n) { return (n + columns - 1) / columns * columns; };
-    width = padded(s.head_width);
-    keys = padded(s.length);
+    const auto padded = [](std::size_t n, std::size_t step) { return (n + step - 1) / step * step; };
+    width = padded(s.head_width, columns);
+    keys = padded(s.length, std::max(columns, tile_rows));  // keys are rows of a tile, too
   }
 
   /// Runs `work(item, workspace)` for each (sequence, key-value head), each worker with `values` numbers of its own.

@@ -20,10 +20,10 @@
 #define WEFT_COMPILER_VECTORS 1
 #define WEFT_FLATTEN __attribute__((flatten))
 #define WEFT_NOINLINE __attribute__((noinline))
-#if defined(__clang__)
-#define WEFT_UNROLL(n) _Pragma("unroll")
-#else
 #define WEFT_PRAGMA(text) _Pragma(#text)
+#if defined(__clang__)
+#define WEFT_UNROLL(n) WEFT_PRAGMA(clang loop unroll_count(n))
+#else
 #define WEFT_UNROLL(n) WEFT_PRAGMA(GCC unroll n)
 #endif
 #else
