@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every layer's gradients by finite differences and against several ranks; and the check itself finds a wrong backward.
+
+#include <doctest/doctest.h>
+
+#include <weft/testing/check_layer.hpp>
+#include <weft/weft.hpp>
+
+using namespace weft;
+using testing::check_layer, testing::check_layer_on;
+
+namespace {
+constexpr std::size_t rows = 8, width = 12;
+const Shape shape{rows, width};
+const testing::CheckOptions two_sequences{.length = 4};
+
+// y = x weight, with the mistake that `mistake` asks for.
+template <int mistake>
+struct Scale {
+  Parameter<> gain;
+  Scale(const auto& context) : gain(context, "gain", {width}, normal(1.0)) {}
+  auto forward(const auto&, const auto& x) const { return Result{times_row(x, gain.beside(x)), x}; }
+  auto backward(const auto& context, auto x, const auto& g) {
+    auto sum = sum_rows(times(g, x));
+    if constexpr (mistake == 1) sum = add(sum, sum);
+    gain.accumulate(context, sum);
+    auto dx = times_row(g, gain.beside(x));
+    if constexpr (mistake == 2) dx = g;
+    return dx;
+  }
+  void for_each_parameter(auto&& visit) { visit(gain); }
+};
+}  // namespace
+
+TEST_CASE("a right layer passes, and each wrong gradient is found by name") {
+  CHECK_NOTHROW(check_layer([](const auto& context) { return Scale<0>(context / "scale"); }, shape));
+  CHECK_NOTHROW(check_layer_on<tp>(2, [](const auto& context) { return Scale<0>(context / "scale"); }, shape));
+  CHECK_THROWS_WITH_AS(check_layer([](const auto& context) { return Scale<1>(context / "scale"); }, shape), doctest::Contains("gradient of scale.gain is off"), Error);
+  CHECK_THROWS_WITH_AS(check_layer([](const auto& context) { return Scale<2>(context / "scale"); }, shape), doctest::Contains("gradient of the input is off"), Error);
+}
+
+TEST_CASE("linear layers") {
+  CHECK_NOTHROW(check_layer([](const auto& context) { return Linear(context, width, 20); }, shape));
+  CHECK_NOTHROW(check_layer([](const auto& context) { return Linear<Whole, Weight::in_out, false>(context, width, 20); }, shape));
+  const auto pair = [](const auto& context) { return Sequential(Linear<Column>(context / "up", width, 16), Gelu{}, Linear<Row>(context / "down", 16, width)); };
+  const auto stored = [](const auto& context) {
+    return Sequential(Linear<Column, Weight::in_out>(context / "up", width, 16), Gelu{}, Linear<Row, Weight::in_out>(context / "down", 16, width));
+  };
+  CHECK_NOTHROW(check_layer(pair, shape));
+  CHECK_NOTHROW(check_layer(stored, shape));
+  for (const int ranks : {2, 4, 8}) {
+    CHECK_NOTHROW(check_layer_on<tp>(ranks, pair, shape));
+    CHECK_NOTHROW(check_layer_on<tp>(ranks, stored, shape));
+    CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(ranks, pair, shape)));
+  }
+}
+
+TEST_CASE("norms") {
+  const auto layer = [](const auto& context) { return LayerNorm(context, width); };
+  const auto rms = [](const auto& context) { return RmsNorm(context, width); };
+  CHECK_NOTHROW(check_layer(layer, shape));
+  CHECK_NOTHROW(check_layer(rms, shape));
+  // Rows cut over tp: the gradients of gain and bias are Partial, a debt that the types find.
+  CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(2, layer, shape)));
+  CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(4, rms, shape)));
+}
+
+TEST_CASE("activations and combinators") {
+  CHECK_NOTHROW(check_layer([](const auto&) { return Gelu{}; }, shape));
+  const auto gated = [](const auto& context) {
+    return Sequential(Enter<tp>{}, Fork(Linear<Column, Weight::out_in, false>(context / "gate", width, 16), Linear<Column>(context / "up", width, 16)), SwiGlu{},
+                      Linear<Row>(context / "down", 16, width));
+  };
+  CHECK_NOTHROW(check_layer(gated, shape));
+  CHECK_NOTHROW(check_layer_on<tp>(4, gated, shape));
+  const auto residual = [](const auto& context) { return Residual(Sequential(LayerNorm(context / "norm", width), Linear<Column>(context / "up", width, 16), Gelu{}, Linear<Row>(context / "down", 16, width))); };
+  CHECK_NOTHROW(check_layer(residual, shape));
+  CHECK_NOTHROW(check_layer_on<tp>(2, residual, shape));
+  CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(2, residual, shape)));
+  CHECK_NOTHROW(check_layer([&](const auto& context) { return Recompute(residual(context)); }, shape));
+  CHECK_NOTHROW(check_layer(
+      [](const auto& context) {
+        std::vector<Residual<Linear<>>> layers;
+        for (int i = 0; i < 3; ++i) layers.emplace_back(Linear(context / std::to_string(i), width, width));
+        return Repeat(std::move(layers));
+      },
+      shape));
+}
+
+TEST_CASE("dropout has the mask of one rank on every rank") {
+  const auto dropout = [](const auto& context) { return Dropout(context / "dropout", 0.3); };
+  CHECK_NOTHROW(check_layer(dropout, shape));
+  CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(4, dropout, shape)));
+}
+
+TEST_CASE("attention: multi-head, grouped-query, rotary, two sequences") {
+  const auto fused = [](const auto& context) {
+    const Heads heads{4, 4, 3};
+    const Cut::Segment segment{12, 4};
+    return Sequential(Linear<Column>(context / "qkv", width, 36, LinearOptions{0.5, Cut{{segment, segment, segment}, false}}), CausalAttention(context, heads),
+                      Linear<Row>(context / "out", width, width, LinearOptions{0.5}));
+  };
+  CHECK_NOTHROW(check_layer(fused, shape, two_sequences));
+  CHECK_NOTHROW(check_layer_on<tp>(4, fused, shape, two_sequences));
+  const auto grouped = [](const auto& context) {
+    const Heads heads{4, 2, 4};
+    using In = Linear<Column, Weight::out_in, false>;
+    const Cut by_query{{{16, 4}}, false}, by_key_value{{{8, 2}}, false};
+    return Sequential(Enter<tp>{}, Fork(In(context / "q", width, 16, {0.5, by_query}), In(context / "k", width, 8, {0.5, by_key_value}), In(context / "v", width, 8, {0.5, by_key_value})),
+                      Rotary(4), CausalAttention(context, heads), Linear<Row>(context / "out", 16, width, LinearOptions{0.5}));
+  };
+  CHECK_NOTHROW(check_layer(grouped, shape, two_sequences));
+  CHECK_NOTHROW(check_layer_on<tp>(2, grouped, shape, two_sequences));
+}
