@@ -132,32 +132,37 @@ void for_each_degrees(std::size_t world, F&& f) {
       if (world % (tensor * pipeline) == 0) f(Degrees{.tp = tensor, .pp = pipeline}, world / (tensor * pipeline));
 }
 
-/// Every layout of `world` thread ranks, with as many micro-batches as the share allows up to 4, against one rank.
+/// Every layout of `world` ranks of a backend against one rank, with as many micro-batches as the share allows up to 4.
+template <class Composition, class Backend = comm::Threads>
+void check_layouts(std::size_t world, const typename Composition::Config& config, const Reference& reference, double tolerance) {
+  for_each_degrees(world, [&](const Degrees& degrees, std::size_t data) {
+    const std::size_t micro_batches = std::min<std::size_t>(4, batch_sequences / data);
+    std::mutex mutex;
+    Difference worst;  // of the ranks of this process
+    const int code = runtime::run<Backend>(runtime::RunOptions{.ranks = static_cast<int>(world)}, [&](World& rank) {
+      Mesh<dp, tp, pp> mesh(rank, degrees);
+      const auto data_comm = mesh.comm(dp{});
+      const Difference mine = compare<Composition>(mesh, data_comm.rank(), data_comm.size(), micro_batches, config, reference);
+      std::lock_guard lock(mutex);
+      worst.compared += mine.compared;
+      if (mine.largest() >= worst.largest()) worst = {mine.gradient, mine.loss, mine.norm, mine.evaluation, mine.logits, worst.compared, mine.worst};
+    });
+    INFO("world " << world << " = dp(" << data << ") * tp(" << degrees.tp << ") * pp(" << degrees.pp << "), micro batches " << micro_batches << ", worst parameter " << worst.worst);
+    CHECK(code == 0);
+    CHECK(worst.compared > 0);
+    CHECK(worst.loss <= tolerance);
+    CHECK(worst.gradient <= tolerance);
+    CHECK(worst.norm <= tolerance);
+    CHECK(worst.evaluation <= tolerance);
+    CHECK(worst.logits <= tolerance);
+  });
+}
+
+/// The same for 1, 2, 4 and 8 thread ranks.
 template <class Composition>
 void check_all_layouts(const typename Composition::Config& config, double tolerance) {
   const Reference reference = reference_of<typename Composition::model_type>(config);
-  for (const std::size_t world : {1, 2, 4, 8})
-    for_each_degrees(world, [&](const Degrees& degrees, std::size_t data) {
-      const std::size_t micro_batches = std::min<std::size_t>(4, batch_sequences / data);
-      std::mutex mutex;
-      Difference worst;
-      const int code = runtime::run(runtime::RunOptions{.ranks = static_cast<int>(world)}, [&](World& rank) {
-        Mesh<dp, tp, pp> mesh(rank, degrees);
-        const auto data_comm = mesh.comm(dp{});
-        const Difference mine = compare<Composition>(mesh, data_comm.rank(), data_comm.size(), micro_batches, config, reference);
-        std::lock_guard lock(mutex);
-        worst.compared += mine.compared;
-        if (mine.largest() >= worst.largest()) worst = {mine.gradient, mine.loss, mine.norm, mine.evaluation, mine.logits, worst.compared, mine.worst};
-      });
-      INFO("world " << world << " = dp(" << data << ") * tp(" << degrees.tp << ") * pp(" << degrees.pp << "), micro batches " << micro_batches << ", worst parameter " << worst.worst);
-      CHECK(code == 0);
-      CHECK(worst.compared > 0);
-      CHECK(worst.loss <= tolerance);
-      CHECK(worst.gradient <= tolerance);
-      CHECK(worst.norm <= tolerance);
-      CHECK(worst.evaluation <= tolerance);
-      CHECK(worst.logits <= tolerance);
-    });
+  for (const std::size_t world : {1, 2, 4, 8}) check_layouts<Composition>(world, config, reference, tolerance);
 }
 
 }  // namespace weft_test

@@ -32,7 +32,7 @@ class Executor {
  public:
   /// `seed`: the gradient of each micro-batch's loss; 0 where only forward runs.
   Executor(Ctx context, std::vector<Chunk<Model>>& chunks, const schedule::Table& table, const Batch& batch, double seed = 0)
-      : context_(std::move(context)), chunks_(chunks), table_(table), batch_(batch), link_(context_.device(), pipeline_of(context_), table.micro_batches), done_(chunks.size(), 0) {
+      : context_(std::move(context)), chunks_(chunks), table_(table), batch_(batch), link_(context_.device(), pipeline_of(context_)), done_(chunks.size(), 0) {
     rows_ = batch.tokens.size() / batch.micro_batches;
     context_.env.length = batch.length;
     context_.env.step = batch.step;

@@ -27,7 +27,7 @@ struct Parcel {
 template <class Exec>
 class Link {
  public:
-  Link(Device<Exec>& device, Communicator comm, int micro_batches) : device_(&device), comm_(std::move(comm)), micro_batches_(micro_batches) {}
+  Link(Device<Exec>& device, Communicator comm) : device_(&device), comm_(std::move(comm)) {}
 
   template <AnyTensor X>
   void send(const X& x, int to, const Parcel& parcel) {
@@ -94,11 +94,14 @@ class Link {
       default: return {std::size_t(header[1]), std::size_t(header[2]), std::size_t(header[3]), std::size_t(header[4])};
     }
   }
-  int tag(const Parcel& parcel, int part) const { return ((parcel.stage * micro_batches_ + parcel.micro) * 2 + (parcel.forward ? 0 : 1)) * 2 + part; }
+  // MPI promises tags below 32768 only. Messages of one tag arrive in order, and a stage takes its micro-batches in order, so
+  // tags may come round again.
+  static int tag(const Parcel& parcel, int part) {
+    return ((parcel.micro % 16 * 512 + parcel.stage % 512) * 2 + (parcel.forward ? 0 : 1)) * 2 + part;
+  }
 
   Device<Exec>* device_;
   Communicator comm_;
-  int micro_batches_;
   std::map<Parcel, Kept> kept_;
   std::vector<Sending> sending_;
 };

@@ -210,7 +210,7 @@ class Stages {
     throw DebtError("the gradient of " + state.name + " still owes a sum over " + axes + " after the step: no wrapper paid it");
   }
 
-  static constexpr int tied_tag = 1 << 20;
+  static constexpr int tied_tag = 0;  // sent when no pipeline message is under way
 
   schedule::Erased schedule_;
   Config config_;

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Over MPI processes every layout of (dp, tp, pp) gives one rank's loss, gradient norm, every gradient, validation loss and
+// logits. Each process computes the one-rank reference itself. MPI and Kokkos are initialised before `run`, which must leave
+// both as they are, time after time.
+
+#include "support/parity.hpp"
+
+#include <weft/comm/mpi.hpp>
+
+using namespace weft_test;
+
+namespace {
+
+template <class Model>
+void check_processes(const typename Model::Config& config, double tolerance) {
+  using Composition = DataParallel<TensorParallel<PipelineParallel<Model, schedule::OneForwardOneBackward>>>;
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  check_layouts<Composition, comm::Mpi>(static_cast<std::size_t>(size), config, reference_of<Model>(config), tolerance);
+}
+
+}  // namespace
+
+TEST_CASE("gpt in double") { check_processes<nn::BasicGpt<double>>(gpt_config(), 1e-12); }
+TEST_CASE("llama in double") { check_processes<nn::BasicLlama<double>>(llama_config(), 1e-12); }
+TEST_CASE("gpt in float") { check_processes<nn::BasicGpt<float>>(gpt_config(), 1e-5); }
