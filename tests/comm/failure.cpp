@@ -61,7 +61,8 @@ TEST_CASE("a rank that throws ends all others, wherever they wait") {
                                                  try {
                                                    wait(c);
                                                  } catch (const AbortedError& error) {
-                                                   if (std::string(error.what()).find("has failed: boom") != std::string::npos) ++aborted;
+                                                   if (std::string(error.what()).find("has failed: boom") != std::string::npos)
+                                                     ++aborted;
                                                    throw;
                                                  }
                                                }),
@@ -110,16 +111,17 @@ TEST_CASE("a wait ends at its deadline and says where every rank was") {
   });
   CHECK(seconds >= 0.2);
   CHECK(seconds < 1.5);
-  CHECK_THROWS_WITH_AS(comm::run_threads(
-                           2,
-                           [](const Communicator& c) {
-                             std::vector<int> x(7);
-                             if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
-                             c.broadcast(x, 1);
-                           },
-                           std::chrono::milliseconds(100)),
-                       doctest::Contains("rank 0 waits, last: broadcast of 7 int32 with root 1 on world #1 (not complete); rank 1 is not waiting"),
-                       TimeoutError);
+  CHECK_THROWS_WITH_AS(
+      comm::run_threads(
+          2,
+          [](const Communicator& c) {
+            std::vector<int> x(7);
+            if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+            c.broadcast(x, 1);
+          },
+          std::chrono::milliseconds(100)),
+      doctest::Contains("rank 0 waits, last: broadcast of 7 int32 with root 1 on world #1 (not complete); rank 1 is not waiting"),
+      TimeoutError);
 }
 
 TEST_CASE("requests may be dropped: their destructor waits, and an exception on its way does not hang in it") {
@@ -149,30 +151,32 @@ TEST_CASE("1,000 seeded runs in which a random rank throws at a random moment: n
     const int ranks = 2 + int(engine() % 7), culprit = int(engine() % unsigned(ranks)), moment = int(engine() % 40);
     const std::size_t count = engine() % 2 ? 100 : 5000;
     slowest = std::max(slowest, seconds_of([&] {
-      CHECK_THROWS_WITH_AS(comm::run_threads(ranks,
-                                             [&](const Communicator& c) {
-                                               const Communicator halves = c.split(c.rank() % 2, 0, "tp");
-                                               std::vector<float> x(count), all(count * std::size_t(c.size())), message(count);
-                                               int step = 0;
-                                               const auto tick = [&] {
-                                                 if (step++ == moment && c.rank() == culprit) throw Error("injected");
-                                               };
-                                               const int next = (c.rank() + 1) % c.size(), previous = (c.rank() + c.size() - 1) % c.size();
-                                               for (;;) {
-                                                 tick();
-                                                 Request reduced = c.all_reduce_async(x);
-                                                 tick();
-                                                 halves.all_reduce(message);
-                                                 tick();
-                                                 c.send_recv(message, next, x.size() == 100 ? message : all = std::vector<float>(count), previous);
-                                                 tick();
-                                                 reduced.wait();
-                                                 all.resize(count * std::size_t(c.size()));
-                                                 c.all_gather(x, all);
-                                               }
-                                             }),
-                           "weft: injected", Error);
-    }));
+                         CHECK_THROWS_WITH_AS(comm::run_threads(ranks,
+                                                                [&](const Communicator& c) {
+                                                                  const Communicator halves = c.split(c.rank() % 2, 0, "tp");
+                                                                  std::vector<float> x(count), all(count * std::size_t(c.size())),
+                                                                      message(count), arrived(count);
+                                                                  int step = 0;
+                                                                  const auto tick = [&] {
+                                                                    if (step++ == moment && c.rank() == culprit)
+                                                                      throw Error("injected");
+                                                                  };
+                                                                  const int next = (c.rank() + 1) % c.size(),
+                                                                            previous = (c.rank() + c.size() - 1) % c.size();
+                                                                  for (;;) {
+                                                                    tick();
+                                                                    Request reduced = c.all_reduce_async(x);
+                                                                    tick();
+                                                                    halves.all_reduce(message);
+                                                                    tick();
+                                                                    c.send_recv(message, next, arrived, previous);
+                                                                    tick();
+                                                                    reduced.wait();
+                                                                    c.all_gather(x, all);
+                                                                  }
+                                                                }),
+                                              "weft: injected", Error);
+                       }));
   }
   MESSAGE("slowest run: ", slowest, " s");
   CHECK(slowest < 2.0);

@@ -35,11 +35,16 @@ std::span<float> first(std::vector<float>& v, std::size_t n) { return std::span(
 std::vector<Case> cases(std::size_t count) {
   return {
       {"all_reduce(sum) of " + std::to_string(count) + " float32", [=](auto& c, auto& x) { c.all_reduce(first(x.a, count)); }},
-      {"all_reduce(max) of " + std::to_string(count) + " float32", [=](auto& c, auto& x) { c.all_reduce(first(x.a, count), Reduction::max); }},
-      {"all_reduce(sum) of " + std::to_string(count - 1) + " float32", [=](auto& c, auto& x) { c.all_reduce(first(x.a, count - 1)); }},
-      {"all_reduce(sum) of " + std::to_string(count) + " float64", [=](auto& c, auto& x) { c.all_reduce(std::span(x.d).first(count)); }},
-      {"broadcast of " + std::to_string(count) + " float32 with root 0", [=](auto& c, auto& x) { c.broadcast(first(x.a, count), 0); }},
-      {"broadcast of " + std::to_string(count) + " float32 with root 1", [=](auto& c, auto& x) { c.broadcast(first(x.a, count), 1); }},
+      {"all_reduce(max) of " + std::to_string(count) + " float32",
+       [=](auto& c, auto& x) { c.all_reduce(first(x.a, count), Reduction::max); }},
+      {"all_reduce(sum) of " + std::to_string(count - 1) + " float32",
+       [=](auto& c, auto& x) { c.all_reduce(first(x.a, count - 1)); }},
+      {"all_reduce(sum) of " + std::to_string(count) + " float64",
+       [=](auto& c, auto& x) { c.all_reduce(std::span(x.d).first(count)); }},
+      {"broadcast of " + std::to_string(count) + " float32 with root 0",
+       [=](auto& c, auto& x) { c.broadcast(first(x.a, count), 0); }},
+      {"broadcast of " + std::to_string(count) + " float32 with root 1",
+       [=](auto& c, auto& x) { c.broadcast(first(x.a, count), 1); }},
       {"reduce(sum) of " + std::to_string(count) + " float32 with root 0",
        [=](auto& c, auto& x) { c.reduce(first(x.a, count), first(x.b, count), 0); }},
       {"gather of " + std::to_string(count / 8) + " float32 with root 1",
@@ -51,9 +56,12 @@ std::vector<Case> cases(std::size_t count) {
       {"reduce_scatter(sum) of " + std::to_string(count / 8) + " float32",
        [=](auto& c, auto& x) { c.reduce_scatter(first(x.a, count / 8 * std::size_t(c.size())), first(x.b, count / 8)); }},
       {"all_to_all of " + std::to_string(count / 8) + " float32",
-       [=](auto& c, auto& x) { c.all_to_all(first(x.a, count / 8 * std::size_t(c.size())), first(x.b, count / 8 * std::size_t(c.size()))); }},
+       [=](auto& c, auto& x) {
+         c.all_to_all(first(x.a, count / 8 * std::size_t(c.size())), first(x.b, count / 8 * std::size_t(c.size())));
+       }},
       {"barrier", [](auto& c, auto&) { c.barrier(); }},
-      {"recv of " + std::to_string(count) + " float32", [=](auto& c, auto& x) { c.recv(first(x.b, count), (c.rank() + 1) % c.size()); }},
+      {"recv of " + std::to_string(count) + " float32",
+       [=](auto& c, auto& x) { c.recv(first(x.b, count), (c.rank() + 1) % c.size()); }},
       {"ended", [](auto&, auto&) {}},  // the call is missing
   };
 }
@@ -165,7 +173,8 @@ TEST_CASE("order swapped between two communicators is found as a circle") {
                                            (c.rank() == 0 ? tp : dp).barrier();
                                            (c.rank() == 0 ? dp : tp).barrier();
                                          }),
-                       doctest::Contains("ranks wait for each other and none can go on: rank 0 waits, last: barrier() on tp #1"), MismatchError);
+                       doctest::Contains("ranks wait for each other and none can go on: rank 0 waits, last: barrier() on tp #1"),
+                       MismatchError);
 }
 
 TEST_CASE("a rank that computes is waited for, not accused") {
@@ -181,6 +190,7 @@ TEST_CASE("arguments are checked before any communication") {
   std::vector<int> whole(2);
   CHECK_THROWS_WITH_AS(c.all_gather(two, three), "weft: all_gather: the output holds 3 elements, expected 2", ShapeError);
   CHECK_THROWS_WITH_AS(c.broadcast(two, 1), "weft: broadcast: root 1 is not one of 1 ranks", UsageError);
-  CHECK_THROWS_WITH_AS(c.all_reduce(whole, Reduction::average), "weft: all_reduce: the average of int32 is not a int32; sum and divide", UsageError);
+  CHECK_THROWS_WITH_AS(c.all_reduce(whole, Reduction::average),
+                       "weft: all_reduce: the average of int32 is not a int32; sum and divide", UsageError);
   CHECK_THROWS_WITH_AS(c.split(-1, 0, "tp"), "weft: split: color -1 is negative", UsageError);
 }
