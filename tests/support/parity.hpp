@@ -13,6 +13,8 @@
 
 #include <weft/weft.hpp>
 
+#include "support/degrees.hpp"
+
 namespace weft_test {
 
 using namespace weft;
@@ -122,14 +124,6 @@ inline nn::GptConfig gpt_config() {
 }
 inline nn::LlamaConfig llama_config() {
   return {.vocabulary = batch_vocabulary, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .intermediate = 48, .sequence = batch_length, .dropout = 0.1};
-}
-
-/// Every (dp, tp, pp) whose product is `world`.
-template <class F>
-void for_each_degrees(std::size_t world, F&& f) {
-  for (std::size_t tensor = 1; tensor <= world; tensor *= 2)
-    for (std::size_t pipeline = 1; tensor * pipeline <= world; pipeline *= 2)
-      if (world % (tensor * pipeline) == 0) f(Degrees{.tp = tensor, .pp = pipeline}, world / (tensor * pipeline));
 }
 
 /// Every layout of `world` ranks of a backend against one rank, with as many micro-batches as the share allows up to 4.

@@ -17,7 +17,7 @@ namespace weft {
 /// One dp rank's share of one step. `tokens` and `targets` are [sequences, length], the sequence first (row-major); a
 /// negative target is not counted in the loss.
 struct Batch {
-  std::vector<std::int32_t> tokens, targets;  // [sequences * length]
+  std::vector<std::int32_t> tokens = {}, targets = {};  // [sequences * length]
   std::size_t sequences = 0;                  ///< of this share
   std::size_t length = 0;                     ///< tokens of a sequence
   std::size_t micro_batches = 1;              ///< divides `sequences`
