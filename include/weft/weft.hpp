@@ -8,6 +8,7 @@
 #include <weft/core/philox.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/core/version.hpp>
+#include <weft/data/batches.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/nn/gpt.hpp>
 #include <weft/nn/llama.hpp>

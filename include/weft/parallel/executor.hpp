@@ -3,7 +3,7 @@
 // The one executor: it walks a rank's actions of a schedule for one step and calls the wrappers' hooks around each unit. A
 // model without a pipeline runs as one stage of one.
 
-#include <map>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -26,6 +26,8 @@ class Executor {
   using Gradient = typename T::Gradient;
   using Loss = typename T::Loss;
   using Tokens = typename T::Tokens;
+  using Saved = typename T::Saved;
+  using Deferred = typename T::Deferred;
   using Action = schedule::Action;
   using Do = schedule::Do;
 
@@ -33,6 +35,8 @@ class Executor {
   /// `seed`: the gradient of each micro-batch's loss; 0 where only forward runs.
   Executor(Ctx context, std::vector<Chunk<Model>>& chunks, const schedule::Table& table, const Batch& batch, double seed = 0)
       : context_(std::move(context)), chunks_(chunks), table_(table), batch_(batch), link_(context_.device(), pipeline_of(context_)), done_(chunks.size(), 0) {
+    saved_.resize(chunks.size() * table.micro_batches);
+    deferred_.resize(saved_.size());
     rows_ = batch.tokens.size() / batch.micro_batches;
     context_.env.length = batch.length;
     context_.env.step = batch.step;
@@ -68,12 +72,11 @@ class Executor {
   bool stop_before_back = false;
 
  private:
-  using Key = std::pair<int, int>;
-
   static Communicator pipeline_of(const Ctx& context) {
     if constexpr (Ctx::has(pp{})) return context.comm(pp{});
     else return Communicator();
   }
+  std::size_t place(const Action& action) const { return static_cast<std::size_t>(action.chunk * table_.micro_batches + action.micro); }
   std::size_t rank() const { return context_.rank(pp{}); }
   int rank_of(int stage) const { return schedule::rank_of(table_, stage); }
 
@@ -93,7 +96,7 @@ class Executor {
 
   void forward(const Action& action) {
     Chunk<Model>& chunk = chunks_[action.chunk];
-    typename T::Saved saved;
+    Saved saved;
     Hidden hidden;
     std::size_t unit = 0;
     const auto run = [&](auto&& work) {
@@ -129,14 +132,15 @@ class Executor {
     } else {
       link_.send(hidden, rank_of(chunk.stage + 1), {chunk.stage + 1, action.micro, true});
     }
-    if (!forward_only_) saved_.emplace(Key{action.chunk, action.micro}, std::move(saved));
+    if (!forward_only_) saved_[place(action)] = std::make_unique<Saved>(std::move(saved));
   }
 
   // B does each unit's weights right after its input gradient, while they are in cache; I defers them to W.
   void backward(const Action& action, bool whole) {
     Chunk<Model>& chunk = chunks_[action.chunk];
-    auto saved = std::move(saved_.extract(Key{action.chunk, action.micro}).mapped());
-    typename T::Deferred deferred;
+    const std::unique_ptr<Saved> owned = std::move(saved_[place(action)]);
+    Saved& saved = *owned;
+    Deferred deferred;
     deferred.blocks.resize(chunk.blocks.size());
     if (whole) ++done_[action.chunk];
     std::size_t unit = chunk.units.size();
@@ -160,12 +164,13 @@ class Executor {
     for (std::size_t i = chunk.blocks.size(); i-- > 0;) run(chunk.blocks[i], saved.blocks[i], gradient, deferred.blocks[i]);
     if (chunk.front) run(*chunk.front, saved.front, gradient, deferred.front);
     else link_.send(gradient, rank_of(chunk.stage - 1), {chunk.stage - 1, action.micro, false});
-    if (!whole) deferred_.emplace(Key{action.chunk, action.micro}, std::move(deferred));
+    if (!whole) deferred_[place(action)] = std::make_unique<Deferred>(std::move(deferred));
   }
 
   void weight(const Action& action) {
     Chunk<Model>& chunk = chunks_[action.chunk];
-    auto deferred = std::move(deferred_.extract(Key{action.chunk, action.micro}).mapped());
+    const std::unique_ptr<Deferred> owned = std::move(deferred_[place(action)]);
+    Deferred& deferred = *owned;
     ++done_[action.chunk];
     std::size_t unit = chunk.units.size();
     const auto run = [&](auto& layer, auto& later) {
@@ -206,8 +211,8 @@ class Executor {
   std::size_t rows_ = 0;
   bool forward_only_ = false;
   gradient_t<Loss> seed_;
-  std::map<Key, typename T::Saved> saved_;
-  std::map<Key, typename T::Deferred> deferred_;
+  std::vector<std::unique_ptr<Saved>> saved_;        // by chunk and micro-batch
+  std::vector<std::unique_ptr<Deferred>> deferred_;
   std::vector<Loss> losses_;
   Hidden last_hidden_;
 };
