@@ -56,8 +56,10 @@ class Optimizer {
 
   StepReport step() { return step(options_.learning_rate); }
   /// Applies the gradients of the last train_step. Clipping (options.clip > 0) scales all of them by min(1, clip / (norm +
-  /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh.
+  /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError before any train_step.
   StepReport step(double learning_rate) {
+    for (const Slot& slot : slots_)
+      if (!slot.state->gradient) throw UsageError("optimizer step before any train_step: " + slot.state->name + " has no gradient");
     StepReport report;
     report.gradient_norm = gradient_norm();
     report.skipped = !std::isfinite(report.gradient_norm);
@@ -69,21 +71,27 @@ class Optimizer {
   }
 
   /// The 2-norm over all elements of the model, each logical element once, summed in double (NaN or infinity if any gradient
-  /// is). Collective over the whole mesh; the same bits on every rank.
+  /// of any rank is). Collective over the whole mesh; the same bits on every rank.
   double gradient_norm() {
-    std::vector<std::pair<const ParameterState*, Run>> parts;
+    struct Part {
+      const ParameterState* state;
+      Run run;
+      bool counted;
+    };
+    std::vector<Part> parts;
     for (const Slot& slot : slots_) {
-      if (!slot.state->counted || !slot.state->gradient) continue;
-      if (slot.state->replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->size()}});
+      if (!slot.state->gradient) continue;
+      if (slot.state->replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->size()}, slot.state->counted});
       else
-        for (const Run& run : slot.state->runs)
-          if (run.owned) parts.push_back({slot.state, run});
+        for (const Run& run : slot.state->runs) parts.push_back({slot.state, run, slot.state->counted && run.owned});
     }
     Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
-    for (std::size_t i = 0; i < parts.size(); ++i) squared_norm_(*device_, *parts[i].first, parts[i].second, squares.data() + i);
+    for (std::size_t i = 0; i < parts.size(); ++i) squared_norm_(*device_, *parts[i].state, parts[i].run, squares.data() + i);
     double sum = 0;
     const auto host = copy_to_host(squares);
-    for (std::size_t i = 0; i < parts.size(); ++i) sum += host[i];
+    // What another rank counts is looked at too: a copy that went bad on this rank alone must stop all ranks.
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      if (parts[i].counted || !std::isfinite(host[i])) sum += host[i];
     communicator_.all_reduce(std::span<double>(&sum, 1));
     return std::sqrt(sum);
   }

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// AdamW and SGD against PyTorch's formulas in double; clipping; master weights; the gradient norm in every layout; a gradient
+// that is not finite on any one rank stops the step on all of them. Gradients are written by hand: no model runs here.
+
+#include <weft/optim/adamw.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <weft/optim/sgd.hpp>
+#include <weft/weft.hpp>
+
+#include "support/degrees.hpp"
+
+using namespace weft;
+using namespace weft_test;
+
+namespace {
+
+/// What an optimizer needs of a model: a matrix and a vector.
+template <class S>
+struct TwoParameters {
+  struct model_type {
+    using scalar = S;
+  };
+  using A = accumulate_t<S>;
+
+  TwoParameters() {
+    for (const auto& [name, shape] : {std::pair{"matrix", Shape{7, 5}}, std::pair{"vector", Shape{11}}}) {
+      ParameterState& state = states.emplace_back();
+      state.name = name;
+      state.global = state.local = shape;
+      state.type = data_type_of<S>;
+      state.gradient_type = data_type_of<A>;
+      state.runs = {{0, 0, shape.size()}};
+      state.value = the_device.allocate(state.bytes());
+      for (std::size_t i = 0; i < state.size(); ++i) value(state)[i] = S(A(Philox::normal(site_of(name), i)));
+    }
+  }
+
+  static S* value(const ParameterState& state) { return static_cast<S*>(state.value.get()); }
+  static A* gradient(const ParameterState& state) { return static_cast<A*>(state.gradient.get()); }
+  void set_gradients(std::uint64_t step, double scale = 1) {
+    for (ParameterState& state : states) {
+      if (!state.gradient) state.gradient = the_device.allocate(state.gradient_bytes());
+      for (std::size_t i = 0; i < state.size(); ++i) gradient(state)[i] = A(scale * Philox::normal(key_of(site_of(state.name), step), i));
+    }
+  }
+  double norm() const {
+    double sum = 0;
+    for (const ParameterState& state : states)
+      for (std::size_t i = 0; i < state.size(); ++i) sum += double(gradient(state)[i]) * double(gradient(state)[i]);
+    return std::sqrt(sum);
+  }
+
+  template <class F>
+  void for_each_state(F&& f) {
+    for (ParameterState& state : states) f(state);
+  }
+  Communicator communicator() const { return {}; }
+  DefaultDevice& device() { return the_device; }
+
+  DefaultDevice the_device;
+  std::vector<ParameterState> states;
+};
+
+/// The reference keeps its own copy of everything in double.
+struct Element {
+  double p = 0, first = 0, second = 0;
+};
+using Elements = std::vector<std::vector<Element>>;
+
+template <class S>
+Elements elements_of(const TwoParameters<S>& model) {
+  Elements elements;
+  for (const ParameterState& state : model.states) {
+    auto& mine = elements.emplace_back(state.size());
+    for (std::size_t i = 0; i < mine.size(); ++i) mine[i].p = double(typename TwoParameters<S>::A(model.value(state)[i]));
+  }
+  return elements;
+}
+
+template <class S>
+void check_values(const TwoParameters<S>& model, const Elements& expected, double tolerance) {
+  for (std::size_t k = 0; k < expected.size(); ++k)
+    for (std::size_t i = 0; i < expected[k].size(); ++i) {
+      const double got = double(typename TwoParameters<S>::A(model.value(model.states[k])[i]));
+      CHECK(std::abs(got - expected[k][i].p) <= tolerance * (1 + std::abs(expected[k][i].p)));
+    }
+}
+
+// torch.optim.AdamW, one element.
+void adamw(Element& e, double g, const optim::AdamWOptions& o, double rate, double decay, int step) {
+  e.p -= rate * decay * e.p;
+  e.first = o.beta1 * e.first + (1 - o.beta1) * g;
+  e.second = o.beta2 * e.second + (1 - o.beta2) * g * g;
+  const double m = e.first / (1 - std::pow(o.beta1, step)), v = e.second / (1 - std::pow(o.beta2, step));
+  e.p -= rate * m / (std::sqrt(v) + o.epsilon);
+}
+
+}  // namespace
+
+TEST_CASE("AdamW is PyTorch's formula, with clipping, decay and a rate for each step") {
+  for (const bool decay_vectors : {true, false})
+    for (const double clip : {0.0, 1.0, 1e6}) {
+      TwoParameters<double> model;
+      const optim::AdamWOptions options{.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6, .weight_decay = 0.1, .decay_vectors = decay_vectors, .clip = clip};
+      optim::AdamW optimizer(model, options);
+      Elements expected = elements_of(model);
+      for (int step = 1; step <= 6; ++step) {
+        model.set_gradients(std::uint64_t(step));
+        const double norm = model.norm(), scale = clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1, rate = 0.01 * step;
+        for (std::size_t k = 0; k < 2; ++k)
+          for (std::size_t i = 0; i < expected[k].size(); ++i)
+            adamw(expected[k][i], scale * model.gradient(model.states[k])[i], options, rate, k == 0 || decay_vectors ? 0.1 : 0, step);
+        const auto report = optimizer.step(rate);
+        CHECK(!report.skipped);
+        CHECK(std::abs(report.gradient_norm / norm - 1) <= 1e-14);  // before clipping
+        check_values(model, expected, 1e-13);
+      }
+      CHECK(optimizer.steps() == 6);
+    }
+}
+
+TEST_CASE("SGD is PyTorch's formula, with momentum, Nesterov's, and decay") {
+  for (const double momentum : {0.0, 0.9})
+    for (const bool nesterov : {false, true}) {
+      TwoParameters<double> model;
+      optim::Sgd optimizer(model, {.learning_rate = 0.1, .momentum = momentum, .weight_decay = 0.01, .nesterov = nesterov, .clip = 2});
+      Elements expected = elements_of(model);
+      for (int step = 1; step <= 4; ++step) {
+        model.set_gradients(std::uint64_t(step));
+        const double scale = std::min(1.0, 2 / (model.norm() + 1e-6));
+        for (std::size_t k = 0; k < 2; ++k)
+          for (std::size_t i = 0; i < expected[k].size(); ++i) {
+            Element& e = expected[k][i];
+            const double g = scale * model.gradient(model.states[k])[i] + 0.01 * e.p;
+            e.first = momentum * e.first + g;
+            e.p -= 0.1 * (nesterov ? g + momentum * e.first : e.first);
+          }
+        optimizer.step();
+        check_values(model, expected, 1e-13);
+      }
+    }
+}
+
+TEST_CASE("bfloat16 parameters follow a master copy in float, so steps below their resolution add up") {
+  TwoParameters<bfloat16> model;
+  const optim::AdamWOptions options{.learning_rate = 1e-4, .weight_decay = 0.1};
+  optim::AdamW optimizer(model, options);
+  Elements expected = elements_of(model);
+  for (int step = 1; step <= 200; ++step) {
+    model.set_gradients(1);  // the same direction each time
+    for (std::size_t k = 0; k < 2; ++k)
+      for (std::size_t i = 0; i < expected[k].size(); ++i) adamw(expected[k][i], model.gradient(model.states[k])[i], options, 1e-4, 0.1, step);
+    optimizer.step();
+  }
+  for (std::size_t k = 0; k < 2; ++k)
+    for (std::size_t i = 0; i < expected[k].size(); ++i) {
+      const float master = static_cast<const float*>(optimizer.slots()[k].master.get())[i];
+      CHECK(std::abs(double(master) - expected[k][i].p) <= 5e-5);
+      CHECK(float(model.value(model.states[k])[i]) == float(bfloat16(master)));
+    }
+}
+
+TEST_CASE("wrong options, and a step without gradients, are refused") {
+  TwoParameters<float> model;
+  CHECK_THROWS_WITH_AS(optim::AdamW(model, {.learning_rate = -1}), "weft: learning rate -1.000000 is not a number of at least 0", UsageError);
+  CHECK_THROWS_AS(optim::Sgd(model, {.learning_rate = std::nan("")}), UsageError);
+  CHECK_THROWS_WITH_AS(optim::Sgd(model, {.clip = -1}), "weft: clip -1.000000 is negative; 0 turns clipping off", UsageError);
+  optim::AdamW optimizer(model);
+  CHECK_THROWS_WITH_AS(optimizer.step(), "weft: optimizer step before any train_step: matrix has no gradient", UsageError);
+}
+
+// --- over a mesh -------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+template <class S>
+using Composition = DataParallel<TensorParallel<PipelineParallel<nn::BasicGpt<S>, schedule::OneForwardOneBackward>>>;
+
+// A vocabulary that nothing divides, fused query, key and value with fewer key-value heads than tp, tied ends.
+const nn::GptConfig config{.vocabulary = 19, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .sequence = 8};
+
+/// Gradients that are a function of the global element, as every layout would have them.
+template <class Model>
+void set_gradients(Model& model) {
+  using A = accumulate_t<typename Model::model_type::scalar>;
+  model.for_each_state([&](ParameterState& state) {
+    if (!state.gradient) state.gradient = model.device().allocate(state.gradient_bytes());
+    A* gradient = static_cast<A*>(state.gradient.get());
+    std::fill_n(gradient, state.size(), A(0));
+    for (const Run& run : state.runs)
+      for (std::size_t i = 0; i < run.length; ++i) gradient[run.local + i] = A(Philox::normal(site_of(state.name), run.global + i));
+  });
+}
+
+template <class S>
+double norm_on_one_rank() {
+  DefaultDevice device;
+  SingleDevice<nn::BasicGpt<S>> model(device, config);
+  set_gradients(model);
+  return optim::AdamW(model).gradient_norm();
+}
+
+/// All bytes that a step may change on this rank.
+template <class Optimizer>
+std::vector<unsigned char> everything(const Optimizer& optimizer) {
+  std::vector<unsigned char> bytes;
+  const auto append = [&](const Buffer& buffer, std::size_t size) {
+    if (!buffer) return;
+    const auto* data = static_cast<const unsigned char*>(buffer.get());
+    bytes.insert(bytes.end(), data, data + size);
+  };
+  for (const auto& slot : optimizer.slots()) {
+    append(slot.state->value, slot.state->bytes());
+    append(slot.master, slot.state->gradient_bytes());
+    for (const Buffer& kept : slot.kept) append(kept, slot.state->gradient_bytes());
+  }
+  return bytes;
+}
+
+template <class S>
+void check_skipping(std::size_t world, const Degrees& degrees) {
+  using A = accumulate_t<S>;
+  constexpr double bad[] = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
+  std::atomic<int> not_skipped = 0, changed = 0, not_applied = 0;
+  const int code = run(RunOptions{.ranks = int(world)}, [&](World& rank) {
+    Mesh<dp, tp, pp> mesh(rank, degrees);
+    Composition<S> model(mesh, config);
+    optim::AdamW optimizer(model, {.clip = 1});
+    set_gradients(model);
+    not_applied += optimizer.step().skipped;  // moments are no longer zero
+    const auto before = everything(optimizer);
+    for (std::size_t victim = 0; victim < world; ++victim) {
+      set_gradients(model);
+      if (std::size_t(rank.rank()) == victim) {
+        std::vector<ParameterState*> states;
+        model.for_each_state([&](ParameterState& state) { states.push_back(&state); });
+        const ParameterState& state = *states[key_of(victim, 1) % states.size()];
+        const Run& run = state.runs.at(key_of(victim, 2) % state.runs.size());
+        static_cast<A*>(state.gradient.get())[run.local + key_of(victim, 3) % run.length] = A(bad[victim % 3]);
+      }
+      not_skipped += !optimizer.step().skipped;
+      changed += everything(optimizer) != before;
+    }
+    changed += optimizer.steps() != 1;
+    set_gradients(model);
+    not_applied += optimizer.step().skipped || everything(optimizer) == before;
+  });
+  CHECK(code == 0);
+  CHECK(not_skipped == 0);
+  CHECK(changed == 0);
+  CHECK(not_applied == 0);
+}
+
+}  // namespace
+
+TEST_CASE("the gradient norm counts each element of the model once in every layout") {
+  const double expected = norm_on_one_rank<double>();
+  for (const std::size_t world : {1, 2, 4, 8})
+    for_each_degrees(world, [&](const Degrees& degrees, std::size_t data) {
+      std::vector<double> norms(world);
+      CHECK(run(RunOptions{.ranks = int(world)}, [&](World& rank) {
+              Mesh<dp, tp, pp> mesh(rank, degrees);
+              Composition<double> model(mesh, config);
+              set_gradients(model);
+              norms[std::size_t(rank.rank())] = optim::Sgd(model).gradient_norm();
+            }) == 0);
+      INFO("dp(" << data << ") * tp(" << degrees.tp << ") * pp(" << degrees.pp << ")");
+      CHECK(std::abs(norms[0] / expected - 1) <= 1e-12);
+      for (const double norm : norms) CHECK(norm == norms[0]);
+    });
+}
+
+TEST_CASE_TEMPLATE("a gradient that is not finite on one rank stops all ranks and changes nothing", S, float, bfloat16) {
+  for (const std::size_t world : {1, 2, 4, 8})
+    for_each_degrees(world, [&](const Degrees& degrees, std::size_t data) {
+      INFO("dp(" << data << ") * tp(" << degrees.tp << ") * pp(" << degrees.pp << ")");
+      check_skipping<S>(world, degrees);
+    });
+}
