@@ -43,7 +43,7 @@ TEST_CASE("normal and uniform numbers have their moments") {
 
 TEST_CASE_TEMPLATE("dropout follows the global index, keeps the mean, and adds a residual", T, float, double, bfloat16) {
   DefaultDevice device;
-  const std::size_t rows = 50, columns = 203;
+  const std::size_t rows = 50, columns = 603;
   const std::vector<T> x(rows * columns, to<T>(1)), residual(rows * columns, to<T>(0.5));
   std::vector<T> whole(rows * columns), shard(9 * 31);
   kernels::dropout<T>(device, rows, columns, x.data(), whole.data(), 0.25, 99, 0, 0, columns);
@@ -64,4 +64,13 @@ TEST_CASE_TEMPLATE("dropout follows the global index, keeps the mean, and adds a
     }
   kernels::dropout<T>(device, rows, columns, x.data(), whole.data(), 0.0, 99, 0, 0, columns);
   CHECK(same_bits(whole, x));
+}
+
+TEST_CASE("a register of draws is Philox, bit for bit") {
+  for (const std::uint64_t first : {std::uint64_t(0), std::uint64_t(7), (std::uint64_t(1) << 32) - 3, std::uint64_t(1) << 40}) {
+    std::uint32_t words[kernels::detail::philox_block];
+    kernels::detail::philox_words(0x123456789abcdef0, first, words);
+    for (std::size_t i = 0; i < kernels::detail::philox_block; ++i)
+      CHECK(words[i] == weft::Philox::draw(0x123456789abcdef0, first + i / 4).word[i % 4]);
+  }
 }

@@ -5,12 +5,14 @@
 //
 //   kernels::initialise_normal(device, rows, columns, weight, key, first_row, first_column, row_width, 0.0, 0.02);
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include <weft/core/philox.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/loops.hpp>
+#include <weft/kernels/detail/philox_lanes.hpp>
 
 namespace weft::kernels {
 
@@ -55,8 +57,34 @@ void initialise_constant(Device<Exec>& device, std::size_t rows, std::size_t col
 /// row_width + first_column + c is kept where Philox::uniform(key, i) >= p, so the backward is the same call on the gradient. x,
 /// y and residual are [rows, columns], contiguous; y may be x or residual. 0 <= p < 1.
 template <class T, class Exec>
-void dropout(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, T* y, double p, std::uint64_t key,
-             std::size_t first_row, std::size_t first_column, std::size_t row_width, const T* residual = nullptr) {
+requires(detail::on_host<Exec>) void dropout(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, T* y,
+                                             double p, std::uint64_t key, std::size_t first_row, std::size_t first_column,
+                                             std::size_t row_width, const T* residual = nullptr) {
+  using V = detail::lanes_for<Exec, T>;
+  using A = accumulate_t<T>;
+  constexpr std::size_t piece = 512;  // columns whose words are drawn together
+  const A factor = A(1.0 / (1.0 - p));
+  const std::uint32_t threshold = std::uint32_t(p * 0x1p24);
+  detail::for_each(device, rows, [=](std::size_t row) {
+    std::uint32_t words[piece + 2 * detail::philox_block];
+    for (std::size_t column = 0; column < columns; column += piece) {
+      const std::size_t here = std::min(piece, columns - column), at = row * columns + column;
+      const std::uint64_t index = std::uint64_t(first_row + row) * row_width + first_column + column;
+      const std::size_t skipped = index & 3;  // four elements share a draw
+      for (std::size_t w = 0; w < here + skipped; w += detail::philox_block)
+        detail::philox_words(key, (index >> 2) + w / 4, words + w);
+      detail::sweep<V>(here, [&](std::size_t i, std::size_t count) {
+        V kept = V::keep(V::load(x + at + i, count) * V(factor), words + skipped + i, threshold);
+        if (residual != nullptr) kept = V::load(residual + at + i, count) + kept;
+        kept.store(y + at + i, count);
+      });
+    }
+  });
+}
+template <class T, class Exec>
+requires(!detail::on_host<Exec>) void dropout(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, T* y,
+                                              double p, std::uint64_t key, std::size_t first_row, std::size_t first_column,
+                                              std::size_t row_width, const T* residual = nullptr) {
   using A = accumulate_t<T>;
   const A factor = A(1.0 / (1.0 - p));
   const std::uint32_t threshold = std::uint32_t(p * 0x1p24);

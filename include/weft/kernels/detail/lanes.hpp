@@ -100,6 +100,10 @@ struct Lanes {
   KOKKOS_FORCEINLINE_FUNCTION static Lanes first(Lanes x, std::size_t count, T fill) {
     return make([&](std::size_t k) { return k < count ? x.v[k] : fill; });
   }
+  /// x where the upper 24 bits of its word are at least `threshold`, else 0.
+  KOKKOS_FORCEINLINE_FUNCTION static Lanes keep(Lanes x, const std::uint32_t* words, std::uint32_t threshold) {
+    return make([&](std::size_t k) { return (words[k] >> 8) >= threshold ? x.v[k] : T(0); });
+  }
   KOKKOS_FORCEINLINE_FUNCTION friend Lanes exp(Lanes a) {
     return make([&](std::size_t k) { return Kokkos::exp(a.v[k]); });
   }
@@ -208,6 +212,16 @@ requires(N > 1) struct Lanes<T, N> {
   [[gnu::always_inline]] static Lanes first(Lanes x, std::size_t count, T fill) {
     static constexpr T index[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     return Lanes(native(load(index).v < Lanes(T(count)).v ? x.v : Lanes(fill).v));
+  }
+  [[gnu::always_inline]] static Lanes keep(Lanes x, const std::uint32_t* words, std::uint32_t threshold) {
+    if constexpr (sizeof(T) == 4) {
+      WordRegister w;
+      std::memcpy(&w, words, sizeof(w));
+      return Lanes((native)((WordRegister)((w >> 8) >= threshold) & (WordRegister)x.v));
+    } else {
+      for (std::size_t k = 0; k < N; ++k) x.v[k] = (words[k] >> 8) >= threshold ? x.v[k] : T(0);
+      return x;
+    }
   }
   /// e^a. float: polynomial of degree 6 on [-ln 2 / 2, ln 2 / 2], at most 2 ulp; it is 0 below -104 (-87.3 without AVX-512), and
   /// stays at 2.3e38 above 88.3. double: the C library's.
