@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients over micro-batches and ranks: any cut of a batch gives the whole batch's, tokens that do not count do not,
+// whatever rank has them, a parameter that is not used has a gradient of zero, and a sum that nobody made is an error.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+namespace {
+
+constexpr std::size_t sequences = 8, length = 6, vocabulary = 11;
+
+/// A share of the batch. `counts(index)`: whether the token with this global index has a target.
+template <class F>
+Batch make_batch(std::size_t share, std::size_t shares, std::size_t micro_batches, F counts) {
+  Batch batch;
+  batch.sequences = sequences / shares;
+  batch.length = length;
+  batch.micro_batches = micro_batches;
+  batch.first_sequence = share * batch.sequences;
+  for (std::size_t i = 0; i < batch.sequences * length; ++i) {
+    const std::size_t index = batch.first_sequence * length + i;
+    batch.tokens.push_back(std::int32_t(key_of(1, index) % vocabulary));
+    batch.targets.push_back(counts(index) ? std::int32_t(key_of(2, index) % vocabulary) : -1);
+  }
+  return batch;
+}
+
+const auto all = [](std::size_t) { return true; };
+
+using Gradients = std::map<std::string, std::vector<double>>;
+
+template <class Model>
+Gradients gradients_of(Model& model) {
+  Gradients gradients;
+  model.for_each_state([&](ParameterState& state) {
+    const auto* data = static_cast<const double*>(state.gradient.get());
+    REQUIRE(data != nullptr);
+    gradients[state.name].assign(data, data + state.size());
+  });
+  return gradients;
+}
+
+/// The largest difference, relative to the largest element of the same gradient. `mine` may lack parameters of other stages.
+double difference(const Gradients& mine, const Gradients& expected) {
+  double worst = mine.empty() ? INFINITY : 0;
+  for (const auto& [name, values] : mine) {
+    double scale = 1e-300;
+    for (const double value : expected.at(name)) scale = std::max(scale, std::abs(value));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double error = std::abs(values[i] - expected.at(name)[i]) / scale;
+      worst = std::isfinite(error) ? std::max(worst, error) : INFINITY;
+    }
+  }
+  return worst;
+}
+
+const nn::GptConfig gpt_config{.vocabulary = vocabulary, .layers = 2, .width = 16, .heads = 2, .sequence = length, .dropout = 0.1};
+
+// --- a small model of our own ------------------------------------------------------------------------------------------------
+
+/// A token table, and a parameter that nothing uses.
+struct Front {
+  Embedding embedding;
+  Parameter<> unused;
+
+  template <class Context>
+  explicit Front(const Context& context) : embedding(context / "tokens", vocabulary, 8, 1.0), unused(context, "unused", {5}, ones) {}
+  auto forward(const auto& context, const auto& ids) const { return embedding.forward(context, ids); }
+  auto backward_input(const auto& context, auto saved, const auto& g) { return embedding.backward_input(context, std::move(saved), g); }
+  void backward_weight(const auto& context, auto deferred) { embedding.backward_weight(context, std::move(deferred)); }
+  void for_each_parameter(auto&& visit) {
+    embedding.for_each_parameter(visit);
+    visit(unused);
+  }
+};
+
+/// Scales in even steps, and lets through what comes in odd ones.
+struct Gate {
+  Parameter<> gain;
+
+  template <class Context>
+  explicit Gate(const Context& context) : gain(context, "gain", {8}, ones) {}
+  auto forward(const auto& context, const auto& x) const { return Result{open(context) ? times_row(x, gain.beside(x)) : x, x}; }
+  template <class Context, class X, class G>
+  G backward(const Context& context, X x, const G& g) {
+    if (!open(context)) return g;
+    gain.accumulate(context, sum_rows(times(g, x)));
+    return times_row(g, gain.beside(x));
+  }
+  void for_each_parameter(auto&& visit) { visit(gain); }
+  static bool open(const auto& context) { return context.env.step % 2 == 0; }
+};
+
+template <class Context>
+auto make_small_block(const Context& context) {
+  return Residual(Sequential(LayerNorm(context / "norm", 8), Linear<Whole>(context / "linear", 8, 8, {.standard_deviation = 0.3}), Gelu{}, Gate(context / "gate")));
+}
+
+struct Small {
+  struct Config {};
+  using scalar = double;
+  using Block = decltype(make_small_block(std::declval<const Context<Compute<DefaultDevice::execution_space, double>>&>()));
+  using Front = ::Front;
+  using Back = LanguageHead<LayerNorm>;
+  static std::size_t blocks(const Config&) { return 2; }
+  static void check(const Config&, const ModelDegrees&) {}
+  static Front make_front(const auto& context, const Config&) { return Front(context / "front"); }
+  static Block make_block(const auto& context, const Config&, std::size_t index) { return make_small_block(context / "block" / std::to_string(index)); }
+  static Back make_back(const auto& context, const Config&, Front*) {
+    return Back(LayerNorm(context / "back.norm", 8), Embedding(context / "back.table", vocabulary, 8, 1.0).table);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("micro-batches add up to the whole batch") {
+  DefaultDevice device;
+  SingleDevice<nn::BasicGpt<double>> model(device, gpt_config);
+  const double loss = model.train_step(make_batch(0, 1, 1, all));
+  const Gradients expected = gradients_of(model);
+  CHECK(difference(expected, expected) == 0);
+  for (const std::size_t micro_batches : {2, 4, 8}) {
+    const Batch batch = make_batch(0, 1, micro_batches, all);
+    CHECK(std::abs(model.train_step(batch) / loss - 1) <= 1e-14);
+    const Gradients first = gradients_of(model);
+    CHECK(difference(first, expected) <= 1e-12);
+    model.train_step(batch);  // nothing is left of the step before
+    CHECK(gradients_of(model) == first);
+  }
+}
+
+TEST_CASE("a pipeline adds micro-batches in their order: bitwise what accumulation on one rank gives") {
+  DefaultDevice device;
+  SingleDevice<nn::BasicGpt<double>> single(device, gpt_config);
+  const Batch batch = make_batch(0, 1, 4, all);
+  const double loss = single.train_step(batch);
+  const Gradients expected = gradients_of(single);
+  std::mutex mutex;
+  CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
+          Mesh<pp> mesh(world, {.pp = 2});
+          PipelineParallel<nn::BasicGpt<double>> model(mesh, gpt_config);
+          const double mine = model.train_step(batch);
+          std::lock_guard lock(mutex);
+          CHECK(mine == loss);
+          for (const auto& [name, values] : gradients_of(model)) {
+            INFO(name);
+            if (name == "transformer.wte.weight") CHECK(difference({{name, values}}, expected) <= 1e-14);  // two stages' sums are added
+            else CHECK(values == expected.at(name));
+          }
+        }) == 0);
+}
+
+TEST_CASE("the loss is the mean over the tokens that count, wherever they are") {
+  // Of four data ranks the first has none, the second one, the third all, the last some.
+  const auto counts = [](std::size_t index) {
+    const std::size_t rank = index / (2 * length);
+    return rank == 1 ? index % (2 * length) == 3 : rank == 2 || (rank == 3 && index % 3 != 0);
+  };
+  DefaultDevice device;
+  SingleDevice<Small> single(device, {});
+  const double loss = single.train_step(make_batch(0, 1, 1, counts));
+  const Gradients expected = gradients_of(single);
+
+  double sum = 0;
+  std::size_t tokens = 0;
+  for (std::size_t s = 0; s < sequences; ++s) {
+    const Batch alone = make_batch(s, sequences, 1, counts);
+    const auto count = std::size_t(std::count_if(alone.targets.begin(), alone.targets.end(), [](std::int32_t target) { return target >= 0; }));
+    sum += double(count) * single.evaluate(alone);
+    tokens += count;
+  }
+  CHECK(std::abs(loss / (sum / double(tokens)) - 1) <= 1e-13);
+
+  for (const std::size_t micro_batches : {1, 2}) {
+    std::mutex mutex;
+    CHECK(run(RunOptions{.ranks = 4}, [&](World& world) {
+            Mesh<dp> mesh(world);
+            DataParallel<Small> model(mesh, {});
+            const double mine = model.train_step(make_batch(std::size_t(world.rank()), 4, micro_batches, counts));
+            const double evaluated = model.evaluate(make_batch(std::size_t(world.rank()), 4, micro_batches, counts));
+            std::lock_guard lock(mutex);
+            CHECK(std::abs(mine / loss - 1) <= 1e-13);
+            CHECK(std::abs(evaluated / loss - 1) <= 1e-13);
+            CHECK(difference(gradients_of(model), expected) <= 1e-12);
+          }) == 0);
+  }
+}
+
+TEST_CASE("a batch in which nothing counts has loss and gradients of zero") {
+  DefaultDevice device;
+  SingleDevice<Small> model(device, {});
+  const Batch nothing = make_batch(0, 1, 2, [](std::size_t) { return false; });
+  CHECK(model.train_step(nothing) == 0);
+  for (const auto& [name, values] : gradients_of(model)) CHECK(values == std::vector<double>(values.size(), 0.0));
+  CHECK(model.evaluate(nothing) == 0);
+}
+
+TEST_CASE("batches that do not fit are refused") {
+  DefaultDevice device;
+  SingleDevice<Small> model(device, {});
+  Batch batch = make_batch(0, 1, 3, all);
+  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: sequences(8) % micro batches(3) != 0: every micro batch holds the same number of whole sequences", ShapeError);
+  batch.micro_batches = 1;
+  batch.targets.pop_back();
+  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: 48 tokens and 47 targets, expected 8 sequences * 6 of each", ShapeError);
+}
+
+TEST_CASE("a parameter that a step does not use has a gradient of zero in it") {
+  const auto check = [](auto& model, std::size_t share, std::size_t shares) {
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      Batch batch = make_batch(share, shares, 2, all);
+      batch.step = step;
+      model.train_step(batch);
+      for (const auto& [name, values] : gradients_of(model)) {
+        INFO(name << " in step " << step);
+        const bool used = name != "front.unused" && (step % 2 == 0 || name.find("gate") == std::string::npos);
+        CHECK((values != std::vector<double>(values.size(), 0.0)) == used);
+      }
+    }
+  };
+  DefaultDevice device;
+  SingleDevice<Small> single(device, {});
+  check(single, 0, 1);
+  std::mutex mutex;
+  std::vector<Gradients> of_rank(2);
+  CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
+          Mesh<dp> mesh(world);
+          DataParallel<Small> model(mesh, {});
+          check(model, std::size_t(world.rank()), 2);
+          of_rank[std::size_t(world.rank())] = gradients_of(model);
+        }) == 0);
+  CHECK(difference(of_rank[0], gradients_of(single)) <= 1e-12);
+  CHECK(of_rank[0] == of_rank[1]);
+}
+
+// --- debts -------------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Gives every rank its own rows, and forgets to sum the gradients.
+struct Forgetful : PlainPolicy {
+  using axis = cp;
+  using stream = Shard<cp, 0>;
+  Forgetful(const Communicator&, DefaultDevice&, const ModelOptions&) {}
+};
+struct Unpaid : Wrapper<Forgetful, Small> {
+  using Wrapper<Forgetful, Small>::Wrapper;
+};
+
+template <class F>
+std::string debt_of(F&& f) {
+  try {
+    f();
+  } catch (const DebtError& error) {
+    return error.what();
+  }
+  return "no debt";
+}
+
+}  // namespace
+
+namespace weft {
+template <>
+inline constexpr int nesting_level<Unpaid> = 15;
+}
+
+TEST_CASE("a gradient that owes a sum ends the step, or its reduction over dp") {
+  std::vector<std::string> texts(2);
+  CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
+          Mesh<cp> mesh(world, {.cp = 2});
+          Unpaid model(mesh, {});
+          texts[std::size_t(world.rank())] = debt_of([&] { model.train_step(make_batch(std::size_t(world.rank()), 2, 1, all)); });
+        }) == 0);
+  for (const std::string& text : texts) CHECK(text == "weft: the gradient of front.tokens.weight still owes a sum over cp after the step: no wrapper paid it");
+
+  CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
+          Mesh<dp, cp> mesh(world, {.cp = 2});
+          DataParallel<Unpaid> model(mesh, {});
+          texts[std::size_t(world.rank())] = debt_of([&] { model.train_step(make_batch(std::size_t(world.rank()), 2, 1, all)); });
+        }) == 0);
+  for (const std::string& text : texts) CHECK(text == "weft: the gradient of back.norm.weight is to be summed over dp while it still owes another sum");
+}
