@@ -10,6 +10,7 @@
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/attention_tiles.hpp>
 #include <weft/kernels/detail/lanes.hpp>
+#include <weft/kernels/detail/sweep.hpp>
 
 #if WEFT_COMPILER_VECTORS && defined(__AVX512BF16__)
 namespace weft::kernels::detail {

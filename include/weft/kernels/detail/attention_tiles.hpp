@@ -8,6 +8,7 @@
 
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/lanes.hpp>
+#include <weft/kernels/detail/sweep.hpp>
 #include <weft/kernels/detail/transpose.hpp>
 
 namespace weft::kernels::detail {

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include <weft/kernels/detail/lanes.hpp>
+#include <weft/kernels/detail/sweep.hpp>
 #include <weft/tensor/device.hpp>
 
 namespace weft::kernels::detail {

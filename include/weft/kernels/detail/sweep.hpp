@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Walking along an array in lanes: which lanes a space has, pieces of a range, sums.
+//
+//   using V = lanes_for<Exec, float>;
+//   sweep<V>(n, [&](std::size_t i, std::size_t count) { (V::load(x + i, count) * V(2)).store(y + i, count); });
+
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
+
+#include <weft/core/scalar.hpp>
+#include <weft/kernels/detail/lanes.hpp>
+
+namespace weft::kernels::detail {
+
+/// True where Exec's threads and the calling thread see the same memory: kernels then run on plain host pointers.
+template <class Exec>
+inline constexpr bool on_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible&&
+    Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+
+/// The lanes in which Exec computes on values of type T (in accumulate_t<T>).
+template <class Exec, class T>
+using lanes_for = Lanes<accumulate_t<T>, on_host<Exec> ? register_bytes / sizeof(accumulate_t<T>) : 1>;
+
+/// Asks for the memory of n values that will be read, or written, soon: rows of a matrix are too far apart for the processor to
+/// guess.
+template <bool write = false, class T>
+[[gnu::always_inline]] inline void fetch([[maybe_unused]] const T* p, [[maybe_unused]] std::size_t n) {
+#if WEFT_COMPILER_VECTORS
+  for (std::size_t byte = 0; byte < n * sizeof(T); byte += 64)
+    __builtin_prefetch(reinterpret_cast<const char*>(p) + byte, write ? 1 : 0);
+#endif
+}
+
+/// f(i, count) for the pieces of [0, n) that fit into V; count is V::size but for the last piece.
+template <class V, class F>
+KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) {
+  std::size_t i = 0;
+  for (; i + V::size <= n; i += V::size) f(i, V::size);
+  if (i < n) f(i, n - i);
+}
+
+/// The sum of f(i, count) over the pieces of [0, n); four sums run side by side, since one alone waits for each addition.
+template <class V, class F>
+KOKKOS_FORCEINLINE_FUNCTION auto add_up(std::size_t n, const F& f) {
+  using Sum = decltype(f(n, n));
+  constexpr auto zero = typename V::value_type(0);
+  Sum sums[4] = {Sum(zero), Sum(zero), Sum(zero), Sum(zero)};
+  std::size_t i = 0;
+  if constexpr (V::size > 1)
+    for (; i + 4 * V::size <= n; i += 4 * V::size) {
+      sums[0] = sums[0] + f(i, V::size);
+      sums[1] = sums[1] + f(i + V::size, V::size);
+      sums[2] = sums[2] + f(i + 2 * V::size, V::size);
+      sums[3] = sums[3] + f(i + 3 * V::size, V::size);
+    }
+  sweep<V>(n - i, [&](std::size_t j, std::size_t count) { sums[0] = sums[0] + f(i + j, count); });
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/// Two sums that are taken together.
+template <class V>
+struct Two {
+  V first, second;
+  KOKKOS_FORCEINLINE_FUNCTION Two(V a, V b) : first(a), second(b) {}
+  KOKKOS_FORCEINLINE_FUNCTION explicit Two(typename V::value_type x) : first(x), second(x) {}
+  KOKKOS_FORCEINLINE_FUNCTION friend Two operator+(Two a, Two b) { return Two(a.first + b.first, a.second + b.second); }
+};
+
+/// 1 / (1 + e^-x).
+template <class V>
+KOKKOS_FORCEINLINE_FUNCTION V sigmoid(V x) {
+  return reciprocal(V(1) + exp(-x));
+}
+
+}  // namespace weft::kernels::detail
