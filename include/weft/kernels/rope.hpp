@@ -4,9 +4,11 @@
 //
 //   kernels::rope(device, rows, heads, head_width, q, stride, q, stride, positions, 10000.0, false);
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <weft/core/error.hpp>
