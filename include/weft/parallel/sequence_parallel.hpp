@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Sequence parallelism over the tensor axis (Korthikanti et al., arXiv:2205.05198): between blocks the rows of the hidden
+// state are cut over tp, so norms, dropouts and residual sums are done once instead of tp times, and their activations take
+// 1/tp of the memory. Every all-reduce becomes a reduce-scatter and an all-gather, which move as many bytes.
+//
+//   DataParallel<SequenceParallel<PipelineParallel<nn::Gpt>>> model(mesh, config);
+//
+// Only the placement of the hidden state differs from TensorParallel: the types find every collective from it, and that the
+// gradients of norms are now terms of a sum.
+
+#include <weft/parallel/tensor_parallel.hpp>
+
+namespace weft {
+
+/// M with its large weights cut over tp and the hidden state [tokens / tp, width] between blocks. The tokens of a micro-batch
+/// must be divisible by tp, else ShapeError. Numerics: as TensorParallel.
+template <class M>
+using SequenceParallel = TensorParallel<M, Shard<tp, 0>>;
+
+}  // namespace weft
