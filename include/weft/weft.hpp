@@ -16,8 +16,14 @@
 #include <weft/optim/learning_rate.hpp>
 #include <weft/optim/sgd.hpp>
 #include <weft/parallel/data_parallel.hpp>
+#include <weft/parallel/fully_sharded_data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
+#include <weft/parallel/schedule/dualpipev.hpp>
 #include <weft/parallel/schedule/gpipe.hpp>
+#include <weft/parallel/schedule/interleaved.hpp>
 #include <weft/parallel/schedule/one_forward_one_backward.hpp>
+#include <weft/parallel/schedule/zbv.hpp>
+#include <weft/parallel/schedule/zero_bubble.hpp>
+#include <weft/parallel/sequence_parallel.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
 #include <weft/runtime/run.hpp>

@@ -126,29 +126,34 @@ inline nn::LlamaConfig llama_config() {
   return {.vocabulary = batch_vocabulary, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .intermediate = 48, .sequence = batch_length, .dropout = 0.1};
 }
 
+/// One layout of `world` ranks of a backend (what `degrees` leaves is dp) against one rank.
+template <class Composition, class Backend = comm::Threads>
+void check_layout(const typename Composition::Config& config, const Reference& reference, std::size_t world, const Degrees& degrees, std::size_t micro_batches, double tolerance) {
+  std::mutex mutex;
+  Difference worst;  // of the ranks of this process
+  const int code = runtime::run<Backend>(runtime::RunOptions{.ranks = static_cast<int>(world)}, [&](World& rank) {
+    Mesh<dp, tp, pp> mesh(rank, degrees);
+    const auto data_comm = mesh.comm(dp{});
+    const Difference mine = compare<Composition>(mesh, data_comm.rank(), data_comm.size(), micro_batches, config, reference);
+    std::lock_guard lock(mutex);
+    worst.compared += mine.compared;
+    if (mine.largest() >= worst.largest()) worst = {mine.gradient, mine.loss, mine.norm, mine.evaluation, mine.logits, worst.compared, mine.worst};
+  });
+  INFO("world " << world << " = dp(" << world / (degrees.tp * degrees.pp) << ") * tp(" << degrees.tp << ") * pp(" << degrees.pp << "), micro batches " << micro_batches << ", worst parameter " << worst.worst);
+  CHECK(code == 0);
+  CHECK(worst.compared > 0);
+  CHECK(worst.loss <= tolerance);
+  CHECK(worst.gradient <= tolerance);
+  CHECK(worst.norm <= tolerance);
+  CHECK(worst.evaluation <= tolerance);
+  CHECK(worst.logits <= tolerance);
+}
+
 /// Every layout of `world` ranks of a backend against one rank, with as many micro-batches as the share allows up to 4.
 template <class Composition, class Backend = comm::Threads>
 void check_layouts(std::size_t world, const typename Composition::Config& config, const Reference& reference, double tolerance) {
   for_each_degrees(world, [&](const Degrees& degrees, std::size_t data) {
-    const std::size_t micro_batches = std::min<std::size_t>(4, batch_sequences / data);
-    std::mutex mutex;
-    Difference worst;  // of the ranks of this process
-    const int code = runtime::run<Backend>(runtime::RunOptions{.ranks = static_cast<int>(world)}, [&](World& rank) {
-      Mesh<dp, tp, pp> mesh(rank, degrees);
-      const auto data_comm = mesh.comm(dp{});
-      const Difference mine = compare<Composition>(mesh, data_comm.rank(), data_comm.size(), micro_batches, config, reference);
-      std::lock_guard lock(mutex);
-      worst.compared += mine.compared;
-      if (mine.largest() >= worst.largest()) worst = {mine.gradient, mine.loss, mine.norm, mine.evaluation, mine.logits, worst.compared, mine.worst};
-    });
-    INFO("world " << world << " = dp(" << data << ") * tp(" << degrees.tp << ") * pp(" << degrees.pp << "), micro batches " << micro_batches << ", worst parameter " << worst.worst);
-    CHECK(code == 0);
-    CHECK(worst.compared > 0);
-    CHECK(worst.loss <= tolerance);
-    CHECK(worst.gradient <= tolerance);
-    CHECK(worst.norm <= tolerance);
-    CHECK(worst.evaluation <= tolerance);
-    CHECK(worst.logits <= tolerance);
+    check_layout<Composition, Backend>(config, reference, world, degrees, std::min<std::size_t>(4, batch_sequences / data), tolerance);
   });
 }
 

@@ -4,6 +4,7 @@
 // moments of a step at which they may act. One virtual call per unit, never per operation.
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,14 +31,26 @@ struct Run {
   bool shared = false;  ///< other ranks of the axis hold the same elements
 };
 
+class Hooks;
+
+/// Where layers find a parameter of which this rank keeps only a part between steps: local.size() elements each.
+struct Gathered {
+  Hooks* keeper = nullptr;  ///< makes room for a gradient
+  std::size_t kept = 0;     ///< elements of the part
+  Buffer value;             ///< null while released
+  Buffer gradient;          ///< null until a layer adds to it
+  std::vector<Run> runs;    ///< of the local elements
+};
+
 /// A parameter without its placement rules. Gradients are kept in accumulate_t of the element type (float for bfloat16).
 struct ParameterState {
   std::string name;  ///< global: random-number site, checkpoint name; the same name on two stages is one tied parameter
   Shape global, local;
   DataType type = DataType::float32, gradient_type = DataType::float32;
   Initial initial;
-  Buffer value, gradient;  ///< local.size() elements each
-  std::vector<Run> runs;   ///< local elements in the whole; padding belongs to no run
+  Buffer value, gradient;  ///< kept() elements each: what this rank holds between steps and updates
+  std::vector<Run> runs;   ///< those elements in the whole; padding belongs to no run
+  std::optional<Gathered> gathered;  ///< set where that is not all that layers use here (FullyShardedDataParallel)
 
   unsigned sharded = 0;  ///< axis bits over which the elements are cut
   unsigned pending = 0;  ///< axis bits over which the gradient still owes a sum
@@ -46,7 +59,12 @@ struct ParameterState {
   bool tied = false;     ///< the same name exists on another pipeline stage
   int replicas = 1;      ///< ranks of tp that hold the same elements of a sharded parameter (key-value heads < tp)
 
-  std::size_t size() const { return local.size(); }
+  std::size_t size() const { return local.size(); }  ///< elements that layers use
+  std::size_t kept() const { return gathered ? gathered->kept : size(); }
+  Buffer& layer_value() { return gathered ? gathered->value : value; }
+  const Buffer& layer_value() const { return gathered ? gathered->value : value; }
+  Buffer& layer_gradient() { return gathered ? gathered->gradient : gradient; }
+  const std::vector<Run>& layer_runs() const { return gathered ? gathered->runs : runs; }
   std::size_t bytes() const { return size() * size_of(type); }
   std::size_t gradient_bytes() const { return size() * size_of(gradient_type); }
 };
@@ -66,14 +84,28 @@ class Hooks {
   virtual bool allocate(ParameterState&) { return false; }
   /// The model is complete; units in the order in which their gradients will become ready.
   virtual void prepare(std::span<Unit*>) {}
+  /// gradients_ready comes after every micro-batch, not only after the last one.
+  virtual bool reduces_each_micro_batch() const { return false; }
+  /// A step, or forward alone, begins.
+  virtual void begin(bool /*training*/) {}
   virtual void before_forward(Unit&) {}
   virtual void after_forward(Unit&) {}
   virtual void before_backward(Unit&) {}
   virtual void after_backward(Unit&) {}
+  /// A layer is about to add to a gradient that this wrapper keeps and that has no room yet.
+  virtual void open_gradient(ParameterState&) {}
   /// The last micro-batch's weight gradients of this unit are in place.
   virtual void gradients_ready(Unit&) {}
-  /// All gradients are in place: wait for what is under way.
+  /// The end of what `begin` began; all gradients are in place: wait for what is under way.
   virtual void finish() {}
 };
+
+/// Room for the gradient that layers add to.
+template <class Device>
+void open_layer_gradient(Device& device, ParameterState& state) {
+  if (state.layer_gradient()) return;
+  if (state.gathered) state.gathered->keeper->open_gradient(state);
+  else state.gradient = device.allocate(state.gradient_bytes());
+}
 
 }  // namespace weft

@@ -49,13 +49,13 @@ struct Debts<Tensor<T, E, P...>> {
   static constexpr unsigned partial = ((kind_of<P> == Kind::partial ? axis_bit<typename P::axis> : 0u) | ... | 0u);
 };
 
+// The initial values of the elements that the rank keeps; padding is zero.
 template <class T, class Exec>
-void allocate_parameter(Device<Exec>& device, ParameterState& state, std::uint64_t seed) {
-  state.value = device.allocate(state.bytes());
+void initialise_parameter(Device<Exec>& device, const ParameterState& state, std::uint64_t seed) {
   T* data = static_cast<T*>(state.value.get());
   std::size_t held = 0;
   for (const Run& run : state.runs) held += run.length;
-  if (held != state.size()) kernels::fill<T>(device, state.size(), data, T(0.0f));
+  if (held != state.kept()) kernels::fill<T>(device, state.kept(), data, T(0.0f));
   for (const Run& run : state.runs) {
     if (state.initial.kind == Initial::Kind::constant) kernels::fill<T>(device, run.length, data + run.local, T(float(state.initial.value)));
     else kernels::initialise_normal<T>(device, 1, run.length, data + run.local, key_of(seed, site_of(state.name)), 0, run.global, 0, 0.0, state.initial.value);
@@ -77,7 +77,7 @@ class Parameter {
     state.type = data_type_of<T>;
     state.gradient_type = data_type_of<accumulate_t<T>>;
     state.initial = initial;
-    state.runs = {{0, 0, shape.size(), true}};
+    state.runs = {{0, 0, shape.size()}};
     [[maybe_unused]] const auto apply = [&]<class A, int Dim>(std::type_identity<Shard<A, Dim>>) {
       if constexpr (Context::has(A{})) {
         state.sharded |= axis_bit<A>;
@@ -85,13 +85,15 @@ class Parameter {
       }
     };
     (apply(std::type_identity<Rules>{}), ...);
+    bool taken = false;
+    for (auto* hooks : context.env.hooks) taken = hooks->allocate(state) || taken;
     Context::for_each_axis([&]<class A>(A axis) {
       // A pipeline stage has parameters of its own; on every other axis a parameter that is not cut is the same on all ranks.
       if (!std::is_same_v<A, pp> && !(state.sharded & axis_bit<A>) && context.rank(axis) != 0) state.counted = false;
     });
-    for (auto* hooks : context.env.hooks)
-      if (hooks->allocate(state)) return;
-    detail::allocate_parameter<T>(context.device(), state, context.env.seed);
+    if (taken) return;
+    state.value = context.device().allocate(state.bytes());
+    detail::initialise_parameter<T>(context.device(), state, context.env.seed);
   }
 
   /// The parameter as an operation on x needs it, its placements derived from x's and from the rules.
@@ -124,11 +126,11 @@ class Parameter {
                   "weft: this parameter's gradient is Replicated, so the sum over the axis would count it several times: bring it to Invariant "
                   "or Partial first");
     auto& state = *state_;
-    if (!state.gradient) state.gradient = device.allocate(state.gradient_bytes());
+    open_layer_gradient(device, state);
     state.pending |= Debts::partial;
     if (state.replicas > 1) state.pending |= axis_bit<tp>;
     using A = accumulate_t<typename Gradient::value_type>;
-    return OpenGradient<A>{static_cast<A*>(state.gradient.get()), std::exchange(state.fresh, false)};
+    return OpenGradient<A>{static_cast<A*>(state.layer_gradient().get()), std::exchange(state.fresh, false)};
   }
 
   /// Adds a gradient. It must be Shard, Invariant or Partial on every axis; a Partial one leaves a debt on its axis that the
@@ -153,8 +155,8 @@ class Parameter {
     if (data_type_of<typename W::value_type> != state_->type)
       throw ShapeError("parameter " + state_->name + " holds " + std::string(name_of(state_->type)) + ", used beside a tensor of " +
                        std::string(name_of(data_type_of<typename W::value_type>)));
-    if (!state_->value) throw Error("parameter " + state_->name + " is used while it is released");
-    return W(device, state_->local, state_->value);
+    if (!state_->layer_value()) throw Error("parameter " + state_->name + " is used while it is released");
+    return W(device, state_->local, state_->layer_value());
   }
 
   std::shared_ptr<ParameterState> state_;

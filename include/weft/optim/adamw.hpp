@@ -35,7 +35,7 @@ struct AdamWRule {
                                 .bias_correction1 = 1 - std::pow(options.beta1, double(step)),
                                 .bias_correction2 = 1 - std::pow(options.beta2, double(step)),
                                 .gradient_scale = gradient_scale};
-    kernels::adamw_update<P, A>(device, slot.state->size(), static_cast<P*>(slot.state->value.get()), static_cast<A*>(slot.master.get()),
+    kernels::adamw_update<P, A>(device, slot.state->kept(), static_cast<P*>(slot.state->value.get()), static_cast<A*>(slot.master.get()),
                                 static_cast<const A*>(slot.state->gradient.get()), static_cast<A*>(slot.kept[0].get()), static_cast<A*>(slot.kept[1].get()), fused);
   }
 };

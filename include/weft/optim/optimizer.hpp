@@ -26,7 +26,7 @@ struct StepReport {
   bool skipped = false;      ///< a gradient was not finite: parameters and optimizer state are bitwise what they were
 };
 
-/// A parameter and the buffers that a rule keeps for it, all in its accumulate type.
+/// A parameter, or what this rank keeps of it, and the buffers that a rule keeps beside it, all in its accumulate type.
 struct Slot {
   ParameterState* state = nullptr;
   Buffer master;             ///< parameter in accumulate_t where that is wider than the parameter's type, else null
@@ -66,7 +66,8 @@ class Optimizer {
     if (report.skipped) return report;
     const double scale = options_.clip > 0 ? std::min(1.0, options_.clip / (report.gradient_norm + 1e-6)) : 1.0;
     ++steps_;
-    for (Slot& slot : slots_) update_(*device_, slot, options_, learning_rate, scale, steps_);
+    for (Slot& slot : slots_)
+      if (slot.state->kept() != 0) update_(*device_, slot, options_, learning_rate, scale, steps_);
     return report;
   }
 
@@ -81,7 +82,7 @@ class Optimizer {
     std::vector<Part> parts;
     for (const Slot& slot : slots_) {
       if (!slot.state->gradient) continue;
-      if (slot.state->replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->size()}, slot.state->counted});
+      if (slot.state->replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted});
       else
         for (const Run& run : slot.state->runs) parts.push_back({slot.state, run, slot.state->counted && run.owned});
     }
@@ -105,13 +106,14 @@ class Optimizer {
   Slot make_slot(ParameterState& state) {
     using A = accumulate_t<P>;
     Slot slot{&state, nullptr, {}};
+    if (state.kept() == 0) return slot;
     for (int i = 0; i < Rule::buffers; ++i) {
-      slot.kept.push_back(device_->allocate(state.size() * sizeof(A)));
-      kernels::fill(*device_, state.size(), static_cast<A*>(slot.kept.back().get()), A(0));
+      slot.kept.push_back(device_->allocate(state.kept() * sizeof(A)));
+      kernels::fill(*device_, state.kept(), static_cast<A*>(slot.kept.back().get()), A(0));
     }
     if constexpr (!std::is_same_v<P, A>) {
-      slot.master = device_->allocate(state.size() * sizeof(A));
-      kernels::cast<P, A>(*device_, state.size(), static_cast<const P*>(state.value.get()), static_cast<A*>(slot.master.get()));
+      slot.master = device_->allocate(state.kept() * sizeof(A));
+      kernels::cast<P, A>(*device_, state.kept(), static_cast<const P*>(state.value.get()), static_cast<A*>(slot.master.get()));
     }
     return slot;
   }

@@ -13,6 +13,7 @@
 //     static Back make_back(const auto& context, const Config&, Front* here);  // `here`: the front, if this rank has it
 //   };
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <string>
@@ -43,6 +44,10 @@ struct Chunk {
     if (front) add_unit(*front, "front", seen);
     for (std::size_t i = 0; i < blocks.size(); ++i) add_unit(blocks[i], "block " + std::to_string(all * s / n + i), seen);
     if (back) add_unit(*back, "back", seen);
+  }
+
+  bool uses(const ParameterState* state) const {
+    return std::any_of(units.begin(), units.end(), [&](const Unit& unit) { return std::find(unit.parameters.begin(), unit.parameters.end(), state) != unit.parameters.end(); });
   }
 
  private:

@@ -44,9 +44,21 @@ class Executor {
     copy_from_host(seed_, std::span<const double>(&seed, 1));
   }
 
+  /// f() with the values of a unit's parameters at hand, outside of a run.
+  template <class F>
+  void with_unit(Unit& unit, F&& f) {
+    before(&Hooks::before_forward, unit);
+    f();
+    after(&Hooks::after_forward, unit);
+  }
+
   /// Runs all actions of this rank; with `forward_only` those other than F are left out and nothing is kept.
   void run(bool forward_only) {
     forward_only_ = forward_only;
+    for (Hooks* hooks : context_.env.hooks) {
+      hooks->begin(!forward_only);
+      each_micro_batch_ = each_micro_batch_ || hooks->reduces_each_micro_batch();
+    }
     context_.env.training = !forward_only;
     for (const Action action : table_.orders[rank()]) {
       context_.env.first_row = batch_.first_sequence * batch_.length + action.micro * rows_;
@@ -185,7 +197,7 @@ class Executor {
   }
 
   void ready(Chunk<Model>& chunk, std::size_t index, std::size_t unit) {
-    if (done_[index] < table_.micro_batches) return;
+    if (done_[index] < table_.micro_batches && !each_micro_batch_) return;
     Unit& owned = chunk.owned[unit];
     for (ParameterState* state : owned.parameters) zero_if_fresh(context_.device(), *state);
     after(&Hooks::gradients_ready, owned);
@@ -196,9 +208,9 @@ class Executor {
   template <class Exec>
   static void zero_if_fresh(Device<Exec>& device, ParameterState& state) {
     if (!std::exchange(state.fresh, false)) return;
-    if (!state.gradient) state.gradient = device.allocate(state.gradient_bytes());
+    open_layer_gradient(device, state);
     using G = accumulate_t<typename Ctx::scalar>;
-    kernels::fill(device, state.size(), static_cast<G*>(state.gradient.get()), G(0));
+    kernels::fill(device, state.size(), static_cast<G*>(state.layer_gradient().get()), G(0));
   }
 
  private:
@@ -209,7 +221,7 @@ class Executor {
   Link<typename Ctx::execution_space> link_;
   std::vector<int> done_;
   std::size_t rows_ = 0;
-  bool forward_only_ = false;
+  bool forward_only_ = false, each_micro_batch_ = false;
   gradient_t<Loss> seed_;
   std::vector<std::unique_ptr<Saved>> saved_;        // by chunk and micro-batch
   std::vector<std::unique_ptr<Deferred>> deferred_;

@@ -40,6 +40,14 @@ class Stages {
       chunks_.emplace_back(context, config, schedule.stage(rank, chunk, ranks), stages, front, seen);
       if (chunks_.back().front) front = &*chunks_.back().front;
     }
+    // A parameter of several chunks (a tied embedding with both ends of the model here) is ready when all of them are.
+    for (Chunk<Model>& chunk : chunks_)
+      for (Unit& unit : chunk.owned)
+        std::erase_if(unit.parameters, [&](ParameterState* state) {
+          const bool several = std::count_if(chunks_.begin(), chunks_.end(), [&](const Chunk<Model>& other) { return other.uses(state); }) > 1;
+          if (several) tied_.parameters.push_back(state);
+          return several;
+        });
     if constexpr (Context::has(pp{}))
       if (ranks > 1) find_tied(context, schedule.stage_rank(0, ranks), schedule.stage_rank(stages - 1, ranks));
     prepare(context);
@@ -55,7 +63,7 @@ class Stages {
     Executor<Model, Context> executor(context, chunks_, table, batch, 1 / count);
     executor.run(false);
     sum_tied(context);
-    for (Hooks* hooks : context.env.hooks) hooks->finish();
+    finish(context);
     for_each_state([](ParameterState& state) { require_no_debt(state); });
     return total_loss<Context>(context, executor.loss()) / count;
   }
@@ -63,10 +71,11 @@ class Stages {
   /// The mean loss of a batch, without dropout and without gradients.
   template <class Context>
   double evaluate(const Context& context, const Batch& batch) {
-    const schedule::Table& table = this->table(context, batch);
+    const schedule::Table table = forward_table(context, batch);
     const double count = count_targets(context, batch);
     Executor<Model, Context> executor(context, chunks_, table, batch);
     executor.run(true);
+    finish(context);
     return total_loss<Context>(context, executor.loss()) / count;
   }
 
@@ -86,7 +95,7 @@ class Stages {
     batch.targets.assign(tokens.size(), -1);
     batch.sequences = 1;
     batch.length = tokens.size();
-    const schedule::Table& table = this->table(context, batch);
+    const schedule::Table table = forward_table(context, batch);
     Executor<Model, Context> executor(context, chunks_, table, batch);
     executor.stop_before_back = true;
     executor.run(true);
@@ -94,10 +103,13 @@ class Stages {
     std::vector<double> logits(tokens.size() * vocabulary);
     for (Chunk<Model>& chunk : chunks_) {
       if (!chunk.back) continue;
-      auto mine = chunk.back->logits(executor.context(), executor.last_hidden());
-      if constexpr (Context::has(tp{})) gather_columns(mine.device(), to<Invariant<tp>>(executor.context(), mine), vocabulary, logits);
-      else gather_columns(mine.device(), mine, vocabulary, logits);
+      executor.with_unit(chunk.units.back(), [&] {
+        auto mine = chunk.back->logits(executor.context(), executor.last_hidden());
+        if constexpr (Context::has(tp{})) gather_columns(mine.device(), to<Invariant<tp>>(executor.context(), mine), vocabulary, logits);
+        else gather_columns(mine.device(), mine, vocabulary, logits);
+      });
     }
+    finish(context);
     if constexpr (Context::has(pp{})) {
       const int ranks = static_cast<int>(context.size(pp{}));
       context.comm(pp{}).broadcast(logits, schedule_.stage_rank(ranks * schedule_.chunks - 1, ranks));
@@ -127,6 +139,23 @@ class Stages {
       table_ = schedule_.table(ranks, micro);
     }
     return *table_;
+  }
+  // Forward alone has no limits on micro-batches: a rank takes its chunks in the order of the model, each for all of them.
+  template <class Context>
+  schedule::Table forward_table(const Context& context, const Batch& batch) const {
+    batch.check();
+    const int ranks = static_cast<int>(context.size(pp{})), micro_batches = static_cast<int>(batch.micro_batches);
+    schedule::Table table{ranks, schedule_.chunks, micro_batches, {}, {}};
+    for (int rank = 0; rank < ranks; ++rank) {
+      auto& order = table.orders.emplace_back();
+      auto& stages = table.stage_of.emplace_back();
+      for (int chunk = 0; chunk < schedule_.chunks; ++chunk) {
+        stages.push_back(schedule_.stage(rank, chunk, ranks));
+        for (int micro = 0; micro < micro_batches; ++micro) order.push_back({schedule::Do::F, chunk, micro});
+      }
+      std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) { return stages[a.chunk] < stages[b.chunk]; });
+    }
+    return table;
   }
 
   template <class Context>
@@ -180,8 +209,9 @@ class Stages {
     if constexpr (Context::has(pp{})) {
       for (ParameterState* state : tied_.parameters) {
         Executor<Model, Context>::zero_if_fresh(context.device(), *state);
+        if (!state->tied) continue;
         using G = accumulate_t<typename Context::scalar>;
-        std::span<G> mine(static_cast<G*>(state->gradient.get()), state->size());
+        std::span<G> mine(static_cast<G*>(state->layer_gradient().get()), state->size());
         Buffer buffer = context.device().allocate(state->gradient_bytes());
         std::span<G> theirs(static_cast<G*>(buffer.get()), state->size());
         context.comm(pp{}).send_recv(mine, peer_, theirs, peer_, tied_tag);
@@ -190,6 +220,11 @@ class Stages {
     }
     if (tied_.parameters.empty()) return;
     for (std::size_t i = context.env.hooks.size(); i-- > 0;) context.env.hooks[i]->gradients_ready(tied_);
+  }
+
+  template <class Context>
+  static void finish(const Context& context) {
+    for (Hooks* hooks : context.env.hooks) hooks->finish();
   }
 
   // Units in the order in which their gradients become ready.

@@ -33,7 +33,7 @@ class TensorDebts : public Hooks {
       if (comm_.size() == 1) continue;
       dispatch_real(state->gradient_type, [&](auto zero) {
         using G = decltype(zero);
-        pay(*state, static_cast<G*>(state->gradient.get()));
+        pay(*state, static_cast<G*>(state->layer_gradient().get()));
       });
     }
   }
@@ -62,7 +62,7 @@ class TensorDebts : public Hooks {
   }
   static std::vector<Run> shared_runs(const ParameterState& state) {
     std::vector<Run> runs;
-    for (const Run& run : state.runs)
+    for (const Run& run : state.layer_runs())
       if (run.shared) runs.push_back(run);
     return runs;
   }

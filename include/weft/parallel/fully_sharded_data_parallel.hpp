@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Data parallelism that does not keep everything everywhere (Rajbhandari et al., ZeRO, arXiv:1910.02054; PyTorch's FSDP2): each
+// data rank keeps and updates its part of the optimizer's state, of the gradients, of the parameters.
+//
+//   FullyShardedDataParallel<TensorParallel<PipelineParallel<nn::Gpt>>, zero::Stage3> model(mesh, config);
+//
+// It stands where DataParallel would.
+
+#include <weft/parallel/shards.hpp>
+#include <weft/parallel/wrapper.hpp>
+
+namespace weft {
+
+/// What the data ranks share out. Bytes a rank, P parameters over N data ranks, with AdamW:
+///
+///               float, or bfloat16 with its master copy in float      double
+///   Stage1      8 P + 8 P / N              6 P + 12 P / N              16 P + 16 P / N
+///   Stage2      4 P + 12 P / N             2 P + 16 P / N               8 P + 24 P / N
+///   Stage3      16 P / N                   18 P / N                     32 P / N
+///
+/// (parameter + gradient, which is float for bfloat16, + optimizer), and beside it what is on its way: up to two gathered units
+/// in stage 3, up to two units of whole gradients in stages 2 and 3, a sum of a unit's shards in stage 1.
+namespace zero {
+/// Optimizer state.
+struct Stage1 {
+  static constexpr detail::ShardRules rules{.keeps_values = true, .keeps_gradients = true};
+};
+/// Optimizer state and gradients.
+struct Stage2 {
+  static constexpr detail::ShardRules rules{.keeps_values = true, .keeps_gradients = false};
+};
+/// Optimizer state, gradients and parameters.
+struct Stage3 {
+  static constexpr detail::ShardRules rules{.keeps_values = false, .keeps_gradients = false};
+};
+}  // namespace zero
+
+namespace detail {
+
+template <class Stage>
+struct ShardedDataPolicy : PlainPolicy {
+  using axis = dp;
+  using stream = Invariant<dp>;
+  ShardedDataPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions& options) : shards(comm, device, options, Stage::rules) {}
+  Hooks* hooks() { return &shards; }
+  Shards<DefaultDevice::execution_space> shards;
+};
+
+}  // namespace detail
+
+/// M on every dp rank, each with its own sequences and its part of the state. A unit (front, each block, back) is gathered
+/// before its forward and before its backward while the one before it computes, and its gradients are scattered as soon as they
+/// are complete, for every micro-batch (or once: ModelOptions::reduce_each_micro_batch). Stages 1 and 2 gather once a step.
+/// The weight half of a layer's backward must not use parameter values: they may have been released.
+///
+/// Numerics: gradients are sums over dp in rank order, in float for bfloat16 parameters; equal to DataParallel bit by bit with
+/// one micro-batch, else up to the rounding of sums in another order. Shards ignore the parameters' shapes, so an optimizer must
+/// work element by element. A tied embedding on two pipeline stages keeps its whole gradient until the end of the step.
+template <class M, class Stage = zero::Stage3>
+class FullyShardedDataParallel;
+
+template <class M, class Stage>
+inline constexpr int nesting_level<FullyShardedDataParallel<M, Stage>> = 10;
+
+namespace detail {
+template <class M, class Stage>
+using ShardedDataBase = std::conditional_t<(nesting_level<M> > 10), Wrapper<ShardedDataPolicy<Stage>, M>, Refused>;
+}
+
+template <class M, class Stage>
+class FullyShardedDataParallel : public detail::ShardedDataBase<M, Stage> {
+  static_assert(nesting_level<M> > 10, "weft: wrappers nest as FullyShardedDataParallel of TensorParallel of PipelineParallel of a model, each at most once: FullyShardedDataParallel stands outermost, once, and in place of DataParallel");
+
+ public:
+  using detail::ShardedDataBase<M, Stage>::ShardedDataBase;
+};
+
+}  // namespace weft
