@@ -59,7 +59,7 @@ class Optimizer {
   /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError before any train_step.
   StepReport step(double learning_rate) {
     for (const Slot& slot : slots_)
-      if (!slot.state->gradient) throw UsageError("optimizer step before any train_step: " + slot.state->name + " has no gradient");
+      if (!slot.state->gradient && slot.state->kept() != 0) throw UsageError("optimizer step before any train_step: " + slot.state->name + " has no gradient");
     StepReport report;
     report.gradient_norm = gradient_norm();
     report.skipped = !std::isfinite(report.gradient_norm);

@@ -39,6 +39,9 @@ struct Stage3 {
 namespace detail {
 
 template <class Stage>
+inline constexpr bool is_zero_stage = std::is_same_v<Stage, zero::Stage1> || std::is_same_v<Stage, zero::Stage2> || std::is_same_v<Stage, zero::Stage3>;
+
+template <class Stage>
 struct ShardedDataPolicy : PlainPolicy {
   using axis = dp;
   using stream = Invariant<dp>;
@@ -65,12 +68,13 @@ inline constexpr int nesting_level<FullyShardedDataParallel<M, Stage>> = 10;
 
 namespace detail {
 template <class M, class Stage>
-using ShardedDataBase = std::conditional_t<(nesting_level<M> > 10), Wrapper<ShardedDataPolicy<Stage>, M>, Refused>;
+using ShardedDataBase = std::conditional_t<(nesting_level<M> > 10 && is_zero_stage<Stage>), Wrapper<ShardedDataPolicy<Stage>, M>, Refused>;
 }
 
 template <class M, class Stage>
 class FullyShardedDataParallel : public detail::ShardedDataBase<M, Stage> {
   static_assert(nesting_level<M> > 10, "weft: wrappers nest as FullyShardedDataParallel of TensorParallel of PipelineParallel of a model, each at most once: FullyShardedDataParallel stands outermost, once, and in place of DataParallel");
+  static_assert(detail::is_zero_stage<Stage>, "weft: FullyShardedDataParallel's second template parameter must be zero::Stage1, zero::Stage2 or zero::Stage3");
 
  public:
   using detail::ShardedDataBase<M, Stage>::ShardedDataBase;

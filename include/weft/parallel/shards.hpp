@@ -57,7 +57,7 @@ class Shards : public Hooks {
       Group& group = *groups_.emplace_back(std::make_unique<Group>());
       for (ParameterState* state : unit->parameters) {
         group_of_[state] = &group;
-        group.members.push_back({state, group.elements});
+        group.members.push_back({state, group.elements, 0});
         group.elements += (state->size() + grain - 1) / grain * grain;
       }
       place(group);
@@ -109,7 +109,8 @@ class Shards : public Hooks {
 
   struct Member {
     ParameterState* state;
-    std::size_t first;  // in the flat array
+    std::size_t first;      // in the flat array
+    std::size_t kept = 0;   // first element that this rank keeps, in its piece
   };
   struct Group {
     std::vector<Member> members;
@@ -138,14 +139,14 @@ class Shards : public Hooks {
     if (rules_.keeps_gradients) open(group);
     group.shard_gradient = rules_.keeps_gradients ? at(group.gradients, begin * group.gradient_bytes) : device_->allocate(group.piece * group.gradient_bytes);
     fill_zero(*device_, static_cast<char*>(group.shard.get()), group.piece * group.value_bytes);
-    for (const Member& member : group.members) {
+    for (Member& member : group.members) {
       ParameterState& state = *member.state;
       const std::size_t first = std::clamp(begin, member.first, member.first + state.size()), last = std::clamp(end, member.first, member.first + state.size());
       state.gathered->kept = last - first;
       if (first == last) continue;
       state.runs = cut_runs(state.gathered->runs, first - member.first, last - member.first);
-      state.value = at(group.shard, (first - begin) * group.value_bytes);
-      state.gradient = at(group.shard_gradient, (first - begin) * group.gradient_bytes);
+      member.kept = first - begin;
+      state.value = at(group.shard, member.kept * group.value_bytes);
       dispatch_real(state.type, [&](auto zero) { initialise_parameter<decltype(zero)>(*device_, state, seed_); });
     }
   }
@@ -251,6 +252,8 @@ class Shards : public Hooks {
         if (group.reduced) kernels::accumulate<G, G>(*device_, group.piece, sum, shard);
         else kernels::cast<G, G>(*device_, group.piece, sum, shard);
       });
+    for (const Member& member : group.members)
+      if (member.state->kept() != 0) member.state->gradient = at(group.shard_gradient, member.kept * group.gradient_bytes);
     group.reduced = true;
     group.sum.reset();
     group.leaving.reset();

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both spread the same batches over dp: one of them.
+// expect: outermost and once
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+using Model = nn::Gpt;
+
+#ifdef WEFT_FAIL
+double go(World& world, const Batch& batch) {
+  Mesh<dp> mesh(world);
+  DataParallel<FullyShardedDataParallel<Model, zero::Stage2>> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#else
+double go(World& world, const Batch& batch) {
+  Mesh<dp> mesh(world);
+  FullyShardedDataParallel<Model, zero::Stage2> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#endif

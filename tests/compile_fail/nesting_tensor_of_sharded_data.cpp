@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// A unit is scattered over dp after its sums over tp are paid, so sharding stands outside.
+// expect: belongs outside it
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+using Model = nn::Gpt;
+
+#ifdef WEFT_FAIL
+double go(World& world, const Batch& batch) {
+  Mesh<dp, tp> mesh(world);
+  TensorParallel<FullyShardedDataParallel<Model>> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#else
+double go(World& world, const Batch& batch) {
+  Mesh<dp, tp> mesh(world);
+  FullyShardedDataParallel<TensorParallel<Model>> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#endif

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is shared out is one of three things, not a number.
+// expect: zero::Stage1, zero::Stage2 or zero::Stage3
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+using Model = nn::Gpt;
+
+#ifdef WEFT_FAIL
+double go(World& world, const Batch& batch) {
+  Mesh<dp> mesh(world);
+  FullyShardedDataParallel<Model, schedule::GPipe> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#else
+double go(World& world, const Batch& batch) {
+  Mesh<dp> mesh(world);
+  FullyShardedDataParallel<Model, zero::Stage3> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#endif
