@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <span>
 #include <type_traits>
 
@@ -23,39 +24,50 @@ constexpr T combine(T a, T b) {
   else return a + b;
 }
 
+template <Reduction R, class T>
+constexpr T finish(accumulate_t<T> sum, std::size_t inputs) {
+  if constexpr (R == Reduction::average && !std::is_integral_v<T>) return T(sum / accumulate_t<T>(inputs));
+  else return T(sum);
+}
+
 // Loops of a constant length over a local block: every compiler makes vectors of them at -O2, without asking whether the
 // buffers overlap (in place they do).
 template <Reduction R, class T, std::size_t block>
 void reduce_block(std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t at) {
   using A = accumulate_t<T>;
   A sum[block];
-  const T* first = static_cast<const T*>(inputs[0]) + at;
-  if (inputs.size() == 1) {
-    for (std::size_t i = 0; i < block; ++i) sum[i] = A(first[i]);
-  } else {
-    const T* second = static_cast<const T*>(inputs[1]) + at;
-    for (std::size_t i = 0; i < block; ++i) sum[i] = combine<R, A>(A(first[i]), A(second[i]));
-    for (std::size_t k = 2; k < inputs.size(); ++k) {
-      const T* next = static_cast<const T*>(inputs[k]) + at;
-      for (std::size_t i = 0; i < block; ++i) sum[i] = combine<R, A>(sum[i], A(next[i]));
-    }
-  }
-  if constexpr (R == Reduction::average && !std::is_integral_v<T>) {
-    const A divisor = A(inputs.size());
-    for (std::size_t i = 0; i < block; ++i) sum[i] = sum[i] / divisor;
-  }
   T rounded[block];
-  for (std::size_t i = 0; i < block; ++i) rounded[i] = T(sum[i]);
-  for (void* output : outputs) {
-    T* out = static_cast<T*>(output) + at;
-    for (std::size_t i = 0; i < block; ++i) out[i] = rounded[i];
+  const T* first = static_cast<const T*>(inputs[0]) + at;
+  for (std::size_t i = 0; i < block; ++i) sum[i] = A(first[i]);
+  for (std::size_t k = 1; k < inputs.size(); ++k) {
+    const T* next = static_cast<const T*>(inputs[k]) + at;
+    for (std::size_t i = 0; i < block; ++i) sum[i] = combine<R, A>(sum[i], A(next[i]));
   }
+  for (std::size_t i = 0; i < block; ++i) rounded[i] = finish<R, T>(sum[i], inputs.size());
+  for (void* output : outputs) std::memcpy(static_cast<T*>(output) + at, rounded, sizeof rounded);
+}
+
+// Two buffers into both: two ranks in place. The block stays in registers.
+template <Reduction R, class T, std::size_t block>
+void reduce_pair(const T* a, const T* b, T* c, T* d) {
+  using A = accumulate_t<T>;
+  T rounded[block];
+  for (std::size_t i = 0; i < block; ++i) rounded[i] = finish<R, T>(combine<R, A>(A(a[i]), A(b[i])), 2);
+  std::memcpy(c, rounded, sizeof rounded);
+  std::memcpy(d, rounded, sizeof rounded);
 }
 
 template <Reduction R, class T>
 void reduce_typed(std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t begin, std::size_t end) {
   // Integers carry counts and flags: loops as short as these would only cost the compiler's time.
-  constexpr std::size_t block = std::is_integral_v<T> ? 1 : 256 / sizeof(T);
+  constexpr std::size_t block = std::is_integral_v<T> ? 1 : 64 / sizeof(T);  // one cache line, held in registers
+  if constexpr (!std::is_integral_v<T>) {
+    if (inputs.size() == 2 && outputs.size() == 2) {
+      const T *a = static_cast<const T*>(inputs[0]), *b = static_cast<const T*>(inputs[1]);
+      T *c = static_cast<T*>(outputs[0]), *d = static_cast<T*>(outputs[1]);
+      for (; begin + block <= end; begin += block) reduce_pair<R, T, block>(a + begin, b + begin, c + begin, d + begin);
+    }
+  }
   for (; begin + block <= end; begin += block) reduce_block<R, T, block>(inputs, outputs, begin);
   for (; begin < end; ++begin) reduce_block<R, T, 1>(inputs, outputs, begin);
 }

@@ -22,8 +22,8 @@ namespace weft::comm::threads {
 /// The slots of one group of `size` ranks.
 class Exchange {
  public:
-  static constexpr std::size_t slots = 16;           ///< operations that a rank may be ahead of another
-  static constexpr std::size_t inline_bytes = 4096;  ///< messages up to this travel in their slot
+  static constexpr std::size_t slots = 16;          ///< operations that a rank may be ahead of another
+  static constexpr std::size_t inline_bytes = 256;  ///< messages up to this travel in their slot
 
   /// What one rank posts. Fields before `posted` are read by others only while posted == the operation's number and
   /// done < it; `open` is the oldest operation that the rank had not done when it posted this one.

@@ -69,9 +69,11 @@ struct Failure {
 class World {
  public:
   World(int size, std::chrono::duration<double> deadline) : deadline_(deadline), ranks_(std::size_t(size)) {
-    // Spinning pays only where the rank that is waited for has a core of its own.
-    const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-    spin_ = unsigned(size) <= cores ? 4000 : 20;
+    // Spinning pays only where the rank that is waited for has a core of its own: some 50 us, about what sleep and wake-up
+    // cost. Few yields: on a busy machine each can lose the core for milliseconds, while one who sleeps is woken at once.
+    const bool roomy = unsigned(size) <= std::max(1u, std::thread::hardware_concurrency());
+    spins_ = roomy ? 1500 : 20;
+    yields_ = roomy ? 2 : 4;
   }
 
   int size() const { return int(ranks_.size()); }
@@ -138,19 +140,20 @@ class World {
   /// Advances `operation`, and all else that this rank has under way, until it is complete: spins a little, then sleeps.
   Outcome wait(int r, Advancing& operation) {
     Rank& self = rank(r);
-    for (unsigned turn = 0; turn < spin_; ++turn) {
+    for (unsigned turn = 0; turn < spins_ + yields_; ++turn) {
       operation.advance();
       if (operation.complete()) return Outcome::done;
       if (!self.under_way.empty()) advance_all(self);
       if (failed()) return Outcome::failed;
-      relax();
+      if (turn < spins_) relax();
+      else std::this_thread::yield();
     }
     const auto start = Clock::now();
     DeadlockWatch watch;
     self.state.store(Rank::State::waiting, std::memory_order_release);
     Outcome outcome = Outcome::done;
     for (unsigned turn = 0;; ++turn) {
-      if (turn >= 2) self.asleep.exchange(1, std::memory_order_seq_cst);
+      if (turn != 0) self.asleep.exchange(1, std::memory_order_seq_cst);
       bool any = operation.advance();
       if (!self.under_way.empty() && advance_all(self)) any = true;
       if (operation.complete()) break;
@@ -160,10 +163,7 @@ class World {
       }
       if (any) continue;
       self.vain_polls.fetch_add(1, std::memory_order_release);
-      if (turn < 2) {
-        std::this_thread::yield();
-        continue;
-      }
+      if (turn == 0) continue;  // once more, now that others see it asleep
       {
         std::unique_lock lock(self.mutex);
         self.wake.wait_for(lock, poll_interval, [&] { return self.woken; });
@@ -240,7 +240,7 @@ class World {
   };
 
   std::chrono::duration<double> deadline_;
-  unsigned spin_;
+  unsigned spins_, yields_;
   std::vector<Rank> ranks_;
   std::atomic<bool> failed_{false};
   mutable std::mutex failure_mutex_;

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Seconds of an in-place all_reduce(sum) of float32 between two ranks, over message sizes. Which library does it is the first
+// argument; the output is a line "BYTES SECONDS" for each size, the fastest of several rounds.
+//
+//   limit     no communication: two threads, each summing its half of two arrays into both
+//   threads   weft's thread ranks
+//   weft_mpi  weft's MPI ranks                 (under mpirun -np 2)
+//   mpi       MPI_Allreduce                    (under mpirun -np 2)
+//   gloo      gloo::allreduce over TCP on the loopback interface, two threads (if built with Gloo)
+#include <weft/comm/mpi.hpp>
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <weft/comm/threads.hpp>
+
+#ifdef WEFT_BENCH_GLOO
+#include <gloo/allreduce.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/hash_store.h>
+#include <gloo/rendezvous/prefix_store.h>
+#include <gloo/transport/tcp/device.h>
+#endif
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t sizes[] = {4096, 65536, 1 << 20, 16 << 20, 64 << 20};
+constexpr int rounds = 9;
+
+int repetitions(std::size_t bytes) { return int(std::clamp<std::size_t>((std::size_t(64) << 20) / bytes, 2, 4000)); }
+
+/// Keeps the calling thread on core `core`: the figures are those of ranks that have a core each.
+void stay_on(int core) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(core, &cores);
+  pthread_setaffinity_np(pthread_self(), sizeof cores, &cores);  // where that is not allowed, the system chooses
+}
+
+/// The fastest round, with `step` done as often as makes it long enough to be timed.
+double seconds_of(std::size_t bytes, const std::function<void()>& synchronize, const std::function<void()>& step) {
+  double best = 1e30;
+  for (int round = 0; round < rounds; ++round) {
+    synchronize();
+    const auto start = Clock::now();
+    for (int k = 0; k < repetitions(bytes); ++k) step();
+    synchronize();  // done when both are
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / repetitions(bytes));
+  }
+  return best;
+}
+
+void print(std::size_t bytes, double seconds) {
+  std::printf("%zu %.9f\n", bytes, seconds);
+  std::fflush(stdout);
+}
+
+/// One rank of weft, whatever carries it.
+void bench_communicator(const weft::Communicator& communicator) {
+  for (const std::size_t bytes : sizes) {
+    std::vector<float> x(bytes / sizeof(float), 0.0f);
+    const double seconds = seconds_of(
+        bytes, [&] { communicator.barrier(); }, [&] { communicator.all_reduce(x); });
+    if (communicator.rank() == 0) print(bytes, seconds);
+  }
+}
+
+/// Two threads; `body` gets the number of its own and a function that waits for the other.
+void two_threads(const std::function<void(int, const std::function<void()>&)>& body) {
+  std::atomic<int> arrived{0};
+  const std::function<void()> meet = [&] {
+    const int target = (arrived.fetch_add(1) / 2 + 1) * 2;
+    while (arrived.load() < target) weft::comm::threads::relax();
+  };
+  std::thread other([&] { body(1, meet); });
+  body(0, meet);
+  other.join();
+}
+
+void bench_limit() {
+  for (const std::size_t bytes : sizes) {
+    std::vector<float> a(bytes / sizeof(float), 0.0f), b(a);
+    two_threads([&](int rank, const std::function<void()>& meet) {
+      stay_on(rank);
+      const std::size_t half = a.size() / 2;
+      const double seconds =
+          seconds_of(bytes, meet, [&, x = a.data() + std::size_t(rank) * half, y = b.data() + std::size_t(rank) * half] {
+            constexpr std::size_t line = 16;  // floats
+            for (std::size_t i = 0; i < half; i += line) {
+              float sum[line];
+              for (std::size_t k = 0; k < line; ++k) sum[k] = x[i + k] + y[i + k];
+              std::memcpy(x + i, sum, sizeof sum);
+              std::memcpy(y + i, sum, sizeof sum);
+            }
+          });
+      if (rank == 0) print(bytes, seconds);
+    });
+  }
+}
+
+void bench_mpi() {
+  int rank = 0;
+  weft::comm::mpi::check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+  for (const std::size_t bytes : sizes) {
+    std::vector<float> x(bytes / sizeof(float), 0.0f);
+    const auto step = [&] {
+      weft::comm::mpi::check(MPI_Allreduce(MPI_IN_PLACE, x.data(), int(x.size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD),
+                             "MPI_Allreduce");
+    };
+    const double seconds = seconds_of(
+        bytes, [] { weft::comm::mpi::check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier"); }, step);
+    if (rank == 0) print(bytes, seconds);
+  }
+}
+
+#ifdef WEFT_BENCH_GLOO
+void bench_gloo() {
+  gloo::rendezvous::HashStore store;
+  two_threads([&](int rank, const std::function<void()>& meet) {
+    gloo::transport::tcp::attr where("127.0.0.1");
+    auto device = gloo::transport::tcp::CreateDevice(where);
+    auto context = std::make_shared<gloo::rendezvous::Context>(rank, 2);
+    context->connectFullMesh(store, device);
+    for (const std::size_t bytes : sizes) {
+      std::vector<float> x(bytes / sizeof(float), 0.0f);
+      const double seconds = seconds_of(bytes, meet, [&] {
+        gloo::AllreduceOptions options(context);
+        options.setOutput(x.data(), x.size());
+        void (*sum)(void*, const void*, const void*, std::size_t) = &gloo::sum<float>;
+        options.setReduceFunction(sum);
+        gloo::allreduce(options);
+      });
+      if (rank == 0) print(bytes, seconds);
+    }
+    meet();
+  });
+}
+#endif
+
+int usage() {
+  std::fprintf(stderr, "usage: all_reduce limit|threads|weft_mpi|mpi|gloo\n");
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc == 2 ? argv[1] : "";
+  if (what == "limit") {
+    bench_limit();
+  } else if (what == "threads") {
+    weft::comm::run_threads(2, [](const weft::Communicator& communicator) {
+      stay_on(communicator.rank());
+      bench_communicator(communicator);
+    });
+  } else if (what == "mpi" || what == "weft_mpi") {
+    MPI_Init(&argc, &argv);
+    if (what == "mpi") bench_mpi();
+    else bench_communicator(weft::comm::mpi::over(MPI_COMM_WORLD));
+    MPI_Finalize();
+#ifdef WEFT_BENCH_GLOO
+  } else if (what == "gloo") {
+    bench_gloo();
+#endif
+  } else {
+    return usage();
+  }
+  return 0;
+}
