@@ -54,16 +54,22 @@ struct Contract<Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ> {
 struct MatmulExtents {
   std::size_t m, n, k;
 };
-template <int LI, int RJ, class L, class R>
-MatmulExtents matmul_extents(const L& l, const R& r) {
-  const MatmulExtents e{LI ? l.columns() : l.rows(), RJ ? r.columns() : r.rows(), LI ? l.rows() : l.columns()};
-  if (e.k != (RJ ? r.rows() : r.columns())) throw ShapeError("matmul of " + l.shape().text() + " and " + r.shape().text() + ": the summed dims differ");
+// Not templates of the operands: shapes and their errors are compiled once.
+inline MatmulExtents matmul_extents(const Shape& l, const Shape& r, bool l_second, bool r_second) {
+  const MatmulExtents e{l_second ? l.columns() : l.rows(), r_second ? r.columns() : r.rows(), l_second ? l.rows() : l.columns()};
+  if (e.k != (r_second ? r.rows() : r.columns())) throw ShapeError("matmul of " + l.text() + " and " + r.text() + ": the summed dims differ");
   return e;
+}
+inline void require_extents(const char* operation, const Shape& shape, std::size_t columns, const Shape& vector, std::size_t size) {
+  if (columns != size) throw ShapeError(std::string(operation) + ": " + shape.text() + " beside " + vector.text());
+}
+inline void require_gradient_size(const Shape& gradient, std::size_t size, const ParameterState& state) {
+  if (size != state.size()) throw ShapeError("gradient " + gradient.text() + " of parameter " + state.name + " " + state.local.text());
 }
 
 template <int LI, int RJ, class L, class R, class C>
 void run_matmul(const L& l, const R& r, C* out, bool accumulate, const typename L::value_type* bias) {
-  const auto e = matmul_extents<LI, RJ>(l, r);
+  const auto e = matmul_extents(l.shape(), r.shape(), LI, RJ);
   kernels::matmul<typename L::value_type, C>(l.device(), LI ? kernels::Transpose::yes : kernels::Transpose::no, RJ ? kernels::Transpose::no : kernels::Transpose::yes,
                                              e.m, e.n, e.k, l.data(), l.columns(), r.data(), r.columns(), out, e.n, accumulate, bias);
 }
@@ -77,7 +83,7 @@ using contract_t = typename detail::Contract<std::remove_cvref_t<L>, std::remove
 /// y[i, j] = Σ l r, where l's dim LI and r's dim RJ survive and the other two are summed.
 template <int LI, int RJ, AnyTensor L, AnyTensor R>
 auto contract(const L& l, const R& r) {
-  const auto e = detail::matmul_extents<LI, RJ>(l, r);
+  const auto e = detail::matmul_extents(l.shape(), r.shape(), LI, RJ);
   contract_t<L, R, LI, RJ> y(l.device(), {e.m, e.n});
   detail::run_matmul<LI, RJ>(l, r, y.data(), false, nullptr);
   return y;
@@ -97,9 +103,8 @@ auto matmul_weight_gradient(const G& g, const X& x) { return contract<1, 1>(g, x
 template <class P, AnyTensor L, AnyTensor R>
 void accumulate_product(P& parameter, const L& l, const R& r) {
   using G = contract_t<L, R, 1, 1>;
-  const auto e = detail::matmul_extents<1, 1>(l, r);
-  if (e.m * e.n != parameter.state().size())
-    throw ShapeError("gradient [" + std::to_string(e.m) + ", " + std::to_string(e.n) + "] of parameter " + parameter.state().name + " " + parameter.state().local.text());
+  const auto e = detail::matmul_extents(l.shape(), r.shape(), true, true);
+  detail::require_gradient_size({e.m, e.n}, e.m * e.n, parameter.state());
   const auto open = parameter.template open_gradient<G>(l.device());
   detail::run_matmul<1, 1>(l, r, open.data, !open.first, nullptr);
 }
@@ -166,8 +171,8 @@ template <int RJ, AnyTensor X, AnyTensor W, AnyTensor B>
 auto linear(const X& x, const W& w, const B& bias) {
   using Y = contract_t<X, W, 0, RJ>;
   static_assert(detail::RowRules<Y, B>::bias, "weft: linear: the bias does not lie as the product needs it (a Partial product takes a bias once: to<Partial<axis>>(context, bias))");
-  const auto e = detail::matmul_extents<0, RJ>(x, w);
-  if (bias.size() != e.n) throw ShapeError("linear: bias " + bias.shape().text() + " beside " + std::to_string(e.n) + " columns");
+  const auto e = detail::matmul_extents(x.shape(), w.shape(), false, RJ);
+  detail::require_extents("linear", w.shape(), e.n, bias.shape(), bias.size());
   Y y(x.device(), {e.m, e.n});
   detail::run_matmul<0, RJ>(x, w, y.data(), false, bias.data());
   return y;
@@ -200,7 +205,7 @@ auto times(const X& x, const Y& y) {
 template <AnyTensor X, AnyTensor V>
 X times_row(const X& x, const V& v) {
   static_assert(detail::RowRules<X, V>::factor, "weft: times_row: the vector does not lie as the tensor's columns do; use parameter.beside(x)");
-  if (v.size() != x.columns()) throw ShapeError("times_row: " + x.shape().text() + " by " + v.shape().text());
+  detail::require_extents("times_row", x.shape(), x.columns(), v.shape(), v.size());
   X out(x.device(), x.shape());
   using T = typename X::value_type;
   using A = accumulate_t<T>;
@@ -215,7 +220,7 @@ X times_row(const X& x, const V& v) {
 template <AnyTensor X, AnyTensor V>
 X add_row(const X& x, const V& v) {
   static_assert(detail::RowRules<X, V>::bias, "weft: add_row: the vector does not lie as the tensor needs it (a Partial tensor takes a bias once: to<Partial<axis>>(context, bias))");
-  if (v.size() != x.columns()) throw ShapeError("add_row: " + x.shape().text() + " and " + v.shape().text());
+  detail::require_extents("add_row", x.shape(), x.columns(), v.shape(), v.size());
   X out(x.device(), x.shape());
   using T = typename X::value_type;
   using A = accumulate_t<T>;

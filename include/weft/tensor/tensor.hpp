@@ -22,7 +22,66 @@
 namespace weft {
 
 template <Scalar T, class Exec, Placement... P>
-class Tensor {
+class Tensor;
+
+namespace detail {
+template <class X>
+inline constexpr bool is_tensor = false;
+template <class T, class E, class... P>
+inline constexpr bool is_tensor<Tensor<T, E, P...>> = true;
+}  // namespace detail
+
+template <class X>
+concept AnyTensor = detail::is_tensor<std::remove_cvref_t<X>>;
+
+#if defined(__GNUC__)
+#define WEFT_OUT_OF_LINE [[gnu::noinline]]
+#else
+#define WEFT_OUT_OF_LINE
+#endif
+
+namespace detail {
+
+// What every tensor holds, whatever its type. Copies are made and ended out of line, once for all types: inlined into every
+// layer they were a third of what the compiler had to generate.
+class Elements {
+ public:
+  Elements() = default;
+  Elements(void* device, const Shape& shape, Buffer buffer, void* data)
+      : device_(device), shape_(shape), size_(shape.size()), buffer_(std::move(buffer)), data_(data) {}
+  WEFT_OUT_OF_LINE Elements(const Elements& other) noexcept
+      : device_(other.device_), shape_(other.shape_), size_(other.size_), buffer_(other.buffer_), data_(other.data_) {}
+  WEFT_OUT_OF_LINE Elements(Elements&& other) noexcept
+      : device_(other.device_), shape_(other.shape_), size_(other.size_), buffer_(std::move(other.buffer_)), data_(std::exchange(other.data_, nullptr)) {}
+  WEFT_OUT_OF_LINE Elements& operator=(Elements other) noexcept {
+    device_ = other.device_;
+    shape_ = other.shape_;
+    size_ = other.size_;
+    data_ = other.data_;
+    buffer_.swap(other.buffer_);
+    return *this;
+  }
+  WEFT_OUT_OF_LINE ~Elements() {}
+
+ protected:
+  void* device_ = nullptr;
+  Shape shape_;
+  std::size_t size_ = 0;
+  Buffer buffer_;
+  void* data_ = nullptr;
+};
+
+template <class Exec>
+WEFT_OUT_OF_LINE Elements make_elements(Device<Exec>& device, const Shape& shape, std::size_t element_bytes) {
+  Buffer buffer = device.allocate(shape.size() * element_bytes);
+  void* data = buffer.get();
+  return Elements(&device, shape, std::move(buffer), data);
+}
+
+}  // namespace detail
+
+template <Scalar T, class Exec, Placement... P>
+class Tensor : detail::Elements {
  public:
   using value_type = T;
   using execution_space = Exec;
@@ -30,18 +89,18 @@ class Tensor {
 
   Tensor() = default;
   /// Elements are not initialised.
-  Tensor(device_type& device, Shape shape)
-      : device_(&device), shape_(shape), size_(shape.size()), buffer_(device.allocate(size_ * sizeof(T))), data_(static_cast<T*>(buffer_.get())) {}
+  Tensor(device_type& device, const Shape& shape) : Elements(detail::make_elements(device, shape, sizeof(T))) {}
   /// Elements that something else holds, `first` elements into `buffer`.
-  Tensor(device_type& device, Shape shape, Buffer buffer, std::size_t first = 0)
-      : device_(&device), shape_(shape), size_(shape.size()), buffer_(std::move(buffer)), data_(static_cast<T*>(buffer_.get()) + first) {}
+  Tensor(device_type& device, const Shape& shape, Buffer buffer, std::size_t first = 0) : Elements(&device, shape, std::move(buffer), nullptr) {
+    data_ = static_cast<T*>(buffer_.get()) + first;
+  }
 
-  T* data() const { return data_; }
+  T* data() const { return static_cast<T*>(data_); }
   std::size_t size() const { return size_; }
   const Shape& shape() const { return shape_; }
   std::size_t rows() const { return shape_.rows(); }
   std::size_t columns() const { return shape_.columns(); }
-  device_type& device() const { return *device_; }
+  device_type& device() const { return *static_cast<device_type*>(device_); }
   const Buffer& buffer() const { return buffer_; }
   explicit operator bool() const { return data_ != nullptr; }
   /// No other tensor shares the elements, so an operation may write its result over them.
@@ -50,23 +109,17 @@ class Tensor {
   /// The elements as a matrix of rows() times columns(), for user kernels.
   auto view() const {
     using View = Kokkos::View<T**, Kokkos::LayoutRight, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    return View(data_, rows(), columns());
+    return View(data(), rows(), columns());
   }
 
  private:
-  device_type* device_ = nullptr;
-  Shape shape_;
-  std::size_t size_ = 0;
-  Buffer buffer_;
-  T* data_ = nullptr;
+  template <AnyTensor Y, AnyTensor X>
+  friend Y relabel(const X& x);
+  struct Same {};
+  Tensor(Same, const Elements& elements) : Elements(elements) {}
 };
 
 namespace detail {
-template <class X>
-inline constexpr bool is_tensor = false;
-template <class T, class E, class... P>
-inline constexpr bool is_tensor<Tensor<T, E, P...>> = true;
-
 template <class X, class A>
 struct PlacementOf { using type = Absent<A>; };
 template <class T, class E, class A, class P, class... R>
@@ -104,9 +157,6 @@ template <class T, class E, class... P, int Dim>
 inline constexpr bool sharded_along<Tensor<T, E, P...>, Dim> = ((shard_dim<P> == Dim) || ...);
 }  // namespace detail
 
-template <class X>
-concept AnyTensor = detail::is_tensor<std::remove_cvref_t<X>>;
-
 /// How X lies on axis A (Absent<A> if X does not know the axis).
 template <class X, class A>
 using placement_t = typename detail::PlacementOf<std::remove_cvref_t<X>, A>::type;
@@ -125,7 +175,7 @@ using with_scalar_t = typename detail::Rescalar<std::remove_cvref_t<X>, U>::type
 template <AnyTensor Y, AnyTensor X>
 Y relabel(const X& x) {
   static_assert(std::is_same_v<typename Y::value_type, typename X::value_type>, "weft: relabel changes placements, not the element type");
-  return Y(x.device(), x.shape(), x.buffer(), std::size_t(x.data() - static_cast<typename X::value_type*>(x.buffer().get())));
+  return Y(typename Y::Same(), static_cast<const detail::Elements&>(x));
 }
 
 /// Refuses at compile time what is not linear on a tensor of which each rank holds only a term of a sum.
