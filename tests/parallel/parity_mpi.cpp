@@ -12,15 +12,17 @@ using namespace weft_test;
 namespace {
 
 template <class Model>
-void check_processes(const typename Model::Config& config, double tolerance) {
-  using Composition = DataParallel<TensorParallel<PipelineParallel<Model, schedule::OneForwardOneBackward>>>;
+using Inner = TensorParallel<PipelineParallel<Model, schedule::OneForwardOneBackward>>;
+
+template <class Composition>
+void check_processes(const typename Composition::Config& config, double tolerance) {
   int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  check_layouts<Composition, comm::Mpi>(static_cast<std::size_t>(size), config, reference_of<Model>(config), tolerance);
+  check_layouts<Composition, comm::Mpi>(static_cast<std::size_t>(size), config, reference_of<typename Composition::model_type>(config), tolerance);
 }
 
 }  // namespace
 
-TEST_CASE("gpt in double") { check_processes<nn::BasicGpt<double>>(gpt_config(), 1e-12); }
-TEST_CASE("llama in double") { check_processes<nn::BasicLlama<double>>(llama_config(), 1e-12); }
-TEST_CASE("gpt in float") { check_processes<nn::BasicGpt<float>>(gpt_config(), 1e-5); }
+TEST_CASE("gpt in double") { check_processes<DataParallel<Inner<nn::BasicGpt<double>>>>(gpt_config(), 1e-12); }
+TEST_CASE("llama in double") { check_processes<DataParallel<Inner<nn::BasicLlama<double>>>>(llama_config(), 1e-12); }
+TEST_CASE("gpt in float, nothing kept twice") { check_processes<FullyShardedDataParallel<Inner<nn::Gpt>, zero::Stage3>>(gpt_config(), 1e-5); }
