@@ -92,7 +92,7 @@ class Parameter {
       if (!std::is_same_v<A, pp> && !(state.sharded & axis_bit<A>) && context.rank(axis) != 0) state.counted = false;
     });
     if (taken) return;
-    state.value = context.device().allocate(state.bytes());
+    state.value = context.device().allocate_lasting(state.bytes());
     detail::initialise_parameter<T>(context.device(), state, context.env.seed);
   }
 

@@ -108,11 +108,11 @@ class Optimizer {
     Slot slot{&state, nullptr, {}};
     if (state.kept() == 0) return slot;
     for (int i = 0; i < Rule::buffers; ++i) {
-      slot.kept.push_back(device_->allocate(state.kept() * sizeof(A)));
+      slot.kept.push_back(device_->allocate_lasting(state.kept() * sizeof(A)));
       kernels::fill(*device_, state.kept(), static_cast<A*>(slot.kept.back().get()), A(0));
     }
     if constexpr (!std::is_same_v<P, A>) {
-      slot.master = device_->allocate(state.kept() * sizeof(A));
+      slot.master = device_->allocate_lasting(state.kept() * sizeof(A));
       kernels::cast<P, A>(*device_, state.kept(), static_cast<const P*>(state.value.get()), static_cast<A*>(slot.master.get()));
     }
     return slot;

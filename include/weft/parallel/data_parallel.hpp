@@ -34,7 +34,7 @@ class Buckets : public Hooks {
         bucket_of_[state] = buckets_.size() - 1;
       }
     for (Bucket& bucket : buckets_) {
-      bucket.storage = device_->allocate(bucket.bytes);
+      bucket.storage = device_->allocate_lasting(bucket.bytes);
       fill_zero(*device_, static_cast<char*>(bucket.storage.get()), bucket.bytes);  // the gaps are summed too
       std::size_t at = 0;
       for (ParameterState* state : bucket.states) {

@@ -134,10 +134,10 @@ class Shards : public Hooks {
     group.value_bytes = size_of(any.type);
     group.gradient_bytes = size_of(any.gradient_type);
     const std::size_t begin = rank * group.piece, end = begin + group.piece;
-    if (rules_.keeps_values) group.values = device_->allocate(group.piece * ranks * group.value_bytes);
-    group.shard = rules_.keeps_values ? at(group.values, begin * group.value_bytes) : device_->allocate(group.piece * group.value_bytes);
+    if (rules_.keeps_values) group.values = device_->allocate_lasting(group.piece * ranks * group.value_bytes);
+    group.shard = rules_.keeps_values ? at(group.values, begin * group.value_bytes) : device_->allocate_lasting(group.piece * group.value_bytes);
     if (rules_.keeps_gradients) open(group);
-    group.shard_gradient = rules_.keeps_gradients ? at(group.gradients, begin * group.gradient_bytes) : device_->allocate(group.piece * group.gradient_bytes);
+    group.shard_gradient = rules_.keeps_gradients ? at(group.gradients, begin * group.gradient_bytes) : device_->allocate_lasting(group.piece * group.gradient_bytes);
     fill_zero(*device_, static_cast<char*>(group.shard.get()), group.piece * group.value_bytes);
     for (Member& member : group.members) {
       ParameterState& state = *member.state;
@@ -154,7 +154,8 @@ class Shards : public Hooks {
   // Whole gradients of a group, for layers to add to. Gaps between parameters are zero: they are summed too.
   void open(Group& group) {
     if (!group.gradients) {
-      group.gradients = device_->allocate(group.piece * comm_.size() * group.gradient_bytes);
+      const std::size_t bytes = group.piece * comm_.size() * group.gradient_bytes;
+      group.gradients = rules_.keeps_gradients ? device_->allocate_lasting(bytes) : device_->allocate(bytes);
       std::size_t used = 0;
       const auto clear = [&](std::size_t from, std::size_t to) {
         fill_zero(*device_, static_cast<char*>(group.gradients.get()) + from * group.gradient_bytes, (to - from) * group.gradient_bytes);

@@ -6,6 +6,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <functional>
@@ -39,8 +40,16 @@ class Arena {
 
  public:
   /// A block of at least `bytes`. Throws Kokkos' allocation error when the memory space is full.
-  Buffer allocate(std::size_t bytes) {
-    const std::size_t size = round_up(bytes);
+  Buffer allocate(std::size_t bytes) { return take(round_up(bytes)); }
+  /// The same for what lives as long as the model (parameters, optimizer state): nothing else would share its block, so it is
+  /// not made larger than a cache line asks for.
+  Buffer allocate_lasting(std::size_t bytes) { return take((std::max<std::size_t>(bytes, 1) + 63) / 64 * 64); }
+
+  const MemoryUse& use() const { return state_->use; }
+  void reset_peak() { state_->use.peak = state_->use.current; }
+
+ private:
+  Buffer take(std::size_t size) {
     auto& blocks = state_->free[size];
     void* block = nullptr;
     if (blocks.empty()) {
@@ -58,10 +67,6 @@ class Arena {
     });
   }
 
-  const MemoryUse& use() const { return state_->use; }
-  void reset_peak() { state_->use.peak = state_->use.current; }
-
- private:
   // Classes of 1/8 of a power of two: at most 12.5 % is wasted, and sizes that differ a little share their blocks.
   static std::size_t round_up(std::size_t bytes) {
     if (bytes <= 1024) return (bytes + 63) / 64 * 64 + (bytes == 0 ? 64 : 0);

@@ -28,6 +28,7 @@ class Device {
   const Exec& exec() const { return exec_; }
   Arena<memory_space>& arena() { return arena_; }
   Buffer allocate(std::size_t bytes) { return arena_.allocate(bytes); }
+  Buffer allocate_lasting(std::size_t bytes) { return arena_.allocate_lasting(bytes); }
 
   /// The one T of this device, default-constructed at its first use.
   template <class T>

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// ZeRO under every pipeline schedule and beside sequence parallelism equals one rank; accumulation with one reduction too.
+// With one micro-batch every stage gives DataParallel's bits, in float and in bfloat16 with its master copy, step after step.
+
+#include "support/parity.hpp"
+
+using namespace weft_test;
+
+namespace {
+
+using Model = nn::BasicGpt<double>;
+
+template <class Stage, class Schedule>
+void check_schedule(const Reference& reference) {
+  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model, Schedule>>, Stage>;
+  check_layout<Composition>(gpt_config(), reference, 4, {.pp = 2}, 4, 1e-12);
+  if (Schedule::applies(4, 4)) check_layout<Composition>(gpt_config(), reference, 8, {.pp = 4}, 4, 1e-12);
+}
+
+// Losses, gradient norms and every kept parameter after some steps, as bits.
+template <class Composition>
+std::vector<double> run_of(int ranks) {
+  std::vector<double> losses;
+  std::map<std::pair<std::string, std::size_t>, double> values;
+  std::mutex mutex;
+  const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
+    Mesh<dp> mesh(world);
+    Composition model(mesh, gpt_config());
+    optim::AdamW optimizer(model, {.learning_rate = 1e-2});
+    for (int step = 0; step < 4; ++step) {
+      const double loss = model.train_step(make_batch(step, world.rank(), world.size(), 1));
+      optimizer.step();
+      if (world.rank() == 0) losses.push_back(loss);
+    }
+    std::lock_guard lock(mutex);
+    model.for_each_state([&](ParameterState& state) {
+      dispatch_real(state.type, [&](auto zero) {
+        for (const Run& run : state.runs)
+          for (std::size_t i = 0; i < run.length; ++i) values[{state.name, run.global + i}] = double(accumulate_t<decltype(zero)>(static_cast<const decltype(zero)*>(state.value.get())[run.local + i]));
+      });
+    });
+  });
+  CHECK(code == 0);
+  for (const auto& [key, value] : values) losses.push_back(value);
+  return losses;
+}
+
+template <class M>
+void check_bits() {
+  for (const int ranks : {2, 4}) {
+    const auto expected = run_of<DataParallel<M>>(ranks);
+    CHECK(run_of<FullyShardedDataParallel<M, zero::Stage1>>(ranks) == expected);
+    CHECK(run_of<FullyShardedDataParallel<M, zero::Stage2>>(ranks) == expected);
+    CHECK(run_of<FullyShardedDataParallel<M, zero::Stage3>>(ranks) == expected);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("stage 3 under every schedule") {
+  const Reference reference = reference_of<Model>(gpt_config());
+  check_schedule<zero::Stage3, schedule::GPipe>(reference);
+  check_schedule<zero::Stage3, schedule::Interleaved<2>>(reference);
+  check_schedule<zero::Stage3, schedule::ZeroBubbleH1>(reference);
+  check_schedule<zero::Stage3, schedule::InterleavedZeroBubble<2>>(reference);
+  check_schedule<zero::Stage3, schedule::Zbv>(reference);
+  check_schedule<zero::Stage3, schedule::DualPipeV>(reference);
+}
+
+TEST_CASE("stage 2 under schedules with several chunks") {
+  const Reference reference = reference_of<Model>(gpt_config());
+  check_schedule<zero::Stage2, schedule::Interleaved<2>>(reference);
+  check_schedule<zero::Stage2, schedule::Zbv>(reference);
+}
+
+TEST_CASE("stage 1 under schedules with several chunks") {
+  const Reference reference = reference_of<Model>(gpt_config());
+  check_schedule<zero::Stage1, schedule::InterleavedZeroBubble<2>>(reference);
+  check_schedule<zero::Stage1, schedule::Zbv>(reference);
+}
+
+TEST_CASE("beside sequence parallelism") {
+  const Reference reference = reference_of<Model>(gpt_config());
+  using Composition = FullyShardedDataParallel<SequenceParallel<PipelineParallel<Model>>, zero::Stage3>;
+  check_layout<Composition>(gpt_config(), reference, 4, {.tp = 2}, 2, 1e-12);
+  check_layout<Composition>(gpt_config(), reference, 8, {.tp = 2, .pp = 2}, 4, 1e-12);
+}
+
+TEST_CASE("bits of DataParallel in float") { check_bits<nn::BasicGpt<float>>(); }
+TEST_CASE("bits of DataParallel in bfloat16") { check_bits<nn::BasicGpt<bfloat16>>(); }
+
+TEST_CASE("one reduction a step gives the bits of DataParallel with several micro-batches") {
+  std::vector<double> losses[2];
+  const auto train = [&]<class Composition>(std::type_identity<Composition>, std::vector<double>& out) {
+    const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
+      Mesh<dp> mesh(world);
+      ModelOptions options;
+      options.reduce_each_micro_batch = false;
+      Composition model(mesh, gpt_config(), options);
+      optim::Sgd optimizer(model, {.learning_rate = 0.1});
+      for (int step = 0; step < 3; ++step) {
+        const double loss = model.train_step(make_batch(step, world.rank(), 2, 4));
+        optimizer.step();
+        if (world.rank() == 0) out.push_back(loss);
+      }
+    });
+    CHECK(code == 0);
+  };
+  train(std::type_identity<DataParallel<Model>>{}, losses[0]);
+  train(std::type_identity<FullyShardedDataParallel<Model, zero::Stage3>>{}, losses[1]);
+  CHECK(losses[0] == losses[1]);
+}
