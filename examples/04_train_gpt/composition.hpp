@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The model's type: plain layers, and the wrappers that spread them over the mesh. One binary holds a table of such types (two
-// architectures, two precisions, two schedules), each compiled in a file of its own; degrees are values, and an axis of degree 1
+// architectures, two precisions, two schedules), compiled in a file for each precision; degrees are values, and an axis of degree 1
 // costs nothing to speak of.
 
 #include <cmath>

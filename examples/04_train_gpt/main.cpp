@@ -5,7 +5,7 @@
 //   ./examples/run train_gpt --tp 2 --pp 2 --data novel.txt   four thread ranks
 //   mpirun -np 4 ./examples/run train_gpt --tp 2              the ranks that the launcher started
 //
-// The options are in options.hpp, the loop in loop.hpp, the model's type in composition.hpp.
+// The options are in options.cpp, the loop in loop.hpp, the model's type in composition.hpp.
 
 #include <algorithm>
 #include <cstdint>

@@ -1,22 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The command line of the trainer: every option, its default and its range. What cannot be is a UsageError on one line.
-
-#include <CLI/CLI.hpp>
+// The options of the trainer and their defaults.
 
 #include <algorithm>
-#include <cerrno>
-#include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <weft/core/error.hpp>
 
 namespace train_gpt {
 
@@ -48,108 +38,7 @@ struct Options {
   std::int64_t warmup_steps() const { return warmup.value_or(std::min<std::int64_t>(100, steps / 10)); }
 };
 
-namespace detail {
-
-/// A whole number of [least, most], without silent wrap-around, bases or fractions.
-inline CLI::Validator whole(std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
-  return CLI::Validator(
-      [least, most](std::string& text) -> std::string {
-        errno = 0;
-        char* end = nullptr;
-        const long long value = std::strtoll(text.c_str(), &end, 10);
-        if (text.empty() || *end != '\0') return "'" + text + "' is not a whole number";
-        if (errno == ERANGE || value > most) return text + " is too large, the most is " + std::to_string(most);
-        if (value < least) return text + " is too small, the least is " + std::to_string(least);
-        return "";
-      },
-      "N");
-}
-
-/// A finite number of [least, most], or of [least, most) where `most` is excluded.
-inline CLI::Validator number(double least, double most = std::numeric_limits<double>::max(), bool excluded = false) {
-  return CLI::Validator(
-      [=](std::string& text) -> std::string {
-        char* end = nullptr;
-        const double value = std::strtod(text.c_str(), &end);
-        if (text.empty() || *end != '\0' || !std::isfinite(value)) return "'" + text + "' is not a finite number";
-        char range[80];
-        if (most == std::numeric_limits<double>::max()) std::snprintf(range, sizeof range, "at least %g", least);
-        else std::snprintf(range, sizeof range, "at least %g and %s %g", least, excluded ? "below" : "at most", most);
-        return value < least || value > most || (excluded && value == most) ? text + " must be " + range : "";
-      },
-      "X");
-}
-
-}  // namespace detail
-
 /// What the command line asks for; nothing if it asked for help, which is then printed. Throws UsageError.
-inline std::optional<Options> parse(int argc, char** argv) {
-  using detail::number, detail::whole;
-  Options o;
-  CLI::App app("Trains a byte-level language model over a mesh of ranks: thread ranks, or those that mpirun or srun started.\n"
-               "With the same seed the data, the initial weights and so the losses are those of one rank, whatever the layout.",
-               "train_gpt");
-  constexpr std::int64_t most = 1 << 30, most_ranks = 1 << 20;
-  app.add_option("--data", o.data, "Text files (default: weft's own headers and documents)")->expected(1, -1)->type_name("FILE...");
-  app.add_option("--output", o.output, "Folder of metrics.jsonl, loss.svg, layout.json, sample.txt")->type_name("FOLDER")->capture_default_str();
-  app.add_option("--seed", o.seed, "Of data, initial weights, dropout and the sample")->check(whole(0))->capture_default_str();
-  app.add_option("--steps", o.steps, "Steps of the optimizer")->check(whole(1, most))->capture_default_str();
-
-  const char* mesh = "Layout";
-  app.add_option("--ranks", o.ranks, "Thread ranks (default: what the degrees make, else 2); under a launcher its world")->check(whole(1, most_ranks))->group(mesh);
-  app.add_option("--dp", o.dp, "Data parallel degree (default: what is left of the ranks)")->check(whole(1, most_ranks))->group(mesh);
-  app.add_option("--tp", o.tp, "Tensor parallel degree")->check(whole(1, most_ranks))->capture_default_str()->group(mesh);
-  app.add_option("--pp", o.pp, "Pipeline parallel degree")->check(whole(1, most_ranks))->capture_default_str()->group(mesh);
-  app.add_option("--schedule", o.schedule, "Of the pipeline")->check(CLI::IsMember({"gpipe", "1f1b"}))->capture_default_str()->group(mesh);
-  app.add_option("--micro-batch", o.micro_batch, "Sequences a rank works on at once (default: its share; pp > 1: a part of it)")->check(whole(1, most))->group(mesh);
-  app.add_option("--global-batch", o.global_batch, "Sequences a step over all ranks (default: 16)")->check(whole(1, most))->group(mesh);
-
-  const char* model = "Model";
-  app.add_option("--model", o.model, "Architecture")->check(CLI::IsMember({"gpt", "llama"}))->capture_default_str()->group(model);
-  app.add_option("--layers", o.layers, "Transformer blocks")->check(whole(1, most))->capture_default_str()->group(model);
-  app.add_option("--width", o.width, "Of the hidden state")->check(whole(1, most))->capture_default_str()->group(model);
-  app.add_option("--heads", o.heads, "Attention heads")->check(whole(1, most))->capture_default_str()->group(model);
-  app.add_option("--kv-heads", o.kv_heads, "Key and value heads (default: as heads)")->check(whole(1, most))->group(model);
-  app.add_option("--sequence", o.sequence, "Bytes of a sequence")->check(whole(1, most))->capture_default_str()->group(model);
-  app.add_option("--dropout", o.dropout, "Probability")->check(number(0, 1, true))->capture_default_str()->group(model);
-  app.add_option("--precision", o.precision, "Of parameters and activations")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str()->group(model);
-
-  const char* optimizer = "Optimizer";
-  app.add_option("--learning-rate", o.learning_rate, "Its peak, after the warm-up")->check(number(0))->capture_default_str()->group(optimizer);
-  app.add_option("--min-learning-rate", o.min_learning_rate, "At the last step (default: a tenth of the peak)")->check(number(0))->group(optimizer);
-  app.add_option("--warmup", o.warmup, "Steps (default: a tenth of all, at most 100)")->check(whole(0, most))->group(optimizer);
-  app.add_option("--beta1", o.beta1, "Of AdamW's mean")->check(number(0, 1, true))->capture_default_str()->group(optimizer);
-  app.add_option("--beta2", o.beta2, "Of AdamW's mean of squares")->check(number(0, 1, true))->capture_default_str()->group(optimizer);
-  app.add_option("--weight-decay", o.weight_decay, "Decoupled, of matrices")->check(number(0))->capture_default_str()->group(optimizer);
-  app.add_option("--clip", o.clip, "Largest norm of all gradients together; 0: no limit")->check(number(0))->capture_default_str()->group(optimizer);
-
-  const char* report = "Report";
-  app.add_option("--validation-fraction", o.validation_fraction, "Of every file, from its end")->check(number(0, 1, true))->capture_default_str()->group(report);
-  app.add_option("--validate-every", o.validate_every, "Steps; 0: only at the end")->check(whole(0, most))->capture_default_str()->group(report);
-  app.add_option("--sample", o.sample, "Bytes to write at the end")->check(whole(0, most))->capture_default_str()->group(report);
-  app.add_option("--prompt", o.prompt, "What the sample starts with")->type_name("TEXT")->capture_default_str()->group(report);
-  app.add_flag("--quiet", o.quiet, "Only the validation loss")->group(report);
-  app.add_flag("--json", o.json, "A line of JSON for every event instead of tables and the bar")->group(report);
-
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    app.exit(success);
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw weft::UsageError(std::string("train_gpt: ") + error.what() + " (--help lists the options)");
-  }
-  for (const std::string& file : o.data)
-    if (file.rfind("--", 0) == 0) throw weft::UsageError("train_gpt: --data is followed by the option " + file + ", it needs at least one file");
-  if (o.width % o.heads != 0)
-    throw weft::LayoutError("width(" + std::to_string(o.width) + ") % heads(" + std::to_string(o.heads) + ") != 0: every head has the same width");
-  if (o.model == "llama" && o.width / o.heads % 2 != 0)
-    throw weft::LayoutError("width(" + std::to_string(o.width) + ") / heads(" + std::to_string(o.heads) + ") = " +
-                            std::to_string(o.width / o.heads) + ": rotary positions need an even number");
-  if (o.least_learning_rate() > o.learning_rate)
-    throw weft::UsageError("train_gpt: --min-learning-rate " + std::to_string(o.least_learning_rate()) + " is above --learning-rate " + std::to_string(o.learning_rate));
-  if (o.prompt.empty() && o.sample > 0) throw weft::UsageError("train_gpt: --prompt is empty: a sample needs a byte to start with");
-  return o;
-}
+std::optional<Options> parse(int argc, char** argv);
 
 }  // namespace train_gpt

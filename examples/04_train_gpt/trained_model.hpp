@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A model, its mesh and its optimizer behind one virtual interface: the compositions are compiled each in its own file, and the
+// A model, its mesh and its optimizer behind one virtual interface: the compositions are compiled in files of their own, and the
 // training loop, which is not worth a template, once.
 
 #include <cstddef>

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+// The compositions in fp32, together because they share their kernels: that halves the work of the compiler.
 #include "composition.hpp"
 
 namespace train_gpt {
+
+std::unique_ptr<TrainedModel> make_gpt_fp32(weft::World& world, const Options& options) {
+  return compose<weft::nn::BasicGpt<float>>(world, options);
+}
+
 std::unique_ptr<TrainedModel> make_llama_fp32(weft::World& world, const Options& options) {
   return compose<weft::nn::BasicLlama<float>>(world, options);
 }
+
 }  // namespace train_gpt

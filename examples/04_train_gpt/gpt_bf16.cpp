@@ -1,8 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "composition.hpp"
-
-namespace train_gpt {
-std::unique_ptr<TrainedModel> make_gpt_bf16(weft::World& world, const Options& options) {
-  return compose<weft::nn::BasicGpt<weft::bfloat16>>(world, options);
-}
-}  // namespace train_gpt
