@@ -67,7 +67,7 @@ std::optional<Options> parse(int argc, char** argv) {
   app.add_option("--pp", o.pp, "Pipeline parallel degree")->check(whole(1, most_ranks))->capture_default_str()->group(mesh);
   app.add_option("--schedule", o.schedule, "Of the pipeline")->check(CLI::IsMember({"gpipe", "1f1b"}))->capture_default_str()->group(mesh);
   app.add_option("--micro-batch", o.micro_batch, "Sequences a rank works on at once (default: its share; pp > 1: a part of it)")->check(whole(1, most))->group(mesh);
-  app.add_option("--global-batch", o.global_batch, "Sequences a step over all ranks (default: 16)")->check(whole(1, most))->group(mesh);
+  app.add_option("--global-batch", o.global_batch, "Sequences a step over all ranks (default: 8)")->check(whole(1, most))->group(mesh);
 
   const char* model = "Model";
   app.add_option("--model", o.model, "Architecture")->check(CLI::IsMember({"gpt", "llama"}))->capture_default_str()->group(model);

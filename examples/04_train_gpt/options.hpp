@@ -13,7 +13,7 @@ namespace train_gpt {
 struct Options {
   std::vector<std::string> data;
   std::string output = "runs/train_gpt";
-  std::int64_t seed = 1, steps = 500;
+  std::int64_t seed = 1, steps = 600;
   std::optional<std::int64_t> ranks, dp;
   std::int64_t tp = 1, pp = 1;
   std::string schedule = "1f1b", model = "gpt", precision = "fp32";

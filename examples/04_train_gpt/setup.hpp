@@ -18,11 +18,11 @@
 
 namespace train_gpt {
 
-/// Sequences of a step where the user does not say: 16, or the next number that the ranks can share.
+/// Sequences of a step where the user does not say: 8, or the next number that the ranks can share.
 inline std::int64_t global_batch_of(const Options& o, std::int64_t dp) {
   if (o.global_batch) return *o.global_batch;
   const std::int64_t unit = dp * o.micro_batch.value_or(1);
-  return (16 + unit - 1) / unit * unit;
+  return (8 + unit - 1) / unit * unit;
 }
 
 /// Sequences of a micro batch where the user does not say: the whole share, and under a pipeline a part of it that gives two
