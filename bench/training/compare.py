@@ -31,7 +31,7 @@ GPT = "--layers 6 --width 384 --heads 6 --sequence 256"
 
 def arguments():
     p = argparse.ArgumentParser(prog="./bench/run training", description="weft beside PyTorch over Gloo on the same GPT")
-    for name in ("trainer", "libraries", "unlock", "source"):
+    for name in ("trainer", "libraries", "unlock", "wrappers", "source"):
         p.add_argument(f"--{name}", required=True, help=argparse.SUPPRESS)
     p.add_argument("--rounds", type=int, default=3, help="runs of each, interleaved")
     p.add_argument("--steps", type=int, default=8, help="timed steps of a run")
@@ -123,6 +123,8 @@ def main():
     peaks = {mode.split("-")[1]: entry["peak_gflops"] for mode, entry in report["modes"].items()}
     print("\nThe peak is what oneDNN reaches in products of 1024 x 1024 on both ranks at once: "
           + ", ".join(f"{peak:,.0f} GFLOP/s in {precision}" for precision, peak in peaks.items()) + ".")
+    report["wrappers"] = json.loads(subprocess.run([a.wrappers, "4" if a.quick else "20"], check=True, capture_output=True, text=True).stdout)
+    print(f"Three wrappers over axes of degree 1 cost {100 * report['wrappers']['cost']:+.2f} % of a step against the bare model (wanted: at most 1 %).")
     output = pathlib.Path(a.output) if a.output else source / "build/bench/training.json"
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(report, indent=1) + "\n")
