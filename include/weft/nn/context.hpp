@@ -76,7 +76,7 @@ class Context : B... {
   template <Axis A>
   const Communicator& comm(A) const {
     static_assert(has(A{}), "weft: this axis is not in force here: wrap the model in the wrapper that binds it");
-    return static_cast<const bind_t<A>&>(*this).comm;
+    if constexpr (has(A{})) return static_cast<const bind_t<A>&>(*this).comm;
   }
   /// This rank's coordinate on the axis; 0 where it is not in force.
   template <Axis A>

@@ -23,10 +23,8 @@ template <class X>
 struct LossOf;
 template <class T, class E, class... P>
 struct LossOf<Tensor<T, E, P...>> {
-  static_assert((vocabulary_fits<P> && ...),
-                "weft: cross_entropy under tp needs logits sharded along the vocabulary (Shard<tp, 1>); Replicated logits would count each term "
-                "of the softmax tp times");
   using type = Tensor<double, E, loss_placement_t<P>...>;
+  static constexpr bool fits = (vocabulary_fits<P> && ...);
 };
 }  // namespace detail
 
@@ -36,6 +34,9 @@ struct LossOf<Tensor<T, E, P...>> {
 template <class Context, AnyTensor Z, AnyTensor Ids>
 auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, std::size_t vocabulary) {
   require_not_partial<Z>();
+  static_assert(detail::LossOf<Z>::fits,
+                "weft: cross_entropy under tp needs logits sharded along the vocabulary (Shard<tp, 1>); Replicated logits would count each term "
+                "of the softmax tp times");
   using Loss = typename detail::LossOf<Z>::type;
   using T = typename Z::value_type;
   using S = detail::Statistics<Z>;

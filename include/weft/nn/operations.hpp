@@ -181,11 +181,16 @@ auto linear(const X& x, const W& w, const B& bias) {
 /// x + y, both placed alike. Writes over y's elements where nothing else holds them.
 template <AnyTensor X, AnyTensor Y>
 X add(const X& x, Y y) {
-  static_assert(std::is_same_v<X, Y>, "weft: add: the two terms are placed differently; bring one to the other's layout: to_layout_of<X>(context, y)");
-  detail::require_same_shape("add", x.shape(), y.shape());
-  X out = y.unique() ? y : X(x.device(), x.shape());
-  kernels::add<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data());
-  return out;
+  constexpr bool alike = std::is_same_v<X, Y>;
+  static_assert(alike, "weft: add: the two terms are placed differently; bring one to the other's layout: to_layout_of<X>(context, y)");
+  if constexpr (!alike) {
+    return x;  // one error is enough
+  } else {
+    detail::require_same_shape("add", x.shape(), y.shape());
+    X out = y.unique() ? y : X(x.device(), x.shape());
+    kernels::add<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data());
+    return out;
+  }
 }
 
 /// The product element by element.

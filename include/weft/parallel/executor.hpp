@@ -19,7 +19,7 @@
 
 namespace weft {
 
-template <class Model, class Ctx>
+template <class Model, class Ctx, bool block_closes = Flow<Model, Ctx>::block_closes>
 class Executor {
   using T = Flow<Model, Ctx>;
   using Hidden = typename T::Hidden;
@@ -227,6 +227,33 @@ class Executor {
   std::vector<std::unique_ptr<Deferred>> deferred_;
   std::vector<Loss> losses_;
   Hidden last_hidden_;
+};
+
+// Stands in for a model whose blocks cannot follow each other, so that there is one error.
+template <class Model, class Ctx>
+class Executor<Model, Ctx, false> {
+  using Hidden = typename Flow<Model, Ctx>::Hidden;
+
+ public:
+  template <class... T>
+  explicit Executor(Ctx context, T&&...) : context_(std::move(context)) {
+    static_assert(Flow<Model, Ctx>::block_closes,
+                  "weft: a repeated block must return what it takes (same placement): here its output lies otherwise than its input; wrap the "
+                  "block's layers in Residual, or bring its output back with to_layout_of<X>");
+  }
+  void run(bool) {}
+  double loss() const { return 0; }
+  const Hidden& last_hidden() const { return hidden_; }
+  const Ctx& context() const { return context_; }
+  template <class... T>
+  static void zero_if_fresh(T&&...) {}
+  template <class... T>
+  void with_unit(T&&...) {}
+  bool stop_before_back = false;
+
+ private:
+  Ctx context_;
+  Hidden hidden_;
 };
 
 }  // namespace weft

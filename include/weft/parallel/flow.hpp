@@ -62,9 +62,7 @@ struct Flow {
 
   using BlockResult = forward_t<Block, Context, Hidden>;
   using BlockSaved = typename BlockResult::saved_type;
-  static_assert(std::is_same_v<typename BlockResult::output_type, Hidden>,
-                "weft: a repeated block must return what it takes (same placement): here its output lies otherwise than its input; wrap the "
-                "block's layers in Residual, or bring its output back with to_layout_of<X>");
+  static constexpr bool block_closes = std::is_same_v<typename BlockResult::output_type, Hidden>;
 
   using BackResult = decltype(std::declval<const Back&>().forward(std::declval<const Context&>(), std::declval<const Hidden&>(), std::declval<const Tokens&>()));
   using Loss = typename BackResult::output_type;
@@ -73,7 +71,7 @@ struct Flow {
   template <class Layer, class Saved, class G>
   using split_t = decltype(weft::backward_input(std::declval<Layer&>(), std::declval<const Context&>(), std::declval<Saved>(), std::declval<const G&>()));
   using FrontDeferred = typename split_t<Front, FrontSaved, Gradient>::deferred_type;
-  using BlockDeferred = typename split_t<Block, BlockSaved, Gradient>::deferred_type;
+  using BlockDeferred = typename split_t<Block, BlockSaved, gradient_t<typename BlockResult::output_type>>::deferred_type;
   using BackDeferred = typename split_t<Back, BackSaved, gradient_t<Loss>>::deferred_type;
 
   /// What a chunk keeps of one micro-batch between forward and backward.

@@ -92,7 +92,7 @@ class Wrapper {
   /// Constructed by the wrapper around this one.
   template <class Context, Axis... X>
   Wrapper(detail::Inside, const Context& context, const Mesh<X...>& mesh, const Config& config, const ModelOptions& options)
-      : comm_(mesh.comm(axis{})), policy_(comm_, context.device(), options), inner_(make(bind(context), mesh, config, options)) {}
+      : comm_(comm_of(mesh)), policy_(comm_, context.device(), options), inner_(make(bind(context), mesh, config, options)) {}
 
   /// One step: forward and backward of all micro-batches of this rank's share, gradients summed over every axis. Returns the
   /// mean loss over the tokens of the global batch, the same on every rank.
@@ -131,6 +131,13 @@ class Wrapper {
   }
 
  private:
+  template <Axis... X>
+  static Communicator comm_of(const Mesh<X...>& mesh) {
+    constexpr bool there = (std::is_same_v<X, axis> || ...);
+    static_assert(there, "weft: the model has a wrapper for an axis that this Mesh lacks: name the axis in axes<...>, or leave the wrapper out");
+    if constexpr (there) return mesh.comm(axis{});
+    else return Communicator();
+  }
   template <class Exec>
   static auto root(Device<Exec>& device, const ModelOptions& options) {
     Environment environment;
