@@ -229,6 +229,15 @@ class Executor {
   Hidden last_hidden_;
 };
 
+/// A block is repeated, so its Output must lie as its Input does.
+template <class Input, class Output>
+constexpr void require_closed() {
+  static_assert(std::is_same_v<Input, Output>,
+                "weft: a repeated block must return what it takes (same placement): here its output lies otherwise than its input; wrap the "
+                "block's layers in Residual, or bring its output back with to_layout_of<X>; see Input and Output in this function's template "
+                "arguments");
+}
+
 // Stands in for a model whose blocks cannot follow each other, so that there is one error.
 template <class Model, class Ctx>
 class Executor<Model, Ctx, false> {
@@ -237,9 +246,7 @@ class Executor<Model, Ctx, false> {
  public:
   template <class... T>
   explicit Executor(Ctx context, T&&...) : context_(std::move(context)) {
-    static_assert(Flow<Model, Ctx>::block_closes,
-                  "weft: a repeated block must return what it takes (same placement): here its output lies otherwise than its input; wrap the "
-                  "block's layers in Residual, or bring its output back with to_layout_of<X>");
+    require_closed<Hidden, typename Flow<Model, Ctx>::BlockResult::output_type>();
   }
   void run(bool) {}
   double loss() const { return 0; }
