@@ -21,15 +21,19 @@ struct Heads {
 
 namespace detail {
 
-// This rank's heads: query heads are cut by tp; key-value heads too, or held alike by tp / key_value ranks.
-template <class Context>
-Heads local_heads(const Context& context, const Heads& heads) {
-  const std::size_t ranks = context.size(tp{});
+inline void require_heads(const Heads& heads, std::size_t ranks) {
   if (heads.query % heads.key_value != 0)
     throw LayoutError("heads(" + std::to_string(heads.query) + ") % key-value heads(" + std::to_string(heads.key_value) + ") != 0");
   if (heads.query % ranks != 0) throw LayoutError("heads(" + std::to_string(heads.query) + ") % tp(" + std::to_string(ranks) + ") != 0: a rank holds whole heads");
   if (heads.key_value % ranks != 0 && ranks % heads.key_value != 0)
     throw LayoutError("key-value heads(" + std::to_string(heads.key_value) + ") neither divide into nor repeat over tp(" + std::to_string(ranks) + ")");
+}
+
+// This rank's heads: query heads are cut by tp; key-value heads too, or held alike by tp / key_value ranks.
+template <class Context>
+Heads local_heads(const Context& context, const Heads& heads) {
+  const std::size_t ranks = context.size(tp{});
+  require_heads(heads, ranks);
   return {heads.query / ranks, std::max<std::size_t>(1, heads.key_value / ranks), heads.width};
 }
 

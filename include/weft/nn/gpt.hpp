@@ -112,9 +112,10 @@ struct BasicGpt {
 
   static std::size_t blocks(const Config& config) { return config.layers; }
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
-  static void check(const Config& config, const ModelDegrees&) {
+  static void check(const Config& config, const ModelDegrees& degrees) {
     if (config.heads == 0 || config.width % config.heads != 0)
       throw LayoutError("width(" + std::to_string(config.width) + ") % heads(" + std::to_string(config.heads) + ") != 0");
+    weft::detail::require_heads(detail::gpt_heads(config), degrees.tp);
   }
   template <class Context>
   static Front make_front(const Context& context, const Config& config) { return Front(context, config); }

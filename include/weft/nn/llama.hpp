@@ -39,11 +39,15 @@ inline std::size_t llama_intermediate(const LlamaConfig& config) {
   return config.intermediate ? config.intermediate : (config.width * 8 / 3 + 63) / 64 * 64;
 }
 
+inline Heads llama_heads(const LlamaConfig& config) {
+  return {config.heads, config.kv_heads ? config.kv_heads : config.heads, config.width / config.heads};
+}
+
 template <class Context>
 auto llama_block(const Context& context, const LlamaConfig& config) {
   using In = Linear<Column, Weight::out_in, false>;
   using Out = Linear<Row, Weight::out_in, false>;
-  const Heads heads{config.heads, config.kv_heads ? config.kv_heads : config.heads, config.width / config.heads};
+  const Heads heads = llama_heads(config);
   const std::size_t width = config.width, kv_width = heads.key_value * heads.width, intermediate = llama_intermediate(config);
   const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
   const auto attention = context / "self_attn", mlp = context / "mlp";
@@ -75,6 +79,7 @@ struct BasicLlama {
   static void check(const Config& config, const ModelDegrees& degrees) {
     if (config.heads == 0 || config.width % config.heads != 0)
       throw LayoutError("width(" + std::to_string(config.width) + ") % heads(" + std::to_string(config.heads) + ") != 0");
+    weft::detail::require_heads(detail::llama_heads(config), degrees.tp);
     if (detail::llama_intermediate(config) % degrees.tp != 0)
       throw LayoutError("intermediate(" + std::to_string(detail::llama_intermediate(config)) + ") % tp(" + std::to_string(degrees.tp) + ") != 0");
   }
