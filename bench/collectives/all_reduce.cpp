@@ -39,8 +39,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t sizes[] = {4096, 65536, 1 << 20, 16 << 20, 64 << 20};
 constexpr int rounds = 9;
 
-int repetitions(std::size_t bytes) { return int(std::clamp<std::size_t>((std::size_t(64) << 20) / bytes, 2, 4000)); }
-
 /// Keeps the calling thread on core `core`: the figures are those of ranks that have a core each.
 void stay_on(int core) {
   cpu_set_t cores;
@@ -50,14 +48,16 @@ void stay_on(int core) {
 }
 
 /// The fastest round, with `step` done as often as makes it long enough to be timed.
-double seconds_of(std::size_t bytes, const std::function<void()>& synchronize, const std::function<void()>& step) {
+double seconds_of(std::size_t bytes, const std::function<void()>& synchronize, const std::function<void()>& step,
+                  std::size_t most_repetitions = 4000) {
+  const std::size_t repetitions = std::clamp<std::size_t>((std::size_t(64) << 20) / bytes, 2, most_repetitions);
   double best = 1e30;
   for (int round = 0; round < rounds; ++round) {
     synchronize();
     const auto start = Clock::now();
-    for (int k = 0; k < repetitions(bytes); ++k) step();
+    for (std::size_t k = 0; k < repetitions; ++k) step();
     synchronize();  // done when both are
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / repetitions(bytes));
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / double(repetitions));
   }
   return best;
 }
@@ -135,13 +135,16 @@ void bench_gloo() {
     context->connectFullMesh(store, device);
     for (const std::size_t bytes : sizes) {
       std::vector<float> x(bytes / sizeof(float), 0.0f);
-      const double seconds = seconds_of(bytes, meet, [&] {
-        gloo::AllreduceOptions options(context);
-        options.setOutput(x.data(), x.size());
-        void (*sum)(void*, const void*, const void*, std::size_t) = &gloo::sum<float>;
-        options.setReduceFunction(sum);
-        gloo::allreduce(options);
-      });
+      const double seconds = seconds_of(
+          bytes, meet,
+          [&] {
+            gloo::AllreduceOptions options(context);
+            options.setOutput(x.data(), x.size());
+            void (*sum)(void*, const void*, const void*, std::size_t) = &gloo::sum<float>;
+            options.setReduceFunction(sum);
+            gloo::allreduce(options);
+          },
+          50);
       if (rank == 0) print(bytes, seconds);
     }
     meet();
