@@ -91,6 +91,9 @@ def processor():
 
 def main():
     a = arguments()
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        print(f"note: other programs keep this machine busy (load average {load:.1f}): speeds and ratios will not be those of a quiet one", file=sys.stderr)
     if a.quick:
         a.rounds, a.steps = 1, 3
     source = pathlib.Path(a.source)
@@ -107,7 +110,7 @@ def main():
                 runs[mode]["unlocked"].append(pytorch(a, mode, data.name, True))
 
     median = lambda values: statistics.median(values)
-    report = {"date": datetime.date.today().isoformat(), "processor": processor(), "torch": runs[a.only[0]]["stock"][0]["torch"],
+    report = {"date": datetime.date.today().isoformat(), "processor": processor(), "load_before": load, "torch": runs[a.only[0]]["stock"][0]["torch"],
               "rounds": a.rounds, "steps": a.steps, "model": GPT, "modes": {}}
     print(f"\nTokens a second on 2 ranks of one thread, {report['processor']}; PyTorch {report['torch']} over Gloo; medians of {a.rounds} runs\n")
     print(f"{'':10}{'weft':>9}{'share of peak':>16}{'PyTorch stock':>16}{'unlocked':>11}{'ratio':>8}{'wanted':>8}")
