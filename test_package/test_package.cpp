@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest program: what it includes must be found, what it calls must link.
+// The smallest program: what it includes must be found, what it calls must link, and two ranks must meet.
 #include <cstdio>
+#include <vector>
 
 #include <dnnl.hpp>
+#include <weft/comm/threads.hpp>
 #include <weft/core/version.hpp>
-#include <weft/tensor/device.hpp>
+#include <weft/runtime/run.hpp>
 
-int main() {
-  Kokkos::ScopeGuard kokkos(Kokkos::InitializationSettings().set_num_threads(1).set_disable_warnings(true));
-  weft::DefaultDevice device;
-  const auto buffer = device.allocate(64);
-  std::printf("weft %d.%d.%d, oneDNN %d\n", WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR, WEFT_VERSION_PATCH, dnnl::engine::get_count(dnnl::engine::kind::cpu) ? dnnl_version()->major : 0);
+int main(int argc, char** argv) {
+  return weft::run<weft::comm::Threads>(argc, argv, [](weft::World& world) {
+    std::vector<int> ranks{1};
+    world.communicator().all_reduce(ranks);
+    if (world.rank() == 0)
+      std::printf("weft %d.%d.%d, oneDNN %d, %d ranks\n", WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR, WEFT_VERSION_PATCH, dnnl_version()->major, ranks[0]);
+  });
 }

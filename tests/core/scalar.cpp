@@ -1,6 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <weft/core/scalar.hpp>
 
+#include <cmath>
+#include <limits>
+
 #include <doctest/doctest.h>
 
-TEST_CASE("bfloat16 keeps small whole numbers") { CHECK(float(weft::bfloat16(3.0f)) == 3.0f); }
+using weft::bfloat16;
+
+namespace {
+// Round to nearest even by comparison of neighbours in double: slow, and independent of the bits that bfloat16 uses.
+float rounded(float x) {
+  if (std::isnan(x) || std::isinf(x)) return x;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+  const float below = std::bit_cast<float>(bits & 0xffff0000u);  // towards zero
+  const std::uint32_t next = (bits & 0xffff0000u) + 0x10000u;
+  const float above = std::bit_cast<float>(next);
+  const double to_below = std::abs(double(x) - double(below));
+  const double to_above = std::isinf(above) ? std::ldexp(1.0, 128) - std::abs(double(x)) : std::abs(double(above) - double(x));
+  if (to_below != to_above) return to_below < to_above ? below : above;
+  return (next & 0x10000u) == 0 ? above : below;
+}
+}  // namespace
+
+TEST_CASE("bfloat16: every value survives the way through float") {
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    bfloat16 value;
+    value.bits = static_cast<std::uint16_t>(bits);
+    const float wide = value;
+    if (std::isnan(wide)) CHECK(std::isnan(float(bfloat16(wide))));
+    else REQUIRE(bfloat16(wide).bits == bits);
+  }
+}
+
+TEST_CASE("bfloat16 rounds to nearest, ties to even") {
+  for (std::uint64_t i = 0; i < 0x100000000ull; i += 40503) {
+    const float x = std::bit_cast<float>(static_cast<std::uint32_t>(i));
+    if (std::isnan(x)) continue;
+    REQUIRE(float(bfloat16(x)) == rounded(x));
+  }
+  CHECK(float(bfloat16(1.00390625f)) == 1.0f);        // halfway to 1.0078125, whose last bit is odd
+  CHECK(float(bfloat16(1.01171875f)) == 1.015625f);   // halfway up from an odd one
+  CHECK(std::isinf(float(bfloat16(std::numeric_limits<float>::max()))));
+}
+
+TEST_CASE("bfloat16 keeps NaN, also those whose bits would round to infinity") {
+  CHECK(std::isnan(float(bfloat16(std::bit_cast<float>(0x7f800001u)))));
+  CHECK(std::isnan(float(bfloat16(std::bit_cast<float>(0xffffffffu)))));
+}
+
+TEST_CASE("types and their names belong together") {
+  static_assert(weft::data_type_of<bfloat16> == weft::DataType::bfloat16);
+  static_assert(weft::data_type_of<const std::int32_t> == weft::DataType::int32);
+  static_assert(weft::data_type_of<unsigned char> == weft::DataType::uint8);
+  static_assert(weft::Scalar<long> && weft::Scalar<long long> && !weft::Scalar<bool> && !weft::Scalar<long double> && !weft::Scalar<float*>);
+  static_assert(weft::Real<double> && weft::Real<bfloat16> && !weft::Real<int>);
+  for (int i = 0; i <= int(weft::DataType::float64); ++i) {
+    const auto type = static_cast<weft::DataType>(i);
+    weft::dispatch(type, [&](auto zero) {
+      CHECK(weft::data_type_of<decltype(zero)> == type);
+      CHECK(weft::size_of(type) == sizeof(zero));
+    });
+  }
+  CHECK(weft::name_of(weft::DataType::uint16) == "uint16");
+  CHECK_THROWS_WITH_AS(weft::dispatch(static_cast<weft::DataType>(200), [](auto) {}), "weft: dispatch: unknown DataType", weft::Error);
+}

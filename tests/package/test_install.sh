@@ -13,6 +13,7 @@ must cmake -S "$WEFT_SOURCE/tests/package/consumer" -B "$scratch/build" -G Ninja
   -DCMAKE_PREFIX_PATH="$scratch/prefix" -DKokkos_DIR="$Kokkos_DIR" -DWEFT_EXPECTED_VERSION="${WEFT_VERSION%.*}"
 must cmake --build "$scratch/build"
 must "$scratch/build/consumer" | grep "weft $WEFT_VERSION" || fail "the program did not print weft's version"
+must "$scratch/build/consumer_mpi"
 
 cmake -S "$WEFT_SOURCE/tests/package/consumer" -B "$scratch/build" -DWEFT_EXPECTED_VERSION=99 >"$scratch/log" 2>&1 &&
   fail "version 99 was found"
