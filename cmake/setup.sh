@@ -32,7 +32,7 @@ logged() {
   mkdir -p "$weft_deps/log"
   "$@" >"$log" 2>&1 9>&- </dev/null &
   pid=$!
-  trap 'pkill -P $pid; kill $pid 2>/dev/null; wait $pid; exit 130' INT TERM
+  trap 'pkill -P $pid 2>/dev/null; kill $pid 2>/dev/null; wait $pid; exit 130' INT TERM
   local ticks=0
   while kill -0 $pid 2>/dev/null; do
     sleep 0.05
