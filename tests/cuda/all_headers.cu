@@ -2,6 +2,10 @@
 // Compiled by test_all_headers.sh. The list of headers is written by CMake.
 #include "all_headers.hpp"
 
+// A whole training program in three wrappers: it instantiates what the headers only declare.
+#define DEPTH 3
+#include "bench/compile_time/program.cpp"
+
 #include <cub/cub.cuh>
 #if __has_include(<nccl.h>)
 #include <nccl.h>
