@@ -123,8 +123,8 @@ inline std::string LossCurve::svg(const std::string& title) const {
   double at = top + 8;
   const auto label = [&](const char* colour, const std::string& name, const std::vector<Point>& points) {
     if (points.empty()) return;
-    put("<line x1=\"%g\" y1=\"%g\" x2=\"%g\" y2=\"%g\" stroke=\"%s\" stroke-width=\"2\"/>", width - right - 196, at, width - right - 172, at, colour);
-    put("<text x=\"%g\" y=\"%g\">%s %.3f</text>\n", width - right - 164, at + 4.5, name.c_str(), points.back().loss);
+    put("<line x1=\"%g\" y1=\"%g\" x2=\"%g\" y2=\"%g\" stroke=\"%s\" stroke-width=\"2\"/>", width - right - 216, at, width - right - 192, at, colour);
+    put("<text x=\"%g\" y=\"%g\">%s %.3f</text>\n", width - right - 184, at + 4.5, name.c_str(), points.back().loss);
     at += 20;
   };
   label("#1f77b4", "training, at the end", detail::smoothed(train, static_cast<double>(train.size()) / 40));
