@@ -69,6 +69,7 @@ class Shards : public Hooks {
   void begin(bool training) override {
     trace_ = &traces_[training];
     at_ = 0;
+    if (reducing_) settle(*reducing_);  // of a step that ended early
     // The optimizer has updated the shards: what was gathered is old.
     for (auto& group : groups_) {
       drop(*group);
