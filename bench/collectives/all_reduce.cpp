@@ -16,7 +16,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <thread>
@@ -94,17 +93,12 @@ void bench_limit() {
     std::vector<float> a(bytes / sizeof(float), 0.0f), b(a);
     two_threads([&](int rank, const std::function<void()>& meet) {
       stay_on(rank);
-      const std::size_t half = a.size() / 2;
-      const double seconds =
-          seconds_of(bytes, meet, [&, x = a.data() + std::size_t(rank) * half, y = b.data() + std::size_t(rank) * half] {
-            constexpr std::size_t line = 16;  // floats
-            for (std::size_t i = 0; i < half; i += line) {
-              float sum[line];
-              for (std::size_t k = 0; k < line; ++k) sum[k] = x[i + k] + y[i + k];
-              std::memcpy(x + i, sum, sizeof sum);
-              std::memcpy(y + i, sum, sizeof sum);
-            }
-          });
+      const weft::comm::Piece piece = weft::comm::piece_of(a.size(), sizeof(float), rank, 2);
+      const void* from[] = {a.data(), b.data()};
+      void* into[] = {a.data(), b.data()};
+      const double seconds = seconds_of(bytes, meet, [&] {
+        weft::comm::reduce(weft::DataType::float32, weft::Reduction::sum, from, into, piece.begin, piece.end);
+      });
       if (rank == 0) print(bytes, seconds);
     });
   }

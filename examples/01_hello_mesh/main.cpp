@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads of this process, or as the processes that mpirun started: each says who it is and they sum their numbers.
+// Eight ranks, as threads of this process, laid out over three axes; each sums its number along every one of them.
+//   ./examples/run hello_mesh
 #include <cstdio>
 #include <vector>
 
-#include <weft/runtime/run.hpp>
+#include <weft/weft.hpp>
+using namespace weft;
 
 int main(int argc, char** argv) {
-  return weft::run<weft::comm::Threads>(argc, argv, [](weft::World& world) {
-    std::vector<int> sum{world.rank()};
-    world.communicator().all_reduce(sum);
-    std::printf("rank %d of %d (%s): the ranks sum to %d\n", world.rank(), world.size(), std::string(world.backend()).c_str(),
-                sum[0]);
+  return run<comm::Threads>(RunOptions{.ranks = 8, .argc = argc, .argv = argv}, [](World& world) {
+    Mesh<dp, tp, pp> mesh(world, {.tp = 2, .pp = 2});  // dp is what is left of the world: 8 / (2 * 2) = 2
+    const auto along = [&](auto axis) {
+      std::vector<int> sum{world.rank()};
+      mesh.comm(axis).all_reduce(sum);
+      return sum[0];
+    };
+    const int sums[] = {along(dp{}), along(tp{}), along(pp{})};  // in one order on every rank
+    std::printf("rank %d: the ranks of its dp group sum to %2d, of its tp group to %2d, of its pp group to %2d\n", world.rank(),
+                sums[0], sums[1], sums[2]);
   });
 }

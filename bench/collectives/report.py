@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""all_reduce(sum) of float32 between two ranks: weft's threads beside the memory's limit, MPI and Gloo. Started by ./bench/run
+collectives. The ways take turns, and of each the fastest round counts: on a shared machine that is what disturbs least."""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+
+WAYS = {  # name: under mpirun
+    "limit": False,
+    "threads": False,
+    "weft_mpi": True,
+    "mpi": True,
+    "gloo": False,
+}
+HEADINGS = {"limit": "memory limit", "threads": "weft threads", "weft_mpi": "weft over MPI", "mpi": "OpenMPI", "gloo": "Gloo (TCP)"}
+
+
+def arguments():
+    p = argparse.ArgumentParser(prog="./bench/run collectives", description=__doc__)
+    p.add_argument("--program", required=True, help=argparse.SUPPRESS)
+    p.add_argument("--mpirun", required=True, help=argparse.SUPPRESS)
+    p.add_argument("--default-output", required=True, help=argparse.SUPPRESS)
+    p.add_argument("--rounds", type=int, default=3, help="runs of each way, interleaved")
+    p.add_argument("--output", default=None, help="JSON (default: build/bench/collectives.json)")
+    return p.parse_args()
+
+
+def measure(a, way):
+    """Seconds by bytes, or None where this way is not there."""
+    command = ([a.mpirun, "2"] if WAYS[way] else []) + [a.program, way]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
+    except subprocess.TimeoutExpired:
+        print(f"{HEADINGS[way]}: no end after 300 s, left out", file=sys.stderr)
+        return None
+    if done.returncode != 0:
+        print(f"{HEADINGS[way]}: left out: {done.stderr.strip().splitlines()[-1:] or done.returncode}", file=sys.stderr)
+        return None
+    return {int(line.split()[0]): float(line.split()[1]) for line in done.stdout.splitlines()}
+
+
+def size(bytes_):
+    return f"{bytes_ >> 20} MiB" if bytes_ >= 1 << 20 else f"{bytes_ >> 10} KiB"
+
+
+def time(seconds):
+    return "-" if seconds is None else f"{seconds * 1e6:.2f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
+
+
+def main():
+    a = arguments()
+    best, absent = {way: {} for way in WAYS}, set()
+    for round_ in range(a.rounds):
+        for way in WAYS:
+            if way in absent:
+                continue
+            print(f"round {round_ + 1} of {a.rounds}: {HEADINGS[way]}", file=sys.stderr)
+            found = measure(a, way)
+            if found is None:
+                absent.add(way)
+                continue
+            for bytes_, seconds in found.items():
+                best[way][bytes_] = min(seconds, best[way].get(bytes_, seconds))
+    sizes = sorted(best["threads"])
+    rows = []
+    for bytes_ in sizes:
+        row = {"bytes": bytes_, **{way: best[way].get(bytes_) for way in WAYS}}
+        row["share_of_limit"] = row["limit"] / row["threads"]
+        row["times_gloo"] = row["gloo"] / row["threads"] if row["gloo"] else None
+        row["times_mpi"] = row["mpi"] / row["threads"] if row["mpi"] else None
+        rows.append(row)
+
+    def beside(ratio):
+        return "-" if ratio is None else f"{ratio:.1f} x"
+
+    print(f"\nall_reduce(sum) of float32 in place, two ranks, {os.cpu_count()} cores ({platform.processor() or platform.machine()}); fastest round\n")
+    print("| message | " + " | ".join(HEADINGS[way] for way in WAYS) + " | share of the limit | OpenMPI / weft | Gloo / weft |")
+    print("|---" * (len(WAYS) + 4) + "|")
+    for row in rows:
+        print(f"| {size(row['bytes'])} | " + " | ".join(time(row[way]) for way in WAYS) +
+              f" | {100 * row['share_of_limit']:.0f} % | {beside(row['times_mpi'])} | {beside(row['times_gloo'])} |")
+    by_size = {row["bytes"]: row for row in rows}
+    goals = [("4 KiB in at most 1 us", by_size[4096]["threads"] <= 1e-6)]
+    goals += [(f"{size(b)} at 70 % of the limit or more", by_size[b]["share_of_limit"] >= 0.7) for b in sizes if b >= 1 << 20]
+    if by_size[64 << 20]["times_gloo"]:
+        goals.append(("64 MiB 5 times as fast as Gloo or more", by_size[64 << 20]["times_gloo"] >= 5))
+    print("\n" + "\n".join(f"{'reached' if good else 'missed '}  {goal}" for goal, good in goals))
+    output = pathlib.Path(a.output or a.default_output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps({"bench": "collectives/all_reduce", "unit": "s", "ranks": 2, "rows": rows}, indent=1) + "\n")
+    print(f"\nwritten: {output}", file=sys.stderr)
+
+
+main()
