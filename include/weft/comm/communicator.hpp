@@ -326,6 +326,22 @@ class Communicator {
   comm::Order order_ = {};
 };
 
-static_assert(std::copyable<Communicator>);
+/// What code that is generic over communicators may count on.
+template <class C>
+concept CommunicatorLike = std::copyable<C> && requires(const C& c, std::span<float> x, std::span<const float> in) {
+  { c.rank() } -> std::same_as<int>;
+  { c.size() } -> std::same_as<int>;
+  { c.axis() } -> std::convertible_to<std::string_view>;
+  { c.all_reduce(x, Reduction::sum) } -> std::same_as<void>;
+  { c.all_reduce_async(x, Reduction::sum) } -> std::same_as<Request>;
+  { c.all_gather(in, x) } -> std::same_as<void>;
+  { c.reduce_scatter(in, x) } -> std::same_as<void>;
+  { c.broadcast(x, 0) } -> std::same_as<void>;
+  { c.send(in, 0) } -> std::same_as<void>;
+  { c.recv(x, 0) } -> std::same_as<void>;
+  { c.barrier() } -> std::same_as<void>;
+  { c.split(0, 0, std::string()) } -> std::same_as<C>;
+};
+static_assert(CommunicatorLike<Communicator>);
 
 }  // namespace weft
