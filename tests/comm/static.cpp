@@ -35,7 +35,7 @@ concept AllReduces = requires(const Communicator& c, A&&... arguments) {
 static_assert(AllReduces<std::vector<float>&> && AllReduces<std::vector<float>&, Reduction> && AllReduces<std::span<double>>);
 static_assert(AllReduces<const Kokkos::DefaultExecutionSpace&, Kokkos::View<float*>>);
 static_assert(!AllReduces<const std::vector<float>&>, "the result would have nowhere to go");
-static_assert(!AllReduces<std::vector<float>&, std::string> && !AllReduces<>);
+static_assert(!AllReduces<std::vector<float>&, std::list<float>&> && !AllReduces<>);
 
 static_assert(comm::Backend<comm::Threads> && !comm::Backend<int> && !comm::Backend<Communicator>);
 static_assert(comm::Threads::supports(comm::Operation::all_reduce, DataType::bfloat16, comm::MemoryKind::host));
