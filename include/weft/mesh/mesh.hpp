@@ -135,7 +135,10 @@ class MeshState {
 
   std::string names_of(unsigned set) const {
     std::string text;
-    for (const std::string_view name : list(set)) text += (text.empty() ? "" : "-") + std::string(name);
+    for (const std::string_view name : list(set)) {
+      if (!text.empty()) text += '-';
+      text += name;
+    }
     return text.empty() ? "none" : text;
   }
 
