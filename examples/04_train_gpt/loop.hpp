@@ -70,6 +70,7 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, cons
     if (in_a_row == most_skipped) {
       report.curve();
       report.training_ended();
+      world.communicator().barrier();  // the rank that reports has written its last line before another one's error ends it
       throw weft::DivergedError("training diverged: no finite loss and gradient for " + std::to_string(most_skipped) + " steps in a row, the last is step " +
                                 std::to_string(step) + " with loss " + std::to_string(record.loss) + " and gradient norm " +
                                 std::to_string(record.gradient_norm) + "; try a smaller --learning-rate than " + std::to_string(o.learning_rate));

@@ -22,7 +22,7 @@ python3 -c 'import json, sys; json.loads(sys.argv[1])["tp"]' "$out" || fail "the
 "$run" plan validate --nodes 1 --ranks-per-node 3 --tp 2 >/dev/null 2>&1
 [ $? -eq 2 ] || fail "the exit code of the program does not pass through"
 
-message=$(Kokkos_ROOT=$scratch "$run" hello_mesh 2>&1) && fail "a Kokkos_ROOT without Kokkos was taken"
+message=$(env -u Kokkos_DIR Kokkos_ROOT="$scratch" "$run" hello_mesh 2>&1) && fail "a Kokkos_ROOT without Kokkos was taken"
 grep -q "Kokkos_ROOT is $scratch" <<<"$message" || fail "a Kokkos_ROOT without Kokkos: $message"
 
 # The copies that a launcher starts: one builds, all run.
