@@ -198,11 +198,7 @@ template <AnyTensor X, AnyTensor Y>
 auto times(const X& x, const Y& y) {
   detail::require_same_shape("times", x.shape(), y.shape());
   typename detail::Times<X, Y>::type out(x.device(), x.shape());
-  using T = typename X::value_type;
-  using A = accumulate_t<T>;
-  const T *a = x.data(), *b = y.data();
-  T* c = out.data();
-  detail::for_each_element(x.device(), x.size(), KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(A(a[i]) * A(b[i])); });
+  kernels::multiply(x.device(), x.size(), x.data(), y.data(), out.data());
   return out;
 }
 
@@ -212,12 +208,7 @@ X times_row(const X& x, const V& v) {
   static_assert(detail::RowRules<X, V>::factor, "weft: times_row: the vector does not lie as the tensor's columns do; use parameter.beside(x)");
   detail::require_extents("times_row", x.shape(), x.columns(), v.shape(), v.size());
   X out(x.device(), x.shape());
-  using T = typename X::value_type;
-  using A = accumulate_t<T>;
-  const T *a = x.data(), *b = v.data();
-  T* c = out.data();
-  const std::size_t columns = x.columns();
-  detail::for_each_element(x.device(), x.size(), KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(A(a[i]) * A(b[i % columns])); });
+  kernels::multiply_row(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
   return out;
 }
 
@@ -227,12 +218,7 @@ X add_row(const X& x, const V& v) {
   static_assert(detail::RowRules<X, V>::bias, "weft: add_row: the vector does not lie as the tensor needs it (a Partial tensor takes a bias once: to<Partial<axis>>(context, bias))");
   detail::require_extents("add_row", x.shape(), x.columns(), v.shape(), v.size());
   X out(x.device(), x.shape());
-  using T = typename X::value_type;
-  using A = accumulate_t<T>;
-  const T *a = x.data(), *b = v.data();
-  T* c = out.data();
-  const std::size_t columns = x.columns();
-  detail::for_each_element(x.device(), x.size(), KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(A(a[i]) + A(b[i % columns])); });
+  kernels::add_row(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
   return out;
 }
 
