@@ -22,6 +22,7 @@ import tempfile
 MODES = {  # name: what weft's trainer is told, what PyTorch is told, the wanted ratio
     "dp-fp32": ("--dp 2", "--mode dp", 1.2),
     "dp-bf16": ("--dp 2 --precision bf16", "--mode dp --precision bf16", 1.5),
+    "zero3-fp32": ("--dp 2 --zero 3", "--mode fsdp", 1.4),
     "tp-fp32": ("--tp 2", "--mode tp", 1.6),
     "pp-fp32": ("--pp 2 --schedule 1f1b --micro-batch 4", "--mode pp --micro-batches 4", 1.3),
 }
@@ -126,6 +127,9 @@ def main():
     peaks = {mode.split("-")[1]: entry["peak_gflops"] for mode, entry in report["modes"].items()}
     print("\nThe peak is what oneDNN reaches in products of 1024 x 1024 on both ranks at once: "
           + ", ".join(f"{peak:,.0f} GFLOP/s in {precision}" for precision, peak in peaks.items()) + ".")
+    if "zero3-fp32" in report["modes"] and "dp-fp32" in report["modes"]:
+        report["zero3_of_dp"] = median(z["tokens_per_s"] / d["tokens_per_s"] for z, d in zip(runs["zero3-fp32"]["weft"], runs["dp-fp32"]["weft"]))
+        print(f"ZeRO-3 reaches {100 * report['zero3_of_dp']:.0f} % of weft's own data parallelism (wanted: at least 92 %).")
     report["wrappers"] = json.loads(subprocess.run([a.wrappers, "4" if a.quick else "20"], check=True, capture_output=True, text=True).stdout)
     print(f"Three wrappers over axes of degree 1 cost {100 * report['wrappers']['cost']:+.2f} % of a step against the bare model (wanted: at most 1 %).")
     output = pathlib.Path(a.output) if a.output else source / "build/bench/training.json"

@@ -4,7 +4,7 @@
 Choices, each the faster one where there are several: fused query, key and value; scaled_dot_product_attention; AdamW(fused=True);
 gradient_as_bucket_view; bf16 as bfloat16 parameters, activations and optimizer state (faster than autocast, and less work than
 weft's, which keeps float32 master weights). TP shards attention and MLP with torch.distributed.tensor.parallel, and leaves the
-embedding (256 rows) whole; PP unties the head, which spares PyTorch an exchange. Every mode sees 16 sequences a step.
+embedding (256 rows) whole; FSDP2 shards every block and the rest, each parameter gathered again for backward; PP unties the head, which spares PyTorch an exchange. Every mode sees 16 sequences a step.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def loss_of(logits, targets):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("--mode", choices=["dp", "tp", "pp"], required=True)
+    p.add_argument("--mode", choices=["dp", "fsdp", "tp", "pp"], required=True)
     p.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     p.add_argument("--data", required=True)
     for name, value in [("steps", 8), ("warmup", 2), ("layers", 6), ("width", 384), ("heads", 6), ("sequence", 256),
@@ -88,7 +88,7 @@ def main():
     def load():
         """This rank's tokens and targets: its share under dp, the whole batch otherwise."""
         starts = torch.randint(len(text) - a.sequence - 1, (batch,), generator=sampler)
-        if a.mode == "dp":
+        if a.mode in ("dp", "fsdp"):
             starts = starts[rank * a.sequences : (rank + 1) * a.sequences]
         x = torch.stack([text[s : s + a.sequence + 1] for s in starts])
         return x[:, :-1].contiguous(), x[:, 1:].contiguous()
@@ -110,6 +110,14 @@ def main():
             for block in model.blocks:
                 parallelize_module(block, mesh, {"c_attn": ColwiseParallel(), "c_proj": RowwiseParallel(),
                                                  "c_fc": ColwiseParallel(), "mlp_proj": RowwiseParallel()})
+        elif a.mode == "fsdp":
+            from torch.distributed.device_mesh import init_device_mesh
+            from torch.distributed.fsdp import fully_shard
+
+            mesh = init_device_mesh("cpu", (world,))
+            for block in model.blocks:
+                fully_shard(block, mesh=mesh)
+            fully_shard(model, mesh=mesh)
         else:
             model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     parameters = list(model.parameters())
@@ -119,7 +127,7 @@ def main():
     optimizers = [torch.optim.AdamW(group, lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True) for group in (plain, sharded) if group]
 
     def clip():
-        if a.mode == "dp":
+        if a.mode in ("dp", "fsdp"):
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             return
         # one number is summed over the ranks; a parameter that is whole on every rank counts once

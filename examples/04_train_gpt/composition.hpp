@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The model's type: plain layers, and the wrappers that spread them over the mesh. One binary holds a table of such types (two
-// architectures, two precisions, two schedules), compiled in a file for each precision; degrees are values, and an axis of degree 1
-// costs nothing to speak of.
+// The model's type: plain layers, and the wrappers that spread them over the mesh. One binary holds a table of such types
+// (architecture, precision, how the hidden state lies over tp), compiled in a file for each precision; the stage of ZeRO, the
+// schedule and the method of context parallelism are choices of the run, degrees are values, and an axis of degree 1 costs nothing to speak of.
 
 #include <cmath>
 #include <cstddef>
@@ -15,15 +15,18 @@
 #include <weft/mesh/mesh.hpp>
 #include <weft/nn/gpt.hpp>
 #include <weft/nn/llama.hpp>
+#include <weft/nn/mixtral.hpp>
 #include <weft/optim/adamw.hpp>
-#include <weft/parallel/data_parallel.hpp>
+#include <weft/parallel/context_parallel.hpp>
+#include <weft/parallel/expert_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
-#include <weft/parallel/schedule/gpipe.hpp>
-#include <weft/parallel/schedule/one_forward_one_backward.hpp>
+#include <weft/parallel/schedule/chosen.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
+#include <weft/parallel/zero_chosen.hpp>
 #include <weft/runtime/world.hpp>
 
 #include "options.hpp"
+#include "setup.hpp"
 #include "trained_model.hpp"
 
 namespace train_gpt {
@@ -38,10 +41,20 @@ Config config_of(const Options& o) {
   config.kv_heads = std::size_t(*o.kv_heads);
   config.sequence = std::size_t(o.sequence);
   config.dropout = o.dropout;
+  using weft::Recomputation;
+  config.recompute = o.recompute == "full" ? Recomputation::full : o.recompute == "selective" ? Recomputation::selective : Recomputation::none;
+  if constexpr (requires { config.experts; }) {
+    config.experts = std::size_t(o.experts);
+    config.top_k = std::size_t(o.top_k);
+  }
   return config;
 }
 
-/// Weights of one block that are multiplied with every token, and all its other parameters.
+inline weft::Offload offload_of(const Options& o) {
+  return o.offload == "none" ? weft::Offload() : o.offload == "host" ? weft::Offload::host() : weft::Offload::file(o.offload);
+}
+
+/// Weights of one block that are multiplied with every token, and all its other parameters; of a mixture a token meets top-k experts.
 struct BlockSize {
   std::size_t matrices, others;
 };
@@ -53,19 +66,46 @@ inline BlockSize block_size(const weft::nn::LlamaConfig& c) {
   const std::size_t kv = c.width / c.heads * c.kv_heads, w = c.width;
   return {2 * w * w + 2 * w * kv + 3 * w * weft::nn::detail::llama_intermediate(c), 2 * w};
 }
+inline BlockSize block_size(const weft::nn::MixtralConfig& c) {
+  const std::size_t kv = c.width / c.heads * c.kv_heads, w = c.width, expert = 3 * w * weft::nn::detail::llama_intermediate(weft::nn::detail::llama_of(c));
+  return {2 * w * w + 2 * w * kv + c.experts * w + c.top_k * expert, 2 * w + (c.experts - c.top_k) * expert};
+}
 inline std::size_t other_parameters(const weft::nn::GptConfig& c) { return (c.vocabulary + c.sequence) * c.width + 2 * c.width; }
 inline std::size_t other_parameters(const weft::nn::LlamaConfig& c) { return (c.tied ? 1 : 2) * c.vocabulary * c.width + c.width; }
 
-template <class Model, class Schedule>
+inline std::size_t other_parameters(const weft::nn::MixtralConfig& c) { return other_parameters(weft::nn::detail::llama_of(c)); }
+
+/// A pipeline of a model, its experts spread where it has some, and the mesh that such a composition needs.
+template <class Model>
+struct Experts {
+  using Inner = weft::PipelineParallel<Model, weft::schedule::Chosen>;
+  using Mesh = weft::Mesh<weft::dp, weft::cp, weft::tp, weft::pp>;
+  static weft::Degrees degrees(const Options& o) { return {.tp = std::size_t(o.tp), .cp = std::size_t(o.cp), .pp = std::size_t(o.pp)}; }
+};
+template <class Model>
+  requires requires(const typename Model::Config& config) { config.experts; }
+struct Experts<Model> {
+  using Inner = weft::ExpertParallel<weft::PipelineParallel<Model, weft::schedule::Chosen>>;
+  using Mesh = weft::Mesh<weft::dp, weft::cp, weft::tp, weft::pp, weft::ep, weft::etp, weft::edp>;
+  static weft::Degrees degrees(const Options& o) {
+    return {.tp = std::size_t(o.tp), .cp = std::size_t(o.cp), .ep = std::size_t(o.ep), .etp = std::size_t(*o.etp), .pp = std::size_t(o.pp)};
+  }
+};
+
+template <class Model, class Stream>
 class Composition final : public TrainedModel {
-  using Parallel = weft::DataParallel<weft::TensorParallel<weft::PipelineParallel<Model, Schedule>>>;
+  using Parallel = weft::FullyShardedDataParallel<
+      weft::ContextParallel<weft::TensorParallel<typename Experts<Model>::Inner, Stream>, weft::RingOrUlysses>, weft::zero::Chosen>;
   using Config = typename Model::Config;
 
  public:
   Composition(weft::World& world, const Options& o)
-      : mesh_(world, {.tp = std::size_t(o.tp), .pp = std::size_t(o.pp)}),
+      : mesh_(world, Experts<Model>::degrees(o)),
         config_(config_of<Config>(o)),
-        model_(mesh_, config_, weft::ModelOptions{.seed = std::uint64_t(o.seed)}),
+        recording_(o.pp > 1 ? std::make_shared<weft::schedule::Recording>() : nullptr),
+        model_(mesh_, config_, weft::ModelOptions{.seed = std::uint64_t(o.seed), .zero = int(o.zero), .replicate = std::size_t(o.replicate), .offload = offload_of(o),
+                                                  .reproducible = o.reproducible, .ulysses = o.context == "ulysses", .schedule = schedule_of(o),
+                                                  .recording = recording_}),
         optimizer_(model_, {.learning_rate = o.learning_rate, .beta1 = o.beta1, .beta2 = o.beta2, .weight_decay = o.weight_decay,
                             .decay_vectors = false, .clip = o.clip}) {}
 
@@ -78,6 +118,9 @@ class Composition final : public TrainedModel {
   double evaluate(const weft::Batch& batch) override { return model_.evaluate(batch); }
   std::vector<float> next_logits(const std::vector<std::int32_t>& tokens) override { return model_.next_logits(tokens); }
 
+  void write_timeline(const std::filesystem::path& folder, bool writes) const override {
+    if (recording_) write_pictures(*recording_, mesh_.comm(weft::pp{}), folder, writes);
+  }
   weft::data::Share share() const override { return weft::data::detail::share_of(mesh_); }
   std::size_t parameters() const override {
     const BlockSize block = block_size(config_);
@@ -89,8 +132,9 @@ class Composition final : public TrainedModel {
   }
 
  private:
-  weft::Mesh<weft::dp, weft::tp, weft::pp> mesh_;
+  typename Experts<Model>::Mesh mesh_;
   Config config_;
+  std::shared_ptr<weft::schedule::Recording> recording_;
   Parallel model_;
   weft::optim::AdamW optimizer_;
   double loss_ = 0;  // of the last train_step
@@ -98,8 +142,8 @@ class Composition final : public TrainedModel {
 
 template <class Model>
 std::unique_ptr<TrainedModel> compose(weft::World& world, const Options& options) {
-  if (options.schedule == "gpipe") return std::make_unique<Composition<Model, weft::schedule::GPipe>>(world, options);
-  return std::make_unique<Composition<Model, weft::schedule::OneForwardOneBackward>>(world, options);
+  if (options.sequence_parallel) return std::make_unique<Composition<Model, weft::Shard<weft::tp, 0>>>(world, options);
+  return std::make_unique<Composition<Model, weft::Invariant<weft::tp>>>(world, options);
 }
 
 }  // namespace train_gpt

@@ -89,6 +89,7 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, cons
     }
   }
   report.training_ended();
+  model.write_timeline(o.output, world.rank() == 0);
   if (o.sample > 0)
     report.sample(sample(
         o.prompt, std::size_t(o.sample), std::size_t(o.sequence), std::uint64_t(o.seed), [&](const auto& text) { return model.next_logits(text); },

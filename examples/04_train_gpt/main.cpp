@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a byte-level GPT or Llama over a mesh of ranks: data, tensor and pipeline parallel, fp32 or bf16.
+// Trains a byte-level GPT, Llama or Mixtral over a mesh of ranks: every axis and wrapper of weft, fp32 or bf16.
 //
 //   ./examples/run train_gpt                                  two thread ranks, weft's own text
 //   ./examples/run train_gpt --tp 2 --pp 2 --data novel.txt   four thread ranks
 //   mpirun -np 4 ./examples/run train_gpt --tp 2              the ranks that the launcher started
+//   torchrun --no-python --nproc-per-node 4 ./examples/run train_gpt --tp 2      the same over Gloo
 //
 // The options are in options.cpp, the loop in loop.hpp, the model's type in composition.hpp.
 
@@ -15,6 +16,11 @@
 
 #if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
 #include <weft/comm/mpi.hpp>
+#define TRAIN_GPT_MPI
+#endif
+#if __has_include(<gloo/common/memory.h>) && __has_include(<gloo/transport/tcp/device.h>) && __has_include(<weft/comm/gloo.hpp>)
+#include <weft/comm/gloo.hpp>
+#define TRAIN_GPT_GLOO
 #endif
 #include <weft/data/batches.hpp>
 #include <weft/data/corpus.hpp>
@@ -31,16 +37,23 @@ namespace {
 
 using namespace train_gpt;
 
-/// The backends of this program, and whether a launcher has started its ranks. MPI is there where its headers are.
-#if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
-bool launched() { return weft::comm::Mpi::detected(); }
-template <class F>
-int start(const weft::RunOptions& options, F&& f) { return weft::run<weft::comm::Threads, weft::comm::Mpi>(options, f); }
-#else
-bool launched() { return false; }
-template <class F>
-int start(const weft::RunOptions& options, F&& f) { return weft::run<weft::comm::Threads>(options, f); }
+/// The backends of this program, and whether a launcher has started its ranks. MPI and Gloo are there where their headers are.
+template <class... Backends>
+struct Started {
+  static bool launched() { return (Backends::detected() || ...); }
+  template <class F>
+  static int start(const weft::RunOptions& options, F&& f) { return weft::run<Backends...>(options, f); }
+};
+using Ranks = Started<weft::comm::Threads
+#ifdef TRAIN_GPT_MPI
+                      ,
+                      weft::comm::Mpi
 #endif
+#ifdef TRAIN_GPT_GLOO
+                      ,
+                      weft::comm::Gloo
+#endif
+                      >;
 
 int rank_main(weft::World& world, Options options, const std::shared_ptr<const weft::data::Corpus>& corpus) {
   const weft::ResolvedLayout layout = resolve_layout(options, std::size_t(world.size()));
@@ -73,9 +86,9 @@ int main(int argc, char** argv) {
     refused = std::current_exception();
   }
   weft::RunOptions how{.argc = argc, .argv = argv};
-  if (!launched()) how.ranks = refused ? 1 : int(std::min<std::int64_t>(options->ranks_to_start(), 1 << 30));
+  if (!Ranks::launched()) how.ranks = refused ? 1 : int(std::min<std::int64_t>(options->ranks_to_start(), 1 << 30));
   else if (!refused && options->ranks) how.ranks = int(*options->ranks);
-  return start(how, [&](weft::World& world) {
+  return Ranks::start(how, [&](weft::World& world) {
     if (refused) std::rethrow_exception(refused);
     return rank_main(world, *options, corpus);
   });

@@ -15,9 +15,13 @@ struct Options {
   std::string output = "runs/train_gpt";
   std::int64_t seed = 1, steps = 600;
   std::optional<std::int64_t> ranks, dp;
-  std::int64_t tp = 1, pp = 1;
-  std::string schedule = "1f1b", model = "gpt", precision = "fp32";
-  std::int64_t layers = 4, width = 256, heads = 4, sequence = 256;
+  std::int64_t tp = 1, cp = 1, pp = 1, ep = 1;
+  std::int64_t zero = 0, replicate = 1;
+  bool sequence_parallel = false, reproducible = false;
+  std::string schedule = "1f1b", context = "ring", recompute = "none", offload = "none", model = "gpt", precision = "fp32";
+  std::optional<std::int64_t> vpp, etp;
+  std::int64_t chunks = 1;  ///< stages a rank, as the schedule has it
+  std::int64_t layers = 4, width = 256, heads = 4, sequence = 256, experts = 8, top_k = 2;
   std::optional<std::int64_t> kv_heads, micro_batch, global_batch;
   double learning_rate = 1e-3;
   std::optional<double> min_learning_rate;
@@ -31,8 +35,8 @@ struct Options {
   /// Ranks to start where no launcher has: what the degrees make, else two.
   std::int64_t ranks_to_start() const {
     if (ranks) return *ranks;
-    if (dp) return *dp * tp * pp;
-    return tp * pp > 1 ? tp * pp : 2;
+    if (dp) return *dp * tp * cp * pp;
+    return tp * cp * pp > 1 ? tp * cp * pp : 2;
   }
   double least_learning_rate() const { return min_learning_rate.value_or(learning_rate / 10); }
   std::int64_t warmup_steps() const { return warmup.value_or(std::min<std::int64_t>(100, steps / 10)); }

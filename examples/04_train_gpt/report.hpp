@@ -166,9 +166,9 @@ class Report {
   nlohmann::ordered_json layout_json(const Facts& facts) const {
     const Options& o = options_;
     return {{"model", o.model}, {"layers", o.layers}, {"width", o.width}, {"heads", o.heads}, {"kv_heads", *o.kv_heads},
-            {"vocabulary", 256}, {"sequence", o.sequence}, {"parameters", facts.parameters}, {"precision", o.precision}, {"seed", o.seed},
-            {"backend", facts.backend}, {"world", facts.layout.world}, {"dp", facts.layout.dp}, {"tp", o.tp}, {"pp", o.pp},
-            {"schedule", o.schedule}, {"global_batch", *o.global_batch}, {"micro_batch", *o.micro_batch},
+            {"experts", o.model == "mixtral" ? o.experts : 0}, {"top_k", o.model == "mixtral" ? o.top_k : 0}, {"vocabulary", 256}, {"sequence", o.sequence}, {"parameters", facts.parameters}, {"precision", o.precision}, {"recompute", o.recompute}, {"seed", o.seed},
+            {"backend", facts.backend}, {"world", facts.layout.world}, {"dp", facts.layout.dp}, {"cp", o.cp}, {"context", o.context}, {"ep", o.ep}, {"etp", *o.etp}, {"edp", facts.layout.edp}, {"tp", o.tp}, {"pp", o.pp},
+            {"schedule", o.schedule}, {"vpp", o.chunks}, {"zero", o.zero}, {"replicate", o.replicate}, {"offload", o.offload}, {"sequence_parallel", o.sequence_parallel}, {"reproducible", o.reproducible}, {"global_batch", *o.global_batch}, {"micro_batch", *o.micro_batch},
             {"micro_batches", facts.layout.micro_batches}, {"layers_per_stage", facts.layout.layers_per_stage},
             {"flops_per_token", facts.flops_per_token}, {"peak_flops", facts.peak_flops}};
   }
@@ -178,11 +178,23 @@ class Report {
     const auto share = std::size_t(*o.global_batch) / facts.layout.dp;
     weft::trace::Table table({"axis", "degree", "what it shares out"});
     table.row({"dp", std::to_string(facts.layout.dp), "the " + detail::counted(std::size_t(*o.global_batch), "sequence") + " of a step: " + std::to_string(share) +
-               " a rank, in " + detail::counted(facts.layout.micro_batches, "micro batch") + " of " + std::to_string(*o.micro_batch)});
+               " a rank, in " + detail::counted(facts.layout.micro_batches, "micro batch") + " of " + std::to_string(*o.micro_batch) +
+               (o.zero == 0 ? "" : o.zero == 1 ? "; optimizer state" : o.zero == 2 ? "; optimizer state and gradients" : "; optimizer state, gradients and parameters") +
+               (o.replicate > 1 ? ", in " + std::to_string(o.replicate) + " copies" : "")});
+    if (o.cp > 1)
+      table.row({"cp", std::to_string(o.cp), detail::counted(std::size_t(o.sequence), "token") + " of each sequence: " + std::to_string(o.sequence / o.cp) + " a rank, " +
+                 (o.context == "ring" ? "keys and values in a ring" : "Ulysses")});
     table.row({"tp", std::to_string(o.tp), detail::counted(std::size_t(o.heads), "head") + ", hidden units and vocabulary: " + std::to_string(o.heads / o.tp) +
-               " of the heads a rank"});
+               " of the heads a rank" +
+               (o.sequence_parallel ? ", and the tokens between blocks" : "")});
     table.row({"pp", std::to_string(o.pp), detail::counted(std::size_t(o.layers), "layer") + ": " + std::to_string(o.layers / o.pp) + " a rank" +
-               (o.pp > 1 ? ", schedule " + o.schedule : "")});
+               (o.pp > 1 ? ", schedule " + o.schedule : "") + (o.chunks > 1 ? ", in " + std::to_string(o.chunks) + " stages" : "")});
+    if (o.model == "mixtral") {
+      table.row({"ep", std::to_string(o.ep), detail::counted(std::size_t(o.experts), "expert") + " of a layer: " + std::to_string(o.experts / o.ep) + " a rank, " +
+                 std::to_string(o.top_k) + " for each token"});
+      if (*o.etp > 1) table.row({"etp", std::to_string(*o.etp), "the hidden units of an expert"});
+      table.row({"edp", std::to_string(facts.layout.edp), "copies of an expert"});
+    }
     return table.text();
   }
 

@@ -13,6 +13,7 @@
 #include <weft/core/error.hpp>
 #include <weft/data/corpus.hpp>
 #include <weft/mesh/layout.hpp>
+#include <weft/parallel/schedule/chosen.hpp>
 
 #include "options.hpp"
 
@@ -29,16 +30,37 @@ inline std::int64_t global_batch_of(const Options& o, std::int64_t dp) {
 /// micro batches a stage or more.
 inline std::int64_t micro_batch_of(const Options& o, std::int64_t share) {
   if (o.micro_batch) return *o.micro_batch;
+  if (o.reproducible) return 1;  // what runs are to be the same for must not decide how work is cut
   if (o.pp == 1) return share;
   std::int64_t micro_batches = std::min(share, 2 * o.pp);
   while (share % micro_batches != 0) ++micro_batches;
   return share / micro_batches;
 }
 
+/// The schedule that the options name. Throws UsageError or LayoutError.
+inline std::shared_ptr<const weft::schedule::Erased> schedule_of(const Options& o) {
+  if (o.schedule.ends_with(".csv")) {
+    if (o.vpp) throw weft::UsageError("train_gpt: --vpp beside --schedule " + o.schedule + ": the file says how many stages a rank has");
+    return weft::schedule::choose_file(o.schedule);
+  }
+  return weft::schedule::choose(o.schedule, int(o.vpp.value_or(0)));
+}
+
+/// Sequence parallelism and experts cut the tokens of every sequence over tp, those of a sample too.
+inline void require_sequence(const Options& o) {
+  const std::int64_t ranks = o.tp * o.cp;
+  if ((o.sequence_parallel || o.model == "mixtral") && o.sequence % ranks != 0)
+    throw weft::LayoutError("sequence(" + std::to_string(o.sequence) + ") % (tp(" + std::to_string(o.tp) + ") * cp(" + std::to_string(o.cp) +
+                            ")) != 0: " + (o.sequence_parallel ? "sequence parallelism gives" : "a mixture of experts needs") + " as many tokens on every rank of tp; sequence can be " +
+                            weft::detail::nearest_multiples(std::size_t(o.sequence), std::size_t(ranks)));
+}
+
 /// The layout with every rule checked; fills in the options that were left open. Throws LayoutError, the same on every rank.
 inline weft::ResolvedLayout resolve_layout(Options& o, std::size_t world) {
-  weft::Layout layout{.world = std::int64_t(world), .tp = o.tp, .pp = o.pp, .dp = o.dp, .layers = o.layers, .heads = o.heads,
-                      .kv_heads = o.kv_heads};
+  const auto schedule = schedule_of(o);
+  if (!o.etp) o.etp = o.model == "mixtral" ? o.tp : 1;
+  weft::Layout layout{.world = std::int64_t(world), .tp = o.tp, .cp = o.cp, .pp = o.pp, .ep = o.ep, .etp = o.etp, .dp = o.dp, .vpp = schedule->chunks(), .sequence_parallel = o.sequence_parallel,
+                      .whole_groups = false, .layers = o.layers, .heads = o.heads, .kv_heads = o.kv_heads, .sequence = o.sequence, .ulysses = o.context == "ulysses"};
   const auto dp = std::int64_t(weft::resolve(layout).dp);  // the degrees first: what follows depends on dp
   o.global_batch = global_batch_of(o, dp);
   o.micro_batch = micro_batch_of(o, *o.global_batch % dp == 0 ? *o.global_batch / dp : 1);
@@ -47,7 +69,11 @@ inline weft::ResolvedLayout resolve_layout(Options& o, std::size_t world) {
   if (!o.kv_heads) o.kv_heads = o.heads;
   layout.global_batch = o.global_batch;
   layout.micro_batch = *o.micro_batch;
-  return weft::resolve(layout);
+  const weft::ResolvedLayout resolved = weft::resolve(layout);
+  require_sequence(o);
+  schedule->table(int(o.pp), int(resolved.micro_batches));  // its own limits
+  o.chunks = schedule->chunks();
+  return resolved;
 }
 
 /// The text that the options name, or weft's own. Throws UsageError.

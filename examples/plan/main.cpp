@@ -4,6 +4,7 @@
 //   plan groups --world 16 --tp 2 --pp 4
 //   plan validate --nodes 2 --ranks-per-node 8 --tp 2 --pp 2 --layers 12 --heads 12 --global-batch 32
 //   plan schedule --kind 1f1b --stages 4 --micro-batches 8 --svg 1f1b.svg
+//   plan memory --model llama --layers 32 --width 4096 --heads 32 --dp 8 --tp 4 --zero 3
 //
 // Tables, or JSON with --json. What cannot be is refused with one line on standard error and exit code 2. Needs neither
 // Kokkos nor MPI.
@@ -17,6 +18,7 @@
 #include <weft/core/error.hpp>
 
 #include "groups.hpp"
+#include "memory.hpp"
 #include "schedule.hpp"
 #include "validate.hpp"
 
@@ -39,6 +41,7 @@ int main(int argc, char** argv) {
   plan::add_groups(app);
   plan::add_validate(app);
   plan::add_schedule(app);
+  plan::add_memory(app);
   const auto known = [&](const std::string& name) {
     for (const CLI::App* command : app.get_subcommands({}))
       if (command->get_name() == name) return true;
@@ -48,7 +51,7 @@ int main(int argc, char** argv) {
     if (argc < 2 || (argv[1][0] != '-' && !known(argv[1])))
       throw weft::UsageError(
           "plan: " + (argc < 2 ? std::string("no command") : "unknown command '" + std::string(argv[1]) + "'") +
-          "; the commands are groups, validate and schedule (plan --help)");
+          "; the commands are groups, validate, schedule and memory (plan --help)");
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::Success& success) {

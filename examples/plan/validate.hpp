@@ -40,6 +40,8 @@ inline void add_validate(CLI::App& app) {
   add_count(command, "--layers", l.layers, "Layers of the model");
   add_count(command, "--heads", l.heads, "Attention heads");
   add_count(command, "--kv-heads", l.kv_heads, "Key and value heads (default: heads)");
+  add_count(command, "--experts", l.experts, "Experts of a mixture");
+  add_count(command, "--intermediate", l.intermediate, "Width inside an expert");
   command->add_flag("--sequence-parallel", l.sequence_parallel, "Shard the sequence over tp");
   command->add_flag("--overlap-p2p", l.overlap_p2p, "Overlap the messages between stages with work");
   command->add_flag("--json", o->json, "JSON instead of a table");

@@ -12,10 +12,13 @@
 #include <weft/mesh/mesh.hpp>
 #include <weft/nn/gpt.hpp>
 #include <weft/nn/llama.hpp>
+#include <weft/nn/mixtral.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/optim/learning_rate.hpp>
 #include <weft/optim/sgd.hpp>
+#include <weft/parallel/context_parallel.hpp>
 #include <weft/parallel/data_parallel.hpp>
+#include <weft/parallel/expert_parallel.hpp>
 #include <weft/parallel/fully_sharded_data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
 #include <weft/parallel/schedule/dualpipev.hpp>

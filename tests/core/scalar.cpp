@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 using weft::bfloat16;
+using weft::float16;
 
 namespace {
 // Round to nearest even by comparison of neighbours in double: slow, and independent of the bits that bfloat16 uses.
@@ -47,6 +48,43 @@ TEST_CASE("bfloat16 rounds to nearest, ties to even") {
 TEST_CASE("bfloat16 keeps NaN, also those whose bits would round to infinity") {
   CHECK(std::isnan(float(bfloat16(std::bit_cast<float>(0x7f800001u)))));
   CHECK(std::isnan(float(bfloat16(std::bit_cast<float>(0xffffffffu)))));
+}
+
+TEST_CASE("float16: every value survives the way through float, and has IEEE 754's meaning") {
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    float16 value;
+    value.bits = static_cast<std::uint16_t>(bits);
+    const float wide = value;
+    const int exponent = int(bits >> 10 & 31), fraction = int(bits & 1023);
+    if (exponent == 31 && fraction != 0) {
+      CHECK(std::isnan(wide));
+      CHECK(std::isnan(float(float16(wide))));
+      continue;
+    }
+    const double meant = exponent == 31 ? INFINITY : exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+    REQUIRE(double(wide) == (bits & 0x8000u ? -meant : meant));
+    REQUIRE(float16(wide).bits == bits);
+  }
+}
+
+TEST_CASE("float16 rounds to nearest, ties to even, and overflows to infinity from 65520 on") {
+  const auto at = [](std::uint32_t bits) {
+    float16 value;
+    value.bits = static_cast<std::uint16_t>(bits);
+    return double(float(value));
+  };
+  for (std::uint32_t bits = 0; bits < 0x7bffu; ++bits) {  // between each value and the next
+    const double low = at(bits), high = at(bits + 1), middle = (low + high) / 2;
+    REQUIRE(float16(float(middle)).bits == (bits & 1u ? bits + 1 : bits));
+    REQUIRE(float16(std::nextafter(float(middle), 0.f)).bits == bits);
+    REQUIRE(float16(std::nextafter(float(middle), INFINITY)).bits == bits + 1);
+    REQUIRE(float16(float(-middle)).bits == ((bits & 1u ? bits + 1 : bits) | 0x8000u));
+  }
+  CHECK(float(float16(65519.99f)) == 65504.f);
+  CHECK(std::isinf(float(float16(65520.f))));
+  CHECK(float(float16(std::numeric_limits<float>::max())) == INFINITY);
+  CHECK(float(float16(0x1p-25f)) == 0.f);
+  CHECK(float(float16(std::nextafter(0x1p-25f, 1.f))) == 0x1p-24f);
 }
 
 TEST_CASE("types and their names belong together") {

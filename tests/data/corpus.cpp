@@ -10,19 +10,14 @@
 
 #include <weft/data/corpus.hpp>
 
+#include "support/temporary_folder.hpp"
+
 using namespace weft;
 namespace fs = std::filesystem;
 
 namespace {
 
-struct Folder {
-  fs::path path;
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "weft-corpus-XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    path = pattern;
-  }
-  ~Folder() { fs::remove_all(path); }
+struct Folder : weft_test::TemporaryFolder {
   fs::path file(const std::string& name, const std::string& text) const {
     fs::create_directories((path / name).parent_path());
     std::ofstream(path / name, std::ios::binary) << text;

@@ -66,6 +66,8 @@ if one:
     check(len(sample) == 4 + 8 and sample.startswith(b"/// "), f"sample.txt: {sample!r}")
 
 # --- the same run in every layout
+own = scratch / "own.csv"
+own.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
 for name, arguments in [
     ("dp2", "--ranks 2"),
     ("tp2", "--tp 2"),
@@ -73,11 +75,35 @@ for name, arguments in [
     ("gpipe", "--pp 2 --micro-batch 2 --schedule gpipe"),
     ("dp2tp2pp2", "--dp 2 --tp 2 --pp 2"),
     ("accumulated", "--ranks 1 --micro-batch 2"),
+    ("zero1", "--ranks 2 --zero 1"),
+    ("zero2", "--ranks 2 --zero 2 --micro-batch 2"),
+    ("hybrid", "--ranks 4 --zero 3 --replicate 2"),
+    ("offload_host", "--ranks 2 --zero 3 --offload host"),
+    ("offload_file", f"--ranks 2 --zero 2 --offload {scratch}/state"),
+    ("zero3pp2", "--dp 2 --pp 2 --zero 3 --schedule zb-h1"),
+    ("sequence_parallel", "--tp 2 --sequence-parallel --zero 3 --dp 2"),
+    ("interleaved", "--pp 2 --micro-batch 2 --schedule interleaved --vpp 2"),
+    ("interleaved_zb", "--pp 2 --micro-batch 2 --schedule interleaved-zb"),
+    ("zbv", "--pp 2 --micro-batch 2 --schedule zbv --tp 2 --sequence-parallel"),
+    ("dualpipev", "--pp 2 --micro-batch 2 --schedule dualpipev"),
+    ("cp2", "--cp 2"),
+    ("cp4", "--cp 4 --sequence-parallel --tp 2"),
+    ("selective", "--ranks 2 --recompute selective"),
+    ("full", "--pp 2 --recompute full --schedule zb-h1"),
+    ("ulysses", "--cp 2 --context ulysses --dp 2 --zero 2"),
+    ("cp2pp2tp2", "--cp 2 --pp 2 --tp 2 --schedule interleaved"),
+    ("own", f"--pp 2 --micro-batch 4 --schedule {own}"),
 ]:
     other_loss, other = trained(name, arguments)
     check(close([r["loss"] for r in other], [r["loss"] for r in one], 2e-4), f"{name}: losses {[r['loss'] for r in other]} are not those of one rank {[r['loss'] for r in one]}")
     check(close([r["gradient_norm"] for r in other], [r["gradient_norm"] for r in one], 2e-3), f"{name}: gradient norms")
     check(other_loss is not None and abs(other_loss - loss) < 2e-3, f"{name}: validation loss {other_loss}, not {loss}")
+    timeline = scratch / name / "timeline.json"
+    check(timeline.exists() == ("--pp" in arguments), f"{name}: timeline.json is written where there is a pipeline")
+    if timeline.exists():
+        events = [e for e in json.loads(timeline.read_text())["traceEvents"] if e["ph"] == "X"]
+        check({e["tid"] for e in events} == {0, 1} and all(e["dur"] > 0 for e in events), f"{name}: the timeline as measured")
+        check((timeline.parent / "timeline.svg").read_text().startswith("<svg"), f"{name}: timeline.svg")
 if MPIRUN and shutil.which(os.environ.get("WEFT_MPIRUN_EXECUTABLE") or "mpirun"):
     _, other = trained("mpi", "--tp 2", (MPIRUN, "4"))
     check(close([r["loss"] for r in other], [r["loss"] for r in one], 2e-4), "under mpirun: losses are not those of one rank")
@@ -90,9 +116,21 @@ for name, arguments in [("llama", "--model llama --kv-heads 2 --ranks 1"), ("lla
         llama = other
     else:
         check(close([r["loss"] for r in other], [r["loss"] for r in llama], 2e-4), "llama: losses are not those of one rank")
-for arguments in ["--precision bf16 --ranks 2", "--precision bf16 --model llama --tp 2", "--dropout 0.1 --tp 2"]:
+_, one = trained("mixtral", "--model mixtral --experts 4 --ranks 1")
+check(one and one[-1]["loss"] < one[0]["loss"], "mixtral: the loss falls")
+for name, arguments in [("mixtral_ep2", "--ep 2"), ("mixtral_folded", "--tp 2 --ep 4 --etp 1 --dp 2 --sequence-parallel --zero 3"), ("mixtral_etp2", "--tp 2 --dp 2 --ep 2"), ("mixtral_pp2cp2", "--pp 2 --cp 2 --ep 2 --schedule zbv")]:
+    _, other = trained(name, f"--model mixtral --experts 4 {arguments}")
+    check(close([r["loss"] for r in other], [r["loss"] for r in one], 2e-4), f"{name}: losses {[r['loss'] for r in other]} are not those of one rank {[r['loss'] for r in one]}")
+    check(close([r["gradient_norm"] for r in other], [r["gradient_norm"] for r in one], 2e-3), f"{name}: gradient norms")
+for arguments in ["--precision bf16 --model mixtral --ep 2", "--precision bf16 --ranks 2", "--precision bf16 --model llama --tp 2", "--dropout 0.1 --tp 2"]:
     _, other = trained("variant", arguments)
     check(other and other[-1]["loss"] < other[0]["loss"], f"{arguments}: the loss falls")
+
+# --- the same bits
+_, bits = trained("bits", "--reproducible --ranks 1")
+for name, arguments in [("bits_dp4", "--dp 4 --zero 2"), ("bits_pp2", "--dp 2 --pp 2 --schedule zbv --zero 3"), ("bits_pp4", "--pp 4 --schedule gpipe")]:
+    _, other = trained(name, f"--reproducible {arguments}")
+    check([(r["loss"], r["gradient_norm"]) for r in other] == [(r["loss"], r["gradient_norm"]) for r in bits], f"{name}: not the same bits")
 
 # --- JSON
 result = run(f"{SMALL} --json --output {scratch}/json")
@@ -115,7 +153,25 @@ for arguments, part in [
     ("--tp -2", "--tp: -2 is too small"),
     ("--learning-rate nan", "'nan' is not a finite number"),
     ("--dropout 1", "--dropout: 1 must be at least 0 and below 1"),
-    ("--schedule zigzag", "zigzag"),
+    ("--schedule zigzag", "'zigzag' is not one of gpipe, 1f1b, interleaved"),
+    ("--ranks 4 --zero 3 --replicate 3", "replicate(3)"),
+    ("--ranks 2 --replicate 2", "--replicate 2 copies what is shared out"),
+    (f"--ranks 2 --offload {scratch}/no/such/folder/state", "offload"),
+    ("--zero 4", "--zero: 4 is too large, the most is 3"),
+    ("--vpp 2 --pp 2", "schedule 1f1b: chunks(2) != 1"),
+    ("--pp 2 --schedule interleaved --vpp 3", "layers(4) % (pp(2) * vpp(3)) != 0"),
+    ("--pp 2 --schedule dualpipev --micro-batch 4", "the nearest number of micro batches that works is 4"),
+    ("--sequence-parallel", "sequence parallelism with tp(1)"),
+    ("--cp 3", "sequence(16) % (2 * cp(3)) != 0"),
+    ("--cp 8 --context ulysses", "heads(4) / tp(1) = 4 % cp(8) != 0"),
+    ("--context star", "star"),
+    ("--recompute some", "some"),
+    ("--ep 2", "--ep is of a mixture of experts"),
+    ("--model mixtral --top-k 9", "top-k(9) > experts(8)"),
+    ("--model mixtral --ep 3 --dp 3 --global-batch 9", "experts(8) % ep(3) != 0"),
+    ("--model mixtral --ep 4 --ranks 2", "ep(4)"),
+    ("--sequence-parallel --tp 2 --sequence 17", "sequence(17) % (tp(2) * cp(1)) != 0: sequence parallelism gives as many tokens"),
+    (f"--schedule {scratch}/missing.csv --pp 2", "cannot read"),
     ("--ranks 3 --tp 2", "world(3)"),
     ("--tp 3", "heads(4) % tp(3) != 0"),
     ("--pp 3", "layers(4)"),

@@ -92,7 +92,7 @@ void check(Case<T> c) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("attention is the textbook's, at all lengths, widths and groups of heads", T, float, double, bfloat16) {
+TEST_CASE_TEMPLATE("attention is the textbook's, at all lengths, widths and groups of heads", T, float, double, bfloat16, float16) {
   check(Case<T>{2, 33, 4, 2, 20, true});
   check(Case<T>{1, 1, 2, 1, 8, true});
   check(Case<T>{1, 150, 2, 2, 64, true});

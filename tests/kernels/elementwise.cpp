@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <weft/kernels/elementwise.hpp>
 
+#include <bit>
+
 #include <tests/kernels/support.hpp>
 
 using namespace kernels_test;
 namespace kernels = weft::kernels;
 
-TEST_CASE_TEMPLATE("sums, products and casts of odd sizes", T, float, double, bfloat16) {
+TEST_CASE_TEMPLATE("sums, products and casts of odd sizes", T, float, double, bfloat16, float16) {
   using A = accumulate_t<T>;
   DefaultDevice device;
   for (const std::size_t n : {1, 15, 16, 4097, 10000}) {
@@ -47,6 +49,22 @@ TEST_CASE("casts round to nearest even, and between float and double") {
   std::vector<double> wide(x.size());
   kernels::cast<bfloat16, double>(device, x.size(), narrow.data(), wide.data());
   for (std::size_t i = 0; i + 1 < x.size(); ++i) CHECK(wide[i] == double(float(narrow[i])));
+}
+
+TEST_CASE("casts of float16 by the processor are those of the type itself") {
+  DefaultDevice device;
+  std::vector<float16> all(0x10000);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].bits = std::uint16_t(i);
+  std::vector<float> wide(all.size());
+  kernels::cast<float16, float>(device, all.size(), all.data(), wide.data());
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) wrong += !(wide[i] == float(all[i]) || (std::isnan(wide[i]) && std::isnan(float(all[i]))));
+  std::vector<float> x;
+  for (std::uint64_t bits = 0; bits < 0x100000000ull; bits += 4051) x.push_back(std::bit_cast<float>(std::uint32_t(bits)));
+  std::vector<float16> narrow(x.size());
+  kernels::cast<float, float16>(device, x.size(), x.data(), narrow.data());
+  for (std::size_t i = 0; i < x.size(); ++i) wrong += !(narrow[i].bits == float16(x[i]).bits || (std::isnan(x[i]) && std::isnan(float(narrow[i]))));
+  CHECK(wrong == 0);
 }
 
 TEST_CASE_TEMPLATE("rows are added to and multiplied, columns summed", T, float, double, bfloat16) {

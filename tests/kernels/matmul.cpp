@@ -57,6 +57,8 @@ TEST_CASE("products of all transpositions, with strides, sums and bias, are thos
     check_products<double, double>(m, n, k);
     check_products<bfloat16, bfloat16>(m, n, k);
     check_products<bfloat16, float>(m, n, k);
+    check_products<float16, float16>(m, n, k);
+    check_products<float16, float>(m, n, k);
   }
 }
 

@@ -17,7 +17,7 @@ using namespace weft;
 
 namespace {
 
-constexpr std::size_t sequences = 8, length = 6, vocabulary = 11;
+constexpr std::size_t sequences = 8, length = 8, vocabulary = 11;
 
 /// A share of the batch. `counts(index)`: whether the token with this global index has a target.
 template <class F>
@@ -221,7 +221,7 @@ TEST_CASE("batches that do not fit are refused") {
   CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: sequences(8) % micro batches(3) != 0: every micro batch holds the same number of whole sequences", ShapeError);
   batch.micro_batches = 1;
   batch.targets.pop_back();
-  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: 48 tokens and 47 targets, expected 8 sequences * 6 of each", ShapeError);
+  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: 64 tokens and 63 targets, expected 8 sequences * 8 of each", ShapeError);
 }
 
 TEST_CASE("a parameter that a step does not use has a gradient of zero in it") {

@@ -247,7 +247,7 @@ void check_skipping(std::size_t world, const Degrees& degrees) {
           if (!state.runs.empty()) states.push_back(&state);
         });
         const ParameterState& state = *states[key_of(victim, 1) % states.size()];
-        const Run& run = state.runs.at(key_of(victim, 2) % state.runs.size());
+        const Run& run = state.runs[key_of(victim, 2) % state.runs.size()];
         static_cast<A*>(state.gradient.get())[run.local + key_of(victim, 3) % run.length] = A(bad[victim % 3]);
       }
       not_skipped += !optimizer.step().skipped;

@@ -3,33 +3,74 @@
 // and beside tensor, sequence and pipeline parallelism, with several micro-batches and tied embeddings. Gradients are
 // compared on the shards that ranks keep; their sizes must add up to the model's.
 
+#include <weft/parallel/zero_chosen.hpp>
+
 #include "support/parity.hpp"
 
 using namespace weft_test;
 
 namespace {
 
-struct Layout {
+struct Case {
   std::size_t world;
   Degrees degrees;
   std::size_t micro_batches;
 };
 
-const Layout layouts[] = {{1, {}, 2}, {2, {}, 1}, {2, {}, 4}, {4, {}, 2}, {8, {}, 1}, {4, {.tp = 2}, 2}, {4, {.pp = 2}, 4}, {8, {.tp = 2, .pp = 2}, 4}};
+const Case layouts[] = {{1, {}, 2}, {2, {}, 1}, {2, {}, 4}, {4, {}, 2}, {8, {}, 1}, {4, {.tp = 2}, 2}, {4, {.pp = 2}, 4}, {8, {.tp = 2, .pp = 2}, 4}};
 
-template <class Model, class Stage, class Schedule = schedule::OneForwardOneBackward>
-void check_stage(const typename Model::Config& config, double tolerance) {
-  const Reference reference = reference_of<Model>(config);
-  for (const Layout& layout : layouts)
-    check_layout<FullyShardedDataParallel<TensorParallel<PipelineParallel<Model, Schedule>>, Stage>>(config, reference, layout.world, layout.degrees, layout.micro_batches, tolerance);
+template <class Model, class Stage>
+void check_stage(const typename Model::Config& config, const Reference& reference, double tolerance, const ModelOptions& options = {}) {
+  for (const Case& layout : layouts)
+    check_layout<FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, Stage>>(config, reference, layout.world, layout.degrees, layout.micro_batches, tolerance, options);
+}
+
+// The stage as a choice of the run: the same hooks as the types Stage1 to Stage3 hang up, compiled once.
+template <class Model>
+void check_stages(double tolerance) {
+  const Reference reference = reference_of<Model>(gpt_config());
+  for (const int stage : {0, 1, 2, 3}) {
+    INFO("stage " << stage);
+    check_stage<Model, zero::Chosen>(gpt_config(), reference, tolerance, ModelOptions{.zero = stage});
+  }
 }
 
 }  // namespace
 
-TEST_CASE("stage 1 in double") { check_stage<nn::BasicGpt<double>, zero::Stage1>(gpt_config(), 1e-12); }
-TEST_CASE("stage 2 in double") { check_stage<nn::BasicGpt<double>, zero::Stage2>(gpt_config(), 1e-12); }
-TEST_CASE("stage 3 in double") { check_stage<nn::BasicGpt<double>, zero::Stage3>(gpt_config(), 1e-12); }
-TEST_CASE("stage 1 in float") { check_stage<nn::BasicGpt<float>, zero::Stage1>(gpt_config(), 1e-5); }
-TEST_CASE("stage 2 in float") { check_stage<nn::BasicGpt<float>, zero::Stage2>(gpt_config(), 1e-5); }
-TEST_CASE("stage 3 in float") { check_stage<nn::BasicGpt<float>, zero::Stage3>(gpt_config(), 1e-5); }
-TEST_CASE("stage 3 of llama, untied, in double") { check_stage<nn::BasicLlama<double>, zero::Stage3>(llama_config(), 1e-12); }
+TEST_CASE("every stage in double") { check_stages<nn::BasicGpt<double>>(1e-12); }
+TEST_CASE("hybrid sharding: copies of the shards") {
+  using Model = nn::BasicGpt<double>;
+  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, zero::Chosen>;
+  const Reference reference = reference_of<Model>(gpt_config());
+  for (const int stage : {1, 2, 3})
+    for (const std::size_t replicate : {2, 4}) {
+      INFO("stage " << stage << ", copies " << replicate);
+      for (const Case& layout : {Case{4, {}, 2}, Case{8, {}, 1}, Case{8, {.tp = 2}, 2}, Case{8, {.pp = 2}, 2}})
+        check_layout<Composition>(gpt_config(), reference, layout.world, layout.degrees, layout.micro_batches, 1e-12, ModelOptions{.zero = stage, .replicate = replicate});
+    }
+  check_layout<Composition>(gpt_config(), reference, 4, {}, 2, 1e-12, ModelOptions{.reduce_each_micro_batch = false, .zero = 3, .replicate = 2});
+}
+
+TEST_CASE("neighbours keep gathered values, state lies in host memory") {
+  using Model = nn::BasicGpt<double>;
+  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, zero::Chosen>;
+  const Reference reference = reference_of<Model>(gpt_config());
+  check_layout<Composition>(gpt_config(), reference, 4, {}, 2, 1e-12, ModelOptions{.zero = 3, .secondary = 2});
+  check_layout<Composition>(gpt_config(), reference, 8, {.pp = 2}, 2, 1e-12, ModelOptions{.zero = 3, .replicate = 2, .secondary = 2});
+  check_layout<Composition>(gpt_config(), reference, 8, {.tp = 2, .pp = 2}, 4, 1e-12, ModelOptions{.zero = 3, .offload = Offload::host()});
+}
+
+TEST_CASE("every stage in float") { check_stages<nn::BasicGpt<float>>(1e-5); }
+TEST_CASE("stage 3 of llama, untied, in double") { check_stage<nn::BasicLlama<double>, zero::Stage3>(llama_config(), reference_of<nn::BasicLlama<double>>(llama_config()), 1e-12); }
+TEST_CASE("no such stage") {
+  std::string text;
+  runtime::run(runtime::RunOptions{.ranks = 1}, [&](World& world) {
+    Mesh<dp> mesh(world);
+    try {
+      FullyShardedDataParallel<nn::BasicGpt<double>, zero::Chosen> model(mesh, gpt_config(), ModelOptions{.zero = 4});
+    } catch (const UsageError& error) {
+      text = error.what();
+    }
+  });
+  CHECK(text == "weft: ModelOptions::zero is 4: the stages are 0, 1, 2 and 3");
+}

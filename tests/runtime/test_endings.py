@@ -87,6 +87,6 @@ expect(["well", "2"], 2, "environment variable WEFT_TIMEOUT_S is '-3'", environm
 code, out, _, _ = run(["well"], environment={"WEFT_RANKS": "5"})
 check("5 ranks as threads" in out, "WEFT_RANKS", out)
 if with_mpi:
-    expect(["well", "3"], 2, "weft: ranks(3) > 2 started by the launcher: ask it for more (mpirun -np 3)", 2, usual=1)
+    expect(["well", "3"], 2, "weft: ranks(3) > 2 started by the launcher: ask it for more (mpirun -np or torchrun --nproc-per-node 3)", 2, usual=1)
 
 sys.exit(1 if bad else 0)

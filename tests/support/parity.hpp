@@ -13,29 +13,12 @@
 
 #include <weft/weft.hpp>
 
+#include "support/batches.hpp"
 #include "support/degrees.hpp"
 
 namespace weft_test {
 
 using namespace weft;
-
-inline constexpr std::size_t batch_sequences = 8, batch_length = 8, batch_vocabulary = 19;
-
-/// Data rank `rank` of `ranks`' share of step `step`: tokens are a function of their global index, some targets are ignored.
-inline Batch make_batch(std::uint64_t step, std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
-  Batch batch;
-  batch.sequences = batch_sequences / ranks;
-  batch.length = batch_length;
-  batch.micro_batches = micro_batches;
-  batch.first_sequence = batch.sequences * rank;
-  batch.step = step;
-  for (std::size_t i = 0; i < batch.sequences * batch.length; ++i) {
-    const std::size_t index = batch.first_sequence * batch.length + i;
-    batch.tokens.push_back(static_cast<std::int32_t>(key_of(step, index) % batch_vocabulary));
-    batch.targets.push_back(index % 5 == 0 ? -1 : static_cast<std::int32_t>(key_of(step, index, 7) % batch_vocabulary));
-  }
-  return batch;
-}
 
 /// Calls f(i, global index, value) for each element that this rank holds.
 template <class F>
@@ -55,8 +38,6 @@ struct Reference {
   std::vector<double> evaluations;
   std::vector<float> logits;
 };
-
-inline std::vector<std::int32_t> prompt() { return {3, 1, 4, 1, 5, 9, 2, 6}; }
 
 template <class Model>
 Reference reference_of(const typename Model::Config& config) {
@@ -90,9 +71,9 @@ struct Difference {
 
 /// One rank of a composition, on a world that exists.
 template <class Composition, class Mesh>
-Difference compare(const Mesh& mesh, std::size_t data_rank, std::size_t data_ranks, std::size_t micro_batches, const typename Composition::Config& config, const Reference& reference) {
+Difference compare(const Mesh& mesh, std::size_t data_rank, std::size_t data_ranks, std::size_t micro_batches, const typename Composition::Config& config, const Reference& reference, const ModelOptions& options = {}) {
   Difference difference;
-  Composition model(mesh, config);
+  Composition model(mesh, config, options);
   optim::Sgd optimizer(model, {.learning_rate = 0.1, .momentum = 0.9, .clip = 1.0});  // Adam would blow up the rounding of small gradients
   const auto relative = [](double a, double b, double scale) { return a == b ? 0.0 : std::abs(a - b) / scale; };
   for (int step = 0; step < Reference::steps; ++step) {
@@ -128,13 +109,13 @@ inline nn::LlamaConfig llama_config() {
 
 /// One layout of `world` ranks of a backend (what `degrees` leaves is dp) against one rank.
 template <class Composition, class Backend = comm::Threads>
-void check_layout(const typename Composition::Config& config, const Reference& reference, std::size_t world, const Degrees& degrees, std::size_t micro_batches, double tolerance) {
+void check_layout(const typename Composition::Config& config, const Reference& reference, std::size_t world, const Degrees& degrees, std::size_t micro_batches, double tolerance, const ModelOptions& options = {}) {
   std::mutex mutex;
   Difference worst;  // of the ranks of this process
   const int code = runtime::run<Backend>(runtime::RunOptions{.ranks = static_cast<int>(world)}, [&](World& rank) {
     Mesh<dp, tp, pp> mesh(rank, degrees);
     const auto data_comm = mesh.comm(dp{});
-    const Difference mine = compare<Composition>(mesh, data_comm.rank(), data_comm.size(), micro_batches, config, reference);
+    const Difference mine = compare<Composition>(mesh, data_comm.rank(), data_comm.size(), micro_batches, config, reference, options);
     std::lock_guard lock(mutex);
     worst.compared += mine.compared;
     if (mine.largest() >= worst.largest()) worst = {mine.gradient, mine.loss, mine.norm, mine.evaluation, mine.logits, worst.compared, mine.worst};

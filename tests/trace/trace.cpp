@@ -18,6 +18,8 @@
 #include <weft/trace/progress.hpp>
 #include <weft/trace/table.hpp>
 
+#include "support/temporary_folder.hpp"
+
 using namespace weft;
 
 TEST_CASE("numbers for people") {
@@ -58,9 +60,8 @@ TEST_CASE("a record is one line of JSON, with null for what is not finite") {
 }
 
 TEST_CASE("the metrics file") {
-  std::string pattern = (std::filesystem::temp_directory_path() / "weft-metrics-XXXXXX").string();
-  REQUIRE(mkdtemp(pattern.data()) != nullptr);
-  const std::filesystem::path folder = pattern;
+  const weft_test::TemporaryFolder own;
+  const std::filesystem::path folder = own.path;
   {
     trace::MetricsFile metrics(folder / "metrics.jsonl");
     metrics.write({.step = 0});
@@ -72,7 +73,6 @@ TEST_CASE("the metrics file") {
   }
   const std::string nowhere = (folder / "no" / "metrics.jsonl").string();
   CHECK_THROWS_WITH_AS(trace::MetricsFile{nowhere}, ("weft: cannot write '" + nowhere + "': No such file or directory").c_str(), UsageError);
-  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("progress on a terminal is one line, drawn over itself") {

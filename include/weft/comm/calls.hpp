@@ -23,14 +23,12 @@ namespace detail {
 
 inline void expect(Operation operation, const char* what, std::size_t found, std::size_t expected) {
   if (found != expected)
-    throw ShapeError(std::string(name_of(operation)) + ": " + what + " holds " + std::to_string(found) + " elements, expected " +
-                     std::to_string(expected));
+    throw_error<ShapeError>({name_of(operation), ": ", what, " holds ", found, " elements, expected ", expected});
 }
 
 inline void expect_rank(Operation operation, const char* what, int rank, int size) {
   if (rank < 0 || rank >= size)
-    throw UsageError(std::string(name_of(operation)) + ": " + what + " " + std::to_string(rank) + " is not one of " +
-                     std::to_string(size) + " ranks");
+    throw_error<UsageError>({name_of(operation), ": ", what, " ", rank, " is not one of ", size, " ranks"});
 }
 
 template <class X>
@@ -39,7 +37,7 @@ void expect_contiguous(Operation operation, const X& x) {
                   { x.span_is_contiguous() } -> std::convertible_to<bool>;
                 }) {
     if (!x.span_is_contiguous())
-      throw ShapeError(std::string(name_of(operation)) + ": the view has gaps between its elements; copy it first");
+      throw_error<ShapeError>({name_of(operation), ": the view has gaps between its elements; copy it first"});
   }
 }
 
@@ -48,17 +46,20 @@ inline std::size_t total(Operation operation, const char* what, std::span<const 
   std::size_t sum = 0;
   for (const std::size_t count : counts) {
     if (count > std::numeric_limits<std::size_t>::max() - sum)
-      throw ShapeError(std::string(name_of(operation)) + ": the sum of " + what + " overflows");
+      throw_error<ShapeError>({name_of(operation), ": the sum of ", what, " overflows"});
     sum += count;
   }
   return sum;
 }
 
+inline void expect_reducible(Operation operation, Reduction reduction, DataType type) {
+  const bool real = type == DataType::bfloat16 || type == DataType::float32 || type == DataType::float64;
+  if (reduction == Reduction::average && !real)
+    throw_error<UsageError>({name_of(operation), ": the average of ", name_of(type), " is not a ", name_of(type), "; sum and divide"});
+}
 template <class T>
 void expect_reducible(Operation operation, Reduction reduction) {
-  if (reduction == Reduction::average && std::is_integral_v<T>)
-    throw UsageError(std::string(name_of(operation)) + ": the average of " + std::string(name_of(data_type_of<T>)) +
-                     " is not a " + std::string(name_of(data_type_of<T>)) + "; sum and divide");
+  expect_reducible(operation, reduction, data_type_of<T>);
 }
 
 template <class In, class Out>
@@ -86,6 +87,17 @@ Call all_reduce(int, const In& in, Out& out, Reduction reduction) {
   Call call = detail::call(Operation::all_reduce, in, out, in.size());
   call.reduction = reduction;
   return call;
+}
+
+inline Call all_reduce(const comm::Elements& inout, Reduction reduction) {
+  detail::expect_reducible(Operation::all_reduce, reduction, inout.type);
+  return {.operation = Operation::all_reduce,
+          .type = inout.type,
+          .reduction = reduction,
+          .memory = inout.memory,
+          .count = inout.count,
+          .input = inout.data,
+          .output = inout.data};
 }
 
 template <class In, class Out>

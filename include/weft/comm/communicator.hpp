@@ -35,8 +35,17 @@ namespace weft {
 class Communicator {
  public:
   /// The group of one rank.
-  Communicator() : Communicator(std::make_shared<comm::SelfGroup>()) {}
+  WEFT_OUT_OF_LINE Communicator() : Communicator(std::make_shared<comm::SelfGroup>()) {}
   explicit Communicator(std::shared_ptr<comm::Group> group) : group_(std::move(group)) {}
+  // Copies and ends out of line: every context has some.
+  WEFT_OUT_OF_LINE Communicator(const Communicator& other) : group_(other.group_), order_(other.order_) {}
+  Communicator(Communicator&& other) noexcept = default;
+  WEFT_OUT_OF_LINE Communicator& operator=(Communicator other) noexcept {
+    group_.swap(other.group_);
+    order_ = other.order_;
+    return *this;
+  }
+  WEFT_OUT_OF_LINE ~Communicator() {}
 
   int rank() const { return group_->rank(); }
   int size() const { return group_->size(); }
@@ -50,7 +59,7 @@ class Communicator {
 
   /// The communicator of all ranks that give the same color (>= 0), ordered by key, then by rank. Collective.
   Communicator split(int color, int key, std::string axis) const {
-    if (color < 0) throw UsageError("split: color " + std::to_string(color) + " is negative");
+    if (color < 0) throw_error<UsageError>({"split: color ", color, " is negative"});
     return Communicator(group_->split(color, key, std::move(axis)));
   }
 
@@ -66,6 +75,13 @@ class Communicator {
   template <MutableContiguous X>
   Request all_reduce_async(X&& inout, Reduction reduction = Reduction::sum) const {
     return start(calls::all_reduce(size(), inout, inout, reduction));
+  }
+
+  void all_reduce(const comm::Elements& inout, Reduction reduction = Reduction::sum) const {
+    execute(calls::all_reduce(inout, reduction));
+  }
+  Request all_reduce_async(const comm::Elements& inout, Reduction reduction = Reduction::sum) const {
+    return start(calls::all_reduce(inout, reduction));
   }
 
   /// out[i] = reduction over the ranks of their in[i].
@@ -312,15 +328,14 @@ class Communicator {
   Communicator on(const E& exec) const {
     return {group_, {&exec, [](const void* instance) { static_cast<const E*>(instance)->fence("weft: before a collective"); }}};
   }
-  comm::Call checked(comm::Call call) const {
+  WEFT_OUT_OF_LINE comm::Call checked(comm::Call call) const {
     if (!group_->supports(call.operation, call.type, call.memory))
-      throw UsageError("the backend " + std::string(backend()) + " does not do " + describe(call) + " in " +
-                       std::string(name_of(call.memory)) + " memory");
+      throw_error<UsageError>({"the backend ", backend(), " does not do ", describe(call), " in ", name_of(call.memory), " memory"});
     call.order = order_;
     return call;
   }
-  void execute(const comm::Call& call) const { group_->execute(checked(call)); }
-  Request start(const comm::Call& call) const { return Request(group_->start(checked(call))); }
+  WEFT_OUT_OF_LINE void execute(const comm::Call& call) const { group_->execute(checked(call)); }
+  WEFT_OUT_OF_LINE Request start(const comm::Call& call) const { return Request(group_->start(checked(call))); }
 
   std::shared_ptr<comm::Group> group_;
   comm::Order order_ = {};

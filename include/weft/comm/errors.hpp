@@ -15,9 +15,8 @@ namespace weft {
 /// Base of all errors of communication. After one, the communicators of this world carry nothing more.
 class CommunicationError : public Error {
  public:
-  CommunicationError(int rank, std::string_view axis, std::string_view operation, std::uint64_t sequence, const std::string& what)
-      : Error("rank " + std::to_string(rank) + ", axis " + std::string(axis) + ", " + std::string(operation) + " #" +
-              std::to_string(sequence) + ": " + what),
+  WEFT_COLD CommunicationError(int rank, std::string_view axis, std::string_view operation, std::uint64_t sequence, const std::string& what)
+      : Error(joined({"rank ", rank, ", axis ", axis, ", ", operation, " #", sequence, ": ", what})),
         rank_(rank),
         axis_(axis),
         operation_(operation),

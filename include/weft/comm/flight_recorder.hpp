@@ -44,19 +44,21 @@ class FlightRecorder {
   std::uint64_t begun() const { return next_.load(std::memory_order_acquire); }
 
   /// The newest `most` operations, newest first: "all_reduce(sum) of 16 float32 on tp #3 (not complete), ...".
-  std::string text(std::size_t most = capacity) const {
+  WEFT_COLD std::string text(std::size_t most = capacity) const {
     const std::uint64_t next = begun();
     std::string out;
     for (std::uint64_t k = 0; k < std::min<std::uint64_t>({next, most, capacity}); ++k) {
       const Entry& entry = entries_[(next - 1 - k) % capacity];
       const auto letters = std::bit_cast<std::array<char, 8>>(entry.axis.load(std::memory_order_relaxed));
       const std::uint64_t sequence = entry.sequence.load(std::memory_order_relaxed);
-      if (!out.empty()) out += ", ";
-      out += describe(entry.signature.load(std::memory_order_relaxed), entry.count.load(std::memory_order_relaxed)) + " on " +
-             std::string(letters.begin(), std::find(letters.begin(), letters.end(), '\0')) + " #" +
-             std::to_string(sequence >> 1) + (sequence & 1 ? "" : " (not complete)");
+      std::size_t length = 0;
+      while (length < letters.size() && letters[length] != '\0') ++length;
+      append_to(out, {out.empty() ? "" : ", ",
+                      describe(entry.signature.load(std::memory_order_relaxed), entry.count.load(std::memory_order_relaxed)), " on ",
+                      std::string_view(letters.data(), length), " #", sequence >> 1, sequence & 1 ? "" : " (not complete)"});
     }
-    return out.empty() ? "nothing" : out;
+    if (out.empty()) out = "nothing";
+    return out;
   }
 
  private:

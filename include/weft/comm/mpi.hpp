@@ -46,6 +46,7 @@ struct Mpi {
   static constexpr bool supports(Operation, DataType, MemoryKind memory) { return memory == MemoryKind::host; }
   /// Whether an MPI launcher started this program.
   static bool detected() {
+    if (std::getenv("TORCHELASTIC_RUN_ID") != nullptr) return false;  // torchrun's own processes, though srun may have started it
     for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK"})
       if (std::getenv(variable) != nullptr) return true;
     return false;

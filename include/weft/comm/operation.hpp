@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include <weft/core/scalar.hpp>
+#include <weft/core/text.hpp>
 
 namespace weft {
 
@@ -81,6 +82,14 @@ struct Order {
   }
 };
 
+/// Elements whose type is a value, where a template for each type would only cost the compiler's time.
+struct Elements {
+  DataType type;
+  MemoryKind memory;
+  void* data;
+  std::size_t count;
+};
+
 /// A collective of one rank. `count` is in elements: of the buffer (all_reduce, broadcast, reduce, send, recv), of one
 /// rank's piece (all_gather, gather, scatter, reduce_scatter, all_to_all), unused by the `_v` operations, whose pieces are
 /// `send_counts` (all_to_all_v) and `receive_counts` (one a rank). Pieces lie in rank order without gaps.
@@ -112,24 +121,23 @@ constexpr std::uint64_t signature(const Call& call) {
 }
 
 /// "all_reduce(sum) of 16 float32", from a signature and a count.
-inline std::string describe(std::uint64_t signature, std::size_t count) {
+WEFT_COLD inline std::string describe(std::uint64_t signature, std::size_t count) {
   const auto op = static_cast<Operation>(signature & 0xff);
   std::string text(name_of(op));
-  if (op == Operation::barrier || op == Operation::split) return text + "()";
-  if (reduces(op)) text += "(" + std::string(name_of(static_cast<Reduction>(signature >> 16 & 0xff))) + ")";
+  if (op == Operation::barrier || op == Operation::split) return text += "()";
+  if (reduces(op)) append_to(text, {"(", name_of(static_cast<Reduction>(signature >> 16 & 0xff)), ")"});
   if (op != Operation::all_gather_v && op != Operation::reduce_scatter_v && op != Operation::all_to_all_v)
-    text += " of " + std::to_string(count);
-  text += " " + std::string(name_of(static_cast<DataType>(signature >> 8 & 0xff)));
-  const auto last = static_cast<std::int32_t>(signature >> 32);
-  if (has_root(op)) text += " with root " + std::to_string(last);
-  if (is_point_to_point(op)) text += " with tag " + std::to_string(last);
+    append_to(text, {" of ", count});
+  append_to(text, {" ", name_of(static_cast<DataType>(signature >> 8 & 0xff))});
+  if (has_root(op) || is_point_to_point(op))
+    append_to(text, {has_root(op) ? " with root " : " with tag ", static_cast<std::int32_t>(signature >> 32)});
   return text;
 }
 
-inline std::string describe(const Call& call) {
+WEFT_COLD inline std::string describe(const Call& call) {
   std::string text = describe(signature(call), call.count);
-  if (call.operation == Operation::send) text += " to rank " + std::to_string(call.root);
-  if (call.operation == Operation::recv) text += " from rank " + std::to_string(call.root);
+  if (call.operation == Operation::send) append_to(text, {" to rank ", call.root});
+  if (call.operation == Operation::recv) append_to(text, {" from rank ", call.root});
   return text;
 }
 

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
-#include <type_traits>
 #include <utility>
 
 #include <weft/comm/operation.hpp>
@@ -16,37 +16,8 @@ namespace weft::comm {
 
 namespace detail {
 
-template <Reduction R, class T>
-constexpr T combine(T a, T b) {
-  if constexpr (R == Reduction::max) return (a < b || b != b) ? b : a;
-  else if constexpr (R == Reduction::min) return (b < a || b != b) ? b : a;
-  else if constexpr (std::is_integral_v<T>)
-    return T(std::make_unsigned_t<T>(a) + std::make_unsigned_t<T>(b));  // wraps, never undefined
-  else return a + b;
-}
-
-template <Reduction R, class T>
-constexpr T finish(accumulate_t<T> sum, std::size_t inputs) {
-  if constexpr (R == Reduction::average && !std::is_integral_v<T>) return T(sum / accumulate_t<T>(inputs));
-  else return T(sum);
-}
-
-// Loops of a constant length over a local block: every compiler makes vectors of them at -O2, without asking whether the
-// buffers overlap (in place they do).
-template <Reduction R, class T, std::size_t block>
-void reduce_block(std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t at) {
-  using A = accumulate_t<T>;
-  A sum[block];
-  T rounded[block];
-  const T* first = static_cast<const T*>(inputs[0]) + at;
-  for (std::size_t i = 0; i < block; ++i) sum[i] = A(first[i]);
-  for (std::size_t k = 1; k < inputs.size(); ++k) {
-    const T* next = static_cast<const T*>(inputs[k]) + at;
-    for (std::size_t i = 0; i < block; ++i) sum[i] = combine<R, A>(sum[i], A(next[i]));
-  }
-  for (std::size_t i = 0; i < block; ++i) rounded[i] = finish<R, T>(sum[i], inputs.size());
-  for (void* output : outputs) std::memcpy(static_cast<T*>(output) + at, rounded, sizeof rounded);
-}
+using Inputs = std::span<const void* const>;
+using Outputs = std::span<void* const>;
 
 template <class T>
 struct Line {
@@ -59,62 +30,119 @@ struct Line {
     return line;
   }
   void store(T* to) const { std::memcpy(static_cast<void*>(to), values, sizeof values); }
-  template <Reduction R>
-  Line combined(const T* other) const {
-    using A = accumulate_t<T>;
-    Line line;
-    for (std::size_t i = 0; i < size; ++i) line.values[i] = finish<R, T>(combine<R, A>(A(values[i]), A(other[i])), 2);
-    return line;
-  }
 };
 
-// Two buffers into both, as two ranks in place do it; the lines stay in registers. Eight at a time: where the two addresses fall
-// into one slot of the cache's way predictor (of some AMD processors), going back and forth line by line takes 5 times as long.
-template <Reduction R, class T, std::size_t... K>
-void reduce_pair(const T* a, const T* b, T* c, T* d, std::index_sequence<K...>) {
+// Loops of a constant length over a local block: every compiler makes vectors of them at -O2, without asking whether the
+// buffers overlap (in place they do).
+template <class T, std::size_t block>
+void sum_block(Inputs inputs, Outputs outputs, std::size_t at, bool average) {
+  using A = accumulate_t<T>;
+  A sum[block];
+  T rounded[block];
+  const T* first = static_cast<const T*>(inputs[0]) + at;
+  for (std::size_t i = 0; i < block; ++i) sum[i] = A(first[i]);
+  for (std::size_t k = 1; k < inputs.size(); ++k) {
+    const T* next = static_cast<const T*>(inputs[k]) + at;
+    for (std::size_t i = 0; i < block; ++i) sum[i] += A(next[i]);
+  }
+  if (average)
+    for (std::size_t i = 0; i < block; ++i) sum[i] /= A(inputs.size());
+  for (std::size_t i = 0; i < block; ++i) rounded[i] = T(sum[i]);
+  for (void* output : outputs) std::memcpy(static_cast<T*>(output) + at, rounded, sizeof rounded);
+}
+
+// The sums of two buffers into both, as two ranks in place do it; the lines stay in registers. Eight at a time: where the two
+// addresses fall into one slot of the cache's way predictor (of some AMD processors), going back and forth line by line takes 5
+// times as long.
+template <class T, std::size_t... K>
+void sum_pair(const T* a, const T* b, T* c, T* d, std::index_sequence<K...>) {
+  using A = accumulate_t<T>;
   constexpr std::size_t size = Line<T>::size;
   Line<T> lines[] = {Line<T>::load(a + K * size)...};
-  ((lines[K] = lines[K].template combined<R>(b + K * size)), ...);
+  const auto add = [&](Line<T>& line, const T* other) {
+    for (std::size_t i = 0; i < size; ++i) line.values[i] = T(A(line.values[i]) + A(other[i]));
+  };
+  (add(lines[K], b + K * size), ...);
   (lines[K].store(d + K * size), ...);
   (lines[K].store(c + K * size), ...);
 }
 
-template <Reduction R, class T>
-void reduce_typed(std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t begin, std::size_t end) {
-  // Integers carry counts and flags: vectors of them would only cost the compiler's time.
-  constexpr std::size_t block = std::is_integral_v<T> ? 1 : Line<T>::size;
-  if constexpr (!std::is_integral_v<T>) {
-    if (inputs.size() == 2 && outputs.size() == 2) {
-      constexpr std::size_t lines = 8, step = lines * Line<T>::size;
+template <class T>
+void sum(Inputs inputs, Outputs outputs, std::size_t begin, std::size_t end, bool average) {
+  if constexpr (std::is_same_v<T, float16>) {  // gradients are summed in float: this is for users' own, and stays small
+    for (; begin < end; ++begin) sum_block<T, 1>(inputs, outputs, begin, average);
+    return;
+  } else {
+    constexpr std::size_t block = Line<T>::size, lines = 8, step = lines * block;
+    if (inputs.size() == 2 && outputs.size() == 2 && !average) {
       const T *a = static_cast<const T*>(inputs[0]), *b = static_cast<const T*>(inputs[1]);
       T *c = static_cast<T*>(outputs[0]), *d = static_cast<T*>(outputs[1]);
       for (; begin + step <= end; begin += step)
-        reduce_pair<R>(a + begin, b + begin, c + begin, d + begin, std::make_index_sequence<lines>());
+        sum_pair(a + begin, b + begin, c + begin, d + begin, std::make_index_sequence<lines>());
     }
+    for (; begin + block <= end; begin += block) sum_block<T, block>(inputs, outputs, begin, average);
+    for (; begin < end; ++begin) sum_block<T, 1>(inputs, outputs, begin, average);
   }
-  for (; begin + block <= end; begin += block) reduce_block<R, T, block>(inputs, outputs, begin);
-  for (; begin < end; ++begin) reduce_block<R, T, 1>(inputs, outputs, begin);
+}
+
+// Statistics and flags: few elements, so no vectors, which would only cost the compiler's time.
+template <class T>
+void extreme(Inputs inputs, Outputs outputs, std::size_t begin, std::size_t end, bool largest) {
+  for (; begin < end; ++begin) {
+    T best = static_cast<const T*>(inputs[0])[begin];
+    for (std::size_t k = 1; k < inputs.size(); ++k) {
+      const T next = static_cast<const T*>(inputs[k])[begin];
+      if ((largest ? best < next : next < best) || next != next) best = next;
+    }
+    for (void* output : outputs) static_cast<T*>(output)[begin] = best;
+  }
+}
+
+// Integers carry counts and flags. Of one width, those with a sign and those without share their code: sums wrap alike, and for
+// comparisons the upper half of the values is moved below the lower one.
+template <class U>
+void reduce_integers(Reduction reduction, bool is_signed, Inputs inputs, Outputs outputs, std::size_t begin, std::size_t end) {
+  const U moved = is_signed ? U(U(1) << (8 * sizeof(U) - 1)) : U(0);
+  for (; begin < end; ++begin) {
+    U result = static_cast<const U*>(inputs[0])[begin];
+    for (std::size_t k = 1; k < inputs.size(); ++k) {
+      const U next = static_cast<const U*>(inputs[k])[begin];
+      const U a = U(result ^ moved), b = U(next ^ moved);
+      if (reduction == Reduction::max) result = a < b ? next : result;
+      else if (reduction == Reduction::min) result = b < a ? next : result;
+      else result = U(result + next);
+    }
+    for (void* output : outputs) static_cast<U*>(output)[begin] = result;
+  }
+}
+
+template <class T>
+void reduce_reals(Reduction reduction, Inputs inputs, Outputs outputs, std::size_t begin, std::size_t end) {
+  if (reduction == Reduction::max || reduction == Reduction::min)
+    return extreme<T>(inputs, outputs, begin, end, reduction == Reduction::max);
+  sum<T>(inputs, outputs, begin, end, reduction == Reduction::average);
 }
 
 }  // namespace detail
 
 /// outputs[j][i] = reduction over k, in order, of inputs[k][i], for begin <= i < end and every j. An output may be one of
-/// the inputs. bfloat16 is combined in float and rounded once.
+/// the inputs. bfloat16 and float16 are combined in float and rounded once.
 inline void reduce(DataType type, Reduction reduction, std::span<const void* const> inputs, std::span<void* const> outputs,
                    std::size_t begin, std::size_t end) {
-  dispatch(type, [&](auto zero) {
-    using T = decltype(zero);
-    switch (reduction) {
-      case Reduction::sum:
-        return detail::reduce_typed<Reduction::sum, T>(inputs, outputs, begin, end);
-      case Reduction::max:
-        return detail::reduce_typed<Reduction::max, T>(inputs, outputs, begin, end);
-      case Reduction::min:
-        return detail::reduce_typed<Reduction::min, T>(inputs, outputs, begin, end);
-      case Reduction::average:
-        return detail::reduce_typed<Reduction::average, T>(inputs, outputs, begin, end);
-    }
-  });
+  switch (type) {
+    case DataType::float16: return detail::reduce_reals<float16>(reduction, inputs, outputs, begin, end);
+    case DataType::bfloat16: return detail::reduce_reals<bfloat16>(reduction, inputs, outputs, begin, end);
+    case DataType::float32: return detail::reduce_reals<float>(reduction, inputs, outputs, begin, end);
+    case DataType::float64: return detail::reduce_reals<double>(reduction, inputs, outputs, begin, end);
+    case DataType::int8:
+    case DataType::uint8: return detail::reduce_integers<std::uint8_t>(reduction, type == DataType::int8, inputs, outputs, begin, end);
+    case DataType::int16:
+    case DataType::uint16: return detail::reduce_integers<std::uint16_t>(reduction, type == DataType::int16, inputs, outputs, begin, end);
+    case DataType::int32:
+    case DataType::uint32: return detail::reduce_integers<std::uint32_t>(reduction, type == DataType::int32, inputs, outputs, begin, end);
+    case DataType::int64:
+    case DataType::uint64: return detail::reduce_integers<std::uint64_t>(reduction, type == DataType::int64, inputs, outputs, begin, end);
+  }
 }
 
 /// The part of `count` elements that rank `rank` of `size` reduces: equal pieces that begin on cache lines.

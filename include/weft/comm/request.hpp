@@ -9,6 +9,8 @@
 #include <memory>
 #include <utility>
 
+#include <weft/core/text.hpp>
+
 namespace weft {
 
 namespace comm {
@@ -35,14 +37,14 @@ class [[nodiscard]] Request {
   Request() = default;  ///< complete
   explicit Request(std::unique_ptr<comm::Pending> pending) : pending_(std::move(pending)) {}
   Request(Request&& other) noexcept = default;
-  Request& operator=(Request&& other) noexcept {
+  WEFT_OUT_OF_LINE Request& operator=(Request&& other) noexcept {
     if (this != &other) {
       if (pending_) pending_->abandon();
       pending_ = std::move(other.pending_);
     }
     return *this;
   }
-  ~Request() {
+  WEFT_OUT_OF_LINE ~Request() {
     if (pending_) pending_->abandon();
   }
 

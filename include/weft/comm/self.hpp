@@ -4,15 +4,13 @@
 // copy from input to output, or nothing.
 
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <weft/comm/errors.hpp>
 #include <weft/comm/group.hpp>
-#include <weft/comm/reduce.hpp>
+#include <weft/comm/row.hpp>
 
 namespace weft::comm {
 
@@ -30,7 +28,7 @@ class SelfGroup final : public Group {
     ++sequence_;
     if (call.operation == Operation::send) return send(call);
     if (call.operation == Operation::recv) {
-      if (!receive(call)) throw mismatch(call, "rank 0 waits for a message from itself that it has not sent");
+      if (!receive(call)) refuse(call, "rank 0 waits for a message from itself that it has not sent");
       return;
     }
     const bool by_counts = call.operation == Operation::all_gather_v || call.operation == Operation::reduce_scatter_v ||
@@ -48,9 +46,7 @@ class SelfGroup final : public Group {
     }
     ++sequence_;
     if (receive(call)) return nullptr;
-    auto expected = std::make_shared<Expected>(Expected{call});
-    expected_.push_back(expected);
-    return std::make_unique<Later>(*this, std::move(expected));
+    return std::unique_ptr<Pending>(new Later(*this, call));
   }
 
   std::shared_ptr<Group> split(int, int, std::string axis) override {
@@ -61,64 +57,72 @@ class SelfGroup final : public Group {
   struct Message {
     int tag;
     DataType type;
-    std::vector<std::byte> bytes;
+    std::size_t bytes;
+    std::unique_ptr<std::byte[]> copy;
+    std::unique_ptr<Message> next;
   };
 
   // A receive that was started before its send.
-  struct Expected {
-    Call call;
-    bool done = false;
-  };
   class Later final : public Pending {
    public:
-    Later(SelfGroup& group, std::shared_ptr<Expected> expected) : group_(group), expected_(std::move(expected)) {}
-    bool test() override { return expected_->done; }
-    void wait() override {
-      if (!test()) throw group_.mismatch(expected_->call, "rank 0 waits for a message from itself that it has not sent");
+    Later(SelfGroup& group, const Call& call) : call(call), group_(group) { group_.expected_.append(*this); }
+    Later(const Later&) = delete;
+    Later& operator=(const Later&) = delete;
+    ~Later() override {
+      if (!done) group_.expected_.remove(*this);
     }
-    void abandon() noexcept override { std::erase(group_.expected_, expected_); }
+    bool test() override { return done; }
+    void wait() override {
+      if (!done) group_.refuse(call, "rank 0 waits for a message from itself that it has not sent");
+    }
+    void abandon() noexcept override {}
+
+    const Call call;
+    bool done = false;
+    Later* next = nullptr;
 
    private:
     SelfGroup& group_;
-    std::shared_ptr<Expected> expected_;
   };
 
   void send(const Call& call) {
     call.order.fence();
-    Message message{call.tag, call.type, {}};
-    if (const auto* bytes = static_cast<const std::byte*>(call.input)) message.bytes.assign(bytes, bytes + call.bytes());
-    for (auto it = expected_.begin(); it != expected_.end(); ++it) {
-      if ((*it)->call.tag != call.tag) continue;
-      const auto expected = *it;
-      expected_.erase(it);
-      take(message, expected->call);
+    for (Later* expected = expected_.first(); expected != nullptr; expected = expected->next) {
+      if (expected->call.tag != call.tag) continue;
+      expected_.remove(*expected);
+      take(call.type, call.bytes(), call.input, expected->call);
       expected->done = true;
       return;
     }
-    messages_.push_back(std::move(message));
+    std::unique_ptr<Message>* last = &messages_;
+    while (*last) last = &(*last)->next;
+    last->reset(new Message{call.tag, call.type, call.bytes(), std::unique_ptr<std::byte[]>(new std::byte[call.bytes()]), {}});
+    if (call.bytes() != 0) std::memcpy((*last)->copy.get(), call.input, call.bytes());
   }
   bool receive(const Call& call) {
-    for (auto it = messages_.begin(); it != messages_.end(); ++it) {
-      if (it->tag != call.tag) continue;
-      take(*it, call);
-      messages_.erase(it);
+    for (std::unique_ptr<Message>* at = &messages_; *at; at = &(*at)->next) {
+      if ((*at)->tag != call.tag) continue;
+      const std::unique_ptr<Message> message = std::move(*at);
+      *at = std::move(message->next);
+      take(message->type, message->bytes, message->copy.get(), call);
       return true;
     }
     return false;
   }
-  void take(const Message& message, const Call& call) const {
-    if (message.type != call.type || message.bytes.size() != call.bytes())
-      throw mismatch(call, "the message holds " + std::to_string(message.bytes.size() / size_of(message.type)) + " " +
-                               std::string(name_of(message.type)));
-    if (!message.bytes.empty()) std::memcpy(call.output, message.bytes.data(), message.bytes.size());
+  void take(DataType type, std::size_t bytes, const void* from, const Call& call) const {
+    if (type != call.type || bytes != call.bytes())
+      refuse(call, joined({"the message holds ", bytes / size_of(type), " ", name_of(type)}));
+    if (bytes != 0) std::memcpy(call.output, from, bytes);
   }
-  MismatchError mismatch(const Call& call, const std::string& text) const { return {0, axis_, describe(call), sequence_, text}; }
+  [[noreturn]] WEFT_COLD void refuse(const Call& call, const std::string& text) const {
+    throw MismatchError(0, axis_, describe(call), sequence_, text);
+  }
 
   std::string axis_;
   std::string_view backend_;
   std::uint64_t sequence_ = 0;
-  std::deque<Message> messages_;
-  std::vector<std::shared_ptr<Expected>> expected_;
+  std::unique_ptr<Message> messages_;  // not received yet, the oldest first
+  Row<Later, &Later::next> expected_;
 };
 
 }  // namespace weft::comm

@@ -10,7 +10,6 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -19,19 +18,20 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/comm/ending.hpp>
 #include <weft/comm/threads/group.hpp>
+#include <weft/core/list.hpp>
 
 namespace weft::comm {
 
 namespace threads {
 
 /// Runs `body(group)` on `ranks` threads and waits for them; at most `grace` once one of them has failed.
-inline Ending run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body,
+WEFT_COLD inline Ending run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body,
                   std::chrono::duration<double> grace = std::chrono::duration<double>::max()) {
   // What threads use is shared, since one that is left alone may outlive this function.
   struct Run {
     std::shared_ptr<World> world;
     std::function<void(std::shared_ptr<Group>)> body;
-    std::vector<std::exception_ptr> errors;
+    std::unique_ptr<std::exception_ptr[]> errors;
     std::mutex mutex;
     std::condition_variable changed;
     int ended = 0;
@@ -39,17 +39,17 @@ inline Ending run(int ranks, std::chrono::duration<double> deadline, const std::
   auto run = std::make_shared<Run>();
   run->world = std::make_shared<World>(ranks, deadline);
   run->body = body;
-  run->errors.resize(std::size_t(ranks));
-  std::vector<int> members(static_cast<std::size_t>(ranks));
-  std::iota(members.begin(), members.end(), 0);
+  run->errors.reset(new std::exception_ptr[std::size_t(ranks)]);
+  List<int> members;
+  for (int rank = 0; rank < ranks; ++rank) members.push_back(rank);
   auto shared = std::make_shared<Shared>(run->world, std::move(members), "world");
 
-  const auto rank_main = [](std::shared_ptr<Run> run, std::shared_ptr<Shared> shared, int rank) {
+  const auto rank_main = [](Run* run, const std::shared_ptr<Shared>& shared, int rank) {
     std::exception_ptr error;
     std::string text;
     try {
       if (run->world->size() == 1) run->body(std::make_shared<SelfGroup>("world", "threads"));
-      else run->body(std::make_shared<ThreadGroup>(std::move(shared), rank));
+      else run->body(std::make_shared<ThreadGroup>(shared, rank));
     } catch (const std::exception& caught) {
       error = std::current_exception();
       text = caught.what();
@@ -64,8 +64,9 @@ inline Ending run(int ranks, std::chrono::duration<double> deadline, const std::
     ++run->ended;
     run->changed.notify_all();
   };
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(rank_main, run, shared, rank);
+  const std::unique_ptr<std::thread[]> threads(new std::thread[std::size_t(ranks)]);
+  for (int rank = 0; rank < ranks; ++rank)
+    threads[std::size_t(rank)] = std::thread([rank_main, run, shared, rank] { rank_main(run.get(), shared, rank); });
   shared.reset();
 
   std::unique_lock lock(run->mutex);
@@ -77,12 +78,12 @@ inline Ending run(int ranks, std::chrono::duration<double> deadline, const std::
   const int first = run->world->failure().rank;
   Ending ending{first < 0 ? nullptr : run->errors[std::size_t(first)], first, complete};
   if (first >= 0 && !ending.error) {  // found by a rank that caught the error, or that has not left yet
-    for (auto& error : run->errors)
-      if (error && !ending.error) ending.error = error;
+    for (int rank = 0; rank < ranks && !ending.error; ++rank) ending.error = run->errors[std::size_t(rank)];
     if (!ending.error && !complete) ending.error = std::make_exception_ptr(Error(run->world->failure().text));
   }
   lock.unlock();
-  for (auto& thread : threads) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::thread& thread = threads[std::size_t(rank)];
     if (complete) thread.join();
     else thread.detach();
   }
@@ -95,7 +96,7 @@ inline Ending run(int ranks, std::chrono::duration<double> deadline, const std::
 /// failed first once all have ended. What tests and programs that own their main use; others take `weft::run`.
 template <class F>
 void run_threads(int ranks, F&& f, std::chrono::duration<double> deadline = std::chrono::minutes(30)) {
-  if (ranks < 1) throw UsageError("run_threads: ranks(" + std::to_string(ranks) + ") must be at least 1");
+  if (ranks < 1) throw_error<UsageError>({"run_threads: ranks(", ranks, ") must be at least 1"});
   const auto ending = threads::run(ranks, deadline, [&f](std::shared_ptr<Group> group) { f(Communicator(std::move(group))); });
   if (ending.error) std::rethrow_exception(ending.error);
 }

@@ -5,7 +5,6 @@
 #include <concepts>
 #include <cstddef>
 #include <limits>
-#include <string>
 #include <utility>
 
 #include <weft/core/error.hpp>
@@ -16,14 +15,14 @@ namespace weft {
 template <std::integral To, std::integral From>
 constexpr To narrow(From value, const char* what = "a count") {
   if (!std::in_range<To>(value))
-    throw Error(std::string(what) + " " + std::to_string(value) + " does not fit into " + std::to_string(sizeof(To)) + " bytes");
+    throw_error<Error>({what, " ", value, " does not fit into ", sizeof(To), " bytes"});
   return static_cast<To>(value);
 }
 
 /// a * b; throws Error on overflow.
 constexpr std::size_t checked_multiply(std::size_t a, std::size_t b, const char* what = "a size") {
   if (a != 0 && b > std::numeric_limits<std::size_t>::max() / a)
-    throw Error(std::string(what) + " overflows: " + std::to_string(a) + " * " + std::to_string(b));
+    throw_error<Error>({what, " overflows: ", a, " * ", b});
   return a * b;
 }
 

@@ -4,9 +4,12 @@
 // code of `runtime::run`, so that a shell script can tell a wrong layout from a rank that died.
 //
 //   throw LayoutError("heads(6) % tp(4) != 0: a rank holds whole heads; use tp 1, 2, 3 or 6");
+//   throw_error<LayoutError>({"heads(", heads, ") % tp(", tp, ") != 0"});
 
 #include <stdexcept>
 #include <string>
+
+#include <weft/core/text.hpp>
 
 namespace weft {
 
@@ -34,6 +37,13 @@ class LayoutError : public Error {
   explicit LayoutError(const std::string& what) : Error(what, 2) {}
 };
 
+/// A file that state was to be offloaded to cannot be made, has no room, or cannot be read or written: exit code 2. The training
+/// state is what it was before the call.
+class StorageError : public Error {
+ public:
+  explicit StorageError(const std::string& what) : Error(what, 2) {}
+};
+
 /// Tensors whose shapes do not fit the operation.
 class ShapeError : public Error {
  public:
@@ -51,5 +61,11 @@ class DivergedError : public Error {
  public:
   explicit DivergedError(const std::string& what) : Error(what, 3) {}
 };
+
+/// Throws an E that says these words. One call where the error is found: headers use it throughout.
+template <class E>
+[[noreturn]] WEFT_COLD void throw_error(detail::Words words) {
+  throw E(joined(words));
+}
 
 }  // namespace weft

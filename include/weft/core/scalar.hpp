@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The scalar types that tensors and messages hold, and a bfloat16 of our own: on hosts Kokkos' bhalf_t is a float, which
-// would store (and send) twice the bytes.
+// The scalar types that tensors and messages hold, and a bfloat16 and a float16 of our own: on hosts Kokkos' bhalf_t and half_t
+// are floats, which would store (and send) twice the bytes.
 
 #include <Kokkos_Core.hpp>
 
@@ -32,21 +32,48 @@ struct bfloat16 {
 };
 static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16>);
 
-/// The type in which sums over T are kept: float for bfloat16 and float, double for double.
+/// Storage in 16 bits as IEEE 754 binary16: 11 bits of precision, up to 65504, and from 6e-8 on (6e-5 with full precision), so
+/// gradients need a LossScale. Rounded to nearest even; larger values become infinity. Arithmetic is done in float.
+struct float16 {
+  std::uint16_t bits = 0;
+
+  float16() = default;
+  KOKKOS_INLINE_FUNCTION explicit constexpr float16(float value) : bits(round(std::bit_cast<std::uint32_t>(value))) {}
+  KOKKOS_INLINE_FUNCTION constexpr operator float() const {
+    const std::uint32_t sign = std::uint32_t(bits & 0x8000u) << 16, rest = bits & 0x7fffu;
+    if (rest >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
+    if (rest >= 0x400u) return std::bit_cast<float>(sign | ((rest << 13) + 0x38000000u));
+    const float subnormal = float(rest) * 0x1p-24f;  // exact
+    return sign ? -subnormal : subnormal;
+  }
+
+ private:
+  KOKKOS_INLINE_FUNCTION static constexpr std::uint16_t round(std::uint32_t u) {
+    const std::uint32_t sign = u >> 16 & 0x8000u, rest = u & 0x7fffffffu;
+    if (rest > 0x7f800000u) return std::uint16_t(sign | 0x7e00u | (rest >> 13 & 0x3ffu));
+    if (rest >= 0x477ff000u) return std::uint16_t(sign | 0x7c00u);  // 65520 and beyond
+    if (rest < 0x38800000u)  // below 2^-14: adding 1/2 leaves the last bit at 2^-24, and the hardware rounds
+      return std::uint16_t(sign | (std::bit_cast<std::uint32_t>(std::bit_cast<float>(rest) + 0.5f) - 0x3f000000u));
+    return std::uint16_t(sign | (rest - 0x38000000u + 0xfffu + (rest >> 13 & 1u)) >> 13);
+  }
+};
+static_assert(sizeof(float16) == 2 && std::is_trivially_copyable_v<float16>);
+
+/// The type in which sums over T are kept: float for bfloat16, float16 and float, double for double.
 template <class T>
-using accumulate_t = std::conditional_t<std::is_same_v<T, bfloat16>, float, T>;
+using accumulate_t = std::conditional_t<std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>, float, T>;
 
 /// Element types of tensors and messages, for where a type is a value (files, fingerprints, erased parameters).
-enum class DataType : std::uint8_t { int8, uint8, int16, uint16, int32, uint32, int64, uint64, bfloat16, float32, float64 };
+enum class DataType : std::uint8_t { int8, uint8, int16, uint16, int32, uint32, int64, uint64, float16, bfloat16, float32, float64 };
 
 constexpr std::size_t size_of(DataType type) {
-  constexpr std::size_t sizes[] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 4, 8};
+  constexpr std::size_t sizes[] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
   return sizes[static_cast<std::size_t>(type)];
 }
 
 constexpr std::string_view name_of(DataType type) {
   constexpr std::string_view names[] = {"int8",  "uint8",  "int16",    "uint16",  "int32",  "uint32",
-                                        "int64", "uint64", "bfloat16", "float32", "float64"};
+                                        "int64", "uint64", "float16", "bfloat16", "float32", "float64"};
   return names[static_cast<std::size_t>(type)];
 }
 
@@ -54,6 +81,7 @@ namespace detail {
 template <class T>
 constexpr int data_type_index() {
   if constexpr (std::is_same_v<T, bfloat16>) return int(DataType::bfloat16);
+  else if constexpr (std::is_same_v<T, float16>) return int(DataType::float16);
   else if constexpr (std::is_same_v<T, float>) return int(DataType::float32);
   else if constexpr (std::is_same_v<T, double>) return int(DataType::float64);
   else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
@@ -63,7 +91,7 @@ constexpr int data_type_index() {
 }
 }  // namespace detail
 
-/// Types that weft's tensors and collectives take: the integers of 1 to 8 bytes, float, double, bfloat16.
+/// Types that weft's tensors and collectives take: the integers of 1 to 8 bytes, float, double, bfloat16, float16.
 template <class T>
 concept Scalar = detail::data_type_index<std::remove_cv_t<T>>() >= 0;
 
@@ -72,7 +100,7 @@ inline constexpr DataType data_type_of = static_cast<DataType>(detail::data_type
 
 /// Types in which a layer may compute.
 template <class T>
-concept Real = std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bfloat16>;
+concept Real = std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
 
 /// Calls `f` with a value of the C++ type that `type` names.
 template <class F>
@@ -86,21 +114,23 @@ decltype(auto) dispatch(DataType type, F&& f) {
     case DataType::uint32: return f(std::uint32_t{});
     case DataType::int64: return f(std::int64_t{});
     case DataType::uint64: return f(std::uint64_t{});
+    case DataType::float16: return f(float16{});
     case DataType::bfloat16: return f(bfloat16{});
     case DataType::float32: return f(float{});
     case DataType::float64: return f(double{});
   }
-  throw Error("dispatch: unknown DataType");
+  throw_error<Error>({"dispatch: unknown DataType"});
 }
 
 /// The same where only Real types can be; throws Error for others.
 template <class F>
 decltype(auto) dispatch_real(DataType type, F&& f) {
   switch (type) {
+    case DataType::float16: return f(float16{});
     case DataType::bfloat16: return f(bfloat16{});
     case DataType::float32: return f(float{});
     case DataType::float64: return f(double{});
-    default: throw Error("expected bfloat16, float32 or float64, not " + std::string(name_of(type)));
+    default: throw_error<Error>({"expected float16, bfloat16, float32 or float64, not ", name_of(type)});
   }
 }
 

@@ -51,4 +51,47 @@ void attention_backward(Device<Exec>& device, std::size_t sequences, std::size_t
                                     lse, dq, dq_stride, dk, dk_stride, dv, dv_stride);
 }
 
+/// A block of a longer attention, whose parts `merge_attention` puts together: `queries` rows of each sequence against `keys`
+/// rows. Sequences lie `query_step` rows apart in q and what is shaped like it, `key_step` in k and v, and `statistic_step` in
+/// lse [sequences, heads, statistic_step].
+struct AttentionBlock {
+  std::size_t sequences, queries, keys, query_step, key_step, statistic_step;
+  bool causal = false;  ///< row i sees keys up to i; only where queries = keys
+
+  detail::AttentionShape shape(std::size_t heads, std::size_t kv_heads, std::size_t head_width) const {
+    if (causal && queries != keys)
+      throw_error<ShapeError>({"attention: a causal block of ", queries, " queries and ", keys, " keys"});
+    detail::AttentionShape shape(sequences, queries, heads, kv_heads, head_width, causal);
+    shape.keys = keys, shape.query_step = query_step, shape.key_step = key_step, shape.statistic_step = statistic_step;
+    return shape;
+  }
+};
+
+/// As attention_forward, on a block. R: T, or accumulate_t<T> so that nothing is rounded before blocks are merged.
+template <class T, class R, class Exec>
+void attention_block_forward(Device<Exec>& device, const AttentionBlock& block, std::size_t heads, std::size_t kv_heads,
+                             std::size_t head_width, const T* q, std::size_t q_stride, const T* k, std::size_t k_stride,
+                             const T* v, std::size_t v_stride, R* out, std::size_t out_stride, accumulate_t<T>* lse) {
+  const detail::AttentionShape shape = block.shape(heads, kv_heads, head_width);
+  if constexpr (detail::on_host<Exec>)
+    detail::attention_host_forward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, lse);
+  else detail::attention_rows_forward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, lse);
+}
+
+/// As attention_backward, on a block: out and lse are those of the whole attention, the gradients this block's part.
+template <class T, class R, class Exec>
+void attention_block_backward(Device<Exec>& device, const AttentionBlock& block, std::size_t heads, std::size_t kv_heads,
+                              std::size_t head_width, const T* q, std::size_t q_stride, const T* k, std::size_t k_stride,
+                              const T* v, std::size_t v_stride, const T* out, std::size_t out_stride, const T* d_out,
+                              std::size_t d_out_stride, const accumulate_t<T>* lse, R* dq, std::size_t dq_stride, R* dk,
+                              std::size_t dk_stride, R* dv, std::size_t dv_stride) {
+  const detail::AttentionShape shape = block.shape(heads, kv_heads, head_width);
+  if constexpr (detail::on_host<Exec>)
+    detail::attention_host_backward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, d_out, d_out_stride,
+                                    lse, dq, dq_stride, dk, dk_stride, dv, dv_stride);
+  else
+    detail::attention_rows_backward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, d_out, d_out_stride,
+                                    lse, dq, dq_stride, dk, dk_stride, dv, dv_stride);
+}
+
 }  // namespace weft::kernels

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Matrix products. On hosts float and bfloat16 go to oneDNN, double to a blocked kernel of our own; other spaces use a plain
+// Matrix products. On hosts float and bfloat16 go to oneDNN, float16 too after it was
+// widened to float, double to a blocked kernel of our own; other spaces use a plain
 // loop.
 //
 //   kernels::matmul(device, Transpose::no, Transpose::yes, rows, outputs, inputs, x, inputs, weight, inputs, y, outputs, false,
@@ -11,6 +12,7 @@
 
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/loops.hpp>
+#include <weft/kernels/detail/matmul_half.hpp>
 #include <weft/kernels/detail/matmul_loops.hpp>
 #include <weft/kernels/detail/matmul_onednn.hpp>
 #include <weft/kernels/detail/matmul_tiles.hpp>
@@ -32,12 +34,16 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
   if (m == 0 || n == 0) return;
   const detail::MatmulShape shape{
       transpose_a == Transpose::yes, transpose_b == Transpose::yes, m, n, k, lda, ldb, ldc, accumulate};
-  if constexpr (detail::onednn_is_usable && detail::on_host<Exec> && !std::is_same_v<T, double>) {
+  if constexpr (detail::on_host<Exec> && std::is_same_v<T, float16>) {
+    if (k != 0)
+      return detail::matmul_half(device, shape, a, b, c, bias, [&](const detail::MatmulShape& wide, const float* wide_a, const float* wide_b, float* wide_c, const float* wide_bias) {
+        detail::matmul_onednn(device, wide, wide_a, wide_b, wide_c, wide_bias);
+      });
+  }
+  if constexpr (detail::on_host<Exec> && !std::is_same_v<T, double> && !std::is_same_v<T, float16>) {
     if (k != 0) return detail::matmul_onednn(device, shape, a, b, c, bias);
   }
-  if constexpr (detail::on_host<Exec> && std::is_same_v<T, accumulate_t<T>> &&
-                (std::is_same_v<T, double> || !detail::onednn_is_usable))
-    detail::matmul_tiles(device, shape, a, b, c, bias);
+  if constexpr (detail::on_host<Exec> && std::is_same_v<T, double>) detail::matmul_tiles(device, shape, a, b, c, bias);
   else detail::matmul_loops(device, shape, a, b, c, bias);
 }
 

@@ -79,7 +79,7 @@ requires(detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t rows
   using A = accumulate_t<T>;
   using V = detail::lanes_for<Exec, T>;
   if (head_width % 2 != 0)
-    throw ShapeError("rope: head_width(" + std::to_string(head_width) + ") is odd, values are rotated in pairs");
+    throw_error<ShapeError>({"rope: head_width(", head_width, ") is odd, values are rotated in pairs"});
   std::int32_t last = 0;
   for (std::size_t row = 0; row < rows; ++row) last = positions[row] > last ? positions[row] : last;
   const std::size_t half = head_width / 2;
@@ -95,7 +95,7 @@ requires(!detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t row
                                            const std::int32_t* positions, double base, bool inverse) {
   using A = accumulate_t<T>;
   if (head_width % 2 != 0)
-    throw ShapeError("rope: head_width(" + std::to_string(head_width) + ") is odd, values are rotated in pairs");
+    throw_error<ShapeError>({"rope: head_width(", head_width, ") is odd, values are rotated in pairs"});
   const std::size_t half = head_width / 2;
   detail::for_each(
       device, rows * half, KOKKOS_LAMBDA(std::size_t i) {

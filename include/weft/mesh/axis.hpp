@@ -62,6 +62,8 @@ inline constexpr unsigned axis_bit = 1u << A::id;
 template <Axis... A>
 struct Axes {
   explicit Axes() = default;  // so that {} means degrees where both could be meant
+  template <Axis X>
+  static constexpr bool has = (std::is_same_v<X, A> || ...);
 };
 template <Axis... A>
 inline constexpr Axes<A...> axes{};

@@ -9,7 +9,6 @@
 
 #include <bit>
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,6 +19,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/checked.hpp>
 #include <weft/core/error.hpp>
+#include <weft/core/list.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/mesh/rank_order.hpp>
 #include <weft/runtime/world.hpp>
@@ -42,7 +42,7 @@ class MeshState {
     std::string_view name;
   };
 
-  MeshState(World& world, const std::vector<Line>& lines, const Degrees& degrees, const RankOrder& order)
+  WEFT_COLD MeshState(World& world, const List<Line>& lines, const Degrees& degrees, const RankOrder& order)
       : world_(&world), order_(order), lines_(lines) {
     for (const Line& line : lines) set_ |= line.bit;
     const std::size_t ranks = narrow<std::size_t>(world.size(), "the world");
@@ -51,8 +51,7 @@ class MeshState {
     const unsigned bits[] = {axis_bit<tp>, axis_bit<cp>, axis_bit<ep>, axis_bit<etp>, axis_bit<dp>, axis_bit<edp>, axis_bit<pp>};
     for (std::size_t i = 0; i < 7; ++i)
       if (given[i] > 1 && (set_ & bits[i]) == 0)
-        throw LayoutError(number(names[i], given[i]) + ": this mesh has no axis " + std::string(names[i]) + ", its axes are " +
-                          names_of(set_));
+        throw_error<LayoutError>({names[i], "(", given[i], "): this mesh has no axis ", names[i], ", its axes are ", names_of(set_)});
     const bool expert = (set_ & expert_axes) != 0, dense = (set_ & dense_axes) != 0 || !expert;
     if (dense) grids_.dense = grid("dp", degrees.dp, {{"tp", degrees.tp}, {"cp", degrees.cp}, {"pp", degrees.pp}}, ranks);
     if (expert) grids_.expert = grid("edp", degrees.edp, {{"etp", degrees.etp}, {"ep", degrees.ep}, {"pp", degrees.pp}}, ranks);
@@ -64,32 +63,48 @@ class MeshState {
   const RankOrder& order() const { return order_; }
   unsigned axes() const { return set_; }
 
-  RankGrid::Place place(unsigned set) const { return grid_of(set).place(static_cast<std::size_t>(world_->rank()), list(set)); }
+  WEFT_COLD RankGrid::Place place(unsigned set) const {
+    const RankGrid& grid = grid_of(set);
+    unsigned mask = 0;
+    for (std::size_t i = 0; i < grid.axes().size(); ++i) mask |= unsigned((bit(grid.axes()[i].name) & set) != 0) << i;
+    for (const Line& line : lines_)
+      if ((line.bit & set) != 0 && !grid.has(line.name))
+        throw_error<LayoutError>({"no axis '", line.name, "' among the axes ", grid.text()});
+    return grid.place(static_cast<std::size_t>(world_->rank()), mask);
+  }
 
   /// Made at the first call, which is collective over the world, and kept.
-  const Communicator& comm(unsigned set) {
-    const auto found = communicators_.find(set);
-    if (found != communicators_.end()) return found->second;
+  WEFT_COLD const Communicator& comm(unsigned set) {
+    for (const Made* made = made_.get(); made != nullptr; made = made->next.get())
+      if (made->set == set) return made->communicator;
     const RankGrid::Place at = place(set);
     std::string name = names_of(set);
     Communicator made = at.size == 1 ? Communicator(std::make_shared<comm::SelfGroup>(std::move(name), world_->backend()))
                                      : world_->communicator().split(narrow<int>(at.group, "a group's number"),
                                                                     narrow<int>(at.member, "a rank"), std::move(name));
-    return communicators_.emplace(set, std::move(made)).first->second;
+    made_.reset(new Made{set, std::move(made), std::move(made_)});
+    return made_->communicator;
   }
 
-  std::string text(unsigned set) const {
+  WEFT_COLD std::string text(unsigned set) const {
     std::string text;
     for (const RankGrid* grid : {&grids_.dense, &grids_.expert})
       for (const RankAxis& axis : grid->axes())
         if (bit(axis.name) & set) {
           set &= ~bit(axis.name);
-          text += (text.empty() ? "" : " * ") + number(axis.name, axis.size);
+          append_factor(text, axis.name, axis.size);
         }
     return text;
   }
 
  private:
+  // A list, since references to communicators stay valid.
+  struct Made {
+    unsigned set;
+    Communicator communicator;
+    std::unique_ptr<Made> next;
+  };
+
   unsigned bit(std::string_view name) const {
     for (const Line& line : lines_)
       if (line.name == name) return line.bit;
@@ -97,8 +112,10 @@ class MeshState {
   }
 
   /// The grid of one mesh; an axis that is not in the type has one rank and is not spoken of.
-  RankGrid grid(std::string_view rest, std::size_t rest_given, const std::vector<RankAxis>& others, std::size_t ranks) const {
+  WEFT_COLD RankGrid grid(std::string_view rest, std::size_t rest_given, const std::vector<RankAxis>& others, std::size_t ranks) const {
     std::vector<RankAxis> mine, all;
+    all.reserve(others.size() + 1);
+    mine.reserve(others.size());
     for (const RankAxis& axis : others) {
       if (bit(axis.name) != 0) mine.push_back(axis);
       all.push_back({axis.name, bit(axis.name) != 0 ? axis.size : 1});
@@ -109,13 +126,13 @@ class MeshState {
       std::size_t product = 1;
       std::string text;
       for (const RankAxis& axis : mine) {
-        if (axis.size == 0) throw LayoutError(number(axis.name, 0) + ": a degree is at least 1");
+        if (axis.size == 0) throw_error<LayoutError>({axis.name, "(0): a degree is at least 1"});
         product = saturating_product({product, axis.size});
-        text += (text.empty() ? "" : " * ") + number(axis.name, axis.size);
+        append_factor(text, axis.name, axis.size);
       }
       if (product != ranks)
-        throw LayoutError((text.empty() ? "1" : text) + " != " + number("world", ranks) + ": this mesh has no axis " +
-                          std::string(rest) + " to take what is left");
+        throw_error<LayoutError>({text.empty() ? "1" : text, " != world(", ranks, "): this mesh has no axis ", rest,
+                                  " to take what is left"});
       all.push_back({rest, 1});
     }
     return order_.grid(all);
@@ -126,28 +143,19 @@ class MeshState {
     return expert ? grids_.expert : grids_.dense;
   }
 
-  std::vector<std::string_view> list(unsigned set) const {
-    std::vector<std::string_view> names;
-    for (const Line& line : lines_)
-      if (line.bit & set) names.push_back(line.name);
-    return names;
-  }
-
-  std::string names_of(unsigned set) const {
+  WEFT_COLD std::string names_of(unsigned set) const {
     std::string text;
-    for (const std::string_view name : list(set)) {
-      if (!text.empty()) text += '-';
-      text += name;
-    }
+    for (const Line& line : lines_)
+      if (line.bit & set) append_to(text, {text.empty() ? "" : "-", line.name});
     return text.empty() ? "none" : text;
   }
 
   World* world_;
   RankOrder order_;
-  std::vector<Line> lines_;
+  List<Line> lines_;
   unsigned set_ = 0;
   RankGrids grids_;
-  std::map<unsigned, Communicator> communicators_;
+  std::unique_ptr<Made> made_;
 };
 
 }  // namespace detail
@@ -168,7 +176,7 @@ class Mesh {
   using axes_type = Axes<A...>;
 
   explicit Mesh(World& world, Degrees degrees = {}, const RankOrder& order = RankOrder())
-      : state_(std::make_shared<detail::MeshState>(world, std::vector<detail::MeshState::Line>{{axis_bit<A>, A::name}...},
+      : state_(std::make_shared<detail::MeshState>(world, List<detail::MeshState::Line>{{axis_bit<A>, A::name}...},
                                                    degrees, order)) {}
   Mesh(World& world, Axes<A...>, Degrees degrees = {}, const RankOrder& order = RankOrder()) : Mesh(world, degrees, order) {}
 

@@ -35,30 +35,30 @@ constexpr std::size_t saturating_product(std::initializer_list<std::size_t> fact
   return product;
 }
 
-/// "1, 2, 3 or 6"; a long list is cut in its middle.
-inline std::string enumerate(std::vector<std::string> items) {
-  if (items.size() > 12) items.erase(items.begin() + 10, items.end() - 2), items[9] = "...";
+/// The divisors of n, ascending, as a text: "1, 2, 3 or 6"; a long list is cut in its middle.
+WEFT_COLD inline std::string divisors_text(std::size_t n) {
+  std::vector<std::size_t> divisors;
+  for (std::size_t d = 1; d <= n / d && d < 1'000'000; ++d)
+    if (n % d == 0) divisors.push_back(d);
+  for (std::size_t i = divisors.size(); i-- > 0;)
+    if (n / divisors[i] != divisors[i]) divisors.push_back(n / divisors[i]);
+  constexpr std::size_t most = 12, left_out_after = 9;
   std::string text;
-  for (std::size_t i = 0; i < items.size(); ++i) text += (i == 0 ? "" : i + 1 == items.size() ? " or " : ", ") + items[i];
+  for (std::size_t i = 0; i < divisors.size(); ++i) {
+    append_to(text, {i == 0 ? "" : i + 1 == divisors.size() ? " or " : ", ", divisors[i]});
+    if (divisors.size() > most && i + 1 == left_out_after) {
+      text += ", ...";
+      i = divisors.size() - 3;
+    }
+  }
   return text;
 }
 
-/// The divisors of n, ascending, as a text.
-inline std::string divisors_text(std::size_t n) {
-  std::vector<std::size_t> small, large;
-  for (std::size_t d = 1; d <= n / d && d < 1'000'000; ++d)
-    if (n % d == 0) {
-      small.push_back(d);
-      if (d != n / d) large.push_back(n / d);
-    }
-  small.insert(small.end(), large.rbegin(), large.rend());
-  std::vector<std::string> texts;
-  for (const std::size_t d : small) texts.push_back(std::to_string(d));
-  return enumerate(std::move(texts));
-}
+WEFT_COLD inline std::string number(std::string_view name, std::size_t value) { return joined({name, "(", value, ")"}); }
 
-inline std::string number(std::string_view name, std::size_t value) {
-  return std::string(name) + "(" + std::to_string(value) + ")";
+/// Adds a factor to a product in words: "tp(2) * pp(4)".
+WEFT_COLD inline void append_factor(std::string& product, std::string_view name, std::size_t value) {
+  append_to(product, {product.empty() ? "" : " * ", name, "(", value, ")"});
 }
 
 }  // namespace detail
@@ -86,7 +86,9 @@ class RankGrid {
   }
 
   bool has(std::string_view name) const {
-    return std::any_of(axes_.begin(), axes_.end(), [&](const RankAxis& axis) { return axis.name == name; });
+    for (const RankAxis& axis : axes_)
+      if (axis.name == name) return true;
+    return false;
   }
 
   /// Where a rank stands in the partition of all ranks by a set of axes: the number of its group, its place in the group,
@@ -112,27 +114,15 @@ class RankGrid {
   }
 
   /// "tp(2) * pp(4)"; axes of size 1 are left out unless all are.
-  std::string text() const {
-    std::string text, all;
-    for (const RankAxis& axis : axes_) {
-      const std::string one = detail::number(axis.name, axis.size);
-      all += (all.empty() ? "" : " * ") + one;
-      if (axis.size != 1) text += (text.empty() ? "" : " * ") + one;
-    }
-    return text.empty() ? all : text;
+  WEFT_COLD std::string text() const {
+    const bool all = size() == 1;
+    std::string text;
+    for (const RankAxis& axis : axes_)
+      if (all || axis.size != 1) detail::append_factor(text, axis.name, axis.size);
+    return text;
   }
 
- private:
-  /// A bit for each axis of the set.
-  unsigned mask(const std::vector<std::string_view>& names) const {
-    unsigned mask = 0;
-    for (const std::string_view name : names) {
-      if (!has(name)) throw LayoutError("no axis '" + std::string(name) + "' among the axes " + text());
-      for (std::size_t i = 0; i < axes_.size(); ++i) mask |= unsigned(axes_[i].name == name) << i;
-    }
-    return mask;
-  }
-
+  /// The same place, with a bit for each axis of the set, by its position in axes().
   Place place(std::size_t rank, unsigned mask) const {
     Place place{0, 0, 1};
     std::size_t groups = 1;
@@ -147,6 +137,17 @@ class RankGrid {
     return place;
   }
 
+ private:
+  /// A bit for each axis of the set.
+  unsigned mask(const std::vector<std::string_view>& names) const {
+    unsigned mask = 0;
+    for (const std::string_view name : names) {
+      if (!has(name)) throw_error<LayoutError>({"no axis '", name, "' among the axes ", text()});
+      for (std::size_t i = 0; i < axes_.size(); ++i) mask |= unsigned(axes_[i].name == name) << i;
+    }
+    return mask;
+  }
+
   std::vector<RankAxis> axes_;
 };
 
@@ -157,45 +158,54 @@ class RankOrder {
   static constexpr std::string_view standard = "tp-cp-ep-dp-pp";
 
   RankOrder() : RankOrder(standard) {}
-  explicit RankOrder(std::string_view text) : text_(text) {
+  WEFT_COLD explicit RankOrder(std::string_view text) : text_(text) {
     constexpr std::string_view known[] = {"tp", "cp", "ep", "dp", "pp"};
-    for (std::size_t at = 0; at <= text_.size();) {
-      const std::size_t dash = std::min(text_.find('-', at), text_.size());
-      const std::string name = text_.substr(at, dash - at);
+    for (std::size_t at = 0; at <= text.size();) {
+      const std::size_t dash = std::min(text.find('-', at), text.size());
+      const std::string_view name = text.substr(at, dash - at);
       at = dash + 1;
-      const auto* found = std::find(std::begin(known), std::end(known), name);
-      if (found == std::end(known))
-        throw LayoutError("rank order '" + text_ + "': unknown axis '" + name + "'; the axes are tp, cp, ep, dp and pp");
-      if (has(*found)) throw LayoutError("rank order '" + text_ + "': axis '" + name + "' comes twice");
-      names_.push_back(*found);
+      std::size_t found = 0;
+      while (found < axes && known[found] != name) ++found;
+      if (found == axes)
+        throw_error<LayoutError>({"rank order '", text, "': unknown axis '", name, "'; the axes are tp, cp, ep, dp and pp"});
+      if (has(name)) throw_error<LayoutError>({"rank order '", text, "': axis '", name, "' comes twice"});
+      names_[count_++] = known[found];
     }
   }
 
   const std::string& text() const { return text_; }
-  bool has(std::string_view name) const { return std::find(names_.begin(), names_.end(), name) != names_.end(); }
-  bool pipeline_last() const { return names_.back() == "pp"; }
+  bool has(std::string_view name) const {
+    for (std::size_t i = 0; i < count_; ++i)
+      if (names_[i] == name) return true;
+    return false;
+  }
+  bool pipeline_last() const { return names_[count_ - 1] == "pp"; }
 
   /// The grid of these sizes, in this order; `sizes` names axes as the grid does (etp, edp). An axis that the order leaves
   /// out goes last and must have size 1.
-  RankGrid grid(const std::vector<RankAxis>& sizes) const {
+  WEFT_COLD RankGrid grid(const std::vector<RankAxis>& sizes) const {
     const auto plain = [](std::string_view name) { return name == "etp" ? "tp" : name == "edp" ? "dp" : name; };
     std::vector<RankAxis> axes;
-    for (const std::string_view name : names_)
+    axes.reserve(sizes.size());
+    for (std::size_t i = 0; i < count_; ++i)
       for (const RankAxis& axis : sizes)
-        if (plain(axis.name) == name) axes.push_back(axis);
+        if (plain(axis.name) == names_[i]) axes.push_back(axis);
     for (const RankAxis& axis : sizes) {
       if (has(plain(axis.name))) continue;
       if (axis.size != 1)
-        throw LayoutError("rank order '" + text_ + "' does not say where " + detail::number(axis.name, axis.size) +
-                          " goes: add '" + std::string(plain(axis.name)) + "' to it");
+        throw_error<LayoutError>({"rank order '", text_, "' does not say where ", axis.name, "(", axis.size, ") goes: add '",
+                                  plain(axis.name), "' to it"});
       axes.push_back(axis);
     }
     return RankGrid(std::move(axes));
   }
 
  private:
+  static constexpr std::size_t axes = 5;
+
   std::string text_;
-  std::vector<std::string_view> names_;
+  std::string_view names_[axes];
+  std::size_t count_ = 0;
 };
 
 /// Both grids over one world.
@@ -206,31 +216,31 @@ struct RankGrids {
 
 /// `given`, or what is left of the world where it is 0. Throws LayoutError, with the whole product, if the world does not
 /// divide or the product is not the world.
-inline std::size_t degree_left(std::string_view name, std::size_t given, std::size_t world, const std::vector<RankAxis>& others) {
+WEFT_COLD inline std::size_t degree_left(std::string_view name, std::size_t given, std::size_t world, const std::vector<RankAxis>& others) {
   std::size_t product = 1;
   std::string text, names;
   for (const RankAxis& axis : others) {
-    if (axis.size == 0) throw LayoutError(detail::number(axis.name, 0) + ": a degree is at least 1");
+    if (axis.size == 0) throw_error<LayoutError>({axis.name, "(0): a degree is at least 1"});
     product = detail::saturating_product({product, axis.size});
-    text += (text.empty() ? "" : " * ") + detail::number(axis.name, axis.size);
-    names += (names.empty() ? "" : " * ") + std::string(axis.name);
+    detail::append_factor(text, axis.name, axis.size);
+    append_to(names, {names.empty() ? "" : " * ", axis.name});
   }
-  if (world == 0) throw LayoutError("world(0): there is no rank");
+  if (world == 0) throw_error<LayoutError>({"world(0): there is no rank"});
   if (given == 0) {
     if (world % product != 0)
-      throw LayoutError(detail::number("world", world) + " % (" + text + ") != 0: " + std::string(name) +
-                        " is what they leave of the world; " + names + " can be " + detail::divisors_text(world));
+      throw_error<LayoutError>({"world(", world, ") % (", text, ") != 0: ", name, " is what they leave of the world; ", names,
+                                " can be ", detail::divisors_text(world)});
     return world / product;
   }
-  if (detail::saturating_product({given, product}) != world)
-    throw LayoutError(detail::number(name, given) + (text.empty() ? "" : " * ") + text + " != " + detail::number("world", world) +
-                      (world % product == 0 ? ": " + std::string(name) + " can be " + std::to_string(world / product)
-                                            : ": their product must divide the world"));
+  if (detail::saturating_product({given, product}) != world) {
+    const std::string why = world % product == 0 ? joined({": ", name, " can be ", world / product}) : ": their product must divide the world";
+    throw_error<LayoutError>({name, "(", given, ")", text.empty() ? "" : " * ", text, " != world(", world, ")", why});
+  }
   return given;
 }
 
 /// Throws LayoutError unless the pipeline groups of both grids are the same ranks.
-inline void require_same_pipelines(const RankOrder& order, const RankGrids& grids) {
+WEFT_COLD inline void require_same_pipelines(const RankOrder& order, const RankGrids& grids) {
   const auto size = [](const RankGrid& grid, std::string_view name) {
     for (const RankAxis& axis : grid.axes())
       if (axis.name == name) return axis.size;
@@ -238,18 +248,20 @@ inline void require_same_pipelines(const RankOrder& order, const RankGrids& grid
   };
   const std::size_t dp = size(grids.dense, "dp"), edp = size(grids.expert, "edp"), pp = size(grids.dense, "pp");
   if (pp == 1) return;
-  const std::string where = "rank order '" + order.text() + "' with " + detail::number("pp", pp) + ": ";
   if (!order.pipeline_last() && dp != edp)
-    throw LayoutError(where + detail::number("dp", dp) + " != " + detail::number("edp", edp) +
-                      ": pipelines of the dense and the expert mesh differ unless pp is last or dp = edp");
-  const std::vector<std::string_view> pipeline = {"pp"};
+    throw_error<LayoutError>({"rank order '", order.text(), "' with pp(", pp, "): dp(", dp, ") != edp(", edp,
+                              "): pipelines of the dense and the expert mesh differ unless pp is last or dp = edp"});
+  const auto pipeline = [](const RankGrid& grid) {
+    unsigned mask = 0;
+    for (std::size_t i = 0; i < grid.axes().size(); ++i) mask |= unsigned(grid.axes()[i].name == "pp") << i;
+    return mask;
+  };
   for (std::size_t rank = 0, ranks = order.pipeline_last() ? 0 : grids.dense.size(); rank < ranks; ++rank) {
-    const RankGrid::Place a = grids.dense.place(rank, pipeline), b = grids.expert.place(rank, pipeline);
+    const RankGrid::Place a = grids.dense.place(rank, pipeline(grids.dense)), b = grids.expert.place(rank, pipeline(grids.expert));
     if (!(a == b))
-      throw LayoutError(where + "rank " + std::to_string(rank) + " is place " + std::to_string(a.member) + " of pipeline " +
-                        std::to_string(a.group) + " in the dense mesh (" + grids.dense.text() + ") and place " +
-                        std::to_string(b.member) + " of pipeline " + std::to_string(b.group) + " in the expert mesh (" +
-                        grids.expert.text() + "); put pp last");
+      throw_error<LayoutError>({"rank order '", order.text(), "' with pp(", pp, "): rank ", rank, " is place ", a.member,
+                                " of pipeline ", a.group, " in the dense mesh (", grids.dense.text(), ") and place ", b.member,
+                                " of pipeline ", b.group, " in the expert mesh (", grids.expert.text(), "); put pp last"});
   }
 }
 

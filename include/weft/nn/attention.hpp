@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Causal attention with multi-head or grouped-query heads. The core has no parameters and works on whole heads, so it is
-// local to a rank however the heads are cut over tp; it needs whole sequences.
+// local to a rank however the heads are cut over tp; it needs whole sequences, and where cp cuts them, it asks the other ranks
+// for what it lacks (Ring or Ulysses).
 
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/rope.hpp>
+#include <weft/mesh/layout.hpp>
 #include <weft/nn/layer.hpp>
+#include <weft/nn/model.hpp>
 #include <weft/nn/norm.hpp>
+#include <weft/nn/ring_attention.hpp>
 #include <weft/nn/rows.hpp>
+#include <weft/nn/ulysses_attention.hpp>
 
 namespace weft {
 
@@ -23,10 +29,16 @@ namespace detail {
 
 inline void require_heads(const Heads& heads, std::size_t ranks) {
   if (heads.query % heads.key_value != 0)
-    throw LayoutError("heads(" + std::to_string(heads.query) + ") % key-value heads(" + std::to_string(heads.key_value) + ") != 0");
-  if (heads.query % ranks != 0) throw LayoutError("heads(" + std::to_string(heads.query) + ") % tp(" + std::to_string(ranks) + ") != 0: a rank holds whole heads");
+    throw_error<LayoutError>({"heads(", heads.query, ") % key-value heads(", heads.key_value, ") != 0"});
+  if (heads.query % ranks != 0) throw_error<LayoutError>({"heads(", heads.query, ") % tp(", ranks, ") != 0: a rank holds whole heads"});
   if (heads.key_value % ranks != 0 && ranks % heads.key_value != 0)
-    throw LayoutError("key-value heads(" + std::to_string(heads.key_value) + ") neither divide into nor repeat over tp(" + std::to_string(ranks) + ")");
+    throw_error<LayoutError>({"key-value heads(", heads.key_value, ") neither divide into nor repeat over tp(", ranks, ")"});
+}
+
+// What cp asks of a model with attention.
+inline void require_context(const Heads& heads, std::size_t sequence, const ModelDegrees& degrees) {
+  require_chunks(sequence, degrees.cp);
+  if (degrees.ulysses) require_ulysses(heads.query, heads.key_value, degrees.tp, degrees.cp);
 }
 
 // This rank's heads: query heads are cut by tp; key-value heads too, or held alike by tp / key_value ranks.
@@ -40,7 +52,7 @@ Heads local_heads(const Context& context, const Heads& heads) {
 template <class X>
 std::size_t sequences_of(const X& x, std::size_t length) {
   if (length == 0 || x.rows() % length != 0)
-    throw ShapeError("attention over " + std::to_string(x.rows()) + " rows that are not whole sequences of " + std::to_string(length) + " tokens");
+    throw_error<ShapeError>({"attention over ", x.rows(), " rows that are not whole sequences of ", length, " tokens"});
   return x.rows() / length;
 }
 
@@ -48,68 +60,179 @@ std::size_t sequences_of(const X& x, std::size_t length) {
 
 /// softmax(q kᵀ / √width, causal) v by tiles (arXiv:2205.14135); statistics in accumulate_t. Takes one fused tensor
 /// [tokens, (query + 2 key_value) width], query first, or a tuple (query, key, value) of [tokens, heads · width]; returns
-/// [tokens, query · width]. Under tp all of these are this rank's heads.
+/// [tokens, query · width]. Under tp all of these are this rank's heads. Under cp tokens are this rank's part of each sequence
+/// (Zigzag), and all ranks of cp call alike.
 class CausalAttention {
  public:
   template <class Context>
-  CausalAttention(const Context& context, const Heads& heads) : heads_(detail::local_heads(context, heads)) {}
-
-  template <class Context, AnyTensor X>
-  auto forward(const Context& context, const X& qkv) const {
-    const std::size_t q = heads_.query * heads_.width, kv = heads_.key_value * heads_.width;
-    if (qkv.columns() != q + 2 * kv) throw ShapeError("attention of fused " + qkv.shape().text() + ", expected " + std::to_string(q + 2 * kv) + " columns");
-    return run(context, qkv, qkv, qkv.data(), qkv.data() + q, qkv.data() + q + kv, qkv.columns(), qkv.columns());
-  }
-  template <class Context, class X>
-  auto forward(const Context& context, const std::tuple<X, X, X>& in) const {
-    const X &q = std::get<0>(in), &k = std::get<1>(in), &v = std::get<2>(in);
-    return run(context, q, in, q.data(), k.data(), v.data(), q.columns(), k.columns());
+  CausalAttention(const Context& context, const Heads& heads) : heads_(detail::local_heads(context, heads)) {
+    if (uses_ulysses(context)) detail::require_ulysses(heads.query, heads.key_value, context.size(tp{}), context.size(cp{}));
   }
 
-  template <class Context, class Saved, class G>
-  auto backward(const Context& context, Saved saved, const G& g) const {
-    require_gradient_of<decltype(saved.output), G>();
-    if constexpr (AnyTensor<decltype(saved.input)>) {
-      const auto& qkv = saved.input;
-      const std::size_t q = heads_.query * heads_.width, kv = heads_.key_value * heads_.width, stride = qkv.columns();
-      G d(qkv.device(), qkv.shape());
-      kernel(context, saved, g, qkv.data(), stride, qkv.data() + q, stride, qkv.data() + q + kv, stride, d.data(), stride, d.data() + q, stride, d.data() + q + kv, stride);
-      return d;
+  template <class Context, class Input>
+  auto forward(const Context& context, const Input& input) const {
+    using X = std::remove_cvref_t<decltype(first_of(input))>;
+    require_not_partial<X>();
+    X y(first_of(input).device(), {first_of(input).rows(), heads_.query * heads_.width});
+    if constexpr (std::is_same_v<method_t<Context, cp>, RingOrUlysses>) {
+      using S = Whichever<decltype(in_place(context, input, y)), decltype(by_heads(context, input, y))>;
+      if (uses_ulysses(context)) {
+        S saved{{}, by_heads(context, input, y)};
+        return Result{std::move(y), std::move(saved)};
+      }
+      S saved{in_place(context, input, y), {}};
+      return Result{std::move(y), std::move(saved)};
+    } else if constexpr (std::is_same_v<method_t<Context, cp>, Ulysses>) {
+      auto saved = by_heads(context, input, y);
+      return Result{std::move(y), std::move(saved)};
     } else {
-      const auto& [q, k, v] = saved.input;
-      std::tuple<G, G, G> d{G(q.device(), q.shape()), G(k.device(), k.shape()), G(v.device(), v.shape())};
-      auto& [dq, dk, dv] = d;
-      kernel(context, saved, g, q.data(), q.columns(), k.data(), k.columns(), v.data(), v.columns(), dq.data(), q.columns(), dk.data(), k.columns(), dv.data(), v.columns());
-      return d;
+      auto saved = in_place(context, input, y);
+      return Result{std::move(y), std::move(saved)};
     }
+  }
+
+  template <class Context, class S, class G>
+  auto backward(const Context& context, S saved, const G& g) const {
+    require_gradient_of<typename S::output_type, G>();
+    auto d = gradient_like<typename S::input_type>(g);
+    const auto out = operands_of<typename G::value_type>(d);
+    if constexpr (std::is_same_v<method_t<Context, cp>, RingOrUlysses>) {
+      if (saved.by_heads) differentiate_by_heads(context, std::move(*saved.by_heads), g, out);
+      else differentiate_in_place(context, std::move(*saved.in_place), g, out);
+    } else if constexpr (std::is_same_v<method_t<Context, cp>, Ulysses>) {
+      differentiate_by_heads(context, std::move(saved), g, out);
+    } else {
+      differentiate_in_place(context, std::move(saved), g, out);
+    }
+    return d;
   }
   void for_each_parameter(auto&&) {}
 
  private:
   template <class Input, class Output, class S>
   struct Saved {
+    using input_type = Input;
+    using output_type = Output;
     Input input;
     Output output;
     S log_sum_exp;  // [sequences, heads, length]
   };
+  // Whole sequences of some heads: what the backward needs.
+  template <class Input, class Output, class Whole, class S>
+  struct Exchanged {
+    using input_type = Input;
+    using output_type = Output;
+    Whole fused, output;
+    S log_sum_exp;
+  };
 
-  template <class Context, class X, class Input, class T>
-  auto run(const Context& context, const X& like, const Input& input, const T* q, const T* k, const T* v, std::size_t q_stride, std::size_t kv_stride) const {
-    require_not_partial<X>();
-    const std::size_t length = context.env.length, sequences = detail::sequences_of(like, length);
-    using S = detail::Statistics<X>;
-    X y(like.device(), {like.rows(), heads_.query * heads_.width});
-    S log_sum_exp(like.device(), {sequences, heads_.query, length});
-    kernels::attention_forward(like.device(), sequences, length, heads_.query, heads_.key_value, heads_.width, q, q_stride, k, kv_stride, v, kv_stride, y.data(), y.columns(),
-                               log_sum_exp.data(), true);
-    return Result{y, Saved<Input, X, S>{input, y, std::move(log_sum_exp)}};
+  // One of the two above: a choice of the run.
+  template <class InPlace, class ByHeads>
+  struct Whichever {
+    using input_type = typename InPlace::input_type;
+    using output_type = typename InPlace::output_type;
+    std::optional<InPlace> in_place;
+    std::optional<ByHeads> by_heads;
+  };
+
+  // Each rank keeps its tokens; under cp keys and values go round.
+  template <class Context, class Input, class X>
+  auto in_place(const Context& context, const Input& input, const X& y) const {
+    const auto extents = extents_of(context, y);
+    const auto in = operands_of<const typename X::value_type>(input);
+    detail::Statistics<X> log_sum_exp(y.device(), {extents.sequences, extents.heads, extents.length});
+    bool alone = true;
+    if constexpr (Context::has(cp{})) {
+      alone = context.size(cp{}) == 1;
+      if (!alone) detail::ring_attention_forward(y.device(), context.comm(cp{}), extents, in, y.data(), log_sum_exp.data());
+    }
+    if (alone) attend(y.device(), extents, in, y.data(), log_sum_exp.data());
+    return Saved<Input, X, detail::Statistics<X>>{input, y, std::move(log_sum_exp)};
   }
-  template <class Context, class Saved, class G, class T>
-  void kernel(const Context& context, const Saved& saved, const G& g, const T* q, std::size_t qs, const T* k, std::size_t ks, const T* v, std::size_t vs, T* dq, std::size_t dqs,
-              T* dk, std::size_t dks, T* dv, std::size_t dvs) const {
-    const std::size_t length = context.env.length;
-    kernels::attention_backward(g.device(), g.rows() / length, length, heads_.query, heads_.key_value, heads_.width, q, qs, k, ks, v, vs, saved.output.data(),
-                                saved.output.columns(), g.data(), g.columns(), saved.log_sum_exp.data(), dq, dqs, dk, dks, dv, dvs, true);
+  template <class Context, class S, class G>
+  void differentiate_in_place(const Context& context, S saved, const G& g, const detail::Operands<typename G::value_type>& d) const {
+    using T = typename G::value_type;
+    const auto extents = extents_of(context, g);
+    const auto in = operands_of<const T>(saved.input);
+    bool alone = true;
+    if constexpr (Context::has(cp{})) {
+      alone = context.size(cp{}) == 1;
+      if (!alone) {
+        detail::ring_attention_backward(g.device(), context.comm(cp{}), extents, in, static_cast<const T*>(saved.output.data()), static_cast<const T*>(g.data()),
+                                        saved.log_sum_exp.data(), d);
+      }
+    }
+    if (alone) differentiate(g.device(), extents, in, saved.output.data(), g.data(), saved.log_sum_exp.data(), d);
+  }
+
+  // Ranks of cp change over from tokens to heads and back.
+  template <class Context, class Input, class X>
+  auto by_heads(const Context& context, const Input& input, const X& y) const {
+    using T = typename X::value_type;
+    using Exec = typename X::execution_space;
+    using Whole = Tensor<T, Exec>;
+    auto& device = y.device();
+    const detail::HeadExchange<T, Exec> exchange(device, context.comm(cp{}), extents_of(context, y));
+    const auto& whole = exchange.whole();
+    Whole fused = exchange.gather(operands_of<const T>(input)), out(device, {whole.rows(), whole.width()});
+    Tensor<accumulate_t<T>, Exec> log_sum_exp(device, {whole.sequences, whole.heads, whole.length});
+    attend(device, whole, exchange.operands(static_cast<const T*>(fused.data())), out.data(), log_sum_exp.data());
+    exchange.scatter(out, y.data());
+    return Exchanged<Input, X, Whole, decltype(log_sum_exp)>{std::move(fused), std::move(out), std::move(log_sum_exp)};
+  }
+  template <class Context, class S, class G>
+  void differentiate_by_heads(const Context& context, S saved, const G& g, const detail::Operands<typename G::value_type>& d) const {
+    using T = typename G::value_type;
+    auto& device = g.device();
+    const detail::HeadExchange<T, typename G::execution_space> exchange(device, context.comm(cp{}), extents_of(context, g));
+    const auto g_whole = exchange.gather(g.data());
+    std::remove_cvref_t<decltype(saved.fused)> d_whole(device, saved.fused.shape());
+    differentiate(device, exchange.whole(), exchange.operands(static_cast<const T*>(saved.fused.data())), saved.output.data(), g_whole.data(), saved.log_sum_exp.data(),
+                  exchange.operands(d_whole.data()));
+    exchange.scatter(d_whole, d);
+  }
+
+  template <AnyTensor X>
+  static const X& first_of(const X& fused) { return fused; }
+  template <class X>
+  static const X& first_of(const std::tuple<X, X, X>& in) { return std::get<0>(in); }
+
+  // Rows of a gradient are those of the output, so either will do.
+  template <class Context, class X>
+  detail::AttentionExtents extents_of(const Context& context, const X& x) const {
+    const std::size_t length = context.env.length / context.size(cp{});
+    return {detail::sequences_of(x, length), length, heads_.query, heads_.key_value, heads_.width};
+  }
+
+  template <class T, AnyTensor X>
+  detail::Operands<T> operands_of(const X& fused) const {
+    const std::size_t q = heads_.query * heads_.width, kv = heads_.key_value * heads_.width, stride = fused.columns();
+    if (stride != q + 2 * kv) throw_error<ShapeError>({"attention of fused ", fused.shape().text(), ", expected ", q + 2 * kv, " columns"});
+    return {fused.data(), fused.data() + q, fused.data() + q + kv, stride, stride, stride};
+  }
+  template <class T, class X>
+  detail::Operands<T> operands_of(const std::tuple<X, X, X>& in) const {
+    const X &q = std::get<0>(in), &k = std::get<1>(in), &v = std::get<2>(in);
+    return {q.data(), k.data(), v.data(), q.columns(), k.columns(), v.columns()};
+  }
+
+  template <class Input, class G>
+  auto gradient_like(const G& g) const {
+    const std::size_t q = heads_.query * heads_.width, kv = heads_.key_value * heads_.width;
+    if constexpr (AnyTensor<Input>) return G(g.device(), {g.rows(), q + 2 * kv});
+    else return std::tuple<G, G, G>{G(g.device(), {g.rows(), q}), G(g.device(), {g.rows(), kv}), G(g.device(), {g.rows(), kv})};
+  }
+
+  template <class Exec, class T>
+  static void attend(Device<Exec>& device, const detail::AttentionExtents& e, const detail::Operands<const T>& in, T* out, accumulate_t<T>* log_sum_exp) {
+    kernels::attention_forward(device, e.sequences, e.length, e.heads, e.kv_heads, e.head_width, in.q, in.q_stride, in.k, in.k_stride, in.v, in.v_stride, out, e.width(),
+                               log_sum_exp, true);
+  }
+  template <class Exec, class T>
+  static void differentiate(Device<Exec>& device, const detail::AttentionExtents& e, const detail::Operands<const T>& in, const T* output, const T* g,
+                            const accumulate_t<T>* log_sum_exp, const detail::Operands<T>& d) {
+    kernels::attention_backward(device, e.sequences, e.length, e.heads, e.kv_heads, e.head_width, in.q, in.q_stride, in.k, in.k_stride, in.v, in.v_stride, output, e.width(), g,
+                                e.width(), log_sum_exp, d.q, d.q_stride, d.k, d.k_stride, d.v, d.v_stride, true);
   }
 
   Heads heads_;
@@ -119,7 +242,7 @@ class CausalAttention {
 class Rotary {
  public:
   explicit Rotary(std::size_t head_width, double base = 10000) : head_width_(head_width), base_(base) {
-    if (head_width % 2 != 0) throw LayoutError("rotary positions need an even head width, not " + std::to_string(head_width));
+    if (head_width % 2 != 0) throw_error<LayoutError>({"rotary positions need an even head width, not ", head_width});
   }
 
   template <class Context, class X>

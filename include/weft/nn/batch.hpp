@@ -29,11 +29,9 @@ struct Batch {
   /// Throws ShapeError if the sizes do not fit each other.
   void check() const {
     if (tokens.size() != sequences * length || targets.size() != tokens.size())
-      throw ShapeError("batch: " + std::to_string(tokens.size()) + " tokens and " + std::to_string(targets.size()) +
-                       " targets, expected " + std::to_string(sequences) + " sequences * " + std::to_string(length) + " of each");
+      throw_error<ShapeError>({"batch: ", tokens.size(), " tokens and ", targets.size(), " targets, expected ", sequences, " sequences * ", length, " of each"});
     if (micro_batches == 0 || sequences % micro_batches != 0)
-      throw ShapeError("batch: sequences(" + std::to_string(sequences) + ") % micro batches(" + std::to_string(micro_batches) +
-                       ") != 0: every micro batch holds the same number of whole sequences");
+      throw_error<ShapeError>({"batch: sequences(", sequences, ") % micro batches(", micro_batches, ") != 0: every micro batch holds the same number of whole sequences"});
   }
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Layers made of layers: Sequential, Residual, Fork, Repeat, Recompute, Enter. They write the backward of a composition, so
+// Layers made of layers: Sequential, Residual, Fork, Repeat, Enter. They write the backward of a composition, so
 // only a new primitive writes its own, and they check at compile time that every gradient is placed as the dual of its tensor.
 //
 //   Residual(Sequential(LayerNorm(...), Linear<Column>(...), Gelu{}, Linear<Row>(...)))
@@ -13,9 +13,83 @@
 
 #include <weft/nn/layer.hpp>
 #include <weft/nn/operations.hpp>
+#include <weft/nn/recompute.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft {
+
+namespace detail {
+
+// Backward uses up what forward saved: taken by reference, so that it is moved once, into the layer it belongs to.
+template <class Saved>
+constexpr void require_given_away() {
+  static_assert(!std::is_reference_v<Saved>, "weft: backward uses up what forward saved: hand it over with std::move(saved)");
+}
+
+/// What the layers of a chain saved, or defer: the first one's, then the others'. The input's type travels with it, so that its
+/// gradient can be checked.
+template <class X, class First, class Rest>
+struct Kept {
+  using input_type = X;
+  First first;
+  [[no_unique_address]] Rest rest;
+};
+
+/// Layers one after the other. Chains of two members, not tuples: those cost the compiler several times as much.
+template <class... L>
+struct Chain {
+  void for_each_parameter(auto&&) {}
+};
+template <class First, class... L>
+struct Chain<First, L...> {
+  explicit Chain(First&& f, L&&... l) : first(std::move(f)), rest(std::move(l)...) {}
+
+  template <class Context, class X>
+  auto forward(const Context& context, const X& x) const {
+    auto result = first.forward(context, x);
+    using S = typename decltype(result)::saved_type;
+    if constexpr (sizeof...(L) == 0) {
+      return Result{std::move(result.output), Kept<X, S, Nothing>{std::move(result.saved), {}}};
+    } else {
+      auto others = rest.forward(context, result.output);
+      using R = typename decltype(others)::saved_type;
+      return Result{std::move(others.output), Kept<X, S, R>{std::move(result.saved), std::move(others.saved)}};
+    }
+  }
+  template <class Context, class Saved, class G>
+  auto backward_input(const Context& context, Saved& saved, const G& g) {
+    if constexpr (sizeof...(L) == 0) {
+      return first_backward<Nothing>(context, saved, g, {});
+    } else {
+      auto others = rest.backward_input(context, saved.rest, g);
+      return first_backward(context, saved, others.input_gradient, std::move(others.deferred));
+    }
+  }
+  template <class Context, class Deferred>
+  void backward_weight(const Context& context, Deferred& deferred) {
+    weft::backward_weight(first, context, std::move(deferred.first));
+    if constexpr (sizeof...(L) > 0) rest.backward_weight(context, deferred.rest);
+  }
+  void for_each_parameter(auto&& visit) {
+    first.for_each_parameter(visit);
+    rest.for_each_parameter(visit);
+  }
+
+  First first;
+  [[no_unique_address]] Chain<L...> rest;
+
+ private:
+  template <class R, class Context, class Saved, class G>
+  auto first_backward(const Context& context, Saved& saved, const G& g, R&& others) {
+    auto split = weft::backward_input(first, context, std::move(saved.first), g);
+    using X = typename Saved::input_type;
+    require_gradient_of<X, decltype(split.input_gradient)>();
+    using D = typename decltype(split)::deferred_type;
+    return InputGradient{std::move(split.input_gradient), Kept<X, D, R>{std::move(split.deferred), std::move(others)}};
+  }
+};
+
+}  // namespace detail
 
 /// One layer after the other.
 template <class... L>
@@ -26,57 +100,21 @@ class Sequential {
   explicit Sequential(L... layers) : layers_(std::move(layers)...) {}
 
   template <class Context, class X>
-  auto forward(const Context& context, const X& x) const { return forward_from<0>(context, x); }
+  auto forward(const Context& context, const X& x) const { return layers_.forward(context, x); }
   template <class Context, class Saved, class G>
-  auto backward_input(const Context& context, Saved saved, const G& g) { return backward_from<sizeof...(L) - 1>(context, saved, g); }
-  template <class Context, class Deferred>
-  void backward_weight(const Context& context, Deferred deferred) { weights(context, deferred, std::index_sequence_for<L...>{}); }
-  void for_each_parameter(auto&& visit) {
-    std::apply([&](auto&... layer) { (layer.for_each_parameter(visit), ...); }, layers_);
+  auto backward_input(const Context& context, Saved&& saved, const G& g) {
+    detail::require_given_away<Saved>();
+    return layers_.backward_input(context, saved, g);
   }
+  template <class Context, class Deferred>
+  void backward_weight(const Context& context, Deferred&& deferred) {
+    detail::require_given_away<Deferred>();
+    layers_.backward_weight(context, deferred);
+  }
+  void for_each_parameter(auto&& visit) { layers_.for_each_parameter(visit); }
 
  private:
-  // The input's type travels with what the layer saved, so that its gradient can be checked.
-  template <class X, class Saved>
-  struct Step {
-    using input_type = X;
-    Saved saved;
-  };
-
-  template <std::size_t I, class Context, class X>
-  auto forward_from(const Context& context, const X& x) const {
-    auto result = std::get<I>(layers_).forward(context, x);
-    using S = typename decltype(result)::saved_type;
-    std::tuple<Step<X, S>> mine{Step<X, S>{std::move(result.saved)}};
-    if constexpr (I + 1 == sizeof...(L)) {
-      return Result{std::move(result.output), std::move(mine)};
-    } else {
-      auto rest = forward_from<I + 1>(context, result.output);
-      return Result{std::move(rest.output), std::tuple_cat(std::move(mine), std::move(rest.saved))};
-    }
-  }
-
-  template <std::size_t I, class Context, class Saved, class G>
-  auto backward_from(const Context& context, Saved& saved, const G& g) {
-    auto& step = std::get<I>(saved);
-    auto split = weft::backward_input(std::get<I>(layers_), context, std::move(step.saved), g);
-    require_gradient_of<typename std::remove_reference_t<decltype(step)>::input_type, decltype(split.input_gradient)>();
-    using D = typename decltype(split)::deferred_type;
-    std::tuple<D> mine{std::move(split.deferred)};
-    if constexpr (I == 0) {
-      return InputGradient{std::move(split.input_gradient), std::move(mine)};
-    } else {
-      auto rest = backward_from<I - 1>(context, saved, split.input_gradient);
-      return InputGradient{std::move(rest.input_gradient), std::tuple_cat(std::move(rest.deferred), std::move(mine))};
-    }
-  }
-
-  template <class Context, class Deferred, std::size_t... I>
-  void weights(const Context& context, Deferred& deferred, std::index_sequence<I...>) {
-    (weft::backward_weight(std::get<I>(layers_), context, std::move(std::get<I>(deferred))), ...);
-  }
-
-  std::tuple<L...> layers_;
+  detail::Chain<L...> layers_;
 };
 
 /// x -> (L(x), ...), a tuple; the gradients are added.
@@ -141,14 +179,15 @@ class Residual {
     return Result{add(x, to_layout_of<X>(context, std::move(result.output))), Saved<typename R::output_type, typename R::saved_type>{std::move(result.saved)}};
   }
   template <class Context, class Saved, class G>
-  auto backward_input(const Context& context, Saved saved, const G& g) {
-    auto split = weft::backward_input(layer_, context, std::move(saved.inner), to_layout_of<gradient_t<typename Saved::output_type>>(context, g));
+  auto backward_input(const Context& context, Saved&& saved, const G& g) {
+    detail::require_given_away<Saved>();
+    auto split = weft::backward_input(layer_, context, std::move(saved.inner), to_layout_of<gradient_t<typename std::remove_cvref_t<Saved>::output_type>>(context, g));
     using D = typename decltype(split)::deferred_type;
     auto sum = add(g, std::move(split.input_gradient));
     return InputGradient<G, D>{std::move(sum), std::move(split.deferred)};
   }
   template <class Context, class Deferred>
-  void backward_weight(const Context& context, Deferred deferred) { weft::backward_weight(layer_, context, std::move(deferred)); }
+  void backward_weight(const Context& context, Deferred&& deferred) { weft::backward_weight(layer_, context, std::move(deferred)); }
   void for_each_parameter(auto&& visit) { layer_.for_each_parameter(visit); }
 
  private:
@@ -202,27 +241,6 @@ class Repeat {
 
  private:
   std::vector<L> layers_;
-};
-
-/// Keeps only the input and computes forward again in backward: less memory, one more forward. Bitwise the same result,
-/// dropout included.
-template <class L>
-class Recompute {
- public:
-  explicit Recompute(L layer) : layer_(std::move(layer)) {}
-
-  template <class Context, class X>
-  auto forward(const Context& context, const X& x) const { return Result{layer_.forward(context, x).output, x}; }
-  template <class Context, class X, class G>
-  auto backward_input(const Context& context, X x, const G& g) {
-    return weft::backward_input(layer_, context, layer_.forward(context, x).saved, g);
-  }
-  template <class Context, class Deferred>
-  void backward_weight(const Context& context, Deferred deferred) { weft::backward_weight(layer_, context, std::move(deferred)); }
-  void for_each_parameter(auto&& visit) { layer_.for_each_parameter(visit); }
-
- private:
-  L layer_;
 };
 
 /// Brings x to Replicated on A once, so that several column-parallel layers share one all-reduce in backward.

@@ -6,17 +6,26 @@
 //   if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(x);
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/core/list.hpp>
 #include <weft/nn/hooks.hpp>
 #include <weft/tensor/device.hpp>
 #include <weft/tensor/placement.hpp>
 
 namespace weft {
+
+/// How attention meets the keys of other ranks of cp: they go round a ring, or ranks change over from tokens to heads.
+struct Ring {};
+struct Ulysses {};
+/// Either, a choice of the run: ModelOptions::ulysses.
+struct RingOrUlysses {};
 
 /// Where and in what a model computes.
 template <class Exec, Real S>
@@ -25,23 +34,50 @@ struct Compute {
   using scalar = S;
 };
 
-/// An axis in force, its communicator, and how the hidden state lies on it between blocks.
-template <Axis A, class Stream = Invariant<A>>
+/// An axis in force, its communicator, how the hidden state lies on it between blocks, and by which method layers work across
+/// it where there are several (cp: Ring or Ulysses).
+template <Axis A, class Stream = Invariant<A>, class Method = void>
 struct Bind {
   using axis = A;
   using stream = Stream;
+  using method = Method;
   Communicator comm;
 };
 
+/// In the place of a stream: an axis of the expert mesh, which places no tensor of the dense one. It is in force, so that it can
+/// be talked over, and Context::expert_mesh() is where it places tensors.
+struct Folded {};
+
+struct StepBuffer;
+namespace detail {
+struct ReproducibleParts;
+}
+
+namespace schedule {
+class Recording;
+}
+
 /// The part of a context on which no type depends.
 struct Environment {
-  std::vector<Hooks*> hooks;  ///< outermost wrapper first
+  Environment() = default;
+  WEFT_OUT_OF_LINE Environment(const Environment& other) = default;
+  Environment(Environment&& other) noexcept = default;
+  Environment& operator=(Environment&& other) noexcept = default;
+  WEFT_OUT_OF_LINE ~Environment() {}
+
+  List<Hooks*> hooks;  ///< outermost wrapper first
   std::uint64_t seed = 1;     ///< of weights and dropout
   std::uint64_t step = 0;     ///< dropout masks differ from step to step
   std::size_t first_row = 0;  ///< of this micro-batch in the global batch, in tokens
   std::size_t length = 0;     ///< tokens of a sequence
+  const detail::ReproducibleParts* reproducible = nullptr;  ///< ModelOptions::reproducible; null: off
+  bool ulysses = false;       ///< ModelOptions::ulysses
   bool training = true;       ///< dropout is active
+  double loss_scale = 1;      ///< factor in every gradient (LossScale)
+  double loss_gradient = 1;   ///< of each token's loss: the loss scale over the tokens that count in the global batch
   std::string path;           ///< of the layer being built
+  List<std::shared_ptr<StepBuffer>>* buffers = nullptr;  ///< where layers being built leave what they keep from step to step
+  schedule::Recording* recording = nullptr;              ///< ModelOptions::recording
 };
 
 namespace detail {
@@ -92,25 +128,39 @@ class Context : B... {
   }
 
   /// This context with one more axis in force.
-  template <class Stream, Axis A>
+  template <class Stream, class Method = void, Axis A>
   auto with(A, Communicator comm, Hooks* hooks = nullptr) const {
     static_assert(!has(A{}), "weft: this axis is bound twice: two wrappers over the same axis");
     Environment environment = env;
     if (hooks) environment.hooks.push_back(hooks);
-    return Context<C, B..., Bind<A, Stream>>(*device_, std::move(environment), static_cast<const B&>(*this)..., Bind<A, Stream>{std::move(comm)});
+    return Context<C, B..., Bind<A, Stream, Method>>(*device_, std::move(environment), static_cast<const B&>(*this)..., Bind<A, Stream, Method>{std::move(comm)});
   }
 
   /// The context of a part of the layer: `context / "query"` extends the path of names.
-  Context operator/(const std::string& name) const {
+  WEFT_OUT_OF_LINE Context operator/(std::string_view name) const {
     Context inner = *this;
-    inner.env.path = env.path.empty() ? name : env.path + "." + name;
+    append_to(inner.env.path, {env.path.empty() ? "" : ".", name});
     return inner;
   }
 
-  /// For each axis in force, `f(axis)`.
+  /// Is this axis in force, and one on which tensors of this context are placed?
+  template <Axis A>
+  static constexpr bool places(A) {
+    return ((std::is_same_v<A, typename B::axis> && !std::is_same_v<typename B::stream, Folded>) || ...);
+  }
+  /// For each axis that places tensors, `f(axis)`.
   template <class F>
-  static constexpr void for_each_axis(F&& f) {
-    (f(typename B::axis{}), ...);
+  static constexpr void for_each_axis([[maybe_unused]] F&& f) {
+    [[maybe_unused]] const auto each = [&]<class One>(std::type_identity<One>) {
+      if constexpr (!std::is_same_v<typename One::stream, Folded>) f(typename One::axis{});
+    };
+    (each(std::type_identity<B>{}), ...);
+  }
+
+  /// The context of the expert mesh over the same ranks, for parameters and tensors of experts: edp and etp place them, ep only
+  /// says which experts are here, as pp does with layers.
+  auto expert_mesh() const {
+    return Context<C, Bind<edp>, Bind<etp>, Bind<ep, Folded>>(*device_, env, {comm(edp{})}, {comm(etp{})}, {comm(ep{})});
   }
 
  private:
@@ -123,10 +173,25 @@ auto stream_of() {
   if constexpr (Context::has(A{})) return typename Context::template bind_t<A>::stream{};
   else return Absent<A>{};
 }
+template <class Context, class A>
+auto method_of() {
+  if constexpr (Context::has(A{})) return std::type_identity<typename Context::template bind_t<A>::method>{};
+  else return std::type_identity<void>{};
+}
 }  // namespace detail
+
+/// By which method layers work across A; void where there is only one way, or the axis is not in force.
+template <class Context, Axis A>
+using method_t = typename decltype(detail::method_of<Context, A>())::type;
 
 /// How the hidden state lies on A between blocks (Invariant, or Shard<tp, 0> under sequence parallelism).
 template <class Context, Axis A>
 using stream_t = decltype(detail::stream_of<Context, A>());
+
+/// Whether attention changes over from tokens to heads.
+template <class Context>
+bool uses_ulysses(const Context& context) {
+  return std::is_same_v<method_t<Context, cp>, Ulysses> || (std::is_same_v<method_t<Context, cp>, RingOrUlysses> && context.env.ulysses);
+}
 
 }  // namespace weft

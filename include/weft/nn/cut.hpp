@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include <weft/core/list.hpp>
 #include <weft/nn/hooks.hpp>
 
 namespace weft {
@@ -18,7 +19,7 @@ struct Cut {
     std::size_t extent = 0;  ///< elements along the sharded dim
     std::size_t units = 0;   ///< indivisible parts (heads); 0: every element may stand alone
   };
-  std::vector<Segment> segments;  ///< empty: one segment, the whole dim
+  List<Segment> segments;  ///< empty: one segment, the whole dim
   bool padded = false;            ///< ranks hold ceil(extent / ranks) elements, the last ones fewer valid (vocabulary)
 };
 
@@ -31,7 +32,7 @@ struct Piece {
   bool owned = true;
 };
 
-inline Piece cut_segment(const ParameterState& state, const Cut::Segment& segment, bool padded, std::string_view axis, std::size_t ranks, std::size_t rank) {
+WEFT_COLD inline Piece cut_segment(const ParameterState& state, const Cut::Segment& segment, bool padded, std::string_view axis, std::size_t ranks, std::size_t rank) {
   const std::size_t units = segment.units ? segment.units : segment.extent, width = segment.extent / units;
   if (padded) {
     const std::size_t local = (units + ranks - 1) / ranks, first = std::min(units, rank * local);
@@ -42,15 +43,14 @@ inline Piece cut_segment(const ParameterState& state, const Cut::Segment& segmen
     const std::size_t replicas = ranks / units;
     return {rank / replicas * width, width, width, int(replicas), rank % replicas == 0};
   }
-  throw LayoutError("parameter " + state.name + " " + state.global.text() + ": " + std::to_string(units) + (segment.units ? " heads" : " elements") +
-                    " cannot be cut by " + std::string(axis) + "(" + std::to_string(ranks) + ")");
+  throw_error<LayoutError>({"parameter ", state.name, " ", state.global.text(), ": ", units, segment.units ? " heads" : " elements", " cannot be cut by ", axis, "(", ranks, ")"});
 }
 
 // Sets local shape, runs and replicas of a parameter cut along `dim`.
-inline void cut_parameter(ParameterState& state, std::size_t dim, const Cut& cut, std::string_view axis, std::size_t ranks, std::size_t rank) {
-  std::vector<Cut::Segment> segments = cut.segments;
+WEFT_COLD inline void cut_parameter(ParameterState& state, std::size_t dim, const Cut& cut, std::string_view axis, std::size_t ranks, std::size_t rank) {
+  List<Cut::Segment> segments = cut.segments;
   if (segments.empty()) segments.push_back({state.global[dim], 0});
-  std::vector<Piece> pieces;
+  List<Piece> pieces;
   std::size_t local = 0, total = 0;
   for (const auto& segment : segments) {
     pieces.push_back(cut_segment(state, segment, cut.padded, axis, ranks, rank));
@@ -58,7 +58,7 @@ inline void cut_parameter(ParameterState& state, std::size_t dim, const Cut& cut
     total += segment.extent;
     state.replicas = std::max(state.replicas, pieces.back().replicas);
   }
-  if (total != state.global[dim]) throw ShapeError("parameter " + state.name + " " + state.global.text() + ": its segments along dim " + std::to_string(dim) + " add up to " + std::to_string(total));
+  if (total != state.global[dim]) throw_error<ShapeError>({"parameter ", state.name, " ", state.global.text(), ": its segments along dim ", dim, " add up to ", total});
   std::size_t outer = 1, inner = 1;
   for (std::size_t d = 0; d < dim; ++d) outer *= state.global[d];
   for (std::size_t d = dim + 1; d < state.global.rank(); ++d) inner *= state.global[d];

@@ -19,7 +19,7 @@ class Dropout {
   /// Elements become 0 with this probability, others are scaled by 1 / (1 - probability). The site is the context's path.
   template <class Context>
   Dropout(const Context& context, double probability) : probability_(probability), site_(site_of(context.env.path)) {
-    if (!(probability >= 0 && probability < 1)) throw UsageError("dropout " + std::to_string(probability) + " at " + context.env.path + " is not in [0, 1)");
+    if (!(probability >= 0 && probability < 1)) throw_error<UsageError>({"dropout ", std::to_string(probability), " at ", context.env.path, " is not in [0, 1)"});
   }
 
   template <class Context, class X>
@@ -34,8 +34,11 @@ class Dropout {
     if (probability_ == 0 || !context.env.training) return x;
     const Place place = place_of(context, x);
     X y(x.device(), x.shape());
-    kernels::dropout(x.device(), x.rows(), x.columns(), x.data(), y.data(), probability_, key_of(context.env.seed, site_, context.env.step), place.first_row,
-                     place.first_column, place.columns);
+    const std::uint64_t key = key_of(context.env.seed, site_, context.env.step);
+    place.for_each_run(x.rows(), [&](std::size_t first, std::size_t row, std::size_t count) {
+      const std::size_t at = first * x.columns();
+      kernels::dropout(x.device(), count, x.columns(), x.data() + at, y.data() + at, probability_, key, row, place.first_column, place.columns);
+    });
     return y;
   }
 

@@ -79,7 +79,7 @@ class LearnedPositions {
   auto forward(const Context& context, const X& x) const {
     require_not_partial<X>();
     if (context.env.length > table.state().global[0])
-      throw ShapeError("a sequence of " + std::to_string(context.env.length) + " tokens, but " + table.state().name + " holds " + std::to_string(table.state().global[0]) + " positions");
+      throw_error<ShapeError>({"a sequence of ", context.env.length, " tokens, but ", table.state().name, " holds ", table.state().global[0], " positions"});
     auto positions = positions_of(context, x);
     const auto w = table.beside(x);
     X y(x.device(), x.shape());

@@ -28,6 +28,7 @@ struct GptConfig {
   double dropout = 0;          ///< after the embedding, attention and MLP
   double epsilon = 1e-5;       ///< of the norms
   double standard_deviation = 0.02;
+  Recomputation recompute = Recomputation::none;  ///< what backward computes again instead of keeping it
 };
 
 namespace detail {
@@ -43,18 +44,20 @@ inline Cut fused_cut(const Heads& heads) {
 }
 
 template <class Context>
-auto gpt_block(const Context& context, const GptConfig& config) {
+WEFT_COLD auto gpt_block(const Context& context, const GptConfig& config) {
   using Fused = Linear<Column, Weight::in_out>;
   using Out = Linear<Row, Weight::in_out>;
   const Heads heads = gpt_heads(config);
   const std::size_t width = config.width, fused = (heads.query + 2 * heads.key_value) * heads.width;
   const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
   const auto attention = context / "attn", mlp = context / "mlp";
-  return Sequential(
-      Residual(Sequential(LayerNorm(context / "ln_1", width, config.epsilon), Fused(attention / "c_attn", width, fused, {std, fused_cut(heads)}),
+  const bool lean = config.recompute == Recomputation::selective;
+  Sequential block(
+      Residual(Sequential(Lean(LayerNorm(context / "ln_1", width, config.epsilon), Fused(attention / "c_attn", width, fused, {std, fused_cut(heads)}), lean),
                           CausalAttention(attention, heads), Out(attention / "c_proj", width, width, {residual_std}), Dropout(attention / "dropout", config.dropout))),
-      Residual(Sequential(LayerNorm(context / "ln_2", width, config.epsilon), Fused(mlp / "c_fc", width, 4 * width, {std}), Gelu{},
-                          Out(mlp / "c_proj", 4 * width, width, {residual_std}), Dropout(mlp / "dropout", config.dropout))));
+      Residual(Sequential(Lean(LayerNorm(context / "ln_2", width, config.epsilon), Fused(mlp / "c_fc", width, 4 * width, {std}), lean),
+                          Lean(Gelu{}, Out(mlp / "c_proj", 4 * width, width, {residual_std}), lean), Dropout(mlp / "dropout", config.dropout))));
+  return Recompute(std::move(block), config.recompute == Recomputation::full);
 }
 
 /// Token table and positions, with dropout: tokens -> hidden state.
@@ -114,8 +117,9 @@ struct BasicGpt {
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
   static void check(const Config& config, const ModelDegrees& degrees) {
     if (config.heads == 0 || config.width % config.heads != 0)
-      throw LayoutError("width(" + std::to_string(config.width) + ") % heads(" + std::to_string(config.heads) + ") != 0");
+      throw_error<LayoutError>({"width(", config.width, ") % heads(", config.heads, ") != 0"});
     weft::detail::require_heads(detail::gpt_heads(config), degrees.tp);
+    weft::detail::require_context(detail::gpt_heads(config), config.sequence, degrees);
   }
   template <class Context>
   static Front make_front(const Context& context, const Config& config) { return Front(context, config); }

@@ -9,9 +9,13 @@
 #include <string>
 #include <vector>
 
+#include <weft/comm/communicator.hpp>
+#include <weft/core/list.hpp>
 #include <weft/core/scalar.hpp>
+#include <weft/mesh/axis.hpp>
 #include <weft/tensor/arena.hpp>
 #include <weft/tensor/shape.hpp>
+#include <weft/tensor/store.hpp>
 
 namespace weft {
 
@@ -32,6 +36,7 @@ struct Run {
 };
 
 class Hooks;
+class ReductionTree;
 
 /// Where layers find a parameter of which this rank keeps only a part between steps: local.size() elements each.
 struct Gathered {
@@ -39,7 +44,7 @@ struct Gathered {
   std::size_t kept = 0;     ///< elements of the part
   Buffer value;             ///< null while released
   Buffer gradient;          ///< null until a layer adds to it
-  std::vector<Run> runs;    ///< of the local elements
+  List<Run> runs;    ///< of the local elements
 };
 
 /// A parameter without its placement rules. Gradients are kept in accumulate_t of the element type (float for bfloat16).
@@ -49,7 +54,10 @@ struct ParameterState {
   DataType type = DataType::float32, gradient_type = DataType::float32;
   Initial initial;
   Buffer value, gradient;  ///< kept() elements each: what this rank holds between steps and updates
-  std::vector<Run> runs;   ///< those elements in the whole; padding belongs to no run
+  List<Run> runs;   ///< those elements in the whole; padding belongs to no run
+  List<Buffer> nodes;         ///< further sums of micro-batches that may not be added here yet (reproducible runs)
+  std::shared_ptr<Store> store;      ///< where the value lies instead, between its uses (ModelOptions::offload)
+  std::size_t record = 0;            ///< there
   std::optional<Gathered> gathered;  ///< set where that is not all that layers use here (FullyShardedDataParallel)
 
   unsigned sharded = 0;  ///< axis bits over which the elements are cut
@@ -57,14 +65,19 @@ struct ParameterState {
   bool fresh = true;     ///< nothing accumulated since the step began: the next gradient overwrites
   bool counted = true;   ///< this rank counts it in norms and writes it in checkpoints
   bool tied = false;     ///< the same name exists on another pipeline stage
+  /// Of a parameter on the expert mesh: the ranks of edp. Its gradient is summed over them, and not over dp.
+  std::optional<Communicator> expert_data;
+  bool gradient_only = false;  ///< stands for a second use of a parameter: it has no value
   int replicas = 1;      ///< ranks of tp that hold the same elements of a sharded parameter (key-value heads < tp)
 
+  /// The bit of the axis that a data wrapper sums and shards over.
+  unsigned data_bit() const { return expert_data ? axis_bit<edp> : axis_bit<dp>; }
   std::size_t size() const { return local.size(); }  ///< elements that layers use
   std::size_t kept() const { return gathered ? gathered->kept : size(); }
   Buffer& layer_value() { return gathered ? gathered->value : value; }
   const Buffer& layer_value() const { return gathered ? gathered->value : value; }
   Buffer& layer_gradient() { return gathered ? gathered->gradient : gradient; }
-  const std::vector<Run>& layer_runs() const { return gathered ? gathered->runs : runs; }
+  const List<Run>& layer_runs() const { return gathered ? gathered->runs : runs; }
   std::size_t bytes() const { return size() * size_of(type); }
   std::size_t gradient_bytes() const { return size() * size_of(gradient_type); }
 };
@@ -72,7 +85,13 @@ struct ParameterState {
 /// What is gathered, released and reduced together.
 struct Unit {
   std::string name;
-  std::vector<ParameterState*> parameters;
+  List<ParameterState*> parameters;
+
+  bool uses(const ParameterState* state) const {
+    for (const ParameterState* mine : parameters)
+      if (mine == state) return true;
+    return false;
+  }
 };
 
 /// What a wrapper does around a step. "After" events and gradients_ready run innermost wrapper first: sums over tp are paid
@@ -84,6 +103,10 @@ class Hooks {
   virtual bool allocate(ParameterState&) { return false; }
   /// The model is complete; units in the order in which their gradients will become ready.
   virtual void prepare(std::span<Unit*>) {}
+  /// This wrapper sums over data ranks: it comes after all others, also where those have their turn after every micro-batch.
+  virtual bool sums_data() const { return false; }
+  /// The order in which data ranks' gradients are added in the next step: in any, or as the tree says, which outlives the step.
+  virtual void add_in_order(const ReductionTree*) {}
   /// gradients_ready comes after every micro-batch, not only after the last one.
   virtual bool reduces_each_micro_batch() const { return false; }
   /// A step, or forward alone, begins.
@@ -99,6 +122,15 @@ class Hooks {
   /// The end of what `begin` began; all gradients are in place: wait for what is under way.
   virtual void finish() {}
 };
+
+/// What this rank keeps of a parameter's value, kept() elements, brought to the device if it lies in a store. Do not write to it.
+template <class Device>
+Buffer value_of(Device& device, const ParameterState& state) {
+  if (!state.store) return state.value;
+  Buffer value = device.allocate(state.kept() * size_of(state.type));
+  if (state.kept() != 0) read_record(device, *state.store, state.record, value.get(), state.kept() * size_of(state.type));
+  return value;
+}
 
 /// Room for the gradient that layers add to.
 template <class Device>

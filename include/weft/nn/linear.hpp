@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/nn/gathered_product.hpp>
 #include <weft/nn/layer.hpp>
 #include <weft/nn/operations.hpp>
 #include <weft/nn/parameter.hpp>
@@ -51,6 +52,9 @@ class Linear {
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
+    if constexpr (arrives_in_pieces<X>) {
+      if (context.size(tp{}) > 1) return multiply_pieces(context, x);
+    }
     auto inside = enter(context, x);
     auto w = weight.beside(inside);
     if constexpr (Bias) {
@@ -62,14 +66,12 @@ class Linear {
   }
   template <class Context, class X, class G>
   auto backward_input(const Context& context, X x, const G& g) {
-    auto inside = enter(context, x);  // under sequence parallelism gathered again: only the shard was kept
-    auto dx = to_layout_of<gradient_t<X>>(context, contract<0, stored_in_out ? 0 : 1>(g, weight.beside(inside)));
-    return InputGradient<decltype(dx), Deferred<decltype(inside), G>>{std::move(dx), {std::move(inside), g}};
+    auto dx = to_layout_of<gradient_t<X>>(context, contract<0, stored_in_out ? 0 : 1>(g, weight.template beside_type<entered_t<Context, X>>(g.device())));
+    return InputGradient<decltype(dx), Deferred<X, G>>{std::move(dx), {std::move(x), g}};
   }
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {
-    if constexpr (stored_in_out) accumulate_product(weight, deferred.input, deferred.gradient);
-    else accumulate_product(weight, deferred.gradient, deferred.input);
+    add_weight_gradient(context, deferred.input, deferred.gradient);
     if constexpr (Bias) {
       if constexpr (row) bias.accumulate(context, to<Invariant<tp>>(context, sum_rows(deferred.gradient)));
       else bias.accumulate(context, sum_rows(deferred.gradient));
@@ -98,6 +100,37 @@ class Linear {
   static auto enter(const Context& context, const X& x) {
     if constexpr (column) return to<Replicated<tp>>(context, x);
     else return x;
+  }
+  template <class Context, class X>
+  using entered_t = decltype(enter(std::declval<const Context&>(), std::declval<const X&>()));
+
+  // Under sequence parallelism a Column layer's input is cut by rows, kept so, and gathered while it is multiplied.
+  template <class X>
+  static constexpr bool arrives_in_pieces = column && detail::rows_cut_over_tp<X>;
+  template <class Context, class X>
+  auto multiply_pieces(const Context& context, const X& x) const {
+    using Inside = entered_t<Context, X>;
+    auto w = weight.template beside_type<Inside>(x.device());
+    using Y = contract_t<Inside, decltype(w), 0, stored_in_out ? 1 : 0>;
+    Y y(x.device(), {x.rows() * context.size(tp{}), stored_in_out ? w.columns() : w.rows()});
+    if constexpr (Bias) detail::gathered_product<stored_in_out ? 1 : 0>(context.comm(tp{}), x, w, y, bias_for<Y>(context, x).data());
+    else detail::gathered_product<stored_in_out ? 1 : 0>(context.comm(tp{}), x, w, y, nullptr);
+    return Result{std::move(y), x};
+  }
+  template <class Context, class X, class G>
+  void add_weight_gradient(const Context& context, const X& x, const G& g) {
+    if constexpr (arrives_in_pieces<X>) {
+      if (context.size(tp{}) > 1) {
+        using Inside = entered_t<Context, X>;
+        using Product = std::conditional_t<stored_in_out, detail::product_of_rows_t<Inside, G>, detail::product_of_rows_t<G, Inside>>;
+        const auto open = weight.template open_gradient<Product>(x.device());
+        detail::accumulate_gathered_product<stored_in_out>(context.comm(tp{}), x, g, open.data, open.first);
+        return;
+      }
+    }
+    const auto inside = enter(context, x);
+    if constexpr (stored_in_out) accumulate_product(weight, inside, g);
+    else accumulate_product(weight, g, inside);
   }
   // A Row product is a term of a sum: its bias is added by one rank.
   template <class Y, class Context, class X>

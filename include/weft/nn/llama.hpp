@@ -31,6 +31,7 @@ struct LlamaConfig {
   double rope_base = 10000;
   double standard_deviation = 0.02;
   bool tied = false;  ///< the last projection shares the embedding's table
+  Recomputation recompute = Recomputation::none;  ///< what backward computes again instead of keeping it
 };
 
 namespace detail {
@@ -43,24 +44,37 @@ inline Heads llama_heads(const LlamaConfig& config) {
   return {config.heads, config.kv_heads ? config.kv_heads : config.heads, config.width / config.heads};
 }
 
+/// x + attention(norm(x)).
+template <class Context>
+auto llama_attention(const Context& context, const LlamaConfig& config) {
+  using In = Linear<Column, Weight::out_in, false>;
+  using Out = Linear<Row, Weight::out_in, false>;
+  const Heads heads = llama_heads(config);
+  const std::size_t width = config.width, kv_width = heads.key_value * heads.width;
+  const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
+  const auto attention = context / "self_attn";
+  const Cut by_query{{{width, heads.query}}, false}, by_key_value{{{kv_width, heads.key_value}}, false};
+  return Residual(Sequential(Lean(Sequential(RmsNorm(context / "input_layernorm", width, config.epsilon), Enter<tp>{}),
+                                  Fork(In(attention / "q_proj", width, width, {std, by_query}), In(attention / "k_proj", width, kv_width, {std, by_key_value}),
+                                       In(attention / "v_proj", width, kv_width, {std, by_key_value})),
+                                  config.recompute == Recomputation::selective),
+                             Rotary(heads.width, config.rope_base), CausalAttention(attention, heads), Out(attention / "o_proj", width, width, {residual_std, by_query}),
+                             Dropout(attention / "dropout", config.dropout)));
+}
+
 template <class Context>
 auto llama_block(const Context& context, const LlamaConfig& config) {
   using In = Linear<Column, Weight::out_in, false>;
   using Out = Linear<Row, Weight::out_in, false>;
-  const Heads heads = llama_heads(config);
-  const std::size_t width = config.width, kv_width = heads.key_value * heads.width, intermediate = llama_intermediate(config);
+  const std::size_t width = config.width, intermediate = llama_intermediate(config);
   const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
-  const auto attention = context / "self_attn", mlp = context / "mlp";
-  const Cut by_query{{{width, heads.query}}, false}, by_key_value{{{kv_width, heads.key_value}}, false};
-  return Sequential(
-      Residual(Sequential(RmsNorm(context / "input_layernorm", width, config.epsilon), Enter<tp>{},
-                          Fork(In(attention / "q_proj", width, width, {std, by_query}), In(attention / "k_proj", width, kv_width, {std, by_key_value}),
-                               In(attention / "v_proj", width, kv_width, {std, by_key_value})),
-                          Rotary(heads.width, config.rope_base), CausalAttention(attention, heads), Out(attention / "o_proj", width, width, {residual_std, by_query}),
-                          Dropout(attention / "dropout", config.dropout))),
-      Residual(Sequential(RmsNorm(context / "post_attention_layernorm", width, config.epsilon), Enter<tp>{},
-                          Fork(In(mlp / "gate_proj", width, intermediate, {std}), In(mlp / "up_proj", width, intermediate, {std})), SwiGlu{},
-                          Out(mlp / "down_proj", intermediate, width, {residual_std}), Dropout(mlp / "dropout", config.dropout))));
+  const auto mlp = context / "mlp";
+  const bool lean = config.recompute == Recomputation::selective;
+  Sequential block(llama_attention(context, config),
+                   Residual(Sequential(Lean(Sequential(RmsNorm(context / "post_attention_layernorm", width, config.epsilon), Enter<tp>{}),
+                                            Fork(In(mlp / "gate_proj", width, intermediate, {std}), In(mlp / "up_proj", width, intermediate, {std})), lean),
+                                       Lean(SwiGlu{}, Out(mlp / "down_proj", intermediate, width, {residual_std}), lean), Dropout(mlp / "dropout", config.dropout))));
+  return Recompute(std::move(block), config.recompute == Recomputation::full);
 }
 
 }  // namespace detail
@@ -78,10 +92,11 @@ struct BasicLlama {
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
   static void check(const Config& config, const ModelDegrees& degrees) {
     if (config.heads == 0 || config.width % config.heads != 0)
-      throw LayoutError("width(" + std::to_string(config.width) + ") % heads(" + std::to_string(config.heads) + ") != 0");
+      throw_error<LayoutError>({"width(", config.width, ") % heads(", config.heads, ") != 0"});
     weft::detail::require_heads(detail::llama_heads(config), degrees.tp);
+    weft::detail::require_context(detail::llama_heads(config), config.sequence, degrees);
     if (detail::llama_intermediate(config) % degrees.tp != 0)
-      throw LayoutError("intermediate(" + std::to_string(detail::llama_intermediate(config)) + ") % tp(" + std::to_string(degrees.tp) + ") != 0");
+      throw_error<LayoutError>({"intermediate(", detail::llama_intermediate(config), ") % tp(", degrees.tp, ") != 0"});
   }
   template <class Context>
   static Front make_front(const Context& context, const Config& config) {

@@ -57,14 +57,14 @@ struct MatmulExtents {
 // Not templates of the operands: shapes and their errors are compiled once.
 inline MatmulExtents matmul_extents(const Shape& l, const Shape& r, bool l_second, bool r_second) {
   const MatmulExtents e{l_second ? l.columns() : l.rows(), r_second ? r.columns() : r.rows(), l_second ? l.rows() : l.columns()};
-  if (e.k != (r_second ? r.rows() : r.columns())) throw ShapeError("matmul of " + l.text() + " and " + r.text() + ": the summed dims differ");
+  if (e.k != (r_second ? r.rows() : r.columns())) throw_error<ShapeError>({"matmul of ", l.text(), " and ", r.text(), ": the summed dims differ"});
   return e;
 }
 inline void require_extents(const char* operation, const Shape& shape, std::size_t columns, const Shape& vector, std::size_t size) {
-  if (columns != size) throw ShapeError(std::string(operation) + ": " + shape.text() + " beside " + vector.text());
+  if (columns != size) throw_error<ShapeError>({operation, ": ", shape.text(), " beside ", vector.text()});
 }
 inline void require_gradient_size(const Shape& gradient, std::size_t size, const ParameterState& state) {
-  if (size != state.size()) throw ShapeError("gradient " + gradient.text() + " of parameter " + state.name + " " + state.local.text());
+  if (size != state.size()) throw_error<ShapeError>({"gradient ", gradient.text(), " of parameter ", state.name, " ", state.local.text()});
 }
 
 template <int LI, int RJ, class L, class R, class C>
@@ -155,13 +155,13 @@ template <class T, class E, class... P>
 struct SummedRows<Tensor<T, E, P...>> { using type = Tensor<accumulate_t<T>, E, summed_rows_t<P>...>; };
 
 inline void require_same_shape(const char* operation, const Shape& a, const Shape& b) {
-  if (!(a == b)) throw ShapeError(std::string(operation) + ": " + a.text() + " and " + b.text() + " differ");
+  if (!(a == b)) throw_error<ShapeError>({operation, ": ", a.text(), " and ", b.text(), " differ"});
 }
 
 // out[i] = f(i), for user functions.
 template <class Exec, class F>
 void for_each_element(Device<Exec>& device, std::size_t size, F f) {
-  Kokkos::parallel_for("weft::for_each_element", Kokkos::RangePolicy<Exec>(device.exec(), 0, size), f);
+  for_each_index(device, size, f);
 }
 
 }  // namespace detail

@@ -51,7 +51,7 @@ struct Debts<Tensor<T, E, P...>> {
 
 // The initial values of the elements that the rank keeps; padding is zero.
 template <class T, class Exec>
-void initialise_parameter(Device<Exec>& device, const ParameterState& state, std::uint64_t seed) {
+WEFT_COLD void initialise_parameter(Device<Exec>& device, const ParameterState& state, std::uint64_t seed) {
   T* data = static_cast<T*>(state.value.get());
   std::size_t held = 0;
   for (const Run& run : state.runs) held += run.length;
@@ -69,7 +69,7 @@ class Parameter {
  public:
   /// Shape is the whole parameter's. Dims cut by a rule must be divisible as `cut` says, else LayoutError.
   template <class Context>
-  Parameter(const Context& context, const std::string& name, Shape shape, Initial initial, const Cut& cut = {}) : state_(std::make_shared<ParameterState>()) {
+  WEFT_COLD Parameter(const Context& context, const std::string& name, Shape shape, Initial initial, const Cut& cut = {}) : state_(std::make_shared<ParameterState>()) {
     using T = typename Context::scalar;
     auto& state = *state_;
     state.name = (context / name).env.path;
@@ -79,12 +79,13 @@ class Parameter {
     state.initial = initial;
     state.runs = {{0, 0, shape.size()}};
     [[maybe_unused]] const auto apply = [&]<class A, int Dim>(std::type_identity<Shard<A, Dim>>) {
-      if constexpr (Context::has(A{})) {
+      if constexpr (Context::places(A{})) {
         state.sharded |= axis_bit<A>;
         if (context.size(A{}) > 1) detail::cut_parameter(state, Dim, cut, A::name, context.size(A{}), context.rank(A{}));
       }
     };
     (apply(std::type_identity<Rules>{}), ...);
+    if constexpr (Context::places(edp{})) state.expert_data = context.comm(edp{});
     bool taken = false;
     for (auto* hooks : context.env.hooks) taken = hooks->allocate(state) || taken;
     Context::for_each_axis([&]<class A>(A axis) {
@@ -138,9 +139,9 @@ class Parameter {
   template <class Context, class T, class E, class... P>
   void accumulate(const Context&, const Tensor<T, E, P...>& gradient) {
     if (gradient.size() != state_->size())
-      throw ShapeError("gradient " + gradient.shape().text() + " of parameter " + state_->name + " " + state_->local.text());
+      throw_error<ShapeError>({"gradient ", gradient.shape().text(), " of parameter ", state_->name, " ", state_->local.text()});
     using A = accumulate_t<T>;
-    if (data_type_of<A> != state_->gradient_type) throw ShapeError("gradient of parameter " + state_->name + " in another element type");
+    if (data_type_of<A> != state_->gradient_type) throw_error<ShapeError>({"gradient of parameter ", state_->name, " in another element type"});
     const auto open = this->template open_gradient<Tensor<T, E, P...>>(gradient.device());
     if (open.first) kernels::cast<T, A>(gradient.device(), gradient.size(), gradient.data(), open.data);
     else kernels::accumulate<T, A>(gradient.device(), gradient.size(), gradient.data(), open.data);
@@ -153,9 +154,8 @@ class Parameter {
   template <class W>
   W as(typename W::device_type& device) const {
     if (data_type_of<typename W::value_type> != state_->type)
-      throw ShapeError("parameter " + state_->name + " holds " + std::string(name_of(state_->type)) + ", used beside a tensor of " +
-                       std::string(name_of(data_type_of<typename W::value_type>)));
-    if (!state_->layer_value()) throw Error("parameter " + state_->name + " is used while it is released");
+      throw_error<ShapeError>({"parameter ", state_->name, " holds ", name_of(state_->type), ", used beside a tensor of ", name_of(data_type_of<typename W::value_type>)});
+    if (!state_->layer_value()) throw_error<Error>({"parameter ", state_->name, " is used while it is released"});
     return W(device, state_->local, state_->layer_value());
   }
 

@@ -21,6 +21,7 @@ struct AdamWOptions {
 
 struct AdamWRule {
   using Options = AdamWOptions;
+  static constexpr bool elementwise = true;
   static constexpr int buffers = 2;  // first and second moment
 
   template <class P, class Exec>

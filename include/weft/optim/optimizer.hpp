@@ -7,15 +7,20 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/core/list.hpp>
 #include <weft/kernels/elementwise.hpp>
+#include <weft/kernels/exact_sum.hpp>
 #include <weft/kernels/optimizer.hpp>
 #include <weft/nn/hooks.hpp>
+#include <weft/nn/loss_scale.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft::optim {
@@ -23,18 +28,23 @@ namespace weft::optim {
 /// What a step did, the same on every rank.
 struct StepReport {
   double gradient_norm = 0;  ///< before clipping, over all elements of the model
-  bool skipped = false;      ///< a gradient was not finite: parameters and optimizer state are bitwise what they were
+  bool skipped = false;      ///< a gradient was not finite: parameters and optimizer state are bitwise what they were, a loss scale backs off
 };
 
 /// A parameter, or what this rank keeps of it, and the buffers that a rule keeps beside it, all in its accumulate type.
 struct Slot {
   ParameterState* state = nullptr;
   Buffer master;             ///< parameter in accumulate_t where that is wider than the parameter's type, else null
-  std::vector<Buffer> kept;  ///< Rule::buffers of them, zero at first
+  List<Buffer> kept;  ///< Rule::buffers of them, zero at first
+  /// Where these lie in the model's store, if it offloads: the master if there is one, then `kept`, whose buffers are null between
+  /// steps; and last the parameter, where that stays on the device but the store may fail.
+  std::vector<std::size_t> records;
 };
 
-/// Rule: `Options` with learning_rate and clip, `static constexpr buffers`, and
-/// `update<P>(device, slot, options, learning_rate, gradient_scale, step)`.
+/// Rule: `Options` with learning_rate and clip, `static constexpr buffers`, `update<P>(device, slot, options, learning_rate,
+/// gradient_scale, step)`, and `static constexpr bool elementwise`: true where the update of an element needs no other element of
+/// the parameter (AdamW, SGD), so that ranks may hold pieces of it; a rule that does not say so is taken for one that needs whole
+/// parameters (a factored second moment, an orthogonalised momentum).
 template <class Rule>
 class Optimizer {
  public:
@@ -44,48 +54,77 @@ class Optimizer {
   /// For the parameters that this rank holds of `model` (a wrapper, or SingleDevice), which must outlive the optimizer.
   template <class Model>
   explicit Optimizer(Model& model, const Options& options = {}) : options_(options), communicator_(model.communicator()), device_(&model.device()) {
-    if (!(options.learning_rate >= 0)) throw UsageError("learning rate " + std::to_string(options.learning_rate) + " is not a number of at least 0");
-    if (options.clip < 0) throw UsageError("clip " + std::to_string(options.clip) + " is negative; 0 turns clipping off");
+    static_assert(elementwise || !always_sharded<Model>,
+                  "weft: this optimizer's rule is not elementwise: its update needs whole parameters, and FullyShardedDataParallel leaves a rank pieces of them; use "
+                  "DataParallel, or a rule with `static constexpr bool elementwise = true`, such as AdamW's");
+    if (!(options.learning_rate >= 0)) throw_error<UsageError>({"learning rate ", std::to_string(options.learning_rate), " is not a number of at least 0"});
+    if (options.clip < 0) throw_error<UsageError>({"clip ", std::to_string(options.clip), " is negative; 0 turns clipping off"});
     using P = typename Model::model_type::scalar;
     update_ = &Rule::template update<P, Exec>;
     squared_norm_ = [](Device<Exec>& device, const ParameterState& state, const Run& run, double* out) {
       kernels::squared_norm(device, run.length, static_cast<const accumulate_t<P>*>(state.gradient.get()) + run.local, out);
     };
-    model.for_each_state([this](ParameterState& state) { slots_.push_back(make_slot<P>(state)); });
+    if constexpr (requires { model.loss_scale(); }) loss_scale_ = model.loss_scale();
+    if constexpr (requires { model.options().reproducible; })
+      if (model.options().reproducible)
+        exact_squared_norm_ = [](Device<Exec>& device, const ParameterState& state, const Run& run, std::int64_t* words) {
+          kernels::exact_squared_norm(device, run.length, run.local, static_cast<const accumulate_t<P>*>(state.gradient.get()) + run.local, words);
+        };
+    if constexpr (requires { model.options().offload; }) store_ = model.options().offload.store;
+    model.for_each_state([this](ParameterState& state) {
+      if (!elementwise && state.gathered) throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name, " is sharded over data ranks: use ModelOptions::zero 0, or an elementwise rule"});
+      slots_.push_back(make_slot<P>(state));
+    });
+    if (store_) store_->commit();
   }
 
   StepReport step() { return step(options_.learning_rate); }
   /// Applies the gradients of the last train_step. Clipping (options.clip > 0) scales all of them by min(1, clip / (norm +
-  /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError before any train_step.
+  /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError before any train_step,
+  /// StorageError on every rank where a file of one of them (ModelOptions::offload) fails: parameters and state are what they were.
   StepReport step(double learning_rate) {
     for (const Slot& slot : slots_)
-      if (!slot.state->gradient && slot.state->kept() != 0) throw UsageError("optimizer step before any train_step: " + slot.state->name + " has no gradient");
+      if (!slot.state->gradient && slot.state->kept() != 0) throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name, " has no gradient"});
     StepReport report;
+    const double unscale = loss_scale_ ? 1 / loss_scale_->applied() : 1;
     report.gradient_norm = gradient_norm();
     report.skipped = !std::isfinite(report.gradient_norm);
-    if (report.skipped) return report;
-    const double scale = options_.clip > 0 ? std::min(1.0, options_.clip / (report.gradient_norm + 1e-6)) : 1.0;
+    if (report.skipped) {
+      if (loss_scale_) loss_scale_->update(true);
+      return report;
+    }
+    const double scale = unscale * (options_.clip > 0 ? std::min(1.0, options_.clip / (report.gradient_norm + 1e-6)) : 1.0);
+    if (store_) {
+      update_stored(learning_rate, scale);
+    } else {
+      for (Slot& slot : slots_)
+        if (slot.state->kept() != 0) update_(*device_, slot, options_, learning_rate, scale, steps_ + 1);
+    }
     ++steps_;
-    for (Slot& slot : slots_)
-      if (slot.state->kept() != 0) update_(*device_, slot, options_, learning_rate, scale, steps_);
+    if (loss_scale_) loss_scale_->update(false);
     return report;
   }
 
   /// The 2-norm over all elements of the model, each logical element once, summed in double (NaN or infinity if any gradient
-  /// of any rank is). Collective over the whole mesh; the same bits on every rank.
-  double gradient_norm() {
-    struct Part {
-      const ParameterState* state;
-      Run run;
-      bool counted;
-    };
-    std::vector<Part> parts;
+  /// of any rank is). Collective over the whole mesh; the same bits on every rank, and under ModelOptions::reproducible in every
+  /// layout with these gradients. A loss scale is divided out.
+  double gradient_norm() { return scaled_norm() / (loss_scale_ ? loss_scale_->applied() : 1); }
+
+  /// Steps applied so far; skipped ones do not count.
+  std::uint64_t steps() const { return steps_; }
+  const List<Slot>& slots() const { return slots_; }
+
+ private:
+  // Of the gradients as they are, with the loss scale in them.
+  double scaled_norm() {
+    List<Part> parts;
     for (const Slot& slot : slots_) {
       if (!slot.state->gradient) continue;
       if (slot.state->replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted});
       else
         for (const Run& run : slot.state->runs) parts.push_back({slot.state, run, slot.state->counted && run.owned});
     }
+    if (exact_squared_norm_) return exact_norm(parts);
     Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
     for (std::size_t i = 0; i < parts.size(); ++i) squared_norm_(*device_, *parts[i].state, parts[i].run, squares.data() + i);
     double sum = 0;
@@ -97,25 +136,113 @@ class Optimizer {
     return std::sqrt(sum);
   }
 
-  /// Steps applied so far; skipped ones do not count.
-  std::uint64_t steps() const { return steps_; }
-  const std::vector<Slot>& slots() const { return slots_; }
+  static constexpr bool elementwise = [] {
+    if constexpr (requires { Rule::elementwise; }) return bool(Rule::elementwise);
+    else return false;
+  }();
+  template <class Model>
+  static constexpr bool always_sharded = [] {
+    if constexpr (requires { Model::shards_parameters; }) return bool(Model::shards_parameters);
+    else return false;
+  }();
 
- private:
+  struct Part {
+    const ParameterState* state;
+    Run run;
+    bool counted;
+  };
+
+  double exact_norm(const List<Part>& parts) {
+    constexpr std::size_t words = kernels::exact_sum_words;
+    Tensor<std::int64_t, Exec> sums(*device_, {2, words});  // of what this rank counts, and of the rest
+    copy_from_host(sums, std::vector<std::int64_t>(2 * words));
+    for (const Part& part : parts) exact_squared_norm_(*device_, *part.state, part.run, sums.data() + (part.counted ? 0 : words));
+    auto host = copy_to_host(sums);
+    host[words - 1] = host[2 * words - 2];
+    host.resize(words);
+    kernels::carry(host);
+    communicator_.all_reduce(host);
+    return std::sqrt(kernels::exact_value(host));
+  }
+
   template <class P>
-  Slot make_slot(ParameterState& state) {
+  WEFT_COLD Slot make_slot(ParameterState& state) {
     using A = accumulate_t<P>;
-    Slot slot{&state, nullptr, {}};
-    if (state.kept() == 0) return slot;
-    for (int i = 0; i < Rule::buffers; ++i) {
-      slot.kept.push_back(device_->allocate_lasting(state.kept() * sizeof(A)));
-      kernels::fill(*device_, state.kept(), static_cast<A*>(slot.kept.back().get()), A(0));
-    }
+    Slot slot{&state, nullptr, {}, {}};
+    const std::size_t size = state.kept();
+    if (size == 0) return slot;
     if constexpr (!std::is_same_v<P, A>) {
-      slot.master = device_->allocate_lasting(state.kept() * sizeof(A));
-      kernels::cast<P, A>(*device_, state.kept(), static_cast<const P*>(state.value.get()), static_cast<A*>(slot.master.get()));
+      Buffer value = state.value;
+      if (state.store) read_record(*device_, *state.store, state.record, (value = device_->allocate(size * sizeof(P))).get(), size * sizeof(P));
+      slot.master = store_ ? device_->allocate(size * sizeof(A)) : device_->allocate_lasting(size * sizeof(A));
+      kernels::cast<P, A>(*device_, size, static_cast<const P*>(value.get()), static_cast<A*>(slot.master.get()));
+    }
+    slot.kept.resize(Rule::buffers);
+    if (store_) {
+      stored(slot, [&](Buffer&) { slot.records.push_back(store_->record(size * sizeof(A))); });
+      if (slot.master) write_record(*device_, *store_, slot.records.front(), slot.master.get(), size * sizeof(A));
+      if (guarded(slot)) {
+        slot.records.push_back(store_->record(size * sizeof(P)));
+        write_record(*device_, *store_, slot.records.back(), state.value.get(), size * sizeof(P));
+      }
+      slot.master.reset();
+      return slot;
+    }
+    for (Buffer& kept : slot.kept) {
+      kept = device_->allocate_lasting(size * sizeof(A));
+      kernels::fill(*device_, size, static_cast<A*>(kept.get()), A(0));
     }
     return slot;
+  }
+
+  // Each buffer of a slot that has a record, in their order.
+  template <class F>
+  static void stored(Slot& slot, F&& f) {
+    if (slot.state->type != slot.state->gradient_type) f(slot.master);
+    for (Buffer& kept : slot.kept) f(kept);
+  }
+  // A parameter that stays on the device is put back from the store where that fails in the middle of a step.
+  bool guarded(const Slot& slot) const { return store_->may_fail() && !slot.state->store; }
+
+  // One parameter after the other comes to the device with its state, and goes. All of a step takes effect, on all ranks, or nothing.
+  void update_stored(double learning_rate, double scale) {
+    std::string failure;
+    std::size_t done = 0;
+    try {
+      for (Slot& slot : slots_) {
+        ++done;
+        if (slot.state->kept() != 0) update_stored(slot, learning_rate, scale);
+      }
+    } catch (const StorageError& error) {
+      failure = error.what();
+    }
+    double failed = failure.empty() ? 0 : 1;
+    if (store_->may_fail()) communicator_.all_reduce(std::span<double>(&failed, 1), Reduction::max);
+    if (failed == 0) return store_->commit();
+    store_->roll_back();
+    for (std::size_t i = 0; i < done; ++i)
+      if (const Slot& slot = slots_[i]; slot.state->kept() != 0 && guarded(slot))
+        read_record(*device_, *store_, slot.records.back(), slot.state->value.get(), slot.state->kept() * size_of(slot.state->type));
+    throw_error<StorageError>({failure.empty() ? "offload: the file of another rank failed in this optimizer step" : std::string_view(failure).substr(6), "; parameters and optimizer state are what they were before it"});
+  }
+  void update_stored(Slot& slot, double learning_rate, double scale) {
+    ParameterState& state = *slot.state;
+    const std::size_t bytes = state.kept() * size_of(state.gradient_type), value_bytes = state.kept() * size_of(state.type);
+    Slot here{&state, nullptr, List<Buffer>(slot.kept.size()), {}};
+    std::size_t record = 0;
+    stored(here, [&](Buffer& buffer) { read_record(*device_, *store_, slot.records[record++], (buffer = device_->allocate(bytes)).get(), bytes); });
+    struct Lent {  // the value comes for the update only
+      ParameterState& state;
+      ~Lent() {
+        if (state.store) state.value.reset();
+      }
+    } lent{state};
+    if (state.store) read_record(*device_, *state.store, state.record, (state.value = device_->allocate(value_bytes)).get(), value_bytes);
+    update_(*device_, here, options_, learning_rate, scale, steps_ + 1);
+    record = 0;
+    stored(here, [&](Buffer& buffer) { write_record(*device_, *store_, slot.records[record++], buffer.get(), bytes); });
+    if (state.store) write_record(*device_, *state.store, state.record, state.value.get(), value_bytes);
+    else if (guarded(slot)) write_record(*device_, *store_, slot.records.back(), state.value.get(), value_bytes);
   }
 
   Options options_;
@@ -123,8 +250,11 @@ class Optimizer {
   DefaultDevice* device_;
   // For the model's element type: known where the optimizer is made, so only that one is compiled.
   void (*update_)(Device<Exec>&, Slot&, const Options&, double, double, std::uint64_t);
+  void (*exact_squared_norm_)(Device<Exec>&, const ParameterState&, const Run&, std::int64_t*) = nullptr;
   void (*squared_norm_)(Device<Exec>&, const ParameterState&, const Run&, double*);
-  std::vector<Slot> slots_;
+  std::shared_ptr<LossScale> loss_scale_;  // null: gradients are as they are
+  std::shared_ptr<Store> store_;
+  List<Slot> slots_;
   std::uint64_t steps_ = 0;
 };
 

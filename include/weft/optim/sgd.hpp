@@ -18,6 +18,7 @@ struct SgdOptions {
 
 struct SgdRule {
   using Options = SgdOptions;
+  static constexpr bool elementwise = true;
   static constexpr int buffers = 1;  // momentum
 
   template <class P, class Exec>

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include <weft/core/list.hpp>
 #include <weft/nn/context.hpp>
 #include <weft/nn/model.hpp>
 
@@ -28,14 +29,14 @@ template <class Model>
 struct Chunk {
   int stage = 0;
   std::optional<typename Model::Front> front;
-  std::vector<typename Model::Block> blocks;
+  List<typename Model::Block> blocks;
   std::optional<typename Model::Back> back;
-  std::vector<Unit> units;  ///< front, blocks, back: every parameter they use
-  std::vector<Unit> owned;  ///< the same, each parameter in the first unit that uses it: its gradient is ready with that one
+  List<Unit> units;  ///< front, blocks, back: every parameter they use
+  List<Unit> owned;  ///< the same, each parameter in the first unit that uses it: its gradient is ready with that one
 
   /// Stage `stage` of `stages`, on the context of the rank that holds it. `seen` has the parameters of earlier chunks.
   template <class Context>
-  Chunk(const Context& context, const typename Model::Config& config, int stage_index, int stages, typename Model::Front* front_here, std::set<ParameterState*>& seen)
+  WEFT_COLD Chunk(const Context& context, const typename Model::Config& config, int stage_index, int stages, typename Model::Front* front_here, List<ParameterState*>& seen)
       : stage(stage_index) {
     const std::size_t all = Model::blocks(config), s = static_cast<std::size_t>(stage), n = static_cast<std::size_t>(stages);
     if (stage == 0) front.emplace(Model::make_front(context, config));
@@ -47,16 +48,20 @@ struct Chunk {
   }
 
   bool uses(const ParameterState* state) const {
-    return std::any_of(units.begin(), units.end(), [&](const Unit& unit) { return std::find(unit.parameters.begin(), unit.parameters.end(), state) != unit.parameters.end(); });
+    for (const Unit& unit : units)
+      if (unit.uses(state)) return true;
+    return false;
   }
 
  private:
   template <class Layer>
-  void add_unit(Layer& layer, const std::string& name, std::set<ParameterState*>& seen) {
+  WEFT_COLD void add_unit(Layer& layer, const std::string& name, List<ParameterState*>& seen) {
     Unit all{name, {}}, first{name, {}};
     layer.for_each_parameter([&](auto& parameter) {
       all.parameters.push_back(&parameter.state());
-      if (seen.insert(&parameter.state()).second) first.parameters.push_back(&parameter.state());
+      if (contains(seen, &parameter.state())) return;
+      seen.push_back(&parameter.state());
+      first.parameters.push_back(&parameter.state());
     });
     units.push_back(std::move(all));
     owned.push_back(std::move(first));

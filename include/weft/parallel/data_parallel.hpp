@@ -4,11 +4,14 @@
 // buckets while backward still runs (Li et al., VLDB 2020). The order in which gradients become ready is known from the
 // model, so buckets are laid out once. Micro-batches accumulate locally; only the last one is reduced.
 
-#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include <weft/core/list.hpp>
+#include <weft/parallel/compress.hpp>
+#include <weft/parallel/policies.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -20,73 +23,125 @@ template <class Exec>
 class Buckets : public Hooks {
  public:
   Buckets(Communicator comm, Device<Exec>& device, const ModelOptions& options)
-      : comm_(std::move(comm)), device_(&device), first_bytes_(options.first_bucket_bytes), bytes_(options.bucket_bytes) {}
+      : comm_(std::move(comm)), device_(&device), first_bytes_(options.first_bucket_bytes), bytes_(options.bucket_bytes) {
+    reproducible_ = options.reproducible;
+    if (options.replicate != 1 || options.quantised_gather || options.secondary != 0)
+      throw_error<UsageError>({"ModelOptions: replicate, quantised_gather and secondary are for FullyShardedDataParallel, and DataParallel shares nothing out; leave them out"});
+    if (options.hook) hook_ = options.hook->make(device);
+    else if (options.reduce == DataType::bfloat16) hook_ = std::make_unique<hook::detail::Holds<hook::Compress<bfloat16>>>(device);
+  }
 
   // Gradients live in their buckets, one after the other, so that a bucket is reduced in place. A bucket closes once it
-  // reaches its limit, and where the element type changes.
-  void prepare(std::span<Unit*> units) override {
+  // reaches its limit, and where the element type changes. Experts are summed over ranks of their own, in buckets of their own.
+  WEFT_COLD void prepare(std::span<Unit*> units) override {
     for (Unit* unit : units)
       for (ParameterState* state : unit->parameters) {
-        if (buckets_.empty() || buckets_.back().bytes >= (buckets_.size() == 1 ? first_bytes_ : bytes_) || buckets_.back().type != state->gradient_type)
-          buckets_.push_back({state->gradient_type, {}, 0, 0, {}, {}});
-        buckets_.back().states.push_back(state);
-        buckets_.back().bytes += aligned(state->gradient_bytes());
-        bucket_of_[state] = buckets_.size() - 1;
+        const std::size_t index = open_bucket(*state);
+        buckets_[index].members.push_back({state, buckets_[index].bytes / size_of(state->gradient_type)});
+        buckets_[index].bytes += aligned(state->gradient_bytes());
       }
     for (Bucket& bucket : buckets_) {
+      const std::size_t lines = std::size_t(bucket.comm.size()) * 64;  // each rank has a piece of whole cache lines
+      bucket.bytes = (bucket.bytes + lines - 1) / lines * lines;
       bucket.storage = device_->allocate_lasting(bucket.bytes);
       fill_zero(*device_, static_cast<char*>(bucket.storage.get()), bucket.bytes);  // the gaps are summed too
-      std::size_t at = 0;
-      for (ParameterState* state : bucket.states) {
-        state->gradient = Buffer(bucket.storage, static_cast<char*>(bucket.storage.get()) + at);
-        at += aligned(state->gradient_bytes());
-      }
+      for (const FlatMember& member : bucket.members)
+        member.state->gradient = Buffer(bucket.storage, static_cast<char*>(bucket.storage.get()) + member.first * size_of(bucket.type));
     }
+  }
+
+  bool sums_data() const override { return true; }
+  void add_in_order(const ReductionTree* tree) override {
+    hook_.reset();
+    for (const Bucket& bucket : buckets_)
+      if (tree && bucket.comm.size() != comm_.size()) throw_error<UsageError>({"reproducible: the gradients of experts are not summed over the ranks of dp; use ep 1"});
+    if (tree == nullptr || tree->in_rank_order()) return;
+    hook_ = reproducible_->hook(*device_, *tree);
   }
 
   void gradients_ready(Unit& unit) override {
     for (ParameterState* state : unit.parameters) {
-      Bucket& bucket = buckets_[bucket_of_.at(state)];
-      if (state->pending & ~axis_bit<dp>) throw DebtError("the gradient of " + state->name + " is to be summed over dp while it still owes another sum");
+      Bucket& bucket = bucket_of(state);
+      if (state->pending & ~state->data_bit()) throw_error<DebtError>({"the gradient of ", state->name, " is to be summed over ", state->expert_data ? "edp" : "dp", " while it still owes another sum"});
       state->pending = 0;
-      if (++bucket.ready == bucket.states.size()) launch(bucket);
+      if (++bucket.ready == bucket.members.size()) launch(bucket);
     }
     // Ranks make progress together: each does its part of what all have posted.
     for (Bucket& bucket : buckets_)
       if (bucket.request) bucket.request->test();
   }
   void finish() override {
-    for (Bucket& bucket : buckets_) {
-      if (bucket.request) bucket.request->wait();
-      bucket.request.reset();
-      bucket.ready = 0;
-    }
+    for (Bucket* bucket : launched_) complete(*bucket);
+    launched_.clear();
+    for (Bucket& bucket : buckets_) bucket.ready = 0;
   }
 
  private:
   struct Bucket {
+    Communicator comm;
     DataType type;
-    std::vector<ParameterState*> states;
+    std::size_t limit;
+    List<FlatMember> members;
     std::size_t bytes = 0, ready = 0;
     Buffer storage;
     std::optional<Request> request;
   };
 
+  // Gradients become ready in about the order in which they were laid out, so one is looked for where the last one was.
+  Bucket& bucket_of(const ParameterState* state) {
+    for (std::size_t k = 0; k < buckets_.size(); ++k) {
+      const std::size_t index = (looked_up_ + k) % buckets_.size();
+      for (const FlatMember& member : buckets_[index].members)
+        if (member.state == state) return buckets_[looked_up_ = index];
+    }
+    throw_error<Error>({"DataParallel: parameter ", state->name, " is in no bucket"});
+  }
+
   static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-  void launch(Bucket& bucket) {
-    if (comm_.size() == 1) return;
-    dispatch_real(bucket.type, [&](auto zero) {
-      using G = decltype(zero);
-      bucket.request = comm_.all_reduce_async(std::span<G>(static_cast<G*>(bucket.storage.get()), bucket.bytes / sizeof(G)));
-    });
+  // The last bucket of the state's communicator, or a new one where that is full or of another type.
+  std::size_t open_bucket(const ParameterState& state) {
+    const Communicator& comm = state.expert_data ? *state.expert_data : comm_;
+    std::size_t last = buckets_.size();
+    while (last-- > 0 && buckets_[last].comm.group() != comm.group()) {}
+    const bool first = last >= buckets_.size();
+    if (!first && buckets_[last].bytes < buckets_[last].limit && buckets_[last].type == state.gradient_type) return last;
+    buckets_.push_back({comm, state.gradient_type, first ? first_bytes_ : bytes_, {}, 0, 0, {}, {}});
+    return buckets_.size() - 1;
   }
+
+  void launch(Bucket& bucket) {
+    if (bucket.comm.size() == 1) return;
+    launched_.push_back(&bucket);
+    if (hook_) {
+      // What a hook does at the end of a bucket may communicate too: all ranks do it at the same places.
+      if (launched_.size() > 2) complete(*launched_[launched_.size() - 3]);
+      hook::Bucket view = view_of(bucket);
+      bucket.request = hook_->start(view, bucket.comm);
+      return;
+    }
+    constexpr comm::MemoryKind memory = weft::detail::memory_kind<Tensor<float, Exec>>();
+    bucket.request = bucket.comm.all_reduce_async(comm::Elements{bucket.type, memory, bucket.storage.get(), bucket.bytes / size_of(bucket.type)});
+  }
+
+  void complete(Bucket& bucket) {
+    if (!bucket.request) return;
+    bucket.request->wait();
+    bucket.request.reset();
+    if (!hook_) return;
+    hook::Bucket view = view_of(bucket);
+    hook_->finish(view, bucket.comm);
+  }
+  hook::Bucket view_of(Bucket& bucket) { return {std::size_t(&bucket - buckets_.data()), bucket.type, bucket.storage, bucket.bytes / size_of(bucket.type), bucket.members}; }
 
   Communicator comm_;
   Device<Exec>* device_;
   std::size_t first_bytes_, bytes_;
-  std::vector<Bucket> buckets_;
-  std::map<ParameterState*, std::size_t> bucket_of_;
+  List<Bucket> buckets_;
+  std::size_t looked_up_ = 0;
+  List<Bucket*> launched_;  // in this step, in this order on all ranks
+  std::unique_ptr<hook::Erased> hook_;
+  const ReproducibleParts* reproducible_ = nullptr;
 };
 
 struct DataPolicy : PlainPolicy {
@@ -101,23 +156,30 @@ struct DataPolicy : PlainPolicy {
 
 /// M on every dp rank, each with its own sequences. Numerics: gradients are sums over dp in rank order, in fp32 for bfloat16
 /// parameters (fp64 for double); equal to one rank up to the rounding of that sum, and the same bits on every rank.
-template <class M>
+/// Policies: Reproducible and others of parallel/policies.hpp, or a communication hook.
+template <class M, class... Policies>
 class DataParallel;
 
-template <class M>
-inline constexpr int nesting_level<DataParallel<M>> = 10;
+template <class M, class... Policies>
+inline constexpr int nesting_level<DataParallel<M, Policies...>> = 10;
 
 namespace detail {
-template <class M>
-using DataBase = std::conditional_t<(nesting_level<M> > 10), Wrapper<DataPolicy, M>, Refused>;
+template <class M, class... Policies>
+inline constexpr bool sound<DataParallel<M, Policies...>> = (nesting_level<M> > 10) && ((is_policy<Policies> || hook::Hook<Policies>) && ...) && sound<M>;
+template <class M, class... Policies>
+using DataBase = std::conditional_t<sound<DataParallel<M, Policies...>>, Wrapper<WithPolicies<DataPolicy, Policies...>, M>, Refused<M>>;
 }
 
-template <class M>
-class DataParallel : public detail::DataBase<M> {
+template <class M, class... Policies>
+class DataParallel : public detail::DataBase<M, Policies...> {
+  static_assert(((detail::is_policy<Policies> || hook::Hook<Policies>) && ...),
+                "weft: DataParallel's template parameters after the model must be policies, such as Reproducible, or a communication hook (a type with Request start(hook::Bucket&, const Communicator&))");
   static_assert(nesting_level<M> > 10, "weft: wrappers nest as DataParallel of TensorParallel of PipelineParallel of a model, each at most once: DataParallel stands outermost and once");
 
+  static_assert((detail::policy_fits<typename detail::ScalarOf<M>::type, Policies> && ...), "weft: MixedPrecision's Param must be the type that the model computes in, such as bfloat16 for nn::BasicGpt<bfloat16>");
+
  public:
-  using detail::DataBase<M>::DataBase;
+  using detail::DataBase<M, Policies...>::DataBase;
 };
 
 }  // namespace weft

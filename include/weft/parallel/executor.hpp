@@ -3,17 +3,23 @@
 // The one executor: it walks a rank's actions of a schedule for one step and calls the wrappers' hooks around each unit. A
 // model without a pipeline runs as one stage of one.
 
+#include <algorithm>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <weft/core/list.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/nn/batch.hpp>
+#include <weft/nn/reproducible.hpp>
 #include <weft/parallel/chunk.hpp>
 #include <weft/parallel/flow.hpp>
+#include <weft/parallel/held.hpp>
 #include <weft/parallel/link.hpp>
 #include <weft/parallel/schedule/messages.hpp>
+#include <weft/parallel/schedule/recording.hpp>
 #include <weft/parallel/schedule/table.hpp>
 #include <weft/tensor/transfer.hpp>
 
@@ -26,20 +32,22 @@ class Executor {
   using Gradient = typename T::Gradient;
   using Loss = typename T::Loss;
   using Tokens = typename T::Tokens;
-  using Saved = typename T::Saved;
-  using Deferred = typename T::Deferred;
   using Action = schedule::Action;
   using Do = schedule::Do;
 
  public:
   /// `seed`: the gradient of each micro-batch's loss; 0 where only forward runs.
-  Executor(Ctx context, std::vector<Chunk<Model>>& chunks, const schedule::Table& table, const Batch& batch, double seed = 0)
+  Executor(Ctx context, List<Chunk<Model>>& chunks, const schedule::Table& table, const Batch& batch, double seed = 0)
       : context_(std::move(context)), chunks_(chunks), table_(table), batch_(batch), link_(context_.device(), pipeline_of(context_)), done_(chunks.size(), 0) {
-    saved_.resize(chunks.size() * table.micro_batches);
-    deferred_.resize(saved_.size());
+    for (const Chunk<Model>& chunk : chunks) units_ = std::max(units_, chunk.units.size());
+    const std::size_t micro_batches = static_cast<std::size_t>(table.micro_batches), places = chunks.size() * micro_batches * units_;
+    saved_.resize(places);
+    deferred_.resize(places);
+    losses_.resize(micro_batches);
     rows_ = batch.tokens.size() / batch.micro_batches;
     context_.env.length = batch.length;
     context_.env.step = batch.step;
+    context_.env.loss_gradient = seed;
     seed_ = gradient_t<Loss>(context_.device(), {1});
     copy_from_host(seed_, std::span<const double>(&seed, 1));
   }
@@ -57,24 +65,33 @@ class Executor {
     forward_only_ = forward_only;
     for (Hooks* hooks : context_.env.hooks) {
       hooks->begin(!forward_only);
-      each_micro_batch_ = each_micro_batch_ || hooks->reduces_each_micro_batch();
+      each_micro_batch_ = trees == nullptr && (each_micro_batch_ || hooks->reduces_each_micro_batch());
     }
     context_.env.training = !forward_only;
-    for (const Action action : table_.orders[rank()]) {
-      context_.env.first_row = batch_.first_sequence * batch_.length + action.micro * rows_;
+    recording_ = forward_only ? nullptr : context_.env.recording;
+    if (recording_) recording_->begin(table_);
+    const schedule::Order& order = table_.orders[rank()];
+    std::size_t expected = 0;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const Action action = order[i];
+      while (expected <= i + 1 && expected < order.size()) expected = expect_next(order, expected);  // its own and one ahead
+      if (recording_) recording_->start();
+      context_.env.first_row = (batch_.first_sequence + std::size_t(action.micro) * batch_.micro_batch_sequences()) * batch_.length;
       if (action.what == Do::F) forward(action);
       else if (!forward_only && action.what == Do::W) weight(action);
       else if (!forward_only) backward(action, action.what == Do::B);
+      if (recording_) recording_->end();
       link_.progress();
     }
     link_.finish();
   }
 
-  /// The losses of the micro-batches, added up; 0 on ranks without the last stage.
-  double loss() const {
-    double sum = 0;
-    for (const Loss& loss : losses_) sum += copy_to_host(loss)[0];
-    return sum;
+  /// The losses of this rank's micro-batches; 0 on ranks without the last stage.
+  std::vector<double> losses() const {
+    std::vector<double> all(static_cast<std::size_t>(table_.micro_batches));
+    for (std::size_t micro = 0; micro < all.size(); ++micro)
+      if (losses_[micro]) all[micro] = copy_to_host(losses_[micro])[0];
+    return all;
   }
   /// The hidden state that entered the last unit, of the last micro-batch (for sampling). Empty on other ranks.
   const Hidden& last_hidden() const { return last_hidden_; }
@@ -82,15 +99,31 @@ class Executor {
 
   /// Stops before the last unit: it is given `last_hidden` to work on.
   bool stop_before_back = false;
+  /// Where the gradients of each micro-batch go in a reproducible run, else null.
+  detail::MicroBatchSums* trees = nullptr;
 
  private:
   static Communicator pipeline_of(const Ctx& context) {
     if constexpr (Ctx::has(pp{})) return context.comm(pp{});
     else return Communicator();
   }
-  std::size_t place(const Action& action) const { return static_cast<std::size_t>(action.chunk * table_.micro_batches + action.micro); }
+  // Of the action's first unit.
+  std::size_t place(const Action& action) const { return static_cast<std::size_t>(action.chunk * table_.micro_batches + action.micro) * units_; }
   std::size_t rank() const { return context_.rank(pp{}); }
   int rank_of(int stage) const { return schedule::rank_of(table_, stage); }
+
+  // Posts the receive of the next input from another rank that an action from `at` on needs; returns the place after that action.
+  std::size_t expect_next(const schedule::Order& order, std::size_t at) {
+    static_assert(std::is_same_v<typename Hidden::value_type, typename Gradient::value_type>);
+    for (; at < order.size(); ++at) {
+      if (forward_only_ && order[at].what != Do::F) continue;
+      const schedule::Message wanted = schedule::wanted_by(table_, int(rank()), order[at]);
+      if (wanted.from < 0) continue;
+      link_.template expect<typename Hidden::value_type>(wanted.from, {wanted.stage, wanted.micro, wanted.forward});
+      return at + 1;
+    }
+    return order.size();
+  }
 
   // One event of a unit, to every wrapper: outermost first before, innermost first after.
   void before(void (Hooks::*event)(Unit&), Unit& unit) {
@@ -108,102 +141,107 @@ class Executor {
 
   void forward(const Action& action) {
     Chunk<Model>& chunk = chunks_[action.chunk];
-    Saved saved;
     Hidden hidden;
     std::size_t unit = 0;
-    const auto run = [&](auto&& work) {
+    const auto run = [&](auto& layer, auto& output, const auto&... inputs) {
       before(&Hooks::before_forward, chunk.units[unit]);
-      work();
+      auto result = layer.forward(context_, inputs...);
+      output = std::move(result.output);
+      if (!forward_only_) saved_[place(action) + unit] = detail::Held(std::move(result.saved));
       after(&Hooks::after_forward, chunk.units[unit]);
       ++unit;
     };
     if (chunk.front) {
-      run([&] {
-        auto result = chunk.front->forward(context_, tokens_of(batch_.tokens, action.micro));
-        hidden = std::move(result.output);
-        if (!forward_only_) saved.front.emplace(std::move(result.saved));
-      });
+      run(*chunk.front, hidden, tokens_of(batch_.tokens, action.micro));
     } else {
       hidden = link_.template receive<Hidden>(rank_of(chunk.stage - 1), {chunk.stage, action.micro, true});
+      if (recording_) recording_->start();
     }
-    for (auto& block : chunk.blocks) {
-      run([&] {
-        auto result = block.forward(context_, hidden);
-        hidden = std::move(result.output);
-        if (!forward_only_) saved.blocks.emplace_back(std::move(result.saved));
-      });
-    }
+    for (auto& block : chunk.blocks) run(block, hidden, hidden);
     if (chunk.back && stop_before_back) {
       last_hidden_ = std::move(hidden);
     } else if (chunk.back) {
-      run([&] {
-        auto result = chunk.back->forward(context_, hidden, tokens_of(batch_.targets, action.micro));
-        losses_.push_back(std::move(result.output));
-        if (!forward_only_) saved.back.emplace(std::move(result.saved));
-      });
+      run(*chunk.back, losses_[static_cast<std::size_t>(action.micro)], hidden, tokens_of(batch_.targets, action.micro));
     } else {
       link_.send(hidden, rank_of(chunk.stage + 1), {chunk.stage + 1, action.micro, true});
     }
-    if (!forward_only_) saved_[place(action)] = std::make_unique<Saved>(std::move(saved));
   }
 
   // B does each unit's weights right after its input gradient, while they are in cache; I defers them to W.
   void backward(const Action& action, bool whole) {
     Chunk<Model>& chunk = chunks_[action.chunk];
-    const std::unique_ptr<Saved> owned = std::move(saved_[place(action)]);
-    Saved& saved = *owned;
-    Deferred deferred;
-    deferred.blocks.resize(chunk.blocks.size());
     if (whole) ++done_[action.chunk];
     std::size_t unit = chunk.units.size();
     Gradient gradient;
-    const auto run = [&](auto& layer, auto& kept, const auto& g, auto& later) {
+    const auto run = [&]<class Saved>(std::type_identity<Saved>, auto& layer, const auto& g) {
       --unit;
+      detail::Held& saved = saved_[place(action) + unit];
       before(&Hooks::before_backward, chunk.units[unit]);
-      auto split = weft::backward_input(layer, context_, std::move(*kept), g);
-      kept.reset();
+      open(chunk.units[unit]);
+      auto split = weft::backward_input(layer, context_, std::move(saved.template as<Saved>()), g);
+      saved.reset();
       if constexpr (!std::is_same_v<decltype(split.input_gradient), Nothing>) {
         require_gradient_of<Hidden, decltype(split.input_gradient)>();
         gradient = std::move(split.input_gradient);
       }
       if (whole) weft::backward_weight(layer, context_, std::move(split.deferred));
-      else later.emplace(std::move(split.deferred));
+      else deferred_[place(action) + unit] = detail::Held(std::move(split.deferred));
+      close(chunk.units[unit], action.micro);
       after(&Hooks::after_backward, chunk.units[unit]);
       if (whole) ready(chunk, action.chunk, unit);
     };
-    if (chunk.back) run(*chunk.back, saved.back, seed_, deferred.back);
+    if (chunk.back) run(std::type_identity<typename T::BackSaved>(), *chunk.back, seed_);
     else gradient = link_.template receive<Gradient>(rank_of(chunk.stage + 1), {chunk.stage, action.micro, false});
-    for (std::size_t i = chunk.blocks.size(); i-- > 0;) run(chunk.blocks[i], saved.blocks[i], gradient, deferred.blocks[i]);
-    if (chunk.front) run(*chunk.front, saved.front, gradient, deferred.front);
+    if (recording_) recording_->start();
+    for (std::size_t i = chunk.blocks.size(); i-- > 0;) run(std::type_identity<typename T::BlockSaved>(), chunk.blocks[i], gradient);
+    if (chunk.front) run(std::type_identity<typename T::FrontSaved>(), *chunk.front, gradient);
     else link_.send(gradient, rank_of(chunk.stage - 1), {chunk.stage - 1, action.micro, false});
-    if (!whole) deferred_[place(action)] = std::make_unique<Deferred>(std::move(deferred));
   }
 
   void weight(const Action& action) {
     Chunk<Model>& chunk = chunks_[action.chunk];
-    const std::unique_ptr<Deferred> owned = std::move(deferred_[place(action)]);
-    Deferred& deferred = *owned;
     ++done_[action.chunk];
     std::size_t unit = chunk.units.size();
-    const auto run = [&](auto& layer, auto& later) {
+    const auto run = [&]<class Deferred>(std::type_identity<Deferred>, auto& layer) {
       --unit;
-      weft::backward_weight(layer, context_, std::move(*later));
-      later.reset();
+      detail::Held& deferred = deferred_[place(action) + unit];
+      open(chunk.units[unit]);
+      weft::backward_weight(layer, context_, std::move(deferred.template as<Deferred>()));
+      deferred.reset();
+      close(chunk.units[unit], action.micro);
       ready(chunk, action.chunk, unit);
     };
-    if (chunk.back) run(*chunk.back, deferred.back);
-    for (std::size_t i = chunk.blocks.size(); i-- > 0;) run(chunk.blocks[i], deferred.blocks[i]);
-    if (chunk.front) run(*chunk.front, deferred.front);
+    if (chunk.back) run(std::type_identity<typename T::BackDeferred>(), *chunk.back);
+    for (std::size_t i = chunk.blocks.size(); i-- > 0;) run(std::type_identity<typename T::BlockDeferred>(), chunk.blocks[i]);
+    if (chunk.front) run(std::type_identity<typename T::FrontDeferred>(), *chunk.front);
   }
 
   void ready(Chunk<Model>& chunk, std::size_t index, std::size_t unit) {
     if (done_[index] < table_.micro_batches && !each_micro_batch_) return;
     Unit& owned = chunk.owned[unit];
+    if (trees) return complete(owned);
     for (ParameterState* state : owned.parameters) zero_if_fresh(context_.device(), *state);
     after(&Hooks::gradients_ready, owned);
   }
 
+  // In a reproducible run the wrappers inside of data parallelism have their turn after every micro-batch, data ranks at the end.
+  void open(Unit& unit) {
+    if (trees) trees->open(unit);
+  }
+  void close(Unit& unit, int micro) {
+    if (!trees) return;
+    for (std::size_t i = context_.env.hooks.size(); i-- > 0;)
+      if (!context_.env.hooks[i]->sums_data()) context_.env.hooks[i]->gradients_ready(unit);
+    trees->close(unit, static_cast<std::size_t>(micro));
+  }
+
  public:
+  /// A unit's sums of micro-batches go to the data ranks.
+  void complete(Unit& owned) {
+    trees->complete(owned);
+    for (std::size_t i = context_.env.hooks.size(); i-- > 0;)
+      if (context_.env.hooks[i]->sums_data()) context_.env.hooks[i]->gradients_ready(owned);
+  }
   /// A parameter that no micro-batch has used has a gradient of zero, not a missing one: others wait for it.
   template <class Exec>
   static void zero_if_fresh(Device<Exec>& device, ParameterState& state) {
@@ -215,17 +253,18 @@ class Executor {
 
  private:
   Ctx context_;
-  std::vector<Chunk<Model>>& chunks_;
+  List<Chunk<Model>>& chunks_;
   const schedule::Table& table_;
   const Batch& batch_;
   Link<typename Ctx::execution_space> link_;
   std::vector<int> done_;
   std::size_t rows_ = 0;
   bool forward_only_ = false, each_micro_batch_ = false;
+  schedule::Recording* recording_ = nullptr;
   gradient_t<Loss> seed_;
-  std::vector<std::unique_ptr<Saved>> saved_;        // by chunk and micro-batch
-  std::vector<std::unique_ptr<Deferred>> deferred_;
-  std::vector<Loss> losses_;
+  std::size_t units_ = 0;                                // places for a chunk and micro-batch
+  List<detail::Held> saved_, deferred_;     // by chunk, micro-batch and unit
+  List<Loss> losses_;                       // by micro-batch; empty where the last stage is not here
   Hidden last_hidden_;
 };
 
@@ -249,14 +288,17 @@ class Executor<Model, Ctx, false> {
     require_closed<Hidden, typename Flow<Model, Ctx>::BlockResult::output_type>();
   }
   void run(bool) {}
-  double loss() const { return 0; }
+  std::vector<double> losses() const { return {}; }
   const Hidden& last_hidden() const { return hidden_; }
   const Ctx& context() const { return context_; }
   template <class... T>
   static void zero_if_fresh(T&&...) {}
   template <class... T>
   void with_unit(T&&...) {}
+  template <class... T>
+  void complete(T&&...) {}
   bool stop_before_back = false;
+  detail::MicroBatchSums* trees = nullptr;
 
  private:
   Ctx context_;

@@ -4,9 +4,7 @@
 // part saves and defers. A repeated block must be a fixed point of these types.
 
 #include <cstdint>
-#include <optional>
 #include <type_traits>
-#include <vector>
 
 #include <weft/nn/context.hpp>
 #include <weft/nn/layer.hpp>
@@ -16,7 +14,7 @@ namespace weft {
 namespace detail {
 
 // Over dp and cp a rank has tokens of its own; on every other axis the ranks see the same ones. Stages of a pipeline do not
-// share tensors, so pp places nothing.
+// share tensors, so pp places nothing; axes of the expert mesh place only what experts work on.
 template <class A>
 struct InputPlacement { using type = Replicated<A>; };
 template <>
@@ -24,13 +22,15 @@ struct InputPlacement<dp> { using type = Shard<dp, 0>; };
 template <>
 struct InputPlacement<cp> { using type = Shard<cp, 0>; };
 
+template <class A>
+inline constexpr bool is_expert_axis = std::is_same_v<A, ep> || std::is_same_v<A, etp> || std::is_same_v<A, edp>;
 template <class T, class E, class Bound, class... P>
 struct InputTensor;
 template <class T, class E, class... P>
 struct InputTensor<T, E, Axes<>, P...> { using type = Tensor<T, E, P...>; };
 template <class T, class E, class A, class... R, class... P>
 struct InputTensor<T, E, Axes<A, R...>, P...> {
-  using type = typename std::conditional_t<std::is_same_v<A, pp>, InputTensor<T, E, Axes<R...>, P...>,
+  using type = typename std::conditional_t<std::is_same_v<A, pp> || is_expert_axis<A>, InputTensor<T, E, Axes<R...>, P...>,
                                            InputTensor<T, E, Axes<R...>, P..., typename InputPlacement<A>::type>>::type;
 };
 
@@ -73,19 +73,6 @@ struct Flow {
   using FrontDeferred = typename split_t<Front, FrontSaved, Gradient>::deferred_type;
   using BlockDeferred = typename split_t<Block, BlockSaved, gradient_t<typename BlockResult::output_type>>::deferred_type;
   using BackDeferred = typename split_t<Back, BackSaved, gradient_t<Loss>>::deferred_type;
-
-  /// What a chunk keeps of one micro-batch between forward and backward.
-  struct Saved {
-    std::optional<FrontSaved> front;
-    std::vector<std::optional<BlockSaved>> blocks;
-    std::optional<BackSaved> back;
-  };
-  /// What it keeps between the two halves of backward.
-  struct Deferred {
-    std::optional<FrontDeferred> front;
-    std::vector<std::optional<BlockDeferred>> blocks;
-    std::optional<BackDeferred> back;
-  };
 };
 
 /// The axes on which a loss is a term of a sum: exactly over these are counts and losses added up.

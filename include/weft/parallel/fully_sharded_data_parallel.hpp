@@ -7,6 +7,7 @@
 //
 // It stands where DataParallel would.
 
+#include <weft/parallel/policies.hpp>
 #include <weft/parallel/shards.hpp>
 #include <weft/parallel/wrapper.hpp>
 
@@ -20,7 +21,9 @@ namespace weft {
 ///   Stage3      16 P / N                   18 P / N                     32 P / N
 ///
 /// (parameter + gradient, which is float for bfloat16, + optimizer), and beside it what is on its way: up to two gathered units
-/// in stage 3, up to two units of whole gradients in stages 2 and 3, a sum of a unit's shards in stage 1.
+/// in stage 3, up to two units of whole gradients in stages 2 and 3, a sum of a unit's shards in stage 1. With
+/// ModelOptions::replicate N is dp / replicate; secondary adds P / secondary values; offload takes the optimizer's bytes, and in
+/// stage 3 the parameters', off the device, where the largest parameter's of them come and go.
 namespace zero {
 /// Optimizer state.
 struct Stage1 {
@@ -34,17 +37,23 @@ struct Stage2 {
 struct Stage3 {
   static constexpr detail::ShardRules rules{.keeps_values = false, .keeps_gradients = false};
 };
+/// ModelOptions::zero says which, 1, 2 or 3, or 0: nothing is shared out and gradients are summed as in DataParallel. For programs
+/// with a command line: one compiled model for all of them; include parallel/zero_chosen.hpp.
+struct Chosen;
 }  // namespace zero
 
 namespace detail {
 
 template <class Stage>
 inline constexpr bool is_zero_stage = std::is_same_v<Stage, zero::Stage1> || std::is_same_v<Stage, zero::Stage2> || std::is_same_v<Stage, zero::Stage3>;
+template <>
+inline constexpr bool is_zero_stage<zero::Chosen> = true;
 
 template <class Stage>
 struct ShardedDataPolicy : PlainPolicy {
   using axis = dp;
   using stream = Invariant<dp>;
+  static constexpr bool shards_parameters = true;
   ShardedDataPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions& options) : shards(comm, device, options, Stage::rules) {}
   Hooks* hooks() { return &shards; }
   Shards<DefaultDevice::execution_space> shards;
@@ -58,26 +67,32 @@ struct ShardedDataPolicy : PlainPolicy {
 /// The weight half of a layer's backward must not use parameter values: they may have been released.
 ///
 /// Numerics: gradients are sums over dp in rank order, in float for bfloat16 parameters; equal to DataParallel bit by bit with
-/// one micro-batch, else up to the rounding of sums in another order. Shards ignore the parameters' shapes, so an optimizer must
-/// work element by element. A tied embedding on two pipeline stages keeps its whole gradient until the end of the step.
-template <class M, class Stage = zero::Stage3>
+/// one micro-batch, else up to the rounding of sums in another order. Shards ignore the parameters' shapes, so an optimizer
+/// must work element by element; another one is refused. A tied embedding on two pipeline stages keeps its whole gradient until the end of the step.
+/// Policies: Reproducible and others of parallel/policies.hpp.
+template <class M, class Stage = zero::Stage3, class... Policies>
 class FullyShardedDataParallel;
 
-template <class M, class Stage>
-inline constexpr int nesting_level<FullyShardedDataParallel<M, Stage>> = 10;
+template <class M, class Stage, class... Policies>
+inline constexpr int nesting_level<FullyShardedDataParallel<M, Stage, Policies...>> = 10;
 
 namespace detail {
-template <class M, class Stage>
-using ShardedDataBase = std::conditional_t<(nesting_level<M> > 10 && is_zero_stage<Stage>), Wrapper<ShardedDataPolicy<Stage>, M>, Refused>;
+template <class M, class Stage, class... Policies>
+inline constexpr bool sound<FullyShardedDataParallel<M, Stage, Policies...>> = (nesting_level<M> > 10) && is_zero_stage<Stage> && (is_policy<Policies> && ...) && sound<M>;
+template <class M, class Stage, class... Policies>
+using ShardedDataBase = std::conditional_t<sound<FullyShardedDataParallel<M, Stage, Policies...>>, Wrapper<WithPolicies<ShardedDataPolicy<Stage>, Policies...>, M>, Refused<M>>;
 }
 
-template <class M, class Stage>
-class FullyShardedDataParallel : public detail::ShardedDataBase<M, Stage> {
+template <class M, class Stage, class... Policies>
+class FullyShardedDataParallel : public detail::ShardedDataBase<M, Stage, Policies...> {
   static_assert(nesting_level<M> > 10, "weft: wrappers nest as FullyShardedDataParallel of TensorParallel of PipelineParallel of a model, each at most once: FullyShardedDataParallel stands outermost, once, and in place of DataParallel");
   static_assert(detail::is_zero_stage<Stage>, "weft: FullyShardedDataParallel's second template parameter must be zero::Stage1, zero::Stage2 or zero::Stage3");
+  static_assert((detail::is_policy<Policies> && ...), "weft: FullyShardedDataParallel's template parameters after the stage must be policies, such as Reproducible");
+
+  static_assert((detail::policy_fits<typename detail::ScalarOf<M>::type, Policies> && ...), "weft: MixedPrecision's Param must be the type that the model computes in, such as bfloat16 for nn::BasicGpt<bfloat16>");
 
  public:
-  using detail::ShardedDataBase<M, Stage>::ShardedDataBase;
+  using detail::ShardedDataBase<M, Stage, Policies...>::ShardedDataBase;
 };
 
 }  // namespace weft

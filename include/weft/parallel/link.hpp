@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tensors between the stages of a pipeline. Sends do not block: buffers live until the peer has taken them. Each tensor goes
-// with its shape, so stages and micro-batches may differ in theirs.
+// Tensors between the stages of a pipeline. Sends do not block: buffers live until the peer has taken them. The receive of
+// the next tensor is posted before a rank computes, so that it arrives meanwhile. Each tensor goes with its shape, so stages
+// and micro-batches may differ in theirs.
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/core/list.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -21,7 +21,7 @@ namespace weft {
 struct Parcel {
   int stage = 0, micro = 0;
   bool forward = true;
-  friend auto operator<=>(const Parcel&, const Parcel&) = default;
+  friend bool operator==(const Parcel&, const Parcel&) = default;
 };
 
 template <class Exec>
@@ -32,7 +32,7 @@ class Link {
   template <AnyTensor X>
   void send(const X& x, int to, const Parcel& parcel) {
     if (to == comm_.rank()) {
-      kept_.emplace(parcel, Kept{x.shape(), x.buffer()});
+      kept_.push_back({parcel, x.shape(), x.buffer()});
       return;
     }
     auto header = std::make_unique<Header>();
@@ -48,22 +48,41 @@ class Link {
   template <AnyTensor Y>
   Y receive(int from, const Parcel& parcel) {
     if (from == comm_.rank()) {
-      auto kept = kept_.extract(parcel).mapped();
+      Kept kept = take_kept(parcel);
       return Y(*device_, kept.shape, std::move(kept.buffer));
     }
+    expect<typename Y::value_type>(from, parcel);
     progress();
-    Header header{};
-    comm_.recv(header, from, tag(parcel, 0));
-    Shape shape;
-    shape = shape_of(header);
-    Y y(*device_, shape);
-    comm_.recv(y, from, tag(parcel, 1));
-    return y;
+    std::unique_ptr<Coming>* place = find_coming(parcel);
+    const std::unique_ptr<Coming> owned = std::move(*place);  // stays where it is: the header is being written
+    coming_.erase(place);
+    Coming& coming = *owned;
+    coming.header_request.wait();
+    if (!coming.buffer) coming.open(*this, coming);
+    coming.request.wait();
+    return Y(*device_, shape_of(coming.header), std::move(coming.buffer));
   }
 
-  /// Lets go of what peers have taken.
+  /// Posts the receive that `receive` will ask for, of elements of T.
+  template <class T>
+  void expect(int from, const Parcel& parcel) {
+    if (from == comm_.rank() || find_coming(parcel) != nullptr) return;
+    coming_.push_back(std::make_unique<Coming>());
+    Coming& coming = *coming_.back();
+    coming.parcel = parcel;
+    coming.from = from;
+    coming.body_tag = tag(parcel, 1);
+    coming.open = &open<T>;
+    coming.header_request = comm_.recv_async(coming.header, from, tag(parcel, 0));
+  }
+
+  /// Lets go of what peers have taken, and takes what has come.
   void progress() {
-    std::erase_if(sending_, [](Sending& sending) { return sending.header_request.test() && sending.request.test(); });
+    erase_if(sending_, [](Sending& sending) { return sending.header_request.test() && sending.request.test(); });
+    for (const auto& coming : coming_) {
+      if (!coming->buffer && coming->header_request.test()) coming->open(*this, *coming);
+      if (coming->buffer) coming->request.test();
+    }
   }
   /// Waits until peers have taken everything.
   void finish() {
@@ -77,6 +96,7 @@ class Link {
  private:
   using Header = std::array<std::int64_t, Shape::max_rank + 1>;
   struct Kept {
+    Parcel parcel;
     Shape shape;
     Buffer buffer;
   };
@@ -86,6 +106,36 @@ class Link {
     Request header_request, request;
   };
 
+  // Announced by its header, then received into a buffer of its shape.
+  struct Coming {
+    Parcel parcel;
+    int from = 0, body_tag = 0;
+    void (*open)(Link&, Coming&) = nullptr;
+    Header header{};
+    Buffer buffer;
+    Request header_request, request;
+  };
+  template <class T>
+  static void open(Link& link, Coming& coming) {
+    Tensor<T, Exec> body(*link.device_, shape_of(coming.header));
+    coming.request = link.comm_.recv_async(body, coming.from, coming.body_tag);
+    coming.buffer = body.buffer();
+  }
+  std::unique_ptr<Coming>* find_coming(const Parcel& parcel) {
+    for (std::unique_ptr<Coming>& coming : coming_)
+      if (coming->parcel == parcel) return &coming;
+    return nullptr;
+  }
+
+  WEFT_OUT_OF_LINE Kept take_kept(const Parcel& parcel) {
+    for (Kept& kept : kept_)
+      if (kept.parcel == parcel) {
+        Kept taken = std::move(kept);
+        kept_.erase(&kept);
+        return taken;
+      }
+    throw_error<Error>({"pipeline: nothing was kept for stage ", parcel.stage, " and micro-batch ", parcel.micro});
+  }
   static Shape shape_of(const Header& header) {
     switch (header[0]) {
       case 1: return {std::size_t(header[1])};
@@ -102,8 +152,9 @@ class Link {
 
   Device<Exec>* device_;
   Communicator comm_;
-  std::map<Parcel, Kept> kept_;
-  std::vector<Sending> sending_;
+  List<Kept> kept_;  // for a stage of this rank
+  List<Sending> sending_;
+  List<std::unique_ptr<Coming>> coming_;
 };
 
 }  // namespace weft

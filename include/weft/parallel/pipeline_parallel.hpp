@@ -3,6 +3,7 @@
 // Pipeline parallelism: the model's stack is cut into stages, and micro-batches flow through them in the order of a proven
 // schedule.
 
+#include <weft/parallel/schedule/erased.hpp>
 #include <weft/parallel/schedule/one_forward_one_backward.hpp>
 #include <weft/parallel/wrapper.hpp>
 
@@ -15,12 +16,14 @@ struct PipelinePolicy {
   using stream = Invariant<pp>;
   PipelinePolicy(const Communicator&, DefaultDevice&, const ModelOptions&) {}
   Hooks* hooks() { return nullptr; }
-  static schedule::Erased schedule() { return schedule::erase<S>(); }
+  static const ModelOptions& adjusted(const ModelOptions& options) { return options; }
+  static schedule::Erased schedule(const ModelOptions& options) { return schedule::erase<S>(options); }
 };
 }  // namespace detail
 
-/// M in stages over pp, run by schedule S. Cuts lie between blocks. Numerics: weight gradients are added in micro-batch order,
-/// so they are bitwise those of accumulation on one rank.
+/// M in stages over pp, run by schedule S: a type of parallel/schedule/, schedule::Own (a table of the user's) or
+/// schedule::Chosen (ModelOptions::schedule says which). Cuts lie between blocks. Numerics: weight gradients are added in
+/// micro-batch order, so they are bitwise those of accumulation on one rank.
 template <class M, class S = schedule::OneForwardOneBackward>
 class PipelineParallel;
 
@@ -29,13 +32,16 @@ inline constexpr int nesting_level<PipelineParallel<M, S>> = 30;
 
 namespace detail {
 template <class M, class S>
-using PipelineBase = std::conditional_t<!is_wrapper<M>, Wrapper<PipelinePolicy<S>, M>, Refused>;
+inline constexpr bool sound<PipelineParallel<M, S>> = !is_wrapper<M> && schedule::Erasable<S>;
+template <class M, class S>
+using PipelineBase = std::conditional_t<sound<PipelineParallel<M, S>>, Wrapper<PipelinePolicy<S>, M>, Refused<M>>;
 }
 
 template <class M, class S>
 class PipelineParallel : public detail::PipelineBase<M, S> {
   static_assert(!is_wrapper<M>, "weft: PipelineParallel cuts a model into stages, so it stands next to the model: write DataParallel<TensorParallel<PipelineParallel<Model>>>");
-  static_assert(schedule::Schedule<S>, "weft: PipelineParallel's second template parameter must be a schedule, such as schedule::OneForwardOneBackward");
+  static_assert(schedule::Erasable<S>,
+                "weft: PipelineParallel's second template parameter must be a schedule, such as schedule::OneForwardOneBackward, schedule::Own<table> or schedule::Chosen");
 
  public:
   using detail::PipelineBase<M, S>::PipelineBase;

@@ -5,46 +5,33 @@
 // without a copy on either side (Zhao et al., PyTorch FSDP, arXiv:2304.11277; Rajbhandari et al., ZeRO, arXiv:1910.02054).
 
 #include <algorithm>
-#include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
 #include <utility>
-#include <vector>
 
-#include <weft/comm/communicator.hpp>
-#include <weft/kernels/elementwise.hpp>
-#include <weft/nn/hooks.hpp>
-#include <weft/nn/model.hpp>
-#include <weft/nn/parameter.hpp>
-#include <weft/tensor/to.hpp>
+#include <weft/core/list.hpp>
+#include <weft/parallel/shard_group.hpp>
 
 namespace weft::detail {
 
-// What a stage of ZeRO keeps whole on every rank.
-struct ShardRules {
-  bool keeps_values = false, keeps_gradients = false;
-};
-
-// The runs of the elements [begin, end), counted from `begin`.
-inline std::vector<Run> cut_runs(const std::vector<Run>& runs, std::size_t begin, std::size_t end) {
-  std::vector<Run> cut;
-  for (const Run& run : runs) {
-    const std::size_t first = std::max(begin, run.local), last = std::min(end, run.local + run.length);
-    if (first < last) cut.push_back({first - begin, run.global + (first - run.local), last - first, run.owned, run.shared});
-  }
-  return cut;
-}
-
 template <class Exec>
 class Shards : public Hooks {
+  using Group = ShardGroup<Exec>;
+
  public:
   Shards(Communicator comm, Device<Exec>& device, const ModelOptions& options, ShardRules rules)
-      : comm_(std::move(comm)), device_(&device), seed_(options.seed), rules_(rules), each_micro_batch_(!rules.keeps_gradients && options.reduce_each_micro_batch) {}
+      : device_(&device), replicate_(options.replicate), secondary_(options.secondary), each_micro_batch_(!rules.keeps_gradients && options.reduce_each_micro_batch) {
+    settings_ = {rules, options.seed, options.reduce == DataType::bfloat16, options.quantised_gather, options.secondary != 0, options.offload.store};
+    check(options, rules);
+    ranks_.push_back(split(std::move(comm), "dp"));
+  }
 
   // Nothing is allocated before the units are known: the whole parameter never exists, not even while the model is made.
   bool allocate(ParameterState& state) override {
-    state.sharded |= axis_bit<dp>;
+    state.sharded |= state.data_bit();
+    if (ranks_of(state).copies.rank() != 0) state.counted = false;
     state.gathered.emplace();
     state.gathered->keeper = this;
     state.gathered->runs = std::exchange(state.runs, {});
@@ -52,122 +39,102 @@ class Shards : public Hooks {
   }
 
   void prepare(std::span<Unit*> units) override {
+    // A group for each unit and communicator: the experts of a unit are sharded over ranks of their own.
     for (Unit* unit : units) {
-      if (unit->parameters.empty()) continue;
-      Group& group = *groups_.emplace_back(std::make_unique<Group>());
+      const std::size_t before = groups_.size();
       for (ParameterState* state : unit->parameters) {
-        group_of_[state] = &group;
-        group.members.push_back({state, group.elements, 0});
-        group.elements += (state->size() + grain - 1) / grain * grain;
+        const ShardRanks& ranks = ranks_of(*state);
+        std::size_t at = before;
+        while (at < groups_.size() && groups_[at]->ranks().all.group() != ranks.all.group()) ++at;
+        if (at == groups_.size()) groups_.push_back(std::make_unique<Group>(ranks, *device_, settings_));
+        groups_[at]->add(state);
+        group_of_[state] = groups_[at].get();
       }
-      place(group);
+      for (std::size_t at = before; at < groups_.size(); ++at) groups_[at]->place();
     }
   }
 
   bool reduces_each_micro_batch() const override { return each_micro_batch_; }
+  bool sums_data() const override { return true; }
+  void add_in_order(const ReductionTree* tree) override {
+    tree_ = tree != nullptr && (!tree->in_rank_order() || replicate_ > 1) ? tree : nullptr;
+    for (const auto& group : groups_)
+      if (tree && group->ranks().all.size() != ranks_.front().all.size()) throw_error<UsageError>({"reproducible: the gradients of experts are not summed over the ranks of dp; use ep 1"});
+  }
 
   void begin(bool training) override {
     trace_ = &traces_[training];
     at_ = 0;
-    if (reducing_) settle(*reducing_);  // of a step that ended early
-    // The optimizer has updated the shards: what was gathered is old.
-    for (auto& group : groups_) {
-      drop(*group);
-      group->reduced = false;
-    }
+    settle();  // of a step that ended early
+    for (auto& group : groups_) group->begin(training);
   }
   void before_forward(Unit& unit) override { use(unit); }
   void after_forward(Unit& unit) override { leave(unit); }
   void before_backward(Unit& unit) override { use(unit); }
   void after_backward(Unit& unit) override { leave(unit); }
 
-  void open_gradient(ParameterState& state) override { open(*group_of_.at(&state)); }
+  void open_gradient(ParameterState& state) override { group_of_.at(&state)->open(); }
 
   void gradients_ready(Unit& unit) override {
     if (unit.parameters.empty()) return;
-    Group& group = *group_of_.at(unit.parameters.front());
-    for (const Member& member : group.members) {
-      ParameterState& state = *member.state;
-      if (state.pending & ~axis_bit<dp>) throw DebtError("the gradient of " + state.name + " is to be summed over dp while it still owes another sum");
-      state.pending = 0;
-      state.fresh = true;
+    for (ParameterState* state : unit.parameters) {
+      if (state->pending & ~state->data_bit()) throw_error<DebtError>({"the gradient of ", state->name, " is to be summed over ", state->expert_data ? "edp" : "dp", " while it still owes another sum"});
+      state->pending = 0;
+      state->fresh = true;
     }
-    // One reduction is under way at a time: a second one would hold a second whole unit.
-    if (reducing_) settle(*reducing_);
-    reduce(group);
+    // One unit's reductions are under way at a time: a second one would hold a second whole unit.
+    settle();
+    for (Group* group : groups_of(unit)) {
+      group->reduce(tree_);
+      reducing_.push_back(group);
+    }
   }
 
   void finish() override {
-    if (reducing_) settle(*reducing_);
-    for (auto& group : groups_) {
-      if (group->gathering) wait(*group);
-      if (!rules_.keeps_values) drop(*group);
-    }
+    settle();
+    for (auto& group : groups_) group->start_copies();
+    for (auto& group : groups_) group->finish();
   }
 
  private:
-  static constexpr std::size_t grain = 32;  // elements; pieces and parameters begin on cache lines in every element type
-
-  struct Member {
-    ParameterState* state;
-    std::size_t first;      // in the flat array
-    std::size_t kept = 0;   // first element that this rank keeps, in its piece
-  };
-  struct Group {
-    std::vector<Member> members;
-    std::size_t elements = 0, piece = 0;  // of the flat array, and of a rank's part of it
-    std::size_t value_bytes = 0, gradient_bytes = 0;  // of one element
-    Buffer shard, shard_gradient;   // this rank's piece: what the optimizer sees
-    Buffer values, gradients;       // flat and whole, where there now
-    Buffer leaving, sum;            // of the reduction under way: its input and, where it cannot go to its place, its output
-    Request gather, reduction;
-    bool gathering = false, here = false, reduced = false;
-  };
-
-  static Buffer at(const Buffer& buffer, std::size_t bytes) { return Buffer(buffer, static_cast<char*>(buffer.get()) + bytes); }
-
-  void place(Group& group) {
-    const ParameterState& any = *group.members.front().state;
-    for (const Member& member : group.members)
-      if (member.state->type != any.type) throw UsageError("parameters " + any.name + " and " + member.state->name + " of one unit differ in their element type");
-    const std::size_t ranks = comm_.size(), rank = comm_.rank();
-    group.piece = ((group.elements + ranks - 1) / ranks + grain - 1) / grain * grain;
-    group.value_bytes = size_of(any.type);
-    group.gradient_bytes = size_of(any.gradient_type);
-    const std::size_t begin = rank * group.piece, end = begin + group.piece;
-    if (rules_.keeps_values) group.values = device_->allocate_lasting(group.piece * ranks * group.value_bytes);
-    group.shard = rules_.keeps_values ? at(group.values, begin * group.value_bytes) : device_->allocate_lasting(group.piece * group.value_bytes);
-    if (rules_.keeps_gradients) open(group);
-    group.shard_gradient = rules_.keeps_gradients ? at(group.gradients, begin * group.gradient_bytes) : device_->allocate_lasting(group.piece * group.gradient_bytes);
-    fill_zero(*device_, static_cast<char*>(group.shard.get()), group.piece * group.value_bytes);
-    for (Member& member : group.members) {
-      ParameterState& state = *member.state;
-      const std::size_t first = std::clamp(begin, member.first, member.first + state.size()), last = std::clamp(end, member.first, member.first + state.size());
-      state.gathered->kept = last - first;
-      if (first == last) continue;
-      state.runs = cut_runs(state.gathered->runs, first - member.first, last - member.first);
-      member.kept = first - begin;
-      state.value = at(group.shard, member.kept * group.value_bytes);
-      dispatch_real(state.type, [&](auto zero) { initialise_parameter<decltype(zero)>(*device_, state, seed_); });
-    }
+  static void check(const ModelOptions& options, ShardRules rules) {
+    if (options.hook) throw_error<UsageError>({"ModelOptions::hook sums buckets of DataParallel, and FullyShardedDataParallel has none: leave the hook out, or use DataParallel"});
+    if (!rules.keeps_values) return;
+    if (options.quantised_gather) throw_error<UsageError>({"ModelOptions::quantised_gather is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank"});
+    if (options.secondary != 0) throw_error<UsageError>({"ModelOptions::secondary is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank"});
   }
 
-  // Whole gradients of a group, for layers to add to. Gaps between parameters are zero: they are summed too.
-  void open(Group& group) {
-    if (!group.gradients) {
-      const std::size_t bytes = group.piece * comm_.size() * group.gradient_bytes;
-      group.gradients = rules_.keeps_gradients ? device_->allocate_lasting(bytes) : device_->allocate(bytes);
-      std::size_t used = 0;
-      const auto clear = [&](std::size_t from, std::size_t to) {
-        fill_zero(*device_, static_cast<char*>(group.gradients.get()) + from * group.gradient_bytes, (to - from) * group.gradient_bytes);
-      };
-      for (const Member& member : group.members) {
-        clear(used, member.first);
-        used = member.first + member.state->size();
-      }
-      clear(used, group.piece * comm_.size());
+  // Ranks of one copy are neighbours: dp rank = copy * sharers + place in the copy.
+  ShardRanks split(Communicator all, const char* axis) const {
+    const std::size_t ranks = std::size_t(all.size()), rank = std::size_t(all.rank());
+    require_divides("replicate", replicate_, axis, ranks);
+    const std::size_t sharers = ranks / replicate_;
+    ShardRanks made{all, all, Communicator(), Communicator()};
+    if (replicate_ > 1) {
+      made.sharing = all.split(int(rank / sharers), int(rank), axis);
+      made.copies = all.split(int(rank % sharers), int(rank), axis);
     }
-    for (const Member& member : group.members) member.state->gathered->gradient = at(group.gradients, member.first * group.gradient_bytes);
+    if (secondary_ > 0) {
+      require_divides("secondary", secondary_, replicate_ > 1 ? "dp / replicate" : axis, sharers);
+      made.neighbours = made.sharing.split(int(rank % sharers / secondary_), int(rank), axis);
+    }
+    return made;
+  }
+  static void require_divides(const char* what, std::size_t part, const char* axis, std::size_t whole) {
+    if (part > 0 && whole % part == 0) return;
+    std::size_t below = std::min(part, whole), above = part;
+    while (below > 1 && whole % below != 0) --below;
+    while (above < whole && (above == 0 || whole % above != 0)) ++above;
+    below = std::max<std::size_t>(1, below);
+    std::string instead = joined({below});
+    if (above <= whole && above != below) append_to(instead, {" or ", above});
+    throw_error<LayoutError>({axis, "(", whole, ") % ", what, "(", part, ") != 0: use ", what, " ", instead});
+  }
+  const ShardRanks& ranks_of(const ParameterState& state) {
+    if (!state.expert_data) return ranks_.front();
+    for (const ShardRanks& ranks : ranks_)
+      if (ranks.all.group() == state.expert_data->group()) return ranks;
+    return ranks_.emplace_back(split(*state.expert_data, "edp"));
   }
 
   // Its units' order in a run is learnt from the last run of the same kind, the same on all data ranks: they run the same schedule.
@@ -176,23 +143,25 @@ class Shards : public Hooks {
     if (at_ < trace.size() && trace[at_] != &unit) {
       trace.resize(at_);
       for (auto& group : groups_)
-        if (!rules_.keeps_values && !uses(unit, *group)) drop(*group);
+        if (!settings_.rules.keeps_values && !uses(unit, *group)) group->drop();
     }
     if (at_ == trace.size()) trace.push_back(&unit);
     ++at_;
-    for (Group* group : groups_of(unit)) gather(*group);
-    for (Group* group : groups_of(unit)) wait(*group);
+    for (Group* group : groups_of(unit)) group->gather();
+    for (Group* group : groups_of(unit)) group->wait();
     if (at_ < trace.size())
-      for (Group* group : groups_of(*trace[at_])) gather(*group);
-    if (reducing_ && reducing_->reduction.test()) settle(*reducing_);
+      for (Group* group : groups_of(*trace[at_])) group->gather();
+    bool summed = true;
+    for (Group* group : reducing_) summed = group->test() && summed;
+    if (summed) settle();
   }
   void leave(Unit& unit) {
-    if (rules_.keeps_values) return;
+    if (settings_.rules.keeps_values) return;
     for (Group* group : groups_of(unit))
-      if (at_ == trace_->size() || !uses(*(*trace_)[at_], *group)) drop(*group);
+      if (at_ == trace_->size() || !uses(*(*trace_)[at_], *group)) group->drop();
   }
 
-  const std::vector<Group*>& groups_of(Unit& unit) {
+  const List<Group*>& groups_of(Unit& unit) {
     auto& groups = groups_of_[&unit];
     if (groups.empty())
       for (ParameterState* state : unit.parameters)
@@ -204,82 +173,24 @@ class Shards : public Hooks {
     return std::find(groups.begin(), groups.end(), &group) != groups.end();
   }
 
-  // Bytes go as words: a gather does not ask what they mean.
-  std::span<std::int64_t> words(const Buffer& buffer, std::size_t bytes) const { return {static_cast<std::int64_t*>(buffer.get()), bytes / sizeof(std::int64_t)}; }
-
-  void gather(Group& group) {
-    if (group.here || group.gathering) return;
-    const std::size_t bytes = group.piece * group.value_bytes;
-    if (!rules_.keeps_values) group.values = device_->allocate(bytes * comm_.size());
-    group.gather = comm_.all_gather_async(words(group.shard, bytes), words(group.values, bytes * comm_.size()));
-    group.gathering = true;
-  }
-  void wait(Group& group) {
-    if (!group.gathering) return;
-    group.gather.wait();
-    group.gathering = false;
-    group.here = true;
-    for (const Member& member : group.members) member.state->gathered->value = at(group.values, member.first * group.value_bytes);
-  }
-  void drop(Group& group) {
-    if (group.gathering) wait(group);
-    group.here = false;
-    for (const Member& member : group.members) member.state->gathered->value.reset();
-    if (!rules_.keeps_values) group.values.reset();
+  void settle() {
+    for (Group* group : reducing_) group->settle();
+    reducing_.clear();
   }
 
-  void reduce(Group& group) {
-    open(group);
-    group.leaving = group.gradients;
-    if (!rules_.keeps_gradients) {
-      for (const Member& member : group.members) member.state->gathered->gradient.reset();
-      group.gradients.reset();
-    }
-    // The first sum of a step goes to its place; where that is a part of the input, or holds the sum of earlier micro-batches, beside it.
-    if (rules_.keeps_gradients || group.reduced) group.sum = device_->allocate(group.piece * group.gradient_bytes);
-    dispatch_gradient(group, [&](auto zero) {
-      using G = decltype(zero);
-      G* out = static_cast<G*>((group.sum ? group.sum : group.shard_gradient).get());
-      group.reduction = comm_.reduce_scatter_async(std::span<const G>(static_cast<const G*>(group.leaving.get()), group.piece * comm_.size()), std::span<G>(out, group.piece));
-    });
-    reducing_ = &group;
-  }
-  void settle(Group& group) {
-    group.reduction.wait();
-    if (group.sum)
-      dispatch_gradient(group, [&](auto zero) {
-        using G = decltype(zero);
-        const G* sum = static_cast<const G*>(group.sum.get());
-        G* shard = static_cast<G*>(group.shard_gradient.get());
-        if (group.reduced) kernels::accumulate<G, G>(*device_, group.piece, sum, shard);
-        else kernels::cast<G, G>(*device_, group.piece, sum, shard);
-      });
-    for (const Member& member : group.members)
-      if (member.state->kept() != 0) member.state->gradient = at(group.shard_gradient, member.kept * group.gradient_bytes);
-    group.reduced = true;
-    group.sum.reset();
-    group.leaving.reset();
-    reducing_ = nullptr;
-  }
-  // Gradients are never narrower than float.
-  template <class F>
-  static void dispatch_gradient(const Group& group, F&& f) {
-    if (group.gradient_bytes == sizeof(float)) f(float{});
-    else f(double{});
-  }
-
-  Communicator comm_;
   Device<Exec>* device_;
-  std::uint64_t seed_;
-  ShardRules rules_;
+  ShardSettings settings_;
+  std::size_t replicate_, secondary_;
+  const ReductionTree* tree_ = nullptr;  // of this step, where ranks' sums are not simply added in their order
   bool each_micro_batch_;
-  std::vector<std::unique_ptr<Group>> groups_;
+  std::deque<ShardRanks> ranks_;  // of dp, and of each edp
+  List<std::unique_ptr<Group>> groups_;
   std::map<const ParameterState*, Group*> group_of_;
-  std::map<const Unit*, std::vector<Group*>> groups_of_;
-  std::vector<Unit*> traces_[2];  // by whether the run trains: units in the order of their use
-  std::vector<Unit*>* trace_ = &traces_[0];
+  std::map<const Unit*, List<Group*>> groups_of_;
+  List<Unit*> traces_[2];  // by whether the run trains: units in the order of their use
+  List<Unit*>* trace_ = &traces_[0];
   std::size_t at_ = 0;
-  Group* reducing_ = nullptr;
+  List<Group*> reducing_;  // the groups of one unit, their reductions under way
 };
 
 }  // namespace weft::detail

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -12,11 +13,15 @@
 #include <utility>
 #include <vector>
 
+#include <weft/core/list.hpp>
 #include <weft/core/philox.hpp>
 #include <weft/kernels/elementwise.hpp>
+#include <weft/mesh/zigzag.hpp>
 #include <weft/nn/batch.hpp>
 #include <weft/nn/model.hpp>
+#include <weft/nn/step_buffer.hpp>
 #include <weft/parallel/executor.hpp>
+#include <weft/parallel/reproducible.hpp>
 #include <weft/parallel/schedule/erased.hpp>
 
 namespace weft {
@@ -27,56 +32,77 @@ class Stages {
   using Config = typename Model::Config;
 
   template <class Context>
-  Stages(const Context& context, const Config& config, schedule::Erased schedule) : schedule_(schedule), config_(config) {
-    const int ranks = static_cast<int>(context.size(pp{})), rank = static_cast<int>(context.rank(pp{})), stages = ranks * schedule.chunks;
-    Model::check(config, {context.size(tp{}), context.size(pp{}), std::size_t(schedule.chunks)});
+  WEFT_COLD Stages(const Context& context, const Config& config, const schedule::Erased& schedule) : schedule_(schedule), config_(config) {
+    const int ranks = static_cast<int>(context.size(pp{})), rank = static_cast<int>(context.rank(pp{})), stages = ranks * schedule.chunks();
+    schedule.require_ranks(ranks);
+    Model::check(config, {context.size(tp{}), context.size(pp{}), std::size_t(schedule.chunks()), context.size(cp{}), uses_ulysses(context), context.size(ep{}), context.size(etp{})});
     if (Model::blocks(config) < std::size_t(stages))
-      throw LayoutError("layers(" + std::to_string(Model::blocks(config)) + ") < pp(" + std::to_string(ranks) + ") * chunks(" + std::to_string(schedule.chunks) +
-                        "): every stage holds at least one layer");
-    std::set<ParameterState*> seen;
+      throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(), "): every stage holds at least one layer"});
+    Context building = context;
+    building.env.buffers = &buffers_;
+    List<ParameterState*> seen;
     typename Model::Front* front = nullptr;
-    chunks_.reserve(schedule.chunks);
-    for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
-      chunks_.emplace_back(context, config, schedule.stage(rank, chunk, ranks), stages, front, seen);
+    chunks_.reserve(schedule.chunks());
+    for (int chunk = 0; chunk < schedule.chunks(); ++chunk) {
+      chunks_.emplace_back(building, config, schedule.stage(rank, chunk, ranks), stages, front, seen);
       if (chunks_.back().front) front = &*chunks_.back().front;
     }
-    // A parameter of several chunks (a tied embedding with both ends of the model here) is ready when all of them are.
+    // A parameter of several chunks (a tied embedding with both ends of the model here) is ready when all of them are. In a
+    // reproducible run so is one of several units: how data ranks share it must not depend on where the stages are.
     for (Chunk<Model>& chunk : chunks_)
       for (Unit& unit : chunk.owned)
-        std::erase_if(unit.parameters, [&](ParameterState* state) {
-          const bool several = std::count_if(chunks_.begin(), chunks_.end(), [&](const Chunk<Model>& other) { return other.uses(state); }) > 1;
+        erase_if(unit.parameters, [&](ParameterState* state) {
+          int chunks = 0;
+          for (const Chunk<Model>& other : chunks_) chunks += int(other.uses(state));
+          const bool several = context.env.reproducible ? uses_of(state) > 1 : chunks > 1;
           if (several) tied_.parameters.push_back(state);
           return several;
         });
     if constexpr (Context::has(pp{}))
       if (ranks > 1) find_tied(context, schedule.stage_rank(0, ranks), schedule.stage_rank(stages - 1, ranks));
+    if (context.env.reproducible) {
+      trees_ = context.env.reproducible->sums(context.device());
+      find_uses(context);
+    }
     prepare(context);
   }
 
   /// One step: forward and backward of all micro-batches, gradients summed over every axis. Returns the mean loss over the
   /// tokens of the global batch, in double, the same on every rank. Gradients start anew; optimizer.step() applies them.
   template <class Context>
-  double train_step(const Context& context, const Batch& batch) {
-    const schedule::Table& table = this->table(context, batch);
+  double train_step(const Context& context, const Batch& whole) {
+    const schedule::Table& table = this->table(context, whole);
+    const auto& batch = part_of(context, whole);
     for_each_state([](ParameterState& state) { state.fresh = true; });
     const double count = count_targets(context, batch);
-    Executor<Model, Context> executor(context, chunks_, table, batch, 1 / count);
+    if (trees_) begin_trees(context, batch);
+    Executor<Model, Context> executor(context, chunks_, table, batch, context.env.loss_scale / count);
+    executor.trees = trees_.get();
     executor.run(false);
-    sum_tied(context);
-    finish(context);
+    if (trees_) {
+      executor.complete(tied_);
+      executor.complete(again_);
+      finish(context);
+      add_uses(context);
+    } else {
+      sum_tied(context);
+      finish(context);
+    }
+    detail::renew(context, buffers_);
     for_each_state([](ParameterState& state) { require_no_debt(state); });
-    return total_loss<Context>(context, executor.loss()) / count;
+    return total_loss<Context>(context, executor.losses()) / count;
   }
 
   /// The mean loss of a batch, without dropout and without gradients.
   template <class Context>
-  double evaluate(const Context& context, const Batch& batch) {
-    const schedule::Table table = forward_table(context, batch);
+  double evaluate(const Context& context, const Batch& whole) {
+    const schedule::Table table = forward_table(context, whole);
+    const auto& batch = part_of(context, whole);
     const double count = count_targets(context, batch);
     Executor<Model, Context> executor(context, chunks_, table, batch);
     executor.run(true);
     finish(context);
-    return total_loss<Context>(context, executor.loss()) / count;
+    return total_loss<Context>(context, executor.losses()) / count;
   }
 
   /// The logits [vocabulary] that follow the last of these tokens, the same on every rank. All ranks give the same tokens.
@@ -90,30 +116,37 @@ class Stages {
   /// The logits [tokens, vocabulary] of one sequence, the same on every rank.
   template <class Context>
   std::vector<double> all_logits(const Context& context, std::span<const std::int32_t> tokens) {
-    Batch batch;
-    batch.tokens.assign(tokens.begin(), tokens.end());
-    batch.targets.assign(tokens.size(), -1);
-    batch.sequences = 1;
-    batch.length = tokens.size();
-    const schedule::Table table = forward_table(context, batch);
+    // Attention is causal, so what follows the last token does not matter: ranks that cut the tokens get as many each.
+    std::size_t multiple = context.size(cp{}) > 1 ? 2 * context.size(cp{}) : 1;
+    constexpr bool has_experts = requires { Model::experts(config_); };  // which cut them, too
+    if constexpr (has_experts || shard_dim<stream_t<Context, tp>> == 0) multiple = context.size(cp{}) * std::lcm(multiple / context.size(cp{}), context.size(tp{}));
+    Batch whole{.sequences = 1, .length = (tokens.size() + multiple - 1) / multiple * multiple};
+    whole.tokens.assign(tokens.begin(), tokens.end());
+    whole.tokens.resize(whole.length);
+    whole.targets.assign(whole.length, -1);
+    const schedule::Table table = forward_table(context, whole);
+    const auto& batch = part_of(context, whole);
     Executor<Model, Context> executor(context, chunks_, table, batch);
     executor.stop_before_back = true;
     executor.run(true);
     const std::size_t vocabulary = Model::vocabulary(config_);
-    std::vector<double> logits(tokens.size() * vocabulary);
+    std::vector<double> logits(whole.length * vocabulary);
+    const Zigzag rows{whole.length, context.size(cp{}), context.rank(cp{})};
     for (Chunk<Model>& chunk : chunks_) {
       if (!chunk.back) continue;
       executor.with_unit(chunk.units.back(), [&] {
         auto mine = chunk.back->logits(executor.context(), executor.last_hidden());
-        if constexpr (Context::has(tp{})) gather_columns(mine.device(), to<Invariant<tp>>(executor.context(), mine), vocabulary, logits);
-        else gather_columns(mine.device(), mine, vocabulary, logits);
+        if constexpr (Context::has(tp{})) gather_columns(mine.device(), to<Invariant<tp>>(executor.context(), mine), vocabulary, rows, logits);
+        else gather_columns(mine.device(), mine, vocabulary, rows, logits);
+        if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(logits);  // zero where another rank has the rows
       });
     }
     finish(context);
     if constexpr (Context::has(pp{})) {
       const int ranks = static_cast<int>(context.size(pp{}));
-      context.comm(pp{}).broadcast(logits, schedule_.stage_rank(ranks * schedule_.chunks - 1, ranks));
+      context.comm(pp{}).broadcast(logits, schedule_.stage_rank(ranks * schedule_.chunks() - 1, ranks));
     }
+    logits.resize(tokens.size() * vocabulary);
     return logits;
   }
 
@@ -126,6 +159,9 @@ class Stages {
     for (ParameterState* state : tied_.parameters) f(*state);
   }
 
+  /// What the layers of this rank keep from step to step beside their parameters.
+  std::span<const std::shared_ptr<StepBuffer>> buffers() const { return buffers_; }
+
   const Config& config() const { return config_; }
   const schedule::Erased& schedule() const { return schedule_; }
 
@@ -135,7 +171,6 @@ class Stages {
     batch.check();
     const int ranks = static_cast<int>(context.size(pp{})), micro = static_cast<int>(batch.micro_batches);
     if (!table_ || table_->micro_batches != micro) {
-      schedule_.require(ranks, micro);
       table_ = schedule_.table(ranks, micro);
     }
     return *table_;
@@ -145,11 +180,11 @@ class Stages {
   schedule::Table forward_table(const Context& context, const Batch& batch) const {
     batch.check();
     const int ranks = static_cast<int>(context.size(pp{})), micro_batches = static_cast<int>(batch.micro_batches);
-    schedule::Table table{ranks, schedule_.chunks, micro_batches, {}, {}};
+    schedule::Table table{ranks, schedule_.chunks(), micro_batches, {}, {}};
     for (int rank = 0; rank < ranks; ++rank) {
       auto& order = table.orders.emplace_back();
       auto& stages = table.stage_of.emplace_back();
-      for (int chunk = 0; chunk < schedule_.chunks; ++chunk) {
+      for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
         stages.push_back(schedule_.stage(rank, chunk, ranks));
         for (int micro = 0; micro < micro_batches; ++micro) order.push_back({schedule::Do::F, chunk, micro});
       }
@@ -158,33 +193,58 @@ class Stages {
     return table;
   }
 
+  // This rank's part of the batch: where cp cuts sequences, tokens and targets of its chunks.
+  template <class Context>
+  static decltype(auto) part_of(const Context& context, const Batch& batch) {
+    if constexpr (!Context::has(cp{})) {
+      return (batch);
+    } else {
+      const Zigzag cut{batch.length, context.size(cp{}), context.rank(cp{})};
+      cut.require();
+      Batch part = batch;
+      part.tokens = cut.take(std::span<const std::int32_t>(batch.tokens));
+      part.targets = cut.take(std::span<const std::int32_t>(batch.targets));
+      return part;
+    }
+  }
+
   template <class Context>
   static double count_targets(const Context& context, const Batch& batch) {
-    double count = double(std::count_if(batch.targets.begin(), batch.targets.end(), [](std::int32_t target) { return target >= 0; }));
+    double count = 0;
+    for (const std::int32_t target : batch.targets) count += double(target >= 0);
     LossAxes<typename Flow<Model, Context>::Loss>::all_reduce(context, std::span<double>(&count, 1));
     return std::max(count, 1.0);
   }
   template <class Context>
-  static double total_loss(const Context& context, double loss) {
-    if constexpr (Context::has(pp{})) context.comm(pp{}).all_reduce(std::span<double>(&loss, 1));
-    LossAxes<typename Flow<Model, Context>::Loss>::all_reduce(context, std::span<double>(&loss, 1));
-    return loss;
+  static double total_loss(const Context& context, std::vector<double> losses) {
+    if (context.env.reproducible) {  // of every micro-batch of the step, then added as a tree
+      std::vector<double> all(losses.size() * context.size(dp{}));
+      for (std::size_t i = 0; i < losses.size(); ++i) all[losses.size() * context.rank(dp{}) + i] = losses[i];
+      losses = std::move(all);
+    } else {
+      double sum = 0;
+      for (const double loss : losses) sum += loss;
+      losses = {sum};
+    }
+    if constexpr (Context::has(pp{})) context.comm(pp{}).all_reduce(losses);
+    LossAxes<typename Flow<Model, Context>::Loss>::all_reduce(context, losses);
+    return tree_sum(losses);
   }
 
   template <class Exec, class Z>
-  static void gather_columns(Device<Exec>&, const Z& z, std::size_t vocabulary, std::vector<double>& logits) {
+  static void gather_columns(Device<Exec>&, const Z& z, std::size_t vocabulary, const Zigzag& rows, std::vector<double>& logits) {
     const auto host = copy_to_host(z);
     for (std::size_t row = 0; row < z.rows(); ++row)
-      for (std::size_t i = 0; i < vocabulary; ++i) logits[row * vocabulary + i] = double(accumulate_t<typename Z::value_type>(host[row * z.columns() + i]));
+      for (std::size_t i = 0; i < vocabulary; ++i) logits[rows.row(row) * vocabulary + i] = double(accumulate_t<typename Z::value_type>(host[row * z.columns() + i]));
   }
 
   // One name on the first and the last stage is one parameter: their ranks tell each other the names that they hold.
   template <class Context>
-  void find_tied(const Context& context, int first, int last) {
+  WEFT_COLD void find_tied(const Context& context, int first, int last) {
     const int rank = context.comm(pp{}).rank();
     if (first == last || (rank != first && rank != last)) return;
     peer_ = rank == first ? last : first;
-    std::vector<std::uint64_t> mine, theirs;
+    List<std::uint64_t> mine, theirs;
     for_each_state([&](ParameterState& state) { mine.push_back(site_of(state.name)); });
     std::uint64_t count = mine.size(), their_count = 0;
     const auto& comm = context.comm(pp{});
@@ -193,14 +253,14 @@ class Stages {
     comm.send_recv(mine, peer_, theirs, peer_, tied_tag);
     for (Chunk<Model>& chunk : chunks_)
       for (Unit& unit : chunk.owned)
-        std::erase_if(unit.parameters, [&](ParameterState* state) {
-          if (std::find(theirs.begin(), theirs.end(), site_of(state->name)) == theirs.end()) return false;
+        erase_if(unit.parameters, [&](ParameterState* state) {
+          if (!contains(theirs, site_of(state->name))) return false;
           state->tied = true;
           if (rank == last) state->counted = false;
           tied_.parameters.push_back(state);
           return true;
         });
-    std::sort(tied_.parameters.begin(), tied_.parameters.end(), [](auto* a, auto* b) { return a->name < b->name; });
+    sort_short(tied_.parameters, [](const ParameterState* a, const ParameterState* b) { return a->name < b->name; });
   }
 
   // The two stages' gradients are added, first + last on both, before the sum over data ranks.
@@ -222,6 +282,63 @@ class Stages {
     for (std::size_t i = context.env.hooks.size(); i-- > 0;) context.env.hooks[i]->gradients_ready(tied_);
   }
 
+  std::size_t uses_of(const ParameterState* state) const {
+    std::size_t uses = 0;
+    for (const Chunk<Model>& chunk : chunks_)
+      for (const Unit& unit : chunk.units) uses += std::size_t(unit.uses(state));
+    return uses;
+  }
+
+  // Each use of a parameter adds up its own gradients: the first one in the model in the parameter's, others beside it.
+  template <class Context>
+  WEFT_COLD void find_uses(const Context& context) {
+    List<Chunk<Model>*> chunks;
+    for (Chunk<Model>& chunk : chunks_) chunks.push_back(&chunk);
+    sort_short(chunks, [](const Chunk<Model>* a, const Chunk<Model>* b) { return a->stage < b->stage; });
+    List<ParameterState*> seen;
+    for (Chunk<Model>* chunk : chunks)
+      for (Unit& unit : chunk->units)
+        for (ParameterState* state : unit.parameters) {
+          ParameterState* home = state;
+          if (contains(seen, state)) {
+            home = seconds_.emplace_back(detail::second_use(*state)).get();
+            for (Hooks* hooks : context.env.hooks) hooks->allocate(*home);
+            again_.parameters.push_back(home);
+          }
+          seen.push_back(state);
+          trees_->add_use(unit, state, home);
+        }
+  }
+  template <class Context>
+  void begin_trees(const Context& context, const Batch& batch) {
+    const std::size_t ranks = context.size(dp{}), rank = context.rank(dp{});
+    if (batch.first_sequence != rank * batch.sequences)
+      throw_error<UsageError>({"reproducible: dp rank ", rank, "'s share of the batch begins at sequence ", batch.first_sequence, ", expected ", rank * batch.sequences, ": shares lie in the order of the ranks and are of one size"});
+    if (!tree_ || tree_->terms() != batch.micro_batches * ranks) tree_ = context.env.reproducible->tree(batch.micro_batches * ranks, ranks);
+    trees_->begin(tree_->first(rank), batch.micro_batches, tree_->terms());
+    for (Hooks* hooks : context.env.hooks) hooks->add_in_order(tree_.get());
+  }
+  // What the data ranks have summed for each use, first + last, the same bits on both stages.
+  template <class Context>
+  void add_uses(const Context& context) {
+    using G = accumulate_t<typename Context::scalar>;
+    const auto add = [&](ParameterState& state, const void* other) {
+      kernels::accumulate<G, G>(context.device(), state.kept(), static_cast<const G*>(other), static_cast<G*>(state.gradient.get()));
+    };
+    for (ParameterState* state : tied_.parameters) {
+      if (state->kept() == 0) continue;
+      for (const auto& second : seconds_)
+        if (second->name == state->name) add(*state, second->gradient.get());
+      if constexpr (Context::has(pp{}))
+        if (state->tied) {
+          const std::span<const G> mine(static_cast<const G*>(state->gradient.get()), state->kept());
+          const Buffer buffer = context.device().allocate(mine.size_bytes());
+          context.comm(pp{}).send_recv(mine, peer_, std::span<G>(static_cast<G*>(buffer.get()), mine.size()), peer_, tied_tag);
+          add(*state, buffer.get());
+        }
+    }
+  }
+
   template <class Context>
   static void finish(const Context& context) {
     for (Hooks* hooks : context.env.hooks) hooks->finish();
@@ -229,30 +346,38 @@ class Stages {
 
   // Units in the order in which their gradients become ready.
   template <class Context>
-  void prepare(const Context& context) {
-    std::vector<Unit*> order;
+  WEFT_COLD void prepare(const Context& context) {
+    List<Unit*> order;
     for (std::size_t chunk = chunks_.size(); chunk-- > 0;)
       for (std::size_t unit = chunks_[chunk].owned.size(); unit-- > 0;) order.push_back(&chunks_[chunk].owned[unit]);
     if (!tied_.parameters.empty()) order.push_back(&tied_);
+    if (!again_.parameters.empty()) order.push_back(&again_);
     for (Hooks* hooks : context.env.hooks) hooks->prepare(order);
   }
 
-  static void require_no_debt(const ParameterState& state) {
+  WEFT_COLD static void require_no_debt(const ParameterState& state) {
     if (state.pending == 0) return;
     std::string axes;
     const auto name = [&]<class A>(A) { axes += state.pending & axis_bit<A> ? (axes.empty() ? "" : ", ") + std::string(A::name) : ""; };
     name(dp{}), name(cp{}), name(tp{}), name(pp{}), name(ep{}), name(etp{}), name(edp{});
-    throw DebtError("the gradient of " + state.name + " still owes a sum over " + axes + " after the step: no wrapper paid it");
+    throw_error<DebtError>({"the gradient of ", state.name, " still owes a sum over ", axes, " after the step: no wrapper paid it"});
   }
 
   static constexpr int tied_tag = 0;  // sent when no pipeline message is under way
 
   schedule::Erased schedule_;
   Config config_;
-  std::vector<Chunk<Model>> chunks_;
+  List<std::shared_ptr<StepBuffer>> buffers_;
+  List<Chunk<Model>> chunks_;
   Unit tied_{"tied", {}};
   int peer_ = -1;
   std::optional<schedule::Table> table_;
+
+  // Of reproducible runs.
+  std::unique_ptr<detail::MicroBatchSums> trees_;
+  std::unique_ptr<ReductionTree> tree_;
+  List<std::unique_ptr<ParameterState>> seconds_;
+  Unit again_{"tied, second use", {}};
 };
 
 }  // namespace weft

@@ -4,12 +4,9 @@
 // know how they are cut; the wrapper binds the axis and pays the debts that the types found: gradients that are Partial<tp>,
 // and those of key-value heads that several ranks hold alike.
 
-#include <map>
-#include <span>
-#include <vector>
-
-#include <weft/kernels/elementwise.hpp>
+#include <weft/core/list.hpp>
 #include <weft/parallel/wrapper.hpp>
+#include <weft/tensor/to.hpp>
 
 namespace weft {
 
@@ -22,8 +19,8 @@ class TensorDebts : public Hooks {
 
   bool allocate(ParameterState& state) override {
     // All ranks make the same parameters in the same order, so this is collective.
-    if (state.replicas > 1 && !replicas_.contains(state.replicas))
-      replicas_.emplace(state.replicas, comm_.split(comm_.rank() / state.replicas, comm_.rank(), "tp"));
+    if (state.replicas > 1 && find_replicas(state.replicas) == nullptr)
+      replicas_.push_back({state.replicas, comm_.split(comm_.rank() / state.replicas, comm_.rank(), "tp")});
     return false;
   }
   void gradients_ready(Unit& unit) override {
@@ -31,45 +28,48 @@ class TensorDebts : public Hooks {
       if (!(state->pending & axis_bit<tp>)) continue;
       state->pending &= ~axis_bit<tp>;
       if (comm_.size() == 1) continue;
-      dispatch_real(state->gradient_type, [&](auto zero) {
-        using G = decltype(zero);
-        pay(*state, static_cast<G*>(state->layer_gradient().get()));
-      });
+      pay(*state);
     }
   }
 
  private:
-  template <class G>
-  void pay(ParameterState& state, G* gradient) {
-    if (state.replicas == 1) {
-      comm_.all_reduce(std::span<G>(gradient, state.size()));
-      return;
-    }
-    // Only the runs that several ranks hold alike: packed, summed, put back.
-    std::vector<Run> shared;
-    std::size_t size = 0;
-    for (const Run& run : shared_runs(state)) {
-      shared.push_back(run);
-      size += run.length;
-    }
-    Buffer buffer = device_->allocate(size * sizeof(G));
-    G* packed = static_cast<G*>(buffer.get());
-    std::size_t at = 0;
-    for (const Run& run : shared) kernels::cast<G, G>(*device_, run.length, gradient + run.local, packed + std::exchange(at, at + run.length));
-    replicas_.at(state.replicas).all_reduce(std::span<G>(packed, size));
-    at = 0;
-    for (const Run& run : shared) kernels::cast<G, G>(*device_, run.length, packed + std::exchange(at, at + run.length), gradient + run.local);
+  struct Replicas {
+    int count;
+    Communicator comm;
+  };
+  const Communicator* find_replicas(int count) const {
+    for (const Replicas& replicas : replicas_)
+      if (replicas.count == count) return &replicas.comm;
+    return nullptr;
   }
-  static std::vector<Run> shared_runs(const ParameterState& state) {
-    std::vector<Run> runs;
-    for (const Run& run : state.layer_runs())
-      if (run.shared) runs.push_back(run);
-    return runs;
+  static constexpr comm::MemoryKind memory = weft::detail::memory_kind<Tensor<float, Exec>>();
+
+  void pay(ParameterState& state) {
+    char* gradient = static_cast<char*>(state.layer_gradient().get());
+    const DataType type = state.gradient_type;
+    if (state.replicas == 1) return comm_.all_reduce(comm::Elements{type, memory, gradient, state.size()});
+    // Only the runs that several ranks hold alike: packed, summed, put back.
+    std::size_t size = 0;
+    for (const Run& run : state.layer_runs()) size += run.shared ? run.length : 0;
+    const Buffer buffer = device_->allocate(size * size_of(type));
+    char* packed = static_cast<char*>(buffer.get());
+    copy_shared(state, gradient, packed, true);
+    find_replicas(state.replicas)->all_reduce(comm::Elements{type, memory, packed, size});
+    copy_shared(state, gradient, packed, false);
+  }
+  void copy_shared(const ParameterState& state, char* gradient, char* packed, bool pack) {
+    for (const Run& run : state.layer_runs()) {
+      if (!run.shared) continue;
+      const std::size_t bytes = run.length * size_of(state.gradient_type);  // whole floats: gradients are never narrower
+      float *here = reinterpret_cast<float*>(gradient + run.local * size_of(state.gradient_type)), *there = reinterpret_cast<float*>(packed);
+      copy_rows(*device_, 1, bytes / sizeof(float), pack ? here : there, 0, pack ? there : here, 0);
+      packed += bytes;
+    }
   }
 
   Communicator comm_;
   Device<Exec>* device_;
-  std::map<int, Communicator> replicas_;
+  List<Replicas> replicas_;
 };
 
 template <class Stream>
@@ -93,7 +93,9 @@ inline constexpr int nesting_level<TensorParallel<M, Stream>> = 20;
 
 namespace detail {
 template <class M, class Stream>
-using TensorBase = std::conditional_t<(nesting_level<M> > 20), Wrapper<TensorPolicy<Stream>, M>, Refused>;
+inline constexpr bool sound<TensorParallel<M, Stream>> = (nesting_level<M> > 20) && sound<M>;
+template <class M, class Stream>
+using TensorBase = std::conditional_t<sound<TensorParallel<M, Stream>>, Wrapper<TensorPolicy<Stream>, M>, Refused<M>>;
 }
 
 template <class M, class Stream>

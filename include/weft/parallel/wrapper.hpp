@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What all wrappers have in common. A wrapper is Wrapper<Policy, M>: the policy says which axis it binds, how the hidden
-// state lies on it and which hooks it hangs up. Wrappers nest in one order, data < tensor < pipeline < model.
+// state lies on it and which hooks it hangs up. Wrappers nest in one order, data < context < tensor < pipeline < model.
 //
 //   DataParallel<TensorParallel<PipelineParallel<nn::Gpt, schedule::OneForwardOneBackward>>> model(mesh, config);
 
@@ -15,6 +15,7 @@
 #include <weft/mesh/mesh.hpp>
 #include <weft/nn/batch.hpp>
 #include <weft/nn/context.hpp>
+#include <weft/nn/loss_scale.hpp>
 #include <weft/nn/model.hpp>
 #include <weft/parallel/schedule/erased.hpp>
 #include <weft/parallel/schedule/one_forward_one_backward.hpp>
@@ -30,10 +31,37 @@ inline constexpr bool is_wrapper = nesting_level<M> < 100;
 
 namespace detail {
 
+// Checked, and with a place for what is offloaded.
+inline ModelOptions with_store(ModelOptions options, int rank) {
+  options.check();
+  if (!options.offload.store) options.offload.store = make_store(options.offload, rank);
+  return options;
+}
+
 struct Inside {};  // constructed by another wrapper
 
-// Stands in for a wrapper that was refused, and accepts everything, so that there is one error.
+// The model at the heart of a nest of wrappers, sound or not.
+template <class M>
+struct ModelOf { using type = M; };
+template <class M>
+  requires is_wrapper<M>
+struct ModelOf<M> { using type = typename M::model_type; };
+template <template <class, class...> class W, class M, class... R>
+  requires is_wrapper<W<M, R...>>
+struct ModelOf<W<M, R...>> : ModelOf<M> {};
+
+// Whether a wrapper, and all that it wraps, may stand where they do. Known without looking into the classes, so that what stands
+// around a refused wrapper is silent.
+template <class M>
+inline constexpr bool sound = true;
+
+// Stands in for a wrapper that is not sound, and accepts everything, so that there is one error.
+template <class M>
 struct Refused {
+  static_assert(sizeof(M) != 0);  // where the fault lies further inside, it is to be said there
+  using model_type = typename ModelOf<M>::type;
+  using Config = typename model_type::Config;
+  Refused(const auto&, const Config&, const ModelOptions& = {}) {}
   template <class... T>
   explicit Refused(T&&...) {}
   template <class... T>
@@ -44,13 +72,38 @@ struct Refused {
   std::vector<float> next_logits(T&&...) { return {}; }
   template <class F>
   void for_each_state(F&&) {}
+  Communicator communicator() const { return {}; }
+  DefaultDevice& device() const;
 };
 
+// A policy may name a method (see Bind).
+template <class Policy>
+struct MethodOf { using type = void; };
+template <class Policy>
+  requires requires { typename Policy::method; }
+struct MethodOf<Policy> { using type = typename Policy::method; };
+template <class Policy>
+using method_of_t = typename MethodOf<Policy>::type;
+
+// An axis of the policy, or one of its axes where it binds several.
+template <class Policy, class X>
+inline constexpr bool policy_uses = std::is_same_v<X, typename Policy::axis>;
+template <class Policy, class X>
+  requires requires { typename Policy::axes; }
+inline constexpr bool policy_uses<Policy, X> = Policy::axes::template has<X>;
+
+// Where it was asked for, or the element type needs one.
+template <class S>
+std::shared_ptr<LossScale> make_loss_scale(const ModelOptions& options) {
+  if (options.loss_scale) return std::make_shared<LossScale>(*options.loss_scale);
+  return std::is_same_v<S, float16> ? std::make_shared<LossScale>() : nullptr;
+}
+
 template <class M>
-struct ModelOf { using type = M; };
+struct ScalarOf { using type = void; };
 template <class M>
-  requires is_wrapper<M>
-struct ModelOf<M> { using type = typename M::model_type; };
+  requires requires { typename ModelOf<M>::type::scalar; }
+struct ScalarOf<M> { using type = typename ModelOf<M>::type::scalar; };
 
 template <class M>
 using inner_of_t = std::conditional_t<is_wrapper<M>, M, Stages<M>>;
@@ -67,12 +120,14 @@ class Wrapper {
   using model_type = model_of_t<M>;
   using Config = typename model_type::Config;
   using axis = typename Policy::axis;
+  /// Does a rank keep pieces of parameters, in every run?
+  static constexpr bool shards_parameters = Policy::shards_parameters;
   using Inner = detail::inner_of_t<M>;
 
   /// Does this wrapper, or one inside it, use axis X?
   template <Axis X>
   static constexpr bool uses(X x) {
-    if constexpr (std::is_same_v<X, axis>) return true;
+    if constexpr (detail::policy_uses<Policy, X>) return true;
     else if constexpr (is_wrapper<M>) return M::uses(x);
     else return false;
   }
@@ -80,23 +135,21 @@ class Wrapper {
   /// The model laid over `mesh`. Collective: all ranks call alike. Throws LayoutError if the config does not fit the degrees.
   template <Axis... X>
   Wrapper(const Mesh<X...>& mesh, const Config& config, const ModelOptions& options = {})
-      : Wrapper(detail::Inside{}, root(mesh.world().device(), options), mesh, config, options) {
+      : Wrapper(detail::with_store(Policy::adjusted(options), mesh.world().rank()), mesh, config, 0) {
     static_assert((uses(X{}) && ...),
                   "weft: this Mesh has an axis that no wrapper of the model uses, so its ranks would all do the same work: add the wrapper, or "
                   "leave the axis out of axes<...>");
-    device_ = &mesh.world().device();
-    options_ = options;
-    everyone_ = mesh.communicator();
   }
 
   /// Constructed by the wrapper around this one.
   template <class Context, Axis... X>
-  Wrapper(detail::Inside, const Context& context, const Mesh<X...>& mesh, const Config& config, const ModelOptions& options)
-      : comm_(comm_of(mesh)), policy_(comm_, context.device(), options), inner_(make(bind(context), mesh, config, options)) {}
+  WEFT_COLD Wrapper(detail::Inside, const Context& context, const Mesh<X...>& mesh, const Config& config, const ModelOptions& options)
+      : comm_(comm_of(mesh)), policy_(make_policy(context, mesh, options)), inner_(make(bind(context), mesh, config, options)) {}
 
   /// One step: forward and backward of all micro-batches of this rank's share, gradients summed over every axis. Returns the
   /// mean loss over the tokens of the global batch, the same on every rank.
   double train_step(const Batch& batch) {
+    if (loss_scale_) loss_scale_->apply();
     return enter(here(), [&](const auto& context, auto& stages) { return stages.train_step(context, batch); });
   }
   /// The mean loss, without dropout and gradients.
@@ -115,9 +168,14 @@ class Wrapper {
   /// Each parameter that this rank holds, once: f(ParameterState&).
   template <class F>
   void for_each_state(F&& f) { stages().for_each_state(f); }
+  /// What the layers of this rank keep from step to step beside their parameters (a router's bias and load).
+  auto buffers() { return stages().buffers(); }
   /// All ranks of the mesh.
   const Communicator& communicator() const { return everyone_; }
   auto& device() const { return *device_; }
+  const ModelOptions& options() const { return options_; }
+  /// Null where gradients are not scaled.
+  const std::shared_ptr<LossScale>& loss_scale() const { return loss_scale_; }
   auto& stages() {
     if constexpr (is_wrapper<M>) return inner_.stages();
     else return inner_;
@@ -132,6 +190,14 @@ class Wrapper {
 
  private:
   template <Axis... X>
+  Wrapper(const ModelOptions& options, const Mesh<X...>& mesh, const Config& config, int)
+      : Wrapper(detail::Inside{}, root(mesh.world().device(), options), mesh, config, options) {
+    device_ = &mesh.world().device();
+    options_ = options;
+    loss_scale_ = detail::make_loss_scale<typename model_type::scalar>(options);
+    everyone_ = mesh.communicator();
+  }
+  template <Axis... X>
   static Communicator comm_of(const Mesh<X...>& mesh) {
     constexpr bool there = (std::is_same_v<X, axis> || ...);
     static_assert(there, "weft: the model has a wrapper for an axis that this Mesh lacks: name the axis in axes<...>, or leave the wrapper out");
@@ -142,15 +208,31 @@ class Wrapper {
   static auto root(Device<Exec>& device, const ModelOptions& options) {
     Environment environment;
     environment.seed = options.seed;
+    environment.reproducible = options.reproducible;
+    environment.recording = options.recording.get();
+    environment.ulysses = options.ulysses;
     return Context<Compute<Exec, typename model_type::scalar>>(device, std::move(environment));
   }
-  auto here() const { return root(*device_, options_); }
+  auto here() const {
+    auto context = root(*device_, options_);
+    if (loss_scale_) context.env.loss_scale = loss_scale_->value();
+    return context;
+  }
+  // A policy over several axes takes the mesh.
   template <class Context>
-  auto bind(const Context& context) { return context.template with<typename Policy::stream>(axis{}, comm_, policy_.hooks()); }
+  Policy make_policy(const Context& context, const auto& mesh, const ModelOptions& options) {
+    if constexpr (requires { typename Policy::axes; }) return Policy(context, mesh, options);
+    else return Policy(comm_, context.device(), options);
+  }
+  template <class Context>
+  auto bind(const Context& context) {
+    if constexpr (requires { typename Policy::axes; }) return policy_.bind(context, comm_);
+    else return context.template with<typename Policy::stream, detail::method_of_t<Policy>>(axis{}, comm_, policy_.hooks());
+  }
   template <class Context>
   static Inner make(const Context& context, const auto& mesh, const Config& config, const ModelOptions& options) {
     if constexpr (is_wrapper<M>) return Inner(detail::Inside{}, context, mesh, config, options);
-    else return Inner(context, config, Policy::schedule());
+    else return Inner(context, config, Policy::schedule(options));
   }
 
   Communicator comm_;
@@ -158,13 +240,16 @@ class Wrapper {
   Inner inner_;
   DefaultDevice* device_ = nullptr;
   ModelOptions options_;
+  std::shared_ptr<LossScale> loss_scale_;
   Communicator everyone_;
 };
 
 /// A policy without hooks and with the schedule of a model that has no pipeline: one micro-batch after the other.
 struct PlainPolicy {
   Hooks* hooks() { return nullptr; }
-  static schedule::Erased schedule() { return schedule::erase<schedule::OneForwardOneBackward>(); }
+  static constexpr bool shards_parameters = false;
+  static const ModelOptions& adjusted(const ModelOptions& options) { return options; }
+  static schedule::Erased schedule(const ModelOptions& options) { return schedule::erase<schedule::OneForwardOneBackward>(options); }
 };
 
 /// A model on one rank, without any wrapper: what every composition is compared with.
@@ -175,25 +260,36 @@ class SingleDevice {
   using Config = typename M::Config;
 
   SingleDevice(DefaultDevice& device, const Config& config, const ModelOptions& options = {})
-      : device_(&device), options_(options), stages_(here(), config, PlainPolicy::schedule()) {}
+      : device_(&device), options_(detail::with_store(options, 0)), loss_scale_(detail::make_loss_scale<typename M::scalar>(options)), stages_(here(), config, PlainPolicy::schedule(options)) {}
 
-  double train_step(const Batch& batch) { return stages_.train_step(here(), batch); }
+  double train_step(const Batch& batch) {
+    if (loss_scale_) loss_scale_->apply();
+    return stages_.train_step(here(), batch);
+  }
   double evaluate(const Batch& batch) { return stages_.evaluate(here(), batch); }
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) { return stages_.next_logits(here(), tokens); }
   std::vector<double> logits(std::span<const std::int32_t> tokens) { return stages_.all_logits(here(), tokens); }
   template <class F>
   void for_each_state(F&& f) { stages_.for_each_state(f); }
+  auto buffers() { return stages_.buffers(); }
   Communicator communicator() const { return Communicator(); }
   auto& device() const { return *device_; }
+  const ModelOptions& options() const { return options_; }
+  /// Null where gradients are not scaled.
+  const std::shared_ptr<LossScale>& loss_scale() const { return loss_scale_; }
 
  private:
   auto here() const {
     Environment environment;
     environment.seed = options_.seed;
+    environment.reproducible = options_.reproducible;
+    environment.recording = options_.recording.get();
+    if (loss_scale_) environment.loss_scale = loss_scale_->value();
     return Context<Compute<DefaultDevice::execution_space, typename M::scalar>>(*device_, std::move(environment));
   }
   DefaultDevice* device_;
   ModelOptions options_;
+  std::shared_ptr<LossScale> loss_scale_;
   Stages<M> stages_;
 };
 

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include <weft/core/error.hpp>
 #include <weft/runtime/world.hpp>
 #include <weft/tensor/device.hpp>
 
@@ -45,6 +46,8 @@ class KokkosGuard {
  public:
   explicit KokkosGuard(int threads) : owner_(!Kokkos::is_initialized()) {
     if (!owner_) return;
+    if (Kokkos::is_finalized())
+      throw UsageError("run: Kokkos has ended and cannot start again; a program that calls run several times makes a Kokkos::ScopeGuard of its own around them");
     // Ranks are threads and place themselves; a binding made for one team would put all of them on one core.
     setenv("OMP_PROC_BIND", "false", 0);
     Kokkos::initialize(Kokkos::InitializationSettings().set_num_threads(threads).set_disable_warnings(true));

@@ -6,13 +6,14 @@
 
 #include <Kokkos_Core.hpp>
 
-#include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <unordered_map>
 #include <vector>
+
+#include <weft/core/list.hpp>
+#include <weft/tensor/block_bytes.hpp>
 
 namespace weft {
 
@@ -30,7 +31,7 @@ using Buffer = std::shared_ptr<void>;
 template <class MemorySpace>
 class Arena {
   struct State {
-    std::unordered_map<std::size_t, std::vector<void*>> free;
+    std::unordered_map<std::size_t, List<void*>> free;
     MemoryUse use;
     ~State() {
       for (auto& [size, blocks] : free)
@@ -40,10 +41,10 @@ class Arena {
 
  public:
   /// A block of at least `bytes`. Throws Kokkos' allocation error when the memory space is full.
-  Buffer allocate(std::size_t bytes) { return take(round_up(bytes)); }
+  Buffer allocate(std::size_t bytes) { return take(block_bytes(bytes)); }
   /// The same for what lives as long as the model (parameters, optimizer state): nothing else would share its block, so it is
   /// not made larger than a cache line asks for.
-  Buffer allocate_lasting(std::size_t bytes) { return take((std::max<std::size_t>(bytes, 1) + 63) / 64 * 64); }
+  Buffer allocate_lasting(std::size_t bytes) { return take(lasting_block_bytes(bytes)); }
 
   const MemoryUse& use() const { return state_->use; }
   void reset_peak() { state_->use.peak = state_->use.current; }
@@ -65,13 +66,6 @@ class Arena {
       state->use.current -= size;
       state->free[size].push_back(freed);
     });
-  }
-
-  // Classes of 1/8 of a power of two: at most 12.5 % is wasted, and sizes that differ a little share their blocks.
-  static std::size_t round_up(std::size_t bytes) {
-    if (bytes <= 1024) return (bytes + 63) / 64 * 64 + (bytes == 0 ? 64 : 0);
-    const std::size_t step = std::bit_floor(bytes) / 8;
-    return (bytes + step - 1) / step * step;
   }
 
   std::shared_ptr<State> state_ = std::make_shared<State>();

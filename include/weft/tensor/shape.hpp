@@ -17,7 +17,7 @@ class Shape {
 
   constexpr Shape() = default;
   constexpr Shape(std::initializer_list<std::size_t> extents) : rank_(extents.size()) {
-    if (extents.size() > max_rank) throw ShapeError("a Shape has at most 4 dims, not " + std::to_string(extents.size()));
+    if (extents.size() > max_rank) throw_error<ShapeError>({"a Shape has at most 4 dims, not ", extents.size()});
     std::size_t dim = 0;
     for (const std::size_t extent : extents) extents_[dim++] = extent;
   }
@@ -44,10 +44,10 @@ class Shape {
   friend constexpr bool operator==(const Shape&, const Shape&) = default;
 
   /// "[2, 3]", for messages.
-  std::string text() const {
+  WEFT_COLD std::string text() const {
     std::string out = "[";
-    for (std::size_t dim = 0; dim < rank_; ++dim) out += (dim ? ", " : "") + std::to_string(extents_[dim]);
-    return out + "]";
+    for (std::size_t dim = 0; dim < rank_; ++dim) append_to(out, {dim ? ", " : "", extents_[dim]});
+    return out += ']';
   }
 
  private:

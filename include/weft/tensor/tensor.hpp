@@ -34,12 +34,6 @@ inline constexpr bool is_tensor<Tensor<T, E, P...>> = true;
 template <class X>
 concept AnyTensor = detail::is_tensor<std::remove_cvref_t<X>>;
 
-#if defined(__GNUC__)
-#define WEFT_OUT_OF_LINE [[gnu::noinline]]
-#else
-#define WEFT_OUT_OF_LINE
-#endif
-
 namespace detail {
 
 // What every tensor holds, whatever its type. Copies are made and ended out of line, once for all types: inlined into every

@@ -19,7 +19,9 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
+#include <weft/tensor/host_loop.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -29,7 +31,7 @@ namespace detail {
 // Rows of `width` elements, `from_stride` and `to_stride` elements apart.
 template <class Exec, class T>
 void copy_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const T* from, std::size_t from_stride, T* to, std::size_t to_stride) {
-  Kokkos::parallel_for("weft::copy_rows", Kokkos::RangePolicy<Exec>(device.exec(), 0, rows), KOKKOS_LAMBDA(const std::size_t row) {
+  for_each_index(device, rows, KOKKOS_LAMBDA(const std::size_t row) {
     const T* in = from + row * from_stride;
     T* out = to + row * to_stride;
     for (std::size_t i = 0; i < width; ++i) out[i] = in[i];
@@ -38,7 +40,7 @@ void copy_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const 
 
 template <class Exec, class T>
 void fill_zero(Device<Exec>& device, T* data, std::size_t size) {
-  Kokkos::parallel_for("weft::fill_zero", Kokkos::RangePolicy<Exec>(device.exec(), 0, size), KOKKOS_LAMBDA(const std::size_t i) { data[i] = T{}; });
+  for_each_index(device, size, KOKKOS_LAMBDA(const std::size_t i) { data[i] = T{}; });
 }
 
 // A shape around one dim: `outer` rows of `extent * inner` elements.
@@ -56,8 +58,7 @@ inline Shape with_extent(Shape shape, std::size_t dim, std::size_t extent) {
 
 inline std::size_t piece_of(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks) {
   if (dim >= shape.rank() || shape[dim] % ranks != 0)
-    throw ShapeError("to<Shard<" + std::string(axis) + ", " + std::to_string(dim) + ">>: dim " + std::to_string(dim) + " of " + shape.text() +
-                     " is not divisible by " + std::string(axis) + "(" + std::to_string(ranks) + ")");
+    throw_error<ShapeError>({"to<Shard<", axis, ", ", dim, ">>: dim ", dim, " of ", shape.text(), " is not divisible by ", axis, "(", ranks, ")"});
   return shape[dim] / ranks;
 }
 
@@ -165,13 +166,17 @@ auto to(const Context& context, X&& x)
   requires(!std::is_lvalue_reference_v<X>)
 {
   using A = typename To::axis;
-  if constexpr (Context::has(A{}) && kind_of<placement_t<X, A>> == Kind::partial && is_whole<To>) {
-    if (x.unique()) {
-      context.comm(A{}).all_reduce(x);
-      return relabel<replace_t<X, To>>(x);
+  if constexpr (!Context::has(A{}) || std::is_same_v<placement_t<X, A>, To>) {
+    return X(std::move(x));  // a copy would make a second holder, and the next axis could not work in place
+  } else {
+    if constexpr (kind_of<placement_t<X, A>> == Kind::partial && is_whole<To>) {
+      if (x.unique()) {
+        context.comm(A{}).all_reduce(x);
+        return relabel<replace_t<X, To>>(x);
+      }
     }
+    return to<To>(context, static_cast<const X&>(x));
   }
-  return to<To>(context, static_cast<const X&>(x));
 }
 
 namespace detail {

@@ -97,6 +97,8 @@ Evaluation evaluate(Layer& layer, const Root& context, const Tensor<double, Exec
   const auto output = copy_to_host(step.output);
   const auto weights = numbers(key_of(77), output.size());
   for (std::size_t i = 0; i < output.size(); ++i) evaluation.value += output[i] * weights[i];
+  // What a layer puts into the gradient beside its output's (a router's auxiliary losses) belongs to the objective.
+  if constexpr (requires { layer.added_loss(step.saved); }) evaluation.value += layer.added_loss(step.saved);
   if (!with_gradients) return evaluation;
   layer.for_each_parameter([](auto& parameter) { parameter.state().fresh = true; });
   const auto g = tensor_of<gradient_t<decltype(step.output)>>(context.device(), step.output.shape(), weights);

@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include <weft/comm/ring.hpp>
 #include <weft/comm/threads.hpp>
 
 #include "comm/conformance.hpp"
@@ -26,6 +27,22 @@ void random_delays(const Communicator& c, unsigned seed) {
     if (engine() % 2) reduced.test();
     reduced.wait();
   }
+}
+
+// Pieces and their sums go round, too long to be copied when sent; every rank adds its number to each piece it meets.
+bool ring(const Communicator& c) {
+  std::vector<float> piece(3000, float(c.rank())), spare(3000), sum(3000), arriving(3000);
+  bool good = true;
+  const auto work = [&](int step, std::span<float> here, auto&& progress) {
+    for (std::size_t i = 0; i < here.size(); ++i) good = good && here[i] == float((c.rank() - step + c.size()) % c.size());
+    progress();
+  };
+  const auto add = [&](int step, std::span<float> total) {
+    for (float& value : total) value = (step == 0 ? 0 : value) + float(1 + c.rank());
+  };
+  const auto home = comm::pass_round(c, std::span(piece), std::span(spare), std::span(sum), std::span(arriving), work, add);
+  for (const float value : home) good = good && value == float(c.size() * (c.size() + 1) / 2);
+  return good;
 }
 
 bool injected(int ranks, unsigned seed) {
@@ -52,6 +69,13 @@ int main() {
   for (unsigned seed = 0; seed < 50; ++seed) {
     const int ranks = 2 + int(seed % 4);
     comm::run_threads(ranks, [&](const Communicator& c) { random_delays(c, seed); });
+    bool passed = true;
+    comm::run_threads(ranks, [&](const Communicator& c) {
+      int good = ring(c);
+      c.all_reduce(std::span(&good, 1), Reduction::min);
+      if (c.rank() == 0) passed = good;
+    });
+    if (!passed) return 1;
     if (!injected(ranks, seed)) return 1;
   }
   std::puts("no races were found");

@@ -11,6 +11,9 @@
 #ifdef WEFT_TEST_MPI
 #include <weft/comm/mpi.hpp>
 #endif
+#ifdef WEFT_TEST_GLOO
+#include <weft/comm/gloo.hpp>
+#endif
 
 using namespace weft;
 
@@ -54,9 +57,14 @@ int main(int argc, char** argv) {
   };
   RunOptions options{.argc = argc, .argv = argv};
   if (argc > 2) options.ranks = std::atoi(argv[2]);
+  return run<comm::Threads
 #ifdef WEFT_TEST_MPI
-  return run<comm::Threads, comm::Mpi>(options, body);
-#else
-  return run<comm::Threads>(options, body);
+             ,
+             comm::Mpi
 #endif
+#ifdef WEFT_TEST_GLOO
+             ,
+             comm::Gloo
+#endif
+             >(options, body);
 }

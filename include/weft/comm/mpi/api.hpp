@@ -74,6 +74,7 @@ inline MPI_Datatype type_of(DataType type) {
       return MPI_INT64_T;
     case DataType::uint64:
       return MPI_UINT64_T;
+    case DataType::float16:
     case DataType::bfloat16:
       return MPI_UINT16_T;
     case DataType::float32:

@@ -68,7 +68,7 @@ class Transfer {
 
  private:
   bool by_mpi() const {
-    if (call_.type == DataType::bfloat16) return false;
+    if (call_.type == DataType::bfloat16 || call_.type == DataType::float16) return false;
     const bool floating = call_.type == DataType::float32 || call_.type == DataType::float64;
     if (!floating) return true;
     return place_.size <= 2 &&

@@ -4,18 +4,17 @@
 // compares the fingerprints and does its share by reading and writing the others' memory: one pass, no copy between. Short
 // messages are posted with their bytes, so a rank needs nobody once all have posted, and may leave.
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include <weft/comm/operation.hpp>
 #include <weft/comm/reduce.hpp>
 #include <weft/comm/threads/world.hpp>
+#include <weft/core/list.hpp>
 
 namespace weft::comm::threads {
 
@@ -50,7 +49,7 @@ class Exchange {
   std::size_t index(std::uint64_t sequence, int rank) const { return sequence % slots * std::size_t(size_) + std::size_t(rank); }
 
   int size_;
-  std::vector<Entry> entries_;
+  List<Entry> entries_;
   std::unique_ptr<std::byte[]> payload_;  // pages are taken when they are first used
 };
 
@@ -72,11 +71,13 @@ class Collective final : public Advancing {
   bool shared() const { return shared_; }
   /// Keeps the counts of a `_v` operation alive beside it, for one that outlives its caller's.
   void keep_counts() {
-    counts_.assign(call_.receive_counts.begin(), call_.receive_counts.end());
-    counts_.insert(counts_.end(), call_.send_counts.begin(), call_.send_counts.end());
-    const std::span<const std::size_t> all(counts_);
-    call_.send_counts = all.subspan(call_.receive_counts.size(), call_.send_counts.size());
-    call_.receive_counts = all.first(call_.receive_counts.size());
+    const std::size_t receives = call_.receive_counts.size(), sends = call_.send_counts.size();
+    if (receives + sends == 0) return;
+    counts_.reset(new std::size_t[receives + sends]);
+    for (std::size_t q = 0; q < receives; ++q) counts_[q] = call_.receive_counts[q];
+    for (std::size_t q = 0; q < sends; ++q) counts_[receives + q] = call_.send_counts[q];
+    call_.receive_counts = {counts_.get(), receives};
+    call_.send_counts = {counts_.get() + receives, sends};
   }
 
   void post(std::uint64_t open) {
@@ -100,7 +101,15 @@ class Collective final : public Advancing {
     if (complete_) return false;
     if (!shared_) {
       if (!all_posted()) return false;
-      if (std::string difference = disagreement(); !difference.empty()) {
+      std::string difference;
+      if (call_.receive_counts.empty()) {
+        difference = disagreement();
+      } else {  // it reads the others' counts: one that has found a difference before may have left
+        const World::Touch touch(world_, self_);
+        if (!touch.allowed()) return false;
+        difference = disagreement();
+      }
+      if (!difference.empty()) {
         world_.fail(members_[std::size_t(rank_)], difference, true);
         complete_ = true;
         return step();
@@ -123,6 +132,8 @@ class Collective final : public Advancing {
     complete_ = true;
     return step();
   }
+
+  Collective* next_open = nullptr;  ///< of those that its group has started
 
   /// The oldest operation not done by some rank when it posted this one.
   std::uint64_t oldest_open() {
@@ -198,8 +209,7 @@ class Collective final : public Advancing {
         for (int k = 0; k < size(); ++k)
           if (first.counts[k] != other.counts[k])
             return both(0, q,
-                        ": counts[" + std::to_string(k) + "] is " + std::to_string(first.counts[k]) + " and " +
-                            std::to_string(other.counts[k]));
+                        joined({": counts[", k, "] is ", first.counts[k], " and ", other.counts[k]}));
       }
     }
     if (call_.operation == Operation::all_to_all_v) {
@@ -209,18 +219,15 @@ class Collective final : public Advancing {
                             received = exchange_.entry(sequence_, to).counts[from];
           if (sent != received)
             return both(from, to,
-                        ": the first sends " + std::to_string(sent) + " elements to the second, which expects " +
-                            std::to_string(received));
+                        joined({": the first sends ", sent, " elements to the second, which expects ", received}));
         }
     }
     return "";
   }
-  std::string both(int a, int b, const std::string& why) {
-    const auto one = [&](int q) {
-      const auto& entry = exchange_.entry(sequence_, q);
-      return "rank " + std::to_string(members_[std::size_t(q)]) + " called " + describe(entry.signature, entry.count);
-    };
-    return "ranks disagree: " + one(a) + ", " + one(b) + why;
+  WEFT_COLD std::string both(int a, int b, const std::string& why) {
+    const auto &one = exchange_.entry(sequence_, a), &other = exchange_.entry(sequence_, b);
+    return joined({"ranks disagree: rank ", members_[std::size_t(a)], " called ", describe(one.signature, one.count), ", rank ",
+                   members_[std::size_t(b)], " called ", describe(other.signature, other.count), why});
   }
 
   const std::byte* input(int q) {
@@ -233,13 +240,14 @@ class Collective final : public Advancing {
 
   /// Reduces elements [begin, end) of all inputs, each `skip` bytes in, into the given outputs.
   void reduce_into(std::span<void* const> outputs, std::size_t begin, std::size_t end, std::size_t skip = 0) {
-    std::array<const void*, 64> few;
-    std::vector<const void*> many;
+    constexpr std::size_t most = 64;
+    const void* few[most];
+    std::unique_ptr<const void*[]> many;
     const auto n = std::size_t(size());
-    if (n > few.size()) many.resize(n);
-    const std::span<const void*> inputs = n > few.size() ? std::span(many) : std::span(few).first(n);
+    if (n > most) many.reset(new const void*[n]);
+    const void** inputs = n > most ? many.get() : few;
     for (std::size_t q = 0; q < n; ++q) inputs[q] = input(int(q)) + skip;
-    reduce(call_.type, call_.reduction, inputs, outputs, begin, end);
+    reduce(call_.type, call_.reduction, {inputs, n}, outputs, begin, end);
   }
 
   void share();
@@ -253,7 +261,7 @@ class Collective final : public Advancing {
   Call call_;
   bool inline_, shared_ = false;
   int seen_posted_ = 0, seen_done_ = 0;
-  std::vector<std::size_t> counts_;
+  std::unique_ptr<std::size_t[]> counts_;
 };
 
 // Whoever can do a part without waiting does it: with inline bytes each rank fills its own output; else the ranks divide the
@@ -275,10 +283,10 @@ inline void Collective::share() {
         void* mine[] = {out};
         return reduce_into(mine, 0, call_.count);
       }
-      std::vector<void*> outputs(n);
+      const std::unique_ptr<void*[]> outputs(new void*[n]);
       for (std::size_t q = 0; q < n; ++q) outputs[q] = output(int(q));
       const Piece piece = piece_of(call_.count, size_of(call_.type), rank_, size());
-      return reduce_into(outputs, piece.begin, piece.end);
+      return reduce_into({outputs.get(), n}, piece.begin, piece.end);
     }
     case reduce: {
       if (inline_ && !root) return;

@@ -2,8 +2,8 @@
 #pragma once
 // The Group of thread ranks: one object a rank and communicator, over slots and mailboxes that its ranks share.
 
+#include <cstring>
 #include <exception>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,12 +14,13 @@
 #include <weft/comm/self.hpp>
 #include <weft/comm/threads/exchange.hpp>
 #include <weft/comm/threads/mailbox.hpp>
+#include <weft/core/list.hpp>
 
 namespace weft::comm::threads {
 
 /// What the ranks of one communicator share.
 struct Shared {
-  Shared(std::shared_ptr<World> w, std::vector<int> m, std::string a)
+  Shared(std::shared_ptr<World> w, List<int> m, std::string a)
       : world(std::move(w)),
         members(std::move(m)),
         axis(std::move(a)),
@@ -27,12 +28,38 @@ struct Shared {
         mailboxes(members.size()) {}
 
   std::shared_ptr<World> world;
-  std::vector<int> members;  ///< their ranks in the world
+  List<int> members;  ///< their ranks in the world
   std::string axis;
   Exchange exchange;
-  std::vector<Mailbox> mailboxes;
+  List<Mailbox> mailboxes;
+
+  /// The part with this color of the split of this number, kept until all its ranks have joined and one says so.
+  WEFT_COLD std::shared_ptr<Shared> part(std::uint64_t number, int color, const List<int>& its_members, const std::string& its_axis) {
+    std::lock_guard lock(mutex);
+    for (Part* known = parts.get(); known != nullptr; known = known->next.get())
+      if (known->number == number && known->color == color) return known->shared;
+    auto made = std::make_shared<Shared>(world, its_members, its_axis);
+    parts.reset(new Part{number, color, made, std::move(parts)});
+    return made;
+  }
+  void forget_part(std::uint64_t number, int color) {
+    std::lock_guard lock(mutex);
+    for (std::unique_ptr<Part>* at = &parts; *at; at = &(*at)->next)
+      if ((*at)->number == number && (*at)->color == color) {
+        *at = std::move((*at)->next);
+        return;
+      }
+  }
+
+ private:
+  struct Part {
+    std::uint64_t number;
+    int color;
+    std::shared_ptr<Shared> shared;
+    std::unique_ptr<Part> next;
+  };
   std::mutex mutex;
-  std::map<std::pair<std::uint64_t, int>, std::shared_ptr<Shared>> splits;  // by number and color, until all have joined
+  std::unique_ptr<Part> parts;
 };
 
 class ThreadGroup final : public Group, public std::enable_shared_from_this<ThreadGroup> {
@@ -68,7 +95,6 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
   inline std::shared_ptr<Group> split(int color, int key, std::string axis) override;
 
  private:
-  template <class Kind>
   class Started;
   class SlotFree;
 
@@ -90,9 +116,9 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
     message->count = call.count;
     message->data = call.input;
     if (eager && call.bytes() != 0) {
-      const auto* bytes = static_cast<const std::byte*>(call.input);
-      message->copy.assign(bytes, bytes + call.bytes());
-      message->data = message->copy.data();
+      message->copy.reset(new std::byte[call.bytes()]);
+      std::memcpy(message->copy.get(), call.input, call.bytes());
+      message->data = message->copy.get();
     }
     shared_->mailboxes[std::size_t(call.root)].send(message);
     self().advances.fetch_add(1, std::memory_order_relaxed);
@@ -105,8 +131,8 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
 
   /// The oldest collective of this group that this rank has not done, or `next`.
   std::uint64_t oldest_open(std::uint64_t next) {
-    std::erase_if(open_, [](const std::shared_ptr<Collective>& operation) { return operation->shared(); });
-    for (const auto& operation : open_) next = std::min(next, operation->sequence());
+    for (const Collective* operation = open_.first(); operation != nullptr; operation = operation->next_open)
+      if (!operation->shared()) next = std::min(next, operation->sequence());
     return next;
   }
 
@@ -123,7 +149,7 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
   std::uint64_t sequence_ = 0;     // of all operations, for messages
   std::uint64_t collectives_ = 0;  // of those that use slots: the same on every rank
   std::uint64_t known_open_ = 0;   // collectives below this are done by all
-  std::vector<std::shared_ptr<Collective>> open_;
+  Row<Collective, &Collective::next_open> open_;
 };
 
 // A slot may be used again when every rank has done what was in it.
@@ -152,12 +178,12 @@ inline std::uint64_t ThreadGroup::next_collective(const Call& call) {
   return collectives_ = sequence;
 }
 
-inline void ThreadGroup::fail(World::Outcome outcome, const Call& call) {
-  const auto seconds = [&] { return std::to_string(world_.deadline().count()); };
+WEFT_COLD inline void ThreadGroup::fail(World::Outcome outcome, const Call& call) {
   if (outcome == World::Outcome::timed_out)
-    world_.fail(world_rank_, "waited longer than the deadline of " + seconds() + " s; " + world_.positions());
+    world_.fail(world_rank_, joined({"waited longer than the deadline of ", std::to_string(world_.deadline().count()), " s; ",
+                                     world_.positions()}));
   if (outcome == World::Outcome::stuck)
-    world_.fail(world_rank_, "ranks wait for each other and none can go on: " + world_.positions(), true);
+    world_.fail(world_rank_, joined({"ranks wait for each other and none can go on: ", world_.positions()}), true);
   world_.quiesce(world_rank_);
   const Failure failure = world_.failure();
   const std::string name = describe(call);
@@ -165,18 +191,24 @@ inline void ThreadGroup::fail(World::Outcome outcome, const Call& call) {
   if (outcome == World::Outcome::timed_out && failure.rank == world_rank_)
     throw TimeoutError(world_rank_, shared_->axis, name, sequence_, failure.text);
   throw AbortedError(world_rank_, shared_->axis, name, sequence_,
-                     "rank " + std::to_string(failure.rank) + " has failed" + (failure.text.empty() ? "" : ": " + failure.text));
+                     joined({"rank ", failure.rank, " has failed", failure.text.empty() ? "" : ": ", failure.text}));
 }
 
 /// The handle of a started operation: keeps it in its rank's list until it is complete.
-template <class Kind>
 class ThreadGroup::Started final : public Pending {
  public:
-  Started(std::shared_ptr<ThreadGroup> group, std::shared_ptr<Kind> operation, const Call& call, std::uint64_t number)
-      : group_(std::move(group)), operation_(std::move(operation)), call_(call), number_(number) {
-    if (!operation_->complete()) group_->self().under_way.push_back(operation_.get());
+  Started(std::shared_ptr<ThreadGroup> group, std::unique_ptr<Advancing> operation, Collective* collective, const Call& call,
+          std::uint64_t number)
+      : group_(std::move(group)), operation_(std::move(operation)), collective_(collective), call_(call), number_(number) {
+    if (!operation_->complete()) group_->self().under_way.append(*operation_);
+    if (collective_ != nullptr) group_->open_.append(*collective_);
   }
-  ~Started() override { std::erase(group_->self().under_way, static_cast<Advancing*>(operation_.get())); }
+  Started(const Started&) = delete;
+  Started& operator=(const Started&) = delete;
+  ~Started() override {
+    group_->self().under_way.remove(*operation_);
+    if (collective_ != nullptr) group_->open_.remove(*collective_);
+  }
 
   bool test() override {
     if (!operation_->complete()) {
@@ -206,65 +238,63 @@ class ThreadGroup::Started final : public Pending {
   }
 
   std::shared_ptr<ThreadGroup> group_;
-  std::shared_ptr<Kind> operation_;
+  std::unique_ptr<Advancing> operation_;
+  Collective* collective_;  // the same, if it is one
   Call call_;
   std::uint64_t number_;
 };
 
 inline std::unique_ptr<Pending> ThreadGroup::start(const Call& call) {
   const std::uint64_t number = begin(call);
+  std::unique_ptr<Advancing> operation;
+  Collective* collective = nullptr;
   if (call.operation == Operation::send) {
-    auto operation = std::make_shared<Send>(post_send(call));
-    return std::make_unique<Started<Send>>(shared_from_this(), std::move(operation), call, number);
+    operation.reset(new Send(post_send(call)));
+  } else if (call.operation == Operation::recv) {
+    operation.reset(new Receive(world_, shared_->mailboxes[std::size_t(rank_)], shared_->members, rank_, call));
+  } else {
+    operation.reset(collective =
+                        new Collective(world_, shared_->exchange, shared_->members, rank_, next_collective(call), call));
+    collective->keep_counts();
+    collective->post(oldest_open(collective->sequence()));
   }
-  if (call.operation == Operation::recv) {
-    auto operation = std::make_shared<Receive>(world_, shared_->mailboxes[std::size_t(rank_)], shared_->members, rank_, call);
-    return std::make_unique<Started<Receive>>(shared_from_this(), std::move(operation), call, number);
-  }
-  auto operation = std::make_shared<Collective>(world_, shared_->exchange, shared_->members, rank_, next_collective(call), call);
-  operation->keep_counts();
-  operation->post(oldest_open(operation->sequence()));
-  open_.push_back(operation);
-  return std::make_unique<Started<Collective>>(shared_from_this(), std::move(operation), call, number);
+  return std::unique_ptr<Pending>(new Started(shared_from_this(), std::move(operation), collective, call, number));
 }
 
 inline std::shared_ptr<Group> ThreadGroup::split(int color, int key, std::string axis) {
   const int n = size();
-  const std::array<std::int64_t, 3> mine{color, key, std::int64_t(std::hash<std::string>{}(axis))};
-  std::vector<std::int64_t> all(3 * std::size_t(n));
-  execute({.operation = Operation::all_gather, .type = DataType::int64, .count = 3, .input = mine.data(), .output = all.data()});
-  std::vector<std::pair<std::int64_t, int>> order;  // key, rank here
+  struct Asked {
+    std::int64_t color, key, axis;
+  };
+  const Asked mine{color, key, std::int64_t(std::hash<std::string>{}(axis))};
+  const std::unique_ptr<Asked[]> all(new Asked[std::size_t(n)]);
+  execute({.operation = Operation::all_gather, .type = DataType::int64, .count = 3, .input = &mine, .output = all.get()});
+  List<int> order;  // ranks here, by key
   for (int q = 0; q < n; ++q) {
-    if (all[3 * std::size_t(q)] == color) order.emplace_back(all[3 * std::size_t(q) + 1], q);
-    if (all[3 * std::size_t(q) + 2] != mine[2]) {
+    if (all[std::size_t(q)].color == color) {
+      order.push_back(q);
+      for (std::size_t k = order.size() - 1; k > 0 && all[std::size_t(order[k - 1])].key > all[std::size_t(q)].key; --k)
+        std::swap(order[k - 1], order[k]);
+    }
+    if (all[std::size_t(q)].axis != mine.axis) {
       world_.fail(world_rank_,
-                  "ranks disagree: rank " + std::to_string(world_rank_) + " splits for axis " + axis + ", rank " +
-                      std::to_string(shared_->members[std::size_t(q)]) + " for another",
+                  joined({"ranks disagree: rank ", world_rank_, " splits for axis ", axis, ", rank ",
+                          shared_->members[std::size_t(q)], " for another"}),
                   true);
       fail(World::Outcome::failed, {.operation = Operation::split});
     }
   }
-  std::sort(order.begin(), order.end());
-  std::vector<int> members;
   int rank = 0;
-  for (const auto& [its_key, q] : order) {
-    if (q == rank_) rank = int(members.size());
-    members.push_back(shared_->members[std::size_t(q)]);
+  for (std::size_t k = 0; k < order.size(); ++k) {
+    if (order[k] == rank_) rank = int(k);
+    order[k] = shared_->members[std::size_t(order[k])];
   }
-  const bool alone = members.size() == 1;
-  const std::pair<std::uint64_t, int> which{collectives_, color};
+  const bool alone = order.size() == 1;
+  const std::uint64_t number = collectives_;
   std::shared_ptr<Shared> part;
-  if (!alone) {
-    std::lock_guard lock(shared_->mutex);
-    auto& slot = shared_->splits[which];
-    if (!slot) slot = std::make_shared<Shared>(shared_->world, members, axis);
-    part = slot;
-  }
+  if (!alone) part = shared_->part(number, color, order, axis);
   execute({.operation = Operation::barrier});
-  if (rank == 0) {
-    std::lock_guard lock(shared_->mutex);
-    shared_->splits.erase(which);
-  }
+  if (rank == 0) shared_->forget_part(number, color);
   if (alone) return std::make_shared<SelfGroup>(std::move(axis), "threads");
   return std::make_shared<ThreadGroup>(std::move(part), rank);
 }

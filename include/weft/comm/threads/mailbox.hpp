@@ -6,11 +6,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include <weft/comm/operation.hpp>
 #include <weft/comm/threads/world.hpp>
@@ -24,8 +23,9 @@ struct Message {
   DataType type;
   std::size_t count;
   const void* data;  // of the sender, or of `copy`
-  std::vector<std::byte> copy;
+  std::unique_ptr<std::byte[]> copy;
   std::atomic<bool> taken{false};
+  std::shared_ptr<Message> next;  // in its mailbox
 };
 
 class Receive;
@@ -33,14 +33,22 @@ class Receive;
 /// What is on its way to one rank of a group.
 class Mailbox {
  public:
+  Mailbox() = default;
+  Mailbox(const Mailbox&) = delete;
+  Mailbox& operator=(const Mailbox&) = delete;
+  ~Mailbox() {
+    while (oldest_) oldest_ = std::exchange(oldest_->next, nullptr);  // one by one: a chain would end itself by recursion
+  }
+
   void send(const std::shared_ptr<Message>& message);
   void expect(Receive& receive);
   void forget(Receive& receive);
 
  private:
   std::mutex mutex_;
-  std::deque<std::shared_ptr<Message>> unexpected_;
-  std::deque<Receive*> expected_;
+  std::shared_ptr<Message> oldest_;  // of those that nobody has asked for yet
+  Message* newest_ = nullptr;
+  Receive* expected_ = nullptr;  // the oldest
 };
 
 /// A send whose buffer the receiver still has to read.
@@ -82,13 +90,13 @@ class Receive final : public Advancing {
       sent.type = message_->type;
       sent.count = message_->count;
       world_.fail(rank_,
-                  "ranks disagree: rank " + std::to_string(sender()) + " called " + describe(signature(sent), sent.count) +
-                      ", rank " + std::to_string(rank_) + " called " + describe(signature(call_), call_.count),
+                  joined({"ranks disagree: rank ", sender(), " called ", describe(signature(sent), sent.count), ", rank ", rank_,
+                          " called ", describe(signature(call_), call_.count)}),
                   true);
       complete_ = true;
       return true;
     }
-    if (message_->copy.empty() && call_.bytes() != 0) {
+    if (!message_->copy && call_.bytes() != 0) {
       const World::Touch touch(world_, world_.rank(rank_));
       if (!touch.allowed()) return false;
       std::memcpy(call_.output, message_->data, call_.bytes());
@@ -117,33 +125,43 @@ class Receive final : public Advancing {
   Call call_;
   std::shared_ptr<Message> message_;
   std::atomic<bool> matched_{false};
+  Receive* next_ = nullptr;  // in the mailbox
 };
 
 inline void Mailbox::send(const std::shared_ptr<Message>& message) {
   std::lock_guard lock(mutex_);
-  for (auto it = expected_.begin(); it != expected_.end(); ++it) {
-    if (!(*it)->wants(*message)) continue;
-    (*it)->match(message);
-    expected_.erase(it);
+  for (Receive** at = &expected_; *at != nullptr; at = &(*at)->next_) {
+    Receive& receive = **at;
+    if (!receive.wants(*message)) continue;
+    *at = receive.next_;
+    receive.match(message);
     return;
   }
-  unexpected_.push_back(message);
+  (newest_ != nullptr ? newest_->next : oldest_) = message;
+  newest_ = message.get();
 }
 
 inline void Mailbox::expect(Receive& receive) {
   std::lock_guard lock(mutex_);
-  for (auto it = unexpected_.begin(); it != unexpected_.end(); ++it) {
-    if (!receive.wants(**it)) continue;
-    receive.match(*it);
-    unexpected_.erase(it);
+  Message* before = nullptr;
+  for (std::shared_ptr<Message>* at = &oldest_; *at; before = at->get(), at = &before->next) {
+    if (!receive.wants(**at)) continue;
+    std::shared_ptr<Message> found = std::move(*at);
+    *at = std::move(found->next);
+    if (newest_ == found.get()) newest_ = before;
+    receive.match(std::move(found));
     return;
   }
-  expected_.push_back(&receive);
+  Receive** last = &expected_;
+  while (*last != nullptr) last = &(*last)->next_;
+  *last = &receive;
 }
 
 inline void Mailbox::forget(Receive& receive) {
   std::lock_guard lock(mutex_);
-  std::erase(expected_, &receive);
+  Receive** at = &expected_;
+  while (*at != nullptr && *at != &receive) at = &(*at)->next_;
+  if (*at != nullptr) *at = receive.next_;
 }
 
 }  // namespace weft::comm::threads

@@ -16,6 +16,8 @@
 
 #include <weft/comm/errors.hpp>
 #include <weft/comm/flight_recorder.hpp>
+#include <weft/comm/row.hpp>
+#include <weft/core/list.hpp>
 
 namespace weft::comm::threads {
 
@@ -33,12 +35,14 @@ inline void relax() {
 /// An operation under way: advances when polled, by the thread of its rank.
 class Advancing {
  public:
+  virtual ~Advancing() = default;
   /// Does what can be done now. True if that was anything.
   virtual bool advance() = 0;
   bool complete() const { return complete_; }
 
+  Advancing* next = nullptr;  ///< of those that its rank has under way
+
  protected:
-  ~Advancing() = default;
   bool complete_ = false;
 };
 
@@ -56,7 +60,7 @@ struct alignas(128) Rank {
   bool woken = false;  // guarded by mutex
   FlightRecorder recorder;
 
-  std::vector<Advancing*> under_way;  ///< started and not complete, in order of their start
+  Row<Advancing, &Advancing::next> under_way;  ///< started and not complete, in order of their start
 };
 
 /// Why a world ended: the first failure.
@@ -130,8 +134,11 @@ class World {
   /// Polls everything that this rank has under way.
   bool advance_all(Rank& self) {
     bool any = false;
-    for (std::size_t k = 0; k < self.under_way.size(); ++k) any |= self.under_way[k]->advance();
-    std::erase_if(self.under_way, [](Advancing* operation) { return operation->complete(); });
+    for (Advancing *operation = self.under_way.first(), *next = nullptr; operation != nullptr; operation = next) {
+      next = operation->next;
+      any |= operation->advance();
+      if (operation->complete()) self.under_way.remove(*operation);
+    }
     return any;
   }
 
@@ -143,7 +150,7 @@ class World {
     for (unsigned turn = 0; turn < spins_ + yields_; ++turn) {
       operation.advance();
       if (operation.complete()) return Outcome::done;
-      if (!self.under_way.empty()) advance_all(self);
+      if (self.under_way.first() != nullptr) advance_all(self);
       if (failed()) return Outcome::failed;
       if (turn < spins_) relax();
       else std::this_thread::yield();
@@ -155,7 +162,7 @@ class World {
     for (unsigned turn = 0;; ++turn) {
       if (turn != 0) self.asleep.exchange(1, std::memory_order_seq_cst);
       bool any = operation.advance();
-      if (!self.under_way.empty() && advance_all(self)) any = true;
+      if (self.under_way.first() != nullptr && advance_all(self)) any = true;
       if (operation.complete()) break;
       if (failed()) {
         outcome = Outcome::failed;
@@ -193,15 +200,15 @@ class World {
   }
 
   /// Where every rank is, for messages.
-  std::string positions() {
+  WEFT_COLD std::string positions() {
     std::string text;
     for (int r = 0; r < size(); ++r) {
       const auto state = rank(r).state.load(std::memory_order_acquire);
-      text += (r == 0 ? "" : "; ") + std::string("rank ") + std::to_string(r) +
-              (state == Rank::State::ended     ? " has ended, last: "
-               : state == Rank::State::waiting ? " waits, last: "
-                                               : " is not waiting, last: ") +
-              rank(r).recorder.text(3);
+      append_to(text, {r == 0 ? "rank " : "; rank ", r,
+                       state == Rank::State::ended     ? " has ended, last: "
+                       : state == Rank::State::waiting ? " waits, last: "
+                                                       : " is not waiting, last: ",
+                       rank(r).recorder.text(3)});
     }
     return text;
   }
@@ -215,7 +222,7 @@ class World {
   class DeadlockWatch {
    public:
     bool proves(World& world) {
-      std::vector<std::uint64_t> advances, polls;
+      List<std::uint64_t> advances, polls;
       for (auto& rank : world.ranks_) {
         const auto state = rank.state.load(std::memory_order_acquire);
         polls.push_back(state == Rank::State::ended ? 0 : rank.vain_polls.load(std::memory_order_acquire));
@@ -236,12 +243,12 @@ class World {
     }
 
    private:
-    std::vector<std::uint64_t> advances_, polls_;
+    List<std::uint64_t> advances_, polls_;
   };
 
   std::chrono::duration<double> deadline_;
   unsigned spins_, yields_;
-  std::vector<Rank> ranks_;
+  List<Rank> ranks_;
   std::atomic<bool> failed_{false};
   mutable std::mutex failure_mutex_;
   Failure failure_;

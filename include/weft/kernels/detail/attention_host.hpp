@@ -29,8 +29,8 @@ struct TilesFor<V, bfloat16> {
 };
 #endif
 
-/// The pointers of one call and the loops over one (sequence, key-value head).
-template <class V, class T>
+/// The pointers of one call and the loops over one (sequence, key-value head). R: in which results are written.
+template <class V, class T, class R>
 struct AttentionHost {
   using A = accumulate_t<T>;
   using Tiles = typename TilesFor<V, T>::type;
@@ -43,17 +43,17 @@ struct AttentionHost {
   const T *q = nullptr, *k = nullptr, *v = nullptr, *out = nullptr, *d_out = nullptr;
   std::size_t q_stride = 0, k_stride = 0, v_stride = 0, out_stride = 0, d_out_stride = 0, dq_stride = 0, dk_stride = 0,
               dv_stride = 0;
-  T *result = nullptr, *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  R *result = nullptr, *dq = nullptr, *dk = nullptr, *dv = nullptr;
   const A* lse_in = nullptr;
   A* lse = nullptr;
   A scale;
-  std::size_t width, keys, operands;  // head_width and length padded to whole tiles; operands along head_width
+  std::size_t width, keys, operands;  // head_width and keys padded to whole tiles; operands along head_width
 
   explicit AttentionHost(const AttentionShape& s)
       : shape(s), scale(A(1) / std::sqrt(A(s.head_width))), operands((s.head_width + depth - 1) / depth) {
     const auto padded = [](std::size_t n, std::size_t step) { return (n + step - 1) / step * step; };
     width = padded(s.head_width, columns);
-    keys = padded(s.length, std::max(columns, tile_rows));  // keys are rows of a tile, too
+    keys = padded(s.keys, std::max(columns, tile_rows));  // keys are rows of a tile, too
   }
 
   /// Runs `work(item, workspace)` for each (sequence, key-value head), each worker with `values` numbers of its own.
@@ -81,7 +81,7 @@ struct AttentionHost {
 
   /// Keys of a block that rows [first, first + tile_rows) see.
   std::size_t visible_keys(std::size_t first, std::size_t block, std::size_t block_size) const {
-    const std::size_t end = shape.causal ? std::min(first + tile_rows, shape.length) : shape.length;
+    const std::size_t end = shape.causal ? std::min(first + tile_rows, shape.length) : shape.keys;
     return end <= block ? 0 : std::min(end - block, block_size);
   }
   /// How many of `count` keys from `block` on the row `row` of the sequence sees.
@@ -96,7 +96,8 @@ struct AttentionHost {
 
   WEFT_NOINLINE void forward(std::size_t item, char* memory) const {
     const AttentionShape& s = shape;
-    const std::size_t sequence = item / s.kv_heads, kv_head = item % s.kv_heads, start = sequence * s.length;
+    const std::size_t sequence = item / s.kv_heads, kv_head = item % s.kv_heads;
+    const std::size_t start = sequence * s.query_step, key_start = sequence * s.key_step;
     Workspace workspace{memory};
     Operand* const transposed_keys = workspace.template take<Operand>(keys * width);  // [operands, keys]
     Operand* const values = workspace.template take<Operand>(keys * width);           // [keys / depth, width]
@@ -105,16 +106,16 @@ struct AttentionHost {
     A* const scores = workspace.template take<A>(tile_rows * key_block);              // [tile_rows, key_block]
     A* const top = workspace.template take<A>(query_block);
     A* const total = workspace.template take<A>(query_block);
-    Tiles::right_transposed(s.length, s.head_width, keys, k + start * k_stride + kv_head * s.head_width, k_stride,
+    Tiles::right_transposed(s.keys, s.head_width, keys, k + key_start * k_stride + kv_head * s.head_width, k_stride,
                             transposed_keys);
-    Tiles::right(s.length, keys, s.head_width, width, v + start * v_stride + kv_head * s.head_width, v_stride, values);
+    Tiles::right(s.keys, keys, s.head_width, width, v + key_start * v_stride + kv_head * s.head_width, v_stride, values);
     for (std::size_t head = kv_head * s.group; head < (kv_head + 1) * s.group; ++head)
       for (std::size_t first = 0; first < s.length; first += query_block) {
         const std::size_t rows = std::min(query_block, s.length - first),
                           padded_rows = (rows + tile_rows - 1) / tile_rows * tile_rows;
         const std::size_t column = head * s.head_width;
         Tiles::left(rows, padded_rows, s.head_width, width, q + (start + first) * q_stride + column, q_stride, queries);
-        for (std::size_t block = 0; block < (s.causal ? first + rows : s.length); block += key_block)
+        for (std::size_t block = 0; block < (s.causal ? first + rows : s.keys); block += key_block)
           for (std::size_t row = 0; row < padded_rows; row += tile_rows) {
             const std::size_t count = visible_keys(first + row, block, key_block);
             if (count == 0) continue;
@@ -132,7 +133,7 @@ struct AttentionHost {
         for (std::size_t r = 0; r < rows; ++r) {
           unpack_rows<V>(1, s.head_width, A(1) / total[r], sums + r * width, width,
                          result + (start + first + r) * out_stride + column, out_stride);
-          lse[(sequence * s.heads + head) * s.length + first + r] = top[r] + std::log(total[r]);
+          lse[(sequence * s.heads + head) * s.statistic_step + first + r] = top[r] + std::log(total[r]);
         }
       }
   }
@@ -178,7 +179,8 @@ struct AttentionHost {
   WEFT_NOINLINE void backward(std::size_t item, char* memory) const {
     const AttentionShape& s = shape;
     constexpr std::size_t ld = backward_key_block;
-    const std::size_t sequence = item / s.kv_heads, kv_head = item % s.kv_heads, start = sequence * s.length;
+    const std::size_t sequence = item / s.kv_heads, kv_head = item % s.kv_heads;
+    const std::size_t start = sequence * s.query_step, key_start = sequence * s.key_step;
     Workspace workspace{memory};
     Operand* const transposed_keys = workspace.template take<Operand>(keys * width);    // [operands, keys]
     Operand* const transposed_values = workspace.template take<Operand>(keys * width);  // [operands, keys]
@@ -198,15 +200,15 @@ struct AttentionHost {
     A* const delta = workspace.template take<A>(query_block);  // sum over d of d_out * out
     if constexpr (depth == 1) query_columns = queries, gradient_columns = gradients;
     const std::size_t kv_column = kv_head * s.head_width;
-    Tiles::right_transposed(s.length, s.head_width, keys, k + start * k_stride + kv_column, k_stride, transposed_keys);
-    Tiles::right_transposed(s.length, s.head_width, keys, v + start * v_stride + kv_column, v_stride, transposed_values);
-    Tiles::right(s.length, keys, s.head_width, width, k + start * k_stride + kv_column, k_stride, key_rows);
+    Tiles::right_transposed(s.keys, s.head_width, keys, k + key_start * k_stride + kv_column, k_stride, transposed_keys);
+    Tiles::right_transposed(s.keys, s.head_width, keys, v + key_start * v_stride + kv_column, v_stride, transposed_values);
+    Tiles::right(s.keys, keys, s.head_width, width, k + key_start * k_stride + kv_column, k_stride, key_rows);
     for (std::size_t i = 0; i < 2 * keys * width; i += V::size) V(A(0)).store(key_gradient + i);
     for (std::size_t head = kv_head * s.group; head < (kv_head + 1) * s.group; ++head)
       for (std::size_t first = 0; first < s.length; first += query_block) {
         const std::size_t rows = std::min(query_block, s.length - first),
                           padded_rows = (rows + tile_rows - 1) / tile_rows * tile_rows;
-        const std::size_t column = head * s.head_width, all_keys = s.causal ? first + rows : s.length;
+        const std::size_t column = head * s.head_width, all_keys = s.causal ? first + rows : s.keys;
         const T* const q_rows = q + (start + first) * q_stride + column;
         const T* const d_rows = d_out + (start + first) * d_out_stride + column;
         Tiles::left(rows, padded_rows, s.head_width, width, q_rows, q_stride, queries);
@@ -224,7 +226,7 @@ struct AttentionHost {
                                       V::load(d_rows + r * d_out_stride + d, n);
             });
           delta[r] = sum(product);
-          statistic[r] = r < rows ? lse_in[(sequence * s.heads + head) * s.length + first + r] : A(0);
+          statistic[r] = r < rows ? lse_in[(sequence * s.heads + head) * s.statistic_step + first + r] : A(0);
         }
         for (std::size_t block = 0; block < all_keys; block += ld) {
           for (std::size_t row = 0; row < padded_rows; row += tile_rows) {
@@ -258,8 +260,8 @@ struct AttentionHost {
         }
         unpack_rows<V>(rows, s.head_width, scale, query_gradient, width, dq + (start + first) * dq_stride + column, dq_stride);
       }
-    unpack_rows<V>(s.length, s.head_width, scale, key_gradient, width, dk + start * dk_stride + kv_column, dk_stride);
-    unpack_rows<V>(s.length, s.head_width, A(1), value_gradient, width, dv + start * dv_stride + kv_column, dv_stride);
+    unpack_rows<V>(s.keys, s.head_width, scale, key_gradient, width, dk + key_start * dk_stride + kv_column, dk_stride);
+    unpack_rows<V>(s.keys, s.head_width, A(1), value_gradient, width, dv + key_start * dv_stride + kv_column, dv_stride);
   }
 
   /// `depth` rows of scores become probabilities p, of d_scores p * (d_scores - delta), both 0 for keys that a row does not see:
@@ -284,23 +286,23 @@ struct AttentionHost {
   }
 };
 
-template <class T, class Exec>
+template <class T, class R, class Exec>
 void attention_host_forward(Device<Exec>& device, const AttentionShape& shape, const T* q, std::size_t q_stride, const T* k,
-                            std::size_t k_stride, const T* v, std::size_t v_stride, T* out, std::size_t out_stride,
+                            std::size_t k_stride, const T* v, std::size_t v_stride, R* out, std::size_t out_stride,
                             accumulate_t<T>* lse) {
-  using Loops = AttentionHost<lanes_for<Exec, T>, T>;
+  using Loops = AttentionHost<lanes_for<Exec, T>, T, R>;
   Loops loops(shape);
   loops.q = q, loops.k = k, loops.v = v, loops.result = out, loops.lse = lse;
   loops.q_stride = q_stride, loops.k_stride = k_stride, loops.v_stride = v_stride, loops.out_stride = out_stride;
   Loops::run(device, shape, loops.forward_values(), [=](std::size_t item, char* workspace) { loops.forward(item, workspace); });
 }
 
-template <class T, class Exec>
+template <class T, class R, class Exec>
 void attention_host_backward(Device<Exec>& device, const AttentionShape& shape, const T* q, std::size_t q_stride, const T* k,
                              std::size_t k_stride, const T* v, std::size_t v_stride, const T* out, std::size_t out_stride,
-                             const T* d_out, std::size_t d_out_stride, const accumulate_t<T>* lse, T* dq, std::size_t dq_stride,
-                             T* dk, std::size_t dk_stride, T* dv, std::size_t dv_stride) {
-  using Loops = AttentionHost<lanes_for<Exec, T>, T>;
+                             const T* d_out, std::size_t d_out_stride, const accumulate_t<T>* lse, R* dq, std::size_t dq_stride,
+                             R* dk, std::size_t dk_stride, R* dv, std::size_t dv_stride) {
+  using Loops = AttentionHost<lanes_for<Exec, T>, T, R>;
   Loops loops(shape);
   loops.q = q, loops.k = k, loops.v = v, loops.out = out, loops.d_out = d_out, loops.lse_in = lse;
   loops.dq = dq, loops.dk = dk, loops.dv = dv;

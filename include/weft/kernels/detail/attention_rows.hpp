@@ -15,6 +15,8 @@ namespace weft::kernels::detail {
 struct AttentionShape {
   std::size_t sequences, length, heads, kv_heads, head_width, group;  // group: query heads of one key-value head
   bool causal;
+  // A block of a longer attention sees as many keys of a sequence, and its sequences may lie further apart (in rows).
+  std::size_t keys = length, query_step = length, key_step = length, statistic_step = length;
   AttentionShape(std::size_t sequences_, std::size_t length_, std::size_t heads_, std::size_t kv_heads_, std::size_t head_width_,
                  bool causal_)
       : sequences(sequences_),
@@ -25,8 +27,7 @@ struct AttentionShape {
         group(1),
         causal(causal_) {
     if (kv_heads == 0 || heads % kv_heads != 0)
-      throw ShapeError("attention: heads(" + std::to_string(heads) + ") % kv_heads(" + std::to_string(kv_heads) +
-                       ") != 0: every key-value head serves the same number of query heads");
+      throw_error<ShapeError>({"attention: heads(", heads, ") % kv_heads(", kv_heads, ") != 0: every key-value head serves the same number of query heads"});
     group = heads / kv_heads;
   }
 };
@@ -38,9 +39,9 @@ KOKKOS_FORCEINLINE_FUNCTION accumulate_t<T> dot(std::size_t n, const T* a, const
   return sum;
 }
 
-template <class T, class Exec>
+template <class T, class R, class Exec>
 void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, const T* q, std::size_t q_stride, const T* k,
-                            std::size_t k_stride, const T* v, std::size_t v_stride, T* out, std::size_t out_stride,
+                            std::size_t k_stride, const T* v, std::size_t v_stride, R* out, std::size_t out_stride,
                             accumulate_t<T>* lse) {
   using A = accumulate_t<T>;
   const AttentionShape s = shape;
@@ -49,14 +50,15 @@ void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, c
   A* workspace = static_cast<A*>(buffer.get());
   for_each(
       device, s.sequences * s.heads * s.length, KOKKOS_LAMBDA(std::size_t item) {
-        const std::size_t i = item % s.length, head = item / s.length % s.heads, start = item / (s.length * s.heads) * s.length;
-        const std::size_t kv = head / s.group * s.head_width, keys = s.causal ? i + 1 : s.length;
+        const std::size_t i = item % s.length, head = item / s.length % s.heads, sequence = item / (s.length * s.heads);
+        const std::size_t start = sequence * s.query_step, key_start = sequence * s.key_step;
+        const std::size_t kv = head / s.group * s.head_width, keys = s.causal ? i + 1 : s.keys;
         const T* row = q + (start + i) * q_stride + head * s.head_width;
         A* sum = workspace + item * s.head_width;
         for (std::size_t d = 0; d < s.head_width; ++d) sum[d] = 0;
         A top = 0, total = 0;
         for (std::size_t j = 0; j < keys; ++j) {
-          const A score = scale * dot(s.head_width, row, k + (start + j) * k_stride + kv);
+          const A score = scale * dot(s.head_width, row, k + (key_start + j) * k_stride + kv);
           if (j == 0 || score > top) {  // what is summed so far was relative to the old maximum
             const A shrink = j == 0 ? A(0) : Kokkos::exp(top - score);
             total *= shrink;
@@ -64,71 +66,74 @@ void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, c
             top = score;
           }
           const A p = Kokkos::exp(score - top);
-          const T* value = v + (start + j) * v_stride + kv;
+          const T* value = v + (key_start + j) * v_stride + kv;
           total += p;
           for (std::size_t d = 0; d < s.head_width; ++d) sum[d] += p * A(value[d]);
         }
-        T* to = out + (start + i) * out_stride + head * s.head_width;
-        for (std::size_t d = 0; d < s.head_width; ++d) to[d] = T(sum[d] / total);
-        lse[item] = top + Kokkos::log(total);
+        R* to = out + (start + i) * out_stride + head * s.head_width;
+        for (std::size_t d = 0; d < s.head_width; ++d) to[d] = R(sum[d] / total);
+        lse[(sequence * s.heads + head) * s.statistic_step + i] = top + Kokkos::log(total);
       });
 }
 
-template <class T, class Exec>
+template <class T, class R, class Exec>
 void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, const T* q, std::size_t q_stride, const T* k,
                              std::size_t k_stride, const T* v, std::size_t v_stride, const T* out, std::size_t out_stride,
-                             const T* d_out, std::size_t d_out_stride, const accumulate_t<T>* lse, T* dq, std::size_t dq_stride,
-                             T* dk, std::size_t dk_stride, T* dv, std::size_t dv_stride) {
+                             const T* d_out, std::size_t d_out_stride, const accumulate_t<T>* lse, R* dq, std::size_t dq_stride,
+                             R* dk, std::size_t dk_stride, R* dv, std::size_t dv_stride) {
   using A = accumulate_t<T>;
   const AttentionShape s = shape;
   const A scale = A(1) / std::sqrt(A(s.head_width));
   const std::size_t items = s.sequences * s.heads * s.length;
-  const Buffer buffer = device.allocate((items + 2 * items) * s.head_width * sizeof(A) + items * sizeof(A));
+  const std::size_t key_items = s.sequences * s.kv_heads * s.keys;
+  const Buffer buffer = device.allocate((items + 2 * key_items) * s.head_width * sizeof(A) + items * sizeof(A));
   A* delta = static_cast<A*>(buffer.get());  // sum over d of d_out * out, one for each row and head
   A* workspace = delta + items;
   for_each(
       device, items, KOKKOS_LAMBDA(std::size_t item) {
-        const std::size_t i = item % s.length, head = item / s.length % s.heads, start = item / (s.length * s.heads) * s.length;
-        const std::size_t at = head * s.head_width, kv = head / s.group * s.head_width, keys = s.causal ? i + 1 : s.length;
+        const std::size_t i = item % s.length, head = item / s.length % s.heads, sequence = item / (s.length * s.heads);
+        const std::size_t start = sequence * s.query_step, key_start = sequence * s.key_step;
+        const std::size_t at = head * s.head_width, kv = head / s.group * s.head_width, keys = s.causal ? i + 1 : s.keys;
+        const A statistic = lse[(sequence * s.heads + head) * s.statistic_step + i];
         const T* row = q + (start + i) * q_stride + at;
         const T* d_row = d_out + (start + i) * d_out_stride + at;
         delta[item] = dot(s.head_width, d_row, out + (start + i) * out_stride + at);
         A* sum = workspace + item * s.head_width;
         for (std::size_t d = 0; d < s.head_width; ++d) sum[d] = 0;
         for (std::size_t j = 0; j < keys; ++j) {
-          const T* key = k + (start + j) * k_stride + kv;
-          const A p = Kokkos::exp(scale * dot(s.head_width, row, key) - lse[item]);
-          const A ds = scale * p * (dot(s.head_width, d_row, v + (start + j) * v_stride + kv) - delta[item]);
+          const T* key = k + (key_start + j) * k_stride + kv;
+          const A p = Kokkos::exp(scale * dot(s.head_width, row, key) - statistic);
+          const A ds = scale * p * (dot(s.head_width, d_row, v + (key_start + j) * v_stride + kv) - delta[item]);
           for (std::size_t d = 0; d < s.head_width; ++d) sum[d] += ds * A(key[d]);
         }
-        T* to = dq + (start + i) * dq_stride + at;
-        for (std::size_t d = 0; d < s.head_width; ++d) to[d] = T(sum[d]);
+        R* to = dq + (start + i) * dq_stride + at;
+        for (std::size_t d = 0; d < s.head_width; ++d) to[d] = R(sum[d]);
       });
   A* key_sums = workspace + items * s.head_width;
   for_each(
-      device, s.sequences * s.kv_heads * s.length, KOKKOS_LAMBDA(std::size_t item) {
-        const std::size_t j = item % s.length, kv_head = item / s.length % s.kv_heads, sequence = item / (s.length * s.kv_heads);
-        const std::size_t start = sequence * s.length, kv = kv_head * s.head_width;
-        const T* key = k + (start + j) * k_stride + kv;
-        const T* value = v + (start + j) * v_stride + kv;
+      device, key_items, KOKKOS_LAMBDA(std::size_t item) {
+        const std::size_t j = item % s.keys, kv_head = item / s.keys % s.kv_heads, sequence = item / (s.keys * s.kv_heads);
+        const std::size_t start = sequence * s.query_step, key_start = sequence * s.key_step, kv = kv_head * s.head_width;
+        const T* key = k + (key_start + j) * k_stride + kv;
+        const T* value = v + (key_start + j) * v_stride + kv;
         A *dk_sum = key_sums + item * 2 * s.head_width, *dv_sum = dk_sum + s.head_width;
         for (std::size_t d = 0; d < 2 * s.head_width; ++d) dk_sum[d] = 0;
         for (std::size_t head = kv_head * s.group; head < (kv_head + 1) * s.group; ++head)
           for (std::size_t i = s.causal ? j : 0; i < s.length; ++i) {
-            const std::size_t at = head * s.head_width, statistic = (sequence * s.heads + head) * s.length + i;
+            const std::size_t at = head * s.head_width, item_of_row = (sequence * s.heads + head) * s.length + i;
             const T* row = q + (start + i) * q_stride + at;
             const T* d_row = d_out + (start + i) * d_out_stride + at;
-            const A p = Kokkos::exp(scale * dot(s.head_width, row, key) - lse[statistic]);
-            const A ds = scale * p * (dot(s.head_width, d_row, value) - delta[statistic]);
+            const A p = Kokkos::exp(scale * dot(s.head_width, row, key) - lse[(sequence * s.heads + head) * s.statistic_step + i]);
+            const A ds = scale * p * (dot(s.head_width, d_row, value) - delta[item_of_row]);
             for (std::size_t d = 0; d < s.head_width; ++d) {
               dk_sum[d] += ds * A(row[d]);
               dv_sum[d] += p * A(d_row[d]);
             }
           }
-        T *to_k = dk + (start + j) * dk_stride + kv, *to_v = dv + (start + j) * dv_stride + kv;
+        T *to_k = dk + (key_start + j) * dk_stride + kv, *to_v = dv + (key_start + j) * dv_stride + kv;
         for (std::size_t d = 0; d < s.head_width; ++d) {
-          to_k[d] = T(dk_sum[d]);
-          to_v[d] = T(dv_sum[d]);
+          to_k[d] = R(dk_sum[d]);
+          to_v[d] = R(dv_sum[d]);
         }
       });
 }

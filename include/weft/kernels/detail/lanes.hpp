@@ -173,6 +173,18 @@ requires(N > 1) struct Lanes<T, N> {
     std::memcpy(&bits, p, sizeof(bits));
     return Lanes((native)(widen(bits) << 16));
   }
+  [[gnu::always_inline]] static Lanes load(const float16* p) {
+    static_assert(std::is_same_v<T, float>);
+    native r;
+#if defined(__F16C__) && defined(__AVX__)
+    HalfRegister bits;
+    std::memcpy(&bits, p, sizeof(bits));
+    asm("vcvtph2ps %1, %0" : "=v"(r) : "vm"(bits));
+#else
+    for (std::size_t k = 0; k < N; ++k) r[k] = float(p[k]);
+#endif
+    return Lanes(r);
+  }
   template <class S>
   [[gnu::always_inline]] static Lanes load(const S* p, std::size_t count, T fill = T(0)) {
     if (count >= N) return load(p);
@@ -193,6 +205,16 @@ requires(N > 1) struct Lanes<T, N> {
     const HalfRegister bits = __builtin_convertvector(rounded, HalfRegister);
 #endif
     std::memcpy(static_cast<void*>(p), &bits, sizeof(bits));
+  }
+  [[gnu::always_inline]] void store(float16* p) const {
+    static_assert(std::is_same_v<T, float>);
+#if defined(__F16C__) && defined(__AVX__)
+    HalfRegister bits;
+    asm("vcvtps2ph $0, %1, %0" : "=v"(bits) : "v"(v));
+    std::memcpy(static_cast<void*>(p), &bits, sizeof(bits));
+#else
+    for (std::size_t k = 0; k < N; ++k) p[k] = float16(v[k]);
+#endif
   }
   template <class S>
   [[gnu::always_inline]] void store(S* p, std::size_t count) const {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The loops under all kernels. On hosts the body is called through one pointer, so that a program has one Kokkos loop for each
-// execution space however many kernels it uses (each instantiation costs the compiler 30 ms), and a space of one thread runs it
-// in place. Elsewhere it is a plain parallel_for.
+// The loops under all kernels. On hosts all of them are one Kokkos loop (tensor/host_loop.hpp), elsewhere a plain parallel_for.
 //
 //   for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) { ... });
 
@@ -13,31 +11,13 @@
 
 #include <weft/kernels/detail/sweep.hpp>
 #include <weft/tensor/device.hpp>
+#include <weft/tensor/host_loop.hpp>
 
 namespace weft::kernels::detail {
 
-struct HostLoop {
-  void (*call)(const void* body, std::size_t begin, std::size_t end);
-  const void* body;
-  std::size_t count, pieces;
-  void operator()(std::size_t piece) const { call(body, count * piece / pieces, count * (piece + 1) / pieces); }
-};
-
-/// Threads of this instance: with its deprecated code enabled, Kokkos 4's exec.concurrency() is the default instance's.
-template <class Exec>
-int threads_of(const Exec& exec) {
-  if constexpr (requires { Exec::concurrency(exec); }) return Exec::concurrency(exec);
-  else return exec.concurrency();
-}
-
-template <class Exec>
-void run_on_host(const Exec& exec, const HostLoop& loop) {
-  const std::size_t threads = std::size_t(threads_of(exec));
-  if (threads == 1 || loop.count <= 1) return loop.call(loop.body, 0, loop.count);
-  HostLoop split = loop;
-  split.pieces = std::min(loop.count, threads * 8);
-  Kokkos::parallel_for("weft", Kokkos::RangePolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>(exec, 0, split.pieces), split);
-}
+using weft::detail::HostLoop;
+using weft::detail::run_on_host;
+using weft::detail::threads_of;
 
 template <class F>
 WEFT_FLATTEN inline void call_body(const void* body, std::size_t begin, std::size_t end) {

@@ -1,41 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Matrix products by oneDNN 2.6 and 3.x. Making a primitive costs more than small products, so each device keeps those that it
-// has made, by shape and types.
+// has made, by shape and types. Through oneDNN's C interface: its C++ header costs each program half a second of the compiler.
 
+#include <dnnl.h>
 #include <dnnl_version.h>
-// nvcc 13.0 ends with an internal error in the C++ header of oneDNN 2, at a std::vector of a struct without a tag. Programs that
-// it compiles need oneDNN 3 for fast products on the host; with oneDNN 2 they get the loops.
-#if defined(__CUDACC__) && DNNL_VERSION_MAJOR < 3
-#define WEFT_DETAIL_ONEDNN 0
-#else
-#define WEFT_DETAIL_ONEDNN 1
-#include <dnnl.hpp>
-#endif
 
 #include <cstddef>
 #include <memory>
-#include <string>
 #include <type_traits>
-#include <vector>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
 #include <weft/core/checked.hpp>
 #include <weft/core/error.hpp>
+#include <weft/core/list.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/loops.hpp>
 #include <weft/kernels/detail/matmul_loops.hpp>
 
 namespace weft::kernels::detail {
 
-inline constexpr bool onednn_is_usable = WEFT_DETAIL_ONEDNN;
-
-template <class T, class C, class Exec>
-void matmul_onednn(Device<Exec>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias);
-
-#if WEFT_DETAIL_ONEDNN
 /// oneDNN's own threads number as many as the execution space has: it asks OpenMP for a count that is kept for each thread.
 class OneDnnThreads {
  public:
@@ -54,27 +40,68 @@ class OneDnnThreads {
 #endif
 };
 
+/// A matrix for oneDNN.
+class OneDnnMatrix {
+ public:
+  OneDnnMatrix() = default;
+  OneDnnMatrix(const OneDnnMatrix&) = delete;
+  OneDnnMatrix& operator=(const OneDnnMatrix&) = delete;
+#if DNNL_VERSION_MAJOR >= 3
+  ~OneDnnMatrix() {
+    if (description_ != nullptr) dnnl_memory_desc_destroy(description_);
+  }
+  const_dnnl_memory_desc_t get() const { return description_; }
+#else
+  const dnnl_memory_desc_t* get() const { return &description_; }
+#endif
+  dnnl_status_t describe(std::size_t rows, std::size_t columns, dnnl_data_type_t type, std::size_t row_stride,
+                         std::size_t column_stride) {
+    const dnnl_dims_t extents = {dim(rows), dim(columns)}, strides = {dim(row_stride), dim(column_stride)};
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_memory_desc_create_with_strides(&description_, 2, extents, type, strides);
+#else
+    return dnnl_memory_desc_init_by_strides(&description_, 2, extents, type, strides);
+#endif
+  }
+  static dnnl_dim_t dim(std::size_t n) { return narrow<dnnl_dim_t>(n); }
+
+ private:
+  dnnl_memory_desc_t description_ = {};
+};
+
 /// The primitives of one device. Nothing here is a template: it is compiled once, for all types.
 class OneDnn {
  public:
-  using Type = dnnl::memory::data_type;
+  using Type = dnnl_data_type_t;
+  static constexpr Type bf16 = dnnl_bf16, f32 = dnnl_f32;
+
+  OneDnn() {
+    check(dnnl_engine_create(&engine_, dnnl_cpu, 0), {});
+    check(dnnl_stream_create(&stream_, engine_, dnnl_stream_default_flags), {});
+  }
+  OneDnn(const OneDnn&) = delete;
+  OneDnn& operator=(const OneDnn&) = delete;
+  ~OneDnn() {
+    for (auto& bucket : products_) bucket.clear();
+    if (stream_ != nullptr) dnnl_stream_destroy(stream_);
+    if (engine_ != nullptr) dnnl_engine_destroy(engine_);
+  }
 
   /// Runs the product of one shape; `c` is added to with shape.accumulate, `bias` may be null.
   void run(const MatmulShape& s, Type type, Type c_type, int threads, const void* a, const void* b, void* c, const void* bias) {
-    Product& product = find(Key{s, type, c_type, bias != nullptr, threads});
-    product.a.set_data_handle(const_cast<void*>(a));
-    product.b.set_data_handle(const_cast<void*>(b));
-    product.c.set_data_handle(c);
-    if (bias != nullptr) product.bias.set_data_handle(const_cast<void*>(bias));
-    const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, product.a.get()},
-                                         {DNNL_ARG_WEIGHTS, product.b.get()},
-                                         {DNNL_ARG_DST, product.c.get()},
-                                         {DNNL_ARG_BIAS, bias != nullptr ? product.bias.get() : nullptr}};
-    check(dnnl_primitive_execute(product.primitive.get(), stream_.get(), bias != nullptr ? 4 : 3, arguments), s);
+    const Product& product = find(Key{s, type, c_type, bias != nullptr, threads});
+    dnnl_memory_set_data_handle(product.a, const_cast<void*>(a));
+    dnnl_memory_set_data_handle(product.b, const_cast<void*>(b));
+    dnnl_memory_set_data_handle(product.c, c);
+    if (bias != nullptr) dnnl_memory_set_data_handle(product.bias, const_cast<void*>(bias));
+    const dnnl_exec_arg_t arguments[] = {
+        {DNNL_ARG_SRC, product.a}, {DNNL_ARG_WEIGHTS, product.b}, {DNNL_ARG_DST, product.c}, {DNNL_ARG_BIAS, product.bias}};
+    check(dnnl_primitive_execute(product.primitive, stream_, bias != nullptr ? 4 : 3, arguments), s);
   }
 
   /// Plain sgemm, without a primitive.
   static void run_sgemm(const MatmulShape& s, const float* a, const float* b, float* c) {
+    constexpr auto dim = OneDnnMatrix::dim;
     check(dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', dim(s.m), dim(s.n), dim(s.k), 1.f, a, dim(s.lda), b,
                      dim(s.ldb), s.accumulate ? 1.f : 0.f, c, dim(s.ldc)),
           s);
@@ -94,62 +121,94 @@ class OneDnn {
     }
   };
   struct Product {
-    Key key;
-    dnnl::matmul primitive;
-    dnnl::memory a, b, c, bias;
+    explicit Product(const Key& k) : key(k) {}
+    Product(const Product&) = delete;
+    Product& operator=(const Product&) = delete;
+    ~Product() {
+      if (primitive != nullptr) dnnl_primitive_destroy(primitive);
+      for (const dnnl_memory_t memory : {a, b, c, bias})
+        if (memory != nullptr) dnnl_memory_destroy(memory);
+    }
+    const Key key;
+    dnnl_primitive_t primitive = nullptr;
+    dnnl_memory_t a = nullptr, b = nullptr, c = nullptr, bias = nullptr;
+  };
+  // What is needed only while a primitive is made.
+  struct Making {
+    Making() = default;
+    Making(const Making&) = delete;
+    Making& operator=(const Making&) = delete;
+    ~Making() {
+      if (description != nullptr) dnnl_primitive_desc_destroy(description);
+      if (attributes != nullptr) dnnl_primitive_attr_destroy(attributes);
+      if (operations != nullptr) dnnl_post_ops_destroy(operations);
+    }
+    OneDnnMatrix a, b, c, bias;
+    dnnl_post_ops_t operations = nullptr;
+    dnnl_primitive_attr_t attributes = nullptr;
+    dnnl_primitive_desc_t description = nullptr;
   };
   static constexpr std::size_t buckets = 64, most_in_bucket = 32;
 
-  static dnnl::memory::dim dim(std::size_t n) { return narrow<dnnl::memory::dim>(n); }
-
   static void check(dnnl_status_t status, const MatmulShape& s) {
     if (status != dnnl_success)
-      throw Error("matmul: oneDNN failed with status " + std::to_string(int(status)) + " for m " + std::to_string(s.m) + ", n " +
-                  std::to_string(s.n) + ", k " + std::to_string(s.k));
-  }
-
-  static dnnl::memory::desc describe(std::size_t rows, std::size_t columns, Type type, std::size_t row_stride,
-                                     std::size_t column_stride) {
-    return {dnnl::memory::dims{dim(rows), dim(columns)}, type, dnnl::memory::dims{dim(row_stride), dim(column_stride)}};
+      throw_error<Error>({"matmul: oneDNN failed with status ", int(status), " for m ", s.m, ", n ", s.n, ", k ", s.k});
   }
 
   Product& find(const Key& key) {
-    std::vector<std::unique_ptr<Product>>& bucket = products_[key.bucket()];
+    List<std::unique_ptr<Product>>& bucket = products_[key.bucket()];
     for (const auto& product : bucket)
       if (product->key == key) return *product;
     // Text that grows word by word has a new shape each time: forget rather than grow without end.
     if (bucket.size() >= most_in_bucket) bucket.clear();
-    bucket.push_back(make(key));
+    bucket.push_back(std::make_unique<Product>(key));
+    try {
+      make(*bucket.back());
+    } catch (...) {
+      bucket.pop_back();
+      throw;
+    }
     return *bucket.back();
   }
 
-  std::unique_ptr<Product> make(const Key& key) const {
+  WEFT_COLD void make(Product& product) const {
+    const Key& key = product.key;
     const MatmulShape& s = key.shape;
-    const auto a = describe(s.m, s.k, key.type, s.transpose_a ? 1 : s.lda, s.transpose_a ? s.lda : 1);
-    const auto b = describe(s.k, s.n, key.type, s.transpose_b ? 1 : s.ldb, s.transpose_b ? s.ldb : 1);
-    const auto c = describe(s.m, s.n, key.c_type, s.ldc, 1);
-    const auto row = key.bias ? describe(1, s.n, key.type, s.n, 1) : dnnl::memory::desc();
-    dnnl::primitive_attr attributes;
+    Making making;
+    check(making.a.describe(s.m, s.k, key.type, s.transpose_a ? 1 : s.lda, s.transpose_a ? s.lda : 1), s);
+    check(making.b.describe(s.k, s.n, key.type, s.transpose_b ? 1 : s.ldb, s.transpose_b ? s.ldb : 1), s);
+    check(making.c.describe(s.m, s.n, key.c_type, s.ldc, 1), s);
+    if (key.bias) check(making.bias.describe(1, s.n, key.type, s.n, 1), s);
+    check(dnnl_primitive_attr_create(&making.attributes), s);
     if (s.accumulate) {
-      dnnl::post_ops operations;
-      operations.append_sum(1.f);
-      attributes.set_post_ops(operations);
-    }
+      check(dnnl_post_ops_create(&making.operations), s);
 #if DNNL_VERSION_MAJOR >= 3
-    const dnnl::matmul::primitive_desc description = key.bias ? dnnl::matmul::primitive_desc(engine_, a, b, row, c, attributes)
-                                                              : dnnl::matmul::primitive_desc(engine_, a, b, c, attributes);
+      check(dnnl_post_ops_append_sum(making.operations, 1.f, 0, dnnl_data_type_undef), s);
 #else
-    const dnnl::matmul::primitive_desc description(key.bias ? dnnl::matmul::desc(a, b, row, c) : dnnl::matmul::desc(a, b, c),
-                                                   attributes, engine_);
+      check(dnnl_post_ops_append_sum(making.operations, 1.f), s);
 #endif
-    const auto memory = [&](const dnnl::memory::desc& desc) { return dnnl::memory(desc, engine_, DNNL_MEMORY_NONE); };
-    return std::make_unique<Product>(
-        Product{key, dnnl::matmul(description), memory(a), memory(b), memory(c), key.bias ? memory(row) : dnnl::memory()});
+      check(dnnl_primitive_attr_set_post_ops(making.attributes, making.operations), s);
+    }
+    const auto bias = key.bias ? making.bias.get() : nullptr;
+#if DNNL_VERSION_MAJOR >= 3
+    check(dnnl_matmul_primitive_desc_create(&making.description, engine_, making.a.get(), making.b.get(), bias, making.c.get(),
+                                            making.attributes),
+          s);
+#else
+    dnnl_matmul_desc_t operation;
+    check(dnnl_matmul_desc_init(&operation, making.a.get(), making.b.get(), bias, making.c.get()), s);
+    check(dnnl_primitive_desc_create(&making.description, &operation, making.attributes, engine_, nullptr), s);
+#endif
+    check(dnnl_primitive_create(&product.primitive, making.description), s);
+    check(dnnl_memory_create(&product.a, making.a.get(), engine_, DNNL_MEMORY_NONE), s);
+    check(dnnl_memory_create(&product.b, making.b.get(), engine_, DNNL_MEMORY_NONE), s);
+    check(dnnl_memory_create(&product.c, making.c.get(), engine_, DNNL_MEMORY_NONE), s);
+    if (key.bias) check(dnnl_memory_create(&product.bias, bias, engine_, DNNL_MEMORY_NONE), s);
   }
 
-  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
-  dnnl::stream stream_{engine_};
-  std::vector<std::unique_ptr<Product>> products_[buckets];
+  dnnl_engine_t engine_ = nullptr;
+  dnnl_stream_t stream_ = nullptr;
+  List<std::unique_ptr<Product>> products_[buckets];
 };
 
 template <class T, class C, class Exec>
@@ -159,10 +218,8 @@ void matmul_onednn(Device<Exec>& device, const MatmulShape& s, const T* a, const
   if constexpr (std::is_same_v<T, float>)
     if (bias == nullptr && (s.transpose_a || !s.transpose_b))  // plain sgemm is 1 to 5 % faster there, not for a b^T
       return OneDnn::run_sgemm(s, a, b, c);
-  constexpr auto type_of = []<class N>(const N*) { return std::is_same_v<N, bfloat16> ? OneDnn::Type::bf16 : OneDnn::Type::f32; };
+  constexpr auto type_of = []<class N>(const N*) { return std::is_same_v<N, bfloat16> ? OneDnn::bf16 : OneDnn::f32; };
   device.template cache<OneDnn>().run(s, type_of(a), type_of(c), threads, a, b, c, bias);
 }
-#endif
 
 }  // namespace weft::kernels::detail
-#undef WEFT_DETAIL_ONEDNN

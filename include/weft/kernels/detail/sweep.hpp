@@ -11,13 +11,11 @@
 
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/lanes.hpp>
+#include <weft/tensor/host_loop.hpp>
 
 namespace weft::kernels::detail {
 
-/// True where Exec's threads and the calling thread see the same memory: kernels then run on plain host pointers.
-template <class Exec>
-inline constexpr bool on_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible&&
-    Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+using weft::detail::on_host;
 
 /// The lanes in which Exec computes on values of type T (in accumulate_t<T>).
 template <class Exec, class T>

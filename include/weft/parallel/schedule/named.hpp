@@ -65,4 +65,19 @@ inline Table named_table(std::string_view name, int ranks, int micro_batches, in
   throw UsageError("unknown schedule '" + std::string(name) + "'; the schedules are " + std::string(names));
 }
 
+namespace detail {
+
+/// Stages a rank of a schedule: as given, where it takes any, and 2 for 0; else its own. Throws as named_table does.
+inline int named_chunks(std::string_view name, int chunks) {
+  if (name == Interleaved<2>::name || name == InterleavedZeroBubble<2>::name) {
+    if (chunks < 0) throw LayoutError("schedule " + std::string(name) + " with chunks(" + std::to_string(chunks) + "): at least 1");
+    return chunks == 0 ? 2 : chunks;
+  }
+  return named_table(name, 2, 8, chunks).chunks;  // numbers that all of them take
+}
+/// Whether its stages lie there and back, so that the last one is on the first rank.
+inline bool named_v_shape(std::string_view name) { return name == Zbv::name || name == DualPipeV::name; }
+
+}  // namespace detail
+
 }  // namespace weft::schedule

@@ -38,6 +38,12 @@ inline std::string color(Do what, int chunk, int chunks) {
   return "hsl(" + std::to_string(hue) + ",55%," + std::to_string(light) + "%)";
 }
 
+/// Members of a pair share their time where they overlap: always as planned; as measured if they did.
+inline bool overlaps_next(const Order& order, const Timeline& timeline, std::size_t rank, std::size_t i) {
+  const auto &start = timeline.start[rank], &end = timeline.end[rank];
+  return order[i].with_next && i + 1 < start.size() && start[i + 1] < end[i];
+}
+
 inline double first_start(const Timeline& timeline) {
   double first = timeline.makespan;
   for (const auto& starts : timeline.start)
@@ -48,7 +54,8 @@ inline double first_start(const Timeline& timeline) {
 }  // namespace detail
 
 /// One row a rank, time to the right, each action with its micro batch; the members of an overlapped pair one above the other.
-inline std::string to_svg(const Table& table, const Timeline& timeline) {
+/// `unit` follows the makespan.
+inline std::string to_svg(const Table& table, const Timeline& timeline, std::string_view unit = "") {
   constexpr double row = 30, gap = 6, left = 64, top = 34, bottom = 34;
   const double first = detail::first_start(timeline), length = std::max(timeline.makespan - first, 1e-9);
   double shortest = length;
@@ -82,12 +89,12 @@ inline std::string to_svg(const Table& table, const Timeline& timeline) {
     for (std::size_t i = 0; i < timeline.start[r].size(); ++i) {
       const Action& a = order[i];
       const double x = left + (timeline.start[r][i] - first) * scale, w = (timeline.end[r][i] - timeline.start[r][i]) * scale;
-      const bool half = second || a.with_next;
+      const bool first_half = detail::overlaps_next(order, timeline, r, i), half = second || first_half;
       box(x, y + (second ? row / 2 : 0), w, half ? row / 2 : row, detail::color(a.what, a.chunk, table.chunks),
           std::to_string(a.micro),
           to_string(table, rank, a) + " " + detail::decimal(timeline.start[r][i]) + " to " + detail::decimal(timeline.end[r][i]),
           2 * a.chunk >= table.chunks && table.chunks > 1 ? "#222" : "white");
-      second = a.with_next;
+      second = first_half;
     }
   }
   double x = left;
@@ -103,7 +110,7 @@ inline std::string to_svg(const Table& table, const Timeline& timeline) {
     x += 118;
   }
   svg += "<text x=\"" + detail::decimal(left) + "\" y=\"" + detail::decimal(height - 12) + "\">" + std::to_string(table.ranks) +
-         " ranks, " + std::to_string(table.micro_batches) + " micro batches, makespan " + detail::decimal(length) +
+         " ranks, " + std::to_string(table.micro_batches) + " micro batches, makespan " + detail::decimal(length) + std::string(unit) +
          "; numbers are micro batches" + (table.chunks > 1 ? ", a rank's first stage is dark and its last one light" : "") +
          "</text>\n</svg>\n";
   return svg;
@@ -122,16 +129,17 @@ inline std::string to_trace(const Table& table, const Timeline& timeline, double
     bool second = false;
     for (std::size_t i = 0; i < timeline.start[r].size(); ++i) {
       const Action& a = table.orders[r][i];
-      // the members of a pair share their time: nested events would look as if one caused the other
-      const double duration = timeline.end[r][i] - timeline.start[r][i], share = second || a.with_next ? duration / 2 : duration;
+      // nested events would look as if one caused the other
+      const bool overlapped = detail::overlaps_next(table.orders[r], timeline, r, i);
+      const double duration = timeline.end[r][i] - timeline.start[r][i], share = second || overlapped ? duration / 2 : duration;
       const double start = timeline.start[r][i] - first + (second ? share : 0);
       char times[96];
       std::snprintf(times, sizeof times, "\"ts\":%.3f,\"dur\":%.3f", start * unit_us, share * unit_us);
       json += ",\n{\"ph\":\"X\",\"name\":\"" + to_string(table, rank, a) + "\",\"cat\":\"" +
               std::string(detail::name_of(a.what)) + "\",\"pid\":0,\"tid\":" + std::to_string(rank) + "," + times +
               ",\"args\":{\"stage\":" + std::to_string(table.stage(rank, a.chunk)) +
-              ",\"micro_batch\":" + std::to_string(a.micro) + (second || a.with_next ? ",\"overlapped\":true" : "") + "}}";
-      second = a.with_next;
+              ",\"micro_batch\":" + std::to_string(a.micro) + (second || overlapped ? ",\"overlapped\":true" : "") + "}}";
+      second = overlapped;
     }
   }
   return json + "\n]}\n";

@@ -63,21 +63,21 @@ constexpr Table table(int ranks, int micro_batches) {
 
 /// Throws LayoutError, with the numbers and the nearest count that works, if the schedule has no order for these.
 template <Schedule S>
-void require(int ranks, int micro_batches) {
+WEFT_COLD void require(int ranks, int micro_batches) {
   if (S::applies(ranks, micro_batches)) return;
-  std::string text = "schedule " + std::string(S::name) + " with pp(" + std::to_string(ranks) + ") and micro batches(" +
-                     std::to_string(micro_batches) + "): " + std::string(S::limits);
+  std::string text = joined({"schedule ", S::name, " with pp(", ranks, ") and micro batches(", micro_batches, "): ", S::limits});
   constexpr int far = 4096;
   for (int distance = 1; distance < far; ++distance)
     for (const int near : {micro_batches - distance, micro_batches + distance})
       if (near > 0 && S::applies(ranks, near))
-        throw LayoutError(text + "; the nearest number of micro batches that works is " + std::to_string(near));
+        throw_error<LayoutError>({text, "; the nearest number of micro batches that works is ", near});
   throw LayoutError(text);
 }
 
 /// "2F5": stage, operation, micro batch.
 inline std::string to_string(const Table& table, int rank, Action action) {
-  return std::to_string(table.stage(rank, action.chunk)) + static_cast<char>(action.what) + std::to_string(action.micro);
+  const char what = static_cast<char>(action.what);
+  return joined({table.stage(rank, action.chunk), std::string_view(&what, 1), action.micro});
 }
 
 /// A rank's order as texts; an overlapped pair is one text, "(0F3;3B1)".

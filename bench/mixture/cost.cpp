@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// A mixture of experts beside the dense model of as many floating-point operations a token: training steps in turns, in time of
+// the processor, so that other programs hardly matter; one rank, then two with experts over ep. Prints JSON.
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <string_view>
+#include <vector>
+
+#include <weft/comm/threads.hpp>
+#include <weft/nn/mixtral.hpp>
+#include <weft/optim/adamw.hpp>
+#include <weft/parallel/data_parallel.hpp>
+#include <weft/parallel/expert_parallel.hpp>
+#include <weft/runtime/run.hpp>
+
+using namespace weft;
+
+namespace {
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + std::ptrdiff_t(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+// Of this thread: a rank has one.
+double now_ms() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return 1e3 * double(time.tv_sec) + 1e-6 * double(time.tv_nsec);
+}
+
+template <class Model>
+double step_ms(Model& model, const Batch& batch) {
+  const double started = now_ms();
+  model.train_step(batch);
+  return now_ms() - started;
+}
+
+Batch batch_of(std::size_t sequences, std::uint64_t seed) {
+  Batch batch;
+  batch.sequences = sequences;
+  batch.length = 256;
+  for (std::size_t i = 0; i < sequences * batch.length; ++i) {
+    batch.tokens.push_back(std::int32_t(key_of(seed, i) % 256));
+    batch.targets.push_back(std::int32_t(key_of(seed, i + 1) % 256));
+  }
+  return batch;
+}
+
+template <class S, class Dense, class Mixture>
+void race(const char* what, Dense& dense, Mixture& mixture, int steps, bool prints, std::uint64_t seed) {
+  std::vector<double> dense_ms, mixture_ms, share;
+  for (int step = -2; step < steps; ++step) {  // the first two warm up
+    const Batch batch = batch_of(8, seed * 1000 + std::uint64_t(step + 2));
+    double a = 0, b = 0;
+    if (step % 2) b = step_ms(mixture, batch);
+    a = step_ms(dense, batch);
+    if (step % 2 == 0) b = step_ms(mixture, batch);
+    if (step < 0) continue;
+    dense_ms.push_back(a);
+    mixture_ms.push_back(b);
+    share.push_back(a / b);
+  }
+  if (prints)
+    std::printf("{\"what\": \"%s\", \"type\": \"%s\", \"dense_ms\": %.1f, \"mixture_ms\": %.1f, \"share\": %.3f, \"steps\": %d}\n", what, sizeof(S) == 2 ? "bf16" : "fp32",
+                median(dense_ms), median(mixture_ms), median(share), steps);
+}
+
+template <class S>
+int compare(int steps) {
+  const nn::LlamaConfig dense{.layers = 6, .width = 384, .heads = 6, .intermediate = 1024, .sequence = 256};
+  const nn::MixtralConfig mixture{.layers = 6, .width = 384, .heads = 6, .intermediate = 512, .sequence = 256, .experts = 8, .top_k = 2};
+  const int one = run<comm::Threads>(RunOptions{.ranks = 1, .threads_per_rank = 1}, [&](World& world) {
+    SingleDevice<nn::BasicLlama<S>> a(world.device(), dense);
+    SingleDevice<nn::BasicMixtral<S>> b(world.device(), mixture);
+    race<S>("one rank", a, b, steps, true, 1);
+  });
+  const int two = run<comm::Threads>(RunOptions{.ranks = 2, .threads_per_rank = 1}, [&](World& world) {
+    Mesh<dp> data(world);
+    Mesh<dp, ep> folded(world, {.ep = 2});
+    DataParallel<nn::BasicLlama<S>> a(data, dense);
+    DataParallel<ExpertParallel<nn::BasicMixtral<S>>> b(folded, mixture);
+    race<S>("two ranks, ep 2", a, b, steps, world.rank() == 0, 2 + std::uint64_t(world.rank()));
+  });
+  return one | two;
+}
+
+}  // namespace
+
+// [steps] [fp32 | bf16]
+int main(int argc, char** argv) {
+  const int steps = argc > 1 ? std::max(2, std::atoi(argv[1])) : 10;
+  const std::string_view type = argc > 2 ? argv[2] : "both";
+  const Kokkos::ScopeGuard kokkos(argc, argv);
+  return (type == "bf16" ? 0 : compare<float>(steps)) | (type == "fp32" ? 0 : compare<bfloat16>(steps));
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A model whose blocks sleep: every stage takes the time that it is told to, whatever the machine, so that what a pipeline loses
+// is the schedule's and the executor's alone.
+
+#include <chrono>
+#include <cstddef>
+#include <thread>
+#include <utility>
+
+#include <weft/nn/layer.hpp>
+#include <weft/nn/model.hpp>
+#include <weft/parallel/flow.hpp>
+#include <weft/tensor/tensor.hpp>
+#include <weft/tensor/to.hpp>
+
+namespace weft_bench {
+
+using namespace weft;
+
+struct SleepingConfig {
+  std::size_t layers = 4;
+  double forward_s = 0.008, input_s = 0.008, weight_s = 0.008;  // of one block
+};
+
+inline void sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+struct SleepingFront {
+  template <class Context, class Ids>
+  auto forward(const Context&, const Ids& ids) const {
+    with_scalar_t<Ids, float> hidden(ids.device(), {ids.size(), 1});
+    weft::detail::fill_zero(ids.device(), hidden.data(), hidden.size());
+    return Result{std::move(hidden), Nothing{}};
+  }
+  template <class Context, class G>
+  auto backward(const Context&, Nothing, const G&) const { return Nothing{}; }
+  void for_each_parameter(auto&&) {}
+};
+
+struct SleepingBlock {
+  SleepingConfig config;
+  struct Later {};
+
+  template <class Context, class X>
+  auto forward(const Context&, const X& x) const {
+    sleep(config.forward_s);
+    return Result{x, Nothing{}};
+  }
+  template <class Context, class G>
+  auto backward_input(const Context&, Nothing, const G& g) const {
+    sleep(config.input_s);
+    return InputGradient{g, Later{}};
+  }
+  template <class Context>
+  void backward_weight(const Context&, Later) { sleep(config.weight_s); }
+  void for_each_parameter(auto&&) {}
+};
+
+struct SleepingBack {
+  template <class Context, class X, class Ids>
+  auto forward(const Context&, const X& x, const Ids&) const {
+    with_scalar_t<X, double> loss(x.device(), {1});
+    weft::detail::fill_zero(x.device(), loss.data(), 1);
+    return Result{std::move(loss), x};
+  }
+  template <class Context, class X, class G>
+  auto backward(const Context&, X x, const G&) const { return gradient_t<X>(x); }
+  void for_each_parameter(auto&&) {}
+};
+
+struct SleepingModel {
+  using scalar = float;
+  using Config = SleepingConfig;
+  using Front = SleepingFront;
+  using Block = SleepingBlock;
+  using Back = SleepingBack;
+
+  static std::size_t blocks(const Config& config) { return config.layers; }
+  static std::size_t vocabulary(const Config&) { return 1; }
+  static void check(const Config&, const ModelDegrees&) {}
+  static Front make_front(const auto&, const Config&) { return {}; }
+  static Block make_block(const auto&, const Config& config, std::size_t) { return {config}; }
+  static Back make_back(const auto&, const Config&, Front*) { return {}; }
+};
+
+}  // namespace weft_bench

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Ranks as processes that talk by TCP through Gloo, started by torchrun or by anything that sets its environment.
+//
+//   return weft::run<comm::Threads, comm::Mpi, comm::Gloo>(argc, argv, f);     // torchrun --no-python --nproc-per-node 4 program
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/comm/ending.hpp>
+#include <weft/comm/gloo/group.hpp>
+#include <weft/comm/store/client.hpp>
+#include <weft/runtime/launcher.hpp>
+
+namespace weft::comm {
+
+namespace gloo {
+
+/// Meets the other ranks at rank 0's store and connects to each of them. Throws StoreError that names what is missing.
+WEFT_COLD inline std::shared_ptr<Mesh> meet(const runtime::Launch& launch, std::chrono::duration<double> patience) {
+  const auto deadline = store::Clock::now() + std::chrono::duration_cast<store::Clock::duration>(patience);
+  const store::Identity who{std::uint32_t(launch.rank), std::uint32_t(launch.world), launch.job};
+  std::optional<store::Server> server;
+  if (launch.rank == 0) server.emplace(launch.host, launch.port, who, launch.secret);
+  store::Client client(launch.host, launch.port, who, launch.secret, deadline);
+  const auto key = [](int of, int with) { return joined({"gloo/", of, "/", with}); };
+  const auto nobody = [&](int q) {
+    std::string missing;
+    const auto soon = store::Clock::now() + std::chrono::seconds(2);
+    for (int r = 0; r < launch.world; ++r)
+      if (r != launch.rank && !client.has(key(r, launch.rank), soon)) append_to(missing, {missing.empty() ? "" : ", ", r});
+    if (missing.empty()) missing = std::to_string(q);
+    throw StoreError(joined({"rank ", launch.rank, ": rank ", missing, " of a world of ", launch.world, " did not come to ", launch.host,
+                             ":", launch.port, " within ", long(patience.count()), " s (WEFT_RENDEZVOUS_S)"}));
+  };
+  try {
+    auto mesh = std::make_shared<Mesh>(launch.rank, launch.world, client.local().text(),
+                                       std::chrono::duration_cast<std::chrono::milliseconds>(patience));
+    for (int q = 0; q < launch.world; ++q)
+      if (q != launch.rank) {
+        const Bytes address = mesh->address_for(q);
+        client.set(key(launch.rank, q), std::string_view(address.data(), address.size()), deadline);
+      }
+    std::vector<Bytes> addresses(std::size_t(launch.world));
+    for (int q = 0; q < launch.world; ++q) {
+      if (q == launch.rank) continue;
+      const auto found = client.get(key(q, launch.rank), deadline);
+      if (!found) nobody(q);
+      addresses[std::size_t(q)].assign(found->begin(), found->end());
+    }
+    for (int q = 0; q < launch.world; ++q)
+      if (q != launch.rank) mesh->connect(q, addresses[std::size_t(q)]);
+    // The store stays until everybody has everything.
+    client.set("ready/" + std::to_string(launch.rank), "", deadline);
+    if (server)
+      for (int q = 1; q < launch.world; ++q)
+        if (!client.get("ready/" + std::to_string(q), deadline)) nobody(q);
+    return mesh;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw StoreError(joined({"rank ", launch.rank, ": Gloo cannot connect: ", error.what()}));
+  }
+}
+
+/// The communicator of all ranks of `process`, which all are connected.
+inline Communicator over(const std::shared_ptr<Process>& process) {
+  if (process->mesh->size() == 1) return Communicator(std::make_shared<SelfGroup>("world", "gloo"));
+  std::vector<int> members(std::size_t(process->mesh->size()));
+  std::iota(members.begin(), members.end(), 0);
+  return Communicator(std::make_shared<GlooGroup>(process, 0, std::move(members), "world"));
+}
+
+}  // namespace gloo
+
+/// Ranks as processes that Gloo connects.
+struct Gloo {
+  static constexpr std::string_view name = "gloo";
+  /// All operations on all types, in memory that the process can read.
+  static constexpr bool supports(Operation, DataType, MemoryKind memory) { return memory == MemoryKind::host; }
+  /// Whether the environment names a world of processes and where they meet.
+  static bool detected() { return runtime::launched_with_addresses(); }
+
+  /// The connections from their making to their end.
+  class Session {
+   public:
+    static constexpr bool owns_ranks = false;
+
+    Session(int&, char**&) : launch_(runtime::launch_from_environment()) {
+      const double patience = runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120);
+      const char* fingerprints = std::getenv("WEFT_FINGERPRINTS");
+      const bool check = fingerprints != nullptr && std::string_view(fingerprints) != "0";
+      process_ = std::make_shared<gloo::Process>(gloo::meet(launch_, std::chrono::duration<double>(patience)), std::chrono::minutes(30), check);
+      process_->listen();
+    }
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    int started() const { return launch_.world; }     ///< by the launcher
+    int here() const { return launch_.local_world; }  ///< of them on this machine
+    const std::shared_ptr<gloo::Process>& process() const { return process_; }
+
+    Ending run(int, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
+      process_->deadline = deadline;
+      try {
+        const Communicator world = gloo::over(process_);
+        body(world.group());
+        world.barrier();  // a rank that is done does not leave while others may fail
+        process_->tell(0, false, std::chrono::seconds(2));
+      } catch (const AbortedError&) {
+        primary_ = false;
+        return {std::current_exception(), launch_.rank};
+      } catch (...) {
+        return {std::current_exception(), launch_.rank};
+      }
+      return {};
+    }
+
+    /// Has one rank report its error: the lowest whose error is its own, or else the lowest of those that lost another.
+    /// Returns the exit code of an error that is its own.
+    int fail(int code, const std::function<void()>& report) {
+      process_->tell(code, primary_, std::chrono::milliseconds(400));
+      bool mine = true;
+      int result = primary_ ? code : 0;
+      for (int q = 0; q < launch_.world; ++q) {
+        const auto& word = process_->words()[std::size_t(q)];
+        if (q == launch_.rank || !word.heard || word.code == 0) continue;
+        if (result == 0 && word.primary != 0) result = int(word.code);
+        if (bool(word.primary) != primary_ ? bool(word.primary) : q < launch_.rank) mine = false;
+      }
+      if (mine) report();
+      return result == 0 ? code : result;
+    }
+
+   private:
+    runtime::Launch launch_;
+    std::shared_ptr<gloo::Process> process_;
+    bool primary_ = true;
+  };
+};
+static_assert(Backend<Gloo>);
+
+}  // namespace weft::comm

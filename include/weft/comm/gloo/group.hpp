@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The Group of processes that Gloo connects. Gloo's thread moves messages at any time; second steps of operations are taken by
+// the waits and tests of this rank, whatever operation they are for. Every wait has a deadline and sees a rank that is lost.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/gloo/process.hpp>
+#include <weft/comm/gloo/transfer.hpp>
+#include <weft/comm/group.hpp>
+#include <weft/comm/self.hpp>
+
+namespace weft::comm::gloo {
+
+class GlooGroup final : public Group, public std::enable_shared_from_this<GlooGroup> {
+ public:
+  /// `members`: the ranks of the world in the order of the group; this rank is one of them.
+  GlooGroup(std::shared_ptr<Process> process, std::uint64_t number, std::vector<int> members, std::string axis)
+      : process_(std::move(process)), number_(number), members_(std::move(members)), axis_(std::move(axis)) {
+    rank_ = int(std::find(members_.begin(), members_.end(), process_->rank()) - members_.begin());
+    process_->groups.push_back(this);
+  }
+  GlooGroup(const GlooGroup&) = delete;
+  GlooGroup& operator=(const GlooGroup&) = delete;
+  ~GlooGroup() override { std::erase(process_->groups, this); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return int(members_.size()); }
+  std::string_view axis() const override { return axis_; }
+  std::string_view backend() const override { return "gloo"; }
+  bool supports(Operation, DataType, MemoryKind memory) const override { return memory == MemoryKind::host; }
+
+  void execute(const Call& call) override {
+    if (auto pending = start(call)) pending->wait();
+  }
+  std::unique_ptr<Pending> start(const Call& call) override;
+  std::shared_ptr<Group> split(int color, int key, std::string axis) override;
+
+ private:
+  class Started;
+
+  /// An operation between its start and its end.
+  struct Running {
+    Running(const Place& place, const Call& call, std::uint64_t collective, bool check, std::uint64_t s, std::uint64_t n)
+        : transfer(place, call, collective, check), sequence(s), number(n) {}
+    Transfer transfer;
+    std::uint64_t sequence, number;
+    bool complete = false;
+  };
+
+  void advance_all() {
+    for (const auto& running : under_way_) {
+      if (!running->complete && guarded(*running, [&] { return running->transfer.test(); })) {
+        running->complete = true;
+        process_->recorder.complete(running->number);
+      }
+      if (running->transfer.mismatch() != nullptr) refuse(*running);
+    }
+    std::erase_if(under_way_, [](const auto& running) { return running->complete; });
+  }
+  static void advance_everything(Process& process) {
+    const auto groups = process.groups;
+    for (GlooGroup* group : groups) group->advance_all();
+  }
+  /// Gloo's errors with the operation's name, and the rank's that was lost.
+  template <class F>
+  bool guarded(const Running& running, F&& f) {
+    try {
+      return f();
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      process_->lost();
+      throw_lost(running, error.what());
+    }
+  }
+  [[noreturn]] WEFT_COLD void throw_lost(const Running& running, const std::string& otherwise) {
+    // Each buffer of a broken connection hears of it in turn: whose it is shows in a moment.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+    int q = process_->lost();
+    for (; q < 0 && std::chrono::steady_clock::now() < end; q = process_->lost()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    throw AbortedError(process_->rank(), axis_, describe(running.transfer.call()), running.sequence, q >= 0 ? process_->fate(q) : otherwise);
+  }
+  [[noreturn]] WEFT_COLD void refuse(const Running& running) {
+    const Incoming& message = *running.transfer.mismatch();
+    const Head found = message.head();
+    const Call& call = running.transfer.call();
+    const auto in_group = std::find(members_.begin(), members_.end(), message.peer()) - members_.begin();
+    const std::string peer = joined({"rank ", long(in_group), " of ", axis_});
+    if (is_point_to_point(call.operation))
+      throw MismatchError(process_->rank(), axis_, describe(call), running.sequence,
+                          joined({peer, " sent ", found.count, " ", name_of(DataType(found.signature >> 8 & 0xff)), ", ", call.count, " ", name_of(call.type), " were expected"}));
+    throw MismatchError(process_->rank(), axis_, describe(call), running.sequence,
+                        joined({"ranks disagree: ", peer, " called ", describe(found.signature, found.count), " with ", found.bytes,
+                                " bytes for this rank, which called ", describe(call), " and expects ", message.expected().bytes}));
+  }
+  void wait(Running& running);
+  void give_up(Running& running) {
+    running.transfer.drop();
+    const auto at = std::find_if(under_way_.begin(), under_way_.end(), [&](const auto& other) { return other.get() == &running; });
+    if (at == under_way_.end()) return;
+    process_->given_up.push_back(*at);
+    under_way_.erase(at);
+  }
+
+  std::shared_ptr<Process> process_;
+  std::uint64_t number_;
+  std::vector<int> members_;
+  std::string axis_;
+  int rank_ = 0;
+  std::uint64_t sequence_ = 0, collectives_ = 0;
+  std::vector<std::shared_ptr<Running>> under_way_;
+};
+
+class GlooGroup::Started final : public Pending {
+ public:
+  Started(std::shared_ptr<GlooGroup> group, std::shared_ptr<Running> running) : group_(std::move(group)), running_(std::move(running)) {}
+  bool test() override {
+    if (!running_->complete) advance_everything(*group_->process_);
+    return running_->complete;
+  }
+  void wait() override { group_->wait(*running_); }
+  void abandon() noexcept override {
+    if (running_->complete) return;
+    if (std::uncaught_exceptions() == 0) {
+      try {
+        return wait();
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+      }
+    }
+    group_->give_up(*running_);
+  }
+
+ private:
+  std::shared_ptr<GlooGroup> group_;
+  std::shared_ptr<Running> running_;
+};
+
+inline std::unique_ptr<Pending> GlooGroup::start(const Call& call) {
+  call.order.fence();
+  if (call.tag < 0) throw_error<UsageError>({name_of(call.operation), ": tag ", call.tag, " is negative"});
+  ++sequence_;
+  // Messages differ between ranks, collectives do not.
+  const std::uint64_t collective = is_point_to_point(call.operation) ? 0 : ++collectives_;
+  const std::uint64_t number = process_->recorder.begin(axis_, sequence_, signature(call), call.count);
+  auto running = std::make_shared<Running>(Place{process_->mesh.get(), number_, &members_, rank_, size()}, call, collective,
+                                           process_->fingerprints, sequence_, number);
+  guarded(*running, [&] {
+    running->transfer.launch();
+    return true;
+  });
+  under_way_.push_back(running);
+  return std::make_unique<Started>(shared_from_this(), std::move(running));
+}
+
+inline void GlooGroup::wait(Running& running) {
+  using Clock = std::chrono::steady_clock;
+  try {
+    advance_everything(*process_);
+    const auto start = Clock::now();
+    auto looked = start, noticed = start;
+    while (!running.complete) {
+      guarded(running, [&] {
+        running.transfer.wait(std::chrono::milliseconds(1));
+        return true;
+      });
+      advance_everything(*process_);
+      const auto now = Clock::now();
+      if (running.complete || now - looked < std::chrono::milliseconds(1)) continue;
+      looked = now;
+      if (process_->lost() < 0) noticed = now;
+      else if (now - noticed > std::chrono::milliseconds(20)) throw_lost(running, "");  // what others sent before counts
+      if (now - start > process_->deadline) {
+        std::string missing;
+        for (const int q : running.transfer.missing()) append_to(missing, {missing.empty() ? "" : ", ", q});
+        throw TimeoutError(process_->rank(), axis_, describe(running.transfer.call()), running.sequence,
+                           "waited for rank " + missing + " longer than the deadline of " + std::to_string(process_->deadline.count()) +
+                               " s; last operations: " + process_->recorder.text());
+      }
+    }
+  } catch (...) {  // what failed touches no buffer any more
+    give_up(running);
+    throw;
+  }
+}
+
+inline std::shared_ptr<Group> GlooGroup::split(int color, int key, std::string axis) {
+  const auto n = std::size_t(size());
+  const std::int64_t mine[] = {color, key, std::int64_t(process_->next_group)};
+  std::vector<std::int64_t> all(3 * n);
+  execute({.operation = Operation::all_gather, .type = DataType::int64, .count = 3, .input = mine, .output = all.data()});
+  std::vector<std::size_t> same;
+  std::uint64_t number = 0;  // new to every rank that gets it
+  for (std::size_t q = 0; q < n; ++q) {
+    number = std::max(number, std::uint64_t(all[3 * q + 2]));
+    if (all[3 * q] == color) same.push_back(q);
+  }
+  if (number + 1 >= most_groups) throw_error<UsageError>({"split: more than ", most_groups, " communicators of one world"});
+  process_->next_group = number + 1;
+  std::stable_sort(same.begin(), same.end(), [&](std::size_t a, std::size_t b) { return all[3 * a + 1] < all[3 * b + 1]; });
+  if (same.size() == 1) return std::make_shared<SelfGroup>(std::move(axis), "gloo");
+  std::vector<int> members;
+  for (const std::size_t q : same) members.push_back(members_[q]);
+  return std::make_shared<GlooGroup>(process_, number, std::move(members), std::move(axis));
+}
+
+}  // namespace weft::comm::gloo

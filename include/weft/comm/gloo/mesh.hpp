@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The TCP connections between all processes of a world, by Gloo's transport, and messages over them. A message begins with an
+// envelope that says what the sender called; what is short travels in it, what is long only once the receiver has found that
+// both called the same. Gloo's own thread moves the bytes.
+
+#include <gloo/transport/address.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/tcp/unbound_buffer.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/errors.hpp>
+#include <weft/comm/operation.hpp>
+
+namespace weft::comm::gloo {
+
+using Bytes = std::vector<char>;
+using GlooBuffer = ::gloo::transport::tcp::UnboundBuffer;
+
+/// Gloo counts what a buffer has sent and received, but lets its user only wait for it, and a wait that passes its time closes
+/// every connection. Here the counts are read.
+class Peek final : public GlooBuffer {
+ public:
+  /// Throw what ended the connection.
+  static bool received(GlooBuffer& buffer) {
+    std::lock_guard lock(buffer.*&Peek::m_);
+    (buffer.*&Peek::throwIfException)();
+    return buffer.*&Peek::recvCompletions_ > 0;
+  }
+  static bool sent(GlooBuffer& buffer) {
+    std::lock_guard lock(buffer.*&Peek::m_);
+    (buffer.*&Peek::throwIfException)();
+    return buffer.*&Peek::sendCompletions_ > 0;
+  }
+  /// Waits until it has received or sent, at most so long.
+  static void wait(GlooBuffer& buffer, bool sends, std::chrono::milliseconds patience) {
+    std::unique_lock lock(buffer.*&Peek::m_);
+    auto& changed = sends ? buffer.*&Peek::sendCv_ : buffer.*&Peek::recvCv_;
+    changed.wait_for(lock, patience, [&] {
+      (buffer.*&Peek::throwIfException)();
+      return (sends ? buffer.*&Peek::sendCompletions_ : buffer.*&Peek::recvCompletions_) > 0;
+    });
+  }
+};
+
+/// What goes over one connection is told apart by these 64 bits: kind, group, number, step.
+enum class Kind : std::uint64_t { collective, message, payload, notice };
+constexpr std::uint64_t slot(Kind kind, std::uint64_t group, std::uint64_t number, std::uint64_t step = 0) {
+  return std::uint64_t(kind) << 62 | (group & 0xfffff) << 40 | (number & 0xffffffff) << 8 | step;
+}
+constexpr std::uint64_t payload_slot(std::uint64_t number) { return std::uint64_t(Kind::payload) << 62 | number; }
+inline constexpr std::uint64_t most_groups = std::uint64_t(1) << 20;
+
+class Mesh {
+ public:
+  /// Listens on `host` (an address of this machine) once for each peer.
+  Mesh(int rank, int size, const std::string& host, std::chrono::milliseconds timeout) : rank_(rank), size_(size) {
+    ::gloo::transport::tcp::attr where;
+    where.hostname = host;
+    device_ = ::gloo::transport::tcp::CreateDevice(where);
+    context_ = device_->createContext(rank, size);
+    context_->setTimeout(std::max(timeout / 5, std::chrono::milliseconds(1)));  // Gloo waits 5 times as long for a connection
+    for (int q = 0; q < size; ++q)
+      if (q != rank) context_->createPair(q);
+  }
+  Mesh(const Mesh&) = delete;
+  Mesh& operator=(const Mesh&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  Bytes address_for(int q) { return context_->getPair(q)->address().bytes(); }
+  void connect(int q, const Bytes& address) { context_->getPair(q)->connect(address); }
+  std::unique_ptr<GlooBuffer> buffer(void* data, std::size_t bytes) {
+    auto any = context_->createUnboundBuffer(data, bytes);
+    return std::unique_ptr<GlooBuffer>(static_cast<GlooBuffer*>(any.release()));
+  }
+  std::uint64_t next_payload() { return ++payloads_; }
+
+ private:
+  int rank_, size_;
+  std::shared_ptr<::gloo::transport::Device> device_;
+  std::shared_ptr<::gloo::transport::Context> context_;
+  std::uint64_t payloads_ = 0;
+};
+
+/// The envelope: what the sender called, the length of this message, and where its payload goes.
+struct Head {
+  std::uint64_t signature = 0, count = 0, bytes = 0, payload = 0;
+};
+inline constexpr std::size_t eager = 32768;  ///< bytes that travel with the envelope
+
+class Outgoing {
+ public:
+  Outgoing(Mesh& mesh, int peer, std::uint64_t where, Head head, const void* data) : peer_(peer) {
+    const std::size_t inside = head.bytes <= eager ? head.bytes : 0;
+    if (inside != head.bytes) head.payload = mesh.next_payload();
+    staging_.reset(new char[sizeof head + inside]);
+    std::memcpy(staging_.get(), &head, sizeof head);
+    if (inside != 0) std::memcpy(staging_.get() + sizeof head, data, inside);
+    envelope_ = mesh.buffer(staging_.get(), sizeof head + inside);
+    envelope_->send(peer, where, 0, sizeof head + inside);
+    if (inside == head.bytes) return;
+    payload_ = mesh.buffer(const_cast<void*>(data), head.bytes);
+    payload_->send(peer, payload_slot(head.payload), 0, head.bytes);
+  }
+  int peer() const { return peer_; }
+  bool done() const { return Peek::sent(*envelope_) && (!payload_ || Peek::sent(*payload_)); }
+  void wait(std::chrono::milliseconds patience) const { Peek::wait(payload_ ? *payload_ : *envelope_, true, patience); }
+  /// The user's memory is not used any more. The envelope stays: a message that was announced and never comes would block the connection.
+  void drop() { payload_.reset(); }
+
+ private:
+  int peer_;
+  std::unique_ptr<char[]> staging_;
+  std::unique_ptr<GlooBuffer> envelope_, payload_;
+};
+
+class Incoming {
+ public:
+  Incoming(Mesh& mesh, int peer, std::uint64_t where, Head expected, void* data)
+      : mesh_(&mesh), peer_(peer), expected_(expected), data_(data) {
+    const std::size_t most = sizeof(Head) + eager;
+    staging_.reset(new char[most]);
+    envelope_ = mesh.buffer(staging_.get(), most);
+    envelope_->recv(peer, where, 0, most);
+  }
+  int peer() const { return peer_; }
+  const Head& expected() const { return expected_; }
+  /// Whether the envelope is there.
+  bool arrived() const { return Peek::received(*envelope_); }
+  Head head() const {
+    Head head;
+    std::memcpy(&head, staging_.get(), sizeof head);
+    return head;
+  }
+  bool fits() const {
+    const Head found = head();
+    return found.signature == expected_.signature && found.count == expected_.count && found.bytes == expected_.bytes;
+  }
+  /// Copies what came with the envelope, or lets the payload come.
+  void deliver() {
+    if (expected_.bytes > eager) {
+      payload_ = mesh_->buffer(data_, expected_.bytes);
+      payload_->recv(peer_, payload_slot(head().payload), 0, expected_.bytes);
+    } else if (expected_.bytes != 0) {
+      std::memcpy(data_, staging_.get() + sizeof(Head), expected_.bytes);
+    }
+  }
+  bool done() const { return !payload_ || Peek::received(*payload_); }
+  void wait(std::chrono::milliseconds patience) const { Peek::wait(payload_ ? *payload_ : *envelope_, false, patience); }
+  void drop() { payload_.reset(); }
+
+ private:
+  Mesh* mesh_;
+  int peer_;
+  Head expected_;
+  void* data_;
+  std::unique_ptr<char[]> staging_;
+  std::unique_ptr<GlooBuffer> envelope_, payload_;
+};
+
+}  // namespace weft::comm::gloo

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What all groups of this process share: its connections, and word of the other processes' ends. Each process keeps one receive
+// open from every other: it gets a last word, or breaks with the connection, so that a rank that is lost is found by name
+// within milliseconds whatever this one waits for.
+
+#include <signal.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <weft/comm/flight_recorder.hpp>
+#include <weft/comm/gloo/mesh.hpp>
+
+namespace weft::comm::gloo {
+
+class GlooGroup;
+
+class Process {
+ public:
+  Process(std::shared_ptr<Mesh> connections, std::chrono::duration<double> wait_at_most, bool check)
+      : mesh(std::move(connections)), deadline(wait_at_most), fingerprints(check), words_(std::size_t(mesh->size())) {
+    // Gloo writes to connections that the other side may have closed; without this the process would end there, and say nothing.
+    struct sigaction action {};
+    if (::sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  const std::shared_ptr<Mesh> mesh;
+  std::chrono::duration<double> deadline;
+  bool fingerprints;  ///< one exchange more before each collective: ranks that disagree all find out, before anything is sent
+  FlightRecorder recorder;
+  std::vector<GlooGroup*> groups;  ///< those with operations under way
+  std::vector<std::shared_ptr<void>> given_up;  ///< operations that failed, whose envelopes are still announced
+  std::uint64_t next_group = 1;
+
+  int rank() const { return mesh->rank(); }
+
+  /// How a rank ended.
+  struct Word {
+    std::int64_t code = 0;     ///< its exit code, 0 after a good end
+    std::int64_t primary = 0;  ///< its error was its own
+    bool heard = false, broken = false;
+    std::string problem;  ///< of the connection
+    std::chrono::steady_clock::time_point when = {};
+    std::unique_ptr<GlooBuffer> buffer = nullptr;
+    std::int64_t bytes[2] = {0, 0};
+  };
+  const std::vector<Word>& words() const { return words_; }
+
+  /// To be called once all are connected.
+  void listen() {
+    for (int q = 0; q < mesh->size(); ++q) {
+      if (q == rank()) continue;
+      Word& word = words_[std::size_t(q)];
+      word.buffer = mesh->buffer(word.bytes, sizeof word.bytes);
+      word.buffer->recv(q, slot(Kind::notice, 0, 0), 0, sizeof word.bytes);
+    }
+  }
+
+  /// The lowest rank that failed or was lost, or -1.
+  int lost() {
+    int first = -1;
+    for (int q = mesh->size() - 1; q >= 0; --q) {
+      Word& word = words_[std::size_t(q)];
+      if (word.buffer && !word.heard && !word.broken) {
+        try {
+          if (Peek::received(*word.buffer)) {
+            word.heard = true;
+            word.when = std::chrono::steady_clock::now();
+            word.code = word.bytes[0];
+            word.primary = word.bytes[1];
+          }
+        } catch (const std::exception& error) {
+          word.broken = true;
+          word.problem = error.what();
+        }
+      }
+      // One that failed because of another is not the one to name: the other's end will show in a moment.
+      const bool counts = word.heard && word.code != 0 && (word.primary != 0 || std::chrono::steady_clock::now() - word.when > std::chrono::milliseconds(200));
+      if (word.broken || counts) first = q;
+    }
+    return first;
+  }
+  /// What is known about the end of that rank.
+  std::string fate(int q) const {
+    const Word& word = words_[std::size_t(q)];
+    if (word.broken) return "rank " + std::to_string(q) + " is lost, its process ended or its connection broke (" + word.problem + ")";
+    return "rank " + std::to_string(q) + " failed with exit code " + std::to_string(word.code);
+  }
+
+  /// Tells all others how this process ends, and waits until they know, at most so long. With a failure it also waits for theirs.
+  void tell(std::int64_t code, bool primary, std::chrono::milliseconds patience) {
+    std::int64_t bytes[2] = {code, primary};
+    std::vector<std::unique_ptr<GlooBuffer>> buffers(words_.size());
+    lost();
+    for (int q = 0; q < mesh->size(); ++q) {
+      if (q == rank() || words_[std::size_t(q)].broken) continue;
+      try {
+        auto buffer = mesh->buffer(bytes, sizeof bytes);
+        buffer->send(q, slot(Kind::notice, 0, 0), 0, sizeof bytes);
+        buffers[std::size_t(q)] = std::move(buffer);
+      } catch (const std::exception&) {  // gone already
+      }
+    }
+    const auto end = std::chrono::steady_clock::now() + patience;
+    for (bool waits = true; waits && std::chrono::steady_clock::now() < end;) {
+      waits = false;
+      lost();
+      for (std::size_t q = 0; q < words_.size(); ++q) {
+        if (int(q) == rank() || words_[q].broken) continue;
+        try {
+          if (buffers[q] && !Peek::sent(*buffers[q])) waits = true;
+        } catch (const std::exception&) {
+        }
+        if (code != 0 && !words_[q].heard) waits = true;
+      }
+      if (waits) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+ private:
+  std::vector<Word> words_;
+};
+
+}  // namespace weft::comm::gloo

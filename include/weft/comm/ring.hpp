@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Work on what every rank holds, while it goes round a ring: at each step a rank works on one piece and at the same time sends
+// it to the next rank and receives the following one from the rank before.
+//
+//   comm::pass_round(comm, piece, spare, [&](int step, std::span<T> piece, auto&& progress) { ... });
+//
+// At step s a rank works on the piece of rank (rank - s) mod size.
+
+#include <span>
+#include <utility>
+
+#include <weft/comm/communicator.hpp>
+
+namespace weft::comm {
+
+namespace detail {
+
+struct Neighbours {
+  int next, previous;
+  explicit Neighbours(const Communicator& comm) : next((comm.rank() + 1) % comm.size()), previous((comm.rank() + comm.size() - 1) % comm.size()) {}
+};
+
+inline constexpr int piece_tag = 0, sum_tag = 1;
+
+// One hop of a piece, under way while the rank works on it.
+template <class T>
+struct Hop {
+  Request receiving, sending;
+  Hop(const Communicator& comm, std::span<T> piece, std::span<T> spare, bool last) {
+    if (last) return;
+    const Neighbours to(comm);
+    receiving = comm.recv_async(spare, to.previous, piece_tag);
+    sending = comm.send_async(std::span<const T>(piece), to.next, piece_tag);
+  }
+  void progress() {
+    receiving.test();
+    sending.test();
+  }
+  void wait() {
+    receiving.wait();
+    sending.wait();
+  }
+};
+
+}  // namespace detail
+
+/// Calls work(step, piece, progress) for each of the ranks' pieces, this rank's own first; the next one arrives meanwhile, and
+/// `progress()`, called now and then, helps messages on. `piece` and `spare` have the same size on all ranks and are used in
+/// turn. size - 1 messages each way. Collective.
+template <class T, class Work>
+void pass_round(const Communicator& comm, std::span<T> piece, std::span<T> spare, Work&& work) {
+  for (int step = 0; step < comm.size(); ++step) {
+    detail::Hop<T> hop(comm, piece, spare, step + 1 == comm.size());
+    work(step, piece, [&] { hop.progress(); });
+    hop.wait();
+    std::swap(piece, spare);
+  }
+}
+
+/// The same, with a sum that follows each piece: after work(step, piece, progress), add(step, sum) puts this rank's part of the
+/// piece's sum into `sum` (over what is there at step 0, and adding to what the ranks before have put in at later steps). In
+/// the end each rank has its own piece's sum, in rank order from its own on: it lies in the span returned, `sum` or
+/// `arriving`. size messages of sums each way. Collective.
+template <class T, class S, class Work, class Add>
+std::span<S> pass_round(const Communicator& comm, std::span<T> piece, std::span<T> spare, std::span<S> sum, std::span<S> arriving, Work&& work, Add&& add) {
+  const detail::Neighbours to(comm);
+  Request sending;
+  const auto receive = [&] { return comm.recv_async(arriving, to.previous, detail::sum_tag); };
+  const auto arrive = [&](Request& receiving) {
+    receiving.wait();
+    sending.wait();  // of the buffer that the next sum will arrive in
+    std::swap(sum, arriving);
+  };
+  for (int step = 0; step < comm.size(); ++step) {
+    detail::Hop<T> hop(comm, piece, spare, step + 1 == comm.size());
+    Request receiving;
+    if (step > 0) receiving = receive();
+    work(step, piece, [&] {
+      hop.progress();
+      receiving.test();
+      sending.test();
+    });
+    if (step > 0) arrive(receiving);
+    add(step, sum);
+    if (comm.size() > 1) sending = comm.send_async(std::span<const S>(sum), to.next, detail::sum_tag);
+    hop.wait();
+    std::swap(piece, spare);
+  }
+  if (comm.size() > 1) {
+    Request home = receive();
+    arrive(home);
+  }
+  return sum;
+}
+
+}  // namespace weft::comm

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What travels between the store and its clients, without sockets, so that it can be fuzzed. All numbers are little-endian.
+//
+//   server: "weftstor", version, nonce                               challenge
+//   client: "weftstor", version, rank, world, job, nonce, HMAC       hello; the HMAC is over it and the server's nonce
+//   server: reply 0 with an HMAC over both nonces, or a refusal
+//   client: operation, number, key and value lengths, key, value     as often as it likes
+//   server: status, number, length, value
+//
+// Every length is checked against its cap before there is memory for it, and memory grows with the bytes that came.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <weft/comm/store/sha256.hpp>
+#include <weft/core/error.hpp>
+
+namespace weft::comm {
+
+/// The store or a client of it failed: no connection, another secret, a rank that did not come.
+class StoreError : public Error {
+ public:
+  explicit StoreError(const std::string& what, int exit_code = 1) : Error(what, exit_code) {}
+};
+
+namespace store {
+
+inline constexpr std::string_view magic = "weftstor";
+inline constexpr std::uint32_t version = 1;
+inline constexpr std::size_t most_key = 8192, most_value = std::size_t(8) << 20, most_keys = 65536, most_stored = std::size_t(64) << 20;
+inline constexpr std::size_t challenge_bytes = 8 + 4 + 16, hello_bytes = 8 + 4 + 4 + 4 + 32 + 16 + 32, request_bytes = 1 + 4 + 4 + 4,
+                             reply_bytes = 1 + 4 + 4;
+using Nonce = std::array<char, 16>;
+
+enum class Op : unsigned char { set = 1, get = 2, has = 3 };
+enum class Status : unsigned char { done = 0, refused = 1 };
+
+inline void put(std::string& text, std::uint32_t value) {
+  for (int shift = 0; shift < 32; shift += 8) text.push_back(char(value >> shift & 0xff));
+}
+inline std::uint32_t number_at(std::string_view bytes, std::size_t at) {
+  std::uint32_t value = 0;
+  for (std::size_t i = 0; i < 4; ++i) value |= std::uint32_t(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
+  return value;
+}
+inline std::string_view letters(const Digest& digest) { return {reinterpret_cast<const char*>(digest.data()), digest.size()}; }
+inline std::string_view letters(const Nonce& nonce) { return {nonce.data(), nonce.size()}; }
+
+/// Who a client says it is.
+struct Identity {
+  std::uint32_t rank = 0, world = 0;
+  std::string job;
+};
+
+inline std::string challenge(const Nonce& nonce) {
+  std::string text(magic);
+  put(text, version);
+  return text += letters(nonce);
+}
+
+inline std::string hello(const Identity& who, const Nonce& mine, const Nonce& server, std::string_view secret) {
+  std::string text(magic);
+  put(text, version);
+  put(text, who.rank);
+  put(text, who.world);
+  text += letters(sha256(who.job));
+  text += letters(mine);
+  const std::string signed_text = text + std::string(letters(server));
+  return text += letters(hmac_sha256(secret, signed_text));
+}
+
+/// What the server proves its own knowledge of the secret with.
+inline Digest welcome(const Nonce& client, const Nonce& server, std::string_view secret) {
+  return hmac_sha256(secret, "welcome" + std::string(letters(client)) + std::string(letters(server)));
+}
+
+inline std::string reply(Status status, std::uint32_t number, std::string_view value) {
+  std::string text(1, char(status));
+  put(text, number);
+  put(text, std::uint32_t(value.size()));
+  return text += value;
+}
+
+inline std::string request(Op op, std::uint32_t number, std::string_view key, std::string_view value) {
+  if (key.empty() || key.size() > most_key || value.size() > most_value)
+    throw_error<UsageError>({"store: a key has 1 to ", most_key, " bytes and a value at most ", most_value, "; these have ", key.size(), " and ", value.size()});
+  std::string text(1, char(op));
+  put(text, number);
+  put(text, std::uint32_t(key.size()));
+  put(text, std::uint32_t(value.size()));
+  text += key;
+  return text += value;
+}
+
+struct Request {
+  Op op = Op::has;
+  std::uint32_t number = 0;
+  std::string_view key, value;  ///< valid until the next call of the reader
+};
+
+/// Cuts the bytes of one client into its hello and its requests.
+class RequestReader {
+ public:
+  /// Adds what came. The caller reads at most 64 KiB at a time and takes all requests out before it adds more.
+  void add(std::string_view bytes) {
+    if (used_ != 0) bytes_.erase(0, std::exchange(used_, 0));
+    bytes_ += bytes;
+  }
+  std::size_t held() const { return bytes_.size() - used_; }
+
+  /// The whole hello, or nothing yet.
+  std::string_view hello() {
+    const std::string_view rest = std::string_view(bytes_).substr(used_);
+    if (rest.substr(0, magic.size()) != magic.substr(0, std::min(rest.size(), magic.size())))
+      throw StoreError("store: a connection does not speak its protocol");
+    if (rest.size() < hello_bytes) return {};
+    used_ += hello_bytes;
+    return rest.substr(0, hello_bytes);
+  }
+
+  /// True with a whole request in `request`; false where more must come. Throws StoreError where it cannot be one.
+  bool next(Request& request) {
+    const std::string_view rest = std::string_view(bytes_).substr(used_);
+    if (rest.empty()) return false;
+    const auto op = static_cast<unsigned char>(rest[0]);
+    if (op < 1 || op > 3) throw_error<StoreError>({"store: unknown operation ", int(op)});
+    if (rest.size() < request_bytes) return false;
+    const std::size_t key = number_at(rest, 5), value = number_at(rest, 9);
+    if (key == 0 || key > most_key || value > most_value || (Op(op) != Op::set && value != 0))
+      throw_error<StoreError>({"store: a request announces a key of ", key, " and a value of ", value, " bytes"});
+    if (rest.size() - request_bytes < key + value) return false;
+    request = {Op(op), number_at(rest, 1), rest.substr(request_bytes, key), rest.substr(request_bytes + key, value)};
+    used_ += request_bytes + key + value;
+    return true;
+  }
+
+ private:
+  std::string bytes_;
+  std::size_t used_ = 0;
+};
+
+/// Reads a hello; empty text if all is well, else why not. Where the HMAC is wrong nothing else of it is believed.
+struct Greeting {
+  Identity who;  ///< without the job
+  Nonce nonce{};
+  bool genuine = false;
+  std::string refusal;
+};
+inline Greeting read_hello(std::string_view bytes, const Identity& server, const Nonce& nonce, std::string_view secret) {
+  Greeting greeting;
+  const std::size_t end = hello_bytes - 32;
+  Digest claimed;
+  std::memcpy(claimed.data(), bytes.data() + end, claimed.size());
+  const std::string signed_text = std::string(bytes.substr(0, end)) + std::string(letters(nonce));
+  greeting.genuine = equal_in_constant_time(claimed, hmac_sha256(secret, signed_text));
+  if (!greeting.genuine) {
+    greeting.refusal = "another secret (WEFT_SECRET)";
+    return greeting;
+  }
+  greeting.who = {number_at(bytes, 12), number_at(bytes, 16), {}};
+  std::memcpy(greeting.nonce.data(), bytes.data() + 52, greeting.nonce.size());
+  const auto& who = greeting.who;
+  if (number_at(bytes, 8) != version) greeting.refusal = joined({"rank ", who.rank, " speaks version ", number_at(bytes, 8), " of the store's protocol, rank 0 version ", version});
+  else if (bytes.substr(20, 32) != letters(sha256(server.job))) greeting.refusal = joined({"rank ", who.rank, " belongs to another job"});
+  else if (who.world != server.world) greeting.refusal = joined({"ranks disagree about the world: WORLD_SIZE is ", who.world, " on rank ", who.rank, " and ", server.world, " on rank 0"});
+  else if (who.rank >= server.world) greeting.refusal = joined({"rank ", who.rank, " is not in a world of ", server.world});
+  return greeting;
+}
+
+}  // namespace store
+
+}  // namespace weft::comm

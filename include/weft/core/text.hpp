@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Messages out of words and numbers. A sum of std::strings is several calls, temporaries and their clean-up wherever it
+// stands; a list of words is an array and one call, and what a program hardly ever says should cost its compiler little.
+//
+//   joined({"heads(", heads, ") % tp(", tp, ") != 0"})
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#if defined(__GNUC__)
+#define WEFT_OUT_OF_LINE [[gnu::noinline]]
+#define WEFT_COLD [[gnu::noinline, gnu::cold]]
+#else
+#define WEFT_OUT_OF_LINE
+#define WEFT_COLD
+#endif
+
+namespace weft {
+
+namespace detail {
+
+/// A piece of a message: letters, which must outlive it, or a whole number.
+class Word {
+ public:
+  constexpr Word(std::string_view letters) : letters_(letters.data() == nullptr ? "" : letters.data()), value_(letters.size()) {}
+  constexpr Word(const char* letters) : Word(std::string_view(letters)) {}
+  Word(const std::string& letters) : letters_(letters.data()), value_(letters.size()) {}
+  template <std::integral N>
+  requires(!std::same_as<N, char> && !std::same_as<N, bool>) constexpr Word(N number)
+      : negative_(below_zero(number)), value_(negative_ ? std::uint64_t(0) - std::uint64_t(number) : std::uint64_t(number)) {}
+
+  void append_to(std::string& text) const {
+    if (letters_ != nullptr) {
+      text.append(letters_, value_);
+      return;
+    }
+    char digits[20];
+    std::size_t first = sizeof digits;
+    std::uint64_t rest = value_;
+    do digits[--first] = char('0' + rest % 10);
+    while ((rest /= 10) != 0);
+    if (negative_) text.push_back('-');
+    text.append(digits + first, sizeof digits - first);
+  }
+
+ private:
+  template <class N>
+  static constexpr bool below_zero(N number) {
+    if constexpr (std::signed_integral<N>) return number < 0;
+    else return false;
+  }
+
+  const char* letters_ = nullptr;
+  bool negative_ = false;
+  std::uint64_t value_;  // the number's, or how many letters
+};
+
+using Words = std::initializer_list<Word>;
+
+}  // namespace detail
+
+/// Adds words to a text.
+WEFT_COLD inline void append_to(std::string& text, detail::Words words) {
+  for (const detail::Word& word : words) word.append_to(text);
+}
+
+/// The words as one text.
+WEFT_COLD inline std::string joined(detail::Words words) {
+  std::string text;
+  append_to(text, words);
+  return text;
+}
+
+}  // namespace weft

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Moving rows of values between arrays of other widths and element types: what attention over several ranks needs around its
+// messages.
+//
+//   kernels::cast_rows<float, bfloat16>(device, rows, width, from, from_stride, to, to_stride);
+
+#include <cstddef>
+
+#include <weft/core/scalar.hpp>
+#include <weft/kernels/detail/loops.hpp>
+#include <weft/mesh/zigzag.hpp>
+
+namespace weft::kernels {
+
+/// to[r, c] = from[r, c], rounded where To is narrower; rows of `width` values, the strides apart.
+template <class From, class To, class Exec>
+void cast_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const From* from, std::size_t from_stride, To* to, std::size_t to_stride) {
+  using V = detail::lanes_for<Exec, From>;
+  detail::for_each(
+      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+        const From* in = from + row * from_stride;
+        To* out = to + row * to_stride;
+        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) { V::load(in + i, count).store(out + i, count); });
+      });
+}
+
+/// to += from in the first `rows` rows of each sequence; sequences lie `step` rows of `width` values apart.
+template <class A, class Exec>
+void add_rows(Device<Exec>& device, std::size_t sequences, std::size_t rows, std::size_t step, std::size_t width, const A* from, A* to) {
+  using V = detail::lanes_for<Exec, A>;
+  detail::for_each(
+      device, sequences * rows, KOKKOS_LAMBDA(std::size_t item) {
+        const std::size_t at = (item / rows * step + item % rows) * width;
+        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+          (V::load(to + at + i, count) + V::load(from + at + i, count)).store(to + at + i, count);
+        });
+      });
+}
+
+/// Rows as context-parallel ranks hold them, [ranks, rows, width], into the order of their sequences, [ranks * rows, width];
+/// `back` turns round.
+template <class T, class Exec>
+void order_rows(Device<Exec>& device, std::size_t length, std::size_t ranks, std::size_t rows, std::size_t width, const T* from, T* to, bool back) {
+  using V = detail::lanes_for<Exec, T>;
+  detail::for_each(
+      device, ranks * rows, KOKKOS_LAMBDA(std::size_t item) {
+        const std::size_t ordered = Zigzag{length, ranks, item / rows}.row(item % rows);
+        const T* in = from + (back ? ordered : item) * width;
+        T* out = to + (back ? item : ordered) * width;
+        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) { V::load(in + i, count).store(out + i, count); });
+      });
+}
+
+/// to[r, c] = the sum over `parts` arrays, `part_step` values apart, of from[r, c], in accumulate_t and in order.
+template <class T, class Exec>
+void sum_parts(Device<Exec>& device, std::size_t rows, std::size_t width, std::size_t parts, std::size_t part_step, const T* from, std::size_t from_stride, T* to,
+               std::size_t to_stride) {
+  using V = detail::lanes_for<Exec, T>;
+  detail::for_each(
+      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+        const T* in = from + row * from_stride;
+        T* out = to + row * to_stride;
+        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+          V sum = V::load(in + i, count);
+          for (std::size_t part = 1; part < parts; ++part) sum = sum + V::load(in + part * part_step + i, count);
+          sum.store(out + i, count);
+        });
+      });
+}
+
+}  // namespace weft::kernels

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// 8-bit integers with a scale for each block of 256 numbers, and back (ZeRO++, arXiv:2306.10209, section 3.1).
+//
+//   kernels::quantise(device, n, x, integers, scales);      // |x - integer * scale| <= max|x| of the block / 127 / 2
+//   kernels::dequantise(device, n, integers, scales, y);
+
+#include <cstddef>
+#include <cstdint>
+
+#include <weft/core/scalar.hpp>
+#include <weft/kernels/detail/loops.hpp>
+
+namespace weft::kernels {
+
+inline constexpr std::size_t quantised_block = 256;
+/// Scales of n numbers.
+constexpr std::size_t quantised_blocks(std::size_t n) { return (n + quantised_block - 1) / quantised_block; }
+
+/// integers[i] = x[i] / scale rounded, scales[b] = max |x| over block b / 127. A block with a number that is not finite comes back
+/// as numbers that are none, one below 1e-30 as zeros.
+template <class T, class Exec>
+void quantise(Device<Exec>& device, std::size_t n, const T* x, std::int8_t* integers, accumulate_t<T>* scales) {
+  using A = accumulate_t<T>;
+  detail::for_each(
+      device, quantised_blocks(n), KOKKOS_LAMBDA(std::size_t block) {
+        const std::size_t begin = block * quantised_block, end = begin + quantised_block < n ? begin + quantised_block : n;
+        A largest = A(0), poison = A(0);
+        for (std::size_t i = begin; i < end; ++i) {
+          const A value = A(x[i]), size = value < A(0) ? -value : value;
+          largest = size > largest ? size : largest;
+          poison += value * A(0);
+        }
+        const bool finite = poison == poison, zero = !(largest > A(1e-30));
+        const A scale = zero ? A(0) : largest / A(127);
+        const A factor = finite && !zero ? A(127) / largest : A(0);
+        scales[block] = scale + poison;
+        for (std::size_t i = begin; i < end; ++i) {
+          const A value = finite ? A(x[i]) * factor : A(0);
+          integers[i] = static_cast<std::int8_t>(value + (value < A(0) ? A(-0.5) : A(0.5)));
+        }
+      });
+}
+
+/// out[i] = integers[i] * scale of its block.
+template <class T, class Exec>
+void dequantise(Device<Exec>& device, std::size_t n, const std::int8_t* integers, const accumulate_t<T>* scales, T* out) {
+  using A = accumulate_t<T>;
+  detail::for_each(
+      device, quantised_blocks(n), KOKKOS_LAMBDA(std::size_t block) {
+        const std::size_t begin = block * quantised_block, end = begin + quantised_block < n ? begin + quantised_block : n;
+        const A scale = scales[block];
+        for (std::size_t i = begin; i < end; ++i) out[i] = T(A(integers[i]) * scale);
+      });
+}
+
+}  // namespace weft::kernels

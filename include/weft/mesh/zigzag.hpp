@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Which tokens of a sequence a context-parallel rank holds. Under a causal mask late tokens have more work than early ones, so
+// a sequence is cut into 2 · ranks chunks, and rank r holds chunk r and chunk 2 · ranks - 1 - r: every rank has as much work
+// (zig-zag, Zhu 2024; Megatron-LM's load balancing).
+//
+//   Zigzag cut{length, ranks, rank};
+//   cut.position(i);                // in its sequence, of this rank's i-th token of each sequence
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <Kokkos_Core.hpp>
+
+#include <weft/core/error.hpp>
+
+namespace weft {
+
+struct Zigzag {
+  std::size_t length = 0;  ///< tokens of a sequence
+  std::size_t ranks = 1, rank = 0;
+
+  /// Tokens of a sequence on one rank.
+  KOKKOS_INLINE_FUNCTION std::size_t local() const { return length / ranks; }
+  /// Tokens of a chunk. Without ranks to share with, a sequence is one piece.
+  KOKKOS_INLINE_FUNCTION std::size_t chunk() const { return ranks == 1 ? length : length / (2 * ranks); }
+  /// Where the i-th local token of a sequence stands in it.
+  KOKKOS_INLINE_FUNCTION std::size_t position(std::size_t i) const {
+    return i < chunk() ? rank * chunk() + i : (2 * ranks - 2 - rank) * chunk() + i;
+  }
+  /// The token of several sequences, one after the other, that is the i-th here.
+  KOKKOS_INLINE_FUNCTION std::size_t row(std::size_t i) const { return i / local() * length + position(i % local()); }
+
+  /// Throws ShapeError unless the chunks are whole.
+  void require() const {
+    if (ranks > 1 && (length == 0 || length % (2 * ranks) != 0))
+      throw ShapeError("sequence(" + std::to_string(length) + ") % (2 * cp(" + std::to_string(ranks) +
+                       ")) != 0: context parallelism cuts a sequence into two chunks for each rank; sequence can be " +
+                       (length < 2 * ranks ? "" : std::to_string(length / (2 * ranks) * 2 * ranks) + " or ") +
+                       std::to_string((length / (2 * ranks) + 1) * 2 * ranks));
+  }
+
+  /// This rank's part of [sequences, length] values.
+  template <class T>
+  std::vector<T> take(std::span<const T> all) const {
+    std::vector<T> mine(all.size() / ranks);
+    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = all[row(i)];
+    return mine;
+  }
+};
+
+}  // namespace weft

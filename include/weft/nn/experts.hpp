@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The experts of a mixture: SwiGLU networks (arXiv:2002.05202), each over its own rows of one matrix in which the rows lie by
+// expert. A grouped product is one product an expert.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <weft/kernels/activation.hpp>
+#include <weft/nn/layer.hpp>
+#include <weft/nn/operations.hpp>
+#include <weft/nn/parameter.hpp>
+
+namespace weft {
+
+/// w2 (silu(w1 x) · w3 x) for `all` experts, of which ep holds as many on each rank. Under etp w1 and w3 are cut by rows, w2 by
+/// columns. Parameters of expert e, named as in Hugging Face's Mixtral: "e.w1.weight", "e.w3.weight" [intermediate, width],
+/// "e.w2.weight" [width, intermediate]. An expert without rows has a gradient of zero.
+class Experts {
+ public:
+  /// `context`: of the expert mesh, or a dense one that has none; then every rank has all experts.
+  template <class Context>
+  Experts(const Context& context, std::size_t all, std::size_t width, std::size_t intermediate, double standard_deviation, double output_deviation) {
+    const std::size_t ranks = context.size(ep{}), here = all / ranks;
+    for (std::size_t e = context.rank(ep{}) * here; e < (context.rank(ep{}) + 1) * here; ++e) {
+      const auto inner = context / std::to_string(e);
+      experts_.push_back({In(inner / "w1", "weight", {intermediate, width}, normal(standard_deviation)), In(inner / "w3", "weight", {intermediate, width}, normal(standard_deviation)),
+                          Out(inner / "w2", "weight", {width, intermediate}, normal(output_deviation))});
+    }
+  }
+
+  /// x [rows, width], rows by expert, counts[e] of expert e -> [rows, width], terms of a sum over etp.
+  template <class X>
+  auto forward(const X& x, const std::vector<std::uint64_t>& counts) const {
+    using H = hidden_t<X>;
+    using Y = contract_t<H, decltype(experts_[0].w2.beside(x)), 0, 0>;
+    const std::size_t rows = x.rows(), width = x.columns(), intermediate = experts_[0].w1.state().local[0];
+    H gate(x.device(), {rows, intermediate}), up(x.device(), {rows, intermediate});
+    Y y(x.device(), {rows, width});
+    each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
+      const X part = rows_of(x, first, count);
+      detail::run_matmul<0, 0>(part, expert.w1.beside(x), gate.data() + first * intermediate, false, nullptr);
+      detail::run_matmul<0, 0>(part, expert.w3.beside(x), up.data() + first * intermediate, false, nullptr);
+    });
+    const H active = activate(gate, up);
+    each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
+      detail::run_matmul<0, 0>(rows_of(active, first, count), expert.w2.beside(x), y.data() + first * width, false, nullptr);
+    });
+    return Result{std::move(y), Saved<X, H>{x, std::move(gate), std::move(up)}};
+  }
+
+  /// g [rows, width] -> the gradient of x, terms of a sum over etp.
+  template <class S, class G>
+  auto backward_input(S saved, const G& g, const std::vector<std::uint64_t>& counts) const {
+    using X = decltype(saved.x);
+    using H = decltype(saved.gate);
+    const std::size_t rows = g.rows(), width = g.columns(), intermediate = saved.gate.columns();
+    auto& device = g.device();
+    const H active = activate(saved.gate, saved.up);
+    H d_active(device, {rows, intermediate}), d_gate(device, {rows, intermediate}), d_up(device, {rows, intermediate});
+    each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
+      detail::run_matmul<0, 1>(rows_of(g, first, count), expert.w2.beside(g), d_active.data() + first * intermediate, false, nullptr);
+    });
+    kernels::swiglu_backward(device, rows, intermediate, saved.gate.data(), intermediate, saved.up.data(), intermediate, d_active.data(), d_gate.data(), intermediate, d_up.data(),
+                             intermediate);
+    gradient_t<X> dx(device, {rows, width});
+    each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
+      detail::run_matmul<0, 1>(rows_of(d_gate, first, count), expert.w1.beside(g), dx.data() + first * width, false, nullptr);
+      detail::run_matmul<0, 1>(rows_of(d_up, first, count), expert.w3.beside(g), dx.data() + first * width, true, nullptr);
+    });
+    return InputGradient<gradient_t<X>, Deferred<X, H, G>>{std::move(dx), {std::move(saved.x), active, std::move(d_gate), std::move(d_up), g}};
+  }
+  // An expert without rows adds a product over nothing: it opens a gradient of zero all the same, since others wait for it.
+  template <class D>
+  void backward_weight(D deferred, const std::vector<std::uint64_t>& counts) {
+    each(counts, [&](const Expert& held, std::size_t first, std::size_t count) {
+      auto& expert = const_cast<Expert&>(held);
+      const auto x = rows_of(deferred.x, first, count);
+      accumulate_product(expert.w1, rows_of(deferred.d_gate, first, count), x);
+      accumulate_product(expert.w3, rows_of(deferred.d_up, first, count), x);
+      accumulate_product(expert.w2, rows_of(deferred.g, first, count), rows_of(deferred.active, first, count));
+    });
+  }
+  void for_each_parameter(auto&& visit) {
+    for (Expert& expert : experts_) {
+      visit(expert.w1);
+      visit(expert.w3);
+      visit(expert.w2);
+    }
+  }
+
+ private:
+  using In = Parameter<Shard<etp, 0>>;
+  using Out = Parameter<Shard<etp, 1>>;
+  struct Expert {
+    In w1, w3;
+    Out w2;
+  };
+  template <class X>
+  using hidden_t = contract_t<X, decltype(std::declval<const In&>().beside(std::declval<const X&>())), 0, 0>;
+  template <class X, class H>
+  struct Saved {
+    X x;
+    H gate, up;
+  };
+  template <class X, class H, class G>
+  struct Deferred {
+    X x;
+    H active, d_gate, d_up;
+    G g;
+  };
+
+  template <class F>
+  void each(const std::vector<std::uint64_t>& counts, const F& f) const {
+    std::size_t first = 0;
+    for (std::size_t e = 0; e < experts_.size(); ++e) {
+      f(experts_[e], first, static_cast<std::size_t>(counts[e]));
+      first += static_cast<std::size_t>(counts[e]);
+    }
+  }
+  template <class X>
+  static X rows_of(const X& x, std::size_t first, std::size_t count) {
+    const auto before = static_cast<std::size_t>(x.data() - static_cast<typename X::value_type*>(x.buffer().get()));
+    return X(x.device(), {count, x.columns()}, x.buffer(), before + first * x.columns());
+  }
+  template <class H>
+  static H activate(const H& gate, const H& up) {
+    H active(gate.device(), gate.shape());
+    kernels::swiglu_forward(gate.device(), gate.rows(), gate.columns(), gate.data(), gate.columns(), up.data(), up.columns(), active.data());
+    return active;
+  }
+
+  std::vector<Expert> experts_;
+};
+
+}  // namespace weft

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A mixture of experts in the place of an MLP: each token goes to the top k of `experts` networks. The layer knows no mesh:
+// under ExpertParallel experts lie on the ranks of ep (and are cut over etp), else every rank has all of them.
+//
+//   Residual(Sequential(RmsNorm(...), Mixture(context / "block_sparse_moe", width, intermediate, {.experts = 8, .top_k = 2})))
+
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <weft/kernels/routing.hpp>
+#include <weft/mesh/layout.hpp>
+#include <weft/nn/exchange.hpp>
+#include <weft/nn/experts.hpp>
+#include <weft/nn/layer.hpp>
+#include <weft/nn/router.hpp>
+#include <weft/tensor/to.hpp>
+
+namespace weft {
+
+namespace detail {
+// Where experts live: the mesh of experts, or the one mesh that there is.
+template <class Context>
+auto expert_context(const Context& context) {
+  if constexpr (Context::has(ep{})) return context.expert_mesh();
+  else return context;
+}
+}  // namespace detail
+
+/// x [tokens, width] -> Σ over a token's experts of weight · expert(x), placed Shard<tp, 0> under tp (rows are cut so that each
+/// token is routed once; Residual brings the output home). Parameters "gate.weight" [experts, width] and "experts.e.w1.weight",
+/// "experts.e.w2.weight", "experts.e.w3.weight" (Hugging Face's Mixtral). Without ExpertParallel every rank holds all experts,
+/// under tp too. Rows must be divisible by tp (ShapeError), experts by ep and intermediate by etp (LayoutError). Numerics: sums
+/// over a token's experts go in the order of their scores; equal to one rank up to the rounding of sums of weight gradients and
+/// over etp, unless RouterOptions::level makes the result depend on the layout.
+class Mixture {
+ public:
+  template <class Context>
+  Mixture(const Context& context, std::size_t width, std::size_t intermediate, const RouterOptions& options, double standard_deviation = 0.02, double output_deviation = 0.02)
+      : router(context / "gate", width, options, standard_deviation), experts(make_experts(context, width, intermediate, options, standard_deviation, output_deviation)) {}
+
+  template <class Context, class X>
+  auto forward(const Context& context, const X& x) const {
+    require_not_partial<X>();
+    const auto rows = to<Shard<tp, 0>>(context, x);
+    using Rows = std::remove_const_t<decltype(rows)>;
+    using T = typename Rows::value_type;
+    using Exec = typename Rows::execution_space;
+    using Indices = Tensor<std::int32_t, Exec>;
+    auto& device = rows.device();
+    const std::size_t width = rows.columns(), k = router.options().top_k;
+    // Rows that are sent are filled up where they arrive.
+    auto routed = router.forward(context, rows, Context::has(ep{}) ? 1 : detail::expert_grain<T>);
+    const Indices order = detail::to_device<std::int32_t>(device, {routed.assignments.order.size()}, routed.assignments.order);
+    const Indices place = detail::to_device<std::int32_t>(device, {routed.assignments.place.size()}, routed.assignments.place);
+    Rows packed(device, {order.size(), width});  // [rows kept, width], by expert
+    kernels::gather_rows<T>(device, order.size(), width, order.data(), k, rows.data(), nullptr, packed.data());
+    auto visit = visit_experts<Rows>(context, packed, routed.assignments.counts, [&](const auto& there, const auto& counts) { return experts.forward(there, counts); });
+    Rows y(device, rows.shape());
+    kernels::sum_places<T>(device, rows.rows(), width, place.data(), k, visit.back.data(), routed.weights.data(), y.data());
+    using V = decltype(visit);
+    return Result{std::move(y), Saved<X, Rows, decltype(routed), V, Indices>{rows, std::move(routed), std::move(visit), order, place}};
+  }
+
+  template <class Context, class S, class G>
+  auto backward_input(const Context& context, S saved, const G& g) {
+    using X = typename S::input_type;
+    using Rows = decltype(saved.rows);
+    require_gradient_of<Rows, G>();
+    using T = typename Rows::value_type;
+    using A = accumulate_t<T>;
+    auto& device = g.device();
+    const auto& routed = saved.routed;
+    const std::size_t rows = g.rows(), width = g.columns(), k = router.options().top_k, kept = saved.order.size();
+    Tensor<A, typename Rows::execution_space> d_weights(device, {rows, k});
+    kernels::dot_places<T>(device, rows, width, saved.place.data(), k, saved.visit.back.data(), g.data(), d_weights.data());
+    auto gate = router.backward_input(context, saved.rows, routed, d_weights);
+    Rows packed(device, {kept, width});
+    kernels::gather_rows<T>(device, kept, width, saved.order.data(), k, g.data(), routed.weights.data(), packed.data());
+    auto split = visit_back(context, saved.visit, packed);
+    Rows dx(device, g.shape());
+    kernels::sum_places<T>(device, rows, width, saved.place.data(), k, split.input_gradient.data(), static_cast<const A*>(nullptr), dx.data());
+    kernels::accumulate<A, T>(device, dx.size(), gate.input_gradient.data(), dx.data());
+    auto home = to_layout_of<gradient_t<X>>(context, dx);
+    using D = Deferred<decltype(gate.deferred), typename decltype(split)::deferred_type>;
+    return InputGradient<decltype(home), D>{std::move(home), {std::move(gate.deferred), std::move(split.deferred), saved.visit.counts}};
+  }
+  template <class Context, class D>
+  void backward_weight(const Context& context, D deferred) {
+    router.backward_weight(context, std::move(deferred.gate));
+    experts.backward_weight(std::move(deferred.experts), deferred.counts);
+  }
+  void for_each_parameter(auto&& visit) {
+    router.for_each_parameter(visit);
+    experts.for_each_parameter(visit);
+  }
+
+  /// What the gradient includes and the output does not: this rank's part of the auxiliary losses of that forward.
+  template <class S>
+  static double added_loss(const S& saved) { return saved.routed.added_loss; }
+
+  Router router;
+  Experts experts;
+
+ private:
+  struct NoExchange {};
+  template <class Rows, class E, class S>
+  struct Visit {
+    Rows back;  // outputs in the order of the packed rows
+    E exchange;
+    S saved;
+    std::vector<std::uint64_t> counts;  // rows of the experts here
+  };
+  template <class X, class Rows, class R, class V, class Indices>
+  struct Saved {
+    using input_type = X;
+    Rows rows;
+    R routed;
+    V visit;
+    Indices order, place;
+  };
+  template <class G, class E>
+  struct Deferred {
+    G gate;
+    E experts;
+    std::vector<std::uint64_t> counts;
+  };
+
+  template <class Context>
+  static Experts make_experts(const Context& context, std::size_t width, std::size_t intermediate, const RouterOptions& options, double standard_deviation, double output_deviation) {
+    require_experts(options.experts, intermediate, context.size(ep{}), context.size(etp{}));
+    return Experts(detail::expert_context(context / "experts"), options.experts, width, intermediate, standard_deviation, output_deviation);
+  }
+
+  template <class Rows, class Context, class F>
+  static auto visit_experts(const Context& context, const Rows& packed, const std::vector<std::uint64_t>& counts, F&& work) {
+    if constexpr (Context::has(ep{})) {
+      Exchange<typename Rows::execution_space> exchange(context, packed.device(), counts, detail::expert_grain<typename Rows::value_type>);
+      auto result = work(exchange.to_experts(context, refold(packed)), exchange.counts());
+      auto back = unfold<Rows>(exchange.from_experts(context, result.output));
+      using S = typename decltype(result)::saved_type;
+      return Visit<Rows, decltype(exchange), S>{std::move(back), exchange, std::move(result.saved), exchange.counts()};
+    } else {
+      auto result = work(packed, counts);
+      using S = typename decltype(result)::saved_type;
+      return Visit<Rows, NoExchange, S>{std::move(result.output), {}, std::move(result.saved), counts};
+    }
+  }
+  template <class Context, class V, class Rows>
+  auto visit_back(const Context& context, V& visit, const Rows& packed) {
+    if constexpr (Context::has(ep{})) {
+      auto split = experts.backward_input(std::move(visit.saved), visit.exchange.to_experts(context, refold(packed)), visit.counts);
+      auto back = unfold<Rows>(visit.exchange.from_experts(context, split.input_gradient));
+      return InputGradient{std::move(back), std::move(split.deferred)};
+    } else {
+      return experts.backward_input(std::move(visit.saved), packed, visit.counts);
+    }
+  }
+};
+
+}  // namespace weft

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Causal attention over sequences that lie in zig-zag chunks on the ranks of cp: keys and values go round a ring, block after
+// block, and are sent on while a block is computed (ring attention, arXiv:2310.01889). Key-value heads travel as they are, not
+// repeated for their query heads. At each step every rank has as much work: step 0 is causal over its own chunks, and later
+// ones see either the first half of the keys or are seen by the second half of the queries, without a mask.
+//
+// Numerics: block results and all gradients are kept in accumulate_t and rounded once.
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+#include <weft/comm/ring.hpp>
+#include <weft/kernels/attention.hpp>
+#include <weft/kernels/attention_merge.hpp>
+#include <weft/kernels/exchange.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft::detail {
+
+/// Extents of one rank's part: `length` tokens of each of the sequences.
+struct AttentionExtents {
+  std::size_t sequences, length, heads, kv_heads, head_width;
+  std::size_t rows() const { return sequences * length; }
+  std::size_t group() const { return heads / kv_heads; }
+  std::size_t width() const { return heads * head_width; }
+  std::size_t kv_width() const { return kv_heads * head_width; }
+};
+
+/// Query, key and value (or their gradients), rows the strides apart.
+template <class T>
+struct Operands {
+  T *q, *k, *v;
+  std::size_t q_stride, k_stride, v_stride;
+};
+
+/// What a rank computes at one step: its queries from `first` on against the keys that have arrived.
+struct RingPart {
+  kernels::AttentionBlock block;
+  std::size_t first;
+  RingPart(const AttentionExtents& e, int step, int rank)
+      : block{e.sequences, step <= rank ? e.length : e.length / 2, step == 0 || step > rank ? e.length : e.length / 2, e.length, e.length, e.length, step == 0},
+        first(step <= rank ? 0 : e.length / 2) {}
+};
+
+/// A part of a step's work: some sequences, or of one sequence some heads.
+struct RingPiece {
+  std::size_t sequence, sequences, kv_head, kv_heads;
+};
+/// The pieces of a step, so that messages advance in between, no smaller than keep all threads busy.
+template <class Exec, class F>
+void for_each_piece(Device<Exec>& device, const AttentionExtents& e, F&& f) {
+  const std::size_t threads = std::size_t(kernels::detail::threads_of(device.exec()));
+  const bool by_heads = e.sequences == 1;
+  const std::size_t all = by_heads ? e.kv_heads : e.sequences, busy = by_heads ? threads : (threads + e.kv_heads - 1) / e.kv_heads;
+  const std::size_t each = std::max(busy, (all + 3) / 4);
+  for (std::size_t first = 0; first < all; first += each) {
+    const std::size_t count = std::min(each, all - first);
+    f(by_heads ? RingPiece{0, 1, first, count} : RingPiece{first, count, 0, e.kv_heads});
+  }
+}
+
+/// Keys and values of this rank side by side, [rows, 2 kv_width]: one message.
+template <class T, class Exec>
+Tensor<T, Exec> packed_keys(Device<Exec>& device, const AttentionExtents& e, const Operands<const T>& in) {
+  Tensor<T, Exec> packed(device, {e.rows(), 2 * e.kv_width()});
+  kernels::cast_rows(device, e.rows(), e.kv_width(), in.k, in.k_stride, packed.data(), packed.columns());
+  kernels::cast_rows(device, e.rows(), e.kv_width(), in.v, in.v_stride, packed.data() + e.kv_width(), packed.columns());
+  return packed;
+}
+
+template <class X>
+auto span_of(const X& x) { return std::span<typename X::value_type>(x.data(), x.size()); }
+
+/// out [rows, width], lse [sequences, heads, length]. Collective over comm.
+template <class T, class Exec>
+void ring_attention_forward(Device<Exec>& device, const Communicator& comm, const AttentionExtents& e, const Operands<const T>& in, T* out, accumulate_t<T>* lse) {
+  using A = accumulate_t<T>;
+  const bool alone = comm.size() == 1;
+  const Tensor<T, Exec> piece = packed_keys<T>(device, e, in), spare(device, alone ? Shape{0} : piece.shape());
+  const Tensor<A, Exec> part(device, alone ? Shape{0} : Shape{e.rows(), e.width()}), part_lse(device, alone ? Shape{0} : Shape{e.sequences, e.heads, e.length});
+  Tensor<A, Exec> whole;
+  A* total = nullptr;
+  if constexpr (std::is_same_v<T, A>) total = out;
+  else {
+    whole = Tensor<A, Exec>(device, {e.rows(), e.width()});
+    total = whole.data();
+  }
+  comm::pass_round(comm, span_of(piece), span_of(spare), [&](int step, std::span<T> kv, auto&& progress) {
+    const RingPart at(e, step, comm.rank());
+    A *const result = (step == 0 ? total : part.data()) + at.first * e.width(), *const statistic = (step == 0 ? lse : part_lse.data()) + at.first;
+    for_each_piece(device, e, [&](const RingPiece& work) {
+      auto block = at.block;
+      block.sequences = work.sequences;
+      const std::size_t row = work.sequence * e.length, head = work.kv_head * e.group(), column = head * e.head_width;
+      const T* const keys = kv.data() + row * 2 * e.kv_width() + work.kv_head * e.head_width;
+      kernels::attention_block_forward<T>(device, block, work.kv_heads * e.group(), work.kv_heads, e.head_width,
+                                          in.q + (row + at.first) * in.q_stride + column, in.q_stride, keys, 2 * e.kv_width(), keys + e.kv_width(), 2 * e.kv_width(),
+                                          result + row * e.width() + column, e.width(), statistic + (work.sequence * e.heads + head) * e.length);
+      progress();
+    });
+    if (step != 0) kernels::merge_attention(device, at.block, e.heads, e.head_width, result, statistic, total + at.first * e.width(), e.width(), lse + at.first);
+  });
+  if constexpr (!std::is_same_v<T, A>) kernels::cast_rows(device, e.rows(), e.width(), total, e.width(), out, e.width());
+}
+
+/// d: gradients of what `in` points to. out, d_out [rows, width] and lse of the whole attention. Collective over comm.
+template <class T, class Exec>
+void ring_attention_backward(Device<Exec>& device, const Communicator& comm, const AttentionExtents& e, const Operands<const T>& in, const T* out, const T* d_out,
+                             const accumulate_t<T>* lse, const Operands<T>& d) {
+  using A = accumulate_t<T>;
+  const bool alone = comm.size() == 1;
+  const std::size_t kv_stride = 2 * e.kv_width();
+  const Tensor<T, Exec> piece = packed_keys<T>(device, e, in), spare(device, alone ? Shape{0} : piece.shape());
+  const Tensor<A, Exec> sum(device, piece.shape()), arriving(device, alone ? Shape{0} : piece.shape()), part(device, alone ? Shape{0} : piece.shape());
+  const Tensor<A, Exec> dq(device, {e.rows(), e.width()}), dq_part(device, alone ? Shape{0} : dq.shape());
+  const auto compute = [&](int step, std::span<T> kv, auto&& progress) {
+    const RingPart at(e, step, comm.rank());
+    A *const dq_here = (step == 0 ? dq : dq_part).data() + at.first * e.width(), *const d_keys = (step == 0 ? sum : part).data();
+    for_each_piece(device, e, [&](const RingPiece& work) {
+      auto block = at.block;
+      block.sequences = work.sequences;
+      const std::size_t row = work.sequence * e.length, head = work.kv_head * e.group(), column = head * e.head_width;
+      const std::size_t query = (row + at.first) * e.width() + column, key = row * kv_stride + work.kv_head * e.head_width;
+      const T* const keys = kv.data() + key;
+      A* const d_here = d_keys + key;
+      kernels::attention_block_backward<T>(device, block, work.kv_heads * e.group(), work.kv_heads, e.head_width,
+                                           in.q + (row + at.first) * in.q_stride + column, in.q_stride, keys, kv_stride, keys + e.kv_width(), kv_stride, out + query,
+                                           e.width(), d_out + query, e.width(), lse + (work.sequence * e.heads + head) * e.length + at.first,
+                                           dq_here + row * e.width() + column, e.width(), d_here, kv_stride, d_here + e.kv_width(), kv_stride);
+      progress();
+    });
+    if (step != 0) kernels::add_rows(device, e.sequences, at.block.queries, e.length, e.width(), dq_here, dq.data() + at.first * e.width());
+  };
+  const auto add = [&](int step, std::span<A> total) {
+    const RingPart at(e, step, comm.rank());
+    if (step != 0) kernels::add_rows(device, e.sequences, at.block.keys, e.length, kv_stride, part.data(), total.data());
+  };
+  const std::span<A> dkv = comm::pass_round(comm, span_of(piece), span_of(spare), span_of(sum), span_of(arriving), compute, add);
+  kernels::cast_rows(device, e.rows(), e.width(), dq.data(), e.width(), d.q, d.q_stride);
+  kernels::cast_rows(device, e.rows(), e.kv_width(), dkv.data(), kv_stride, d.k, d.k_stride);
+  kernels::cast_rows(device, e.rows(), e.kv_width(), dkv.data() + e.kv_width(), kv_stride, d.v, d.v_stride);
+}
+
+}  // namespace weft::detail

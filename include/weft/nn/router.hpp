@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The router of a mixture of experts: which experts a token goes to, with which weights, and what keeps the experts evenly
+// loaded (Shazeer et al., arXiv:1701.06538; Fedus et al., arXiv:2101.03961; Zoph et al., arXiv:2202.08906; Wang et al.,
+// arXiv:2408.15664). All of it is computed in accumulate_t.
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <weft/core/error.hpp>
+#include <weft/kernels/routing.hpp>
+#include <weft/nn/assignments.hpp>
+#include <weft/nn/layer.hpp>
+#include <weft/nn/norm.hpp>
+#include <weft/nn/operations.hpp>
+#include <weft/nn/parameter.hpp>
+#include <weft/nn/rows.hpp>
+#include <weft/nn/step_buffer.hpp>
+#include <weft/tensor/transfer.hpp>
+
+namespace weft {
+
+/// Over which experts the softmax is taken that weighs their outputs.
+enum class Scores {
+  after_top_k,   ///< the chosen ones: weights add up to 1 (Mixtral)
+  before_top_k,  ///< all of them (Switch Transformer)
+};
+
+struct RouterOptions {
+  std::size_t experts = 8, top_k = 2;
+  Scores scores = Scores::after_top_k;
+  double auxiliary_loss = 0;   ///< coefficient of experts / (k T²) Σ_i n_i Σ_x p_i(x), T tokens of which n_i chose expert i: 1 where balanced
+  double z_loss = 0;           ///< coefficient of the mean of log(Σ exp(logits))²
+  double bias_rate = 0;        ///< each step moves an expert's bias by so much towards the mean load; the bias picks experts, no more
+  double capacity_factor = 0;  ///< with `drop`: an expert takes ceil(T k / experts · factor) tokens of a group
+  Drop drop = Drop::none;
+  Level level = Level::sequence;
+};
+
+namespace detail {
+
+inline void require_router(const RouterOptions& o) {
+  if (o.top_k == 0 || o.top_k > o.experts) throw_error<LayoutError>({"top-k(", o.top_k, ") of experts(", o.experts, "): can be 1 to ", o.experts});
+  if (o.drop != Drop::none && !(o.capacity_factor > 0)) throw_error<UsageError>({"capacity factor ", std::to_string(o.capacity_factor), ": where tokens are dropped it must be above 0"});
+  if (o.drop == Drop::none && o.capacity_factor != 0) throw_error<UsageError>({"capacity factor ", std::to_string(o.capacity_factor), " without a rule of who is dropped: set drop"});
+  if (!(o.auxiliary_loss >= 0 && o.z_loss >= 0 && o.bias_rate >= 0)) throw_error<UsageError>({"auxiliary loss, z-loss and bias rate must be at least 0"});
+}
+
+// b += rate · sign(mean load - load).
+inline void renew_bias(StepBuffer& buffer) {
+  double mean = 0;
+  for (const double load : buffer.sum) mean += load / double(buffer.sum.size());
+  for (std::size_t e = 0; e < buffer.value.size(); ++e) buffer.value[e] += buffer.rate * double((buffer.sum[e] < mean) - (buffer.sum[e] > mean));
+}
+// Fractions, so that a forward that is computed twice counts as one: the last sum is of rows.
+inline void renew_report(StepBuffer& buffer) {
+  const double rows = std::max(buffer.sum.back(), 1.0);
+  for (std::size_t i = 0; i < buffer.value.size(); ++i) buffer.value[i] = buffer.sum[i] / rows;
+}
+
+template <class X>
+auto in_accumulate(const X& x) {
+  using T = typename X::value_type;
+  using A = accumulate_t<T>;
+  if constexpr (std::is_same_v<T, A>) {
+    return x;
+  } else {
+    with_scalar_t<X, A> wide(x.device(), x.shape());
+    kernels::cast<T, A>(x.device(), x.size(), x.data(), wide.data());
+    return wide;
+  }
+}
+
+template <class T, class Exec>
+Tensor<T, Exec> to_device(Device<Exec>& device, const Shape& shape, const std::vector<T>& host) {
+  Tensor<T, Exec> made(device, shape);
+  copy_from_host(made, std::span<const T>(host));
+  return made;
+}
+
+// The groups in which capacity and balance are counted, and the tokens of the global batch that the rows are.
+struct RowGroups {
+  std::size_t count = 1, tokens = 0;  // groups, tokens of each over all ranks that share the micro-batch
+  std::vector<std::int32_t> group;    // of each row
+  std::vector<std::size_t> row;
+};
+template <class Context, class X>
+RowGroups groups_of(const Context& context, const X& rows, Level level) {
+  const std::size_t length = context.env.length, all = rows.rows() * context.size(tp{}) * context.size(cp{});
+  RowGroups groups;
+  const Place place = place_of(context, rows);
+  groups.group.assign(rows.rows(), 0);
+  for (std::size_t i = 0; i < rows.rows(); ++i) groups.row.push_back(place.row(i) - context.env.first_row);
+  groups.tokens = all;
+  if (level != Level::sequence) return groups;
+  if (length == 0 || all % length != 0) throw_error<ShapeError>({"a router over ", all, " rows that are not whole sequences of ", length, " tokens"});
+  groups.count = all / length;
+  groups.tokens = length;
+  for (std::size_t i = 0; i < rows.rows(); ++i) groups.group[i] = static_cast<std::int32_t>(groups.row[i] / length);
+  return groups;
+}
+
+// Sums over the ranks that share a micro-batch, and over data ranks too if asked.
+template <class Context>
+void sum_over_rows(const Context& context, std::vector<double>& values, bool data) {
+  if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(values);
+  if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(values);
+  if constexpr (Context::has(dp{}))
+    if (data) context.comm(dp{}).all_reduce(values);
+}
+
+}  // namespace detail
+
+/// rows [rows, width], distinct on every rank -> experts and weights of each. Parameter "weight" [experts, width]; buffers
+/// "e_score_correction_bias" [experts] where bias_rate is not 0, and "load" [experts + 3]: per token of the last step, how many
+/// chose each expert, how many slots were dropped, auxiliary loss and z-loss. These two losses are in the gradient and not in
+/// the loss that a step returns; the objective is (Σ losses of tokens + Σ_layers (Σ_groups T · auxiliary + Σ_tokens z)) / tokens
+/// that count. Of equal scores the lowest expert index is chosen. Numerics: the same choice in every layout unless two scores
+/// are within rounding of each other.
+class Router {
+ public:
+  template <class Context>
+  Router(const Context& context, std::size_t width, const RouterOptions& options, double standard_deviation = 0.02)
+      : weight(context, "weight", {options.experts, width}, normal(standard_deviation)), options_(options) {
+    detail::require_router(options);
+    if (options.bias_rate > 0) bias_ = make_step_buffer(context, "e_score_correction_bias", options.experts, options.experts, detail::renew_bias, options.bias_rate);
+    report_ = make_step_buffer(context, "load", options.experts + 3, options.experts + 4, detail::renew_report);
+  }
+
+  /// What a router says of rows, and keeps of them.
+  template <class Input, class A, class Exec>
+  struct Routed {
+    Input input;                         // rows in accumulate_t
+    Tensor<A, Exec> probabilities;       // [rows, experts]
+    Tensor<A, Exec> log_sum_exp;         // [rows]
+    Tensor<std::int32_t, Exec> chosen;   // [rows, k]
+    Tensor<A, Exec> weights;             // [rows, k]
+    Tensor<A, Exec> balance;             // [groups, experts]: gradient of each probability; empty without an auxiliary loss
+    Tensor<std::int32_t, Exec> group;    // [rows]
+    detail::Assignments assignments;
+    double added_loss = 0;               // of these rows: what the gradient includes and the loss does not
+  };
+
+  template <class Context, class Rows>
+  auto forward(const Context& context, const Rows& rows, std::size_t grain = 1) const {
+    detail::require_whole_rows<Rows>();
+    using A = accumulate_t<typename Rows::value_type>;
+    using Exec = typename Rows::execution_space;
+    auto& device = rows.device();
+    const std::size_t count = rows.rows(), experts = options_.experts, k = options_.top_k;
+    auto input = detail::in_accumulate(rows);
+    const auto logits = contract<0, 0>(input, detail::in_accumulate(weight.beside(rows)));
+    using R = Routed<decltype(input), A, Exec>;
+    R routed{std::move(input), {device, {count, experts}}, {device, {count}}, {device, {count, k}}, {device, {count, k}}, {}, {}, {}, 0};
+    Tensor<A, Exec> bias;
+    if (bias_) bias = detail::to_device<A>(device, {experts}, std::vector<A>(bias_->value.begin(), bias_->value.end()));
+    kernels::route<A>(device, count, experts, k, logits.data(), bias.data(), chosen_only(), routed.probabilities.data(), routed.log_sum_exp.data(), routed.chosen.data(),
+                      routed.weights.data());
+    const auto chosen = copy_to_host(routed.chosen);
+    std::vector<char> kept;
+    if (options_.drop != Drop::none || options_.auxiliary_loss > 0) {
+      const detail::RowGroups groups = detail::groups_of(context, rows, options_.level);
+      if (options_.drop != Drop::none) kept = keep(context, groups, chosen, copy_to_host(routed.weights));
+      if (options_.auxiliary_loss > 0 && context.env.training) balance(context, routed, groups, chosen);
+    }
+    if (options_.z_loss > 0 && context.env.training)
+      for (const A lse : copy_to_host(routed.log_sum_exp)) report_->sum[experts + 2] += count_added(routed, context, options_.z_loss * double(lse) * double(lse));
+    routed.assignments = detail::assign(chosen, experts, kept, grain);
+    if (context.env.training) count_load(chosen, routed.assignments, count);
+    return routed;
+  }
+
+  /// The gradient of the rows from that of the weights [rows, k]; the second half is backward_weight's.
+  template <class Context, class Rows, class R, class A, class Exec>
+  auto backward_input(const Context& context, const Rows& like, const R& routed, const Tensor<A, Exec>& d_weights) {
+    using Logits = contract_t<decltype(routed.input), decltype(detail::in_accumulate(weight.beside(like))), 0, 0>;
+    gradient_t<Logits> d_logits(like.device(), routed.probabilities.shape());
+    kernels::route_backward<A>(like.device(), d_logits.rows(), options_.experts, options_.top_k, routed.probabilities.data(), routed.log_sum_exp.data(), routed.chosen.data(),
+                               routed.weights.data(), d_weights.data(), chosen_only(), routed.balance.data(), routed.group.data(), A(options_.z_loss * context.env.loss_gradient),
+                               d_logits.data());
+    auto dx = contract<0, 1>(d_logits, detail::in_accumulate(weight.beside(like)));
+    return InputGradient{std::move(dx), std::pair{std::move(d_logits), routed.input}};
+  }
+  template <class Context, class D>
+  void backward_weight(const Context&, D deferred) { accumulate_product(weight, deferred.first, deferred.second); }
+  void for_each_parameter(auto&& visit) { visit(weight); }
+
+  const RouterOptions& options() const { return options_; }
+
+  Parameter<> weight;
+
+ private:
+  bool chosen_only() const { return options_.scores == Scores::after_top_k; }
+
+  template <class Context, class A>
+  std::vector<char> keep(const Context& context, const detail::RowGroups& groups, const std::vector<std::int32_t>& chosen, const std::vector<A>& weights) const {
+    const std::size_t k = options_.top_k;
+    std::vector<detail::Candidate> mine;
+    for (std::size_t slot = 0; slot < chosen.size(); ++slot)
+      mine.push_back({double(groups.group[slot / k]), double(chosen[slot]), double(groups.row[slot / k]), double(weights[slot])});
+    // A sequence, or a micro-batch, may lie on several ranks: all of them see all candidates, and decide alike.
+    std::size_t first = 0;
+    [[maybe_unused]] const auto gather = [&](const Communicator& comm) {
+      std::vector<detail::Candidate> all(mine.size() * std::size_t(comm.size()));
+      const auto numbers = [](std::vector<detail::Candidate>& of) { return std::span<double>(reinterpret_cast<double*>(of.data()), of.size() * 4); };
+      comm.all_gather(std::span<const double>(numbers(mine)), numbers(all));
+      first += std::size_t(comm.rank()) * mine.size();
+      mine = std::move(all);
+    };
+    if constexpr (Context::has(tp{})) gather(context.comm(tp{}));
+    if constexpr (Context::has(cp{})) gather(context.comm(cp{}));
+    return detail::within_capacity(mine, expert_capacity(groups.tokens, k, options_.experts, options_.capacity_factor), options_.drop, first, chosen.size());
+  }
+
+  // n_i is a constant of the loss; its gradient goes to every probability.
+  template <class Context, class R>
+  void balance(const Context& context, R& routed, const detail::RowGroups& groups, const std::vector<std::int32_t>& chosen) const {
+    using A = typename std::remove_cvref_t<decltype(routed.probabilities)>::value_type;
+    const std::size_t experts = options_.experts, k = options_.top_k;
+    std::vector<double> counts(groups.count * experts);
+    for (std::size_t slot = 0; slot < chosen.size(); ++slot) ++counts[std::size_t(groups.group[slot / k]) * experts + std::size_t(chosen[slot])];
+    detail::sum_over_rows(context, counts, options_.level == Level::data);
+    std::vector<A> gradient(counts.size());
+    for (std::size_t g = 0; g < groups.count; ++g) {
+      double slots = 0;  // k T
+      for (std::size_t e = 0; e < experts; ++e) slots += counts[g * experts + e];
+      for (std::size_t e = 0; e < experts; ++e) counts[g * experts + e] *= options_.auxiliary_loss * double(experts) / std::max(slots, 1.0);
+    }
+    const auto probabilities = copy_to_host(routed.probabilities);
+    double loss = 0;
+    for (std::size_t i = 0; i < probabilities.size(); ++i) loss += double(probabilities[i]) * counts[std::size_t(groups.group[i / experts]) * experts + i % experts];
+    report_->sum[experts + 1] += count_added(routed, context, loss);
+    for (std::size_t i = 0; i < counts.size(); ++i) gradient[i] = A(counts[i] * context.env.loss_gradient);
+    routed.balance = detail::to_device<A>(routed.probabilities.device(), {groups.count, experts}, gradient);
+    routed.group = detail::to_device<std::int32_t>(routed.probabilities.device(), {groups.group.size()}, groups.group);
+  }
+  template <class R, class Context>
+  static double count_added(R& routed, const Context& context, double loss) {
+    routed.added_loss += loss * context.env.loss_gradient;
+    return loss;
+  }
+
+  void count_load(const std::vector<std::int32_t>& chosen, const detail::Assignments& assignments, std::size_t rows) const {
+    for (const std::int32_t expert : chosen) {
+      ++report_->sum[std::size_t(expert)];
+      if (bias_) ++bias_->sum[std::size_t(expert)];
+    }
+    report_->sum[options_.experts] += double(std::count(assignments.place.begin(), assignments.place.end(), -1));
+    report_->sum.back() += double(rows);
+  }
+
+  RouterOptions options_;
+  std::shared_ptr<StepBuffer> bias_, report_;
+};
+
+}  // namespace weft

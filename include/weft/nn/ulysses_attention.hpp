@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Attention over sequences that lie on the ranks of cp, by changing over to heads: an all-to-all gives each rank whole sequences
+// of some of the heads, and another one brings the result back (DeepSpeed-Ulysses, arXiv:2309.14509). Where there are fewer
+// key-value heads than ranks, one is held by several.
+
+#include <algorithm>
+#include <cstddef>
+
+#include <weft/kernels/attention.hpp>
+#include <weft/kernels/exchange.hpp>
+#include <weft/nn/ring_attention.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft::detail {
+
+/// The change-over between [rows of this rank, all its heads] and [all rows, some heads], for one attention.
+template <class T, class Exec>
+class HeadExchange {
+ public:
+  using X = Tensor<T, Exec>;
+  using A = accumulate_t<T>;
+
+  HeadExchange(Device<Exec>& device, const Communicator& comm, const AttentionExtents& local)
+      : device_(&device),
+        comm_(&comm),
+        local_(local),
+        ranks_(std::size_t(comm.size())),
+        copies_(std::max<std::size_t>(1, ranks_ / local.kv_heads)),
+        whole_{local.sequences, local.length * ranks_, local.heads / ranks_, std::max<std::size_t>(1, local.kv_heads / ranks_), local.head_width},
+        fused_(whole_.width() + 2 * whole_.kv_width()) {}
+
+  /// Whole sequences of this rank's heads.
+  const AttentionExtents& whole() const { return whole_; }
+
+  /// Query, key and value of whole sequences, side by side: [whole rows, query + 2 key-value width].
+  X gather(const Operands<const T>& in) const {
+    X pieces(*device_, {ranks_ * local_.rows(), fused_});
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      T* const to = pieces.data() + rank * local_.rows() * fused_;
+      const std::size_t kv = kv_column(rank);
+      copy(whole_.width(), in.q + rank * whole_.width(), in.q_stride, to, fused_);
+      copy(whole_.kv_width(), in.k + kv, in.k_stride, to + whole_.width(), fused_);
+      copy(whole_.kv_width(), in.v + kv, in.v_stride, to + whole_.width() + whole_.kv_width(), fused_);
+    }
+    return ordered(exchange(pieces), false);
+  }
+  /// Values of this rank's rows and all heads, [rows, width], as whole sequences of its heads.
+  X gather(const T* in) const {
+    X pieces(*device_, {ranks_ * local_.rows(), whole_.width()});
+    for (std::size_t rank = 0; rank < ranks_; ++rank) copy(whole_.width(), in + rank * whole_.width(), local_.width(), pieces.data() + rank * local_.rows() * whole_.width(), whole_.width());
+    return ordered(exchange(pieces), false);
+  }
+  /// The way back: x [whole rows, width of this rank's heads] to out [rows, width of all heads].
+  void scatter(const X& x, T* out) const {
+    const X pieces = exchange(ordered(x, true));
+    for (std::size_t rank = 0; rank < ranks_; ++rank) copy(whole_.width(), pieces.data() + rank * local_.rows() * whole_.width(), whole_.width(), out + rank * whole_.width(), local_.width());
+  }
+  /// The way back for gradients of query, key and value; those of a key-value head that several ranks hold are added.
+  void scatter(const X& x, const Operands<T>& out) const {
+    const X pieces = exchange(ordered(x, true));
+    const std::size_t step = local_.rows() * fused_;
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      const T* const from = pieces.data() + rank * step;
+      const std::size_t kv = kv_column(rank);
+      copy(whole_.width(), from, fused_, out.q + rank * whole_.width(), out.q_stride);
+      if (rank % copies_ != 0) continue;
+      const T* const keys = from + whole_.width();
+      kernels::sum_parts(*device_, local_.rows(), whole_.kv_width(), copies_, step, keys, fused_, out.k + kv, out.k_stride);
+      kernels::sum_parts(*device_, local_.rows(), whole_.kv_width(), copies_, step, keys + whole_.kv_width(), fused_, out.v + kv, out.v_stride);
+    }
+  }
+
+  /// The fused array's query, key and value.
+  template <class U>
+  Operands<U> operands(U* fused) const { return {fused, fused + whole_.width(), fused + whole_.width() + whole_.kv_width(), fused_, fused_, fused_}; }
+
+ private:
+  std::size_t kv_column(std::size_t rank) const { return rank / copies_ * whole_.kv_width(); }
+  void copy(std::size_t width, const T* from, std::size_t from_stride, T* to, std::size_t to_stride) const {
+    kernels::cast_rows(*device_, local_.rows(), width, from, from_stride, to, to_stride);
+  }
+  X exchange(const X& pieces) const {
+    X arrived(*device_, pieces.shape());
+    comm_->all_to_all(pieces, arrived);
+    return arrived;
+  }
+  X ordered(const X& x, bool back) const {
+    X y(*device_, x.shape());
+    kernels::order_rows(*device_, whole_.length, ranks_, local_.rows(), x.columns(), x.data(), y.data(), back);
+    return y;
+  }
+
+  Device<Exec>* device_;
+  const Communicator* comm_;
+  AttentionExtents local_;
+  std::size_t ranks_, copies_;  // ranks that hold the same key-value head
+  AttentionExtents whole_;
+  std::size_t fused_;
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// How DataParallel sums a bucket of gradients over data ranks, where it is not a plain all-reduce. A user's own hook is a type:
+//
+//   struct Halved {
+//     Request start(hook::Bucket& bucket, const Communicator& data_ranks);   // this rank's gradients are in bucket.data
+//     void finish(hook::Bucket& bucket, const Communicator& data_ranks);     // the request is complete: leave the sums there
+//   };
+//   DataParallel<M, Halved> model(mesh, config);                             // or ModelOptions{.hook = hook::make<Halved>()}
+
+#include <concepts>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include <weft/parallel/tree_exchange.hpp>
+#include <weft/tensor/device.hpp>
+
+namespace weft::hook {
+
+/// Gradients that are summed together: `elements` of `type` (float32 or float64), with gaps between the parameters that hold
+/// zeros or nothing of interest.
+struct Bucket {
+  std::size_t index;  ///< the same in every step
+  DataType type;
+  Buffer storage;
+  std::size_t elements;
+  std::span<const FlatMember> members;  ///< where in the bucket each parameter's gradient begins
+
+  void* data() const { return storage.get(); }
+};
+
+/// What a hook type offers; `finish` may be left out. Both are called in the same order on all data ranks, so both may
+/// communicate; `start` must not wait for other ranks.
+template <class H>
+concept Hook = requires(H& hook, Bucket& bucket, const Communicator& comm) {
+  { hook.start(bucket, comm) } -> std::same_as<Request>;
+};
+
+/// A hook without its type.
+class Erased {
+ public:
+  virtual ~Erased() = default;
+  virtual Request start(Bucket& bucket, const Communicator& comm) = 0;
+  virtual void finish(Bucket& bucket, const Communicator& comm) = 0;
+};
+
+/// Makes a hook for each rank.
+class Recipe {
+ public:
+  virtual ~Recipe() = default;
+  virtual std::unique_ptr<Erased> make(DefaultDevice& device) const = 0;
+};
+
+namespace detail {
+
+template <Hook H>
+class Holds final : public Erased {
+ public:
+  template <class... A>
+  explicit Holds(DefaultDevice& device, const A&... arguments) : hook_(built(device, arguments...)) {}
+  Request start(Bucket& bucket, const Communicator& comm) override { return hook_.start(bucket, comm); }
+  void finish(Bucket& bucket, const Communicator& comm) override {
+    if constexpr (requires { hook_.finish(bucket, comm); }) hook_.finish(bucket, comm);
+  }
+
+ private:
+  template <class... A>
+  static H built(DefaultDevice& device, const A&... arguments) {
+    if constexpr (std::is_constructible_v<H, DefaultDevice&, const A&...>) return H(device, arguments...);
+    else return H{arguments...};
+  }
+  H hook_;
+};
+
+template <Hook H, class... A>
+class Makes final : public Recipe {
+ public:
+  explicit Makes(A... arguments) : arguments_(std::move(arguments)...) {}
+  std::unique_ptr<Erased> make(DefaultDevice& device) const override {
+    return std::apply([&](const A&... arguments) { return std::make_unique<Holds<H>>(device, arguments...); }, arguments_);
+  }
+
+ private:
+  std::tuple<A...> arguments_;
+};
+
+}  // namespace detail
+
+/// A hook as a value, for ModelOptions::hook: each rank makes its own H, from its device (if H takes one first) and these arguments.
+template <Hook H, class... A>
+std::shared_ptr<const Recipe> make(A... arguments) {
+  return std::make_shared<detail::Makes<H, A...>>(std::move(arguments)...);
+}
+
+}  // namespace weft::hook
+
+namespace weft::detail {
+
+/// The hook of reproducible runs.
+template <class Exec>
+class TreeHook final : public hook::Erased {
+ public:
+  TreeHook(Device<Exec>& device, const ReductionTree& tree) : device_(&device), tree_(&tree) {}
+  Request start(hook::Bucket& bucket, const Communicator& comm) override {
+    const std::size_t ranks = std::size_t(comm.size());
+    under_way_.erase(bucket.index);  // of a step that ended early
+    under_way_.try_emplace(bucket.index, comm, *device_, *tree_, bucket.type, bucket.storage, bucket.elements / ranks, ranks, bucket.members);
+    return Request();
+  }
+  void finish(hook::Bucket& bucket, const Communicator& comm) override {
+    const std::size_t piece = bucket.elements / std::size_t(comm.size());
+    dispatch_gradient(bucket.type, [&](auto zero) {
+      using G = decltype(zero);
+      const std::span<G> all(static_cast<G*>(bucket.data()), bucket.elements), mine = all.subspan(std::size_t(comm.rank()) * piece, piece);
+      auto exchange = under_way_.find(bucket.index);
+      exchange->second.finish(mine.data());
+      under_way_.erase(exchange);
+      comm.all_gather(mine, all);
+    });
+  }
+
+ private:
+  Device<Exec>* device_;
+  const ReductionTree* tree_;
+  std::map<std::size_t, TreeExchange<Exec>> under_way_;
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Gradients summed over data ranks in a narrower type: half the bytes of float in bfloat16.
+//
+//   DataParallel<nn::Gpt, hook::Compress<bfloat16>> model(mesh, config);
+
+#include <map>
+#include <span>
+
+#include <weft/kernels/elementwise.hpp>
+#include <weft/parallel/communication_hook.hpp>
+
+namespace weft::hook {
+
+/// Numerics: each rank's gradients are rounded to T, added in rank order in accumulate_t<T> and rounded to T once more; the same
+/// bits on every rank. Costs a copy of the buckets under way in T.
+template <Real T>
+class Compress {
+ public:
+  explicit Compress(DefaultDevice& device) : device_(&device) {}
+
+  Request start(Bucket& bucket, const Communicator& comm) {
+    Buffer& narrow = narrow_[bucket.index] = device_->allocate(bucket.elements * sizeof(T));
+    weft::detail::dispatch_gradient(bucket.type, [&](auto zero) {
+      using G = decltype(zero);
+      kernels::cast<G, T>(*device_, bucket.elements, static_cast<const G*>(bucket.data()), static_cast<T*>(narrow.get()));
+    });
+    return comm.all_reduce_async(std::span<T>(static_cast<T*>(narrow.get()), bucket.elements));
+  }
+  void finish(Bucket& bucket, const Communicator&) {
+    Buffer& narrow = narrow_.at(bucket.index);
+    weft::detail::dispatch_gradient(bucket.type, [&](auto zero) {
+      using G = decltype(zero);
+      kernels::cast<T, G>(*device_, bucket.elements, static_cast<const T*>(narrow.get()), static_cast<G*>(bucket.data()));
+    });
+    narrow.reset();
+  }
+
+ private:
+  DefaultDevice* device_;
+  std::map<std::size_t, Buffer> narrow_;
+};
+
+}  // namespace weft::hook

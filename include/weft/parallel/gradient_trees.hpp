@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Under ModelOptions::reproducible a rank keeps each micro-batch's gradient apart until the tree over the micro-batches of the
+// whole step says with which other one it is added. A parameter that two units use (a tied embedding) has a tree for each use,
+// whether both are on this rank or on two stages; the two sums are added at the end, after the sum over data ranks.
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <weft/core/list.hpp>
+#include <weft/kernels/elementwise.hpp>
+#include <weft/nn/batch.hpp>
+#include <weft/nn/hooks.hpp>
+#include <weft/nn/reproducible.hpp>
+#include <weft/parallel/reduction_tree.hpp>
+
+namespace weft::detail {
+
+// The state of a second use of a parameter: a gradient and no value.
+inline std::unique_ptr<ParameterState> second_use(const ParameterState& state) {
+  auto second = std::make_unique<ParameterState>();
+  second->name = state.name;
+  second->global = state.global;
+  second->local = state.local;
+  second->type = state.type;
+  second->gradient_type = state.gradient_type;
+  second->runs = state.layer_runs();
+  second->sharded = state.sharded;
+  second->replicas = state.replicas;
+  second->gradient_only = true;
+  return second;
+}
+
+template <class Exec>
+class GradientTrees final : public MicroBatchSums {
+ public:
+  explicit GradientTrees(Device<Exec>& device) : device_(&device) {}
+
+  void add_use(const Unit& unit, ParameterState* state, ParameterState* home) override {
+    uses_[&unit].push_back({state, home});
+    trees_.try_emplace(home);
+  }
+
+  void begin(std::size_t first, std::size_t count, std::size_t terms) override {
+    first_ = first;
+    count_ = count;
+    terms_ = terms;
+    for (auto& [home, tree] : trees_) {
+      tree.held.clear();
+      tree.added.assign(count, false);
+      home->nodes.clear();
+    }
+  }
+
+  void open(const Unit& unit) override {
+    for (const Use& use : uses_of(unit))
+      if (!use.state->layer_gradient()) open_layer_gradient(*device_, *use.state);
+    for (const Use& use : uses_of(unit)) {
+      if (!use.home->layer_gradient()) open_layer_gradient(*device_, *use.home);
+      Tree& tree = trees_.at(use.home);
+      tree.outside = use.state->layer_gradient();
+      use.state->layer_gradient() = tree.held.empty() ? use.home->layer_gradient() : device_->allocate(use.state->gradient_bytes());
+      use.state->fresh = true;
+    }
+  }
+  void close(const Unit& unit, std::size_t micro) override {
+    for (const Use& use : uses_of(unit)) {
+      Tree& tree = trees_.at(use.home);
+      Buffer leaf = std::exchange(use.state->layer_gradient(), std::exchange(tree.outside, nullptr));
+      if (std::exchange(use.state->fresh, true)) continue;
+      add(*use.home, tree, micro, std::move(leaf));
+      if (use.home != use.state) use.home->pending |= std::exchange(use.state->pending, 0u);
+    }
+  }
+
+  void complete(const Unit& owned) override {
+    for (ParameterState* home : owned.parameters) {
+      Tree& tree = trees_.at(home);
+      if (!home->layer_gradient()) open_layer_gradient(*device_, *home);
+      const Buffer place = home->layer_gradient();
+      for (std::size_t micro = 0; micro < count_; ++micro) {
+        if (tree.added[micro]) continue;
+        Buffer zero = tree.held.empty() ? place : device_->allocate(home->gradient_bytes());
+        typed(*home, [&](auto zero_of) { kernels::fill(*device_, home->size(), static_cast<decltype(zero_of)*>(zero.get()), zero_of); });
+        add(*home, tree, micro, std::move(zero));
+      }
+      sort_short(tree.held, [](const Node& a, const Node& b) { return a.begin() < b.begin(); });
+      // Layers' order of micro-batches may have put another node there; it moves out first.
+      for (Node& node : tree.held)
+        if (&node != &tree.held.front() && node.sum == place) node.sum = copied(*home, place, device_->allocate(home->gradient_bytes()));
+      if (tree.held.front().sum != place) copied(*home, tree.held.front().sum, place);
+      home->nodes.clear();
+      for (std::size_t i = 1; i < tree.held.size(); ++i) home->nodes.push_back(std::move(tree.held[i].sum));
+      tree.held.clear();
+      home->fresh = false;
+    }
+  }
+
+ private:
+  struct Use {
+    ParameterState* state;
+    ParameterState* home;
+  };
+  struct Node : TreeNode {
+    Buffer sum;
+  };
+  struct Tree {
+    List<Node> held;
+    List<char> added;
+    Buffer outside;  // the state's gradient while layers add to another place
+  };
+
+  const List<Use>& uses_of(const Unit& unit) { return uses_[&unit]; }
+
+  void add(const ParameterState& home, Tree& tree, std::size_t micro, Buffer leaf) {
+    if (tree.added[micro]) throw_error<Error>({"reproducible: two gradients of ", home.name, " for micro-batch ", first_ + micro});
+    tree.added[micro] = true;
+    insert_node(tree.held, Node{{0, first_ + micro}, std::move(leaf)}, terms_, [&](Node& into, Node& from) {
+      typed(home, [&](auto zero) {
+        using G = decltype(zero);
+        kernels::accumulate<G, G>(*device_, home.size(), static_cast<const G*>(from.sum.get()), static_cast<G*>(into.sum.get()));
+      });
+    });
+  }
+  Buffer copied(const ParameterState& home, const Buffer& from, Buffer to) {
+    typed(home, [&](auto zero) {
+      using G = decltype(zero);
+      kernels::cast<G, G>(*device_, home.size(), static_cast<const G*>(from.get()), static_cast<G*>(to.get()));
+    });
+    return to;
+  }
+  // Gradients are never narrower than float.
+  template <class F>
+  static void typed(const ParameterState& state, F&& f) {
+    if (state.gradient_type == DataType::float32) f(float{});
+    else f(double{});
+  }
+
+  Device<Exec>* device_;
+  std::size_t first_ = 0, count_ = 0, terms_ = 0;
+  std::map<const Unit*, List<Use>> uses_;
+  std::map<ParameterState*, Tree> trees_;
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Policies: what ModelOptions chooses when the program runs, said in the type of a data wrapper instead.
+//
+//   DataParallel<nn::Gpt, Reproducible> model(mesh, config);
+//   FullyShardedDataParallel<nn::Gpt, zero::Stage2, Reproducible> model(mesh, config);
+//
+// A policy is a type with `static void apply(ModelOptions&)`; DataParallel also takes a communication hook's type.
+
+#include <type_traits>
+
+#include <weft/nn/model.hpp>
+#include <weft/parallel/communication_hook.hpp>
+
+namespace weft {
+
+/// ModelOptions::reproducible: the run has the same bits for every dp degree that divides the micro-batches, every stage of ZeRO,
+/// every schedule and every pp degree.
+struct Reproducible {
+  template <class Options>  // else every program would compile what this asks for
+  static void apply(Options& options) { options.reproducible = true; }
+};
+
+/// Layers compute in Param, the model's own scalar (nn::BasicGpt<bfloat16>), with gradients in accumulate_t<Param>; data ranks send
+/// and add gradients in Reduce, bfloat16 or float. Optimizers keep a master copy in float where Param is bfloat16.
+template <class Param, class Reduce>
+struct MixedPrecision {
+  static_assert(Real<Param>, "weft: MixedPrecision's Param must be float, bfloat16, float16 or double: the type that the model's layers compute in");
+  static_assert(std::is_same_v<Reduce, bfloat16> || std::is_same_v<Reduce, accumulate_t<Param>>,
+                "weft: MixedPrecision's Reduce must be bfloat16, or the type in which gradients are kept: float for Param bfloat16, float16 and float, double for double");
+  static void apply(ModelOptions& options) {
+    if (std::is_same_v<Reduce, bfloat16>) options.reduce = DataType::bfloat16;
+  }
+};
+
+/// ModelOptions::quantised_gather: ZeRO++ qwZ.
+struct QuantisedGather {
+  static void apply(ModelOptions& options) { options.quantised_gather = true; }
+};
+
+/// ModelOptions::secondary: ZeRO++ hpZ, with nodes of so many ranks.
+template <std::size_t ranks>
+struct SecondaryShards {
+  static void apply(ModelOptions& options) { options.secondary = ranks; }
+};
+
+/// ModelOptions::replicate: hybrid sharding.
+template <std::size_t copies>
+struct Replicate {
+  static void apply(ModelOptions& options) { options.replicate = copies; }
+};
+
+namespace detail {
+
+template <class P>
+inline constexpr bool is_policy = requires(ModelOptions& options) { P::apply(options); };
+
+// Does the model compute in what a policy says?
+template <class Scalar, class P>
+inline constexpr bool policy_fits = true;
+template <class Scalar, class Param, class Reduce>
+inline constexpr bool policy_fits<Scalar, MixedPrecision<Param, Reduce>> = std::is_same_v<Scalar, Param>;
+
+template <class P>
+void apply_policy(ModelOptions& options) {
+  if constexpr (is_policy<P>) P::apply(options);
+  else options.hook = hook::make<P>();
+}
+
+// A wrapper's policy with these applied before anything is made.
+template <class Base, class... Policies>
+struct AppliedPolicies : Base {
+  using Base::Base;
+  static ModelOptions adjusted(ModelOptions options) {
+    (apply_policy<Policies>(options), ...);
+    return options;
+  }
+};
+template <class Base, class... Policies>
+using WithPolicies = std::conditional_t<sizeof...(Policies) == 0, Base, AppliedPolicies<Base, Policies...>>;
+
+}  // namespace detail
+}  // namespace weft

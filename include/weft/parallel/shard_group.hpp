@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The parameters that FullyShardedDataParallel gathers and reduces together, in one flat array of which each rank of a group keeps
+// an equal piece, and how they travel: gathered whole, as 8-bit integers or from neighbours; gradients scattered as sums, in their
+// own type or a narrower one, in rank order or in that of a tree; pieces on the device or in a store.
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/core/list.hpp>
+#include <weft/kernels/elementwise.hpp>
+#include <weft/kernels/quantise.hpp>
+#include <weft/nn/hooks.hpp>
+#include <weft/nn/model.hpp>
+#include <weft/nn/parameter.hpp>
+#include <weft/parallel/tree_exchange.hpp>
+#include <weft/tensor/to.hpp>
+
+namespace weft::detail {
+
+// What a stage of ZeRO keeps whole on every rank.
+struct ShardRules {
+  bool keeps_values = false, keeps_gradients = false;
+};
+
+// The runs of the elements [begin, end), counted from `begin`.
+inline List<Run> cut_runs(const List<Run>& runs, std::size_t begin, std::size_t end) {
+  List<Run> cut;
+  for (const Run& run : runs) {
+    const std::size_t first = std::max(begin, run.local), last = std::min(end, run.local + run.length);
+    if (first < last) cut.push_back({first - begin, run.global + (first - run.local), last - first, run.owned, run.shared});
+  }
+  return cut;
+}
+
+// The data ranks of some parameters: all of them, those that share one copy out, those that keep the same piece, and the
+// neighbours that keep gathered values among them.
+struct ShardRanks {
+  Communicator all, sharing, copies, neighbours;
+};
+
+struct ShardSettings {
+  ShardRules rules;
+  std::uint64_t seed = 1;
+  bool narrow = false;  // gradients are reduced in bfloat16
+  bool quantised = false, secondary = false;
+  std::shared_ptr<Store> store;  // of the values
+};
+
+template <class Exec>
+class ShardGroup {
+ public:
+  ShardGroup(ShardRanks ranks, Device<Exec>& device, const ShardSettings& settings) : ranks_(std::move(ranks)), device_(&device), settings_(&settings) {}
+
+  const ShardRanks& ranks() const { return ranks_; }
+  void add(ParameterState* state) {
+    members_.push_back({state, elements_});
+    elements_ += (state->size() + grain - 1) / grain * grain;
+  }
+
+  // Makes the pieces: the whole parameters never exist.
+  void place() {
+    const ParameterState& any = *members_.front().state;
+    for (const FlatMember& member : members_)
+      if (member.state->type != any.type) throw_error<UsageError>({"parameters ", any.name, " and ", member.state->name, " of one unit differ in their element type"});
+    type_ = any.type;
+    gradient_type_ = any.gradient_type;
+    piece_ = ((elements_ + sharers() - 1) / sharers() + grain - 1) / grain * grain;
+    begin_ = std::size_t(ranks_.sharing.rank()) * piece_;
+    if (settings_->rules.keeps_gradients) open();
+    shard_gradient_ = settings_->rules.keeps_gradients ? at(gradients_, begin_ * gradient_bytes()) : device_->allocate_lasting(piece_ * gradient_bytes());
+    if (any.gradient_only) {
+      for (const FlatMember& member : members_) keep(member);
+      return;
+    }
+    if (settings_->rules.keeps_values) values_ = device_->allocate_lasting(piece_ * sharers() * value_bytes());
+    Buffer shard = settings_->rules.keeps_values ? at(values_, begin_ * value_bytes()) : stored() ? device_->allocate(piece_ * value_bytes()) : device_->allocate_lasting(piece_ * value_bytes());
+    fill_zero(*device_, static_cast<char*>(shard.get()), piece_ * value_bytes());
+    for (const FlatMember& member : members_) {
+      ParameterState& state = *member.state;
+      keep(member);
+      if (state.kept() == 0) continue;
+      state.value = at(shard, (first_kept(member) - begin_) * value_bytes());
+      dispatch_real(state.type, [&](auto zero) { initialise_parameter<decltype(zero)>(*device_, state, settings_->seed); });
+      if (!stored()) continue;
+      state.store = settings_->store;
+      state.record = state.store->record(state.kept() * value_bytes());
+      write_record(*device_, *state.store, state.record, state.value.get(), state.kept() * value_bytes());
+      state.value.reset();
+    }
+    if (stored()) settings_->store->commit();
+    else shard_ = std::move(shard);
+  }
+
+  // Whole gradients, for layers to add to. Gaps between parameters are zero: they are summed too.
+  void open() {
+    if (!gradients_) {
+      const std::size_t bytes = piece_ * sharers() * gradient_bytes();
+      gradients_ = settings_->rules.keeps_gradients ? device_->allocate_lasting(bytes) : device_->allocate(bytes);
+      std::size_t used = 0;
+      const auto clear = [&](std::size_t from, std::size_t to) { fill_zero(*device_, static_cast<char*>(gradients_.get()) + from * gradient_bytes(), (to - from) * gradient_bytes()); };
+      for (const FlatMember& member : members_) {
+        clear(used, member.first);
+        used = member.first + member.state->size();
+      }
+      clear(used, piece_ * sharers());
+    }
+    for (const FlatMember& member : members_) member.state->gathered->gradient = at(gradients_, member.first * gradient_bytes());
+  }
+
+  // A step begins: the optimizer has updated the shards, so what was gathered is old.
+  void begin(bool training) {
+    drop();
+    secondary_.reset();
+    keeps_secondary_ = settings_->secondary && training;
+    reduced_ = false;
+  }
+
+  void gather() {
+    if (here_ || gathering_) return;
+    const std::size_t bytes = piece_ * value_bytes();
+    if (!settings_->rules.keeps_values) values_ = device_->allocate(bytes * sharers());
+    gathering_ = true;
+    if (secondary_) {
+      gather_ = ranks_.neighbours.all_gather_async(words(secondary_, secondary_bytes()), words(values_, bytes * sharers()));
+      return;
+    }
+    Buffer mine = shard_;
+    if (stored()) mine = load();
+    if (settings_->quantised) {
+      packed_ = device_->allocate(packed_bytes() * sharers());
+      const Buffer own = at(packed_, std::size_t(ranks_.sharing.rank()) * packed_bytes());
+      dispatch_real(type_, [&](auto zero) {
+        using T = decltype(zero);
+        kernels::quantise<T>(*device_, piece_, static_cast<const T*>(mine.get()), static_cast<std::int8_t*>(own.get()), scales<T>(own));
+      });
+      gather_ = ranks_.sharing.all_gather_async(words(own, packed_bytes()), words(packed_, packed_bytes() * sharers()));
+    } else {
+      gather_ = ranks_.sharing.all_gather_async(words(mine, bytes), words(values_, bytes * sharers()));
+    }
+  }
+  void wait() {
+    if (!gathering_) return;
+    gather_.wait();
+    gathering_ = false;
+    here_ = true;
+    if (packed_) {
+      for (std::size_t rank = 0; rank < sharers(); ++rank)
+        dispatch_real(type_, [&](auto zero) {
+          using T = decltype(zero);
+          const Buffer from = at(packed_, rank * packed_bytes());
+          kernels::dequantise<T>(*device_, piece_, static_cast<const std::int8_t*>(from.get()), scales<T>(from), static_cast<T*>(values_.get()) + rank * piece_);
+        });
+      packed_.reset();
+    }
+    if (keeps_secondary_ && !secondary_) {
+      secondary_ = device_->allocate(secondary_bytes());
+      const auto from = words(at(values_, std::size_t(ranks_.neighbours.rank()) * secondary_bytes()), secondary_bytes());
+      using Words = Kokkos::View<std::int64_t*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+      Kokkos::deep_copy(device_->exec(), Words(words(secondary_, secondary_bytes()).data(), from.size()), Words(from.data(), from.size()));
+    }
+    for (const FlatMember& member : members_) member.state->gathered->value = at(values_, member.first * value_bytes());
+  }
+  void drop() {
+    wait();
+    here_ = false;
+    for (const FlatMember& member : members_) member.state->gathered->value.reset();
+    if (!settings_->rules.keeps_values) values_.reset();
+  }
+
+  // The sum over the ranks that share one copy out, or over all where a tree says how.
+  void reduce(const ReductionTree* tree) {
+    open();
+    leaving_ = gradients_;
+    if (!settings_->rules.keeps_gradients) {
+      for (const FlatMember& member : members_) member.state->gathered->gradient.reset();
+      gradients_.reset();
+    }
+    summed_over_copies_ = tree != nullptr || ranks_.copies.size() == 1;
+    // The first sum of a step goes to its place; where that is a part of the input, or holds the sum of earlier micro-batches, beside it.
+    if (settings_->narrow || settings_->rules.keeps_gradients || reduced_) sum_ = device_->allocate(piece_ * gradient_bytes());
+    if (tree) {
+      exchange_.emplace(ranks_.all, *device_, *tree, gradient_type_, leaving_, piece_, sharers(), members_);
+      return;
+    }
+    if (!settings_->narrow) {
+      dispatch_gradient(gradient_type_, [&](auto zero) { scatter<decltype(zero)>(sum_ ? sum_ : shard_gradient_); });
+      return;
+    }
+    const Buffer rounded = device_->allocate(piece_ * sharers() * sizeof(bfloat16));
+    dispatch_gradient(gradient_type_, [&](auto zero) {
+      using G = decltype(zero);
+      kernels::cast<G, bfloat16>(*device_, piece_ * sharers(), static_cast<const G*>(leaving_.get()), static_cast<bfloat16*>(rounded.get()));
+    });
+    leaving_ = rounded;
+    narrow_sum_ = device_->allocate(piece_ * sizeof(bfloat16));
+    scatter<bfloat16>(narrow_sum_);
+  }
+  bool test() { return exchange_ ? exchange_->test() : reduction_.test(); }
+  void settle() {
+    if (exchange_) exchange_->finish((sum_ ? sum_ : shard_gradient_).get());
+    exchange_.reset();
+    reduction_.wait();
+    dispatch_gradient(gradient_type_, [&](auto zero) {
+      using G = decltype(zero);
+      if (narrow_sum_) kernels::cast<bfloat16, G>(*device_, piece_, static_cast<const bfloat16*>(narrow_sum_.get()), static_cast<G*>(sum_.get()));
+      if (!sum_) return;
+      const G* sum = static_cast<const G*>(sum_.get());
+      G* shard = static_cast<G*>(shard_gradient_.get());
+      if (reduced_) kernels::accumulate<G, G>(*device_, piece_, sum, shard);
+      else kernels::cast<G, G>(*device_, piece_, sum, shard);
+    });
+    for (const FlatMember& member : members_)
+      if (member.state->kept() != 0) member.state->gradient = at(shard_gradient_, (first_kept(member) - begin_) * gradient_bytes());
+    reduced_ = true;
+    sum_.reset();
+    narrow_sum_.reset();
+    leaving_.reset();
+  }
+  // Once a step, all groups in the same order on all ranks: the sums of all copies.
+  void start_copies() {
+    if (!reduced_ || summed_over_copies_) return;
+    reduction_ = ranks_.copies.all_reduce_async(comm::Elements{gradient_type_, weft::detail::memory_kind<Tensor<float, Exec>>(), shard_gradient_.get(), piece_});
+  }
+  void finish() {
+    reduction_.wait();
+    wait();
+    if (!settings_->rules.keeps_values) drop();
+  }
+
+ private:
+  static constexpr std::size_t grain = 32;  // elements; pieces and parameters begin on cache lines in every element type
+
+  static Buffer at(const Buffer& buffer, std::size_t bytes) { return Buffer(buffer, static_cast<char*>(buffer.get()) + bytes); }
+  // Bytes go as words: a gather does not ask what they mean.
+  static std::span<std::int64_t> words(const Buffer& buffer, std::size_t bytes) { return {static_cast<std::int64_t*>(buffer.get()), bytes / sizeof(std::int64_t)}; }
+  template <class T>
+  void scatter(const Buffer& out) {
+    reduction_ = ranks_.sharing.reduce_scatter_async(std::span<const T>(static_cast<const T*>(leaving_.get()), piece_ * sharers()), std::span<T>(static_cast<T*>(out.get()), piece_));
+  }
+  std::size_t sharers() const { return std::size_t(ranks_.sharing.size()); }
+  std::size_t value_bytes() const { return size_of(type_); }
+  std::size_t gradient_bytes() const { return size_of(gradient_type_); }
+  bool stored() const { return settings_->store != nullptr && !settings_->rules.keeps_values; }
+  std::size_t secondary_bytes() const { return piece_ * sharers() * value_bytes() / std::size_t(ranks_.neighbours.size()); }
+  // Integers, then scales.
+  std::size_t integer_bytes() const { return (piece_ + 63) / 64 * 64; }
+  std::size_t packed_bytes() const { return integer_bytes() + (kernels::quantised_blocks(piece_) * (type_ == DataType::float64 ? 8 : 4) + 63) / 64 * 64; }
+  template <class T>
+  accumulate_t<T>* scales(const Buffer& packed) const { return static_cast<accumulate_t<T>*>(at(packed, integer_bytes()).get()); }
+
+  // The first element of the flat array that this rank keeps of a parameter, if it keeps any.
+  std::size_t first_kept(const FlatMember& member) const { return std::max(begin_, member.first); }
+  void keep(const FlatMember& member) const {
+    ParameterState& state = *member.state;
+    const std::size_t first = std::clamp(begin_, member.first, member.first + state.size()), last = std::clamp(begin_ + piece_, member.first, member.first + state.size());
+    state.gathered->kept = last - first;
+    if (first != last) state.runs = cut_runs(state.gathered->runs, first - member.first, last - member.first);
+  }
+  // The piece, from the store to its place among the gathered values.
+  Buffer load() {
+    const Buffer mine = at(values_, begin_ * value_bytes());
+    fill_zero(*device_, static_cast<char*>(mine.get()), piece_ * value_bytes());
+    for (const FlatMember& member : members_)
+      if (const ParameterState& state = *member.state; state.kept() != 0)
+        read_record(*device_, *state.store, state.record, static_cast<char*>(values_.get()) + first_kept(member) * value_bytes(), state.kept() * value_bytes());
+    return mine;
+  }
+
+  ShardRanks ranks_;
+  Device<Exec>* device_;
+  const ShardSettings* settings_;
+  List<FlatMember> members_;
+  std::size_t elements_ = 0, piece_ = 0, begin_ = 0;  // of the flat array, of a rank's part of it, and where this rank's begins
+  DataType type_ = DataType::float32, gradient_type_ = DataType::float32;
+  Buffer shard_, shard_gradient_;       // this rank's piece: what the optimizer sees
+  Buffer values_, gradients_;           // flat and whole, where there now
+  Buffer packed_, secondary_;           // values on their way; this rank's part of what neighbours keep
+  Buffer leaving_, sum_, narrow_sum_;   // of the reduction under way: its input and, where it cannot go to its place, its output
+  Request gather_, reduction_;
+  std::optional<TreeExchange<Exec>> exchange_;  // in place of the reduction
+  bool gathering_ = false, here_ = false, reduced_ = false, keeps_secondary_ = false, summed_over_copies_ = true;
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a rank needs of memory, before anything runs: by the formulas of ZeRO for a number of parameters, or by a rehearsal of
+// a training step for a model and a layout. Needs neither Kokkos nor MPI.
+//
+//   plan::Bytes bytes = plan::zero_memory(7.5e9, 64, 3);                  // 1.88 GB
+//   for (const plan::StageMemory& rank : plan::memory(model, layout)) ... // rehearse.hpp
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <weft/core/error.hpp>
+
+namespace weft::plan {
+
+/// Bytes a rank, by what they are for.
+struct Bytes {
+  double parameters = 0;
+  double gradients = 0;
+  double optimizer = 0;    ///< AdamW's two moments, and the master copy where parameters have 16 bits
+  double activations = 0;  ///< most that is kept between two actions of the schedule
+  double buffers = 0;      ///< what comes and goes on top of it: temporaries, gathered parameters, gradients on their way
+
+  double total() const { return parameters + gradients + optimizer + activations + buffers; }
+  double kept() const { return parameters + gradients + optimizer; }  ///< between two steps
+};
+
+/// Bytes of one element of each kind.
+struct ElementBytes {
+  double value = 2, gradient = 2, optimizer = 12;
+};
+
+/// Of "fp32", "bf16" or "fp16". `classic` is mixed precision as the literature counts it, with 16-bit gradients (2 + 2 + 12);
+/// weft keeps gradients in fp32 (2 + 4 + 12). Throws UsageError for other names.
+inline ElementBytes element_bytes(std::string_view precision, bool classic) {
+  if (precision == "fp32") return {4, 4, 8};
+  if (precision == "bf16" || precision == "fp16") return {2, classic ? 2.0 : 4.0, 12};
+  throw_error<UsageError>({"precision '", precision, "': it can be fp32, bf16 or fp16"});
+}
+
+/// What `parameters` elements take on each of `ranks` data ranks under a stage of ZeRO (0: plain data parallelism), without
+/// activations (Rajbhandari et al., arXiv:1910.02054, figure 1).
+inline Bytes zero_memory(double parameters, double ranks, int stage, const ElementBytes& bytes = {}) {
+  const auto cut = [&](int from) { return stage >= from ? parameters / ranks : parameters; };
+  return {bytes.value * cut(3), bytes.gradient * cut(2), bytes.optimizer * cut(1), 0, 0};
+}
+
+enum class Architecture { gpt, llama, mixtral };
+
+/// A model by its sizes.
+struct ModelSizes {
+  Architecture architecture = Architecture::gpt;
+  std::size_t layers = 6, width = 384, heads = 6;
+  std::size_t kv_heads = 0;      ///< 0: as many as heads
+  std::size_t intermediate = 0;  ///< of the MLP (llama) or an expert (mixtral); 0: as the model's own rule
+  std::size_t sequence = 256, vocabulary = 256;
+  std::size_t experts = 8, top_k = 2;
+  bool tied = false;     ///< llama, mixtral: the last projection shares the embedding's table (GPT-2's always does)
+  bool dropout = false;  ///< keeps no masks, but copies
+};
+
+enum class Recompute { none, selective, full };
+
+/// How it is spread and run.
+struct StepLayout {
+  std::size_t dp = 1, tp = 1, pp = 1, cp = 1;
+  bool ulysses = false;                     ///< cp by Ulysses, else by a ring
+  std::size_t ep = 1, etp = 1, edp = 1;     ///< of mixtral's experts
+  std::string schedule = "1f1b";
+  std::size_t chunks = 0;  ///< stages a rank; 0: the schedule's own
+  std::size_t micro_batches = 1, micro_batch = 1;  ///< a step and rank; sequences in each
+  int zero = 0;
+  std::size_t replicate = 1;  ///< groups of data ranks that share out among themselves alone (hybrid sharding)
+  bool sharded = false;  ///< FullyShardedDataParallel; false only with zero 0
+  bool sequence_parallel = false;
+  Recompute recompute = Recompute::none;
+  std::string precision = "fp32";
+  std::size_t threads = 1;  ///< of a rank: attention has a workspace for each
+};
+
+/// One rank of the pipeline.
+struct StageMemory {
+  std::vector<int> stages;  ///< that it holds
+  std::size_t elements = 0; ///< parameters of its stages, of which tp and dp may hold a part
+  Bytes bytes;
+};
+
+}  // namespace weft::plan

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// How a DTensor lies on the axes of its mesh, as values: what torch.distributed.tensor calls placements, its rule for uneven
+// shards, and the steps from one layout to another. No data moves here.
+//
+//   dtensor::Placements rows = {dtensor::shard(0), dtensor::replicate()};   // one for each axis of the mesh, in its order
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <weft/comm/operation.hpp>
+#include <weft/core/error.hpp>
+#include <weft/tensor/shape.hpp>
+
+namespace weft::dtensor {
+
+/// On one axis: each rank holds its chunk of a dim, the whole value, or a term of a reduction.
+struct Placement {
+  enum class Kind { replicate, shard, partial } kind = Kind::replicate;
+  int dim = 0;                            ///< of shard; negative: counted from the last
+  Reduction reduction = Reduction::sum;  ///< of partial
+
+  bool is_shard() const { return kind == Kind::shard; }
+  bool is_partial() const { return kind == Kind::partial; }
+  bool is_replicate() const { return kind == Kind::replicate; }
+  friend bool operator==(const Placement& a, const Placement& b) {
+    return a.kind == b.kind && (!a.is_shard() || a.dim == b.dim) && (!a.is_partial() || a.reduction == b.reduction);
+  }
+};
+using Placements = std::vector<Placement>;
+
+inline Placement replicate() { return {}; }
+inline Placement shard(int dim) { return {Placement::Kind::shard, dim, Reduction::sum}; }
+inline Placement partial(Reduction reduction = Reduction::sum) { return {Placement::Kind::partial, 0, reduction}; }
+
+inline std::string text(const Placement& placement) {
+  if (placement.is_shard()) return "shard(" + std::to_string(placement.dim) + ")";
+  if (placement.is_partial()) return "partial(" + std::string(name_of(placement.reduction)) + ")";
+  return "replicate";
+}
+inline std::string text(const Placements& placements) {
+  std::string all;
+  for (const Placement& placement : placements) all += (all.empty() ? "" : ", ") + text(placement);
+  return "[" + all + "]";
+}
+
+/// One chunk of a dim: where it begins and how long it is.
+struct Chunk {
+  std::size_t first = 0, length = 0;
+};
+/// torch.chunk's rule: chunks of ceil(extent / ranks), the last ones shorter or empty. 10 over 4: 3, 3, 3, 1; 5: 2, 2, 1, 0.
+constexpr Chunk chunk_of(std::size_t extent, std::size_t ranks, std::size_t rank) {
+  const std::size_t length = (extent + ranks - 1) / ranks, first = std::min(extent, rank * length);
+  return {first, std::min(length, extent - first)};
+}
+
+/// An axis of a mesh as the rules see it.
+struct AxisPlace {
+  std::string_view name;
+  std::size_t ranks = 1, rank = 0;
+};
+
+inline std::string text(const std::vector<AxisPlace>& axes) {
+  std::string all;
+  for (const AxisPlace& axis : axes) all += (all.empty() ? "" : " * ") + std::string(axis.name) + "(" + std::to_string(axis.ranks) + ")";
+  return all;
+}
+
+/// Placements fit for a tensor of this shape on these axes: negative dims are counted from the last. Throws UsageError for a wrong
+/// number of placements, a dim that does not exist, and partial placements whose reductions do not commute (sum with max).
+inline Placements checked(const Shape& shape, const std::vector<AxisPlace>& axes, Placements placements) {
+  if (placements.size() != axes.size())
+    throw_error<UsageError>({"dtensor: ", placements.size(), " placements ", text(placements), " for a mesh of ", axes.size(), " axes, ", text(axes)});
+  const Placement* reduced = nullptr;
+  const auto linear = [](Reduction reduction) { return reduction == Reduction::sum || reduction == Reduction::average; };
+  for (Placement& placement : placements) {
+    if (placement.is_partial()) {
+      if (reduced && reduced->reduction != placement.reduction && !(linear(reduced->reduction) && linear(placement.reduction)))
+        throw_error<UsageError>({"dtensor: placements ", text(placements), ": a ", text(*reduced), " and a ", text(placement), " give another value in another order"});
+      reduced = &placement;
+    }
+    if (!placement.is_shard()) continue;
+    const int rank = int(shape.rank());
+    if (placement.dim < -rank || placement.dim >= rank)
+      throw_error<UsageError>({"dtensor: ", text(placement), " of a tensor ", shape.text(), ": it has ", rank, " dims"});
+    if (placement.dim < 0) placement.dim += rank;
+  }
+  return placements;
+}
+
+/// A rank's part of the whole: its shape, and the index of its first element along each dim. Several axes that cut one dim cut it
+/// from the first axis to the last.
+struct Part {
+  Shape shape, first;
+};
+inline Part part_of(const Shape& shape, const std::vector<AxisPlace>& axes, const Placements& placements) {
+  Part part{shape, shape};
+  for (std::size_t dim = 0; dim < shape.rank(); ++dim) part.first[dim] = 0;
+  for (std::size_t axis = 0; axis < axes.size(); ++axis) {
+    if (!placements[axis].is_shard()) continue;
+    const std::size_t dim = std::size_t(placements[axis].dim);
+    const Chunk chunk = chunk_of(part.shape[dim], axes[axis].ranks, axes[axis].rank);
+    part.first[dim] += chunk.first;
+    part.shape[dim] = chunk.length;
+  }
+  return part;
+}
+
+/// A change of one axis' placement, by one collective or none.
+struct Step {
+  std::size_t axis;
+  Placement from, to;
+  friend bool operator==(const Step&, const Step&) = default;
+};
+
+/// The steps between two layouts. What an axis cuts can only be joined while no later axis cuts the same dim, so first, from the
+/// last axis on, every cut goes that the target does not have in the same place; a cut that only moves to another dim
+/// does so in one all-to-all where that dim's earlier cuts are in place. Then, from the first axis on, the target is made.
+inline std::vector<Step> steps_between(Placements now, const Placements& target) {
+  std::vector<Step> steps;
+  const auto change = [&](std::size_t axis, const Placement& to) {
+    if (now[axis] == to) return;
+    steps.push_back({axis, now[axis], to});
+    now[axis] = to;
+  };
+  const auto same_cuts_before = [&](std::size_t axis, int dim) {
+    for (std::size_t before = 0; before < axis; ++before)
+      if ((now[before] == shard(dim)) != (target[before] == shard(dim))) return false;
+    return true;
+  };
+  for (std::size_t axis = now.size(); axis-- > 0;) {
+    if (!now[axis].is_shard() || (now[axis] == target[axis] && same_cuts_before(axis, now[axis].dim))) continue;
+    const bool moves = target[axis].is_shard() && !(target[axis] == now[axis]) && same_cuts_before(axis, target[axis].dim);
+    const bool becomes_sum = target[axis] == partial(Reduction::sum);
+    change(axis, moves || becomes_sum ? target[axis] : replicate());
+  }
+  for (std::size_t axis = 0; axis < now.size(); ++axis) {
+    if (now[axis].is_partial() && target[axis].is_partial()) {
+      if (!(now[axis] == target[axis])) change(axis, replicate());
+    }
+    change(axis, target[axis]);
+  }
+  return steps;
+}
+
+}  // namespace weft::dtensor

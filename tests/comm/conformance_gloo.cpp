@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every operation on every type between processes that Gloo connects, and what ranks that disagree are told.
+#include <weft/comm/gloo.hpp>
+
+#include <doctest/doctest.h>
+
+#include <thread>
+
+#include "comm/conformance.hpp"
+
+namespace {
+
+/// One meeting of all ranks for each test.
+template <class F>
+void with_world(std::chrono::duration<double> deadline, bool fingerprints, F&& f) {
+  const auto launch = weft::runtime::launch_from_environment();
+  const auto process = std::make_shared<weft::comm::gloo::Process>(weft::comm::gloo::meet(launch, std::chrono::seconds(60)), deadline, fingerprints);
+  process->listen();
+  f(weft::comm::gloo::over(process));
+  process->tell(0, false, std::chrono::seconds(20));
+}
+
+}  // namespace
+
+TEST_CASE("Gloo: every operation, type and count") {
+  with_world(std::chrono::seconds(100), false, [](const weft::Communicator& c) { CHECK_NOTHROW(weft_test::check_everything(c)); });
+}
+
+TEST_CASE("Gloo with fingerprints: nothing changes while ranks agree") {
+  with_world(std::chrono::seconds(100), true, [](const weft::Communicator& c) { CHECK_NOTHROW(weft_test::check_briefly(c)); });
+}
+
+TEST_CASE("Gloo with fingerprints: ranks that disagree are named") {
+  with_world(std::chrono::seconds(100), true, [](const weft::Communicator& world) {
+    for (int pair = 0; pair < 3; ++pair) {
+      const auto c = world.split(0, 0, "pair");
+      std::vector<float> x(4 + (pair == 0 && c.rank() == 1), 1.0f);
+      const auto call = [&] {
+        if (pair == 1 && c.rank() == 1) return c.broadcast(x, 0);
+        c.all_reduce(x, pair == 2 && c.rank() == 1 ? weft::Reduction::max : weft::Reduction::sum);
+      };
+      CHECK_THROWS_AS(call(), weft::MismatchError);
+      CHECK(x == std::vector<float>(x.size(), 1.0f));
+      world.barrier();
+    }
+  });
+}
+
+TEST_CASE("Gloo: who gets a message of another call finds out before its buffer changes") {
+  with_world(std::chrono::seconds(100), false, [](const weft::Communicator& world) {
+    for (const std::size_t count : {4, 40000}) {  // with the envelope, and after it
+      const auto sums = world.split(0, 0, "sums");
+      std::vector<float> x(count + (sums.rank() == 1), 1.0f);
+      CHECK_THROWS_AS(sums.all_reduce(x), weft::MismatchError);
+      CHECK(x == std::vector<float>(x.size(), 1.0f));
+      const auto pair = world.split(0, 0, "pair");
+      if (pair.rank() == 0 && count == 4) pair.send(x, 1, 3);  // a long one waits until it is claimed, which it never is
+      if (pair.rank() == 1 && count == 4) {
+        std::vector<float> y(count - 1, 2.0f);
+        CHECK_THROWS_AS(pair.recv(y, 0, 3), weft::MismatchError);
+        CHECK(y == std::vector<float>(y.size(), 2.0f));
+      }
+      world.barrier();
+    }
+  });
+}
+
+TEST_CASE("Gloo: a wait ends at its deadline") {
+  with_world(std::chrono::milliseconds(300), false, [](const weft::Communicator& c) {
+    std::vector<float> x(4, 1.0f);
+    if (c.rank() == 0) CHECK_THROWS_WITH_AS(c.recv(x, 1), doctest::Contains("waited for rank 1"), weft::TimeoutError);
+    else std::this_thread::sleep_for(std::chrono::seconds(2));  // it is there, and says nothing
+  });
+}

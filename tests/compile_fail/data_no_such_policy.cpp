@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands behind the model is a policy or a hook.
+// expect: must be policies, such as Reproducible, or a communication hook
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+using Model = nn::Gpt;
+
+#ifdef WEFT_FAIL
+double go(World& world, const Batch& batch) {
+  Mesh<dp> mesh(world);
+  DataParallel<Model, zero::Stage1> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#else
+double go(World& world, const Batch& batch) {
+  Mesh<dp> mesh(world);
+  DataParallel<Model, Reproducible> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#endif

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model without experts has nothing to lay over ep.
+// expect: ExpertParallel needs a model with experts
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+#ifdef WEFT_FAIL
+double go(World& world, const Batch& batch) {
+  Mesh<dp, ep, edp> mesh(world);
+  ExpertParallel<nn::Llama> model(mesh, nn::LlamaConfig{});
+  return model.train_step(batch);
+}
+#else
+double go(World& world, const Batch& batch) {
+  Mesh<dp, ep, edp> mesh(world);
+  DataParallel<ExpertParallel<nn::Mixtral>> model(mesh, nn::MixtralConfig{});
+  return model.train_step(batch);
+}
+#endif

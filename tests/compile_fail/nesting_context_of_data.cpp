@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients are summed over cp before they leave over dp, so DataParallel stands outside.
+// expect: ContextParallel here belongs outside it
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+using Model = nn::Gpt;
+
+#ifdef WEFT_FAIL
+double go(World& world, const Batch& batch) {
+  Mesh<dp, cp> mesh(world);
+  ContextParallel<DataParallel<Model>> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#else
+double go(World& world, const Batch& batch) {
+  Mesh<dp, cp> mesh(world);
+  DataParallel<ContextParallel<Model>> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#endif

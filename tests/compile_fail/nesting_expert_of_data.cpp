@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data stands outermost.
+// expect: belongs outside it
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+using Model = nn::Mixtral;
+
+#ifdef WEFT_FAIL
+double go(World& world, const Batch& batch) {
+  Mesh<dp, ep, edp> mesh(world);
+  ExpertParallel<DataParallel<Model>> model(mesh, nn::MixtralConfig{});
+  return model.train_step(batch);
+}
+#else
+double go(World& world, const Batch& batch) {
+  Mesh<dp, ep, edp> mesh(world);
+  DataParallel<ExpertParallel<Model>> model(mesh, nn::MixtralConfig{});
+  return model.train_step(batch);
+}
+#endif

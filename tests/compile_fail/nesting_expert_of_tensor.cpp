@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// ExpertParallel stands inside TensorParallel: what it folds is bound outside it.
+// expect: belongs outside it
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+using Model = nn::Mixtral;
+
+#ifdef WEFT_FAIL
+double go(World& world, const Batch& batch) {
+  Mesh<tp, ep, edp> mesh(world);
+  ExpertParallel<TensorParallel<Model>> model(mesh, nn::MixtralConfig{});
+  return model.train_step(batch);
+}
+#else
+double go(World& world, const Batch& batch) {
+  Mesh<tp, ep, edp> mesh(world);
+  TensorParallel<ExpertParallel<Model>> model(mesh, nn::MixtralConfig{});
+  return model.train_step(batch);
+}
+#endif

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums over tp are paid before those over cp, so ContextParallel stands outside TensorParallel.
+// expect: belongs outside it
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+using Model = nn::Gpt;
+
+#ifdef WEFT_FAIL
+double go(World& world, const Batch& batch) {
+  Mesh<cp, tp> mesh(world);
+  TensorParallel<ContextParallel<Model>> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#else
+double go(World& world, const Batch& batch) {
+  Mesh<cp, tp> mesh(world);
+  ContextParallel<TensorParallel<Model>> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#endif

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// An optimizer that needs whole matrices cannot update pieces of them.
+// expect: this optimizer's rule is not elementwise
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+struct MatrixRule : optim::AdamWRule {
+  static constexpr bool elementwise = false;
+};
+
+#ifdef WEFT_FAIL
+using Model = FullyShardedDataParallel<nn::Gpt>;
+#else
+using Model = DataParallel<nn::Gpt>;
+#endif
+
+void go(World& world, const Batch& batch) {
+  Mesh<dp> mesh(world);
+  Model model(mesh, nn::GptConfig{});
+  optim::Optimizer<MatrixRule> optimizer(model);
+  model.train_step(batch);
+  optimizer.step();
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mixture layer on its own: its gradients by finite differences of the whole objective, against a brute-force oracle with
+// and without drops, over tp; auxiliary losses and biases by hand.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <weft/nn/combinators.hpp>
+#include <weft/nn/mixture.hpp>
+#include <weft/testing/check_layer.hpp>
+
+using namespace weft;
+using testing::check_layer, testing::check_layer_on;
+
+namespace {
+
+constexpr std::size_t rows = 16, width = 6, intermediate = 8;
+const Shape shape{rows, width};
+const testing::CheckOptions two_sequences{.length = 8};
+using Exec = DefaultDevice::execution_space;
+using Root = Context<Compute<Exec, double>>;
+
+auto mixture_of(const RouterOptions& options) {
+  return [=](const auto& context) { return Mixture(context / "moe", width, intermediate, options, 0.7, 0.7); };
+}
+
+std::vector<double> values_of(ParameterState& state) {
+  const auto* data = static_cast<const double*>(state.value.get());
+  return {data, data + state.size()};
+}
+std::vector<double> numbers(std::uint64_t key, std::size_t count) {
+  std::vector<double> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = 2 * Philox::uniform(key, i) - 1;
+  return values;
+}
+
+// The output by the definition, one token after the other.
+std::vector<double> oracle(Mixture& layer, const std::vector<double>& x, std::size_t length, std::size_t* dropped) {
+  const RouterOptions& options = layer.router.options();
+  std::map<std::string, std::vector<double>> weights;
+  layer.for_each_parameter([&](auto& parameter) { weights[parameter.state().name] = values_of(parameter.state()); });
+  const std::size_t tokens = x.size() / width, experts = options.experts, k = options.top_k;
+  std::vector<std::vector<std::pair<std::size_t, double>>> choice(tokens);
+  for (std::size_t t = 0; t < tokens; ++t) {
+    std::vector<double> logits(experts);
+    for (std::size_t e = 0; e < experts; ++e)
+      for (std::size_t i = 0; i < width; ++i) logits[e] += x[t * width + i] * weights["moe.gate.weight"][e * width + i];
+    std::vector<std::size_t> order(experts);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+    double total = 0;
+    for (std::size_t s = 0; s < (options.scores == Scores::after_top_k ? k : experts); ++s) total += std::exp(logits[order[s]]);
+    for (std::size_t s = 0; s < k; ++s) choice[t].push_back({order[s], std::exp(logits[order[s]]) / total});
+  }
+  // Who stays: each token counts how many of its group and expert go before it.
+  const std::size_t group = options.level == Level::sequence ? length : tokens;
+  const std::size_t capacity = options.drop == Drop::none ? tokens : expert_capacity(group, k, experts, options.capacity_factor);
+  std::vector<double> y(x.size());
+  *dropped = 0;
+  for (std::size_t t = 0; t < tokens; ++t)
+    for (const auto& [e, w] : choice[t]) {
+      std::size_t before = 0;
+      for (std::size_t o = t / group * group; o < (t / group + 1) * group; ++o)
+        for (const auto& [oe, ow] : choice[o])
+          if (oe == e && (options.drop == Drop::by_probability ? ow > w || (ow == w && o < t) : o < t)) ++before;
+      if (before >= capacity) {
+        ++*dropped;
+        continue;
+      }
+      const std::string name = "moe.experts." + std::to_string(e);
+      const auto &w1 = weights[name + ".w1.weight"], &w2 = weights[name + ".w2.weight"], &w3 = weights[name + ".w3.weight"];
+      for (std::size_t h = 0; h < intermediate; ++h) {
+        double gate = 0, up = 0;
+        for (std::size_t i = 0; i < width; ++i) {
+          gate += w1[h * width + i] * x[t * width + i];
+          up += w3[h * width + i] * x[t * width + i];
+        }
+        const double active = gate / (1 + std::exp(-gate)) * up;
+        for (std::size_t i = 0; i < width; ++i) y[t * width + i] += w * w2[i * intermediate + h] * active;
+      }
+    }
+  return y;
+}
+
+void check_oracle(const RouterOptions& options, bool drops) {
+  DefaultDevice device;
+  Environment environment;
+  environment.length = 8;
+  const Root context(device, environment);
+  Mixture layer = mixture_of(options)(context);
+  const auto x = numbers(5, shape.size());
+  Tensor<double, Exec> input(device, shape);
+  copy_from_host(input, std::span<const double>(x));
+  const auto y = copy_to_host(layer.forward(context, input).output);
+  std::size_t dropped = 0;
+  const auto expected = oracle(layer, x, 8, &dropped);
+  CHECK((dropped > 0) == drops);
+  for (std::size_t i = 0; i < y.size(); ++i) CHECK(y[i] == doctest::Approx(expected[i]).epsilon(1e-12));
+}
+
+}  // namespace
+
+TEST_CASE("the output is the definition's, with and without drops") {
+  for (const Scores scores : {Scores::after_top_k, Scores::before_top_k}) {
+    check_oracle({.experts = 4, .top_k = 2, .scores = scores}, false);
+    for (const Level level : {Level::sequence, Level::micro_batch})
+      for (const Drop drop : {Drop::by_probability, Drop::by_position}) {
+        check_oracle({.experts = 4, .top_k = 2, .scores = scores, .capacity_factor = 0.75, .drop = drop, .level = level}, true);
+        check_oracle({.experts = 4, .top_k = 1, .scores = scores, .capacity_factor = 100, .drop = drop, .level = level}, false);
+      }
+  }
+}
+
+TEST_CASE("gradients are those of the whole objective") {
+  CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 2}), shape, two_sequences));
+  CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 1, .scores = Scores::before_top_k}), shape, two_sequences));
+  CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 3, .scores = Scores::before_top_k, .auxiliary_loss = 0.5, .z_loss = 0.3}), shape, two_sequences));
+  CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .z_loss = 0.3, .level = Level::micro_batch}), shape, two_sequences));
+  CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .capacity_factor = 0.75, .drop = Drop::by_position}), shape, two_sequences));
+  // More experts than slots: some see no token, and their gradient is zero.
+  CHECK_NOTHROW(check_layer(mixture_of({.experts = 40, .top_k = 1, .auxiliary_loss = 0.5}), shape, two_sequences));
+}
+
+TEST_CASE("over tp: rows are routed once, whoever holds them") {
+  const auto block = [](const RouterOptions& options) {
+    return [=](const auto& context) { return Residual(Sequential(RmsNorm(context / "norm", width), mixture_of(options)(context))); };
+  };
+  for (const RouterOptions& options : {RouterOptions{.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .z_loss = 0.3},
+                                       RouterOptions{.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .capacity_factor = 0.75, .drop = Drop::by_probability},
+                                       RouterOptions{.experts = 40, .top_k = 1, .capacity_factor = 1, .drop = Drop::by_position, .level = Level::micro_batch}}) {
+    CHECK_NOTHROW(check_layer_on<tp>(2, block(options), shape, two_sequences));
+    CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(4, block(options), shape, two_sequences)));
+  }
+}
+
+namespace {
+// A router whose logits are its input.
+struct Fixture {
+  DefaultDevice device;
+  Environment environment;
+  List<std::shared_ptr<StepBuffer>> buffers;
+  RouterOptions options;
+
+  auto route(const std::vector<double>& logits, int steps = 1) {
+    const std::size_t experts = options.experts, tokens = logits.size() / experts;
+    environment.length = tokens;
+    buffers.clear();
+    environment.buffers = &buffers;
+    const Root context(device, environment);
+    Router router(context / "gate", experts, options);
+    std::vector<double> identity(experts * experts);
+    for (std::size_t e = 0; e < experts; ++e) identity[e * experts + e] = 1;
+    copy_from_host(Tensor<double, Exec>(device, {experts, experts}, router.weight.state().value), std::span<const double>(identity));
+    Tensor<double, Exec> x(device, {tokens, experts});
+    copy_from_host(x, std::span<const double>(logits));
+    auto routed = router.forward(context, x);
+    for (int step = 1; step < steps; ++step) {
+      detail::renew(context, buffers);
+      routed = router.forward(context, x);
+    }
+    detail::renew(context, buffers);
+    return routed;
+  }
+};
+}  // namespace
+
+TEST_CASE("auxiliary loss: its coefficient where experts are balanced, E / k times that where all go to k of them") {
+  Fixture fixture;
+  fixture.options = {.experts = 4, .top_k = 2, .auxiliary_loss = 0.01};
+  const double on = 40, off = -40;
+  std::vector<double> all_on_two, balanced;
+  for (int t = 0; t < 8; ++t)
+    for (int e = 0; e < 4; ++e) {
+      all_on_two.push_back(e < 2 ? on : off);
+      balanced.push_back((e < 2) == (t % 2 == 0) ? on : off);
+    }
+  fixture.route(all_on_two);
+  CHECK(fixture.buffers.back()->name == "gate.load");
+  CHECK(fixture.buffers.back()->value[5] == doctest::Approx(2.0 * 0.01).epsilon(1e-12));  // per token
+  fixture.route(balanced);
+  CHECK(fixture.buffers.back()->value[5] == doctest::Approx(0.01).epsilon(1e-12));
+  fixture.options = {.experts = 4, .top_k = 2, .z_loss = 0.1};
+  fixture.route(balanced);
+  CHECK(fixture.buffers.back()->value[6] == doctest::Approx(0.1 * std::pow(on + std::log(2.0), 2)).epsilon(1e-12));
+}
+
+TEST_CASE("ties go to the lowest expert; far logits do not tie by underflow") {
+  Fixture fixture;
+  fixture.options = {.experts = 4, .top_k = 2};
+  CHECK(copy_to_host(fixture.route({1, 1, 1, 1, 0, 2, 1, 2, -1000, 0, -900, -1100}).chosen) == std::vector<std::int32_t>{0, 1, 1, 3, 1, 2});
+}
+
+TEST_CASE("the bias moves the choice and not the weights") {
+  Fixture fixture;
+  fixture.options = {.experts = 2, .top_k = 1, .scores = Scores::before_top_k, .bias_rate = 0.05};
+  const std::vector<double> logits = {0.1, 0, 0.1, 0, 0.1, 0, 0.3, 0};  // all prefer expert 0 at first
+  CHECK(copy_to_host(fixture.route(logits).chosen) == std::vector<std::int32_t>{0, 0, 0, 0});
+  CHECK(fixture.buffers.front()->value == std::vector<double>{-0.05, 0.05});
+  const auto routed = fixture.route(logits, 2);
+  CHECK(copy_to_host(routed.chosen) == std::vector<std::int32_t>{1, 1, 1, 0});
+  CHECK(copy_to_host(routed.weights)[0] == doctest::Approx(1 / (1 + std::exp(0.1))));
+}
+
+TEST_CASE("capacity: rounded up, and the worked examples") {
+  CHECK(expert_capacity(8, 2, 4, 1) == 4);
+  CHECK(expert_capacity(8, 2, 4, 1.25) == 5);
+  CHECK(expert_capacity(8, 2, 4, 1.3) == 6);
+}
+
+TEST_CASE("what cannot be is refused with the numbers") {
+  DefaultDevice device;
+  const Root context(device, Environment{});
+  CHECK_THROWS_WITH_AS(Router(context, width, {.experts = 4, .top_k = 5}), "weft: top-k(5) of experts(4): can be 1 to 4", LayoutError);
+  CHECK_THROWS_WITH_AS(Router(context, width, {.experts = 4, .top_k = 2, .drop = Drop::by_position}), doctest::Contains("where tokens are dropped it must be above 0"), UsageError);
+  CHECK_THROWS_WITH_AS(Router(context, width, {.experts = 4, .top_k = 2, .capacity_factor = 1}), doctest::Contains("without a rule of who is dropped"), UsageError);
+  CHECK_THROWS_WITH_AS(require_experts(8, 48, 3, 1), "weft: experts(8) % ep(3) != 0: a rank holds whole experts; ep can be 1, 2, 4 or 8", LayoutError);
+  CHECK_THROWS_WITH_AS(require_experts(8, 9, 2, 2), "weft: intermediate(9) % etp(2) != 0: an expert is cut evenly; etp can be 1, 3 or 9", LayoutError);
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tiny GPT between processes that Gloo connects gives one rank's losses, gradients and logits: every layout of dp, tp and pp.
+
+#include "support/parity.hpp"
+
+#include <weft/comm/gloo.hpp>
+
+using namespace weft_test;
+
+TEST_CASE("every layout over Gloo in double") {
+  using Model = nn::BasicGpt<double>;
+  const Reference reference = reference_of<Model>(gpt_config());
+  const auto world = std::size_t(runtime::launch_from_environment().world);
+  check_layouts<DataParallel<TensorParallel<PipelineParallel<Model>>>, comm::Gloo>(world, gpt_config(), reference, 1e-12);
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// A reproducible run has the bits of one rank in every layout: 20 steps of AdamW with clipping, for dp, pp, stages of ZeRO and
+// schedules, with a number of micro-batches that is a power of two and one that is not. Compared: losses, gradient norms and
+// every updated weight.
+
+#include "support/parity.hpp"
+
+#include <weft/parallel/schedule/chosen.hpp>
+#include <weft/parallel/zero_chosen.hpp>
+
+using namespace weft_test;
+
+namespace {
+
+using Model = nn::BasicGpt<float>;
+constexpr std::size_t length = 8, vocabulary = 19;
+
+nn::GptConfig config() { return {.vocabulary = vocabulary, .layers = 8, .width = 16, .heads = 2, .kv_heads = 1, .sequence = length, .dropout = 0.1}; }
+
+Batch share(std::uint64_t step, std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
+  Batch batch;
+  batch.sequences = micro_batches / ranks;
+  batch.length = length;
+  batch.micro_batches = batch.sequences;
+  batch.first_sequence = batch.sequences * rank;
+  batch.step = step;
+  for (std::size_t i = 0; i < batch.sequences * length; ++i) {
+    const std::size_t index = batch.first_sequence * length + i;
+    batch.tokens.push_back(static_cast<std::int32_t>(key_of(step, index) % vocabulary));
+    batch.targets.push_back(index % 5 == 0 ? -1 : static_cast<std::int32_t>(key_of(step, index, 7) % vocabulary));
+  }
+  return batch;
+}
+
+struct Run20 {
+  std::vector<double> losses, norms;
+  std::map<std::string, std::vector<float>> weights;
+  friend bool operator==(const Run20&, const Run20&) = default;
+};
+
+template <class M>
+void train(M& model, std::size_t rank, std::size_t ranks, std::size_t micro_batches, Run20& run, std::mutex& mutex, bool first) {
+  optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 0.5});
+  for (int step = 0; step < 20; ++step) {
+    const double loss = model.train_step(share(step, rank, ranks, micro_batches));
+    const double norm = optimizer.step().gradient_norm;
+    if (!first) continue;
+    run.losses.push_back(loss);
+    run.norms.push_back(norm);
+  }
+  const double evaluation = model.evaluate(share(99, rank, ranks, micro_batches));
+  if (first) run.losses.push_back(evaluation);
+  std::lock_guard lock(mutex);
+  model.for_each_state([&](ParameterState& state) {
+    auto& values = run.weights[state.name];
+    values.resize(state.global.size());
+    for (const weft::Run& part : state.runs)
+      for (std::size_t i = 0; i < part.length; ++i) values[part.global + i] = static_cast<const float*>(state.value.get())[part.local + i];
+  });
+}
+
+Run20 one_rank(std::size_t micro_batches, bool reproducible = true) {
+  Run20 run;
+  std::mutex mutex;
+  DefaultDevice device;
+  SingleDevice<Model> model(device, config(), {.reproducible = reproducible});
+  train(model, 0, 1, micro_batches, run, mutex, true);
+  return run;
+}
+
+using Sharded = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<Model, schedule::Chosen>>>, zero::Chosen, Reproducible>;
+
+Run20 run_of(std::size_t data, std::size_t pipeline, int stage, const std::string& schedule, std::size_t micro_batches, std::size_t tensor = 1, std::size_t context = 1) {
+  Run20 run;
+  std::mutex mutex;
+  const int code = runtime::run(runtime::RunOptions{.ranks = int(data * pipeline * tensor * context), .threads_per_rank = 1}, [&](World& world) {
+    Mesh<dp, cp, tp, pp> mesh(world, Degrees{.tp = tensor, .cp = context, .pp = pipeline});
+    ModelOptions options;
+    options.zero = stage;
+    options.schedule = schedule::choose(schedule);
+    Sharded model(mesh, config(), options);
+    train(model, mesh.comm(dp{}).rank(), data, micro_batches, run, mutex, world.rank() == 0);
+  });
+  CHECK(code == 0);
+  return run;
+}
+
+const Run20& reference(std::size_t micro_batches) {
+  static const Run20 eight = one_rank(8), six = one_rank(6);
+  return micro_batches == 8 ? eight : six;
+}
+
+void check(std::size_t data, std::size_t pipeline, int stage, const std::string& schedule, std::size_t micro_batches) {
+  INFO("dp " << data << ", pp " << pipeline << ", stage " << stage << ", " << schedule << ", micro-batches " << micro_batches);
+  const Run20 run = run_of(data, pipeline, stage, schedule, micro_batches);
+  const Run20& expected = reference(micro_batches);
+  CHECK(run.losses == expected.losses);
+  CHECK(run.norms == expected.norms);
+  CHECK(run.weights == expected.weights);
+}
+
+}  // namespace
+
+TEST_CASE("data parallel and every stage of ZeRO, 8 micro-batches") {
+  for (const int stage : {0, 1, 2, 3})
+    for (const std::size_t data : {1, 2, 4, 8}) check(data, 1, stage, "1f1b", 8);
+}
+
+TEST_CASE("6 micro-batches: ranks hand on several nodes of the tree") {
+  for (const int stage : {0, 1, 2, 3})
+    for (const std::size_t data : {1, 2, 3, 6}) check(data, 1, stage, "1f1b", 6);
+}
+
+TEST_CASE("pipelines and schedules") {
+  for (const std::size_t pipeline : {2, 4})
+    for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv"}) {
+      check(1, pipeline, 0, schedule, 8);
+      check(2, pipeline, 3, schedule, 8);
+    }
+  check(2, 2, 2, "interleaved", 8);
+  check(2, 2, 1, "zbv", 8);
+  check(4, 2, 3, "1f1b", 8);
+  check(1, 2, 3, "zbv", 6);
+  check(2, 2, 3, "1f1b", 6);
+  check(3, 2, 2, "gpipe", 6);
+}
+
+TEST_CASE("beside tensor parallelism of one degree, some key-value heads on two ranks") {
+  const Run20 expected = run_of(1, 1, 0, "1f1b", 8, 2);
+  CHECK(run_of(2, 1, 3, "1f1b", 8, 2) == expected);
+  CHECK(run_of(2, 2, 2, "zb-h1", 8, 2) == expected);
+  CHECK(run_of(4, 1, 0, "gpipe", 8, 2) == expected);
+}
+
+TEST_CASE("beside context parallelism of one degree") {
+  const Run20 expected = run_of(1, 1, 0, "1f1b", 8, 1, 2);
+  CHECK(run_of(2, 1, 3, "1f1b", 8, 1, 2) == expected);
+  CHECK(run_of(2, 2, 2, "zbv", 8, 1, 2) == expected);
+  CHECK(run_of(4, 1, 1, "gpipe", 8, 1, 2) == expected);
+}
+
+TEST_CASE("without it the bits differ") { CHECK(!(one_rank(8, false).weights == reference(8).weights)); }
+
+TEST_CASE("shares out of order are refused") {
+  DefaultDevice device;
+  SingleDevice<Model> model(device, config(), {.reproducible = true});
+  Batch batch = share(0, 1, 2, 8);
+  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: reproducible: dp rank 0's share of the batch begins at sequence 4, expected 0: shares lie in the order of the ranks and are of one size", UsageError);
+}
+
+TEST_CASE("the tree over terms is the same for every number of ranks") {
+  for (std::size_t terms = 1; terms <= 40; ++terms) {
+    std::vector<double> values(terms);
+    for (std::size_t i = 0; i < terms; ++i) values[i] = 1 / double(i + 3);
+    auto copy = values;
+    const double expected = tree_sum(copy);
+    for (std::size_t ranks = 1; ranks <= terms; ++ranks) {
+      if (terms % ranks != 0) continue;
+      const ReductionTree tree(terms, ranks);
+      std::vector<double> sums;
+      for (const TreeNode& node : tree.nodes()) {
+        const std::size_t end = std::min(terms, (node.index + 1) << node.level);
+        sums.push_back(tree_sum(std::span(copy = values).subspan(node.begin(), end - node.begin())));
+      }
+      for (const auto& [into, from] : tree.additions()) sums[into] += sums[from];
+      CHECK(sums[0] == expected);
+      CHECK(tree.additions().size() + 1 == tree.nodes().size());
+    }
+  }
+}
