@@ -144,6 +144,13 @@ class World {
 
   enum class Outcome { done, failed, timed_out, stuck };
 
+  /// A rank may fail between this rank's look at an operation and its look at failures. What every rank had joined by then is
+  /// complete on all of them, so which operation an error names does not depend on the moment.
+  static Outcome last_chance(Advancing& operation) {
+    operation.advance();
+    return operation.complete() ? Outcome::done : Outcome::failed;
+  }
+
   /// Advances `operation`, and all else that this rank has under way, until it is complete: spins a little, then sleeps.
   Outcome wait(int r, Advancing& operation) {
     Rank& self = rank(r);
@@ -151,7 +158,7 @@ class World {
       operation.advance();
       if (operation.complete()) return Outcome::done;
       if (self.under_way.first() != nullptr) advance_all(self);
-      if (failed()) return Outcome::failed;
+      if (failed()) return last_chance(operation);
       if (turn < spins_) relax();
       else std::this_thread::yield();
     }
@@ -165,7 +172,7 @@ class World {
       if (self.under_way.first() != nullptr && advance_all(self)) any = true;
       if (operation.complete()) break;
       if (failed()) {
-        outcome = Outcome::failed;
+        outcome = last_chance(operation);
         break;
       }
       if (any) continue;
