@@ -23,12 +23,12 @@ namespace plan {
 
 struct MemoryOptions {
   std::optional<double> parameters, gradient_bytes;
-  std::string model, precision, schedule, recompute = "none", context = "ring";
+  std::string model, precision, schedule, recompute = "none", context = "ring", offload = "none";
   weft::Layout layout;
   std::optional<std::int64_t> vpp;
-  std::int64_t layers = 6, width = 384, heads = 6, sequence = 256, vocabulary = 256, experts = 8, top_k = 2, zero = 0, replicate = 1, threads = 1;
+  std::int64_t layers = 6, width = 384, heads = 6, sequence = 256, vocabulary = 256, experts = 8, top_k = 2, zero = 0, replicate = 1, secondary = 0, threads = 1;
   std::optional<std::int64_t> kv_heads, intermediate;
-  bool sequence_parallel = false, tied = false, dropout = false, json = false;
+  bool sequence_parallel = false, tied = false, dropout = false, quantised_gather = false, float_gradients = false, json = false;
 };
 
 inline std::string in_units(double bytes) {
@@ -63,7 +63,7 @@ inline void memory_of_parameters(const MemoryOptions& o) {
   std::size_t ranks = 1;
   if (o.layout.dp) ranks = weft::detail::positive("dp", *o.layout.dp);
   else if (o.layout.world) ranks = weft::detail::positive("world", *o.layout.world);
-  weft::plan::ElementBytes element = weft::plan::element_bytes(o.precision.empty() ? "bf16" : o.precision, true);
+  weft::plan::ElementBytes element = weft::plan::element_bytes(o.precision.empty() ? "bf16" : o.precision);
   if (o.gradient_bytes) {
     if (!(*o.gradient_bytes > 0) || *o.gradient_bytes > 8) throw weft::LayoutError("plan: --gradient-bytes must be above 0 and at most 8");
     element.gradient = *o.gradient_bytes;
@@ -105,7 +105,7 @@ inline void memory_of_model(MemoryOptions& o) {
   using weft::detail::number;
   using weft::detail::positive;
   const weft::plan::ModelSizes sizes = sizes_of(o);
-  if (o.gradient_bytes) throw weft::UsageError("plan: --gradient-bytes goes with --parameters; a model's gradients are fp32");
+  if (o.gradient_bytes) throw weft::UsageError("plan: --gradient-bytes goes with --parameters; of a model, --float-gradients keeps those of stages 1 and 2 in fp32");
   weft::Layout& l = o.layout;
   const bool mixture = sizes.architecture == weft::plan::Architecture::mixtral;
   if (!mixture && (l.ep != 1 || l.etp.value_or(1) != 1)) throw weft::LayoutError("plan: --ep and --etp place the experts of --model mixtral; " + o.model + " has none");
@@ -117,6 +117,7 @@ inline void memory_of_model(MemoryOptions& o) {
   l.heads = o.heads;
   l.kv_heads = o.kv_heads;
   l.sequence_parallel = o.sequence_parallel;
+  if (o.zero != 3 && (o.quantised_gather || o.secondary != 0)) throw weft::LayoutError("zero(" + std::to_string(o.zero) + ") with --quantised-gather or --secondary: they change how stage 3 gathers; use --zero 3, or leave them out");
   const weft::ResolvedLayout resolved = weft::resolve(l);
   using weft::plan::Recompute;
   if (o.recompute != "none" && o.recompute != "selective" && o.recompute != "full") throw weft::UsageError("plan: --recompute '" + o.recompute + "': it can be none, selective or full");
@@ -145,6 +146,10 @@ inline void memory_of_model(MemoryOptions& o) {
                               .sequence_parallel = o.sequence_parallel,
                               .recompute = o.recompute == "full" ? Recompute::full : o.recompute == "selective" ? Recompute::selective : Recompute::none,
                               .precision = o.precision.empty() ? "fp32" : o.precision,
+                              .float_gradients = o.float_gradients,
+                              .offload = o.offload != "none",
+                              .quantised_gather = o.quantised_gather,
+                              .secondary = o.secondary == 0 ? 0 : positive("secondary", o.secondary),
                               .threads = positive("threads", o.threads)};
   if (o.sequence_parallel) weft::detail::divides({"tokens of a micro batch", step.micro_batch * sizes.sequence / step.cp}, {"tp", step.tp}, "sequence parallelism cuts the rows");
   const std::size_t middle = sizes.intermediate ? sizes.intermediate : (sizes.width * 8 / 3 + 63) / 64 * 64;
@@ -159,7 +164,8 @@ inline void memory_of_model(MemoryOptions& o) {
   weft::detail::divides({"dp", step.dp}, {"replicate", step.replicate}, "data ranks are grouped evenly");
   if (mixture) weft::detail::divides({"edp", step.edp}, {"replicate", step.replicate}, "the experts' data ranks are grouped evenly");
   if (step.replicate > 1 && step.zero == 0) throw weft::LayoutError(number("replicate", step.replicate) + " with zero(0): nothing is shared out; zero can be 1, 2 or 3");
-  weft::plan::element_bytes(step.precision, false);
+  if (step.secondary > 0) weft::detail::divides({"dp / replicate", step.dp / step.replicate}, {"secondary", step.secondary}, "neighbours are groups of one size");
+  weft::plan::element_bytes(step.precision);
   const std::vector<weft::plan::StageMemory> ranks = weft::plan::memory(sizes, step, table);
   const weft::plan::StageMemory* largest = &ranks.front();
   for (const auto& rank : ranks)
@@ -217,10 +223,14 @@ inline void add_memory(CLI::App& app) {
   command->add_option("--schedule", o->schedule, "One of " + std::string(weft::schedule::names) + " (default: 1f1b, with --vpp interleaved)");
   add_count(command, "--zero", o->zero, "Stage of ZeRO")->capture_default_str();
   add_count(command, "--replicate", o->replicate, "Groups of data ranks that share out among themselves (hybrid sharding)")->capture_default_str();
+  command->add_option("--offload", o->offload, "Where optimizer state (with --zero 3 parameters too) lies between uses: none (the device), host or a file")->capture_default_str();
+  command->add_flag("--float-gradients", o->float_gradients, "Of 16-bit models, keep gradients in fp32 in stages 1 and 2 too");
+  command->add_flag("--quantised-gather", o->quantised_gather, "Stage 3 gathers 8-bit integers (ZeRO++)");
+  add_count(command, "--secondary", o->secondary, "Stage 3: so many neighbours keep gathered values (ZeRO++; 0: none)")->capture_default_str();
   add_count(command, "--micro-batch", l.micro_batch, "Sequences of a micro batch and rank")->capture_default_str();
   add_count(command, "--global-batch", l.global_batch, "Sequences a step (default: one micro batch a dp rank)");
-  command->add_option("--precision", o->precision, "fp32, bf16 or fp16 (default: fp32 for a model; bf16 for --parameters, 2 + 2 + 12 bytes)");
-  command->add_option("--gradient-bytes", o->gradient_bytes, "Of an element, with --parameters (default: as the precision; weft keeps 16-bit models' gradients in 4)");
+  command->add_option("--precision", o->precision, "fp32, bf16, fp16 or fp64 (default: fp32 for a model; bf16 for --parameters, 2 + 2 + 12 bytes)");
+  command->add_option("--gradient-bytes", o->gradient_bytes, "Of an element, with --parameters (default: as the precision)");
   command->add_flag("--sequence-parallel", o->sequence_parallel, "Shard the hidden state's rows over tp");
   command->add_option("--recompute", o->recompute, "none, selective or full")->capture_default_str();
   add_count(command, "--threads", o->threads, "Threads of a rank: attention has a workspace for each")->capture_default_str();

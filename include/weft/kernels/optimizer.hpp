@@ -54,7 +54,7 @@ struct AdamwOptions {
 };
 
 /// One AdamW step on n elements. `master` holds the parameter in accumulate_t<P>, where P is narrower than that; else it is null
-/// and the parameter is updated itself. m and v are the moments.
+/// and the parameter is updated itself. Beside a master copy `parameter` may be null. m and v are the moments.
 template <class P, class G, class Exec>
 void adamw_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_t<P>* master, const G* gradient,
                   accumulate_t<P>* m, accumulate_t<P>* v, const AdamwOptions& options) {
@@ -73,7 +73,7 @@ void adamw_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_
         const V updated = V(keep) * old - V(step) * first / (sqrt(second) * V(correction) + V(epsilon));
         first.store(m + i, count);
         second.store(v + i, count);
-        updated.store(parameter + i, count);
+        if (parameter != nullptr) updated.store(parameter + i, count);
         if (master != nullptr) updated.store(master + i, count);
       });
 }
@@ -107,7 +107,7 @@ void sgd_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_t<
           g = nesterov ? g + V(factor) * buffer : buffer;
         }
         const V updated = old - V(rate) * g;
-        updated.store(parameter + i, count);
+        if (parameter != nullptr) updated.store(parameter + i, count);
         if (master != nullptr) updated.store(master + i, count);
       });
 }

@@ -42,18 +42,21 @@ class ReductionTree;
 struct Gathered {
   Hooks* keeper = nullptr;  ///< makes room for a gradient
   std::size_t kept = 0;     ///< elements of the part
+  /// Element types of the part: wider than the parameter's where the part is its master copy, narrower than gradients are added in
+  /// where their sums are rounded.
+  DataType type = DataType::float32, gradient_type = DataType::float32;
   Buffer value;             ///< null while released
   Buffer gradient;          ///< null until a layer adds to it
   List<Run> runs;    ///< of the local elements
 };
 
-/// A parameter without its placement rules. Gradients are kept in accumulate_t of the element type (float for bfloat16).
+/// A parameter without its placement rules. Layers add gradients in accumulate_t of the element type (float for bfloat16).
 struct ParameterState {
   std::string name;  ///< global: random-number site, checkpoint name; the same name on two stages is one tied parameter
   Shape global, local;
   DataType type = DataType::float32, gradient_type = DataType::float32;
   Initial initial;
-  Buffer value, gradient;  ///< kept() elements each: what this rank holds between steps and updates
+  Buffer value, gradient;  ///< kept() elements of kept_type() and kept_gradient_type(): what this rank holds between steps and updates
   List<Run> runs;   ///< those elements in the whole; padding belongs to no run
   List<Buffer> nodes;         ///< further sums of micro-batches that may not be added here yet (reproducible runs)
   std::shared_ptr<Store> store;      ///< where the value lies instead, between its uses (ModelOptions::offload)
@@ -74,6 +77,8 @@ struct ParameterState {
   unsigned data_bit() const { return expert_data ? axis_bit<edp> : axis_bit<dp>; }
   std::size_t size() const { return local.size(); }  ///< elements that layers use
   std::size_t kept() const { return gathered ? gathered->kept : size(); }
+  DataType kept_type() const { return gathered ? gathered->type : type; }
+  DataType kept_gradient_type() const { return gathered ? gathered->gradient_type : gradient_type; }
   Buffer& layer_value() { return gathered ? gathered->value : value; }
   const Buffer& layer_value() const { return gathered ? gathered->value : value; }
   Buffer& layer_gradient() { return gathered ? gathered->gradient : gradient; }
@@ -86,6 +91,7 @@ struct ParameterState {
 struct Unit {
   std::string name;
   List<ParameterState*> parameters;
+  bool complete = true;  ///< at gradients_ready: no micro-batch of the step adds to these gradients any more
 
   bool uses(const ParameterState* state) const {
     for (const ParameterState* mine : parameters)
@@ -122,15 +128,6 @@ class Hooks {
   /// The end of what `begin` began; all gradients are in place: wait for what is under way.
   virtual void finish() {}
 };
-
-/// What this rank keeps of a parameter's value, kept() elements, brought to the device if it lies in a store. Do not write to it.
-template <class Device>
-Buffer value_of(Device& device, const ParameterState& state) {
-  if (!state.store) return state.value;
-  Buffer value = device.allocate(state.kept() * size_of(state.type));
-  if (state.kept() != 0) read_record(device, *state.store, state.record, value.get(), state.kept() * size_of(state.type));
-  return value;
-}
 
 /// Room for the gradient that layers add to.
 template <class Device>

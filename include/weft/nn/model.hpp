@@ -45,6 +45,10 @@ struct ModelOptions {
   /// The type in which gradients are sent and added over data ranks: bfloat16, or float32 (or unset), the gradients' own, which is
   /// float for layers in bfloat16 and float, double for layers in double.
   std::optional<DataType> reduce = {};
+  /// FullyShardedDataParallel of a model in bfloat16 or float16: the type in which sums of gradients are kept between micro-batches
+  /// and for the optimizer, the model's own or float32. Every sum is made in float, and rounded once for each micro-batch. Unset: the
+  /// model's own in stages 1 and 2, which gives 4P + 12P/N and 2P + 14P/N bytes, float32 in stage 3 (16P/N) and in reproducible runs.
+  std::optional<DataType> gradient = {};
   /// FullyShardedDataParallel, stage 3: parameters are gathered as 8-bit integers with a scale for each 256 of them (ZeRO++ qwZ).
   bool quantised_gather = false;
   /// FullyShardedDataParallel, stage 3: so many neighbours keep a unit's values among them from its first gather of a step on, and
@@ -65,6 +69,7 @@ struct ModelOptions {
   /// Throws UsageError for choices that exclude each other.
   void check() const {
     if (hook && reproducible) throw_error<UsageError>({"ModelOptions: reproducible fixes how gradients are added, so it cannot go with a communication hook; leave one of them out"});
+    if (gradient && size_of(*gradient) == 2 && reproducible) throw_error<UsageError>({"ModelOptions: reproducible adds gradients in float32, so it cannot go with gradient in ", name_of(*gradient), "; leave one of them out"});
     if (reduce && *reduce != DataType::bfloat16 && *reduce != DataType::float32) throw_error<UsageError>({"ModelOptions::reduce is ", name_of(*reduce), ": gradients are reduced in bfloat16 or float32"});
     if (reduce != DataType::bfloat16) return;
     if (reproducible) throw_error<UsageError>({"ModelOptions: reproducible adds gradients in their own type, so it cannot go with reduce in bfloat16; leave one of them out"});

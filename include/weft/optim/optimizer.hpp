@@ -31,7 +31,8 @@ struct StepReport {
   bool skipped = false;      ///< a gradient was not finite: parameters and optimizer state are bitwise what they were, a loss scale backs off
 };
 
-/// A parameter, or what this rank keeps of it, and the buffers that a rule keeps beside it, all in its accumulate type.
+/// A parameter, or what this rank keeps of it, and the buffers that a rule keeps beside it, all in its accumulate type. While a rule
+/// runs state->gradient is in accumulate_t too, and state->value is null where a rank keeps the master copy alone (stage 3 of ZeRO).
 struct Slot {
   ParameterState* state = nullptr;
   Buffer master;             ///< parameter in accumulate_t where that is wider than the parameter's type, else null
@@ -61,9 +62,11 @@ class Optimizer {
     if (options.clip < 0) throw_error<UsageError>({"clip ", std::to_string(options.clip), " is negative; 0 turns clipping off"});
     using P = typename Model::model_type::scalar;
     update_ = &Rule::template update<P, Exec>;
-    squared_norm_ = [](Device<Exec>& device, const ParameterState& state, const Run& run, double* out) {
-      kernels::squared_norm(device, run.length, static_cast<const accumulate_t<P>*>(state.gradient.get()) + run.local, out);
+    squared_norm_ = [](Device<Exec>& device, const void* gradient, const Run& run, double* out) {
+      kernels::squared_norm(device, run.length, static_cast<const accumulate_t<P>*>(gradient) + run.local, out);
     };
+    if constexpr (!std::is_same_v<P, accumulate_t<P>>)
+      widen_ = [](Device<Exec>& device, std::size_t n, const void* from, void* to) { kernels::cast<P, accumulate_t<P>>(device, n, static_cast<const P*>(from), static_cast<accumulate_t<P>*>(to)); };
     if constexpr (requires { model.loss_scale(); }) loss_scale_ = model.loss_scale();
     if constexpr (requires { model.options().reproducible; })
       if (model.options().reproducible)
@@ -98,7 +101,7 @@ class Optimizer {
       update_stored(learning_rate, scale);
     } else {
       for (Slot& slot : slots_)
-        if (slot.state->kept() != 0) update_(*device_, slot, options_, learning_rate, scale, steps_ + 1);
+        if (slot.state->kept() != 0) update(slot, learning_rate, scale);
     }
     ++steps_;
     if (loss_scale_) loss_scale_->update(false);
@@ -126,7 +129,7 @@ class Optimizer {
     }
     if (exact_squared_norm_) return exact_norm(parts);
     Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
-    for (std::size_t i = 0; i < parts.size(); ++i) squared_norm_(*device_, *parts[i].state, parts[i].run, squares.data() + i);
+    for (std::size_t i = 0; i < parts.size(); ++i) squared_norm_(*device_, wide_gradient(*parts[i].state).get(), parts[i].run, squares.data() + i);
     double sum = 0;
     const auto host = copy_to_host(squares);
     // What another rank counts is looked at too: a copy that went bad on this rank alone must stop all ranks.
@@ -165,17 +168,41 @@ class Optimizer {
     return std::sqrt(kernels::exact_value(host));
   }
 
+  Buffer wide_gradient(const ParameterState& state) {
+    if (state.kept_gradient_type() == state.gradient_type) return state.gradient;
+    Buffer wide = device_->allocate(state.kept() * size_of(state.gradient_type));
+    widen_(*device_, state.kept(), state.gradient.get(), wide.get());
+    return wide;
+  }
+  // The rule sees the types of a slot, whatever a rank keeps.
+  void update(Slot& slot, double learning_rate, double scale) {
+    struct Lent {
+      Slot& slot;
+      Buffer gradient, master;
+      Lent(Slot& to, Buffer wide) : slot(to), gradient(std::exchange(to.state->gradient, std::move(wide))) {
+        if (to.state->kept_type() != to.state->type) slot.master = master = std::exchange(to.state->value, nullptr);
+      }
+      ~Lent() {
+        slot.state->gradient = std::move(gradient);
+        if (!master) return;
+        slot.master.reset();
+        slot.state->value = std::move(master);
+      }
+    } lent(slot, wide_gradient(*slot.state));
+    update_(*device_, slot, options_, learning_rate, scale, steps_ + 1);
+  }
+
   template <class P>
   WEFT_COLD Slot make_slot(ParameterState& state) {
     using A = accumulate_t<P>;
     Slot slot{&state, nullptr, {}, {}};
     const std::size_t size = state.kept();
     if (size == 0) return slot;
-    if constexpr (!std::is_same_v<P, A>) {
+    if (widen_ != nullptr && state.kept_type() == state.type) {
       Buffer value = state.value;
       if (state.store) read_record(*device_, *state.store, state.record, (value = device_->allocate(size * sizeof(P))).get(), size * sizeof(P));
       slot.master = store_ ? device_->allocate(size * sizeof(A)) : device_->allocate_lasting(size * sizeof(A));
-      kernels::cast<P, A>(*device_, size, static_cast<const P*>(value.get()), static_cast<A*>(slot.master.get()));
+      widen_(*device_, size, value.get(), slot.master.get());
     }
     slot.kept.resize(Rule::buffers);
     if (store_) {
@@ -238,7 +265,7 @@ class Optimizer {
       }
     } lent{state};
     if (state.store) read_record(*device_, *state.store, state.record, (state.value = device_->allocate(value_bytes)).get(), value_bytes);
-    update_(*device_, here, options_, learning_rate, scale, steps_ + 1);
+    update(here, learning_rate, scale);
     record = 0;
     stored(here, [&](Buffer& buffer) { write_record(*device_, *store_, slot.records[record++], buffer.get(), bytes); });
     if (state.store) write_record(*device_, *state.store, state.record, state.value.get(), value_bytes);
@@ -251,7 +278,8 @@ class Optimizer {
   // For the model's element type: known where the optimizer is made, so only that one is compiled.
   void (*update_)(Device<Exec>&, Slot&, const Options&, double, double, std::uint64_t);
   void (*exact_squared_norm_)(Device<Exec>&, const ParameterState&, const Run&, std::int64_t*) = nullptr;
-  void (*squared_norm_)(Device<Exec>&, const ParameterState&, const Run&, double*);
+  void (*squared_norm_)(Device<Exec>&, const void*, const Run&, double*);
+  void (*widen_)(Device<Exec>&, std::size_t, const void*, void*) = nullptr;  // from the model's type, where it has 16 bits
   std::shared_ptr<LossScale> loss_scale_;  // null: gradients are as they are
   std::shared_ptr<Store> store_;
   List<Slot> slots_;

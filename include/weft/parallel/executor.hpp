@@ -221,6 +221,7 @@ class Executor {
     Unit& owned = chunk.owned[unit];
     if (trees) return complete(owned);
     for (ParameterState* state : owned.parameters) zero_if_fresh(context_.device(), *state);
+    owned.complete = done_[index] == table_.micro_batches;
     after(&Hooks::gradients_ready, owned);
   }
 

@@ -15,13 +15,15 @@ namespace weft {
 
 /// What the data ranks share out. Bytes a rank, P parameters over N data ranks, with AdamW:
 ///
-///               float, or bfloat16 with its master copy in float      double
-///   Stage1      8 P + 8 P / N              6 P + 12 P / N              16 P + 16 P / N
-///   Stage2      4 P + 12 P / N             2 P + 16 P / N               8 P + 24 P / N
-///   Stage3      16 P / N                   18 P / N                     32 P / N
+///               float               bfloat16, float16        double
+///   Stage1      8 P + 8 P / N       4 P + 12 P / N           16 P + 16 P / N
+///   Stage2      4 P + 12 P / N      2 P + 14 P / N            8 P + 24 P / N
+///   Stage3      16 P / N            16 P / N                 32 P / N
 ///
-/// (parameter + gradient, which is float for bfloat16, + optimizer), and beside it what is on its way: up to two gathered units
-/// in stage 3, up to two units of whole gradients in stages 2 and 3, a sum of a unit's shards in stage 1. With
+/// (parameter + gradient + optimizer). Of 16-bit models stages 1 and 2 keep sums of gradients in 16 bits, each micro-batch added in
+/// float and rounded once, or in float (ModelOptions::gradient: 6 P + 12 P / N and 2 P + 16 P / N); stage 3 keeps the master copy
+/// alone, which is rounded when a unit is gathered, and gradients in float. Beside it is what is on its way: up to two gathered units
+/// in stage 3, up to two units of whole gradients, a sum of a unit's shards. With
 /// ModelOptions::replicate N is dp / replicate; secondary adds P / secondary values; offload takes the optimizer's bytes, and in
 /// stage 3 the parameters', off the device, where the largest parameter's of them come and go.
 namespace zero {
@@ -66,8 +68,9 @@ struct ShardedDataPolicy : PlainPolicy {
 /// are complete, for every micro-batch (or once: ModelOptions::reduce_each_micro_batch). Stages 1 and 2 gather once a step.
 /// The weight half of a layer's backward must not use parameter values: they may have been released.
 ///
-/// Numerics: gradients are sums over dp in rank order, in float for bfloat16 parameters; equal to DataParallel bit by bit with
-/// one micro-batch, else up to the rounding of sums in another order. Shards ignore the parameters' shapes, so an optimizer
+/// Numerics: gradients are sums over dp in rank order, in float for bfloat16 parameters; where they are kept so, equal to
+/// DataParallel bit by bit with one micro-batch, else up to the rounding of sums in another order; where they are kept in 16 bits,
+/// further by half a bit of these for each micro-batch. Shards ignore the parameters' shapes, so an optimizer
 /// must work element by element; another one is refused. A tied embedding on two pipeline stages keeps its whole gradient until the end of the step.
 /// Policies: Reproducible and others of parallel/policies.hpp.
 template <class M, class Stage = zero::Stage3, class... Policies>

@@ -21,15 +21,20 @@ struct Reproducible {
   static void apply(Options& options) { options.reproducible = true; }
 };
 
-/// Layers compute in Param, the model's own scalar (nn::BasicGpt<bfloat16>), with gradients in accumulate_t<Param>; data ranks send
-/// and add gradients in Reduce, bfloat16 or float. Optimizers keep a master copy in float where Param is bfloat16.
-template <class Param, class Reduce>
+/// Layers compute in Param, the model's own scalar (nn::BasicGpt<bfloat16>), and add gradients in accumulate_t<Param>; data ranks
+/// send and add them in Reduce, bfloat16 or float. What is updated is a master copy in float where Param is bfloat16; stage 3 of
+/// FullyShardedDataParallel keeps nothing else, and gathers it as Param. Gradient: ModelOptions::gradient, the type in which sums of
+/// gradients are kept, Param or accumulate_t<Param>; void leaves the choice to the stage.
+template <class Param, class Reduce, class Gradient = void>
 struct MixedPrecision {
   static_assert(Real<Param>, "weft: MixedPrecision's Param must be float, bfloat16, float16 or double: the type that the model's layers compute in");
   static_assert(std::is_same_v<Reduce, bfloat16> || std::is_same_v<Reduce, accumulate_t<Param>>,
                 "weft: MixedPrecision's Reduce must be bfloat16, or the type in which gradients are kept: float for Param bfloat16, float16 and float, double for double");
+  static_assert(std::is_void_v<Gradient> || std::is_same_v<Gradient, Param> || std::is_same_v<Gradient, accumulate_t<Param>>,
+                "weft: MixedPrecision's Gradient must be Param, or the type in which layers add gradients: float for Param bfloat16, float16 and float, double for double");
   static void apply(ModelOptions& options) {
     if (std::is_same_v<Reduce, bfloat16>) options.reduce = DataType::bfloat16;
+    if constexpr (!std::is_void_v<Gradient>) options.gradient = data_type_of<Gradient>;
   }
 };
 
@@ -58,8 +63,8 @@ inline constexpr bool is_policy = requires(ModelOptions& options) { P::apply(opt
 // Does the model compute in what a policy says?
 template <class Scalar, class P>
 inline constexpr bool policy_fits = true;
-template <class Scalar, class Param, class Reduce>
-inline constexpr bool policy_fits<Scalar, MixedPrecision<Param, Reduce>> = std::is_same_v<Scalar, Param>;
+template <class Scalar, class Param, class Reduce, class Gradient>
+inline constexpr bool policy_fits<Scalar, MixedPrecision<Param, Reduce, Gradient>> = std::is_same_v<Scalar, Param>;
 
 template <class P>
 void apply_policy(ModelOptions& options) {

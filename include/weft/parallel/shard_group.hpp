@@ -2,7 +2,8 @@
 #pragma once
 // The parameters that FullyShardedDataParallel gathers and reduces together, in one flat array of which each rank of a group keeps
 // an equal piece, and how they travel: gathered whole, as 8-bit integers or from neighbours; gradients scattered as sums, in their
-// own type or a narrower one, in rank order or in that of a tree; pieces on the device or in a store.
+// own type or a narrower one, in rank order or in that of a tree; pieces on the device or in a store. Of parameters of 16 bits a
+// piece is the master copy, and gradients may be kept in 16 bits between micro-batches (decision 25).
 
 #include <algorithm>
 #include <cstdint>
@@ -50,7 +51,23 @@ struct ShardSettings {
   bool narrow = false;  // gradients are reduced in bfloat16
   bool quantised = false, secondary = false;
   std::shared_ptr<Store> store;  // of the values
+  bool reproducible = false;
+  std::optional<DataType> gradient;  // in which sums of gradients are kept
+
+  DataType kept_gradient_type(const ParameterState& state) const {
+    if (!gradient) return rules.keeps_values && !reproducible ? state.type : state.gradient_type;
+    if (*gradient != state.type && *gradient != state.gradient_type)
+      throw_error<UsageError>({"ModelOptions::gradient is ", name_of(*gradient), ": gradients of parameters in ", name_of(state.type), " are kept in ", name_of(state.gradient_type),
+                               state.type == state.gradient_type ? "" : " or ", state.type == state.gradient_type ? "" : name_of(state.type)});
+    return *gradient;
+  }
 };
+
+template <class F>
+void dispatch_narrow(DataType type, F&& f) {
+  if (type == DataType::bfloat16) f(bfloat16{});
+  else f(float16{});
+}
 
 template <class Exec>
 class ShardGroup {
@@ -70,23 +87,30 @@ class ShardGroup {
       if (member.state->type != any.type) throw_error<UsageError>({"parameters ", any.name, " and ", member.state->name, " of one unit differ in their element type"});
     type_ = any.type;
     gradient_type_ = any.gradient_type;
+    // In a store it is the parameter itself, half the bytes to load for each gather; its master copy then lies there too.
+    kept_type_ = settings_->rules.keeps_values || stored() ? type_ : gradient_type_;
+    kept_gradient_type_ = settings_->kept_gradient_type(any);
     piece_ = ((elements_ + sharers() - 1) / sharers() + grain - 1) / grain * grain;
     begin_ = std::size_t(ranks_.sharing.rank()) * piece_;
-    if (settings_->rules.keeps_gradients) open();
-    shard_gradient_ = settings_->rules.keeps_gradients ? at(gradients_, begin_ * gradient_bytes()) : device_->allocate_lasting(piece_ * gradient_bytes());
+    if (settings_->rules.keeps_gradients) {
+      if (rounds()) rounded_ = device_->allocate_lasting(piece_ * sharers() * kept_gradient_bytes());
+      else open();
+      shard_gradient_ = at(rounds() ? rounded_ : gradients_, begin_ * kept_gradient_bytes());
+    } else {
+      shard_gradient_ = device_->allocate_lasting(piece_ * kept_gradient_bytes());
+    }
     if (any.gradient_only) {
       for (const FlatMember& member : members_) keep(member);
       return;
     }
     if (settings_->rules.keeps_values) values_ = device_->allocate_lasting(piece_ * sharers() * value_bytes());
-    Buffer shard = settings_->rules.keeps_values ? at(values_, begin_ * value_bytes()) : stored() ? device_->allocate(piece_ * value_bytes()) : device_->allocate_lasting(piece_ * value_bytes());
-    fill_zero(*device_, static_cast<char*>(shard.get()), piece_ * value_bytes());
+    Buffer shard = settings_->rules.keeps_values ? at(values_, begin_ * value_bytes()) : stored() ? device_->allocate(piece_ * kept_bytes()) : device_->allocate_lasting(piece_ * kept_bytes());
+    fill_zero(*device_, static_cast<char*>(shard.get()), piece_ * kept_bytes());
     for (const FlatMember& member : members_) {
       ParameterState& state = *member.state;
       keep(member);
       if (state.kept() == 0) continue;
-      state.value = at(shard, (first_kept(member) - begin_) * value_bytes());
-      dispatch_real(state.type, [&](auto zero) { initialise_parameter<decltype(zero)>(*device_, state, settings_->seed); });
+      initialise(state, at(shard, (first_kept(member) - begin_) * kept_bytes()));
       if (!stored()) continue;
       state.store = settings_->store;
       state.record = state.store->record(state.kept() * value_bytes());
@@ -101,7 +125,7 @@ class ShardGroup {
   void open() {
     if (!gradients_) {
       const std::size_t bytes = piece_ * sharers() * gradient_bytes();
-      gradients_ = settings_->rules.keeps_gradients ? device_->allocate_lasting(bytes) : device_->allocate(bytes);
+      gradients_ = settings_->rules.keeps_gradients && !rounds() ? device_->allocate_lasting(bytes) : device_->allocate(bytes);
       std::size_t used = 0;
       const auto clear = [&](std::size_t from, std::size_t to) { fill_zero(*device_, static_cast<char*>(gradients_.get()) + from * gradient_bytes(), (to - from) * gradient_bytes()); };
       for (const FlatMember& member : members_) {
@@ -112,13 +136,23 @@ class ShardGroup {
     }
     for (const FlatMember& member : members_) member.state->gathered->gradient = at(gradients_, member.first * gradient_bytes());
   }
+  // Stage 1, where the sums of the step so far are kept rounded: a micro-batch's gradients are whole, all that is owed inside of data
+  // parallelism is paid.
+  bool folds() const { return settings_->rules.keeps_gradients && rounds(); }
+  void fold() {
+    open();
+    add_folded();
+    dispatch_narrow(kept_gradient_type_, [&](auto zero) { cast<float, decltype(zero)>(piece_ * sharers(), gradients_, rounded_); });
+    close();
+    folded_ = true;
+  }
 
   // A step begins: the optimizer has updated the shards, so what was gathered is old.
   void begin(bool training) {
     drop();
     secondary_.reset();
     keeps_secondary_ = settings_->secondary && training;
-    reduced_ = false;
+    reduced_ = folded_ = false;
   }
 
   void gather() {
@@ -131,7 +165,12 @@ class ShardGroup {
       return;
     }
     Buffer mine = shard_;
-    if (stored()) mine = load();
+    if (stored()) {
+      mine = load();
+    } else if (kept_type_ != type_) {
+      mine = at(values_, begin_ * value_bytes());
+      dispatch_narrow(type_, [&](auto zero) { cast<float, decltype(zero)>(piece_, shard_, mine); });
+    }
     if (settings_->quantised) {
       packed_ = device_->allocate(packed_bytes() * sharers());
       const Buffer own = at(packed_, std::size_t(ranks_.sharing.rank()) * packed_bytes());
@@ -176,14 +215,12 @@ class ShardGroup {
   // The sum over the ranks that share one copy out, or over all where a tree says how.
   void reduce(const ReductionTree* tree) {
     open();
+    add_folded();
     leaving_ = gradients_;
-    if (!settings_->rules.keeps_gradients) {
-      for (const FlatMember& member : members_) member.state->gathered->gradient.reset();
-      gradients_.reset();
-    }
+    if (!settings_->rules.keeps_gradients || rounds()) close();
     summed_over_copies_ = tree != nullptr || ranks_.copies.size() == 1;
     // The first sum of a step goes to its place; where that is a part of the input, or holds the sum of earlier micro-batches, beside it.
-    if (settings_->narrow || settings_->rules.keeps_gradients || reduced_) sum_ = device_->allocate(piece_ * gradient_bytes());
+    if (settings_->narrow || settings_->rules.keeps_gradients || reduced_ || rounds()) sum_ = device_->allocate(piece_ * gradient_bytes());
     if (tree) {
       exchange_.emplace(ranks_.all, *device_, *tree, gradient_type_, leaving_, piece_, sharers(), members_);
       return;
@@ -209,14 +246,20 @@ class ShardGroup {
     dispatch_gradient(gradient_type_, [&](auto zero) {
       using G = decltype(zero);
       if (narrow_sum_) kernels::cast<bfloat16, G>(*device_, piece_, static_cast<const bfloat16*>(narrow_sum_.get()), static_cast<G*>(sum_.get()));
-      if (!sum_) return;
+      if (!sum_ || rounds()) return;
       const G* sum = static_cast<const G*>(sum_.get());
       G* shard = static_cast<G*>(shard_gradient_.get());
       if (reduced_) kernels::accumulate<G, G>(*device_, piece_, sum, shard);
       else kernels::cast<G, G>(*device_, piece_, sum, shard);
     });
+    if (rounds())
+      dispatch_narrow(kept_gradient_type_, [&](auto zero) {
+        using N = decltype(zero);
+        if (reduced_) kernels::accumulate<float, N>(*device_, piece_, static_cast<const float*>(sum_.get()), static_cast<N*>(shard_gradient_.get()));
+        else cast<float, N>(piece_, sum_, shard_gradient_);
+      });
     for (const FlatMember& member : members_)
-      if (member.state->kept() != 0) member.state->gradient = at(shard_gradient_, (first_kept(member) - begin_) * gradient_bytes());
+      if (member.state->kept() != 0) member.state->gradient = at(shard_gradient_, (first_kept(member) - begin_) * kept_gradient_bytes());
     reduced_ = true;
     sum_.reset();
     narrow_sum_.reset();
@@ -225,12 +268,13 @@ class ShardGroup {
   // Once a step, all groups in the same order on all ranks: the sums of all copies.
   void start_copies() {
     if (!reduced_ || summed_over_copies_) return;
-    reduction_ = ranks_.copies.all_reduce_async(comm::Elements{gradient_type_, weft::detail::memory_kind<Tensor<float, Exec>>(), shard_gradient_.get(), piece_});
+    reduction_ = ranks_.copies.all_reduce_async(comm::Elements{kept_gradient_type_, weft::detail::memory_kind<Tensor<float, Exec>>(), shard_gradient_.get(), piece_});
   }
   void finish() {
     reduction_.wait();
     wait();
     if (!settings_->rules.keeps_values) drop();
+    secondary_.reset();
   }
 
  private:
@@ -246,6 +290,31 @@ class ShardGroup {
   std::size_t sharers() const { return std::size_t(ranks_.sharing.size()); }
   std::size_t value_bytes() const { return size_of(type_); }
   std::size_t gradient_bytes() const { return size_of(gradient_type_); }
+  std::size_t kept_bytes() const { return size_of(kept_type_); }
+  std::size_t kept_gradient_bytes() const { return size_of(kept_gradient_type_); }
+  bool rounds() const { return kept_gradient_type_ != gradient_type_; }
+  template <class From, class To>
+  void cast(std::size_t count, const Buffer& from, const Buffer& to) { kernels::cast<From, To>(*device_, count, static_cast<const From*>(from.get()), static_cast<To*>(to.get())); }
+  void add_folded() {
+    if (!folded_) return;
+    dispatch_narrow(kept_gradient_type_, [&](auto zero) {
+      using N = decltype(zero);
+      kernels::accumulate<N, float>(*device_, piece_ * sharers(), static_cast<const N*>(rounded_.get()), static_cast<float*>(gradients_.get()));
+    });
+  }
+  void close() {
+    for (const FlatMember& member : members_) member.state->gathered->gradient.reset();
+    gradients_.reset();
+  }
+  // A master copy begins as the parameter's value, so that every wrapper begins with the same bits.
+  void initialise(ParameterState& state, Buffer place) {
+    const bool wide = kept_type_ != type_;
+    state.value = wide ? device_->allocate(state.kept() * value_bytes()) : place;
+    dispatch_real(state.type, [&](auto zero) { initialise_parameter<decltype(zero)>(*device_, state, settings_->seed); });
+    if (!wide) return;
+    dispatch_narrow(type_, [&](auto zero) { cast<decltype(zero), float>(state.kept(), state.value, place); });
+    state.value = std::move(place);
+  }
   bool stored() const { return settings_->store != nullptr && !settings_->rules.keeps_values; }
   std::size_t secondary_bytes() const { return piece_ * sharers() * value_bytes() / std::size_t(ranks_.neighbours.size()); }
   // Integers, then scales.
@@ -260,6 +329,8 @@ class ShardGroup {
     ParameterState& state = *member.state;
     const std::size_t first = std::clamp(begin_, member.first, member.first + state.size()), last = std::clamp(begin_ + piece_, member.first, member.first + state.size());
     state.gathered->kept = last - first;
+    state.gathered->type = kept_type_;
+    state.gathered->gradient_type = kept_gradient_type_;
     if (first != last) state.runs = cut_runs(state.gathered->runs, first - member.first, last - member.first);
   }
   // The piece, from the store to its place among the gathered values.
@@ -277,14 +348,16 @@ class ShardGroup {
   const ShardSettings* settings_;
   List<FlatMember> members_;
   std::size_t elements_ = 0, piece_ = 0, begin_ = 0;  // of the flat array, of a rank's part of it, and where this rank's begins
-  DataType type_ = DataType::float32, gradient_type_ = DataType::float32;
+  DataType type_ = DataType::float32, gradient_type_ = DataType::float32;            // of what layers use
+  DataType kept_type_ = DataType::float32, kept_gradient_type_ = DataType::float32;  // of this rank's piece
   Buffer shard_, shard_gradient_;       // this rank's piece: what the optimizer sees
   Buffer values_, gradients_;           // flat and whole, where there now
+  Buffer rounded_;                      // whole gradients between micro-batches, where those are kept and narrower than layers add
   Buffer packed_, secondary_;           // values on their way; this rank's part of what neighbours keep
   Buffer leaving_, sum_, narrow_sum_;   // of the reduction under way: its input and, where it cannot go to its place, its output
   Request gather_, reduction_;
   std::optional<TreeExchange<Exec>> exchange_;  // in place of the reduction
-  bool gathering_ = false, here_ = false, reduced_ = false, keeps_secondary_ = false, summed_over_copies_ = true;
+  bool gathering_ = false, here_ = false, reduced_ = false, keeps_secondary_ = false, summed_over_copies_ = true, folded_ = false;
 };
 
 }  // namespace weft::detail

@@ -23,7 +23,7 @@ class Shards : public Hooks {
  public:
   Shards(Communicator comm, Device<Exec>& device, const ModelOptions& options, ShardRules rules)
       : device_(&device), replicate_(options.replicate), secondary_(options.secondary), each_micro_batch_(!rules.keeps_gradients && options.reduce_each_micro_batch) {
-    settings_ = {rules, options.seed, options.reduce == DataType::bfloat16, options.quantised_gather, options.secondary != 0, options.offload.store};
+    settings_ = {rules, options.seed, options.reduce == DataType::bfloat16, options.quantised_gather, options.secondary != 0, options.offload.store, bool(options.reproducible), options.gradient};
     check(options, rules);
     ranks_.push_back(split(std::move(comm), "dp"));
   }
@@ -50,11 +50,14 @@ class Shards : public Hooks {
         groups_[at]->add(state);
         group_of_[state] = groups_[at].get();
       }
-      for (std::size_t at = before; at < groups_.size(); ++at) groups_[at]->place();
+      for (std::size_t at = before; at < groups_.size(); ++at) {
+        groups_[at]->place();
+        folds_ = folds_ || groups_[at]->folds();
+      }
     }
   }
 
-  bool reduces_each_micro_batch() const override { return each_micro_batch_; }
+  bool reduces_each_micro_batch() const override { return each_micro_batch_ || folds_; }
   bool sums_data() const override { return true; }
   void add_in_order(const ReductionTree* tree) override {
     tree_ = tree != nullptr && (!tree->in_rank_order() || replicate_ > 1) ? tree : nullptr;
@@ -81,6 +84,10 @@ class Shards : public Hooks {
       if (state->pending & ~state->data_bit()) throw_error<DebtError>({"the gradient of ", state->name, " is to be summed over ", state->expert_data ? "edp" : "dp", " while it still owes another sum"});
       state->pending = 0;
       state->fresh = true;
+    }
+    if (folds_ && !unit.complete) {
+      for (Group* group : groups_of(unit)) group->fold();
+      return;
     }
     // One unit's reductions are under way at a time: a second one would hold a second whole unit.
     settle();
@@ -183,6 +190,7 @@ class Shards : public Hooks {
   std::size_t replicate_, secondary_;
   const ReductionTree* tree_ = nullptr;  // of this step, where ranks' sums are not simply added in their order
   bool each_micro_batch_;
+  bool folds_ = false;  // micro-batches but the last leave rounded sums and no reduction
   std::deque<ShardRanks> ranks_;  // of dp, and of each edp
   List<std::unique_ptr<Group>> groups_;
   std::map<const ParameterState*, Group*> group_of_;

@@ -33,7 +33,8 @@ class LocalModel {
         width(m.width) {
     const std::size_t kv = m.kv_heads ? m.kv_heads : m.heads;
     head = m.width / m.heads;
-    value = l.precision == "fp32" ? 4 : 2;
+    value = std::size_t(element_bytes(l.precision).value);
+    sum = std::max<std::size_t>(4, value);
     heads = m.heads / l.tp;
     kv_heads = std::max<std::size_t>(1, kv / l.tp);
     query = heads * head;

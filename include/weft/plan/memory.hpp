@@ -32,12 +32,13 @@ struct ElementBytes {
   double value = 2, gradient = 2, optimizer = 12;
 };
 
-/// Of "fp32", "bf16" or "fp16". `classic` is mixed precision as the literature counts it, with 16-bit gradients (2 + 2 + 12);
-/// weft keeps gradients in fp32 (2 + 4 + 12). Throws UsageError for other names.
-inline ElementBytes element_bytes(std::string_view precision, bool classic) {
+/// Of "fp32", "bf16", "fp16" or "fp64", with AdamW. Of 16 bits as the literature counts mixed precision, and as every stage of
+/// FullyShardedDataParallel adds up: 2 + 2 + 12. Throws UsageError for other names.
+inline ElementBytes element_bytes(std::string_view precision) {
   if (precision == "fp32") return {4, 4, 8};
-  if (precision == "bf16" || precision == "fp16") return {2, classic ? 2.0 : 4.0, 12};
-  throw_error<UsageError>({"precision '", precision, "': it can be fp32, bf16 or fp16"});
+  if (precision == "fp64") return {8, 8, 16};
+  if (precision == "bf16" || precision == "fp16") return {2, 2, 12};
+  throw_error<UsageError>({"precision '", precision, "': it can be fp32, bf16, fp16 or fp64"});
 }
 
 /// What `parameters` elements take on each of `ranks` data ranks under a stage of ZeRO (0: plain data parallelism), without
@@ -77,6 +78,10 @@ struct StepLayout {
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   std::string precision = "fp32";
+  bool float_gradients = false;   ///< of 16-bit models sums of gradients are kept in fp32 in stages 1 and 2 too (ModelOptions::gradient)
+  bool offload = false;           ///< optimizer state, and in stage 3 parameters, lie on the device only while they are used
+  bool quantised_gather = false;  ///< stage 3: gathers in 8-bit integers
+  std::size_t secondary = 0;      ///< stage 3: so many neighbours keep gathered values
   std::size_t threads = 1;  ///< of a rank: attention has a workspace for each
 };
 

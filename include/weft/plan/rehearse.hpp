@@ -72,6 +72,7 @@ class Rehearsal {
     ledger_.reset_peak();
     activations_ = 0;
     step();
+    shards_.update();
     bytes_.activations = double(activations_);
     bytes_.buffers = double(ledger_.peak()) - bytes_.kept() - bytes_.activations;
     return {table_.stage_of[std::size_t(rank_)], elements_, bytes_};
@@ -130,7 +131,7 @@ class Rehearsal {
     if (tied_ != nullptr) {
       shards_.open(*tied_);
       if (table_.ranks > 1 && chunks_.size() == 1) ledger_.take(tied_->parameters.front() * model_.sum);
-      shards_.ready({tied_});
+      shards_.ready({tied_}, true);
     }
     shards_.finish();
   }
@@ -250,8 +251,8 @@ class Rehearsal {
   }
 
   void ready(Chunk& chunk, std::size_t unit) {
-    if (chunk.done < table_.micro_batches && !(layout_.sharded && layout_.zero >= 2)) return;
-    shards_.ready(chunk.units[unit].owns);
+    const bool complete = chunk.done == table_.micro_batches;
+    if (complete || shards_.each_micro_batch()) shards_.ready(chunk.units[unit].owns, complete);
   }
 
   StepLayout layout_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <weft/plan/ledger.hpp>
@@ -13,17 +14,34 @@
 
 namespace weft::plan {
 
+/// Bytes of an element: as layers use it and as a rank keeps it between steps.
+struct KeptBytes {
+  double value = 4, gradient = 4;            ///< layers compute with the one and add to the other
+  double kept_value = 4, kept_gradient = 4;  ///< stage 3 keeps master copies, stages 1 and 2 rounded sums
+  double moments = 8, master = 0;            ///< of the optimizer
+};
+
+inline KeptBytes kept_bytes(const StepLayout& layout) {
+  const double value = element_bytes(layout.precision).value;
+  KeptBytes bytes{value, value, value, value, 2 * value, 0};
+  if (value != 2) return bytes;
+  const bool wide = layout.sharded && layout.zero == 3 && !layout.offload;
+  const bool rounds = layout.sharded && layout.zero < 3 && !layout.float_gradients;
+  return {2, 4, wide ? 4.0 : 2.0, rounds ? 2.0 : 4.0, 8, wide ? 0.0 : 4.0};
+}
+
 /// Parameters that are gathered and reduced together, over so many data ranks.
 struct Group {
   std::vector<std::size_t> parameters;
   std::size_t ranks = 1, piece = 0;
-  Block values, gradients, leaving, sum;
+  Block values, gradients, leaving, sum, packed, secondary;
   bool reduced = false;
+  std::size_t whole() const { return piece * ranks; }
 };
 
 class DataShards {
  public:
-  DataShards(const StepLayout& layout, Ledger& ledger) : layout_(layout), bytes_(element_bytes(layout.precision, false)), ledger_(&ledger) {}
+  DataShards(const StepLayout& layout, Ledger& ledger) : layout_(layout), bytes_(kept_bytes(layout)), ledger_(&ledger) {}
 
   Group* add(std::vector<std::size_t> parameters, std::size_t ranks) {
     groups_.push_back(std::make_unique<Group>());
@@ -39,10 +57,9 @@ class DataShards {
       std::size_t elements = 0, first_rank = 0;
       for (const std::size_t size : group->parameters) elements += (size + grain - 1) / grain * grain;
       group->piece = ((elements + group->ranks - 1) / group->ranks + grain - 1) / grain * grain;
-      const std::size_t whole = group->piece * group->ranks;
       if (layout_.sharded && !group->parameters.empty()) {
-        lasting(kept.parameters, double(layout_.zero == 3 ? group->piece : whole) * bytes_.value);
-        lasting(kept.gradients, double(layout_.zero >= 2 ? group->piece : whole) * bytes_.gradient);
+        if (!stored()) lasting(kept.parameters, double(layout_.zero == 3 ? group->piece : group->whole()) * bytes_.kept_value);
+        lasting(kept.gradients, double(layout_.zero >= 2 ? group->piece : group->whole()) * bytes_.kept_gradient);
       }
       for (const std::size_t size : group->parameters) {
         if (!layout_.sharded) {
@@ -51,8 +68,10 @@ class DataShards {
         }
         const std::size_t here = layout_.sharded ? std::min(size, first_rank >= group->piece ? 0 : group->piece - first_rank) : size;
         first_rank += (size + grain - 1) / grain * grain;
-        if (here == 0) continue;
-        for (double left = bytes_.optimizer; left > 0; left -= 4) lasting(kept.optimizer, double(here) * 4);
+        updated_.push_back(here);
+        if (here == 0 || layout_.offload) continue;
+        for (int moment = 0; moment < 2; ++moment) lasting(kept.optimizer, double(here) * bytes_.moments / 2);
+        if (bytes_.master > 0) lasting(kept.optimizer, double(here) * bytes_.master);
       }
     }
     return kept;
@@ -71,6 +90,7 @@ class DataShards {
     if (at_ == trace_.size()) trace_.push_back(&unit);
     ++at_;
     for (Group* group : unit) gather(*group);
+    for (Group* group : unit) wait(*group);
     if (at_ < trace_.size())
       for (Group* group : *trace_[at_]) gather(*group);
   }
@@ -81,19 +101,24 @@ class DataShards {
   }
   /// A layer adds to a gradient of the group.
   void open(Group& group) {
-    if (!layout_.sharded || layout_.zero < 2 || group.gradients || group.parameters.empty()) return;
-    group.gradients = ledger_->take(std::size_t(double(group.piece * group.ranks) * bytes_.gradient), Ledger::Kind::moving);
+    if (!layout_.sharded || (layout_.zero < 2 && !rounds()) || group.gradients || group.parameters.empty()) return;
+    group.gradients = ledger_->take(std::size_t(double(group.whole()) * bytes_.gradient), Ledger::Kind::moving);
   }
+  /// Do gradients leave, or are they rounded, after every micro-batch?
+  bool each_micro_batch() const { return layout_.sharded && (layout_.zero >= 2 || rounds()); }
   /// One unit's reductions are under way at a time; that they last until the next one starts is the worst case.
-  void ready(const std::vector<Group*>& owned) {
+  void ready(const std::vector<Group*>& owned, bool complete) {
     if (!layout_.sharded) return;
     settle();
     for (Group* group : owned) {
       if (group->parameters.empty()) continue;
       open(*group);
-      group->leaving = std::move(group->gradients);
-      group->gradients.reset();
-      if (layout_.zero < 2 || group->reduced) group->sum = ledger_->take(std::size_t(double(group->piece) * bytes_.gradient), Ledger::Kind::moving);
+      group->leaving = std::exchange(group->gradients, nullptr);
+      if (layout_.zero < 2 && !complete) {  // rounded where it is
+        group->leaving.reset();
+        continue;
+      }
+      if (layout_.zero < 2 || group->reduced || rounds()) group->sum = ledger_->take(std::size_t(double(group->piece) * bytes_.gradient), Ledger::Kind::moving);
       reducing_.push_back(group);
     }
   }
@@ -107,27 +132,58 @@ class DataShards {
   }
   void finish() {
     settle();
-    for (auto& group : groups_) drop(*group);
+    for (auto& group : groups_) {
+      drop(*group);
+      group->secondary.reset();
+    }
+  }
+  /// The optimizer's step: what it brings to the device for one parameter after the other.
+  void update() {
+    for (const std::size_t here : updated_) {
+      std::vector<Block> lent;
+      const auto take = [&](double bytes) {
+        if (here != 0 && bytes > 0) lent.push_back(ledger_->take(std::size_t(double(here) * bytes), Ledger::Kind::moving));
+      };
+      if (rounds()) take(bytes_.gradient);
+      if (!layout_.offload) continue;
+      for (int moment = 0; moment < 2; ++moment) take(bytes_.moments / 2);
+      take(bytes_.master);
+      if (stored()) take(bytes_.value);
+    }
   }
 
  private:
   static constexpr std::size_t grain = 32;
 
+  bool stored() const { return layout_.offload && layout_.sharded && layout_.zero == 3; }
+  bool rounds() const { return bytes_.kept_gradient != bytes_.gradient; }
   void lasting(double& count, double bytes) {
     kept_.push_back(ledger_->take_lasting(std::size_t(bytes)));
     count += double(lasting_block_bytes(std::size_t(bytes)));
   }
   void gather(Group& group) {
     if (layout_.zero != 3 || group.values || group.parameters.empty()) return;
-    group.values = ledger_->take(std::size_t(double(group.piece * group.ranks) * bytes_.value), Ledger::Kind::moving);
+    group.values = ledger_->take(std::size_t(double(group.whole()) * bytes_.value), Ledger::Kind::moving);
+    if (!layout_.quantised_gather || group.secondary) return;
+    const std::size_t integers = (group.piece + 63) / 64 * 64, scales = ((group.piece + 255) / 256 * (bytes_.value == 8 ? 8 : 4) + 63) / 64 * 64;
+    group.packed = ledger_->take((integers + scales) * group.ranks, Ledger::Kind::moving);
   }
-  static void drop(Group& group) { group.values.reset(); }
+  void wait(Group& group) {
+    group.packed.reset();
+    if (layout_.secondary == 0 || group.secondary || !group.values) return;
+    group.secondary = ledger_->take(std::size_t(double(group.whole() / layout_.secondary) * bytes_.value), Ledger::Kind::moving);
+  }
+  void drop(Group& group) {
+    group.packed.reset();
+    group.values.reset();
+  }
 
   StepLayout layout_;
-  ElementBytes bytes_;
+  KeptBytes bytes_;
   Ledger* ledger_;
   std::vector<std::unique_ptr<Group>> groups_;
   std::vector<Block> kept_;
+  std::vector<std::size_t> updated_;  // elements of each parameter that this rank updates
   std::vector<const std::vector<Group*>*> trace_;
   std::size_t at_ = 0;
   std::vector<Group*> reducing_;
