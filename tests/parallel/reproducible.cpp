@@ -3,68 +3,22 @@
 // schedules, with a number of micro-batches that is a power of two and one that is not. Compared: losses, gradient norms and
 // every updated weight.
 
-#include "support/parity.hpp"
-
-#include <weft/parallel/schedule/chosen.hpp>
-#include <weft/parallel/zero_chosen.hpp>
+#include "support/reproducible.hpp"
 
 using namespace weft_test;
 
 namespace {
 
 using Model = nn::BasicGpt<float>;
-constexpr std::size_t length = 8, vocabulary = 19;
 
-nn::GptConfig config() { return {.vocabulary = vocabulary, .layers = 8, .width = 16, .heads = 2, .kv_heads = 1, .sequence = length, .dropout = 0.1}; }
-
-Batch share(std::uint64_t step, std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
-  Batch batch;
-  batch.sequences = micro_batches / ranks;
-  batch.length = length;
-  batch.micro_batches = batch.sequences;
-  batch.first_sequence = batch.sequences * rank;
-  batch.step = step;
-  for (std::size_t i = 0; i < batch.sequences * length; ++i) {
-    const std::size_t index = batch.first_sequence * length + i;
-    batch.tokens.push_back(static_cast<std::int32_t>(key_of(step, index) % vocabulary));
-    batch.targets.push_back(index % 5 == 0 ? -1 : static_cast<std::int32_t>(key_of(step, index, 7) % vocabulary));
-  }
-  return batch;
-}
-
-struct Run20 {
-  std::vector<double> losses, norms;
-  std::map<std::string, std::vector<float>> weights;
-  friend bool operator==(const Run20&, const Run20&) = default;
-};
-
-template <class M>
-void train(M& model, std::size_t rank, std::size_t ranks, std::size_t micro_batches, Run20& run, std::mutex& mutex, bool first) {
-  optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 0.5});
-  for (int step = 0; step < 20; ++step) {
-    const double loss = model.train_step(share(step, rank, ranks, micro_batches));
-    const double norm = optimizer.step().gradient_norm;
-    if (!first) continue;
-    run.losses.push_back(loss);
-    run.norms.push_back(norm);
-  }
-  const double evaluation = model.evaluate(share(99, rank, ranks, micro_batches));
-  if (first) run.losses.push_back(evaluation);
-  std::lock_guard lock(mutex);
-  model.for_each_state([&](ParameterState& state) {
-    auto& values = run.weights[state.name];
-    values.resize(state.global.size());
-    for (const weft::Run& part : state.runs)
-      for (std::size_t i = 0; i < part.length; ++i) values[part.global + i] = static_cast<const float*>(state.value.get())[part.local + i];
-  });
-}
+nn::GptConfig config() { return {.vocabulary = reproducible_vocabulary, .layers = 8, .width = 16, .heads = 2, .kv_heads = 1, .sequence = reproducible_length, .dropout = 0.1}; }
 
 Run20 one_rank(std::size_t micro_batches, bool reproducible = true) {
   Run20 run;
   std::mutex mutex;
   DefaultDevice device;
   SingleDevice<Model> model(device, config(), {.reproducible = reproducible});
-  train(model, 0, 1, micro_batches, run, mutex, true);
+  train_20(model, 0, 1, micro_batches, run, mutex, true);
   return run;
 }
 
@@ -79,7 +33,7 @@ Run20 run_of(std::size_t data, std::size_t pipeline, int stage, const std::strin
     options.zero = stage;
     options.schedule = schedule::choose(schedule);
     Sharded model(mesh, config(), options);
-    train(model, mesh.comm(dp{}).rank(), data, micro_batches, run, mutex, world.rank() == 0);
+    train_20(model, mesh.comm(dp{}).rank(), data, micro_batches, run, mutex, world.rank() == 0);
   });
   CHECK(code == 0);
   return run;

@@ -24,13 +24,14 @@ namespace detail {
 struct ExchangeTables {
   std::vector<std::size_t> send, receive;  // [ep] rows
   std::vector<std::size_t> gathered;       // [etp] rows of each rank of etp
-  std::vector<std::uint64_t> counts;       // [experts here] rows, filled up
+  std::vector<std::uint64_t> counts;       // [experts here, terms] rows, filled up
   std::vector<std::int32_t> sorted;        // [rows of experts here]: which row that arrived it is; -1: zeros
   std::vector<std::int32_t> back;          // [rows that arrive]: where it is among those
 };
 
-// `counts` [experts]: rows that this rank sends. Rows arrive as [etp][ep][expert here]; they are sorted by expert, then source.
-inline ExchangeTables exchange_tables(const Communicator& ep_ranks, const Communicator& etp_ranks, const std::vector<std::uint64_t>& counts, std::size_t grain) {
+// `counts` [experts]: rows that this rank sends. Rows arrive as [etp][ep][expert here]; they are sorted by expert, then term (so
+// many neighbouring ranks of ep x etp are one), then source.
+inline ExchangeTables exchange_tables(const Communicator& ep_ranks, const Communicator& etp_ranks, const std::vector<std::uint64_t>& counts, std::size_t grain, std::size_t ranks_of_a_term) {
   const std::size_t ranks = std::size_t(ep_ranks.size()), parts = std::size_t(etp_ranks.size()), mine = counts.size() / ranks, sources = ranks * parts;
   std::vector<std::uint64_t> received(counts.size()), all(counts.size() * parts);
   ep_ranks.all_to_all(counts, received);
@@ -47,9 +48,11 @@ inline ExchangeTables exchange_tables(const Communicator& ep_ranks, const Commun
   std::vector<std::uint64_t> first(all.size());
   std::exclusive_scan(all.begin(), all.end(), first.begin(), std::uint64_t(0));
   tables.back.resize(rows(all, 0, all.size()));
-  for (std::size_t expert = 0; expert < mine; ++expert) {
-    const std::size_t before = tables.sorted.size();
+  const std::size_t terms = sources / ranks_of_a_term;
+  for (std::size_t at = 0; at < mine * terms; ++at) {
+    const std::size_t expert = at / terms, before = tables.sorted.size();
     for (std::size_t source = 0; source < sources; ++source) {
+      if ((source % ranks * parts + source / ranks) / ranks_of_a_term != at % terms) continue;
       const std::size_t chunk = source * mine + expert;
       for (std::uint64_t row = first[chunk]; row < first[chunk] + all[chunk]; ++row) {
         tables.back[row] = static_cast<std::int32_t>(tables.sorted.size());
@@ -76,14 +79,15 @@ class Exchange {
 
  public:
   /// `counts` [experts]: how many of this rank's rows go to each expert, where they are filled up with zeros to a multiple of
-  /// `grain`. Collective over ep and etp.
+  /// `grain`. Collective over ep and etp. In a reproducible run those of each data rank are kept and filled up apart, as they would
+  /// be alone.
   template <class Context>
   Exchange(const Context& context, Device<Exec>& device, const std::vector<std::uint64_t>& counts, std::size_t grain)
-      : tables_(detail::exchange_tables(context.comm(ep{}), context.comm(etp{}), counts, grain)),
+      : tables_(detail::exchange_tables(context.comm(ep{}), context.comm(etp{}), counts, grain, ranks_of_a_term(context))),
         sorted_(detail::to_device<std::int32_t>(device, {tables_.sorted.size()}, tables_.sorted)),
         back_(detail::to_device<std::int32_t>(device, {tables_.back.size()}, tables_.back)) {}
 
-  /// Rows of each expert here.
+  /// Rows of each expert here, of each term one after the other.
   const std::vector<std::uint64_t>& counts() const { return tables_.counts; }
 
   template <class T>
@@ -131,6 +135,12 @@ class Exchange {
   }
 
  private:
+  // Ranks of ep x etp whose rows are of one micro-batch; dense ranks lie in the same order, dp outermost.
+  template <class Context>
+  static std::size_t ranks_of_a_term(const Context& context) {
+    const std::size_t all = context.size(ep{}) * context.size(etp{}), one = context.size(cp{}) * context.size(tp{});
+    return context.env.reproducible != nullptr && all % one == 0 ? one : all;
+  }
   static std::size_t sum(const std::vector<std::size_t>& rows) { return std::accumulate(rows.begin(), rows.end(), std::size_t(0)); }
   template <class X>
   static auto elements(const X& x) { return std::span<typename X::value_type>(x.data(), x.size()); }

@@ -32,7 +32,7 @@ class Experts {
     }
   }
 
-  /// x [rows, width], rows by expert, counts[e] of expert e -> [rows, width], terms of a sum over etp.
+  /// x [rows, width], rows by expert, counts[e] of expert e (or of each of its terms, one after the other) -> [rows, width], terms of a sum over etp.
   template <class X>
   auto forward(const X& x, const std::vector<std::uint64_t>& counts) const {
     using H = hidden_t<X>;
@@ -73,11 +73,19 @@ class Experts {
     });
     return InputGradient<gradient_t<X>, Deferred<X, H, G>>{std::move(dx), {std::move(saved.x), active, std::move(d_gate), std::move(d_up), g}};
   }
-  // An expert without rows adds a product over nothing: it opens a gradient of zero all the same, since others wait for it.
+  // An expert without rows adds a product over nothing: it opens a gradient of zero all the same, since others wait for it. Several
+  // terms of an expert are not added here (see Exchange).
   template <class D>
   void backward_weight(D deferred, const std::vector<std::uint64_t>& counts) {
+    const std::size_t terms = counts.size() / experts_.size();
+    std::size_t at = 0;
     each(counts, [&](const Expert& held, std::size_t first, std::size_t count) {
       auto& expert = const_cast<Expert&>(held);
+      if (at++ % terms != 0) {
+        next_term(deferred.x.device(), expert.w1.state());
+        next_term(deferred.x.device(), expert.w3.state());
+        next_term(deferred.x.device(), expert.w2.state());
+      }
       const auto x = rows_of(deferred.x, first, count);
       accumulate_product(expert.w1, rows_of(deferred.d_gate, first, count), x);
       accumulate_product(expert.w3, rows_of(deferred.d_up, first, count), x);
@@ -115,10 +123,11 @@ class Experts {
 
   template <class F>
   void each(const std::vector<std::uint64_t>& counts, const F& f) const {
+    const std::size_t terms = counts.size() / experts_.size();
     std::size_t first = 0;
-    for (std::size_t e = 0; e < experts_.size(); ++e) {
-      f(experts_[e], first, static_cast<std::size_t>(counts[e]));
-      first += static_cast<std::size_t>(counts[e]);
+    for (std::size_t at = 0; at < counts.size(); ++at) {
+      f(experts_[at / terms], first, static_cast<std::size_t>(counts[at]));
+      first += static_cast<std::size_t>(counts[at]);
     }
   }
   template <class X>

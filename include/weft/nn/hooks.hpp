@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
@@ -59,6 +60,7 @@ struct ParameterState {
   Buffer value, gradient;  ///< kept() elements of kept_type() and kept_gradient_type(): what this rank holds between steps and updates
   List<Run> runs;   ///< those elements in the whole; padding belongs to no run
   List<Buffer> nodes;         ///< further sums of micro-batches that may not be added here yet (reproducible runs)
+  List<Buffer> terms;         ///< gradients of other data ranks' micro-batches before the last one (experts, reproducible runs)
   std::shared_ptr<Store> store;      ///< where the value lies instead, between its uses (ModelOptions::offload)
   std::size_t record = 0;            ///< there
   std::optional<Gathered> gathered;  ///< set where that is not all that layers use here (FullyShardedDataParallel)
@@ -128,6 +130,13 @@ class Hooks {
   /// The end of what `begin` began; all gradients are in place: wait for what is under way.
   virtual void finish() {}
 };
+
+/// What was added so far is the gradient of one data rank's micro-batch; that of the next one's begins in a place of its own.
+template <class Device>
+void next_term(Device& device, ParameterState& state) {
+  state.terms.push_back(std::exchange(state.layer_gradient(), device.allocate(state.gradient_bytes())));
+  state.fresh = true;
+}
 
 /// Room for the gradient that layers add to.
 template <class Device>

@@ -58,7 +58,7 @@ struct ModelOptions {
   Offload offload = {};
   /// Training gives the same bits for every dp degree that divides the number of micro-batches, every stage of ZeRO, every
   /// schedule and every pp degree, as long as micro-batches, their size and the threads of a rank are the same: losses, gradients,
-  /// norm, updates. Costs, of a rank with k micro-batches: log2(k) - 1 more copies of the gradients (at least 0), stages 2 and 3 of
+  /// norm, updates. Experts may lie over ep where ep * etp is a multiple of cp * tp. Costs, of a rank with k micro-batches: log2(k) - 1 more copies of the gradients (at least 0), stages 2 and 3 of
   /// ZeRO keep whole gradients until the last micro-batch, and a tied embedding has a second gradient.
   ReproducibleOption reproducible = {};
   bool ulysses = false;  ///< ContextParallel<M, RingOrUlysses>: which

@@ -53,11 +53,15 @@ class Buckets : public Hooks {
 
   bool sums_data() const override { return true; }
   void add_in_order(const ReductionTree* tree) override {
-    hook_.reset();
-    for (const Bucket& bucket : buckets_)
-      if (tree && bucket.comm.size() != comm_.size()) throw_error<UsageError>({"reproducible: the gradients of experts are not summed over the ranks of dp; use ep 1"});
-    if (tree == nullptr || tree->in_rank_order()) return;
-    hook_ = reproducible_->hook(*device_, *tree);
+    tree_hooks_.clear();
+    for (Bucket& bucket : buckets_) {
+      bucket.hook = nullptr;
+      if (tree == nullptr) continue;
+      const ReductionTree& own = expert_trees_.over(*tree, std::size_t(bucket.comm.size()), reproducible_->tree);
+      if (own.in_rank_order()) continue;
+      tree_hooks_.push_back(reproducible_->hook(*device_, own));
+      bucket.hook = tree_hooks_.back().get();
+    }
   }
 
   void gradients_ready(Unit& unit) override {
@@ -86,6 +90,7 @@ class Buckets : public Hooks {
     std::size_t bytes = 0, ready = 0;
     Buffer storage;
     std::optional<Request> request;
+    hook::Erased* hook = nullptr;
   };
 
   // Gradients become ready in about the order in which they were laid out, so one is looked for where the last one was.
@@ -107,18 +112,18 @@ class Buckets : public Hooks {
     while (last-- > 0 && buckets_[last].comm.group() != comm.group()) {}
     const bool first = last >= buckets_.size();
     if (!first && buckets_[last].bytes < buckets_[last].limit && buckets_[last].type == state.gradient_type) return last;
-    buckets_.push_back({comm, state.gradient_type, first ? first_bytes_ : bytes_, {}, 0, 0, {}, {}});
+    buckets_.push_back({comm, state.gradient_type, first ? first_bytes_ : bytes_, {}, 0, 0, {}, {}, hook_.get()});
     return buckets_.size() - 1;
   }
 
   void launch(Bucket& bucket) {
     if (bucket.comm.size() == 1) return;
     launched_.push_back(&bucket);
-    if (hook_) {
+    if (bucket.hook != nullptr) {
       // What a hook does at the end of a bucket may communicate too: all ranks do it at the same places.
       if (launched_.size() > 2) complete(*launched_[launched_.size() - 3]);
       hook::Bucket view = view_of(bucket);
-      bucket.request = hook_->start(view, bucket.comm);
+      bucket.request = bucket.hook->start(view, bucket.comm);
       return;
     }
     constexpr comm::MemoryKind memory = weft::detail::memory_kind<Tensor<float, Exec>>();
@@ -129,9 +134,9 @@ class Buckets : public Hooks {
     if (!bucket.request) return;
     bucket.request->wait();
     bucket.request.reset();
-    if (!hook_) return;
+    if (bucket.hook == nullptr) return;
     hook::Bucket view = view_of(bucket);
-    hook_->finish(view, bucket.comm);
+    bucket.hook->finish(view, bucket.comm);
   }
   hook::Bucket view_of(Bucket& bucket) { return {std::size_t(&bucket - buckets_.data()), bucket.type, bucket.storage, bucket.bytes / size_of(bucket.type), bucket.members}; }
 
@@ -142,6 +147,8 @@ class Buckets : public Hooks {
   std::size_t looked_up_ = 0;
   List<Bucket*> launched_;  // in this step, in this order on all ranks
   std::unique_ptr<hook::Erased> hook_;
+  List<std::unique_ptr<hook::Erased>> tree_hooks_;  // of reproducible runs, a bucket each
+  ExpertTrees expert_trees_;
   const ReproducibleParts* reproducible_ = nullptr;
 };
 

@@ -46,12 +46,14 @@ class GradientTrees final : public MicroBatchSums {
   }
 
   void begin(std::size_t first, std::size_t count, std::size_t terms) override {
-    first_ = first;
     count_ = count;
     terms_ = terms;
     for (auto& [home, tree] : trees_) {
+      // An expert sees the micro-batches of as many data ranks, neighbours, as there are to one of edp.
+      const std::size_t rank = first / count, sources = home->expert_data ? std::max<std::size_t>(1, terms / count / std::size_t(home->expert_data->size())) : 1;
+      tree.first = rank / sources * sources * count;
       tree.held.clear();
-      tree.added.assign(count, false);
+      tree.added.assign(count * sources, false);
       home->nodes.clear();
     }
   }
@@ -70,9 +72,10 @@ class GradientTrees final : public MicroBatchSums {
   void close(const Unit& unit, std::size_t micro) override {
     for (const Use& use : uses_of(unit)) {
       Tree& tree = trees_.at(use.home);
-      Buffer leaf = std::exchange(use.state->layer_gradient(), std::exchange(tree.outside, nullptr));
+      List<Buffer> leaves = std::exchange(use.state->terms, {});
+      leaves.push_back(std::exchange(use.state->layer_gradient(), std::exchange(tree.outside, nullptr)));
       if (std::exchange(use.state->fresh, true)) continue;
-      add(*use.home, tree, micro, std::move(leaf));
+      for (std::size_t source = 0; source < leaves.size(); ++source) add(*use.home, tree, source * count_ + micro, std::move(leaves[source]));
       if (use.home != use.state) use.home->pending |= std::exchange(use.state->pending, 0u);
     }
   }
@@ -82,7 +85,7 @@ class GradientTrees final : public MicroBatchSums {
       Tree& tree = trees_.at(home);
       if (!home->layer_gradient()) open_layer_gradient(*device_, *home);
       const Buffer place = home->layer_gradient();
-      for (std::size_t micro = 0; micro < count_; ++micro) {
+      for (std::size_t micro = 0; micro < tree.added.size(); ++micro) {
         if (tree.added[micro]) continue;
         Buffer zero = tree.held.empty() ? place : device_->allocate(home->gradient_bytes());
         typed(*home, [&](auto zero_of) { kernels::fill(*device_, home->size(), static_cast<decltype(zero_of)*>(zero.get()), zero_of); });
@@ -111,15 +114,16 @@ class GradientTrees final : public MicroBatchSums {
   struct Tree {
     List<Node> held;
     List<char> added;
+    std::size_t first = 0;  // of its micro-batches among all of the step
     Buffer outside;  // the state's gradient while layers add to another place
   };
 
   const List<Use>& uses_of(const Unit& unit) { return uses_[&unit]; }
 
   void add(const ParameterState& home, Tree& tree, std::size_t micro, Buffer leaf) {
-    if (tree.added[micro]) throw_error<Error>({"reproducible: two gradients of ", home.name, " for micro-batch ", first_ + micro});
+    if (tree.added[micro]) throw_error<Error>({"reproducible: two gradients of ", home.name, " for micro-batch ", tree.first + micro});
     tree.added[micro] = true;
-    insert_node(tree.held, Node{{0, first_ + micro}, std::move(leaf)}, terms_, [&](Node& into, Node& from) {
+    insert_node(tree.held, Node{{0, tree.first + micro}, std::move(leaf)}, terms_, [&](Node& into, Node& from) {
       typed(home, [&](auto zero) {
         using G = decltype(zero);
         kernels::accumulate<G, G>(*device_, home.size(), static_cast<const G*>(from.sum.get()), static_cast<G*>(into.sum.get()));
@@ -141,7 +145,7 @@ class GradientTrees final : public MicroBatchSums {
   }
 
   Device<Exec>* device_;
-  std::size_t first_ = 0, count_ = 0, terms_ = 0;
+  std::size_t count_ = 0, terms_ = 0;
   std::map<const Unit*, List<Use>> uses_;
   std::map<ParameterState*, Tree> trees_;
 };

@@ -9,10 +9,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include <weft/core/error.hpp>
 #include <weft/core/list.hpp>
 
 namespace weft {
@@ -88,6 +90,25 @@ class ReductionTree {
   std::vector<std::size_t> counts_;
   List<TreeNode> nodes_;
   std::vector<std::pair<std::size_t, std::size_t>> additions_;
+};
+
+/// Trees for the experts' gradients: of the same terms, where each of fewer ranks has those of several data ranks, neighbours.
+class ExpertTrees {
+ public:
+  using Make = std::unique_ptr<ReductionTree> (*)(std::size_t terms, std::size_t ranks);
+  /// Throws UsageError where a data rank's terms are with several ranks.
+  const ReductionTree& over(const ReductionTree& dense, std::size_t ranks, Make make) {
+    if (ranks == dense.ranks()) return dense;
+    if (dense.ranks() % ranks != 0)
+      throw_error<UsageError>({"reproducible: dp(", dense.ranks(), ") % edp(", ranks, ") != 0: a data rank's gradients of an expert are in parts on several ranks of edp; use ep * etp that is a multiple of cp * tp"});
+    for (const auto& tree : trees_)
+      if (tree->terms() == dense.terms() && tree->ranks() == ranks) return *tree;
+    trees_.push_back(make(dense.terms(), ranks));
+    return *trees_.back();
+  }
+
+ private:
+  std::vector<std::unique_ptr<ReductionTree>> trees_;
 };
 
 /// The sum of numbers in the order of the tree over them. Changes `terms`.

@@ -212,17 +212,20 @@ class ShardGroup {
     if (!settings_->rules.keeps_values) values_.reset();
   }
 
+  /// The order in which ranks' sums are added in this step, where not simply in theirs.
+  void add_in_order(const ReductionTree* tree) { tree_ = tree; }
+
   // The sum over the ranks that share one copy out, or over all where a tree says how.
-  void reduce(const ReductionTree* tree) {
+  void reduce() {
     open();
     add_folded();
     leaving_ = gradients_;
     if (!settings_->rules.keeps_gradients || rounds()) close();
-    summed_over_copies_ = tree != nullptr || ranks_.copies.size() == 1;
+    summed_over_copies_ = tree_ != nullptr || ranks_.copies.size() == 1;
     // The first sum of a step goes to its place; where that is a part of the input, or holds the sum of earlier micro-batches, beside it.
     if (settings_->narrow || settings_->rules.keeps_gradients || reduced_ || rounds()) sum_ = device_->allocate(piece_ * gradient_bytes());
-    if (tree) {
-      exchange_.emplace(ranks_.all, *device_, *tree, gradient_type_, leaving_, piece_, sharers(), members_);
+    if (tree_ != nullptr) {
+      exchange_.emplace(ranks_.all, *device_, *tree_, gradient_type_, leaving_, piece_, sharers(), members_);
       return;
     }
     if (!settings_->narrow) {
@@ -356,6 +359,7 @@ class ShardGroup {
   Buffer packed_, secondary_;           // values on their way; this rank's part of what neighbours keep
   Buffer leaving_, sum_, narrow_sum_;   // of the reduction under way: its input and, where it cannot go to its place, its output
   Request gather_, reduction_;
+  const ReductionTree* tree_ = nullptr;
   std::optional<TreeExchange<Exec>> exchange_;  // in place of the reduction
   bool gathering_ = false, here_ = false, reduced_ = false, keeps_secondary_ = false, summed_over_copies_ = true, folded_ = false;
 };

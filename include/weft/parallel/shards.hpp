@@ -22,7 +22,7 @@ class Shards : public Hooks {
 
  public:
   Shards(Communicator comm, Device<Exec>& device, const ModelOptions& options, ShardRules rules)
-      : device_(&device), replicate_(options.replicate), secondary_(options.secondary), each_micro_batch_(!rules.keeps_gradients && options.reduce_each_micro_batch) {
+      : device_(&device), reproducible_(options.reproducible), replicate_(options.replicate), secondary_(options.secondary), each_micro_batch_(!rules.keeps_gradients && options.reduce_each_micro_batch) {
     settings_ = {rules, options.seed, options.reduce == DataType::bfloat16, options.quantised_gather, options.secondary != 0, options.offload.store, bool(options.reproducible), options.gradient};
     check(options, rules);
     ranks_.push_back(split(std::move(comm), "dp"));
@@ -60,9 +60,10 @@ class Shards : public Hooks {
   bool reduces_each_micro_batch() const override { return each_micro_batch_ || folds_; }
   bool sums_data() const override { return true; }
   void add_in_order(const ReductionTree* tree) override {
-    tree_ = tree != nullptr && (!tree->in_rank_order() || replicate_ > 1) ? tree : nullptr;
-    for (const auto& group : groups_)
-      if (tree && group->ranks().all.size() != ranks_.front().all.size()) throw_error<UsageError>({"reproducible: the gradients of experts are not summed over the ranks of dp; use ep 1"});
+    for (auto& group : groups_) {
+      const ReductionTree* own = tree == nullptr ? nullptr : &expert_trees_.over(*tree, std::size_t(group->ranks().all.size()), reproducible_->tree);
+      group->add_in_order(own != nullptr && (!own->in_rank_order() || replicate_ > 1) ? own : nullptr);
+    }
   }
 
   void begin(bool training) override {
@@ -92,7 +93,7 @@ class Shards : public Hooks {
     // One unit's reductions are under way at a time: a second one would hold a second whole unit.
     settle();
     for (Group* group : groups_of(unit)) {
-      group->reduce(tree_);
+      group->reduce();
       reducing_.push_back(group);
     }
   }
@@ -186,9 +187,10 @@ class Shards : public Hooks {
   }
 
   Device<Exec>* device_;
+  const ReproducibleParts* reproducible_;
+  ExpertTrees expert_trees_;
   ShardSettings settings_;
   std::size_t replicate_, secondary_;
-  const ReductionTree* tree_ = nullptr;  // of this step, where ranks' sums are not simply added in their order
   bool each_micro_batch_;
   bool folds_ = false;  // micro-batches but the last leave rounded sums and no reduction
   std::deque<ShardRanks> ranks_;  // of dp, and of each edp
