@@ -17,7 +17,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/attention_host.hpp>
-#include <weft/kernels/detail/attention_rows.hpp>
+#include <weft/kernels/detail/attention_fused.hpp>
 #include <weft/kernels/detail/loops.hpp>
 
 namespace weft::kernels {
@@ -31,7 +31,7 @@ void attention_forward(Device<Exec>& device, std::size_t sequences, std::size_t 
   const detail::AttentionShape shape(sequences, length, heads, kv_heads, head_width, causal);
   if constexpr (detail::on_host<Exec>)
     detail::attention_host_forward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, lse);
-  else detail::attention_rows_forward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, lse);
+  else detail::attention_device_forward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, lse);
 }
 
 /// dq, dk and dv from d_out, with out and lse of the forward. They are written, not added to, and may be slices of one array, but
@@ -47,7 +47,7 @@ void attention_backward(Device<Exec>& device, std::size_t sequences, std::size_t
     detail::attention_host_backward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, d_out, d_out_stride,
                                     lse, dq, dq_stride, dk, dk_stride, dv, dv_stride);
   else
-    detail::attention_rows_backward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, d_out, d_out_stride,
+    detail::attention_device_backward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, d_out, d_out_stride,
                                     lse, dq, dq_stride, dk, dk_stride, dv, dv_stride);
 }
 
@@ -75,7 +75,7 @@ void attention_block_forward(Device<Exec>& device, const AttentionBlock& block, 
   const detail::AttentionShape shape = block.shape(heads, kv_heads, head_width);
   if constexpr (detail::on_host<Exec>)
     detail::attention_host_forward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, lse);
-  else detail::attention_rows_forward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, lse);
+  else detail::attention_device_forward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, lse);
 }
 
 /// As attention_backward, on a block: out and lse are those of the whole attention, the gradients this block's part.
@@ -90,7 +90,7 @@ void attention_block_backward(Device<Exec>& device, const AttentionBlock& block,
     detail::attention_host_backward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, d_out, d_out_stride,
                                     lse, dq, dq_stride, dk, dk_stride, dv, dv_stride);
   else
-    detail::attention_rows_backward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, d_out, d_out_stride,
+    detail::attention_device_backward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, d_out, d_out_stride,
                                     lse, dq, dq_stride, dk, dk_stride, dv, dv_stride);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Matrix products. On hosts float and bfloat16 go to oneDNN, float16 too after it was
-// widened to float, double to a blocked kernel of our own; other spaces use a plain
-// loop.
+// widened to float, double to a blocked kernel of our own; on Kokkos::Cuda all go to
+// cuBLASLt; other spaces use a plain loop.
 //
 //   kernels::matmul(device, Transpose::no, Transpose::yes, rows, outputs, inputs, x, inputs, weight, inputs, y, outputs, false,
 //   bias);
@@ -12,6 +12,7 @@
 
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/loops.hpp>
+#include <weft/kernels/detail/matmul_cublas.hpp>
 #include <weft/kernels/detail/matmul_half.hpp>
 #include <weft/kernels/detail/matmul_loops.hpp>
 #include <weft/kernels/detail/matmul_onednn.hpp>
@@ -43,6 +44,10 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
   if constexpr (detail::on_host<Exec> && !std::is_same_v<T, double> && !std::is_same_v<T, float16>) {
     if (k != 0) return detail::matmul_onednn(device, shape, a, b, c, bias);
   }
+#ifdef KOKKOS_ENABLE_CUDA
+  if constexpr (std::is_same_v<Exec, Kokkos::Cuda>)
+    if (k != 0 && detail::matmul_cublas(device, shape, a, b, c, bias)) return;
+#endif
   if constexpr (detail::on_host<Exec> && std::is_same_v<T, double>) detail::matmul_tiles(device, shape, a, b, c, bias);
   else detail::matmul_loops(device, shape, a, b, c, bias);
 }

@@ -71,7 +71,7 @@ Place place_of(const Context& context, const X& x) {
 /// The position in its sequence of each of the local rows, [rows]. Rows of a micro-batch are sequences of context.env.length
 /// tokens, one after the other, or this rank's part of each (Zigzag).
 template <class Context, AnyTensor X>
-auto positions_of(const Context& context, const X& x) {
+Tensor<std::int32_t, typename X::execution_space> positions_of(const Context& context, const X& x) {
   Tensor<std::int32_t, typename X::execution_space> positions(x.device(), {x.rows()});
   const Place place = place_of(context, x);
   const std::size_t length = context.env.length;

@@ -130,7 +130,7 @@ void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, 
               dv_sum[d] += p * A(d_row[d]);
             }
           }
-        T *to_k = dk + (key_start + j) * dk_stride + kv, *to_v = dv + (key_start + j) * dv_stride + kv;
+        R *to_k = dk + (key_start + j) * dk_stride + kv, *to_v = dv + (key_start + j) * dv_stride + kv;
         for (std::size_t d = 0; d < s.head_width; ++d) {
           to_k[d] = R(dk_sum[d]);
           to_v[d] = R(dv_sum[d]);

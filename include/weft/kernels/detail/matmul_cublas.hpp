@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Matrix products on Kokkos::Cuda, by cuBLASLt. Exists where Kokkos itself was built for CUDA.
+
+#include <Kokkos_Core.hpp>
+
+#ifdef KOKKOS_ENABLE_CUDA
+
+#include <cstddef>
+#include <type_traits>
+
+#include <weft/core/scalar.hpp>
+#include <weft/cuda/blas.hpp>
+#include <weft/kernels/detail/loops.hpp>
+#include <weft/kernels/detail/matmul_loops.hpp>
+
+namespace weft::kernels {
+
+namespace detail {
+
+template <class T>
+inline constexpr cudaDataType_t cuda_type_of = std::is_same_v<T, bfloat16> ? CUDA_R_16BF : std::is_same_v<T, float16> ? CUDA_R_16F : std::is_same_v<T, double> ? CUDA_R_64F : CUDA_R_32F;
+
+/// cuBLASLt of one device, and whether its float products may round their factors to TensorFloat-32.
+struct DeviceBlas {
+  gpu::Blas blas;
+  bool tf32 = false;
+};
+
+// c[row, column] += bias[column], where the product could not.
+template <class T, class C>
+struct AddBiasOne {
+  C* c;
+  const T* bias;
+  std::size_t n, ldc;
+  KOKKOS_FUNCTION void operator()(std::size_t i) const {
+    C& to = c[i / n * ldc + i % n];
+    to = C(accumulate_t<T>(to) + accumulate_t<T>(bias[i % n]));
+  }
+};
+
+/// False where cuBLASLt has no algorithm: nothing was done then.
+template <class T, class C>
+bool matmul_cublas(Device<Kokkos::Cuda>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias) {
+  DeviceBlas& own = device.template cache<DeviceBlas>();
+  const cudaStream_t stream = device.exec().cuda_stream();
+  gpu::Product product{s.transpose_a, s.transpose_b, s.m, s.n, s.k, s.lda, s.ldb, s.ldc, s.accumulate, cuda_type_of<T>, cuda_type_of<C>, own.tf32, gpu::Epilogue::none, 0};
+  if (bias != nullptr && std::is_same_v<T, C>) {
+    product.epilogue = gpu::Epilogue::bias;
+    if (own.blas.run(product, a, b, c, stream, bias)) return true;
+    product.epilogue = gpu::Epilogue::none;
+  }
+  if (!own.blas.run(product, a, b, c, stream)) return false;
+  if (bias != nullptr) for_each(device, s.m * s.n, AddBiasOne<T, C>{c, bias, s.n, s.ldc});
+  return true;
+}
+
+}  // namespace detail
+
+/// Float products of this device in TensorFloat-32 from now on, or not: 10 bits of precision instead of 23, many times the speed.
+/// Off unless asked for; other types are not concerned.
+inline void allow_tf32(Device<Kokkos::Cuda>& device, bool allow = true) { device.template cache<detail::DeviceBlas>().tf32 = allow; }
+
+}  // namespace weft::kernels
+
+#endif
