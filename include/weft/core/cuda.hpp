@@ -50,7 +50,7 @@ inline GpuMachine gpu_machine() {
   if (const cudaError_t status = cudaGetDeviceCount(&machine.gpus); status != cudaSuccess) {
     machine.gpus = 0;
     // A driver that is too old says so here too; its version tells.
-    if (status != cudaErrorNoDevice && status != cudaErrorInsufficientDriver) cuda_check(status, "cudaGetDeviceCount");
+    if (status != cudaErrorNoDevice && status != cudaErrorInsufficientDriver && status != cudaErrorStubLibrary) cuda_check(status, "cudaGetDeviceCount");
     (void)cudaGetLastError();  // or a later, unrelated check would find it
   }
   return machine;

@@ -14,6 +14,11 @@
 #include <weft/core/error.hpp>
 #include <weft/runtime/world.hpp>
 #include <weft/tensor/device.hpp>
+#ifdef KOKKOS_ENABLE_CUDA
+#include <memory>
+
+#include <weft/runtime/cuda_rank.hpp>
+#endif
 
 namespace weft::runtime::detail {
 
@@ -50,7 +55,11 @@ class KokkosGuard {
       throw UsageError("run: Kokkos has ended and cannot start again; a program that calls run several times makes a Kokkos::ScopeGuard of its own around them");
     // Ranks are threads and place themselves; a binding made for one team would put all of them on one core.
     setenv("OMP_PROC_BIND", "false", 0);
-    Kokkos::initialize(Kokkos::InitializationSettings().set_num_threads(threads).set_disable_warnings(true));
+    auto settings = Kokkos::InitializationSettings().set_num_threads(threads).set_disable_warnings(true);
+#ifdef KOKKOS_ENABLE_CUDA
+    settings.set_device_id(first_gpu(gpu_machine(), local_place_from_environment()));
+#endif
+    Kokkos::initialize(settings);
   }
   KokkosGuard(const KokkosGuard&) = delete;
   KokkosGuard& operator=(const KokkosGuard&) = delete;
@@ -76,5 +85,27 @@ Exec instance_for(int rank, int local_ranks, int threads_per_rank) {
 #endif
     return Kokkos::Experimental::partition_space(Exec(), std::vector<int>(std::size_t(local_ranks), 1))[std::size_t(rank)];
 }
+
+/// What a rank computes on, with what that needs to live.
+template <class Exec>
+struct RankInstance {
+  RankInstance(int rank, int local_ranks, int threads_per_rank) : exec(instance_for<Exec>(rank, local_ranks, threads_per_rank)) {}
+  Exec exec;
+};
+#ifdef KOKKOS_ENABLE_CUDA
+/// On the calling thread's current GPU; a stream of its own where that is not Kokkos' own GPU or other ranks are in this process.
+template <>
+struct RankInstance<Kokkos::Cuda> {
+  RankInstance(int, int local_ranks, int) {
+    int gpu = 0;
+    cuda_check(cudaGetDevice(&gpu), "cudaGetDevice");
+    if (local_ranks == 1 && gpu == exec.cuda_device()) return;
+    stream = std::make_unique<CudaStream>();
+    exec = Kokkos::Cuda(stream->get());
+  }
+  std::unique_ptr<CudaStream> stream;
+  Kokkos::Cuda exec;
+};
+#endif
 
 }  // namespace weft::runtime::detail

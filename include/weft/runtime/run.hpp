@@ -67,7 +67,8 @@ int run_on(RunOptions options, F& f) {
       ending =
           session.run(options.ranks, std::chrono::duration<double>(options.deadline_s), [&](std::shared_ptr<comm::Group> group) {
             const int place = local_ranks == 1 ? 0 : group->rank();
-            DefaultDevice device(instance_for(place, local_ranks, options.threads_per_rank));
+            const RankInstance<DefaultDevice::execution_space> instance(place, local_ranks, options.threads_per_rank);
+            DefaultDevice device(instance.exec);
             World world(Communicator(std::move(group)), device);
             if constexpr (std::is_void_v<std::invoke_result_t<F&, World&>>) {
               f(world);

@@ -14,8 +14,37 @@
 
 #include <weft/core/list.hpp>
 #include <weft/tensor/block_bytes.hpp>
+#ifdef KOKKOS_ENABLE_CUDA
+#include <weft/core/cuda.hpp>
+#endif
 
 namespace weft {
+
+namespace detail {
+/// Where an arena's blocks come from.
+template <class MemorySpace>
+struct System {
+  static void* take(std::size_t bytes) { return Kokkos::kokkos_malloc<MemorySpace>("weft", bytes); }
+  static void give_back(void* block) { Kokkos::kokkos_free<MemorySpace>(block); }
+};
+#ifdef KOKKOS_ENABLE_CUDA
+/// Of the calling thread's current GPU: Kokkos would take those of its own, and a rank may be on another.
+template <>
+struct System<Kokkos::CudaSpace> {
+  static void* take(std::size_t bytes) {
+    void* block = nullptr;
+    if (const cudaError_t status = cudaMalloc(&block, bytes); status != cudaSuccess) {
+      (void)cudaGetLastError();
+      std::size_t left = 0, all = 0;
+      if (status != cudaErrorMemoryAllocation || cudaMemGetInfo(&left, &all) != cudaSuccess) cuda_check(status, "cudaMalloc");
+      throw_error<Error>({"cuda: the GPU has no room for ", bytes, " more bytes: ", left, " of ", all, " are free; use a smaller micro-batch, recomputation or more ranks"});
+    }
+    return block;
+  }
+  static void give_back(void* block) { cuda_report(cudaFree(block), "cudaFree"); }
+};
+#endif
+}  // namespace detail
 
 /// Bytes that an arena counts.
 struct MemoryUse {
@@ -27,7 +56,9 @@ struct MemoryUse {
 /// A shared handle of a block of bytes; the last one gives the block back to its arena.
 using Buffer = std::shared_ptr<void>;
 
-/// Blocks in Kokkos' MemorySpace, 64-byte aligned there where Kokkos' allocations are.
+/// Blocks in Kokkos' MemorySpace, 64-byte aligned there where Kokkos' allocations are. On a GPU a block may be handed out again while
+/// kernels that were given it still run: those of the same stream come one after the other, and who uses another stream holds the
+/// block until that is done.
 template <class MemorySpace>
 class Arena {
   struct State {
@@ -35,7 +66,7 @@ class Arena {
     MemoryUse use;
     ~State() {
       for (auto& [size, blocks] : free)
-        for (void* block : blocks) Kokkos::kokkos_free<MemorySpace>(block);
+        for (void* block : blocks) detail::System<MemorySpace>::give_back(block);
     }
   };
 
@@ -54,7 +85,7 @@ class Arena {
     auto& blocks = state_->free[size];
     void* block = nullptr;
     if (blocks.empty()) {
-      block = Kokkos::kokkos_malloc<MemorySpace>("weft", size);
+      block = detail::System<MemorySpace>::take(size);
       state_->use.reserved += size;
     } else {
       block = blocks.back();

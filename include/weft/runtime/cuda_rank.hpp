@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Which GPU a process takes before its ranks have met: the one of its number on this machine, as its launcher says. A backend that
+// knows all ranks (comm::NcclOver) chooses again for each, and refuses what cannot be; a rank then computes on its thread's
+// current GPU.
+
+#include <cstdlib>
+
+#include <weft/core/cuda.hpp>
+#include <weft/runtime/launcher.hpp>
+
+namespace weft::runtime {
+
+/// This process among those that a launcher started on this machine.
+struct LocalPlace {
+  int rank = 0, ranks = 1;
+};
+
+/// From torchrun's, mpirun's or srun's environment; 0 of 1 without one.
+inline LocalPlace local_place_from_environment() {
+  struct Names {
+    const char *rank, *ranks;
+  };
+  constexpr Names known[] = {{"LOCAL_RANK", "LOCAL_WORLD_SIZE"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"}, {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, {"SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"}};
+  constexpr int most = 1 << 16;
+  for (const Names& names : known) {
+    if (!detail::is_set(names.rank)) continue;
+    LocalPlace place{detail::whole_number(names.rank, 0, most), 1};
+    place.ranks = detail::is_set(names.ranks) ? detail::whole_number(names.ranks, 1, most) : place.rank + 1;
+    return place;
+  }
+  return {};
+}
+
+/// The GPU to begin with. Throws UsageError where this machine has none that the program can use.
+inline int first_gpu(const GpuMachine& machine, const LocalPlace& place) {
+  require_gpu(machine);
+  return place.rank % machine.gpus;  // whether ranks may share a GPU is asked when they have met
+}
+
+}  // namespace weft::runtime
