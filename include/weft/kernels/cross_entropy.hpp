@@ -24,15 +24,11 @@ void row_max(Device<Exec>& device, std::size_t rows, std::size_t columns, std::s
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
   constexpr A lowest = Kokkos::Experimental::finite_min_v<A>;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
-        const T* in = logits + row * columns;
-        V best = V(lowest);
-        std::size_t i = 0;
-        for (; i + V::size <= valid; i += V::size) best = max_of(V::load(in + i), best);
-        A result = largest(best);
-        for (; i < valid; ++i) result = A(in[i]) > result ? A(in[i]) : result;
-        max[row] = result;
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        const A result = team.template maximum<V>(valid, logits + row * columns, lowest);
+        if (team.leads()) max[row] = result;
       });
 }
 
@@ -44,15 +40,13 @@ void softmax_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, s
                   accumulate_t<T>* target_logit) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const T* in = logits + row * columns;
         const A top = max[row];
-        V total = V(A(0));
-        std::size_t i = 0;
-        for (; i + V::size <= valid; i += V::size) total = total + exp(V::load(in + i) - V(top));
-        A result = sum(total);
-        for (; i < valid; ++i) result += Kokkos::exp(A(in[i]) - top);
+        const A result = team.template total_of_powers<V>(valid, in, top);
+        if (!team.leads()) return;
         sum_exp[row] = result;
         const std::int64_t column = std::int64_t(targets[row]) - first;
         target_logit[row] = targets[row] >= 0 && column >= 0 && column < std::int64_t(valid) ? A(in[column]) - top : A(0);
@@ -77,21 +71,25 @@ void cross_entropy_finish(Device<Exec>& device, std::size_t rows, std::size_t co
           return total;
         });
   if (gradient == nullptr) return;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const T* in = logits + row * columns;
         T* out = gradient + row * columns;
         if (targets[row] < 0)
-          return detail::sweep<V>(columns, [&](std::size_t i, std::size_t count) { V(A(0)).store(out + i, count); });
+          return team.template sweep<V>(columns, [&](std::size_t i, std::size_t count) { V(A(0)).store(out + i, count); });
         const V top = V(max[row]), inverse = V(A(1) / sum_exp[row]);
         const std::int64_t column = std::int64_t(targets[row]) - first;
         const bool here = column >= 0 && column < std::int64_t(valid);
-        const A one_hot = here ? A(Kokkos::exp(A(in[here ? column : 0]) - max[row])) / sum_exp[row] - A(1) : A(0);
-        detail::sweep<V>(valid, [&](std::size_t i, std::size_t count) {
-          (exp(V::load(in + i, count) - top) * inverse).store(out + i, count);
+        // Every lane looks at the target before any lane writes: `gradient` may be `logits`.
+        const A target = team.template same<A>([&] { return A(in[here ? column : 0]); });
+        const A one_hot = here ? A(Kokkos::exp(target - max[row])) / sum_exp[row] - A(1) : A(0);
+        team.template sweep<V>(valid, [&](std::size_t i, std::size_t count) {
+          const V p = exp(V::load(in + i, count) - top) * inverse;
+          (V::size == 1 && here && std::int64_t(i) == column ? V(one_hot) : p).store(out + i, count);
         });
-        for (std::size_t i = valid; i < columns; ++i) out[i] = T(A(0));
-        if (here) out[column] = T(one_hot);
+        team.template sweep<V>(columns - valid, [&](std::size_t i, std::size_t count) { V(A(0)).store(out + valid + i, count); });
+        if (V::size > 1 && here) out[column] = T(one_hot);
       });
 }
 

@@ -19,21 +19,23 @@ void layer_norm_forward(Device<Exec>& device, std::size_t rows, std::size_t widt
                         accumulate_t<T>* mean, accumulate_t<T>* rstd, double epsilon) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const T* in = x + row * width;
-        const V total = detail::add_up<V>(width, [&](std::size_t i, std::size_t count) { return V::load(in + i, count); });
+        const V total = team.template add_up<V>(width, [&](std::size_t i, std::size_t count) { return V::load(in + i, count); });
         const A center = sum(total) / A(width);
-        const V squares = detail::add_up<V>(width, [&](std::size_t i, std::size_t count) {
+        const V squares = team.template add_up<V>(width, [&](std::size_t i, std::size_t count) {
           V d = V::load(in + i, count) - V(center);
           if (count < V::size) d = V::first(d, count, A(0));
           return d * d;
         });
         const A inverse = A(1) / Kokkos::sqrt(sum(squares) / A(width) + A(epsilon));
-        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+        team.template sweep<V>(width, [&](std::size_t i, std::size_t count) {
           const V normal = (V::load(in + i, count) - V(center)) * V(inverse);
           (normal * V::load(gain + i, count) + V::load(bias + i, count)).store(y + row * width + i, count);
         });
+        if (!team.leads()) return;
         mean[row] = center;
         rstd[row] = inverse;
       });
@@ -45,16 +47,17 @@ void layer_norm_backward_input(Device<Exec>& device, std::size_t rows, std::size
                                const accumulate_t<T>* mean, const accumulate_t<T>* rstd, const T* dy, T* dx, bool accumulate) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const std::size_t at = row * width;
         const V center = V(mean[row]), inverse = V(rstd[row]);
-        const auto sums = detail::add_up<V>(width, [&](std::size_t i, std::size_t count) {
+        const auto sums = team.template add_up<V>(width, [&](std::size_t i, std::size_t count) {
           const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
           return detail::Two<V>(g, g * ((V::load(x + at + i, count) - center) * inverse));
         });
         const V mean_g = V(sum(sums.first) / A(width)), mean_gn = V(sum(sums.second) / A(width));
-        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+        team.template sweep<V>(width, [&](std::size_t i, std::size_t count) {
           const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
           const V n = (V::load(x + at + i, count) - center) * inverse;
           const V d = inverse * (g - mean_g - n * mean_gn);
@@ -104,18 +107,19 @@ void rms_norm_forward(Device<Exec>& device, std::size_t rows, std::size_t width,
                       accumulate_t<T>* rstd, double epsilon) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const T* in = x + row * width;
-        const V squares = detail::add_up<V>(width, [&](std::size_t i, std::size_t count) {
+        const V squares = team.template add_up<V>(width, [&](std::size_t i, std::size_t count) {
           const V v = V::load(in + i, count);
           return v * v;
         });
         const A inverse = A(1) / Kokkos::sqrt(sum(squares) / A(width) + A(epsilon));
-        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+        team.template sweep<V>(width, [&](std::size_t i, std::size_t count) {
           (V::load(in + i, count) * V(inverse) * V::load(gain + i, count)).store(y + row * width + i, count);
         });
-        rstd[row] = inverse;
+        if (team.leads()) rstd[row] = inverse;
       });
 }
 
@@ -125,16 +129,17 @@ void rms_norm_backward_input(Device<Exec>& device, std::size_t rows, std::size_t
                              const accumulate_t<T>* rstd, const T* dy, T* dx, bool accumulate) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const std::size_t at = row * width;
         const V inverse = V(rstd[row]);
-        const V sum_gn = detail::add_up<V>(width, [&](std::size_t i, std::size_t count) {
+        const V sum_gn = team.template add_up<V>(width, [&](std::size_t i, std::size_t count) {
           const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
           return g * (V::load(x + at + i, count) * inverse);
         });
         const V mean_gn = V(sum(sum_gn) / A(width));
-        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+        team.template sweep<V>(width, [&](std::size_t i, std::size_t count) {
           const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
           const V d = inverse * (g - V::load(x + at + i, count) * inverse * mean_gn);
           (accumulate ? V::load(dx + at + i, count) + d : d).store(dx + at + i, count);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <type_traits>
 
 #include <weft/kernels/detail/sweep.hpp>
 #include <weft/tensor/device.hpp>
@@ -33,6 +34,128 @@ requires(on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const
 template <class Exec, class F>
 requires(!on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const F& f) {
   if (n != 0) Kokkos::parallel_for("weft", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n), f);
+}
+
+/// Who computes one row of a matrix: one thread on hosts, the lanes of a warp (Kokkos' vector) elsewhere. Its sums are known to all
+/// lanes; what lies between them is computed by each.
+struct OneThread {
+  template <class V, class F>
+  KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) const { detail::sweep<V>(n, f); }
+  template <class V, class F>
+  KOKKOS_FORCEINLINE_FUNCTION auto add_up(std::size_t n, const F& f) const { return detail::add_up<V>(n, f); }
+  /// The largest of `lowest` and x[0 .. n).
+  template <class V, class T>
+  KOKKOS_FORCEINLINE_FUNCTION typename V::value_type maximum(std::size_t n, const T* x, typename V::value_type lowest) const {
+    using A = typename V::value_type;
+    V best = V(lowest);
+    std::size_t i = 0;
+    for (; i + V::size <= n; i += V::size) best = max_of(V::load(x + i), best);
+    A result = largest(best);
+    for (; i < n; ++i) result = A(x[i]) > result ? A(x[i]) : result;
+    return result;
+  }
+  /// The sum of exp(x[i] - top) over [0, n).
+  template <class V, class T>
+  KOKKOS_FORCEINLINE_FUNCTION typename V::value_type total_of_powers(std::size_t n, const T* x, typename V::value_type top) const {
+    using A = typename V::value_type;
+    V total = V(A(0));
+    std::size_t i = 0;
+    for (; i + V::size <= n; i += V::size) total = total + exp(V::load(x + i) - V(top));
+    A result = sum(total);
+    for (; i < n; ++i) result += Kokkos::exp(A(x[i]) - top);
+    return result;
+  }
+  /// f() as one lane finds it, before any of them goes on.
+  template <class A, class F>
+  KOKKOS_FORCEINLINE_FUNCTION A same(const F& f) const { return f(); }
+  /// True for the one that writes a row's numbers.
+  KOKKOS_FORCEINLINE_FUNCTION bool leads() const { return true; }
+};
+
+template <class Exec>
+class RowTeam {
+ public:
+  using Policy = Kokkos::TeamPolicy<Exec>;
+  using Member = typename Policy::member_type;
+  KOKKOS_FORCEINLINE_FUNCTION explicit RowTeam(const Member& member) : member_(&member) {}
+
+  /// f(i, 1) for each i of [0, n), each by one lane.
+  template <class V, class F>
+  KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) const {
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(*member_, n), [&](std::size_t i) { f(i, 1); });
+  }
+  /// The sum of f(i, 1), in an order that depends on n and the number of lanes alone.
+  template <class V, class F>
+  KOKKOS_FORCEINLINE_FUNCTION auto add_up(std::size_t n, const F& f) const {
+    using Sum = decltype(f(n, n));
+    if constexpr (requires(Sum s) { s.second; }) {
+      return Sum(V(add<V>(n, [&](std::size_t i) { return f(i, 1).first; })), V(add<V>(n, [&](std::size_t i) { return f(i, 1).second; })));
+    } else {
+      return Sum(add<V>(n, [&](std::size_t i) { return f(i, 1); }));
+    }
+  }
+  template <class V, class T>
+  KOKKOS_FORCEINLINE_FUNCTION typename V::value_type maximum(std::size_t n, const T* x, typename V::value_type lowest) const {
+    using A = typename V::value_type;
+    A result = lowest;
+    Kokkos::parallel_reduce(
+        Kokkos::ThreadVectorRange(*member_, n), [&](std::size_t i, A& best) { best = A(x[i]) > best ? A(x[i]) : best; }, Kokkos::Max<A>(result));
+    return result > lowest ? result : lowest;
+  }
+  template <class V, class T>
+  KOKKOS_FORCEINLINE_FUNCTION typename V::value_type total_of_powers(std::size_t n, const T* x, typename V::value_type top) const {
+    using A = typename V::value_type;
+    return add<V>(n, [&](std::size_t i) { return V(Kokkos::exp(A(x[i]) - top)); });
+  }
+  template <class A, class F>
+  KOKKOS_FORCEINLINE_FUNCTION A same(const F& f) const {
+    A value = 0;
+    Kokkos::single(Kokkos::PerThread(*member_), [&](A& found) { found = f(); }, value);
+    return value;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION bool leads() const {
+    bool leader = false;
+    Kokkos::single(Kokkos::PerThread(*member_), [&] { leader = true; });
+    return leader;
+  }
+
+ private:
+  template <class V, class F>
+  KOKKOS_FORCEINLINE_FUNCTION typename V::value_type add(std::size_t n, const F& f) const {
+    typename V::value_type total = 0;
+    Kokkos::parallel_reduce(Kokkos::ThreadVectorRange(*member_, n), [&](std::size_t i, typename V::value_type& sum) { sum += f(i).v[0]; }, total);
+    return total;
+  }
+  const Member* member_;
+};
+
+/// The parameter of a row's body.
+template <class Exec>
+using row_team = std::conditional_t<on_host<Exec>, OneThread, RowTeam<Exec>>;
+
+template <class F>
+struct OneThreadBody {
+  F f;
+  void operator()(std::size_t row) const { f(row, OneThread()); }
+};
+template <class Exec, class F>
+struct RowTeamBody {
+  F f;
+  std::size_t rows;
+  KOKKOS_FUNCTION void operator()(const typename RowTeam<Exec>::Member& member) const {
+    const std::size_t row = std::size_t(member.league_rank()) * std::size_t(member.team_size()) + std::size_t(member.team_rank());
+    if (row < rows) f(row, RowTeam<Exec>(member));
+  }
+};
+
+/// f(row, team) for each row of [0, rows), with `team` a row_team<Exec>.
+template <class Exec, class F>
+requires(on_host<Exec>) void for_each_row(Device<Exec>& device, std::size_t rows, const F& f) { for_each(device, rows, OneThreadBody<F>{f}); }
+template <class Exec, class F>
+requires(!on_host<Exec>) void for_each_row(Device<Exec>& device, std::size_t rows, const F& f) {
+  using Policy = typename RowTeam<Exec>::Policy;
+  const int lanes = std::min(32, Policy::vector_length_max()), rows_of_team = lanes == 32 ? 4 : 1;
+  if (rows != 0) Kokkos::parallel_for("weft", Policy(device.exec(), int((rows + std::size_t(rows_of_team) - 1) / std::size_t(rows_of_team)), rows_of_team, lanes), RowTeamBody<Exec, F>{f, rows});
 }
 
 /// f(i, count) over the pieces of [0, n) that fit into V.

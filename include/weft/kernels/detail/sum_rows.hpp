@@ -29,7 +29,7 @@ std::size_t columns_of_item(Device<Exec>& device, std::size_t columns) {
 /// outputs[k][c] (+)= sum over rows of term(row, c, count, k-th sum). `Term` has `void operator()(row, c, count, V (&sums)[N])`
 /// that adds the row's terms of columns [c, c + count) to sums.
 template <class V, int N, class Exec, class Term, class A>
-void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term term, Outputs<A, N> outputs, bool accumulate) {
+requires(on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term term, Outputs<A, N> outputs, bool accumulate) {
   const std::size_t width = columns_of_item<V>(device, columns);
   for_each(
       device, (columns + width - 1) / width, KOKKOS_LAMBDA(std::size_t item) {
@@ -50,6 +50,30 @@ void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term 
             }
           });
         }
+      });
+}
+
+/// On devices in two passes: blocks of rows side by side, then the sums of the blocks in their order.
+template <class V, int N, class Exec, class Term, class A>
+requires(!on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term term, Outputs<A, N> outputs, bool accumulate) {
+  constexpr std::size_t block = 64;
+  const std::size_t blocks = std::max<std::size_t>(1, (rows + block - 1) / block);
+  const Buffer buffer = device.allocate(blocks * columns * N * sizeof(A));
+  A* const partial = static_cast<A*>(buffer.get());  // [blocks, N, columns]
+  for_each(
+      device, blocks * columns, KOKKOS_LAMBDA(std::size_t item) {
+        const std::size_t b = item / columns, column = item % columns, end = (b + 1) * block < rows ? (b + 1) * block : rows;
+        V sums[N];
+        for (int k = 0; k < N; ++k) sums[k] = V(A(0));
+        for (std::size_t row = b * block; row < end; ++row) term(row, column, 1, sums);
+        for (int k = 0; k < N; ++k) partial[(b * N + std::size_t(k)) * columns + column] = sums[k].v[0];
+      });
+  for_each(
+      device, columns * N, KOKKOS_LAMBDA(std::size_t item) {
+        const std::size_t k = item / columns, column = item % columns;
+        A sum = accumulate ? outputs.pointer[k][column] : A(0);
+        for (std::size_t b = 0; b < blocks; ++b) sum += partial[(b * N + k) * columns + column];
+        outputs.pointer[k][column] = sum;
       });
 }
 

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kernels do where memory is not the host's, run on the host: the space of this program is declared to be none, so the loops,
+// teams and fallbacks meant for GPUs are compiled and compared with those for hosts and with formulas.
+#include <Kokkos_Core.hpp>
+
+#include <weft/tensor/host_loop.hpp>
+
+// The host's loops stay at hand under another space of the same threads.
+template <>
+inline constexpr bool weft::detail::on_host<Kokkos::DefaultExecutionSpace> = false;
+
+#include "kernels/support.hpp"
+
+#include <weft/kernels/attention.hpp>
+#include <weft/kernels/cross_entropy.hpp>
+#include <weft/kernels/embedding.hpp>
+#include <weft/kernels/norm.hpp>
+#include <weft/kernels/elementwise.hpp>
+#include <weft/kernels/matmul.hpp>
+#include <weft/kernels/optimizer.hpp>
+#include <weft/kernels/rope.hpp>
+
+using namespace kernels_test;
+namespace kernels = weft::kernels;
+
+static_assert(!weft::kernels::detail::on_host<Kokkos::DefaultExecutionSpace>);
+
+TEST_CASE_TEMPLATE("norms of a team of lanes", T, float, bfloat16, double) {
+  DefaultDevice device;
+  using A = accumulate_t<T>;
+  for (const std::size_t width : {1, 7, 33, 384}) {
+    const std::size_t rows = 13;
+    const auto x = normal<T>(rows * width, 1), gain = normal<T>(width, 2), bias = normal<T>(width, 3), dy = normal<T>(rows * width, 4);
+    std::vector<T> y(rows * width), dx(rows * width);
+    std::vector<A> mean(rows), rstd(rows), dgain(width, A(1)), dbias(width, A(2));
+    kernels::layer_norm_forward(device, rows, width, x.data(), gain.data(), bias.data(), y.data(), mean.data(), rstd.data(), 1e-5);
+    dx = dy;  // in place
+    kernels::layer_norm_backward_input(device, rows, width, x.data(), gain.data(), mean.data(), rstd.data(), dx.data(), dx.data(), false);
+    kernels::layer_norm_backward_weight(device, rows, width, x.data(), mean.data(), rstd.data(), dy.data(), dgain.data(), dbias.data(), true);
+    std::vector<double> want_y(rows * width), want_dx(rows * width), want_dgain(width, 1), want_dbias(width, 2);
+    for (std::size_t r = 0; r < rows; ++r) {
+      double center = 0, squares = 0, mean_g = 0, mean_gn = 0;
+      for (std::size_t i = 0; i < width; ++i) center += double(x[r * width + i]) / double(width);
+      for (std::size_t i = 0; i < width; ++i) squares += std::pow(double(x[r * width + i]) - center, 2) / double(width);
+      const double inverse = 1 / std::sqrt(squares + 1e-5);
+      const auto n = [&](std::size_t i) { return (double(x[r * width + i]) - center) * inverse; };
+      const auto g = [&](std::size_t i) { return double(dy[r * width + i]) * double(gain[i]); };
+      for (std::size_t i = 0; i < width; ++i) mean_g += g(i) / double(width), mean_gn += g(i) * n(i) / double(width);
+      for (std::size_t i = 0; i < width; ++i) {
+        want_y[r * width + i] = n(i) * double(gain[i]) + double(bias[i]);
+        want_dx[r * width + i] = inverse * (g(i) - mean_g - n(i) * mean_gn);
+        want_dgain[i] += double(dy[r * width + i]) * n(i), want_dbias[i] += double(dy[r * width + i]);
+      }
+    }
+    check_close(y, want_y);
+    if (width > 1) check_close(dx, want_dx, 4);  // of one value the derivative is 0, and rounding all there is
+    check_close(dgain, want_dgain, 4);
+    check_close(dbias, want_dbias, 4);
+
+    std::vector<A> root(rows), dgain2(width);
+    kernels::rms_norm_forward(device, rows, width, x.data(), gain.data(), y.data(), root.data(), 1e-5);
+    dx = dy;
+    kernels::rms_norm_backward_input(device, rows, width, x.data(), gain.data(), root.data(), dx.data(), dx.data(), false);
+    kernels::rms_norm_backward_weight(device, rows, width, x.data(), root.data(), dy.data(), dgain2.data(), false);
+    std::fill(want_dgain.begin(), want_dgain.end(), 0);
+    for (std::size_t r = 0; r < rows; ++r) {
+      double squares = 0, mean_gn = 0;
+      for (std::size_t i = 0; i < width; ++i) squares += std::pow(double(x[r * width + i]), 2) / double(width);
+      const double inverse = 1 / std::sqrt(squares + 1e-5);
+      for (std::size_t i = 0; i < width; ++i) mean_gn += double(dy[r * width + i]) * double(gain[i]) * double(x[r * width + i]) * inverse / double(width);
+      for (std::size_t i = 0; i < width; ++i) {
+        const double n = double(x[r * width + i]) * inverse;
+        want_y[r * width + i] = n * double(gain[i]);
+        want_dx[r * width + i] = inverse * (double(dy[r * width + i]) * double(gain[i]) - n * mean_gn);
+        want_dgain[i] += double(dy[r * width + i]) * n;
+      }
+    }
+    check_close(y, want_y);
+    check_close(dx, want_dx, 4);
+    check_close(dgain2, want_dgain, 4);
+  }
+}
+
+TEST_CASE_TEMPLATE("sums over more rows than a block", T, float, bfloat16, double) {
+  DefaultDevice device;
+  for (const std::size_t rows : {0, 1, 64, 65, 300}) {
+    const std::size_t columns = 37;
+    const auto x = normal<T>(rows * columns, 5);
+    std::vector<accumulate_t<T>> sums(columns, accumulate_t<T>(3)), more(columns, accumulate_t<T>(3));
+    kernels::column_sums(device, rows, columns, x.data(), columns, sums.data(), false);
+    kernels::column_sums(device, rows, columns, x.data(), columns, more.data(), true);
+    std::vector<double> want(columns), want_more(columns, 3);
+    for (std::size_t i = 0; i < x.size(); ++i) want[i % columns] += double(x[i]), want_more[i % columns] += double(x[i]);
+    check_close(sums, want);
+    check_close(more, want_more);
+  }
+}
+
+TEST_CASE_TEMPLATE("cross-entropy of a team of lanes, in place and with padding", T, float, bfloat16, double) {
+  DefaultDevice device;
+  using A = accumulate_t<T>;
+  const std::size_t rows = 9, columns = 50, valid = 45;
+  const std::int64_t first = 100;
+  const auto logits = normal<T>(rows * columns, 6, 3);
+  std::vector<std::int32_t> targets{100, 144, -1, 120, 99, 145, 101, 143, 130};  // the 5th and 6th are other ranks'
+  std::vector<A> max(rows), sums(rows), target(rows);
+  double loss = -1;
+  auto gradient = logits;
+  kernels::row_max(device, rows, columns, valid, logits.data(), max.data());
+  kernels::softmax_sums(device, rows, columns, valid, logits.data(), max.data(), targets.data(), first, sums.data(), target.data());
+  kernels::cross_entropy_finish(device, rows, columns, valid, gradient.data(), max.data(), sums.data(), target.data(), targets.data(), first, &loss, gradient.data());
+  std::vector<double> want(rows * columns);
+  double want_loss = 0;
+  for (std::size_t r = 0; r < rows; ++r) {
+    if (targets[r] < 0) continue;
+    double total = 0, top = -1e300;
+    for (std::size_t c = 0; c < valid; ++c) top = std::max(top, double(logits[r * columns + c]));
+    for (std::size_t c = 0; c < valid; ++c) total += std::exp(double(logits[r * columns + c]) - top);
+    const std::int64_t column = targets[r] - first;
+    const bool here = column >= 0 && column < std::int64_t(valid);
+    want_loss += std::log(total) - (here ? double(logits[r * columns + std::size_t(column)]) - top : 0);
+    for (std::size_t c = 0; c < valid; ++c) want[r * columns + c] = std::exp(double(logits[r * columns + c]) - top) / total - (here && std::int64_t(c) == column ? 1 : 0);
+    CHECK(double(max[r]) == top);
+  }
+  check_close(gradient, want);
+  CHECK(std::abs(loss - want_loss) < 1e-4 * std::abs(want_loss));
+  std::vector<A> none(1);
+  kernels::row_max(device, 1, columns, 0, logits.data(), none.data());
+  CHECK(none[0] == std::numeric_limits<A>::lowest());
+}
+
+TEST_CASE_TEMPLATE("the gradient of a table adds up tokens in their order", T, float, bfloat16, double) {
+  DefaultDevice device;
+  using A = accumulate_t<T>;
+  const std::size_t tokens = 70, width = 150, here = 6;
+  const std::int64_t first = 3;
+  std::vector<std::int32_t> ids(tokens);
+  for (std::size_t i = 0; i < tokens; ++i) ids[i] = std::int32_t(i * 7 % 11);
+  const auto dy = normal<T>(tokens * width, 7);
+  std::vector<A> table(here * width, A(0.5)), want = table;
+  kernels::embedding_backward(device, tokens, width, ids.data(), dy.data(), first, here, table.data());
+  for (std::size_t t = 0; t < tokens; ++t)
+    if (ids[t] >= first && ids[t] < first + std::int64_t(here))
+      for (std::size_t i = 0; i < width; ++i) want[std::size_t(ids[t] - first) * width + i] += A(dy[t * width + i]);
+  CHECK(same_bits(table, want));
+}
+
+TEST_CASE_TEMPLATE("attention without a library, whole and as merged blocks", T, float, bfloat16, double) {
+  DefaultDevice device;
+  using A = accumulate_t<T>;
+  const std::size_t sequences = 2, length = 12, heads = 4, kv_heads = 2, head = 8, width = heads * head, kv = kv_heads * head;
+  const auto q = normal<T>(sequences * length * width, 8), k = normal<T>(sequences * length * kv, 9), v = normal<T>(sequences * length * kv, 10);
+  const auto d_out = normal<T>(sequences * length * width, 11);
+  std::vector<T> out(q.size()), dq(q.size()), dk(k.size()), dv(v.size());
+  std::vector<A> lse(sequences * heads * length);
+  kernels::attention_forward(device, sequences, length, heads, kv_heads, head, q.data(), width, k.data(), kv, v.data(), kv, out.data(), width, lse.data());
+  kernels::attention_backward(device, sequences, length, heads, kv_heads, head, q.data(), width, k.data(), kv, v.data(), kv, out.data(), width, d_out.data(), width, lse.data(), dq.data(), width,
+                              dk.data(), kv, dv.data(), kv);
+  std::vector<double> want(q.size()), want_lse(lse.size()), want_dq(q.size()), want_dk(k.size()), want_dv(v.size());
+  for (std::size_t s = 0; s < sequences; ++s)
+    for (std::size_t h = 0; h < heads; ++h)
+      for (std::size_t i = 0; i < length; ++i) {
+        const auto at = [&](std::size_t row) { return (s * length + row) * width + h * head; };
+        const auto kv_at = [&](std::size_t row) { return (s * length + row) * kv + h / 2 * head; };
+        std::vector<double> p(i + 1), dp(i + 1);
+        double total = 0, delta = 0;
+        for (std::size_t j = 0; j <= i; ++j) {
+          for (std::size_t d = 0; d < head; ++d) p[j] += double(q[at(i) + d]) * double(k[kv_at(j) + d]) / std::sqrt(double(head));
+          total += p[j] = std::exp(p[j]);
+        }
+        want_lse[(s * heads + h) * length + i] = std::log(total);
+        for (std::size_t j = 0; j <= i; ++j) {
+          p[j] /= total;
+          for (std::size_t d = 0; d < head; ++d) {
+            want[at(i) + d] += p[j] * double(v[kv_at(j) + d]);
+            dp[j] += double(d_out[at(i) + d]) * double(v[kv_at(j) + d]);
+          }
+          delta += p[j] * dp[j];
+        }
+        for (std::size_t j = 0; j <= i; ++j)
+          for (std::size_t d = 0; d < head; ++d) {
+            const double ds = p[j] * (dp[j] - delta) / std::sqrt(double(head));
+            want_dq[at(i) + d] += ds * double(k[kv_at(j) + d]);
+            want_dk[kv_at(j) + d] += ds * double(q[at(i) + d]);
+            want_dv[kv_at(j) + d] += p[j] * double(d_out[at(i) + d]);
+          }
+      }
+  check_close(out, want);
+  check_close(lse, want_lse, 4);
+  check_close(dq, want_dq, 4);
+  check_close(dk, want_dk, 4);
+  check_close(dv, want_dv, 4);
+
+  // A block in accumulate_t, as a ring asks for it: without rounding it is the same.
+  kernels::AttentionBlock block{sequences, length, length, length, length, length, true};
+  std::vector<A> wide(q.size()), wide_lse(lse.size()), wide_dq(q.size()), wide_dk(k.size()), wide_dv(v.size());
+  kernels::attention_block_forward(device, block, heads, kv_heads, head, q.data(), width, k.data(), kv, v.data(), kv, wide.data(), width, wide_lse.data());
+  kernels::attention_block_backward(device, block, heads, kv_heads, head, q.data(), width, k.data(), kv, v.data(), kv, out.data(), width, d_out.data(), width, lse.data(), wide_dq.data(), width,
+                                    wide_dk.data(), kv, wide_dv.data(), kv);
+  check_close(wide, want);
+  check_close(wide_dk, want_dk, std::is_same_v<T, bfloat16> ? 4e3 : 4);  // `out` was rounded to bfloat16
+}
+
+// A library that says what it was asked, and takes every second call.
+struct Recorder final : kernels::detail::AttentionLibrary {
+  int forwards = 0, backwards = 0;
+  bool takes = false;
+  kernels::detail::AttentionCall last{{1, 1, 1, 1, 1, true}, weft::DataType::float32, weft::DataType::float32, {}, {}, {}, {}, {}};
+  bool forward(const kernels::detail::AttentionCall& call) override { return last = call, ++forwards, takes; }
+  bool backward(const kernels::detail::AttentionCall& call) override { return last = call, ++backwards, takes; }
+};
+
+TEST_CASE("a device's library of attention is asked first, for 16-bit types alone") {
+  DefaultDevice device;
+  const auto library = std::make_shared<Recorder>();
+  device.cache<kernels::detail::FusedAttention>().library = library;
+  const std::size_t length = 4, head = 8;
+  const auto q = normal<bfloat16>(length * 3 * head, 12);
+  std::vector<bfloat16> out(length * head), untouched = out, d(q.size());
+  std::vector<float> lse(length);
+  const auto forward = [&] {
+    kernels::attention_forward(device, 1, length, 1, 1, head, q.data(), 3 * head, q.data() + head, 3 * head, q.data() + 2 * head, 3 * head, out.data(), head, lse.data());
+  };
+  library->takes = true;
+  forward();
+  CHECK(library->forwards == 1);
+  CHECK(same_bits(out, untouched));
+  CHECK(library->last.k.data == q.data() + head);
+  CHECK((library->last.k.stride == 3 * head && library->last.out.stride == head && library->last.type == weft::DataType::bfloat16 && library->last.shape.causal));
+  library->takes = false;
+  forward();
+  CHECK(library->forwards == 2);
+  CHECK(!same_bits(out, untouched));
+  kernels::attention_backward(device, 1, length, 1, 1, head, q.data(), 3 * head, q.data() + head, 3 * head, q.data() + 2 * head, 3 * head, out.data(), head, out.data(), head, lse.data(), d.data(),
+                              3 * head, d.data() + head, 3 * head, d.data() + 2 * head, 3 * head);
+  CHECK(library->backwards == 1);
+  CHECK((library->last.dv.data == d.data() + 2 * head && library->last.d_out.data == out.data() && library->last.log_sum_exp == lse.data()));
+  const auto wide = normal<float>(length * head, 13);
+  std::vector<float> wide_out(length * head);
+  kernels::attention_forward(device, 1, length, 1, 1, head, wide.data(), head, wide.data(), head, wide.data(), head, wide_out.data(), head, lse.data());
+  CHECK(library->forwards == 2);
+}
+
+TEST_CASE_TEMPLATE("products without a library, angles without a table, sums in double", T, float, bfloat16, double) {
+  DefaultDevice device;
+  const std::size_t m = 5, n = 7, k = 6;
+  const auto a = normal<T>(m * k, 14), b = normal<T>(k * n, 15), bias = normal<T>(n, 16);
+  std::vector<T> c(m * n);
+  kernels::matmul(device, kernels::Transpose::yes, kernels::Transpose::no, m, n, k, a.data(), m, b.data(), n, c.data(), n, false, bias.data());
+  std::vector<double> want(m * n);
+  for (std::size_t i = 0; i < m * n; ++i) {
+    want[i] = double(bias[i % n]);
+    for (std::size_t j = 0; j < k; ++j) want[i] += double(a[j * m + i / n]) * double(b[j * n + i % n]);
+  }
+  check_close(c, want);
+  double squares = -1;
+  kernels::squared_norm(device, a.size(), a.data(), &squares);
+  double want_squares = 0;
+  for (const T x : a) want_squares += double(x) * double(x);
+  CHECK(std::abs(squares - want_squares) < 1e-5 * want_squares);
+  const std::vector<std::int32_t> positions{0, 3, 1000, 7, 2};
+  const auto x = normal<T>(5 * 8, 17);
+  std::vector<T> turned(x.size()), back(x.size());
+  kernels::rope(device, 5, 2, 4, x.data(), 8, turned.data(), 8, positions.data(), 10000.0, false);
+  kernels::rope(device, 5, 2, 4, turned.data(), 8, back.data(), 8, positions.data(), 10000.0, true);
+  check_close(back, widen(x), 2);
+  const double angle = 1000 * std::pow(10000.0, -2.0 * 1 / 4);
+  CHECK(std::abs(double(turned[2 * 8 + 1]) - (double(x[2 * 8 + 1]) * std::cos(angle) - double(x[2 * 8 + 3]) * std::sin(angle))) < 0.02);
+}
