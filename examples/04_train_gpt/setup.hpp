@@ -12,6 +12,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/data/corpus.hpp>
+#include <weft/data/source_files.hpp>
 #include <weft/mesh/layout.hpp>
 #include <weft/parallel/schedule/chosen.hpp>
 

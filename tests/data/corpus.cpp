@@ -9,6 +9,7 @@
 #include <string>
 
 #include <weft/data/corpus.hpp>
+#include <weft/data/source_files.hpp>
 
 #include "support/temporary_folder.hpp"
 

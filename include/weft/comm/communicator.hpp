@@ -21,6 +21,7 @@
 #include <weft/comm/calls.hpp>
 #include <weft/comm/group.hpp>
 #include <weft/comm/self.hpp>
+#include <weft/core/owner.hpp>
 
 namespace weft {
 
@@ -35,7 +36,7 @@ namespace weft {
 class Communicator {
  public:
   /// The group of one rank.
-  WEFT_OUT_OF_LINE Communicator() : Communicator(std::make_shared<comm::SelfGroup>()) {}
+  WEFT_OUT_OF_LINE Communicator() : Communicator(new_shared<comm::SelfGroup>()) {}
   explicit Communicator(std::shared_ptr<comm::Group> group) : group_(std::move(group)) {}
   // Copies and ends out of line: every context has some.
   WEFT_OUT_OF_LINE Communicator(const Communicator& other) : group_(other.group_), order_(other.order_) {}

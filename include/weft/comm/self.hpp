@@ -11,6 +11,7 @@
 #include <weft/comm/errors.hpp>
 #include <weft/comm/group.hpp>
 #include <weft/comm/row.hpp>
+#include <weft/core/owner.hpp>
 
 namespace weft::comm {
 
@@ -50,7 +51,7 @@ class SelfGroup final : public Group {
   }
 
   std::shared_ptr<Group> split(int, int, std::string axis) override {
-    return std::make_shared<SelfGroup>(std::move(axis), backend_);
+    return new_shared<SelfGroup>(std::move(axis), backend_);
   }
 
  private:
@@ -59,7 +60,7 @@ class SelfGroup final : public Group {
     DataType type;
     std::size_t bytes;
     std::unique_ptr<std::byte[]> copy;
-    std::unique_ptr<Message> next;
+    Owner<Message> next;
   };
 
   // A receive that was started before its send.
@@ -94,15 +95,15 @@ class SelfGroup final : public Group {
       expected->done = true;
       return;
     }
-    std::unique_ptr<Message>* last = &messages_;
+    Owner<Message>* last = &messages_;
     while (*last) last = &(*last)->next;
     last->reset(new Message{call.tag, call.type, call.bytes(), std::unique_ptr<std::byte[]>(new std::byte[call.bytes()]), {}});
     if (call.bytes() != 0) std::memcpy((*last)->copy.get(), call.input, call.bytes());
   }
   bool receive(const Call& call) {
-    for (std::unique_ptr<Message>* at = &messages_; *at; at = &(*at)->next) {
+    for (Owner<Message>* at = &messages_; *at; at = &(*at)->next) {
       if ((*at)->tag != call.tag) continue;
-      const std::unique_ptr<Message> message = std::move(*at);
+      const Owner<Message> message = std::move(*at);
       *at = std::move(message->next);
       take(message->type, message->bytes, message->copy.get(), call);
       return true;
@@ -121,7 +122,7 @@ class SelfGroup final : public Group {
   std::string axis_;
   std::string_view backend_;
   std::uint64_t sequence_ = 0;
-  std::unique_ptr<Message> messages_;  // not received yet, the oldest first
+  Owner<Message> messages_;  // not received yet, the oldest first
   Row<Later, &Later::next> expected_;
 };
 

@@ -8,6 +8,8 @@
 #include <new>
 #include <utility>
 
+#include <weft/core/text.hpp>
+
 namespace weft {
 
 /// T's move constructor must not throw.
@@ -20,12 +22,12 @@ class List {
 
   List() = default;
   /// n elements T().
-  explicit List(std::size_t n) : List() {
+  WEFT_OUT_OF_LINE explicit List(std::size_t n) : List() {
     data_ = allocate(capacity_ = n);
     for (; size_ < n; ++size_) new (static_cast<void*>(data_ + size_)) T();
   }
   List(std::initializer_list<T> elements) : List(elements.begin(), elements.end()) {}
-  List(const T* first, const T* last) : List() { append(first, last); }
+  WEFT_OUT_OF_LINE List(const T* first, const T* last) : List() { append(first, last); }
   List(const List& other) : List(other.begin(), other.end()) {}
   List(List&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), capacity_(std::exchange(other.capacity_, 0)) {}
   List& operator=(List other) noexcept {
@@ -34,7 +36,7 @@ class List {
     std::swap(capacity_, other.capacity_);
     return *this;
   }
-  ~List() {
+  WEFT_OUT_OF_LINE ~List() {
     clear();
     release(data_);
   }
@@ -59,28 +61,27 @@ class List {
   }
   template <class... A>
   T& emplace_back(A&&... arguments) {
-    if (size_ < capacity_) {
-      new (static_cast<void*>(data_ + size_)) T{std::forward<A>(arguments)...};
+    if (size_ == capacity_) {
+      T added{std::forward<A>(arguments)...};  // an argument may lie in this list
+      grow();
+      new (static_cast<void*>(data_ + size_)) T(std::move(added));
     } else {
-      const std::size_t capacity = capacity_ == 0 ? 4 : 2 * capacity_;
-      Room room{allocate(capacity)};
-      new (static_cast<void*>(room.data + size_)) T{std::forward<A>(arguments)...};  // an argument may lie in this list
-      move_to(std::exchange(room.data, nullptr), capacity);
+      new (static_cast<void*>(data_ + size_)) T{std::forward<A>(arguments)...};
     }
     return data_[size_++];
   }
   void push_back(const T& element) { emplace_back(element); }
   void push_back(T&& element) { emplace_back(std::move(element)); }
-  void append(const T* first, const T* last) {
+  WEFT_OUT_OF_LINE void append(const T* first, const T* last) {
     reserve(size_ + std::size_t(last - first));
     for (; first != last; ++first) emplace_back(*first);
   }
-  void assign(std::size_t n, const T& value) {
+  WEFT_OUT_OF_LINE void assign(std::size_t n, const T& value) {
     clear();
     reserve(n);
     while (size_ < n) emplace_back(value);
   }
-  void erase(T* at) {
+  WEFT_OUT_OF_LINE void erase(T* at) {
     for (; at + 1 < end(); ++at) *at = std::move(at[1]);
     pop_back();
   }
@@ -90,7 +91,7 @@ class List {
     while (size_ > n) pop_back();
   }
   void clear() { shorten(0); }
-  void resize(std::size_t n) {
+  WEFT_OUT_OF_LINE void resize(std::size_t n) {
     shorten(n);
     reserve(n);
     while (size_ < n) emplace_back();
@@ -104,13 +105,10 @@ class List {
   }
 
  private:
-  struct Room {
-    T* data;
-    ~Room() { release(data); }
-  };
   static T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(alignof(T)))); }
   static void release(T* data) { ::operator delete(static_cast<void*>(data), std::align_val_t(alignof(T))); }
-  void move_to(T* data, std::size_t capacity) noexcept {
+  void grow() { move_to(allocate(capacity_ == 0 ? 4 : 2 * capacity_), capacity_ == 0 ? 4 : 2 * capacity_); }
+  WEFT_OUT_OF_LINE void move_to(T* data, std::size_t capacity) noexcept {
     for (std::size_t i = 0; i < size_; ++i) {
       new (static_cast<void*>(data + i)) T(std::move(data_[i]));
       data_[i].~T();

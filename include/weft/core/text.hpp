@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #if defined(__GNUC__)
 #define WEFT_OUT_OF_LINE [[gnu::noinline]]
@@ -24,39 +25,37 @@ namespace weft {
 
 namespace detail {
 
-/// A piece of a message: letters, which must outlive it, or a whole number.
+/// A piece of a message: letters, which must outlive it, or a whole number. Two plain values, so that a message with numbers in
+/// it is little code where it stands.
 class Word {
  public:
-  constexpr Word(std::string_view letters) : letters_(letters.data() == nullptr ? "" : letters.data()), value_(letters.size()) {}
-  constexpr Word(const char* letters) : Word(std::string_view(letters)) {}
+  constexpr Word(std::string_view letters) : letters_(letters.size() == 0 ? nothing : letters.data()), value_(letters.size()) {}
+  constexpr Word(const char* letters) : letters_(letters), value_(ends_with_zero) {}
   Word(const std::string& letters) : letters_(letters.data()), value_(letters.size()) {}
   template <std::integral N>
   requires(!std::same_as<N, char> && !std::same_as<N, bool>) constexpr Word(N number)
-      : negative_(below_zero(number)), value_(negative_ ? std::uint64_t(0) - std::uint64_t(number) : std::uint64_t(number)) {}
+      : letters_(std::is_signed_v<N> ? with_sign : nullptr), value_(static_cast<std::uint64_t>(number)) {}
 
   void append_to(std::string& text) const {
-    if (letters_ != nullptr) {
-      text.append(letters_, value_);
+    if (letters_ != nullptr && letters_ != with_sign) {
+      text.append(letters_, value_ == ends_with_zero ? std::char_traits<char>::length(letters_) : value_);
       return;
     }
+    const bool negative = letters_ == with_sign && static_cast<std::int64_t>(value_) < 0;
     char digits[20];
     std::size_t first = sizeof digits;
-    std::uint64_t rest = value_;
+    std::uint64_t rest = negative ? 0 - value_ : value_;
     do digits[--first] = char('0' + rest % 10);
     while ((rest /= 10) != 0);
-    if (negative_) text.push_back('-');
+    if (negative) text.push_back('-');
     text.append(digits + first, sizeof digits - first);
   }
 
  private:
-  template <class N>
-  static constexpr bool below_zero(N number) {
-    if constexpr (std::signed_integral<N>) return number < 0;
-    else return false;
-  }
+  static constexpr std::uint64_t ends_with_zero = ~std::uint64_t(0);
+  static constexpr char nothing[1] = "", with_sign[1] = "";
 
-  const char* letters_ = nullptr;
-  bool negative_ = false;
+  const char* letters_;  // or null, or `with_sign`: a number
   std::uint64_t value_;  // the number's, or how many letters
 };
 

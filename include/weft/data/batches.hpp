@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <span>
@@ -74,7 +73,7 @@ class Batches {
 
   /// Reads the file itself; Corpus::read says what it throws.
   template <class Mesh>
-  Batches(const Mesh& mesh, const std::filesystem::path& file, BatchOptions options = {})
+  Batches(const Mesh& mesh, const std::string& file, BatchOptions options = {})
       : Batches(mesh, std::make_shared<const Corpus>(Corpus::read({file}, {options.validation_fraction})), options) {}
 
   /// Sequences of this rank's share.

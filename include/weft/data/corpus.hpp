@@ -6,19 +6,15 @@
 //   data::Corpus corpus = data::Corpus::read({"a.txt", "b.txt"}, {.validation_fraction = 0.1});
 //   corpus.require(256);   // throws UsageError if a sequence of 256 does not fit
 
-#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <utility>
 #include <vector>
 
 #include <weft/core/error.hpp>
@@ -34,11 +30,16 @@ class Corpus {
  public:
   /// Reads `files` in the order given. Throws UsageError if one is missing, not a file, unreadable or empty, or if the
   /// fraction is not in [0, 1).
-  static Corpus read(const std::vector<std::filesystem::path>& files, CorpusOptions options = {}) {
+  static Corpus read(const std::vector<std::string>& files, CorpusOptions options = {}) {
     if (files.empty()) throw UsageError("data: no file given");
     Corpus corpus(options);
     for (const auto& file : files) corpus.append(read_file(file));
     return corpus;
+  }
+  /// The same of paths (std::filesystem is not included for them here: it is half a second of every program's compilation).
+  template <class Path>
+  static Corpus read(const std::vector<Path>& files, CorpusOptions options = {}) {
+    return read(std::vector<std::string>(files.begin(), files.end()), options);
   }
 
   /// One text as if it were one file. Throws UsageError if it is empty.
@@ -74,25 +75,27 @@ class Corpus {
       throw UsageError("data: the validation fraction is " + shown(fraction_) + ", it must be at least 0 and below 1");
   }
 
-  static std::string read_file(const std::filesystem::path& file) {
-    const auto fail = [&](const std::string& why) -> UsageError {
-      return UsageError("data: cannot read '" + file.string() + "': " + why);
+  static std::string read_file(const std::string& file) {
+    const auto fail = [&](int error) -> UsageError {
+      return UsageError("data: cannot read '" + file + "': " + (error == ENOENT   ? "there is no such file"
+                                                                : error == EISDIR ? "it is a folder, a text file is needed"
+                                                                                  : std::strerror(error != 0 ? error : EIO)));
     };
-    std::error_code error;
-    const auto status = std::filesystem::status(file, error);
-    if (!std::filesystem::exists(status)) throw fail(error && error.value() != ENOENT ? error.message() : "there is no such file");
-    if (std::filesystem::is_directory(status)) throw fail("it is a folder, a text file is needed");
+    struct Opened {
+      std::FILE* in;
+      ~Opened() {
+        if (in != nullptr) std::fclose(in);
+      }
+    };
     errno = 0;
-    std::ifstream in(file, std::ios::binary);
-    if (!in) throw fail(std::strerror(errno != 0 ? errno : EIO));
+    const Opened opened{std::fopen(file.c_str(), "rb")};
+    if (opened.in == nullptr) throw fail(errno);
     std::string text;
     char block[1 << 16];
-    do {
-      in.read(block, sizeof block);
-      text.append(block, static_cast<std::size_t>(in.gcount()));
-    } while (in);
-    if (in.bad()) throw fail(std::strerror(errno != 0 ? errno : EIO));
-    if (text.empty()) throw fail("it is empty (0 bytes)");
+    errno = 0;
+    while (const std::size_t count = std::fread(block, 1, sizeof block, opened.in)) text.append(block, count);
+    if (std::ferror(opened.in)) throw fail(errno);
+    if (text.empty()) throw UsageError("data: cannot read '" + file + "': it is empty (0 bytes)");
     return text;
   }
 
@@ -115,24 +118,5 @@ class Corpus {
   std::size_t files_ = 0;
   double fraction_ = 0;
 };
-
-/// The files under `folder` that make a corpus without a download: its headers (include/), documents (docs/, *.md) and
-/// examples, sorted by path, so that the order is the same on every machine. Empty if there are none.
-inline std::vector<std::filesystem::path> source_files(const std::filesystem::path& folder) {
-  namespace fs = std::filesystem;
-  std::vector<fs::path> files;
-  std::error_code error;
-  const auto take = [&](const fs::path& path) {
-    const auto extension = path.extension();
-    const bool text = extension == ".hpp" || extension == ".cpp" || extension == ".md";
-    if (text && fs::is_regular_file(path, error) && fs::file_size(path, error) > 0) files.push_back(path);
-  };
-  for (const char* part : {"include", "docs", "examples"})
-    for (fs::recursive_directory_iterator at(folder / part, error), end; !error && at != end; at.increment(error)) take(at->path());
-  error.clear();
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) take(at->path());
-  std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return a.generic_string() < b.generic_string(); });
-  return files;
-}
 
 }  // namespace weft::data

@@ -20,6 +20,7 @@
 #include <weft/core/checked.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/list.hpp>
+#include <weft/core/owner.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/mesh/rank_order.hpp>
 #include <weft/runtime/world.hpp>
@@ -79,7 +80,7 @@ class MeshState {
       if (made->set == set) return made->communicator;
     const RankGrid::Place at = place(set);
     std::string name = names_of(set);
-    Communicator made = at.size == 1 ? Communicator(std::make_shared<comm::SelfGroup>(std::move(name), world_->backend()))
+    Communicator made = at.size == 1 ? Communicator(new_shared<comm::SelfGroup>(std::move(name), world_->backend()))
                                      : world_->communicator().split(narrow<int>(at.group, "a group's number"),
                                                                     narrow<int>(at.member, "a rank"), std::move(name));
     made_.reset(new Made{set, std::move(made), std::move(made_)});
@@ -102,7 +103,7 @@ class MeshState {
   struct Made {
     unsigned set;
     Communicator communicator;
-    std::unique_ptr<Made> next;
+    Owner<Made> next;
   };
 
   unsigned bit(std::string_view name) const {
@@ -155,7 +156,7 @@ class MeshState {
   List<Line> lines_;
   unsigned set_ = 0;
   RankGrids grids_;
-  std::unique_ptr<Made> made_;
+  Owner<Made> made_;
 };
 
 }  // namespace detail
@@ -176,7 +177,7 @@ class Mesh {
   using axes_type = Axes<A...>;
 
   explicit Mesh(World& world, Degrees degrees = {}, const RankOrder& order = RankOrder())
-      : state_(std::make_shared<detail::MeshState>(world, List<detail::MeshState::Line>{{axis_bit<A>, A::name}...},
+      : state_(new_shared<detail::MeshState>(world, List<detail::MeshState::Line>{{axis_bit<A>, A::name}...},
                                                    degrees, order)) {}
   Mesh(World& world, Axes<A...>, Degrees degrees = {}, const RankOrder& order = RankOrder()) : Mesh(world, degrees, order) {}
 

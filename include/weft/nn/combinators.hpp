@@ -33,6 +33,17 @@ struct Kept {
   using input_type = X;
   First first;
   [[no_unique_address]] Rest rest;
+
+  Kept() = default;
+  Kept(First&& f, Rest&& r) noexcept : first(std::move(f)), rest(std::move(r)) {}
+  // Out of line: each is a dozen tensors' by the end of a block, and stands wherever a layer hands on what it has.
+  WEFT_OUT_OF_LINE Kept(Kept&& other) noexcept : first(std::move(other.first)), rest(std::move(other.rest)) {}
+  WEFT_OUT_OF_LINE Kept& operator=(Kept&& other) noexcept {
+    first = std::move(other.first);
+    rest = std::move(other.rest);
+    return *this;
+  }
+  WEFT_OUT_OF_LINE ~Kept() {}
 };
 
 /// Layers one after the other. Chains of two members, not tuples: those cost the compiler several times as much.

@@ -4,7 +4,6 @@
 // moments of a step at which they may act. One virtual call per unit, never per operation.
 
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,6 +11,7 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/list.hpp>
+#include <weft/core/owner.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/tensor/arena.hpp>
@@ -63,7 +63,7 @@ struct ParameterState {
   List<Buffer> terms;         ///< gradients of other data ranks' micro-batches before the last one (experts, reproducible runs)
   std::shared_ptr<Store> store;      ///< where the value lies instead, between its uses (ModelOptions::offload)
   std::size_t record = 0;            ///< there
-  std::optional<Gathered> gathered;  ///< set where that is not all that layers use here (FullyShardedDataParallel)
+  Maybe<Gathered> gathered;  ///< set where that is not all that layers use here (FullyShardedDataParallel)
 
   unsigned sharded = 0;  ///< axis bits over which the elements are cut
   unsigned pending = 0;  ///< axis bits over which the gradient still owes a sum
@@ -71,7 +71,7 @@ struct ParameterState {
   bool counted = true;   ///< this rank counts it in norms and writes it in checkpoints
   bool tied = false;     ///< the same name exists on another pipeline stage
   /// Of a parameter on the expert mesh: the ranks of edp. Its gradient is summed over them, and not over dp.
-  std::optional<Communicator> expert_data;
+  Maybe<Communicator> expert_data;
   bool gradient_only = false;  ///< stands for a second use of a parameter: it has no value
   int replicas = 1;      ///< ranks of tp that hold the same elements of a sharded parameter (key-value heads < tp)
 

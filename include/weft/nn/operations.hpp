@@ -55,15 +55,15 @@ struct MatmulExtents {
   std::size_t m, n, k;
 };
 // Not templates of the operands: shapes and their errors are compiled once.
-inline MatmulExtents matmul_extents(const Shape& l, const Shape& r, bool l_second, bool r_second) {
+WEFT_OUT_OF_LINE inline MatmulExtents matmul_extents(const Shape& l, const Shape& r, bool l_second, bool r_second) {
   const MatmulExtents e{l_second ? l.columns() : l.rows(), r_second ? r.columns() : r.rows(), l_second ? l.rows() : l.columns()};
   if (e.k != (r_second ? r.rows() : r.columns())) throw_error<ShapeError>({"matmul of ", l.text(), " and ", r.text(), ": the summed dims differ"});
   return e;
 }
-inline void require_extents(const char* operation, const Shape& shape, std::size_t columns, const Shape& vector, std::size_t size) {
+WEFT_OUT_OF_LINE inline void require_extents(const char* operation, const Shape& shape, std::size_t columns, const Shape& vector, std::size_t size) {
   if (columns != size) throw_error<ShapeError>({operation, ": ", shape.text(), " beside ", vector.text()});
 }
-inline void require_gradient_size(const Shape& gradient, std::size_t size, const ParameterState& state) {
+WEFT_OUT_OF_LINE inline void require_gradient_size(const Shape& gradient, std::size_t size, const ParameterState& state) {
   if (size != state.size()) throw_error<ShapeError>({"gradient ", gradient.text(), " of parameter ", state.name, " ", state.local.text()});
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include <weft/core/owner.hpp>
 #include <weft/core/philox.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/random.hpp>
@@ -62,14 +63,44 @@ WEFT_COLD void initialise_parameter(Device<Exec>& device, const ParameterState& 
   }
 }
 
+// What every parameter is, whatever its rules: copies and ends out of line, since a model's chunks have a dozen at each of theirs.
+class ParameterHandle {
+ public:
+  WEFT_OUT_OF_LINE ParameterHandle() : state_(new_shared<ParameterState>()) {}
+  WEFT_OUT_OF_LINE ParameterHandle(const ParameterHandle& other) noexcept : state_(other.state_) {}
+  WEFT_OUT_OF_LINE ParameterHandle(ParameterHandle&& other) noexcept : state_(std::move(other.state_)) {}
+  WEFT_OUT_OF_LINE ParameterHandle& operator=(ParameterHandle other) noexcept {
+    state_.swap(other.state_);
+    return *this;
+  }
+  WEFT_OUT_OF_LINE ~ParameterHandle() {}
+
+  ParameterState& state() { return *state_; }
+  const ParameterState& state() const { return *state_; }
+
+ protected:
+  WEFT_OUT_OF_LINE void require_usable(DataType beside) const {
+    if (beside != state_->type)
+      throw_error<ShapeError>({"parameter ", state_->name, " holds ", name_of(state_->type), ", used beside a tensor of ", name_of(beside)});
+    if (!state_->layer_value()) throw_error<Error>({"parameter ", state_->name, " is used while it is released"});
+  }
+  WEFT_OUT_OF_LINE void require_gradient(const Shape& shape, DataType type) const {
+    if (shape.size() != state_->size())
+      throw_error<ShapeError>({"gradient ", shape.text(), " of parameter ", state_->name, " ", state_->local.text()});
+    if (type != state_->gradient_type) throw_error<ShapeError>({"gradient of parameter ", state_->name, " in another element type"});
+  }
+
+  std::shared_ptr<ParameterState> state_;
+};
+
 }  // namespace detail
 
 template <Placement... Rules>
-class Parameter {
+class Parameter : public detail::ParameterHandle {
  public:
   /// Shape is the whole parameter's. Dims cut by a rule must be divisible as `cut` says, else LayoutError.
   template <class Context>
-  WEFT_COLD Parameter(const Context& context, const std::string& name, Shape shape, Initial initial, const Cut& cut = {}) : state_(std::make_shared<ParameterState>()) {
+  WEFT_COLD Parameter(const Context& context, const std::string& name, Shape shape, Initial initial, const Cut& cut = {}) {
     using T = typename Context::scalar;
     auto& state = *state_;
     state.name = (context / name).env.path;
@@ -138,28 +169,19 @@ class Parameter {
   /// axis' wrapper pays.
   template <class Context, class T, class E, class... P>
   void accumulate(const Context&, const Tensor<T, E, P...>& gradient) {
-    if (gradient.size() != state_->size())
-      throw_error<ShapeError>({"gradient ", gradient.shape().text(), " of parameter ", state_->name, " ", state_->local.text()});
     using A = accumulate_t<T>;
-    if (data_type_of<A> != state_->gradient_type) throw_error<ShapeError>({"gradient of parameter ", state_->name, " in another element type"});
+    require_gradient(gradient.shape(), data_type_of<A>);
     const auto open = this->template open_gradient<Tensor<T, E, P...>>(gradient.device());
     if (open.first) kernels::cast<T, A>(gradient.device(), gradient.size(), gradient.data(), open.data);
     else kernels::accumulate<T, A>(gradient.device(), gradient.size(), gradient.data(), open.data);
   }
 
-  ParameterState& state() { return *state_; }
-  const ParameterState& state() const { return *state_; }
-
  private:
   template <class W>
   W as(typename W::device_type& device) const {
-    if (data_type_of<typename W::value_type> != state_->type)
-      throw_error<ShapeError>({"parameter ", state_->name, " holds ", name_of(state_->type), ", used beside a tensor of ", name_of(data_type_of<typename W::value_type>)});
-    if (!state_->layer_value()) throw_error<Error>({"parameter ", state_->name, " is used while it is released"});
+    require_usable(data_type_of<typename W::value_type>);
     return W(device, state_->local, state_->layer_value());
   }
-
-  std::shared_ptr<ParameterState> state_;
 };
 
 }  // namespace weft

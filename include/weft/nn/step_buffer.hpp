@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <weft/core/list.hpp>
+#include <weft/core/owner.hpp>
 #include <weft/nn/context.hpp>
 
 namespace weft {
@@ -28,7 +29,7 @@ struct StepBuffer {
 /// A buffer of zeros that the model which is being built will renew.
 template <class Context>
 std::shared_ptr<StepBuffer> make_step_buffer(const Context& context, const std::string& name, std::size_t values, std::size_t sums, void (*update)(StepBuffer&), double rate = 0) {
-  auto buffer = std::make_shared<StepBuffer>(StepBuffer{(context / name).env.path, std::vector<double>(values), std::vector<double>(sums), update, rate});
+  auto buffer = new_shared<StepBuffer>(StepBuffer{(context / name).env.path, std::vector<double>(values), std::vector<double>(sums), update, rate});
   if (context.env.buffers) context.env.buffers->push_back(buffer);
   return buffer;
 }

@@ -14,12 +14,11 @@
 //   };
 
 #include <algorithm>
-#include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include <weft/core/list.hpp>
+#include <weft/core/owner.hpp>
 #include <weft/nn/context.hpp>
 #include <weft/nn/model.hpp>
 
@@ -28,9 +27,9 @@ namespace weft {
 template <class Model>
 struct Chunk {
   int stage = 0;
-  std::optional<typename Model::Front> front;
+  Maybe<typename Model::Front> front;
   List<typename Model::Block> blocks;
-  std::optional<typename Model::Back> back;
+  Maybe<typename Model::Back> back;
   List<Unit> units;  ///< front, blocks, back: every parameter they use
   List<Unit> owned;  ///< the same, each parameter in the first unit that uses it: its gradient is ready with that one
 

@@ -16,6 +16,7 @@
 #include <tuple>
 #include <utility>
 
+#include <weft/core/owner.hpp>
 #include <weft/parallel/tree_exchange.hpp>
 #include <weft/tensor/device.hpp>
 
@@ -93,7 +94,7 @@ class Makes final : public Recipe {
 /// A hook as a value, for ModelOptions::hook: each rank makes its own H, from its device (if H takes one first) and these arguments.
 template <Hook H, class... A>
 std::shared_ptr<const Recipe> make(A... arguments) {
-  return std::make_shared<detail::Makes<H, A...>>(std::move(arguments)...);
+  return new_shared<detail::Makes<H, A...>>(std::move(arguments)...);
 }
 
 }  // namespace weft::hook

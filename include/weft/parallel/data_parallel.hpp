@@ -5,11 +5,11 @@
 // model, so buckets are laid out once. Micro-batches accumulate locally; only the last one is reduced.
 
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include <weft/core/list.hpp>
+#include <weft/core/owner.hpp>
 #include <weft/parallel/compress.hpp>
 #include <weft/parallel/policies.hpp>
 #include <weft/parallel/wrapper.hpp>
@@ -89,7 +89,7 @@ class Buckets : public Hooks {
     List<FlatMember> members;
     std::size_t bytes = 0, ready = 0;
     Buffer storage;
-    std::optional<Request> request;
+    Maybe<Request> request;
     hook::Erased* hook = nullptr;
   };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <weft/core/list.hpp>
+#include <weft/core/owner.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/nn/batch.hpp>
 #include <weft/nn/reproducible.hpp>
@@ -37,9 +38,9 @@ class Executor {
 
  public:
   /// `seed`: the gradient of each micro-batch's loss; 0 where only forward runs.
-  Executor(Ctx context, List<Chunk<Model>>& chunks, const schedule::Table& table, const Batch& batch, double seed = 0)
+  Executor(Ctx context, List<Owner<Chunk<Model>>>& chunks, const schedule::Table& table, const Batch& batch, double seed = 0)
       : context_(std::move(context)), chunks_(chunks), table_(table), batch_(batch), link_(context_.device(), pipeline_of(context_)), done_(chunks.size(), 0) {
-    for (const Chunk<Model>& chunk : chunks) units_ = std::max(units_, chunk.units.size());
+    for (const auto& chunk : chunks) units_ = std::max(units_, chunk->units.size());
     const std::size_t micro_batches = static_cast<std::size_t>(table.micro_batches), places = chunks.size() * micro_batches * units_;
     saved_.resize(places);
     deferred_.resize(places);
@@ -126,10 +127,10 @@ class Executor {
   }
 
   // One event of a unit, to every wrapper: outermost first before, innermost first after.
-  void before(void (Hooks::*event)(Unit&), Unit& unit) {
+  WEFT_OUT_OF_LINE void before(void (Hooks::*event)(Unit&), Unit& unit) {
     for (Hooks* hooks : context_.env.hooks) (hooks->*event)(unit);
   }
-  void after(void (Hooks::*event)(Unit&), Unit& unit) {
+  WEFT_OUT_OF_LINE void after(void (Hooks::*event)(Unit&), Unit& unit) {
     for (std::size_t i = context_.env.hooks.size(); i-- > 0;) (context_.env.hooks[i]->*event)(unit);
   }
 
@@ -140,7 +141,7 @@ class Executor {
   }
 
   void forward(const Action& action) {
-    Chunk<Model>& chunk = chunks_[action.chunk];
+    Chunk<Model>& chunk = *chunks_[action.chunk];
     Hidden hidden;
     std::size_t unit = 0;
     const auto run = [&](auto& layer, auto& output, const auto&... inputs) {
@@ -169,7 +170,7 @@ class Executor {
 
   // B does each unit's weights right after its input gradient, while they are in cache; I defers them to W.
   void backward(const Action& action, bool whole) {
-    Chunk<Model>& chunk = chunks_[action.chunk];
+    Chunk<Model>& chunk = *chunks_[action.chunk];
     if (whole) ++done_[action.chunk];
     std::size_t unit = chunk.units.size();
     Gradient gradient;
@@ -199,7 +200,7 @@ class Executor {
   }
 
   void weight(const Action& action) {
-    Chunk<Model>& chunk = chunks_[action.chunk];
+    Chunk<Model>& chunk = *chunks_[action.chunk];
     ++done_[action.chunk];
     std::size_t unit = chunk.units.size();
     const auto run = [&]<class Deferred>(std::type_identity<Deferred>, auto& layer) {
@@ -216,7 +217,7 @@ class Executor {
     if (chunk.front) run(std::type_identity<typename T::FrontDeferred>(), *chunk.front);
   }
 
-  void ready(Chunk<Model>& chunk, std::size_t index, std::size_t unit) {
+  WEFT_OUT_OF_LINE void ready(Chunk<Model>& chunk, std::size_t index, std::size_t unit) {
     if (done_[index] < table_.micro_batches && !each_micro_batch_) return;
     Unit& owned = chunk.owned[unit];
     if (trees) return complete(owned);
@@ -226,10 +227,10 @@ class Executor {
   }
 
   // In a reproducible run the wrappers inside of data parallelism have their turn after every micro-batch, data ranks at the end.
-  void open(Unit& unit) {
+  WEFT_OUT_OF_LINE void open(Unit& unit) {
     if (trees) trees->open(unit);
   }
-  void close(Unit& unit, int micro) {
+  WEFT_OUT_OF_LINE void close(Unit& unit, int micro) {
     if (!trees) return;
     for (std::size_t i = context_.env.hooks.size(); i-- > 0;)
       if (!context_.env.hooks[i]->sums_data()) context_.env.hooks[i]->gradients_ready(unit);
@@ -254,7 +255,7 @@ class Executor {
 
  private:
   Ctx context_;
-  List<Chunk<Model>>& chunks_;
+  List<Owner<Chunk<Model>>>& chunks_;
   const schedule::Table& table_;
   const Batch& batch_;
   Link<typename Ctx::execution_space> link_;

@@ -13,6 +13,7 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/list.hpp>
+#include <weft/core/owner.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -35,7 +36,7 @@ class Link {
       kept_.push_back({parcel, x.shape(), x.buffer()});
       return;
     }
-    auto header = std::make_unique<Header>();
+    auto header = Owner<Header>(new Header());
     header->at(0) = static_cast<std::int64_t>(x.shape().rank());
     for (std::size_t dim = 0; dim < x.shape().rank(); ++dim) header->at(dim + 1) = static_cast<std::int64_t>(x.shape()[dim]);
     // Element by element, so that a request is made before the tensor is handed on.
@@ -53,8 +54,8 @@ class Link {
     }
     expect<typename Y::value_type>(from, parcel);
     progress();
-    std::unique_ptr<Coming>* place = find_coming(parcel);
-    const std::unique_ptr<Coming> owned = std::move(*place);  // stays where it is: the header is being written
+    Owner<Coming>* place = find_coming(parcel);
+    const Owner<Coming> owned = std::move(*place);  // stays where it is: the header is being written
     coming_.erase(place);
     Coming& coming = *owned;
     coming.header_request.wait();
@@ -67,7 +68,7 @@ class Link {
   template <class T>
   void expect(int from, const Parcel& parcel) {
     if (from == comm_.rank() || find_coming(parcel) != nullptr) return;
-    coming_.push_back(std::make_unique<Coming>());
+    coming_.push_back(Owner<Coming>(new Coming()));
     Coming& coming = *coming_.back();
     coming.parcel = parcel;
     coming.from = from;
@@ -101,7 +102,7 @@ class Link {
     Buffer buffer;
   };
   struct Sending {
-    std::unique_ptr<Header> header;
+    Owner<Header> header;
     Buffer buffer;
     Request header_request, request;
   };
@@ -121,8 +122,8 @@ class Link {
     coming.request = link.comm_.recv_async(body, coming.from, coming.body_tag);
     coming.buffer = body.buffer();
   }
-  std::unique_ptr<Coming>* find_coming(const Parcel& parcel) {
-    for (std::unique_ptr<Coming>& coming : coming_)
+  Owner<Coming>* find_coming(const Parcel& parcel) {
+    for (Owner<Coming>& coming : coming_)
       if (coming->parcel == parcel) return &coming;
     return nullptr;
   }
@@ -154,7 +155,7 @@ class Link {
   Communicator comm_;
   List<Kept> kept_;  // for a stage of this rank
   List<Sending> sending_;
-  List<std::unique_ptr<Coming>> coming_;
+  List<Owner<Coming>> coming_;
 };
 
 }  // namespace weft

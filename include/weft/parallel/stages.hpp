@@ -6,14 +6,13 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
-#include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <weft/core/list.hpp>
+#include <weft/core/owner.hpp>
 #include <weft/core/philox.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/mesh/zigzag.hpp>
@@ -44,16 +43,16 @@ class Stages {
     typename Model::Front* front = nullptr;
     chunks_.reserve(schedule.chunks());
     for (int chunk = 0; chunk < schedule.chunks(); ++chunk) {
-      chunks_.emplace_back(building, config, schedule.stage(rank, chunk, ranks), stages, front, seen);
-      if (chunks_.back().front) front = &*chunks_.back().front;
+      chunks_.emplace_back(new Chunk<Model>(building, config, schedule.stage(rank, chunk, ranks), stages, front, seen));
+      if (chunks_.back()->front) front = &*chunks_.back()->front;
     }
     // A parameter of several chunks (a tied embedding with both ends of the model here) is ready when all of them are. In a
     // reproducible run so is one of several units: how data ranks share it must not depend on where the stages are.
-    for (Chunk<Model>& chunk : chunks_)
-      for (Unit& unit : chunk.owned)
+    for (const auto& chunk : chunks_)
+      for (Unit& unit : chunk->owned)
         erase_if(unit.parameters, [&](ParameterState* state) {
           int chunks = 0;
-          for (const Chunk<Model>& other : chunks_) chunks += int(other.uses(state));
+          for (const auto& other : chunks_) chunks += int(other->uses(state));
           const bool several = context.env.reproducible ? uses_of(state) > 1 : chunks > 1;
           if (several) tied_.parameters.push_back(state);
           return several;
@@ -132,10 +131,10 @@ class Stages {
     const std::size_t vocabulary = Model::vocabulary(config_);
     std::vector<double> logits(whole.length * vocabulary);
     const Zigzag rows{whole.length, context.size(cp{}), context.rank(cp{})};
-    for (Chunk<Model>& chunk : chunks_) {
-      if (!chunk.back) continue;
-      executor.with_unit(chunk.units.back(), [&] {
-        auto mine = chunk.back->logits(executor.context(), executor.last_hidden());
+    for (const auto& chunk : chunks_) {
+      if (!chunk->back) continue;
+      executor.with_unit(chunk->units.back(), [&] {
+        auto mine = chunk->back->logits(executor.context(), executor.last_hidden());
         if constexpr (Context::has(tp{})) gather_columns(mine.device(), to<Invariant<tp>>(executor.context(), mine), vocabulary, rows, logits);
         else gather_columns(mine.device(), mine, vocabulary, rows, logits);
         if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(logits);  // zero where another rank has the rows
@@ -153,8 +152,8 @@ class Stages {
   /// Every parameter of this rank, once.
   template <class F>
   void for_each_state(F&& f) {
-    for (Chunk<Model>& chunk : chunks_)
-      for (Unit& unit : chunk.owned)
+    for (const auto& chunk : chunks_)
+      for (Unit& unit : chunk->owned)
         for (ParameterState* state : unit.parameters) f(*state);
     for (ParameterState* state : tied_.parameters) f(*state);
   }
@@ -251,8 +250,8 @@ class Stages {
     comm.send_recv(std::span<const std::uint64_t>(&count, 1), peer_, std::span<std::uint64_t>(&their_count, 1), peer_, tied_tag);
     theirs.resize(their_count);
     comm.send_recv(mine, peer_, theirs, peer_, tied_tag);
-    for (Chunk<Model>& chunk : chunks_)
-      for (Unit& unit : chunk.owned)
+    for (const auto& chunk : chunks_)
+      for (Unit& unit : chunk->owned)
         erase_if(unit.parameters, [&](ParameterState* state) {
           if (!contains(theirs, site_of(state->name))) return false;
           state->tied = true;
@@ -284,8 +283,8 @@ class Stages {
 
   std::size_t uses_of(const ParameterState* state) const {
     std::size_t uses = 0;
-    for (const Chunk<Model>& chunk : chunks_)
-      for (const Unit& unit : chunk.units) uses += std::size_t(unit.uses(state));
+    for (const auto& chunk : chunks_)
+      for (const Unit& unit : chunk->units) uses += std::size_t(unit.uses(state));
     return uses;
   }
 
@@ -293,7 +292,7 @@ class Stages {
   template <class Context>
   WEFT_COLD void find_uses(const Context& context) {
     List<Chunk<Model>*> chunks;
-    for (Chunk<Model>& chunk : chunks_) chunks.push_back(&chunk);
+    for (const auto& chunk : chunks_) chunks.push_back(chunk.get());
     sort_short(chunks, [](const Chunk<Model>* a, const Chunk<Model>* b) { return a->stage < b->stage; });
     List<ParameterState*> seen;
     for (Chunk<Model>* chunk : chunks)
@@ -349,7 +348,7 @@ class Stages {
   WEFT_COLD void prepare(const Context& context) {
     List<Unit*> order;
     for (std::size_t chunk = chunks_.size(); chunk-- > 0;)
-      for (std::size_t unit = chunks_[chunk].owned.size(); unit-- > 0;) order.push_back(&chunks_[chunk].owned[unit]);
+      for (std::size_t unit = chunks_[chunk]->owned.size(); unit-- > 0;) order.push_back(&chunks_[chunk]->owned[unit]);
     if (!tied_.parameters.empty()) order.push_back(&tied_);
     if (!again_.parameters.empty()) order.push_back(&again_);
     for (Hooks* hooks : context.env.hooks) hooks->prepare(order);
@@ -368,10 +367,10 @@ class Stages {
   schedule::Erased schedule_;
   Config config_;
   List<std::shared_ptr<StepBuffer>> buffers_;
-  List<Chunk<Model>> chunks_;
+  List<Owner<Chunk<Model>>> chunks_;
   Unit tied_{"tied", {}};
   int peer_ = -1;
-  std::optional<schedule::Table> table_;
+  Maybe<schedule::Table> table_;
 
   // Of reproducible runs.
   std::unique_ptr<detail::MicroBatchSums> trees_;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/core/owner.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/nn/batch.hpp>
 #include <weft/nn/context.hpp>
@@ -95,8 +96,8 @@ inline constexpr bool policy_uses<Policy, X> = Policy::axes::template has<X>;
 // Where it was asked for, or the element type needs one.
 template <class S>
 std::shared_ptr<LossScale> make_loss_scale(const ModelOptions& options) {
-  if (options.loss_scale) return std::make_shared<LossScale>(*options.loss_scale);
-  return std::is_same_v<S, float16> ? std::make_shared<LossScale>() : nullptr;
+  if (options.loss_scale) return new_shared<LossScale>(*options.loss_scale);
+  return std::is_same_v<S, float16> ? new_shared<LossScale>() : nullptr;
 }
 
 template <class M>

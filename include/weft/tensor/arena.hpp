@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <weft/core/list.hpp>
+#include <weft/core/owner.hpp>
 #include <weft/tensor/block_bytes.hpp>
 #ifdef KOKKOS_ENABLE_CUDA
 #include <weft/core/cuda.hpp>
@@ -99,7 +100,7 @@ class Arena {
     });
   }
 
-  std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::shared_ptr<State> state_ = new_shared<State>();
 };
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include <weft/core/owner.hpp>
 #include <weft/tensor/arena.hpp>
 
 namespace weft {
@@ -34,7 +35,7 @@ class Device {
   template <class T>
   T& cache() {
     auto& slot = caches_[std::type_index(typeid(T))];
-    if (!slot) slot = std::make_shared<T>();
+    if (!slot) slot = new_shared<T>();
     return *static_cast<T*>(slot.get());
   }
 

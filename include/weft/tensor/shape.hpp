@@ -27,7 +27,7 @@ class Shape {
   constexpr std::size_t& operator[](std::size_t dim) { return extents_[dim]; }
 
   /// Number of elements: 1 for a scalar (rank 0).
-  constexpr std::size_t size() const {
+  WEFT_OUT_OF_LINE constexpr std::size_t size() const {
     std::size_t product = 1;
     for (std::size_t dim = 0; dim < rank_; ++dim) product = checked_multiply(product, extents_[dim], "a tensor's size");
     return product;

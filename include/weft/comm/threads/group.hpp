@@ -15,6 +15,7 @@
 #include <weft/comm/threads/exchange.hpp>
 #include <weft/comm/threads/mailbox.hpp>
 #include <weft/core/list.hpp>
+#include <weft/core/owner.hpp>
 
 namespace weft::comm::threads {
 
@@ -38,13 +39,13 @@ struct Shared {
     std::lock_guard lock(mutex);
     for (Part* known = parts.get(); known != nullptr; known = known->next.get())
       if (known->number == number && known->color == color) return known->shared;
-    auto made = std::make_shared<Shared>(world, its_members, its_axis);
+    auto made = new_shared<Shared>(world, its_members, its_axis);
     parts.reset(new Part{number, color, made, std::move(parts)});
     return made;
   }
   void forget_part(std::uint64_t number, int color) {
     std::lock_guard lock(mutex);
-    for (std::unique_ptr<Part>* at = &parts; *at; at = &(*at)->next)
+    for (Owner<Part>* at = &parts; *at; at = &(*at)->next)
       if ((*at)->number == number && (*at)->color == color) {
         *at = std::move((*at)->next);
         return;
@@ -56,10 +57,10 @@ struct Shared {
     std::uint64_t number;
     int color;
     std::shared_ptr<Shared> shared;
-    std::unique_ptr<Part> next;
+    Owner<Part> next;
   };
   std::mutex mutex;
-  std::unique_ptr<Part> parts;
+  Owner<Part> parts;
 };
 
 class ThreadGroup final : public Group, public std::enable_shared_from_this<ThreadGroup> {
@@ -109,7 +110,7 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
 
   Send post_send(const Call& call) {
     const bool eager = call.bytes() <= eager_bytes;
-    auto message = std::make_shared<Message>();
+    auto message = new_shared<Message>();
     message->from = rank_;
     message->tag = call.tag;
     message->type = call.type;
@@ -197,7 +198,7 @@ WEFT_COLD inline void ThreadGroup::fail(World::Outcome outcome, const Call& call
 /// The handle of a started operation: keeps it in its rank's list until it is complete.
 class ThreadGroup::Started final : public Pending {
  public:
-  Started(std::shared_ptr<ThreadGroup> group, std::unique_ptr<Advancing> operation, Collective* collective, const Call& call,
+  Started(std::shared_ptr<ThreadGroup> group, Owner<Advancing> operation, Collective* collective, const Call& call,
           std::uint64_t number)
       : group_(std::move(group)), operation_(std::move(operation)), collective_(collective), call_(call), number_(number) {
     if (!operation_->complete()) group_->self().under_way.append(*operation_);
@@ -238,7 +239,7 @@ class ThreadGroup::Started final : public Pending {
   }
 
   std::shared_ptr<ThreadGroup> group_;
-  std::unique_ptr<Advancing> operation_;
+  Owner<Advancing> operation_;
   Collective* collective_;  // the same, if it is one
   Call call_;
   std::uint64_t number_;
@@ -246,7 +247,7 @@ class ThreadGroup::Started final : public Pending {
 
 inline std::unique_ptr<Pending> ThreadGroup::start(const Call& call) {
   const std::uint64_t number = begin(call);
-  std::unique_ptr<Advancing> operation;
+  Owner<Advancing> operation;
   Collective* collective = nullptr;
   if (call.operation == Operation::send) {
     operation.reset(new Send(post_send(call)));
@@ -295,7 +296,7 @@ inline std::shared_ptr<Group> ThreadGroup::split(int color, int key, std::string
   if (!alone) part = shared_->part(number, color, order, axis);
   execute({.operation = Operation::barrier});
   if (rank == 0) shared_->forget_part(number, color);
-  if (alone) return std::make_shared<SelfGroup>(std::move(axis), "threads");
+  if (alone) return new_shared<SelfGroup>(std::move(axis), "threads");
   return std::make_shared<ThreadGroup>(std::move(part), rank);
 }
 

@@ -16,6 +16,7 @@
 #include <weft/core/checked.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/list.hpp>
+#include <weft/core/owner.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/loops.hpp>
 #include <weft/kernels/detail/matmul_loops.hpp>
@@ -156,12 +157,12 @@ class OneDnn {
   }
 
   Product& find(const Key& key) {
-    List<std::unique_ptr<Product>>& bucket = products_[key.bucket()];
+    List<Owner<Product>>& bucket = products_[key.bucket()];
     for (const auto& product : bucket)
       if (product->key == key) return *product;
     // Text that grows word by word has a new shape each time: forget rather than grow without end.
     if (bucket.size() >= most_in_bucket) bucket.clear();
-    bucket.push_back(std::make_unique<Product>(key));
+    bucket.push_back(Owner<Product>(new Product(key)));
     try {
       make(*bucket.back());
     } catch (...) {
@@ -208,7 +209,7 @@ class OneDnn {
 
   dnnl_engine_t engine_ = nullptr;
   dnnl_stream_t stream_ = nullptr;
-  List<std::unique_ptr<Product>> products_[buckets];
+  List<Owner<Product>> products_[buckets];
 };
 
 template <class T, class C, class Exec>

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <weft/core/error.hpp>
+#include <weft/core/owner.hpp>
 #include <weft/nn/model.hpp>
 #include <weft/parallel/schedule/table.hpp>
 
@@ -94,7 +95,7 @@ concept Erasable = Schedule<S> || requires(const ModelOptions& options) {
 
 template <Erasable S>
 Erased erase(const ModelOptions& options) {
-  if constexpr (Schedule<S>) return Erased(std::make_shared<const detail::TypeSource<S>>());
+  if constexpr (Schedule<S>) return Erased(new_shared<const detail::TypeSource<S>>());
   else return S::erased(options);
 }
 

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The text that is there without a download: a source tree's own. Apart from corpus.hpp, since std::filesystem is half a second of
+// every program that includes it.
+//
+//   data::Corpus corpus = data::Corpus::read(data::source_files("."));
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+namespace weft::data {
+
+/// The files under `folder` that make a corpus without a download: its headers (include/), documents (docs/, *.md) and
+/// examples, sorted by path, so that the order is the same on every machine. Empty if there are none.
+inline std::vector<std::filesystem::path> source_files(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> files;
+  std::error_code error;
+  const auto take = [&](const fs::path& path) {
+    const auto extension = path.extension();
+    const bool text = extension == ".hpp" || extension == ".cpp" || extension == ".md";
+    if (text && fs::is_regular_file(path, error) && fs::file_size(path, error) > 0) files.push_back(path);
+  };
+  for (const char* part : {"include", "docs", "examples"})
+    for (fs::recursive_directory_iterator at(folder / part, error), end; !error && at != end; at.increment(error)) take(at->path());
+  error.clear();
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) take(at->path());
+  std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return a.generic_string() < b.generic_string(); });
+  return files;
+}
+
+}  // namespace weft::data
