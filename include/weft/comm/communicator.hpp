@@ -327,7 +327,10 @@ class Communicator {
   // Lives no longer than the call it is made for.
   template <class E>
   Communicator on(const E& exec) const {
-    return {group_, {&exec, [](const void* instance) { static_cast<const E*>(instance)->fence("weft: before a collective"); }}};
+    comm::Order order{&exec, [](const void* instance) { static_cast<const E*>(instance)->fence("weft: before a collective"); }};
+    if constexpr (requires { exec.cuda_stream(); })
+      order.stream = [](const void* instance) -> void* { return static_cast<const E*>(instance)->cuda_stream(); };
+    return {group_, order};
   }
   WEFT_OUT_OF_LINE comm::Call checked(comm::Call call) const {
     if (!group_->supports(call.operation, call.type, call.memory))

@@ -73,10 +73,11 @@ enum class MemoryKind : std::uint8_t { host, device };
 constexpr std::string_view name_of(MemoryKind kind) { return kind == MemoryKind::host ? "host" : "device"; }
 
 /// The execution-space instance on which a message is produced and used. A backend that works on host memory calls `fence`
-/// before it reads; one that launches on a device's queue casts `instance` to its own execution space instead.
+/// before it reads; one that launches on a device's queue takes `stream` instead, where the instance has one (a cudaStream_t).
 struct Order {
   const void* instance = nullptr;
   void (*wait)(const void*) = nullptr;
+  void* (*stream)(const void*) = nullptr;
   void fence() const {
     if (wait != nullptr) wait(instance);
   }

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// How ranks that know each other on the host come to have a GPU each and a communicator of NCCL's: everyone says what its machine has,
+// everyone judges all of it, so that what cannot be is refused by all ranks with one line, before NCCL hears of it.
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/nccl/group.hpp>
+
+namespace weft::comm::nccl {
+
+struct Options {
+  std::chrono::duration<double> deadline = std::chrono::minutes(30);  ///< of every wait
+  std::chrono::duration<double> patience = std::chrono::minutes(2);   ///< with the first communicator
+  bool fingerprints = false;                                          ///< compare calls before every collective
+  bool share_gpus = false;                                            ///< several ranks may use one GPU; each needs a process of its own
+};
+
+/// What a rank says of itself. Plain numbers: it travels as bytes between processes of one architecture.
+struct Card {
+  std::int32_t nccl = 0;  ///< version, as ncclGetVersion gives it
+  std::int32_t gpus = 0, driver = 0, runtime = 0;
+  std::int32_t shares = 0;
+  std::int32_t process = 0;
+  std::uint64_t host = 0;         ///< of the machine's name and boot
+  char first[16] = {};            ///< the UUID of its first GPU
+  char problem[192] = {};         ///< what the CUDA runtime said, if it failed otherwise
+
+  GpuMachine machine() const { return {gpus, driver, runtime}; }
+};
+
+inline std::uint64_t this_host() {
+  char name[256] = {};
+  (void)::gethostname(name, sizeof name - 1);
+  std::string text = name, boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::uint64_t hash = 1469598103934665603u;  // FNV-1a
+  for (const char c : text + boot) hash = (hash ^ std::uint64_t(static_cast<unsigned char>(c))) * 1099511628211u;
+  return hash;
+}
+
+inline void uuid_of(int device, char (&uuid)[16]) {
+  cudaDeviceProp properties;
+  cuda_check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  std::memcpy(uuid, properties.uuid.bytes, sizeof uuid);
+}
+
+WEFT_COLD inline Card this_card(const Options& options) {
+  Card card;
+  card.shares = options.share_gpus;
+  card.process = std::int32_t(::getpid());
+  card.host = this_host();
+  try {
+    const GpuMachine machine = gpu_machine();
+    card.gpus = machine.gpus;
+    card.driver = machine.driver;
+    card.runtime = machine.runtime;
+    if (card.gpus > 0) uuid_of(0, card.first);
+    int version = 0;
+    check(ncclGetVersion(&version), "ncclGetVersion");
+    card.nccl = version;
+  } catch (const Error& error) {
+    std::strncpy(card.problem, error.what(), sizeof card.problem - 1);
+  }
+  return card;
+}
+
+/// The GPU of rank `rank`, given everyone's card. Throws UsageError for the lowest rank for which there is none, the same on every rank.
+WEFT_COLD inline int judge(const std::vector<Card>& cards, int rank) {
+  const auto size = int(cards.size());
+  const auto card = [&](int r) -> const Card& { return cards[std::size_t(r)]; };
+  for (int r = 0; r < size; ++r) {
+    if (card(r).problem[0] != '\0') throw_error<UsageError>({"nccl: rank ", r, ": ", card(r).problem});
+    try {
+      require_gpu(card(r).machine());
+    } catch (const UsageError& error) {
+      throw_error<UsageError>({"nccl: rank ", r, " has no GPU: ", std::string_view(error.what()).substr(6)});  // without "weft: "
+    }
+    if (card(r).shares != card(0).shares) throw_error<UsageError>({"nccl: rank ", r, " and rank 0 disagree whether ranks share GPUs (WEFT_SHARE_GPUS)"});
+  }
+  for (int r = 1; r < size; ++r)
+    if (card(r).nccl != card(0).nccl)
+      throw_error<UsageError>({"nccl: rank 0 has NCCL ", version_text(card(0).nccl), ", rank ", r, " has ", version_text(card(r).nccl), ": every rank needs the same"});
+  int device = 0;
+  for (int r = 0; r < size; ++r) {
+    std::vector<int> neighbours;  // ranks on the machine of r, in order
+    bool own_view = true;         // each sees one GPU, another one (CUDA_VISIBLE_DEVICES for each process)
+    for (int q = 0; q < size; ++q) {
+      if (card(q).host != card(r).host) continue;
+      for (const int other : neighbours) {
+        own_view = own_view && std::memcmp(card(other).first, card(q).first, sizeof card(q).first) != 0;
+        if (card(r).shares != 0 && card(other).process == card(q).process)
+          throw_error<UsageError>({"nccl: rank ", other, " and rank ", q, " are threads of one process, which cannot share a GPU: start a process for each rank"});
+      }
+      own_view = own_view && card(q).gpus == 1;
+      neighbours.push_back(q);
+    }
+    int place = 0;
+    while (neighbours[std::size_t(place)] != r) ++place;
+    int chosen = 0;
+    if (!own_view) {
+      try {
+        chosen = choose_gpu(card(r).machine(), place, int(neighbours.size()), card(r).shares != 0);
+      } catch (const UsageError& error) {
+        throw_error<UsageError>({"nccl: rank ", r, ": ", std::string_view(error.what()).substr(6)});
+      }
+    }
+    if (r == rank) device = chosen;
+  }
+  return device;
+}
+
+/// A communicator over the ranks of `host`, one GPU each; host memory still goes over `host`. Collective. The calling thread's current
+/// device is the rank's from now on. Throws UsageError for what the machines lack and TimeoutError for a rank that does not come.
+inline Communicator over(const Communicator& host, const Options& options = {}) {
+  const Communicator mine = host.split(0, host.rank(), std::string(host.axis()));
+  const auto size = std::size_t(host.size());
+  const Card card = this_card(options);
+  std::vector<Card> cards(size);
+  mine.all_gather(std::span(reinterpret_cast<const std::uint8_t*>(&card), sizeof card), std::span(reinterpret_cast<std::uint8_t*>(cards.data()), size * sizeof card));
+  const int device = judge(cards, host.rank());
+  if (options.share_gpus) {
+    // NCCL refuses a GPU that two ranks of one host use; to it these are hosts of their own. Read when NCCL is first used.
+    if (std::getenv("NCCL_HOSTID") == nullptr) ::setenv("NCCL_HOSTID", joined({"weft-", long(card.host & 0xffffff), "-", host.rank()}).c_str(), 0);
+  }
+  cuda_check(cudaSetDevice(device), "cudaSetDevice");
+
+  // Found before NCCL waits for anyone: whether rank 0 has an id.
+  struct {
+    char problem[200] = {};
+    ncclUniqueId id = {};
+  } start;
+  if (host.rank() == 0 && size > 1) {
+    try {
+      check(ncclGetUniqueId(&start.id), "ncclGetUniqueId");
+    } catch (const Error& error) {
+      std::strncpy(start.problem, error.what(), sizeof start.problem - 1);
+    }
+  }
+  mine.broadcast(std::span(reinterpret_cast<std::uint8_t*>(&start), sizeof start), 0);
+  if (start.problem[0] != '\0') throw_error<Error>({"nccl: rank 0: ", start.problem});
+
+  auto process = std::make_shared<Process>(Process::Options{host.rank(), device, options.deadline, options.fingerprints});
+  auto comm = std::shared_ptr<Comm>();
+  if (size > 1) {
+    const Running meeting({.operation = Operation::split}, host.axis(), host.rank(), host.size(), 0, 0);
+    comm = process->adopt();
+    process->guarded(meeting, [&] {
+      ncclConfig_t config = not_blocking();
+      check(ncclCommInitRankConfig(comm->address(), host.size(), start.id, host.rank(), &config), "ncclCommInitRankConfig");
+      const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(options.patience);
+      for (ncclResult_t state = comm->state(); state != ncclSuccess; state = comm->state()) {
+        if (state != ncclInProgress) check(state, "ncclCommInitRankConfig", comm->get());
+        if (Clock::now() > end)
+          process->fail<TimeoutError>(meeting, joined({"NCCL did not connect ", host.size(), " ranks within ", std::to_string(options.patience.count()), " s (WEFT_RENDEZVOUS_S)"}));
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+    });
+  }
+  const Communicator control = host.split(0, host.rank(), std::string(host.axis()));
+  process->listen(host.split(0, host.rank(), "alarm"));
+  return Communicator(std::make_shared<NcclGroup>(std::move(process), std::move(comm), mine.group(), control.group(), std::string(host.axis())));
+}
+
+}  // namespace weft::comm::nccl

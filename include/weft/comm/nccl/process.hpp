@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What all NCCL groups of a rank share: its GPU, one lane on which the collectives of all axes follow each other, everything that is
+// under way, and one end for all: after the first failure every communicator of the rank is aborted.
+//
+// A thread watches operations whose Request was waited for on a stream alone: the host may then sit in a fence that only an abort
+// ends. It makes no progress for anyone; `mutex` keeps it and the rank's own thread apart.
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/comm/flight_recorder.hpp>
+#include <weft/comm/nccl/launch.hpp>
+
+namespace weft::comm::nccl {
+
+using Clock = std::chrono::steady_clock;
+
+/// A communicator of NCCL's. Ends by `retire` or `abort`, which the process calls; what is left is aborted.
+class Comm {
+ public:
+  Comm() = default;
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+  ~Comm() { abort(); }
+
+  ncclComm_t get() const { return comm_; }
+  ncclComm_t* address() { return &comm_; }
+  /// ncclInProgress until the last call is done, then ncclSuccess or what went wrong.
+  ncclResult_t state() const {
+    ncclResult_t state = ncclSuccess;
+    check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
+    return state;
+  }
+  void abort() noexcept {
+    if (comm_ != nullptr) report(ncclCommAbort(std::exchange(comm_, nullptr)), "ncclCommAbort");
+  }
+  /// Begins its end; true once it has ended. Never waits.
+  bool retire() noexcept {
+    if (comm_ == nullptr) return true;
+    ncclResult_t state = ncclSuccess;
+    if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess || (state != ncclSuccess && state != ncclInProgress)) {
+      abort();
+      return true;
+    }
+    if (state == ncclInProgress) return false;
+    if (!std::exchange(finalized_, true)) {
+      if (const ncclResult_t code = ncclCommFinalize(comm_); code != ncclSuccess && code != ncclInProgress) {
+        report(code, "ncclCommFinalize");
+        abort();
+        return true;
+      }
+      return retire();
+    }
+    report(ncclCommDestroy(std::exchange(comm_, nullptr)), "ncclCommDestroy");
+    return true;
+  }
+
+ private:
+  ncclComm_t comm_ = nullptr;
+  bool finalized_ = false;
+};
+
+/// An operation from its start to its end.
+struct Running {
+  enum class Stage { checking, queued, issuing, flying, complete };
+
+  Running(const Call& c, std::string_view a, int r, int n, std::uint64_t s, std::uint64_t k) : call(c), axis(a), rank(r), size(n), sequence(s), number(k) {
+    counts.assign(call.receive_counts.begin(), call.receive_counts.end());
+    counts.insert(counts.end(), call.send_counts.begin(), call.send_counts.end());
+    const std::span<const std::size_t> all(counts);
+    call.receive_counts = all.first(c.receive_counts.size());
+    call.send_counts = all.subspan(c.receive_counts.size());
+    call.order = {};
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() {
+    if (check) check->abandon();
+  }
+
+  Call call;
+  std::string axis;
+  int rank, size;  ///< in the communicator that carries it
+  std::uint64_t sequence, number;
+  Stage stage = Stage::queued;
+  std::shared_ptr<Comm> comm;        ///< none: a group of one
+  std::optional<CudaEvent> before;   ///< its input is there
+  std::optional<CudaEvent> after;    ///< it is done; while it flies
+  bool on_stream = false;            ///< waits are of this stream, not of the host
+  cudaStream_t stream = nullptr;
+  const void* own_message = nullptr;  ///< of a receive from itself
+  Clock::time_point since = {};       ///< it was launched
+  std::vector<std::size_t> counts;
+  std::array<std::uint64_t, 3> fingerprint{};
+  std::vector<std::uint64_t> fingerprints;  ///< of all ranks
+  std::unique_ptr<Pending> check;           ///< their exchange
+};
+
+/// Operations that follow each other on one stream.
+struct Lane {
+  CudaStream stream;
+  std::deque<std::shared_ptr<Running>> waiting;  ///< not launched yet, in order
+};
+
+class NcclGroup;
+
+class Process {
+ public:
+  struct Options {
+    int rank = 0, device = 0;
+    std::chrono::duration<double> deadline{1800};
+    bool fingerprints = false;  ///< one exchange more before each collective, to find ranks that disagree
+  };
+  explicit Process(const Options& options) : options_(options) {}
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  ~Process();
+
+  int rank() const { return options_.rank; }
+  bool fingerprints() const { return options_.fingerprints; }
+  std::chrono::duration<double> deadline() const { return options_.deadline; }
+
+  std::mutex mutex;  ///< of all below; held for a moment, never while anything is waited for
+  FlightRecorder recorder;
+  std::vector<NcclGroup*> groups;
+  Lane collectives;
+
+  /// Listens to the host's ranks: one of them that fails is noticed by whoever waits for NCCL. `host` carries nothing else.
+  void listen(Communicator host) {
+    host_.emplace(std::move(host));
+    const int n = host_->size();
+    if (n > 1) alarm_ = host_->recv_async(std::span(&heard_, 1), (host_->rank() + n - 1) % n);
+  }
+  /// Throws the host's error where a rank has failed.
+  void look_around() { (void)alarm_.test(); }
+
+  std::shared_ptr<Comm> adopt() {
+    comms_.push_back(std::make_shared<Comm>());
+    return comms_.back();
+  }
+  void retire(const std::shared_ptr<Comm>& comm) {
+    if (!comm) return;
+    std::erase(comms_, comm);
+    retired_.push_back(comm);
+  }
+
+  /// Events are used again: an operation makes none after the first few.
+  CudaEvent event() {
+    if (spare_.empty()) return {};
+    CudaEvent event = std::move(spare_.back());
+    spare_.pop_back();
+    return event;
+  }
+
+  /// Launches what can be launched on a lane.
+  void advance(Lane& lane);
+  /// Looks at what was launched.
+  void look();
+  bool idle() const { return collectives.waiting.empty(); }
+
+  /// Why nothing more is carried; thrown by whatever comes next.
+  struct Failure {
+    bool late = false;
+    std::string axis, operation, text;
+    std::uint64_t sequence = 0;
+  };
+  [[noreturn]] WEFT_COLD void refuse(const Running& running) {
+    const Failure found = *failure_;
+    if (std::exchange(told_, true)) throw AbortedError(rank(), running.axis, describe(running.call), running.sequence, "NCCL's communicators were aborted: " + found.text);
+    if (found.late) throw TimeoutError(rank(), found.axis, found.operation, found.sequence, found.text);
+    throw CommunicationError(rank(), found.axis, found.operation, found.sequence, found.text);
+  }
+  bool failed() const { return failure_.has_value(); }
+  /// Aborts every communicator, so that no kernel waits any more and buffers are free; the first reason stays.
+  WEFT_COLD void abort(const Running& running, const std::string& text, bool late = false) noexcept {
+    if (!failure_) failure_ = Failure{late, running.axis, describe(running.call), text, running.sequence};
+    collectives.waiting.clear();
+    for (const auto& comm : comms_) comm->abort();
+    for (const auto& comm : retired_) comm->abort();
+  }
+  /// The same, as the error of the rank's own thread.
+  template <class E = CommunicationError>
+  [[noreturn]] WEFT_COLD void fail(const Running& running, const std::string& text) {
+    abort(running, text, std::is_same_v<E, TimeoutError>);
+    told_ = true;
+    throw E(rank(), running.axis, describe(running.call), running.sequence, text);
+  }
+  [[noreturn]] WEFT_COLD void too_late(const Running& running) { fail<TimeoutError>(running, late_text(running)); }
+
+  /// Runs f with errors of libraries as errors of this operation.
+  template <class F>
+  auto guarded(const Running& running, F&& f) {
+    try {
+      return f();
+    } catch (const CommunicationError&) {
+      throw;
+    } catch (const Error& error) {
+      fail(running, error.what());
+    }
+  }
+
+  /// Has the thread look after operations that nobody waits for on the host. Called with `mutex` held.
+  void watch() {
+    if (!watchdog_.joinable()) watchdog_ = std::thread([this] { guard(); });
+  }
+
+ private:
+  bool ready(const Running& running) {
+    if (!running.comm) return true;
+    const ncclResult_t state = running.comm->state();
+    if (state == ncclSuccess) return true;
+    if (state == ncclInProgress) return false;
+    broken(running, state);
+  }
+  [[noreturn]] WEFT_COLD void broken(const Running& running, ncclResult_t state) {
+    const std::string text = broken_text(running, state);
+    if (state == ncclRemoteError) fail<AbortedError>(running, text);
+    fail(running, text);
+  }
+  WEFT_COLD std::string broken_text(const Running& running, ncclResult_t state) const {
+    const char* last = ncclGetLastError(running.comm->get());
+    return joined({"NCCL failed: ", ncclGetErrorString(state), last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last});
+  }
+  WEFT_COLD std::string late_text(const Running& running) const {
+    const char* stage = running.stage == Running::Stage::flying     ? "launched, and other ranks did not come"
+                        : running.stage == Running::Stage::issuing  ? "NCCL connects to other ranks"
+                        : running.stage == Running::Stage::checking ? "other ranks have not said what they call"
+                                                                    : "not launched, it waits for the other side or for earlier operations";
+    return joined({"waited longer than the deadline of ", std::to_string(options_.deadline.count()), " s (", stage, "); last operations: ", recorder.text()});
+  }
+  void launch(const Running& running, cudaStream_t stream) const;
+  static bool checked(Process& process, Running& running);
+  void guard();
+
+  Options options_;
+  std::optional<Communicator> host_;
+  std::uint8_t heard_ = 0;
+  Request alarm_;  // a word that the rank before this one sends at its end
+  std::vector<std::shared_ptr<Comm>> comms_, retired_;
+  std::vector<std::shared_ptr<Running>> flying_;
+  std::vector<CudaEvent> spare_;
+  std::optional<Failure> failure_;
+  bool told_ = false, stop_ = false;
+  std::condition_variable changed_;
+  std::thread watchdog_;
+};
+
+inline void Process::launch(const Running& running, cudaStream_t stream) const {
+  const Call& call = running.call;
+  if (!is_point_to_point(call.operation)) return Launch(call, {running.comm ? running.comm->get() : nullptr, running.rank, running.size, stream}).run();
+  if (call.bytes() == 0) return;
+  if (!running.comm) {  // a message of a rank to itself: the receive copies
+    if (call.operation == Operation::recv)
+      cuda_check(cudaMemcpyAsync(call.output, running.own_message, call.bytes(), cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
+    return;
+  }
+  GroupCall group;
+  if (call.operation == Operation::send) nccl::send(group, call.input, call.bytes(), 1 - running.rank, running.comm->get(), stream);
+  else nccl::receive(group, call.output, call.bytes(), 1 - running.rank, running.comm->get(), stream);
+  group.end();
+}
+
+/// Whether all ranks called the same. Throws MismatchError with two of them.
+inline bool Process::checked(Process& process, Running& running) {
+  if (running.check && !running.check->test()) return false;
+  running.check.reset();
+  const auto& all = running.fingerprints;
+  for (std::size_t q = 1; q < all.size() / 3; ++q) {
+    if (std::equal(all.begin(), all.begin() + 3, all.begin() + std::ptrdiff_t(3 * q))) continue;
+    const auto one = [&](std::size_t r) { return joined({"rank ", long(r), " of ", running.axis, " called ", describe(all[3 * r], all[3 * r + 1])}); };
+    process.fail<MismatchError>(running, joined({"ranks disagree: ", one(0), ", ", one(q)}));
+  }
+  return true;
+}
+
+inline void Process::advance(Lane& lane) {
+  while (!lane.waiting.empty()) {
+    const std::shared_ptr<Running> head = lane.waiting.front();
+    Running& running = *head;
+    const bool launched = guarded(running, [&] {
+      using enum Running::Stage;
+      if (running.stage == checking) {
+        if (!checked(*this, running)) return false;
+        running.stage = queued;
+      }
+      if (running.stage == queued) {
+        if (!ready(running)) return false;  // the communicator is still being made
+        if (running.before) running.before->hold_back(lane.stream.get());
+        launch(running, lane.stream.get());
+        running.stage = issuing;
+      }
+      if (!ready(running)) return false;  // ranks connect at their first operation
+      running.after = event();
+      running.after->record(lane.stream.get());
+      running.stage = flying;
+      running.since = Clock::now();
+      return true;
+    });
+    if (!launched) return;
+    lane.waiting.pop_front();
+    flying_.push_back(head);
+  }
+}
+
+inline void Process::look() {
+  for (const auto& running : flying_) {
+    const bool done = guarded(*running, [&] { return running->after->done(); });
+    if (done) {
+      running->stage = Running::Stage::complete;
+      recorder.complete(running->number);
+      for (auto* used : {&running->before, &running->after})
+        if (*used) {
+          spare_.push_back(std::move(**used));
+          used->reset();
+        }
+    } else if (!ready(*running)) {
+      continue;
+    }
+  }
+  std::erase_if(flying_, [](const auto& running) { return running->stage == Running::Stage::complete; });
+  std::erase_if(retired_, [](const auto& comm) { return comm->retire(); });
+}
+
+/// The watching thread: aborts what passed its deadline or broke.
+inline void Process::guard() {
+  (void)cudaSetDevice(options_.device);
+  const auto interval = std::min<std::chrono::duration<double>>(std::chrono::milliseconds(100), options_.deadline / 4);
+  std::unique_lock lock(mutex);
+  while (!changed_.wait_for(lock, interval, [&] { return stop_; })) {
+    if (failure_) continue;
+    for (const auto& running : flying_) {
+      try {
+        if (running->after->done()) continue;
+        const ncclResult_t state = running->comm ? running->comm->state() : ncclSuccess;
+        if (state != ncclSuccess && state != ncclInProgress) abort(*running, broken_text(*running, state));
+        else if (Clock::now() - running->since > options_.deadline) abort(*running, late_text(*running), true);
+      } catch (const std::exception& error) {
+        abort(*running, error.what());
+      }
+      if (failure_) break;
+    }
+  }
+}
+
+inline Process::~Process() {
+  bool good = std::uncaught_exceptions() == 0;
+  try {
+    if (good && host_ && host_->size() > 1) {  // nobody leaves while others may still wait for it
+      const std::uint8_t word = 1;
+      Request last = host_->send_async(std::span(&word, 1), (host_->rank() + 1) % host_->size());
+      alarm_.wait();
+      last.wait();
+      host_->barrier();
+    }
+  } catch (const std::exception&) {  // another rank failed: its own error says so
+    good = false;
+  }
+  if (!good) {
+    std::lock_guard lock(mutex);
+    for (const auto& comm : comms_) comm->abort();
+    for (const auto& comm : retired_) comm->abort();
+  }
+  if (watchdog_.joinable()) {
+    {
+      std::lock_guard lock(mutex);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    watchdog_.join();
+  }
+  for (const auto& comm : comms_) retired_.push_back(comm);
+  const auto end = Clock::now() + std::chrono::seconds(5);
+  for (;;) {
+    std::erase_if(retired_, [](const auto& comm) { return comm->retire(); });
+    if (retired_.empty() || Clock::now() > end) break;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+}  // namespace weft::comm::nccl

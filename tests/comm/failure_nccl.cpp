@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+// What comm::Nccl refuses before NCCL hears of it, and how it ends when NCCL, the GPU or another rank does not do its part. Over the test
+// double (tests/support/fake_nccl).
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <weft/comm/nccl.hpp>
+#include <weft/comm/threads.hpp>
+#include <weft/mesh/mesh.hpp>
+#include <weft/runtime/run.hpp>
+
+#include "support/fake_nccl/fake.hpp"
+#include "support/on_device.hpp"
+
+using namespace weft;
+using weft_test::on_device;
+
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+using Body = std::function<void(const Communicator&)>;
+
+double seconds_of(const std::function<void()>& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return Seconds(std::chrono::steady_clock::now() - start).count();
+}
+
+/// What every rank's over() throws, or the body after it; empty texts for ranks that ended well.
+std::vector<std::string> errors_of(int ranks, const comm::nccl::Options& options, const std::function<void(int)>& before, const Body& body = {}) {
+  std::vector<std::string> texts(static_cast<std::size_t>(ranks));
+  comm::run_threads(ranks, [&](const Communicator& host) {
+    fake_nccl::faults() = {};
+    before(host.rank());
+    const auto noting = [&](auto&& f) {
+      try {
+        f();
+      } catch (const Error& error) {
+        texts[std::size_t(host.rank())] = error.what();
+      }
+    };
+    noting([&] {
+      const Communicator c = comm::nccl::over(host, options);
+      if (!body) return;
+      noting([&] { body(c); });
+      host.barrier();  // a rank that leaves with an error ends the others' waits
+    });
+    fake_nccl::faults() = {};
+  });
+  return texts;
+}
+
+/// The same text on every rank.
+std::string one_error_of(int ranks, const comm::nccl::Options& options, const std::function<void(int)>& before = [](int) {}) {
+  const auto texts = errors_of(ranks, options, before);
+  for (const auto& text : texts) CHECK(text == texts[0]);
+  return texts[0];
+}
+
+struct Machine {
+  explicit Machine(const fake_nccl::Machine& machine) { fake_nccl::machine() = machine; }
+  ~Machine() { fake_nccl::machine() = {}; }
+};
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// Stands for Kokkos::Cuda: an execution space whose instances have a stream.
+struct DeviceSpace : Kokkos::DefaultExecutionSpace {
+  using execution_space = DeviceSpace;
+  cudaStream_t stream = nullptr;
+  cudaStream_t cuda_stream() const { return stream; }
+};
+
+/// Device memory as calls take it.
+struct OfDevice {
+  explicit OfDevice(std::size_t n) : buffer(n * sizeof(float)), elements{DataType::float32, comm::MemoryKind::device, buffer.get(), n} {}
+  weft_test::DeviceBuffer buffer;
+  comm::Elements elements;
+  float at(std::size_t i) const { return reinterpret_cast<const float*>(buffer.get())[i]; }
+  void fill(float value) {
+    for (std::size_t i = 0; i < elements.count; ++i) reinterpret_cast<float*>(buffer.get())[i] = value;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("machines that cannot run it are refused by all ranks with one line") {
+  {
+    const Machine none({.gpus = 0, .count = cudaErrorNoDevice});
+    CHECK(one_error_of(2, {}) == "weft: nccl: rank 0 has no GPU: cuda: no GPU is visible to this program (nvidia-smi lists them; CUDA_VISIBLE_DEVICES hides them)");
+  }
+  {
+    const Machine old({.gpus = 2, .driver = 12040, .count = cudaErrorInsufficientDriver});
+    CHECK(one_error_of(2, {}) == "weft: nccl: rank 0 has no GPU: cuda: the driver supports CUDA up to 12.4, but this program was built with 13.0: install a newer driver, or build with an older toolkit");
+  }
+  {
+    const Machine without({.gpus = 0, .driver = 0, .count = cudaErrorInsufficientDriver});
+    CHECK(contains(one_error_of(2, {}), "no NVIDIA driver on this machine"));
+  }
+  {
+    const Machine odd({.count = cudaErrorSystemDriverMismatch});
+    CHECK(contains(one_error_of(2, {}), "weft: nccl: rank 0: weft: cuda: cudaGetDeviceCount failed: cudaErrorSystemDriverMismatch"));
+  }
+  {
+    const Machine few({.gpus = 2});
+    CHECK(contains(one_error_of(3, {}), "cuda: 3 ranks on this machine, but 2 GPUs: start at most as many ranks as GPUs, or say that ranks share them (WEFT_SHARE_GPUS=1)"));
+    CHECK(contains(one_error_of(3, {.share_gpus = true}), "rank 0 and rank 1 are threads of one process, which cannot share a GPU"));
+  }
+  CHECK(contains(one_error_of(3, {}, [](int rank) { fake_nccl::faults().version = rank == 2 ? 22203 : 22809; }),
+                 "nccl: rank 0 has NCCL 2.28.9, rank 2 has 2.22.3: every rank needs the same"));
+  CHECK(contains(one_error_of(2, {}, [](int) { fake_nccl::faults().no_id = true; }), "weft: nccl: rank 0: weft: nccl: ncclGetUniqueId failed: unhandled system error: no socket interface found"));
+  CHECK(fake_nccl::alive() == 0);
+}
+
+TEST_CASE("GPUs are given out by machine and by what each process sees") {
+  using comm::nccl::Card;
+  using comm::nccl::judge;
+  const auto card = [](std::uint64_t host, int gpus, int process, char first, bool shares = false) {
+    Card card{.nccl = 22809, .gpus = gpus, .driver = 13000, .runtime = 13000, .shares = shares, .process = process, .host = host};
+    card.first[0] = first;
+    return card;
+  };
+  const std::vector<Card> two_machines{card(7, 2, 1, 'a'), card(9, 2, 1, 'c'), card(7, 2, 2, 'a'), card(9, 2, 2, 'c')};
+  CHECK(judge(two_machines, 0) == 0);
+  CHECK(judge(two_machines, 1) == 0);
+  CHECK(judge(two_machines, 2) == 1);
+  CHECK(judge(two_machines, 3) == 1);
+  const std::vector<Card> one_each{card(7, 1, 1, 'a'), card(7, 1, 2, 'b')};  // CUDA_VISIBLE_DEVICES for each
+  CHECK(judge(one_each, 0) == 0);
+  CHECK(judge(one_each, 1) == 0);
+  const std::vector<Card> the_same{card(7, 1, 1, 'a'), card(7, 1, 2, 'a')};
+  for (const int rank : {0, 1}) CHECK_THROWS_WITH_AS(judge(the_same, rank), doctest::Contains("2 ranks on this machine, but 1 GPU:"), UsageError);
+  const std::vector<Card> shared{card(7, 1, 1, 'a', true), card(7, 1, 2, 'a', true)};
+  CHECK(judge(shared, 1) == 0);
+  const std::vector<Card> undecided{card(7, 1, 1, 'a', true), card(7, 1, 2, 'a')};
+  CHECK_THROWS_WITH_AS(judge(undecided, 0), doctest::Contains("rank 1 and rank 0 disagree whether ranks share GPUs (WEFT_SHARE_GPUS)"), UsageError);
+}
+
+TEST_CASE("a rank that never comes to NCCL: all others give up in time") {
+  std::vector<std::string> texts;
+  const double seconds = seconds_of([&] { texts = errors_of(3, {.patience = Seconds(0.3)}, [](int rank) { fake_nccl::faults().never_connects = rank == 1; }); });
+  CHECK(seconds < 3);
+  for (const auto& text : texts) CHECK(contains(text, "NCCL did not connect 3 ranks within 0.3"));
+  CHECK(fake_nccl::alive() == 0);
+}
+
+TEST_CASE("a collective that a rank never calls: aborted at the deadline, with rank, axis, operation and number") {
+  const int before = fake_nccl::aborted();
+  std::optional<TimeoutError> error;
+  std::string after;
+  double seconds = 0;
+  comm::run_threads(2, [&](const Communicator& host) {
+    const Communicator world = comm::nccl::over(host, {.deadline = Seconds(0.3)});
+    const Communicator c = on_device(world.split(0, 0, "dp"));
+    std::vector<float> x(4, 1.0f);
+    c.all_reduce(x);
+    if (host.rank() == 0) {
+      seconds = seconds_of([&] {
+        try {
+          c.all_reduce(x, Reduction::max);
+        } catch (const TimeoutError& caught) {
+          error = caught;
+        }
+      });
+      try {
+        on_device(world).all_reduce(x);
+      } catch (const AbortedError& caught) {
+        after = caught.what();
+      }
+    }
+    host.barrier();
+  });
+  REQUIRE(error);
+  CHECK(seconds >= 0.3);
+  CHECK(seconds < 2);
+  CHECK(error->rank() == 0);
+  CHECK(error->axis() == "dp");
+  CHECK(error->operation() == "all_reduce(max) of 4 float32");
+  CHECK(error->sequence() == 2);
+  CHECK(contains(error->what(), "waited longer than the deadline of 0.3"));
+  CHECK(contains(error->what(), "launched, and other ranks did not come"));
+  CHECK(contains(after, "weft: rank 0, axis world, all_reduce(sum) of 4 float32 #"));
+  CHECK(contains(after, ": NCCL's communicators were aborted: waited longer"));
+  CHECK(fake_nccl::aborted() >= before + 2);  // of the axis and of the world
+  CHECK(fake_nccl::alive() == 0);
+}
+
+TEST_CASE("a message that nobody sends: the deadline says that the other side is missing") {
+  comm::run_threads(2, [&](const Communicator& host) {
+    const Communicator c = on_device(comm::nccl::over(host, {.deadline = Seconds(0.2)}));
+    std::vector<float> x(4, 1.0f);
+    if (host.rank() == 0) CHECK_THROWS_WITH_AS(c.recv(x, 1, 3), doctest::Contains("recv of 4 float32 with tag 3 from rank 1 #1: waited longer than the deadline of 0.2"), TimeoutError);
+    host.barrier();
+  });
+  CHECK(fake_nccl::alive() == 0);
+}
+
+TEST_CASE("an error that NCCL finds while an operation runs is thrown, with NCCL's words") {
+  for (const auto code : {ncclSystemError, ncclRemoteError}) {
+    const auto texts = errors_of(
+        2, {.deadline = Seconds(20)}, [](int) {},
+        [&](const Communicator& world) {
+          const Communicator c = on_device(world);
+          std::vector<float> x(4, 1.0f);
+          c.all_reduce(x);
+          if (c.rank() == 1) return world.barrier();
+          Request request = c.all_reduce_async(x);
+          fake_nccl::faults().asynchronous = code;
+          try {
+            request.wait();
+          } catch (const AbortedError&) {
+            CHECK(code == ncclRemoteError);
+          } catch (const CommunicationError& error) {
+            CHECK(code == ncclSystemError);
+            CHECK(contains(error.what(), "all_reduce(sum) of 4 float32 #2: NCCL failed: unhandled system error: the link is down"));
+          }
+          fake_nccl::faults().asynchronous = ncclSuccess;
+          CHECK_THROWS_AS(c.all_reduce(x), AbortedError);
+          world.barrier();
+        });
+    CHECK(texts == std::vector<std::string>{"", ""});
+    CHECK(fake_nccl::alive() == 0);
+  }
+}
+
+TEST_CASE("a rank that throws ends the waits of all others at once") {
+  for (const int what : {0, 1, 2}) {
+    std::string text;
+    const double seconds = seconds_of([&] {
+      CHECK_THROWS_WITH_AS(comm::run_threads(3,
+                                             [&](const Communicator& host) {
+                                               const Communicator world = comm::nccl::over(host, {.deadline = Seconds(60)});
+                                               const Communicator c = on_device(world.split(0, 0, "tp"));
+                                               std::vector<float> x(1000, 1.0f);
+                                               c.all_reduce(x);
+                                               if (host.rank() == 2) {
+                                                 std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                                                 throw std::runtime_error("boom");
+                                               }
+                                               try {
+                                                 if (what == 0) c.all_reduce(x);
+                                                 if (what == 1) c.recv(x, 2);
+                                                 if (what == 2) world.barrier();
+                                               } catch (const AbortedError& error) {
+                                                 if (host.rank() == 0) text = error.what();
+                                                 throw;
+                                               }
+                                             }),
+                           "boom", std::runtime_error);
+    });
+    CHECK(seconds < 3);
+    CHECK(contains(text, "rank 2 has failed"));
+    if (what == 0) CHECK(contains(text, "weft: rank 0, axis tp, all_reduce(sum) of 1000 float32 #2: "));
+    CHECK(fake_nccl::alive() == 0);
+  }
+}
+
+TEST_CASE("fingerprints name ranks that disagree, before anything is launched; without them the deadline does") {
+  for (const int kind : {0, 1, 2}) {
+    const auto texts = errors_of(
+        2, {.deadline = Seconds(20), .fingerprints = true}, [](int) {},
+        [&](const Communicator& world) {
+          const Communicator c = on_device(world);
+          std::vector<float> x(4 + std::size_t(kind == 0 && c.rank() == 1), 1.0f);
+          if (kind == 1 && c.rank() == 1) c.broadcast(x, 0);
+          else c.all_reduce(x, kind == 2 && c.rank() == 1 ? Reduction::max : Reduction::sum);
+        });
+    const std::string theirs = kind == 0 ? "all_reduce(sum) of 5 float32" : kind == 1 ? "broadcast of 4 float32 with root 0" : "all_reduce(max) of 4 float32";
+    for (const auto& text : texts) CHECK(contains(text, "ranks disagree: rank 0 of world called all_reduce(sum) of 4 float32, rank 1 of world called " + theirs));
+  }
+  const auto texts = errors_of(
+      2, {.deadline = Seconds(0.2)}, [](int) {},
+      [](const Communicator& world) {
+        std::vector<float> x(4 + std::size_t(world.rank()), 1.0f);
+        on_device(world).all_reduce(x);
+      });
+  for (const auto& text : texts) CHECK(contains(text, "waited longer than the deadline of 0.2"));
+  CHECK(fake_nccl::alive() == 0);
+}
+
+TEST_CASE("messages of another type or length are refused on both sides before they are sent") {
+  for (const int from : {0, 1}) {
+    const auto texts = errors_of(
+        2, {.deadline = Seconds(20)}, [](int) {},
+        [&](const Communicator& world) {
+          const Communicator c = on_device(world);
+          std::vector<float> x(world.rank() == from ? 4 : 3, 1.0f);
+          if (world.rank() == from) c.send(x, 1 - from, 5);
+          else c.recv(x, from, 5);
+        });
+    CHECK(contains(texts[std::size_t(from)], joined({"rank ", 1 - from, " of world expects 3 float32, this rank sent 4 float32"})));
+    CHECK(contains(texts[std::size_t(1 - from)], joined({"rank ", from, " of world sent 4 float32, this rank expects 3 float32"})));
+  }
+}
+
+TEST_CASE("with a stream: an operation begins after what the stream holds, and wait() returns before it is done") {
+  comm::run_threads(2, [](const Communicator& host) {
+    const Communicator c = comm::nccl::over(host, {.deadline = Seconds(20)});
+    const CudaStream mine;
+    DeviceSpace exec;
+    exec.stream = mine.get();
+    OfDevice x(1000);
+    x.fill(0.0f);
+    fake_nccl::Block kernel(mine.get());  // it will write x
+    c.all_reduce(exec, x.elements);       // returns: everything is given to the GPU
+    CHECK(x.at(0) == 0.0f);
+    x.fill(float(c.rank() + 1));
+    kernel.release();
+    mine.wait();  // what follows on the stream sees the sum
+    CHECK(x.at(0) == 3.0f);
+    CHECK(x.at(999) == 3.0f);
+    Request request = c.all_reduce_async(exec, x.elements);
+    while (!request.test()) std::this_thread::yield();
+    mine.wait();
+    CHECK(x.at(5) == 6.0f);
+    host.barrier();
+  });
+  CHECK(fake_nccl::alive() == 0);
+}
+
+TEST_CASE("with a stream: a rank that never comes is found although no call of weft waits") {
+  std::optional<TimeoutError> error;
+  const double seconds = seconds_of([&] {
+    comm::run_threads(2, [&](const Communicator& host) {
+      const Communicator c = comm::nccl::over(host, {.deadline = Seconds(0.3)});
+      const CudaStream mine;
+      DeviceSpace exec;
+      exec.stream = mine.get();
+      OfDevice x(10);
+      x.fill(1.0f);
+      c.all_reduce(exec, x.elements);
+      mine.wait();
+      if (host.rank() == 0) {
+        c.all_reduce(exec, x.elements);
+        mine.wait();  // only an abort ends it
+        try {
+          c.all_reduce(exec, x.elements);
+        } catch (const TimeoutError& caught) {
+          error = caught;
+        }
+        CHECK_THROWS_AS(c.all_reduce(exec, x.elements), AbortedError);
+      }
+      host.barrier();
+    });
+  });
+  REQUIRE(error);
+  CHECK(error->sequence() == 2);
+  CHECK(contains(error->what(), "waited longer than the deadline of 0.3"));
+  CHECK(seconds < 3);
+  CHECK(fake_nccl::alive() == 0);
+}
+
+TEST_CASE("collectives of all axes follow each other on one stream, in the order of their calls") {
+  // A rank's third axis is ready long before its first two: were each axis on a stream of its own, it would overtake.
+  comm::run_threads(4, [](const Communicator& host) {
+    const Communicator world = on_device(comm::nccl::over(host, {.deadline = Seconds(20)}));
+    const Communicator rows = world.split(world.rank() / 2, 0, "tp"), columns = world.split(world.rank() % 2, 0, "dp");
+    std::vector<float> a(3, 1.0f), b(3, 1.0f), c(3, 1.0f);
+    std::vector<Request> requests;
+    if (world.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    requests.push_back(world.all_reduce_async(a));
+    requests.push_back(rows.all_reduce_async(b));
+    requests.push_back(columns.all_reduce_async(c));
+    requests[2].wait();  // so the others are done as well
+    CHECK(requests[0].test());
+    CHECK(requests[1].test());
+    CHECK(a[0] == 4.0f);
+    CHECK(b[0] == 2.0f);
+    CHECK(c[0] == 2.0f);
+  });
+}
+
+TEST_CASE("run: thread ranks with a GPU each") {
+  setenv("WEFT_RANKS", "2", 1);
+  char name[] = "test";
+  char* argv[] = {name, nullptr};
+  const int code = run<comm::NcclOver<comm::Threads>>(1, argv, [](World& world) {
+    std::vector<float> x(3, 1.0f);
+    on_device(world.communicator()).all_reduce(x);
+    if (world.backend() != "nccl" || x[0] != 2.0f) throw Error("wrong");
+    Mesh<dp, tp> mesh(world, {.tp = 2});
+  });
+  CHECK(code == 0);
+  {
+    const Machine none({.gpus = 0, .count = cudaErrorNoDevice});
+    const int refused = run<comm::NcclOver<comm::Threads>>(1, argv, [](World&) {});
+    CHECK(refused == 2);
+  }
+  unsetenv("WEFT_RANKS");
+}

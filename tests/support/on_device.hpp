@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A communicator whose buffers are in host memory and whose operations happen in device memory: the conformance suite knows only host
+// buffers, and a backend of device memory must do the same with its own. Each operation copies in, runs, and copies out.
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/core/cuda.hpp>
+
+namespace weft_test {
+
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  explicit DeviceBuffer(std::size_t bytes) { weft::cuda_check(cudaMalloc(&data_, bytes), "cudaMalloc"); }
+  DeviceBuffer(DeviceBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~DeviceBuffer() { weft::cuda_report(cudaFree(data_), "cudaFree"); }
+  std::byte* get() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+};
+
+class OnDevice final : public weft::comm::Group {
+ public:
+  using Call = weft::comm::Call;
+  using Operation = weft::comm::Operation;
+  using MemoryKind = weft::comm::MemoryKind;
+
+  explicit OnDevice(std::shared_ptr<weft::comm::Group> inner) : inner_(std::move(inner)) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::string_view axis() const override { return inner_->axis(); }
+  std::string_view backend() const override { return inner_->backend(); }
+  bool supports(Operation operation, weft::DataType type, MemoryKind) const override { return inner_->supports(operation, type, MemoryKind::device); }
+
+  void execute(const Call& call) override {
+    if (call.operation == Operation::barrier) return inner_->execute(call);
+    start(call)->wait();
+  }
+  std::unique_ptr<weft::comm::Pending> start(const Call& call) override {
+    if (call.operation == Operation::barrier) return inner_->start(call);
+    auto staged = std::make_unique<Staged>(call, elements(call));
+    Call moved = call;
+    moved.memory = MemoryKind::device;
+    moved.input = staged->input;
+    moved.output = staged->output;
+    staged->inner = inner_->start(moved);
+    return staged;
+  }
+  std::shared_ptr<weft::comm::Group> split(int color, int key, std::string axis) override {
+    return std::make_shared<OnDevice>(inner_->split(color, key, std::move(axis)));
+  }
+
+ private:
+  struct Staged final : weft::comm::Pending {
+    Staged(const Call& call, std::pair<std::size_t, std::size_t> counts)
+        : host(call.output), in_bytes(counts.first * size_of(call.type)), out_bytes(counts.second * size_of(call.type)), in(in_bytes), out(out_bytes) {
+      const auto* from = static_cast<const std::byte*>(call.input);
+      auto* to = static_cast<std::byte*>(call.output);
+      if (out_bytes != 0) weft::cuda_check(cudaMemcpy(out.get(), to, out_bytes, cudaMemcpyDefault), "cudaMemcpy");
+      output = out.get();
+      const bool in_place = in_bytes != 0 && from >= to && from + in_bytes <= to + out_bytes;
+      input = in_place ? out.get() + (from - to) : in.get();
+      if (in_bytes != 0 && !in_place) weft::cuda_check(cudaMemcpy(in.get(), from, in_bytes, cudaMemcpyDefault), "cudaMemcpy");
+    }
+    bool test() override { return inner->test() && (finish(), true); }
+    void wait() override {
+      inner->wait();
+      finish();
+    }
+    void abandon() noexcept override { inner->abandon(); }
+    void finish() {
+      if (out_bytes != 0) weft::cuda_check(cudaMemcpy(host, out.get(), out_bytes, cudaMemcpyDefault), "cudaMemcpy");
+    }
+    void* host;
+    std::size_t in_bytes, out_bytes;
+    DeviceBuffer in, out;
+    const void* input = nullptr;
+    void* output = nullptr;
+    std::unique_ptr<weft::comm::Pending> inner;
+  };
+
+  /// Elements of input and output of this rank.
+  std::pair<std::size_t, std::size_t> elements(const Call& call) const {
+    using enum Operation;
+    const auto n = std::size_t(size()), me = std::size_t(rank()), count = call.count;
+    const bool root = call.root == rank();
+    const auto sum = [](std::span<const std::size_t> counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t(0)); };
+    switch (call.operation) {
+      case all_reduce:
+      case broadcast: return {count, count};
+      case reduce: return {count, root ? count : 0};
+      case reduce_scatter: return {n * count, count};
+      case reduce_scatter_v: return {sum(call.receive_counts), call.receive_counts[me]};
+      case all_gather: return {count, n * count};
+      case all_gather_v: return {call.receive_counts[me], sum(call.receive_counts)};
+      case gather: return {count, root ? n * count : 0};
+      case scatter: return {root ? n * count : 0, count};
+      case all_to_all: return {n * count, n * count};
+      case all_to_all_v: return {sum(call.send_counts), sum(call.receive_counts)};
+      case send: return {count, 0};
+      case recv: return {0, count};
+      case barrier:
+      case split: break;
+    }
+    return {0, 0};
+  }
+
+  std::shared_ptr<weft::comm::Group> inner_;
+};
+
+inline weft::Communicator on_device(const weft::Communicator& c) { return weft::Communicator(std::make_shared<OnDevice>(c.group())); }
+
+}  // namespace weft_test
