@@ -3,6 +3,8 @@
 // NCCL's calls is tested here, NCCL itself is not.
 #include <doctest/doctest.h>
 
+#include <thread>
+
 #include <weft/comm/nccl.hpp>
 #include <weft/comm/threads.hpp>
 
@@ -47,6 +49,30 @@ TEST_CASE("NCCL: host memory goes over the host's ranks, with their guarantees")
     weft_test::check_briefly(c);
     weft_test::check_rank_order<float>(c);
   }));
+}
+
+TEST_CASE("NCCL: ranks that met at weft's own store") {
+  namespace store = comm::store;
+  const store::Server server("127.0.0.1", 0, {0, 2, "job"}, "");
+  std::vector<std::string> texts(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        const store::Identity who{std::uint32_t(rank), 2, "job"};
+        store::Client client("127.0.0.1", server.port(), who, "", store::Clock::now() + std::chrono::seconds(20));
+        const Communicator host(store::over(std::make_shared<store::Process>(std::move(client), who, std::chrono::seconds(60))));
+        const Communicator c = comm::nccl::over(host, {.deadline = std::chrono::seconds(60)});
+        for (const bool blocking : {true, false}) weft_test::check_operations<bfloat16>(weft_test::on_device(c), 300, blocking);
+        weft_test::check_in_flight(weft_test::on_device(c));
+        weft_test::check_tags(weft_test::on_device(c));
+      } catch (const std::exception& error) {
+        texts[std::size_t(rank)] = error.what();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(texts == std::vector<std::string>{"", ""});
+  CHECK(fake_nccl::alive() == 0);
 }
 
 TEST_CASE("NCCL: the table of what it does") {

@@ -3,8 +3,9 @@
 // Ranks with a GPU each, whose device memory NCCL moves and adds. They meet over a backend of the host, which keeps carrying host
 // memory, barriers and word of a rank that failed:
 //
+//   weft::run<comm::Threads, comm::Nccl>(argc, argv, f);                    // torchrun --no-python --nproc-per-node 8 program
 //   weft::run<comm::Threads, comm::NcclOver<comm::Mpi>>(argc, argv, f);     // mpirun -np 8 program
-//   weft::run<comm::NcclOver<comm::Threads>>(argc, argv, f);                // threads of one process
+//   weft::run<comm::NcclOver<comm::Threads>>(argc, argv, f);                // threads of one process, a GPU each
 //
 // Compiled, linked and run against a test double of NCCL and the CUDA runtime; never yet on a GPU.
 
@@ -15,6 +16,7 @@
 #include <string_view>
 
 #include <weft/comm/nccl/meet.hpp>
+#include <weft/comm/store/ranks.hpp>
 #include <weft/runtime/options.hpp>
 
 namespace weft::comm {
@@ -60,5 +62,9 @@ struct NcclOver {
     }
   };
 };
+
+/// Processes that torchrun started, or that its environment names: they meet at weft's own store, and need neither MPI nor Gloo.
+using Nccl = NcclOver<StoreRanks>;
+static_assert(Backend<Nccl>);
 
 }  // namespace weft::comm

@@ -315,8 +315,10 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
       if (other < key || (other == key && q < rank)) ++place;
     }
     auto& part = splitting.cliques[color];
-    if (!part) part = std::make_shared<Clique>();
-    part->size = members;
+    if (!part) {
+      part = std::make_shared<Clique>();
+      part->size = members;
+    }
     *made = new ncclComm(std::make_shared<Life>(Life{part, place}), members, device);
     ++living;
     return true;

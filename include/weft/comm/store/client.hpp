@@ -45,6 +45,13 @@ class Client {
     send(request(Op::has, ++number_, key, {}), deadline);
     return receive(key, deadline) == "1";
   }
+  /// The value of the key, which is gone then; nothing if nobody has set it yet.
+  std::optional<std::string> take(std::string_view key, Deadline deadline) {
+    send(request(Op::take, ++number_, key, {}), deadline);
+    const auto found = receive(key, deadline);
+    if (found->empty() || (*found)[0] != '1') return std::nullopt;
+    return found->substr(1);
+  }
   /// This machine's address as the store's machine sees it.
   Address local() const { return local_address(socket_); }
 

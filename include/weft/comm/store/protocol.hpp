@@ -39,7 +39,7 @@ inline constexpr std::size_t challenge_bytes = 8 + 4 + 16, hello_bytes = 8 + 4 +
                              reply_bytes = 1 + 4 + 4;
 using Nonce = std::array<char, 16>;
 
-enum class Op : unsigned char { set = 1, get = 2, has = 3 };
+enum class Op : unsigned char { set = 1, get = 2, has = 3, take = 4 };
 enum class Status : unsigned char { done = 0, refused = 1 };
 
 inline void put(std::string& text, std::uint32_t value) {
@@ -130,7 +130,7 @@ class RequestReader {
     const std::string_view rest = std::string_view(bytes_).substr(used_);
     if (rest.empty()) return false;
     const auto op = static_cast<unsigned char>(rest[0]);
-    if (op < 1 || op > 3) throw_error<StoreError>({"store: unknown operation ", int(op)});
+    if (op < 1 || op > 4) throw_error<StoreError>({"store: unknown operation ", int(op)});
     if (rest.size() < request_bytes) return false;
     const std::size_t key = number_at(rest, 5), value = number_at(rest, 9);
     if (key == 0 || key > most_key || value > most_value || (Op(op) != Op::set && value != 0))

@@ -78,7 +78,11 @@ class Server {
           complain(error.what());
           keep = false;
         }
-        if (!keep) connections_[i].reset();
+        if (!keep) {
+          // Who comes to wait for this rank is told; while ranks only meet, nobody asks.
+          if (c.greeted) if (values_.try_emplace("lost", std::to_string(c.rank)).second) stored_ += values_.find("lost")->second.size() + 4;
+          connections_[i].reset();
+        }
       }
       std::erase(connections_, nullptr);
       if (entries[0].revents & POLLIN) accept();
@@ -156,6 +160,13 @@ class Server {
         }
     } else if (request.op == Op::has) {
       c.outgoing += reply(Status::done, c.number, found != values_.end() ? "1" : "0");
+    } else if (request.op == Op::take) {
+      if (c.outgoing.size() > 2 * most_value) throw StoreError("store: a client does not read its replies");
+      c.outgoing += reply(Status::done, c.number, found != values_.end() ? "1" + found->second : "0");
+      if (found != values_.end()) {
+        stored_ -= found->first.size() + found->second.size();
+        values_.erase(found);
+      }
     } else if (found != values_.end()) {
       // A client that asks and never reads costs at most a few values.
       if (c.outgoing.size() > 2 * most_value) throw StoreError("store: a client does not read its replies");

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A Group of processes that have nothing in common but the store at rank 0: host memory for backends of devices, whose ranks agree on
+// small things (identifiers, splits, scalars) and need no other library for it. A collective is a message from everyone to the group's
+// first rank and one back with everything; sums are formed by each rank itself, in rank order. Not for large data: all of it goes through
+// rank 0, and the store holds 64 MiB.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/flight_recorder.hpp>
+#include <weft/comm/group.hpp>
+#include <weft/comm/reduce.hpp>
+#include <weft/comm/self.hpp>
+#include <weft/comm/store/client.hpp>
+
+namespace weft::comm::store {
+
+class StoreGroup;
+
+/// What all groups of this process share.
+struct Process {
+  Process(Client connection, const Identity& identity, std::chrono::duration<double> most) : client(std::move(connection)), who(identity), deadline(most) {}
+
+  Client client;
+  Identity who;
+  std::chrono::duration<double> deadline;
+  FlightRecorder recorder;
+  std::vector<StoreGroup*> groups;
+  std::uint64_t next_group = 1;
+
+  int rank() const { return int(who.rank); }
+  Deadline soon() const { return Clock::now() + std::max(std::chrono::duration_cast<Clock::duration>(deadline), Clock::duration(std::chrono::seconds(10))); }
+
+  /// Long values go in pieces, the first last: once that is there, all are.
+  void put(const std::string& key, const std::string& bytes) {
+    const std::size_t rest = bytes.size() <= piece ? 0 : (bytes.size() - 1) / piece;
+    for (std::size_t k = rest; k > 0; --k) client.set(joined({key, "/", k}), std::string_view(bytes).substr(k * piece, piece), soon());
+    std::string first;
+    store::put(first, std::uint32_t(rest));
+    client.set(key, first += std::string_view(bytes).substr(0, piece), soon());
+  }
+  std::optional<std::string> take(const std::string& key) {
+    auto found = client.take(key, soon());
+    if (!found) return std::nullopt;
+    if (found->size() < 4) throw_error<StoreError>({"the store holds nothing sensible under '", key, "'"});
+    std::string bytes = found->substr(4);
+    const std::uint32_t rest = number_at(*found, 0);
+    for (std::uint32_t k = 1; k <= rest; ++k) {
+      const auto next = client.take(joined({key, "/", k}), soon());
+      if (!next) throw_error<StoreError>({"the store has lost a part of '", key, "'"});
+      bytes += *next;
+    }
+    return bytes;
+  }
+  /// What ended another rank, as far as the store knows; empty while all is well.
+  std::string failure() {
+    if (client.has("failed", soon())) return *client.get("failed", soon());
+    if (client.has("lost", soon())) return joined({"rank ", *client.get("lost", soon()), " is lost, its process ended or its connection broke"});
+    return {};
+  }
+
+ private:
+  static constexpr std::size_t piece = std::size_t(4) << 20;
+};
+
+class StoreGroup final : public Group, public std::enable_shared_from_this<StoreGroup> {
+ public:
+  /// `members`: the ranks of the world in the order of the group; this rank is one of them.
+  StoreGroup(std::shared_ptr<Process> process, std::uint64_t number, std::vector<int> members, std::string axis)
+      : process_(std::move(process)), number_(number), members_(std::move(members)), axis_(std::move(axis)) {
+    rank_ = int(std::find(members_.begin(), members_.end(), process_->rank()) - members_.begin());
+    process_->groups.push_back(this);
+  }
+  StoreGroup(const StoreGroup&) = delete;
+  StoreGroup& operator=(const StoreGroup&) = delete;
+  ~StoreGroup() override { std::erase(process_->groups, this); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return int(members_.size()); }
+  std::string_view axis() const override { return axis_; }
+  std::string_view backend() const override { return "store"; }
+  bool supports(Operation, DataType, MemoryKind memory) const override { return memory == MemoryKind::host; }
+
+  void execute(const Call& call) override {
+    if (const auto pending = start(call)) pending->wait();
+  }
+  std::unique_ptr<Pending> start(const Call& call) override;
+  std::shared_ptr<Group> split(int color, int key, std::string axis) override;
+
+ private:
+  class Started;
+
+  struct Running {
+    Call call;
+    std::vector<std::size_t> counts;
+    std::uint64_t sequence = 0, number = 0;
+    std::string key;                 ///< of the message that is waited for, or the beginning of its keys
+    std::vector<std::string> parts;  ///< the first rank's: what has come from each
+    std::vector<bool> come;
+    bool complete = false;
+  };
+
+  /// What ranks compare, and the lengths that only the sender knows.
+  struct Head {
+    std::uint64_t signature = 0, count = 0, counts = 0, bytes = 0;
+  };
+  static std::string bytes_of(const void* data, std::size_t bytes) { return bytes == 0 ? std::string() : std::string(static_cast<const char*>(data), bytes); }
+  static Head head_of(const std::string& message) {
+    Head head;
+    if (message.size() >= sizeof head) std::memcpy(&head, message.data(), sizeof head);
+    return head;
+  }
+  static bool by_counts(Operation operation) {
+    return operation == Operation::all_gather_v || operation == Operation::reduce_scatter_v || operation == Operation::all_to_all_v;
+  }
+
+  /// Elements that this rank gives.
+  std::size_t given(const Call& call) const {
+    using enum Operation;
+    const auto n = members_.size();
+    const auto sum = [](std::span<const std::size_t> counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t(0)); };
+    switch (call.operation) {
+      case broadcast: return call.root == rank_ ? call.count : 0;
+      case scatter: return call.root == rank_ ? n * call.count : 0;
+      case reduce_scatter:
+      case all_to_all: return n * call.count;
+      case reduce_scatter_v: return sum(call.receive_counts);
+      case all_gather_v: return call.receive_counts[std::size_t(rank_)];
+      case all_to_all_v: return sum(call.send_counts);
+      case barrier:
+      case split: return 0;
+      default: return call.count;
+    }
+  }
+  std::string contribution(const Call& call) const {
+    Head head{signature(call), by_counts(call.operation) ? 0 : call.count, 0, given(call) * size_of(call.type)};
+    if (call.operation != Operation::all_to_all_v)
+      for (const std::size_t count : call.receive_counts) head.counts = head.counts * 1000003 + count;
+    std::string text = bytes_of(&head, sizeof head);
+    text += bytes_of(call.send_counts.data(), call.send_counts.size_bytes());
+    return text += bytes_of(call.input, head.bytes);
+  }
+
+  void post(Running& running);
+  bool advance(Running& running);
+  void finish(Running& running, const std::string& everything);
+  void gather_all(Running& running);
+  void advance_all() {
+    for (const auto& running : under_way_)
+      if (!running->complete && advance(*running)) {
+        running->complete = true;
+        process_->recorder.complete(running->number);
+      }
+    std::erase_if(under_way_, [](const auto& running) { return running->complete; });
+  }
+  static void advance_everything(Process& process) {
+    const auto groups = process.groups;
+    for (StoreGroup* group : groups) group->advance_all();
+  }
+  void wait(Running& running);
+  /// The store's errors with the operation's name.
+  template <class F>
+  auto guarded(const Running& running, F&& f) {
+    try {
+      return f();
+    } catch (const StoreError& error) {
+      throw AbortedError(process_->rank(), axis_, describe(running.call), running.sequence, error.what());
+    }
+  }
+  std::string key(std::uint64_t collective, int rank) const { return joined({"c/", number_, "/", collective, "/", rank}); }
+
+  std::shared_ptr<Process> process_;
+  std::uint64_t number_;
+  std::vector<int> members_;
+  std::string axis_;
+  int rank_ = 0;
+  std::uint64_t sequence_ = 0, collectives_ = 0;
+  std::map<std::pair<int, int>, std::uint64_t> sent_, received_;  // messages, by rank and tag
+  std::vector<std::shared_ptr<Running>> under_way_;
+};
+
+class StoreGroup::Started final : public Pending {
+ public:
+  Started(std::shared_ptr<StoreGroup> group, std::shared_ptr<Running> running) : group_(std::move(group)), running_(std::move(running)) {}
+  Started(const Started&) = delete;
+  Started& operator=(const Started&) = delete;
+  ~Started() override {
+    if (!running_->complete) std::erase(group_->under_way_, running_);  // nothing touches its buffers any more
+  }
+  bool test() override {
+    if (running_->complete) return true;
+    advance_everything(*group_->process_);
+    if (running_->complete) return true;
+    // A look at the others' ends costs two requests: not at every turn.
+    if (++turns_ % 32 == 0)
+      if (const std::string why = group_->guarded(*running_, [&] { return group_->process_->failure(); }); !why.empty())
+        throw AbortedError(group_->process_->rank(), group_->axis_, describe(running_->call), running_->sequence, why);
+    return false;
+  }
+  void wait() override { group_->wait(*running_); }
+  void abandon() noexcept override {
+    if (running_->complete || std::uncaught_exceptions() > 0) return;
+    try {
+      wait();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+  }
+
+ private:
+  std::shared_ptr<StoreGroup> group_;
+  std::shared_ptr<Running> running_;
+  unsigned turns_ = 0;
+};
+
+inline std::unique_ptr<Pending> StoreGroup::start(const Call& call) {
+  call.order.fence();
+  if (call.tag < 0) throw_error<UsageError>({name_of(call.operation), ": tag ", call.tag, " is negative"});
+  auto running = std::make_shared<Running>();
+  running->call = call;
+  running->counts.assign(call.receive_counts.begin(), call.receive_counts.end());
+  running->counts.insert(running->counts.end(), call.send_counts.begin(), call.send_counts.end());
+  const std::span<const std::size_t> all(running->counts);
+  running->call.receive_counts = all.first(call.receive_counts.size());
+  running->call.send_counts = all.subspan(call.receive_counts.size());
+  running->sequence = ++sequence_;
+  running->number = process_->recorder.begin(axis_, sequence_, signature(call), call.count);
+  guarded(*running, [&] { post(*running); });
+  if (running->complete) {
+    process_->recorder.complete(running->number);
+    return nullptr;
+  }
+  under_way_.push_back(running);
+  return std::make_unique<Started>(shared_from_this(), std::move(running));
+}
+
+/// Gives away what this rank has to give.
+inline void StoreGroup::post(Running& running) {
+  const Call& call = running.call;
+  if (call.operation == Operation::send) {
+    const auto number = ++sent_[{call.root, call.tag}];
+    Head head{std::uint64_t(call.type), call.count, 0, call.bytes()};
+    process_->put(joined({"m/", number_, "/", rank_, "/", call.root, "/", call.tag, "/", number}), bytes_of(&head, sizeof head) + bytes_of(call.input, call.bytes()));
+    running.complete = true;
+    return;
+  }
+  if (call.operation == Operation::recv) {
+    running.key = joined({"m/", number_, "/", call.root, "/", rank_, "/", call.tag, "/", ++received_[{call.root, call.tag}]});
+    return;
+  }
+  const std::uint64_t collective = ++collectives_;
+  if (rank_ != 0) {
+    process_->put(key(collective, rank_), contribution(call));
+    running.key = joined({"r/", number_, "/", collective, "/", rank_});
+    return;
+  }
+  running.key = joined({number_, "/", collective, "/"});
+  running.parts.resize(members_.size());
+  running.come.assign(members_.size(), false);
+  running.parts[0] = contribution(call);
+  running.come[0] = true;
+}
+
+inline bool StoreGroup::advance(Running& running) {
+  return guarded(running, [&] {
+    const Call& call = running.call;
+    if (call.operation != Operation::recv && rank_ == 0) {
+      for (std::size_t q = 0; q < members_.size(); ++q) {
+        if (running.come[q]) continue;
+        auto part = process_->take("c/" + running.key + std::to_string(q));
+        if (!part) continue;
+        running.parts[q] = std::move(*part);
+        running.come[q] = true;
+      }
+      if (std::find(running.come.begin(), running.come.end(), false) != running.come.end()) return false;
+      gather_all(running);
+      return true;
+    }
+    const auto message = process_->take(running.key);
+    if (!message) return false;
+    if (call.operation != Operation::recv) return finish(running, *message), true;
+    const Head head = head_of(*message);
+    if (head.signature != std::uint64_t(call.type) || head.count != call.count)
+      throw MismatchError(process_->rank(), axis_, describe(call), running.sequence,
+                          joined({"rank ", call.root, " of ", axis_, " sent ", head.count, " ", name_of(DataType(head.signature)), ", ", call.count, " ", name_of(call.type), " were expected"}));
+    if (call.bytes() != 0) std::memcpy(call.output, message->data() + sizeof head, call.bytes());
+    return true;
+  });
+}
+
+/// The first rank has everything: the others get it, or word of the first two that disagree.
+inline void StoreGroup::gather_all(Running& running) {
+  std::string everything(1, '1');
+  for (std::size_t q = 1; q < members_.size() && everything[0] == '1'; ++q) {
+    const Head first = head_of(running.parts[0]), other = head_of(running.parts[q]);
+    if (first.signature == other.signature && first.count == other.count && first.counts == other.counts) continue;
+    everything = joined({"0ranks disagree: rank 0 of ", axis_, " called ", describe(first.signature, first.count), ", rank ", long(q), " of ", axis_, " called ",
+                         describe(other.signature, other.count)});
+  }
+  if (everything[0] == '1')
+    for (const std::string& part : running.parts) {
+      const std::uint64_t length = part.size();
+      everything += bytes_of(&length, sizeof length) + part;
+    }
+  for (std::size_t q = 1; q < members_.size(); ++q) process_->put("r/" + running.key + std::to_string(q), everything);
+  finish(running, everything);
+}
+
+/// This rank's result, from what all gave.
+inline void StoreGroup::finish(Running& running, const std::string& everything) {
+  using enum Operation;
+  const Call& call = running.call;
+  if (everything.empty() || everything[0] != '1')
+    throw MismatchError(process_->rank(), axis_, describe(call), running.sequence, everything.substr(std::min<std::size_t>(1, everything.size())));
+  const std::size_t n = members_.size(), me = std::size_t(rank_), width = size_of(call.type), bytes = call.bytes();
+  std::vector<const char*> inputs(n);
+  std::vector<std::vector<std::size_t>> send_counts(n);
+  std::size_t at = 1;
+  for (std::size_t q = 0; q < n; ++q) {
+    std::uint64_t length = 0;
+    std::memcpy(&length, everything.data() + at, sizeof length);
+    at += sizeof length;
+    std::size_t header = sizeof(Head);
+    if (call.operation == all_to_all_v) {
+      send_counts[q].resize(n);
+      std::memcpy(send_counts[q].data(), everything.data() + at + header, n * sizeof(std::size_t));
+      header += n * sizeof(std::size_t);
+    }
+    inputs[q] = everything.data() + at + header;
+    at += length;
+  }
+  auto* out = static_cast<char*>(call.output);
+  const auto put = [&](std::size_t to, const char* from, std::size_t length) {
+    if (length != 0) std::memcpy(out + to, from, length);
+  };
+  const auto before = [](std::span<const std::size_t> counts, std::size_t end) { return std::accumulate(counts.begin(), counts.begin() + std::ptrdiff_t(end), std::size_t(0)); };
+  const auto combine = [&](std::size_t from, std::size_t count) {
+    // Copies, aligned for their type.
+    std::vector<std::unique_ptr<std::byte[]>> rows;
+    std::vector<const void*> pointers;
+    for (std::size_t q = 0; q < n; ++q) {
+      rows.emplace_back(new std::byte[count * width + 1]);
+      if (count != 0) std::memcpy(rows[q].get(), inputs[q] + from * width, count * width);
+      pointers.push_back(rows[q].get());
+    }
+    void* outputs[] = {call.output};
+    comm::reduce(call.type, call.reduction, pointers, outputs, 0, count);
+  };
+  switch (call.operation) {
+    case all_reduce: return combine(0, call.count);
+    case reduce:
+      if (call.root == rank_) combine(0, call.count);
+      return;
+    case reduce_scatter: return combine(me * call.count, call.count);
+    case reduce_scatter_v: return combine(before(call.receive_counts, me), call.receive_counts[me]);
+    case broadcast: return put(0, inputs[std::size_t(call.root)], bytes);
+    case all_gather:
+      for (std::size_t q = 0; q < n; ++q) put(q * bytes, inputs[q], bytes);
+      return;
+    case all_gather_v:
+      for (std::size_t q = 0; q < n; ++q) put(before(call.receive_counts, q) * width, inputs[q], call.receive_counts[q] * width);
+      return;
+    case gather:
+      if (call.root == rank_)
+        for (std::size_t q = 0; q < n; ++q) put(q * bytes, inputs[q], bytes);
+      return;
+    case scatter: return put(0, inputs[std::size_t(call.root)] + me * bytes, bytes);
+    case all_to_all:
+      for (std::size_t q = 0; q < n; ++q) put(q * bytes, inputs[q] + me * bytes, bytes);
+      return;
+    case all_to_all_v:
+      for (std::size_t q = 0; q < n; ++q) {
+        if (send_counts[q][me] != call.receive_counts[q])
+          throw MismatchError(process_->rank(), axis_, describe(call), running.sequence,
+                              joined({"rank ", long(q), " of ", axis_, " sends ", send_counts[q][me], " elements, ", call.receive_counts[q], " were expected"}));
+        put(before(call.receive_counts, q) * width, inputs[q] + before(send_counts[q], me) * width, call.receive_counts[q] * width);
+      }
+      return;
+    case barrier:
+    case split:
+    case send:
+    case recv: return;
+  }
+}
+
+inline void StoreGroup::wait(Running& running) {
+  const auto start = Clock::now();
+  auto looked = start;
+  while (!running.complete) {
+    advance_everything(*process_);
+    if (running.complete) return;
+    const auto now = Clock::now();
+    if (now - looked > std::chrono::milliseconds(20)) {
+      looked = now;
+      if (const std::string why = guarded(running, [&] { return process_->failure(); }); !why.empty())
+        throw AbortedError(process_->rank(), axis_, describe(running.call), running.sequence, why);
+    }
+    if (now - start > process_->deadline)
+      throw TimeoutError(process_->rank(), axis_, describe(running.call), running.sequence,
+                         joined({"waited longer than the deadline of ", std::to_string(process_->deadline.count()), " s; last operations: ", process_->recorder.text()}));
+    std::this_thread::sleep_for(std::chrono::microseconds(now - start < std::chrono::milliseconds(5) ? 50 : 500));
+  }
+}
+
+inline std::shared_ptr<Group> StoreGroup::split(int color, int key, std::string axis) {
+  const auto n = members_.size();
+  const std::int64_t mine[] = {color, key, std::int64_t(process_->next_group)};
+  std::vector<std::int64_t> all(3 * n);
+  execute({.operation = Operation::all_gather, .type = DataType::int64, .count = 3, .input = mine, .output = all.data()});
+  std::vector<std::size_t> same;
+  std::uint64_t number = 0;  // new to every rank that gets it
+  for (std::size_t q = 0; q < n; ++q) {
+    number = std::max(number, std::uint64_t(all[3 * q + 2]));
+    if (all[3 * q] == color) same.push_back(q);
+  }
+  process_->next_group = number + 1;
+  std::stable_sort(same.begin(), same.end(), [&](std::size_t a, std::size_t b) { return all[3 * a + 1] < all[3 * b + 1]; });
+  if (same.size() == 1) return std::make_shared<SelfGroup>(std::move(axis), "store");
+  std::vector<int> members;
+  for (const std::size_t q : same) members.push_back(members_[q]);
+  // Parts of one split share its number: their first ranks tell them apart.
+  return std::make_shared<StoreGroup>(process_, number * (std::uint64_t(1) << 20) + std::uint64_t(members[0]), std::move(members), std::move(axis));
+}
+
+}  // namespace weft::comm::store

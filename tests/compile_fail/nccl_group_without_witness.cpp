@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that belong into an NCCL group take the open group: outside of one, ranks that send first would wait in a circle.
+// expect: invalid initialization of reference|no matching function for call to .send
+// mention: GroupCall
+// needs: nccl.h
+#include <weft/comm/nccl/api.hpp>
+
+using namespace weft::comm;
+
+void exchange(const void* in, void* out, std::size_t bytes, int other, ncclComm_t comm, cudaStream_t stream) {
+#ifdef WEFT_FAIL
+  nccl::send(in, bytes, other, comm, stream);
+#else
+  nccl::GroupCall group;
+  nccl::send(group, in, bytes, other, comm, stream);
+  nccl::receive(group, out, bytes, other, comm, stream);
+  group.end();
+#endif
+  (void)out;
+}
