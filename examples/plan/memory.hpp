@@ -28,7 +28,7 @@ struct MemoryOptions {
   std::optional<std::int64_t> vpp;
   std::int64_t layers = 6, width = 384, heads = 6, sequence = 256, vocabulary = 256, experts = 8, top_k = 2, zero = 0, replicate = 1, secondary = 0, threads = 1;
   std::optional<std::int64_t> kv_heads, intermediate;
-  bool sequence_parallel = false, tied = false, dropout = false, quantised_gather = false, float_gradients = false, json = false;
+  bool sequence_parallel = false, tied = false, dropout = false, quantised_gather = false, float_gradients = false, reproducible = false, json = false;
 };
 
 inline std::string in_units(double bytes) {
@@ -147,6 +147,7 @@ inline void memory_of_model(MemoryOptions& o) {
                               .recompute = o.recompute == "full" ? Recompute::full : o.recompute == "selective" ? Recompute::selective : Recompute::none,
                               .precision = o.precision.empty() ? "fp32" : o.precision,
                               .float_gradients = o.float_gradients,
+                              .reproducible = o.reproducible,
                               .offload = o.offload != "none",
                               .quantised_gather = o.quantised_gather,
                               .secondary = o.secondary == 0 ? 0 : positive("secondary", o.secondary),
@@ -224,6 +225,7 @@ inline void add_memory(CLI::App& app) {
   add_count(command, "--zero", o->zero, "Stage of ZeRO")->capture_default_str();
   add_count(command, "--replicate", o->replicate, "Groups of data ranks that share out among themselves (hybrid sharding)")->capture_default_str();
   command->add_option("--offload", o->offload, "Where optimizer state (with --zero 3 parameters too) lies between uses: none (the device), host or a file")->capture_default_str();
+  command->add_flag("--reproducible", o->reproducible, "The same bits for every dp, stage of ZeRO, schedule and pp: micro batches' gradients are kept apart");
   command->add_flag("--float-gradients", o->float_gradients, "Of 16-bit models, keep gradients in fp32 in stages 1 and 2 too");
   command->add_flag("--quantised-gather", o->quantised_gather, "Stage 3 gathers 8-bit integers (ZeRO++)");
   add_count(command, "--secondary", o->secondary, "Stage 3: so many neighbours keep gathered values (ZeRO++; 0: none)")->capture_default_str();

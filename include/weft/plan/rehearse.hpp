@@ -18,6 +18,7 @@
 #include <weft/plan/ledger.hpp>
 #include <weft/plan/memory.hpp>
 #include <weft/plan/shards.hpp>
+#include <weft/plan/trees.hpp>
 
 namespace weft::plan {
 
@@ -48,6 +49,7 @@ class Rehearsal {
         add_unit(mine, std::move(owned), {});
         front_table = own_group ? tied_ : mine.units.back().uses.front();
         if (own_group) mine.units.back().uses.push_back(tied_);
+        if (own_group) add_tree(mine.units.back(), tied_, unit.table);
       }
       for (std::size_t i = 0; i < mine.blocks; ++i) {
         const UnitSizes unit = model_.block();
@@ -61,7 +63,14 @@ class Rehearsal {
         if (!shared) owned.push_back(unit.table);
         elements_ += total(owned) + (own_group && !both_ends ? unit.table : 0);
         add_unit(mine, std::move(owned), {});
-        if (shared) mine.units.back().uses.push_back(both_ends && !own_group ? front_table : tied_);
+        if (!shared) continue;
+        Unit& back = mine.units.back();
+        back.uses.push_back(both_ends && !own_group ? front_table : tied_);
+        if (both_ends && layout.reproducible) {  // a second use has a gradient of its own
+          again_ = shards_.add({unit.table}, layout.dp / layout.replicate);
+          again_->gradient_only = true;
+        }
+        add_tree(back, both_ends ? again_ : tied_, unit.table);
       }
     }
     bytes_ = shards_.keep();
@@ -86,6 +95,7 @@ class Rehearsal {
   };
   struct Unit {
     std::vector<Group*> uses, owns;
+    std::vector<std::size_t> trees;  // of its uses of parameters, in a reproducible run
   };
   struct Chunk {
     std::size_t stage = 0, blocks = 0;
@@ -112,11 +122,34 @@ class Rehearsal {
     unit.owns.push_back(shards_.add(std::move(parameters), layout_.dp / layout_.replicate));
     if (!experts.empty()) unit.owns.push_back(shards_.add(std::move(experts), layout_.edp / layout_.replicate));
     unit.uses = unit.owns;
+    for (Group* group : unit.owns)
+      for (const std::size_t size : group->parameters) add_tree(unit, group, size, std::max<std::size_t>(1, layout_.dp / (group->ranks * layout_.replicate)));
+  }
+
+  void add_tree(Unit& unit, Group* group, std::size_t elements, std::size_t sources = 1) {
+    if (!layout_.reproducible) return;
+    unit.trees.push_back(trees_.size());
+    const std::size_t count = layout_.micro_batches;
+    trees_.emplace_back(group, elements, sources, worst_first_term(count * layout_.dp, count) / (sources * count) * sources * count);
+  }
+  // Layers are about to add to the gradients of a unit; they have, unless they deferred it.
+  void open(const Unit& unit) {
+    for (Group* group : unit.uses) shards_.open(*group);
+    for (const std::size_t tree : unit.trees) trees_[tree].open(shards_, ledger_);
+  }
+  void close(const Unit& unit, const schedule::Action& action, bool added) {
+    for (const std::size_t tree : unit.trees) trees_[tree].close(std::size_t(action.micro), layout_.micro_batches, layout_.micro_batches * layout_.dp, added);
+  }
+  void complete(const std::vector<Group*>& owned) {
+    for (GradientTree& tree : trees_)
+      if (std::find(owned.begin(), owned.end(), tree.group()) != owned.end()) tree.complete();
+    shards_.ready(owned, true);
   }
 
   void step() {
     shards_.begin();
     for (Chunk& chunk : chunks_) chunk.done = 0;
+    for (GradientTree& tree : trees_) tree.begin();
     const schedule::Order& order = table_.orders[std::size_t(rank_)];
     for (std::size_t i = 0; i < order.size(); ++i) {
       Chunk& chunk = chunks_[std::size_t(order[i].chunk)];
@@ -131,8 +164,9 @@ class Rehearsal {
     if (tied_ != nullptr) {
       shards_.open(*tied_);
       if (table_.ranks > 1 && chunks_.size() == 1) ledger_.take(tied_->parameters.front() * model_.sum);
-      shards_.ready({tied_}, true);
+      complete({tied_});
     }
+    if (again_ != nullptr) complete({again_});
     shards_.finish();
   }
 
@@ -208,13 +242,15 @@ class Rehearsal {
       --unit;
       shards_.use(chunk.units[unit].uses);
       DeferredBlocks deferred;
+      if (layout_.reproducible) open(chunk.units[unit]);
       gradient = layer(deferred);
       if (whole) {
-        for (Group* group : chunk.units[unit].uses) shards_.open(*group);
+        if (!layout_.reproducible) open(chunk.units[unit]);
         layers_.weights(std::move(deferred));
       } else {
         later[unit] = std::move(deferred);
       }
+      close(chunk.units[unit], action, whole);
       shards_.leave(chunk.units[unit].uses);
       if (whole) ready(chunk, unit);
     };
@@ -244,15 +280,16 @@ class Rehearsal {
     std::vector<DeferredBlocks> deferred = std::move(chunk.deferred.extract(action.micro).mapped());
     ++chunk.done;
     for (std::size_t unit = chunk.units.size(); unit-- > 0;) {
-      for (Group* group : chunk.units[unit].uses) shards_.open(*group);
+      open(chunk.units[unit]);
       layers_.weights(std::exchange(deferred[unit], {}));
+      close(chunk.units[unit], action, true);
       ready(chunk, unit);
     }
   }
 
   void ready(Chunk& chunk, std::size_t unit) {
-    const bool complete = chunk.done == table_.micro_batches;
-    if (complete || shards_.each_micro_batch()) shards_.ready(chunk.units[unit].owns, complete);
+    if (chunk.done == table_.micro_batches) complete(chunk.units[unit].owns);
+    else if (shards_.each_micro_batch()) shards_.ready(chunk.units[unit].owns, false);
   }
 
   StepLayout layout_;
@@ -264,7 +301,8 @@ class Rehearsal {
   Layers layers_;
   DataShards shards_;
   std::vector<Chunk> chunks_;
-  Group* tied_ = nullptr;
+  Group *tied_ = nullptr, *again_ = nullptr;
+  std::vector<GradientTree> trees_;
   std::vector<Sending> sending_;
   Block came_;  // the next input, where it is here early
   std::map<std::pair<int, bool>, Block> kept_;  // between two stages of this rank

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include <weft/parallel/reduction_tree.hpp>
 #include <weft/plan/ledger.hpp>
 #include <weft/plan/memory.hpp>
 
@@ -26,7 +28,7 @@ inline KeptBytes kept_bytes(const StepLayout& layout) {
   KeptBytes bytes{value, value, value, value, 2 * value, 0};
   if (value != 2) return bytes;
   const bool wide = layout.sharded && layout.zero == 3 && !layout.offload;
-  const bool rounds = layout.sharded && layout.zero < 3 && !layout.float_gradients;
+  const bool rounds = layout.sharded && layout.zero < 3 && !layout.float_gradients && !layout.reproducible;
   return {2, 4, wide ? 4.0 : 2.0, rounds ? 2.0 : 4.0, 8, wide ? 0.0 : 4.0};
 }
 
@@ -34,7 +36,9 @@ inline KeptBytes kept_bytes(const StepLayout& layout) {
 struct Group {
   std::vector<std::size_t> parameters;
   std::size_t ranks = 1, piece = 0;
-  Block values, gradients, leaving, sum, packed, secondary;
+  Block values, gradients, leaving, sum, packed, secondary, outgoing, incoming;
+  std::vector<Block> nodes;    // further sums of micro-batches (reproducible runs)
+  bool gradient_only = false;  // of second uses of parameters
   bool reduced = false;
   std::size_t whole() const { return piece * ranks; }
 };
@@ -58,18 +62,18 @@ class DataShards {
       for (const std::size_t size : group->parameters) elements += (size + grain - 1) / grain * grain;
       group->piece = ((elements + group->ranks - 1) / group->ranks + grain - 1) / grain * grain;
       if (layout_.sharded && !group->parameters.empty()) {
-        if (!stored()) lasting(kept.parameters, double(layout_.zero == 3 ? group->piece : group->whole()) * bytes_.kept_value);
+        if (!stored() && !group->gradient_only) lasting(kept.parameters, double(layout_.zero == 3 ? group->piece : group->whole()) * bytes_.kept_value);
         lasting(kept.gradients, double(layout_.zero >= 2 ? group->piece : group->whole()) * bytes_.kept_gradient);
       }
       for (const std::size_t size : group->parameters) {
         if (!layout_.sharded) {
-          lasting(kept.parameters, double(size) * bytes_.value);
+          if (!group->gradient_only) lasting(kept.parameters, double(size) * bytes_.value);
           lasting(kept.gradients, double(size) * bytes_.gradient);
         }
         const std::size_t here = layout_.sharded ? std::min(size, first_rank >= group->piece ? 0 : group->piece - first_rank) : size;
         first_rank += (size + grain - 1) / grain * grain;
-        updated_.push_back(here);
-        if (here == 0 || layout_.offload) continue;
+        if (!group->gradient_only) updated_.push_back(here);
+        if (here == 0 || group->gradient_only || layout_.offload) continue;
         for (int moment = 0; moment < 2; ++moment) lasting(kept.optimizer, double(here) * bytes_.moments / 2);
         if (bytes_.master > 0) lasting(kept.optimizer, double(here) * bytes_.master);
       }
@@ -105,10 +109,11 @@ class DataShards {
     group.gradients = ledger_->take(std::size_t(double(group.whole()) * bytes_.gradient), Ledger::Kind::moving);
   }
   /// Do gradients leave, or are they rounded, after every micro-batch?
-  bool each_micro_batch() const { return layout_.sharded && (layout_.zero >= 2 || rounds()); }
+  bool each_micro_batch() const { return layout_.sharded && !layout_.reproducible && (layout_.zero >= 2 || rounds()); }
+  double gradient_bytes() const { return bytes_.gradient; }
   /// One unit's reductions are under way at a time; that they last until the next one starts is the worst case.
   void ready(const std::vector<Group*>& owned, bool complete) {
-    if (!layout_.sharded) return;
+    if (!layout_.sharded) return ready_in_buckets(owned);
     settle();
     for (Group* group : owned) {
       if (group->parameters.empty()) continue;
@@ -119,6 +124,7 @@ class DataShards {
         continue;
       }
       if (layout_.zero < 2 || group->reduced || rounds()) group->sum = ledger_->take(std::size_t(double(group->piece) * bytes_.gradient), Ledger::Kind::moving);
+      if (layout_.reproducible) exchange(*group, group->piece, group->ranks, group->ranks * layout_.replicate);
       reducing_.push_back(group);
     }
   }
@@ -127,11 +133,17 @@ class DataShards {
       group->reduced = true;
       group->sum.reset();
       group->leaving.reset();
+      group->outgoing.reset();
+      group->incoming.reset();
     }
     reducing_.clear();
   }
   void finish() {
     settle();
+    for (auto& [ranks, filling] : filling_)
+      if (filling.bytes != 0) launch(filling, ranks);
+    filling_.clear();
+    under_way_.clear();
     for (auto& group : groups_) {
       drop(*group);
       group->secondary.reset();
@@ -154,6 +166,44 @@ class DataShards {
 
  private:
   static constexpr std::size_t grain = 32;
+
+  // Ranks send each other their pieces of their nodes, unless a plain reduction has the tree's order.
+  void exchange(Group& group, std::size_t piece, std::size_t pieces, std::size_t ranks) {
+    const std::size_t terms = layout_.micro_batches * layout_.dp;
+    const ReductionTree tree(terms, ranks);
+    const std::size_t nodes = *std::max_element(tree.counts().begin(), tree.counts().end());
+    if (!tree.in_rank_order() || (layout_.sharded && layout_.replicate > 1)) {
+      const auto take = [&](std::size_t pieces) { return ledger_->take(std::size_t(double(pieces * piece) * bytes_.gradient), Ledger::Kind::moving); };
+      if (nodes != 1 || pieces != ranks) group.outgoing = take(ranks * nodes);
+      group.nodes.clear();  // packed
+      group.incoming = take(tree.nodes().size());
+    }
+    group.nodes.clear();
+  }
+  // DataParallel's buckets matter in reproducible runs only, where what they exchange is not done in place; two are under way.
+  struct Filling {
+    std::size_t bytes = 0;
+    bool first = true;
+    std::vector<Block> nodes;
+  };
+  void ready_in_buckets(const std::vector<Group*>& owned) {
+    if (!layout_.reproducible) return;
+    for (Group* group : owned) {
+      Filling& filling = filling_[group->ranks];
+      for (const std::size_t size : group->parameters) {
+        filling.bytes += (std::size_t(double(size) * bytes_.gradient) + 63) / 64 * 64;
+        if (filling.bytes >= (filling.first ? std::size_t(1) << 20 : std::size_t(25) << 20)) launch(filling, group->ranks);
+      }
+      for (Block& node : group->nodes) filling.nodes.push_back(std::move(node));
+      group->nodes.clear();
+    }
+  }
+  void launch(Filling& filling, std::size_t ranks) {
+    if (under_way_.size() == 2) under_way_.erase(under_way_.begin());
+    under_way_.emplace_back().nodes = std::move(filling.nodes);
+    if (ranks > 1) exchange(under_way_.back(), std::size_t(double(filling.bytes) / bytes_.gradient) / ranks, ranks, ranks);
+    filling = {0, false, {}};
+  }
 
   bool stored() const { return layout_.offload && layout_.sharded && layout_.zero == 3; }
   bool rounds() const { return bytes_.kept_gradient != bytes_.gradient; }
@@ -187,6 +237,8 @@ class DataShards {
   std::vector<const std::vector<Group*>*> trace_;
   std::size_t at_ = 0;
   std::vector<Group*> reducing_;
+  std::map<std::size_t, Filling> filling_;  // by the ranks that add it
+  std::vector<Group> under_way_;
 };
 
 }  // namespace weft::plan

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Gradients of a reproducible run as takers of memory: each micro-batch's is kept apart until the tree says with which other one it
+// is added (parallel/gradient_trees.hpp).
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include <weft/parallel/reduction_tree.hpp>
+#include <weft/plan/ledger.hpp>
+#include <weft/plan/shards.hpp>
+
+namespace weft::plan {
+
+/// The first term of the rank that keeps most terms apart, of those that have `count` contiguous ones each.
+inline std::size_t worst_first_term(std::size_t terms, std::size_t count) {
+  std::size_t worst = 0, most = 0;
+  for (std::size_t first = 0; first < terms; first += count) {
+    List<TreeNode> held;
+    std::size_t kept = 0;
+    for (std::size_t term = first; term < first + count; ++term) {
+      insert_node(held, TreeNode{0, term}, terms, [](auto&, auto&) {});
+      if (term + 1 < first + count) kept += held.size();
+    }
+    if (kept > most) worst = first;
+    most = std::max(most, kept);
+  }
+  return worst;
+}
+
+/// One use of a parameter, whose sum lies in a group. Of the data rank whose micro-batches begin with `first`.
+class GradientTree {
+ public:
+  GradientTree(Group* group, std::size_t elements, std::size_t sources, std::size_t first) : group_(group), elements_(elements), sources_(sources), first_(first) {}
+
+  void begin() { held_.clear(); }
+  /// Room for a micro-batch's gradient of each data rank: the first of a step goes to its group.
+  void open(DataShards& shards, Ledger& ledger) {
+    shards.open(*group_);
+    for (std::size_t source = 0; source < sources_; ++source) {
+      leaves_.push_back(held_.empty() && source == 0 ? nullptr : ledger.take(std::size_t(double(elements_) * shards.gradient_bytes()), Ledger::Kind::moving));
+    }
+  }
+  /// Layers have added to them, or not.
+  void close(std::size_t micro, std::size_t micro_batches, std::size_t terms, bool added) {
+    std::vector<Block> leaves = std::exchange(leaves_, {});
+    if (!added) return;
+    for (std::size_t source = 0; source < sources_; ++source)
+      insert_node(held_, Node{{0, first_ + source * micro_batches + micro}, std::move(leaves[source])}, terms, [](Node& into, Node& from) {
+        if (from.block == nullptr) std::swap(into.block, from.block);
+      });
+  }
+  /// All are in: what is left beside the first node leaves with the group.
+  void complete() {
+    for (std::size_t i = 1; i < held_.size(); ++i) group_->nodes.push_back(std::move(held_[i].block));
+    held_.clear();
+  }
+  Group* group() const { return group_; }
+
+ private:
+  struct Node : TreeNode {
+    Block block;
+  };
+  Group* group_;
+  std::size_t elements_, sources_, first_;
+  std::vector<Block> leaves_;
+  List<Node> held_;
+};
+
+}  // namespace weft::plan
