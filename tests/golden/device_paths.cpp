@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// PyTorch's numbers again, by the loops, teams, copies and fallbacks that are meant for GPUs: this program declares the memory of its
+// space to be none of the host's, on one rank (kernels/device_paths.cpp has the kernels one by one).
+#include <Kokkos_Core.hpp>
+
+#include <weft/tensor/host_loop.hpp>
+
+template <>
+inline constexpr bool weft::detail::on_host<Kokkos::DefaultExecutionSpace> = false;
+
+#define WEFT_GOLDEN_ONE_RANK
+#include "golden.cpp"

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every kernel on a GPU beside the same call on the host (./tests/run --gpu). A program without a test framework: the machine with the
+// GPU may have none.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <weft/cudnn/use.hpp>
+#include <weft/kernels/activation.hpp>
+#include <weft/kernels/attention.hpp>
+#include <weft/kernels/cross_entropy.hpp>
+#include <weft/kernels/elementwise.hpp>
+#include <weft/kernels/embedding.hpp>
+#include <weft/kernels/matmul.hpp>
+#include <weft/kernels/norm.hpp>
+#include <weft/kernels/optimizer.hpp>
+#include <weft/kernels/random.hpp>
+#include <weft/kernels/rope.hpp>
+#include <weft/kernels/routing.hpp>
+#include <weft/runtime/run.hpp>
+#include <weft/tensor/transfer.hpp>
+
+using namespace weft;
+
+namespace {
+
+int failures = 0;
+
+template <class T>
+constexpr double tolerance = std::is_same_v<T, double> ? 1e-11 : std::is_same_v<T, float> ? 2e-5 : 2e-2;
+template <class T>
+constexpr const char* name_of_type = std::is_same_v<T, double> ? "double" : std::is_same_v<T, float> ? "float" : std::is_same_v<T, bfloat16> ? "bfloat16" : "float16";
+
+/// Arrays of one device, which a case takes as `in` and `out`.
+template <class Exec>
+class Arrays {
+ public:
+  explicit Arrays(Device<Exec>& device) : device_(device) {}
+  Device<Exec>& device() { return device_; }
+  template <class T>
+  T* in(const std::vector<T>& values) {
+    const Tensor<T, Exec> tensor(device_, {std::max<std::size_t>(1, values.size())});
+    if (!values.empty()) copy_from_host(tensor, std::span<const T>(values));
+    kept_.push_back(tensor.buffer());
+    return tensor.data();
+  }
+  template <class T>
+  T* out(std::size_t n) {
+    const Tensor<T, Exec> tensor(device_, {n});
+    kept_.push_back(tensor.buffer());
+    results_.push_back([tensor] {
+      const auto host = copy_to_host(tensor);
+      return std::vector<double>(host.begin(), host.end());
+    });
+    return tensor.data();
+  }
+  std::vector<std::vector<double>> results() const {
+    std::vector<std::vector<double>> all;
+    for (const auto& result : results_) all.push_back(result());
+    return all;
+  }
+
+ private:
+  Device<Exec>& device_;
+  std::vector<Buffer> kept_;
+  std::vector<std::function<std::vector<double>()>> results_;
+};
+
+template <class T>
+std::vector<T> normal(std::size_t n, unsigned seed, double deviation = 1) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<double> distribution(0, deviation);
+  std::vector<T> values(n);
+  for (T& value : values) value = T(accumulate_t<T>(distribution(generator)));
+  return values;
+}
+std::vector<std::int32_t> whole_numbers(std::size_t n, int below, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::vector<std::int32_t> values(n);
+  for (auto& value : values) value = std::int32_t(generator() % unsigned(below));
+  return values;
+}
+
+Device<Kokkos::DefaultExecutionSpace>* the_gpu = nullptr;
+Device<Kokkos::DefaultHostExecutionSpace>* the_host = nullptr;
+
+/// `body(arrays)` on both devices gives the same, up to rounding.
+template <class T, class F>
+void compare(const std::string& what, F&& body, double factor = 1) {
+  Arrays on_gpu(*the_gpu);
+  Arrays on_host(*the_host);
+  body(on_gpu);
+  body(on_host);
+  const auto got = on_gpu.results(), want = on_host.results();
+  double worst = 0;
+  for (std::size_t r = 0; r < want.size(); ++r) {
+    double scale = 1;
+    for (const double x : want[r]) scale = std::max(scale, std::abs(x));
+    for (std::size_t i = 0; i < want[r].size(); ++i) {
+      const double d = std::abs(got[r][i] - want[r][i]) / scale;
+      worst = d >= 0 ? std::max(worst, d) : INFINITY;
+    }
+  }
+  const bool good = worst <= factor * tolerance<T>;
+  std::printf("%-6s %s, %s: differs by %.1e of at most %.1e\n", good ? "ok" : "FAILED", what.c_str(), name_of_type<T>, worst, factor * tolerance<T>);
+  failures += !good;
+}
+
+template <class T>
+void attention(const std::string& how, std::size_t kv_heads, bool causal) {
+  const std::size_t sequences = 2, length = 128, heads = 4, head = 64, width = heads * head, kv = kv_heads * head, fused = width + 2 * kv;
+  const auto values = normal<T>(sequences * length * fused, 1), gradient = normal<T>(sequences * length * width, 2);
+  compare<T>("attention " + how + ", " + std::to_string(kv_heads) + " key-value heads" + (causal ? ", causal" : ""), [&](auto& a) {
+    const T* x = a.in(values);
+    const T* g = a.in(gradient);
+    T *out = a.template out<T>(sequences * length * width), *d = a.template out<T>(sequences * length * fused);
+    auto* lse = a.template out<accumulate_t<T>>(sequences * heads * length);
+    kernels::attention_forward(a.device(), sequences, length, heads, kv_heads, head, x, fused, x + width, fused, x + width + kv, fused, out, width, lse, causal);
+    kernels::attention_backward(a.device(), sequences, length, heads, kv_heads, head, x, fused, x + width, fused, x + width + kv, fused, out, width, g, width, lse, d, fused, d + width, fused,
+                                d + width + kv, fused, causal);
+  });
+}
+
+template <class T>
+void cases() {
+  using A = accumulate_t<T>;
+  using kernels::Transpose;
+  for (const bool ta : {false, true})
+    for (const bool tb : {false, true})
+      for (const bool accumulate : {false, true}) {
+        const std::size_t m = 96, n = 72, k = 136;
+        const auto x = normal<T>(m * k, 1), y = normal<T>(k * n, 2), before = normal<T>(m * n, 3), bias = normal<T>(n, 4);
+        compare<T>(std::string("product, ") + (ta ? "a turned, " : "") + (tb ? "b turned, " : "") + (accumulate ? "added" : "with a bias"), [&](auto& a) {
+          T* c = a.template out<T>(m * n);
+          kernels::cast<T, T>(a.device(), m * n, a.in(before), c);
+          kernels::matmul(a.device(), ta ? Transpose::yes : Transpose::no, tb ? Transpose::yes : Transpose::no, m, n, k, a.in(x), ta ? m : k, a.in(y), tb ? k : n, c, n, accumulate,
+                          accumulate ? nullptr : a.in(bias));
+          A* wide = a.template out<A>(m * n);
+          kernels::matmul(a.device(), ta ? Transpose::yes : Transpose::no, tb ? Transpose::yes : Transpose::no, m, n, k, a.in(x), ta ? m : k, a.in(y), tb ? k : n, wide, n, false, a.in(bias));
+        });
+      }
+  {
+    // Rows that cuBLASLt may not assume to be aligned.
+    const std::size_t m = 5, n = 7, k = 3;
+    const auto x = normal<T>(m * k + 1, 1), y = normal<T>(k * n + 1, 2);
+    compare<T>("product, small and not aligned", [&](auto& a) {
+      kernels::matmul(a.device(), Transpose::no, Transpose::no, m, n, k, a.in(x) + 1, k, a.in(y) + 1, n, a.template out<T>(m * n), n);
+    });
+  }
+  for (const std::size_t kv_heads : {4, 2})
+    for (const bool causal : {true, false}) attention<T>("by what the device has", kv_heads, causal);
+  const std::size_t rows = 130, width = 384;
+  const auto x = normal<T>(rows * width, 5), gain = normal<T>(width, 6), bias = normal<T>(width, 7), dy = normal<T>(rows * width, 8);
+  compare<T>("LayerNorm", [&](auto& a) {
+    A *mean = a.template out<A>(rows), *rstd = a.template out<A>(rows);
+    kernels::layer_norm_forward(a.device(), rows, width, a.in(x), a.in(gain), a.in(bias), a.template out<T>(rows * width), mean, rstd, 1e-5);
+    kernels::layer_norm_backward_input(a.device(), rows, width, a.in(x), a.in(gain), mean, rstd, a.in(dy), a.template out<T>(rows * width), false);
+    kernels::layer_norm_backward_weight(a.device(), rows, width, a.in(x), mean, rstd, a.in(dy), a.template out<A>(width), a.template out<A>(width), false);
+  }, 2);
+  compare<T>("RMSNorm", [&](auto& a) {
+    A* rstd = a.template out<A>(rows);
+    kernels::rms_norm_forward(a.device(), rows, width, a.in(x), a.in(gain), a.template out<T>(rows * width), rstd, 1e-5);
+    kernels::rms_norm_backward_input(a.device(), rows, width, a.in(x), a.in(gain), rstd, a.in(dy), a.template out<T>(rows * width), false);
+    kernels::rms_norm_backward_weight(a.device(), rows, width, a.in(x), rstd, a.in(dy), a.template out<A>(width), false);
+  }, 2);
+  compare<T>("GELU and SwiGLU", [&](auto& a) {
+    kernels::gelu_forward(a.device(), rows * width, a.in(x), a.template out<T>(rows * width));
+    kernels::gelu_backward(a.device(), rows * width, a.in(x), a.in(dy), a.template out<T>(rows * width));
+    kernels::swiglu_forward(a.device(), rows, width, a.in(x), width, a.in(dy), width, a.template out<T>(rows * width));
+    kernels::swiglu_backward(a.device(), rows, width, a.in(x), width, a.in(dy), width, a.in(x), a.template out<T>(rows * width), width, a.template out<T>(rows * width), width);
+  });
+  const auto targets = whole_numbers(rows, 300, 9);
+  compare<T>("cross-entropy, in place", [&](auto& a) {
+    T* gradient = a.template out<T>(rows * width);
+    kernels::cast<T, T>(a.device(), rows * width, a.in(x), gradient);
+    const std::int32_t* wanted = a.in(targets);
+    A *max = a.template out<A>(rows), *sums = a.template out<A>(rows), *target = a.template out<A>(rows);
+    kernels::row_max(a.device(), rows, width, std::size_t(300), gradient, max);
+    kernels::softmax_sums(a.device(), rows, width, std::size_t(300), gradient, max, wanted, 0, sums, target);
+    kernels::cross_entropy_finish(a.device(), rows, width, std::size_t(300), gradient, max, sums, target, wanted, 0, a.template out<double>(1), gradient);
+  });
+  const auto ids = whole_numbers(rows, 20, 10);
+  compare<T>("embedding", [&](auto& a) {
+    kernels::embedding_forward(a.device(), rows, width, a.in(ids), a.in(x), 3, 12, a.template out<T>(rows * width));
+    A* table = a.template out<A>(12 * width);
+    kernels::fill<A>(a.device(), 12 * width, table, A(0));
+    kernels::embedding_backward(a.device(), rows, width, a.in(ids), a.in(dy), 3, 12, table);
+  });
+  compare<T>("rotary positions", [&](auto& a) { kernels::rope(a.device(), rows, 6, 64, a.in(x), width, a.template out<T>(rows * width), width, a.in(whole_numbers(rows, 2000, 11)), 10000.0, false); });
+  compare<T>("dropout", [&](auto& a) { kernels::dropout(a.device(), rows, width, a.in(x), a.template out<T>(rows * width), 0.3, 77, 5, 0, width, a.in(dy)); });
+  compare<T>("initial weights", [&](auto& a) { kernels::initialise_normal(a.device(), rows, width, a.template out<T>(rows * width), 5, 2, 0, width, 0.0, 0.02); });
+  const auto gradient = normal<A>(rows * width, 12);
+  compare<T>("AdamW and norms of gradients", [&](auto& a) {
+    T* parameter = a.template out<T>(rows * width);
+    kernels::cast<T, T>(a.device(), rows * width, a.in(x), parameter);
+    A *m = a.in(std::vector<A>(rows * width)), *v = a.in(std::vector<A>(rows * width));
+    kernels::adamw_update(a.device(), rows * width, parameter, static_cast<A*>(nullptr), a.in(gradient), m, v, {});
+    kernels::squared_norm(a.device(), rows * width, a.in(gradient), a.template out<double>(1));
+  });
+  const auto scores = normal<A>(rows * 8, 13);
+  compare<A>("routes to experts", [&](auto& a) {
+    kernels::route<A>(a.device(), rows, 8, 2, a.in(scores), nullptr, true, a.template out<A>(rows * 8), a.template out<A>(rows), a.template out<std::int32_t>(rows * 2), a.template out<A>(rows * 2));
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int code = run<comm::Threads>(RunOptions{.ranks = 1, .argc = argc, .argv = argv}, [](World& world) {
+    Device<Kokkos::DefaultHostExecutionSpace> reference;
+    the_gpu = &world.device();
+    the_host = &reference;
+    cases<float>();
+    cases<double>();
+    cases<bfloat16>();
+    cases<float16>();
+    for (const auto bits : {cudnn::Bits::vary, cudnn::Bits::same}) {
+      cudnn::use_for_attention(world.device(), bits);
+      for (const std::size_t kv_heads : {4, 2})
+        for (const bool causal : {true, false}) {
+          attention<bfloat16>(bits == cudnn::Bits::same ? "by cuDNN with the same bits" : "by cuDNN", kv_heads, causal);
+          attention<float16>(bits == cudnn::Bits::same ? "by cuDNN with the same bits" : "by cuDNN", kv_heads, causal);
+        }
+    }
+    return failures == 0 ? 0 : 1;
+  });
+  std::printf("%s\n", code == 0 ? "passed" : "failed");
+  return code;
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// A small GPT, Llama and mixture of experts trained on one GPU (./tests/run --gpu): double, float and bfloat16 agree, though each
+// takes other kernels; wrappers over axes of degree 1 change no bit; the loss goes down.
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include <weft/cudnn/use.hpp>
+#include <weft/nn/gpt.hpp>
+#include <weft/nn/llama.hpp>
+#include <weft/nn/mixtral.hpp>
+#include <weft/optim/adamw.hpp>
+#include <weft/parallel/data_parallel.hpp>
+#include <weft/parallel/pipeline_parallel.hpp>
+#include <weft/parallel/tensor_parallel.hpp>
+#include <weft/runtime/run.hpp>
+
+using namespace weft;
+
+namespace {
+
+int failures = 0;
+void check(bool good, const char* what, double value, double limit) {
+  std::printf("%-6s %s: %.3e, at most %.3e\n", good ? "ok" : "FAILED", what, value, limit);
+  failures += !good;
+}
+
+Batch batch_of(std::size_t length) {
+  Batch batch;
+  batch.sequences = 8;
+  batch.length = length;
+  batch.micro_batches = 2;
+  for (std::size_t i = 0; i < batch.sequences * length; ++i) {
+    batch.tokens.push_back(std::int32_t((i * i + i / 3) % 61));
+    batch.targets.push_back(std::int32_t(((i + 1) * (i + 1) + (i + 1) / 3) % 61));
+  }
+  return batch;
+}
+
+template <class Model>
+std::vector<double> train(Model& model, int steps) {
+  optim::AdamW optimizer(model, {.learning_rate = 1e-3, .clip = 1.0});
+  Batch batch = batch_of(64);
+  std::vector<double> losses;
+  for (int step = 0; step < steps; ++step) {
+    batch.step = std::uint64_t(step);
+    losses.push_back(model.train_step(batch));
+    optimizer.step();
+  }
+  return losses;
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double d = std::abs(a[i] - b[i]);
+    worst = d >= 0 ? std::max(worst, d) : INFINITY;
+  }
+  return worst;
+}
+
+template <template <class> class Model, class Config>
+void precisions(World& world, const char* name, const Config& config) {
+  constexpr int steps = 20;
+  SingleDevice<Model<double>> exact(world.device(), config);
+  SingleDevice<Model<float>> single(world.device(), config);
+  SingleDevice<Model<bfloat16>> half(world.device(), config);
+  const auto a = train(exact, steps), b = train(single, steps), c = train(half, steps);
+  std::printf("%s: losses %.4f to %.4f\n", name, a.front(), a.back());
+  check(a.back() < 0.9 * a.front(), "the loss goes down", a.back(), 0.9 * a.front());
+  check(largest_difference(a, b) < 2e-3, "float beside double", largest_difference(a, b), 2e-3);
+  check(largest_difference(a, c) < 0.1, "bfloat16 beside double", largest_difference(a, c), 0.1);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int code = run<comm::Threads>(RunOptions{.ranks = 1, .argc = argc, .argv = argv}, [](World& world) {
+    cudnn::use_for_attention(world.device(), cudnn::Bits::same);
+    const nn::GptConfig gpt{.vocabulary = 61, .layers = 2, .width = 128, .heads = 2, .sequence = 64, .dropout = 0.1};
+    precisions<nn::BasicGpt>(world, "GPT", gpt);
+    precisions<nn::BasicLlama>(world, "Llama", nn::LlamaConfig{.vocabulary = 61, .layers = 2, .width = 128, .heads = 2, .kv_heads = 1, .sequence = 64});
+    SingleDevice<nn::BasicGpt<bfloat16>> bare(world.device(), gpt), again(world.device(), gpt);
+    const auto losses = train(bare, 10);
+    check(losses == train(again, 10), "two runs give the same bits", 0, 0);
+    Mesh<dp, tp, pp> mesh(world);
+    DataParallel<TensorParallel<PipelineParallel<nn::BasicGpt<bfloat16>, schedule::OneForwardOneBackward>>> wrapped(mesh, gpt);
+    const double difference = largest_difference(losses, train(wrapped, 10));
+    check(difference <= 1e-2, "wrappers of degree 1", difference, 1e-2);
+    return failures == 0 ? 0 : 1;
+  });
+  std::printf("%s\n", code == 0 ? "passed" : "failed");
+  return code;
+}
