@@ -238,6 +238,7 @@ class Optimizer {
     try {
       for (Slot& slot : slots_) {
         ++done;
+        if (done < slots_.size()) read_ahead(slots_[done]);
         if (slot.state->kept() != 0) update_stored(slot, learning_rate, scale);
       }
     } catch (const StorageError& error) {
@@ -251,6 +252,12 @@ class Optimizer {
       if (const Slot& slot = slots_[i]; slot.state->kept() != 0 && guarded(slot))
         read_record(*device_, *store_, slot.records.back(), slot.state->value.get(), slot.state->kept() * size_of(slot.state->type));
     throw_error<StorageError>({failure.empty() ? "offload: the file of another rank failed in this optimizer step" : std::string_view(failure).substr(6), "; parameters and optimizer state are what they were before it"});
+  }
+  void read_ahead(const Slot& slot) const {
+    if (slot.state->kept() == 0) return;
+    const std::size_t written_only = guarded(slot) ? 1 : 0;
+    for (std::size_t i = 0; i + written_only < slot.records.size(); ++i) store_->read_ahead(slot.records[i]);
+    if (slot.state->store) slot.state->store->read_ahead(slot.state->record);
   }
   void update_stored(Slot& slot, double learning_rate, double scale) {
     ParameterState& state = *slot.state;

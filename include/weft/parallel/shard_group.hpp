@@ -183,6 +183,12 @@ class ShardGroup {
       gather_ = ranks_.sharing.all_gather_async(words(mine, bytes), words(values_, bytes * sharers()));
     }
   }
+  // The next gather's loads.
+  void read_ahead() const {
+    if (!stored() || here_ || gathering_ || secondary_) return;
+    for (const FlatMember& member : members_)
+      if (member.state->kept() != 0) member.state->store->read_ahead(member.state->record);
+  }
   void wait() {
     if (!gathering_) return;
     gather_.wait();

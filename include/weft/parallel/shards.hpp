@@ -159,6 +159,8 @@ class Shards : public Hooks {
     for (Group* group : groups_of(unit)) group->wait();
     if (at_ < trace.size())
       for (Group* group : groups_of(*trace[at_])) group->gather();
+    if (at_ + 1 < trace.size())
+      for (Group* group : groups_of(*trace[at_ + 1])) group->read_ahead();
     bool summed = true;
     for (Group* group : reducing_) summed = group->test() && summed;
     if (summed) settle();

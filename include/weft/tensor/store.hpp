@@ -36,6 +36,8 @@ class Store {
   virtual std::size_t record(std::size_t bytes) = 0;
   /// The record as of the last commit.
   virtual void read(std::size_t record, void* host) const = 0;
+  /// The record will be read soon: a store may begin to fetch it. Waits for nothing.
+  virtual void read_ahead(std::size_t /*record*/) const {}
   /// What the record shall be after the next commit.
   virtual void write(std::size_t record, const void* host) = 0;
   virtual void commit() = 0;
@@ -125,6 +127,11 @@ class FileStore final : public Store {
   void read(std::size_t record, void* host) const override {
     const Record& r = records_[record];
     move("cannot be read", r, r.active, [&](std::size_t done, std::size_t at) { return ::pread(file_, static_cast<char*>(host) + done, r.bytes - done, ::off_t(at)); });
+  }
+  // The system fetches it while this rank computes; what was written leaves for the disk in the same way.
+  void read_ahead(std::size_t record) const override {
+    const Record& r = records_[record];
+    ::posix_fadvise(file_, ::off_t(r.begin + std::size_t(r.active) * r.room), ::off_t(r.bytes), POSIX_FADV_WILLNEED);
   }
   void write(std::size_t record, const void* host) override {
     Record& r = records_[record];
