@@ -5,30 +5,56 @@
 
 #include <cuda_runtime_api.h>
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/cuda.hpp>
 
 namespace weft_test {
 
+/// Device memory that is used again and never given back: on a GPU a cudaFree waits for all kernels, those of other ranks' messages too.
 class DeviceBuffer {
  public:
-  DeviceBuffer() = default;
-  explicit DeviceBuffer(std::size_t bytes) { weft::cuda_check(cudaMalloc(&data_, bytes), "cudaMalloc"); }
-  DeviceBuffer(DeviceBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
-    std::swap(data_, other.data_);
-    return *this;
+  explicit DeviceBuffer(std::size_t bytes) : bytes_(bytes) {
+    std::lock_guard lock(mutex());
+    auto& same = spare()[{device(), bytes}];
+    if (same.empty()) {
+      weft::cuda_check(cudaMalloc(&data_, bytes), "cudaMalloc");
+    } else {
+      data_ = same.back();
+      same.pop_back();
+    }
   }
-  ~DeviceBuffer() { weft::cuda_report(cudaFree(data_), "cudaFree"); }
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+  ~DeviceBuffer() {
+    std::lock_guard lock(mutex());
+    spare()[{device(), bytes_}].push_back(data_);
+  }
   std::byte* get() const { return static_cast<std::byte*>(data_); }
 
  private:
+  static int device() {
+    int device = 0;
+    weft::cuda_check(cudaGetDevice(&device), "cudaGetDevice");
+    return device;
+  }
+  static std::mutex& mutex() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  static std::map<std::pair<int, std::size_t>, std::vector<void*>>& spare() {
+    static std::map<std::pair<int, std::size_t>, std::vector<void*>> spare;
+    return spare;
+  }
   void* data_ = nullptr;
+  std::size_t bytes_;
 };
 
 class OnDevice final : public weft::comm::Group {
@@ -73,6 +99,7 @@ class OnDevice final : public weft::comm::Group {
       const bool in_place = in_bytes != 0 && from >= to && from + in_bytes <= to + out_bytes;
       input = in_place ? out.get() + (from - to) : in.get();
       if (in_bytes != 0 && !in_place) weft::cuda_check(cudaMemcpy(in.get(), from, in_bytes, cudaMemcpyDefault), "cudaMemcpy");
+      weft::cuda_check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // copies from pageable memory may be on their way still
     }
     bool test() override { return inner->test() && (finish(), true); }
     void wait() override {
