@@ -111,7 +111,7 @@ class Composition final : public TrainedModel {
 
   double train_step(const weft::Batch& batch) override { return loss_ = model_.train_step(batch); }
   Optimized optimize(double learning_rate) override {
-    if (!std::isfinite(loss_)) return {optimizer_.gradient_norm(), true};
+    if (!std::isfinite(loss_) && !model_.loss_scale()) return {optimizer_.gradient_norm(), true};
     const auto report = optimizer_.step(learning_rate);
     return {report.gradient_norm, report.skipped};
   }

@@ -105,7 +105,7 @@ std::optional<Options> parse(int argc, char** argv) {
   app.add_option("--top-k", o.top_k, "Experts of a token")->check(whole(1, most))->capture_default_str()->group(model);
   app.add_option("--sequence", o.sequence, "Bytes of a sequence")->check(whole(1, most))->capture_default_str()->group(model);
   app.add_option("--dropout", o.dropout, "Probability")->check(number(0, 1, true))->capture_default_str()->group(model);
-  app.add_option("--precision", o.precision, "Of parameters and activations")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str()->group(model);
+  app.add_option("--precision", o.precision, "Of parameters and activations; fp16 (gpt) seeks a loss scale while it trains")->check(CLI::IsMember({"fp32", "bf16", "fp16"}))->capture_default_str()->group(model);
   app.add_option("--recompute", o.recompute, "What backward computes again instead of keeping it")->check(CLI::IsMember({"none", "selective", "full"}))->capture_default_str()->group(model);
 
   const char* optimizer = "Optimizer";
@@ -137,6 +137,8 @@ std::optional<Options> parse(int argc, char** argv) {
     if (file.rfind("--", 0) == 0) throw weft::UsageError("train_gpt: --data is followed by the option " + file + ", it needs at least one file");
   if (o.width % o.heads != 0)
     throw weft::LayoutError("width(" + std::to_string(o.width) + ") % heads(" + std::to_string(o.heads) + ") != 0: every head has the same width");
+  if (o.precision == "fp16" && (o.model != "gpt" || o.sequence_parallel))
+    throw weft::UsageError("train_gpt: --precision fp16 is compiled for --model gpt without --sequence-parallel; --precision bf16 is for every model and layout");
   if (o.replicate > 1 && o.zero == 0) throw weft::UsageError("train_gpt: --replicate " + std::to_string(o.replicate) + " copies what is shared out, and --zero 0 shares out nothing: --zero is 1, 2 or 3");
   if (o.model != "mixtral")
     for (const char* name : {"--ep", "--etp", "--experts", "--top-k"})

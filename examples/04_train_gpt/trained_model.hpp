@@ -43,6 +43,7 @@ void write_pictures(const weft::schedule::Recording& recording, const weft::Comm
 
 std::unique_ptr<TrainedModel> make_gpt_fp32(weft::World& world, const Options& options);
 std::unique_ptr<TrainedModel> make_gpt_bf16(weft::World& world, const Options& options);
+std::unique_ptr<TrainedModel> make_gpt_fp16(weft::World& world, const Options& options);
 std::unique_ptr<TrainedModel> make_llama_fp32(weft::World& world, const Options& options);
 std::unique_ptr<TrainedModel> make_llama_bf16(weft::World& world, const Options& options);
 std::unique_ptr<TrainedModel> make_mixtral_fp32(weft::World& world, const Options& options);
@@ -50,6 +51,7 @@ std::unique_ptr<TrainedModel> make_mixtral_bf16(weft::World& world, const Option
 
 /// The composition that the options name.
 inline std::unique_ptr<TrainedModel> make_model(weft::World& world, const Options& options) {
+  if (options.precision == "fp16") return make_gpt_fp16(world, options);
   if (options.model == "mixtral") return options.precision == "bf16" ? make_mixtral_bf16(world, options) : make_mixtral_fp32(world, options);
   if (options.model == "llama") return options.precision == "bf16" ? make_llama_bf16(world, options) : make_llama_fp32(world, options);
   return options.precision == "bf16" ? make_gpt_bf16(world, options) : make_gpt_fp32(world, options);

@@ -122,7 +122,7 @@ for name, arguments in [("mixtral_ep2", "--ep 2"), ("mixtral_folded", "--tp 2 --
     _, other = trained(name, f"--model mixtral --experts 4 {arguments}")
     check(close([r["loss"] for r in other], [r["loss"] for r in one], 2e-4), f"{name}: losses {[r['loss'] for r in other]} are not those of one rank {[r['loss'] for r in one]}")
     check(close([r["gradient_norm"] for r in other], [r["gradient_norm"] for r in one], 2e-3), f"{name}: gradient norms")
-for arguments in ["--precision bf16 --model mixtral --ep 2", "--precision bf16 --ranks 2", "--precision bf16 --model llama --tp 2", "--dropout 0.1 --tp 2"]:
+for arguments in ["--precision fp16 --tp 2 --dp 2 --zero 1", "--precision bf16 --model mixtral --ep 2", "--precision bf16 --ranks 2", "--precision bf16 --model llama --tp 2", "--dropout 0.1 --tp 2"]:
     _, other = trained("variant", arguments)
     check(other and other[-1]["loss"] < other[0]["loss"], f"{arguments}: the loss falls")
 
@@ -131,6 +131,9 @@ _, bits = trained("bits", "--reproducible --ranks 1")
 for name, arguments in [("bits_dp4", "--dp 4 --zero 2"), ("bits_pp2", "--dp 2 --pp 2 --schedule zbv --zero 3"), ("bits_pp4", "--pp 4 --schedule gpipe")]:
     _, other = trained(name, f"--reproducible {arguments}")
     check([(r["loss"], r["gradient_norm"]) for r in other] == [(r["loss"], r["gradient_norm"]) for r in bits], f"{name}: not the same bits")
+_, bits = trained("bits", "--model mixtral --experts 4 --reproducible --ranks 1")
+_, other = trained("bits_experts", "--model mixtral --experts 4 --reproducible --dp 4 --ep 2 --zero 3")
+check([(r["loss"], r["gradient_norm"]) for r in other] == [(r["loss"], r["gradient_norm"]) for r in bits], "experts over data ranks: not the same bits")
 
 # --- JSON
 result = run(f"{SMALL} --json --output {scratch}/json")
@@ -158,6 +161,7 @@ for arguments, part in [
     ("--ranks 2 --replicate 2", "--replicate 2 copies what is shared out"),
     (f"--ranks 2 --offload {scratch}/no/such/folder/state", "offload"),
     ("--zero 4", "--zero: 4 is too large, the most is 3"),
+    ("--precision fp16 --model llama", "--precision fp16 is compiled for --model gpt"),
     ("--vpp 2 --pp 2", "schedule 1f1b: chunks(2) != 1"),
     ("--pp 2 --schedule interleaved --vpp 3", "layers(4) % (pp(2) * vpp(3)) != 0"),
     ("--pp 2 --schedule dualpipev --micro-batch 4", "the nearest number of micro batches that works is 4"),

@@ -82,6 +82,19 @@ TEST_CASE("one micro-batch: the float sum, rounded once") {
   CHECK(train<Chosen<Half>>({.zero = 3}, 1).first == exact.first);
 }
 
+TEST_CASE("copies of shards add rounded sums, and round the sum of these; reduced in 16 bits, too") {
+  const Trained exact = train<DataParallel<Half>>({}, 2, 4);
+  for (const int stage : {1, 2, 3}) {
+    const double copies = difference(exact.first, train<Chosen<Half>>({.zero = stage, .replicate = 2, .gradient = DataType::bfloat16}, 2, 4).first);
+    const double narrow = difference(exact.first, train<Chosen<Half>>({.zero = stage, .reduce = DataType::bfloat16, .gradient = DataType::bfloat16}, 2, 4).first);
+    INFO("stage " << stage << ": copies " << copies << ", reduced in bfloat16 " << narrow);
+    CHECK(copies > 0);
+    CHECK(copies < 4 * half_a_bit);
+    CHECK(narrow > 0);
+    CHECK(narrow < 6 * half_a_bit);
+  }
+}
+
 TEST_CASE("several micro-batches round once each, whatever inner wrappers owe") {
   using Sequence = SequenceParallel<PipelineParallel<Half>>;
   using Grid = Mesh<dp, tp, pp>;
