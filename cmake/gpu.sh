@@ -14,16 +14,17 @@ has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep
 
 # build_gpu PROGRAM SOURCE: by the compiler of the Kokkos in Kokkos_ROOT. The GPU's architecture is that of CUDAARCHS, else Hopper's.
 build_gpu() {
-  local root=$Kokkos_ROOT architecture=${CUDAARCHS:-90} toolkit nvcc library
+  local root=$Kokkos_ROOT architecture=${CUDAARCHS:-90} toolkit nvcc library more=()
+  case $1 in *_nccl) more=(-I"$weft_source/tests" -DWEFT_TEST_CONFORMANCE -lnccl) ;; esac
   nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
   toolkit=$(cd "$(dirname "$(readlink -f "$nvcc")")/.." && pwd)
   mkdir -p "$weft_gpu"
   for library in "$root"/lib*/libkokkoscore.*; do [ -e "$library" ] && break; done
   logged "building $1 for a GPU" "$root/bin/nvcc_wrapper" -std=c++20 -O3 -arch="sm_${architecture%%[;-]*}" -expt-relaxed-constexpr -expt-extended-lambda -I"$weft_source/include" \
-    -I"$weft_source" -I"$root/include" "$weft_source/$2" -o "$weft_gpu/$1" -L"$(dirname "$library")" -lkokkoscore -lcublasLt -lcudnn -lcudart -ldnnl -ldl -L"$toolkit/lib64/stubs" -lcuda \
+    -I"$weft_source" -I"$root/include" "$weft_source/$2" -o "$weft_gpu/$1" -L"$(dirname "$library")" -lkokkoscore "${more[@]}" -lcublasLt -lcudnn -lcudart -ldnnl -ldl -L"$toolkit/lib64/stubs" -lcuda \
     -L"$toolkit/lib64" -Xlinker -rpath -Xlinker "\$ORIGIN" -Xlinker -rpath -Xlinker "$toolkit/lib64"
   # What the programs need beside the toolkit and the system's C library.
-  ldd "$weft_gpu/$1" | awk '$1 ~ /^lib(dnnl|gomp|kokkos)/ && $3 ~ /^\// {print $3}' | while read -r library; do cp -uL "$library" "$weft_gpu/"; done
+  ldd "$weft_gpu/$1" | awk '$1 ~ /^lib(dnnl|gomp|kokkos|nccl)/ && $3 ~ /^\// {print $3}' | while read -r library; do cp -uL "$library" "$weft_gpu/"; done
 }
 
 # gpu_programs WHAT PROGRAM=SOURCE...: builds them where a Kokkos for CUDA is, else takes what was carried here. With WEFT_GPU_BUILD=1

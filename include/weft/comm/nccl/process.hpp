@@ -142,7 +142,9 @@ class Process {
   void listen(Communicator host) {
     host_.emplace(std::move(host));
     const int n = host_->size();
-    if (n > 1) alarm_ = host_->recv_async(std::span(&heard_, 1), (host_->rank() + n - 1) % n);
+    if (n == 1) return;
+    Request alarm = host_->recv_async(std::span(&heard_, 1), (host_->rank() + n - 1) % n);
+    std::swap(alarm_, alarm);
   }
   /// Throws the host's error where a rank has failed.
   void look_around() { (void)alarm_.test(); }
