@@ -93,6 +93,25 @@ TEST_CASE("beside context parallelism of one degree") {
   CHECK(run_of(4, 1, 1, "gpipe", 8, 1, 2) == expected);
 }
 
+TEST_CASE("in bfloat16, whose gradients every stage then keeps in float") {
+  using Half = nn::BasicGpt<bfloat16>;
+  Run20 expected;
+  std::mutex mutex;
+  DefaultDevice device;
+  SingleDevice<Half> one(device, config(), {.reproducible = true});
+  train_20(one, 0, 1, 8, expected, mutex, true);
+  for (const auto& [data, stage] : {std::pair(2, 0), std::pair(2, 1), std::pair(4, 2), std::pair(2, 3), std::pair(8, 3)}) {
+    INFO("dp " << data << ", stage " << stage);
+    Run20 run;
+    CHECK(runtime::run(runtime::RunOptions{.ranks = data, .threads_per_rank = 1}, [&](World& world) {
+            Mesh<dp> mesh(world);
+            FullyShardedDataParallel<Half, zero::Chosen, Reproducible> model(mesh, config(), {.zero = stage});
+            train_20(model, std::size_t(world.rank()), std::size_t(world.size()), 8, run, mutex, world.rank() == 0);
+          }) == 0);
+    CHECK(run == expected);
+  }
+}
+
 TEST_CASE("without it the bits differ") { CHECK(!(one_rank(8, false).weights == reference(8).weights)); }
 
 TEST_CASE("shares out of order are refused") {

@@ -4,6 +4,7 @@
 
 #include "support/parity.hpp"
 
+#include <weft/nn/kept.hpp>
 #include <weft/parallel/schedule/chosen.hpp>
 #include <weft/parallel/zero_chosen.hpp>
 
@@ -48,8 +49,10 @@ void train_20(M& model, std::size_t rank, std::size_t ranks, std::size_t micro_b
   model.for_each_state([&](ParameterState& state) {
     auto& values = run.weights[state.name];
     values.resize(state.global.size());
+    const Buffer value = value_of(model.device(), state);
+    using T = typename M::model_type::scalar;
     for (const weft::Run& part : state.runs)
-      for (std::size_t i = 0; i < part.length; ++i) values[part.global + i] = static_cast<const float*>(state.value.get())[part.local + i];
+      for (std::size_t i = 0; i < part.length; ++i) values[part.global + i] = accumulate_t<T>(static_cast<const T*>(value.get())[part.local + i]);
   });
 }
 
