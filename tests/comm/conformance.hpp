@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -332,6 +333,54 @@ inline void check_split(const Communicator& c) {
     expect(x[0] == c.size(), c, "sum over a short-lived communicator");
   }
 }
+
+/// Messages that no backend moves at once.
+inline void check_large(const Communicator& c) {
+  check_operations<float>(c, 150001, true);
+  check_operations<double>(c, 50001, false);
+}
+
+/// Ranks that call different things find out, and their buffers stay as they are. `make` gives a new communicator each time.
+template <class Make>
+void check_disagreements(Make&& make) {
+  for (int pair = 0; pair < 5; ++pair) {
+    const Communicator c = make();
+    const auto n = std::size_t(c.size());
+    const bool odd = c.rank() == 1;
+    for (const std::size_t count : {4, 40000}) {
+      if (count == 40000 && pair != 0) continue;
+      std::vector<float> x((count + (pair == 0 && odd)) * n, 1.0f), y(x.size() + 1, 2.0f);
+      const auto call = [&] {
+        const std::vector<std::size_t> even(n, x.size() / n);
+        std::vector<std::size_t> uneven = even;
+        if (odd) uneven[0] += 1;
+        y.resize(x.size() + (pair == 4 && odd));
+        if (pair == 1 && odd) return c.all_gather(std::span(x).first(x.size() / n), y);
+        if (pair == 3 && odd) return c.all_reduce(std::span(reinterpret_cast<int*>(x.data()), x.size()));
+        if (pair == 4) return c.all_to_all_v(x, even, y, uneven);
+        c.all_reduce(x, pair == 2 && odd ? Reduction::max : Reduction::sum);
+      };
+      bool found = false;
+      try {
+        call();
+      } catch (const weft::MismatchError& error) {
+        found = std::string(error.what()).find("ranks disagree: rank ") != std::string::npos;
+      } catch (const weft::AbortedError&) {
+        found = count == 40000;  // after the first disagreement
+      }
+      expect(found, c, "ranks that disagree find out, case " + std::to_string(pair));
+      expect(x == std::vector<float>(x.size(), 1.0f) && y == std::vector<float>(y.size(), 2.0f), c, "their buffers stay, case " + std::to_string(pair));
+    }
+  }
+}
+
+/// Communicators made while this lives go through the backend's own messages, though all ranks are on one machine.
+struct WithoutSharedMemory {
+  WithoutSharedMemory() { ::setenv("WEFT_SHARED_MEMORY", "0", 1); }
+  WithoutSharedMemory(const WithoutSharedMemory&) = delete;
+  WithoutSharedMemory& operator=(const WithoutSharedMemory&) = delete;
+  ~WithoutSharedMemory() { ::unsetenv("WEFT_SHARED_MEMORY"); }
+};
 
 inline void check_everything(const Communicator& c) {
   check_all_types(c);

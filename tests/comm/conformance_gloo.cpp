@@ -23,15 +23,20 @@ void with_world(std::chrono::duration<double> deadline, bool fingerprints, F&& f
 }  // namespace
 
 TEST_CASE("Gloo: every operation, type and count") {
-  with_world(std::chrono::seconds(100), false, [](const weft::Communicator& c) { CHECK_NOTHROW(weft_test::check_everything(c)); });
+  const weft_test::WithoutSharedMemory over_tcp;
+  with_world(std::chrono::seconds(40), false, [](const weft::Communicator& c) { CHECK_NOTHROW(weft_test::check_everything(c)); });
+}
+
+TEST_CASE("Gloo's ranks of one machine: every operation, type and count, through shared memory") {
+  with_world(std::chrono::seconds(40), false, [](const weft::Communicator& c) { CHECK_NOTHROW(weft_test::check_everything(c)); });
 }
 
 TEST_CASE("Gloo with fingerprints: nothing changes while ranks agree") {
-  with_world(std::chrono::seconds(100), true, [](const weft::Communicator& c) { CHECK_NOTHROW(weft_test::check_briefly(c)); });
+  with_world(std::chrono::seconds(40), true, [](const weft::Communicator& c) { CHECK_NOTHROW(weft_test::check_briefly(c)); });
 }
 
 TEST_CASE("Gloo with fingerprints: ranks that disagree are named") {
-  with_world(std::chrono::seconds(100), true, [](const weft::Communicator& world) {
+  with_world(std::chrono::seconds(40), true, [](const weft::Communicator& world) {
     for (int pair = 0; pair < 3; ++pair) {
       const auto c = world.split(0, 0, "pair");
       std::vector<float> x(4 + (pair == 0 && c.rank() == 1), 1.0f);
@@ -46,8 +51,19 @@ TEST_CASE("Gloo with fingerprints: ranks that disagree are named") {
   });
 }
 
+TEST_CASE("Gloo's ranks of one machine: who disagrees finds out without fingerprints") {
+  with_world(std::chrono::seconds(40), false, [](const weft::Communicator& world) {
+    CHECK_NOTHROW(weft_test::check_disagreements([&] {
+      world.barrier();
+      return world.split(0, 0, "pair");
+    }));
+    world.barrier();
+  });
+}
+
 TEST_CASE("Gloo: who gets a message of another call finds out before its buffer changes") {
-  with_world(std::chrono::seconds(100), false, [](const weft::Communicator& world) {
+  const weft_test::WithoutSharedMemory over_tcp;
+  with_world(std::chrono::seconds(40), false, [](const weft::Communicator& world) {
     for (const std::size_t count : {4, 40000}) {  // with the envelope, and after it
       const auto sums = world.split(0, 0, "sums");
       std::vector<float> x(count + (sums.rank() == 1), 1.0f);

@@ -4,20 +4,69 @@
 
 #include <doctest/doctest.h>
 
+#include <time.h>
+
+#include <thread>
+
 #include "comm/conformance.hpp"
 
-TEST_CASE("MPI: every operation, type and count") {
-  const auto c = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(100));
+TEST_CASE("MPI's messages: every operation, type and count") {
+  const weft_test::WithoutSharedMemory by_messages;
+  const auto c = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40));
   CHECK_NOTHROW(weft_test::check_everything(c));
 }
 
+TEST_CASE("MPI's ranks of one machine: every operation, type and count, through shared memory") {
+  const auto c = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40));
+  CHECK_NOTHROW(weft_test::check_everything(c));
+}
+
+TEST_CASE("ranks of one machine share memory, unless told not to") {
+  const auto shares = [](const weft::Communicator& c) { return dynamic_cast<weft::comm::shared_memory::SharedMemoryGroup*>(c.group().get()) != nullptr; };
+  const auto c = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40));
+  if (c.size() < 2) return;
+  CHECK(shares(c));
+  CHECK(shares(c.split(0, 0, "part")));
+  const weft_test::WithoutSharedMemory by_messages;
+  CHECK_FALSE(shares(weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40))));
+}
+
+TEST_CASE("through shared memory: long messages, and ranks that disagree, without fingerprints") {
+  const auto c = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40));
+  CHECK_NOTHROW(weft_test::check_large(c));
+  if (c.size() > 1) CHECK_NOTHROW(weft_test::check_disagreements([&] { return c.split(0, 0, "pair"); }));
+}
+
+TEST_CASE("through shared memory: who waits sleeps, and gives up at the deadline") {
+  const auto c = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::milliseconds(600));
+  if (c.size() < 2) return;
+  std::vector<float> x(100000, 1.0f);
+  const auto processor_seconds = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+  };
+  if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const double start = processor_seconds();
+  c.all_reduce(x);
+  CHECK(x[5] == float(c.size()));
+  if (c.rank() != 1) CHECK(processor_seconds() - start < 0.1);
+  const auto part = c.split(0, 0, "part");
+  if (c.rank() == 0) {
+    CHECK_THROWS_WITH_AS(part.all_reduce(x), doctest::Contains("waited for rank 1 of part"), weft::TimeoutError);
+    CHECK(x[5] == float(c.size()));
+    CHECK_THROWS_WITH_AS(part.barrier(), doctest::Contains("an earlier operation of this communicator has failed"), weft::AbortedError);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 TEST_CASE("MPI with fingerprints: nothing changes while ranks agree") {
-  const auto c = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(100), true);
+  const auto c = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40), true);
   CHECK_NOTHROW(weft_test::check_briefly(c));
 }
 
 TEST_CASE("MPI with fingerprints: ranks that disagree are named") {
-  const auto world = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(100), true);
+  const auto world = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40), true);
   if (world.size() < 2) return;
   for (int pair = 0; pair < 3; ++pair) {
     const auto c = world.split(0, 0, "pair");

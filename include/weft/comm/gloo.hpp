@@ -79,7 +79,7 @@ inline Communicator over(const std::shared_ptr<Process>& process) {
   if (process->mesh->size() == 1) return Communicator(std::make_shared<SelfGroup>("world", "gloo"));
   std::vector<int> members(std::size_t(process->mesh->size()));
   std::iota(members.begin(), members.end(), 0);
-  return Communicator(std::make_shared<GlooGroup>(process, 0, std::move(members), "world"));
+  return Communicator(shared_memory::SharedMemoryGroup::over(process, std::make_shared<GlooGroup>(process, 0, std::move(members), "world")));
 }
 
 }  // namespace gloo

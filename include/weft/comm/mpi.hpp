@@ -34,7 +34,8 @@ inline Communicator over(MPI_Comm comm, std::chrono::duration<double> deadline =
   check(MPI_Comm_rank(handle.get(), &process->rank), "MPI_Comm_rank");
   check(MPI_Comm_size(handle.get(), &size), "MPI_Comm_size");
   if (size == 1) return Communicator(std::make_shared<SelfGroup>(std::move(axis), "mpi"));
-  return Communicator(std::make_shared<MpiGroup>(std::move(process), std::move(handle), std::move(axis)));
+  auto group = std::make_shared<MpiGroup>(process, std::move(handle), std::move(axis));
+  return Communicator(shared_memory::SharedMemoryGroup::over(std::move(process), std::move(group)));
 }
 
 }  // namespace mpi

@@ -51,11 +51,11 @@ void sum_block(Inputs inputs, Outputs outputs, std::size_t at, bool average) {
   for (void* output : outputs) std::memcpy(static_cast<T*>(output) + at, rounded, sizeof rounded);
 }
 
-// The sums of two buffers into both, as two ranks in place do it; the lines stay in registers. Eight at a time: where the two
+// The sums of two buffers into one or two, as two ranks do it; the lines stay in registers. Eight at a time: where the two
 // addresses fall into one slot of the cache's way predictor (of some AMD processors), going back and forth line by line takes 5
 // times as long.
 template <class T, std::size_t... K>
-void sum_pair(const T* a, const T* b, T* c, T* d, std::index_sequence<K...>) {
+void sum_pair(const T* a, const T* b, T* c, T* d, std::index_sequence<K...>) {  // d may be null
   using A = accumulate_t<T>;
   constexpr std::size_t size = Line<T>::size;
   Line<T> lines[] = {Line<T>::load(a + K * size)...};
@@ -63,7 +63,7 @@ void sum_pair(const T* a, const T* b, T* c, T* d, std::index_sequence<K...>) {
     for (std::size_t i = 0; i < size; ++i) line.values[i] = T(A(line.values[i]) + A(other[i]));
   };
   (add(lines[K], b + K * size), ...);
-  (lines[K].store(d + K * size), ...);
+  if (d != nullptr) (lines[K].store(d + K * size), ...);
   (lines[K].store(c + K * size), ...);
 }
 
@@ -74,11 +74,11 @@ void sum(Inputs inputs, Outputs outputs, std::size_t begin, std::size_t end, boo
     return;
   } else {
     constexpr std::size_t block = Line<T>::size, lines = 8, step = lines * block;
-    if (inputs.size() == 2 && outputs.size() == 2 && !average) {
+    if (inputs.size() == 2 && outputs.size() <= 2 && !average) {
       const T *a = static_cast<const T*>(inputs[0]), *b = static_cast<const T*>(inputs[1]);
-      T *c = static_cast<T*>(outputs[0]), *d = static_cast<T*>(outputs[1]);
+      T *c = static_cast<T*>(outputs[0]), *d = outputs.size() == 2 ? static_cast<T*>(outputs[1]) : nullptr;
       for (; begin + step <= end; begin += step)
-        sum_pair(a + begin, b + begin, c + begin, d + begin, std::make_index_sequence<lines>());
+        sum_pair(a + begin, b + begin, c + begin, d != nullptr ? d + begin : nullptr, std::make_index_sequence<lines>());
     }
     for (; begin + block <= end; begin += block) sum_block<T, block>(inputs, outputs, begin, average);
     for (; begin < end; ++begin) sum_block<T, 1>(inputs, outputs, begin, average);

@@ -20,17 +20,20 @@
 
 namespace weft::comm::gloo {
 
-class GlooGroup final : public Group, public std::enable_shared_from_this<GlooGroup> {
+class GlooGroup final : public Group, public Progress, public std::enable_shared_from_this<GlooGroup> {
  public:
   /// `members`: the ranks of the world in the order of the group; this rank is one of them.
   GlooGroup(std::shared_ptr<Process> process, std::uint64_t number, std::vector<int> members, std::string axis)
       : process_(std::move(process)), number_(number), members_(std::move(members)), axis_(std::move(axis)) {
-    rank_ = int(std::find(members_.begin(), members_.end(), process_->rank()) - members_.begin());
+    rank_ = int(std::find(members_.begin(), members_.end(), process_->rank) - members_.begin());
     process_->groups.push_back(this);
   }
   GlooGroup(const GlooGroup&) = delete;
   GlooGroup& operator=(const GlooGroup&) = delete;
-  ~GlooGroup() override { std::erase(process_->groups, this); }
+  ~GlooGroup() override {
+    count(-long(under_way_.size()));
+    std::erase(process_->groups, this);
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return int(members_.size()); }
@@ -43,6 +46,17 @@ class GlooGroup final : public Group, public std::enable_shared_from_this<GlooGr
   }
   std::unique_ptr<Pending> start(const Call& call) override;
   std::shared_ptr<Group> split(int color, int key, std::string axis) override;
+  void progress() override {
+    bool ended = false;
+    for (const auto& running : under_way_) {
+      if (!running->complete && guarded(*running, [&] { return running->transfer.test(); })) {
+        running->complete = ended = true;
+        process_->recorder.complete(running->number);
+      }
+      if (running->transfer.mismatch() != nullptr) refuse(*running);
+    }
+    if (ended) count(-long(std::erase_if(under_way_, [](const auto& running) { return running->complete; })));
+  }
 
  private:
   class Started;
@@ -56,19 +70,9 @@ class GlooGroup final : public Group, public std::enable_shared_from_this<GlooGr
     bool complete = false;
   };
 
-  void advance_all() {
-    for (const auto& running : under_way_) {
-      if (!running->complete && guarded(*running, [&] { return running->transfer.test(); })) {
-        running->complete = true;
-        process_->recorder.complete(running->number);
-      }
-      if (running->transfer.mismatch() != nullptr) refuse(*running);
-    }
-    std::erase_if(under_way_, [](const auto& running) { return running->complete; });
-  }
-  static void advance_everything(Process& process) {
-    const auto groups = process.groups;
-    for (GlooGroup* group : groups) group->advance_all();
+  void count(long operations) {
+    process_->under_way += std::size_t(operations);
+    process_->polled += std::size_t(operations);
   }
   /// Gloo's errors with the operation's name, and the rank's that was lost.
   template <class F>
@@ -87,7 +91,7 @@ class GlooGroup final : public Group, public std::enable_shared_from_this<GlooGr
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
     int q = process_->lost();
     for (; q < 0 && std::chrono::steady_clock::now() < end; q = process_->lost()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    throw AbortedError(process_->rank(), axis_, describe(running.transfer.call()), running.sequence, q >= 0 ? process_->fate(q) : otherwise);
+    throw AbortedError(process_->rank, axis_, describe(running.transfer.call()), running.sequence, q >= 0 ? process_->fate(q) : otherwise);
   }
   [[noreturn]] WEFT_COLD void refuse(const Running& running) {
     const Incoming& message = *running.transfer.mismatch();
@@ -96,9 +100,9 @@ class GlooGroup final : public Group, public std::enable_shared_from_this<GlooGr
     const auto in_group = std::find(members_.begin(), members_.end(), message.peer()) - members_.begin();
     const std::string peer = joined({"rank ", long(in_group), " of ", axis_});
     if (is_point_to_point(call.operation))
-      throw MismatchError(process_->rank(), axis_, describe(call), running.sequence,
+      throw MismatchError(process_->rank, axis_, describe(call), running.sequence,
                           joined({peer, " sent ", found.count, " ", name_of(DataType(found.signature >> 8 & 0xff)), ", ", call.count, " ", name_of(call.type), " were expected"}));
-    throw MismatchError(process_->rank(), axis_, describe(call), running.sequence,
+    throw MismatchError(process_->rank, axis_, describe(call), running.sequence,
                         joined({"ranks disagree: ", peer, " called ", describe(found.signature, found.count), " with ", found.bytes,
                                 " bytes for this rank, which called ", describe(call), " and expects ", message.expected().bytes}));
   }
@@ -109,6 +113,7 @@ class GlooGroup final : public Group, public std::enable_shared_from_this<GlooGr
     if (at == under_way_.end()) return;
     process_->given_up.push_back(*at);
     under_way_.erase(at);
+    count(-1);
   }
 
   std::shared_ptr<Process> process_;
@@ -124,7 +129,7 @@ class GlooGroup::Started final : public Pending {
  public:
   Started(std::shared_ptr<GlooGroup> group, std::shared_ptr<Running> running) : group_(std::move(group)), running_(std::move(running)) {}
   bool test() override {
-    if (!running_->complete) advance_everything(*group_->process_);
+    if (!running_->complete) group_->process_->progress();
     return running_->complete;
   }
   void wait() override { group_->wait(*running_); }
@@ -159,21 +164,23 @@ inline std::unique_ptr<Pending> GlooGroup::start(const Call& call) {
     return true;
   });
   under_way_.push_back(running);
+  count(1);
   return std::make_unique<Started>(shared_from_this(), std::move(running));
 }
 
 inline void GlooGroup::wait(Running& running) {
   using Clock = std::chrono::steady_clock;
   try {
-    advance_everything(*process_);
+    process_->progress();
     const auto start = Clock::now();
     auto looked = start, noticed = start;
     while (!running.complete) {
       guarded(running, [&] {
-        running.transfer.wait(std::chrono::milliseconds(1));
+        // What goes through shared memory advances only here.
+        running.transfer.wait(std::chrono::microseconds(process_->under_way > process_->polled ? 50 : 1000));
         return true;
       });
-      advance_everything(*process_);
+      process_->progress();
       const auto now = Clock::now();
       if (running.complete || now - looked < std::chrono::milliseconds(1)) continue;
       looked = now;
@@ -182,7 +189,7 @@ inline void GlooGroup::wait(Running& running) {
       if (now - start > process_->deadline) {
         std::string missing;
         for (const int q : running.transfer.missing()) append_to(missing, {missing.empty() ? "" : ", ", q});
-        throw TimeoutError(process_->rank(), axis_, describe(running.transfer.call()), running.sequence,
+        throw TimeoutError(process_->rank, axis_, describe(running.transfer.call()), running.sequence,
                            "waited for rank " + missing + " longer than the deadline of " + std::to_string(process_->deadline.count()) +
                                " s; last operations: " + process_->recorder.text());
       }
@@ -210,7 +217,7 @@ inline std::shared_ptr<Group> GlooGroup::split(int color, int key, std::string a
   if (same.size() == 1) return std::make_shared<SelfGroup>(std::move(axis), "gloo");
   std::vector<int> members;
   for (const std::size_t q : same) members.push_back(members_[q]);
-  return std::make_shared<GlooGroup>(process_, number, std::move(members), std::move(axis));
+  return shared_memory::SharedMemoryGroup::over(process_, std::make_shared<GlooGroup>(process_, number, std::move(members), std::move(axis)));
 }
 
 }  // namespace weft::comm::gloo

@@ -45,7 +45,7 @@ class Peek final : public GlooBuffer {
     return buffer.*&Peek::sendCompletions_ > 0;
   }
   /// Waits until it has received or sent, at most so long.
-  static void wait(GlooBuffer& buffer, bool sends, std::chrono::milliseconds patience) {
+  static void wait(GlooBuffer& buffer, bool sends, std::chrono::microseconds patience) {
     std::unique_lock lock(buffer.*&Peek::m_);
     auto& changed = sends ? buffer.*&Peek::sendCv_ : buffer.*&Peek::recvCv_;
     changed.wait_for(lock, patience, [&] {
@@ -117,7 +117,7 @@ class Outgoing {
   }
   int peer() const { return peer_; }
   bool done() const { return Peek::sent(*envelope_) && (!payload_ || Peek::sent(*payload_)); }
-  void wait(std::chrono::milliseconds patience) const { Peek::wait(payload_ ? *payload_ : *envelope_, true, patience); }
+  void wait(std::chrono::microseconds patience) const { Peek::wait(payload_ ? *payload_ : *envelope_, true, patience); }
   /// The user's memory is not used any more. The envelope stays: a message that was announced and never comes would block the connection.
   void drop() { payload_.reset(); }
 
@@ -159,7 +159,7 @@ class Incoming {
     }
   }
   bool done() const { return !payload_ || Peek::received(*payload_); }
-  void wait(std::chrono::milliseconds patience) const { Peek::wait(payload_ ? *payload_ : *envelope_, false, patience); }
+  void wait(std::chrono::microseconds patience) const { Peek::wait(payload_ ? *payload_ : *envelope_, false, patience); }
   void drop() { payload_.reset(); }
 
  private:

@@ -14,33 +14,23 @@
 #include <thread>
 #include <vector>
 
-#include <weft/comm/flight_recorder.hpp>
 #include <weft/comm/gloo/mesh.hpp>
+#include <weft/comm/shared_memory/group.hpp>
 
 namespace weft::comm::gloo {
 
-class GlooGroup;
-
-class Process {
+class Process final : public shared_memory::Sharing {
  public:
   Process(std::shared_ptr<Mesh> connections, std::chrono::duration<double> wait_at_most, bool check)
-      : mesh(std::move(connections)), deadline(wait_at_most), fingerprints(check), words_(std::size_t(mesh->size())) {
+      : Sharing(connections->rank(), wait_at_most, check), mesh(std::move(connections)), words_(std::size_t(mesh->size())) {
     // Gloo writes to connections that the other side may have closed; without this the process would end there, and say nothing.
     struct sigaction action {};
     if (::sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
   }
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
 
   const std::shared_ptr<Mesh> mesh;
-  std::chrono::duration<double> deadline;
-  bool fingerprints;  ///< one exchange more before each collective: ranks that disagree all find out, before anything is sent
-  FlightRecorder recorder;
-  std::vector<GlooGroup*> groups;  ///< those with operations under way
   std::vector<std::shared_ptr<void>> given_up;  ///< operations that failed, whose envelopes are still announced
   std::uint64_t next_group = 1;
-
-  int rank() const { return mesh->rank(); }
 
   /// How a rank ended.
   struct Word {
@@ -57,7 +47,7 @@ class Process {
   /// To be called once all are connected.
   void listen() {
     for (int q = 0; q < mesh->size(); ++q) {
-      if (q == rank()) continue;
+      if (q == rank) continue;
       Word& word = words_[std::size_t(q)];
       word.buffer = mesh->buffer(word.bytes, sizeof word.bytes);
       word.buffer->recv(q, slot(Kind::notice, 0, 0), 0, sizeof word.bytes);
@@ -65,7 +55,7 @@ class Process {
   }
 
   /// The lowest rank that failed or was lost, or -1.
-  int lost() {
+  int lost() override {
     int first = -1;
     for (int q = mesh->size() - 1; q >= 0; --q) {
       Word& word = words_[std::size_t(q)];
@@ -89,7 +79,7 @@ class Process {
     return first;
   }
   /// What is known about the end of that rank.
-  std::string fate(int q) const {
+  std::string fate(int q) const override {
     const Word& word = words_[std::size_t(q)];
     if (word.broken) return "rank " + std::to_string(q) + " is lost, its process ended or its connection broke (" + word.problem + ")";
     return "rank " + std::to_string(q) + " failed with exit code " + std::to_string(word.code);
@@ -101,7 +91,7 @@ class Process {
     std::vector<std::unique_ptr<GlooBuffer>> buffers(words_.size());
     lost();
     for (int q = 0; q < mesh->size(); ++q) {
-      if (q == rank() || words_[std::size_t(q)].broken) continue;
+      if (q == rank || words_[std::size_t(q)].broken) continue;
       try {
         auto buffer = mesh->buffer(bytes, sizeof bytes);
         buffer->send(q, slot(Kind::notice, 0, 0), 0, sizeof bytes);
@@ -114,7 +104,7 @@ class Process {
       waits = false;
       lost();
       for (std::size_t q = 0; q < words_.size(); ++q) {
-        if (int(q) == rank() || words_[q].broken) continue;
+        if (int(q) == rank || words_[q].broken) continue;
         try {
           if (buffers[q] && !Peek::sent(*buffers[q])) waits = true;
         } catch (const std::exception&) {

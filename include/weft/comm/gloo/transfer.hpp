@@ -82,7 +82,7 @@ class Transfer {
   /// A message of a rank that called something else.
   const Incoming* mismatch() const { return mismatch_; }
   /// Waits until something has moved, at most so long.
-  void wait(std::chrono::milliseconds patience) const {
+  void wait(std::chrono::microseconds patience) const {
     for (const auto& incoming : receives_)
       if (delivered_ ? !incoming.done() : !incoming.arrived()) return incoming.wait(patience);
     for (const auto& outgoing : sends_)

@@ -13,25 +13,16 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/flight_recorder.hpp>
 #include <weft/comm/group.hpp>
 #include <weft/comm/mpi/transfer.hpp>
 #include <weft/comm/self.hpp>
+#include <weft/comm/shared_memory/group.hpp>
 
 namespace weft::comm::mpi {
 
-class MpiGroup;
+using Process = shared_memory::Sharing;
 
-/// What all communicators of this process share.
-struct Process {
-  std::chrono::duration<double> deadline{1800};
-  bool fingerprints = false;  ///< one exchange more before each collective, to find ranks that disagree
-  int rank = 0;               ///< in the world
-  FlightRecorder recorder;
-  std::vector<MpiGroup*> groups;  ///< those with operations under way
-};
-
-class MpiGroup final : public Group, public std::enable_shared_from_this<MpiGroup> {
+class MpiGroup final : public Group, public Progress, public std::enable_shared_from_this<MpiGroup> {
  public:
   /// Takes over `main`. Collective over it.
   MpiGroup(std::shared_ptr<Process> process, Handle main, std::string axis)
@@ -43,7 +34,10 @@ class MpiGroup final : public Group, public std::enable_shared_from_this<MpiGrou
   }
   MpiGroup(const MpiGroup&) = delete;
   MpiGroup& operator=(const MpiGroup&) = delete;
-  ~MpiGroup() override { std::erase(process_->groups, this); }
+  ~MpiGroup() override {
+    count(-long(under_way_.size()));
+    std::erase(process_->groups, this);
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -56,9 +50,25 @@ class MpiGroup final : public Group, public std::enable_shared_from_this<MpiGrou
   }
   std::unique_ptr<Pending> start(const Call& call) override;
   std::shared_ptr<Group> split(int color, int key, std::string axis) override;
+  void progress() override {
+    if (under_way_.empty()) return;
+    bool earlier_waits = false, ended = false;  // collectives start in one order on all ranks
+    for (const auto& running : under_way_) {
+      if (running->complete) continue;
+      if (earlier_waits && !running->transfer.launched() && !is_point_to_point(running->transfer.call().operation)) continue;
+      guarded(*running, [&] { advance(*running); });
+      earlier_waits |= !running->transfer.launched();
+    }
+    for (const auto& running : under_way_) ended |= running->complete;
+    if (ended) count(-long(std::erase_if(under_way_, [](const auto& running) { return running->complete; })));
+  }
 
  private:
   class Started;
+  void count(long operations) {
+    process_->under_way += std::size_t(operations);
+    process_->polled += std::size_t(operations);
+  }
 
   /// An operation between its start and its end.
   struct Running {
@@ -83,20 +93,6 @@ class MpiGroup final : public Group, public std::enable_shared_from_this<MpiGrou
     running.complete = true;
     process_->recorder.complete(running.number);
     return true;
-  }
-  void advance_all() {
-    bool earlier_waits = false;  // collectives start in one order on all ranks
-    for (const auto& running : under_way_) {
-      if (running->complete) continue;
-      if (earlier_waits && !running->transfer.launched() && !is_point_to_point(running->transfer.call().operation)) continue;
-      guarded(*running, [&] { advance(*running); });
-      earlier_waits |= !running->transfer.launched();
-    }
-    std::erase_if(under_way_, [](const auto& running) { return running->complete; });
-  }
-  static void advance_everything(Process& process) {
-    const auto groups = process.groups;
-    for (MpiGroup* group : groups) group->advance_all();
   }
   /// MPI's errors with the operation's name.
   template <class F>
@@ -131,7 +127,7 @@ class MpiGroup::Started final : public Pending {
   Started(std::shared_ptr<MpiGroup> group, std::shared_ptr<Running> running)
       : group_(std::move(group)), running_(std::move(running)) {}
   bool test() override {
-    if (!running_->complete) advance_everything(*group_->process_);
+    if (!running_->complete) group_->process_->progress();
     if (running_->complete) group_->expect_whole(*running_);
     return running_->complete;
   }
@@ -166,6 +162,7 @@ inline std::unique_ptr<Pending> MpiGroup::start(const Call& call) {
   const std::uint64_t number = process_->recorder.begin(axis_, sequence_, signature(call), call.count);
   auto running = std::make_shared<Running>(Place{main_.get(), steps_.get(), rank_, size_}, call, step_tag, sequence_, number);
   under_way_.push_back(running);
+  count(1);
   guarded(*running, [&] {
     if (process_->fingerprints && !is_point_to_point(call.operation)) start_check(*running);
     else advance(*running);
@@ -176,11 +173,11 @@ inline std::unique_ptr<Pending> MpiGroup::start(const Call& call) {
 inline void MpiGroup::wait(Running& running) {
   using Clock = std::chrono::steady_clock;
   // Spinning pays only where the process that is waited for has a core of its own.
-  const int spins = unsigned(size_) <= std::thread::hardware_concurrency() ? 2000 : 10;
-  for (int turn = 0; !running.complete && turn < spins; ++turn) advance_everything(*process_);
+  const int spins = process_->crowded ? 10 : 2000;
+  for (int turn = 0; !running.complete && turn < spins; ++turn) process_->progress();
   const auto start = Clock::now();
   while (!running.complete) {
-    advance_everything(*process_);
+    process_->progress();
     const auto waited = Clock::now() - start;
     if (waited > process_->deadline)
       throw TimeoutError(process_->rank, axis_, describe(running.transfer.call()), running.sequence,
@@ -229,7 +226,7 @@ inline std::shared_ptr<Group> MpiGroup::split(int color, int key, std::string ax
   int members = 0;
   check(MPI_Comm_size(part, &members), "MPI_Comm_size");
   if (members == 1) return std::make_shared<SelfGroup>(std::move(axis), "mpi");
-  return std::make_shared<MpiGroup>(process_, std::move(handle), std::move(axis));
+  return shared_memory::SharedMemoryGroup::over(process_, std::make_shared<MpiGroup>(process_, std::move(handle), std::move(axis)));
 }
 
 }  // namespace weft::comm::mpi

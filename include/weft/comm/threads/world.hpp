@@ -16,21 +16,13 @@
 
 #include <weft/comm/errors.hpp>
 #include <weft/comm/flight_recorder.hpp>
+#include <weft/comm/relax.hpp>
 #include <weft/comm/row.hpp>
 #include <weft/core/list.hpp>
 
 namespace weft::comm::threads {
 
 using Clock = std::chrono::steady_clock;
-
-/// Tells the processor that this is a spinning loop.
-inline void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 /// An operation under way: advances when polled, by the thread of its rank.
 class Advancing {

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft over MPI beside raw MPI calls, under mpirun: the ways take turns in one process, round by round. Each line of the output is
+// "OPERATION BYTES WAY MEDIAN FASTEST" in seconds. BYTES are of float32: of the buffer (all_reduce, broadcast, send_recv) or of one
+// rank's piece. Ways: raw, weft (through shared memory), messages (weft through MPI's messages, as between machines).
+#include <weft/comm/mpi.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using weft::comm::mpi::check;
+
+struct Way {
+  std::string name;
+  std::function<void()> step;
+  std::vector<double> seconds = {};
+};
+
+void barrier() { check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier"); }
+
+void compare(const char* operation, std::size_t bytes, std::vector<Way> ways, int rounds, int rank) {
+  const std::size_t repetitions = std::clamp<std::size_t>((std::size_t(16) << 20) / bytes, 2, 1000);
+  for (int round = -1; round < rounds; ++round)
+    for (Way& way : ways) {
+      barrier();
+      const auto start = Clock::now();
+      for (std::size_t k = 0; k < repetitions; ++k) way.step();
+      barrier();  // done when all are
+      if (round >= 0) way.seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count() / double(repetitions));
+    }
+  for (Way& way : ways) {
+    std::sort(way.seconds.begin(), way.seconds.end());
+    if (rank == 0) std::printf("%s %zu %s %.9f %.9f\n", operation, bytes, way.name.c_str(), way.seconds[way.seconds.size() / 2], way.seconds.front());
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 21;
+  MPI_Init(&argc, &argv);
+  {
+    const weft::Communicator weft = weft::comm::mpi::over(MPI_COMM_WORLD);
+    ::setenv("WEFT_SHARED_MEMORY", "0", 1);
+    const weft::Communicator messages = weft::comm::mpi::over(MPI_COMM_WORLD);
+    const int rank = weft.rank(), other = rank ^ 1;
+    const auto n = std::size_t(weft.size());
+    for (const std::size_t bytes : {std::size_t(4096), std::size_t(65536), std::size_t(1) << 20, std::size_t(16) << 20}) {
+      const std::size_t count = bytes / sizeof(float);
+      const int number = int(count);
+      std::vector<float> x(count, 0.0f), y(count, 0.0f), wide(count * n, 0.0f);
+      const auto ways = [&](std::function<void()> raw, std::function<void(const weft::Communicator&)> step) {
+        return std::vector<Way>{{"raw", std::move(raw)}, {"weft", [&, step] { step(weft); }}, {"messages", [&, step] { step(messages); }}};
+      };
+      compare("all_reduce", bytes, ways([&] { check(MPI_Allreduce(MPI_IN_PLACE, x.data(), number, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce"); },
+                                        [&](const auto& c) { c.all_reduce(x); }), rounds, rank);
+      compare("all_gather", bytes, ways([&] { check(MPI_Allgather(x.data(), number, MPI_FLOAT, wide.data(), number, MPI_FLOAT, MPI_COMM_WORLD), "MPI_Allgather"); },
+                                        [&](const auto& c) { c.all_gather(x, wide); }), rounds, rank);
+      compare("reduce_scatter", bytes, ways([&] { check(MPI_Reduce_scatter_block(wide.data(), x.data(), number, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD), "MPI_Reduce_scatter_block"); },
+                                            [&](const auto& c) { c.reduce_scatter(wide, x); }), rounds, rank);
+      compare("broadcast", bytes, ways([&] { check(MPI_Bcast(x.data(), number, MPI_FLOAT, 0, MPI_COMM_WORLD), "MPI_Bcast"); },
+                                       [&](const auto& c) { c.broadcast(x, 0); }), rounds, rank);
+      if (n % 2 == 0)
+        compare("send_recv", bytes, ways([&] {  // there and back
+          const auto status = MPI_STATUS_IGNORE;
+          if (rank < other) {
+            check(MPI_Send(x.data(), number, MPI_FLOAT, other, 0, MPI_COMM_WORLD), "MPI_Send");
+            check(MPI_Recv(y.data(), number, MPI_FLOAT, other, 0, MPI_COMM_WORLD, status), "MPI_Recv");
+          } else {
+            check(MPI_Recv(y.data(), number, MPI_FLOAT, other, 0, MPI_COMM_WORLD, status), "MPI_Recv");
+            check(MPI_Send(x.data(), number, MPI_FLOAT, other, 0, MPI_COMM_WORLD), "MPI_Send");
+          }
+        }, [&](const auto& c) {
+          if (rank < other) {
+            c.send(x, other);
+            c.recv(y, other);
+          } else {
+            c.recv(y, other);
+            c.send(x, other);
+          }
+        }), rounds, rank);
+    }
+  }
+  MPI_Finalize();
+  return 0;
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Memory that processes of one machine share. It has no name in any file system, so a process that is killed leaves nothing behind,
+// and /dev/shm may be as small as containers make it: the others open it through the owner's /proc/<pid>/fd. Whoever is on another
+// machine, in another container or another user fails to, and its group goes another way.
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace weft::comm::shared_memory {
+
+/// Where another process finds it. `secret` is random: a process of another machine with the same numbers is not taken for the owner.
+struct Address {
+  std::int64_t process = 0, descriptor = -1;
+  std::uint64_t secret[2] = {0, 0}, bytes = 0;
+};
+
+class Memory {
+ public:
+  Memory() = default;
+  /// `bytes` of zeros, taken from the system now, so that a lack of memory shows here; empty where that fails.
+  static Memory create(std::size_t bytes) {
+    Memory memory;
+    Address& at = memory.address_;
+    if (::getrandom(at.secret, sizeof at.secret, 0) != ssize_t(sizeof at.secret)) return {};
+    char name[64];
+    text_of(at, name, sizeof name);
+    at.process = ::getpid();
+    at.bytes = bytes;
+    memory.descriptor_ = ::memfd_create(name, MFD_CLOEXEC);
+    at.descriptor = memory.descriptor_;
+    if (memory.descriptor_ < 0 || ::posix_fallocate(memory.descriptor_, 0, off_t(bytes)) != 0 || !memory.map()) return {};
+    return memory;
+  }
+  /// The memory of another process; empty where it cannot be reached.
+  static Memory open(const Address& address) {
+    char path[64], name[64], expected[96], found[96];
+    std::snprintf(path, sizeof path, "/proc/%lld/fd/%lld", static_cast<long long>(address.process), static_cast<long long>(address.descriptor));
+    text_of(address, name, sizeof name);
+    const int length = std::snprintf(expected, sizeof expected, "/memfd:%s (deleted)", name);
+    if (::readlink(path, found, sizeof found) != length || std::memcmp(found, expected, std::size_t(length)) != 0) return {};
+    Memory memory;
+    memory.address_ = address;
+    memory.descriptor_ = ::open(path, O_RDWR | O_CLOEXEC);
+    if (memory.descriptor_ < 0 || !memory.map()) return {};
+    memory.close();
+    return memory;
+  }
+  Memory(Memory&& other) noexcept
+      : address_(other.address_), descriptor_(std::exchange(other.descriptor_, -1)), data_(std::exchange(other.data_, nullptr)) {}
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(address_, other.address_);
+    std::swap(descriptor_, other.descriptor_);
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~Memory() {
+    if (data_ != nullptr) ::munmap(data_, address_.bytes);
+    close();
+  }
+
+  explicit operator bool() const { return data_ != nullptr; }
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  const Address& address() const { return address_; }
+  /// Nobody else can open it any more.
+  void close() {
+    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+  }
+
+ private:
+  static void text_of(const Address& address, char* text, std::size_t most) {
+    std::snprintf(text, most, "weft-%016llx%016llx", static_cast<unsigned long long>(address.secret[0]), static_cast<unsigned long long>(address.secret[1]));
+  }
+  bool map() {
+    void* data = ::mmap(nullptr, address_.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+    if (data == MAP_FAILED) return false;
+    data_ = data;
+    return true;
+  }
+
+  Address address_;
+  int descriptor_ = -1;
+  void* data_ = nullptr;
+};
+
+}  // namespace weft::comm::shared_memory

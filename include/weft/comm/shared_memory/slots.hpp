@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// How the memory of a group is laid out. Its collectives are cut into rounds, which count on from one to the next and are the same
+// on all ranks. In a round a rank fills one of its slots and posts it; the others read it, and say how far they are: a slot is
+// filled anew when all have done with what was in it.
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace weft::comm::shared_memory {
+
+inline constexpr int most_ranks = 128;
+
+class Slots {
+ public:
+  static constexpr std::size_t depth = 4;  ///< slots of a rank: rounds that it may be ahead of another
+
+  /// What a rank posts before its bytes.
+  struct alignas(64) Header {
+    std::atomic<std::uint64_t> posted;  ///< the round
+    std::uint64_t signature, count;
+    std::uint64_t detail;  ///< of operations with counts: their hash, or the rounds that the rank needs
+  };
+
+  Slots(std::byte* memory, int rank, int size) : memory_(memory), rank_(rank), size_(size), bytes_(bytes_for(size)) {}
+
+  /// Bytes of one slot: those of two ranks stay in the processor's second-level cache.
+  static std::size_t bytes_for(int size) { return std::max<std::size_t>(64 * std::size_t(size), size <= 8 ? 32768 : 16384); }
+  static std::size_t total(int size) { return std::size_t(size) * of_rank(bytes_for(size)); }
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  std::size_t bytes() const { return bytes_; }
+  Header& header(int rank, std::uint64_t round) const {
+    return *reinterpret_cast<Header*>(memory_ + std::size_t(rank) * of_rank(bytes_) + line + round % depth * (line + bytes_));
+  }
+  std::byte* data(int rank, std::uint64_t round) const { return reinterpret_cast<std::byte*>(&header(rank, round)) + line; }
+  bool posted(int rank, std::uint64_t round) const { return header(rank, round).posted.load(std::memory_order_acquire) == round; }
+  void post(std::uint64_t round) { header(rank_, round).posted.exchange(round, std::memory_order_seq_cst); }
+
+  /// Whether all have done with what is in this rank's slot for `round`.
+  bool free(std::uint64_t round) {
+    if (round <= known_ + depth) return true;
+    std::uint64_t least = round;
+    for (int q = 0; q < size_; ++q)
+      if (q != rank_) least = std::min(least, done(q).load(std::memory_order_acquire));
+    known_ = least;
+    return round <= known_ + depth;
+  }
+  /// This rank has read all that it reads in rounds up to this one.
+  void finish(std::uint64_t round) { done(rank_).exchange(round, std::memory_order_seq_cst); }
+
+ private:
+  static constexpr std::size_t line = sizeof(Header);
+  static std::size_t of_rank(std::size_t bytes) { return (line + depth * (line + bytes) + 127) / 128 * 128 + 128; }
+  std::atomic<std::uint64_t>& done(int rank) const { return *reinterpret_cast<std::atomic<std::uint64_t>*>(memory_ + std::size_t(rank) * of_rank(bytes_)); }
+
+  std::byte* memory_;
+  int rank_, size_;
+  std::size_t bytes_;
+  std::uint64_t known_ = 0;  // rounds that all have done
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(Slots::Header) == 64);
+
+}  // namespace weft::comm::shared_memory
