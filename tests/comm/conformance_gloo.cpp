@@ -24,7 +24,10 @@ void with_world(std::chrono::duration<double> deadline, bool fingerprints, F&& f
 
 TEST_CASE("Gloo: every operation, type and count") {
   const weft_test::WithoutSharedMemory over_tcp;
-  with_world(std::chrono::seconds(40), false, [](const weft::Communicator& c) { CHECK_NOTHROW(weft_test::check_everything(c)); });
+  with_world(std::chrono::seconds(40), false, [](const weft::Communicator& c) {
+    CHECK_NOTHROW(weft_test::check_everything(c));
+    CHECK_NOTHROW(weft_test::check_large(c));
+  });
 }
 
 TEST_CASE("Gloo's ranks of one machine: every operation, type and count, through shared memory") {
@@ -64,7 +67,7 @@ TEST_CASE("Gloo's ranks of one machine: who disagrees finds out without fingerpr
 TEST_CASE("Gloo: who gets a message of another call finds out before its buffer changes") {
   const weft_test::WithoutSharedMemory over_tcp;
   with_world(std::chrono::seconds(40), false, [](const weft::Communicator& world) {
-    for (const std::size_t count : {4, 40000}) {  // with the envelope, and after it
+    for (const std::size_t count : {4, 40000, 400000}) {  // with the envelope, after it, and in chunks
       const auto sums = world.split(0, 0, "sums");
       std::vector<float> x(count + (sums.rank() == 1), 1.0f);
       CHECK_THROWS_AS(sums.all_reduce(x), weft::MismatchError);

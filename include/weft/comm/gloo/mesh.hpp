@@ -33,24 +33,26 @@ using GlooBuffer = ::gloo::transport::tcp::UnboundBuffer;
 /// every connection. Here the counts are read.
 class Peek final : public GlooBuffer {
  public:
-  /// Throw what ended the connection.
-  static bool received(GlooBuffer& buffer) {
+  /// How many messages; throw what ended the connection.
+  static std::size_t receives(GlooBuffer& buffer) {
     std::lock_guard lock(buffer.*&Peek::m_);
     (buffer.*&Peek::throwIfException)();
-    return buffer.*&Peek::recvCompletions_ > 0;
+    return std::size_t(buffer.*&Peek::recvCompletions_);
   }
-  static bool sent(GlooBuffer& buffer) {
+  static std::size_t sends(GlooBuffer& buffer) {
     std::lock_guard lock(buffer.*&Peek::m_);
     (buffer.*&Peek::throwIfException)();
-    return buffer.*&Peek::sendCompletions_ > 0;
+    return std::size_t(buffer.*&Peek::sendCompletions_);
   }
-  /// Waits until it has received or sent, at most so long.
-  static void wait(GlooBuffer& buffer, bool sends, std::chrono::microseconds patience) {
+  static bool received(GlooBuffer& buffer) { return receives(buffer) > 0; }
+  static bool sent(GlooBuffer& buffer) { return sends(buffer) > 0; }
+  /// Waits until it has received or sent `count` messages, at most so long.
+  static void wait(GlooBuffer& buffer, bool sends, std::size_t count, std::chrono::microseconds patience) {
     std::unique_lock lock(buffer.*&Peek::m_);
     auto& changed = sends ? buffer.*&Peek::sendCv_ : buffer.*&Peek::recvCv_;
     changed.wait_for(lock, patience, [&] {
       (buffer.*&Peek::throwIfException)();
-      return (sends ? buffer.*&Peek::sendCompletions_ : buffer.*&Peek::recvCompletions_) > 0;
+      return std::size_t(sends ? buffer.*&Peek::sendCompletions_ : buffer.*&Peek::recvCompletions_) >= count;
     });
   }
 };
@@ -86,13 +88,15 @@ class Mesh {
     auto any = context_->createUnboundBuffer(data, bytes);
     return std::unique_ptr<GlooBuffer>(static_cast<GlooBuffer*>(any.release()));
   }
-  std::uint64_t next_payload() { return ++payloads_; }
+  std::uint64_t next_payload() { return reserve_payloads(1); }
+  /// The first of so many new numbers.
+  std::uint64_t reserve_payloads(std::uint64_t count) { return std::exchange(payloads_, payloads_ + count); }
 
  private:
   int rank_, size_;
   std::shared_ptr<::gloo::transport::Device> device_;
   std::shared_ptr<::gloo::transport::Context> context_;
-  std::uint64_t payloads_ = 0;
+  std::uint64_t payloads_ = 1;
 };
 
 /// The envelope: what the sender called, the length of this message, and where its payload goes.
@@ -117,7 +121,7 @@ class Outgoing {
   }
   int peer() const { return peer_; }
   bool done() const { return Peek::sent(*envelope_) && (!payload_ || Peek::sent(*payload_)); }
-  void wait(std::chrono::microseconds patience) const { Peek::wait(payload_ ? *payload_ : *envelope_, true, patience); }
+  void wait(std::chrono::microseconds patience) const { Peek::wait(payload_ ? *payload_ : *envelope_, true, 1, patience); }
   /// The user's memory is not used any more. The envelope stays: a message that was announced and never comes would block the connection.
   void drop() { payload_.reset(); }
 
@@ -159,7 +163,7 @@ class Incoming {
     }
   }
   bool done() const { return !payload_ || Peek::received(*payload_); }
-  void wait(std::chrono::microseconds patience) const { Peek::wait(payload_ ? *payload_ : *envelope_, false, patience); }
+  void wait(std::chrono::microseconds patience) const { Peek::wait(payload_ ? *payload_ : *envelope_, false, 1, patience); }
   void drop() { payload_.reset(); }
 
  private:

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <weft/comm/gloo/mesh.hpp>
+#include <weft/comm/gloo/pipeline.hpp>
 #include <weft/comm/reduce.hpp>
 #include <weft/core/checked.hpp>
 
@@ -70,6 +71,16 @@ class Transfer {
         if (!incoming.done()) return false;
       for (const auto& outgoing : sends_)
         if (!outgoing.done()) return false;
+      if (pipeline_ && !receives_.empty()) {
+        std::vector<std::uint64_t> numbers(std::size_t(place_.size), 0);
+        for (std::size_t k = 0; k < receives_.size(); ++k) numbers[(std::size_t(place_.rank) + k + 1) % numbers.size()] = receives_[k].head().payload;
+        pipeline_->accept(std::move(numbers));
+      }
+      if (pipeline_ && !next_) {
+        receives_.clear();
+        sends_.clear();
+        return pipeline_->advance();
+      }
       receives_.clear();
       sends_.clear();
       copies_.clear();
@@ -87,12 +98,14 @@ class Transfer {
       if (delivered_ ? !incoming.done() : !incoming.arrived()) return incoming.wait(patience);
     for (const auto& outgoing : sends_)
       if (!outgoing.done()) return outgoing.wait(patience);
+    if (pipeline_) pipeline_->wait(patience);
   }
   /// Lets go of the user's buffers: nothing is written or read any more.
   void drop() {
     for (auto& incoming : receives_) incoming.drop();
     for (auto& outgoing : sends_) outgoing.drop();
     next_ = nullptr;
+    pipeline_.reset();
   }
   /// Ranks of the group (numbers of the world) that this waits for.
   std::vector<int> missing() const {
@@ -101,7 +114,7 @@ class Transfer {
       if (delivered_ ? !incoming.done() : !incoming.arrived()) ranks.push_back(incoming.peer());
     if (ranks.empty())
       for (const auto& outgoing : sends_) ranks.push_back(outgoing.peer());
-    return ranks;
+    return ranks.empty() && pipeline_ ? pipeline_->missing() : ranks;
   }
 
  private:
@@ -123,6 +136,14 @@ class Transfer {
   }
   void post_receive(int q, void* data, std::size_t elements) {
     receives_.emplace_back(*place_.mesh, (*place_.members)[std::size_t(q)], where(), head(elements), data);
+  }
+  /// Every rank adds its own piece, in chunks; only envelopes go before.
+  void begin_pipeline(std::vector<Pipeline::Bytes> pieces, std::byte* own, std::byte* whole) {
+    pipeline_ = std::make_unique<Pipeline>(*place_.mesh, *place_.members, place_.rank, call_, std::move(pieces), own, whole);
+    others([&](int q) { post_receive(q, nullptr, 0); });
+    Head first = head(0);
+    first.payload = pipeline_->numbers();
+    others([&](int q) { sends_.emplace_back(*place_.mesh, (*place_.members)[std::size_t(q)], where(), first, nullptr); });
   }
   void copy(void* to, const void* from, std::size_t elements) { copies_.push_back({to, from, elements * size_of(call_.type)}); }
   const std::byte* input(std::size_t elements) const { return static_cast<const std::byte*>(call_.input) + elements * size_of(call_.type); }
@@ -148,6 +169,7 @@ class Transfer {
   std::vector<Copy> copies_;
   std::function<void()> next_;
   std::unique_ptr<std::byte[]> scratch_;
+  std::unique_ptr<Pipeline> pipeline_;
 };
 
 inline void Transfer::begin() {
@@ -208,7 +230,13 @@ inline void Transfer::begin() {
       next_ = [this] { combine(call_.input, call_.output, call_.count); };
       return;
     case all_reduce: return begin_all_reduce();
-    case reduce_scatter: return begin_reduce_scatter(std::vector<std::size_t>(n, count));
+    case reduce_scatter:
+      if (call_.bytes() > eager) {
+        std::vector<Pipeline::Bytes> pieces;
+        for (std::size_t q = 0; q < n; ++q) pieces.push_back({q * call_.bytes(), call_.bytes()});
+        return begin_pipeline(std::move(pieces), output(0), nullptr);
+      }
+      return begin_reduce_scatter(std::vector<std::size_t>(n, count));
     case reduce_scatter_v: return begin_reduce_scatter(call_.receive_counts);
   }
 }
@@ -235,6 +263,12 @@ inline void Transfer::begin_all_reduce() {
   const auto piece = [this](int q) { return piece_of(call_.count, size_of(call_.type), q, place_.size); };
   const Piece mine = piece(place_.rank);
   const std::size_t length = mine.end - mine.begin;
+  if (call_.bytes() / n > eager) {
+    std::vector<Pipeline::Bytes> pieces;
+    for (int q = 0; q < place_.size; ++q)
+      pieces.push_back({piece(q).begin * size_of(call_.type), (piece(q).end - piece(q).begin) * size_of(call_.type)});
+    return begin_pipeline(std::move(pieces), output(mine.begin), output(0));
+  }
   scratch_.reset(new std::byte[checked_multiply(n, length * size_of(call_.type))]);
   others([&](int q) { post_receive(q, row(q, length), length); });
   others([&](int q) { post_send(q, input(piece(q).begin), piece(q).end - piece(q).begin); });

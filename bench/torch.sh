@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by benchmarks that compare with PyTorch. It goes into .deps/torch, an environment of its own. Where the CUDA toolkit that its
+# wheel wants is on the machine, only the few libraries that the toolkit lacks are fetched beside it.
+torch_version=2.11.0
+torch_venv=$weft_deps/torch
+torch_libraries=
+
+# torch_environment: installs it; then $torch_venv/bin/python runs it, with $torch_libraries on the loader's path.
+torch_environment() {
+  local stamp=$torch_venv/installed-$torch_version python=/usr/bin/python3
+  if [ ! -e "$stamp" ]; then
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || python=python3
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || packages python3-venv
+    rm -rf "$torch_venv"
+    logged "making a Python environment for PyTorch" "$python" -m venv "$torch_venv"
+    local pip=("$torch_venv/bin/pip" install --disable-pip-version-check --no-input -q)
+    if [ -e "${CUDA_HOME:-/usr/local/cuda}/lib64/libcublas.so.13" ] && [ -e "${CUDA_HOME:-/usr/local/cuda}/lib64/libcudnn.so.9" ]; then
+      logged "installing PyTorch" "${pip[@]}" --no-deps torch==$torch_version numpy typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec filelock
+      logged "installing what PyTorch needs beside the CUDA toolkit" "${pip[@]}" --no-deps nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile
+    else
+      logged "installing PyTorch (some gigabytes)" "${pip[@]}" torch==$torch_version numpy
+    fi
+    touch "$stamp"
+  fi
+  torch_libraries=$(find "$torch_venv"/lib/python3*/site-packages/nvidia -maxdepth 2 -name lib -type d 2>/dev/null | tr '\n' ':')${CUDA_HOME:-/usr/local/cuda}/lib64
+}

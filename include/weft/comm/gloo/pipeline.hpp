@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Long reductions over Gloo's connections, in chunks: while one is added up, the next are on their way, and of an all_reduce the
+// results of the one before go back. Each rank adds its own piece, in rank order (comm/reduce.hpp). The receives of the results
+// are open from the beginning, so that no chunk waits for its receiver.
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/gloo/mesh.hpp>
+#include <weft/comm/reduce.hpp>
+#include <weft/core/checked.hpp>
+
+namespace weft::comm::gloo {
+
+class Pipeline {
+ public:
+  static constexpr std::size_t chunk_bytes = 262144, window = 4;  ///< chunks that may have arrived before they are added
+  struct Bytes {
+    std::size_t begin, length;
+  };
+
+  /// Rank q of `members` adds bytes pieces[q] of all inputs into `own_output`; `whole_output` is where all results go, or null.
+  Pipeline(Mesh& mesh, std::span<const int> members, int rank, const Call& call, std::vector<Bytes> pieces, std::byte* own_output, std::byte* whole_output)
+      : mesh_(mesh),
+        members_(members),
+        rank_(std::size_t(rank)),
+        type_(call.type),
+        reduction_(call.reduction),
+        pieces_(std::move(pieces)),
+        input_(static_cast<const std::byte*>(call.input)),
+        own_(own_output),
+        whole_(whole_output),
+        sent_(members.size()),
+        inputs_(members.size()),
+        results_(members.size()) {
+    for (const Bytes& piece : pieces_) most_ = std::max(most_, chunks(piece));
+    numbers_ = mesh_.reserve_payloads(2 * most_);
+    for (std::size_t q = 0; q < members_.size(); ++q) {
+      if (q == rank_) continue;
+      sent_[q] = mesh_.buffer(const_cast<std::byte*>(input_) + pieces_[q].begin, pieces_[q].length);
+      for (std::size_t c = 0; c < chunks(pieces_[q]); ++c) {
+        const Bytes at = chunk(pieces_[q], c);
+        sent_[q]->send(members_[q], payload_slot(numbers_ + c), at.begin, at.length);
+        ++sends_;
+      }
+    }
+  }
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  /// The first of the numbers under which this rank's chunks go, which the envelopes tell the others.
+  std::uint64_t numbers() const { return numbers_; }
+
+  /// The others called the same: `theirs` are their numbers.
+  void accept(std::vector<std::uint64_t> theirs) {
+    theirs_ = std::move(theirs);
+    rows_.reset(new std::byte[checked_multiply(members_.size(), window * chunk_bytes)]);
+    for (std::size_t q = 0; q < members_.size(); ++q) {
+      if (q == rank_) continue;
+      inputs_[q] = mesh_.buffer(rows_.get() + q * window * chunk_bytes, window * chunk_bytes);
+      for (std::size_t c = 0; c < window; ++c) receive(q, c);
+      if (whole_ == nullptr) continue;
+      results_[q] = mesh_.buffer(whole_ + pieces_[q].begin, pieces_[q].length);
+      for (std::size_t c = 0; c < chunks(pieces_[q]); ++c) {
+        const Bytes at = chunk(pieces_[q], c);
+        results_[q]->recv(members_[q], payload_slot(theirs_[q] + most_ + c), at.begin, at.length);
+      }
+    }
+    if (whole_ != nullptr) result_ = mesh_.buffer(own_, pieces_[rank_].length);
+  }
+
+  /// Does what can be done now; true once complete.
+  bool advance() {
+    for (; reduced_ < chunks(pieces_[rank_]); ++reduced_) {
+      for (std::size_t q = 0; q < members_.size(); ++q)
+        if (q != rank_ && Peek::receives(*inputs_[q]) <= reduced_) return false;
+      reduce(reduced_);
+    }
+    for (std::size_t q = 0; whole_ != nullptr && q < members_.size(); ++q)
+      if (q != rank_ && Peek::receives(*results_[q]) < chunks(pieces_[q])) return false;
+    std::size_t sent = result_ ? Peek::sends(*result_) : 0;
+    for (const auto& buffer : sent_)
+      if (buffer) sent += Peek::sends(*buffer);
+    return sent == sends_;
+  }
+  /// Waits until something has moved, at most so long.
+  void wait(std::chrono::microseconds patience) const {
+    for (std::size_t q = 0; q < members_.size(); ++q) {
+      if (q == rank_) continue;
+      if (reduced_ < chunks(pieces_[rank_])) {
+        if (Peek::receives(*inputs_[q]) <= reduced_) return Peek::wait(*inputs_[q], false, reduced_ + 1, patience);
+      } else if (whole_ != nullptr && Peek::receives(*results_[q]) < chunks(pieces_[q])) {
+        return Peek::wait(*results_[q], false, chunks(pieces_[q]), patience);
+      }
+    }
+    for (std::size_t q = 0; q < members_.size(); ++q)
+      if (sent_[q] && Peek::sends(*sent_[q]) < chunks(pieces_[q])) return Peek::wait(*sent_[q], true, chunks(pieces_[q]), patience);
+    if (result_) Peek::wait(*result_, true, chunks(pieces_[rank_]) * (members_.size() - 1), patience);
+  }
+  /// Ranks of the world whose chunks are missing.
+  std::vector<int> missing() const {
+    std::vector<int> ranks;
+    for (std::size_t q = 0; q < members_.size(); ++q)
+      if (q != rank_ && (Peek::receives(*inputs_[q]) < chunks(pieces_[rank_]) || (whole_ != nullptr && Peek::receives(*results_[q]) < chunks(pieces_[q]))))
+        ranks.push_back(members_[q]);
+    return ranks;
+  }
+
+ private:
+  static std::size_t chunks(const Bytes& piece) { return (piece.length + chunk_bytes - 1) / chunk_bytes; }
+  static Bytes chunk(const Bytes& piece, std::size_t c) { return {c * chunk_bytes, std::min(chunk_bytes, piece.length - c * chunk_bytes)}; }
+  std::byte* row(std::size_t q, std::size_t c) { return rows_.get() + (q * window + c % window) * chunk_bytes; }
+  void receive(std::size_t q, std::size_t c) {
+    if (c < chunks(pieces_[rank_])) inputs_[q]->recv(members_[q], payload_slot(theirs_[q] + c), c % window * chunk_bytes, chunk(pieces_[rank_], c).length);
+  }
+  void reduce(std::size_t c) {
+    const Bytes at = chunk(pieces_[rank_], c);
+    std::vector<const void*> inputs;
+    for (std::size_t q = 0; q < members_.size(); ++q) inputs.push_back(q == rank_ ? input_ + pieces_[rank_].begin + at.begin : row(q, c));
+    void* outputs[] = {own_ + at.begin};
+    comm::reduce(type_, reduction_, inputs, outputs, 0, at.length / size_of(type_));
+    for (std::size_t k = 1; k < members_.size(); ++k) {
+      const std::size_t q = (rank_ + k) % members_.size();
+      receive(q, c + window);
+      if (!result_) continue;
+      result_->send(members_[q], payload_slot(numbers_ + most_ + c), at.begin, at.length);
+      ++sends_;
+    }
+  }
+
+  Mesh& mesh_;
+  std::span<const int> members_;
+  std::size_t rank_;
+  DataType type_;
+  Reduction reduction_;
+  std::vector<Bytes> pieces_;
+  const std::byte* input_;
+  std::byte *own_, *whole_;
+  std::size_t most_ = 0, sends_ = 0, reduced_ = 0;
+  std::uint64_t numbers_ = 0;
+  std::vector<std::uint64_t> theirs_;
+  std::unique_ptr<std::byte[]> rows_;  // [member][window][chunk]
+  std::vector<std::unique_ptr<GlooBuffer>> sent_, inputs_, results_;
+  std::unique_ptr<GlooBuffer> result_;
+};
+
+}  // namespace weft::comm::gloo
