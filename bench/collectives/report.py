@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""all_reduce(sum) of float32 between two ranks: weft's threads beside the memory's limit, MPI and Gloo. Started by ./bench/run
-collectives. The ways take turns, and of each the fastest round counts: on a shared machine that is what disturbs least."""
+"""Collectives of float32 between two ranks: weft's threads beside the memory's limit, its processes beside raw MPI calls and beside
+torch.distributed over Gloo. Started by ./bench/run collectives. The ways take turns, and of each the fastest round counts: on a shared
+machine that is what disturbs least. The JSON has the medians of the rounds too."""
 
 import argparse
 import json
 import os
 import pathlib
 import platform
+import statistics
 import subprocess
 import sys
 
@@ -24,6 +26,8 @@ def arguments():
     p = argparse.ArgumentParser(prog="./bench/run collectives", description=__doc__)
     p.add_argument("--program", required=True, help=argparse.SUPPRESS)
     p.add_argument("--mpirun", required=True, help=argparse.SUPPRESS)
+    for hidden in ("--beside-mpi", "--over-gloo", "--torchrun", "--python", "--libraries"):
+        p.add_argument(hidden, required=True, help=argparse.SUPPRESS)
     p.add_argument("--default-output", required=True, help=argparse.SUPPRESS)
     p.add_argument("--rounds", type=int, default=3, help="runs of each way, interleaved")
     p.add_argument("--output", default=None, help="JSON (default: build/bench/collectives.json)")
@@ -50,6 +54,73 @@ def size(bytes_):
 
 def time(seconds):
     return "-" if seconds is None else f"{seconds * 1e6:.2f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
+
+
+def lines_of(name, command, **environment):
+    """The words of each line, or nothing where the way is not there."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600, env=dict(os.environ, **environment))
+    except subprocess.TimeoutExpired:
+        print(f"{name}: no end after 600 s, left out", file=sys.stderr)
+        return []
+    if done.returncode != 0:
+        print(f"{name}: left out: {done.stderr.strip().splitlines()[-1:] or done.returncode}", file=sys.stderr)
+        return []
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+class Table:
+    """Times by operation, bytes and way: the fastest, and the median of the runs' medians."""
+
+    def __init__(self):
+        self.times = {}
+
+    def add(self, operation, bytes_, way, median, fastest):
+        found = self.times.setdefault((operation, int(bytes_)), {}).setdefault(way, {"fastest": float(fastest), "medians": []})
+        found["fastest"] = min(found["fastest"], float(fastest))
+        found["medians"].append(float(median))
+
+    def show(self, title, headings, reference):
+        """headings: way -> heading; each way's time beside the reference's."""
+        print(f"\n{title}\n")
+        print("| operation | message | " + " | ".join(headings.values()) + " | " + " | ".join(f"{h} / {headings[reference]}" for w, h in headings.items() if w != reference) + " |")
+        print("|---" * (1 + 2 * len(headings)) + "|")
+        rows = []
+        for (operation, bytes_), ways in self.times.items():
+            row = {"operation": operation, "bytes": bytes_}
+            for way, found in ways.items():
+                row[way] = {"fastest": found["fastest"], "median": statistics.median(found["medians"])}
+            base = ways.get(reference)
+            ratios = ["-" if base is None or way not in ways else f"{ways[way]['fastest'] / base['fastest']:.2f}" for way in headings if way != reference]
+            print(f"| {operation} | {size(bytes_)} | " + " | ".join(time(ways[way]["fastest"] if way in ways else None) for way in headings) + " | " + " | ".join(ratios) + " |")
+            rows.append(row)
+        return rows
+
+
+def beside_mpi(a):
+    table = Table()
+    for round_ in range(a.rounds):
+        print(f"round {round_ + 1} of {a.rounds}: raw MPI calls and weft over MPI, by turns", file=sys.stderr)
+        for operation, bytes_, way, median, fastest in lines_of("MPI", [a.mpirun, "2", a.beside_mpi]):
+            table.add(operation, bytes_, way, median, fastest)
+    return table.show("Processes under mpirun (send_recv: there and back); fastest round", {"raw": "raw MPI", "weft": "weft", "messages": "weft, by messages"}, "raw")
+
+
+def beside_torch(a):
+    table = Table()
+    torch = [a.torchrun, "2", a.python, os.path.join(os.path.dirname(__file__), "torch_gloo.py")]
+    ways = {
+        "torch": (torch, {"LD_LIBRARY_PATH": a.libraries, "OMP_NUM_THREADS": "1"}),
+        "tcp": ([a.torchrun, "2", a.over_gloo], {"WEFT_SHARED_MEMORY": "0"}),
+        "weft": ([a.torchrun, "2", a.over_gloo], {}),
+    }
+    for round_ in range(a.rounds):
+        for way, (command, environment) in ways.items():
+            print(f"round {round_ + 1} of {a.rounds}: Gloo, {way}", file=sys.stderr)
+            for operation, bytes_, median, fastest in lines_of(way, command, **environment):
+                table.add(operation, bytes_, way, median, fastest)
+    headings = {"torch": "torch.distributed", "tcp": "weft over TCP", "weft": "weft, one machine"}
+    return table.show("Processes over Gloo; fastest round", headings, "torch")
 
 
 def main():
@@ -90,9 +161,10 @@ def main():
     if by_size[64 << 20]["times_gloo"]:
         goals.append(("64 MiB 5 times as fast as Gloo or more", by_size[64 << 20]["times_gloo"] >= 5))
     print("\n" + "\n".join(f"{'reached' if good else 'missed '}  {goal}" for goal, good in goals))
+    mpi, gloo = beside_mpi(a), beside_torch(a)
     output = pathlib.Path(a.output or a.default_output)
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps({"bench": "collectives/all_reduce", "unit": "s", "ranks": 2, "rows": rows}, indent=1) + "\n")
+    output.write_text(json.dumps({"bench": "collectives/all_reduce", "unit": "s", "ranks": 2, "rows": rows, "beside_mpi": mpi, "beside_torch": gloo}, indent=1) + "\n")
     print(f"\nwritten: {output}", file=sys.stderr)
 
 
