@@ -54,7 +54,7 @@ inline void add_groups(CLI::App& app) {
   };
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("groups", "Which ranks form the group of each axis");
-  add_count(command, "--world", o->world, "Number of ranks")->required();
+  add_count(command, "--world", o->world, "Number of ranks, which must be given");
   add_count(command, "--tp", o->tp, "Tensor parallel degree")->capture_default_str();
   add_count(command, "--pp", o->pp, "Pipeline parallel degree")->capture_default_str();
   add_count(command, "--cp", o->cp, "Context parallel degree")->capture_default_str();
@@ -64,8 +64,9 @@ inline void add_groups(CLI::App& app) {
   add_count(command, "--edp", o->edp, "Data parallel degree of the experts (default: what is left of the world)");
   command->add_option("--order", o->order, "Order of the axes, fastest first")->capture_default_str();
   command->add_flag("--json", o->json, "JSON instead of a table");
-  command->callback([o] {
+  command->callback([o, command] {
     using weft::detail::positive;
+    require_option(command, "--world");
     const std::size_t world = positive("world", o->world);
     constexpr std::size_t most = std::size_t(1) << 20;
     if (world > most)

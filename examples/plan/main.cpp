@@ -11,7 +11,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
 
@@ -27,7 +29,7 @@ namespace {
 /// One line whatever the text.
 int refuse(std::string text) {
   for (char& c : text)
-    if (c == '\n' || c == '\r') c = ' ';
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
   while (!text.empty() && text.back() == ' ') text.pop_back();
   std::fprintf(stderr, "%s\n", text.c_str());
   return 2;
@@ -53,11 +55,12 @@ int main(int argc, char** argv) {
           "plan: " + (argc < 2 ? std::string("no command") : "unknown command '" + std::string(argv[1]) + "'") +
           "; the commands are groups, validate, schedule and memory (plan --help)");
     app.parse(argc, argv);
+    if (std::fflush(stdout) != 0) throw weft::UsageError(std::string("plan: cannot write to standard output: ") + std::strerror(errno));
     return 0;
   } catch (const CLI::Success& success) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    return refuse(std::string("weft: plan: ") + error.what());
+    return refuse(std::string("weft: plan: ") + error.what() + " (--help lists the options)");
   } catch (const weft::Error& error) {
     return refuse(error.what());
   } catch (const std::exception& error) {

@@ -5,11 +5,14 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <weft/mesh/layout.hpp>
@@ -57,12 +60,11 @@ inline void require_zero(const MemoryOptions& o) {
 
 /// By the formulas, from a number of parameters.
 inline void memory_of_parameters(const MemoryOptions& o) {
-  if (!(*o.parameters >= 1) || !(*o.parameters < 1e18)) throw weft::LayoutError("plan: --parameters must be a number of at least 1");
+  if (!(*o.parameters >= 1) || !(*o.parameters < 1e18)) throw weft::LayoutError("plan: --parameters must be a number of at least 1 and below 1e18");
   if (o.layout.tp != 1 || o.layout.pp != 1 || o.layout.cp != 1 || o.layout.ep != 1)
     throw weft::LayoutError("plan: --parameters says nothing of what tp, pp, cp and ep cut: give --model and its sizes, or the parameters that one of their ranks holds");
-  std::size_t ranks = 1;
-  if (o.layout.dp) ranks = weft::detail::positive("dp", *o.layout.dp);
-  else if (o.layout.world) ranks = weft::detail::positive("world", *o.layout.world);
+  const std::size_t dp = weft::detail::positive("dp", o.layout.dp.value_or(o.layout.world.value_or(1)));
+  const std::size_t ranks = weft::degree_left("dp", o.layout.dp ? dp : 0, o.layout.world ? weft::detail::positive("world", *o.layout.world) : dp, {});
   weft::plan::ElementBytes element = weft::plan::element_bytes(o.precision.empty() ? "bf16" : o.precision);
   if (o.gradient_bytes) {
     if (!(*o.gradient_bytes > 0) || *o.gradient_bytes > 8) throw weft::LayoutError("plan: --gradient-bytes must be above 0 and at most 8");
@@ -127,6 +129,9 @@ inline void memory_of_model(MemoryOptions& o) {
   constexpr std::size_t most = 1 << 18;
   if (weft::detail::saturating_product({std::size_t(l.pp), resolved.micro_batches, chunks == 0 ? 2 : chunks}) > most)
     throw weft::LayoutError(number("pp", std::size_t(l.pp)) + " * " + number("micro batches", resolved.micro_batches) + " * vpp: a schedule has at most " + std::to_string(most) + " entries");
+  constexpr std::size_t most_passes = 1 << 21;
+  if (weft::detail::saturating_product({sizes.layers, resolved.micro_batches}) > most_passes)
+    throw weft::LayoutError(number("layers", sizes.layers) + " * " + number("micro batches", resolved.micro_batches) + ": a rehearsal takes at most " + std::to_string(most_passes));
   const weft::schedule::Table table = weft::schedule::named_table(schedule, int(l.pp), int(resolved.micro_batches), int(chunks));
   if (std::size_t(table.stages()) > sizes.layers)
     throw weft::LayoutError(number("layers", sizes.layers) + " < " + number("pp", std::size_t(l.pp)) + " * " + number("vpp", std::size_t(table.chunks)) + ": every stage holds at least one layer");
@@ -237,9 +242,15 @@ inline void add_memory(CLI::App& app) {
   command->add_option("--recompute", o->recompute, "none, selective or full")->capture_default_str();
   add_count(command, "--threads", o->threads, "Threads of a rank: attention has a workspace for each")->capture_default_str();
   command->add_flag("--json", o->json, "JSON instead of a table");
-  command->callback([o] {
+  command->callback([o, command] {
     require_zero(*o);
-    if (o->parameters) return memory_of_parameters(*o);
+    if (o->parameters) {
+      constexpr std::string_view taken[] = {"parameters", "dp", "world", "tp", "pp", "cp", "ep", "zero", "precision", "gradient-bytes", "json"};
+      for (const CLI::Option* option : command->get_options())
+        if (option->count() > 0 && std::find(std::begin(taken), std::end(taken), option->get_single_name()) == std::end(taken))
+          throw weft::UsageError("plan: --" + option->get_single_name() + " goes with --model: with --parameters only --dp, --zero, --precision and --gradient-bytes count");
+      return memory_of_parameters(*o);
+    }
     if (o->model.empty()) throw weft::UsageError("plan: memory needs --parameters N, or --model gpt, llama or mixtral with its sizes");
     memory_of_model(*o);
   });

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -52,12 +53,14 @@ inline weft::schedule::Table table_of(const ScheduleOptions& o) {
   using weft::detail::positive;
   if (!o.csv.empty()) {
     std::ifstream file(o.csv, std::ios::binary);
+    if (std::filesystem::is_directory(o.csv)) throw weft::UsageError("plan: cannot read '" + o.csv + "': it is a folder");
     if (!file) throw weft::UsageError("plan: cannot read '" + o.csv + "': " + std::strerror(errno));
     return weft::schedule::from_csv(std::string(std::istreambuf_iterator<char>(file), {}), o.csv);
   }
   const std::size_t stages = positive("stages", o.stages), micro = positive("micro batches", o.micro_batches);
   const std::size_t chunks = o.chunks ? positive("chunks", *o.chunks) : 0;
-  constexpr std::size_t most = 1 << 18;
+  constexpr std::size_t most = 1 << 18, most_stages = 1 << 12;
+  if (stages > most_stages) throw weft::LayoutError(number("stages", stages) + ": a pipeline has at most " + std::to_string(most_stages) + " ranks");
   if (weft::detail::saturating_product({stages, micro, chunks == 0 ? 2 : chunks}) > most)
     throw weft::LayoutError(number("stages", stages) + " * " + number("micro batches", micro) +
                             " * chunks: a table has at most " + std::to_string(most) + " entries");
@@ -91,7 +94,7 @@ inline void print_schedule(const weft::schedule::Table& table, const weft::sched
 inline void show_schedule(const ScheduleOptions& o) {
   for (const double cost : {o.costs.forward, o.costs.input, o.costs.weight})
     if (!(cost > 0) || !(cost < 1e12))
-      throw weft::LayoutError("schedule: a cost of " + weft::schedule::detail::decimal(cost) + ": costs must be above 0");
+      throw weft::LayoutError("schedule: a cost of " + weft::schedule::detail::decimal(cost) + ": costs must be above 0 and below 1e12");
   const weft::schedule::Table table = table_of(o);
   const weft::schedule::Proof proof = weft::schedule::prove(table, o.costs);
   const weft::schedule::Timeline timeline = weft::schedule::simulate(table, o.costs);
@@ -121,9 +124,14 @@ inline void add_schedule(CLI::App& app) {
   command->add_option("--trace", o->trace, "Write a trace for Perfetto into this file");
   command->add_flag("--json", o->json, "JSON instead of a table");
   kind->excludes(csv);
-  command->callback([o] {
-    if (o->kind.empty() && o->csv.empty())
-      throw weft::UsageError("plan: --kind is required: " + std::string(weft::schedule::names));
+  command->callback([o, command] {
+    for (const auto& [option, file] : {std::pair("--csv", &o->csv), std::pair("--svg", &o->svg), std::pair("--trace", &o->trace)})
+      if (command->count(option) > 0 && file->empty()) throw weft::UsageError(std::string("plan: ") + option + " needs the name of a file");
+    if (o->csv.empty()) {
+      if (o->kind.empty()) throw weft::UsageError("plan: schedule needs --kind, one of " + std::string(weft::schedule::names) + ", or --csv FILE");
+      require_option(command, "--stages");
+      require_option(command, "--micro-batches");
+    }
     show_schedule(*o);
   });
 }

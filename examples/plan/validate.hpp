@@ -25,7 +25,7 @@ inline void add_validate(CLI::App& app) {
   weft::Layout& l = o->layout;
   CLI::App* command = app.add_subcommand("validate", "Whether a model fits a layout");
   add_count(command, "--nodes", l.nodes, "Number of nodes")->capture_default_str();
-  add_count(command, "--ranks-per-node", l.ranks_per_node, "Ranks of each node")->required();
+  add_count(command, "--ranks-per-node", l.ranks_per_node, "Ranks of each node, which must be given");
   add_count(command, "--tp", l.tp, "Tensor parallel degree")->capture_default_str();
   add_count(command, "--etp", l.etp, "Tensor parallel degree of the experts (default: tp)");
   add_count(command, "--cp", l.cp, "Context parallel degree")->capture_default_str();
@@ -45,7 +45,8 @@ inline void add_validate(CLI::App& app) {
   command->add_flag("--sequence-parallel", l.sequence_parallel, "Shard the sequence over tp");
   command->add_flag("--overlap-p2p", l.overlap_p2p, "Overlap the messages between stages with work");
   command->add_flag("--json", o->json, "JSON instead of a table");
-  command->callback([o] {
+  command->callback([o, command] {
+    require_option(command, "--ranks-per-node");
     const weft::ResolvedLayout r = weft::resolve(o->layout);
     if (o->json) {
       std::printf("%s\n",
