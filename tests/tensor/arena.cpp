@@ -2,6 +2,7 @@
 #include <weft/tensor/arena.hpp>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <Kokkos_Core.hpp>
@@ -55,4 +56,21 @@ TEST_CASE("a buffer may outlive its arena") {
   }
   static_cast<char*>(buffer.get())[4095] = 1;
   CHECK(static_cast<char*>(buffer.get())[4095] == 1);
+}
+
+TEST_CASE("blocks that nobody uses are returned before memory is called full, and the error says how much was asked for") {
+  Arena arena;
+  const auto kept = arena.allocate(1 << 16);
+  { const auto unused = arena.allocate(1 << 20); }
+  CHECK(arena.use().reserved == (1 << 16) + (1 << 20));
+  std::string text;
+  try {
+    const auto none = arena.allocate(std::size_t(1) << 60);
+  } catch (const weft::MemoryError& error) {
+    text = error.what();
+  }
+  CHECK(text.find("weft: out of memory: Host memory has no room for 1152921504606846976 more bytes; this rank uses 65536 there") == 0);
+  CHECK(arena.use().reserved == 1 << 16);
+  CHECK(arena.use().current == 1 << 16);
+  static_cast<char*>(kept.get())[0] = 1;
 }

@@ -44,6 +44,12 @@ class StorageError : public Error {
   explicit StorageError(const std::string& what) : Error(what, 2) {}
 };
 
+/// A memory space that has no room for what is asked of it. Nothing was changed.
+class MemoryError : public Error {
+ public:
+  explicit MemoryError(const std::string& what) : Error(what) {}
+};
+
 /// Tensors whose shapes do not fit the operation.
 class ShapeError : public Error {
  public:

@@ -13,6 +13,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -39,6 +40,8 @@ struct Report {
     } catch (const Error& caught) {
       text = caught.what();
       if (caught.exit_code() != 0) code = caught.exit_code();
+    } catch (const std::bad_alloc&) {
+      text = "weft: out of memory: the host has no room for what was asked of it; a smaller batch, sequence or model, or fewer ranks on this machine";
     } catch (const std::exception& caught) {
       text = caught.what();
     } catch (...) {

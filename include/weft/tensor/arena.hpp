@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A caching allocator: a training step asks for the same sizes again and again, and returning activations to the system costs
-// 20 % of a step. Freed blocks are kept by size and handed out again; nothing is returned before the arena ends. One arena
-// belongs to one rank and is not safe to share between threads; buffers may outlive it.
+// 20 % of a step. Freed blocks are kept by size and handed out again; they are returned when the arena ends or memory is full. One
+// arena belongs to one rank and is not safe to share between threads; buffers may outlive it.
 
 #include <Kokkos_Core.hpp>
 
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
+#include <weft/core/error.hpp>
 #include <weft/core/list.hpp>
 #include <weft/core/owner.hpp>
 #include <weft/tensor/block_bytes.hpp>
@@ -22,11 +25,18 @@
 namespace weft {
 
 namespace detail {
-/// Where an arena's blocks come from.
+/// Where an arena's blocks come from. `take` gives null where the memory is full.
 template <class MemorySpace>
 struct System {
-  static void* take(std::size_t bytes) { return Kokkos::kokkos_malloc<MemorySpace>("weft", bytes); }
+  static void* take(std::size_t bytes) {
+    try {
+      return Kokkos::kokkos_malloc<MemorySpace>("weft", bytes);
+    } catch (const std::exception&) {
+      return nullptr;
+    }
+  }
   static void give_back(void* block) { Kokkos::kokkos_free<MemorySpace>(block); }
+  static std::string room() { return ""; }
 };
 #ifdef KOKKOS_ENABLE_CUDA
 /// Of the calling thread's current GPU: Kokkos would take those of its own, and a rank may be on another.
@@ -34,15 +44,20 @@ template <>
 struct System<Kokkos::CudaSpace> {
   static void* take(std::size_t bytes) {
     void* block = nullptr;
-    if (const cudaError_t status = cudaMalloc(&block, bytes); status != cudaSuccess) {
+    const cudaError_t status = cudaMalloc(&block, bytes);
+    if (status == cudaErrorMemoryAllocation) {
       (void)cudaGetLastError();
-      std::size_t left = 0, all = 0;
-      if (status != cudaErrorMemoryAllocation || cudaMemGetInfo(&left, &all) != cudaSuccess) cuda_check(status, "cudaMalloc");
-      throw_error<Error>({"cuda: the GPU has no room for ", bytes, " more bytes: ", left, " of ", all, " are free; use a smaller micro-batch, recomputation or more ranks"});
+      return nullptr;
     }
+    cuda_check(status, "cudaMalloc");
     return block;
   }
   static void give_back(void* block) { cuda_report(cudaFree(block), "cudaFree"); }
+  static std::string room() {
+    std::size_t left = 0, all = 0;
+    cuda_check(cudaMemGetInfo(&left, &all), "cudaMemGetInfo");
+    return joined({", ", left, " of ", all, " are free"});
+  }
 };
 #endif
 }  // namespace detail
@@ -65,14 +80,17 @@ class Arena {
   struct State {
     std::unordered_map<std::size_t, List<void*>> free;
     MemoryUse use;
-    ~State() {
+    ~State() { give_back(); }
+
+    /// Returns all blocks that nobody uses to the system.
+    void give_back() {
       for (auto& [size, blocks] : free)
-        for (void* block : blocks) detail::System<MemorySpace>::give_back(block);
+        for (; !blocks.empty(); blocks.pop_back(), use.reserved -= size) detail::System<MemorySpace>::give_back(blocks.back());
     }
   };
 
  public:
-  /// A block of at least `bytes`. Throws Kokkos' allocation error when the memory space is full.
+  /// A block of at least `bytes`. Throws MemoryError when the memory space is full even without the blocks that nobody uses.
   Buffer allocate(std::size_t bytes) { return take(block_bytes(bytes)); }
   /// The same for what lives as long as the model (parameters, optimizer state): nothing else would share its block, so it is
   /// not made larger than a cache line asks for.
@@ -86,7 +104,7 @@ class Arena {
     auto& blocks = state_->free[size];
     void* block = nullptr;
     if (blocks.empty()) {
-      block = detail::System<MemorySpace>::take(size);
+      block = taken_from_system(size);
       state_->use.reserved += size;
     } else {
       block = blocks.back();
@@ -98,6 +116,15 @@ class Arena {
       state->use.current -= size;
       state->free[size].push_back(freed);
     });
+  }
+
+  WEFT_COLD void* taken_from_system(std::size_t size) {
+    using System = detail::System<MemorySpace>;
+    if (void* block = System::take(size)) return block;
+    state_->give_back();
+    if (void* block = System::take(size)) return block;
+    throw_error<MemoryError>({"out of memory: ", MemorySpace::name(), " memory has no room for ", size, " more bytes; this rank uses ", state_->use.current, " there",
+                              System::room(), ": a smaller model or micro batch, recomputation, or more ranks to share it"});
   }
 
   std::shared_ptr<State> state_ = new_shared<State>();

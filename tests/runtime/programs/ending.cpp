@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,6 +31,7 @@ int main(int argc, char** argv) {
     }
     if (how == "throw" && world.rank() == last) throw std::runtime_error("boom\nin two lines");
     if (how == "throw-first" && world.rank() == 0) throw DivergedError("ten steps in a row");
+    if (how == "full") throw std::bad_alloc();
     if (how == "usage") throw LayoutError("heads(6) % tp(4) != 0");
     if (how == "return") return world.rank() == last ? 7 : 0;
     if (how == "busy") {
