@@ -36,6 +36,9 @@ std::string refusal(int ranks, const Degrees& degrees, const typename Model::Con
 
 TEST_CASE("layouts that a model does not fit") {
   CHECK(refusal<nn::Gpt>(2, {}, {.width = 30, .heads = 4}) == "weft: width(30) % heads(4) != 0");
+  CHECK(refusal<nn::Gpt>(1, {}, {.width = 0, .heads = 4}) == "weft: vocabulary(256) and width(0) must be at least 1");
+  CHECK(refusal<nn::Llama>(1, {}, {.vocabulary = 0, .layers = 1, .width = 32, .heads = 4}) == "weft: vocabulary(0) and width(32) must be at least 1");
+  CHECK(refusal<nn::Gpt>(1, {}, {.width = 32, .heads = 0}) == "weft: width(32) % heads(0) != 0");
   CHECK(refusal<nn::Gpt>(4, {.pp = 4}, {.layers = 3, .width = 32, .heads = 4}) == "weft: layers(3) < pp(4) * chunks(1): every stage holds at least one layer");
   CHECK(refusal<nn::Gpt>(4, {.tp = 4}, {.layers = 1, .width = 36, .heads = 6}) == "weft: heads(6) % tp(4) != 0: a rank holds whole heads");
   CHECK(refusal<nn::Gpt>(4, {.tp = 4}, {.layers = 1, .width = 48, .heads = 12, .kv_heads = 3}) == "weft: key-value heads(3) neither divide into nor repeat over tp(4)");

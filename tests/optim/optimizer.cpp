@@ -174,6 +174,12 @@ TEST_CASE("wrong options, and a step without gradients, are refused") {
   CHECK_THROWS_WITH_AS(optim::AdamW(model, {.learning_rate = -1}), "weft: learning rate -1.000000 is not a number of at least 0", UsageError);
   CHECK_THROWS_AS(optim::Sgd(model, {.learning_rate = std::nan("")}), UsageError);
   CHECK_THROWS_WITH_AS(optim::Sgd(model, {.clip = -1}), "weft: clip -1.000000 is negative; 0 turns clipping off", UsageError);
+  CHECK_THROWS_WITH_AS(optim::AdamW(model, {.learning_rate = INFINITY}), "weft: learning rate inf is not a number of at least 0", UsageError);
+  CHECK_THROWS_WITH_AS(optim::AdamW(model, {.beta1 = 1}), "weft: beta1 1.000000 is not a number of at least 0 and below 1", UsageError);
+  CHECK_THROWS_WITH_AS(optim::AdamW(model, {.beta2 = -0.5}), "weft: beta2 -0.500000 is not a number of at least 0 and below 1", UsageError);
+  CHECK_THROWS_WITH_AS(optim::AdamW(model, {.epsilon = std::nan("")}), "weft: epsilon nan is not a number of at least 0", UsageError);
+  CHECK_THROWS_WITH_AS(optim::AdamW(model, {.weight_decay = -1}), "weft: weight decay -1.000000 is not a number of at least 0", UsageError);
+  CHECK_THROWS_WITH_AS(optim::Sgd(model, {.momentum = 1.5}), "weft: momentum 1.500000 is not a number of at least 0 and below 1", UsageError);
   optim::AdamW optimizer(model);
   CHECK_THROWS_WITH_AS(optimizer.step(), "weft: optimizer step before any train_step: matrix has no gradient", UsageError);
 }

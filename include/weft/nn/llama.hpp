@@ -91,8 +91,7 @@ struct BasicLlama {
   static std::size_t blocks(const Config& config) { return config.layers; }
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
   static void check(const Config& config, const ModelDegrees& degrees) {
-    if (config.heads == 0 || config.width % config.heads != 0)
-      throw_error<LayoutError>({"width(", config.width, ") % heads(", config.heads, ") != 0"});
+    weft::detail::require_sizes(config.vocabulary, config.width, config.heads);
     weft::detail::require_heads(detail::llama_heads(config), degrees.tp);
     weft::detail::require_context(detail::llama_heads(config), config.sequence, degrees);
     if (detail::llama_intermediate(config) % degrees.tp != 0)

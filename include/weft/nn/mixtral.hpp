@@ -73,8 +73,7 @@ struct BasicMixtral {
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
   static void check(const Config& config, const ModelDegrees& degrees) {
     const LlamaConfig llama = detail::llama_of(config);
-    if (config.heads == 0 || config.width % config.heads != 0)
-      throw_error<LayoutError>({"width(", config.width, ") % heads(", config.heads, ") != 0"});
+    weft::detail::require_sizes(config.vocabulary, config.width, config.heads);
     weft::detail::require_heads(detail::llama_heads(llama), degrees.tp);
     weft::detail::require_context(detail::llama_heads(llama), config.sequence, degrees);
     require_experts(config.experts, detail::llama_intermediate(llama), degrees.ep, degrees.etp);

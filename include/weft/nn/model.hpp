@@ -77,4 +77,12 @@ struct ModelOptions {
   }
 };
 
+namespace detail {
+/// Throws LayoutError for sizes without which a model cannot be.
+WEFT_COLD inline void require_sizes(std::size_t vocabulary, std::size_t width, std::size_t heads) {
+  if (vocabulary == 0 || width == 0) throw_error<LayoutError>({"vocabulary(", vocabulary, ") and width(", width, ") must be at least 1"});
+  if (heads == 0 || width % heads != 0) throw_error<LayoutError>({"width(", width, ") % heads(", heads, ") != 0"});
+}
+}  // namespace detail
+
 }  // namespace weft

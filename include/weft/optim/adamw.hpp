@@ -24,6 +24,13 @@ struct AdamWRule {
   static constexpr bool elementwise = true;
   static constexpr int buffers = 2;  // first and second moment
 
+  static void check(const Options& options) {
+    require_option("beta1", options.beta1, 1);
+    require_option("beta2", options.beta2, 1);
+    require_option("epsilon", options.epsilon);
+    require_option("weight decay", options.weight_decay);
+  }
+
   template <class P, class Exec>
   static void update(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, double gradient_scale, std::uint64_t step) {
     using A = accumulate_t<P>;

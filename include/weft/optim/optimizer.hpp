@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -42,8 +43,14 @@ struct Slot {
   std::vector<std::size_t> records;
 };
 
+/// Throws UsageError for an option that is not a number from 0 on, and below `end`.
+WEFT_COLD inline void require_option(std::string_view name, double value, double end = std::numeric_limits<double>::infinity()) {
+  if (value >= 0 && value < end) return;
+  throw_error<UsageError>({name, " ", std::to_string(value), " is not a number of at least 0", end == 1 ? " and below 1" : ""});
+}
+
 /// Rule: `Options` with learning_rate and clip, `static constexpr buffers`, `update<P>(device, slot, options, learning_rate,
-/// gradient_scale, step)`, and `static constexpr bool elementwise`: true where the update of an element needs no other element of
+/// gradient_scale, step)`, where it has options of its own `check(options)`, and `static constexpr bool elementwise`: true where the update of an element needs no other element of
 /// the parameter (AdamW, SGD), so that ranks may hold pieces of it; a rule that does not say so is taken for one that needs whole
 /// parameters (a factored second moment, an orthogonalised momentum).
 template <class Rule>
@@ -58,7 +65,8 @@ class Optimizer {
     static_assert(elementwise || !always_sharded<Model>,
                   "weft: this optimizer's rule is not elementwise: its update needs whole parameters, and FullyShardedDataParallel leaves a rank pieces of them; use "
                   "DataParallel, or a rule with `static constexpr bool elementwise = true`, such as AdamW's");
-    if (!(options.learning_rate >= 0)) throw_error<UsageError>({"learning rate ", std::to_string(options.learning_rate), " is not a number of at least 0"});
+    require_option("learning rate", options.learning_rate);
+    if constexpr (requires { Rule::check(options); }) Rule::check(options);
     if (options.clip < 0) throw_error<UsageError>({"clip ", std::to_string(options.clip), " is negative; 0 turns clipping off"});
     using P = typename Model::model_type::scalar;
     update_ = &Rule::template update<P, Exec>;

@@ -21,6 +21,11 @@ struct SgdRule {
   static constexpr bool elementwise = true;
   static constexpr int buffers = 1;  // momentum
 
+  static void check(const Options& options) {
+    require_option("momentum", options.momentum, 1);
+    require_option("weight decay", options.weight_decay);
+  }
+
   template <class P, class Exec>
   static void update(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, double gradient_scale, std::uint64_t) {
     using A = accumulate_t<P>;
