@@ -7,9 +7,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <type_traits>
 #include <vector>
+
+#include <unistd.h>
 
 #include <weft/data/batches.hpp>
 #include <weft/mesh/mesh.hpp>
@@ -54,26 +57,48 @@ inline weft::Offload offload_of(const Options& o) {
   return o.offload == "none" ? weft::Offload() : o.offload == "host" ? weft::Offload::host() : weft::Offload::file(o.offload);
 }
 
-/// Weights of one block that are multiplied with every token, and all its other parameters; of a mixture a token meets top-k experts.
+/// Weights of one block that are multiplied with every token, and all its other parameters; of a mixture a token meets top-k
+/// experts. Numbers of a model that may be far too large: no whole number holds them.
 struct BlockSize {
-  std::size_t matrices, others;
+  double matrices, others;
 };
+inline double kv_width(const auto& c) { return double(c.width / c.heads * c.kv_heads); }
 inline BlockSize block_size(const weft::nn::GptConfig& c) {
-  const std::size_t kv = c.width / c.heads * c.kv_heads, w = c.width;
+  const double kv = kv_width(c), w = double(c.width);
   return {2 * w * w + 2 * w * kv + 8 * w * w, 4 * w + (w + 2 * kv) + w + 4 * w + w};  // norms, and a bias for every matrix
 }
 inline BlockSize block_size(const weft::nn::LlamaConfig& c) {
-  const std::size_t kv = c.width / c.heads * c.kv_heads, w = c.width;
-  return {2 * w * w + 2 * w * kv + 3 * w * weft::nn::detail::llama_intermediate(c), 2 * w};
+  const double kv = kv_width(c), w = double(c.width);
+  return {2 * w * w + 2 * w * kv + 3 * w * double(weft::nn::detail::llama_intermediate(c)), 2 * w};
 }
 inline BlockSize block_size(const weft::nn::MixtralConfig& c) {
-  const std::size_t kv = c.width / c.heads * c.kv_heads, w = c.width, expert = 3 * w * weft::nn::detail::llama_intermediate(weft::nn::detail::llama_of(c));
-  return {2 * w * w + 2 * w * kv + c.experts * w + c.top_k * expert, 2 * w + (c.experts - c.top_k) * expert};
+  const double kv = kv_width(c), w = double(c.width), experts = double(c.experts), top_k = double(c.top_k);
+  const double expert = 3 * w * double(weft::nn::detail::llama_intermediate(weft::nn::detail::llama_of(c)));
+  return {2 * w * w + 2 * w * kv + experts * w + top_k * expert, 2 * w + (experts - top_k) * expert};
 }
-inline std::size_t other_parameters(const weft::nn::GptConfig& c) { return (c.vocabulary + c.sequence) * c.width + 2 * c.width; }
-inline std::size_t other_parameters(const weft::nn::LlamaConfig& c) { return (c.tied ? 1 : 2) * c.vocabulary * c.width + c.width; }
+inline double other_parameters(const weft::nn::GptConfig& c) { return double((c.vocabulary + c.sequence) * c.width + 2 * c.width); }
+inline double other_parameters(const weft::nn::LlamaConfig& c) { return double((c.tied ? 1 : 2) * c.vocabulary * c.width + c.width); }
+inline double other_parameters(const weft::nn::MixtralConfig& c) { return other_parameters(weft::nn::detail::llama_of(c)); }
 
-inline std::size_t other_parameters(const weft::nn::MixtralConfig& c) { return other_parameters(weft::nn::detail::llama_of(c)); }
+template <class Config>
+double parameters_of(const Config& c) {
+  const BlockSize block = block_size(c);
+  return double(c.layers) * (block.matrices + block.others) + other_parameters(c);
+}
+
+/// Refuses a model of which even one copy does not fit into this machine: the system would end the program for it in the middle
+/// of things. What else a layout needs, `plan memory` tells.
+inline void require_memory(double parameters, const weft::World& world, const Options& o) {
+  if (o.offload != "none" && o.offload != "host") return;
+  constexpr double bytes = 16;  // of a parameter, its gradient and optimizer state, at least
+  const double share = world.backend() == "threads" ? 1 : 1 / double(world.size());  // others may be on other machines
+  const double needed = parameters * bytes * share, memory = double(::sysconf(_SC_PHYS_PAGES)) * double(::sysconf(_SC_PAGESIZE));
+  if (needed <= memory) return;
+  char text[200];
+  std::snprintf(text, sizeof text, ": %.3g parameters take at least %.3g GB%s with gradients and optimizer state, this machine has %.3g GB", parameters,
+                needed / 1e9, share < 1 ? " on each rank" : "", memory / 1e9);
+  throw weft::UsageError("out of memory: " + weft::detail::number("layers", std::size_t(o.layers)) + ", " + weft::detail::number("width", std::size_t(o.width)) + text);
+}
 
 /// A pipeline of a model, its experts spread where it has some, and the mesh that such a composition needs.
 template <class Model>
@@ -122,12 +147,9 @@ class Composition final : public TrainedModel {
     if (recording_) write_pictures(*recording_, mesh_.comm(weft::pp{}), folder, writes);
   }
   weft::data::Share share() const override { return weft::data::detail::share_of(mesh_); }
-  std::size_t parameters() const override {
-    const BlockSize block = block_size(config_);
-    return config_.layers * (block.matrices + block.others) + other_parameters(config_);
-  }
+  std::size_t parameters() const override { return std::size_t(parameters_of(config_)); }
   double flops_per_token() const override {
-    const double matrices = double(config_.layers * block_size(config_).matrices + config_.vocabulary * config_.width);
+    const double matrices = double(config_.layers) * block_size(config_).matrices + double(config_.vocabulary * config_.width);
     return 6 * matrices + 6 * double(config_.layers) * double(config_.sequence) * double(config_.width);
   }
 
@@ -142,6 +164,7 @@ class Composition final : public TrainedModel {
 
 template <class Model>
 std::unique_ptr<TrainedModel> compose(weft::World& world, const Options& options) {
+  require_memory(parameters_of(config_of<typename Model::Config>(options)), world, options);
   if (options.sequence_parallel) return std::make_unique<Composition<Model, weft::Shard<weft::tp, 0>>>(world, options);
   return std::make_unique<Composition<Model, weft::Invariant<weft::tp>>>(world, options);
 }

@@ -72,8 +72,8 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, cons
       report.training_ended();
       world.communicator().barrier();  // the rank that reports has written its last line before another one's error ends it
       throw weft::DivergedError("training diverged: no finite loss and gradient for " + std::to_string(most_skipped) + " steps in a row, the last is step " +
-                                std::to_string(step) + " with loss " + std::to_string(record.loss) + " and gradient norm " +
-                                std::to_string(record.gradient_norm) + "; try a smaller --learning-rate than " + std::to_string(o.learning_rate));
+                                std::to_string(step) + " with loss " + detail::text(record.loss, "%g") + " and gradient norm " +
+                                detail::text(record.gradient_norm, "%g") + "; try a smaller --learning-rate than " + detail::text(o.learning_rate, "%g"));
     }
     if (asked_to_stop(world)) {
       report.training_ended();

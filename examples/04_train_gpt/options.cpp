@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 #include <weft/core/error.hpp>
 #include <weft/parallel/schedule/chosen.hpp>
@@ -135,6 +136,8 @@ std::optional<Options> parse(int argc, char** argv) {
   }
   for (const std::string& file : o.data)
     if (file.rfind("--", 0) == 0) throw weft::UsageError("train_gpt: --data is followed by the option " + file + ", it needs at least one file");
+  for (const auto& [name, value] : {std::pair("--output", &o.output), std::pair("--offload", &o.offload)})
+    if (value->empty()) throw weft::UsageError(std::string("train_gpt: ") + name + " is empty: it needs a name");
   if (o.width % o.heads != 0)
     throw weft::LayoutError("width(" + std::to_string(o.width) + ") % heads(" + std::to_string(o.heads) + ") != 0: every head has the same width");
   if (o.precision == "fp16" && (o.model != "gpt" || o.sequence_parallel))

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,9 +36,17 @@ struct Options {
 
   /// Ranks to start where no launcher has: what the degrees make, else two.
   std::int64_t ranks_to_start() const {
+    constexpr std::int64_t most_ranks = 1 << 30;  // the layout rules speak of what is more
     if (ranks) return *ranks;
-    if (dp) return *dp * tp * cp * pp;
-    return tp * cp * pp > 1 ? tp * cp * pp : 2;
+    const auto product = [most_ranks](std::initializer_list<std::int64_t> factors) {
+      std::int64_t all = 1;
+      for (const std::int64_t factor : factors) all = std::min(most_ranks, std::min(most_ranks, factor) * all);
+      return all;
+    };
+    if (dp) return product({*dp, tp, cp, pp});
+    const std::int64_t dense = product({tp, cp}), expert = product({ep, etp.value_or(ep > 1 ? tp : 1)});
+    const std::int64_t made = product({dense / std::gcd(dense, expert), expert, pp});
+    return made > 1 ? made : 2;
   }
   double least_learning_rate() const { return min_learning_rate.value_or(learning_rate / 10); }
   std::int64_t warmup_steps() const { return warmup.value_or(std::min<std::int64_t>(100, steps / 10)); }

@@ -45,6 +45,7 @@ struct Facts {
 namespace detail {
 
 inline std::string text(double number, const char* format) {
+  if (std::isnan(number)) return "nan";  // whatever its sign
   char out[48];
   std::snprintf(out, sizeof out, format, number);
   return out;

@@ -118,7 +118,7 @@ for name, arguments in [("llama", "--model llama --kv-heads 2 --ranks 1"), ("lla
         check(close([r["loss"] for r in other], [r["loss"] for r in llama], 2e-4), "llama: losses are not those of one rank")
 _, one = trained("mixtral", "--model mixtral --experts 4 --ranks 1")
 check(one and one[-1]["loss"] < one[0]["loss"], "mixtral: the loss falls")
-for name, arguments in [("mixtral_ep2", "--ep 2"), ("mixtral_folded", "--tp 2 --ep 4 --etp 1 --dp 2 --sequence-parallel --zero 3"), ("mixtral_etp2", "--tp 2 --dp 2 --ep 2"), ("mixtral_pp2cp2", "--pp 2 --cp 2 --ep 2 --schedule zbv")]:
+for name, arguments in [("mixtral_ep2", "--ep 2"), ("mixtral_ep4", "--ep 4"), ("mixtral_folded", "--tp 2 --ep 4 --etp 1 --dp 2 --sequence-parallel --zero 3"), ("mixtral_etp2", "--tp 2 --dp 2 --ep 2"), ("mixtral_pp2cp2", "--pp 2 --cp 2 --ep 2 --schedule zbv")]:
     _, other = trained(name, f"--model mixtral --experts 4 {arguments}")
     check(close([r["loss"] for r in other], [r["loss"] for r in one], 2e-4), f"{name}: losses {[r['loss'] for r in other]} are not those of one rank {[r['loss'] for r in one]}")
     check(close([r["gradient_norm"] for r in other], [r["gradient_norm"] for r in one], 2e-3), f"{name}: gradient norms")
@@ -174,6 +174,9 @@ for arguments, part in [
     ("--model mixtral --top-k 9", "top-k(9) > experts(8)"),
     ("--model mixtral --ep 3 --dp 3 --global-batch 9", "experts(8) % ep(3) != 0"),
     ("--model mixtral --ep 4 --ranks 2", "ep(4)"),
+    ("--layers 1000000000", "out of memory: layers(1000000000), width(32): 1.27e+13 parameters take at least"),
+    ("--offload=", "--offload is empty"),
+    ("--output=", "--output is empty"),
     ("--sequence-parallel --tp 2 --sequence 17", "sequence(17) % (tp(2) * cp(1)) != 0: sequence parallelism gives as many tokens"),
     (f"--schedule {scratch}/missing.csv --pp 2", "cannot read"),
     ("--ranks 3 --tp 2", "world(3)"),
