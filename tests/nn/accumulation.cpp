@@ -169,6 +169,107 @@ TEST_CASE("a pipeline adds micro-batches in their order: bitwise what accumulati
   }
 }
 
+namespace {
+
+/// Micro-batches of other sizes and lengths each; those of a data rank of two are half of them.
+Batch differing_batch(std::vector<MicroBatch> micro_batches, std::size_t first_sequence, std::size_t salt) {
+  Batch batch{.length = length, .micro_batches = micro_batches.size(), .first_sequence = first_sequence, .differing = std::move(micro_batches)};
+  batch.sequences = batch.sequences_before(batch.micro_batches);
+  for (std::size_t i = 0; i < batch.tokens_before(batch.micro_batches); ++i) {
+    batch.tokens.push_back(std::int32_t(key_of(salt, i) % vocabulary));
+    batch.targets.push_back(i % 7 == 0 ? -1 : std::int32_t(key_of(salt + 1, i) % vocabulary));
+  }
+  return batch;
+}
+
+Batch alone(const Batch& whole, std::size_t micro) {
+  const MicroBatch size = whole.micro_batch(micro);
+  const auto begin = std::ptrdiff_t(whole.tokens_before(micro)), end = std::ptrdiff_t(whole.tokens_before(micro + 1));
+  return {.tokens = {whole.tokens.begin() + begin, whole.tokens.begin() + end}, .targets = {whole.targets.begin() + begin, whole.targets.begin() + end}, .sequences = size.sequences, .length = size.length};
+}
+
+/// A model whose blocks hand on more and more columns.
+template <class Context>
+auto make_widening_block(const Context& context, std::size_t index) {
+  return Sequential(LayerNorm(context / "norm", 4 * (index + 1)), Linear<Whole>(context / "linear", 4 * (index + 1), 4 * (index + 2), {.standard_deviation = 0.5}), Gelu{});
+}
+struct Widening {
+  struct Config {};
+  using scalar = double;
+  using Block = decltype(make_widening_block(std::declval<const Context<Compute<DefaultDevice::execution_space, double>>&>(), 0));
+  using Front = Embedding;
+  using Back = LanguageHead<LayerNorm>;
+  static std::size_t blocks(const Config&) { return 4; }
+  static void check(const Config&, const ModelDegrees&) {}
+  static Front make_front(const auto& context, const Config&) { return Embedding(context / "tokens", vocabulary, 4, 1.0); }
+  static Block make_block(const auto& context, const Config&, std::size_t index) { return make_widening_block(context / "block" / std::to_string(index), index); }
+  static Back make_back(const auto& context, const Config&, Front*) { return Back(LayerNorm(context / "back.norm", 20), Embedding(context / "back.table", vocabulary, 20, 1.0).table); }
+};
+
+}  // namespace
+
+TEST_CASE("micro-batches of different shapes count by their tokens, and a pipeline hands them on") {
+  auto config = gpt_config;
+  const Batch batch = differing_batch({{2, 8}, {1, 3}, {3, 5}, {1, 8}}, 0, 11);
+  DefaultDevice device;
+  {
+    config.dropout = 0;  // masks are drawn by place in the global batch
+    SingleDevice<nn::BasicGpt<double>> model(device, config);
+    const double loss = model.train_step(batch);
+    const Gradients together = gradients_of(model);
+    CHECK(std::abs(model.evaluate(batch) / loss - 1) <= 1e-14);
+    Gradients sum;
+    double losses = 0, all_targets = 0;
+    for (std::size_t micro = 0; micro < 4; ++micro) {
+      const Batch one = alone(batch, micro);
+      const double count = double(std::count_if(one.targets.begin(), one.targets.end(), [](std::int32_t target) { return target >= 0; }));
+      losses += count * model.train_step(one);
+      all_targets += count;
+      for (const auto& [name, values] : gradients_of(model)) {
+        auto& to = sum[name];
+        to.resize(values.size());
+        for (std::size_t i = 0; i < values.size(); ++i) to[i] += count * values[i];
+      }
+    }
+    for (auto& [name, values] : sum)
+      for (double& value : values) value /= all_targets;
+    CHECK(std::abs(losses / all_targets / loss - 1) <= 1e-14);
+    CHECK(difference(together, sum) <= 1e-12);
+  }
+  SingleDevice<nn::BasicGpt<double>> single(device, gpt_config);
+  const double loss = single.train_step(batch);
+  const Gradients expected = gradients_of(single);
+  std::mutex mutex;
+  CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
+          Mesh<pp> mesh(world, {.pp = 2});
+          PipelineParallel<nn::BasicGpt<double>> model(mesh, gpt_config);
+          const double mine = model.train_step(batch);
+          const Gradients gradients = gradients_of(model);
+          const double evaluated = model.evaluate(batch);
+          std::lock_guard lock(mutex);
+          CHECK(mine == loss);
+          CHECK(difference(gradients, expected) <= 1e-14);
+          CHECK(evaluated != 0);
+        }) == 0);
+}
+
+TEST_CASE("a pipeline whose stages hand on tensors of different widths") {
+  DefaultDevice device;
+  SingleDevice<Widening> single(device, {});
+  const Batch batch = differing_batch({{2, 8}, {1, 3}, {3, 5}, {1, 8}}, 0, 5);
+  const double loss = single.train_step(batch);
+  const Gradients expected = gradients_of(single);
+  std::mutex mutex;
+  CHECK(run(RunOptions{.ranks = 4}, [&](World& world) {
+          Mesh<pp> mesh(world, {.pp = 4});
+          PipelineParallel<Widening, schedule::ZeroBubbleH1> model(mesh, {});
+          const double mine = model.train_step(batch);
+          std::lock_guard lock(mutex);
+          CHECK(mine == loss);
+          CHECK(difference(gradients_of(model), expected) == 0);
+        }) == 0);
+}
+
 TEST_CASE("the loss is the mean over the tokens that count, wherever they are") {
   // Of four data ranks the first has none, the second one, the third all, the last some.
   const auto counts = [](std::size_t index) {
@@ -222,6 +323,25 @@ TEST_CASE("batches that do not fit are refused") {
   batch.micro_batches = 1;
   batch.targets.pop_back();
   CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: 64 tokens and 63 targets, expected 8 sequences * 8 of each", ShapeError);
+  SingleDevice<nn::BasicGpt<double>> gpt(device, gpt_config);
+  batch = make_batch(0, 1, 1, all);
+  batch.tokens[3] = vocabulary;
+  CHECK_THROWS_WITH_AS(gpt.train_step(batch), "weft: batch: token(11) at place 3 is not in the vocabulary(11)", UsageError);
+  batch.tokens[3] = -1;
+  CHECK_THROWS_WITH_AS(gpt.evaluate(batch), "weft: batch: token(-1) at place 3 is not in the vocabulary(11)", UsageError);
+  batch.tokens[3] = 0;
+  batch.targets[5] = vocabulary;
+  CHECK_THROWS_WITH_AS(gpt.train_step(batch), "weft: batch: target(11) at place 5 is not in the vocabulary(11)", UsageError);
+  CHECK_THROWS_WITH_AS(gpt.next_logits(std::vector<std::int32_t>()), "weft: logits of no tokens: at least one is needed", UsageError);
+  const std::vector<std::int32_t> prompt{1, vocabulary};
+  CHECK_THROWS_WITH_AS(gpt.next_logits(prompt), "weft: batch: token(11) at place 1 is not in the vocabulary(11)", UsageError);
+  batch = differing_batch({{2, 8}, {1, 3}}, 0, 1);
+  batch.tokens.pop_back();
+  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: 3 sequences, 18 tokens and 19 targets, but its micro batches hold 3 sequences and 19 of each", ShapeError);
+  batch = differing_batch({{2, 8}, {1, 9}}, 0, 1);
+  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: a micro batch of 1 sequences of 9 tokens; there must be at least one of 1 to 8 tokens, the batch's length", ShapeError);
+  batch.micro_batches = 3;
+  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: 2 differing micro batches, micro batches(3)", ShapeError);
 }
 
 TEST_CASE("a parameter that a step does not use has a gradient of zero in it") {

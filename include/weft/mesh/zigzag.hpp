@@ -42,12 +42,12 @@ struct Zigzag {
                        std::to_string((length / (2 * ranks) + 1) * 2 * ranks));
   }
 
-  /// This rank's part of [sequences, length] values.
+  /// Adds this rank's part of [sequences, length] values to the end of `mine`.
   template <class T>
-  std::vector<T> take(std::span<const T> all) const {
-    std::vector<T> mine(all.size() / ranks);
-    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = all[row(i)];
-    return mine;
+  void take(std::span<const T> all, std::vector<T>& mine) const {
+    const std::size_t begin = mine.size();
+    mine.resize(begin + all.size() / ranks);
+    for (std::size_t i = begin; i < mine.size(); ++i) mine[i] = all[row(i - begin)];
   }
 };
 

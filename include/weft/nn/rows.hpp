@@ -74,9 +74,9 @@ template <class Context, AnyTensor X>
 Tensor<std::int32_t, typename X::execution_space> positions_of(const Context& context, const X& x) {
   Tensor<std::int32_t, typename X::execution_space> positions(x.device(), {x.rows()});
   const Place place = place_of(context, x);
-  const std::size_t length = context.env.length;
+  const std::size_t length = context.env.length, first = context.env.first_row;  // a micro-batch begins with a sequence
   std::int32_t* out = positions.data();
-  detail::for_each_index(x.device(), x.rows(), KOKKOS_LAMBDA(const std::size_t row) { out[row] = static_cast<std::int32_t>(place.row(row) % length); });
+  detail::for_each_index(x.device(), x.rows(), KOKKOS_LAMBDA(const std::size_t row) { out[row] = static_cast<std::int32_t>((place.row(row) - first) % length); });
   return positions;
 }
 

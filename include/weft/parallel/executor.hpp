@@ -45,8 +45,7 @@ class Executor {
     saved_.resize(places);
     deferred_.resize(places);
     losses_.resize(micro_batches);
-    rows_ = batch.tokens.size() / batch.micro_batches;
-    context_.env.length = batch.length;
+    sharers_ = batch.tokens.empty() ? 1 : batch.tokens_before(batch.micro_batches) / batch.tokens.size();
     context_.env.step = batch.step;
     context_.env.loss_gradient = seed;
     seed_ = gradient_t<Loss>(context_.device(), {1});
@@ -77,7 +76,9 @@ class Executor {
       const Action action = order[i];
       while (expected <= i + 1 && expected < order.size()) expected = expect_next(order, expected);  // its own and one ahead
       if (recording_) recording_->start();
-      context_.env.first_row = (batch_.first_sequence + std::size_t(action.micro) * batch_.micro_batch_sequences()) * batch_.length;
+      const std::size_t micro = std::size_t(action.micro);
+      context_.env.first_row = (batch_.first_sequence + batch_.sequences_before(micro)) * batch_.length;
+      context_.env.length = batch_.micro_batch(micro).length;
       if (action.what == Do::F) forward(action);
       else if (!forward_only && action.what == Do::W) weight(action);
       else if (!forward_only) backward(action, action.what == Do::B);
@@ -135,8 +136,9 @@ class Executor {
   }
 
   Tokens tokens_of(const std::vector<std::int32_t>& all, int micro) {
-    Tokens tokens(context_.device(), {rows_});
-    copy_from_host(tokens, std::span<const std::int32_t>(all).subspan(micro * rows_, rows_));
+    const std::size_t first = batch_.tokens_before(std::size_t(micro)) / sharers_, end = batch_.tokens_before(std::size_t(micro) + 1) / sharers_;
+    Tokens tokens(context_.device(), {end - first});
+    copy_from_host(tokens, std::span<const std::int32_t>(all).subspan(first, end - first));
     return tokens;
   }
 
@@ -260,7 +262,7 @@ class Executor {
   const Batch& batch_;
   Link<typename Ctx::execution_space> link_;
   std::vector<int> done_;
-  std::size_t rows_ = 0;
+  std::size_t sharers_ = 1;  // ranks of cp: each has so small a part of every sequence
   bool forward_only_ = false, each_micro_batch_ = false;
   schedule::Recording* recording_ = nullptr;
   gradient_t<Loss> seed_;

@@ -115,6 +115,7 @@ class Stages {
   /// The logits [tokens, vocabulary] of one sequence, the same on every rank.
   template <class Context>
   std::vector<double> all_logits(const Context& context, std::span<const std::int32_t> tokens) {
+    if (tokens.empty()) throw_error<UsageError>({"logits of no tokens: at least one is needed"});
     // Attention is causal, so what follows the last token does not matter: ranks that cut the tokens get as many each.
     std::size_t multiple = context.size(cp{}) > 1 ? 2 * context.size(cp{}) : 1;
     constexpr bool has_experts = requires { Model::experts(config_); };  // which cut them, too
@@ -165,9 +166,13 @@ class Stages {
   const schedule::Erased& schedule() const { return schedule_; }
 
  private:
+  void check(const Batch& batch) const {
+    if constexpr (requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
+    else batch.check();
+  }
   template <class Context>
   const schedule::Table& table(const Context& context, const Batch& batch) {
-    batch.check();
+    check(batch);
     const int ranks = static_cast<int>(context.size(pp{})), micro = static_cast<int>(batch.micro_batches);
     if (!table_ || table_->micro_batches != micro) {
       table_ = schedule_.table(ranks, micro);
@@ -177,7 +182,7 @@ class Stages {
   // Forward alone has no limits on micro-batches: a rank takes its chunks in the order of the model, each for all of them.
   template <class Context>
   schedule::Table forward_table(const Context& context, const Batch& batch) const {
-    batch.check();
+    check(batch);
     const int ranks = static_cast<int>(context.size(pp{})), micro_batches = static_cast<int>(batch.micro_batches);
     schedule::Table table{ranks, schedule_.chunks(), micro_batches, {}, {}};
     for (int rank = 0; rank < ranks; ++rank) {
@@ -198,11 +203,16 @@ class Stages {
     if constexpr (!Context::has(cp{})) {
       return (batch);
     } else {
-      const Zigzag cut{batch.length, context.size(cp{}), context.rank(cp{})};
-      cut.require();
       Batch part = batch;
-      part.tokens = cut.take(std::span<const std::int32_t>(batch.tokens));
-      part.targets = cut.take(std::span<const std::int32_t>(batch.targets));
+      part.tokens.clear();
+      part.targets.clear();
+      for (std::size_t micro = 0; micro < batch.micro_batches; ++micro) {
+        const Zigzag cut{batch.micro_batch(micro).length, context.size(cp{}), context.rank(cp{})};
+        cut.require();
+        const std::size_t first = batch.tokens_before(micro), count = batch.tokens_before(micro + 1) - first;
+        cut.take(std::span<const std::int32_t>(batch.tokens).subspan(first, count), part.tokens);
+        cut.take(std::span<const std::int32_t>(batch.targets).subspan(first, count), part.targets);
+      }
       return part;
     }
   }
