@@ -174,6 +174,7 @@ for arguments, part in [
     ("--model mixtral --top-k 9", "top-k(9) > experts(8)"),
     ("--model mixtral --ep 3 --dp 3 --global-batch 9", "experts(8) % ep(3) != 0"),
     ("--model mixtral --ep 4 --ranks 2", "ep(4)"),
+    ("--model mixtral --experts 4 --cp 2 --reproducible", "reproducible: dp(1) % edp(2) != 0"),
     ("--layers 1000000000", "out of memory: layers(1000000000), width(32): 1.27e+13 parameters take at least"),
     ("--offload=", "--offload is empty"),
     ("--output=", "--output is empty"),

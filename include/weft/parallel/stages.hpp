@@ -308,6 +308,7 @@ class Stages {
     for (Chunk<Model>* chunk : chunks)
       for (Unit& unit : chunk->units)
         for (ParameterState* state : unit.parameters) {
+          if (state->expert_data) ExpertTrees::require(context.size(dp{}), std::size_t(state->expert_data->size()));
           ParameterState* home = state;
           if (contains(seen, state)) {
             home = seconds_.emplace_back(detail::second_use(*state)).get();
