@@ -21,7 +21,7 @@ build_gpu() {
   mkdir -p "$weft_gpu"
   for library in "$root"/lib*/libkokkoscore.*; do [ -e "$library" ] && break; done
   logged "building $1 for a GPU" "$root/bin/nvcc_wrapper" -std=c++20 -O3 -arch="sm_${architecture%%[;-]*}" -expt-relaxed-constexpr -expt-extended-lambda -I"$weft_source/include" \
-    -I"$weft_source" -I"$root/include" "$weft_source/$2" -o "$weft_gpu/$1" -L"$(dirname "$library")" -lkokkoscore "${more[@]}" -lcublasLt -lcudnn -lcudart -ldnnl -ldl -L"$toolkit/lib64/stubs" -lcuda \
+    -I"$weft_source" -I"$weft_source/tests" -I"$root/include" "$weft_source/$2" -o "$weft_gpu/$1" -L"$(dirname "$library")" -lkokkoscore "${more[@]}" -lcublasLt -lcudnn -lcudart -ldnnl -ldl -L"$toolkit/lib64/stubs" -lcuda \
     -L"$toolkit/lib64" -Xlinker -rpath -Xlinker "\$ORIGIN" -Xlinker -rpath -Xlinker "$toolkit/lib64"
   # What the programs need beside the toolkit and the system's C library.
   ldd "$weft_gpu/$1" | awk '$1 ~ /^lib(dnnl|gomp|kokkos|nccl)/ && $3 ~ /^\// {print $3}' | while read -r library; do cp -uL "$library" "$weft_gpu/"; done

@@ -38,6 +38,8 @@ class Communicator {
   /// The group of one rank.
   WEFT_OUT_OF_LINE Communicator() : Communicator(new_shared<comm::SelfGroup>()) {}
   explicit Communicator(std::shared_ptr<comm::Group> group) : group_(std::move(group)) {}
+  /// Every operation comes after what `order` says; its instance must outlive this and what is split from it.
+  Communicator(std::shared_ptr<comm::Group> group, const comm::Order& order) : group_(std::move(group)), order_(order) {}
   // Copies and ends out of line: every context has some.
   WEFT_OUT_OF_LINE Communicator(const Communicator& other) : group_(other.group_), order_(other.order_) {}
   Communicator(Communicator&& other) noexcept = default;
@@ -57,11 +59,12 @@ class Communicator {
     return group_->supports(operation, type, memory);
   }
   const std::shared_ptr<comm::Group>& group() const { return group_; }
+  const comm::Order& order() const { return order_; }
 
   /// The communicator of all ranks that give the same color (>= 0), ordered by key, then by rank. Collective.
   Communicator split(int color, int key, std::string axis) const {
     if (color < 0) throw_error<UsageError>({"split: color ", color, " is negative"});
-    return Communicator(group_->split(color, key, std::move(axis)));
+    return Communicator(group_->split(color, key, std::move(axis)), order_);
   }
 
   /// Returns when every rank has called it.
@@ -322,17 +325,19 @@ class Communicator {
   const { return on(exec).recv_async(std::forward<A>(arguments)...); }
 
  private:
-  Communicator(std::shared_ptr<comm::Group> group, comm::Order order) : group_(std::move(group)), order_(order) {}
-
   // Lives no longer than the call it is made for.
   template <class E>
   Communicator on(const E& exec) const {
     comm::Order order{&exec, [](const void* instance) { static_cast<const E*>(instance)->fence("weft: before a collective"); }};
     if constexpr (requires { exec.cuda_stream(); })
       order.stream = [](const void* instance) -> void* { return static_cast<const E*>(instance)->cuda_stream(); };
+    order.device = order_.device;
     return {group_, order};
   }
   WEFT_OUT_OF_LINE comm::Call checked(comm::Call call) const {
+    // A span does not say whose memory it shows.
+    if (order_.device != nullptr && call.memory == comm::MemoryKind::host)
+      if (const void* address = call.output != nullptr ? call.output : call.input; address != nullptr && order_.device->holds(address)) call.memory = comm::MemoryKind::device;
     if (!group_->supports(call.operation, call.type, call.memory))
       throw_error<UsageError>({"the backend ", backend(), " does not do ", describe(call), " in ", name_of(call.memory), " memory"});
     call.order = order_;

@@ -72,12 +72,20 @@ enum class MemoryKind : std::uint8_t { host, device };
 
 constexpr std::string_view name_of(MemoryKind kind) { return kind == MemoryKind::host ? "host" : "device"; }
 
+/// The memory of devices, in programs whose ranks compute on them: how to tell an address in it, and how to copy within it in the order
+/// of a queue (a cudaStream_t).
+struct DeviceMemory {
+  bool (*holds)(const void* address);
+  void (*copy)(void* stream, void* to, const void* from, std::size_t bytes);
+};
+
 /// The execution-space instance on which a message is produced and used. A backend that works on host memory calls `fence`
 /// before it reads; one that launches on a device's queue takes `stream` instead, where the instance has one (a cudaStream_t).
 struct Order {
   const void* instance = nullptr;
   void (*wait)(const void*) = nullptr;
   void* (*stream)(const void*) = nullptr;
+  const DeviceMemory* device = nullptr;  ///< null: all memory is the host's, or what a view says of itself
   void fence() const {
     if (wait != nullptr) wait(instance);
   }

@@ -23,7 +23,7 @@ class SelfGroup final : public Group {
   int size() const override { return 1; }
   std::string_view axis() const override { return axis_; }
   std::string_view backend() const override { return backend_; }
-  bool supports(Operation, DataType, MemoryKind memory) const override { return memory == MemoryKind::host; }
+  bool supports(Operation operation, DataType, MemoryKind memory) const override { return memory == MemoryKind::host || !is_point_to_point(operation); }
 
   void execute(const Call& call) override {
     ++sequence_;
@@ -36,6 +36,7 @@ class SelfGroup final : public Group {
                            call.operation == Operation::all_to_all_v;
     const std::size_t bytes = (by_counts ? call.receive_counts[0] : call.count) * size_of(call.type);
     if (bytes == 0 || call.input == call.output || call.input == nullptr || call.output == nullptr) return;
+    if (call.memory == MemoryKind::device) return copy_on_device(call, bytes);
     call.order.fence();
     std::memmove(call.output, call.input, bytes);
   }
@@ -114,6 +115,10 @@ class SelfGroup final : public Group {
     if (type != call.type || bytes != call.bytes())
       refuse(call, joined({"the message holds ", bytes / size_of(type), " ", name_of(type)}));
     if (bytes != 0) std::memcpy(call.output, from, bytes);
+  }
+  WEFT_COLD void copy_on_device(const Call& call, std::size_t bytes) const {
+    if (call.order.device == nullptr) refuse(call, "this communicator knows no device: take the one of World or Mesh");
+    call.order.device->copy(call.order.stream(call.order.instance), call.output, call.input, bytes);
   }
   [[noreturn]] WEFT_COLD void refuse(const Call& call, const std::string& text) const {
     throw MismatchError(0, axis_, describe(call), sequence_, text);

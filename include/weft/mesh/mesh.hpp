@@ -80,7 +80,7 @@ class MeshState {
       if (made->set == set) return made->communicator;
     const RankGrid::Place at = place(set);
     std::string name = names_of(set);
-    Communicator made = at.size == 1 ? Communicator(new_shared<comm::SelfGroup>(std::move(name), world_->backend()))
+    Communicator made = at.size == 1 ? Communicator(new_shared<comm::SelfGroup>(std::move(name), world_->backend()), world_->communicator().order())
                                      : world_->communicator().split(narrow<int>(at.group, "a group's number"),
                                                                     narrow<int>(at.member, "a rank"), std::move(name));
     made_.reset(new Made{set, std::move(made), std::move(made_)});

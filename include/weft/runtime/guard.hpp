@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include <weft/comm/operation.hpp>
 #include <weft/core/error.hpp>
 #include <weft/runtime/world.hpp>
 #include <weft/tensor/device.hpp>
@@ -106,6 +107,24 @@ struct RankInstance<Kokkos::Cuda> {
   std::unique_ptr<CudaStream> stream;
   Kokkos::Cuda exec;
 };
+#endif
+
+/// How a rank's communicators follow what it computes. `exec` must outlive them.
+template <class Exec>
+comm::Order order_on(const Exec&) { return {}; }
+#ifdef KOKKOS_ENABLE_CUDA
+inline bool in_gpu_memory(const void* address) {
+  cudaPointerAttributes attributes = {};
+  cuda_check(cudaPointerGetAttributes(&attributes, address), "cudaPointerGetAttributes");
+  return attributes.type == cudaMemoryTypeDevice;
+}
+inline void copy_in_gpu_memory(void* stream, void* to, const void* from, std::size_t bytes) {
+  cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream)), "cudaMemcpyAsync");
+}
+inline constexpr comm::DeviceMemory gpu_memory{in_gpu_memory, copy_in_gpu_memory};
+inline comm::Order order_on(const Kokkos::Cuda& exec) {
+  return {&exec, nullptr, [](const void* instance) -> void* { return static_cast<const Kokkos::Cuda*>(instance)->cuda_stream(); }, &gpu_memory};
+}
 #endif
 
 }  // namespace weft::runtime::detail

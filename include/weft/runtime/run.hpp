@@ -72,7 +72,7 @@ int run_on(RunOptions options, F& f) {
             const int place = local_ranks == 1 ? 0 : group->rank();
             const RankInstance<DefaultDevice::execution_space> instance(place, local_ranks, options.threads_per_rank);
             DefaultDevice device(instance.exec);
-            World world(Communicator(std::move(group)), device);
+            World world(Communicator(std::move(group), order_on(device.exec())), device);
             if constexpr (std::is_void_v<std::invoke_result_t<F&, World&>>) {
               f(world);
             } else {

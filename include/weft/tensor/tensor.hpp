@@ -79,6 +79,7 @@ class Tensor : detail::Elements {
  public:
   using value_type = T;
   using execution_space = Exec;
+  using memory_space = typename Exec::memory_space;
   using device_type = Device<Exec>;
 
   Tensor() = default;
