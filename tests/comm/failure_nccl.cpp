@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -139,6 +141,40 @@ TEST_CASE("GPUs are given out by machine and by what each process sees") {
   CHECK(judge(shared, 1) == 0);
   const std::vector<Card> undecided{card(7, 1, 1, 'a', true), card(7, 1, 2, 'a')};
   CHECK_THROWS_WITH_AS(judge(undecided, 0), doctest::Contains("rank 1 and rank 0 disagree whether ranks share GPUs (WEFT_SHARE_GPUS)"), UsageError);
+}
+
+TEST_CASE("ranks that share a GPU are hosts of their own to NCCL, each in its process") {
+  unsetenv("NCCL_HOSTID");
+  CHECK(errors_of(1, {.share_gpus = true}, [](int) {}) == std::vector<std::string>{""});
+  const char* host = std::getenv("NCCL_HOSTID");
+  REQUIRE(host != nullptr);
+  CHECK(std::string(host).substr(0, 5) == "weft-");
+  CHECK(std::string(host).back() == '0');  // its rank
+  unsetenv("NCCL_HOSTID");
+}
+
+TEST_CASE("what a stream still waits for is done before a rank's communicators end") {
+  std::vector<std::unique_ptr<OfDevice>> x;
+  for (int rank = 0; rank < 2; ++rank) {
+    x.push_back(std::make_unique<OfDevice>(10));
+    x.back()->fill(1.0f);
+  }
+  const int before = fake_nccl::aborted();
+  comm::run_threads(2, [&](const Communicator& host) {
+    const Communicator c = comm::nccl::over(host, {.deadline = Seconds(20)});
+    DeviceSpace own;
+    const CudaStream stream;
+    own.stream = stream.get();
+    auto kernel = std::make_shared<fake_nccl::Block>(stream.get());
+    std::thread([kernel] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      kernel->release();
+    }).detach();
+    c.all_reduce(own, x[std::size_t(host.rank())]->elements);
+  });
+  for (const auto& buffer : x) CHECK(buffer->at(3) == 2.0f);
+  CHECK(fake_nccl::aborted() == before);
+  CHECK(fake_nccl::alive() == 0);
 }
 
 TEST_CASE("a rank that never comes to NCCL: all others give up in time") {

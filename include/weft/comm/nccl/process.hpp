@@ -367,6 +367,15 @@ inline Process::~Process() {
       last.wait();
       host_->barrier();
     }
+    // What streams still wait for is done first; the watching thread ends it at its deadline.
+    for (bool flies = good; flies;) {
+      {
+        std::lock_guard lock(mutex);
+        if (!failed()) look();
+        flies = !failed() && !flying_.empty();
+      }
+      if (flies) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
   } catch (const std::exception&) {  // another rank failed: its own error says so
     good = false;
   }
