@@ -178,9 +178,6 @@ for arguments, part in [
     ("--layers 1000000000", "out of memory: layers(1000000000), width(32): 1.27e+13 parameters take at least"),
     ("--model llama --width 36", "width(36) / heads(4) = 9: rotary positions need an even number"),
     (f"--pp 2 --vpp 2 --schedule {own}", "the file says how many stages a rank has"),
-    ("--prompt=", "--prompt is empty"),
-    ("--offload=", "--offload is empty"),
-    ("--output=", "--output is empty"),
     ("--sequence-parallel --tp 2 --sequence 17", "sequence(17) % (tp(2) * cp(1)) != 0: sequence parallelism gives as many tokens"),
     (f"--schedule {scratch}/missing.csv --pp 2", "cannot read"),
     ("--ranks 3 --tp 2", "world(3)"),
@@ -208,6 +205,10 @@ for arguments, part in [
     check(result.returncode == 2, f"{arguments}: exit code {result.returncode}")
     check(result.stderr.count("\n") == 1 and result.stderr.startswith("weft: ") and part in result.stderr, f"{arguments}: {result.stderr!r} lacks {part!r}")
     check(result.stdout == "" and not (scratch / "nothing").exists(), f"{arguments}: something was written: {result.stdout!r}")
+
+for option in ["--offload", "--output", "--prompt"]:
+    result = subprocess.run([TRAIN, *SMALL.split(), option, ""], capture_output=True, text=True, timeout=30, cwd=scratch)
+    check(result.returncode == 2 and result.stderr.startswith(f"weft: train_gpt: {option} is empty") and result.stdout == "", f"{option} '': {result}")
 
 # --- what is not finite
 result = run(f"{SMALL} --steps 40 --learning-rate 1e30 --warmup 0 --clip 0 --tp 2 --output {scratch}/diverged".replace("--steps 6 ", "").replace("--learning-rate 3e-3 ", ""))
