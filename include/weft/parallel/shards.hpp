@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <weft/core/list.hpp>
+#include <weft/nn/model.hpp>
 #include <weft/parallel/shard_group.hpp>
 
 namespace weft::detail {
