@@ -106,7 +106,7 @@ TEST_CASE("machines that cannot run it are refused by all ranks with one line") 
   }
   {
     const Machine odd({.count = cudaErrorSystemDriverMismatch});
-    CHECK(contains(one_error_of(2, {}), "weft: nccl: rank 0: weft: cuda: cudaGetDeviceCount failed: cudaErrorSystemDriverMismatch"));
+    CHECK(contains(one_error_of(2, {}), "weft: nccl: rank 0: cuda: cudaGetDeviceCount failed: cudaErrorSystemDriverMismatch"));
   }
   {
     const Machine few({.gpus = 2});
@@ -115,7 +115,7 @@ TEST_CASE("machines that cannot run it are refused by all ranks with one line") 
   }
   CHECK(contains(one_error_of(3, {}, [](int rank) { fake_nccl::faults().version = rank == 2 ? 22203 : 22809; }),
                  "nccl: rank 0 has NCCL 2.28.9, rank 2 has 2.22.3: every rank needs the same"));
-  CHECK(contains(one_error_of(2, {}, [](int) { fake_nccl::faults().no_id = true; }), "weft: nccl: rank 0: weft: nccl: ncclGetUniqueId failed: unhandled system error: no socket interface found"));
+  CHECK(contains(one_error_of(2, {}, [](int) { fake_nccl::faults().no_id = true; }), "weft: nccl: rank 0: nccl: ncclGetUniqueId failed: unhandled system error: no socket interface found"));
   CHECK(fake_nccl::alive() == 0);
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,12 @@ inline void check(ncclResult_t code, const char* function, ncclComm_t comm = nul
 inline void report(ncclResult_t code, const char* function) noexcept {
   if (code == ncclSuccess || code == ncclInProgress) [[likely]] return;
   std::fprintf(stderr, "weft: nccl: %s failed: %s\n", function, ncclGetErrorString(code));
+}
+
+/// An error's text without the name that all begin with, to stand in another's.
+inline std::string_view words_of(const std::exception& error) {
+  const std::string_view text = error.what();
+  return text.substr(0, 6) == "weft: " ? text.substr(6) : text;
 }
 
 /// Whether NCCL adds and compares this type; it moves any.

@@ -71,7 +71,7 @@ WEFT_COLD inline Card this_card(const Options& options) {
     check(ncclGetVersion(&version), "ncclGetVersion");
     card.nccl = version;
   } catch (const Error& error) {
-    std::strncpy(card.problem, error.what(), sizeof card.problem - 1);
+    words_of(error).copy(card.problem, sizeof card.problem - 1);
   }
   return card;
 }
@@ -85,7 +85,7 @@ WEFT_COLD inline int judge(const std::vector<Card>& cards, int rank) {
     try {
       require_gpu(card(r).machine());
     } catch (const UsageError& error) {
-      throw_error<UsageError>({"nccl: rank ", r, " has no GPU: ", std::string_view(error.what()).substr(6)});  // without "weft: "
+      throw_error<UsageError>({"nccl: rank ", r, " has no GPU: ", words_of(error)});
     }
     if (card(r).shares != card(0).shares) throw_error<UsageError>({"nccl: rank ", r, " and rank 0 disagree whether ranks share GPUs (WEFT_SHARE_GPUS)"});
   }
@@ -113,7 +113,7 @@ WEFT_COLD inline int judge(const std::vector<Card>& cards, int rank) {
       try {
         chosen = choose_gpu(card(r).machine(), place, int(neighbours.size()), card(r).shares != 0);
       } catch (const UsageError& error) {
-        throw_error<UsageError>({"nccl: rank ", r, ": ", std::string_view(error.what()).substr(6)});
+        throw_error<UsageError>({"nccl: rank ", r, ": ", words_of(error)});
       }
     }
     if (r == rank) device = chosen;
@@ -145,7 +145,7 @@ inline Communicator over(const Communicator& host, const Options& options = {}) 
     try {
       check(ncclGetUniqueId(&start.id), "ncclGetUniqueId");
     } catch (const Error& error) {
-      std::strncpy(start.problem, error.what(), sizeof start.problem - 1);
+      words_of(error).copy(start.problem, sizeof start.problem - 1);
     }
   }
   mine.broadcast(std::span(reinterpret_cast<std::uint8_t*>(&start), sizeof start), 0);

@@ -210,7 +210,7 @@ class Process {
     } catch (const CommunicationError&) {
       throw;
     } catch (const Error& error) {
-      fail(running, error.what());
+      fail(running, std::string(words_of(error)));
     }
   }
 
@@ -350,7 +350,7 @@ inline void Process::guard() {
         if (state != ncclSuccess && state != ncclInProgress) abort(*running, broken_text(*running, state));
         else if (Clock::now() - running->since > options_.deadline) abort(*running, late_text(*running), true);
       } catch (const std::exception& error) {
-        abort(*running, error.what());
+        abort(*running, std::string(words_of(error)));
       }
       if (failure_) break;
     }
