@@ -33,7 +33,8 @@ void with_ranks(int ranks, const comm::nccl::Options& options, F&& f) {
 TEST_CASE("NCCL: every operation, type and count") {
   for (const int ranks : {1, 2, 4}) {
     CAPTURE(ranks);
-    CHECK_NOTHROW(with_ranks(ranks, {.deadline = std::chrono::seconds(60)}, [](const Communicator& c) { everything(weft_test::on_device(c)); }));
+    CHECK_NOTHROW(
+        with_ranks(ranks, {.deadline = std::chrono::seconds(60)}, [](const Communicator& c) { everything(weft_test::on_device(c)); }));
     CHECK(fake_nccl::alive() == 0);
     CHECK(fake_nccl::aborted() == 0);
     CHECK(fake_nccl::streams() <= 1);  // the default one stays
@@ -41,7 +42,8 @@ TEST_CASE("NCCL: every operation, type and count") {
 }
 
 TEST_CASE("NCCL with fingerprints: nothing changes while ranks agree") {
-  CHECK_NOTHROW(with_ranks(3, {.deadline = std::chrono::seconds(60), .fingerprints = true}, [](const Communicator& c) { weft_test::check_briefly(weft_test::on_device(c)); }));
+  CHECK_NOTHROW(with_ranks(3, {.deadline = std::chrono::seconds(60), .fingerprints = true},
+                           [](const Communicator& c) { weft_test::check_briefly(weft_test::on_device(c)); }));
 }
 
 TEST_CASE("NCCL: host memory goes over the host's ranks, with their guarantees") {
@@ -78,15 +80,21 @@ TEST_CASE("NCCL: ranks that met at weft's own store") {
 TEST_CASE("NCCL: the table of what it does") {
   using enum comm::Operation;
   using B = comm::NcclOver<comm::Threads>;
-  static_assert(B::supports(all_reduce, DataType::bfloat16, comm::MemoryKind::device) && B::supports(all_reduce, DataType::float16, comm::MemoryKind::device));
-  static_assert(!B::supports(all_reduce, DataType::int16, comm::MemoryKind::device) && !B::supports(reduce_scatter_v, DataType::uint16, comm::MemoryKind::device));
-  static_assert(B::supports(all_gather, DataType::int16, comm::MemoryKind::device) && B::supports(all_reduce, DataType::int16, comm::MemoryKind::host));
+  static_assert(B::supports(all_reduce, DataType::bfloat16, comm::MemoryKind::device) &&
+                B::supports(all_reduce, DataType::float16, comm::MemoryKind::device));
+  static_assert(!B::supports(all_reduce, DataType::int16, comm::MemoryKind::device) &&
+                !B::supports(reduce_scatter_v, DataType::uint16, comm::MemoryKind::device));
+  static_assert(B::supports(all_gather, DataType::int16, comm::MemoryKind::device) &&
+                B::supports(all_reduce, DataType::int16, comm::MemoryKind::host));
   with_ranks(2, {}, [](const Communicator& c) {
-    for (const DataType type : {DataType::int8, DataType::int16, DataType::uint16, DataType::float16, DataType::bfloat16, DataType::float64})
+    for (const DataType type :
+         {DataType::int8, DataType::int16, DataType::uint16, DataType::float16, DataType::bfloat16, DataType::float64})
       for (const auto operation : {all_reduce, all_gather, send, barrier})
         for (const auto memory : {comm::MemoryKind::host, comm::MemoryKind::device})
-          if (c.supports(operation, type, memory) != B::supports(operation, type, memory)) throw Error("the tables of backend and group differ");
+          if (c.supports(operation, type, memory) != B::supports(operation, type, memory))
+            throw Error("the tables of backend and group differ");
     std::vector<std::int16_t> x(3);
-    CHECK_THROWS_WITH_AS(weft_test::on_device(c).all_reduce(x), doctest::Contains("the backend nccl does not do all_reduce(sum) of 3 int16"), UsageError);
+    CHECK_THROWS_WITH_AS(weft_test::on_device(c).all_reduce(x),
+                         doctest::Contains("the backend nccl does not do all_reduce(sum) of 3 int16"), UsageError);
   });
 }

@@ -18,7 +18,8 @@ namespace store = comm::store;
 namespace {
 
 /// A world of threads at one store; returns what each threw.
-std::vector<std::string> errors_of(int ranks, std::chrono::duration<double> deadline, const std::function<void(const Communicator&)>& body) {
+std::vector<std::string> errors_of(int ranks, std::chrono::duration<double> deadline,
+                                   const std::function<void(const Communicator&)>& body) {
   const store::Identity zero{0, std::uint32_t(ranks), "job"};
   auto server = std::make_unique<store::Server>("127.0.0.1", 0, zero, "");
   std::vector<std::string> texts(static_cast<std::size_t>(ranks));
@@ -72,12 +73,16 @@ TEST_CASE("the store's ranks: who disagrees is named, who is lost is missed, who
     std::vector<float> x(4 + std::size_t(c.rank()));
     c.all_reduce(x);
   });
-  for (const auto& text : texts) CHECK(text.find("ranks disagree: rank 0 of world called all_reduce(sum) of 4 float32, rank 1 of world called all_reduce(sum) of 5 float32") != std::string::npos);
+  for (const auto& text : texts)
+    CHECK(text.find(
+              "ranks disagree: rank 0 of world called all_reduce(sum) of 4 float32, rank 1 of world called all_reduce(sum) of 5 float32") !=
+          std::string::npos);
   texts = errors_of(3, std::chrono::seconds(60), [](const Communicator& c) {
     if (c.rank() == 2) throw Error("gone");
     c.barrier();
   });
-  for (const int rank : {0, 1}) CHECK(texts[std::size_t(rank)].find("barrier() #1: rank 2 is lost, its process ended or its connection broke") != std::string::npos);
+  for (const int rank : {0, 1})
+    CHECK(texts[std::size_t(rank)].find("barrier() #1: rank 2 is lost, its process ended or its connection broke") != std::string::npos);
   texts = errors_of(2, std::chrono::milliseconds(200), [](const Communicator& c) {
     std::vector<float> x(4);
     if (c.rank() == 0) c.recv(x, 1, 2);

@@ -34,7 +34,8 @@ double seconds_of(const std::function<void()>& f) {
 }
 
 /// What every rank's over() throws, or the body after it; empty texts for ranks that ended well.
-std::vector<std::string> errors_of(int ranks, const comm::nccl::Options& options, const std::function<void(int)>& before, const Body& body = {}) {
+std::vector<std::string> errors_of(int ranks, const comm::nccl::Options& options, const std::function<void(int)>& before,
+                                   const Body& body = {}) {
   std::vector<std::string> texts(static_cast<std::size_t>(ranks));
   comm::run_threads(ranks, [&](const Communicator& host) {
     fake_nccl::faults() = {};
@@ -94,11 +95,15 @@ struct OfDevice {
 TEST_CASE("machines that cannot run it are refused by all ranks with one line") {
   {
     const Machine none({.gpus = 0, .count = cudaErrorNoDevice});
-    CHECK(one_error_of(2, {}) == "weft: nccl: rank 0 has no GPU: cuda: no GPU is visible to this program (nvidia-smi lists them; CUDA_VISIBLE_DEVICES hides them)");
+    CHECK(
+        one_error_of(2, {}) ==
+        "weft: nccl: rank 0 has no GPU: cuda: no GPU is visible to this program (nvidia-smi lists them; CUDA_VISIBLE_DEVICES hides them)");
   }
   {
     const Machine old({.gpus = 2, .driver = 12040, .count = cudaErrorInsufficientDriver});
-    CHECK(one_error_of(2, {}) == "weft: nccl: rank 0 has no GPU: cuda: the driver supports CUDA up to 12.4, but this program was built with 13.0: install a newer driver, or build with an older toolkit");
+    CHECK(one_error_of(2, {}) ==
+          "weft: nccl: rank 0 has no GPU: cuda: the driver supports CUDA up to 12.4, but this program was built with 13.0: install a newer "
+          "driver, or build with an older toolkit");
   }
   {
     const Machine without({.gpus = 0, .driver = 0, .count = cudaErrorInsufficientDriver});
@@ -110,12 +115,15 @@ TEST_CASE("machines that cannot run it are refused by all ranks with one line") 
   }
   {
     const Machine few({.gpus = 2});
-    CHECK(contains(one_error_of(3, {}), "cuda: 3 ranks on this machine, but 2 GPUs: start at most as many ranks as GPUs, or say that ranks share them (WEFT_SHARE_GPUS=1)"));
+    CHECK(contains(one_error_of(3, {}),
+                   "cuda: 3 ranks on this machine, but 2 GPUs: start at most as many ranks as GPUs, or say that ranks share them "
+                   "(WEFT_SHARE_GPUS=1)"));
     CHECK(contains(one_error_of(3, {.share_gpus = true}), "rank 0 and rank 1 are threads of one process, which cannot share a GPU"));
   }
   CHECK(contains(one_error_of(3, {}, [](int rank) { fake_nccl::faults().version = rank == 2 ? 22203 : 22809; }),
                  "nccl: rank 0 has NCCL 2.28.9, rank 2 has 2.22.3: every rank needs the same"));
-  CHECK(contains(one_error_of(2, {}, [](int) { fake_nccl::faults().no_id = true; }), "weft: nccl: rank 0: nccl: ncclGetUniqueId failed: unhandled system error: no socket interface found"));
+  CHECK(contains(one_error_of(2, {}, [](int) { fake_nccl::faults().no_id = true; }),
+                 "weft: nccl: rank 0: nccl: ncclGetUniqueId failed: unhandled system error: no socket interface found"));
   CHECK(fake_nccl::alive() == 0);
 }
 
@@ -136,11 +144,13 @@ TEST_CASE("GPUs are given out by machine and by what each process sees") {
   CHECK(judge(one_each, 0) == 0);
   CHECK(judge(one_each, 1) == 0);
   const std::vector<Card> the_same{card(7, 1, 1, 'a'), card(7, 1, 2, 'a')};
-  for (const int rank : {0, 1}) CHECK_THROWS_WITH_AS(judge(the_same, rank), doctest::Contains("2 ranks on this machine, but 1 GPU:"), UsageError);
+  for (const int rank : {0, 1})
+    CHECK_THROWS_WITH_AS(judge(the_same, rank), doctest::Contains("2 ranks on this machine, but 1 GPU:"), UsageError);
   const std::vector<Card> shared{card(7, 1, 1, 'a', true), card(7, 1, 2, 'a', true)};
   CHECK(judge(shared, 1) == 0);
   const std::vector<Card> undecided{card(7, 1, 1, 'a', true), card(7, 1, 2, 'a')};
-  CHECK_THROWS_WITH_AS(judge(undecided, 0), doctest::Contains("rank 1 and rank 0 disagree whether ranks share GPUs (WEFT_SHARE_GPUS)"), UsageError);
+  CHECK_THROWS_WITH_AS(judge(undecided, 0), doctest::Contains("rank 1 and rank 0 disagree whether ranks share GPUs (WEFT_SHARE_GPUS)"),
+                       UsageError);
 }
 
 TEST_CASE("ranks that share a GPU are hosts of their own to NCCL, each in its process") {
@@ -179,7 +189,8 @@ TEST_CASE("what a stream still waits for is done before a rank's communicators e
 
 TEST_CASE("a rank that never comes to NCCL: all others give up in time") {
   std::vector<std::string> texts;
-  const double seconds = seconds_of([&] { texts = errors_of(3, {.patience = Seconds(0.3)}, [](int rank) { fake_nccl::faults().never_connects = rank == 1; }); });
+  const double seconds = seconds_of(
+      [&] { texts = errors_of(3, {.patience = Seconds(0.3)}, [](int rank) { fake_nccl::faults().never_connects = rank == 1; }); });
   CHECK(seconds < 3);
   for (const auto& text : texts) CHECK(contains(text, "NCCL did not connect 3 ranks within 0.3"));
   CHECK(fake_nccl::alive() == 0);
@@ -230,7 +241,10 @@ TEST_CASE("a message that nobody sends: the deadline says that the other side is
   comm::run_threads(2, [&](const Communicator& host) {
     const Communicator c = on_device(comm::nccl::over(host, {.deadline = Seconds(0.2)}));
     std::vector<float> x(4, 1.0f);
-    if (host.rank() == 0) CHECK_THROWS_WITH_AS(c.recv(x, 1, 3), doctest::Contains("recv of 4 float32 with tag 3 from rank 1 #1: waited longer than the deadline of 0.2"), TimeoutError);
+    if (host.rank() == 0)
+      CHECK_THROWS_WITH_AS(c.recv(x, 1, 3),
+                           doctest::Contains("recv of 4 float32 with tag 3 from rank 1 #1: waited longer than the deadline of 0.2"),
+                           TimeoutError);
     host.barrier();
   });
   CHECK(fake_nccl::alive() == 0);
@@ -306,8 +320,11 @@ TEST_CASE("fingerprints name ranks that disagree, before anything is launched; w
           if (kind == 1 && c.rank() == 1) c.broadcast(x, 0);
           else c.all_reduce(x, kind == 2 && c.rank() == 1 ? Reduction::max : Reduction::sum);
         });
-    const std::string theirs = kind == 0 ? "all_reduce(sum) of 5 float32" : kind == 1 ? "broadcast of 4 float32 with root 0" : "all_reduce(max) of 4 float32";
-    for (const auto& text : texts) CHECK(contains(text, "ranks disagree: rank 0 of world called all_reduce(sum) of 4 float32, rank 1 of world called " + theirs));
+    const std::string theirs = kind == 0   ? "all_reduce(sum) of 5 float32"
+                               : kind == 1 ? "broadcast of 4 float32 with root 0"
+                                           : "all_reduce(max) of 4 float32";
+    for (const auto& text : texts)
+      CHECK(contains(text, "ranks disagree: rank 0 of world called all_reduce(sum) of 4 float32, rank 1 of world called " + theirs));
   }
   const auto texts = errors_of(
       2, {.deadline = Seconds(0.2)}, [](int) {},

@@ -68,7 +68,9 @@ class OnDevice final : public weft::comm::Group {
   int size() const override { return inner_->size(); }
   std::string_view axis() const override { return inner_->axis(); }
   std::string_view backend() const override { return inner_->backend(); }
-  bool supports(Operation operation, weft::DataType type, MemoryKind) const override { return inner_->supports(operation, type, MemoryKind::device); }
+  bool supports(Operation operation, weft::DataType type, MemoryKind) const override {
+    return inner_->supports(operation, type, MemoryKind::device);
+  }
 
   void execute(const Call& call) override {
     if (call.operation == Operation::barrier) return inner_->execute(call);
@@ -91,7 +93,11 @@ class OnDevice final : public weft::comm::Group {
  private:
   struct Staged final : weft::comm::Pending {
     Staged(const Call& call, std::pair<std::size_t, std::size_t> counts)
-        : host(call.output), in_bytes(counts.first * size_of(call.type)), out_bytes(counts.second * size_of(call.type)), in(in_bytes), out(out_bytes) {
+        : host(call.output),
+          in_bytes(counts.first * size_of(call.type)),
+          out_bytes(counts.second * size_of(call.type)),
+          in(in_bytes),
+          out(out_bytes) {
       const auto* from = static_cast<const std::byte*>(call.input);
       auto* to = static_cast<std::byte*>(call.output);
       if (out_bytes != 0) weft::cuda_check(cudaMemcpy(out.get(), to, out_bytes, cudaMemcpyDefault), "cudaMemcpy");

@@ -44,7 +44,10 @@ weft::DataType type_of(ncclDataType_t type) {
 }
 std::size_t width_of(ncclDataType_t type) { return weft::size_of(type_of(type)); }
 weft::Reduction reduction_of(ncclRedOp_t op) {
-  return op == ncclMax ? weft::Reduction::max : op == ncclMin ? weft::Reduction::min : op == ncclAvg ? weft::Reduction::average : weft::Reduction::sum;
+  return op == ncclMax   ? weft::Reduction::max
+         : op == ncclMin ? weft::Reduction::min
+         : op == ncclAvg ? weft::Reduction::average
+                         : weft::Reduction::sum;
 }
 
 struct Slot {
@@ -194,7 +197,8 @@ void kernel(const std::shared_ptr<Life>& life, const std::vector<Operation>& ope
     clique.changed.wait(lock, [&] { return life->aborted || slot.done; });
     if (!slot.done) slot.arrived[std::size_t(life->rank)] = nullptr;  // it reads and writes nothing of this rank any more
   }
-  clique.changed.wait(lock, [&] { return life->aborted || std::all_of(sent.begin(), sent.end(), [](const auto& message) { return message->taken; }); });
+  clique.changed.wait(
+      lock, [&] { return life->aborted || std::all_of(sent.begin(), sent.end(), [](const auto& message) { return message->taken; }); });
   for (const auto& message : sent) {
     auto& queue = clique.messages[{life->rank, message->from->root}];
     if (!message->taken) queue.erase(std::find(queue.begin(), queue.end(), message.get()));
@@ -228,7 +232,8 @@ ncclResult_t take(Operation op) {
   const std::size_t n = std::size_t(comm->size), bytes = op.count * width_of(op.type);
   const bool writes = op.kind != Kind::send && (op.kind != Kind::reduce || op.root == comm->life->rank);
   const bool reads = op.kind != Kind::receive && (op.kind != Kind::broadcast || op.root == comm->life->rank);
-  if ((reads && !on_device(op.in, op.kind == Kind::reduce_scatter ? n * bytes : bytes)) || (writes && !on_device(op.out, op.kind == Kind::all_gather ? n * bytes : bytes)))
+  if ((reads && !on_device(op.in, op.kind == Kind::reduce_scatter ? n * bytes : bytes)) ||
+      (writes && !on_device(op.out, op.kind == Kind::all_gather ? n * bytes : bytes)))
     return refuse(ncclInvalidArgument, "a buffer is not device memory");
   if (depth > 0) return grouped.push_back(op), ncclSuccess;
   return submit({op});
@@ -242,8 +247,14 @@ using namespace fake_nccl;
 extern "C" {
 
 const char* ncclGetErrorString(ncclResult_t code) {
-  constexpr const char* texts[] = {"no error",         "unhandled cuda error", "unhandled system error", "internal error",
-                                   "invalid argument", "invalid usage",        "remote process exited or there was a network error", "NCCL operation in progress"};
+  constexpr const char* texts[] = {"no error",
+                                   "unhandled cuda error",
+                                   "unhandled system error",
+                                   "internal error",
+                                   "invalid argument",
+                                   "invalid usage",
+                                   "remote process exited or there was a network error",
+                                   "NCCL operation in progress"};
   return int(code) < 8 ? texts[int(code)] : "unknown";
 }
 const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
@@ -371,16 +382,20 @@ ncclResult_t ncclGroupEnd() {
   return submit(std::exchange(grouped, {}));
 }
 
-ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                           cudaStream_t stream) {
   return take({Kind::all_reduce, in, out, count, type, op, 0, comm, stream});
 }
-ncclResult_t ncclReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
+                        cudaStream_t stream) {
   return take({Kind::reduce, in, out, count, type, op, root, comm, stream});
 }
-ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                               cudaStream_t stream) {
   return take({Kind::reduce_scatter, in, out, count, type, op, 0, comm, stream});
 }
-ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
   return take({Kind::broadcast, in, out, count, type, ncclSum, root, comm, stream});
 }
 ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {

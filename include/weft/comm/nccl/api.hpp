@@ -23,7 +23,8 @@ namespace weft::comm::nccl {
 inline void check(ncclResult_t code, const char* function, ncclComm_t comm = nullptr) {
   if (code == ncclSuccess || code == ncclInProgress) [[likely]] return;
   const char* last = ncclGetLastError(comm);
-  throw_error<Error>({"nccl: ", function, " failed: ", ncclGetErrorString(code), last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last});
+  throw_error<Error>({"nccl: ", function, " failed: ", ncclGetErrorString(code), last == nullptr || *last == '\0' ? "" : ": ",
+                      last == nullptr ? "" : last});
 }
 
 /// The same where nothing may be thrown (destructors): one line on stderr.
@@ -102,7 +103,8 @@ inline void receive(GroupCall&, void* data, std::size_t bytes, int from, ncclCom
 inline void broadcast(GroupCall&, const void* in, void* out, std::size_t bytes, int root, ncclComm_t comm, cudaStream_t stream) {
   check(ncclBroadcast(in, out, bytes, ncclInt8, root, comm, stream), "ncclBroadcast", comm);
 }
-inline void reduce(GroupCall&, const void* in, void* out, std::size_t count, DataType type, Reduction reduction, int root, ncclComm_t comm, cudaStream_t stream) {
+inline void reduce(GroupCall&, const void* in, void* out, std::size_t count, DataType type, Reduction reduction, int root, ncclComm_t comm,
+                   cudaStream_t stream) {
   check(ncclReduce(in, out, count, type_of(type), operation_of(reduction), root, comm, stream), "ncclReduce", comm);
 }
 

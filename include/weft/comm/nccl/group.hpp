@@ -21,7 +21,8 @@ namespace weft::comm::nccl {
 class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGroup> {
  public:
   /// `comm`: of these ranks, made; none for a group of one. `host` and `control`: two groups of the same ranks in the same order.
-  NcclGroup(std::shared_ptr<Process> process, std::shared_ptr<Comm> comm, std::shared_ptr<Group> host, std::shared_ptr<Group> control, std::string axis)
+  NcclGroup(std::shared_ptr<Process> process, std::shared_ptr<Comm> comm, std::shared_ptr<Group> host, std::shared_ptr<Group> control,
+            std::string axis)
       : process_(std::move(process)), comm_(std::move(comm)), host_(std::move(host)), control_(std::move(control)), axis_(std::move(axis)) {
     std::lock_guard lock(process_->mutex);
     process_->groups.push_back(this);
@@ -165,7 +166,9 @@ class NcclGroup::Started final : public Pending {
 class NcclGroup::OnHost final : public Pending {
  public:
   OnHost(std::shared_ptr<NcclGroup> group, const Call& call, std::unique_ptr<Pending> pending, std::uint64_t sequence)
-      : group_(std::move(group)), running_(call, group_->axis_, group_->rank(), group_->size(), sequence, 0), pending_(std::move(pending)) {}
+      : group_(std::move(group)),
+        running_(call, group_->axis_, group_->rank(), group_->size(), sequence, 0),
+        pending_(std::move(pending)) {}
   bool test() override {
     if (pending_ && pending_->test()) pending_.reset();
     if (pending_) advance();
@@ -262,7 +265,8 @@ inline std::shared_ptr<Group> NcclGroup::split(int color, int key, std::string a
       process_->guarded(splitting, [&] {
         comm = process_->adopt();
         ncclConfig_t config = not_blocking();
-        check(ncclCommSplit(comm_->get(), alone ? NCCL_SPLIT_NOCOLOR : color, host->rank(), comm->address(), &config), "ncclCommSplit", comm_->get());
+        check(ncclCommSplit(comm_->get(), alone ? NCCL_SPLIT_NOCOLOR : color, host->rank(), comm->address(), &config), "ncclCommSplit",
+              comm_->get());
       });
     }
     const auto made = [&](const Comm& of) {

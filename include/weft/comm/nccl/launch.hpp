@@ -31,13 +31,16 @@ class Launch {
     switch (call_.operation) {
       case all_reduce:
         if (call_.count == 0) return;
-        return check(ncclAllReduce(in, out, call_.count, type_of(call_.type), operation_of(call_.reduction), comm, stream), "ncclAllReduce", comm);
+        return check(ncclAllReduce(in, out, call_.count, type_of(call_.type), operation_of(call_.reduction), comm, stream), "ncclAllReduce",
+                     comm);
       case reduce:
         if (call_.count == 0) return;
-        return check(ncclReduce(in, out, call_.count, type_of(call_.type), operation_of(call_.reduction), call_.root, comm, stream), "ncclReduce", comm);
+        return check(ncclReduce(in, out, call_.count, type_of(call_.type), operation_of(call_.reduction), call_.root, comm, stream),
+                     "ncclReduce", comm);
       case reduce_scatter:
         if (call_.count == 0) return;
-        return check(ncclReduceScatter(in, out, call_.count, type_of(call_.type), operation_of(call_.reduction), comm, stream), "ncclReduceScatter", comm);
+        return check(ncclReduceScatter(in, out, call_.count, type_of(call_.type), operation_of(call_.reduction), comm, stream),
+                     "ncclReduceScatter", comm);
       case broadcast:
         if (call_.count == 0) return;
         return check(ncclBroadcast(in, out, call_.bytes(), ncclInt8, call_.root, comm, stream), "ncclBroadcast", comm);
@@ -67,7 +70,8 @@ class Launch {
   }
   /// A group of one rank: the output is the input.
   void alone() const {
-    const bool by_counts = call_.operation == Operation::all_gather_v || call_.operation == Operation::reduce_scatter_v || call_.operation == Operation::all_to_all_v;
+    const bool by_counts = call_.operation == Operation::all_gather_v || call_.operation == Operation::reduce_scatter_v ||
+                           call_.operation == Operation::all_to_all_v;
     copy(call_.output, call_.input, by_counts ? call_.receive_counts[0] : call_.count);
   }
   void gather_by_counts() const {

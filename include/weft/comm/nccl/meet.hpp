@@ -87,11 +87,13 @@ WEFT_COLD inline int judge(const std::vector<Card>& cards, int rank) {
     } catch (const UsageError& error) {
       throw_error<UsageError>({"nccl: rank ", r, " has no GPU: ", words_of(error)});
     }
-    if (card(r).shares != card(0).shares) throw_error<UsageError>({"nccl: rank ", r, " and rank 0 disagree whether ranks share GPUs (WEFT_SHARE_GPUS)"});
+    if (card(r).shares != card(0).shares)
+      throw_error<UsageError>({"nccl: rank ", r, " and rank 0 disagree whether ranks share GPUs (WEFT_SHARE_GPUS)"});
   }
   for (int r = 1; r < size; ++r)
     if (card(r).nccl != card(0).nccl)
-      throw_error<UsageError>({"nccl: rank 0 has NCCL ", version_text(card(0).nccl), ", rank ", r, " has ", version_text(card(r).nccl), ": every rank needs the same"});
+      throw_error<UsageError>({"nccl: rank 0 has NCCL ", version_text(card(0).nccl), ", rank ", r, " has ", version_text(card(r).nccl),
+                               ": every rank needs the same"});
   int device = 0;
   for (int r = 0; r < size; ++r) {
     std::vector<int> neighbours;  // ranks on the machine of r, in order
@@ -101,7 +103,8 @@ WEFT_COLD inline int judge(const std::vector<Card>& cards, int rank) {
       for (const int other : neighbours) {
         own_view = own_view && std::memcmp(card(other).first, card(q).first, sizeof card(q).first) != 0;
         if (card(r).shares != 0 && card(other).process == card(q).process)
-          throw_error<UsageError>({"nccl: rank ", other, " and rank ", q, " are threads of one process, which cannot share a GPU: start a process for each rank"});
+          throw_error<UsageError>({"nccl: rank ", other, " and rank ", q,
+                                   " are threads of one process, which cannot share a GPU: start a process for each rank"});
       }
       own_view = own_view && card(q).gpus == 1;
       neighbours.push_back(q);
@@ -128,11 +131,13 @@ inline Communicator over(const Communicator& host, const Options& options = {}) 
   const auto size = std::size_t(host.size());
   const Card card = this_card(options);
   std::vector<Card> cards(size);
-  mine.all_gather(std::span(reinterpret_cast<const std::uint8_t*>(&card), sizeof card), std::span(reinterpret_cast<std::uint8_t*>(cards.data()), size * sizeof card));
+  mine.all_gather(std::span(reinterpret_cast<const std::uint8_t*>(&card), sizeof card),
+                  std::span(reinterpret_cast<std::uint8_t*>(cards.data()), size * sizeof card));
   const int device = judge(cards, host.rank());
   if (options.share_gpus) {
     // NCCL refuses a GPU that two ranks of one host use; to it these are hosts of their own. Read when NCCL is first used.
-    if (std::getenv("NCCL_HOSTID") == nullptr) ::setenv("NCCL_HOSTID", joined({"weft-", long(card.host & 0xffffff), "-", host.rank()}).c_str(), 0);
+    if (std::getenv("NCCL_HOSTID") == nullptr)
+      ::setenv("NCCL_HOSTID", joined({"weft-", long(card.host & 0xffffff), "-", host.rank()}).c_str(), 0);
   }
   cuda_check(cudaSetDevice(device), "cudaSetDevice");
 
@@ -163,14 +168,16 @@ inline Communicator over(const Communicator& host, const Options& options = {}) 
       for (ncclResult_t state = comm->state(); state != ncclSuccess; state = comm->state()) {
         if (state != ncclInProgress) check(state, "ncclCommInitRankConfig", comm->get());
         if (Clock::now() > end)
-          process->fail<TimeoutError>(meeting, joined({"NCCL did not connect ", host.size(), " ranks within ", std::to_string(options.patience.count()), " s (WEFT_RENDEZVOUS_S)"}));
+          process->fail<TimeoutError>(meeting, joined({"NCCL did not connect ", host.size(), " ranks within ",
+                                                       std::to_string(options.patience.count()), " s (WEFT_RENDEZVOUS_S)"}));
         std::this_thread::sleep_for(std::chrono::microseconds(50));
       }
     });
   }
   const Communicator control = host.split(0, host.rank(), std::string(host.axis()));
   process->listen(host.split(0, host.rank(), "alarm"));
-  return Communicator(std::make_shared<NcclGroup>(std::move(process), std::move(comm), mine.group(), control.group(), std::string(host.axis())));
+  return Communicator(
+      std::make_shared<NcclGroup>(std::move(process), std::move(comm), mine.group(), control.group(), std::string(host.axis())));
 }
 
 }  // namespace weft::comm::nccl

@@ -38,7 +38,11 @@ class Pair {
     running->rank = leads() ? 0 : 1;
     running->size = 2;
     mine_.push_back(running);
-    if (!leads()) tell(Note{.kind = kind_of(running->call), .tag = running->call.tag, .type = std::int64_t(running->call.type), .count = std::int64_t(running->call.count)});
+    if (!leads())
+      tell(Note{.kind = kind_of(running->call),
+                .tag = running->call.tag,
+                .type = std::int64_t(running->call.type),
+                .count = std::int64_t(running->call.count)});
   }
   /// Nothing is waiting to be matched or launched.
   bool idle() const { return mine_.empty() && lane_.waiting.empty() && outgoing_.empty(); }
@@ -110,12 +114,15 @@ class Pair {
     running->comm = comm_;
     lane_.waiting.push_back(std::move(running));
   }
-  static bool same(const Running& running, const Note& note) { return std::int64_t(running.call.type) == note.type && std::int64_t(running.call.count) == note.count; }
+  static bool same(const Running& running, const Note& note) {
+    return std::int64_t(running.call.type) == note.type && std::int64_t(running.call.count) == note.count;
+  }
   [[noreturn]] WEFT_COLD void disagree(const Running& running, const Note& note) {
     const std::string theirs = joined({note.count, " ", name_of(DataType(note.type))});
     const bool receiver = running.call.operation == Operation::recv;
-    process_.fail<MismatchError>(running, joined({"rank ", peer_, " of ", running.axis, receiver ? " sent " : " expects ", theirs, ", this rank ",
-                                                  receiver ? "expects " : "sent ", running.call.count, " ", name_of(running.call.type)}));
+    process_.fail<MismatchError>(running,
+                                 joined({"rank ", peer_, " of ", running.axis, receiver ? " sent " : " expects ", theirs, ", this rank ",
+                                         receiver ? "expects " : "sent ", running.call.count, " ", name_of(running.call.type)}));
   }
 
   void lead() {
@@ -130,7 +137,11 @@ class Pair {
         theirs = theirs_.erase(theirs);
         process_.guarded(*running, [&] {
           if (!same(*running, note)) {
-            tell(Note{.kind = note.kind, .tag = note.tag, .type = std::int64_t(running->call.type), .count = std::int64_t(running->call.count), .refused = 1});
+            tell(Note{.kind = note.kind,
+                      .tag = note.tag,
+                      .type = std::int64_t(running->call.type),
+                      .count = std::int64_t(running->call.count),
+                      .refused = 1});
             disagree(*running, note);
           }
           if (!comm_) {
@@ -168,7 +179,8 @@ class Pair {
         const auto sent = take(sends, posted->call.tag);
         if (!sent) continue;
         const auto received = take(receives, sent->call.tag);
-        const Note note{.kind = sends, .tag = sent->call.tag, .type = std::int64_t(sent->call.type), .count = std::int64_t(sent->call.count)};
+        const Note note{
+            .kind = sends, .tag = sent->call.tag, .type = std::int64_t(sent->call.type), .count = std::int64_t(sent->call.count)};
         if (!same(*received, note)) disagree(*received, note);
         received->own_message = sent->call.input;
         // The copy waits for both sides' streams; the send is done when the copy is.

@@ -77,7 +77,8 @@ class Comm {
 struct Running {
   enum class Stage { checking, queued, issuing, flying, complete };
 
-  Running(const Call& c, std::string_view a, int r, int n, std::uint64_t s, std::uint64_t k) : call(c), axis(a), rank(r), size(n), sequence(s), number(k) {
+  Running(const Call& c, std::string_view a, int r, int n, std::uint64_t s, std::uint64_t k)
+      : call(c), axis(a), rank(r), size(n), sequence(s), number(k) {
     counts.assign(call.receive_counts.begin(), call.receive_counts.end());
     counts.insert(counts.end(), call.send_counts.begin(), call.send_counts.end());
     const std::span<const std::size_t> all(counts);
@@ -181,7 +182,9 @@ class Process {
   };
   [[noreturn]] WEFT_COLD void refuse(const Running& running) {
     const Failure found = *failure_;
-    if (std::exchange(told_, true)) throw AbortedError(rank(), running.axis, describe(running.call), running.sequence, "NCCL's communicators were aborted: " + found.text);
+    if (std::exchange(told_, true))
+      throw AbortedError(rank(), running.axis, describe(running.call), running.sequence,
+                         "NCCL's communicators were aborted: " + found.text);
     if (found.late) throw TimeoutError(rank(), found.axis, found.operation, found.sequence, found.text);
     throw CommunicationError(rank(), found.axis, found.operation, found.sequence, found.text);
   }
@@ -241,7 +244,8 @@ class Process {
                         : running.stage == Running::Stage::issuing  ? "NCCL connects to other ranks"
                         : running.stage == Running::Stage::checking ? "other ranks have not said what they call"
                                                                     : "not launched, it waits for the other side or for earlier operations";
-    return joined({"waited longer than the deadline of ", std::to_string(options_.deadline.count()), " s (", stage, "); last operations: ", recorder.text()});
+    return joined({"waited longer than the deadline of ", std::to_string(options_.deadline.count()), " s (", stage,
+                   "); last operations: ", recorder.text()});
   }
   void launch(const Running& running, cudaStream_t stream) const;
   static bool checked(Process& process, Running& running);
@@ -262,7 +266,8 @@ class Process {
 
 inline void Process::launch(const Running& running, cudaStream_t stream) const {
   const Call& call = running.call;
-  if (!is_point_to_point(call.operation)) return Launch(call, {running.comm ? running.comm->get() : nullptr, running.rank, running.size, stream}).run();
+  if (!is_point_to_point(call.operation))
+    return Launch(call, {running.comm ? running.comm->get() : nullptr, running.rank, running.size, stream}).run();
   if (call.bytes() == 0) return;
   if (!running.comm) {  // a message of a rank to itself: the receive copies
     if (call.operation == Operation::recv)
@@ -282,7 +287,9 @@ inline bool Process::checked(Process& process, Running& running) {
   const auto& all = running.fingerprints;
   for (std::size_t q = 1; q < all.size() / 3; ++q) {
     if (std::equal(all.begin(), all.begin() + 3, all.begin() + std::ptrdiff_t(3 * q))) continue;
-    const auto one = [&](std::size_t r) { return joined({"rank ", long(r), " of ", running.axis, " called ", describe(all[3 * r], all[3 * r + 1])}); };
+    const auto one = [&](std::size_t r) {
+      return joined({"rank ", long(r), " of ", running.axis, " called ", describe(all[3 * r], all[3 * r + 1])});
+    };
     process.fail<MismatchError>(running, joined({"ranks disagree: ", one(0), ", ", one(q)}));
   }
   return true;

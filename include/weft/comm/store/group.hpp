@@ -30,7 +30,8 @@ class StoreGroup;
 
 /// What all groups of this process share.
 struct Process {
-  Process(Client connection, const Identity& identity, std::chrono::duration<double> most) : client(std::move(connection)), who(identity), deadline(most) {}
+  Process(Client connection, const Identity& identity, std::chrono::duration<double> most)
+      : client(std::move(connection)), who(identity), deadline(most) {}
 
   Client client;
   Identity who;
@@ -40,7 +41,9 @@ struct Process {
   std::uint64_t next_group = 1;
 
   int rank() const { return int(who.rank); }
-  Deadline soon() const { return Clock::now() + std::max(std::chrono::duration_cast<Clock::duration>(deadline), Clock::duration(std::chrono::seconds(10))); }
+  Deadline soon() const {
+    return Clock::now() + std::max(std::chrono::duration_cast<Clock::duration>(deadline), Clock::duration(std::chrono::seconds(10)));
+  }
 
   /// Long values go in pieces, the first last: once that is there, all are.
   void put(const std::string& key, const std::string& bytes) {
@@ -66,7 +69,8 @@ struct Process {
   /// What ended another rank, as far as the store knows; empty while all is well.
   std::string failure() {
     if (client.has("failed", soon())) return *client.get("failed", soon());
-    if (client.has("lost", soon())) return joined({"rank ", *client.get("lost", soon()), " is lost, its process ended or its connection broke"});
+    if (client.has("lost", soon()))
+      return joined({"rank ", *client.get("lost", soon()), " is lost, its process ended or its connection broke"});
     return {};
   }
 
@@ -115,7 +119,9 @@ class StoreGroup final : public Group, public std::enable_shared_from_this<Store
   struct Head {
     std::uint64_t signature = 0, count = 0, counts = 0, bytes = 0;
   };
-  static std::string bytes_of(const void* data, std::size_t bytes) { return bytes == 0 ? std::string() : std::string(static_cast<const char*>(data), bytes); }
+  static std::string bytes_of(const void* data, std::size_t bytes) {
+    return bytes == 0 ? std::string() : std::string(static_cast<const char*>(data), bytes);
+  }
   static Head head_of(const std::string& message) {
     Head head;
     if (message.size() >= sizeof head) std::memcpy(&head, message.data(), sizeof head);
@@ -251,7 +257,8 @@ inline void StoreGroup::post(Running& running) {
   if (call.operation == Operation::send) {
     const auto number = ++sent_[{call.root, call.tag}];
     Head head{std::uint64_t(call.type), call.count, 0, call.bytes()};
-    process_->put(joined({"m/", number_, "/", rank_, "/", call.root, "/", call.tag, "/", number}), bytes_of(&head, sizeof head) + bytes_of(call.input, call.bytes()));
+    process_->put(joined({"m/", number_, "/", rank_, "/", call.root, "/", call.tag, "/", number}),
+                  bytes_of(&head, sizeof head) + bytes_of(call.input, call.bytes()));
     running.complete = true;
     return;
   }
@@ -293,7 +300,8 @@ inline bool StoreGroup::advance(Running& running) {
     const Head head = head_of(*message);
     if (head.signature != std::uint64_t(call.type) || head.count != call.count)
       throw MismatchError(process_->rank(), axis_, describe(call), running.sequence,
-                          joined({"rank ", call.root, " of ", axis_, " sent ", head.count, " ", name_of(DataType(head.signature)), ", ", call.count, " ", name_of(call.type), " were expected"}));
+                          joined({"rank ", call.root, " of ", axis_, " sent ", head.count, " ", name_of(DataType(head.signature)), ", ",
+                                  call.count, " ", name_of(call.type), " were expected"}));
     if (call.bytes() != 0) std::memcpy(call.output, message->data() + sizeof head, call.bytes());
     return true;
   });
@@ -305,8 +313,8 @@ inline void StoreGroup::gather_all(Running& running) {
   for (std::size_t q = 1; q < members_.size() && everything[0] == '1'; ++q) {
     const Head first = head_of(running.parts[0]), other = head_of(running.parts[q]);
     if (first.signature == other.signature && first.count == other.count && first.counts == other.counts) continue;
-    everything = joined({"0ranks disagree: rank 0 of ", axis_, " called ", describe(first.signature, first.count), ", rank ", long(q), " of ", axis_, " called ",
-                         describe(other.signature, other.count)});
+    everything = joined({"0ranks disagree: rank 0 of ", axis_, " called ", describe(first.signature, first.count), ", rank ", long(q),
+                         " of ", axis_, " called ", describe(other.signature, other.count)});
   }
   if (everything[0] == '1')
     for (const std::string& part : running.parts) {
@@ -322,7 +330,8 @@ inline void StoreGroup::finish(Running& running, const std::string& everything) 
   using enum Operation;
   const Call& call = running.call;
   if (everything.empty() || everything[0] != '1')
-    throw MismatchError(process_->rank(), axis_, describe(call), running.sequence, everything.substr(std::min<std::size_t>(1, everything.size())));
+    throw MismatchError(process_->rank(), axis_, describe(call), running.sequence,
+                        everything.substr(std::min<std::size_t>(1, everything.size())));
   const std::size_t n = members_.size(), me = std::size_t(rank_), width = size_of(call.type), bytes = call.bytes();
   std::vector<const char*> inputs(n);
   std::vector<std::vector<std::size_t>> send_counts(n);
@@ -344,7 +353,9 @@ inline void StoreGroup::finish(Running& running, const std::string& everything) 
   const auto put = [&](std::size_t to, const char* from, std::size_t length) {
     if (length != 0) std::memcpy(out + to, from, length);
   };
-  const auto before = [](std::span<const std::size_t> counts, std::size_t end) { return std::accumulate(counts.begin(), counts.begin() + std::ptrdiff_t(end), std::size_t(0)); };
+  const auto before = [](std::span<const std::size_t> counts, std::size_t end) {
+    return std::accumulate(counts.begin(), counts.begin() + std::ptrdiff_t(end), std::size_t(0));
+  };
   const auto combine = [&](std::size_t from, std::size_t count) {
     // Copies, aligned for their type.
     std::vector<std::unique_ptr<std::byte[]>> rows;
@@ -383,7 +394,8 @@ inline void StoreGroup::finish(Running& running, const std::string& everything) 
       for (std::size_t q = 0; q < n; ++q) {
         if (send_counts[q][me] != call.receive_counts[q])
           throw MismatchError(process_->rank(), axis_, describe(call), running.sequence,
-                              joined({"rank ", long(q), " of ", axis_, " sends ", send_counts[q][me], " elements, ", call.receive_counts[q], " were expected"}));
+                              joined({"rank ", long(q), " of ", axis_, " sends ", send_counts[q][me], " elements, ", call.receive_counts[q],
+                                      " were expected"}));
         put(before(call.receive_counts, q) * width, inputs[q] + before(send_counts[q], me) * width, call.receive_counts[q] * width);
       }
       return;
@@ -408,7 +420,8 @@ inline void StoreGroup::wait(Running& running) {
     }
     if (now - start > process_->deadline)
       throw TimeoutError(process_->rank(), axis_, describe(running.call), running.sequence,
-                         joined({"waited longer than the deadline of ", std::to_string(process_->deadline.count()), " s; last operations: ", process_->recorder.text()}));
+                         joined({"waited longer than the deadline of ", std::to_string(process_->deadline.count()),
+                                 " s; last operations: ", process_->recorder.text()}));
     std::this_thread::sleep_for(std::chrono::microseconds(now - start < std::chrono::milliseconds(5) ? 50 : 500));
   }
 }
@@ -430,7 +443,8 @@ inline std::shared_ptr<Group> StoreGroup::split(int color, int key, std::string 
   std::vector<int> members;
   for (const std::size_t q : same) members.push_back(members_[q]);
   // Parts of one split share its number: their first ranks tell them apart.
-  return std::make_shared<StoreGroup>(process_, number * (std::uint64_t(1) << 20) + std::uint64_t(members[0]), std::move(members), std::move(axis));
+  return std::make_shared<StoreGroup>(process_, number * (std::uint64_t(1) << 20) + std::uint64_t(members[0]), std::move(members),
+                                      std::move(axis));
 }
 
 }  // namespace weft::comm::store

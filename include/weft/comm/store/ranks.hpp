@@ -44,8 +44,9 @@ WEFT_COLD inline Place meet(const runtime::Launch& launch, std::chrono::duration
     const auto soon = Clock::now() + std::chrono::seconds(2);
     for (int r = q; r < launch.world; ++r)
       if (!client.has("here/" + std::to_string(r), soon)) append_to(missing, {missing.empty() ? "" : ", ", r});
-    throw_error<StoreError>({"rank ", launch.rank, ": rank ", missing.empty() ? std::to_string(q) : missing, " of a world of ", launch.world, " did not come to ", launch.host, ":",
-                             launch.port, " within ", long(patience.count()), " s (WEFT_RENDEZVOUS_S)"});
+    throw_error<StoreError>({"rank ", launch.rank, ": rank ", missing.empty() ? std::to_string(q) : missing, " of a world of ",
+                             launch.world, " did not come to ", launch.host, ":", launch.port, " within ", long(patience.count()),
+                             " s (WEFT_RENDEZVOUS_S)"});
   }
   return place;
 }
@@ -73,7 +74,8 @@ struct StoreRanks {
 
     Session(int&, char**&)
         : launch_(runtime::launch_from_environment()),
-          place_(store::meet(launch_, std::chrono::duration<double>(runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120)))) {}
+          place_(store::meet(launch_, std::chrono::duration<double>(
+                                          runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120)))) {}
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
