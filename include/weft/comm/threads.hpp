@@ -43,7 +43,7 @@ WEFT_COLD inline Ending run(int ranks, std::chrono::duration<double> deadline, c
   run->errors.reset(new std::exception_ptr[std::size_t(ranks)]);
   List<int> members;
   for (int rank = 0; rank < ranks; ++rank) members.push_back(rank);
-  auto shared = new_shared<Shared>(run->world, std::move(members), "world");
+  auto shared = new_shared<Shared>(run->world, std::move(members), std::string("world"));
 
   const auto rank_main = [](Run* run, const std::shared_ptr<Shared>& shared, int rank) {
     std::exception_ptr error;

@@ -23,7 +23,7 @@ class Owner {
     reset(other.release());
     return *this;
   }
-  WEFT_OUT_OF_LINE ~Owner() { delete object_; }
+  ~Owner() { reset(); }
 
   T* get() const noexcept { return object_; }
   T* operator->() const noexcept { return object_; }

@@ -54,6 +54,11 @@ struct Chain {
 template <class First, class... L>
 struct Chain<First, L...> {
   explicit Chain(First&& f, L&&... l) : first(std::move(f)), rest(std::move(l)...) {}
+  Chain(const Chain&) = default;
+  WEFT_COLD Chain(Chain&& other) noexcept : first(std::move(other.first)), rest(std::move(other.rest)) {}
+  Chain& operator=(const Chain&) = default;
+  Chain& operator=(Chain&&) = default;
+  WEFT_COLD ~Chain() {}
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {

@@ -61,9 +61,10 @@ class Recording;
 struct Environment {
   Environment() = default;
   WEFT_OUT_OF_LINE Environment(const Environment& other) = default;
-  Environment(Environment&& other) noexcept = default;
+  WEFT_OUT_OF_LINE Environment(Environment&& other) noexcept = default;
   Environment& operator=(Environment&& other) noexcept = default;
   WEFT_OUT_OF_LINE ~Environment() {}
+  WEFT_OUT_OF_LINE void add(Hooks* more) { hooks.push_back(more); }
 
   List<Hooks*> hooks;  ///< outermost wrapper first
   std::uint64_t seed = 1;     ///< of weights and dropout
@@ -132,7 +133,7 @@ class Context : B... {
   auto with(A, Communicator comm, Hooks* hooks = nullptr) const {
     static_assert(!has(A{}), "weft: this axis is bound twice: two wrappers over the same axis");
     Environment environment = env;
-    if (hooks) environment.hooks.push_back(hooks);
+    if (hooks) environment.add(hooks);
     return Context<C, B..., Bind<A, Stream, Method>>(*device_, std::move(environment), static_cast<const B&>(*this)..., Bind<A, Stream, Method>{std::move(comm)});
   }
 

@@ -38,13 +38,16 @@ inline Heads gpt_heads(const GptConfig& config) {
 }
 
 // Query, key and value in one matrix, each cut by heads.
-inline Cut fused_cut(const Heads& heads) {
+WEFT_COLD inline Cut fused_cut(const Heads& heads) {
   const Cut::Segment kv{heads.key_value * heads.width, heads.key_value};
   return {{{heads.query * heads.width, heads.query}, kv, kv}, false};
 }
 
+// Written out: deduced from the function below, every program would build the block of each model once more, on one rank.
+using GptBlock = Recompute<Sequential<Residual<Sequential<Lean<LayerNorm, Linear<Column, Weight::in_out>>, CausalAttention, Linear<Row, Weight::in_out>, Dropout>>,
+                                      Residual<Sequential<Lean<LayerNorm, Linear<Column, Weight::in_out>>, Lean<Gelu, Linear<Row, Weight::in_out>>, Dropout>>>>;
 template <class Context>
-WEFT_COLD auto gpt_block(const Context& context, const GptConfig& config) {
+WEFT_COLD GptBlock gpt_block(const Context& context, const GptConfig& config) {
   using Fused = Linear<Column, Weight::in_out>;
   using Out = Linear<Row, Weight::in_out>;
   const Heads heads = gpt_heads(config);
@@ -110,12 +113,12 @@ struct BasicGpt {
   using scalar = S;
   using Config = GptConfig;
   using Front = detail::GptFront;
-  using Block = decltype(detail::gpt_block(std::declval<const Context<Compute<Kokkos::DefaultHostExecutionSpace, float>>&>(), Config{}));
+  using Block = detail::GptBlock;
   using Back = LanguageHead<LayerNorm>;
 
   static std::size_t blocks(const Config& config) { return config.layers; }
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
-  static void check(const Config& config, const ModelDegrees& degrees) {
+  WEFT_COLD static void check(const Config& config, const ModelDegrees& degrees) {
     weft::detail::require_sizes(config.vocabulary, config.width, config.heads);
     weft::detail::require_heads(detail::gpt_heads(config), degrees.tp);
     weft::detail::require_context(detail::gpt_heads(config), config.sequence, degrees);
@@ -124,7 +127,7 @@ struct BasicGpt {
   static Front make_front(const Context& context, const Config& config) { return Front(context, config); }
   template <class Context>
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
-    return detail::gpt_block(context / "transformer.h" / std::to_string(index), config);
+    return detail::gpt_block(context / "transformer.h" / joined({index}), config);
   }
   /// Tied to the token table: shared where the front is on this rank, else a copy of the same name.
   template <class Context>

@@ -44,11 +44,18 @@ inline Heads llama_heads(const LlamaConfig& config) {
   return {config.heads, config.kv_heads ? config.kv_heads : config.heads, config.width / config.heads};
 }
 
+// Written out: deduced from the function below, every program would build the block of each model once more, on one rank.
+using LlamaIn = Linear<Column, Weight::out_in, false>;
+using LlamaOut = Linear<Row, Weight::out_in, false>;
+using LlamaAttention = Residual<Sequential<Lean<Sequential<RmsNorm, Enter<tp>>, Fork<LlamaIn, LlamaIn, LlamaIn>>, Rotary, CausalAttention, LlamaOut, Dropout>>;
+using LlamaBlock =
+    Recompute<Sequential<LlamaAttention, Residual<Sequential<Lean<Sequential<RmsNorm, Enter<tp>>, Fork<LlamaIn, LlamaIn>>, Lean<SwiGlu, LlamaOut>, Dropout>>>>;
+
 /// x + attention(norm(x)).
 template <class Context>
-auto llama_attention(const Context& context, const LlamaConfig& config) {
-  using In = Linear<Column, Weight::out_in, false>;
-  using Out = Linear<Row, Weight::out_in, false>;
+WEFT_COLD LlamaAttention llama_attention(const Context& context, const LlamaConfig& config) {
+  using In = LlamaIn;
+  using Out = LlamaOut;
   const Heads heads = llama_heads(config);
   const std::size_t width = config.width, kv_width = heads.key_value * heads.width;
   const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
@@ -63,9 +70,9 @@ auto llama_attention(const Context& context, const LlamaConfig& config) {
 }
 
 template <class Context>
-auto llama_block(const Context& context, const LlamaConfig& config) {
-  using In = Linear<Column, Weight::out_in, false>;
-  using Out = Linear<Row, Weight::out_in, false>;
+WEFT_COLD LlamaBlock llama_block(const Context& context, const LlamaConfig& config) {
+  using In = LlamaIn;
+  using Out = LlamaOut;
   const std::size_t width = config.width, intermediate = llama_intermediate(config);
   const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
   const auto mlp = context / "mlp";
@@ -85,12 +92,12 @@ struct BasicLlama {
   using scalar = S;
   using Config = LlamaConfig;
   using Front = Embedding;
-  using Block = decltype(detail::llama_block(std::declval<const Context<Compute<Kokkos::DefaultHostExecutionSpace, float>>&>(), Config{}));
+  using Block = detail::LlamaBlock;
   using Back = LanguageHead<RmsNorm>;
 
   static std::size_t blocks(const Config& config) { return config.layers; }
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
-  static void check(const Config& config, const ModelDegrees& degrees) {
+  WEFT_COLD static void check(const Config& config, const ModelDegrees& degrees) {
     weft::detail::require_sizes(config.vocabulary, config.width, config.heads);
     weft::detail::require_heads(detail::llama_heads(config), degrees.tp);
     weft::detail::require_context(detail::llama_heads(config), config.sequence, degrees);
@@ -103,7 +110,7 @@ struct BasicLlama {
   }
   template <class Context>
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
-    return detail::llama_block(context / "model.layers" / std::to_string(index), config);
+    return detail::llama_block(context / "model.layers" / joined({index}), config);
   }
   template <class Context>
   static Back make_back(const Context& context, const Config& config, Front* here) {

@@ -33,9 +33,7 @@ class LossScale {
     const auto is_factor = [](double x) { return std::isfinite(x) && x > 0; };
     if (!is_factor(options.initial) || !is_factor(options.growth) || !is_factor(options.backoff) || options.growth < 1 || options.backoff > 1 || options.interval == 0 ||
         !(options.smallest > 0) || !(options.smallest <= options.initial) || !(options.initial <= options.largest))
-      throw UsageError("loss scale: smallest(" + std::to_string(options.smallest) + ") <= initial(" + std::to_string(options.initial) + ") <= largest(" + std::to_string(options.largest) +
-                       "), growth(" + std::to_string(options.growth) + ") >= 1, 0 < backoff(" + std::to_string(options.backoff) + ") <= 1 and interval(" +
-                       std::to_string(options.interval) + ") >= 1 are needed");
+      refuse(options);
   }
 
   /// What the loss is multiplied by.
@@ -63,6 +61,14 @@ class LossScale {
   }
 
  private:
+  [[noreturn]] WEFT_COLD static void refuse(const Options& options) {
+    const double numbers[] = {options.smallest, options.initial, options.largest, options.growth, options.backoff};
+    std::string shown[5];
+    for (int i = 0; i < 5; ++i) shown[i] = std::to_string(numbers[i]);
+    throw_error<UsageError>({"loss scale: smallest(", shown[0], ") <= initial(", shown[1], ") <= largest(", shown[2], "), growth(", shown[3], ") >= 1, 0 < backoff(", shown[4],
+                             ") <= 1 and interval(", options.interval, ") >= 1 are needed"});
+  }
+
   Options options_;
   double value_, applied_ = 1;
   std::uint64_t good_steps_ = 0;

@@ -44,8 +44,9 @@ inline LlamaConfig llama_of(const MixtralConfig& c) {
   return {c.vocabulary, c.layers, c.width, c.heads, c.kv_heads, c.intermediate, c.sequence, c.dropout, c.epsilon, c.rope_base, c.standard_deviation, c.tied, c.recompute};
 }
 
+using MixtralBlock = Recompute<Sequential<LlamaAttention, Residual<Sequential<RmsNorm, Mixture, Dropout>>>>;
 template <class Context>
-auto mixtral_block(const Context& context, const MixtralConfig& config) {
+WEFT_COLD MixtralBlock mixtral_block(const Context& context, const MixtralConfig& config) {
   const LlamaConfig llama = llama_of(config);
   const auto mixture = context / "block_sparse_moe";
   const double std = config.standard_deviation;
@@ -64,7 +65,7 @@ struct BasicMixtral {
   using scalar = S;
   using Config = MixtralConfig;
   using Front = Embedding;
-  using Block = decltype(detail::mixtral_block(std::declval<const Context<Compute<Kokkos::DefaultHostExecutionSpace, float>>&>(), Config{}));
+  using Block = detail::MixtralBlock;
   using Back = LanguageHead<RmsNorm>;
   using Dense = BasicLlama<S>;
 
@@ -82,7 +83,7 @@ struct BasicMixtral {
   static Front make_front(const Context& context, const Config& config) { return Dense::make_front(context, detail::llama_of(config)); }
   template <class Context>
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
-    return detail::mixtral_block(context / "model.layers" / std::to_string(index), config);
+    return detail::mixtral_block(context / "model.layers" / joined({index}), config);
   }
   template <class Context>
   static Back make_back(const Context& context, const Config& config, Front* here) { return Dense::make_back(context, detail::llama_of(config), here); }

@@ -31,6 +31,8 @@ struct ModelDegrees {
 };
 
 struct ModelOptions {
+  WEFT_COLD ~ModelOptions() = default;
+
   std::uint64_t seed = 1;                      ///< of initial weights and dropout
   std::size_t first_bucket_bytes = 1u << 20;   ///< DataParallel: the bucket that is ready first is small, so that reduction starts early
   std::size_t bucket_bytes = 25u << 20;        ///< DataParallel: the others close once they reach this

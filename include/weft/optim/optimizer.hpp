@@ -163,7 +163,7 @@ class Optimizer {
     bool counted;
   };
 
-  double exact_norm(const List<Part>& parts) {
+  WEFT_COLD double exact_norm(const List<Part>& parts) {
     constexpr std::size_t words = kernels::exact_sum_words;
     Tensor<std::int64_t, Exec> sums(*device_, {2, words});  // of what this rank counts, and of the rest
     copy_from_host(sums, std::vector<std::int64_t>(2 * words));
@@ -240,7 +240,7 @@ class Optimizer {
   bool guarded(const Slot& slot) const { return store_->may_fail() && !slot.state->store; }
 
   // One parameter after the other comes to the device with its state, and goes. All of a step takes effect, on all ranks, or nothing.
-  void update_stored(double learning_rate, double scale) {
+  WEFT_COLD void update_stored(double learning_rate, double scale) {
     std::string failure;
     std::size_t done = 0;
     try {
@@ -267,7 +267,7 @@ class Optimizer {
     for (std::size_t i = 0; i + written_only < slot.records.size(); ++i) store_->read_ahead(slot.records[i]);
     if (slot.state->store) slot.state->store->read_ahead(slot.state->record);
   }
-  void update_stored(Slot& slot, double learning_rate, double scale) {
+  WEFT_COLD void update_stored(Slot& slot, double learning_rate, double scale) {
     ParameterState& state = *slot.state;
     const std::size_t bytes = state.kept() * size_of(state.gradient_type), value_bytes = state.kept() * size_of(state.type);
     Slot here{&state, nullptr, List<Buffer>(slot.kept.size()), {}};

@@ -42,7 +42,7 @@ struct Chunk {
     for (std::size_t block = all * s / n; block < all * (s + 1) / n; ++block) blocks.push_back(Model::make_block(context, config, block));
     if (stage == stages - 1) back.emplace(Model::make_back(context, config, front ? &*front : front_here));
     if (front) add_unit(*front, "front", seen);
-    for (std::size_t i = 0; i < blocks.size(); ++i) add_unit(blocks[i], "block " + std::to_string(all * s / n + i), seen);
+    for (std::size_t i = 0; i < blocks.size(); ++i) add_unit(blocks[i], joined({"block ", all * s / n + i}), seen);
     if (back) add_unit(*back, "back", seen);
   }
 
@@ -55,15 +55,15 @@ struct Chunk {
  private:
   template <class Layer>
   WEFT_COLD void add_unit(Layer& layer, const std::string& name, List<ParameterState*>& seen) {
-    Unit all{name, {}}, first{name, {}};
-    layer.for_each_parameter([&](auto& parameter) {
-      all.parameters.push_back(&parameter.state());
-      if (contains(seen, &parameter.state())) return;
-      seen.push_back(&parameter.state());
-      first.parameters.push_back(&parameter.state());
-    });
-    units.push_back(std::move(all));
-    owned.push_back(std::move(first));
+    units.push_back({name, {}});
+    owned.push_back({name, {}});
+    layer.for_each_parameter([&](auto& parameter) { add_parameter(parameter.state(), seen); });
+  }
+  WEFT_COLD void add_parameter(ParameterState& state, List<ParameterState*>& seen) {
+    units.back().parameters.push_back(&state);
+    if (contains(seen, &state)) return;
+    seen.push_back(&state);
+    owned.back().parameters.push_back(&state);
   }
 };
 

@@ -274,7 +274,7 @@ class Stages {
 
   // The two stages' gradients are added, first + last on both, before the sum over data ranks.
   template <class Context>
-  void sum_tied(const Context& context) {
+  WEFT_COLD void sum_tied(const Context& context) {
     if constexpr (Context::has(pp{})) {
       for (ParameterState* state : tied_.parameters) {
         Executor<Model, Context>::zero_if_fresh(context.device(), *state);
@@ -320,7 +320,7 @@ class Stages {
         }
   }
   template <class Context>
-  void begin_trees(const Context& context, const Batch& batch) {
+  WEFT_COLD void begin_trees(const Context& context, const Batch& batch) {
     const std::size_t ranks = context.size(dp{}), rank = context.rank(dp{});
     if (batch.first_sequence != rank * batch.sequences)
       throw_error<UsageError>({"reproducible: dp rank ", rank, "'s share of the batch begins at sequence ", batch.first_sequence, ", expected ", rank * batch.sequences, ": shares lie in the order of the ranks and are of one size"});
@@ -330,7 +330,7 @@ class Stages {
   }
   // What the data ranks have summed for each use, first + last, the same bits on both stages.
   template <class Context>
-  void add_uses(const Context& context) {
+  WEFT_COLD void add_uses(const Context& context) {
     using G = accumulate_t<typename Context::scalar>;
     const auto add = [&](ParameterState& state, const void* other) {
       kernels::accumulate<G, G>(context.device(), state.kept(), static_cast<const G*>(other), static_cast<G*>(state.gradient.get()));
@@ -368,8 +368,10 @@ class Stages {
   WEFT_COLD static void require_no_debt(const ParameterState& state) {
     if (state.pending == 0) return;
     std::string axes;
-    const auto name = [&]<class A>(A) { axes += state.pending & axis_bit<A> ? (axes.empty() ? "" : ", ") + std::string(A::name) : ""; };
-    name(dp{}), name(cp{}), name(tp{}), name(pp{}), name(ep{}), name(etp{}), name(edp{});
+    const std::pair<unsigned, std::string_view> known[] = {{axis_bit<dp>, dp::name}, {axis_bit<cp>, cp::name},   {axis_bit<tp>, tp::name},  {axis_bit<pp>, pp::name},
+                                                           {axis_bit<ep>, ep::name}, {axis_bit<etp>, etp::name}, {axis_bit<edp>, edp::name}};
+    for (const auto& [bit, name] : known)
+      if (state.pending & bit) append_to(axes, {axes.empty() ? "" : ", ", name});
     throw_error<DebtError>({"the gradient of ", state.name, " still owes a sum over ", axes, " after the step: no wrapper paid it"});
   }
 

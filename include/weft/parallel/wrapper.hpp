@@ -33,8 +33,9 @@ inline constexpr bool is_wrapper = nesting_level<M> < 100;
 namespace detail {
 
 // Checked, and with a place for what is offloaded.
-inline ModelOptions with_store(ModelOptions options, int rank) {
-  options.check();
+WEFT_COLD inline ModelOptions with_store(const ModelOptions& given, int rank) {
+  given.check();
+  ModelOptions options = given;
   if (!options.offload.store) options.offload.store = make_store(options.offload, rank);
   return options;
 }
@@ -100,6 +101,14 @@ std::shared_ptr<LossScale> make_loss_scale(const ModelOptions& options) {
   return std::is_same_v<S, float16> ? new_shared<LossScale>() : nullptr;
 }
 
+// What a program asks of the model as a whole, kept by the outermost wrapper alone.
+struct Outermost {
+  DefaultDevice* device;
+  ModelOptions options;
+  std::shared_ptr<LossScale> loss_scale;
+  Communicator everyone;
+};
+
 template <class M>
 struct ScalarOf { using type = void; };
 template <class M>
@@ -150,7 +159,7 @@ class Wrapper {
   /// One step: forward and backward of all micro-batches of this rank's share, gradients summed over every axis. Returns the
   /// mean loss over the tokens of the global batch, the same on every rank.
   double train_step(const Batch& batch) {
-    if (loss_scale_) loss_scale_->apply();
+    if (outermost_->loss_scale) outermost_->loss_scale->apply();
     return enter(here(), [&](const auto& context, auto& stages) { return stages.train_step(context, batch); });
   }
   /// The mean loss, without dropout and gradients.
@@ -172,11 +181,11 @@ class Wrapper {
   /// What the layers of this rank keep from step to step beside their parameters (a router's bias and load).
   auto buffers() { return stages().buffers(); }
   /// All ranks of the mesh.
-  const Communicator& communicator() const { return everyone_; }
-  auto& device() const { return *device_; }
-  const ModelOptions& options() const { return options_; }
+  const Communicator& communicator() const { return outermost_->everyone; }
+  auto& device() const { return *outermost_->device; }
+  const ModelOptions& options() const { return outermost_->options; }
   /// Null where gradients are not scaled.
-  const std::shared_ptr<LossScale>& loss_scale() const { return loss_scale_; }
+  const std::shared_ptr<LossScale>& loss_scale() const { return outermost_->loss_scale; }
   auto& stages() {
     if constexpr (is_wrapper<M>) return inner_.stages();
     else return inner_;
@@ -193,10 +202,7 @@ class Wrapper {
   template <Axis... X>
   Wrapper(const ModelOptions& options, const Mesh<X...>& mesh, const Config& config, int)
       : Wrapper(detail::Inside{}, root(mesh.world().device(), options), mesh, config, options) {
-    device_ = &mesh.world().device();
-    options_ = options;
-    loss_scale_ = detail::make_loss_scale<typename model_type::scalar>(options);
-    everyone_ = mesh.communicator();
+    outermost_.reset(new detail::Outermost{&mesh.world().device(), options, detail::make_loss_scale<typename model_type::scalar>(options), mesh.communicator()});
   }
   template <Axis... X>
   static Communicator comm_of(const Mesh<X...>& mesh) {
@@ -215,8 +221,8 @@ class Wrapper {
     return Context<Compute<Exec, typename model_type::scalar>>(device, std::move(environment));
   }
   auto here() const {
-    auto context = root(*device_, options_);
-    if (loss_scale_) context.env.loss_scale = loss_scale_->value();
+    auto context = root(*outermost_->device, outermost_->options);
+    if (outermost_->loss_scale) context.env.loss_scale = outermost_->loss_scale->value();
     return context;
   }
   // A policy over several axes takes the mesh.
@@ -239,10 +245,7 @@ class Wrapper {
   Communicator comm_;
   Policy policy_;
   Inner inner_;
-  DefaultDevice* device_ = nullptr;
-  ModelOptions options_;
-  std::shared_ptr<LossScale> loss_scale_;
-  Communicator everyone_;
+  Owner<detail::Outermost> outermost_;  // of the wrapper that a program constructs
 };
 
 /// A policy without hooks and with the schedule of a model that has no pipeline: one micro-batch after the other.

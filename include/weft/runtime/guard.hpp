@@ -50,7 +50,7 @@ class InterruptGuard {
 /// Initialises Kokkos unless the program has, with `threads` threads in all.
 class KokkosGuard {
  public:
-  explicit KokkosGuard(int threads) : owner_(!Kokkos::is_initialized()) {
+  WEFT_COLD explicit KokkosGuard(int threads) : owner_(!Kokkos::is_initialized()) {
     if (!owner_) return;
     if (Kokkos::is_finalized())
       throw UsageError("run: Kokkos has ended and cannot start again; a program that calls run several times makes a Kokkos::ScopeGuard of its own around them");

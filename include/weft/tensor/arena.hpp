@@ -11,7 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <weft/core/error.hpp>
@@ -70,22 +70,55 @@ struct MemoryUse {
 };
 
 /// A shared handle of a block of bytes; the last one gives the block back to its arena.
-using Buffer = std::shared_ptr<void>;
+class Buffer : public std::shared_ptr<void> {
+ public:
+  using std::shared_ptr<void>::shared_ptr;
+  Buffer() = default;
+  Buffer(std::shared_ptr<void> other) noexcept : std::shared_ptr<void>(std::move(other)) {}
+  // Copies and ends out of line: what a program does most often.
+  WEFT_OUT_OF_LINE Buffer(const Buffer& other) noexcept : std::shared_ptr<void>(other) {}
+  WEFT_OUT_OF_LINE Buffer(Buffer&& other) noexcept : std::shared_ptr<void>(std::move(other)) {}
+  WEFT_OUT_OF_LINE Buffer& operator=(Buffer other) noexcept {
+    swap(other);
+    return *this;
+  }
+  WEFT_OUT_OF_LINE void reset() noexcept { std::shared_ptr<void>::reset(); }
+  WEFT_OUT_OF_LINE ~Buffer() {}
+};
 
 /// Blocks in Kokkos' MemorySpace, 64-byte aligned there where Kokkos' allocations are. On a GPU a block may be handed out again while
 /// kernels that were given it still run: those of the same stream come one after the other, and who uses another stream holds the
 /// block until that is done.
 template <class MemorySpace>
 class Arena {
+  struct Free {
+    std::size_t size;
+    List<void*> blocks;
+  };
   struct State {
-    std::unordered_map<std::size_t, List<void*>> free;
+    List<Free> free;  // by size
     MemoryUse use;
     ~State() { give_back(); }
 
+    WEFT_OUT_OF_LINE List<void*>& blocks(std::size_t size) {
+      std::size_t first = 0;
+      for (std::size_t end = free.size(); first < end;) {
+        const std::size_t middle = (first + end) / 2;
+        if (free[middle].size < size) first = middle + 1;
+        else end = middle;
+      }
+      if (first == free.size() || free[first].size != size) {
+        free.push_back({size, {}});
+        for (std::size_t i = free.size() - 1; i > first; --i) std::swap(free[i], free[i - 1]);
+      }
+      return free[first].blocks;
+    }
+
     /// Returns all blocks that nobody uses to the system.
     void give_back() {
-      for (auto& [size, blocks] : free)
-        for (; !blocks.empty(); blocks.pop_back(), use.reserved -= size) detail::System<MemorySpace>::give_back(blocks.back());
+      for (Free& of_size : free)
+        for (List<void*>& unused = of_size.blocks; !unused.empty(); unused.pop_back(), use.reserved -= of_size.size)
+          detail::System<MemorySpace>::give_back(unused.back());
     }
   };
 
@@ -101,7 +134,7 @@ class Arena {
 
  private:
   Buffer take(std::size_t size) {
-    auto& blocks = state_->free[size];
+    List<void*>& blocks = state_->blocks(size);
     void* block = nullptr;
     if (blocks.empty()) {
       block = taken_from_system(size);
@@ -114,7 +147,7 @@ class Arena {
     if (state_->use.current > state_->use.peak) state_->use.peak = state_->use.current;
     return Buffer(block, [state = state_, size](void* freed) {
       state->use.current -= size;
-      state->free[size].push_back(freed);
+      state->blocks(size).push_back(freed);
     });
   }
 

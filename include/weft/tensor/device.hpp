@@ -7,8 +7,7 @@
 #include <Kokkos_Core.hpp>
 
 #include <memory>
-#include <typeindex>
-#include <unordered_map>
+#include <typeinfo>
 #include <utility>
 
 #include <weft/core/owner.hpp>
@@ -34,15 +33,20 @@ class Device {
   /// The one T of this device, default-constructed at its first use.
   template <class T>
   T& cache() {
-    auto& slot = caches_[std::type_index(typeid(T))];
-    if (!slot) slot = new_shared<T>();
-    return *static_cast<T*>(slot.get());
+    for (const Cache& cache : caches_)
+      if (*cache.type == typeid(T)) return *static_cast<T*>(cache.value.get());
+    caches_.push_back({&typeid(T), new_shared<T>()});
+    return *static_cast<T*>(caches_.back().value.get());
   }
 
  private:
+  struct Cache {
+    const std::type_info* type;
+    std::shared_ptr<void> value;
+  };
   Exec exec_;
   Arena<memory_space> arena_;
-  std::unordered_map<std::type_index, std::shared_ptr<void>> caches_;
+  List<Cache> caches_;  // a few
 };
 
 /// Where programs run if they do not say otherwise.

@@ -39,7 +39,7 @@ struct Shared {
     std::lock_guard lock(mutex);
     for (Part* known = parts.get(); known != nullptr; known = known->next.get())
       if (known->number == number && known->color == color) return known->shared;
-    auto made = new_shared<Shared>(world, its_members, its_axis);
+    auto made = new_shared<Shared>(world, List<int>(its_members), std::string(its_axis));
     parts.reset(new Part{number, color, made, std::move(parts)});
     return made;
   }

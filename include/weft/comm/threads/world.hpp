@@ -79,7 +79,7 @@ class World {
   // --- failure -----------------------------------------------------------------------------------------------------
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   /// Ends the world's communication; the first caller's reason is kept. Wakes everybody.
-  void fail(int rank, const std::string& text, bool mismatch = false) {
+  WEFT_COLD void fail(int rank, const std::string& text, bool mismatch = false) {
     {
       std::lock_guard lock(failure_mutex_);
       if (failure_.rank < 0) failure_ = {rank, mismatch, text};
@@ -220,7 +220,7 @@ class World {
   // way at least once from beginning to end, and none advanced. Only ranks change what ranks wait for, so nothing will.
   class DeadlockWatch {
    public:
-    bool proves(World& world) {
+    WEFT_COLD bool proves(World& world) {
       List<std::uint64_t> advances, polls;
       for (auto& rank : world.ranks_) {
         const auto state = rank.state.load(std::memory_order_acquire);

@@ -54,7 +54,7 @@ template <Schedule S>
 struct TypeSource final : Erased::Source {
   int chunks() const override { return S::chunks; }
   int stage(int rank, int chunk, int ranks) const override { return S::stage(rank, chunk, ranks); }
-  Table table(int ranks, int micro_batches) const override {
+  WEFT_COLD Table table(int ranks, int micro_batches) const override {
     require<S>(ranks, micro_batches);
     return schedule::table<S>(ranks, micro_batches);
   }
