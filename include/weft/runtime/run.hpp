@@ -108,6 +108,7 @@ int choose(const RunOptions& options, F& f) {
 
 /// Runs `f(world)` on every rank and returns the program's exit code: 0, what `f` returned (the first that is not 0), or that of
 /// the first error, which is printed once. Backends named after the first are taken where their launcher started the program.
+/// The first Ctrl-C or SIGTERM is left to `f`, which asks `world.interrupted()`; the second ends the process.
 template <comm::Backend... Backends, class F>
 requires std::invocable<F&, World&>
 int run(const RunOptions& options, F&& f) {
