@@ -34,6 +34,7 @@ struct Kept {
   First first;
   [[no_unique_address]] Rest rest;
 
+#if !defined(__CUDACC__)  // the compiler for devices takes 20 GB for what these spare that of the host
   Kept() = default;
   Kept(First&& f, Rest&& r) noexcept : first(std::move(f)), rest(std::move(r)) {}
   // Out of line: each is a dozen tensors' by the end of a block, and stands wherever a layer hands on what it has.
@@ -44,6 +45,7 @@ struct Kept {
     return *this;
   }
   WEFT_OUT_OF_LINE ~Kept() {}
+#endif
 };
 
 /// Layers one after the other. Chains of two members, not tuples: those cost the compiler several times as much.
