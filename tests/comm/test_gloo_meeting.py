@@ -93,6 +93,19 @@ expect("a rank twice", [start(0, 3, one, port), start(1, 3, one, port), start(1,
 port = free_port()
 expect("another secret", [start(0, 2, one, port, {"WEFT_SECRET": "a" * 16}), start(1, 2, one, port, {"WEFT_SECRET": "b" * 16})], 1, "another secret")
 
+# srun's and mpirun's own variables, with MASTER_ADDR beside them.
+def under(names, rank, size, port):
+    return start(rank, size, one, port, {"RANK": None, "WORLD_SIZE": None, "LOCAL_WORLD_SIZE": None} | dict(zip(names, (str(rank), str(size)))))
+
+
+for names in (("SLURM_PROCID", "SLURM_NTASKS"), ("PMI_RANK", "PMI_SIZE")):
+    if names[0] == "PMI_RANK" and "comm::Mpi" in subprocess.run(["nm", "-C", program], capture_output=True, text=True).stdout:
+        continue  # that is MPI's
+    port = free_port()
+    results = finish([under(names, rank, 2, port) for rank in (0, 1)])
+    check(all(c == 0 and not e for c, _, e in results) and results[0][1] == "2 ranks as gloo\n", names[0], results)
+    expect(f"{names[0]} beyond the world", [under(names, 5, 2, port)], 2, f"{names[0]}(5) is not in a world of {names[1]}(2)", 1)
+
 expect("more ranks than were started", world(4, ["well", "8"]), 2, "ranks(8) > 4 started by the launcher", 1)
 expect("arguments refused by all", world(4, ["usage"]), 2, "heads(6) % tp(4) != 0", 1)
 expect("fewer ranks than were started", world(2, ["well", "1"]), 2, "ranks(1) < 2 started by the launcher", 1)

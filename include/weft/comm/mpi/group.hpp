@@ -46,6 +46,7 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
   bool supports(Operation, DataType, MemoryKind memory) const override { return memory == MemoryKind::host; }
 
   void execute(const Call& call) override {
+    if (is_point_to_point(call.operation)) return send_or_receive(call);
     if (auto pending = start(call)) pending->wait();
   }
   std::unique_ptr<Pending> start(const Call& call) override;
@@ -97,22 +98,40 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
   /// MPI's errors with the operation's name.
   template <class F>
   void guarded(const Running& running, F&& f) {
+    guarded(running.transfer.call(), running.sequence, f);
+  }
+  template <class F>
+  void guarded(const Call& call, std::uint64_t sequence, F&& f) {
     try {
       f();
     } catch (const CommunicationError&) {
       throw;
     } catch (const Error& error) {
-      throw CommunicationError(process_->rank, axis_, describe(running.transfer.call()), running.sequence, error.what());
+      throw CommunicationError(process_->rank, axis_, describe(call), sequence, error.what());
     }
   }
   void wait(Running& running);
-  void expect_whole(const Running& running) {
-    const Call& call = running.transfer.call();
-    if (call.operation == Operation::recv && running.transfer.received() != call.count)
-      throw MismatchError(process_->rank, axis_, describe(call), running.sequence,
-                          "rank " + std::to_string(call.root) + " sent " + std::to_string(running.transfer.received()) +
-                              " elements, " + std::to_string(call.count) + " were expected");
+  void expect_whole(const Running& running) { expect_whole(running.transfer.call(), running.sequence, running.transfer.received()); }
+  void expect_whole(const Call& call, std::uint64_t sequence, std::size_t received) {
+    if (call.operation == Operation::recv && received != call.count)
+      throw MismatchError(process_->rank, axis_, describe(call), sequence,
+                          "rank " + std::to_string(call.root) + " sent " + std::to_string(received) + " elements, " +
+                              std::to_string(call.count) + " were expected");
   }
+  /// Checks the call and notes its begin; returns its number for the recorder.
+  std::uint64_t begin(const Call& call) {
+    call.order.fence();
+    if (call.tag < 0 || call.tag >= tags)
+      throw UsageError(std::string(name_of(call.operation)) + ": tag " + std::to_string(call.tag) + " is not in [0, " +
+                       std::to_string(tags) + ")");
+    ++sequence_;
+    return process_->recorder.begin(axis_, sequence_, signature(call), call.count);
+  }
+  void send_or_receive(const Call& call);
+  // Spinning pays only where the process that is waited for has a core of its own.
+  int spins() const { return process_->crowded ? 10 : 2000; }
+
+  static constexpr int tags = 32768;  // every MPI has at least as many
 
   std::shared_ptr<Process> process_;
   Handle main_, steps_, checks_;
@@ -150,16 +169,34 @@ class MpiGroup::Started final : public Pending {
   std::shared_ptr<Running> running_;
 };
 
+// Most messages are there soon: these need no memory of their own.
+inline void MpiGroup::send_or_receive(const Call& call) {
+  const std::uint64_t number = begin(call), sequence = sequence_;
+  MPI_Request request = MPI_REQUEST_NULL;
+  guarded(call, sequence, [&] { request = post_message(main_.get(), call); });
+  for (int turn = 0, most = spins(); turn < most; ++turn) {
+    int done = 0;
+    MPI_Status status;
+    guarded(call, sequence, [&] { check(MPI_Test(&request, &done, &status), "MPI_Test"); });
+    if (done != 0) {
+      process_->recorder.complete(number);
+      if (call.operation == Operation::recv) expect_whole(call, sequence, elements_of(status, call.type));
+      return;
+    }
+    if (process_->under_way != 0) process_->progress();
+  }
+  auto running = std::make_shared<Running>(Place{main_.get(), steps_.get(), rank_, size_}, call, 0, sequence, number);
+  running->transfer.launched(request);
+  under_way_.push_back(running);
+  count(1);
+  wait(*running);
+  expect_whole(*running);
+}
+
 inline std::unique_ptr<Pending> MpiGroup::start(const Call& call) {
-  call.order.fence();
-  constexpr int tags = 32768;  // every MPI has at least as many
-  if (call.tag < 0 || call.tag >= tags)
-    throw UsageError(std::string(name_of(call.operation)) + ": tag " + std::to_string(call.tag) + " is not in [0, " +
-                     std::to_string(tags) + ")");
-  ++sequence_;
+  const std::uint64_t number = begin(call);
   // Messages differ between ranks, collectives do not: the second step of one goes by its number among them.
   const int step_tag = is_point_to_point(call.operation) ? 0 : int(++collectives_ % tags);
-  const std::uint64_t number = process_->recorder.begin(axis_, sequence_, signature(call), call.count);
   auto running = std::make_shared<Running>(Place{main_.get(), steps_.get(), rank_, size_}, call, step_tag, sequence_, number);
   under_way_.push_back(running);
   count(1);
@@ -172,9 +209,7 @@ inline std::unique_ptr<Pending> MpiGroup::start(const Call& call) {
 
 inline void MpiGroup::wait(Running& running) {
   using Clock = std::chrono::steady_clock;
-  // Spinning pays only where the process that is waited for has a core of its own.
-  const int spins = process_->crowded ? 10 : 2000;
-  for (int turn = 0; !running.complete && turn < spins; ++turn) process_->progress();
+  for (int turn = 0, most = spins(); !running.complete && turn < most; ++turn) process_->progress();
   const auto start = Clock::now();
   while (!running.complete) {
     process_->progress();

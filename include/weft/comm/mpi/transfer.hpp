@@ -23,6 +23,23 @@ struct Place {
   int rank, size;
 };
 
+/// The request of a send or recv.
+inline MPI_Request post_message(MPI_Comm comm, const Call& call) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  const Count count = to_count(call.count);
+  const MPI_Datatype type = type_of(call.type);
+  if (call.operation == Operation::send) check(WEFT_MPI(Isend)(call.input, count, type, call.root, call.tag, comm, &request), "MPI_Isend");
+  else check(WEFT_MPI(Irecv)(call.output, count, type, call.root, call.tag, comm, &request), "MPI_Irecv");
+  return request;
+}
+
+/// How many elements a receive got.
+inline std::size_t elements_of(const MPI_Status& status, DataType type) {
+  Count elements = 0;
+  check(WEFT_MPI(Get_count)(&status, type_of(type), &elements), "MPI_Get_count");
+  return std::size_t(elements);
+}
+
 class Transfer {
  public:
   Transfer(const Place& place, const Call& call, int step_tag) : place_(place), call_(call), step_tag_(step_tag) {
@@ -41,11 +58,23 @@ class Transfer {
   std::size_t received() const { return received_; }
 
   void launch();
+  /// A send or recv whose request has been made already.
+  void launched(MPI_Request request) {
+    launched_ = true;
+    requests_.push_back(request);
+  }
   /// True once complete.
   bool test() {
     if (!launched_) return false;
     for (;;) {
-      if (!requests_.empty()) {
+      if (requests_.size() == 1) {
+        MPI_Status status;
+        int done = 0;
+        check(MPI_Test(&requests_[0], &done, &status), "MPI_Test");
+        if (done == 0) return false;
+        requests_.clear();
+        if (call_.operation == Operation::recv) received_ = elements_of(status, call_.type);
+      } else if (!requests_.empty()) {
         std::vector<MPI_Status> statuses(requests_.size());
         int done = 0;
         const int code = MPI_Testall(int(requests_.size()), requests_.data(), &done, statuses.data());
@@ -55,11 +84,6 @@ class Transfer {
         check(code, "MPI_Testall");
         if (done == 0) return false;
         requests_.clear();
-        if (call_.operation == Operation::recv) {
-          int elements = 0;
-          check(MPI_Get_count(&statuses[0], type_of(call_.type), &elements), "MPI_Get_count");
-          received_ = std::size_t(elements);
-        }
       }
       if (!next_) return true;
       std::exchange(next_, nullptr)();
@@ -117,9 +141,8 @@ inline void Transfer::launch() {
     case split:
       return;
     case send:
-      return check(WEFT_MPI(Isend)(in, count(), type, call_.root, call_.tag, comm, request()), "MPI_Isend");
     case recv:
-      return check(WEFT_MPI(Irecv)(out, count(), type, call_.root, call_.tag, comm, request()), "MPI_Irecv");
+      return requests_.push_back(post_message(comm, call_));
     case broadcast:
       return check(WEFT_MPI(Ibcast)(out, count(), type, call_.root, comm, request()), "MPI_Ibcast");
     case all_gather: {
