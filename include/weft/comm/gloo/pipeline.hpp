@@ -19,7 +19,7 @@ namespace weft::comm::gloo {
 
 class Pipeline {
  public:
-  static constexpr std::size_t chunk_bytes = 262144, window = 4;  ///< chunks that may have arrived before they are added
+  static constexpr std::size_t chunk_bytes = 1048576, window = 4;  ///< chunks that may have arrived before they are added
   struct Bytes {
     std::size_t begin, length;
   };

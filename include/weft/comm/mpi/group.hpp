@@ -129,7 +129,7 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
   }
   void send_or_receive(const Call& call);
   // Spinning pays only where the process that is waited for has a core of its own.
-  int spins() const { return process_->crowded ? 10 : 2000; }
+  int spins() const { return process_->crowded ? 10 : 20000; }
 
   static constexpr int tags = 32768;  // every MPI has at least as many
 
