@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 
+#include <Kokkos_Core.hpp>
 #if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
 #include <weft/comm/mpi.hpp>
 #define TRAIN_GPT_MPI
@@ -21,6 +22,10 @@
 #if __has_include(<gloo/common/memory.h>) && __has_include(<gloo/transport/tcp/device.h>) && __has_include(<weft/comm/gloo.hpp>)
 #include <weft/comm/gloo.hpp>
 #define TRAIN_GPT_GLOO
+#endif
+#ifdef KOKKOS_ENABLE_CUDA
+#include <weft/comm/nccl.hpp>
+#include <weft/cudnn/use.hpp>
 #endif
 #include <weft/data/batches.hpp>
 #include <weft/data/corpus.hpp>
@@ -37,6 +42,15 @@ namespace {
 
 using namespace train_gpt;
 
+/// Ranks of a backend of the host; with a Kokkos for CUDA each has a GPU, over NCCL.
+#ifdef KOKKOS_ENABLE_CUDA
+template <class Host>
+using On = weft::comm::NcclOver<Host>;
+#else
+template <class Host>
+using On = Host;
+#endif
+
 /// The backends of this program, and whether a launcher has started its ranks. MPI and Gloo are there where their headers are.
 template <class... Backends>
 struct Started {
@@ -44,18 +58,21 @@ struct Started {
   template <class F>
   static int start(const weft::RunOptions& options, F&& f) { return weft::run<Backends...>(options, f); }
 };
-using Ranks = Started<weft::comm::Threads
+using Ranks = Started<On<weft::comm::Threads>
 #ifdef TRAIN_GPT_MPI
                       ,
-                      weft::comm::Mpi
+                      On<weft::comm::Mpi>
 #endif
 #ifdef TRAIN_GPT_GLOO
                       ,
-                      weft::comm::Gloo
+                      On<weft::comm::Gloo>
 #endif
                       >;
 
 int rank_main(weft::World& world, Options options, const std::shared_ptr<const weft::data::Corpus>& corpus) {
+#ifdef KOKKOS_ENABLE_CUDA
+  weft::cudnn::use_for_attention(world.device(), options.reproducible ? weft::cudnn::Bits::same : weft::cudnn::Bits::vary);
+#endif
   const weft::ResolvedLayout layout = resolve_layout(options, std::size_t(world.size()));
   const std::unique_ptr<TrainedModel> model = make_model(world, options);
   const weft::data::Batches batches(model->share(), corpus,
