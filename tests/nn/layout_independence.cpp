@@ -43,12 +43,12 @@ struct Whole {
 using Weights = std::map<std::string, Whole>;
 
 /// Adds what one rank holds. Returns what is wrong with it, else "".
-std::string put(Weights& weights, ParameterState& state) {
+std::string put(Weights& weights, DefaultDevice& device, ParameterState& state) {
   const std::size_t size = size_of(state.type);
   auto& whole = weights[state.name];
   if (whole.bytes.empty()) whole = {Bytes(state.global.size() * size), std::vector<int>(state.global.size()), std::vector<int>(state.global.size())};
   if (whole.held.size() != state.global.size()) return state.name + " has another shape on another rank";
-  const Bytes mine = bytes_of(state.value, state.kept() * size);
+  const Bytes mine = bytes_of(value_of(device, state), state.kept() * size);
   std::vector<char> padding(state.kept(), 1);
   for (const Run& run : state.runs)
     for (std::size_t i = 0; i < run.length; ++i) {
@@ -70,7 +70,7 @@ Weights one_rank(const typename Model::Config& config, std::uint64_t seed = 1) {
   Weights weights;
   DefaultDevice device;
   SingleDevice<Model> model(device, config, {.seed = seed});
-  model.for_each_state([&](ParameterState& state) { CHECK(put(weights, state) == ""); });
+  model.for_each_state([&](ParameterState& state) { CHECK(put(weights, device, state) == ""); });
   return weights;
 }
 
@@ -88,7 +88,7 @@ void check_weights(const typename Composition::Config& config) {
         Composition model(mesh, config);
         std::lock_guard lock(mutex);
         model.for_each_state([&](ParameterState& state) {
-          if (const std::string text = put(together, state); !text.empty()) wrong = text;
+          if (const std::string text = put(together, model.device(), state); !text.empty()) wrong = text;
         });
       });
       CHECK(code == 0);
