@@ -12,4 +12,8 @@ std::unique_ptr<TrainedModel> make_llama_fp32(weft::World& world, const Options&
   return compose<weft::nn::BasicLlama<float>>(world, options);
 }
 
+std::unique_ptr<TrainedModel> make_mixtral_fp32(weft::World& world, const Options& options) {
+  return compose<weft::nn::BasicMixtral<float>>(world, options);
+}
+
 }  // namespace train_gpt

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compositions in 16 bits. In fp16, with a loss scale that is sought while training, there is one: bf16 is what processors multiply.
+#include "composition.hpp"
+
+namespace train_gpt {
+
+std::unique_ptr<TrainedModel> make_gpt_bf16(weft::World& world, const Options& options) {
+  return compose<weft::nn::BasicGpt<weft::bfloat16>>(world, options);
+}
+
+std::unique_ptr<TrainedModel> make_llama_bf16(weft::World& world, const Options& options) {
+  return compose<weft::nn::BasicLlama<weft::bfloat16>>(world, options);
+}
+
+std::unique_ptr<TrainedModel> make_mixtral_bf16(weft::World& world, const Options& options) {
+  return compose<weft::nn::BasicMixtral<weft::bfloat16>>(world, options);
+}
+
+std::unique_ptr<TrainedModel> make_gpt_fp16(weft::World& world, const Options& options) {
+  return std::make_unique<Composition<weft::nn::BasicGpt<weft::float16>, weft::Invariant<weft::tp>>>(world, options);
+}
+
+}  // namespace train_gpt
