@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <weft/nn/kept.hpp>
 #include <weft/weft.hpp>
 
 #include "support/degrees.hpp"
