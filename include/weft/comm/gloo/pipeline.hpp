@@ -90,6 +90,7 @@ class Pipeline {
   }
   /// Waits until something has moved, at most so long.
   void wait(std::chrono::microseconds patience) const {
+    if (!accepted()) return;  // the last envelope came just now: there is something to do
     for (std::size_t q = 0; q < members_.size(); ++q) {
       if (q == rank_) continue;
       if (reduced_ < chunks(pieces_[rank_])) {
@@ -105,13 +106,14 @@ class Pipeline {
   /// Ranks of the world whose chunks are missing.
   std::vector<int> missing() const {
     std::vector<int> ranks;
-    for (std::size_t q = 0; q < members_.size(); ++q)
+    for (std::size_t q = 0; accepted() && q < members_.size(); ++q)
       if (q != rank_ && (Peek::receives(*inputs_[q]) < chunks(pieces_[rank_]) || (whole_ != nullptr && Peek::receives(*results_[q]) < chunks(pieces_[q]))))
         ranks.push_back(members_[q]);
     return ranks;
   }
 
  private:
+  bool accepted() const { return !theirs_.empty(); }
   static std::size_t chunks(const Bytes& piece) { return (piece.length + chunk_bytes - 1) / chunk_bytes; }
   static Bytes chunk(const Bytes& piece, std::size_t c) { return {c * chunk_bytes, std::min(chunk_bytes, piece.length - c * chunk_bytes)}; }
   std::byte* row(std::size_t q, std::size_t c) { return rows_.get() + (q * window + c % window) * chunk_bytes; }
