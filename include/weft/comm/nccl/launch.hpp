@@ -4,6 +4,7 @@
 // group, which start together and move the same bytes.
 
 #include <cstddef>
+#include <optional>
 
 #include <weft/comm/nccl/api.hpp>
 
@@ -75,31 +76,30 @@ class Launch {
     copy(call_.output, call_.input, by_counts ? call_.receive_counts[0] : call_.count);
   }
   void gather_by_counts() const {
-    bool any = false;
-    for (const std::size_t count : call_.receive_counts) any = any || count != 0;
-    if (!any) return;
-    GroupCall group;
-    std::size_t begin = 0;
-    for (int root = 0; root < place_.size; ++root) {
-      const std::size_t count = call_.receive_counts[std::size_t(root)];
+    for_each_count([&](GroupCall& group, int root, std::size_t begin, std::size_t count) {
       const void* from = root == place_.rank ? call_.input : output(begin);
-      if (count != 0) nccl::broadcast(group, from, output(begin), count * size_of(call_.type), root, place_.comm, place_.stream);
-      begin += count;
-    }
-    group.end();
+      nccl::broadcast(group, from, output(begin), count * size_of(call_.type), root, place_.comm, place_.stream);
+    });
   }
   void scatter_by_counts() const {
-    bool any = false;
-    for (const std::size_t count : call_.receive_counts) any = any || count != 0;
-    if (!any) return;
-    GroupCall group;
+    for_each_count([&](GroupCall& group, int root, std::size_t begin, std::size_t count) {
+      nccl::reduce(group, input(begin), call_.output, count, call_.type, call_.reduction, root, place_.comm, place_.stream);
+    });
+  }
+  /// One group of calls, f(group, rank, begin, count) for each rank that has a piece; none if all pieces are empty.
+  template <class F>
+  void for_each_count(F&& f) const {
+    std::optional<GroupCall> group;
     std::size_t begin = 0;
     for (int root = 0; root < place_.size; ++root) {
       const std::size_t count = call_.receive_counts[std::size_t(root)];
-      if (count != 0) nccl::reduce(group, input(begin), call_.output, count, call_.type, call_.reduction, root, place_.comm, place_.stream);
+      if (count != 0) {
+        if (!group) group.emplace();
+        f(*group, root, begin, count);
+      }
       begin += count;
     }
-    group.end();
+    if (group) group->end();
   }
 
   /// Messages to and from every rank; gather has receivers and scatter senders at the root alone.

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A communicator of NCCL's, an operation on it from its start to its end, and the order of those that follow each other.
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/group.hpp>
+#include <weft/comm/nccl/launch.hpp>
+
+namespace weft::comm::nccl {
+
+using Clock = std::chrono::steady_clock;
+
+/// A communicator of NCCL's. Ends by `retire` or `abort`, which the process calls; what is left is aborted.
+class Comm {
+ public:
+  Comm() = default;
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+  ~Comm() { abort(); }
+
+  ncclComm_t get() const { return comm_; }
+  ncclComm_t* address() { return &comm_; }
+  /// ncclInProgress until the last call is done, then ncclSuccess or what went wrong.
+  ncclResult_t state() const {
+    ncclResult_t state = ncclSuccess;
+    check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
+    return state;
+  }
+  void abort() noexcept {
+    if (comm_ != nullptr) report(ncclCommAbort(std::exchange(comm_, nullptr)), "ncclCommAbort");
+  }
+  /// Begins its end; true once it has ended. Never waits.
+  bool retire() noexcept {
+    if (comm_ == nullptr) return true;
+    ncclResult_t state = ncclSuccess;
+    if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess || (state != ncclSuccess && state != ncclInProgress)) {
+      abort();
+      return true;
+    }
+    if (state == ncclInProgress) return false;
+    if (!std::exchange(finalized_, true)) {
+      if (const ncclResult_t code = ncclCommFinalize(comm_); code != ncclSuccess && code != ncclInProgress) {
+        report(code, "ncclCommFinalize");
+        abort();
+        return true;
+      }
+      return retire();
+    }
+    report(ncclCommDestroy(std::exchange(comm_, nullptr)), "ncclCommDestroy");
+    return true;
+  }
+
+ private:
+  ncclComm_t comm_ = nullptr;
+  bool finalized_ = false;
+};
+
+/// An operation from its start to its end.
+struct Running {
+  enum class Stage { checking, queued, issuing, flying, complete };
+
+  Running(const Call& c, std::string_view a, int r, int n, std::uint64_t s, std::uint64_t k)
+      : call(c), axis(a), rank(r), size(n), sequence(s), number(k) {
+    counts.assign(call.receive_counts.begin(), call.receive_counts.end());
+    counts.insert(counts.end(), call.send_counts.begin(), call.send_counts.end());
+    const std::span<const std::size_t> all(counts);
+    call.receive_counts = all.first(c.receive_counts.size());
+    call.send_counts = all.subspan(c.receive_counts.size());
+    call.order = {};
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() {
+    if (check) check->abandon();
+  }
+
+  Call call;
+  std::string axis;
+  int rank, size;  ///< in the communicator that carries it
+  std::uint64_t sequence, number;
+  Stage stage = Stage::queued;
+  std::shared_ptr<Comm> comm;        ///< none: a group of one
+  std::optional<CudaEvent> before;   ///< its input is there
+  std::optional<CudaEvent> after;    ///< it is done; while it flies
+  bool on_stream = false;            ///< waits are of this stream, not of the host
+  cudaStream_t stream = nullptr;
+  const void* own_message = nullptr;  ///< of a receive from itself
+  Clock::time_point since = {};       ///< it was launched
+  std::vector<std::size_t> counts;
+  std::array<std::uint64_t, 3> fingerprint{};
+  std::vector<std::uint64_t> fingerprints;  ///< of all ranks
+  std::unique_ptr<Pending> check;           ///< their exchange
+};
+
+/// Operations that follow each other on one stream.
+struct Lane {
+  CudaStream stream;
+  std::deque<std::shared_ptr<Running>> waiting;  ///< not launched yet, in order
+};
+
+}  // namespace weft::comm::nccl
