@@ -39,16 +39,28 @@ std::string sample(const std::string& prompt, std::size_t bytes, std::size_t win
   return text;
 }
 
-/// For a terminal: bytes that are neither printable ASCII nor part of a whole UTF-8 character become '?'.
+/// How many bytes the UTF-8 character at `at` takes, 0 where there is none: neither longer than need be, nor half of a surrogate pair,
+/// nor above U+10FFFF (The Unicode Standard, table 3-7).
+inline std::size_t character(const std::string& text, std::size_t at) {
+  const auto byte = [&](std::size_t k) { return at + k < text.size() ? static_cast<unsigned char>(text[at + k]) : 0U; };
+  const auto follows = [&](std::size_t k, unsigned low = 0x80, unsigned high = 0xBF) { return byte(k) >= low && byte(k) <= high; };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  if (lead >= 0xC2 && lead <= 0xDF) return follows(1) ? 2 : 0;
+  if (lead >= 0xE0 && lead <= 0xEF) return follows(1, lead == 0xE0 ? 0xA0 : 0x80, lead == 0xED ? 0x9F : 0xBF) && follows(2) ? 3 : 0;
+  if (lead >= 0xF0 && lead <= 0xF4) return follows(1, lead == 0xF0 ? 0x90 : 0x80, lead == 0xF4 ? 0x8F : 0xBF) && follows(2) && follows(3) ? 4 : 0;
+  return 0;
+}
+
+/// For a terminal and for JSON: bytes that are neither printable ASCII nor part of a whole UTF-8 character become '?'.
 inline std::string printable(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
     const auto byte = static_cast<unsigned char>(text[i]);
-    std::size_t length = byte < 0x80 ? 1 : byte >= 0xC2 && byte < 0xE0 ? 2 : byte >= 0xE0 && byte < 0xF0 ? 3 : byte >= 0xF0 && byte < 0xF5 ? 4 : 0;
-    for (std::size_t k = 1; k < length; ++k)
-      if (i + k >= text.size() || (static_cast<unsigned char>(text[i + k]) & 0xC0) != 0x80) length = 0;
-    const bool shown = length > 1 || (byte >= 0x20 && byte < 0x7F) || byte == '\n' || byte == '\t';
-    out += length > 0 && shown ? text.substr(i, length) : "?";
+    const std::size_t length = character(text, i);
+    const bool control = byte == 0xC2 && length == 2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;  // U+0080 to U+009F steer terminals
+    const bool shown = (length > 1 && !control) || (byte >= 0x20 && byte < 0x7F) || byte == '\n' || byte == '\t';
+    out += shown ? text.substr(i, length) : "?";
     i += std::max<std::size_t>(length, 1);
   }
   return out;
