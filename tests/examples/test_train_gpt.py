@@ -68,7 +68,7 @@ if one:
 # --- what an untrained model writes may be any bytes: the terminal gets UTF-8, the file the bytes
 odd = ["é€😀", b"\xf4\x90\x80\x80", b"\xed\xa0\x80", b"\xe0\x80\x80", b"\xf0\x80\x80\x80", b"\xc0\x80", b"\xf5\x80\x80\x80", b"\xc2\x9b", b"\x1b[31m", b"\xe2\x82"]
 prompt = b"<".join(piece.encode() if isinstance(piece, str) else piece for piece in odd) + b">"
-result = subprocess.run([TRAIN, *f"{SMALL} --ranks 1 --steps 1 --output {scratch}/odd".split(), "--prompt", prompt], capture_output=True, timeout=120, cwd=scratch)
+result = subprocess.run([TRAIN, *f"{SMALL} --ranks 1 --output {scratch}/odd".split(), "--prompt", prompt], capture_output=True, timeout=120, cwd=scratch)
 shown = result.stdout.decode("utf-8")  # throws where it is not
 check(result.returncode == 0 and "é€😀<????<???<???<????<??<????<?" in shown and "\x9b" not in shown and "\x1b[31m" not in shown, f"odd bytes: {shown}")
 check((scratch / "odd/sample.txt").read_bytes().startswith(prompt), "sample.txt holds the bytes themselves")
