@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include <weft/parallel/schedule/messages.hpp>
 #include <weft/parallel/schedule/simulate.hpp>
 #include <weft/plan/layers.hpp>
 #include <weft/plan/ledger.hpp>
 #include <weft/plan/memory.hpp>
+#include <weft/plan/routes.hpp>
 #include <weft/plan/shards.hpp>
 #include <weft/plan/trees.hpp>
 
@@ -26,10 +26,11 @@ namespace detail {
 
 class Rehearsal {
  public:
-  Rehearsal(const ModelSizes& sizes, const StepLayout& layout, const schedule::Table& table, const schedule::Timeline& timeline, int rank)
-      : layout_(layout), table_(table), timeline_(timeline), rank_(rank), model_(sizes, layout), layers_(model_, ledger_), shards_(layout, ledger_) {
+  Rehearsal(const ModelSizes& sizes, const StepLayout& layout, const schedule::Table& table, const Routes& routes, const schedule::Timeline& timeline, int rank)
+      : layout_(layout), table_(table), routes_(routes), timeline_(timeline), rank_(rank), model_(sizes, layout), layers_(model_, ledger_), shards_(layout, ledger_) {
     const std::size_t stages = std::size_t(table.stages());
-    const auto holds = [&](std::size_t stage) { return schedule::rank_of(table, int(stage)) == rank; };
+    const auto& held = table.stage_of[std::size_t(rank)];
+    const auto holds = [&](std::size_t stage) { return std::find(held.begin(), held.end(), int(stage)) != held.end(); };
     const bool both_ends = holds(0) && holds(stages - 1);
     // The table of a tied embedding: shared where both ends are in one chunk, else a group of its own on each rank of an end.
     const bool own_group = model_.tied && stages > 1 && (holds(0) || holds(stages - 1));
@@ -171,28 +172,21 @@ class Rehearsal {
   }
 
   void send(Block block, const schedule::Action& action) {
-    const schedule::Message message = schedule::sent_by(table_, rank_, action);
-    if (message.to < 0) {
-      kept_.emplace(std::pair(action.micro, action.what == schedule::Do::F), std::move(block));
-      return;
-    }
-    const auto& order = table_.orders[std::size_t(message.to)];
-    for (std::size_t i = 0; i < order.size(); ++i)
-      if (schedule::wanted_by(table_, message.to, order[i]) == message) sending_.push_back({std::move(block), timeline_.start[std::size_t(message.to)][i]});
+    const Routes::Place to = routes_.goes_to(rank_, action);
+    if (to.rank < 0) kept_.emplace(std::pair(action.micro, action.what == schedule::Do::F), std::move(block));
+    else sending_.push_back({std::move(block), timeline_.start[std::size_t(to.rank)][to.at]});
   }
   Block receive(const schedule::Action& action) {
-    if (schedule::wanted_by(table_, rank_, action).from < 0) return kept_.extract(std::pair(action.micro, action.what == schedule::Do::F)).mapped();
+    if (routes_.comes_from(rank_, action).rank < 0) return kept_.extract(std::pair(action.micro, action.what == schedule::Do::F)).mapped();
     return came_ ? std::exchange(came_, nullptr) : layers_.hidden();
   }
   // The next input from another rank is received as soon as it has been sent.
   void receive_ahead(std::size_t at, double now) {
     const schedule::Order& order = table_.orders[std::size_t(rank_)];
     for (; at < order.size() && !came_; ++at) {
-      const schedule::Message wanted = schedule::wanted_by(table_, rank_, order[at]);
-      if (wanted.from < 0) continue;
-      const auto& theirs = table_.orders[std::size_t(wanted.from)];
-      for (std::size_t i = 0; i < theirs.size(); ++i)
-        if (schedule::sent_by(table_, wanted.from, theirs[i]) == wanted && timeline_.end[std::size_t(wanted.from)][i] <= now) came_ = layers_.hidden();
+      const Routes::Place from = routes_.comes_from(rank_, order[at]);
+      if (from.rank < 0) continue;
+      if (timeline_.end[std::size_t(from.rank)][from.at] <= now) came_ = layers_.hidden();
       return;
     }
   }
@@ -294,6 +288,7 @@ class Rehearsal {
 
   StepLayout layout_;
   const schedule::Table& table_;
+  const Routes& routes_;
   const schedule::Timeline& timeline_;
   int rank_;
   Ledger ledger_;
@@ -315,8 +310,9 @@ class Rehearsal {
 /// What each rank of the pipeline needs. `table` is the schedule's for layout.pp and layout.micro_batches.
 inline std::vector<StageMemory> memory(const ModelSizes& model, const StepLayout& layout, const schedule::Table& table) {
   const schedule::Timeline timeline = schedule::simulate(table);
+  const Routes routes(table);
   std::vector<StageMemory> ranks;
-  for (int rank = 0; rank < table.ranks; ++rank) ranks.push_back(detail::Rehearsal(model, layout, table, timeline, rank).run());
+  for (int rank = 0; rank < table.ranks; ++rank) ranks.push_back(detail::Rehearsal(model, layout, table, routes, timeline, rank).run());
   return ranks;
 }
 
