@@ -37,12 +37,11 @@ class [[nodiscard]] Request {
   Request() = default;  ///< complete
   explicit Request(std::unique_ptr<comm::Pending> pending) : pending_(std::move(pending)) {}
   Request(Request&& other) noexcept = default;
-  WEFT_OUT_OF_LINE Request& operator=(Request&& other) noexcept {
-    if (this != &other) {
-      if (pending_) pending_->abandon();
-      pending_ = std::move(other.pending_);
-    }
-    return *this;
+  // Nothing comes back: nvcc takes a reference to a [[nodiscard]] class for one more request that is let go.
+  WEFT_OUT_OF_LINE void operator=(Request&& other) noexcept {
+    if (this == &other) return;
+    if (pending_) pending_->abandon();
+    pending_ = std::move(other.pending_);
   }
   WEFT_OUT_OF_LINE ~Request() {
     if (pending_) pending_->abandon();
