@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training step takes no memory from Kokkos: the first ones fill the arena of each rank, later ones find there what they ask for.
+// On a GPU an allocation would wait for everything that runs. Counted by Kokkos' own callbacks, of all ranks together.
+
+#include "support/parity.hpp"
+
+#include <weft/parallel/zero_chosen.hpp>
+
+using namespace weft_test;
+
+namespace {
+
+std::atomic<int> taken{0};
+std::atomic<int> given_back{0};
+
+void count_kokkos() {
+  Kokkos::Tools::Experimental::set_allocate_data_callback([](Kokkos_Profiling_SpaceHandle, const char*, const void*, std::uint64_t) { ++taken; });
+  Kokkos::Tools::Experimental::set_deallocate_data_callback([](Kokkos_Profiling_SpaceHandle, const char*, const void*, std::uint64_t) { ++given_back; });
+}
+void stop_counting() {
+  Kokkos::Tools::Experimental::set_allocate_data_callback(nullptr);
+  Kokkos::Tools::Experimental::set_deallocate_data_callback(nullptr);
+}
+
+/// Allocations of each of `steps` steps, all ranks together.
+template <class Composition, class Degree>
+std::vector<int> allocations(int ranks, const Degree& degrees, int zero) {
+  constexpr int steps = 5;
+  std::vector<int> counted;
+  count_kokkos();
+  const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
+    Mesh<dp, tp, pp> mesh(world, degrees);
+    ModelOptions options;
+    options.zero = zero;
+    nn::GptConfig config = gpt_config();
+    config.dropout = 0.1;
+    Composition model(mesh, config, options);
+    optim::AdamW optimizer(model, {.clip = 1.0});
+    const auto data = mesh.comm(dp{});
+    for (int step = 0; step < steps; ++step) {
+      world.communicator().barrier();
+      if (world.rank() == 0) taken = given_back = 0;
+      world.communicator().barrier();
+      model.train_step(make_batch(std::uint64_t(step), std::size_t(data.rank()), std::size_t(data.size()), 2));
+      optimizer.step();
+      world.communicator().barrier();
+      if (world.rank() == 0) counted.push_back(taken + given_back);
+      world.communicator().barrier();  // or a rank that ends frees what it has while another counts
+    }
+  });
+  stop_counting();
+  CHECK(code == 0);
+  return counted;
+}
+
+template <class Model>
+using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, zero::Chosen>;
+
+}  // namespace
+
+TEST_CASE("from the third step on, nothing comes from Kokkos and nothing goes back") {
+  struct Layout {
+    int ranks;
+    Degrees degrees;
+    int zero;
+  };
+  for (const Layout& layout : {Layout{1, {}, 0}, {2, {}, 0}, {2, {}, 1}, {4, {.tp = 2}, 3}, {4, {.pp = 2}, 2}}) {
+    CAPTURE(layout.ranks);
+    CAPTURE(layout.zero);
+    const auto counted = allocations<Composition<nn::BasicGpt<bfloat16>>>(layout.ranks, layout.degrees, layout.zero);
+    REQUIRE(counted.size() == 5);
+    CHECK(counted[0] > 0);  // or the callbacks count nothing
+    for (std::size_t step = 2; step < counted.size(); ++step) CHECK(counted[step] == 0);
+  }
+}
