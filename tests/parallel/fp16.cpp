@@ -5,75 +5,12 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <limits>
-#include <string>
 #include <vector>
 
-#include <weft/weft.hpp>
+#include "support/learning.hpp"
 
 using namespace weft;
-
-namespace {
-
-constexpr std::size_t sequences = 8, length = 16;
-constexpr int steps = 30;
-const nn::GptConfig config{.vocabulary = 50, .layers = 4, .width = 64, .heads = 4, .kv_heads = 2, .sequence = length};
-
-Batch make_batch(std::size_t share, std::size_t shares, std::size_t micro_batches) {
-  Batch batch;
-  batch.sequences = sequences / shares;
-  batch.length = length;
-  batch.micro_batches = micro_batches;
-  batch.first_sequence = share * batch.sequences;
-  for (std::size_t i = 0; i < batch.sequences * length; ++i) {
-    const std::size_t index = batch.first_sequence * length + i;
-    batch.tokens.push_back(std::int32_t(key_of(index) % 50));
-    batch.targets.push_back(std::int32_t(key_of(index + 1) % 50));
-  }
-  return batch;
-}
-
-struct Curve {
-  std::vector<double> losses, norms, scales;
-  std::vector<bool> skipped;
-};
-
-/// `spoil`: step whose gradients one rank ruins after they were computed.
-template <class Model>
-Curve train(Model& model, const Batch& batch, int spoil = -1) {
-  optim::AdamW optimizer(model, {.learning_rate = 3e-3, .clip = 1});
-  Curve curve;
-  for (int step = 0; step < steps; ++step) {
-    curve.losses.push_back(model.train_step(batch));
-    if (step == spoil && model.communicator().rank() == model.communicator().size() - 1) {
-      ParameterState* last = nullptr;
-      model.for_each_state([&](ParameterState& state) { last = &state; });
-      static_cast<float*>(last->gradient.get())[0] = std::numeric_limits<float>::infinity();
-    }
-    const auto report = optimizer.step();
-    curve.norms.push_back(report.gradient_norm);
-    curve.skipped.push_back(report.skipped);
-    if (model.loss_scale()) curve.scales.push_back(model.loss_scale()->value());
-  }
-  CHECK(optimizer.steps() == std::uint64_t(std::count(curve.skipped.begin(), curve.skipped.end(), false)));
-  curve.losses.push_back(model.evaluate(batch));
-  return curve;
-}
-
-template <class S>
-Curve on_one_rank(const ModelOptions& options = {}) {
-  DefaultDevice device;
-  SingleDevice<nn::BasicGpt<S>> model(device, config, options);
-  return train(model, make_batch(0, 1, 1));
-}
-
-double distance(const Curve& a, const Curve& b) {
-  double worst = 0;
-  for (std::size_t i = 0; i < a.losses.size(); ++i) worst = std::max(worst, std::abs(a.losses[i] - b.losses[i]) / std::max(1.0, b.losses[i]));
-  return worst;
-}
-
-}  // namespace
+using namespace weft_test::learning;
 
 TEST_CASE("a GPT in float16 learns like one in float") {
   const Curve full = on_one_rank<float>(), half = on_one_rank<float16>();
@@ -112,7 +49,7 @@ TEST_CASE("every rank skips the step that one rank's gradient spoils") {
     CHECK(run(RunOptions{.ranks = 4}, [&](World& world) {
             Mesh<dp, tp, pp> mesh(world, degrees);
             Parallel model(mesh, config);
-            curves[std::size_t(world.rank())] = train(model, make_batch(std::size_t(mesh.rank(dp{})), 2, 2), 7);
+            curves[std::size_t(world.rank())] = train(model, batch(std::size_t(mesh.rank(dp{})), 2, 2), 7);
           }) == 0);
     INFO("tp(" << degrees.tp << ") * pp(" << degrees.pp << ")");
     for (const Curve& curve : curves) {
