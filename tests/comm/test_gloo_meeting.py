@@ -72,11 +72,15 @@ expect("MASTER_ADDR is missing", [start(0, 2, one, 1, {"MASTER_ADDR": None})], 2
 expect("MASTER_PORT is missing", [start(0, 2, one, 1, {"MASTER_PORT": None})], 2, "MASTER_PORT is missing", 1)
 expect("RANK is missing", [start(0, 2, one, 1, {"RANK": None})], 2, "RANK is missing", 1)
 expect("RANK is no number", [start(0, 2, one, 1, {"RANK": "one"})], 2, "RANK is 'one'", 1)
+expect("a port beyond all", [start(0, 2, one, 70000)], 2, "MASTER_PORT is '70000', expected a number from 1 to 65535", 1)
+expect("no time to meet", [start(0, 2, one, 1, {"WEFT_RENDEZVOUS_S": "0"})], 2, "WEFT_RENDEZVOUS_S is '0', expected a number from 0.001 to", 1)
+expect("a file without a secret", [start(0, 2, one, 1, {"WEFT_SECRET_FILE": "/dev/null"})], 2, "WEFT_SECRET_FILE: /dev/null holds no secret", 1)
+expect("a folder for a secret", [start(0, 2, one, 1, {"WEFT_SECRET_FILE": "/"})], 2, "WEFT_SECRET_FILE: / cannot be read", 1)
 expect("RANK beyond the world", [start(2, 2, one, 1)], 2, "RANK(2) is not in a world of WORLD_SIZE(2)", 1)
 expect("MASTER_ADDR is no address", [start(0, 2, one, free_port(), {"MASTER_ADDR": "no.such.name.invalid"})], 2, "no.such.name.invalid", 1)
 expect("not loopback, no secret", [start(r, 2, one, free_port(), {"MASTER_ADDR": "0.0.0.0"}) for r in (0, 1)], 2, "WEFT_SECRET", 2)
 expect("a secret that is too short", [start(0, 2, one, free_port(), {"MASTER_ADDR": "0.0.0.0", "WEFT_SECRET": "short"})], 2, "WEFT_SECRET", 1)
-expect("nobody serves", [start(1, 2, one, free_port())], 1, "no store at", 1)
+expect("nobody serves", [start(1, 2, one, free_port())], 1, "(Connection refused)", 1)
 expect("a rank that never comes", [start(0, 3, one, port := free_port()), start(1, 3, one, port)], 1, "rank 2 of a world of 3 did not come")
 
 with socket.socket() as taken:

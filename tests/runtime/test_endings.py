@@ -22,7 +22,8 @@ def check(good, what, detail=""):
 def start(arguments, ranks=0, environment=None):
     """Under mpirun with `ranks`, or as threads."""
     command = ([mpirun, str(ranks)] if ranks else []) + [program, *arguments]
-    clean = {k: v for k, v in os.environ.items() if k not in ("WEFT_RANKS", "WEFT_TIMEOUT_S")}
+    launchers = ("WEFT_RANKS", "WEFT_TIMEOUT_S", "RANK", "WORLD_SIZE", "MASTER_", "OMPI_COMM", "PMI", "SLURM_", "TORCHELASTIC")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(launchers)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean | (environment or {}))
 
 
@@ -87,7 +88,14 @@ expect(["well"], 2, "environment variable WEFT_RANKS is 'many'", environment={"W
 expect(["well", "2"], 2, "environment variable WEFT_TIMEOUT_S is '-3'", environment={"WEFT_TIMEOUT_S": "-3"})
 code, out, _, _ = run(["well"], environment={"WEFT_RANKS": "5"})
 check("5 ranks as threads" in out, "WEFT_RANKS", out)
+# Processes that a launcher started and that nothing connects do not go on each for itself.
+expect(["well"], 2, "SLURM_STEP_NUM_TASKS is 4: srun started as many processes", environment={"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "1"})
+code, out, err, _ = run(["well", "2"], environment={"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"})
+check(code == 0 and "2 ranks as threads" in out, "a shell inside an allocation", err)
 if with_mpi:
+    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"):
+        expect(["well"], 2, f"weft: {name} is 4, but MPI connects 1 process", environment={name: "4"}, usual=1)
+    expect(["well"], 2, "weft: WORLD_SIZE is 4, but MPI connects 2 processes", 2, {"WORLD_SIZE": "4"}, usual=1)
     expect(["well", "3"], 2, "weft: ranks(3) > 2 started by the launcher: ask it for more (mpirun -np or torchrun --nproc-per-node 3)", 2, usual=1)
 
 sys.exit(1 if bad else 0)

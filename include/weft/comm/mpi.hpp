@@ -18,6 +18,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/comm/ending.hpp>
 #include <weft/comm/mpi/group.hpp>
+#include <weft/runtime/launcher.hpp>
 
 namespace weft::comm {
 
@@ -86,6 +87,7 @@ struct Mpi {
 
     Ending run(int, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
       try {
+        runtime::agree_with_launcher(size_);
         const char* fingerprints = std::getenv("WEFT_FINGERPRINTS");
         auto world = mpi::over(MPI_COMM_WORLD, deadline, fingerprints != nullptr && std::string_view(fingerprints) != "0");
         body(world.group());

@@ -26,6 +26,8 @@ struct Launch {
 
 namespace detail {
 
+inline constexpr int most_processes = 1 << 16;
+
 inline bool is_set(const char* name) {
   const char* text = std::getenv(name);
   return text != nullptr && *text != '\0';
@@ -55,12 +57,46 @@ WEFT_COLD inline std::string secret_from_environment() {
   if (file == nullptr) throw_error<UsageError>({"WEFT_SECRET_FILE: ", name, " cannot be read"});
   char bytes[4096];
   std::string secret(bytes, std::fread(bytes, 1, sizeof bytes, file));
+  const bool failed = std::ferror(file) != 0;
   std::fclose(file);
   while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
+  if (failed || secret.empty()) throw_error<UsageError>({"WEFT_SECRET_FILE: ", name, failed ? " cannot be read" : " holds no secret"});
   return secret;
 }
 
+/// Where a launcher says how many processes it started, its name, and what a program needs that is to take part. The innermost
+/// comes first: mpirun's daemons may be srun's tasks.
+struct Starter {
+  const char *size, *name, *need;
+};
+inline constexpr Starter starters[] = {{"WORLD_SIZE", "torchrun", "comm::Gloo among the program's backends"},
+                                       {"OMPI_COMM_WORLD_SIZE", "mpirun", "comm::Mpi among the program's backends"},
+                                       {"PMI_SIZE", "MPI's launcher", "comm::Mpi among the program's backends"},
+                                       {"SLURM_STEP_NUM_TASKS", "srun", "srun --mpi=pmix for comm::Mpi, or MASTER_ADDR and MASTER_PORT for comm::Gloo"}};
+
 }  // namespace detail
+
+/// Throws UsageError if MPI connects another number of processes than the environment says: as where each is alone in its
+/// MPI_COMM_WORLD, because the launcher belongs to another MPI library, and would train for itself.
+WEFT_COLD inline void agree_with_launcher(int connected) {
+  using namespace detail;
+  for (const Starter& starter : starters) {
+    if (!is_set(starter.size)) continue;
+    if (const int started = whole_number(starter.size, 1, most_processes); started != connected)
+      throw_error<UsageError>({starter.size, " is ", started, ", but MPI connects ", connected, connected == 1 ? " process" : " processes",
+                               ": the program was linked with another MPI library than the launcher's, or the variable was left over"});
+    if (&starter != starters) return;
+  }
+}
+
+/// Throws UsageError where a launcher started several processes and no backend of the program connects them.
+WEFT_COLD inline void refuse_unconnected(std::string_view backend) {
+  using namespace detail;
+  for (const Starter& starter : starters)
+    if (is_set(starter.size))
+      if (const int started = whole_number(starter.size, 1, most_processes); started > 1)
+        throw_error<UsageError>({starter.size, " is ", started, ": ", starter.name, " started as many processes, each of which would be a world of ", backend, " of its own; it takes ", starter.need});
+}
 
 /// Whether this process is one that torchrun itself started, whatever started torchrun.
 inline bool under_torchrun() { return detail::is_set("TORCHELASTIC_RUN_ID"); }
@@ -78,7 +114,7 @@ inline bool launched_with_addresses() {
 /// Reads it. Throws UsageError that names the variable which is missing, is no number or disagrees with another launcher's.
 WEFT_COLD inline Launch launch_from_environment() {
   using namespace detail;
-  constexpr int most = 1 << 16;
+  constexpr int most = most_processes;
   Launch launch;
   const Names* names = &torch_names;
   if (!is_set("RANK") && !is_set("WORLD_SIZE")) {

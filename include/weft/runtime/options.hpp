@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -31,8 +32,11 @@ WEFT_COLD inline std::optional<double> number_from_environment(const char* name,
   double value = 0;
   const std::string_view view(text);
   const auto [end, problem] = std::from_chars(view.data(), view.data() + view.size(), value);
-  if (problem != std::errc() || end != view.data() + view.size() || !(value >= least && value <= most))
-    throw_error<UsageError>({"environment variable ", name, " is '", view, "', expected a number of at least ", long(least)});
+  if (problem != std::errc() || end != view.data() + view.size() || !(value >= least && value <= most)) {
+    char range[64];
+    std::snprintf(range, sizeof range, "from %g to %g", least, most);
+    throw_error<UsageError>({"environment variable ", name, " is '", view, "', expected a number ", range});
+  }
   return value;
 }
 
@@ -61,7 +65,7 @@ WEFT_COLD inline RunOptions resolve(RunOptions options, int started, int here) {
   }
   if (started == 0 && options.ranks > most_ranks)
     throw_error<UsageError>({"ranks(", options.ranks, ") > ", most_ranks, " threads of one process"});
-  if (options.deadline_s < 0) throw_error<UsageError>({"deadline_s(", std::to_string(options.deadline_s), ") must be positive"});
+  if (!(options.deadline_s >= 0 && options.deadline_s <= 1e9)) throw_error<UsageError>({"deadline_s(", std::to_string(options.deadline_s), ") must be positive and at most 1e9 seconds"});
   if (options.deadline_s == 0) options.deadline_s = number_from_environment("WEFT_TIMEOUT_S", 0.001, 1e9).value_or(1800.0);
   if (options.threads_per_rank < 0)
     throw_error<UsageError>({"threads_per_rank(", options.threads_per_rank, ") must be at least 1"});

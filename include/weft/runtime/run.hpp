@@ -20,6 +20,7 @@
 
 #include <weft/comm/threads.hpp>
 #include <weft/runtime/guard.hpp>
+#include <weft/runtime/launcher.hpp>
 #include <weft/runtime/options.hpp>
 #include <weft/runtime/world.hpp>
 
@@ -101,7 +102,9 @@ int choose(const RunOptions& options, F& f) {
   int code = 0;
   // A backend whose launcher started this program goes first; without one, the first of the list.
   const bool chosen = ((Others::detected() && (code = run_on<Others>(options, f), true)) || ...);
-  return chosen ? code : run_on<First>(options, f);
+  if (chosen) return code;
+  if constexpr (sizeof...(Others) > 0 && First::Session::owns_ranks) refuse_unconnected(First::name);
+  return run_on<First>(options, f);
 }
 
 }  // namespace detail

@@ -22,9 +22,10 @@ class Client {
     const Address address = resolve(host, port);
     if (!address.loopback() && secret.size() < Server::least_secret)
       throw_error<UsageError>({"MASTER_ADDR ", host, " is not this machine alone: give every rank one WEFT_SECRET of at least ", Server::least_secret, " bytes (or WEFT_SECRET_FILE)"});
-    for (;;) {
-      const int problem = try_connect(address, deadline);
-      if (problem == 0) break;
+    for (int problem = 0;;) {
+      const int found = try_connect(address, deadline);
+      if (found == 0) break;
+      if (problem == 0 || found != ETIMEDOUT) problem = found;  // the last attempt has no time left, whatever is there
       if (Clock::now() > deadline)
         throw_error<StoreError>({"rank ", who.rank, ": no store at ", where_, " (", std::strerror(problem), "): rank 0 did not come, or MASTER_ADDR or MASTER_PORT is wrong"});
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
