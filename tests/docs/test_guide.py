@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The code of docs/guide.md compiles as one program, and each of its functions of a World runs on four ranks."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+text = (ROOT / "docs/guide.md").read_text()
+
+missing = [link for link in re.findall(r"\]\(([^):#]*)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)) if not (ROOT / "docs" / link).exists()]
+if missing:
+    sys.exit("the guide names what is not there: " + ", ".join(missing))
+
+code = "\n".join(re.findall(r"```cpp\n(.*?)```", text, re.DOTALL) + re.findall(r"```cpp main\n(.*?)```", text, re.DOTALL)).replace("int main(", "int its_main(")
+includes = sorted(set(re.findall(r"#include .*", code)))
+code = re.sub(r"#include .*", "", code)
+functions = re.findall(r"^void (\w+)\(World& ", code, re.MULTILINE)
+if len(functions) < 7:
+    sys.exit(f"the guide has {len(functions)} functions of a World; is the pattern right?")
+calls = " ".join(f"{name}(world);" for name in functions)
+main = f"int main() {{ return run<comm::Threads>(RunOptions{{.ranks = 4, .threads_per_rank = 1}}, [](World& world) {{ {calls} }}); }}"
+libraries = pathlib.Path(os.environ["Kokkos_DIR"]).parent.parent
+if not any((libraries / f"libkokkoscore.{kind}").exists() for kind in ("so", "a")):
+    print(f"skipped: libkokkoscore is not in {libraries}")
+    sys.exit(77)
+with tempfile.TemporaryDirectory(prefix="weft_guide_") as folder:
+    source, program = pathlib.Path(folder) / "guide.cpp", pathlib.Path(folder) / "guide"
+    source.write_text("\n".join([*includes, code, main]))
+    paths = [flag for path in os.environ["WEFT_INCLUDES"].split(":") if path for flag in ("-isystem", path)]
+    command = [os.environ["WEFT_CXX"], "-std=c++20", "-fopenmp", "-Wall", "-Wextra", "-I", str(ROOT / "include"), *paths, str(source), "-o", str(program),
+               f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lkokkoscore", "-ldnnl", "-ldl"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode or "warning:" in done.stderr:
+        sys.exit("the guide's code does not compile as it should:\n" + done.stderr[:4000])
+    done = subprocess.run([program], capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_PROC_BIND": "false"})
+    print(done.stdout, done.stderr)
+    sys.exit(done.returncode)
