@@ -23,6 +23,7 @@
 #include <weft/comm/operation.hpp>
 #include <weft/comm/reduce.hpp>
 #include <weft/comm/shared_memory/slots.hpp>
+#include <weft/comm/shared_memory/stream.hpp>
 
 namespace weft::comm::shared_memory {
 
@@ -149,6 +150,12 @@ class Collective {
   static void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes != 0 && to != from) std::memmove(to, from, bytes);
   }
+  /// Into this rank's slot, for others to read.
+  void hand_out(std::byte* to, const void* from, std::size_t bytes) const {
+    if (bytes == 0) return;
+    if (streams_) stream(to, from, bytes);
+    else std::memcpy(to, from, bytes);
+  }
   /// Elements [begin, end) of what the ranks' pointers show, which lie `shift` bytes further back, into the outputs.
   void reduce_slots(std::uint64_t round, const std::byte* own, std::size_t skip, std::size_t bytes, std::span<void* const> outputs) {
     const void* inputs[most_ranks];
@@ -159,7 +166,7 @@ class Collective {
 
   Slots& slots_;
   Call call_;
-  bool check_, paired_ = false;
+  bool check_, paired_ = false, streams_ = false;
   int seen_ = 0;
   std::uint64_t first_ = 0, rounds_ = 1, written_ = 0, read_ = 0, detail_ = 0;
   std::vector<std::size_t> counts_;
@@ -179,14 +186,20 @@ inline void Collective::begin(std::uint64_t first) {
     }
   }
   if (op == all_to_all_v) {  // the first round carries counts alone; how many follow is known after it
-    for (int q = 0; q < size(); ++q)
-      if (q != me()) detail_ = std::max(detail_, rounds_of(sent(q).length));
+    std::size_t all = 0;
+    for (int q = 0; q < size(); ++q) {
+      if (q == me()) continue;
+      detail_ = std::max(detail_, rounds_of(sent(q).length));
+      all += sent(q).length;
+    }
+    streams_ = all >= stream_bytes;
     return;
   }
   if (op == barrier || op == split) most = 0;
   rounds_ = std::max<std::uint64_t>(1, rounds_of(most));
   paired_ = op == all_reduce && size() > 2 && most > 4096;
   if (paired_) rounds_ *= 2;
+  streams_ = most * (to_each() ? std::size_t(size()) - 1 : 1) >= stream_bytes;
 }
 
 inline bool Collective::fill(std::uint64_t round) {
@@ -201,13 +214,14 @@ inline bool Collective::fill(std::uint64_t round) {
     const Piece piece = piece_of(range.length / element(), element(), me(), size());
     const std::size_t begin = piece.begin * element(), end = piece.end * element();
     if (round % 2 == 0) {  // all but what this rank reduces itself
-      copy(slot, input() + range.begin, begin);
-      copy(slot + end, input() + range.begin + end, range.length - end);
+      hand_out(slot, input() + range.begin, begin);
+      hand_out(slot + end, input() + range.begin + end, range.length - end);
     } else {
       if (!all_posted(round - 1)) return false;
       if (round == 1 && !agree()) return false;
       void* outputs[] = {output() + range.begin + begin, slot};
-      reduce_slots(round - 1, input() + range.begin + begin, begin, end - begin, outputs);
+      reduce_slots(round - 1, input() + range.begin + begin, begin, end - begin, std::span(outputs, streams_ ? 1 : 2));
+      if (streams_) hand_out(slot, outputs[0], end - begin);
     }
   } else if (op == all_to_all_v && round == 0) {
     std::memcpy(slot, call_.send_counts.data(), call_.send_counts.size_bytes());
@@ -216,11 +230,11 @@ inline bool Collective::fill(std::uint64_t round) {
     for (int q = 0; q < size(); ++q) {
       if (q == me()) continue;
       const Range whole = sent(q), range = of_round(whole.length, op == all_to_all_v ? round - 1 : round);
-      copy(slot + part_at(me(), q), input() + whole.begin + range.begin, range.length);
+      hand_out(slot + part_at(me(), q), input() + whole.begin + range.begin, range.length);
     }
   } else if (op != barrier && op != split && op != scatter && (op != broadcast || root())) {
     const Range range = of_round(own_bytes(), round);
-    copy(slot, input() + range.begin, range.length);
+    hand_out(slot, input() + range.begin, range.length);
   }
   if (round == 0) {  // last: the others look at this line all the time
     auto& header = slots_.header(me(), number);
@@ -287,15 +301,16 @@ inline bool Collective::fetch(std::uint64_t round) {
     case all_gather_v:
     case all_to_all:
     case all_to_all_v: {
-      if (round == 0) {
-        const Range from = sent(me());
-        copy(output() + received(me()).begin, input() + from.begin, from.length);
-        if (op == all_to_all_v) {
-          for (int q = 0; q < size(); ++q)
-            if (q != me()) rounds_ = std::max(rounds_, 1 + slots_.header(q, first_).detail);
-          rounds_ = std::max(rounds_, 1 + detail_);
-          break;
-        }
+      const Range own = sent(me());
+      if (op != all_to_all_v) {  // round by round: filling the slot has just read it
+        const Range range = of_round(own.length, round);
+        copy(output() + received(me()).begin + range.begin, input() + own.begin + range.begin, range.length);
+      } else if (round == 0) {
+        copy(output() + received(me()).begin, input() + own.begin, own.length);
+        for (int q = 0; q < size(); ++q)
+          if (q != me()) rounds_ = std::max(rounds_, 1 + slots_.header(q, first_).detail);
+        rounds_ = std::max(rounds_, 1 + detail_);
+        break;
       }
       for (int k = 1; k < size(); ++k) {
         const int q = (me() + k) % size();

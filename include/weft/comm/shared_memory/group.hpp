@@ -162,8 +162,10 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
     if (!running.collective.begun()) running.collective.begin(next_round_);
     bool posted = false;
     running.collective.advance(posted);
-    if (posted)
+    if (posted) {
+      ++moves_;
       for (Bell* bell : bells_) bell->ring();
+    }
     if (!running.collective.disagreement().empty()) refuse(running);
     if (!running.collective.complete()) return;
     next_round_ = running.collective.end();
@@ -199,24 +201,38 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
   std::vector<Bell*> bells_;  // of the others
   Slots slots_;
   Row<Running, &Running::next> row_;
-  std::uint64_t next_round_ = 1, sequence_ = 0;
+  std::uint64_t next_round_ = 1, sequence_ = 0, moves_ = 0;
   bool broken_ = false;
 };
 
-/// Spins a little where every rank has a core, then sleeps until another rings.
+/// Spins a little where every rank has a core, and again whenever the group has moved on; then sleeps until another rings. Who sleeps
+/// between two rounds makes the others wait so long that they sleep too, and every round would take as long as it takes to wake up.
+/// Where spinning is in vain again and again (other programs have left one core for two ranks) it is short, but for one try in eight.
 inline void SharedMemoryGroup::wait(Running& running) {
   using Clock = std::chrono::steady_clock;
   const int spins = process_->crowded ? 20 : 3000, yields = process_->crowded ? 4 : 2;
   const auto advance_all = [&] {
     if (process_->under_way > 1) process_->progress();
     else progress();
+    return running.complete();
   };
-  for (int turn = 0; turn < spins + yields; ++turn) {
-    advance_all();
-    if (running.complete()) return;
-    if (turn < spins) relax();
-    else std::this_thread::yield();
-  }
+  std::uint64_t seen = moves_;
+  unsigned in_vain = 0;
+  const auto spin = [&] {
+    for (int turn = 0, most = in_vain % 8 == 0 ? spins : spins / 10; turn < most + yields; ++turn) {
+      if (advance_all()) return true;
+      if (std::exchange(seen, moves_) != moves_) {
+        turn = 0;
+        in_vain = 0;
+        most = spins;
+      }
+      if (turn < most) relax();
+      else std::this_thread::yield();
+    }
+    ++in_vain;
+    return false;
+  };
+  if (spin()) return;
   const auto start = Clock::now();
   auto noticed = start;
   struct Asleep {
@@ -227,14 +243,12 @@ inline void SharedMemoryGroup::wait(Running& running) {
   while (!running.complete()) {
     {
       const Asleep asleep(process_->bells->mine());
-      advance_all();
-      if (running.complete()) return;
+      if (advance_all()) return;
       // Who waits for a message through the backend is not woken, and looks often.
       const std::chrono::microseconds most(process_->polled != 0 ? 100 : 20000), left(std::int64_t(process_->deadline.count() * 1e6));
       asleep.bell.sleep(std::clamp(left, std::chrono::microseconds(1), most));
     }
-    advance_all();
-    if (running.complete()) return;
+    if (advance_all() || (moves_ != seen && spin())) return;
     const auto now = Clock::now();
     const int lost = process_->lost();
     if (lost < 0) noticed = now;
