@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "comm/conformance.hpp"
+#include "comm/random_calls.hpp"
 
 namespace {
 
@@ -28,6 +29,11 @@ TEST_CASE("Gloo: every operation, type and count") {
     CHECK_NOTHROW(weft_test::check_everything(c));
     CHECK_NOTHROW(weft_test::check_large(c));
   });
+}
+
+TEST_CASE("Gloo: random calls") {
+  const weft_test::WithoutSharedMemory over_tcp;
+  with_world(std::chrono::seconds(40), false, [](const weft::Communicator& c) { CHECK_NOTHROW(weft_test::check_random_calls<float>(c, 2029, 40)); });
 }
 
 TEST_CASE("Gloo's ranks of one machine: every operation, type and count, through shared memory") {

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "comm/conformance.hpp"
+#include "comm/random_calls.hpp"
 
 TEST_CASE("MPI's messages: every operation, type and count") {
   const weft_test::WithoutSharedMemory by_messages;
@@ -35,6 +36,15 @@ TEST_CASE("through shared memory: long messages, and ranks that disagree, withou
   const auto c = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40));
   CHECK_NOTHROW(weft_test::check_large(c));
   if (c.size() > 1) CHECK_NOTHROW(weft_test::check_disagreements([&] { return c.split(0, 0, "pair"); }));
+}
+
+TEST_CASE("through shared memory and by messages: random calls") {
+  const auto shared = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40));
+  const weft_test::WithoutSharedMemory by_messages;
+  const auto messages = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40));
+  CHECK_NOTHROW(weft_test::check_random_calls<float>(shared, 2026, 60));
+  CHECK_NOTHROW(weft_test::check_random_calls<std::uint8_t>(shared, 2027, 60));
+  CHECK_NOTHROW(weft_test::check_random_calls<float>(messages, 2028, 40));
 }
 
 TEST_CASE("through shared memory: who waits sleeps, and gives up at the deadline") {
