@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Everything of weft that needs only Kokkos and the matmul library. A backend that needs more is a header of its own, chosen
-// by including it: weft/comm/mpi.hpp.
+// What most programs use of weft, and what needs only Kokkos and the matmul library. Chosen by including them: backends that need
+// more (weft/comm/mpi.hpp), weft/parallel/schedule/chosen.hpp and zero_chosen.hpp (a schedule or a stage of ZeRO that is chosen when
+// the program runs), weft/parallel/compress.hpp and power_sgd.hpp (communication hooks), weft/testing/check_layer.hpp.
 
 #include <weft/comm/threads.hpp>
 #include <weft/core/error.hpp>
@@ -25,8 +26,11 @@
 #include <weft/parallel/schedule/gpipe.hpp>
 #include <weft/parallel/schedule/interleaved.hpp>
 #include <weft/parallel/schedule/one_forward_one_backward.hpp>
+#include <weft/parallel/schedule/own.hpp>
 #include <weft/parallel/schedule/zbv.hpp>
 #include <weft/parallel/schedule/zero_bubble.hpp>
 #include <weft/parallel/sequence_parallel.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
 #include <weft/runtime/run.hpp>
+#include <weft/tensor/dtensor.hpp>
+#include <weft/tensor/transfer.hpp>

@@ -32,6 +32,10 @@ constexpr schedule::Table pairs() {
   return table;
 }
 
+// What an optimizer asks of the outermost wrapper, each of which may be that.
+static_assert(!PipelineParallel<Model, schedule::Own<pairs>>::shards_parameters && !TensorParallel<Model>::shards_parameters && !SequenceParallel<Model>::shards_parameters);
+static_assert(!ContextParallel<Model, Ring>::shards_parameters && !DataParallel<Model>::shards_parameters && FullyShardedDataParallel<Model, zero::Stage3>::shards_parameters);
+
 std::string refusal(auto&& f) {
   try {
     f();

@@ -11,12 +11,10 @@ namespace weft {
 
 namespace detail {
 template <class S>
-struct PipelinePolicy {
+struct PipelinePolicy : PlainPolicy {
   using axis = pp;
   using stream = Invariant<pp>;
   PipelinePolicy(const Communicator&, DefaultDevice&, const ModelOptions&) {}
-  Hooks* hooks() { return nullptr; }
-  static const ModelOptions& adjusted(const ModelOptions& options) { return options; }
   static schedule::Erased schedule(const ModelOptions& options) { return schedule::erase<S>(options); }
 };
 }  // namespace detail
