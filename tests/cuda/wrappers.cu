@@ -76,7 +76,7 @@ static void products() {
   };
   CHECK(attribute(plan, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T && attribute(plan, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_N);
   CHECK(attribute(plan, CUBLASLT_MATMUL_DESC_COMPUTE_TYPE) == CUBLAS_COMPUTE_32F && attribute(plan, CUBLASLT_MATMUL_DESC_EPILOGUE) == CUBLASLT_EPILOGUE_DEFAULT);
-  const gpu::detail::ProductPlan weights({.transpose_a = true, .m = 6, .n = 8, .k = 4, .lda = 6, .ldb = 8, .ldc = 8, .tf32 = true, .epilogue = gpu::Epilogue::bias_gradient});
+  const gpu::detail::ProductPlan weights({.transpose_a = true, .m = 6, .n = 8, .k = 4, .lda = 6, .ldb = 8, .ldc = 8, .tf32 = true, .epilogue = gpu::Epilogue::sums_of_b});
   check_layout(weights.a, 6, 4, 6);
   check_layout(weights.b, 8, 4, 8);
   CHECK(attribute(weights, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_N && attribute(weights, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T);
@@ -85,7 +85,7 @@ static void products() {
   CHECK(attribute(doubles, CUBLASLT_MATMUL_DESC_COMPUTE_TYPE) == CUBLAS_COMPUTE_64F && attribute(doubles, CUBLASLT_MATMUL_DESC_SCALE_TYPE) == CUDA_R_64F);
 
   // Every field tells two products apart, and so do alignments.
-  const gpu::detail::ProductKey key{p, 256, 256, 256, 256};
+  const gpu::detail::ProductKey key{p, 256, 256, 256, 256, 256};
   auto other = key;
   CHECK(other == key && gpu::detail::ProductHash()(other) == gpu::detail::ProductHash()(key));
   other.product.accumulate = true;

@@ -17,6 +17,7 @@ inline constexpr bool weft::detail::on_host<Kokkos::DefaultExecutionSpace> = fal
 #include <weft/kernels/norm.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/matmul.hpp>
+#include <weft/kernels/matmul_fused.hpp>
 #include <weft/kernels/optimizer.hpp>
 #include <weft/kernels/rope.hpp>
 
@@ -239,6 +240,43 @@ TEST_CASE("a device's library of attention is asked first, for 16-bit types alon
   std::vector<float> wide_out(length * head);
   kernels::attention_forward(device, 1, length, 1, 1, head, wide.data(), head, wide.data(), head, wide.data(), head, wide_out.data(), head, lse.data());
   CHECK(library->forwards == 2);
+}
+
+TEST_CASE_TEMPLATE("products with a GELU around them, and with sums of rows, without a library", T, float, bfloat16, double) {
+  DefaultDevice device;
+  using A = accumulate_t<T>;
+  const std::size_t m = 5, n = 8, k = 6;
+  const auto gelu = [](double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); };
+  const auto a = normal<T>(m * k, 14), b = normal<T>(k * n, 15), bias = normal<T>(n, 16), rows = normal<T>(m * n, 17);
+  for (const bool turned : {false, true}) {
+    const auto transpose = turned ? kernels::Transpose::yes : kernels::Transpose::no;
+    std::vector<T> before(m * n), after(m * n), gradient(m * n);
+    kernels::matmul_gelu(device, transpose, m, n, k, a.data(), b.data(), bias.data(), before.data(), after.data());
+    kernels::matmul_gelu_backward(device, transpose, m, n, k, a.data(), b.data(), before.data(), gradient.data());
+    std::vector<double> want(m * n), active(m * n), slopes(m * n);
+    for (std::size_t i = 0; i < m * n; ++i) {
+      for (std::size_t j = 0; j < k; ++j) want[i] += double(a[i / n * k + j]) * double(b[turned ? i % n * k + j : j * n + i % n]);
+      const double x = double(before[i]), h = 1e-5;
+      slopes[i] = want[i] * (gelu(x + h) - gelu(x - h)) / (2 * h);
+      want[i] += double(bias[i % n]);
+      active[i] = gelu(want[i]);
+    }
+    check_close(before, want);
+    check_close(after, active, 2);
+    CHECK(difference(gradient, slopes) <= std::max(4 * tolerance<T>, 1e-8));
+  }
+  std::vector<A> c(k * n, A(1)), of_right(n, A(9)), of_left(k, A(9));
+  kernels::matmul_sums<kernels::Factor::right>(device, k, n, m, a.data(), rows.data(), c.data(), true, of_right.data());
+  kernels::matmul_sums<kernels::Factor::left>(device, k, n, m, a.data(), rows.data(), c.data(), true, of_left.data());
+  std::vector<double> want(k * n, 1), want_right(n), want_left(k);
+  for (std::size_t row = 0; row < m; ++row) {
+    for (std::size_t i = 0; i < k * n; ++i) want[i] += 2 * double(a[row * k + i / n]) * double(rows[row * n + i % n]);
+    for (std::size_t i = 0; i < n; ++i) want_right[i] += double(rows[row * n + i]);
+    for (std::size_t i = 0; i < k; ++i) want_left[i] += double(a[row * k + i]);
+  }
+  check_close(c, want, 2);
+  check_close(of_right, want_right);
+  check_close(of_left, want_left);
 }
 
 TEST_CASE_TEMPLATE("products without a library, angles without a table, sums in double", T, float, bfloat16, double) {

@@ -34,10 +34,10 @@ inline void blas_report(cublasStatus_t status, const char* what) noexcept {
 enum class Epilogue : std::uint8_t {
   none,
   bias,           ///< + bias [n]
-  gelu_bias,      ///< gelu(. + bias)
-  gelu_aux_bias,  ///< the same, and . + bias goes to aux [m, n], for the backward
+  gelu_aux_bias,  ///< gelu(. + bias), and . + bias goes to aux [m, n], for the backward
   gelu_backward,  ///< . * gelu'(aux): the gradient before a GELU whose input is aux
-  bias_gradient,  ///< the sums over the rows of b [n], where b [k, n] is the gradient of a layer's output, go to bias
+  sums_of_a,      ///< the sums over k of op(a) go to bias [m], which is overwritten: a bias' gradient beside its weight's
+  sums_of_b,      ///< the same of op(b), to bias [n]
 };
 
 /// c [m, n] (+)= op(a) op(b), then the epilogue. Row-major, with the distances of rows as stored.
@@ -62,7 +62,7 @@ inline std::uint32_t alignment_of(const void* address) {
 
 struct ProductKey {
   Product product;
-  std::uint32_t a, b, c, aux;  // alignments
+  std::uint32_t a, b, c, bias, aux;  // alignments
   bool operator==(const ProductKey&) const = default;
 };
 
@@ -71,7 +71,7 @@ struct ProductHash {
     const Product& p = key.product;
     std::size_t hash = std::size_t(p.transpose_a) | std::size_t(p.transpose_b) << 1 | std::size_t(p.accumulate) << 2 | std::size_t(p.tf32) << 3 |
                        std::size_t(p.epilogue) << 4 | std::size_t(p.type) << 8 | std::size_t(p.c_type) << 16;
-    for (const std::size_t n : {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, p.ld_aux, std::size_t(key.a), std::size_t(key.b), std::size_t(key.c), std::size_t(key.aux)})
+    for (const std::size_t n : {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, p.ld_aux, std::size_t(key.a), std::size_t(key.b), std::size_t(key.c), std::size_t(key.bias), std::size_t(key.aux)})
       hash = (hash ^ n) * 0x9e3779b97f4a7c15u;
     return hash ^ hash >> 29;
   }
@@ -121,7 +121,7 @@ class ProductPlan {
       set(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
       if (p.epilogue == Epilogue::none) return;
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));
-      if (p.epilogue != Epilogue::gelu_backward) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, p.type);
+      if (p.epilogue != Epilogue::gelu_backward) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, p.c_type);
       if (p.ld_aux != 0) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, narrow<std::int64_t>(p.ld_aux, "a leading dimension"));
     } catch (...) {
       blas_report(cublasLtMatmulDescDestroy(operation), "cublasLtMatmulDescDestroy");
@@ -139,10 +139,10 @@ class ProductPlan {
   static cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
     switch (epilogue) {
       case Epilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
-      case Epilogue::gelu_bias: return CUBLASLT_EPILOGUE_GELU_BIAS;
       case Epilogue::gelu_aux_bias: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
       case Epilogue::gelu_backward: return CUBLASLT_EPILOGUE_DGELU;
-      case Epilogue::bias_gradient: return CUBLASLT_EPILOGUE_BGRADA;
+      case Epilogue::sums_of_a: return CUBLASLT_EPILOGUE_BGRADB;  // it takes b first
+      case Epilogue::sums_of_b: return CUBLASLT_EPILOGUE_BGRADA;
       default: return CUBLASLT_EPILOGUE_DEFAULT;
     }
   }
@@ -177,10 +177,11 @@ class Blas {
   }
 
   /// Runs the product on `stream`; false, and nothing was done, where cuBLASLt has no algorithm for it (an epilogue that the
-  /// types lack, say). Bias and aux are read or written as the epilogue says. Throws CudaError. The same bits in every run with
-  /// the same shapes and alignments on one kind of GPU: algorithms that add with atomics are not taken.
+  /// types lack, say). Bias and aux are read or written as the epilogue says, both in c's type. Throws CudaError. The same bits in
+  /// every run with the same shapes and alignments on one kind of GPU: algorithms that add with atomics are not taken.
   bool run(const Product& product, const void* a, const void* b, void* c, cudaStream_t stream, const void* bias = nullptr, const void* aux = nullptr) {
-    detail::ProductPlan& plan = find({product, detail::alignment_of(a), detail::alignment_of(b), detail::alignment_of(c), detail::alignment_of(aux)}, bias, aux);
+    detail::ProductPlan& plan =
+        find({product, detail::alignment_of(a), detail::alignment_of(b), detail::alignment_of(c), detail::alignment_of(bias), detail::alignment_of(aux)}, bias, aux);
     if (!plan.found) return false;
     const double wide[2] = {1, product.accumulate ? 1.0 : 0.0};
     const float narrow_factors[2] = {1, product.accumulate ? 1.f : 0.f};
@@ -227,6 +228,8 @@ class Blas {
     int results = 0;
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation, plan.b.get(), plan.a.get(), plan.c.get(), plan.c.get(), preference.get(), 1, &result, &results);
+    // What an epilogue cannot take (strides of aux, say) is an invalid value, too.
+    if (status == CUBLAS_STATUS_INVALID_VALUE && key.product.epilogue != Epilogue::none) return;
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && (results == 0 || result.state != CUBLAS_STATUS_SUCCESS))) return;
     blas_check(status, "cublasLtMatmulAlgoGetHeuristic");
     plan.algorithm = result.algo;

@@ -11,6 +11,7 @@
 #include <weft/nn/combinators.hpp>
 #include <weft/nn/dropout.hpp>
 #include <weft/nn/embedding.hpp>
+#include <weft/nn/gelu_mlp.hpp>
 #include <weft/nn/linear.hpp>
 #include <weft/nn/loss.hpp>
 #include <weft/nn/model.hpp>
@@ -43,23 +44,34 @@ WEFT_COLD inline Cut fused_cut(const Heads& heads) {
   return {{{heads.query * heads.width, heads.query}, kv, kv}, false};
 }
 
-// Written out: deduced from the function below, every program would build the block of each model once more, on one rank.
-using GptBlock = Recompute<Sequential<Residual<Sequential<Lean<LayerNorm, Linear<Column, Weight::in_out>>, CausalAttention, Linear<Row, Weight::in_out>, Dropout>>,
-                                      Residual<Sequential<Lean<LayerNorm, Linear<Column, Weight::in_out>>, Lean<Gelu, Linear<Row, Weight::in_out>>, Dropout>>>>;
+// Written out: deduced from the functions below, every program would build the block of each model once more, on one rank.
+using GptIn = Linear<Column, Weight::in_out>;
+using GptOut = Linear<Row, Weight::in_out>;
+inline constexpr bool gpt_on_host = weft::detail::on_host<DefaultDevice::execution_space>;
+using GptMlp = std::conditional_t<gpt_on_host, Sequential<Lean<LayerNorm, GptIn>, Lean<Gelu, GptOut>, Dropout>, Sequential<GeluMlp<LayerNorm, GptIn, GptOut>, Dropout>>;
+using GptBlock = Recompute<Sequential<Residual<Sequential<Lean<LayerNorm, GptIn>, CausalAttention, GptOut, Dropout>>, Residual<GptMlp>>>;
+template <class Context>
+WEFT_COLD GptMlp gpt_mlp(const Context& context, const GptConfig& config, double std, double residual_std) {
+  const auto mlp = context / "mlp";
+  const bool lean = config.recompute == Recomputation::selective;
+  LayerNorm norm(context / "ln_2", config.width, config.epsilon);
+  GptIn in(mlp / "c_fc", config.width, 4 * config.width, {std});
+  GptOut out(mlp / "c_proj", 4 * config.width, config.width, {residual_std});
+  Dropout dropout(mlp / "dropout", config.dropout);
+  if constexpr (gpt_on_host) return GptMlp(Lean(std::move(norm), std::move(in), lean), Lean(Gelu{}, std::move(out), lean), std::move(dropout));
+  else return GptMlp(GeluMlp(std::move(norm), std::move(in), std::move(out), lean), std::move(dropout));
+}
 template <class Context>
 WEFT_COLD GptBlock gpt_block(const Context& context, const GptConfig& config) {
-  using Fused = Linear<Column, Weight::in_out>;
-  using Out = Linear<Row, Weight::in_out>;
   const Heads heads = gpt_heads(config);
   const std::size_t width = config.width, fused = (heads.query + 2 * heads.key_value) * heads.width;
   const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
-  const auto attention = context / "attn", mlp = context / "mlp";
+  const auto attention = context / "attn";
   const bool lean = config.recompute == Recomputation::selective;
   Sequential block(
-      Residual(Sequential(Lean(LayerNorm(context / "ln_1", width, config.epsilon), Fused(attention / "c_attn", width, fused, {std, fused_cut(heads)}), lean),
-                          CausalAttention(attention, heads), Out(attention / "c_proj", width, width, {residual_std}), Dropout(attention / "dropout", config.dropout))),
-      Residual(Sequential(Lean(LayerNorm(context / "ln_2", width, config.epsilon), Fused(mlp / "c_fc", width, 4 * width, {std}), lean),
-                          Lean(Gelu{}, Out(mlp / "c_proj", 4 * width, width, {residual_std}), lean), Dropout(mlp / "dropout", config.dropout))));
+      Residual(Sequential(Lean(LayerNorm(context / "ln_1", width, config.epsilon), GptIn(attention / "c_attn", width, fused, {std, fused_cut(heads)}), lean),
+                          CausalAttention(attention, heads), GptOut(attention / "c_proj", width, width, {residual_std}), Dropout(attention / "dropout", config.dropout))),
+      Residual(gpt_mlp(context, config, std, residual_std)));
   return Recompute(std::move(block), config.recompute == Recomputation::full);
 }
 

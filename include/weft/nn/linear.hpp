@@ -71,12 +71,41 @@ class Linear {
   }
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {
-    add_weight_gradient(context, deferred.input, deferred.gradient);
-    if constexpr (Bias) {
-      if constexpr (row) bias.accumulate(context, to<Invariant<tp>>(context, sum_rows(deferred.gradient)));
-      else bias.accumulate(context, sum_rows(deferred.gradient));
+    if constexpr (Bias && !detail::on_host<typename Context::execution_space>) {
+      // A library adds up the rows on its way; on hosts that is one more pass in any case.
+      if (!in_pieces(context, deferred.input)) {
+        const auto inside = enter(context, deferred.input);
+        if constexpr (stored_in_out) return add_bias_gradient(context, accumulate_product_and_sums<kernels::Factor::right>(weight, inside, deferred.gradient));
+        else return add_bias_gradient(context, accumulate_product_and_sums<kernels::Factor::left>(weight, deferred.gradient, inside));
+      }
     }
+    add_weight_gradient(context, deferred.input, deferred.gradient);
+    if constexpr (Bias) add_bias_gradient(context, sum_rows(deferred.gradient));
   }
+
+  /// For a GELU that follows or comes before (GeluMlp). forward's output, and its GELU; what backward needs is x.
+  template <class Context, class X>
+  auto forward_gelu(const Context& context, const X& x) const {
+    static_assert(Bias && !row, "weft: a GELU follows a Linear with a bias that is Whole or Column: a Row product is a term of a sum");
+    if (in_pieces(context, x)) {
+      auto before = forward(context, x).output;
+      auto after = decltype(before)(before.device(), before.shape());
+      kernels::gelu_forward(before.device(), before.size(), before.data(), after.data());
+      return std::pair{std::move(before), std::move(after)};
+    }
+    auto inside = enter(context, x);
+    auto w = weight.beside(inside);
+    using Y = contract_t<decltype(inside), decltype(w), 0, stored_in_out ? 1 : 0>;
+    return linear_gelu<stored_in_out ? 1 : 0>(inside, w, bias_for<Y>(context, inside));
+  }
+  /// The gradient of `before`, of which this layer's input x was the GELU.
+  template <class Context, class X, class G>
+  auto backward_input_gelu(const Context&, X x, const G& g, const X& before) {
+    static_assert(!column, "weft: a GELU comes before a Linear that is Whole or Row: a Column layer's input has a gradient that is a sum");
+    auto d_before = contract_gelu<stored_in_out ? 0 : 1>(g, weight.template beside_type<entered_t<Context, X>>(g.device()), before);
+    return InputGradient<decltype(d_before), Deferred<X, G>>{std::move(d_before), {std::move(x), g}};
+  }
+
   void for_each_parameter(auto&& visit) {
     visit(weight);
     if constexpr (Bias) visit(bias);
@@ -108,6 +137,11 @@ class Linear {
   template <class X>
   static constexpr bool arrives_in_pieces = column && detail::rows_cut_over_tp<X>;
   template <class Context, class X>
+  static bool in_pieces(const Context& context, const X&) {
+    if constexpr (arrives_in_pieces<X>) return context.size(tp{}) > 1;
+    else return false;
+  }
+  template <class Context, class X>
   auto multiply_pieces(const Context& context, const X& x) const {
     using Inside = entered_t<Context, X>;
     auto w = weight.template beside_type<Inside>(x.device());
@@ -131,6 +165,11 @@ class Linear {
     const auto inside = enter(context, x);
     if constexpr (stored_in_out) accumulate_product(weight, inside, g);
     else accumulate_product(weight, g, inside);
+  }
+  template <class Context, class S>
+  void add_bias_gradient(const Context& context, const S& sums) {
+    if constexpr (row) bias.accumulate(context, to<Invariant<tp>>(context, sums));
+    else bias.accumulate(context, sums);
   }
   // A Row product is a term of a sum: its bias is added by one rank.
   template <class Y, class Context, class X>

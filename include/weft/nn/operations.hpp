@@ -8,6 +8,7 @@
 
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/matmul.hpp>
+#include <weft/kernels/matmul_fused.hpp>
 #include <weft/nn/parameter.hpp>
 #include <weft/tensor/tensor.hpp>
 
@@ -178,6 +179,31 @@ auto linear(const X& x, const W& w, const B& bias) {
   return y;
 }
 
+/// linear(x, w, bias), and its GELU.
+template <int RJ, AnyTensor X, AnyTensor W, AnyTensor B>
+auto linear_gelu(const X& x, const W& w, const B& bias) {
+  using Y = contract_t<X, W, 0, RJ>;
+  static_assert(detail::RowRules<Y, B>::bias, "weft: linear_gelu: the bias does not lie as the product needs it");
+  require_not_partial<Y>();
+  const auto e = detail::matmul_extents(x.shape(), w.shape(), false, RJ);
+  detail::require_extents("linear_gelu", w.shape(), e.n, bias.shape(), bias.size());
+  Y before(x.device(), {e.m, e.n}), after(x.device(), {e.m, e.n});
+  kernels::matmul_gelu(x.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, x.data(), w.data(), bias.data(), before.data(), after.data());
+  return std::pair{std::move(before), std::move(after)};
+}
+
+/// contract<0, RJ>(g, w) times gelu'(before), element by element: the gradient of what a GELU before a product was given.
+template <int RJ, AnyTensor G, AnyTensor W, AnyTensor X>
+auto contract_gelu(const G& g, const W& w, const X& before) {
+  using D = contract_t<G, W, 0, RJ>;
+  require_gradient_of<X, D>();  // of a Partial product only the sum has a GELU
+  const auto e = detail::matmul_extents(g.shape(), w.shape(), false, RJ);
+  D out(g.device(), {e.m, e.n});
+  detail::require_same_shape("contract_gelu", out.shape(), before.shape());
+  kernels::matmul_gelu_backward(g.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, g.data(), w.data(), before.data(), out.data());
+  return out;
+}
+
 /// x + y, both placed alike. Writes over y's elements where nothing else holds them.
 template <AnyTensor X, AnyTensor Y>
 X add(const X& x, Y y) {
@@ -228,6 +254,19 @@ auto sum_rows(const X& x) {
   typename detail::SummedRows<X>::type out(x.device(), {x.columns()});
   kernels::column_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(), x.columns(), out.data(), false);
   return out;
+}
+
+/// accumulate_product(parameter, l, r), and sum_rows of one of the two.
+template <kernels::Factor Summed, class P, AnyTensor L, AnyTensor R>
+auto accumulate_product_and_sums(P& parameter, const L& l, const R& r) {
+  constexpr bool right = Summed == kernels::Factor::right;
+  using G = contract_t<L, R, 1, 1>;
+  const auto e = detail::matmul_extents(l.shape(), r.shape(), true, true);
+  detail::require_gradient_size({e.m, e.n}, e.m * e.n, parameter.state());
+  typename detail::SummedRows<std::conditional_t<right, R, L>>::type sums(l.device(), {right ? e.n : e.m});
+  const auto open = parameter.template open_gradient<G>(l.device());
+  kernels::matmul_sums<Summed>(l.device(), e.m, e.n, e.k, l.data(), r.data(), open.data, !open.first, sums.data());
+  return sums;
 }
 
 /// f of every element; f must be linear where x is Partial, so Partial is refused. f takes and returns accumulate_t.

@@ -55,6 +55,42 @@ bool matmul_cublas(Device<Kokkos::Cuda>& device, const MatmulShape& s, const T* 
   return true;
 }
 
+// What products do beside themselves (kernels/matmul_fused.hpp). False where cuBLASLt has no algorithm.
+template <class T>
+gpu::Product fused_product(const DeviceBlas& own, std::size_t m, std::size_t n, std::size_t k, std::size_t lda, std::size_t ldb, gpu::Epilogue epilogue) {
+  gpu::Product product{.m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = n, .type = cuda_type_of<T>, .c_type = cuda_type_of<T>, .tf32 = own.tf32, .epilogue = epilogue};
+  if (epilogue == gpu::Epilogue::gelu_aux_bias || epilogue == gpu::Epilogue::gelu_backward) product.ld_aux = n;
+  return product;
+}
+template <class T>
+bool matmul_gelu_cublas(Device<Kokkos::Cuda>& device, bool transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a, std::size_t lda, const T* b, std::size_t ldb, const T* bias,
+                        T* before, T* after) {
+  if (std::is_same_v<T, double> || n % 8 != 0) return false;  // rows of `before` begin at multiples of 8
+  DeviceBlas& own = device.template cache<DeviceBlas>();
+  gpu::Product product = fused_product<T>(own, m, n, k, lda, ldb, gpu::Epilogue::gelu_aux_bias);
+  product.transpose_b = transpose_b;
+  return own.blas.run(product, a, b, after, device.exec().cuda_stream(), bias, before);
+}
+template <class T>
+bool matmul_gelu_backward_cublas(Device<Kokkos::Cuda>& device, bool transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a, std::size_t lda, const T* b, std::size_t ldb,
+                                 const T* before, T* c) {
+  if (std::is_same_v<T, double> || n % 8 != 0) return false;  // rows of `before` begin at multiples of 8
+  DeviceBlas& own = device.template cache<DeviceBlas>();
+  gpu::Product product = fused_product<T>(own, m, n, k, lda, ldb, gpu::Epilogue::gelu_backward);
+  product.transpose_b = transpose_b;
+  return own.blas.run(product, a, b, c, device.exec().cuda_stream(), nullptr, before);
+}
+template <class T>
+bool matmul_sums_cublas(Device<Kokkos::Cuda>& device, bool of_b, std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b, accumulate_t<T>* c, bool accumulate, accumulate_t<T>* sums) {
+  if (std::is_same_v<T, double>) return false;
+  DeviceBlas& own = device.template cache<DeviceBlas>();
+  gpu::Product product = fused_product<T>(own, m, n, k, m, n, of_b ? gpu::Epilogue::sums_of_b : gpu::Epilogue::sums_of_a);
+  product.transpose_a = true;
+  product.accumulate = accumulate;
+  product.c_type = cuda_type_of<accumulate_t<T>>;
+  return own.blas.run(product, a, b, c, device.exec().cuda_stream(), sums);
+}
+
 }  // namespace detail
 
 /// Float products of this device in TensorFloat-32 from now on, or not: 10 bits of precision instead of 23, many times the speed.

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Products with what a layer does right before or after them. On Kokkos::Cuda these are epilogues of cuBLASLt, one pass over memory
+// less each; elsewhere, and where it has no kernel (double; a width that 8 does not divide), the product and then the other kernel.
+//
+//   kernels::matmul_gelu(device, Transpose::no, tokens, outputs, inputs, x, weight, bias, before, after);
+
+#include <cstddef>
+
+#include <weft/kernels/activation.hpp>
+#include <weft/kernels/elementwise.hpp>
+#include <weft/kernels/matmul.hpp>
+
+namespace weft::kernels {
+
+/// before [m, n] = a op(b) + bias and after [m, n] = gelu(before), in its tanh form; a [m, k], op(b) [k, n], bias [n], all of them
+/// contiguous. Numerics: an epilogue takes the GELU of the sum before it is rounded to T.
+template <class T, class Exec>
+void matmul_gelu(Device<Exec>& device, Transpose transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b, const T* bias, T* before, T* after) {
+  const std::size_t ldb = transpose_b == Transpose::yes ? k : n;
+#ifdef KOKKOS_ENABLE_CUDA
+  if constexpr (std::is_same_v<Exec, Kokkos::Cuda>)
+    if (m != 0 && n != 0 && k != 0 && bias != nullptr && detail::matmul_gelu_cublas(device, transpose_b == Transpose::yes, m, n, k, a, k, b, ldb, bias, before, after)) return;
+#endif
+  matmul<T, T>(device, Transpose::no, transpose_b, m, n, k, a, k, b, ldb, before, n, false, bias);
+  gelu_forward<T>(device, m * n, before, after);
+}
+
+/// c [m, n] = (a op(b)) gelu'(before), element by element: the gradient before a GELU whose input was `before` [m, n].
+template <class T, class Exec>
+void matmul_gelu_backward(Device<Exec>& device, Transpose transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b, const T* before, T* c) {
+  const std::size_t ldb = transpose_b == Transpose::yes ? k : n;
+#ifdef KOKKOS_ENABLE_CUDA
+  if constexpr (std::is_same_v<Exec, Kokkos::Cuda>)
+    if (m != 0 && n != 0 && k != 0 && detail::matmul_gelu_backward_cublas(device, transpose_b == Transpose::yes, m, n, k, a, k, b, ldb, before, c)) return;
+#endif
+  matmul<T, T>(device, Transpose::no, transpose_b, m, n, k, a, k, b, ldb, c, n);
+  gelu_backward<T>(device, m * n, before, c, c);
+}
+
+/// Whose rows are summed.
+enum class Factor { left, right };
+
+/// c [m, n] (+)= aᵀ b, and the sums over the rows of a to sums [m], or of b to sums [n]: a weight's gradient and its bias'. a [k, m], b [k, n].
+template <Factor Summed, class T, class Exec>
+void matmul_sums(Device<Exec>& device, std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b, accumulate_t<T>* c, bool accumulate, accumulate_t<T>* sums) {
+  constexpr bool right = Summed == Factor::right;
+#ifdef KOKKOS_ENABLE_CUDA
+  if constexpr (std::is_same_v<Exec, Kokkos::Cuda>)
+    if (m != 0 && n != 0 && k != 0 && detail::matmul_sums_cublas(device, right, m, n, k, a, b, c, accumulate, sums)) return;
+#endif
+  matmul<T, accumulate_t<T>>(device, Transpose::yes, Transpose::no, m, n, k, a, m, b, n, c, n, accumulate);
+  column_sums<T>(device, k, right ? n : m, right ? b : a, right ? n : m, sums, false);
+}
+
+}  // namespace weft::kernels

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A norm, Linear, GELU and Linear as one layer, for devices whose library takes a GELU into the products around it (cuBLASLt's
+// epilogues): in forward it is taken of the first product's sums, in backward its derivative meets the second one's. The same
+// parameters, placements and formulas as Sequential(Lean(norm, in), Lean(Gelu{}, out)), which is what hosts have.
+
+#include <utility>
+
+#include <weft/kernels/activation.hpp>
+#include <weft/nn/layer.hpp>
+#include <weft/nn/linear.hpp>
+
+namespace weft {
+
+/// x [tokens, width] -> out(gelu(in(norm(x)))). With `lean`, outputs of the norm and of GELU are computed again in backward.
+/// Numerics: GELU may see the first product before it is rounded (kernels/matmul_fused.hpp), and one that is computed again sees it after
+/// that: with `lean` results may differ from those without by the rounding of activations.
+template <class Norm, class In, class Out>
+class GeluMlp {
+ public:
+  GeluMlp(Norm norm, In in, Out out, bool lean = false) : norm_(std::move(norm)), in_(std::move(in)), out_(std::move(out)), lean_(lean) {}
+
+  template <class Context, class X>
+  auto forward(const Context& context, const X& x) const {
+    auto normed = norm_.forward(context, x);
+    auto [before, after] = in_.forward_gelu(context, normed.output);
+    auto result = out_.forward(context, after);
+    using N = decltype(normed);
+    using S = Saved<X, typename N::saved_type, typename N::output_type, decltype(before)>;
+    if (lean_) return Result{std::move(result.output), S{x, std::move(normed.saved), {}, std::move(before), {}}};
+    return Result{std::move(result.output), S{{}, std::move(normed.saved), std::move(normed.output), std::move(before), std::move(after)}};
+  }
+  template <class Context, class S, class G>
+  auto backward_input(const Context& context, S saved, const G& g) {
+    if (lean_) {
+      using H = decltype(saved.after);
+      saved.normed = norm_.forward(context, saved.input).output;
+      saved.after = H(saved.before.device(), saved.before.shape());
+      kernels::gelu_forward(saved.before.device(), saved.before.size(), saved.before.data(), saved.after.data());
+    }
+    auto out = out_.backward_input_gelu(context, std::move(saved.after), g, saved.before);
+    auto in = weft::backward_input(in_, context, std::move(saved.normed), out.input_gradient);
+    auto norm = weft::backward_input(norm_, context, std::move(saved.norm), in.input_gradient);
+    using D = Deferred<decltype(norm.deferred), decltype(in.deferred), decltype(out.deferred)>;
+    return InputGradient<decltype(norm.input_gradient), D>{std::move(norm.input_gradient), {std::move(norm.deferred), std::move(in.deferred), std::move(out.deferred)}};
+  }
+  template <class Context, class D>
+  void backward_weight(const Context& context, D deferred) {
+    weft::backward_weight(norm_, context, std::move(deferred.norm));
+    weft::backward_weight(in_, context, std::move(deferred.in));
+    weft::backward_weight(out_, context, std::move(deferred.out));
+  }
+  void for_each_parameter(auto&& visit) {
+    norm_.for_each_parameter(visit);
+    in_.for_each_parameter(visit);
+    out_.for_each_parameter(visit);
+  }
+
+ private:
+  template <class X, class N, class Y, class H>
+  struct Saved {
+    X input;  // where lean
+    N norm;
+    Y normed;
+    H before, after;
+  };
+  template <class N, class I, class O>
+  struct Deferred {
+    N norm;
+    I in;
+    O out;
+  };
+  Norm norm_;
+  In in_;
+  Out out_;
+  bool lean_;
+};
+
+}  // namespace weft

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The MLP that devices with fused products have is that of hosts: the same bits where nothing is fused, and right in every layout.
+
+#include <doctest/doctest.h>
+
+#include <weft/nn/activation.hpp>
+#include <weft/nn/combinators.hpp>
+#include <weft/nn/gelu_mlp.hpp>
+#include <weft/nn/norm.hpp>
+#include <weft/parallel/wrapper.hpp>
+#include <weft/testing/check_layer.hpp>
+
+using namespace weft;
+using testing::check_layer, testing::check_layer_on;
+
+namespace {
+
+using In = Linear<Column, Weight::in_out>;
+using Out = Linear<Row, Weight::in_out>;
+constexpr std::size_t width = 8, rows = 6;
+
+const auto fused = [](bool lean) {
+  return [lean](const auto& context) { return Residual(GeluMlp(LayerNorm(context / "norm", width, 1e-5), In(context / "in", width, 4 * width, {0.3}), Out(context / "out", 4 * width, width, {0.3}), lean)); };
+};
+const auto apart = [](bool lean) {
+  return [lean](const auto& context) {
+    return Residual(Sequential(Lean(LayerNorm(context / "norm", width, 1e-5), In(context / "in", width, 4 * width, {0.3}), lean), Lean(Gelu{}, Out(context / "out", 4 * width, width, {0.3}), lean)));
+  };
+};
+
+// Output, input gradient and parameter gradients, in one row.
+template <class Make>
+std::vector<float> numbers_of(Make&& make) {
+  DefaultDevice device;
+  Context<Compute<DefaultDevice::execution_space, float>> context(device, Environment());
+  auto layer = make(context);
+  layer.for_each_parameter([](auto& parameter) { parameter.state().fresh = true; });
+  using X = Tensor<float, DefaultDevice::execution_space>;
+  X x(device, {rows, width}), g(device, {rows, width});
+  for (std::size_t i = 0; i < rows * width; ++i) {
+    x.data()[i] = float(i % 7) - 3.2f;
+    g.data()[i] = float(i % 5) - 1.7f;
+  }
+  auto result = layer.forward(context, x);
+  const auto dx = backward(layer, context, std::move(result.saved), g);
+  std::vector<float> all = copy_to_host(result.output);
+  const auto add = [&](const std::vector<float>& more) { all.insert(all.end(), more.begin(), more.end()); };
+  add(copy_to_host(dx));
+  layer.for_each_parameter([&](auto& parameter) {
+    const auto& state = parameter.state();
+    const auto* gradient = static_cast<const float*>(state.gradient.get());
+    add(std::vector<float>(gradient, gradient + state.size()));
+  });
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("the same bits as norm, linear, GELU and linear one after the other, kept or computed again") {
+  const auto want = numbers_of(apart(false));
+  CHECK(want.size() == 2 * rows * width + 2 * width + 8 * width * width + 5 * width);
+  CHECK(numbers_of(fused(false)) == want);
+  CHECK(numbers_of(fused(true)) == want);
+}
+
+TEST_CASE("its backward, on one rank, over tp, and under sequence parallelism") {
+  for (const bool lean : {false, true}) {
+    CHECK_NOTHROW(check_layer(fused(lean), {rows, width}));
+    CHECK_NOTHROW(check_layer_on<tp>(2, fused(lean), {rows, width}));
+    CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(2, fused(lean), {rows, width})));
+  }
+}
