@@ -17,6 +17,7 @@
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/embedding.hpp>
 #include <weft/kernels/matmul.hpp>
+#include <weft/kernels/matmul_fused.hpp>
 #include <weft/kernels/norm.hpp>
 #include <weft/kernels/optimizer.hpp>
 #include <weft/kernels/random.hpp>
@@ -144,6 +145,19 @@ void cases() {
           kernels::matmul(a.device(), ta ? Transpose::yes : Transpose::no, tb ? Transpose::yes : Transpose::no, m, n, k, a.in(x), ta ? m : k, a.in(y), tb ? k : n, wide, n, false, a.in(bias));
         });
       }
+  for (const std::size_t n : {72, 36})  // epilogues of GELU want multiples of 8
+    for (const Transpose turned : {Transpose::no, Transpose::yes}) {
+      const std::size_t m = 96, k = 136;
+      const auto x = normal<T>(m * k, 1), y = normal<T>(k * n, 2, 0.1), bias = normal<T>(n, 4), g = normal<T>(m * k, 5), rows = normal<T>(m * n, 6);
+      compare<T>("product with a GELU around it, and with sums of rows", [&](auto& a) {
+        T *before = a.template out<T>(m * n), *after = a.template out<T>(m * n), *gradient = a.template out<T>(m * n);
+        kernels::matmul_gelu(a.device(), turned, m, n, k, a.in(x), a.in(y), a.in(bias), before, after);
+        kernels::matmul_gelu_backward(a.device(), turned, m, n, k, a.in(g), a.in(y), before, gradient);
+        A *c = a.template out<A>(k * n), *left = a.template out<A>(k), *right = a.template out<A>(n);
+        kernels::matmul_sums<kernels::Factor::left>(a.device(), k, n, m, a.in(x), a.in(rows), c, false, left);
+        kernels::matmul_sums<kernels::Factor::right>(a.device(), k, n, m, a.in(x), a.in(rows), c, true, right);
+      });
+    }
   {
     // Rows that cuBLASLt may not assume to be aligned.
     const std::size_t m = 5, n = 7, k = 3;

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# ./tests/run --gpu: kernels beside the host's, and small trainings, on one GPU; NCCL's operations and the parity of 2 and 4 ranks over it on all,
+# ./tests/run --gpu: kernels beside the host's, and small trainings, on one GPU; NCCL's operations and the parity of 2 and 4 ranks over it (dense models and experts) on all,
 # or on one that several processes share. Sourced by tests/run; installs nothing.
 . "$weft_source/cmake/gpu.sh"
 
 gpu_programs "./tests/run --gpu" test_gpu_kernels=tests/gpu/kernels.cpp test_gpu_training=tests/gpu/training.cpp test_gpu_nccl=tests/comm/programs/nccl.cpp \
-  test_gpu_parity=tests/gpu/parity.cpp
+  test_gpu_parity=tests/gpu/parity.cpp test_gpu_parity_experts=tests/gpu/parity_experts.cpp
 status=0
 for program in test_gpu_kernels test_gpu_training; do
   say "$program"
@@ -15,9 +15,11 @@ WEFT_RANKS=$(nvidia-smi -L | grep -c '^GPU ') "$weft_gpu/test_gpu_nccl" || statu
 CUDA_VISIBLE_DEVICES=0 WEFT_SHARE_GPUS=1 "$weft_source/tests/support/torchrun" 2 "$weft_gpu/test_gpu_nccl" || status=1
 gpus=$(nvidia-smi -L | grep -c '^GPU ')
 for ranks in 2 4; do
-  say "test_gpu_parity, $ranks ranks"
   share=0
   [ "$ranks" -le "$gpus" ] || share=1
-  WEFT_SHARE_GPUS=$share WEFT_TEST_PORT=$((29500 + ranks)) WEFT_TIMEOUT_S=120 "$weft_source/tests/support/torchrun" $ranks "$weft_gpu/test_gpu_parity" || status=1
+  for program in test_gpu_parity test_gpu_parity_experts; do
+    say "$program, $ranks ranks"
+    WEFT_SHARE_GPUS=$share WEFT_TEST_PORT=$((29500 + ranks)) WEFT_TIMEOUT_S=120 "$weft_source/tests/support/torchrun" $ranks "$weft_gpu/$program" || status=1
+  done
 done
 exit $status
