@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ./tests/run --gpu: kernels beside the host's, and small trainings, on one GPU; NCCL's operations and the parity of 2 and 4 ranks over it (dense models and experts) on all,
-# or on one that several processes share. Sourced by tests/run; installs nothing.
+# ./tests/run --gpu: kernels beside the host's, and small trainings, on one GPU; NCCL's operations and the parity of 2 and 4 ranks over
+# it (dense models and experts) on all, or on one that several processes share. Sourced by tests/run; installs nothing.
 . "$weft_source/cmake/gpu.sh"
 
 gpu_programs "./tests/run --gpu" test_gpu_kernels=tests/gpu/kernels.cpp test_gpu_training=tests/gpu/training.cpp test_gpu_nccl=tests/comm/programs/nccl.cpp \
