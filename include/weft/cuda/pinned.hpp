@@ -10,7 +10,10 @@
 
 #include <cstddef>
 #include <cstring>
+#include <deque>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include <weft/core/cuda.hpp>
 
@@ -44,21 +47,40 @@ class PinnedMemory {
 /// Copies on one stream of their own, in the order in which they are started.
 class SideCopy {
  public:
-  /// After what `stream` has been given so far. The source must stay as it is, and the target unused, until `wait` or `hold_back`.
-  void start(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+  /// After what `stream` has been given so far. The source must stay as it is, and the target unused, until `wait` or `hold_back`;
+  /// `held` is kept until the copy is done.
+  void start(void* to, const void* from, std::size_t bytes, cudaStream_t stream, std::shared_ptr<void> held = nullptr) {
     if (bytes == 0) return;
     begin_.record(stream);
     begin_.hold_back(side_.get());
     cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, side_.get()), "cudaMemcpyAsync");
     end_.record(side_.get());
+    let_go();
+    if (!held) return;
+    if (spare_.empty()) spare_.emplace_back();
+    held_.push_back({std::move(spare_.back()), std::move(held)});
+    spare_.pop_back();
+    held_.back().copied.record(side_.get());
   }
   /// What `stream` is given from now on starts after the copies.
   void hold_back(cudaStream_t stream) const { end_.hold_back(stream); }
   /// Until the copies are done.
-  void wait() const { end_.wait(); }
+  void wait() {
+    end_.wait();
+    let_go();
+  }
   bool done() const { return end_.done(); }
 
  private:
+  struct Held {
+    CudaEvent copied;
+    std::shared_ptr<void> buffer;
+  };
+  void let_go() {
+    for (; !held_.empty() && held_.front().copied.done(); held_.pop_front()) spare_.push_back(std::move(held_.front().copied));
+  }
+  std::deque<Held> held_;
+  std::vector<CudaEvent> spare_;
   CudaStream side_;
   CudaEvent begin_, end_;
 };

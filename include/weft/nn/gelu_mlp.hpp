@@ -23,12 +23,12 @@ class GeluMlp {
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
     auto normed = norm_.forward(context, x);
-    auto [before, after] = in_.forward_gelu(context, normed.output);
-    auto result = out_.forward(context, after);
+    auto active = in_.forward_gelu(context, normed.output);  // before GELU, and after
+    auto result = out_.forward(context, active.second);
     using N = decltype(normed);
-    using S = Saved<X, typename N::saved_type, typename N::output_type, decltype(before)>;
-    if (lean_) return Result{std::move(result.output), S{x, std::move(normed.saved), {}, std::move(before), {}}};
-    return Result{std::move(result.output), S{{}, std::move(normed.saved), std::move(normed.output), std::move(before), std::move(after)}};
+    using S = Saved<X, typename N::saved_type, typename N::output_type, typename decltype(active)::first_type>;
+    if (lean_) return Result{std::move(result.output), S{x, std::move(normed.saved), {}, std::move(active.first), {}}};
+    return Result{std::move(result.output), S{{}, std::move(normed.saved), std::move(normed.output), std::move(active.first), std::move(active.second)}};
   }
   template <class Context, class S, class G>
   auto backward_input(const Context& context, S saved, const G& g) {

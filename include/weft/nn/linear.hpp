@@ -89,7 +89,8 @@ class Linear {
     static_assert(Bias && !row, "weft: a GELU follows a Linear with a bias that is Whole or Column: a Row product is a term of a sum");
     if (in_pieces(context, x)) {
       auto before = forward(context, x).output;
-      auto after = decltype(before)(before.device(), before.shape());
+      using Y = decltype(before);
+      Y after(before.device(), before.shape());
       kernels::gelu_forward(before.device(), before.size(), before.data(), after.data());
       return std::pair{std::move(before), std::move(after)};
     }

@@ -243,12 +243,20 @@ class Optimizer {
   WEFT_COLD void update_stored(double learning_rate, double scale) {
     std::string failure;
     std::size_t done = 0;
+    auto& traffic = device_->cache<RecordTraffic<Exec>>();
+    // Where copies run beside the computation, those for the next parameter do so while this one is updated.
+    Visit next;
     try {
+      if (traffic.beside && !slots_.empty()) next = fetch(slots_.front());
       for (Slot& slot : slots_) {
         ++done;
         if (done < slots_.size()) read_ahead(slots_[done]);
-        if (slot.state->kept() != 0) update_stored(slot, learning_rate, scale);
+        Visit visit = traffic.beside ? std::exchange(next, Visit()) : fetch(slot);
+        traffic.arrive(*device_);
+        if (traffic.beside && done < slots_.size()) next = fetch(slots_[done]);
+        if (slot.state->kept() != 0) update_stored(slot, visit, learning_rate, scale);
       }
+      traffic.settle();
     } catch (const StorageError& error) {
       failure = error.what();
     }
@@ -267,23 +275,37 @@ class Optimizer {
     for (std::size_t i = 0; i + written_only < slot.records.size(); ++i) store_->read_ahead(slot.records[i]);
     if (slot.state->store) slot.state->store->read_ahead(slot.state->record);
   }
-  WEFT_COLD void update_stored(Slot& slot, double learning_rate, double scale) {
+  // What a slot has in the store while it is on the device, or on its way there.
+  struct Visit {
+    Slot here;
+    Buffer value;
+  };
+  WEFT_COLD Visit fetch(const Slot& slot) {
     ParameterState& state = *slot.state;
+    Visit visit{{&state, nullptr, List<Buffer>(slot.kept.size()), {}}, nullptr};
+    if (state.kept() == 0) return visit;
+    auto& traffic = device_->cache<RecordTraffic<Exec>>();
     const std::size_t bytes = state.kept() * size_of(state.gradient_type), value_bytes = state.kept() * size_of(state.type);
-    Slot here{&state, nullptr, List<Buffer>(slot.kept.size()), {}};
     std::size_t record = 0;
-    stored(here, [&](Buffer& buffer) { read_record(*device_, *store_, slot.records[record++], (buffer = device_->allocate(bytes)).get(), bytes); });
+    stored(visit.here, [&](Buffer& buffer) { traffic.fetch(*device_, *store_, slot.records[record++], (buffer = device_->allocate(bytes)).get(), bytes); });
+    if (state.store) traffic.fetch(*device_, *state.store, state.record, (visit.value = device_->allocate(value_bytes)).get(), value_bytes);
+    return visit;
+  }
+  WEFT_COLD void update_stored(Slot& slot, Visit& visit, double learning_rate, double scale) {
+    ParameterState& state = *slot.state;
+    auto& traffic = device_->cache<RecordTraffic<Exec>>();
+    const std::size_t bytes = state.kept() * size_of(state.gradient_type), value_bytes = state.kept() * size_of(state.type);
     struct Lent {  // the value comes for the update only
       ParameterState& state;
       ~Lent() {
         if (state.store) state.value.reset();
       }
     } lent{state};
-    if (state.store) read_record(*device_, *state.store, state.record, (state.value = device_->allocate(value_bytes)).get(), value_bytes);
-    update(here, learning_rate, scale);
-    record = 0;
-    stored(here, [&](Buffer& buffer) { write_record(*device_, *store_, slot.records[record++], buffer.get(), bytes); });
-    if (state.store) write_record(*device_, *state.store, state.record, state.value.get(), value_bytes);
+    if (state.store) state.value = std::move(visit.value);
+    update(visit.here, learning_rate, scale);
+    std::size_t record = 0;
+    stored(visit.here, [&](Buffer& buffer) { traffic.put(*device_, *store_, slot.records[record++], buffer, bytes); });
+    if (state.store) traffic.put(*device_, *state.store, state.record, state.value, value_bytes);
     else if (guarded(slot)) write_record(*device_, *store_, slot.records.back(), state.value.get(), value_bytes);
   }
 

@@ -26,6 +26,8 @@ namespace weft::detail {
 
 template <class Exec>
 class ShardGroup {
+  using Traffic = RecordTraffic<Exec>;
+
  public:
   ShardGroup(ShardRanks ranks, Device<Exec>& device, const ShardSettings& settings) : ranks_(std::move(ranks)), device_(&device), settings_(&settings) {}
 
@@ -139,14 +141,21 @@ class ShardGroup {
     }
   }
   // The next gather's loads.
-  void read_ahead() const {
+  void read_ahead() {
     if (!stored() || here_ || gathering_ || secondary_) return;
+    if constexpr (Traffic::beside) {
+      if (loaded_) return;
+      loaded_ = device_->allocate(piece_ * value_bytes());
+      fetch(loaded_);
+      return;
+    }
     for (const FlatMember& member : members_)
       if (member.state->kept() != 0) member.state->store->read_ahead(member.state->record);
   }
   void wait() {
     if (!gathering_) return;
     gather_.wait();
+    loaded_.reset();
     gathering_ = false;
     here_ = true;
     if (packed_) {
@@ -168,6 +177,8 @@ class ShardGroup {
   }
   void drop() {
     wait();
+    if (loaded_) traffic().arrive(*device_);  // for a gather that does not come: what is on its way is not to meet the next use of the block
+    loaded_.reset();
     here_ = false;
     for (const FlatMember& member : members_) member.state->gathered->value.reset();
     if (!settings_->rules.keeps_values) values_.reset();
@@ -297,15 +308,24 @@ class ShardGroup {
     state.gathered->gradient_type = kept_gradient_type_;
     if (first != last) state.runs = cut_runs(state.gathered->runs, first - member.first, last - member.first);
   }
-  // The piece, from the store to its place among the gathered values.
+  // The piece, from the store to its place among the gathered values, unless it is on its way elsewhere.
   Buffer load() {
+    if (loaded_) {
+      traffic().arrive(*device_);
+      return loaded_;
+    }
     const Buffer mine = at(values_, begin_ * value_bytes());
-    fill_zero(*device_, static_cast<char*>(mine.get()), piece_ * value_bytes());
-    for (const FlatMember& member : members_)
-      if (const ParameterState& state = *member.state; state.kept() != 0)
-        read_record(*device_, *state.store, state.record, static_cast<char*>(values_.get()) + first_kept(member) * value_bytes(), state.kept() * value_bytes());
+    fetch(mine);
+    traffic().arrive(*device_);
     return mine;
   }
+  void fetch(const Buffer& to) {
+    fill_zero(*device_, static_cast<char*>(to.get()), piece_ * value_bytes());
+    for (const FlatMember& member : members_)
+      if (const ParameterState& state = *member.state; state.kept() != 0)
+        traffic().fetch(*device_, *state.store, state.record, static_cast<char*>(to.get()) + (first_kept(member) - begin_) * value_bytes(), state.kept() * value_bytes());
+  }
+  Traffic& traffic() { return device_->template cache<Traffic>(); }
 
   ShardRanks ranks_;
   Device<Exec>* device_;
@@ -318,6 +338,7 @@ class ShardGroup {
   Buffer values_, gradients_;           // flat and whole, where there now
   Buffer rounded_;                      // whole gradients between micro-batches, where those are kept and narrower than layers add
   Buffer packed_, secondary_;           // values on their way; this rank's part of what neighbours keep
+  Buffer loaded_;                       // this rank's piece on its way from the store, for the gather that comes next
   Buffer leaving_, sum_, narrow_sum_;   // of the reduction under way: its input and, where it cannot go to its place, its output
   Request gather_, reduction_;
   const ReductionTree* tree_ = nullptr;

@@ -222,4 +222,23 @@ void write_record(Device<Exec>& device, Store& store, std::size_t record, const 
   }
 }
 
+/// Records on their way to a device and back, of which a device has one (device.cache<RecordTraffic<Exec>>()). Here a call returns when
+/// the copy is done; a GPU copies beside its computation (cuda/record_traffic.hpp).
+template <class Exec>
+class RecordTraffic {
+ public:
+  static constexpr bool beside = false;
+  /// The record -> `bytes` bytes at `to`, there after the next `arrive` for what the device is given from then on.
+  void fetch(Device<Exec>& device, const Store& store, std::size_t record, void* to, std::size_t bytes) { read_record(device, store, record, to, bytes); }
+  void arrive(Device<Exec>&) {}
+  /// `from` as the device's computation so far leaves it -> the record. `from` is held, and must not be written, until `settle`.
+  void put(Device<Exec>& device, Store& store, std::size_t record, const Buffer& from, std::size_t bytes) { write_record(device, store, record, from.get(), bytes); }
+  /// All that was put is in its record: before the store commits, or anybody reads it.
+  void settle() {}
+};
+
 }  // namespace weft
+
+#ifdef KOKKOS_ENABLE_CUDA
+#include <weft/cuda/record_traffic.hpp>
+#endif
