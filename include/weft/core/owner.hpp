@@ -59,7 +59,7 @@ class Maybe {
   }
   Maybe& operator=(Maybe other) noexcept {
     reset();
-    if (other.there_) emplace(std::move(other.value_));
+    if (other.there_) (void)emplace(std::move(other.value_));  // T may be [[nodiscard]], and nvcc takes its reference for one
     return *this;
   }
   WEFT_OUT_OF_LINE ~Maybe() { reset(); }

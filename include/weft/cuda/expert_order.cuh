@@ -42,7 +42,7 @@ static __global__ void place_slots(OrderTables t, std::int32_t slots, std::int32
       place[t.sorted_slot[i]] = at;
     } else {
       const std::int32_t expert = i - slots;
-      counts[expert] = filled_rows(t.begin[expert + 1] - t.begin[expert], grain);
+      counts[expert] = static_cast<std::uint64_t>(t.begin[expert + 1] - t.begin[expert]);
     }
   }
 }
@@ -60,8 +60,8 @@ class ExpertOrder {
   }
 
   /// order [room]: slots, by expert and of one expert in their order, each expert's filled with -1 to a multiple of `grain`;
-  /// place [slots]: where in `order`, -1 for a slot whose `chosen` is `experts` or more (dropped); counts [experts]: entries of
-  /// `order`. room >= slots + experts * (grain - 1). All on the GPU; the same bits in every run.
+  /// place [slots]: where in `order`, -1 for a slot whose `chosen` is `experts` or more (dropped); counts [experts]: slots of
+  /// each, before they are filled. room >= slots + experts * (grain - 1). All on the GPU; the same bits in every run.
   void assign(const std::int32_t* chosen, std::size_t slots, std::size_t experts, std::size_t grain, std::int32_t* order, std::size_t room, std::int32_t* place, std::uint64_t* counts,
               cudaStream_t stream) {
     const std::int32_t n = narrow<std::int32_t>(slots, "slots"), e = narrow<std::int32_t>(experts, "experts"), g = narrow<std::int32_t>(grain, "rows"), r = narrow<std::int32_t>(room, "room");

@@ -68,6 +68,14 @@ inline Assignments assign(std::span<const std::int32_t> chosen, std::size_t expe
   return made;
 }
 
+/// Devices that sort slots themselves, where nobody is dropped (cuda/device_order.hpp): then exists is true, and
+/// `std::vector<std::uint64_t> sort(device, slots, experts, grain, chosen, order, room, place)` does what `assign` does, all on the device
+/// but what it returns: slots of each expert, before they are filled. order has room for slots + experts (grain - 1) entries.
+template <class Exec>
+struct DeviceOrder {
+  static constexpr bool exists = false;
+};
+
 /// A slot among those that compete for an expert; doubles, so that ranks can send it.
 struct Candidate {
   double group, expert, row, weight;

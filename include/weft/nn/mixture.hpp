@@ -53,11 +53,13 @@ class Mixture {
     const std::size_t width = rows.columns(), k = router.options().top_k;
     // Rows that are sent are filled up where they arrive.
     auto routed = router.forward(context, rows, Context::has(ep{}) ? 1 : detail::expert_grain<T>);
-    const Indices order = detail::to_device<std::int32_t>(device, {routed.assignments.order.size()}, routed.assignments.order);
-    const Indices place = detail::to_device<std::int32_t>(device, {routed.assignments.place.size()}, routed.assignments.place);
+    const auto there = [&](const Indices& sorted, const std::vector<std::int32_t>& host) {
+      return sorted ? sorted : detail::to_device<std::int32_t>(device, {host.size()}, host);
+    };
+    const Indices order = there(routed.order, routed.assignments.order), place = there(routed.place, routed.assignments.place);
     Rows packed(device, {order.size(), width});  // [rows kept, width], by expert
     kernels::gather_rows<T>(device, order.size(), width, order.data(), k, rows.data(), nullptr, packed.data());
-    auto visit = visit_experts<Rows>(context, packed, routed.assignments.counts, [&](const auto& there, const auto& counts) { return experts.forward(there, counts); });
+    auto visit = visit_experts<Rows>(context, packed, routed.assignments.counts, [&](const auto& visitors, const auto& counts) { return experts.forward(visitors, counts); });
     Rows y(device, rows.shape());
     kernels::sum_places<T>(device, rows.rows(), width, place.data(), k, visit.back.data(), routed.weights.data(), y.data());
     using V = decltype(visit);

@@ -14,6 +14,9 @@
 #include <vector>
 
 #include <weft/core/error.hpp>
+#ifdef KOKKOS_ENABLE_CUDA
+#include <weft/cuda/device_order.hpp>
+#endif
 #include <weft/kernels/routing.hpp>
 #include <weft/nn/assignments.hpp>
 #include <weft/nn/layer.hpp>
@@ -143,7 +146,8 @@ class Router {
     Tensor<A, Exec> weights;             // [rows, k]
     Tensor<A, Exec> balance;             // [groups, experts]: gradient of each probability; empty without an auxiliary loss
     Tensor<std::int32_t, Exec> group;    // [rows]
-    detail::Assignments assignments;
+    detail::Assignments assignments;     // counts alone where the device has sorted
+    Tensor<std::int32_t, Exec> order, place;  // of the assignments, where it has
     double added_loss = 0;               // of these rows: what the gradient includes and the loss does not
   };
 
@@ -157,12 +161,14 @@ class Router {
     auto input = detail::in_accumulate(rows);
     const auto logits = contract<0, 0>(input, detail::in_accumulate(weight.beside(rows)));
     using R = Routed<decltype(input), A, Exec>;
-    R routed{std::move(input), {device, {count, experts}}, {device, {count}}, {device, {count, k}}, {device, {count, k}}, {}, {}, {}, 0};
+    R routed{std::move(input), {device, {count, experts}}, {device, {count}}, {device, {count, k}}, {device, {count, k}}, {}, {}, {}, {}, {}, 0};
     Tensor<A, Exec> bias;
     if (bias_) bias = detail::to_device<A>(device, {experts}, std::vector<A>(bias_->value.begin(), bias_->value.end()));
     kernels::route<A>(device, count, experts, k, logits.data(), bias.data(), chosen_only(), routed.probabilities.data(), routed.log_sum_exp.data(), routed.chosen.data(),
                       routed.weights.data());
-    const auto chosen = copy_to_host(routed.chosen);
+    constexpr bool sorts = detail::DeviceOrder<Exec>::exists;
+    std::vector<std::int32_t> chosen;
+    if (!sorts || options_.drop != Drop::none || (options_.auxiliary_loss > 0 && context.env.training)) chosen = copy_to_host(routed.chosen);
     std::vector<char> kept;
     if (options_.drop != Drop::none || options_.auxiliary_loss > 0) {
       const detail::RowGroups groups = detail::groups_of(context, rows, options_.level);
@@ -171,6 +177,12 @@ class Router {
     }
     if (options_.z_loss > 0 && context.env.training)
       for (const A lse : copy_to_host(routed.log_sum_exp)) report_->sum[experts + 2] += count_added(routed, context, options_.z_loss * double(lse) * double(lse));
+    if constexpr (sorts) {
+      if (options_.drop == Drop::none) {
+        sort_there(routed, experts, grain, context.env.training);
+        return routed;
+      }
+    }
     routed.assignments = detail::assign(chosen, experts, kept, grain);
     if (context.env.training) count_load(chosen, routed.assignments, count);
     return routed;
@@ -244,6 +256,27 @@ class Router {
   static double count_added(R& routed, const Context& context, double loss) {
     routed.added_loss += loss * context.env.loss_gradient;
     return loss;
+  }
+
+  template <class R>
+  void sort_there(R& routed, std::size_t experts, std::size_t grain, bool training) const {
+    auto& device = routed.chosen.device();
+    using Indices = std::remove_cvref_t<decltype(routed.order)>;
+    using Exec = typename Indices::execution_space;
+    const std::size_t slots = routed.chosen.size(), room = slots + experts * (grain - 1);
+    const Indices all(device, {room});
+    routed.place = Indices(device, {slots});
+    auto& counts = routed.assignments.counts = detail::DeviceOrder<Exec>::sort(device, slots, experts, grain, routed.chosen.data(), all.data(), room, routed.place.data());
+    if (training) {
+      for (std::size_t e = 0; e < experts; ++e) {
+        report_->sum[e] += double(counts[e]);
+        if (bias_) bias_->sum[e] += double(counts[e]);
+      }
+      report_->sum.back() += double(routed.chosen.rows());
+    }
+    std::uint64_t kept = 0;
+    for (std::uint64_t& count : counts) kept += count = detail::filled(count, grain);
+    routed.order = Indices(device, {std::size_t(kept)}, all.buffer());
   }
 
   void count_load(const std::vector<std::int32_t>& chosen, const detail::Assignments& assignments, std::size_t rows) const {
