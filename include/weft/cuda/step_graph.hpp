@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A step as one CUDA graph: what it gives to a stream is recorded once and launched again, which saves the launches of its kernels
+// A step as one CUDA graph (cuda/graphed_step.hpp: a model's train_step): what it gives to a stream is recorded once and launched again, which saves the launches of its kernels
 // (a microsecond or more each, where small models run for as long). Opt-in, for steps that
 //  - give all their work to that stream, or to others that wait for it and that it waits for,
 //  - allocate nothing from CUDA and never wait for the GPU (the first runs fill the arena and the libraries' caches),
@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,10 @@ class StepGraph {
   /// cannot be recorded; it has then done nothing on the GPU. What `step` itself throws is passed on.
   template <class Step>
   void run(cudaStream_t stream, std::initializer_list<std::uint64_t> key, Step&& step) {
+    run(stream, std::span<const std::uint64_t>(key.begin(), key.size()), step);
+  }
+  template <class Step>
+  void run(cudaStream_t stream, std::span<const std::uint64_t> key, Step&& step) {
     if (stream != stream_ || key.size() != key_.size() || !std::equal(key.begin(), key.end(), key_.begin())) {
       forget();
       stream_ = stream;

@@ -63,6 +63,7 @@ class Executor {
   /// Runs all actions of this rank; with `forward_only` those other than F are left out and nothing is kept.
   void run(bool forward_only) {
     forward_only_ = forward_only;
+    std::fill(done_.begin(), done_.end(), 0);
     for (Hooks* hooks : context_.env.hooks) {
       hooks->begin(!forward_only);
       each_micro_batch_ = trees == nullptr && (each_micro_batch_ || hooks->reduces_each_micro_batch());
@@ -98,6 +99,17 @@ class Executor {
   /// The hidden state that entered the last unit, of the last micro-batch (for sampling). Empty on other ranks.
   const Hidden& last_hidden() const { return last_hidden_; }
   const Ctx& context() const { return context_; }
+
+  /// What a run is given, on the device.
+  struct Inputs {
+    Tokens tokens, targets;  // of all micro-batches
+    gradient_t<Loss> seed;
+  };
+  /// From now on runs take it from there, as it is when they compute (cuda/graphed_step.hpp).
+  void take(const Inputs& inputs) {
+    inputs_ = &inputs;
+    seed_ = inputs.seed;
+  }
 
   /// Stops before the last unit: it is given `last_hidden` to work on.
   bool stop_before_back = false;
@@ -137,6 +149,7 @@ class Executor {
 
   Tokens tokens_of(const std::vector<std::int32_t>& all, int micro) {
     const std::size_t first = batch_.tokens_before(std::size_t(micro)) / sharers_, end = batch_.tokens_before(std::size_t(micro) + 1) / sharers_;
+    if (inputs_) return Tokens(context_.device(), {end - first}, (&all == &batch_.tokens ? inputs_->tokens : inputs_->targets).buffer(), first);
     Tokens tokens(context_.device(), {end - first});
     copy_from_host(tokens, std::span<const std::int32_t>(all).subspan(first, end - first));
     return tokens;
@@ -265,6 +278,7 @@ class Executor {
   std::size_t sharers_ = 1;  // ranks of cp: each has so small a part of every sequence
   bool forward_only_ = false, each_micro_batch_ = false;
   schedule::Recording* recording_ = nullptr;
+  const Inputs* inputs_ = nullptr;
   gradient_t<Loss> seed_;
   std::size_t units_ = 0;                                // places for a chunk and micro-batch
   List<detail::Held> saved_, deferred_;     // by chunk, micro-batch and unit

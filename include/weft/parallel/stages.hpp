@@ -25,6 +25,11 @@
 
 namespace weft {
 
+namespace gpu {
+template <class M>
+class GraphedStep;  // cuda/graphed_step.hpp
+}
+
 template <class Model>
 class Stages {
  public:
@@ -166,6 +171,8 @@ class Stages {
   const schedule::Erased& schedule() const { return schedule_; }
 
  private:
+  template <class>
+  friend class gpu::GraphedStep;
   void check(const Batch& batch) const {
     if constexpr (requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
     else batch.check();

@@ -283,6 +283,8 @@ class SingleDevice {
   const std::shared_ptr<LossScale>& loss_scale() const { return loss_scale_; }
 
  private:
+  template <class>
+  friend class gpu::GraphedStep;
   auto here() const {
     Environment environment;
     environment.seed = options_.seed;

@@ -129,6 +129,10 @@ class Arena {
   /// not made larger than a cache line asks for.
   Buffer allocate_lasting(std::size_t bytes) { return take(lasting_block_bytes(bytes)); }
 
+  /// From now on this arena hands out what was the other's, and the reverse: blocks that a recorded step writes each time it is
+  /// launched must go to nobody else. Blocks in use go back to where they came from.
+  void exchange(Arena& other) noexcept { state_.swap(other.state_); }
+
   const MemoryUse& use() const { return state_->use; }
   void reset_peak() { state_->use.peak = state_->use.current; }
 

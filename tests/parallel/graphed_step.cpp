@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps that can be recorded: the same bits as train_step, from memory of their own, with what a graph would repeat refused. On hosts each
+// step runs as it is; cuda/graph.cpp has the recording, over a test double.
+
+#include <weft/cuda/graphed_step.hpp>
+
+#include "support/parity.hpp"
+
+using namespace weft_test;
+
+namespace {
+
+template <class Model, class Step>
+std::vector<double> train(Model& model, Step&& step) {
+  optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 1.0});
+  std::vector<double> numbers;
+  for (int i = 0; i < 6; ++i) {
+    const std::size_t micro_batches = i < 4 ? 2 : 4;  // another shape
+    const Batch batch = make_batch(std::uint64_t(i), 0, 1, micro_batches);
+    numbers.push_back(step(batch));
+    numbers.push_back(optimizer.step().gradient_norm);
+    numbers.push_back(model.evaluate(batch));
+  }
+  return numbers;
+}
+nn::GptConfig without_dropout() {
+  nn::GptConfig config = gpt_config();
+  config.dropout = 0;
+  return config;
+}
+template <class F>
+std::string refusal(F&& f) {
+  try {
+    f();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("the numbers of train_step", T, float, bfloat16, float16) {
+  DefaultDevice device, other;
+  SingleDevice<nn::BasicGpt<T>> plain(device, without_dropout()), model(other, without_dropout());
+  const auto want = train(plain, [&](const Batch& batch) { return plain.train_step(batch); });
+  gpu::GraphedStep step(model);
+  CHECK(train(model, step) == want);
+}
+
+TEST_CASE("a step takes its memory once, and nobody else is given it") {
+  DefaultDevice device;
+  SingleDevice<nn::Gpt> model(device, without_dropout());
+  gpu::GraphedStep step(model);
+  const Batch batch = make_batch(0, 0, 1, 2);
+  step(batch);
+  // Whatever the device hands out meanwhile is written over: a step that used it would see that.
+  const double loss = step(batch);
+  std::vector<Buffer> others;
+  for (std::size_t bytes = 64; bytes <= (1 << 16); bytes *= 2)
+    for (int i = 0; i < 8; ++i) {
+      others.push_back(device.allocate(bytes));
+      std::memset(others.back().get(), 0xff, bytes);
+    }
+  CHECK(step(batch) == loss);
+  for (const Buffer& other : others) CHECK(*static_cast<unsigned char*>(other.get()) == 0xff);
+}
+
+TEST_CASE("what a recorded step would repeat is refused") {
+  DefaultDevice device;
+  const std::string end = "; use model.train_step";
+  nn::GptConfig config = without_dropout();
+  {
+    SingleDevice<nn::Gpt> model(device, config, ModelOptions{.recording = std::make_shared<schedule::Recording>()});
+    CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: a step that is recorded as a whole has no actions to time (ModelOptions::recording)" + end);
+  }
+  config.dropout = 0.1;
+  SingleDevice<nn::Gpt> model(device, config);
+  CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: dropout draws another mask in each step, and a recorded step would repeat its own" + end);
+}
