@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
     const weft::Communicator messages = weft::comm::mpi::over(MPI_COMM_WORLD);
     const int rank = weft.rank(), other = rank ^ 1;
     const auto n = std::size_t(weft.size());
-    for (const std::size_t bytes : {std::size_t(4096), std::size_t(65536), std::size_t(1) << 20, std::size_t(16) << 20}) {
+    for (const std::size_t bytes : {std::size_t(4096), std::size_t(65536), std::size_t(1) << 20, std::size_t(16) << 20, std::size_t(64) << 20}) {
       const std::size_t count = bytes / sizeof(float);
       const int number = int(count);
       std::vector<float> x(count, 0.0f), y(count, 0.0f), wide(count * n, 0.0f);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives of float32 between two ranks: weft's threads beside the memory's limit, its processes beside raw MPI calls and beside
-torch.distributed over Gloo. Started by ./bench/run collectives. The ways take turns, and of each the fastest round counts: on a shared
-machine that is what disturbs least. The JSON has the medians of the rounds too."""
+torch.distributed over Gloo. Started by ./bench/run collectives. The ways take turns. Against the memory's limit the fastest round of each
+counts, against other libraries the median; the JSON has both."""
 
 import argparse
 import json
@@ -80,19 +80,21 @@ class Table:
         found["fastest"] = min(found["fastest"], float(fastest))
         found["medians"].append(float(median))
 
-    def show(self, title, headings, reference):
-        """headings: way -> heading; each way's time beside the reference's."""
+    def show(self, title, headings, reference, other_reference=None):
+        """headings: way -> heading; each way's time beside the reference's, or the faster one's of two."""
+        references = [reference] + ([other_reference] if other_reference else [])
+        compared = {way: heading for way, heading in headings.items() if way not in references}
         print(f"\n{title}\n")
-        print("| operation | message | " + " | ".join(headings.values()) + " | " + " | ".join(f"{h} / {headings[reference]}" for w, h in headings.items() if w != reference) + " |")
-        print("|---" * (1 + 2 * len(headings)) + "|")
+        print("| operation | message | " + " | ".join(headings.values()) + " | " + " | ".join(f"{heading} / {headings[reference]}" for heading in compared.values()) + " |")
+        print("|---" * (2 + len(headings) + len(compared)) + "|")
         rows = []
         for (operation, bytes_), ways in self.times.items():
             row = {"operation": operation, "bytes": bytes_}
             for way, found in ways.items():
                 row[way] = {"fastest": found["fastest"], "median": statistics.median(found["medians"])}
-            base = ways.get(reference)
-            ratios = ["-" if base is None or way not in ways else f"{ways[way]['fastest'] / base['fastest']:.2f}" for way in headings if way != reference]
-            print(f"| {operation} | {size(bytes_)} | " + " | ".join(time(ways[way]["fastest"] if way in ways else None) for way in headings) + " | " + " | ".join(ratios) + " |")
+            bases = [row[way]["median"] for way in references if way in row]
+            ratios = [f"{row[way]['median'] / min(bases):.2f}" if bases and way in row else "-" for way in compared]
+            print(f"| {operation} | {size(bytes_)} | " + " | ".join(time(row[way]["median"] if way in row else None) for way in headings) + " | " + " | ".join(ratios) + " |")
             rows.append(row)
         return rows
 
@@ -100,10 +102,13 @@ class Table:
 def beside_mpi(a):
     table = Table()
     for round_ in range(a.rounds):
-        print(f"round {round_ + 1} of {a.rounds}: raw MPI calls and weft over MPI, by turns", file=sys.stderr)
-        for operation, bytes_, way, median, fastest in lines_of("MPI", [a.mpirun, "2", a.beside_mpi]):
-            table.add(operation, bytes_, way, median, fastest)
-    return table.show("Processes under mpirun (send_recv: there and back); fastest round", {"raw": "raw MPI", "weft": "weft", "messages": "weft, by messages"}, "raw")
+        # OpenMPI copies through memory that it shares, or once, from the other process's: which is faster depends on the size.
+        for copies, suffix in (("none", ""), ("cma", "_cma")):
+            print(f"round {round_ + 1} of {a.rounds}: raw MPI calls and weft over MPI, by turns (single copy: {copies})", file=sys.stderr)
+            for operation, bytes_, way, median, fastest in lines_of("MPI", [a.mpirun, "2", a.beside_mpi], OMPI_MCA_btl_vader_single_copy_mechanism=copies):
+                table.add(operation, bytes_, way + suffix, median, fastest)
+    headings = {"raw": "raw MPI", "raw_cma": "raw MPI, CMA", "weft": "weft", "messages": "weft, by messages", "messages_cma": "weft, by messages, CMA"}
+    return table.show("Processes under mpirun (send_recv: there and back); medians", headings, "raw", "raw_cma")
 
 
 def beside_torch(a):
@@ -120,11 +125,13 @@ def beside_torch(a):
             for operation, bytes_, median, fastest in lines_of(way, command, **environment):
                 table.add(operation, bytes_, way, median, fastest)
     headings = {"torch": "torch.distributed", "tcp": "weft over TCP", "weft": "weft, one machine"}
-    return table.show("Processes over Gloo; fastest round", headings, "torch")
+    return table.show("Processes over Gloo; medians", headings, "torch")
 
 
 def main():
     a = arguments()
+    if (os.cpu_count() or 1) > 1:
+        os.environ.setdefault("WEFT_MPIRUN_BIND", "core")  # the figures are those of ranks that have a core each
     best, absent = {way: {} for way in WAYS}, set()
     for round_ in range(a.rounds):
         for way in WAYS:

@@ -214,7 +214,7 @@ inline void check_all_types(const Communicator& c) {
 
 /// Sums are formed in rank order: the bits of a plain loop, on every rank.
 template <class T>
-void check_rank_order(const Communicator& c) {
+void check_rank_order(const Communicator& c, const std::vector<std::size_t>& counts = {5, 900, 40000}) {
   using A = weft::accumulate_t<T>;
   const auto random = [](int rank, std::size_t count) {
     std::mt19937 engine(unsigned(rank) + 17u);
@@ -223,7 +223,7 @@ void check_rank_order(const Communicator& c) {
     for (auto& x : v) x = T(distribution(engine) * std::exp2(float(engine() % 30)));
     return v;
   };
-  for (const std::size_t count : {5, 900, 40000}) {
+  for (const std::size_t count : counts) {
     std::vector<T> expected(count);
     std::vector<std::vector<T>> all;
     for (int r = 0; r < c.size(); ++r) all.push_back(random(r, count));
@@ -236,8 +236,13 @@ void check_rank_order(const Communicator& c) {
     c.all_reduce(x);
     expect_equal(c, "rank order", x, expected);
     auto y = random(c.rank(), count);
-    c.all_reduce_async(y).wait();
-    expect_equal(c, "rank order, async", y, expected);
+    std::vector<T> z(count);
+    c.all_reduce_async(y, z).wait();
+    expect_equal(c, "rank order, async", z, expected);
+    const std::size_t piece = count / std::size_t(c.size());
+    std::vector<T> own(piece);
+    c.reduce_scatter(std::span(y).first(piece * std::size_t(c.size())), own);
+    expect_equal(c, "rank order, scattered", own, std::vector<T>(expected.begin() + std::ptrdiff_t(piece) * c.rank(), expected.begin() + std::ptrdiff_t(piece) * (c.rank() + 1)));
   }
   std::vector<T> x{T(c.rank() == c.size() - 1 ? std::numeric_limits<float>::quiet_NaN() : float(c.rank()))};
   for (const Reduction op : {Reduction::max, Reduction::min, Reduction::sum, Reduction::average}) {

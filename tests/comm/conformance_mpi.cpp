@@ -17,6 +17,30 @@ TEST_CASE("MPI's messages: every operation, type and count") {
   CHECK_NOTHROW(weft_test::check_everything(c));
 }
 
+TEST_CASE("MPI's messages: long sums go in chunks, in rank order") {
+  const weft_test::WithoutSharedMemory by_messages;
+  const auto c = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40));
+  CHECK_NOTHROW(weft_test::check_large(c));
+  CHECK_NOTHROW(weft_test::check_rank_order<float>(c, {1000003}));  // pieces of more chunks than are on their way at once
+  CHECK_NOTHROW(weft_test::check_rank_order<weft::bfloat16>(c, {300001}));
+  CHECK_NOTHROW(weft_test::check_random_calls<float>(c, 2028, 40));
+}
+
+TEST_CASE("MPI's messages: a chunk of another length than expected") {
+  const weft_test::WithoutSharedMemory by_messages;
+  if (int size = 0; MPI_Comm_size(MPI_COMM_WORLD, &size) != MPI_SUCCESS || size != 2) return;
+  const auto c = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40));
+  std::vector<double> x(100000 - (c.rank() == 1 ? 4096 : 0), 1.0);
+  std::string error;
+  try {
+    c.all_reduce(x);
+  } catch (const weft::CommunicationError& caught) {
+    error = caught.what();
+  }
+  if (c.rank() == 0) CHECK_MESSAGE(error.find("ranks disagree: rank 1 sent a chunk of ") != std::string::npos, error);
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 TEST_CASE("MPI's ranks of one machine: every operation, type and count, through shared memory") {
   const auto c = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40));
   CHECK_NOTHROW(weft_test::check_everything(c));
@@ -38,13 +62,10 @@ TEST_CASE("through shared memory: long messages, and ranks that disagree, withou
   if (c.size() > 1) CHECK_NOTHROW(weft_test::check_disagreements([&] { return c.split(0, 0, "pair"); }));
 }
 
-TEST_CASE("through shared memory and by messages: random calls") {
+TEST_CASE("through shared memory: random calls") {
   const auto shared = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40));
-  const weft_test::WithoutSharedMemory by_messages;
-  const auto messages = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40));
   CHECK_NOTHROW(weft_test::check_random_calls<float>(shared, 2026, 60));
   CHECK_NOTHROW(weft_test::check_random_calls<std::uint8_t>(shared, 2027, 60));
-  CHECK_NOTHROW(weft_test::check_random_calls<float>(messages, 2028, 40));
 }
 
 TEST_CASE("through shared memory: who waits sleeps, and gives up at the deadline") {

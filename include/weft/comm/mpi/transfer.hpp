@@ -7,17 +7,19 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include <weft/comm/mpi/api.hpp>
+#include <weft/comm/mpi/pipeline.hpp>
 #include <weft/comm/reduce.hpp>
 
 namespace weft::comm::mpi {
 
-/// Where an operation happens. `steps` carries the second steps of operations, told apart by tag: they start when the first
-/// are done, which is not in the same order on every rank.
+/// Where an operation happens. `steps` carries second steps of operations and those in chunks, told apart by tag (each has two): they
+/// start when the first are done, which is not in the same order on every rank.
 struct Place {
   MPI_Comm main, steps;
   int rank, size;
@@ -66,6 +68,7 @@ class Transfer {
   /// True once complete.
   bool test() {
     if (!launched_) return false;
+    if (pipeline_) return pipeline_->advance();
     for (;;) {
       if (requests_.size() == 1) {
         MPI_Status status;
@@ -91,6 +94,8 @@ class Transfer {
   }
 
  private:
+  static constexpr std::size_t long_piece = 32768;  ///< bytes of a rank's piece from which on reductions go in chunks
+
   bool by_mpi() const {
     if (call_.type == DataType::bfloat16 || call_.type == DataType::float16) return false;
     const bool floating = call_.type == DataType::float32 || call_.type == DataType::float64;
@@ -112,6 +117,19 @@ class Transfer {
   }
   void launch_all_reduce();
   void launch_reduce_scatter(std::span<const std::size_t> counts);
+  /// Elements counts[q] of all inputs are added by rank q, in chunks.
+  void launch_pipeline(std::span<const std::size_t> counts, bool all) {
+    std::vector<Pipeline::Bytes> pieces;
+    std::size_t begin = 0;
+    for (const std::size_t count : counts) {
+      const std::size_t bytes = count * size_of(call_.type);
+      pieces.push_back({begin, bytes});
+      begin += bytes;
+    }
+    auto* out = static_cast<std::byte*>(call_.output);
+    std::byte* own = all ? out + pieces[std::size_t(place_.rank)].begin : out;
+    pipeline_ = std::make_unique<Pipeline>(place_.steps, place_.rank, call_, step_tag_, std::move(pieces), own, all ? out : nullptr);
+  }
 
   Place place_;
   Call call_;
@@ -123,6 +141,7 @@ class Transfer {
   std::function<void()> next_;
   std::vector<std::byte> scratch_;
   Pieces sends_, receives_;
+  std::unique_ptr<Pipeline> pipeline_;
 };
 
 inline void Transfer::launch() {
@@ -201,6 +220,12 @@ inline void Transfer::launch() {
 inline void Transfer::launch_all_reduce() {
   const MPI_Datatype type = type_of(call_.type);
   const auto n = std::size_t(place_.size), element = size_of(call_.type);
+  std::vector<std::size_t> pieces(n);
+  for (std::size_t q = 0; q < n; ++q) {
+    const Piece piece = piece_of(call_.count, element, int(q), place_.size);
+    pieces[q] = piece.end - piece.begin;
+  }
+  if (call_.bytes() / n >= long_piece) return launch_pipeline(pieces, true);
   if (by_mpi()) {
     const void* from = call_.input == call_.output ? MPI_IN_PLACE : call_.input;
     return check(WEFT_MPI(Iallreduce)(from, call_.output, to_count(call_.count), type, operation_of(call_.reduction), place_.main,
@@ -216,11 +241,6 @@ inline void Transfer::launch_all_reduce() {
     return;
   }
   // Two steps: each rank gets one piece from all, combines it and sends the result to all.
-  std::vector<std::size_t> pieces(n);
-  for (std::size_t q = 0; q < n; ++q) {
-    const Piece piece = piece_of(call_.count, element, int(q), place_.size);
-    pieces[q] = piece.end - piece.begin;
-  }
   const std::size_t mine = pieces[std::size_t(place_.rank)];
   sends_.assign(pieces);
   receives_.assign(std::vector<std::size_t>(n, mine));
@@ -247,6 +267,9 @@ inline void Transfer::launch_reduce_scatter(std::span<const std::size_t> counts)
   const MPI_Datatype type = type_of(call_.type);
   const auto n = std::size_t(place_.size);
   const std::size_t mine = counts[std::size_t(place_.rank)];
+  std::size_t all = 0;
+  for (const std::size_t count : counts) all += count;
+  if (all * size_of(call_.type) / n >= long_piece) return launch_pipeline(counts, false);
   sends_.assign(counts);
   receives_.assign(std::vector<std::size_t>(n, mine));
   check(WEFT_MPI(Ialltoallv)(call_.input, sends_.counts.data(), sends_.offsets.data(), type, scratch(n * mine),
