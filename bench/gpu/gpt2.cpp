@@ -2,14 +2,17 @@
 // Training steps of GPT-2 124M on one GPU, in bfloat16: 12 layers, width 768, sequence 1024, vocabulary 50304 (50257 filled up to a
 // multiple of 64, as the PyTorch program beside it has). Prints JSON, or that it has no room.
 //
-//   bench_gpu_gpt2 MICRO_BATCH [steps]
+//   bench_gpu_gpt2 MICRO_BATCH [steps] [graph]      graph: forward and backward as one CUDA graph, whose memory is
+//                                                   not in "bytes"
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <weft/cuda/graphed_step.hpp>
 #include <weft/cudnn/use.hpp>
 #include <weft/nn/gpt.hpp>
 #include <weft/optim/adamw.hpp>
@@ -21,10 +24,12 @@ using namespace weft;
 int main(int argc, char** argv) {
   const std::size_t sequences = argc > 1 ? std::size_t(std::max(1, std::atoi(argv[1]))) : 16, length = 1024;
   const int steps = argc > 2 ? std::max(1, std::atoi(argv[2])) : 20;
+  const bool graph = argc > 3 && std::string_view(argv[3]) == "graph";
   return run<comm::Threads>(RunOptions{.ranks = 1}, [&](World& world) {
     cudnn::use_for_attention(world.device(), cudnn::Bits::vary);
     const nn::GptConfig config{.vocabulary = 50304, .layers = 12, .width = 768, .heads = 12, .sequence = length};
     SingleDevice<nn::BasicGpt<bfloat16>> model(world.device(), config);
+    gpu::GraphedStep graphed_step(model);
     optim::AdamW optimizer(model, {.learning_rate = 3e-4, .clip = 1.0});
     Batch batch;
     batch.sequences = sequences;
@@ -38,7 +43,7 @@ int main(int argc, char** argv) {
     double loss = 0;
     for (int step = -5; step < steps; ++step) {  // the first steps find algorithms, compile attention and fill the arena
       const auto started = std::chrono::steady_clock::now();
-      loss = model.train_step(batch);
+      loss = graph ? graphed_step(batch) : model.train_step(batch);
       optimizer.step();
       world.device().exec().fence("bench: end of a step");
       if (step >= 0) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
@@ -47,7 +52,7 @@ int main(int argc, char** argv) {
     const double tokens = double(sequences * length), median = seconds[seconds.size() / 2];
     // 6 operations for each parameter of a matrix product and token, and the products of attention, of which a causal mask leaves half.
     const double parameters = 12.0 * 12 * 768 * 768 + 50304.0 * 768, operations = tokens * (6 * parameters + 6.0 * 12 * 768 * double(length));
-    std::printf("{\"framework\": \"weft\", \"micro_batch\": %zu, \"tokens_per_s\": %.0f, \"ms\": %.3f, \"tflops\": %.1f, \"loss\": %.4f, \"bytes\": %zu}\n", sequences, tokens / median, 1e3 * median,
-                operations / median / 1e12, loss, world.device().arena().use().reserved);
+    std::printf("{\"framework\": \"weft\", \"graph\": %s, \"micro_batch\": %zu, \"tokens_per_s\": %.0f, \"ms\": %.3f, \"tflops\": %.1f, \"loss\": %.4f, \"bytes\": %zu}\n",
+                graph ? "true" : "false", sequences, tokens / median, 1e3 * median, operations / median / 1e12, loss, world.device().arena().use().reserved);
   });
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small GPT, Llama and mixture of experts trained on one GPU (./tests/run --gpu): double, float and bfloat16 agree, though each
-// takes other kernels; wrappers over axes of degree 1 change no bit; the loss goes down.
+// takes other kernels; wrappers over axes of degree 1 and a step as a CUDA graph change nothing; the loss goes down.
 #include <cmath>
 #include <cstdio>
 #include <vector>
 
+#include <weft/cuda/graphed_step.hpp>
 #include <weft/cudnn/use.hpp>
 #include <weft/nn/gpt.hpp>
 #include <weft/nn/llama.hpp>
@@ -37,17 +38,22 @@ Batch batch_of(std::size_t length) {
   return batch;
 }
 
-template <class Model>
-std::vector<double> train(Model& model, int steps) {
+template <class Model, class Step>
+std::vector<double> train(Model& model, int steps, Step&& train_step) {
   optim::AdamW optimizer(model, {.learning_rate = 1e-3, .clip = 1.0});
   Batch batch = batch_of(64);
   std::vector<double> losses;
   for (int step = 0; step < steps; ++step) {
     batch.step = std::uint64_t(step);
-    losses.push_back(model.train_step(batch));
+    losses.push_back(train_step(batch));
     optimizer.step();
   }
   return losses;
+}
+
+template <class Model>
+std::vector<double> train(Model& model, int steps) {
+  return train(model, steps, [&](const Batch& batch) { return model.train_step(batch); });
 }
 
 double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
@@ -83,6 +89,17 @@ int main(int argc, char** argv) {
     SingleDevice<nn::BasicGpt<bfloat16>> bare(world.device(), gpt), again(world.device(), gpt);
     const auto losses = train(bare, 10);
     check(losses == train(again, 10), "two runs give the same bits", 0, 0);
+    // The graph is recorded in the third step.
+    nn::GptConfig without_dropout = gpt;
+    without_dropout.dropout = 0;
+    SingleDevice<nn::BasicGpt<bfloat16>> plain(world.device(), without_dropout), recorded(world.device(), without_dropout);
+    gpu::GraphedStep train_step(recorded);
+    check(train(plain, 10) == train(recorded, 10, train_step), "a step as a CUDA graph gives the same bits", 0, 0);
+    const nn::MixtralConfig mixtral{.vocabulary = 61, .layers = 2, .width = 64, .heads = 2, .kv_heads = 1, .intermediate = 96, .sequence = 64, .experts = 8, .top_k = 2};
+    SingleDevice<nn::BasicMixtral<bfloat16>> experts(world.device(), mixtral), twins(world.device(), mixtral);
+    const auto mixed = train(experts, 20);
+    check(mixed.back() < 0.9 * mixed.front(), "the loss of a mixture goes down", mixed.back(), 0.9 * mixed.front());
+    check(mixed == train(twins, 20), "two runs of a mixture give the same bits", 0, 0);
     Mesh<dp, tp, pp> mesh(world);
     DataParallel<TensorParallel<PipelineParallel<nn::BasicGpt<bfloat16>, schedule::OneForwardOneBackward>>> wrapped(mesh, gpt);
     const double difference = largest_difference(losses, train(wrapped, 10));

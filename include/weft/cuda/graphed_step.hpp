@@ -19,12 +19,12 @@
 #include <utility>
 #include <vector>
 
-#ifdef KOKKOS_ENABLE_CUDA
-#include <weft/cuda/step_graph.hpp>
-#endif
 #include <weft/nn/batch.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/tensor/transfer.hpp>
+#ifdef KOKKOS_ENABLE_CUDA
+#include <weft/cuda/step_graph.hpp>
+#endif
 
 namespace weft::gpu {
 

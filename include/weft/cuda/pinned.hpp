@@ -54,13 +54,14 @@ class SideCopy {
     begin_.record(stream);
     begin_.hold_back(side_.get());
     cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, side_.get()), "cudaMemcpyAsync");
-    end_.record(side_.get());
     let_go();
-    if (!held) return;
-    if (spare_.empty()) spare_.emplace_back();
-    held_.push_back({std::move(spare_.back()), std::move(held)});
-    spare_.pop_back();
-    held_.back().copied.record(side_.get());
+    if (held) {
+      if (spare_.empty()) spare_.emplace_back();
+      held_.push_back({std::move(spare_.back()), std::move(held)});
+      spare_.pop_back();
+      held_.back().copied.record(side_.get());
+    }
+    end_.record(side_.get());  // after the others: who waits for it has waited for them
   }
   /// What `stream` is given from now on starts after the copies.
   void hold_back(cudaStream_t stream) const { end_.hold_back(stream); }

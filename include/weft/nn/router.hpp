@@ -14,9 +14,6 @@
 #include <vector>
 
 #include <weft/core/error.hpp>
-#ifdef KOKKOS_ENABLE_CUDA
-#include <weft/cuda/device_order.hpp>
-#endif
 #include <weft/kernels/routing.hpp>
 #include <weft/nn/assignments.hpp>
 #include <weft/nn/layer.hpp>
@@ -26,6 +23,9 @@
 #include <weft/nn/rows.hpp>
 #include <weft/nn/step_buffer.hpp>
 #include <weft/tensor/transfer.hpp>
+#ifdef KOKKOS_ENABLE_CUDA
+#include <weft/cuda/device_order.hpp>
+#endif
 
 namespace weft {
 

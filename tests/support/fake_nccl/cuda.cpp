@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA runtime's part of the test double: streams as queues with a thread each, events as counters, device memory as host memory.
+// The CUDA runtime's part of the test double: streams as queues with a thread each, events as counters, device memory as host memory,
+// graphs as lists of what streams were given while they were recorded.
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -7,10 +8,23 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "support/fake_nccl/internal.hpp"
+
+struct CUgraph_st {
+  std::vector<std::function<void()>> tasks;
+  cudaStream_t origin = nullptr;
+  std::set<cudaStream_t> apart;  // other streams with work that the origin does not wait for
+  std::set<cudaStream_t> all;
+  bool spoilt = false;
+};
+struct CUgraphExec_st {
+  std::vector<std::function<void()>> tasks;
+};
 
 struct CUstream_st {
   CUstream_st() : worker([this] { work(); }) { ++fake_nccl::stream_count(); }
@@ -35,6 +49,7 @@ struct CUstream_st {
     idle.wait(lock, [&] { return tasks.empty() && !busy; });
   }
   int device = 0;
+  CUgraph_st* recording = nullptr;  // of the thread that gives it work
 
  private:
   void work() {
@@ -65,6 +80,8 @@ struct CUevent_st {
     std::mutex mutex;
     std::condition_variable changed;
     std::uint64_t recorded = 0, done = 0;
+    CUgraph_st* graph = nullptr;  // recorded on a stream that was being recorded
+    cudaStream_t stream = nullptr;
   };
   std::shared_ptr<State> state = std::make_shared<State>();
 };
@@ -88,6 +105,14 @@ int streams() { return stream_count().load(); }
 namespace {
 
 thread_local int current_device = 0;
+thread_local CUgraph_st* being_recorded = nullptr;  // by this thread
+
+// Calls that a stream must not see while it is recorded.
+cudaError_t spoil() {
+  if (being_recorded == nullptr) return cudaSuccess;
+  being_recorded->spoilt = true;
+  return cudaErrorStreamCaptureUnsupported;
+}
 
 struct Memory {
   std::mutex mutex;
@@ -107,7 +132,12 @@ CUstream_st& queue(cudaStream_t stream) {
 
 int device() { return current_device; }
 int device_of(cudaStream_t stream) { return stream == nullptr ? current_device : stream->device; }
-void enqueue(cudaStream_t stream, std::function<void()> task) { queue(stream).add(std::move(task)); }
+void enqueue(cudaStream_t stream, std::function<void()> task) {
+  CUstream_st& on = queue(stream);
+  if (on.recording == nullptr) return on.add(std::move(task));
+  on.recording->tasks.push_back(std::move(task));
+  if (stream != on.recording->origin) on.recording->apart.insert(stream);
+}
 
 bool on_device(const void* pointer, std::size_t bytes) {
   if (bytes == 0) return true;
@@ -156,6 +186,9 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
     case cudaErrorNotReady: return "cudaErrorNotReady";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureUnjoined: return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorSystemDriverMismatch: return "cudaErrorSystemDriverMismatch";
     default: return "cudaErrorUnknown";
   }
@@ -190,11 +223,18 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (queue(stream).recording != nullptr) return spoil();
   queue(stream).drain();
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const auto state = event->state;
+  if (state->graph != nullptr) {  // the stream joins what is recorded
+    queue(stream).recording = state->graph;
+    state->graph->all.insert(stream);
+    if (stream == state->graph->origin) state->graph->apart.erase(state->stream);
+    return cudaSuccess;
+  }
   std::uint64_t until = 0;
   {
     std::lock_guard lock(state->mutex);
@@ -214,6 +254,12 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const auto state = event->state;
+  state->graph = queue(stream).recording;
+  state->stream = stream;
+  if (state->graph != nullptr) {
+    if (stream != state->graph->origin) state->graph->apart.insert(stream);
+    return cudaSuccess;
+  }
   std::uint64_t number = 0;
   {
     std::lock_guard lock(state->mutex);
@@ -227,17 +273,49 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->state->graph != nullptr) return spoil();
   std::lock_guard lock(event->state->mutex);
   return event->state->done == event->state->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const auto state = event->state;
+  if (state->graph != nullptr) return spoil();
   std::unique_lock lock(state->mutex);
   state->changed.wait(lock, [&] { return state->done == state->recorded; });
   return cudaSuccess;
 }
 
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream == nullptr) return cudaErrorStreamCaptureUnsupported;
+  being_recorded = stream->recording = new CUgraph_st;
+  being_recorded->origin = stream;
+  being_recorded->all.insert(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  CUgraph_st* const made = std::exchange(being_recorded, nullptr);
+  if (made == nullptr || made->origin != stream) return cudaErrorStreamCaptureUnmatched;
+  for (const cudaStream_t joined : made->all) joined->recording = nullptr;
+  *graph = nullptr;
+  const bool unjoined = !made->apart.empty(), spoilt = made->spoilt;
+  if (!unjoined && !spoilt) return *graph = made, cudaSuccess;
+  delete made;
+  return spoilt ? cudaErrorStreamCaptureInvalidated : cudaErrorStreamCaptureUnjoined;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) { return *made = new CUgraphExec_st{graph->tasks}, cudaSuccess; }
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return delete graph, cudaSuccess; }
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  enqueue(stream, [tasks = graph->tasks] {
+    for (const auto& task : tasks) task();
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) { return (*pointer = std::malloc(bytes)) == nullptr ? cudaErrorMemoryAllocation : cudaSuccess; }
+cudaError_t cudaFreeHost(void* pointer) { return std::free(pointer), cudaSuccess; }
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
+  if (const cudaError_t status = spoil(); status != cudaSuccess) return status;
   *pointer = std::malloc(bytes == 0 ? 1 : bytes);
   if (*pointer == nullptr) return cudaErrorMemoryAllocation;
   auto& known = memory();
