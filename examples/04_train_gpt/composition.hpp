@@ -86,18 +86,32 @@ double parameters_of(const Config& c) {
   return double(c.layers) * (block.matrices + block.others) + other_parameters(c);
 }
 
-/// Refuses a model of which even one copy does not fit into this machine: the system would end the program for it in the middle
-/// of things. What else a layout needs, `plan memory` tells.
-inline void require_memory(double parameters, const weft::World& world, const Options& o) {
-  if (o.offload != "none" && o.offload != "host") return;
-  constexpr double bytes = 16;  // of a parameter, its gradient and optimizer state, at least
-  const double share = world.backend() == "threads" ? 1 : 1 / double(world.size());  // others may be on other machines
-  const double needed = parameters * bytes * share, memory = double(::sysconf(_SC_PHYS_PAGES)) * double(::sysconf(_SC_PAGESIZE));
+/// Refuses what cannot fit into this machine even at its least: the system would end the program for it in the middle of things.
+inline void require_room(double needed, const std::string& what, bool on_each_rank) {
+  const double memory = double(::sysconf(_SC_PHYS_PAGES)) * double(::sysconf(_SC_PAGESIZE));
   if (needed <= memory) return;
-  char text[200];
-  std::snprintf(text, sizeof text, ": %.3g parameters take at least %.3g GB%s with gradients and optimizer state, this machine has %.3g GB", parameters,
-                needed / 1e9, share < 1 ? " on each rank" : "", memory / 1e9);
-  throw weft::UsageError("out of memory: " + weft::detail::number("layers", std::size_t(o.layers)) + ", " + weft::detail::number("width", std::size_t(o.width)) + text);
+  char text[120];
+  std::snprintf(text, sizeof text, " at least %.3g GB%s, this machine has %.3g GB", needed / 1e9, on_each_rank ? " on each rank" : "", memory / 1e9);
+  throw weft::UsageError("out of memory: " + what + text);
+}
+
+/// One copy of the model, and of every rank its share of a batch and what a micro batch leaves for backward. What else a layout
+/// needs, `plan memory` tells.
+inline void require_memory(double parameters, const weft::World& world, const Options& o) {
+  using weft::detail::number;
+  const bool one_machine = world.backend() == "threads";  // others may be on several
+  if (o.offload == "none" || o.offload == "host") {
+    constexpr double bytes = 16;  // of a parameter, its gradient and optimizer state, at least
+    char text[60];
+    std::snprintf(text, sizeof text, ": %.3g parameters take with gradients and optimizer state", parameters);
+    require_room(parameters * bytes / (one_machine ? 1 : double(world.size())), number("layers", std::size_t(o.layers)) + ", " + number("width", std::size_t(o.width)) + text, !one_machine);
+  }
+  constexpr double token = 2 * sizeof(std::int32_t);  // and its target
+  const double batch = double(*o.global_batch / *o.dp) * double(o.sequence) * token;
+  const double rows = double(*o.micro_batch) * double(o.sequence) / double(o.cp) / double(o.sequence_parallel ? o.tp : 1);
+  const double kept = rows * double(o.width) * (o.precision == "fp32" ? 4 : 2) * double(o.layers / o.pp);  // the input of every block
+  require_room((batch + kept) * (one_machine ? double(world.size()) : 1),
+               number("global batch", std::size_t(*o.global_batch)) + ", " + number("micro batch", std::size_t(*o.micro_batch)) + ", " + number("sequence", std::size_t(o.sequence)) + ": a step takes", !one_machine);
 }
 
 /// A pipeline of a model, its experts spread where it has some, and the mesh that such a composition needs.

@@ -132,6 +132,9 @@ std::optional<Options> parse(int argc, char** argv) {
     app.exit(success);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
+    for (const CLI::Option* option : app.get_options())
+      if (option->get_expected_max() == 1 && option->count() > 1)
+        throw weft::UsageError("train_gpt: " + option->get_name() + " is given " + std::to_string(option->count()) + " times, it takes one value (--help lists the options)");
     throw weft::UsageError(std::string("train_gpt: ") + error.what() + " (--help lists the options)");
   }
   for (const std::string& file : o.data)

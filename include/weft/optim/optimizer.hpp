@@ -49,6 +49,14 @@ WEFT_COLD inline void require_option(std::string_view name, double value, double
   throw_error<UsageError>({name, " ", std::to_string(value), " is not a number of at least 0", end == 1 ? " and below 1" : ""});
 }
 
+/// What an optimizer updates: a model in a wrapper, or SingleDevice<Model>; a model alone is only a recipe.
+template <class M>
+concept Trainable = requires(M& model) {
+  typename M::model_type;
+  model.communicator();
+  model.device();
+};
+
 /// Rule: `Options` with learning_rate and clip, `static constexpr buffers`, `update<P>(device, slot, options, learning_rate,
 /// gradient_scale, step)`, where it has options of its own `check(options)`, and `static constexpr bool elementwise`: true where the update of an element needs no other element of
 /// the parameter (AdamW, SGD), so that ranks may hold pieces of it; a rule that does not say so is taken for one that needs whole
@@ -60,7 +68,7 @@ class Optimizer {
   using Exec = DefaultDevice::execution_space;
 
   /// For the parameters that this rank holds of `model` (a wrapper, or SingleDevice), which must outlive the optimizer.
-  template <class Model>
+  template <Trainable Model>
   explicit Optimizer(Model& model, const Options& options = {}) : options_(options), communicator_(model.communicator()), device_(&model.device()) {
     static_assert(elementwise || !always_sharded<Model>,
                   "weft: this optimizer's rule is not elementwise: its update needs whole parameters, and FullyShardedDataParallel leaves a rank pieces of them; use "

@@ -30,7 +30,7 @@ inline constexpr int nesting_level<PipelineParallel<M, S>> = 30;
 
 namespace detail {
 template <class M, class S>
-inline constexpr bool sound<PipelineParallel<M, S>> = !is_wrapper<M> && schedule::Erasable<S>;
+inline constexpr bool sound<PipelineParallel<M, S>> = !is_wrapper<M> && schedule::Erasable<S> && sound<M>;
 template <class M, class S>
 using PipelineBase = std::conditional_t<sound<PipelineParallel<M, S>>, Wrapper<PipelinePolicy<S>, M>, Refused<M>>;
 }

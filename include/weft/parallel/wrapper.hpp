@@ -52,16 +52,36 @@ template <template <class, class...> class W, class M, class... R>
   requires is_wrapper<W<M, R...>>
 struct ModelOf<W<M, R...>> : ModelOf<M> {};
 
-// Whether a wrapper, and all that it wraps, may stand where they do. Known without looking into the classes, so that what stands
-// around a refused wrapper is silent.
+/// What a wrapper can stand around beside another wrapper: the recipe of a stack, cut between its blocks.
 template <class M>
-inline constexpr bool sound = true;
+concept ModelRecipe = requires(const typename M::Config& config) {
+  typename M::Front;
+  typename M::Block;
+  typename M::Back;
+  M::blocks(config);
+};
+
+// Whether a wrapper, and all that it wraps, may stand where they do. Known without looking into the wrappers' classes, so that what
+// stands around a refused wrapper is silent.
+template <class M>
+inline constexpr bool sound = ModelRecipe<M>;
+
+// Stands in for what should be a model.
+struct NoModel {
+  using scalar = float;
+  struct Config {
+    template <class... T>
+    Config(T&&...) {}
+  };
+};
 
 // Stands in for a wrapper that is not sound, and accepts everything, so that there is one error.
 template <class M>
 struct Refused {
   static_assert(sizeof(M) != 0);  // where the fault lies further inside, it is to be said there
-  using model_type = typename ModelOf<M>::type;
+  static_assert(is_wrapper<M> || ModelRecipe<M>,
+                "weft: a wrapper stands around another wrapper or a model: a recipe with Config, Front, Block and Back, such as nn::Gpt; a layer goes into the blocks of a model");
+  using model_type = std::conditional_t<ModelRecipe<typename ModelOf<M>::type>, typename ModelOf<M>::type, NoModel>;
   using Config = typename model_type::Config;
   Refused(const auto&, const Config&, const ModelOptions& = {}) {}
   template <class... T>

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model alone is a recipe without parameters.
+// expect: no match(ing function|ing constructor)? (for call to .*Optimizer|for initialization of)
+// mention: Trainable
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+#ifdef WEFT_FAIL
+void go(nn::Gpt& model) {
+#else
+void go(SingleDevice<nn::Gpt>& model) {
+#endif
+  optim::AdamW optimizer(model, {.learning_rate = 1e-3});
+  optimizer.step();
+}
