@@ -262,7 +262,7 @@ TEST_CASE("refusals, with what works instead") {
   CHECK(refused(4, {.zero = 3, .replicate = 2, .secondary = 4}) == "weft: dp / replicate(2) % secondary(4) != 0: use secondary 2");
   CHECK(refused(2, {.zero = 1, .secondary = 2}) == "weft: ModelOptions::secondary is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank");
   CHECK(refused(2, {.zero = 2, .quantised_gather = true}) == "weft: ModelOptions::quantised_gather is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank");
-  CHECK(refused(2, {.zero = 0, .replicate = 2}) == "weft: ModelOptions: replicate, quantised_gather and secondary are for FullyShardedDataParallel, and DataParallel shares nothing out; leave them out");
+  CHECK(refused(2, {.zero = 0, .replicate = 2}) == "weft: ModelOptions: replicate, quantised_gather and secondary are for FullyShardedDataParallel, and DataParallel or its stage 0 shares nothing out; leave them out");
   CHECK(refused(2, {.zero = 3, .reduce = DataType::int8}) == "weft: ModelOptions::reduce is int8: gradients are reduced in bfloat16 or float32");
   CHECK(refused(2, {.zero = 3, .reduce = DataType::bfloat16, .reproducible = true}) == "weft: ModelOptions: reproducible adds gradients in their own type, so it cannot go with reduce in bfloat16; leave one of them out");
 }

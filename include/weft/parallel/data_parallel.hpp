@@ -26,7 +26,7 @@ class Buckets : public Hooks {
       : comm_(std::move(comm)), device_(&device), first_bytes_(options.first_bucket_bytes), bytes_(options.bucket_bytes) {
     reproducible_ = options.reproducible;
     if (options.replicate != 1 || options.quantised_gather || options.secondary != 0)
-      throw_error<UsageError>({"ModelOptions: replicate, quantised_gather and secondary are for FullyShardedDataParallel, and DataParallel shares nothing out; leave them out"});
+      throw_error<UsageError>({"ModelOptions: replicate, quantised_gather and secondary are for FullyShardedDataParallel, and DataParallel or its stage 0 shares nothing out; leave them out"});
     if (options.gradient && size_of(*options.gradient) == 2) throw_error<UsageError>({"ModelOptions::gradient is ", name_of(*options.gradient), ": DataParallel keeps gradients in the type in which they are added; leave it out, or use FullyShardedDataParallel"});
     if (options.hook) hook_ = options.hook->make(device);
     else if (options.reduce == DataType::bfloat16) hook_ = std::make_unique<hook::detail::Holds<hook::Compress<bfloat16>>>(device);
