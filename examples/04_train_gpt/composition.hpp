@@ -102,7 +102,7 @@ inline void require_memory(double parameters, const weft::World& world, const Op
   const bool one_machine = world.backend() == "threads";  // others may be on several
   if (o.offload == "none" || o.offload == "host") {
     constexpr double bytes = 16;  // of a parameter, its gradient and optimizer state, at least
-    char text[60];
+    char text[80];
     std::snprintf(text, sizeof text, ": %.3g parameters take with gradients and optimizer state", parameters);
     require_room(parameters * bytes / (one_machine ? 1 : double(world.size())), number("layers", std::size_t(o.layers)) + ", " + number("width", std::size_t(o.width)) + text, !one_machine);
   }

@@ -60,6 +60,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& success) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
+    for (const CLI::App* command : app.get_subcommands())
+      for (const CLI::Option* option : command->get_options())
+        if (option->get_expected_max() == 1 && option->count() > 1)
+          return refuse("weft: plan: " + option->get_name() + " is given " + std::to_string(option->count()) + " times, it takes one value (--help lists the options)");
     return refuse(std::string("weft: plan: ") + error.what() + " (--help lists the options)");
   } catch (const weft::Error& error) {
     return refuse(error.what());

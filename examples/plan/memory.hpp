@@ -123,6 +123,7 @@ inline void memory_of_model(MemoryOptions& o) {
   const weft::ResolvedLayout resolved = weft::resolve(l);
   using weft::plan::Recompute;
   if (o.recompute != "none" && o.recompute != "selective" && o.recompute != "full") throw weft::UsageError("plan: --recompute '" + o.recompute + "': it can be none, selective or full");
+  if (o.offload.empty()) throw weft::UsageError("plan: --offload is empty: it can be none, host or the name of a file");
   if (o.context != "ring" && o.context != "ulysses") throw weft::UsageError("plan: --context '" + o.context + "': it can be ring or ulysses");
   const std::string schedule = o.schedule.empty() ? (o.vpp.value_or(1) > 1 ? "interleaved" : "1f1b") : o.schedule;
   const std::size_t chunks = o.vpp ? positive("vpp", *o.vpp) : 0;
