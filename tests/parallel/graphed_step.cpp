@@ -74,6 +74,10 @@ TEST_CASE("what a recorded step would repeat is refused") {
     SingleDevice<nn::Gpt> model(device, config, ModelOptions{.recording = std::make_shared<schedule::Recording>()});
     CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: a step that is recorded as a whole has no actions to time (ModelOptions::recording)" + end);
   }
+  {
+    SingleDevice<nn::Gpt> model(device, config, ModelOptions{.reproducible = true});
+    CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: a reproducible run (ModelOptions::reproducible) adds up micro-batches on the host's word" + end);
+  }
   config.dropout = 0.1;
   SingleDevice<nn::Gpt> model(device, config);
   CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: dropout draws another mask in each step, and a recorded step would repeat its own" + end);

@@ -44,6 +44,13 @@ WEFT_OUT_OF_LINE void run_on_host(const Exec& exec, const HostLoop& loop) {
   Kokkos::parallel_for("weft", Policy(exec, std::size_t(0), split.pieces), split);
 }
 
+// A functor travels as an argument of its kernel. Kokkos would send those above 512 bytes through constant memory, and wait for the kernel
+// that was sent before: not in a step that is recorded, nor in a fast one.
+template <class Policy>
+auto by_argument(const Policy& policy) {
+  return Kokkos::Experimental::require(policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight);
+}
+
 /// f(i) for each i of [0, n), on the device's threads.
 template <class Exec, class F>
 requires(on_host<Exec>) void for_each_index(Device<Exec>& device, std::size_t n, const F& f) {
@@ -54,7 +61,7 @@ requires(on_host<Exec>) void for_each_index(Device<Exec>& device, std::size_t n,
 }
 template <class Exec, class F>
 requires(!on_host<Exec>) void for_each_index(Device<Exec>& device, std::size_t n, const F& f) {
-  if (n != 0) Kokkos::parallel_for("weft", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n), f);
+  if (n != 0) Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)), f);
 }
 
 }  // namespace weft::detail

@@ -16,6 +16,7 @@
 
 namespace weft::kernels::detail {
 
+using weft::detail::by_argument;
 using weft::detail::HostLoop;
 using weft::detail::run_on_host;
 using weft::detail::threads_of;
@@ -33,7 +34,7 @@ requires(on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const
 }
 template <class Exec, class F>
 requires(!on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const F& f) {
-  if (n != 0) Kokkos::parallel_for("weft", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n), f);
+  if (n != 0) Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)), f);
 }
 
 /// Who computes one row of a matrix: one thread on hosts, the lanes of a warp (Kokkos' vector) elsewhere. Its sums are known to all
@@ -155,7 +156,7 @@ template <class Exec, class F>
 requires(!on_host<Exec>) void for_each_row(Device<Exec>& device, std::size_t rows, const F& f) {
   using Policy = typename RowTeam<Exec>::Policy;
   const int lanes = std::min(32, Policy::vector_length_max()), rows_of_team = lanes == 32 ? 4 : 1;
-  if (rows != 0) Kokkos::parallel_for("weft", Policy(device.exec(), int((rows + std::size_t(rows_of_team) - 1) / std::size_t(rows_of_team)), rows_of_team, lanes), RowTeamBody<Exec, F>{f, rows});
+  if (rows != 0) Kokkos::parallel_for("weft", by_argument(Policy(device.exec(), int((rows + std::size_t(rows_of_team) - 1) / std::size_t(rows_of_team)), rows_of_team, lanes)), RowTeamBody<Exec, F>{f, rows});
 }
 
 /// f(i, count) over the pieces of [0, n) that fit into V.
@@ -190,7 +191,7 @@ template <class Exec, class F>
 requires(!on_host<Exec>) void sum_blocks(Device<Exec>& device, std::size_t n, double* out, const F& f) {
   Kokkos::View<double, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> result(out);
   Kokkos::parallel_reduce(
-      "weft", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n),
+      "weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)),
       KOKKOS_LAMBDA(std::size_t i, double& total) { total += f(i, i + 1); }, result);
 }
 
