@@ -122,16 +122,16 @@ expect("ranks call different operations", world(2, ["mismatch"]), 1, "disagree")
 expect("a wait passes its deadline", world(2, ["deadline"], {"WEFT_TIMEOUT_S": "0.5"}), 1, "longer than the deadline of 0.5")
 
 # A rank that is killed is named by every other, soon.
-for size in (2, 4):
-    processes = world(size, ["interrupt"])
+for size, how in ((2, "interrupt"), (4, "interrupt"), (3, "long")):
+    processes = world(size, [how])
     processes[0].stdout.readline()
     time.sleep(0.2)
     processes[size - 1].send_signal(signal.SIGKILL)
     begin = time.monotonic()
     results = finish(processes[:-1])
     processes[-1].communicate()
-    check(time.monotonic() - begin < 2, f"killed one of {size}", f"the others took {time.monotonic() - begin:.1f} s")
+    check(time.monotonic() - begin < 2, f"killed one of {size}, {how}", f"the others took {time.monotonic() - begin:.1f} s")
     errors = [line for _, _, err in results for line in err.splitlines()]
-    check(all(c == 1 for c, _, _ in results) and len(errors) >= 1 and all(f"rank {size - 1} is lost" in e for e in errors), f"killed one of {size}", results)
+    check(all(c == 1 for c, _, _ in results) and len(errors) >= 1 and all(f"rank {size - 1} is lost" in e for e in errors), f"killed one of {size}, {how}", results)
 
 sys.exit(1 if bad else 0)

@@ -46,6 +46,14 @@ int main(int argc, char** argv) {
       if (world.rank() == 0) std::printf("stopped cleanly\n");
       return 0;
     }
+    if (how == "long") {  // in the middle of long messages at any time
+      std::vector<float> whole(std::size_t(1) << 20, 1.0f), all(whole.size() * std::size_t(c.size()));
+      for (;;) {
+        c.all_gather(whole, all);
+        c.broadcast(whole, 0);
+        c.all_reduce(whole, Reduction::max);
+      }
+    }
     if (how == "mismatch") {
       if (world.rank() == 0) c.barrier();
       else c.all_reduce(x);
