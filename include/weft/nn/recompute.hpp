@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Less memory for more work: what forward saved is dropped and computed again in backward. Bitwise the same results, dropout
-// included.
+// included (but for `selective` on GPUs, where GPT's MLP differs by the rounding of an activation: nn/gelu_mlp.hpp).
 //
 //   nn::GptConfig config{.recompute = Recomputation::selective};
 //

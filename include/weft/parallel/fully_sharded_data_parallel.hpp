@@ -25,7 +25,8 @@ namespace weft {
 /// alone, which is rounded when a unit is gathered, and gradients in float. Beside it is what is on its way: up to two gathered units
 /// in stage 3, up to two units of whole gradients, a sum of a unit's shards. With
 /// ModelOptions::replicate N is dp / replicate; secondary adds P / secondary values; offload takes the optimizer's bytes, and in
-/// stage 3 the parameters', off the device, where the largest parameter's of them come and go.
+/// stage 3 the parameters', off the device, where the largest parameter's of them come and go (on a GPU the next one's and the next unit's
+/// piece, too: they come while it computes).
 namespace zero {
 /// Optimizer state.
 struct Stage1 {
