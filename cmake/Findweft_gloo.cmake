@@ -5,7 +5,7 @@ find_path(WEFT_GLOO_INCLUDE gloo/transport/tcp/device.h)
 find_library(WEFT_GLOO_LIBRARY gloo)
 find_path(WEFT_GLOO_MEMORY gloo/common/memory.h
   HINTS ${WEFT_GLOO_INCLUDE}
-  PATHS ${CMAKE_CURRENT_LIST_DIR}/../include/weft/comm/gloo/compat ${PACKAGE_PREFIX_DIR}/include/weft/comm/gloo/compat)
+  PATHS ${CMAKE_CURRENT_LIST_DIR}/../include/weft/comm/gloo/compat ${weft_include_folder}/weft/comm/gloo/compat)
 mark_as_advanced(WEFT_GLOO_INCLUDE WEFT_GLOO_LIBRARY WEFT_GLOO_MEMORY)
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(weft_gloo REQUIRED_VARS WEFT_GLOO_LIBRARY WEFT_GLOO_INCLUDE WEFT_GLOO_MEMORY)
