@@ -97,7 +97,7 @@ void bench_limit() {
       const void* from[] = {a.data(), b.data()};
       void* into[] = {a.data(), b.data()};
       const double seconds = seconds_of(bytes, meet, [&] {
-        weft::comm::reduce(weft::DataType::float32, weft::Reduction::sum, from, into, piece.begin, piece.end);
+        weft::comm::combine<float>(weft::Reduction::sum, from, into, piece.begin, piece.end);
       });
       if (rank == 0) print(bytes, seconds);
     });

@@ -11,6 +11,7 @@
 
 #include <weft/comm/contiguous.hpp>
 #include <weft/comm/operation.hpp>
+#include <weft/comm/reduce.hpp>
 #include <weft/core/checked.hpp>
 #include <weft/core/error.hpp>
 
@@ -86,6 +87,7 @@ Call all_reduce(int, const In& in, Out& out, Reduction reduction) {
   detail::expect(Operation::all_reduce, "the output", out.size(), in.size());
   Call call = detail::call(Operation::all_reduce, in, out, in.size());
   call.reduction = reduction;
+  call.combine = &comm::combine<scalar_t<Out>>;
   return call;
 }
 
@@ -97,7 +99,8 @@ inline Call all_reduce(const comm::Elements& inout, Reduction reduction) {
           .memory = inout.memory,
           .count = inout.count,
           .input = inout.data,
-          .output = inout.data};
+          .output = inout.data,
+          .combine = inout.combine};
 }
 
 template <class In, class Out>
@@ -107,6 +110,7 @@ Call reduce(const auto& communicator, const In& in, Out& out, int root, Reductio
   if (communicator.rank() == root) detail::expect(Operation::reduce, "the output", out.size(), in.size());
   Call call = detail::call(Operation::reduce, in, out, in.size());
   call.reduction = reduction;
+  call.combine = &comm::combine<scalar_t<Out>>;
   call.root = root;
   return call;
 }
@@ -117,6 +121,7 @@ Call reduce_scatter(int size, const In& in, Out& out, Reduction reduction) {
   detail::expect(Operation::reduce_scatter, "the input", in.size(), checked_multiply(out.size(), std::size_t(size)));
   Call call = detail::call(Operation::reduce_scatter, in, out, out.size());
   call.reduction = reduction;
+  call.combine = &comm::combine<scalar_t<Out>>;
   return call;
 }
 
@@ -129,6 +134,7 @@ Call reduce_scatter_v(const auto& communicator, const In& in, Out& out, std::spa
   detail::expect(Operation::reduce_scatter_v, "the output", out.size(), counts[std::size_t(communicator.rank())]);
   Call call = detail::call(Operation::reduce_scatter_v, in, out, 0);
   call.reduction = reduction;
+  call.combine = &comm::combine<scalar_t<Out>>;
   call.receive_counts = counts;
   return call;
 }

@@ -91,12 +91,17 @@ struct Order {
   }
 };
 
-/// Elements whose type is a value, where a template for each type would only cost the compiler's time.
+/// Element by element: outputs[j][i] = reduction over k, in order, of inputs[k][i], for begin <= i < end and every j. An output may be
+/// one of the inputs.
+using Combine = void (*)(Reduction, std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t begin, std::size_t end);
+
+/// Elements whose type is a value, where a template for each type would only cost the compiler's time (comm/reduce.hpp: elements_of).
 struct Elements {
   DataType type;
   MemoryKind memory;
   void* data;
   std::size_t count;
+  Combine combine;
 };
 
 /// A collective of one rank. `count` is in elements: of the buffer (all_reduce, broadcast, reduce, send, recv), of one
@@ -115,6 +120,7 @@ struct Call {
   std::span<const std::size_t> send_counts = {};
   std::span<const std::size_t> receive_counts = {};
   Order order = {};
+  Combine combine = nullptr;  ///< of operations that reduce: named where the type is known, so that no other type's is compiled
 
   std::size_t bytes() const { return count * size_of(type); }
 };

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include <weft/comm/operation.hpp>
@@ -125,24 +126,19 @@ void reduce_reals(Reduction reduction, Inputs inputs, Outputs outputs, std::size
 
 }  // namespace detail
 
-/// outputs[j][i] = reduction over k, in order, of inputs[k][i], for begin <= i < end and every j. An output may be one of
-/// the inputs. bfloat16 and float16 are combined in float and rounded once.
-inline void reduce(DataType type, Reduction reduction, std::span<const void* const> inputs, std::span<void* const> outputs,
-                   std::size_t begin, std::size_t end) {
-  switch (type) {
-    case DataType::float16: return detail::reduce_reals<float16>(reduction, inputs, outputs, begin, end);
-    case DataType::bfloat16: return detail::reduce_reals<bfloat16>(reduction, inputs, outputs, begin, end);
-    case DataType::float32: return detail::reduce_reals<float>(reduction, inputs, outputs, begin, end);
-    case DataType::float64: return detail::reduce_reals<double>(reduction, inputs, outputs, begin, end);
-    case DataType::int8:
-    case DataType::uint8: return detail::reduce_integers<std::uint8_t>(reduction, type == DataType::int8, inputs, outputs, begin, end);
-    case DataType::int16:
-    case DataType::uint16: return detail::reduce_integers<std::uint16_t>(reduction, type == DataType::int16, inputs, outputs, begin, end);
-    case DataType::int32:
-    case DataType::uint32: return detail::reduce_integers<std::uint32_t>(reduction, type == DataType::int32, inputs, outputs, begin, end);
-    case DataType::int64:
-    case DataType::uint64: return detail::reduce_integers<std::uint64_t>(reduction, type == DataType::int64, inputs, outputs, begin, end);
-  }
+/// The Combine of T's. bfloat16 and float16 are combined in float and rounded once.
+template <class T>
+void combine(Reduction reduction, std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t begin, std::size_t end) {
+  if constexpr (std::is_integral_v<T>) detail::reduce_integers<std::make_unsigned_t<T>>(reduction, std::is_signed_v<T>, inputs, outputs, begin, end);
+  else detail::reduce_reals<T>(reduction, inputs, outputs, begin, end);
+}
+
+/// Elements whose type is one of T.
+template <class... T>
+Elements elements_of(DataType type, MemoryKind memory, void* data, std::size_t count) {
+  Combine combines = nullptr;
+  ((type == data_type_of<T> ? void(combines = &combine<T>) : void()), ...);
+  return {type, memory, data, count, combines};
 }
 
 /// The part of `count` elements that rank `rank` of `size` reduces: equal pieces that begin on cache lines.

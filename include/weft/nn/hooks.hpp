@@ -38,6 +38,14 @@ struct Run {
 
 class Hooks;
 class ReductionTree;
+struct ParameterState;
+
+/// Elements of a gradient, for a norm: those that another rank counts are only asked whether they are finite.
+struct GradientPart {
+  const ParameterState* state;
+  Run run;
+  bool counted;
+};
 
 /// Where layers find a parameter of which this rank keeps only a part between steps: local.size() elements each.
 struct Gathered {
@@ -113,8 +121,8 @@ class Hooks {
   virtual void prepare(std::span<Unit*>) {}
   /// This wrapper sums over data ranks: it comes after all others, also where those have their turn after every micro-batch.
   virtual bool sums_data() const { return false; }
-  /// The order in which data ranks' gradients are added in the next step: in any, or as the tree says, which outlives the step.
-  virtual void add_in_order(const ReductionTree*) {}
+  /// The order in which data ranks' gradients are added in the next step of a reproducible run. The tree outlives the step.
+  virtual void add_in_order(const ReductionTree&) {}
   /// gradients_ready comes after every micro-batch, not only after the last one.
   virtual bool reduces_each_micro_batch() const { return false; }
   /// A step, or forward alone, begins.

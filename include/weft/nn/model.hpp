@@ -9,6 +9,7 @@
 
 #include <weft/core/scalar.hpp>
 #include <weft/nn/loss_scale.hpp>
+#include <weft/nn/reduce_option.hpp>
 #include <weft/nn/reproducible.hpp>
 #include <weft/tensor/store.hpp>
 
@@ -46,7 +47,7 @@ struct ModelOptions {
   std::size_t replicate = 1;
   /// The type in which gradients are sent and added over data ranks: bfloat16, or float32 (or unset), the gradients' own, which is
   /// float for layers in bfloat16 and float, double for layers in double.
-  std::optional<DataType> reduce = {};
+  ReduceOption reduce = {};
   /// FullyShardedDataParallel of a model in bfloat16 or float16: the type in which sums of gradients are kept between micro-batches
   /// and for the optimizer, the model's own or float32. Every sum is made in float, and rounded once for each micro-batch. Unset: the
   /// model's own in stages 1 and 2, which gives 4P + 12P/N and 2P + 14P/N bytes, float32 in stage 3 (16P/N) and in reproducible runs.

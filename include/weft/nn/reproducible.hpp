@@ -8,11 +8,17 @@
 #include <concepts>
 #include <cstddef>
 #include <memory>
+#include <span>
 
+#include <weft/core/list.hpp>
 #include <weft/tensor/device.hpp>
 
 namespace weft {
 
+struct Batch;
+class Communicator;
+struct GradientPart;
+class Hooks;
 struct ParameterState;
 class ReductionTree;
 struct Unit;
@@ -26,10 +32,11 @@ namespace detail {
 class MicroBatchSums {
  public:
   virtual ~MicroBatchSums() = default;
-  /// `unit` uses parameters whose gradients are `home`'s: the parameter itself, or a second state for a second use.
-  virtual void add_use(const Unit& unit, ParameterState* state, ParameterState* home) = 0;
-  /// A step of the micro-batches [first, first + count) of `terms`.
-  virtual void begin(std::size_t first, std::size_t count, std::size_t terms) = 0;
+  /// Each use of a parameter adds up its own gradients: the first one in the parameter's, others in a second state. `units`: this
+  /// rank's, in the order of the model.
+  virtual void find_uses(std::span<Unit* const> units, std::span<Hooks* const> hooks, std::size_t data_ranks) = 0;
+  /// A step of this batch, data rank `data_rank`'s part of the step's micro-batches. Throws UsageError where it is another part.
+  virtual void begin(const Batch& batch, std::span<Hooks* const> hooks, std::size_t data_rank, std::size_t data_ranks) = 0;
   /// The layers of `unit` are about to add one micro-batch's gradients: each goes to a place of its own.
   virtual void open(const Unit& unit) = 0;
   /// They have; what wrappers inside of data parallelism owe is paid.
@@ -37,12 +44,27 @@ class MicroBatchSums {
   /// All micro-batches of these parameters are in: the first of the rank's nodes lies where the gradient belongs, the others in
   /// ParameterState::nodes.
   virtual void complete(const Unit& owned) = 0;
+  /// The second states: a unit of their own.
+  virtual Unit& second_uses() = 0;
+  /// What the data ranks have summed for each use of these parameters is added, first + last, the same bits on both stages of a
+  /// tied parameter: of those, the other is rank `peer` of `pipeline`.
+  virtual void add_uses(std::span<ParameterState* const> parameters, const Communicator* pipeline, int peer, int tag) = 0;
+};
+
+/// How DataParallel sums its buckets in the order of a tree.
+class TreeHooks {
+ public:
+  virtual ~TreeHooks() = default;
+  virtual void clear() = 0;
+  /// One more bucket's, over `ranks` ranks; null where a plain all-reduce adds in the same order.
+  virtual hook::Erased* add(const ReductionTree& tree, std::size_t ranks) = 0;
 };
 
 struct ReproducibleParts {
   std::unique_ptr<MicroBatchSums> (*sums)(DefaultDevice&);
   std::unique_ptr<ReductionTree> (*tree)(std::size_t terms, std::size_t ranks);
-  std::unique_ptr<hook::Erased> (*hook)(DefaultDevice&, const ReductionTree&);
+  std::unique_ptr<TreeHooks> (*hooks)(DefaultDevice&);
+  double (*norm)(DefaultDevice&, const Communicator&, const List<GradientPart>&);
 };
 /// Defined in parallel/reproducible.hpp.
 template <class Device>

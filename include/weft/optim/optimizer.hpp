@@ -18,10 +18,10 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/list.hpp>
 #include <weft/kernels/elementwise.hpp>
-#include <weft/kernels/exact_sum.hpp>
 #include <weft/kernels/optimizer.hpp>
 #include <weft/nn/hooks.hpp>
 #include <weft/nn/loss_scale.hpp>
+#include <weft/nn/reproducible.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft::optim {
@@ -85,10 +85,7 @@ class Optimizer {
       widen_ = [](Device<Exec>& device, std::size_t n, const void* from, void* to) { kernels::cast<P, accumulate_t<P>>(device, n, static_cast<const P*>(from), static_cast<accumulate_t<P>*>(to)); };
     if constexpr (requires { model.loss_scale(); }) loss_scale_ = model.loss_scale();
     if constexpr (requires { model.options().reproducible; })
-      if (model.options().reproducible)
-        exact_squared_norm_ = [](Device<Exec>& device, const ParameterState& state, const Run& run, std::int64_t* words) {
-          kernels::exact_squared_norm(device, run.length, run.local, static_cast<const accumulate_t<P>*>(state.gradient.get()) + run.local, words);
-        };
+      reproducible_ = model.options().reproducible;
     if constexpr (requires { model.options().offload; }) store_ = model.options().offload.store;
     model.for_each_state([this](ParameterState& state) {
       if (!elementwise && state.gathered) throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name, " is sharded over data ranks: use ModelOptions::zero 0, or an elementwise rule"});
@@ -136,14 +133,14 @@ class Optimizer {
  private:
   // Of the gradients as they are, with the loss scale in them.
   double scaled_norm() {
-    List<Part> parts;
+    List<GradientPart> parts;
     for (const Slot& slot : slots_) {
       if (!slot.state->gradient) continue;
       if (slot.state->replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted});
       else
         for (const Run& run : slot.state->runs) parts.push_back({slot.state, run, slot.state->counted && run.owned});
     }
-    if (exact_squared_norm_) return exact_norm(parts);
+    if (reproducible_) return reproducible_->norm(*device_, communicator_, parts);
     Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
     for (std::size_t i = 0; i < parts.size(); ++i) squared_norm_(*device_, wide_gradient(*parts[i].state).get(), parts[i].run, squares.data() + i);
     double sum = 0;
@@ -164,25 +161,6 @@ class Optimizer {
     if constexpr (requires { Model::shards_parameters; }) return bool(Model::shards_parameters);
     else return false;
   }();
-
-  struct Part {
-    const ParameterState* state;
-    Run run;
-    bool counted;
-  };
-
-  WEFT_COLD double exact_norm(const List<Part>& parts) {
-    constexpr std::size_t words = kernels::exact_sum_words;
-    Tensor<std::int64_t, Exec> sums(*device_, {2, words});  // of what this rank counts, and of the rest
-    copy_from_host(sums, std::vector<std::int64_t>(2 * words));
-    for (const Part& part : parts) exact_squared_norm_(*device_, *part.state, part.run, sums.data() + (part.counted ? 0 : words));
-    auto host = copy_to_host(sums);
-    host[words - 1] = host[2 * words - 2];
-    host.resize(words);
-    kernels::carry(host);
-    communicator_.all_reduce(host);
-    return std::sqrt(kernels::exact_value(host));
-  }
 
   Buffer wide_gradient(const ParameterState& state) {
     if (state.kept_gradient_type() == state.gradient_type) return state.gradient;
@@ -322,9 +300,9 @@ class Optimizer {
   DefaultDevice* device_;
   // For the model's element type: known where the optimizer is made, so only that one is compiled.
   void (*update_)(Device<Exec>&, Slot&, const Options&, double, double, std::uint64_t);
-  void (*exact_squared_norm_)(Device<Exec>&, const ParameterState&, const Run&, std::int64_t*) = nullptr;
   void (*squared_norm_)(Device<Exec>&, const void*, const Run&, double*);
   void (*widen_)(Device<Exec>&, std::size_t, const void*, void*) = nullptr;  // from the model's type, where it has 16 bits
+  const weft::detail::ReproducibleParts* reproducible_ = nullptr;
   std::shared_ptr<LossScale> loss_scale_;  // null: gradients are as they are
   std::shared_ptr<Store> store_;
   List<Slot> slots_;

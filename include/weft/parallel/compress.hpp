@@ -5,9 +5,11 @@
 //   DataParallel<nn::Gpt, hook::Compress<bfloat16>> model(mesh, config);
 
 #include <map>
+#include <memory>
 #include <span>
 
 #include <weft/kernels/elementwise.hpp>
+#include <weft/nn/reduce_option.hpp>
 #include <weft/parallel/communication_hook.hpp>
 
 namespace weft::hook {
@@ -42,3 +44,12 @@ class Compress {
 };
 
 }  // namespace weft::hook
+
+namespace weft::detail {
+
+template <class Device>
+std::unique_ptr<hook::Erased> narrow_hook(Device& device) {
+  return std::make_unique<hook::detail::Holds<hook::Compress<bfloat16>>>(device);
+}
+
+}  // namespace weft::detail

@@ -10,7 +10,7 @@
 
 #include <weft/core/list.hpp>
 #include <weft/core/owner.hpp>
-#include <weft/parallel/compress.hpp>
+#include <weft/parallel/communication_hook.hpp>
 #include <weft/parallel/policies.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/tensor/to.hpp>
@@ -24,12 +24,12 @@ class Buckets : public Hooks {
  public:
   Buckets(Communicator comm, Device<Exec>& device, const ModelOptions& options)
       : comm_(std::move(comm)), device_(&device), first_bytes_(options.first_bucket_bytes), bytes_(options.bucket_bytes) {
-    reproducible_ = options.reproducible;
     if (options.replicate != 1 || options.quantised_gather || options.secondary != 0)
       throw_error<UsageError>({"ModelOptions: replicate, quantised_gather and secondary are for FullyShardedDataParallel, and DataParallel or its stage 0 shares nothing out; leave them out"});
     if (options.gradient && size_of(*options.gradient) == 2) throw_error<UsageError>({"ModelOptions::gradient is ", name_of(*options.gradient), ": DataParallel keeps gradients in the type in which they are added; leave it out, or use FullyShardedDataParallel"});
     if (options.hook) hook_ = options.hook->make(device);
-    else if (options.reduce == DataType::bfloat16) hook_ = std::make_unique<hook::detail::Holds<hook::Compress<bfloat16>>>(device);
+    else if (const auto narrow = options.reduce.narrow()) hook_ = narrow(device);
+    if (const ReproducibleParts* parts = options.reproducible) tree_hooks_ = parts->hooks(device);
   }
 
   // Gradients live in their buckets, one after the other, so that a bucket is reduced in place. A bucket closes once it
@@ -52,16 +52,9 @@ class Buckets : public Hooks {
   }
 
   bool sums_data() const override { return true; }
-  void add_in_order(const ReductionTree* tree) override {
-    tree_hooks_.clear();
-    for (Bucket& bucket : buckets_) {
-      bucket.hook = nullptr;
-      if (tree == nullptr) continue;
-      const ReductionTree& own = expert_trees_.over(*tree, std::size_t(bucket.comm.size()), reproducible_->tree);
-      if (own.in_rank_order()) continue;
-      tree_hooks_.push_back(reproducible_->hook(*device_, own));
-      bucket.hook = tree_hooks_.back().get();
-    }
+  void add_in_order(const ReductionTree& tree) override {
+    tree_hooks_->clear();
+    for (Bucket& bucket : buckets_) bucket.hook = tree_hooks_->add(tree, std::size_t(bucket.comm.size()));
   }
 
   void gradients_ready(Unit& unit) override {
@@ -127,7 +120,7 @@ class Buckets : public Hooks {
       return;
     }
     constexpr comm::MemoryKind memory = weft::detail::memory_kind<Tensor<float, Exec>>();
-    bucket.request = bucket.comm.all_reduce_async(comm::Elements{bucket.type, memory, bucket.storage.get(), bucket.bytes / size_of(bucket.type)});
+    bucket.request = bucket.comm.all_reduce_async(comm::elements_of<float, double>(bucket.type, memory, bucket.storage.get(), bucket.bytes / size_of(bucket.type)));
   }
 
   void complete(Bucket& bucket) {
@@ -147,9 +140,7 @@ class Buckets : public Hooks {
   std::size_t looked_up_ = 0;
   List<Bucket*> launched_;  // in this step, in this order on all ranks
   std::unique_ptr<hook::Erased> hook_;
-  List<std::unique_ptr<hook::Erased>> tree_hooks_;  // of reproducible runs, a bucket each
-  ExpertTrees expert_trees_;
-  const ReproducibleParts* reproducible_ = nullptr;
+  std::unique_ptr<TreeHooks> tree_hooks_;  // of reproducible runs
 };
 
 struct DataPolicy : PlainPolicy {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,22 +41,38 @@ class GradientTrees final : public MicroBatchSums {
  public:
   explicit GradientTrees(Device<Exec>& device) : device_(&device) {}
 
-  void add_use(const Unit& unit, ParameterState* state, ParameterState* home) override {
-    uses_[&unit].push_back({state, home});
-    trees_.try_emplace(home);
+  void find_uses(std::span<Unit* const> units, std::span<Hooks* const> hooks, std::size_t data_ranks) override {
+    List<ParameterState*> seen;
+    for (Unit* unit : units)
+      for (ParameterState* state : unit->parameters) {
+        if (state->expert_data) ExpertTrees::require(data_ranks, std::size_t(state->expert_data->size()));
+        ParameterState* home = state;
+        if (contains(seen, state)) {
+          home = seconds_.emplace_back(second_use(*state)).get();
+          for (Hooks* wrapper : hooks) wrapper->allocate(*home);
+          again_.parameters.push_back(home);
+        }
+        seen.push_back(state);
+        uses_[unit].push_back({state, home});
+        trees_.try_emplace(home);
+      }
   }
 
-  void begin(std::size_t first, std::size_t count, std::size_t terms) override {
-    count_ = count;
-    terms_ = terms;
+  void begin(const Batch& batch, std::span<Hooks* const> hooks, std::size_t data_rank, std::size_t data_ranks) override {
+    if (batch.first_sequence != data_rank * batch.sequences)
+      throw_error<UsageError>({"reproducible: dp rank ", data_rank, "'s share of the batch begins at sequence ", batch.first_sequence, ", expected ", data_rank * batch.sequences, ": shares lie in the order of the ranks and are of one size"});
+    count_ = batch.micro_batches;
+    terms_ = count_ * data_ranks;
+    if (!tree_ || tree_->terms() != terms_) tree_ = std::make_unique<ReductionTree>(terms_, data_ranks);
     for (auto& [home, tree] : trees_) {
       // An expert sees the micro-batches of as many data ranks, neighbours, as there are to one of edp.
-      const std::size_t rank = first / count, sources = home->expert_data ? std::max<std::size_t>(1, terms / count / std::size_t(home->expert_data->size())) : 1;
-      tree.first = rank / sources * sources * count;
+      const std::size_t sources = home->expert_data ? std::max<std::size_t>(1, data_ranks / std::size_t(home->expert_data->size())) : 1;
+      tree.first = data_rank / sources * sources * count_;
       tree.held.clear();
-      tree.added.assign(count * sources, false);
+      tree.added.assign(count_ * sources, false);
       home->nodes.clear();
     }
+    for (Hooks* wrapper : hooks) wrapper->add_in_order(*tree_);
   }
 
   void open(const Unit& unit) override {
@@ -100,6 +117,24 @@ class GradientTrees final : public MicroBatchSums {
       for (std::size_t i = 1; i < tree.held.size(); ++i) home->nodes.push_back(std::move(tree.held[i].sum));
       tree.held.clear();
       home->fresh = false;
+    }
+  }
+
+  Unit& second_uses() override { return again_; }
+  void add_uses(std::span<ParameterState* const> parameters, const Communicator* pipeline, int peer, int tag) override {
+    for (ParameterState* state : parameters) {
+      if (state->kept() == 0) continue;
+      typed(*state, [&](auto zero) {
+        using G = decltype(zero);
+        G* mine = static_cast<G*>(state->gradient.get());
+        const auto add = [&](const Buffer& other) { kernels::accumulate<G, G>(*device_, state->kept(), static_cast<const G*>(other.get()), mine); };
+        for (const auto& second : seconds_)
+          if (second->name == state->name) add(second->gradient);
+        if (pipeline == nullptr || !state->tied) return;
+        const Buffer theirs = device_->allocate(state->kept() * sizeof(G));
+        pipeline->send_recv(std::span<const G>(mine, state->kept()), peer, std::span<G>(static_cast<G*>(theirs.get()), state->kept()), peer, tag);
+        add(theirs);
+      });
     }
   }
 
@@ -148,6 +183,9 @@ class GradientTrees final : public MicroBatchSums {
   std::size_t count_ = 0, terms_ = 0;
   std::map<const Unit*, List<Use>> uses_;
   std::map<ParameterState*, Tree> trees_;
+  std::unique_ptr<ReductionTree> tree_;  // of the step
+  List<std::unique_ptr<ParameterState>> seconds_;
+  Unit again_{"tied, second use", {}};
 };
 
 }  // namespace weft::detail

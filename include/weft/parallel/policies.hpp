@@ -33,7 +33,7 @@ struct MixedPrecision {
   static_assert(std::is_void_v<Gradient> || std::is_same_v<Gradient, Param> || std::is_same_v<Gradient, accumulate_t<Param>>,
                 "weft: MixedPrecision's Gradient must be Param, or the type in which layers add gradients: float for Param bfloat16, float16 and float, double for double");
   static void apply(ModelOptions& options) {
-    if (std::is_same_v<Reduce, bfloat16>) options.reduce = DataType::bfloat16;
+    if constexpr (std::is_same_v<Reduce, bfloat16>) options.reduce = DataType::bfloat16;
     if constexpr (!std::is_void_v<Gradient>) options.gradient = data_type_of<Gradient>;
   }
 };

@@ -243,7 +243,7 @@ class ShardGroup {
   // Once a step, all groups in the same order on all ranks: the sums of all copies.
   void start_copies() {
     if (!reduced_ || summed_over_copies_) return;
-    reduction_ = ranks_.copies.all_reduce_async(comm::Elements{kept_gradient_type_, weft::detail::memory_kind<Tensor<float, Exec>>(), shard_gradient_.get(), piece_});
+    reduction_ = ranks_.copies.all_reduce_async(comm::elements_of<float, double, bfloat16, float16>(kept_gradient_type_, weft::detail::memory_kind<Tensor<float, Exec>>(), shard_gradient_.get(), piece_));
   }
   void finish() {
     reduction_.wait();

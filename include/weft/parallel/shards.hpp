@@ -60,10 +60,10 @@ class Shards : public Hooks {
 
   bool reduces_each_micro_batch() const override { return each_micro_batch_ || folds_; }
   bool sums_data() const override { return true; }
-  void add_in_order(const ReductionTree* tree) override {
+  void add_in_order(const ReductionTree& tree) override {
     for (auto& group : groups_) {
-      const ReductionTree* own = tree == nullptr ? nullptr : &expert_trees_.over(*tree, std::size_t(group->ranks().all.size()), reproducible_->tree);
-      group->add_in_order(own != nullptr && (!own->in_rank_order() || replicate_ > 1) ? own : nullptr);
+      const ReductionTree& own = expert_trees_.over(tree, std::size_t(group->ranks().all.size()), reproducible_->tree);
+      group->add_in_order(!own.in_rank_order() || replicate_ > 1 ? &own : nullptr);
     }
   }
 

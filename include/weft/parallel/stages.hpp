@@ -66,7 +66,7 @@ class Stages {
       if (ranks > 1) find_tied(context, schedule.stage_rank(0, ranks), schedule.stage_rank(stages - 1, ranks));
     if (context.env.reproducible) {
       trees_ = context.env.reproducible->sums(context.device());
-      find_uses(context);
+      trees_->find_uses(units_in_order(), context.env.hooks, context.size(dp{}));
     }
     prepare(context);
   }
@@ -79,15 +79,15 @@ class Stages {
     const auto& batch = part_of(context, whole);
     for_each_state([](ParameterState& state) { state.fresh = true; });
     const double count = count_targets(context, batch);
-    if (trees_) begin_trees(context, batch);
+    if (trees_) trees_->begin(batch, context.env.hooks, context.rank(dp{}), context.size(dp{}));
     Executor<Model, Context> executor(context, chunks_, table, batch, context.env.loss_scale / count);
     executor.trees = trees_.get();
     executor.run(false);
     if (trees_) {
       executor.complete(tied_);
-      executor.complete(again_);
+      executor.complete(trees_->second_uses());
       finish(context);
-      add_uses(context);
+      trees_->add_uses(tied_.parameters, pipeline_of(context), peer_, tied_tag);
     } else {
       sum_tied(context);
       finish(context);
@@ -298,62 +298,27 @@ class Stages {
     for (std::size_t i = context.env.hooks.size(); i-- > 0;) context.env.hooks[i]->gradients_ready(tied_);
   }
 
+  // Of this rank's chunks, first in the model first.
+  WEFT_COLD List<Unit*> units_in_order() const {
+    List<Chunk<Model>*> chunks;
+    for (const auto& chunk : chunks_) chunks.push_back(chunk.get());
+    sort_short(chunks, [](const Chunk<Model>* a, const Chunk<Model>* b) { return a->stage < b->stage; });
+    List<Unit*> units;
+    for (Chunk<Model>* chunk : chunks)
+      for (Unit& unit : chunk->units) units.push_back(&unit);
+    return units;
+  }
+  template <class Context>
+  static const Communicator* pipeline_of(const Context& context) {
+    if constexpr (Context::has(pp{})) return &context.comm(pp{});
+    else return nullptr;
+  }
+
   std::size_t uses_of(const ParameterState* state) const {
     std::size_t uses = 0;
     for (const auto& chunk : chunks_)
       for (const Unit& unit : chunk->units) uses += std::size_t(unit.uses(state));
     return uses;
-  }
-
-  // Each use of a parameter adds up its own gradients: the first one in the model in the parameter's, others beside it.
-  template <class Context>
-  WEFT_COLD void find_uses(const Context& context) {
-    List<Chunk<Model>*> chunks;
-    for (const auto& chunk : chunks_) chunks.push_back(chunk.get());
-    sort_short(chunks, [](const Chunk<Model>* a, const Chunk<Model>* b) { return a->stage < b->stage; });
-    List<ParameterState*> seen;
-    for (Chunk<Model>* chunk : chunks)
-      for (Unit& unit : chunk->units)
-        for (ParameterState* state : unit.parameters) {
-          if (state->expert_data) ExpertTrees::require(context.size(dp{}), std::size_t(state->expert_data->size()));
-          ParameterState* home = state;
-          if (contains(seen, state)) {
-            home = seconds_.emplace_back(detail::second_use(*state)).get();
-            for (Hooks* hooks : context.env.hooks) hooks->allocate(*home);
-            again_.parameters.push_back(home);
-          }
-          seen.push_back(state);
-          trees_->add_use(unit, state, home);
-        }
-  }
-  template <class Context>
-  WEFT_COLD void begin_trees(const Context& context, const Batch& batch) {
-    const std::size_t ranks = context.size(dp{}), rank = context.rank(dp{});
-    if (batch.first_sequence != rank * batch.sequences)
-      throw_error<UsageError>({"reproducible: dp rank ", rank, "'s share of the batch begins at sequence ", batch.first_sequence, ", expected ", rank * batch.sequences, ": shares lie in the order of the ranks and are of one size"});
-    if (!tree_ || tree_->terms() != batch.micro_batches * ranks) tree_ = context.env.reproducible->tree(batch.micro_batches * ranks, ranks);
-    trees_->begin(tree_->first(rank), batch.micro_batches, tree_->terms());
-    for (Hooks* hooks : context.env.hooks) hooks->add_in_order(tree_.get());
-  }
-  // What the data ranks have summed for each use, first + last, the same bits on both stages.
-  template <class Context>
-  WEFT_COLD void add_uses(const Context& context) {
-    using G = accumulate_t<typename Context::scalar>;
-    const auto add = [&](ParameterState& state, const void* other) {
-      kernels::accumulate<G, G>(context.device(), state.kept(), static_cast<const G*>(other), static_cast<G*>(state.gradient.get()));
-    };
-    for (ParameterState* state : tied_.parameters) {
-      if (state->kept() == 0) continue;
-      for (const auto& second : seconds_)
-        if (second->name == state->name) add(*state, second->gradient.get());
-      if constexpr (Context::has(pp{}))
-        if (state->tied) {
-          const std::span<const G> mine(static_cast<const G*>(state->gradient.get()), state->kept());
-          const Buffer buffer = context.device().allocate(mine.size_bytes());
-          context.comm(pp{}).send_recv(mine, peer_, std::span<G>(static_cast<G*>(buffer.get()), mine.size()), peer_, tied_tag);
-          add(*state, buffer.get());
-        }
-    }
   }
 
   template <class Context>
@@ -368,7 +333,7 @@ class Stages {
     for (std::size_t chunk = chunks_.size(); chunk-- > 0;)
       for (std::size_t unit = chunks_[chunk]->owned.size(); unit-- > 0;) order.push_back(&chunks_[chunk]->owned[unit]);
     if (!tied_.parameters.empty()) order.push_back(&tied_);
-    if (!again_.parameters.empty()) order.push_back(&again_);
+    if (trees_ && !trees_->second_uses().parameters.empty()) order.push_back(&trees_->second_uses());
     for (Hooks* hooks : context.env.hooks) hooks->prepare(order);
   }
 
@@ -392,11 +357,7 @@ class Stages {
   int peer_ = -1;
   Maybe<schedule::Table> table_;
 
-  // Of reproducible runs.
-  std::unique_ptr<detail::MicroBatchSums> trees_;
-  std::unique_ptr<ReductionTree> tree_;
-  List<std::unique_ptr<ParameterState>> seconds_;
-  Unit again_{"tied, second use", {}};
+  std::unique_ptr<detail::MicroBatchSums> trees_;  // of reproducible runs
 };
 
 }  // namespace weft

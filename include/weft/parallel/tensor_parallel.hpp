@@ -47,14 +47,14 @@ class TensorDebts : public Hooks {
   void pay(ParameterState& state) {
     char* gradient = static_cast<char*>(state.layer_gradient().get());
     const DataType type = state.gradient_type;
-    if (state.replicas == 1) return comm_.all_reduce(comm::Elements{type, memory, gradient, state.size()});
+    if (state.replicas == 1) return comm_.all_reduce(comm::elements_of<float, double>(type, memory, gradient, state.size()));
     // Only the runs that several ranks hold alike: packed, summed, put back.
     std::size_t size = 0;
     for (const Run& run : state.layer_runs()) size += run.shared ? run.length : 0;
     const Buffer buffer = device_->allocate(size * size_of(type));
     char* packed = static_cast<char*>(buffer.get());
     copy_shared(state, gradient, packed, true);
-    find_replicas(state.replicas)->all_reduce(comm::Elements{type, memory, packed, size});
+    find_replicas(state.replicas)->all_reduce(comm::elements_of<float, double>(type, memory, packed, size));
     copy_shared(state, gradient, packed, false);
   }
   void copy_shared(const ParameterState& state, char* gradient, char* packed, bool pack) {

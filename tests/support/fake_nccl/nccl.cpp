@@ -43,6 +43,11 @@ weft::DataType type_of(ncclDataType_t type) {
   return types[int(type)];
 }
 std::size_t width_of(ncclDataType_t type) { return weft::size_of(type_of(type)); }
+weft::comm::Combine combine_of(weft::DataType type) {
+  return weft::comm::elements_of<std::int8_t, std::uint8_t, std::int32_t, std::uint32_t, std::int64_t, std::uint64_t, weft::float16, float, double, weft::bfloat16>(
+             type, weft::comm::MemoryKind::host, nullptr, 0)
+      .combine;
+}
 weft::Reduction reduction_of(ncclRedOp_t op) {
   return op == ncclMax   ? weft::Reduction::max
          : op == ncclMin ? weft::Reduction::min
@@ -133,7 +138,7 @@ void carry_out(const std::vector<const Operation*>& all) {
     for (const auto& input : inputs) rows.push_back(input.data() + from * bytes);
     std::vector<char> sum(bytes);
     void* out[] = {sum.data()};
-    weft::comm::reduce(type_of(first.type), reduction_of(first.reduction), rows, out, 0, first.count);
+    combine_of(type_of(first.type))(reduction_of(first.reduction), rows, out, 0, first.count);
     return sum;
   };
   for (std::size_t r = 0; r < n; ++r) {

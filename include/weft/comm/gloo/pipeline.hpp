@@ -31,6 +31,7 @@ class Pipeline {
         rank_(std::size_t(rank)),
         type_(call.type),
         reduction_(call.reduction),
+        combine_(call.combine),
         pieces_(std::move(pieces)),
         input_(static_cast<const std::byte*>(call.input)),
         own_(own_output),
@@ -125,7 +126,7 @@ class Pipeline {
     std::vector<const void*> inputs;
     for (std::size_t q = 0; q < members_.size(); ++q) inputs.push_back(q == rank_ ? input_ + pieces_[rank_].begin + at.begin : row(q, c));
     void* outputs[] = {own_ + at.begin};
-    comm::reduce(type_, reduction_, inputs, outputs, 0, at.length / size_of(type_));
+    combine_(reduction_, inputs, outputs, 0, at.length / size_of(type_));
     for (std::size_t k = 1; k < members_.size(); ++k) {
       const std::size_t q = (rank_ + k) % members_.size();
       receive(q, c + window);
@@ -140,6 +141,7 @@ class Pipeline {
   std::size_t rank_;
   DataType type_;
   Reduction reduction_;
+  Combine combine_;
   std::vector<Bytes> pieces_;
   const std::byte* input_;
   std::byte *own_, *whole_;

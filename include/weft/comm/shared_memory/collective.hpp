@@ -161,7 +161,7 @@ class Collective {
     const void* inputs[most_ranks];
     for (int q = 0; q < size(); ++q)
       inputs[q] = q == me() ? own : slots_.data(q, first_ + round) + (to_each() ? part_at(q, me()) : skip);
-    comm::reduce(call_.type, call_.reduction, {inputs, std::size_t(size())}, outputs, 0, bytes / element());
+    call_.combine(call_.reduction, {inputs, std::size_t(size())}, outputs, 0, bytes / element());
   }
 
   Slots& slots_;

@@ -247,7 +247,7 @@ class Collective final : public Advancing {
     if (n > most) many.reset(new const void*[n]);
     const void** inputs = n > most ? many.get() : few;
     for (std::size_t q = 0; q < n; ++q) inputs[q] = input(int(q)) + skip;
-    reduce(call_.type, call_.reduction, {inputs, n}, outputs, begin, end);
+    call_.combine(call_.reduction, {inputs, n}, outputs, begin, end);
   }
 
   void share();
