@@ -138,7 +138,7 @@ void carry_out(const std::vector<const Operation*>& all) {
     for (const auto& input : inputs) rows.push_back(input.data() + from * bytes);
     std::vector<char> sum(bytes);
     void* out[] = {sum.data()};
-    combine_of(type_of(first.type))(reduction_of(first.reduction), rows, out, 0, first.count);
+    combine_of(type_of(first.type))(reduction_of(first.reduction), rows, {out, 1}, 0, first.count);
     return sum;
   };
   for (std::size_t r = 0; r < n; ++r) {

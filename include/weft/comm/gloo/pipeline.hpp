@@ -126,7 +126,7 @@ class Pipeline {
     std::vector<const void*> inputs;
     for (std::size_t q = 0; q < members_.size(); ++q) inputs.push_back(q == rank_ ? input_ + pieces_[rank_].begin + at.begin : row(q, c));
     void* outputs[] = {own_ + at.begin};
-    combine_(reduction_, inputs, outputs, 0, at.length / size_of(type_));
+    combine_(reduction_, inputs, {outputs, 1}, 0, at.length / size_of(type_));
     for (std::size_t k = 1; k < members_.size(); ++k) {
       const std::size_t q = (rank_ + k) % members_.size();
       receive(q, c + window);

@@ -246,7 +246,7 @@ inline void Transfer::combine(const void* own, void* out, std::size_t elements) 
   std::vector<const void*> inputs;
   for (int q = 0; q < place_.size; ++q) inputs.push_back(q == place_.rank ? own : row(q, elements));
   void* outputs[] = {out};
-  call_.combine(call_.reduction, inputs, outputs, 0, elements);
+  call_.combine(call_.reduction, inputs, {outputs, 1}, 0, elements);
 }
 
 inline void Transfer::begin_all_reduce() {

@@ -113,7 +113,7 @@ class Transfer {
     std::vector<const void*> inputs;
     for (int q = 0; q < place_.size; ++q) inputs.push_back(scratch_.data() + std::size_t(q) * row * size_of(call_.type));
     void* outputs[] = {out};
-    call_.combine(call_.reduction, inputs, outputs, 0, row);
+    call_.combine(call_.reduction, inputs, {outputs, 1}, 0, row);
   }
   void launch_all_reduce();
   void launch_reduce_scatter(std::span<const std::size_t> counts);

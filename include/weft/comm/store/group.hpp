@@ -313,7 +313,7 @@ inline void StoreGroup::finish(Running& running, const std::string& everything) 
       pointers.push_back(rows[q].get());
     }
     void* outputs[] = {call.output};
-    call.combine(call.reduction, pointers, outputs, 0, count);
+    call.combine(call.reduction, pointers, {outputs, 1}, 0, count);
   };
   switch (call.operation) {
     case all_reduce: return combine(0, call.count);
