@@ -50,8 +50,8 @@ class Corpus {
     return corpus;
   }
 
-  std::span<const std::uint8_t> training() const { return training_; }
-  std::span<const std::uint8_t> validation() const { return validation_; }
+  std::span<const std::uint8_t> training() const { return {training_.data(), training_.size()}; }
+  std::span<const std::uint8_t> validation() const { return {validation_.data(), validation_.size()}; }
   std::size_t files() const { return files_; }
   std::size_t bytes() const { return training_.size() + validation_.size(); }
   double validation_fraction() const { return fraction_; }

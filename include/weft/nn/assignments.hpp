@@ -82,7 +82,7 @@ struct Candidate {
 };
 
 /// Which of `all` their experts take, `capacity` in each group: the answer for the `count` candidates from `first` on.
-inline std::vector<char> within_capacity(std::span<const Candidate> all, std::size_t capacity, Drop drop, std::size_t first, std::size_t count) {
+inline std::vector<char> within_capacity(const std::vector<Candidate>& all, std::size_t capacity, Drop drop, std::size_t first, std::size_t count) {
   std::vector<std::uint32_t> sorted(all.size());
   std::iota(sorted.begin(), sorted.end(), 0u);
   const auto key = [&](std::uint32_t i) {

@@ -22,6 +22,8 @@
 #include <weft/nn/hooks.hpp>
 #include <weft/nn/loss_scale.hpp>
 #include <weft/nn/reproducible.hpp>
+#include <weft/optim/offloaded.hpp>
+#include <weft/optim/slot.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft::optim {
@@ -30,17 +32,6 @@ namespace weft::optim {
 struct StepReport {
   double gradient_norm = 0;  ///< before clipping, over all elements of the model
   bool skipped = false;      ///< a gradient was not finite: parameters and optimizer state are bitwise what they were, a loss scale backs off
-};
-
-/// A parameter, or what this rank keeps of it, and the buffers that a rule keeps beside it, all in its accumulate type. While a rule
-/// runs state->gradient is in accumulate_t too, and state->value is null where a rank keeps the master copy alone (stage 3 of ZeRO).
-struct Slot {
-  ParameterState* state = nullptr;
-  Buffer master;             ///< parameter in accumulate_t where that is wider than the parameter's type, else null
-  List<Buffer> kept;  ///< Rule::buffers of them, zero at first
-  /// Where these lie in the model's store, if it offloads: the master if there is one, then `kept`, whose buffers are null between
-  /// steps; and last the parameter, where that stays on the device but the store may fail.
-  std::vector<std::size_t> records;
 };
 
 /// Throws UsageError for an option that is not a number from 0 on, and below `end`.
@@ -86,7 +77,10 @@ class Optimizer {
     if constexpr (requires { model.loss_scale(); }) loss_scale_ = model.loss_scale();
     if constexpr (requires { model.options().reproducible; })
       reproducible_ = model.options().reproducible;
-    if constexpr (requires { model.options().offload; }) store_ = model.options().offload.store;
+    if constexpr (requires { model.options().offload; }) {
+      store_ = model.options().offload.store;
+      offload_ = model.options().offload.optimizer;
+    }
     model.for_each_state([this](ParameterState& state) {
       if (!elementwise && state.gathered) throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name, " is sharded over data ranks: use ModelOptions::zero 0, or an elementwise rule"});
       slots_.push_back(make_slot<P>(state));
@@ -111,7 +105,12 @@ class Optimizer {
     }
     const double scale = unscale * (options_.clip > 0 ? std::min(1.0, options_.clip / (report.gradient_norm + 1e-6)) : 1.0);
     if (store_) {
-      update_stored(learning_rate, scale);
+      const auto apply = [](const void* call, Slot& slot) {
+        const auto& [optimizer, rate, factor] = *static_cast<const Call*>(call);
+        optimizer->update(slot, rate, factor);
+      };
+      const Call call{this, learning_rate, scale};
+      offload_->update(*device_, *store_, communicator_, slots_, apply, &call);
     } else {
       for (Slot& slot : slots_)
         if (slot.state->kept() != 0) update(slot, learning_rate, scale);
@@ -168,6 +167,10 @@ class Optimizer {
     widen_(*device_, state.kept(), state.gradient.get(), wide.get());
     return wide;
   }
+  struct Call {
+    Optimizer* optimizer;
+    double learning_rate, scale;
+  };
   // The rule sees the types of a slot, whatever a rank keeps.
   void update(Slot& slot, double learning_rate, double scale) {
     struct Lent {
@@ -200,13 +203,7 @@ class Optimizer {
     }
     slot.kept.resize(Rule::buffers);
     if (store_) {
-      stored(slot, [&](Buffer&) { slot.records.push_back(store_->record(size * sizeof(A))); });
-      if (slot.master) write_record(*device_, *store_, slot.records.front(), slot.master.get(), size * sizeof(A));
-      if (guarded(slot)) {
-        slot.records.push_back(store_->record(size * sizeof(P)));
-        write_record(*device_, *store_, slot.records.back(), state.value.get(), size * sizeof(P));
-      }
-      slot.master.reset();
+      offload_->keep(*device_, *store_, slot);
       return slot;
     }
     for (Buffer& kept : slot.kept) {
@@ -214,85 +211,6 @@ class Optimizer {
       kernels::fill(*device_, size, static_cast<A*>(kept.get()), A(0));
     }
     return slot;
-  }
-
-  // Each buffer of a slot that has a record, in their order.
-  template <class F>
-  static void stored(Slot& slot, F&& f) {
-    if (slot.state->type != slot.state->gradient_type) f(slot.master);
-    for (Buffer& kept : slot.kept) f(kept);
-  }
-  // A parameter that stays on the device is put back from the store where that fails in the middle of a step.
-  bool guarded(const Slot& slot) const { return store_->may_fail() && !slot.state->store; }
-
-  // One parameter after the other comes to the device with its state, and goes. All of a step takes effect, on all ranks, or nothing.
-  WEFT_COLD void update_stored(double learning_rate, double scale) {
-    std::string failure;
-    std::size_t done = 0;
-    auto& traffic = device_->cache<RecordTraffic<Exec>>();
-    // Where copies run beside the computation, those for the next parameter do so while this one is updated.
-    Visit next;
-    try {
-      if (traffic.beside && !slots_.empty()) next = fetch(slots_.front());
-      for (Slot& slot : slots_) {
-        ++done;
-        if (done < slots_.size()) read_ahead(slots_[done]);
-        Visit visit = traffic.beside ? std::exchange(next, Visit()) : fetch(slot);
-        traffic.arrive(*device_);
-        if (traffic.beside && done < slots_.size()) next = fetch(slots_[done]);
-        if (slot.state->kept() != 0) update_stored(slot, visit, learning_rate, scale);
-      }
-      traffic.settle();
-    } catch (const StorageError& error) {
-      failure = error.what();
-    }
-    double failed = failure.empty() ? 0 : 1;
-    if (store_->may_fail()) communicator_.all_reduce(std::span<double>(&failed, 1), Reduction::max);
-    if (failed == 0) return store_->commit();
-    store_->roll_back();
-    for (std::size_t i = 0; i < done; ++i)
-      if (const Slot& slot = slots_[i]; slot.state->kept() != 0 && guarded(slot))
-        read_record(*device_, *store_, slot.records.back(), slot.state->value.get(), slot.state->kept() * size_of(slot.state->type));
-    throw_error<StorageError>({failure.empty() ? "offload: the file of another rank failed in this optimizer step" : std::string_view(failure).substr(6), "; parameters and optimizer state are what they were before it"});
-  }
-  void read_ahead(const Slot& slot) const {
-    if (slot.state->kept() == 0) return;
-    const std::size_t written_only = guarded(slot) ? 1 : 0;
-    for (std::size_t i = 0; i + written_only < slot.records.size(); ++i) store_->read_ahead(slot.records[i]);
-    if (slot.state->store) slot.state->store->read_ahead(slot.state->record);
-  }
-  // What a slot has in the store while it is on the device, or on its way there.
-  struct Visit {
-    Slot here;
-    Buffer value;
-  };
-  WEFT_COLD Visit fetch(const Slot& slot) {
-    ParameterState& state = *slot.state;
-    Visit visit{{&state, nullptr, List<Buffer>(slot.kept.size()), {}}, nullptr};
-    if (state.kept() == 0) return visit;
-    auto& traffic = device_->cache<RecordTraffic<Exec>>();
-    const std::size_t bytes = state.kept() * size_of(state.gradient_type), value_bytes = state.kept() * size_of(state.type);
-    std::size_t record = 0;
-    stored(visit.here, [&](Buffer& buffer) { traffic.fetch(*device_, *store_, slot.records[record++], (buffer = device_->allocate(bytes)).get(), bytes); });
-    if (state.store) traffic.fetch(*device_, *state.store, state.record, (visit.value = device_->allocate(value_bytes)).get(), value_bytes);
-    return visit;
-  }
-  WEFT_COLD void update_stored(Slot& slot, Visit& visit, double learning_rate, double scale) {
-    ParameterState& state = *slot.state;
-    auto& traffic = device_->cache<RecordTraffic<Exec>>();
-    const std::size_t bytes = state.kept() * size_of(state.gradient_type), value_bytes = state.kept() * size_of(state.type);
-    struct Lent {  // the value comes for the update only
-      ParameterState& state;
-      ~Lent() {
-        if (state.store) state.value.reset();
-      }
-    } lent{state};
-    if (state.store) state.value = std::move(visit.value);
-    update(visit.here, learning_rate, scale);
-    std::size_t record = 0;
-    stored(visit.here, [&](Buffer& buffer) { traffic.put(*device_, *store_, slot.records[record++], buffer, bytes); });
-    if (state.store) traffic.put(*device_, *state.store, state.record, state.value, value_bytes);
-    else if (guarded(slot)) write_record(*device_, *store_, slot.records.back(), state.value.get(), value_bytes);
   }
 
   Options options_;
@@ -305,6 +223,7 @@ class Optimizer {
   const weft::detail::ReproducibleParts* reproducible_ = nullptr;
   std::shared_ptr<LossScale> loss_scale_;  // null: gradients are as they are
   std::shared_ptr<Store> store_;
+  const OffloadParts* offload_ = nullptr;
   List<Slot> slots_;
   std::uint64_t steps_ = 0;
 };

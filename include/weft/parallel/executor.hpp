@@ -151,7 +151,7 @@ class Executor {
     const std::size_t first = batch_.tokens_before(std::size_t(micro)) / sharers_, end = batch_.tokens_before(std::size_t(micro) + 1) / sharers_;
     if (inputs_) return Tokens(context_.device(), {end - first}, (&all == &batch_.tokens ? inputs_->tokens : inputs_->targets).buffer(), first);
     Tokens tokens(context_.device(), {end - first});
-    copy_from_host(tokens, std::span<const std::int32_t>(all).subspan(first, end - first));
+    copy_from_host(tokens, std::span<const std::int32_t>(all.data() + first, end - first));
     return tokens;
   }
 

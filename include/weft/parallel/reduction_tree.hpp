@@ -12,7 +12,6 @@
 #include <memory>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include <weft/core/error.hpp>
 #include <weft/core/list.hpp>
@@ -81,15 +80,15 @@ class ReductionTree {
   bool in_rank_order() const {
     if (nodes_.size() != ranks_) return false;
     for (std::size_t i = 0; i < additions_.size(); ++i)
-      if (additions_[i] != std::pair(std::size_t(0), i + 1)) return false;
+      if (additions_[i].first != 0 || additions_[i].second != i + 1) return false;
     return true;
   }
 
  private:
   std::size_t terms_, ranks_;
-  std::vector<std::size_t> counts_;
+  List<std::size_t> counts_;
   List<TreeNode> nodes_;
-  std::vector<std::pair<std::size_t, std::size_t>> additions_;
+  List<std::pair<std::size_t, std::size_t>> additions_;
 };
 
 /// Trees for the experts' gradients: of the same terms, where each of fewer ranks has those of several data ranks, neighbours.
@@ -111,7 +110,7 @@ class ExpertTrees {
   }
 
  private:
-  std::vector<std::unique_ptr<ReductionTree>> trees_;
+  List<std::unique_ptr<ReductionTree>> trees_;
 };
 
 /// The sum of numbers in the order of the tree over them. Changes `terms`.

@@ -217,8 +217,8 @@ class Stages {
         const Zigzag cut{batch.micro_batch(micro).length, context.size(cp{}), context.rank(cp{})};
         cut.require();
         const std::size_t first = batch.tokens_before(micro), count = batch.tokens_before(micro + 1) - first;
-        cut.take(std::span<const std::int32_t>(batch.tokens).subspan(first, count), part.tokens);
-        cut.take(std::span<const std::int32_t>(batch.targets).subspan(first, count), part.targets);
+        cut.take(std::span<const std::int32_t>(batch.tokens.data() + first, count), part.tokens);
+        cut.take(std::span<const std::int32_t>(batch.targets.data() + first, count), part.targets);
       }
       return part;
     }

@@ -18,6 +18,7 @@
 #include <weft/nn/context.hpp>
 #include <weft/nn/loss_scale.hpp>
 #include <weft/nn/model.hpp>
+#include <weft/optim/offloaded.hpp>
 #include <weft/parallel/compress.hpp>
 #include <weft/parallel/schedule/erased.hpp>
 #include <weft/parallel/schedule/one_forward_one_backward.hpp>

@@ -49,15 +49,23 @@ class Store {
   virtual void* memory(std::size_t /*record*/) const { return nullptr; }
 };
 
+namespace optim {
+struct OffloadParts;
+/// What an optimizer does where its state is offloaded. Defined in optim/offloaded.hpp.
+template <class Device>
+const OffloadParts& offload_parts();
+}  // namespace optim
+
 /// Where parameters and optimizer state of a rank lie between their uses.
 struct Offload {
   using Make = std::shared_ptr<Store> (*)(const std::string& path, int rank);
   Make make = nullptr;  ///< null: on the device
   std::string path = {};
   std::shared_ptr<Store> store = nullptr;  ///< of this rank, made with the model
+  const optim::OffloadParts* optimizer = nullptr;
 
   Offload() {}
-  Offload(Make how, std::string where) : make(how), path(std::move(where)) {}
+  Offload(Make how, std::string where) : make(how), path(std::move(where)), optimizer(&optim::offload_parts<DefaultDevice>()) {}
   static Offload host();
   /// Files PATH.RANK, one for each rank of the world; they must not exist, and are gone when the program ends.
   static Offload file(std::string path);

@@ -31,6 +31,7 @@ class Pipeline {
         tag_(tag),
         type_(call.type),
         reduction_(call.reduction),
+        combine_(call.combine),
         pieces_(std::move(pieces)),
         input_(static_cast<const std::byte*>(call.input)),
         own_(own_output),
@@ -119,7 +120,7 @@ class Pipeline {
         inputs_.push_back(q == rank_ ? input_ + mine.begin + at.begin : row(q, reduced_));
       }
       void* outputs[] = {own_ + at.begin};
-      comm::reduce(type_, reduction_, inputs_, outputs, 0, at.length / size_of(type_));
+      combine_(reduction_, inputs_, {outputs, 1}, 0, at.length / size_of(type_));
     }
     return reduced_ != before;
   }
@@ -166,6 +167,7 @@ class Pipeline {
   int tag_;
   DataType type_;
   Reduction reduction_;
+  Combine combine_;
   std::vector<Bytes> pieces_;
   const std::byte* input_;
   std::byte *own_, *whole_;

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What an optimizer does where its state lies in a store (ModelOptions::offload): one parameter after the other comes to the device
+// with its state, and goes. For Offload, so that only programs that offload compile it.
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/core/error.hpp>
+#include <weft/core/list.hpp>
+#include <weft/optim/slot.hpp>
+#include <weft/tensor/store.hpp>
+
+namespace weft::optim {
+
+struct OffloadParts {
+  /// Records for what a new slot keeps beside its parameter, whose buffers are empty from here on.
+  void (*keep)(DefaultDevice&, Store&, Slot&);
+  /// A step: `apply(call, slot)` updates a slot that is on the device. All of it takes effect, on all ranks, or nothing.
+  void (*update)(DefaultDevice&, Store&, const Communicator&, List<Slot>&, void (*apply)(const void* call, Slot&), const void* call);
+};
+
+namespace detail {
+
+template <class Device>
+class OffloadedSlots {
+ public:
+  OffloadedSlots(Device& device, Store& store) : device_(device), store_(store) {}
+
+  WEFT_COLD void keep(Slot& slot) {
+    const ParameterState& state = *slot.state;
+    const std::size_t bytes = state.kept() * size_of(state.gradient_type), value_bytes = state.kept() * size_of(state.type);
+    stored(slot, [&](Buffer&) { slot.records.push_back(store_.record(bytes)); });
+    if (slot.master) write_record(device_, store_, slot.records.front(), slot.master.get(), bytes);
+    if (guarded(slot)) {
+      slot.records.push_back(store_.record(value_bytes));
+      write_record(device_, store_, slot.records.back(), state.value.get(), value_bytes);
+    }
+    slot.master.reset();
+  }
+
+  template <class Apply>
+  WEFT_COLD void update(const Communicator& communicator, List<Slot>& slots, const Apply& apply) {
+    std::string failure;
+    std::size_t done = 0;
+    // Where copies run beside the computation, those for the next parameter do so while this one is updated.
+    Visit next;
+    try {
+      if (traffic_.beside && !slots.empty()) next = fetch(slots.front());
+      for (Slot& slot : slots) {
+        ++done;
+        if (done < slots.size()) read_ahead(slots[done]);
+        Visit visit = traffic_.beside ? std::exchange(next, Visit()) : fetch(slot);
+        traffic_.arrive(device_);
+        if (traffic_.beside && done < slots.size()) next = fetch(slots[done]);
+        if (slot.state->kept() != 0) update_one(slot, visit, apply);
+      }
+      traffic_.settle();
+    } catch (const StorageError& error) {
+      failure = error.what();
+    }
+    double failed = failure.empty() ? 0 : 1;
+    if (store_.may_fail()) communicator.all_reduce(std::span<double>(&failed, 1), Reduction::max);
+    if (failed == 0) return store_.commit();
+    store_.roll_back();
+    for (std::size_t i = 0; i < done; ++i)
+      if (const Slot& slot = slots[i]; slot.state->kept() != 0 && guarded(slot))
+        read_record(device_, store_, slot.records.back(), slot.state->value.get(), slot.state->kept() * size_of(slot.state->type));
+    throw_error<StorageError>({failure.empty() ? "offload: the file of another rank failed in this optimizer step" : std::string_view(failure).substr(6), "; parameters and optimizer state are what they were before it"});
+  }
+
+ private:
+  // Each buffer of a slot that has a record, in their order.
+  template <class F>
+  static void stored(Slot& slot, F&& f) {
+    if (slot.state->type != slot.state->gradient_type) f(slot.master);
+    for (Buffer& kept : slot.kept) f(kept);
+  }
+  // A parameter that stays on the device is put back from the store where that fails in the middle of a step.
+  bool guarded(const Slot& slot) const { return store_.may_fail() && !slot.state->store; }
+
+  void read_ahead(const Slot& slot) const {
+    if (slot.state->kept() == 0) return;
+    const std::size_t written_only = guarded(slot) ? 1 : 0;
+    for (std::size_t i = 0; i + written_only < slot.records.size(); ++i) store_.read_ahead(slot.records[i]);
+    if (slot.state->store) slot.state->store->read_ahead(slot.state->record);
+  }
+  // What a slot has in the store while it is on the device, or on its way there.
+  struct Visit {
+    Slot here;
+    Buffer value;
+  };
+  Visit fetch(const Slot& slot) {
+    ParameterState& state = *slot.state;
+    Visit visit{{&state, nullptr, List<Buffer>(slot.kept.size()), {}}, nullptr};
+    if (state.kept() == 0) return visit;
+    const std::size_t bytes = state.kept() * size_of(state.gradient_type), value_bytes = state.kept() * size_of(state.type);
+    std::size_t record = 0;
+    stored(visit.here, [&](Buffer& buffer) { traffic_.fetch(device_, store_, slot.records[record++], (buffer = device_.allocate(bytes)).get(), bytes); });
+    if (state.store) traffic_.fetch(device_, *state.store, state.record, (visit.value = device_.allocate(value_bytes)).get(), value_bytes);
+    return visit;
+  }
+  template <class Apply>
+  void update_one(Slot& slot, Visit& visit, const Apply& apply) {
+    ParameterState& state = *slot.state;
+    const std::size_t bytes = state.kept() * size_of(state.gradient_type), value_bytes = state.kept() * size_of(state.type);
+    struct Lent {  // the value comes for the update only
+      ParameterState& state;
+      ~Lent() {
+        if (state.store) state.value.reset();
+      }
+    } lent{state};
+    if (state.store) state.value = std::move(visit.value);
+    apply(visit.here);
+    std::size_t record = 0;
+    stored(visit.here, [&](Buffer& buffer) { traffic_.put(device_, store_, slot.records[record++], buffer, bytes); });
+    if (state.store) traffic_.put(device_, *state.store, state.record, state.value, value_bytes);
+    else if (guarded(slot)) write_record(device_, store_, slot.records.back(), state.value.get(), value_bytes);
+  }
+
+  Device& device_;
+  Store& store_;
+  RecordTraffic<typename Device::execution_space>& traffic_ = device_.template cache<RecordTraffic<typename Device::execution_space>>();
+};
+
+}  // namespace detail
+
+template <class Device>
+const OffloadParts& offload_parts() {
+  static constexpr OffloadParts parts{
+      [](Device& device, Store& store, Slot& slot) { detail::OffloadedSlots(device, store).keep(slot); },
+      [](Device& device, Store& store, const Communicator& communicator, List<Slot>& slots, void (*apply)(const void*, Slot&), const void* call) {
+        detail::OffloadedSlots(device, store).update(communicator, slots, [&](Slot& slot) { apply(call, slot); });
+      }};
+  return parts;
+}
+
+}  // namespace weft::optim
