@@ -26,7 +26,7 @@ class RandomCall {
     const int n = c.size(), me = c.rank();
     const auto N = std::size_t(n);
     const auto random_count = [&] {
-      constexpr std::size_t lengths[] = {0, 1, 63, 4096, 8200, 33000, 100001};
+      constexpr std::size_t lengths[] = {0, 1, 63, 4096, 8200, 33000, 400001};
       const std::size_t most = lengths[engine() % std::size(lengths)] / sizeof(T);
       return most == 0 ? std::size_t(0) : most - engine() % std::min<std::size_t>(most, 9);
     };

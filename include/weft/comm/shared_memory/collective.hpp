@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One rank's part in one collective through a group's slots. Messages go in pieces that fit a slot and stay in the processor's
-// cache: while the others fetch one, the next is filled. Sums are formed in rank order (comm/reduce.hpp), as on every backend.
+// One rank's part in one collective through a group's slots. Messages go in pieces that fit a slot: while the others fetch one, the
+// next is filled. Sums are formed in rank order (comm/reduce.hpp), as on every backend.
 //
 //   barrier                                        one empty round
 //   broadcast, scatter                             the root fills, the others read

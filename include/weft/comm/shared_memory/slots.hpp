@@ -27,8 +27,8 @@ class Slots {
 
   Slots(std::byte* memory, int rank, int size) : memory_(memory), rank_(rank), size_(size), bytes_(bytes_for(size)) {}
 
-  /// Bytes of one slot: those of two ranks stay in the processor's second-level cache.
-  static std::size_t bytes_for(int size) { return std::max<std::size_t>(64 * std::size_t(size), size <= 8 ? 32768 : 16384); }
+  /// Bytes of one slot: long enough that a round costs more to copy than to announce, as measured from 16 to 128 KiB.
+  static std::size_t bytes_for(int size) { return std::max<std::size_t>(64 * std::size_t(size), size <= 8 ? 131072 : 32768); }
   static std::size_t total(int size) { return std::size_t(size) * of_rank(bytes_for(size)); }
 
   int rank() const { return rank_; }
