@@ -195,7 +195,7 @@ inline void MpiGroup::send_or_receive(const Call& call) {
 
 inline std::unique_ptr<Pending> MpiGroup::start(const Call& call) {
   const std::uint64_t number = begin(call);
-  // Messages differ between ranks, collectives do not: the second step of one goes by its number among them.
+  // Messages differ between ranks, collectives do not: the chunks of one go by its number among them.
   const int step_tag = is_point_to_point(call.operation) ? 0 : 2 * int(++collectives_ % (tags / 2));
   auto running = std::make_shared<Running>(Place{main_.get(), steps_.get(), rank_, size_}, call, step_tag, sequence_, number);
   under_way_.push_back(running);

@@ -18,8 +18,7 @@
 
 namespace weft::comm::mpi {
 
-/// Where an operation happens. `steps` carries second steps of operations and those in chunks, told apart by tag (each has two): they
-/// start when the first are done, which is not in the same order on every rank.
+/// Where an operation happens. `steps` carries those in chunks, told apart by tag (each has two).
 struct Place {
   MPI_Comm main, steps;
   int rank, size;
@@ -94,12 +93,15 @@ class Transfer {
   }
 
  private:
-  static constexpr std::size_t long_piece = 32768;  ///< bytes of a rank's piece from which on reductions go in chunks
+  static constexpr std::size_t long_piece = 1024;  ///< bytes of a rank's piece from which on reductions go in chunks
 
+  bool integral() const {
+    using enum DataType;
+    return call_.type != float16 && call_.type != bfloat16 && call_.type != float32 && call_.type != float64;
+  }
   bool by_mpi() const {
     if (call_.type == DataType::bfloat16 || call_.type == DataType::float16) return false;
-    const bool floating = call_.type == DataType::float32 || call_.type == DataType::float64;
-    if (!floating) return true;
+    if (integral()) return true;
     return place_.size <= 2 &&
            call_.reduction == Reduction::sum;  // a + b = b + a; and a NaN is passed on only by our max and min
   }
@@ -220,47 +222,26 @@ inline void Transfer::launch() {
 inline void Transfer::launch_all_reduce() {
   const MPI_Datatype type = type_of(call_.type);
   const auto n = std::size_t(place_.size), element = size_of(call_.type);
-  std::vector<std::size_t> pieces(n);
-  for (std::size_t q = 0; q < n; ++q) {
-    const Piece piece = piece_of(call_.count, element, int(q), place_.size);
-    pieces[q] = piece.end - piece.begin;
+  constexpr std::size_t short_bytes = 4096;
+  if (!integral() && (call_.bytes() > short_bytes || call_.bytes() / n >= long_piece)) {
+    std::vector<std::size_t> pieces(n);
+    for (std::size_t q = 0; q < n; ++q) {
+      const Piece piece = piece_of(call_.count, element, int(q), place_.size);
+      pieces[q] = piece.end - piece.begin;
+    }
+    return launch_pipeline(pieces, true);
   }
-  if (call_.bytes() / n >= long_piece) return launch_pipeline(pieces, true);
   if (by_mpi()) {
     const void* from = call_.input == call_.output ? MPI_IN_PLACE : call_.input;
     return check(WEFT_MPI(Iallreduce)(from, call_.output, to_count(call_.count), type, operation_of(call_.reduction), place_.main,
                                       request()),
                  "MPI_Iallreduce");
   }
-  constexpr std::size_t short_bytes = 4096;
-  if (call_.bytes() <= short_bytes) {  // one step: everybody gets everything
-    check(WEFT_MPI(Iallgather)(call_.input, to_count(call_.count), type, scratch(n * call_.count), to_count(call_.count), type,
-                               place_.main, request()),
-          "MPI_Iallgather");
-    next_ = [this] { combine_rows(call_.output, call_.count); };
-    return;
-  }
-  // Two steps: each rank gets one piece from all, combines it and sends the result to all.
-  const std::size_t mine = pieces[std::size_t(place_.rank)];
-  sends_.assign(pieces);
-  receives_.assign(std::vector<std::size_t>(n, mine));
-  check(WEFT_MPI(Ialltoallv)(call_.input, sends_.counts.data(), sends_.offsets.data(), type, scratch(n * mine),
-                             receives_.counts.data(), receives_.offsets.data(), type, place_.main, request()),
-        "MPI_Ialltoallv");
-  next_ = [this, type, element] {
-    auto* out = static_cast<std::byte*>(call_.output);
-    const auto me = std::size_t(place_.rank);
-    std::byte* own = out + std::size_t(sends_.offsets[me]) * element;
-    combine_rows(own, std::size_t(sends_.counts[me]));
-    for (int k = 1; k < place_.size; ++k) {
-      const int q = (place_.rank + k) % place_.size;
-      const auto at = std::size_t(q);
-      check(WEFT_MPI(Irecv)(out + std::size_t(sends_.offsets[at]) * element, sends_.counts[at], type, q, step_tag_, place_.steps,
-                            request()),
-            "MPI_Irecv");
-      check(WEFT_MPI(Isend)(own, sends_.counts[me], type, q, step_tag_, place_.steps, request()), "MPI_Isend");
-    }
-  };
+  // One step: everybody gets everything.
+  check(WEFT_MPI(Iallgather)(call_.input, to_count(call_.count), type, scratch(n * call_.count), to_count(call_.count), type,
+                             place_.main, request()),
+        "MPI_Iallgather");
+  next_ = [this] { combine_rows(call_.output, call_.count); };
 }
 
 inline void Transfer::launch_reduce_scatter(std::span<const std::size_t> counts) {
