@@ -80,20 +80,17 @@ class Table:
         found["fastest"] = min(found["fastest"], float(fastest))
         found["medians"].append(float(median))
 
-    def show(self, title, headings, reference, other_reference=None):
-        """headings: way -> heading; each way's time beside the reference's, or the faster one's of two."""
-        references = [reference] + ([other_reference] if other_reference else [])
-        compared = {way: heading for way, heading in headings.items() if way not in references}
+    def show(self, title, headings, compared):
+        """headings: way -> heading; compared: way -> the way that its time is divided by."""
         print(f"\n{title}\n")
-        print("| operation | message | " + " | ".join(headings.values()) + " | " + " | ".join(f"{heading} / {headings[reference]}" for heading in compared.values()) + " |")
+        print("| operation | message | " + " | ".join(headings.values()) + " | " + " | ".join(f"{headings[way]} / {headings[to]}" for way, to in compared.items()) + " |")
         print("|---" * (2 + len(headings) + len(compared)) + "|")
         rows = []
         for (operation, bytes_), ways in self.times.items():
             row = {"operation": operation, "bytes": bytes_}
             for way, found in ways.items():
                 row[way] = {"fastest": found["fastest"], "median": statistics.median(found["medians"])}
-            bases = [row[way]["median"] for way in references if way in row]
-            ratios = [f"{row[way]['median'] / min(bases):.2f}" if bases and way in row else "-" for way in compared]
+            ratios = [f"{row[way]['median'] / row[to]['median']:.2f}" if way in row and to in row else "-" for way, to in compared.items()]
             print(f"| {operation} | {size(bytes_)} | " + " | ".join(time(row[way]["median"] if way in row else None) for way in headings) + " | " + " | ".join(ratios) + " |")
             rows.append(row)
         return rows
@@ -107,8 +104,10 @@ def beside_mpi(a):
             print(f"round {round_ + 1} of {a.rounds}: raw MPI calls and weft over MPI, by turns (single copy: {copies})", file=sys.stderr)
             for operation, bytes_, way, median, fastest in lines_of("MPI", [a.mpirun, "2", a.beside_mpi], OMPI_MCA_btl_vader_single_copy_mechanism=copies):
                 table.add(operation, bytes_, way + suffix, median, fastest)
-    headings = {"raw": "raw MPI", "raw_cma": "raw MPI, CMA", "weft": "weft", "messages": "weft, by messages", "messages_cma": "weft, by messages, CMA"}
-    return table.show("Processes under mpirun (send_recv: there and back); medians", headings, "raw", "raw_cma")
+    headings = {"raw": "raw MPI", "weft": "weft", "messages": "weft, by messages"}
+    headings |= {way + "_cma": heading + " (CMA)" for way, heading in headings.items()}
+    compared = {"weft": "raw", "messages": "raw", "weft_cma": "raw_cma", "messages_cma": "raw_cma"}
+    return table.show("Processes under mpirun (send_recv: there and back); medians", headings, compared)
 
 
 def beside_torch(a):
@@ -125,7 +124,7 @@ def beside_torch(a):
             for operation, bytes_, median, fastest in lines_of(way, command, **environment):
                 table.add(operation, bytes_, way, median, fastest)
     headings = {"torch": "torch.distributed", "tcp": "weft over TCP", "weft": "weft, one machine"}
-    return table.show("Processes over Gloo; medians", headings, "torch")
+    return table.show("Processes over Gloo; medians", headings, {"tcp": "torch", "weft": "torch"})
 
 
 def main():
