@@ -64,9 +64,9 @@ concept ModelRecipe = requires(const typename M::Config& config) {
 };
 
 // Whether a wrapper, and all that it wraps, may stand where they do. Known without looking into the wrappers' classes, so that what
-// stands around a refused wrapper is silent.
+// stands around a refused wrapper is silent. A wrapper of a user's own says by its nesting_level that it is one.
 template <class M>
-inline constexpr bool sound = ModelRecipe<M>;
+inline constexpr bool sound = is_wrapper<M> || ModelRecipe<M>;
 
 // Stands in for what should be a model.
 struct NoModel {
