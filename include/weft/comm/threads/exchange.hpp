@@ -122,6 +122,7 @@ class Collective final : public Advancing {
         share();
       }
       shared_ = true;
+      oldest_open_ = read_oldest_open();  // now: once this rank is done, others may use their slots again
       exchange_.entry(sequence_, rank_).done.exchange(sequence_, std::memory_order_seq_cst);
       if (inline_) complete_ = true;
       else if (all_done()) wake_others();
@@ -135,14 +136,15 @@ class Collective final : public Advancing {
 
   Collective* next_open = nullptr;  ///< of those that its group has started
 
-  /// The oldest operation not done by some rank when it posted this one.
-  std::uint64_t oldest_open() {
+  /// The oldest operation not done by some rank when it posted this one. Known once this rank has done its share.
+  std::uint64_t oldest_open() const { return oldest_open_; }
+
+ private:
+  std::uint64_t read_oldest_open() {
     std::uint64_t oldest = sequence_;
     for (int q = 0; q < size(); ++q) oldest = std::min(oldest, exchange_.entry(sequence_, q).open);
     return oldest;
   }
-
- private:
   int size() const { return exchange_.size(); }
   bool step() {
     self_.advances.fetch_add(1, std::memory_order_relaxed);
@@ -257,7 +259,7 @@ class Collective final : public Advancing {
   std::span<const int> members_;
   Rank& self_;
   int rank_;
-  std::uint64_t sequence_;
+  std::uint64_t sequence_, oldest_open_ = 0;
   Call call_;
   bool inline_, shared_ = false;
   int seen_posted_ = 0, seen_done_ = 0;
