@@ -14,6 +14,7 @@
 #include <weft/nn/gpt.hpp>
 #include <weft/nn/llama.hpp>
 #include <weft/nn/mixtral.hpp>
+#include <weft/nn/shared_layer.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/optim/learning_rate.hpp>
 #include <weft/optim/sgd.hpp>

@@ -50,6 +50,7 @@ struct Folded {};
 
 struct StepBuffer;
 namespace detail {
+class Registry;
 struct ReproducibleParts;
 }
 
@@ -77,6 +78,7 @@ struct Environment {
   double loss_scale = 1;      ///< factor in every gradient (LossScale)
   double loss_gradient = 1;   ///< of each token's loss: the loss scale over the tokens that count in the global batch
   std::string path;           ///< of the layer being built
+  detail::Registry* registry = nullptr;  ///< of the model that is being built: parameters get their room when it is known who holds them
   List<std::shared_ptr<StepBuffer>>* buffers = nullptr;  ///< where layers being built leave what they keep from step to step
   schedule::Recording* recording = nullptr;              ///< ModelOptions::recording
 };
@@ -149,6 +151,8 @@ class Context : B... {
   static constexpr bool places(A) {
     return ((std::is_same_v<A, typename B::axis> && !std::is_same_v<typename B::stream, Folded>) || ...);
   }
+  /// The bits of the axes on which tensors say how they lie: stages of a pipeline do not share tensors.
+  static constexpr unsigned placed = ((std::is_same_v<typename B::stream, Folded> || std::is_same_v<typename B::axis, pp> ? 0u : axis_bit<typename B::axis>) | ... | 0u);
   /// For each axis that places tensors, `f(axis)`.
   template <class F>
   static constexpr void for_each_axis([[maybe_unused]] F&& f) {

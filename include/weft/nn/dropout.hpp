@@ -10,6 +10,7 @@
 #include <weft/core/philox.hpp>
 #include <weft/kernels/random.hpp>
 #include <weft/nn/layer.hpp>
+#include <weft/nn/registry.hpp>
 #include <weft/nn/rows.hpp>
 
 namespace weft {
@@ -20,6 +21,7 @@ class Dropout {
   template <class Context>
   Dropout(const Context& context, double probability) : probability_(probability), site_(site_of(context.env.path)) {
     if (!(probability >= 0 && probability < 1)) throw_error<UsageError>({"dropout ", std::to_string(probability), " at ", context.env.path, " is not in [0, 1)"});
+    if (probability > 0 && context.env.registry) context.env.registry->add_site(context.env.path, "Dropouts");
   }
 
   template <class Context, class X>

@@ -61,7 +61,7 @@ struct Gathered {
 
 /// A parameter without its placement rules. Layers add gradients in accumulate_t of the element type (float for bfloat16).
 struct ParameterState {
-  std::string name;  ///< global: random-number site, checkpoint name; the same name on two stages is one tied parameter
+  std::string name;  ///< global: random-number site, checkpoint name; no two parameters of a model have one name
   Shape global, local;
   DataType type = DataType::float32, gradient_type = DataType::float32;
   Initial initial;
@@ -73,16 +73,25 @@ struct ParameterState {
   std::size_t record = 0;            ///< there
   Maybe<Gathered> gathered;  ///< set where that is not all that layers use here (FullyShardedDataParallel)
 
+  unsigned axes = 0;     ///< axis bits on which its gradient must say how it lies
   unsigned sharded = 0;  ///< axis bits over which the elements are cut
+  unsigned later = 0;    ///< axis bits on which this rank is not the first: it does not count what the first one has, too
   unsigned pending = 0;  ///< axis bits over which the gradient still owes a sum
+  unsigned whole = 0;    ///< axis bits on which something that was added is the same on every rank
   bool fresh = true;     ///< nothing accumulated since the step began: the next gradient overwrites
   bool counted = true;   ///< this rank counts it in norms and writes it in checkpoints
-  bool tied = false;     ///< the same name exists on another pipeline stage
+  bool tied = false;     ///< other ranks of the pipeline hold it, too
+  bool touched = true;   ///< some micro-batch of some rank added to the gradient in this step
   /// Of a parameter on the expert mesh: the ranks of edp. Its gradient is summed over them, and not over dp.
   Maybe<Communicator> expert_data;
   bool gradient_only = false;  ///< stands for a second use of a parameter: it has no value
   int replicas = 1;      ///< ranks of tp that hold the same elements of a sharded parameter (key-value heads < tp)
 
+  /// A step begins: gradients start anew.
+  void begin_step() {
+    fresh = true;
+    touched = false;
+  }
   /// The bit of the axis that a data wrapper sums and shards over.
   unsigned data_bit() const { return expert_data ? axis_bit<edp> : axis_bit<dp>; }
   std::size_t size() const { return local.size(); }  ///< elements that layers use
@@ -95,6 +104,11 @@ struct ParameterState {
   const List<Run>& layer_runs() const { return gathered ? gathered->runs : runs; }
   std::size_t bytes() const { return size() * size_of(type); }
   std::size_t gradient_bytes() const { return size() * size_of(gradient_type); }
+};
+
+/// Whether the gradients of a model's last training step have been used.
+struct StepGradients {
+  bool applied = true;
 };
 
 /// What is gathered, released and reduced together.

@@ -28,6 +28,13 @@ class Erased;
 
 namespace detail {
 
+/// A parameter that several units use, where their gradients are added at the end of a step.
+struct Tie {
+  ParameterState* state;
+  std::shared_ptr<const Communicator> holders;  ///< the ranks of the pipeline that have a use of it; null: this rank has all
+  List<int> uses;                               ///< of each use, in the order of the model, the rank of `holders` that has it
+};
+
 /// Keeps the gradients of micro-batches apart until the tree over them says what is added (parallel/gradient_trees.hpp).
 class MicroBatchSums {
  public:
@@ -38,17 +45,19 @@ class MicroBatchSums {
   /// A step of this batch, data rank `data_rank`'s part of the step's micro-batches. Throws UsageError where it is another part.
   virtual void begin(const Batch& batch, std::span<Hooks* const> hooks, std::size_t data_rank, std::size_t data_ranks) = 0;
   /// The layers of `unit` are about to add one micro-batch's gradients: each goes to a place of its own.
-  virtual void open(const Unit& unit) = 0;
+  virtual void open(const Unit& unit, std::size_t micro) = 0;
+  /// They have done a first part of it, and will go on.
+  virtual void leave(const Unit& unit, std::size_t micro) = 0;
   /// They have; what wrappers inside of data parallelism owe is paid.
   virtual void close(const Unit& unit, std::size_t micro) = 0;
   /// All micro-batches of these parameters are in: the first of the rank's nodes lies where the gradient belongs, the others in
   /// ParameterState::nodes.
   virtual void complete(const Unit& owned) = 0;
-  /// The second states: a unit of their own.
-  virtual Unit& second_uses() = 0;
-  /// What the data ranks have summed for each use of these parameters is added, first + last, the same bits on both stages of a
-  /// tied parameter: of those, the other is rank `peer` of `pipeline`.
-  virtual void add_uses(std::span<ParameterState* const> parameters, const Communicator* pipeline, int peer, int tag) = 0;
+  /// The second states: a unit of its own each, since how data ranks share one must not depend on what else is here.
+  virtual std::span<Unit> second_uses() = 0;
+  /// What the data ranks have summed for each use of these parameters is added in the order of the model, the same bits on all ranks that
+  /// hold one.
+  virtual void add_uses(std::span<const Tie> ties) = 0;
 };
 
 /// How DataParallel sums its buckets in the order of a tree.

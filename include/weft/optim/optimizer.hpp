@@ -74,6 +74,7 @@ class Optimizer {
     };
     if constexpr (!std::is_same_v<P, accumulate_t<P>>)
       widen_ = [](Device<Exec>& device, std::size_t n, const void* from, void* to) { kernels::cast<P, accumulate_t<P>>(device, n, static_cast<const P*>(from), static_cast<accumulate_t<P>*>(to)); };
+    if constexpr (requires { model.stages().gradients(); }) gradients_ = model.stages().gradients();
     if constexpr (requires { model.loss_scale(); }) loss_scale_ = model.loss_scale();
     if constexpr (requires { model.options().reproducible; })
       reproducible_ = model.options().reproducible;
@@ -95,6 +96,7 @@ class Optimizer {
   StepReport step(double learning_rate) {
     for (const Slot& slot : slots_)
       if (!slot.state->gradient && slot.state->kept() != 0) throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name, " has no gradient"});
+    if (gradients_) gradients_->applied = true;
     StepReport report;
     const double unscale = loss_scale_ ? 1 / loss_scale_->applied() : 1;
     report.gradient_norm = gradient_norm();
@@ -221,6 +223,7 @@ class Optimizer {
   void (*squared_norm_)(Device<Exec>&, const void*, const Run&, double*);
   void (*widen_)(Device<Exec>&, std::size_t, const void*, void*) = nullptr;  // from the model's type, where it has 16 bits
   const weft::detail::ReproducibleParts* reproducible_ = nullptr;
+  std::shared_ptr<StepGradients> gradients_;  // null: the model does not say
   std::shared_ptr<LossScale> loss_scale_;  // null: gradients are as they are
   std::shared_ptr<Store> store_;
   const OffloadParts* offload_ = nullptr;

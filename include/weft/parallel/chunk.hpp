@@ -10,17 +10,23 @@
 //     static void check(const Config&, const ModelDegrees&);                 // LayoutError, before anything is built
 //     static Front make_front(const auto& context, const Config&);
 //     static Block make_block(const auto& context, const Config&, std::size_t index);
-//     static Back make_back(const auto& context, const Config&, Front* here);  // `here`: the front, if this rank has it
+//     static Back make_back(const auto& context, const Config&, Front* front);
 //   };
+//
+// Every rank makes all of them, in this order, and keeps what its stages need: a parameter that several parts share is one handle, whose
+// copies they hold, on whichever ranks they end up.
 
 #include <algorithm>
 #include <string>
-#include <vector>
+#include <utility>
 
+#include <weft/comm/communicator.hpp>
 #include <weft/core/list.hpp>
 #include <weft/core/owner.hpp>
 #include <weft/nn/context.hpp>
 #include <weft/nn/model.hpp>
+#include <weft/nn/registry.hpp>
+#include <weft/nn/reproducible.hpp>
 
 namespace weft {
 
@@ -32,39 +38,44 @@ struct Chunk {
   Maybe<typename Model::Back> back;
   List<Unit> units;  ///< front, blocks, back: every parameter they use
   List<Unit> owned;  ///< the same, each parameter in the first unit that uses it: its gradient is ready with that one
+};
 
-  /// Stage `stage` of `stages`, on the context of the rank that holds it. `seen` has the parameters of earlier chunks.
-  template <class Context>
-  WEFT_COLD Chunk(const Context& context, const typename Model::Config& config, int stage_index, int stages, typename Model::Front* front_here, List<ParameterState*>& seen)
-      : stage(stage_index) {
-    const std::size_t all = Model::blocks(config), s = static_cast<std::size_t>(stage), n = static_cast<std::size_t>(stages);
-    if (stage == 0) front.emplace(Model::make_front(context, config));
-    for (std::size_t block = all * s / n; block < all * (s + 1) / n; ++block) blocks.push_back(Model::make_block(context, config, block));
-    if (stage == stages - 1) back.emplace(Model::make_back(context, config, front ? &*front : front_here));
-    if (front) add_unit(*front, "front", seen);
-    for (std::size_t i = 0; i < blocks.size(); ++i) add_unit(blocks[i], joined({"block ", all * s / n + i}), seen);
-    if (back) add_unit(*back, "back", seen);
-  }
+namespace detail {
 
-  bool uses(const ParameterState* state) const {
-    for (const Unit& unit : units)
-      if (unit.uses(state)) return true;
-    return false;
-  }
+/// All units of a model (0: front, 1 and on: blocks, last: back) without room for their parameters' values.
+template <class Model>
+struct WholeModel {
+  Maybe<typename Model::Front> front;
+  List<typename Model::Block> blocks;
+  Maybe<typename Model::Back> back;
+  List<List<ParameterState*>> visited;  // by unit
+  List<Registered> parameters;
 
- private:
-  template <class Layer>
-  WEFT_COLD void add_unit(Layer& layer, const std::string& name, List<ParameterState*>& seen) {
-    units.push_back({name, {}});
-    owned.push_back({name, {}});
-    layer.for_each_parameter([&](auto& parameter) { add_parameter(parameter.state(), seen); });
-  }
-  WEFT_COLD void add_parameter(ParameterState& state, List<ParameterState*>& seen) {
-    units.back().parameters.push_back(&state);
-    if (contains(seen, &state)) return;
-    seen.push_back(&state);
-    owned.back().parameters.push_back(&state);
+  /// `here(unit)`: whether this rank keeps the unit, and what its layers keep from step to step.
+  template <class Context, class Here>
+  WEFT_COLD WholeModel(const Context& context, const typename Model::Config& config, List<std::shared_ptr<StepBuffer>>& buffers, const Here& here) {
+    Registry registry;
+    Context building = context;
+    building.env.registry = &registry;
+    const std::size_t count = Model::blocks(config);
+    blocks.reserve(count);
+    const auto unit = [&](const std::string& name, const auto& make) {
+      registry.begin(name);
+      building.env.buffers = here(visited.size()) ? &buffers : nullptr;
+      List<ParameterState*> seen;
+      make().for_each_parameter([&](auto& parameter) {
+        if (!contains(seen, &parameter.state())) seen.push_back(&parameter.state());
+      });
+      registry.end(visited.size(), seen);
+      visited.push_back(std::move(seen));
+    };
+    unit("front", [&]() -> auto& { return front.emplace(Model::make_front(building, config)), *front; });
+    for (std::size_t block = 0; block < count; ++block)
+      unit(joined({"block ", block}), [&]() -> auto& { return blocks.push_back(Model::make_block(building, config, block)), blocks.back(); });
+    unit("back", [&]() -> auto& { return back.emplace(Model::make_back(building, config, &*front)), *back; });
+    parameters = registry.finish();
   }
 };
 
+}  // namespace detail
 }  // namespace weft

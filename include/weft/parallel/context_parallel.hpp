@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include <weft/parallel/debts.hpp>
 #include <weft/parallel/wrapper.hpp>
 
 namespace weft {
@@ -22,9 +23,10 @@ namespace detail {
 template <class Exec>
 class ContextDebts : public Hooks {
  public:
-  explicit ContextDebts(Communicator comm) : comm_(std::move(comm)) {}
+  ContextDebts(Communicator comm, Device<Exec>& device) : comm_(std::move(comm)), device_(&device) {}
 
   void gradients_ready(Unit& unit) override {
+    agree_on_debts(comm_, *device_, unit, axis_bit<cp>);
     std::vector<Request> sums;  // all under way at once
     for (ParameterState* state : unit.parameters) {
       if (!(state->pending & axis_bit<cp>)) continue;
@@ -40,6 +42,7 @@ class ContextDebts : public Hooks {
 
  private:
   Communicator comm_;
+  Device<Exec>* device_;
 };
 
 template <class Method>
@@ -47,7 +50,7 @@ struct ContextPolicy : PlainPolicy {
   using axis = cp;
   using stream = Shard<cp, 0>;
   using method = Method;
-  ContextPolicy(const Communicator& comm, DefaultDevice&, const ModelOptions&) : debts(comm) {}
+  ContextPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions&) : debts(comm, device) {}
   Hooks* hooks() { return &debts; }
   ContextDebts<DefaultDevice::execution_space> debts;
 };

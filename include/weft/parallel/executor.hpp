@@ -16,6 +16,7 @@
 #include <weft/nn/batch.hpp>
 #include <weft/nn/reproducible.hpp>
 #include <weft/parallel/chunk.hpp>
+#include <weft/parallel/debts.hpp>
 #include <weft/parallel/flow.hpp>
 #include <weft/parallel/held.hpp>
 #include <weft/parallel/link.hpp>
@@ -193,7 +194,7 @@ class Executor {
       --unit;
       detail::Held& saved = saved_[place(action) + unit];
       before(&Hooks::before_backward, chunk.units[unit]);
-      open(chunk.units[unit]);
+      open(chunk.units[unit], action.micro);
       auto split = weft::backward_input(layer, context_, std::move(saved.template as<Saved>()), g);
       saved.reset();
       if constexpr (!std::is_same_v<decltype(split.input_gradient), Nothing>) {
@@ -202,7 +203,7 @@ class Executor {
       }
       if (whole) weft::backward_weight(layer, context_, std::move(split.deferred));
       else deferred_[place(action) + unit] = detail::Held(std::move(split.deferred));
-      close(chunk.units[unit], action.micro);
+      close(chunk.units[unit], action.micro, whole);
       after(&Hooks::after_backward, chunk.units[unit]);
       if (whole) ready(chunk, action.chunk, unit);
     };
@@ -221,10 +222,10 @@ class Executor {
     const auto run = [&]<class Deferred>(std::type_identity<Deferred>, auto& layer) {
       --unit;
       detail::Held& deferred = deferred_[place(action) + unit];
-      open(chunk.units[unit]);
+      open(chunk.units[unit], action.micro);
       weft::backward_weight(layer, context_, std::move(deferred.template as<Deferred>()));
       deferred.reset();
-      close(chunk.units[unit], action.micro);
+      close(chunk.units[unit], action.micro, true);
       ready(chunk, action.chunk, unit);
     };
     if (chunk.back) run(std::type_identity<typename T::BackDeferred>(), *chunk.back);
@@ -236,17 +237,20 @@ class Executor {
     if (done_[index] < table_.micro_batches && !each_micro_batch_) return;
     Unit& owned = chunk.owned[unit];
     if (trees) return complete(owned);
-    for (ParameterState* state : owned.parameters) zero_if_fresh(context_.device(), *state);
+    for (ParameterState* state : owned.parameters)
+      if (state->fresh) detail::zero_gradient(context_.device(), *state);  // nobody used it: others wait for its sum all the same
     owned.complete = done_[index] == table_.micro_batches;
     after(&Hooks::gradients_ready, owned);
   }
 
   // In a reproducible run the wrappers inside of data parallelism have their turn after every micro-batch, data ranks at the end.
-  WEFT_OUT_OF_LINE void open(Unit& unit) {
-    if (trees) trees->open(unit);
+  WEFT_OUT_OF_LINE void open(Unit& unit, int micro) {
+    if (trees) trees->open(unit, static_cast<std::size_t>(micro));
   }
-  WEFT_OUT_OF_LINE void close(Unit& unit, int micro) {
+  // `done`: no further part of this micro-batch's backward comes.
+  WEFT_OUT_OF_LINE void close(Unit& unit, int micro, bool done) {
     if (!trees) return;
+    if (!done) return trees->leave(unit, static_cast<std::size_t>(micro));
     for (std::size_t i = context_.env.hooks.size(); i-- > 0;)
       if (!context_.env.hooks[i]->sums_data()) context_.env.hooks[i]->gradients_ready(unit);
     trees->close(unit, static_cast<std::size_t>(micro));
@@ -258,14 +262,6 @@ class Executor {
     trees->complete(owned);
     for (std::size_t i = context_.env.hooks.size(); i-- > 0;)
       if (context_.env.hooks[i]->sums_data()) context_.env.hooks[i]->gradients_ready(owned);
-  }
-  /// A parameter that no micro-batch has used has a gradient of zero, not a missing one: others wait for it.
-  template <class Exec>
-  static void zero_if_fresh(Device<Exec>& device, ParameterState& state) {
-    if (!std::exchange(state.fresh, false)) return;
-    open_layer_gradient(device, state);
-    using G = accumulate_t<typename Ctx::scalar>;
-    kernels::fill(device, state.size(), static_cast<G*>(state.layer_gradient().get()), G(0));
   }
 
  private:
@@ -309,8 +305,6 @@ class Executor<Model, Ctx, false> {
   std::vector<double> losses() const { return {}; }
   const Hidden& last_hidden() const { return hidden_; }
   const Ctx& context() const { return context_; }
-  template <class... T>
-  static void zero_if_fresh(T&&...) {}
   template <class... T>
   void with_unit(T&&...) {}
   template <class... T>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Under ModelOptions::reproducible a rank keeps each micro-batch's gradient apart until the tree over the micro-batches of the
-// whole step says with which other one it is added. A parameter that two units use (a tied embedding) has a tree for each use,
-// whether both are on this rank or on two stages; the two sums are added at the end, after the sum over data ranks.
+// whole step says with which other one it is added. A parameter that several units use (a tied embedding) has a tree for each use,
+// whether they are on this rank or on several stages; their sums are added at the end, after the sum over data ranks.
 
 #include <algorithm>
 #include <map>
@@ -48,9 +48,9 @@ class GradientTrees final : public MicroBatchSums {
         if (state->expert_data) ExpertTrees::require(data_ranks, std::size_t(state->expert_data->size()));
         ParameterState* home = state;
         if (contains(seen, state)) {
-          home = seconds_.emplace_back(second_use(*state)).get();
+          home = seconds_.emplace_back(Second{state, second_use(*state)}).home.get();
           for (Hooks* wrapper : hooks) wrapper->allocate(*home);
-          again_.parameters.push_back(home);
+          again_.push_back({"tied, further use", {home}});
         }
         seen.push_back(state);
         uses_[unit].push_back({state, home});
@@ -69,21 +69,37 @@ class GradientTrees final : public MicroBatchSums {
       const std::size_t sources = home->expert_data ? std::max<std::size_t>(1, data_ranks / std::size_t(home->expert_data->size())) : 1;
       tree.first = data_rank / sources * sources * count_;
       tree.held.clear();
+      tree.begun.clear();
       tree.added.assign(count_ * sources, false);
       home->nodes.clear();
     }
     for (Hooks* wrapper : hooks) wrapper->add_in_order(*tree_);
   }
 
-  void open(const Unit& unit) override {
+  void open(const Unit& unit, std::size_t micro) override {
     for (const Use& use : uses_of(unit))
       if (!use.state->layer_gradient()) open_layer_gradient(*device_, *use.state);
     for (const Use& use : uses_of(unit)) {
       if (!use.home->layer_gradient()) open_layer_gradient(*device_, *use.home);
       Tree& tree = trees_.at(use.home);
       tree.outside = use.state->layer_gradient();
-      use.state->layer_gradient() = tree.held.empty() ? use.home->layer_gradient() : device_->allocate(use.state->gradient_bytes());
-      use.state->fresh = true;
+      const auto begun = tree.begun.find(micro);
+      use.state->fresh = begun == tree.begun.end();
+      if (use.state->fresh) {
+        use.state->layer_gradient() = tree.held.empty() && tree.begun.empty() ? use.home->layer_gradient() : device_->allocate(use.state->gradient_bytes());
+      } else {
+        use.state->layer_gradient() = std::move(begun->second.sum);
+        use.state->pending = begun->second.pending;
+        use.state->whole = begun->second.whole;
+        tree.begun.erase(begun);
+      }
+    }
+  }
+  void leave(const Unit& unit, std::size_t micro) override {
+    for (const Use& use : uses_of(unit)) {
+      Tree& tree = trees_.at(use.home);
+      Buffer leaf = std::exchange(use.state->layer_gradient(), std::exchange(tree.outside, nullptr));
+      if (!std::exchange(use.state->fresh, true)) tree.begun[micro] = {std::move(leaf), std::exchange(use.state->pending, 0u), use.state->whole};
     }
   }
   void close(const Unit& unit, std::size_t micro) override {
@@ -120,20 +136,31 @@ class GradientTrees final : public MicroBatchSums {
     }
   }
 
-  Unit& second_uses() override { return again_; }
-  void add_uses(std::span<ParameterState* const> parameters, const Communicator* pipeline, int peer, int tag) override {
-    for (ParameterState* state : parameters) {
-      if (state->kept() == 0) continue;
-      typed(*state, [&](auto zero) {
+  std::span<Unit> second_uses() override { return again_; }
+  void add_uses(std::span<const Tie> ties) override {
+    for (const Tie& tie : ties) {
+      if (tie.state->kept() == 0) continue;
+      typed(*tie.state, [&](auto zero) {
         using G = decltype(zero);
-        G* mine = static_cast<G*>(state->gradient.get());
-        const auto add = [&](const Buffer& other) { kernels::accumulate<G, G>(*device_, state->kept(), static_cast<const G*>(other.get()), mine); };
-        for (const auto& second : seconds_)
-          if (second->name == state->name) add(second->gradient);
-        if (pipeline == nullptr || !state->tied) return;
-        const Buffer theirs = device_->allocate(state->kept() * sizeof(G));
-        pipeline->send_recv(std::span<const G>(mine, state->kept()), peer, std::span<G>(static_cast<G*>(theirs.get()), state->kept()), peer, tag);
-        add(theirs);
+        const std::size_t size = tie.state->kept();
+        const auto data = [](const Buffer& buffer) { return static_cast<G*>(buffer.get()); };
+        List<Buffer> mine{tie.state->gradient};  // of the uses here, in the order of the model
+        for (const Second& second : seconds_)
+          if (second.of == tie.state) mine.push_back(second.home->gradient);
+        if (!tie.holders) {
+          for (std::size_t i = 1; i < mine.size(); ++i) kernels::accumulate<G, G>(*device_, size, data(mine[i]), data(mine[0]));
+          return;
+        }
+        const Buffer sum = device_->allocate(size * sizeof(G)), coming = device_->allocate(size * sizeof(G));
+        std::size_t next = 0;
+        for (std::size_t use = 0; use < tie.uses.size(); ++use) {
+          const bool own = tie.uses[use] == tie.holders->rank();
+          const Buffer& term = own ? mine[next++] : coming;
+          tie.holders->broadcast(std::span<G>(data(term), size), tie.uses[use]);
+          if (use == 0) kernels::cast<G, G>(*device_, size, data(term), data(sum));
+          else kernels::accumulate<G, G>(*device_, size, data(term), data(sum));
+        }
+        kernels::cast<G, G>(*device_, size, data(sum), data(mine[0]));
       });
     }
   }
@@ -143,11 +170,21 @@ class GradientTrees final : public MicroBatchSums {
     ParameterState* state;
     ParameterState* home;
   };
+  struct Second {
+    ParameterState* of;
+    std::unique_ptr<ParameterState> home;
+  };
+  // A micro-batch's gradient to which layers have yet to add.
+  struct Begun {
+    Buffer sum;
+    unsigned pending, whole;
+  };
   struct Node : TreeNode {
     Buffer sum;
   };
   struct Tree {
     List<Node> held;
+    std::map<std::size_t, Begun> begun;
     List<char> added;
     std::size_t first = 0;  // of its micro-batches among all of the step
     Buffer outside;  // the state's gradient while layers add to another place
@@ -184,8 +221,8 @@ class GradientTrees final : public MicroBatchSums {
   std::map<const Unit*, List<Use>> uses_;
   std::map<ParameterState*, Tree> trees_;
   std::unique_ptr<ReductionTree> tree_;  // of the step
-  List<std::unique_ptr<ParameterState>> seconds_;
-  Unit again_{"tied, second use", {}};
+  List<Second> seconds_;
+  List<Unit> again_;
 };
 
 }  // namespace weft::detail

@@ -18,6 +18,7 @@
 #include <weft/mesh/zigzag.hpp>
 #include <weft/nn/batch.hpp>
 #include <weft/nn/model.hpp>
+#include <weft/nn/parameter.hpp>
 #include <weft/nn/step_buffer.hpp>
 #include <weft/parallel/executor.hpp>
 #include <weft/parallel/reproducible.hpp>
@@ -42,28 +43,7 @@ class Stages {
     Model::check(config, {context.size(tp{}), context.size(pp{}), std::size_t(schedule.chunks()), context.size(cp{}), uses_ulysses(context), context.size(ep{}), context.size(etp{})});
     if (Model::blocks(config) < std::size_t(stages))
       throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(), "): every stage holds at least one layer"});
-    Context building = context;
-    building.env.buffers = &buffers_;
-    List<ParameterState*> seen;
-    typename Model::Front* front = nullptr;
-    chunks_.reserve(schedule.chunks());
-    for (int chunk = 0; chunk < schedule.chunks(); ++chunk) {
-      chunks_.emplace_back(new Chunk<Model>(building, config, schedule.stage(rank, chunk, ranks), stages, front, seen));
-      if (chunks_.back()->front) front = &*chunks_.back()->front;
-    }
-    // A parameter of several chunks (a tied embedding with both ends of the model here) is ready when all of them are. In a
-    // reproducible run so is one of several units: how data ranks share it must not depend on where the stages are.
-    for (const auto& chunk : chunks_)
-      for (Unit& unit : chunk->owned)
-        erase_if(unit.parameters, [&](ParameterState* state) {
-          int chunks = 0;
-          for (const auto& other : chunks_) chunks += int(other->uses(state));
-          const bool several = context.env.reproducible ? uses_of(state) > 1 : chunks > 1;
-          if (several) tied_.parameters.push_back(state);
-          return several;
-        });
-    if constexpr (Context::has(pp{}))
-      if (ranks > 1) find_tied(context, schedule.stage_rank(0, ranks), schedule.stage_rank(stages - 1, ranks));
+    build(context, config, ranks, rank);
     if (context.env.reproducible) {
       trees_ = context.env.reproducible->sums(context.device());
       trees_->find_uses(units_in_order(), context.env.hooks, context.size(dp{}));
@@ -77,23 +57,29 @@ class Stages {
   double train_step(const Context& context, const Batch& whole) {
     const schedule::Table& table = this->table(context, whole);
     const auto& batch = part_of(context, whole);
-    for_each_state([](ParameterState& state) { state.fresh = true; });
+    if (gradients_.use_count() > 1 && !gradients_->applied)
+      throw_error<UsageError>({"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, give one Batch with more "
+                               "micro_batches; to go on without them, call model.discard_gradients()"});
+    for_each_state([](ParameterState& state) { state.begin_step(); });
     const double count = count_targets(context, batch);
     if (trees_) trees_->begin(batch, context.env.hooks, context.rank(dp{}), context.size(dp{}));
     Executor<Model, Context> executor(context, chunks_, table, batch, context.env.loss_scale / count);
     executor.trees = trees_.get();
     executor.run(false);
     if (trees_) {
-      executor.complete(tied_);
-      executor.complete(trees_->second_uses());
+      for (Unit& unit : tied_) executor.complete(unit);
+      for (Unit& unit : trees_->second_uses()) executor.complete(unit);
       finish(context);
-      trees_->add_uses(tied_.parameters, pipeline_of(context), peer_, tied_tag);
+      agree_on_ties();
+      trees_->add_uses(ties_);
     } else {
       sum_tied(context);
       finish(context);
     }
+    if constexpr (Context::has(dp{})) detail::agree_on_touched(context.comm(dp{}), *this);
     detail::renew(context, buffers_);
     for_each_state([](ParameterState& state) { require_no_debt(state); });
+    gradients_->applied = false;
     return total_loss<Context>(context, executor.losses()) / count;
   }
 
@@ -161,11 +147,14 @@ class Stages {
     for (const auto& chunk : chunks_)
       for (Unit& unit : chunk->owned)
         for (ParameterState* state : unit.parameters) f(*state);
-    for (ParameterState* state : tied_.parameters) f(*state);
+    for (const detail::Tie& tie : ties_) f(*tie.state);
   }
 
   /// What the layers of this rank keep from step to step beside their parameters.
   std::span<const std::shared_ptr<StepBuffer>> buffers() const { return buffers_; }
+
+  /// Shared with the optimizers of this model.
+  const std::shared_ptr<StepGradients>& gradients() const { return gradients_; }
 
   const Config& config() const { return config_; }
   const schedule::Erased& schedule() const { return schedule_; }
@@ -254,48 +243,110 @@ class Stages {
       for (std::size_t i = 0; i < vocabulary; ++i) logits[rows.row(row) * vocabulary + i] = double(accumulate_t<typename Z::value_type>(host[row * z.columns() + i]));
   }
 
-  // One name on the first and the last stage is one parameter: their ranks tell each other the names that they hold.
+  // The whole model is built on every rank; a rank keeps its stages and makes their parameters.
   template <class Context>
-  WEFT_COLD void find_tied(const Context& context, int first, int last) {
-    const int rank = context.comm(pp{}).rank();
-    if (first == last || (rank != first && rank != last)) return;
-    peer_ = rank == first ? last : first;
-    List<std::uint64_t> mine, theirs;
-    for_each_state([&](ParameterState& state) { mine.push_back(site_of(state.name)); });
-    std::uint64_t count = mine.size(), their_count = 0;
-    const auto& comm = context.comm(pp{});
-    comm.send_recv(std::span<const std::uint64_t>(&count, 1), peer_, std::span<std::uint64_t>(&their_count, 1), peer_, tied_tag);
-    theirs.resize(their_count);
-    comm.send_recv(mine, peer_, theirs, peer_, tied_tag);
-    for (const auto& chunk : chunks_)
-      for (Unit& unit : chunk->owned)
-        erase_if(unit.parameters, [&](ParameterState* state) {
-          if (!contains(theirs, site_of(state->name))) return false;
-          state->tied = true;
-          if (rank == last) state->counted = false;
-          tied_.parameters.push_back(state);
-          return true;
-        });
-    sort_short(tied_.parameters, [](const ParameterState* a, const ParameterState* b) { return a->name < b->name; });
-  }
-
-  // The two stages' gradients are added, first + last on both, before the sum over data ranks.
-  template <class Context>
-  WEFT_COLD void sum_tied(const Context& context) {
-    if constexpr (Context::has(pp{})) {
-      for (ParameterState* state : tied_.parameters) {
-        Executor<Model, Context>::zero_if_fresh(context.device(), *state);
-        if (!state->tied) continue;
-        using G = accumulate_t<typename Context::scalar>;
-        std::span<G> mine(static_cast<G*>(state->layer_gradient().get()), state->size());
-        Buffer buffer = context.device().allocate(state->gradient_bytes());
-        std::span<G> theirs(static_cast<G*>(buffer.get()), state->size());
-        context.comm(pp{}).send_recv(mine, peer_, theirs, peer_, tied_tag);
-        kernels::accumulate<G, G>(context.device(), mine.size(), theirs.data(), mine.data());
+  WEFT_COLD void build(const Context& context, const Config& config, int ranks, int rank) {
+    const std::size_t blocks = Model::blocks(config), stages = std::size_t(ranks * schedule_.chunks());
+    const auto stage_of = [&](std::size_t unit) {  // stage s has the blocks from blocks * s / stages on
+      return unit == 0 ? std::size_t(0) : unit > blocks ? stages - 1 : (unit * stages - 1) / blocks;
+    };
+    const auto rank_of = [&](std::size_t unit) { return schedule_.stage_rank(int(stage_of(unit)), ranks); };
+    detail::WholeModel<Model> whole(context, config, buffers_, [&](std::size_t unit) { return rank_of(unit) == rank; });
+    chunks_.reserve(schedule_.chunks());
+    List<ParameterState*> seen;
+    for (int index = 0; index < schedule_.chunks(); ++index) {
+      Chunk<Model>& chunk = *chunks_.emplace_back(new Chunk<Model>());
+      chunk.stage = schedule_.stage(rank, index, ranks);
+      for (std::size_t unit = 0; unit < blocks + 2; ++unit) {
+        if (stage_of(unit) != std::size_t(chunk.stage)) continue;
+        if (unit == 0) chunk.front = std::move(whole.front);
+        else if (unit <= blocks) chunk.blocks.push_back(std::move(whole.blocks[unit - 1]));
+        else chunk.back = std::move(whole.back);
+        const std::string name = unit == 0 ? "front" : unit > blocks ? "back" : joined({"block ", unit - 1});
+        chunk.units.push_back({name, whole.visited[unit]});
+        chunk.owned.push_back({name, {}});
+        for (ParameterState* state : whole.visited[unit]) {
+          if (contains(seen, state)) continue;
+          seen.push_back(state);
+          chunk.owned.back().parameters.push_back(state);
+          detail::make_parameter<typename Context::scalar>(context, *state);
+        }
       }
     }
-    if (tied_.parameters.empty()) return;
-    for (std::size_t i = context.env.hooks.size(); i-- > 0;) context.env.hooks[i]->gradients_ready(tied_);
+    find_ties(context, whole.parameters, stage_of, rank_of);
+  }
+
+  // A parameter of several chunks (a tied embedding with both ends of the model here) is ready when all of them are, one of several stages
+  // when their ranks have added up what they have. In a reproducible run so is every one of several units: how data ranks share it must
+  // not depend on where the stages are.
+  template <class Context, class StageOf, class RankOf>
+  WEFT_COLD void find_ties(const Context& context, const List<detail::Registered>& parameters, const StageOf& stage_of, const RankOf& rank_of) {
+    const int rank = static_cast<int>(context.rank(pp{}));
+    struct Holders {
+      List<int> ranks;
+      std::shared_ptr<const Communicator> comm;
+    };
+    List<Holders> groups;
+    for (const detail::Registered& parameter : parameters) {
+      List<int> holders;
+      List<std::size_t> stages_here;
+      for (const std::size_t unit : parameter.uses) {
+        if (!contains(holders, rank_of(unit))) holders.push_back(rank_of(unit));
+        if (rank_of(unit) == rank && !contains(stages_here, stage_of(unit))) stages_here.push_back(stage_of(unit));
+      }
+      std::sort(holders.begin(), holders.end());
+      detail::Tie tie{parameter.state.get(), nullptr, {}};
+      const bool held = contains(holders, rank);
+      if constexpr (Context::has(pp{})) {
+        if (holders.size() > 1) {  // all ranks of the pipeline see it, and split alike
+          auto group = std::find_if(groups.begin(), groups.end(), [&](const Holders& other) { return other.ranks == holders; });
+          if (group == groups.end()) {
+            groups.push_back({holders, std::make_shared<const Communicator>(context.comm(pp{}).split(held ? 0 : 1, rank, "pp"))});
+            group = groups.end() - 1;
+          }
+          tie.holders = group->comm;
+          for (const std::size_t unit : parameter.uses) tie.uses.push_back(int(std::find(holders.begin(), holders.end(), rank_of(unit)) - holders.begin()));
+          if (held) tie.state->tied = true;
+          if (rank_of(parameter.uses.front()) != rank) tie.state->counted = false;
+        }
+      }
+      const bool several = context.env.reproducible ? parameter.uses.size() > 1 : holders.size() > 1 || stages_here.size() > 1;
+      if (!held || !several) continue;
+      for (const auto& chunk : chunks_)
+        for (Unit& unit : chunk->owned) erase_if(unit.parameters, [&](const ParameterState* state) { return state == tie.state; });
+      tied_.push_back({"tied " + tie.state->name, {tie.state}});
+      ties_.push_back(std::move(tie));
+    }
+  }
+
+  // A gradient that some stage of those that share it has.
+  void agree_on_ties() {
+    for (const detail::Tie& tie : ties_) {
+      if (!tie.holders) continue;
+      std::int32_t touched = tie.state->touched;
+      tie.holders->all_reduce(std::span(&touched, 1), Reduction::max);
+      tie.state->touched = touched != 0;
+    }
+  }
+
+  // What the stages have is added, after the sums inside of data parallelism and before the sum over data ranks.
+  template <class Context>
+  WEFT_COLD void sum_tied(const Context& context) {
+    const auto ready = [&](Unit& unit, bool data) {
+      for (std::size_t i = context.env.hooks.size(); i-- > 0;)
+        if (context.env.hooks[i]->sums_data() == data) context.env.hooks[i]->gradients_ready(unit);
+    };
+    for (std::size_t i = 0; i < ties_.size(); ++i) {
+      ParameterState& state = *ties_[i].state;
+      if (state.fresh) detail::zero_gradient(context.device(), state);
+      ready(tied_[i], false);
+      if (ties_[i].holders) {
+        using G = accumulate_t<typename Context::scalar>;
+        ties_[i].holders->all_reduce(comm::elements_of<G>(state.gradient_type, weft::detail::memory_kind<Tensor<G, typename Context::execution_space>>(), state.layer_gradient().get(), state.size()));
+      }
+      ready(tied_[i], true);
+    }
+    agree_on_ties();
   }
 
   // Of this rank's chunks, first in the model first.
@@ -309,19 +360,6 @@ class Stages {
     return units;
   }
   template <class Context>
-  static const Communicator* pipeline_of(const Context& context) {
-    if constexpr (Context::has(pp{})) return &context.comm(pp{});
-    else return nullptr;
-  }
-
-  std::size_t uses_of(const ParameterState* state) const {
-    std::size_t uses = 0;
-    for (const auto& chunk : chunks_)
-      for (const Unit& unit : chunk->units) uses += std::size_t(unit.uses(state));
-    return uses;
-  }
-
-  template <class Context>
   static void finish(const Context& context) {
     for (Hooks* hooks : context.env.hooks) hooks->finish();
   }
@@ -332,29 +370,24 @@ class Stages {
     List<Unit*> order;
     for (std::size_t chunk = chunks_.size(); chunk-- > 0;)
       for (std::size_t unit = chunks_[chunk]->owned.size(); unit-- > 0;) order.push_back(&chunks_[chunk]->owned[unit]);
-    if (!tied_.parameters.empty()) order.push_back(&tied_);
-    if (trees_ && !trees_->second_uses().parameters.empty()) order.push_back(&trees_->second_uses());
+    for (Unit& unit : tied_) order.push_back(&unit);
+    if (trees_)
+      for (Unit& unit : trees_->second_uses()) order.push_back(&unit);
     for (Hooks* hooks : context.env.hooks) hooks->prepare(order);
   }
 
   WEFT_COLD static void require_no_debt(const ParameterState& state) {
     if (state.pending == 0) return;
-    std::string axes;
-    const std::pair<unsigned, std::string_view> known[] = {{axis_bit<dp>, dp::name}, {axis_bit<cp>, cp::name},   {axis_bit<tp>, tp::name},  {axis_bit<pp>, pp::name},
-                                                           {axis_bit<ep>, ep::name}, {axis_bit<etp>, etp::name}, {axis_bit<edp>, edp::name}};
-    for (const auto& [bit, name] : known)
-      if (state.pending & bit) append_to(axes, {axes.empty() ? "" : ", ", name});
-    throw_error<DebtError>({"the gradient of ", state.name, " still owes a sum over ", axes, " after the step: no wrapper paid it"});
+    throw_error<DebtError>({"the gradient of ", state.name, " still owes a sum over ", detail::names_of_axes(state.pending), " after the step: no wrapper paid it"});
   }
-
-  static constexpr int tied_tag = 0;  // sent when no pipeline message is under way
 
   schedule::Erased schedule_;
   Config config_;
   List<std::shared_ptr<StepBuffer>> buffers_;
   List<Owner<Chunk<Model>>> chunks_;
-  Unit tied_{"tied", {}};
-  int peer_ = -1;
+  List<Unit> tied_;  // of each of ties_
+  List<detail::Tie> ties_;
+  std::shared_ptr<StepGradients> gradients_ = new_shared<StepGradients>();
   Maybe<schedule::Table> table_;
 
   std::unique_ptr<detail::MicroBatchSums> trees_;  // of reproducible runs

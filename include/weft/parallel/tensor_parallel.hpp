@@ -5,6 +5,7 @@
 // and those of key-value heads that several ranks hold alike.
 
 #include <weft/core/list.hpp>
+#include <weft/parallel/debts.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -24,6 +25,7 @@ class TensorDebts : public Hooks {
     return false;
   }
   void gradients_ready(Unit& unit) override {
+    agree_on_debts(comm_, *device_, unit, axis_bit<tp>);
     for (ParameterState* state : unit.parameters) {
       if (!(state->pending & axis_bit<tp>)) continue;
       state->pending &= ~axis_bit<tp>;

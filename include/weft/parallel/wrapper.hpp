@@ -179,7 +179,9 @@ class Wrapper {
       : comm_(comm_of(mesh)), policy_(make_policy(context, mesh, options)), inner_(make(bind(context), mesh, config, options)) {}
 
   /// One step: forward and backward of all micro-batches of this rank's share, gradients summed over every axis. Returns the
-  /// mean loss over the tokens of the global batch, the same on every rank.
+  /// mean loss over the tokens of the global batch, the same on every rank. Gradients start anew with each call: micro-batches of one
+  /// Batch add up, calls do not, so two calls without an optimizer's step between them are refused (UsageError) where the model has an
+  /// optimizer.
   double train_step(const Batch& batch) {
     if (outermost_->loss_scale) outermost_->loss_scale->apply();
     return enter(here(), [&](const auto& context, auto& stages) { return stages.train_step(context, batch); });
@@ -196,6 +198,9 @@ class Wrapper {
   std::vector<double> logits(std::span<const std::int32_t> tokens) {
     return enter(here(), [&](const auto& context, auto& stages) { return stages.all_logits(context, tokens); });
   }
+
+  /// The gradients of the last train_step will not be used: another one may follow without an optimizer's step between them.
+  void discard_gradients() { stages().gradients()->applied = true; }
 
   /// Each parameter that this rank holds, once: f(ParameterState&).
   template <class F>
@@ -295,9 +300,11 @@ class SingleDevice {
   double evaluate(const Batch& batch) { return stages_.evaluate(here(), batch); }
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) { return stages_.next_logits(here(), tokens); }
   std::vector<double> logits(std::span<const std::int32_t> tokens) { return stages_.all_logits(here(), tokens); }
+  void discard_gradients() { stages_.gradients()->applied = true; }
   template <class F>
   void for_each_state(F&& f) { stages_.for_each_state(f); }
   auto buffers() { return stages_.buffers(); }
+  auto& stages() { return stages_; }
   Communicator communicator() const { return Communicator(); }
   auto& device() const { return *device_; }
   const ModelOptions& options() const { return options_; }

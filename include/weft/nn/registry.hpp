@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The parameters and dropout sites of a model while it is built. Every rank builds the whole model without room for its values, so all
+// ranks see alike which name is made twice, which parameter is shared by which units, and which is never visited; only then does each
+// rank make those that its stages use.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <weft/core/error.hpp>
+#include <weft/core/list.hpp>
+#include <weft/nn/hooks.hpp>
+
+namespace weft::detail {
+
+/// A parameter and the units that use it, in the order of the model (0: front, then the blocks, then the back), each once.
+struct Registered {
+  std::shared_ptr<ParameterState> state;
+  std::string unit;  // in which it was made
+  List<std::size_t> uses;
+};
+
+class Registry {
+ public:
+  /// A parameter was made.
+  WEFT_COLD void add(const std::shared_ptr<ParameterState>& state) { made_.push_back({state, unit_, {}}); }
+  /// A place that draws random numbers by its path.
+  WEFT_COLD void add_site(const std::string& path, const char* what) {
+    const auto [at, added] = sites_.try_emplace(path, unit_);
+    if (!added)
+      throw_error<UsageError>({"two ", what, " under one path, ", path.empty() ? "the model's own" : path, " (", at->second, " and ", unit_,
+                               "): they would draw the same mask; give each a path of its own, context / \"name\""});
+  }
+
+  /// What was first made under a path (shared_layer); null: nothing yet. `kind` tells types apart.
+  WEFT_COLD std::shared_ptr<void>& shared(const std::string& path, const void* kind) {
+    Shared& shared = shared_[path];
+    if (shared.kind != nullptr && shared.kind != kind) throw_error<UsageError>({"shared_layer ", path, " is asked for as two types of layer"});
+    shared.kind = kind;
+    return shared.layer;
+  }
+
+  WEFT_COLD void begin(std::string unit) { unit_ = std::move(unit); }
+  /// The unit with this index is built; `visited`: what its for_each_parameter shows, each once. Throws UsageError for two parameters of
+  /// one name.
+  WEFT_COLD void end(std::size_t unit, const List<ParameterState*>& visited) {
+    for (; checked_ < made_.size(); ++checked_) {
+      Registered& entry = made_[checked_];
+      if (entry.state.use_count() == 1) continue;  // made and thrown away
+      const auto [at, added] = by_name_.try_emplace(entry.state->name, checked_);
+      if (!added)
+        throw_error<UsageError>({"two parameters named ", entry.state->name, ", made by ", made_[at->second].unit, " and ", entry.unit,
+                                 ": a name is one parameter. Give each a path of its own (context / \"blocks\" / std::to_string(index)), or share the first one by handing on a copy of "
+                                 "its Parameter"});
+    }
+    for (ParameterState* state : visited) {
+      const auto at = by_name_.find(state->name);
+      if (at == by_name_.end() || made_[at->second].state.get() != state)
+        throw_error<UsageError>({"parameter ", state->name, " of ", unit_, " was not made with the model's context: make it in make_front, make_block or make_back"});
+      made_[at->second].uses.push_back(unit);
+    }
+  }
+  /// All units are built. Throws UsageError for a parameter that a layer holds and for_each_parameter does not show.
+  WEFT_COLD List<Registered> finish() {
+    List<Registered> all;
+    for (Registered& entry : made_) {
+      if (entry.uses.empty() && entry.state.use_count() > 1)
+        throw_error<UsageError>({"parameter ", entry.state->name, " of ", entry.unit, " is made but never visited, so nothing would train it: add it to the layer's for_each_parameter"});
+      if (!entry.uses.empty()) all.push_back(std::move(entry));
+    }
+    made_.clear();
+    shared_.clear();
+    return all;
+  }
+
+ private:
+  struct Shared {
+    const void* kind = nullptr;
+    std::shared_ptr<void> layer;
+  };
+  std::string unit_ = "the model";
+  std::map<std::string, Shared> shared_;
+  List<Registered> made_;
+  std::size_t checked_ = 0;
+  std::map<std::string, std::size_t> by_name_;
+  std::map<std::string, std::string> sites_;
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters that a user's model shares: twice in a block, between blocks, between front and back, by handle and by shared_layer. Equal to
+// one rank in every layout, and bitwise where runs are reproducible; names made twice and parameters that nothing visits are refused.
+
+#include "support/matrix.hpp"
+#include "support/reproducible.hpp"
+
+using namespace weft_test;
+
+namespace {
+
+struct Scale {
+  Parameter<> gain;
+  Scale(const auto& context, std::size_t width) : gain(context, "gain", {width}, ones) {}
+  auto forward(const auto&, const auto& x) const { return Result{times_row(x, gain.beside(x)), x}; }
+  auto backward(const auto& context, auto x, const auto& g) {
+    gain.accumulate(context, sum_rows(times(g, x)));
+    return times_row(g, gain.beside(x));
+  }
+  void for_each_parameter(auto&& visit) { visit(gain); }
+};
+
+struct SharingConfig {
+  std::size_t layers = 8, width = 16, vocabulary = batch_vocabulary;
+  bool ignore_front = false, forget_index = false, two_gains = false, unvisited = false, two_dropouts = false;
+  double dropout = 0;
+};
+
+template <class S>
+struct Sharing {
+  using Config = SharingConfig;
+  using scalar = S;
+  using Front = Embedding;
+  // One gain outside of the parallel region and on its Partial output; one adapter in every block, twice.
+  using Block = Sequential<Residual<Sequential<Scale, LayerNorm, Linear<Column>, Gelu, Linear<Row>, Scale, Dropout>>, Residual<Sequential<Linear<>, Gelu, Linear<>, Dropout>>>;
+  using Back = LanguageHead<LayerNorm>;
+  static std::size_t blocks(const Config& config) { return config.layers; }
+  static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
+  static void check(const Config&, const ModelDegrees&) {}
+  static Front make_front(const auto& context, const Config& config) { return Embedding(context / "tokens", config.vocabulary, config.width, 0.3); }
+  static Block make_block(const auto& context, const Config& config, std::size_t index) {
+    const auto here = config.forget_index ? context / "block" : context / "block" / std::to_string(index);
+    const std::size_t width = config.width;
+    const Scale scale(here / "scale", width);
+    const Scale other = config.two_gains ? Scale(here / "scale", width) : scale;
+    const auto adapter = shared_layer(context / "adapter", [&](const auto& place) { return Linear<>(place, width, width, {.standard_deviation = 0.2}); });
+    return Block(Residual(Sequential(scale, LayerNorm(here / "norm", width), Linear<Column>(here / "up", width, 2 * width, {.standard_deviation = 0.3}), Gelu{},
+                                     Linear<Row>(here / "down", 2 * width, width, {.standard_deviation = 0.3}), other, Dropout(here / "dropout", config.dropout))),
+                 Residual(Sequential(adapter, Gelu{}, adapter, Dropout(here / (config.two_dropouts ? "dropout" : "after"), config.dropout))));
+  }
+  static Back make_back(const auto& context, const Config& config, Front* front) {
+    return Back(LayerNorm(context / "norm", config.width), config.ignore_front ? make_front(context, config).table : front->table);
+  }
+};
+
+template <class M>
+using Ring4 = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<M>>, Ring>, zero::Chosen>;
+template <class M>
+using Sequence4 = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<M>>, Ring>, zero::Chosen>;
+
+const std::vector<MatrixEntry> layouts = {
+    {2, {}, 2, "1f1b", 0},
+    {2, {}, 2, "1f1b", 1},
+    {4, {}, 2, "1f1b", 2},
+    {8, {}, 1, "1f1b", 3},
+    {2, {.tp = 2}, 2},
+    {4, {.tp = 4}, 1, "1f1b", 3},
+    {2, {.cp = 2}, 2},
+    {2, {.pp = 2}, 4, "1f1b"},
+    {4, {.pp = 4}, 4, "1f1b"},
+    {2, {.pp = 2}, 4, "interleaved"},
+    {4, {.pp = 4}, 8, "zb-h1"},
+    {4, {.pp = 4}, 8, "zbv"},
+    {8, {.pp = 4}, 4, "1f1b", 2},
+    {8, {.pp = 4}, 4, "interleaved", 3},
+    {4, {.tp = 2, .pp = 2}, 4, "interleaved-zb"},
+    {8, {.tp = 2, .pp = 4}, 4, "1f1b"},
+    {8, {.tp = 2, .pp = 2}, 4, "zb-h1", 3},
+    {8, {.tp = 2, .cp = 2}, 2, "1f1b", 1},
+    {8, {.cp = 2, .pp = 2}, 4, "dualpipev", 2},
+};
+const auto all = [](const MatrixEntry&) { return true; };
+
+using Reproducing = FullyShardedDataParallel<PipelineParallel<Sharing<float>, schedule::Chosen>, zero::Chosen, Reproducible>;
+const SharingConfig small{.layers = 4, .width = 8, .vocabulary = reproducible_vocabulary, .dropout = 0.1};
+
+Run20 reproducible_run(std::size_t data, std::size_t pipeline, int stage, const std::string& schedule, std::size_t micro_batches) {
+  Run20 run;
+  std::mutex mutex;
+  CHECK(runtime::run(runtime::RunOptions{.ranks = int(data * pipeline), .threads_per_rank = 1}, [&](World& world) {
+          Mesh<dp, pp> mesh(world, Degrees{.pp = pipeline});
+          ModelOptions options;
+          options.zero = stage;
+          options.schedule = schedule::choose(schedule);
+          Reproducing model(mesh, small, options);
+          train_20(model, std::size_t(mesh.rank(dp{})), data, micro_batches, run, mutex, world.rank() == 0);
+        }) == 0);
+  return run;
+}
+
+// What every rank says when the model is made; "different" if they do not say the same.
+std::string refusal(int ranks, const Degrees& degrees, const SharingConfig& config) {
+  std::vector<std::string> texts(std::size_t(ranks), "nothing");
+  CHECK(runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
+          DenseMesh mesh(world, degrees);
+          ModelOptions options;
+          options.schedule = schedule::choose("1f1b");
+          try {
+            Ring4<Sharing<double>> model(mesh, config, options);
+          } catch (const UsageError& error) {
+            texts[std::size_t(world.rank())] = error.what();
+          }
+        }) == 0);
+  for (const std::string& text : texts)
+    if (text != texts[0]) return "different: " + text + " / " + texts[0];
+  return texts[0];
+}
+
+}  // namespace
+
+TEST_CASE("shared twice in a block, by all blocks, by both ends: every layout equals one rank") {
+  CHECK(check_matrix<Ring4<Sharing<double>>, DenseMesh>(layouts, {.dropout = 0.1}, all) == layouts.size());
+}
+
+TEST_CASE("the same under sequence parallelism") {
+  CHECK(check_matrix<Sequence4<Sharing<double>>, DenseMesh>(layouts, {.dropout = 0.1}, [](const MatrixEntry& entry) { return entry.degrees.tp > 1; }) >= 5);
+}
+
+TEST_CASE("bitwise, where a run is reproducible") {
+  for (const std::size_t micro_batches : {std::size_t(8), std::size_t(6)}) {
+    Run20 expected, plain;
+    std::mutex mutex;
+    DefaultDevice device;
+    SingleDevice<Sharing<float>> one(device, small, {.reproducible = true});
+    train_20(one, 0, 1, micro_batches, expected, mutex, true);
+    SingleDevice<Sharing<float>> without(device, small);
+    train_20(without, 0, 1, micro_batches, plain, mutex, true);
+    for (std::size_t i = 0; i < plain.losses.size(); ++i) CHECK(plain.losses[i] == doctest::Approx(expected.losses[i]).epsilon(1e-3));
+    const auto check = [&](std::size_t data, std::size_t pipeline, int stage, const char* schedule) {
+      INFO("dp " << data << ", pp " << pipeline << ", stage " << stage << ", " << schedule << ", micro-batches " << micro_batches);
+      CHECK(reproducible_run(data, pipeline, stage, schedule, micro_batches) == expected);
+    };
+    for (int stage = 0; stage < 4; ++stage) check(2, 1, stage, "1f1b");
+    check(2, 2, 1, "1f1b");
+    check(1, 2, 3, "zbv");
+    check(1, 4, 0, "1f1b");
+    check(1, 4, 0, "zb-h1");
+    check(2, 2, 2, "interleaved");
+    if (micro_batches == 8) {
+      check(4, 1, 1, "1f1b");
+      check(8, 1, 2, "1f1b");
+      check(2, 4, 3, "zb-h1");
+    }
+  }
+}
+
+TEST_CASE("names made twice, parameters that nothing visits: refused alike on every rank and in every layout") {
+  for (const auto& [ranks, degrees] : {std::pair<int, Degrees>{1, {}}, {2, {.pp = 2}}, {4, {.pp = 4}}, {2, {.tp = 2}}}) {
+    CHECK(refusal(ranks, degrees, {}) == "nothing");
+    CHECK(refusal(ranks, degrees, {.ignore_front = true}).starts_with("weft: two parameters named tokens.weight, made by front and back: a name is one parameter."));
+    CHECK(refusal(ranks, degrees, {.forget_index = true}).starts_with("weft: two parameters named block.scale.gain, made by block 0 and block 1:"));
+    CHECK(refusal(ranks, degrees, {.two_gains = true}).starts_with("weft: two parameters named block.0.scale.gain, made by block 0 and block 0:"));
+    CHECK(refusal(ranks, degrees, {.two_dropouts = true, .dropout = 0.1}) ==
+          "weft: two Dropouts under one path, block.0.dropout (block 0 and block 0): they would draw the same mask; give each a path of its own, context / \"name\"");
+    CHECK(refusal(ranks, degrees, {.two_dropouts = true}) == "nothing");  // without a mask nothing is drawn
+  }
+}
