@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Cross-entropy over a vocabulary that tp cuts (loss parallel): the whole logits never lie on one rank. The loss is the *sum*
-// over this rank's tokens; the trainer divides once by the count summed over the axes on which the loss is Partial, so that
-// there is no divisor to get wrong in any layout.
+// over this rank's tokens (LossSum); the executor divides once by the count of the global batch, so that there is no divisor to
+// get wrong in any layout.
 
 #include <type_traits>
 #include <utility>
 
 #include <weft/kernels/cross_entropy.hpp>
 #include <weft/nn/layer.hpp>
+#include <weft/nn/loss_sum.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/nn/operations.hpp>
 
@@ -17,15 +18,10 @@ namespace weft {
 namespace detail {
 template <class P>
 constexpr bool vocabulary_fits = !std::is_same_v<typename P::axis, tp> || shard_dim<P> == 1;
-template <class P>
-using loss_placement_t = std::conditional_t<shard_dim<P> == 0, Partial<typename P::axis>, Invariant<typename P::axis>>;
 template <class X>
-struct LossOf;
+inline constexpr bool cut_by_vocabulary = false;
 template <class T, class E, class... P>
-struct LossOf<Tensor<T, E, P...>> {
-  using type = Tensor<double, E, loss_placement_t<P>...>;
-  static constexpr bool fits = (vocabulary_fits<P> && ...);
-};
+inline constexpr bool cut_by_vocabulary<Tensor<T, E, P...>> = (vocabulary_fits<P> && ...);
 
 // values *= *factor. Not a lambda: nvcc takes none in a private member.
 template <class T>
@@ -36,13 +32,13 @@ struct ScaleByOne {
 };
 }  // namespace detail
 
-/// The sum over tokens of log Σ exp(z) − z[target], as Result{loss [1] in double, softmax − onehot}. logits [tokens,
+/// The sum over tokens of log Σ exp(z) − z[target], as Result{LossSum, softmax − onehot}. logits [tokens,
 /// vocabulary / tp]; targets [tokens], those < 0 are ignored; columns at `vocabulary` and beyond are padding and do not count.
 /// Communication under tp: the row maxima, then sums and target logits together. Statistics in accumulate_t.
 template <class Context, AnyTensor Z, AnyTensor Ids>
 auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, std::size_t vocabulary) {
   require_not_partial<Z>();
-  static_assert(detail::LossOf<Z>::fits,
+  static_assert(detail::cut_by_vocabulary<Z>,
                 "weft: cross_entropy under tp needs logits sharded along the vocabulary (Shard<tp, 1>); Replicated logits would count each term "
                 "of the softmax tp times");
   using Loss = typename detail::LossOf<Z>::type;
@@ -57,10 +53,10 @@ auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, 
   if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(maximum, Reduction::max);
   kernels::softmax_sums<T>(device, rows, columns, valid, logits.data(), maximum.data(), targets.data(), std::int64_t(first), sum, target);
   if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(sums);
-  Loss loss(device, {1});
+  typename Loss::sum_type loss(device, {1});
   gradient_t<Z> difference(device, logits.shape());
   kernels::cross_entropy_finish<T>(device, rows, columns, valid, logits.data(), maximum.data(), sum, target, targets.data(), std::int64_t(first), loss.data(), difference.data());
-  return Result{std::move(loss), std::move(difference)};
+  return Result{detail::MakesLosses::make<Loss>(std::move(loss)), std::move(difference)};
 }
 
 /// The last layers of a language model: norm, projection to the vocabulary by `table` (tied to the embedding, or its own),

@@ -27,7 +27,7 @@
 
 namespace weft {
 
-template <class Model, class Ctx, bool block_closes = Flow<Model, Ctx>::block_closes>
+template <class Model, class Ctx, bool sound = Flow<Model, Ctx>::block_closes && Flow<Model, Ctx>::returns_loss>
 class Executor {
   using T = Flow<Model, Ctx>;
   using Hidden = typename T::Hidden;
@@ -81,6 +81,7 @@ class Executor {
       const std::size_t micro = std::size_t(action.micro);
       context_.env.first_row = (batch_.first_sequence + batch_.sequences_before(micro)) * batch_.length;
       context_.env.length = batch_.micro_batch(micro).length;
+      context_.env.rows = batch_.micro_batch(micro).sequences * context_.env.length;
       if (action.what == Do::F) forward(action);
       else if (!forward_only && action.what == Do::W) weight(action);
       else if (!forward_only) backward(action, action.what == Do::B);
@@ -94,7 +95,7 @@ class Executor {
   std::vector<double> losses() const {
     std::vector<double> all(static_cast<std::size_t>(table_.micro_batches));
     for (std::size_t micro = 0; micro < all.size(); ++micro)
-      if (losses_[micro]) all[micro] = copy_to_host(losses_[micro])[0];
+      if (losses_[micro]) all[micro] = copy_to_host(losses_[micro].sum())[0];
     return all;
   }
   /// The hidden state that entered the last unit, of the last micro-batch (for sampling). Empty on other ranks.
@@ -291,7 +292,14 @@ constexpr void require_closed() {
                 "arguments");
 }
 
-// Stands in for a model whose blocks cannot follow each other, so that there is one error.
+template <bool yes>
+constexpr void require_loss() {
+  static_assert(yes,
+                "weft: a model's back must return its loss as a LossSum: sum_losses(context, losses) of one loss a token, or cross_entropy. A tensor could be a mean, and weft "
+                "divides once by the tokens of the global batch that count");
+}
+
+// Stands in for a model whose blocks cannot follow each other, or whose back returns no loss, so that there is one error.
 template <class Model, class Ctx>
 class Executor<Model, Ctx, false> {
   using Hidden = typename Flow<Model, Ctx>::Hidden;
@@ -299,7 +307,8 @@ class Executor<Model, Ctx, false> {
  public:
   template <class... T>
   explicit Executor(Ctx context, T&&...) : context_(std::move(context)) {
-    require_closed<Hidden, typename Flow<Model, Ctx>::BlockResult::output_type>();
+    if constexpr (Flow<Model, Ctx>::block_closes) require_loss<Flow<Model, Ctx>::returns_loss>();
+    else require_closed<Hidden, typename Flow<Model, Ctx>::BlockResult::output_type>();
   }
   void run(bool) {}
   std::vector<double> losses() const { return {}; }

@@ -4,10 +4,12 @@
 // part saves and defers. A repeated block must be a fixed point of these types.
 
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 #include <weft/nn/context.hpp>
 #include <weft/nn/layer.hpp>
+#include <weft/nn/loss_sum.hpp>
 
 namespace weft {
 
@@ -42,6 +44,12 @@ struct InputOf<Context<C, B...>> {
   using type = typename InputTensor<T, typename C::execution_space, Axes<typename B::axis...>>::type;
 };
 
+// What the back's backward gives, if its forward gives a loss: one error is enough.
+template <bool sound, class Back, class Context, class Saved, class G>
+struct BackSplit { using type = decltype(weft::backward_input(std::declval<Back&>(), std::declval<const Context&>(), std::declval<Saved>(), std::declval<const G&>())); };
+template <class Back, class Context, class Saved, class G>
+struct BackSplit<false, Back, Context, Saved, G> { using type = InputGradient<Nothing, Nothing>; };
+
 }  // namespace detail
 
 /// The type of a model's input of T under Context.
@@ -65,21 +73,22 @@ struct Flow {
   static constexpr bool block_closes = std::is_same_v<typename BlockResult::output_type, Hidden>;
 
   using BackResult = decltype(std::declval<const Back&>().forward(std::declval<const Context&>(), std::declval<const Hidden&>(), std::declval<const Tokens&>()));
-  using Loss = typename BackResult::output_type;
+  static constexpr bool returns_loss = detail::is_loss<typename BackResult::output_type>;
+  using Loss = std::conditional_t<returns_loss, typename BackResult::output_type, LossSum<typename Context::execution_space>>;
   using BackSaved = typename BackResult::saved_type;
 
   template <class Layer, class Saved, class G>
   using split_t = decltype(weft::backward_input(std::declval<Layer&>(), std::declval<const Context&>(), std::declval<Saved>(), std::declval<const G&>()));
   using FrontDeferred = typename split_t<Front, FrontSaved, Gradient>::deferred_type;
   using BlockDeferred = typename split_t<Block, BlockSaved, gradient_t<typename BlockResult::output_type>>::deferred_type;
-  using BackDeferred = typename split_t<Back, BackSaved, gradient_t<Loss>>::deferred_type;
+  using BackDeferred = typename detail::BackSplit<returns_loss, Back, Context, BackSaved, gradient_t<Loss>>::type::deferred_type;
 };
 
-/// The axes on which a loss is a term of a sum: exactly over these are counts and losses added up.
+/// The axes on which a loss is a term of a sum: exactly over these are losses added up.
 template <class Loss>
 struct LossAxes;
-template <class T, class E, class... P>
-struct LossAxes<Tensor<T, E, P...>> {
+template <class E, class... P>
+struct LossAxes<LossSum<E, P...>> {
   template <class Context>
   static void all_reduce(const Context& context, std::span<double> values) {
     [[maybe_unused]] const auto sum = [&]<class Q>(std::type_identity<Q>) {

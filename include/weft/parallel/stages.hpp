@@ -217,7 +217,9 @@ class Stages {
   static double count_targets(const Context& context, const Batch& batch) {
     double count = 0;
     for (const std::int32_t target : batch.targets) count += double(target >= 0);
-    LossAxes<typename Flow<Model, Context>::Loss>::all_reduce(context, std::span<double>(&count, 1));
+    // Over the axes that cut the batch, wherever the loss is a term of a sum.
+    if constexpr (Context::has(dp{})) context.comm(dp{}).all_reduce(std::span<double>(&count, 1));
+    if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(std::span<double>(&count, 1));
     return std::max(count, 1.0);
   }
   template <class Context>

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A loss: the sum over tokens, by type. The executor divides once, by the count of the global batch, so a loss that is divided by a count
+// of its own would be divided twice; and on which axes it is a term of a sum is known from where its tokens lie.
+//
+//   auto losses = ...;                                   // [tokens], one number a token, 0 where none counts
+//   return Result{sum_losses(context, losses), saved};   // the back's forward; its backward gets the gradient of that sum, [1]
+
+#include <type_traits>
+#include <utility>
+
+#include <weft/kernels/detail/loops.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft {
+
+namespace detail {
+// Tokens that an axis cuts leave a term of the sum on each of its ranks.
+template <class P>
+using loss_placement_t = std::conditional_t<shard_dim<P> == 0, Partial<typename P::axis>, Invariant<typename P::axis>>;
+struct MakesLosses;
+}  // namespace detail
+
+/// What a model's back returns as its output. Only sums make one: sum_losses and cross_entropy.
+template <class Exec, Placement... P>
+class LossSum {
+ public:
+  using sum_type = Tensor<double, Exec, P...>;
+
+  LossSum() = default;
+  /// [1], in double.
+  const sum_type& sum() const { return sum_; }
+  explicit operator bool() const { return bool(sum_); }
+
+ private:
+  friend detail::MakesLosses;
+  explicit LossSum(sum_type sum) : sum_(std::move(sum)) {}
+  sum_type sum_;
+};
+
+namespace detail {
+
+template <class X>
+struct LossOf;
+template <class T, class E, class... P>
+struct LossOf<Tensor<T, E, P...>> {
+  using type = LossSum<E, loss_placement_t<P>...>;
+  static constexpr bool one_each = ((shard_dim<P> <= 0) && ...), counted_once = ((kind_of<P> != Kind::replicated) && ...);
+};
+
+struct MakesLosses {
+  template <class L>
+  static L make(typename L::sum_type sum) { return L(std::move(sum)); }
+};
+
+template <class X>
+inline constexpr bool is_loss = false;
+template <class E, class... P>
+inline constexpr bool is_loss<LossSum<E, P...>> = true;
+
+template <class E, class... P>
+struct GradientOf<LossSum<E, P...>> { using type = gradient_t<typename LossSum<E, P...>::sum_type>; };
+
+// How many tokens a tensor placed as X has on this rank, if the context knows; else 0.
+template <class X, class Context>
+std::size_t tokens_here(const Context& context) {
+  std::size_t rows = context.env.rows;
+  if (shard_dim<placement_t<X, cp>> == 0) rows /= context.size(cp{});
+  if (shard_dim<placement_t<X, tp>> == 0) rows /= context.size(tp{});
+  return rows;
+}
+
+}  // namespace detail
+
+/// The sum of the losses of this rank's tokens, losses [tokens]. A loss is never a mean: weft divides by the number of targets that count
+/// (>= 0) in the global batch, and losses of tokens that do not count must be 0. On each axis losses may be Shard<axis, 0> (tokens are
+/// cut: the sum is Partial) or Invariant (every rank has all of them). Throws ShapeError unless there is one number a token. Numerics: added
+/// in double, in an order that depends on the number of tokens alone.
+template <class Context, AnyTensor X>
+auto sum_losses(const Context& context, const X& losses) {
+  using L = detail::LossOf<X>;
+  static_assert(!detail::any_partial<X>,
+                "weft: sum_losses: the losses are Partial: each rank has only a term of each token's loss (a sum over its own columns?), whose loss is of the whole: reduce first, "
+                "to<Invariant<axis>>(context, losses)");
+  static_assert(L::one_each, "weft: sum_losses takes one loss a token, but these are cut along dim 1: add up over columns first");
+  static_assert(L::counted_once, "weft: sum_losses: the losses are Replicated, so each rank of the axis would count them: compute them from an Invariant tensor, or to<Invariant<axis>>(context, losses)");
+  if (const std::size_t tokens = detail::tokens_here<X>(context); losses.size() != losses.rows() * losses.columns() || (tokens != 0 && losses.size() != tokens))
+    throw_error<ShapeError>({"sum_losses of ", losses.shape().text(), " for ", tokens, " tokens: it takes one loss a token; a mean or a sum of one's own is not a loss"});
+  using T = typename X::value_type;
+  typename L::type::sum_type sum(losses.device(), {1});
+  const T* in = losses.data();
+  kernels::detail::sum_blocks(
+      losses.device(), losses.size(), sum.data(), KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
+        double total = 0;
+        for (std::size_t i = begin; i < end; ++i) total += double(accumulate_t<T>(in[i]));
+        return total;
+      });
+  return detail::MakesLosses::make<typename L::type>(std::move(sum));
+}
+
+}  // namespace weft
