@@ -72,10 +72,13 @@ struct Debts<Tensor<T, E, P...>, Rules...> {
 
 template <class A>
 inline constexpr bool may_cut_parameters = std::is_same_v<A, tp> || std::is_same_v<A, cp> || std::is_same_v<A, etp>;
-template <class First, class... R>
+template <class... R>
 constexpr bool axes_differ() {
-  if constexpr (sizeof...(R) == 0) return true;
-  else return (!std::is_same_v<typename First::axis, typename R::axis> && ...) && axes_differ<R...>();
+  const int ids[] = {R::axis::id..., axis_count};
+  for (std::size_t i = 0; i < sizeof...(R); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (ids[i] == ids[j]) return false;
+  return true;
 }
 
 // The initial values of the elements that the rank keeps; padding is zero.
@@ -174,20 +177,17 @@ class ParameterHandle {
 
 template <Placement... Rules>
 class Parameter : public detail::ParameterHandle {
-  static_assert(((kind_of<Rules> == Kind::shard) && ...), "weft: Parameter's template parameters must be rules, Shard<axis, dim>: where it has none, a parameter is whole");
-  static_assert((detail::may_cut_parameters<typename Rules::axis> && ...),
-                "weft: a Parameter's rule must be for tp, cp or etp: data ranks share parameters out by FullyShardedDataParallel, pp and ep hold different ones");
-  static_assert([] {
-    if constexpr (sizeof...(Rules) > 1) return detail::axes_differ<Rules...>();
-    else return true;
-  }(), "weft: a Parameter has two rules for one axis: a rank holds one piece of it, so keep one Shard<axis, dim>");
-
  public:
   /// Shape is the whole parameter's. Dims cut by a rule must be divisible as `cut` says, else LayoutError.
   template <class Context>
   WEFT_COLD Parameter(const Context& context, const std::string& name, Shape shape, Initial initial, const Cut& cut = {}) {
     using T = typename Context::scalar;
-    static_assert((std::size_t(Context::places(typename Rules::axis{})) + ... + 0u) <= 1,
+    // Here and not in the class, whose members a compiler would drop with a second error.
+    constexpr bool shards = ((kind_of<Rules> == Kind::shard) && ...), allowed = (detail::may_cut_parameters<typename Rules::axis> && ...), differ = detail::axes_differ<Rules...>();
+    static_assert(shards, "weft: Parameter's template parameters must be rules, Shard<axis, dim>: where it has none, a parameter is whole");
+    static_assert(!shards || allowed, "weft: a Parameter's rule must be for tp, cp or etp: data ranks share parameters out by FullyShardedDataParallel, pp and ep hold different ones");
+    static_assert(!shards || !allowed || differ, "weft: a Parameter has two rules for one axis: a rank holds one piece of it, so keep one Shard<axis, dim>");
+    static_assert(!differ || (std::size_t(Context::places(typename Rules::axis{})) + ... + 0u) <= 1,
                   "weft: a Parameter has rules for two axes that are in force here: it is cut along one; keep the rule of the axis that is larger");
     auto& state = *state_;
     state.axes = Context::placed;

@@ -17,27 +17,28 @@ namespace weft::detail {
                           " on others; what is the same on every rank (Invariant) must be computed by every rank"});
 }
 
-/// Makes ParameterState::pending and touched the same on every rank of `comm`, for the axis with this bit. One small all-reduce; throws
-/// DebtError on all of its ranks for a gradient that is whole on some and not on others.
+/// Makes ParameterState::pending and touched the same on every rank of `comm`, whose axis has this bit: what a rank owes over other axes
+/// too, since after the sum over this one all have the same. One small all-reduce; throws DebtError on all of its ranks for a gradient
+/// that is whole on some and not on others.
 template <class Device>
 void agree_on_debts(const Communicator& comm, Device& device, const Unit& unit, unsigned axis) {
   if (comm.size() == 1 || unit.parameters.empty()) return;
-  std::vector<std::int32_t> flags;  // whether some rank: touched it, owes a term, has it whole, lacks it
-  flags.reserve(unit.parameters.size() * 4);
+  std::vector<std::int32_t> flags;  // whether some rank: touched it, owes a term over tp, over cp, has it whole, lacks it
+  flags.reserve(unit.parameters.size() * 5);
   for (const ParameterState* state : unit.parameters) {
     const bool whole = !state->fresh && (state->whole & axis);
-    flags.insert(flags.end(), {state->touched, (state->pending & axis) != 0, whole, !whole});
+    flags.insert(flags.end(), {state->touched, (state->pending & axis_bit<tp>) != 0, (state->pending & axis_bit<cp>) != 0, whole, !whole});
   }
   comm.all_reduce(flags, Reduction::max);
   const std::int32_t* flag = flags.data();
   for (ParameterState* state : unit.parameters) {
-    const bool touched = flag[0], owes = flag[1], whole = flag[2], lacks = flag[3];
-    flag += 4;
-    state->touched = touched;
-    if (whole && lacks) refuse_ways(*state, comm.axis(), owes);
-    if (!owes || (state->pending & axis)) continue;
-    if (state->fresh || (state->later & axis)) zero_gradient(device, *state);  // its term is zero: what is whole is the first rank's
-    state->pending |= axis;
+    const unsigned owed = (flag[1] ? axis_bit<tp> : 0u) | (flag[2] ? axis_bit<cp> : 0u);
+    state->touched = flag[0];
+    if (flag[3] && flag[4]) refuse_ways(*state, comm.axis(), owed & axis);
+    flag += 5;
+    // A term that this rank lacks is zero: what is whole is the first rank's.
+    if ((owed & axis & ~state->pending) && (state->fresh || (state->later & axis))) zero_gradient(device, *state);
+    state->pending |= owed;
   }
 }
 

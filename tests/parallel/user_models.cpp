@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers, losses and loops as users write them: ranks whose rows take different ways through a layer, a loss of one's own whose tokens are
+// cut over tp, parameters that get no gradient. Equal to one rank in every layout; what cannot be right is refused.
+
+#include "support/matrix.hpp"
+
+using namespace weft_test;
+
+namespace {
+
+/// Tokens of the first half of a sequence are scaled by one gain, others by another: under sequence parallelism a rank sees one of them only.
+struct Halves {
+  Parameter<> early, late;
+  Halves(const auto& context, std::size_t width) : early(context, "early", {width}, ones), late(context, "late", {width}, ones) {}
+
+  // x where the token is early (or late), else 0.
+  template <class Context, class X>
+  static X part(const Context& context, const X& x, bool is_early) {
+    const auto positions = copy_to_host(positions_of(context, x));
+    X y(x.device(), x.shape());
+    for (std::size_t i = 0; i < x.size(); ++i) y.data()[i] = (std::size_t(positions[i / x.columns()]) < batch_length / 2) == is_early ? x.data()[i] : typename X::value_type(0);
+    return y;
+  }
+  template <class Context, class X>
+  static bool some(const Context& context, const X& x, bool is_early) {
+    for (const auto position : copy_to_host(positions_of(context, x)))
+      if ((std::size_t(position) < batch_length / 2) == is_early) return true;
+    return false;
+  }
+  auto forward(const auto& context, const auto& x) const {
+    return Result{add(times_row(part(context, x, true), early.beside(x)), times_row(part(context, x, false), late.beside(x))), x};
+  }
+  auto backward(const auto& context, auto x, const auto& g) {
+    if (some(context, x, true)) early.accumulate(context, sum_rows(times(part(context, g, true), x)));
+    if (some(context, x, false)) late.accumulate(context, sum_rows(times(part(context, g, false), x)));
+    return add(times_row(part(context, g, true), early.beside(g)), times_row(part(context, g, false), late.beside(g)));
+  }
+  void for_each_parameter(auto&& visit) { visit(early), visit(late); }
+};
+
+/// Half the squared distance of the output from the target's one-hot vector, by token.
+struct SquareHead {
+  LayerNorm norm;
+  Linear<> project;
+
+  auto forward(const auto& context, const auto& x, const auto& targets) const {
+    auto normed = norm.forward(context, x);
+    auto z = project.forward(context, normed.output);
+    using Z = decltype(z.output);
+    const auto here = there(context, z.output, targets);
+    Z difference(x.device(), z.output.shape());
+    replace_losses<Z> losses(x.device(), {x.rows()});
+    for (std::size_t row = 0; row < x.rows(); ++row) {
+      losses.data()[row] = 0;
+      for (std::size_t i = 0; i < difference.columns(); ++i) {
+        const std::size_t at = row * difference.columns() + i;
+        difference.data()[at] = here.data()[row] < 0 ? 0 : z.output.data()[at] - (std::size_t(here.data()[row]) == i);
+        losses.data()[row] += difference.data()[at] * difference.data()[at] / 2;
+      }
+    }
+    return Result{sum_losses(context, losses), std::tuple{std::move(normed.saved), std::move(z.saved), difference}};
+  }
+  auto logits(const auto& context, const auto& x) const { return project.forward(context, norm.forward(context, x).output).output; }
+  auto backward_input(const auto& context, auto saved, const auto& g) {
+    auto& [normed, z, difference] = saved;
+    using Z = std::remove_reference_t<decltype(difference)>;
+    gradient_t<Z> dz(g.device(), difference.shape());
+    for (std::size_t i = 0; i < dz.size(); ++i) dz.data()[i] = difference.data()[i] * g.data()[0];
+    auto first = weft::backward_input(project, context, std::move(z), dz);
+    auto second = weft::backward_input(norm, context, std::move(normed), first.input_gradient);
+    return InputGradient{std::move(second.input_gradient), std::pair{std::move(first.deferred), std::move(second.deferred)}};
+  }
+  void backward_weight(const auto& context, auto deferred) {
+    weft::backward_weight(project, context, std::move(deferred.first));
+    weft::backward_weight(norm, context, std::move(deferred.second));
+  }
+  void for_each_parameter(auto&& visit) {
+    norm.for_each_parameter(visit);
+    project.for_each_parameter(visit);
+  }
+
+  template <class Z>
+  using replace_losses = Z;  // [tokens], placed as the rows are
+  // The targets of the rows that are here.
+  template <class Z>
+  static auto there(const auto& context, const Z&, const auto& targets) {
+    if constexpr (shard_dim<placement_t<Z, tp>> == 0) return to<Shard<tp, 0>>(context, targets);
+    else return targets;
+  }
+};
+
+struct UserConfig {
+  std::size_t layers = 8, width = 16;
+  bool unvisited = false;
+};
+
+struct Block {
+  Sequential<Halves, Residual<Sequential<LayerNorm, Linear<Column>, Gelu, Linear<Row>>>> layers;
+  Parameter<> unused;  // visited, and never given a gradient
+  bool hidden;
+  auto forward(const auto& context, const auto& x) const { return layers.forward(context, x); }
+  auto backward_input(const auto& context, auto saved, const auto& g) { return layers.backward_input(context, std::move(saved), g); }
+  void backward_weight(const auto& context, auto deferred) { layers.backward_weight(context, std::move(deferred)); }
+  void for_each_parameter(auto&& visit) {
+    layers.for_each_parameter(visit);
+    if (!hidden) visit(unused);
+  }
+};
+
+struct User {
+  using Config = UserConfig;
+  using scalar = double;
+  using Front = Embedding;
+  using Block = ::Block;
+  using Back = SquareHead;
+  static std::size_t blocks(const Config& config) { return config.layers; }
+  static std::size_t vocabulary(const Config&) { return batch_vocabulary; }
+  static void check(const Config&, const ModelDegrees&) {}
+  static Front make_front(const auto& context, const Config& config) { return Embedding(context / "tokens", batch_vocabulary, config.width, 0.3); }
+  static Block make_block(const auto& context, const Config& config, std::size_t index) {
+    const auto here = context / "block" / std::to_string(index);
+    const std::size_t width = config.width;
+    return {Sequential(Halves(here / "halves", width), Residual(Sequential(LayerNorm(here / "norm", width), Linear<Column>(here / "up", width, 2 * width, {.standard_deviation = 0.3}), Gelu{},
+                                                                           Linear<Row>(here / "down", 2 * width, width, {.standard_deviation = 0.3})))),
+            Parameter<>(here, "unused", {width}, ones), config.unvisited};
+  }
+  static Back make_back(const auto& context, const Config& config, Front*) {
+    return {LayerNorm(context / "norm", config.width), Linear<>(context / "head", config.width, batch_vocabulary, {.standard_deviation = 0.3})};
+  }
+};
+
+using Ring4 = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<User>>, Ring>, zero::Chosen>;
+using Sequence4 = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<User>>, Ring>, zero::Chosen>;
+
+const std::vector<MatrixEntry> layouts = {
+    {2, {}, 2, "1f1b", 0},
+    {4, {}, 2, "1f1b", 2},
+    {8, {}, 1, "1f1b", 3},
+    {2, {.tp = 2}, 8},
+    {4, {.tp = 4}, 2},
+    {4, {.tp = 2}, 4, "1f1b", 3},
+    {2, {.cp = 2}, 8},
+    {4, {.cp = 4}, 4},
+    {4, {.tp = 2, .cp = 2}, 8, "1f1b"},
+    {4, {.pp = 4}, 8, "zb-h1"},
+    {4, {.tp = 2, .pp = 2}, 4, "1f1b"},
+    {8, {.tp = 2, .pp = 2}, 4, "interleaved", 1},
+    {8, {.tp = 2, .pp = 2}, 4, "zbv", 3},
+    {8, {.cp = 2, .pp = 2}, 4, "dualpipev", 2},
+};
+const auto all = [](const MatrixEntry&) { return true; };
+
+}  // namespace
+
+TEST_CASE("ranks that take different ways, a loss of one's own: every layout equals one rank") {
+  CHECK(check_matrix<Ring4, DenseMesh>(layouts, {}, all) == layouts.size());
+}
+TEST_CASE("the same with rows, and the tokens of the loss, cut over tp") {
+  CHECK(check_matrix<Sequence4, DenseMesh>(layouts, {}, [](const MatrixEntry& entry) { return entry.degrees.tp > 1; }) >= 5);
+}
+
+TEST_CASE("a parameter without a gradient is left alone, the same in every stage of ZeRO and layout") {
+  std::vector<double> expected;
+  for (const MatrixEntry& entry : {MatrixEntry{1, {}, 8}, {2, {}, 4}, {2, {}, 4, "1f1b", 1}, {4, {}, 2, "1f1b", 2}, {2, {}, 4, "1f1b", 3}, {2, {.tp = 2}, 8}, {2, {.cp = 2}, 8}, {4, {.pp = 2}, 4, "zb-h1", 3}}) {
+    INFO("world " << entry.world << ", stage " << entry.zero << ", tp " << entry.degrees.tp << ", pp " << entry.degrees.pp);
+    std::mutex mutex;
+    std::vector<double> losses;
+    CHECK(runtime::run(runtime::RunOptions{.ranks = int(entry.world)}, [&](World& world) {
+            DenseMesh mesh(world, entry.degrees);
+            ModelOptions options;
+            options.zero = entry.zero;
+            options.schedule = schedule::choose(entry.schedule);
+            Sequence4 model(mesh, UserConfig{}, options);
+            optim::AdamW optimizer(model, {.learning_rate = 1e-2, .weight_decay = 0.5});
+            for (int step = 0; step < 3; ++step) {
+              const double loss = model.train_step(make_batch(step, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), entry.micro_batches));
+              optimizer.step();
+              if (world.rank() == 0) losses.push_back(loss);
+            }
+            std::size_t seen = 0, wrong = 0;
+            model.for_each_state([&](ParameterState& state) {
+              if (!state.name.ends_with("unused")) return;
+              for (const weft::Run& run : state.runs)
+                for (std::size_t i = 0; i < run.length; ++i, ++seen) wrong += static_cast<const double*>(state.value.get())[run.local + i] != 1.0;
+            });
+            std::lock_guard lock(mutex);
+            CHECK(wrong == 0);
+            CHECK((seen > 0 || entry.zero > 0));
+          }) == 0);
+    if (expected.empty()) expected = losses;
+    REQUIRE(losses.size() == expected.size());
+    for (std::size_t i = 0; i < losses.size(); ++i) CHECK(losses[i] == doctest::Approx(expected[i]).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("two train_steps before a step are refused, where an optimizer would lose the first") {
+  DefaultDevice device;
+  SingleDevice<User> model(device, UserConfig{.layers = 1});
+  model.train_step(make_batch(0, 0, 1, 1));
+  model.train_step(make_batch(0, 0, 1, 1));  // nobody to lose anything
+  optim::Sgd optimizer(model, {.learning_rate = 0.1});
+  const char* text = "weft: train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, give one Batch with more micro_batches; "
+                     "to go on without them, call model.discard_gradients()";
+  CHECK_THROWS_WITH_AS(model.train_step(make_batch(1, 0, 1, 1)), text, UsageError);
+  optimizer.step();
+  model.train_step(make_batch(1, 0, 1, 1));
+  CHECK_THROWS_WITH_AS(model.train_step(make_batch(2, 0, 1, 1)), text, UsageError);
+  model.evaluate(make_batch(1, 0, 1, 1));
+  model.discard_gradients();
+  model.train_step(make_batch(2, 0, 1, 1));
+}
+
+TEST_CASE("a parameter that nothing visits is refused") {
+  DefaultDevice device;
+  CHECK_THROWS_WITH_AS(SingleDevice<User>(device, UserConfig{.unvisited = true}),
+                       "weft: parameter block.0.unused of block 0 is made but never visited, so nothing would train it: add it to the layer's for_each_parameter", UsageError);
+}
