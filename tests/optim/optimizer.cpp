@@ -184,6 +184,28 @@ TEST_CASE("wrong options, and a step without gradients, are refused") {
   CHECK_THROWS_WITH_AS(optimizer.step(), "weft: optimizer step before any train_step: matrix has no gradient", UsageError);
 }
 
+namespace {
+/// An update that needs whole matrices; what it does is of no importance here.
+struct WholeRule : optim::SgdRule {
+  static constexpr bool elementwise = false;
+};
+using OfMatrices = optim::Optimizer<WholeRule>;
+}  // namespace
+
+TEST_CASE("a rule that needs whole parameters is refused where an axis leaves this rank a piece") {
+  TwoParameters<float> model;
+  CHECK_NOTHROW(OfMatrices{model});
+  model.states[0].sharded = axis_bit<tp>;  // an axis of degree 1
+  CHECK_NOTHROW(OfMatrices{model});
+  model.states[0].global = {14, 5};
+  CHECK_THROWS_WITH_AS(OfMatrices{model}, "weft: this optimizer's rule is not elementwise and matrix [14, 5] is cut over tp: this rank holds [7, 5]; use degree 1 there, or an elementwise rule", UsageError);
+  model.states[0].sharded = axis_bit<etp>;
+  CHECK_THROWS_WITH_AS(OfMatrices{model}, doctest::Contains("is cut over etp: this rank holds [7, 5]"), UsageError);
+  model.states[0].sharded = axis_bit<cp>;
+  CHECK_THROWS_WITH_AS(OfMatrices{model}, doctest::Contains("is cut over cp: this rank holds [7, 5]"), UsageError);
+  CHECK_NOTHROW(optim::Sgd{model});
+}
+
 // --- over a mesh -------------------------------------------------------------------------------------------------------------
 
 namespace {
@@ -296,4 +318,23 @@ TEST_CASE_TEMPLATE("a gradient that is not finite on one rank stops all ranks an
       INFO("dp(" << data << ") * tp(" << degrees.tp << ") * pp(" << degrees.pp << ")");
       check_skipping<Composition>(world, degrees);
     });
+}
+
+TEST_CASE("a rule that needs whole parameters trains where tp is 1, and is refused where it is 2") {
+  for (const std::size_t degree : {std::size_t(1), std::size_t(2)}) {
+    CHECK(run(RunOptions{.ranks = 2}, [&](World& rank) {
+            Mesh<dp, tp, pp> mesh(rank, {.tp = degree});
+            DataParallel<Inner<float>> model(mesh, config);
+            std::string said;
+            try {
+              OfMatrices optimizer(model);
+              set_gradients(model);
+              optimizer.step();
+            } catch (const UsageError& error) {
+              said = error.what();
+            }
+            const bool as_expected = degree == 1 ? said.empty() : said.find("is cut over tp: this rank holds") != std::string::npos;
+            if (!as_expected) throw Error("tp " + std::to_string(degree) + ": " + said);
+          }) == 0);
+  }
 }

@@ -51,7 +51,7 @@ concept Trainable = requires(M& model) {
 /// Rule: `Options` with learning_rate and clip, `static constexpr buffers`, `update<P>(device, slot, options, learning_rate,
 /// gradient_scale, step)`, where it has options of its own `check(options)`, and `static constexpr bool elementwise`: true where the update of an element needs no other element of
 /// the parameter (AdamW, SGD), so that ranks may hold pieces of it; a rule that does not say so is taken for one that needs whole
-/// parameters (a factored second moment, an orthogonalised momentum).
+/// parameters (a factored second moment, an orthogonalised momentum), and is refused where ranks hold pieces: UsageError.
 template <class Rule>
 class Optimizer {
  public:
@@ -83,6 +83,7 @@ class Optimizer {
     }
     model.for_each_state([this](ParameterState& state) {
       if (!elementwise && state.gathered) throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name, " is sharded over data ranks: use ModelOptions::zero 0, or an elementwise rule"});
+      if constexpr (!elementwise) require_whole(state);
       slots_.push_back(make_slot<P>(state));
     });
     if (store_) store_->commit();
@@ -160,6 +161,16 @@ class Optimizer {
     if constexpr (requires { Model::shards_parameters; }) return bool(Model::shards_parameters);
     else return false;
   }();
+
+  // Pieces that tp, etp or cp leave a rank have the shape of a matrix, and are none.
+  WEFT_COLD static void require_whole(const ParameterState& state) {
+    if (state.local.size() == state.global.size()) return;
+    std::string axes;
+    const std::pair<unsigned, std::string_view> cutting[] = {{axis_bit<tp>, tp::name}, {axis_bit<etp>, etp::name}, {axis_bit<cp>, cp::name}, {axis_bit<ep>, ep::name}, {axis_bit<pp>, pp::name}};
+    for (const auto& [bit, name] : cutting)
+      if (state.sharded & bit) append_to(axes, {axes.empty() ? "" : " and ", name});
+    throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name, " ", state.global.text(), " is cut over ", axes.empty() ? std::string("ranks") : axes, ": this rank holds ", state.local.text(), "; use degree 1 there, or an elementwise rule"});
+  }
 
   Buffer wide_gradient(const ParameterState& state) {
     if (state.kept_gradient_type() == state.gradient_type) return state.gradient;
