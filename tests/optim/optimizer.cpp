@@ -206,6 +206,36 @@ TEST_CASE("a rule that needs whole parameters is refused where an axis leaves th
   CHECK_NOTHROW(optim::Sgd{model});
 }
 
+TEST_CASE("a parameter that no micro-batch added to is left alone: no decay, no change of its moments") {
+  const auto bytes = [](const auto& buffer, std::size_t size) { return std::string(static_cast<const char*>(buffer.get()), size); };
+  const auto check = [&](auto&& optimizer, auto& model) {
+    model.set_gradients(1);
+    optimizer.step();  // moments are no longer zero
+    const auto& slot = optimizer.slots()[0];
+    const std::size_t size = slot.state->gradient_bytes(), value_size = slot.state->bytes();
+    const auto everything = [&] { return bytes(slot.state->value, value_size) + bytes(slot.master ? slot.master : slot.state->value, slot.master ? size : value_size) + bytes(slot.kept[0], size); };
+    const std::string before = everything();
+    model.set_gradients(2);
+    model.states[0].touched = false;
+    double norm = 0;
+    for (std::size_t i = 0; i < model.states[1].size(); ++i) norm += double(model.gradient(model.states[1])[i]) * double(model.gradient(model.states[1])[i]);
+    const std::string other = bytes(model.states[1].value, model.states[1].bytes());
+    CHECK(optimizer.step().gradient_norm == doctest::Approx(std::sqrt(norm)).epsilon(1e-6));
+    CHECK(everything() == before);
+    CHECK(bytes(model.states[1].value, model.states[1].bytes()) != other);
+    model.states[0].gradient = nullptr;  // nor does it need one
+    CHECK_NOTHROW(optimizer.step());
+    model.set_gradients(3);
+    model.states[0].touched = true;
+    optimizer.step();
+    CHECK(everything() != before);
+  };
+  TwoParameters<float> model;
+  check(optim::AdamW(model, {.learning_rate = 0.1, .weight_decay = 0.1}), model);
+  TwoParameters<bfloat16> narrow;
+  check(optim::Sgd(narrow, {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.1}), narrow);
+}
+
 // --- over a mesh -------------------------------------------------------------------------------------------------------------
 
 namespace {

@@ -76,6 +76,7 @@ struct ParameterState {
   unsigned sharded = 0;  ///< axis bits over which the elements are cut
   unsigned pending = 0;  ///< axis bits over which the gradient still owes a sum
   bool fresh = true;     ///< nothing accumulated since the step began: the next gradient overwrites
+  bool touched = true;   ///< some micro-batch of some rank added to the gradient in this step
   bool counted = true;   ///< this rank counts it in norms and writes it in checkpoints
   bool tied = false;     ///< the same name exists on another pipeline stage
   /// Of a parameter on the expert mesh: the ranks of edp. Its gradient is summed over them, and not over dp.

@@ -52,6 +52,10 @@ concept Trainable = requires(M& model) {
 /// gradient_scale, step)`, where it has options of its own `check(options)`, and `static constexpr bool elementwise`: true where the update of an element needs no other element of
 /// the parameter (AdamW, SGD), so that ranks may hold pieces of it; a rule that does not say so is taken for one that needs whole
 /// parameters (a factored second moment, an orthogonalised momentum), and is refused where ranks hold pieces: UsageError.
+///
+/// A parameter to whose gradient no micro-batch of any rank added in a step is left alone by it: no decay, no change of its moments, as
+/// PyTorch leaves one whose grad is None, with every wrapper and stage of ZeRO. Adam's bias correction goes by the optimizer's steps,
+/// not by those in which a parameter took part.
 template <class Rule>
 class Optimizer {
  public:
@@ -95,7 +99,7 @@ class Optimizer {
   /// StorageError on every rank where a file of one of them (ModelOptions::offload) fails: parameters and state are what they were.
   StepReport step(double learning_rate) {
     for (const Slot& slot : slots_)
-      if (!slot.state->gradient && slot.state->kept() != 0) throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name, " has no gradient"});
+      if (!slot.state->gradient && slot.due()) throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name, " has no gradient"});
     StepReport report;
     const double unscale = loss_scale_ ? 1 / loss_scale_->applied() : 1;
     report.gradient_norm = gradient_norm();
@@ -114,7 +118,7 @@ class Optimizer {
       offload_->update(*device_, *store_, communicator_, slots_, apply, &call);
     } else {
       for (Slot& slot : slots_)
-        if (slot.state->kept() != 0) update(slot, learning_rate, scale);
+        if (slot.due()) update(slot, learning_rate, scale);
     }
     ++steps_;
     if (loss_scale_) loss_scale_->update(false);
@@ -135,7 +139,7 @@ class Optimizer {
   double scaled_norm() {
     List<GradientPart> parts;
     for (const Slot& slot : slots_) {
-      if (!slot.state->gradient) continue;
+      if (!slot.state->gradient || !slot.state->touched) continue;
       if (slot.state->replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted});
       else
         for (const Run& run : slot.state->runs) parts.push_back({slot.state, run, slot.state->counted && run.owned});
