@@ -56,6 +56,9 @@ concept Trainable = requires(M& model) {
 /// A parameter to whose gradient no micro-batch of any rank added in a step is left alone by it: no decay, no change of its moments, as
 /// PyTorch leaves one whose grad is None, with every wrapper and stage of ZeRO. Adam's bias correction goes by the optimizer's steps,
 /// not by those in which a parameter took part.
+///
+/// A value written to ParameterState::value between steps is what the next update starts from, beside a master copy too: what is not
+/// the copy's rounding was written. Moments stay as they are. In stage 3 of ZeRO the value is the master copy.
 template <class Rule>
 class Optimizer {
  public:
