@@ -315,6 +315,32 @@ TEST_CASE("a batch in which nothing counts has loss and gradients of zero") {
   CHECK(model.evaluate(nothing) == 0);
 }
 
+TEST_CASE("sequences longer than the model was made for are refused, in training, evaluation and for logits") {
+  DefaultDevice device;
+  SingleDevice<nn::BasicGpt<double>> gpt(device, gpt_config);
+  SingleDevice<nn::BasicLlama<double>> llama(device, {.vocabulary = vocabulary, .layers = 1, .width = 8, .heads = 2, .intermediate = 8, .sequence = length});
+  const auto check = [](auto& model) {
+    Batch batch = make_batch(0, 1, 1, all);
+    batch.sequences = 4, batch.length = 16;
+    const char* text = "weft: a sequence of 16 tokens, but the model was made for at most 8 (sequence in its config)";
+    CHECK_THROWS_WITH_AS(model.train_step(batch), text, ShapeError);
+    CHECK_THROWS_WITH_AS(model.evaluate(batch), text, ShapeError);
+    batch.micro_batches = 2;
+    batch.differing = {{6, 4}, {2, 8}};
+    batch.sequences = 8;  // the longest may be shorter than `length` allows
+    batch.tokens.resize(40), batch.targets.resize(40);
+    CHECK_NOTHROW(model.train_step(batch));
+    batch.differing = {{6, 4}, {1, 16}};
+    batch.sequences = 7;
+    CHECK_THROWS_WITH_AS(model.train_step(batch), text, ShapeError);
+    const std::vector<std::int32_t> prompt(length + 1, 3);
+    CHECK_THROWS_WITH_AS(model.next_logits(prompt), "weft: a sequence of 9 tokens, but the model was made for at most 8 (sequence in its config)", ShapeError);
+    CHECK_NOTHROW(model.next_logits(std::span(prompt).first(length)));
+  };
+  check(gpt);
+  check(llama);
+}
+
 TEST_CASE("batches that do not fit are refused") {
   DefaultDevice device;
   SingleDevice<Small> model(device, {});

@@ -101,6 +101,7 @@ class Stages {
   template <class Context>
   double evaluate(const Context& context, const Batch& whole) {
     const schedule::Table table = forward_table(context, whole);
+    check_length(longest_of(whole));
     const auto& batch = part_of(context, whole);
     const double count = count_targets(context, batch);
     Executor<Model, Context> executor(context, chunks_, table, batch);
@@ -121,6 +122,7 @@ class Stages {
   template <class Context>
   std::vector<double> all_logits(const Context& context, std::span<const std::int32_t> tokens) {
     if (tokens.empty()) throw_error<UsageError>({"logits of no tokens: at least one is needed"});
+    check_length(tokens.size());
     // Attention is causal, so what follows the last token does not matter: ranks that cut the tokens get as many each.
     std::size_t multiple = context.size(cp{}) > 1 ? 2 * context.size(cp{}) : 1;
     constexpr bool has_experts = requires { Model::experts(config_); };  // which cut them, too
@@ -177,9 +179,21 @@ class Stages {
     if constexpr (requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
     else batch.check();
   }
+  // Positions beyond those that the model was made for are nonsense, whether it has a table of them or computes them.
+  void check_length([[maybe_unused]] std::size_t length) const {
+    if constexpr (requires { Model::sequence(config_); })
+      if (length > Model::sequence(config_))
+        throw_error<ShapeError>({"a sequence of ", length, " tokens, but the model was made for at most ", Model::sequence(config_), " (sequence in its config)"});
+  }
+  static std::size_t longest_of(const Batch& batch) {
+    std::size_t longest = batch.differing.empty() ? batch.length : 0;
+    for (const MicroBatch& micro : batch.differing) longest = std::max(longest, micro.length);
+    return longest;
+  }
   template <class Context>
   const schedule::Table& table(const Context& context, const Batch& batch) {
     check(batch);
+    check_length(longest_of(batch));
     const int ranks = static_cast<int>(context.size(pp{})), micro = static_cast<int>(batch.micro_batches);
     if (!table_ || table_->micro_batches != micro) {
       table_ = schedule_.table(ranks, micro);
