@@ -73,6 +73,7 @@ class Stages {
 
   /// One step: forward and backward of all micro-batches, gradients summed over every axis. Returns the mean loss over the
   /// tokens of the global batch, in double, the same on every rank. Gradients start anew; optimizer.step() applies them.
+  /// Throws UsageError on every rank if no target of the global batch counts.
   template <class Context>
   double train_step(const Context& context, const Batch& whole) {
     const schedule::Table& table = this->table(context, whole);
@@ -97,7 +98,7 @@ class Stages {
     return total_loss<Context>(context, executor.losses()) / count;
   }
 
-  /// The mean loss of a batch, without dropout and without gradients.
+  /// The mean loss of a batch, without dropout and without gradients. Throws UsageError as train_step does.
   template <class Context>
   double evaluate(const Context& context, const Batch& whole) {
     const schedule::Table table = forward_table(context, whole);
@@ -240,10 +241,12 @@ class Stages {
 
   template <class Context>
   static double count_targets(const Context& context, const Batch& batch) {
-    double count = 0;
-    for (const std::int32_t target : batch.targets) count += double(target >= 0);
-    LossAxes<typename Flow<Model, Context>::Loss>::all_reduce(context, std::span<double>(&count, 1));
-    return std::max(count, 1.0);
+    double counts[] = {0, double(batch.targets.size())};
+    for (const std::int32_t target : batch.targets) counts[0] += double(target >= 0);
+    LossAxes<typename Flow<Model, Context>::Loss>::all_reduce(context, counts);
+    if (counts[0] == 0)
+      throw_error<UsageError>({"batch: none of the ", std::size_t(counts[1]), " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
+    return counts[0];
   }
   template <class Context>
   static double total_loss(const Context& context, std::vector<double> losses) {
