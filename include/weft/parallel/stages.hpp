@@ -72,16 +72,17 @@ class Stages {
   }
 
   /// One step: forward and backward of all micro-batches, gradients summed over every axis. Returns the mean loss over the
-  /// tokens of the global batch, in double, the same on every rank. Gradients start anew; optimizer.step() applies them.
+  /// tokens of the global batch that count, in double, the same on every rank. Gradients start anew; optimizer.step() applies them.
+  /// Auxiliary losses of routers are in the gradients and not in what is returned: buffers() has them ("load", see Router).
   /// Throws UsageError on every rank if no target of the global batch counts.
   template <class Context>
   double train_step(const Context& context, const Batch& whole) {
     const schedule::Table& table = this->table(context, whole);
     const auto& batch = part_of(context, whole);
     for_each_state([](ParameterState& state) { state.fresh = true; });
-    const double count = count_targets(context, batch);
+    const auto [count, tokens] = count_targets(context, batch);
     if (trees_) trees_->begin(batch, context.env.hooks, context.rank(dp{}), context.size(dp{}));
-    Executor<Model, Context> executor(context, chunks_, table, batch, context.env.loss_scale / count);
+    Executor<Model, Context> executor(context, chunks_, table, batch, context.env.loss_scale / count, context.env.loss_scale / tokens);
     executor.trees = trees_.get();
     executor.run(false);
     if (trees_) {
@@ -104,7 +105,7 @@ class Stages {
     const schedule::Table table = forward_table(context, whole);
     check_length(longest_of(whole));
     const auto& batch = part_of(context, whole);
-    const double count = count_targets(context, batch);
+    const double count = count_targets(context, batch).counted;
     Executor<Model, Context> executor(context, chunks_, table, batch);
     executor.run(true);
     finish(context);
@@ -239,14 +240,17 @@ class Stages {
     }
   }
 
+  struct Counts {
+    double counted, tokens;  // targets that count, and all tokens, of the global batch
+  };
   template <class Context>
-  static double count_targets(const Context& context, const Batch& batch) {
+  static Counts count_targets(const Context& context, const Batch& batch) {
     double counts[] = {0, double(batch.targets.size())};
     for (const std::int32_t target : batch.targets) counts[0] += double(target >= 0);
     LossAxes<typename Flow<Model, Context>::Loss>::all_reduce(context, counts);
     if (counts[0] == 0)
       throw_error<UsageError>({"batch: none of the ", std::size_t(counts[1]), " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
-    return counts[0];
+    return {counts[0], counts[1]};
   }
   template <class Context>
   static double total_loss(const Context& context, std::vector<double> losses) {
