@@ -82,7 +82,7 @@ void check_layout(const MatrixEntry& entry, const Parts& expected, double auxili
       std::lock_guard lock(mutex);
       worst = std::max(worst, largest_difference(mine, expected));
     });
-    INFO("world " << entry.world << ", tp(" << d.tp << ") cp(" << d.cp << ") pp(" << d.pp << ") ep(" << d.ep << "), masked " << masks.masked << (masks.silent ? ", a rank without targets" : ""));
+    INFO("world " << entry.world << ", tp(" << d.tp << ") cp(" << d.cp << ") pp(" << d.pp << ") ep(" << d.ep << "), masked " << masks.masked << std::string(masks.silent ? ", a rank without targets" : ""));
     CHECK(code == 0);
     CHECK(worst <= 1e-12);
   }
