@@ -28,6 +28,15 @@ TEST_CASE_TEMPLATE("the sum of squares is that of double, the same for any numbe
 
 namespace {
 
+/// Elements that somebody writes between two updates, in whole registers and at the end: the next update starts from them.
+template <class P>
+void write_some(std::vector<P>& parameter, std::vector<double>& p) {
+  for (std::size_t i = 0; i < parameter.size(); i += i < 64 ? 1 : 7) {
+    parameter[i] = P(accumulate_t<P>(0.25 + 1e-3 * double(i % 500)));
+    p[i] = double(accumulate_t<P>(parameter[i]));
+  }
+}
+
 template <class P, class G>
 void check_adamw() {
   using A = accumulate_t<P>;
@@ -37,6 +46,7 @@ void check_adamw() {
   std::vector<A> master(parameter.begin(), parameter.end()), m(n), v(n);
   std::vector<double> p = widen(parameter), rm(n), rv(n);
   for (int step = 1; step <= 5; ++step) {
+    if (step == 3) write_some(parameter, p);
     const auto gradient = normal<G>(n, unsigned(step));
     kernels::AdamwOptions o{.learning_rate = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
     o.bias_correction1 = 1 - std::pow(o.beta1, step), o.bias_correction2 = 1 - std::pow(o.beta2, step), o.gradient_scale = 0.5;
@@ -64,6 +74,7 @@ void check_sgd(bool momentum, bool nesterov) {
   std::vector<A> master(parameter.begin(), parameter.end()), buffer(n);
   std::vector<double> p = widen(parameter), b(n);
   for (int step = 1; step <= 4; ++step) {
+    if (step == 3) write_some(parameter, p);
     const auto gradient = normal<P>(n, unsigned(step));
     const kernels::SgdOptions o{
         .learning_rate = 0.1, .momentum = momentum ? 0.9 : 0, .weight_decay = 0.01, .nesterov = nesterov, .gradient_scale = 2};
@@ -88,6 +99,7 @@ TEST_CASE("AdamW is PyTorch's, with a master copy for bfloat16") {
   check_adamw<double, double>();
   check_adamw<bfloat16, bfloat16>();
   check_adamw<bfloat16, float>();
+  check_adamw<float16, float>();
 }
 
 TEST_CASE("SGD is PyTorch's, plain, with momentum, and Nesterov's") {
@@ -95,5 +107,6 @@ TEST_CASE("SGD is PyTorch's, plain, with momentum, and Nesterov's") {
     check_sgd<float>(options[0], options[1]);
     check_sgd<double>(options[0], options[1]);
     check_sgd<bfloat16>(options[0], options[1]);
+    check_sgd<float16>(options[0], options[1]);
   }
 }

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -286,6 +287,7 @@ TEST_CASE("the loss is the mean over the tokens that count, wherever they are") 
   for (std::size_t s = 0; s < sequences; ++s) {
     const Batch alone = make_batch(s, sequences, 1, counts);
     const auto count = std::size_t(std::count_if(alone.targets.begin(), alone.targets.end(), [](std::int32_t target) { return target >= 0; }));
+    if (count == 0) continue;
     sum += double(count) * single.evaluate(alone);
     tokens += count;
   }
@@ -306,13 +308,54 @@ TEST_CASE("the loss is the mean over the tokens that count, wherever they are") 
   }
 }
 
-TEST_CASE("a batch in which nothing counts has loss and gradients of zero") {
+TEST_CASE("a batch in which nothing counts is refused by all ranks alike; one rank's share may be so") {
   DefaultDevice device;
   SingleDevice<Small> model(device, {});
-  const Batch nothing = make_batch(0, 1, 2, [](std::size_t) { return false; });
-  CHECK(model.train_step(nothing) == 0);
-  for (const auto& [name, values] : gradients_of(model)) CHECK(values == std::vector<double>(values.size(), 0.0));
-  CHECK(model.evaluate(nothing) == 0);
+  const std::string text = "weft: batch: none of the 64 targets of the global batch counts (all are negative): there is no loss; leave such a batch out";
+  const auto none = [](std::size_t) { return false; };
+  CHECK_THROWS_WITH_AS(model.train_step(make_batch(0, 1, 2, none)), text.c_str(), UsageError);
+  CHECK_THROWS_WITH_AS(model.evaluate(make_batch(0, 1, 2, none)), text.c_str(), UsageError);
+  std::atomic<int> refused = 0;
+  CHECK(run(RunOptions{.ranks = 4}, [&](World& world) {
+          Mesh<dp> mesh(world);
+          DataParallel<Small> spread(mesh, {});
+          const auto share = [&](auto counts) { return make_batch(std::size_t(world.rank()), 4, 1, counts); };
+          for (const bool training : {true, false}) try {
+              if (training) spread.train_step(share(none));
+              else spread.evaluate(share(none));
+            } catch (const UsageError& error) {
+              refused += error.what() == text;
+            }
+          const double loss = spread.train_step(share([](std::size_t index) { return index == 3; }));  // on one rank alone
+          if (!(loss > 0)) throw Error("no loss");
+        }) == 0);
+  CHECK(refused == 8);
+}
+
+TEST_CASE("sequences longer than the model was made for are refused, in training, evaluation and for logits") {
+  DefaultDevice device;
+  SingleDevice<nn::BasicGpt<double>> gpt(device, gpt_config);
+  SingleDevice<nn::BasicLlama<double>> llama(device, {.vocabulary = vocabulary, .layers = 1, .width = 8, .heads = 2, .intermediate = 8, .sequence = length});
+  const auto check = [](auto& model) {
+    Batch batch = make_batch(0, 1, 1, all);
+    batch.sequences = 4, batch.length = 16;
+    const char* text = "weft: a sequence of 16 tokens, but the model was made for at most 8 (sequence in its config)";
+    CHECK_THROWS_WITH_AS(model.train_step(batch), text, ShapeError);
+    CHECK_THROWS_WITH_AS(model.evaluate(batch), text, ShapeError);
+    batch.micro_batches = 2;
+    batch.differing = {{6, 4}, {2, 8}};
+    batch.sequences = 8;  // the longest may be shorter than `length` allows
+    batch.tokens.resize(40), batch.targets.resize(40);
+    CHECK_NOTHROW(model.train_step(batch));
+    batch.differing = {{6, 4}, {1, 16}};
+    batch.sequences = 7;
+    CHECK_THROWS_WITH_AS(model.train_step(batch), text, ShapeError);
+    const std::vector<std::int32_t> prompt(length + 1, 3);
+    CHECK_THROWS_WITH_AS(model.next_logits(prompt), "weft: a sequence of 9 tokens, but the model was made for at most 8 (sequence in its config)", ShapeError);
+    CHECK_NOTHROW(model.next_logits(std::span(prompt).first(length)));
+  };
+  check(gpt);
+  check(llama);
 }
 
 TEST_CASE("batches that do not fit are refused") {

@@ -187,6 +187,58 @@ TEST_CASE("auxiliary loss: its coefficient where experts are balanced, E / k tim
   CHECK(fixture.buffers.back()->value[6] == doctest::Approx(0.1 * std::pow(on + std::log(2.0), 2)).epsilon(1e-12));
 }
 
+namespace {
+
+// transformers.models.mixtral.modeling_mixtral.load_balancing_loss_func without a mask: logits [tokens, experts] of each layer.
+double load_balancing_loss(const std::vector<std::vector<double>>& layers, std::size_t experts, std::size_t k) {
+  std::vector<std::vector<double>> tokens_per_expert(k, std::vector<double>(experts));  // [k, experts]: means over the tokens of all layers
+  std::vector<double> probability(experts);
+  double tokens = 0;
+  for (const auto& logits : layers) tokens += double(logits.size() / experts);
+  for (const auto& logits : layers)
+    for (std::size_t t = 0; t < logits.size() / experts; ++t) {
+      const double* z = logits.data() + t * experts;
+      double total = 0;
+      for (std::size_t e = 0; e < experts; ++e) total += std::exp(z[e]);
+      std::vector<std::size_t> order(experts);
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return z[a] > z[b]; });
+      for (std::size_t s = 0; s < k; ++s) tokens_per_expert[s][order[s]] += 1 / tokens;
+      for (std::size_t e = 0; e < experts; ++e) probability[e] += std::exp(z[e]) / total / tokens;
+    }
+  double loss = 0;
+  for (const auto& of_slot : tokens_per_expert)
+    for (std::size_t e = 0; e < experts; ++e) loss += of_slot[e] * probability[e];
+  return loss * double(experts);
+}
+
+}  // namespace
+
+TEST_CASE("auxiliary loss: Hugging Face's with coefficient c is this one's with c k, c k / L for each of L layers that are loaded alike") {
+  const double c = 0.03;
+  for (const std::size_t k : {1, 2, 3}) {
+    const std::size_t experts = 5, tokens = 24;
+    const auto logits = numbers(11 + k, tokens * experts);
+    const double expected = c * load_balancing_loss({logits}, experts, k);
+    for (const Level level : {Level::micro_batch, Level::data}) {
+      Fixture fixture;
+      fixture.options = {.experts = experts, .top_k = k, .auxiliary_loss = c * double(k), .level = level};
+      fixture.environment.auxiliary_gradient = 1.0 / double(tokens);  // as a step sets it, whatever counts
+      fixture.environment.loss_gradient = 100;
+      const auto routed = fixture.route(logits);
+      CHECK(fixture.buffers.back()->value[experts + 1] == doctest::Approx(expected).epsilon(1e-13));
+      CHECK(routed.added_loss == doctest::Approx(expected).epsilon(1e-13));
+      // Its gradient: of each probability of a token, c experts n_e / tokens^2.
+      const auto balance = copy_to_host(routed.balance), load = fixture.buffers.back()->value;
+      for (std::size_t e = 0; e < experts; ++e) CHECK(balance[e] == doctest::Approx(c * double(experts) * load[e] / double(tokens)).epsilon(1e-13));
+      const std::vector<std::vector<double>> alike(3, logits);
+      fixture.options.auxiliary_loss = c * double(k) / 3;
+      fixture.route(logits);
+      CHECK(3 * fixture.buffers.back()->value[experts + 1] == doctest::Approx(c * load_balancing_loss(alike, experts, k)).epsilon(1e-13));
+    }
+  }
+}
+
 TEST_CASE("ties go to the lowest expert; far logits do not tie by underflow") {
   Fixture fixture;
   fixture.options = {.experts = 4, .top_k = 2};

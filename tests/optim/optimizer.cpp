@@ -184,6 +184,58 @@ TEST_CASE("wrong options, and a step without gradients, are refused") {
   CHECK_THROWS_WITH_AS(optimizer.step(), "weft: optimizer step before any train_step: matrix has no gradient", UsageError);
 }
 
+namespace {
+/// An update that needs whole matrices; what it does is of no importance here.
+struct WholeRule : optim::SgdRule {
+  static constexpr bool elementwise = false;
+};
+using OfMatrices = optim::Optimizer<WholeRule>;
+}  // namespace
+
+TEST_CASE("a rule that needs whole parameters is refused where an axis leaves this rank a piece") {
+  TwoParameters<float> model;
+  CHECK_NOTHROW(OfMatrices{model});
+  model.states[0].sharded = axis_bit<tp>;  // an axis of degree 1
+  CHECK_NOTHROW(OfMatrices{model});
+  model.states[0].global = {14, 5};
+  CHECK_THROWS_WITH_AS(OfMatrices{model}, "weft: this optimizer's rule is not elementwise and matrix [14, 5] is cut over tp: this rank holds [7, 5]; use degree 1 there, or an elementwise rule", UsageError);
+  model.states[0].sharded = axis_bit<etp>;
+  CHECK_THROWS_WITH_AS(OfMatrices{model}, doctest::Contains("is cut over etp: this rank holds [7, 5]"), UsageError);
+  model.states[0].sharded = axis_bit<cp>;
+  CHECK_THROWS_WITH_AS(OfMatrices{model}, doctest::Contains("is cut over cp: this rank holds [7, 5]"), UsageError);
+  CHECK_NOTHROW(optim::Sgd{model});
+}
+
+TEST_CASE("a parameter that no micro-batch added to is left alone: no decay, no change of its moments") {
+  const auto bytes = [](const auto& buffer, std::size_t size) { return std::string(static_cast<const char*>(buffer.get()), size); };
+  const auto check = [&](auto&& optimizer, auto& model) {
+    model.set_gradients(1);
+    optimizer.step();  // moments are no longer zero
+    const auto& slot = optimizer.slots()[0];
+    const std::size_t size = slot.state->gradient_bytes(), value_size = slot.state->bytes();
+    const auto everything = [&] { return bytes(slot.state->value, value_size) + bytes(slot.master ? slot.master : slot.state->value, slot.master ? size : value_size) + bytes(slot.kept[0], size); };
+    const std::string before = everything();
+    model.set_gradients(2);
+    model.states[0].touched = false;
+    double norm = 0;
+    for (std::size_t i = 0; i < model.states[1].size(); ++i) norm += double(model.gradient(model.states[1])[i]) * double(model.gradient(model.states[1])[i]);
+    const std::string other = bytes(model.states[1].value, model.states[1].bytes());
+    CHECK(optimizer.step().gradient_norm == doctest::Approx(std::sqrt(norm)).epsilon(1e-6));
+    CHECK(everything() == before);
+    CHECK(bytes(model.states[1].value, model.states[1].bytes()) != other);
+    model.states[0].gradient = nullptr;  // nor does it need one
+    CHECK_NOTHROW(optimizer.step());
+    model.set_gradients(3);
+    model.states[0].touched = true;
+    optimizer.step();
+    CHECK(everything() != before);
+  };
+  TwoParameters<float> model;
+  check(optim::AdamW(model, {.learning_rate = 0.1, .weight_decay = 0.1}), model);
+  TwoParameters<bfloat16> narrow;
+  check(optim::Sgd(narrow, {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.1}), narrow);
+}
+
 // --- over a mesh -------------------------------------------------------------------------------------------------------------
 
 namespace {
@@ -296,4 +348,23 @@ TEST_CASE_TEMPLATE("a gradient that is not finite on one rank stops all ranks an
       INFO("dp(" << data << ") * tp(" << degrees.tp << ") * pp(" << degrees.pp << ")");
       check_skipping<Composition>(world, degrees);
     });
+}
+
+TEST_CASE("a rule that needs whole parameters trains where tp is 1, and is refused where it is 2") {
+  for (const std::size_t degree : {std::size_t(1), std::size_t(2)}) {
+    CHECK(run(RunOptions{.ranks = 2}, [&](World& rank) {
+            Mesh<dp, tp, pp> mesh(rank, {.tp = degree});
+            DataParallel<Inner<float>> model(mesh, config);
+            std::string said;
+            try {
+              OfMatrices optimizer(model);
+              set_gradients(model);
+              optimizer.step();
+            } catch (const UsageError& error) {
+              said = error.what();
+            }
+            const bool as_expected = degree == 1 ? said.empty() : said.find("is cut over tp: this rank holds") != std::string::npos;
+            if (!as_expected) throw Error("tp " + std::to_string(degree) + ": " + said);
+          }) == 0);
+  }
 }

@@ -38,6 +38,11 @@ std::string refusal(F&& f) {
   return "";
 }
 
+/// A mixture that does not say so.
+struct Silent : nn::Mixtral {
+  static void experts() {}
+};
+
 }  // namespace
 
 TEST_CASE_TEMPLATE("the numbers of train_step", T, float, bfloat16, float16) {
@@ -73,6 +78,11 @@ TEST_CASE("what a recorded step would repeat is refused") {
   {
     SingleDevice<nn::Gpt> model(device, config, ModelOptions{.recording = std::make_shared<schedule::Recording>()});
     CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: a step that is recorded as a whole has no actions to time (ModelOptions::recording)" + end);
+  }
+  {
+    SingleDevice<Silent> model(device, {.layers = 1, .width = 16, .heads = 2, .intermediate = 8, .experts = 4});
+    CHECK(refusal([&] { gpu::GraphedStep step(model); }) ==
+          "weft: GraphedStep: a layer keeps numbers of each step on the host (make_step_buffer), as routers of experts do, and a recorded step has none" + end);
   }
   {
     SingleDevice<nn::Gpt> model(device, config, ModelOptions{.reproducible = true});

@@ -11,6 +11,13 @@ using dtensor::partial;
 using dtensor::replicate;
 using dtensor::shard;
 
+// Both namespaces can be used at once: the concept and the struct have names of their own.
+namespace beside {
+using namespace weft;
+using namespace weft::dtensor;
+static_assert(Placement<Shard<tp, 0>> && !Placement<AxisPlacement>);
+}  // namespace beside
+
 namespace {
 
 using Exec = DefaultDevice::execution_space;

@@ -15,6 +15,7 @@
 // On hosts the same program runs each step as it is.
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -51,8 +52,9 @@ struct Recorder<Kokkos::Cuda> {
 /// is not in arena().use(). Numerics: the same kernels on the same values as model.train_step, so the same bits.
 ///
 /// Not for: several ranks (their collectives are watched and ordered by the host), mixtures of experts (the host learns how many rows each
-/// gets), dropout (masks differ from step to step, and a graph has the numbers it was recorded with), and runs that are reproducible over layouts
-/// or recorded as a timeline. The first two do not compile, the others throw UsageError. A model with layers of a user's own must not wait for
+/// gets), dropout (masks differ from step to step, and a graph has the numbers it was recorded with), layers that keep numbers on the host from
+/// step to step (make_step_buffer), and runs that are reproducible over layouts or recorded as a timeline. The first two do not compile, the
+/// others throw UsageError. What the host knows of a step's loss (Environment::loss_gradient, auxiliary_gradient) is NaN in a recorded one. A model with layers of a user's own must not wait for
 /// the GPU in them, or CudaError says that the step cannot become a graph.
 template <class M>
 class GraphedStep {
@@ -69,6 +71,7 @@ class GraphedStep {
     if constexpr (requires { model.stages_.config().dropout; })
       if (model.stages_.config().dropout > 0) refuse("dropout draws another mask in each step, and a recorded step would repeat its own");
     if (model.options().reproducible) refuse("a reproducible run (ModelOptions::reproducible) adds up micro-batches on the host's word");
+    if (!model.stages_.buffers().empty()) refuse("a layer keeps numbers of each step on the host (make_step_buffer), as routers of experts do, and a recorded step has none");
     if (model.options().recording) refuse("a step that is recorded as a whole has no actions to time (ModelOptions::recording)");
   }
   GraphedStep(const GraphedStep&) = delete;
@@ -80,7 +83,7 @@ class GraphedStep {
     const auto context = model_->here();
     auto& stages = model_->stages_;
     const schedule::Table& table = stages.table(context, batch);
-    const double count = stages.count_targets(context, batch);
+    const double count = stages.count_targets(context, batch).counted;
     std::vector<std::uint64_t> key{batch.sequences, batch.length, batch.micro_batches, batch.first_sequence};
     for (const MicroBatch& micro : batch.differing) key.insert(key.end(), {micro.sequences, micro.length});
     if (key != key_) begin(context, table, batch, std::move(key));
@@ -112,7 +115,9 @@ class GraphedStep {
     shape_ = batch;
     using Tokens = decltype(inputs_.tokens);
     inputs_ = {Tokens(context.device(), {batch.tokens.size()}), Tokens(context.device(), {batch.targets.size()}), decltype(inputs_.seed)(context.device(), {1})};
-    run_ = std::make_unique<Run>(context, model_->stages_.chunks_, table, shape_);
+    // A layer that took a number of this step from the environment would repeat it in all that follow.
+    constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+    run_ = std::make_unique<Run>(context, model_->stages_.chunks_, table, shape_, unknown, unknown);
     run_->take(inputs_);
     key_ = std::move(key);
   }

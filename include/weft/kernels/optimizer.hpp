@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <type_traits>
 
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/loops.hpp>
@@ -41,6 +42,18 @@ void squared_norm(Device<Exec>& device, std::size_t n, const T* g, double* out) 
       });
 }
 
+namespace detail {
+/// The values that an update starts from: the master copy's, but where a parameter of 16 bits is not its rounding somebody wrote the
+/// parameter since the last update, and what was written counts.
+template <class V, class P>
+KOKKOS_FORCEINLINE_FUNCTION V values_before(const P* parameter, const accumulate_t<P>* master, std::size_t i, std::size_t count) {
+  if (master == nullptr) return V::load(parameter + i, count);
+  const V old = V::load(master + i, count);
+  if constexpr (std::is_same_v<P, accumulate_t<P>>) return old;
+  else return parameter == nullptr ? old : V::unless_written(old, parameter + i, count);
+}
+}  // namespace detail
+
 /// Options of adamw_update. gradient_scale multiplies the gradient first (clipping).
 struct AdamwOptions {
   double learning_rate = 1e-3;
@@ -54,7 +67,8 @@ struct AdamwOptions {
 };
 
 /// One AdamW step on n elements. `master` holds the parameter in accumulate_t<P>, where P is narrower than that; else it is null
-/// and the parameter is updated itself. Beside a master copy `parameter` may be null. m and v are the moments.
+/// and the parameter is updated itself. Beside a master copy `parameter` may be null; an element of it that is not the copy's
+/// rounding was written by somebody else, and is what the update starts from. m and v are the moments.
 template <class P, class G, class Exec>
 void adamw_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_t<P>* master, const G* gradient,
                   accumulate_t<P>* m, accumulate_t<P>* v, const AdamwOptions& options) {
@@ -69,7 +83,7 @@ void adamw_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_
         const V g = V(scale) * V::load(gradient + i, count);
         const V first = V(beta1) * V::load(m + i, count) + V(one_less_beta1) * g;
         const V second = V(beta2) * V::load(v + i, count) + V(one_less_beta2) * g * g;
-        const V old = master != nullptr ? V::load(master + i, count) : V::load(parameter + i, count);
+        const V old = detail::values_before<V>(parameter, master, i, count);
         const V updated = V(keep) * old - V(step) * first / (sqrt(second) * V(correction) + V(epsilon));
         first.store(m + i, count);
         second.store(v + i, count);
@@ -99,7 +113,7 @@ void sgd_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_t<
   const bool nesterov = options.nesterov;
   detail::for_lanes<V>(
       device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
-        const V old = master != nullptr ? V::load(master + i, count) : V::load(parameter + i, count);
+        const V old = detail::values_before<V>(parameter, master, i, count);
         V g = V(scale) * V::load(gradient + i, count) + V(decay) * old;
         if (momentum != nullptr) {
           const V buffer = V(factor) * V::load(momentum + i, count) + g;

@@ -78,6 +78,7 @@ struct Environment {
   bool training = true;       ///< dropout is active
   double loss_scale = 1;      ///< factor in every gradient (LossScale)
   double loss_gradient = 1;   ///< of each token's loss: the loss scale over the tokens that count in the global batch
+  double auxiliary_gradient = 1;  ///< of each token's part of an auxiliary loss: the loss scale over the tokens of the global batch, masked or not
   std::string path;           ///< of the layer being built
   detail::Registry* registry = nullptr;  ///< of the model that is being built: parameters get their room when it is known who holds them
   List<std::shared_ptr<StepBuffer>>* buffers = nullptr;  ///< where layers being built leave what they keep from step to step

@@ -130,6 +130,7 @@ struct BasicGpt {
 
   static std::size_t blocks(const Config& config) { return config.layers; }
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
+  static std::size_t sequence(const Config& config) { return config.sequence; }
   WEFT_COLD static void check(const Config& config, const ModelDegrees& degrees) {
     weft::detail::require_sizes(config.vocabulary, config.width, config.heads);
     weft::detail::require_heads(detail::gpt_heads(config), degrees.tp);

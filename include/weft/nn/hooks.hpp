@@ -79,9 +79,9 @@ struct ParameterState {
   unsigned pending = 0;  ///< axis bits over which the gradient still owes a sum
   unsigned whole = 0;    ///< axis bits on which something that was added is the same on every rank
   bool fresh = true;     ///< nothing accumulated since the step began: the next gradient overwrites
+  bool touched = true;   ///< some micro-batch of some rank added to the gradient in this step
   bool counted = true;   ///< this rank counts it in norms and writes it in checkpoints
   bool tied = false;     ///< other ranks of the pipeline hold it, too
-  bool touched = true;   ///< some micro-batch of some rank added to the gradient in this step
   /// Of a parameter on the expert mesh: the ranks of edp. Its gradient is summed over them, and not over dp.
   Maybe<Communicator> expert_data;
   bool gradient_only = false;  ///< stands for a second use of a parameter: it has no value

@@ -97,6 +97,7 @@ struct BasicLlama {
 
   static std::size_t blocks(const Config& config) { return config.layers; }
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
+  static std::size_t sequence(const Config& config) { return config.sequence; }
   WEFT_COLD static void check(const Config& config, const ModelDegrees& degrees) {
     weft::detail::require_sizes(config.vocabulary, config.width, config.heads);
     weft::detail::require_heads(detail::llama_heads(config), degrees.tp);

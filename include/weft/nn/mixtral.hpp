@@ -72,6 +72,7 @@ struct BasicMixtral {
   static std::size_t blocks(const Config& config) { return config.layers; }
   static std::size_t experts(const Config& config) { return config.experts; }
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
+  static std::size_t sequence(const Config& config) { return config.sequence; }
   static void check(const Config& config, const ModelDegrees& degrees) {
     const LlamaConfig llama = detail::llama_of(config);
     weft::detail::require_sizes(config.vocabulary, config.width, config.heads);

@@ -38,8 +38,13 @@ enum class Scores {
 struct RouterOptions {
   std::size_t experts = 8, top_k = 2;
   Scores scores = Scores::after_top_k;
-  double auxiliary_loss = 0;   ///< coefficient of experts / (k T²) Σ_i n_i Σ_x p_i(x), T tokens of which n_i chose expert i: 1 where balanced
-  double z_loss = 0;           ///< coefficient of the mean of log(Σ exp(logits))²
+  /// Coefficient of a layer's auxiliary loss: the mean over groups (sequences, unless `level` says otherwise), each weighted by its
+  /// tokens T, of experts / k · Σ_i (n_i / T) (Σ_x p_i(x) / T), where n_i tokens of the group chose expert i and p is the softmax over
+  /// all experts: 1 where balanced. Masked tokens count as others do; layers are added up, each on its own. Hugging Face's
+  /// load_balancing_loss_func has no 1 / k, one group (a process' micro-batch: Level::micro_batch), and pools the tokens of all L
+  /// layers before it multiplies: its coefficient c is c · k here for one layer, and c · k / L for each of L that are loaded alike.
+  double auxiliary_loss = 0;
+  double z_loss = 0;  ///< coefficient of the mean over all tokens, masked or not, of log(Σ exp(logits))², in each layer
   double bias_rate = 0;        ///< each step moves an expert's bias by so much towards the mean load; the bias picks experts, no more
   double capacity_factor = 0;  ///< with `drop`: an expert takes ceil(T k / experts · factor) tokens of a group
   Drop drop = Drop::none;
@@ -122,10 +127,11 @@ void sum_over_rows(const Context& context, std::vector<double>& values, bool dat
 
 /// rows [rows, width], distinct on every rank -> experts and weights of each. Parameter "weight" [experts, width]; buffers
 /// "e_score_correction_bias" [experts] where bias_rate is not 0, and "load" [experts + 3]: per token of the last step, how many
-/// chose each expert, how many slots were dropped, auxiliary loss and z-loss. These two losses are in the gradient and not in
-/// the loss that a step returns; the objective is (Σ losses of tokens + Σ_layers (Σ_groups T · auxiliary + Σ_tokens z)) / tokens
-/// that count. Of equal scores the lowest expert index is chosen. Numerics: the same choice in every layout unless two scores
-/// are within rounding of each other.
+/// chose each expert, how many slots were dropped, auxiliary loss and z-loss, both with their coefficients. These two losses are in
+/// the gradient and not in the loss that a step returns; the objective is Σ losses of tokens / tokens that count + Σ_layers
+/// (auxiliary loss + z-loss), where "load" has the second sum's terms. They go by all tokens of the global batch, whatever targets
+/// are masked: labels do not enter Hugging Face's either. Of equal scores the lowest expert index is chosen. Numerics: the same
+/// choice in every layout unless two scores are within rounding of each other.
 class Router {
  public:
   template <class Context>
@@ -194,7 +200,7 @@ class Router {
     using Logits = contract_t<decltype(routed.input), decltype(detail::in_accumulate(weight.beside(like))), 0, 0>;
     gradient_t<Logits> d_logits(like.device(), routed.probabilities.shape());
     kernels::route_backward<A>(like.device(), d_logits.rows(), options_.experts, options_.top_k, routed.probabilities.data(), routed.log_sum_exp.data(), routed.chosen.data(),
-                               routed.weights.data(), d_weights.data(), chosen_only(), routed.balance.data(), routed.group.data(), A(options_.z_loss * context.env.loss_gradient),
+                               routed.weights.data(), d_weights.data(), chosen_only(), routed.balance.data(), routed.group.data(), A(options_.z_loss * context.env.auxiliary_gradient),
                                d_logits.data());
     auto dx = contract<0, 1>(d_logits, detail::in_accumulate(weight.beside(like)));
     return InputGradient{std::move(dx), std::pair{std::move(d_logits), routed.input}};
@@ -248,13 +254,13 @@ class Router {
     double loss = 0;
     for (std::size_t i = 0; i < probabilities.size(); ++i) loss += double(probabilities[i]) * counts[std::size_t(groups.group[i / experts]) * experts + i % experts];
     report_->sum[experts + 1] += count_added(routed, context, loss);
-    for (std::size_t i = 0; i < counts.size(); ++i) gradient[i] = A(counts[i] * context.env.loss_gradient);
+    for (std::size_t i = 0; i < counts.size(); ++i) gradient[i] = A(counts[i] * context.env.auxiliary_gradient);
     routed.balance = detail::to_device<A>(routed.probabilities.device(), {groups.count, experts}, gradient);
     routed.group = detail::to_device<std::int32_t>(routed.probabilities.device(), {groups.group.size()}, groups.group);
   }
   template <class R, class Context>
   static double count_added(R& routed, const Context& context, double loss) {
-    routed.added_loss += loss * context.env.loss_gradient;
+    routed.added_loss += loss * context.env.auxiliary_gradient;
     return loss;
   }
 

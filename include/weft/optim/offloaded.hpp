@@ -20,7 +20,7 @@ namespace weft::optim {
 struct OffloadParts {
   /// Records for what a new slot keeps beside its parameter, whose buffers are empty from here on.
   void (*keep)(DefaultDevice&, Store&, Slot&);
-  /// A step: `apply(call, slot)` updates a slot that is on the device. All of it takes effect, on all ranks, or nothing.
+  /// A step: `apply(call, slot)` updates a slot that is on the device and due. All of it takes effect, on all ranks, or nothing.
   void (*update)(DefaultDevice&, Store&, const Communicator&, List<Slot>&, void (*apply)(const void* call, Slot&), const void* call);
 };
 
@@ -57,7 +57,7 @@ class OffloadedSlots {
         Visit visit = traffic_.beside ? std::exchange(next, Visit()) : fetch(slot);
         traffic_.arrive(device_);
         if (traffic_.beside && done < slots.size()) next = fetch(slots[done]);
-        if (slot.state->kept() != 0) update_one(slot, visit, apply);
+        if (slot.due()) update_one(slot, visit, apply);
       }
       traffic_.settle();
     } catch (const StorageError& error) {
@@ -68,7 +68,7 @@ class OffloadedSlots {
     if (failed == 0) return store_.commit();
     store_.roll_back();
     for (std::size_t i = 0; i < done; ++i)
-      if (const Slot& slot = slots[i]; slot.state->kept() != 0 && guarded(slot))
+      if (const Slot& slot = slots[i]; slot.due() && guarded(slot))
         read_record(device_, store_, slot.records.back(), slot.state->value.get(), slot.state->kept() * size_of(slot.state->type));
     throw_error<StorageError>({failure.empty() ? "offload: the file of another rank failed in this optimizer step" : std::string_view(failure).substr(6), "; parameters and optimizer state are what they were before it"});
   }
@@ -84,7 +84,7 @@ class OffloadedSlots {
   bool guarded(const Slot& slot) const { return store_.may_fail() && !slot.state->store; }
 
   void read_ahead(const Slot& slot) const {
-    if (slot.state->kept() == 0) return;
+    if (!slot.due()) return;
     const std::size_t written_only = guarded(slot) ? 1 : 0;
     for (std::size_t i = 0; i + written_only < slot.records.size(); ++i) store_.read_ahead(slot.records[i]);
     if (slot.state->store) slot.state->store->read_ahead(slot.state->record);
@@ -97,7 +97,7 @@ class OffloadedSlots {
   Visit fetch(const Slot& slot) {
     ParameterState& state = *slot.state;
     Visit visit{{&state, nullptr, List<Buffer>(slot.kept.size()), {}}, nullptr};
-    if (state.kept() == 0) return visit;
+    if (!slot.due()) return visit;
     const std::size_t bytes = state.kept() * size_of(state.gradient_type), value_bytes = state.kept() * size_of(state.type);
     std::size_t record = 0;
     stored(visit.here, [&](Buffer& buffer) { traffic_.fetch(device_, store_, slot.records[record++], (buffer = device_.allocate(bytes)).get(), bytes); });

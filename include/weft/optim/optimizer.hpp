@@ -51,7 +51,14 @@ concept Trainable = requires(M& model) {
 /// Rule: `Options` with learning_rate and clip, `static constexpr buffers`, `update<P>(device, slot, options, learning_rate,
 /// gradient_scale, step)`, where it has options of its own `check(options)`, and `static constexpr bool elementwise`: true where the update of an element needs no other element of
 /// the parameter (AdamW, SGD), so that ranks may hold pieces of it; a rule that does not say so is taken for one that needs whole
-/// parameters (a factored second moment, an orthogonalised momentum).
+/// parameters (a factored second moment, an orthogonalised momentum), and is refused where ranks hold pieces: UsageError.
+///
+/// A parameter to whose gradient no micro-batch of any rank added in a step is left alone by it: no decay, no change of its moments, as
+/// PyTorch leaves one whose grad is None, with every wrapper and stage of ZeRO. Adam's bias correction goes by the optimizer's steps,
+/// not by those in which a parameter took part.
+///
+/// A value written to ParameterState::value between steps is what the next update starts from, beside a master copy too: what is not
+/// the copy's rounding was written. Moments stay as they are. In stage 3 of ZeRO the value is the master copy.
 template <class Rule>
 class Optimizer {
  public:
@@ -84,6 +91,7 @@ class Optimizer {
     }
     model.for_each_state([this](ParameterState& state) {
       if (!elementwise && state.gathered) throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name, " is sharded over data ranks: use ModelOptions::zero 0, or an elementwise rule"});
+      if constexpr (!elementwise) require_whole(state);
       slots_.push_back(make_slot<P>(state));
     });
     if (store_) store_->commit();
@@ -95,7 +103,7 @@ class Optimizer {
   /// StorageError on every rank where a file of one of them (ModelOptions::offload) fails: parameters and state are what they were.
   StepReport step(double learning_rate) {
     for (const Slot& slot : slots_)
-      if (!slot.state->gradient && slot.state->kept() != 0) throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name, " has no gradient"});
+      if (!slot.state->gradient && slot.due()) throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name, " has no gradient"});
     if (gradients_) gradients_->applied = true;
     StepReport report;
     const double unscale = loss_scale_ ? 1 / loss_scale_->applied() : 1;
@@ -115,7 +123,7 @@ class Optimizer {
       offload_->update(*device_, *store_, communicator_, slots_, apply, &call);
     } else {
       for (Slot& slot : slots_)
-        if (slot.state->kept() != 0) update(slot, learning_rate, scale);
+        if (slot.due()) update(slot, learning_rate, scale);
     }
     ++steps_;
     if (loss_scale_) loss_scale_->update(false);
@@ -136,7 +144,7 @@ class Optimizer {
   double scaled_norm() {
     List<GradientPart> parts;
     for (const Slot& slot : slots_) {
-      if (!slot.state->gradient) continue;
+      if (!slot.state->gradient || !slot.state->touched) continue;
       if (slot.state->replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted});
       else
         for (const Run& run : slot.state->runs) parts.push_back({slot.state, run, slot.state->counted && run.owned});
@@ -162,6 +170,16 @@ class Optimizer {
     if constexpr (requires { Model::shards_parameters; }) return bool(Model::shards_parameters);
     else return false;
   }();
+
+  // Pieces that tp, etp or cp leave a rank have the shape of a matrix, and are none.
+  WEFT_COLD static void require_whole(const ParameterState& state) {
+    if (state.local.size() == state.global.size()) return;
+    std::string axes;
+    const std::pair<unsigned, std::string_view> cutting[] = {{axis_bit<tp>, tp::name}, {axis_bit<etp>, etp::name}, {axis_bit<cp>, cp::name}, {axis_bit<ep>, ep::name}, {axis_bit<pp>, pp::name}};
+    for (const auto& [bit, name] : cutting)
+      if (state.sharded & bit) append_to(axes, {axes.empty() ? "" : " and ", name});
+    throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name, " ", state.global.text(), " is cut over ", axes.empty() ? std::string("ranks") : axes, ": this rank holds ", state.local.text(), "; use degree 1 there, or an elementwise rule"});
+  }
 
   Buffer wide_gradient(const ParameterState& state) {
     if (state.kept_gradient_type() == state.gradient_type) return state.gradient;

@@ -19,6 +19,9 @@ struct Slot {
   /// Where these lie in the model's store, if it offloads: the master if there is one, then `kept`, whose buffers are null between
   /// steps; and last the parameter, where that stays on the device but the store may fail.
   std::vector<std::size_t> records;
+
+  /// Whether a step has something to do here: this rank keeps elements, and their gradient was added to.
+  bool due() const { return state->kept() != 0 && state->touched; }
 };
 
 }  // namespace weft::optim

@@ -38,8 +38,8 @@ class Executor {
   using Do = schedule::Do;
 
  public:
-  /// `seed`: the gradient of each micro-batch's loss; 0 where only forward runs.
-  Executor(Ctx context, List<Owner<Chunk<Model>>>& chunks, const schedule::Table& table, const Batch& batch, double seed = 0)
+  /// `seed`: the gradient of each micro-batch's loss, `auxiliary` of a token's part of an auxiliary loss; 0 where only forward runs.
+  Executor(Ctx context, List<Owner<Chunk<Model>>>& chunks, const schedule::Table& table, const Batch& batch, double seed = 0, double auxiliary = 0)
       : context_(std::move(context)), chunks_(chunks), table_(table), batch_(batch), link_(context_.device(), pipeline_of(context_)), done_(chunks.size(), 0) {
     for (const auto& chunk : chunks) units_ = std::max(units_, chunk->units.size());
     const std::size_t micro_batches = static_cast<std::size_t>(table.micro_batches), places = chunks.size() * micro_batches * units_;
@@ -49,6 +49,7 @@ class Executor {
     sharers_ = batch.tokens.empty() ? 1 : batch.tokens_before(batch.micro_batches) / batch.tokens.size();
     context_.env.step = batch.step;
     context_.env.loss_gradient = seed;
+    context_.env.auxiliary_gradient = auxiliary;
     seed_ = gradient_t<Loss>(context_.device(), {1});
     copy_from_host(seed_, std::span<const double>(&seed, 1));
   }

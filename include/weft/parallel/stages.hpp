@@ -52,7 +52,9 @@ class Stages {
   }
 
   /// One step: forward and backward of all micro-batches, gradients summed over every axis. Returns the mean loss over the
-  /// tokens of the global batch, in double, the same on every rank. Gradients start anew; optimizer.step() applies them.
+  /// tokens of the global batch that count, in double, the same on every rank. Gradients start anew; optimizer.step() applies them.
+  /// Auxiliary losses of routers are in the gradients and not in what is returned: buffers() has them ("load", see Router).
+  /// Throws UsageError on every rank if no target of the global batch counts.
   template <class Context>
   double train_step(const Context& context, const Batch& whole) {
     const schedule::Table& table = this->table(context, whole);
@@ -60,10 +62,10 @@ class Stages {
     if (gradients_.use_count() > 1 && !gradients_->applied)
       throw_error<UsageError>({"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, give one Batch with more "
                                "micro_batches; to go on without them, call model.discard_gradients()"});
+    const auto [count, tokens] = count_targets(context, batch);
     for_each_state([](ParameterState& state) { state.begin_step(); });
-    const double count = count_targets(context, batch);
     if (trees_) trees_->begin(batch, context.env.hooks, context.rank(dp{}), context.size(dp{}));
-    Executor<Model, Context> executor(context, chunks_, table, batch, context.env.loss_scale / count);
+    Executor<Model, Context> executor(context, chunks_, table, batch, context.env.loss_scale / count, context.env.loss_scale / tokens);
     executor.trees = trees_.get();
     executor.run(false);
     if (trees_) {
@@ -83,12 +85,13 @@ class Stages {
     return total_loss<Context>(context, executor.losses()) / count;
   }
 
-  /// The mean loss of a batch, without dropout and without gradients.
+  /// The mean loss of a batch, without dropout and without gradients. Throws UsageError as train_step does.
   template <class Context>
   double evaluate(const Context& context, const Batch& whole) {
     const schedule::Table table = forward_table(context, whole);
+    check_length(longest_of(whole));
     const auto& batch = part_of(context, whole);
-    const double count = count_targets(context, batch);
+    const double count = count_targets(context, batch).counted;
     Executor<Model, Context> executor(context, chunks_, table, batch);
     executor.run(true);
     finish(context);
@@ -107,6 +110,7 @@ class Stages {
   template <class Context>
   std::vector<double> all_logits(const Context& context, std::span<const std::int32_t> tokens) {
     if (tokens.empty()) throw_error<UsageError>({"logits of no tokens: at least one is needed"});
+    check_length(tokens.size());
     // Attention is causal, so what follows the last token does not matter: ranks that cut the tokens get as many each.
     std::size_t multiple = context.size(cp{}) > 1 ? 2 * context.size(cp{}) : 1;
     constexpr bool has_experts = requires { Model::experts(config_); };  // which cut them, too
@@ -166,9 +170,21 @@ class Stages {
     if constexpr (requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
     else batch.check();
   }
+  // Positions beyond those that the model was made for are nonsense, whether it has a table of them or computes them.
+  void check_length([[maybe_unused]] std::size_t length) const {
+    if constexpr (requires { Model::sequence(config_); })
+      if (length > Model::sequence(config_))
+        throw_error<ShapeError>({"a sequence of ", length, " tokens, but the model was made for at most ", Model::sequence(config_), " (sequence in its config)"});
+  }
+  static std::size_t longest_of(const Batch& batch) {
+    std::size_t longest = batch.differing.empty() ? batch.length : 0;
+    for (const MicroBatch& micro : batch.differing) longest = std::max(longest, micro.length);
+    return longest;
+  }
   template <class Context>
   const schedule::Table& table(const Context& context, const Batch& batch) {
     check(batch);
+    check_length(longest_of(batch));
     const int ranks = static_cast<int>(context.size(pp{})), micro = static_cast<int>(batch.micro_batches);
     if (!table_ || table_->micro_batches != micro) {
       table_ = schedule_.table(ranks, micro);
@@ -213,14 +229,19 @@ class Stages {
     }
   }
 
+  struct Counts {
+    double counted, tokens;  // targets that count, and all tokens, of the global batch
+  };
   template <class Context>
-  static double count_targets(const Context& context, const Batch& batch) {
-    double count = 0;
-    for (const std::int32_t target : batch.targets) count += double(target >= 0);
+  static Counts count_targets(const Context& context, const Batch& batch) {
+    double counts[] = {0, double(batch.targets.size())};
+    for (const std::int32_t target : batch.targets) counts[0] += double(target >= 0);
     // Over the axes that cut the batch, wherever the loss is a term of a sum.
-    if constexpr (Context::has(dp{})) context.comm(dp{}).all_reduce(std::span<double>(&count, 1));
-    if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(std::span<double>(&count, 1));
-    return std::max(count, 1.0);
+    if constexpr (Context::has(dp{})) context.comm(dp{}).all_reduce(std::span<double>(counts));
+    if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(std::span<double>(counts));
+    if (counts[0] == 0)
+      throw_error<UsageError>({"batch: none of the ", std::size_t(counts[1]), " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
+    return {counts[0], counts[1]};
   }
   template <class Context>
   static double total_loss(const Context& context, std::vector<double> losses) {

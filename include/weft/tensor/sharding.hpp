@@ -18,7 +18,7 @@
 namespace weft::dtensor {
 
 /// On one axis: each rank holds its chunk of a dim, the whole value, or a term of a reduction.
-struct Placement {
+struct AxisPlacement {
   enum class Kind { replicate, shard, partial } kind = Kind::replicate;
   int dim = 0;                            ///< of shard; negative: counted from the last
   Reduction reduction = Reduction::sum;  ///< of partial
@@ -26,24 +26,24 @@ struct Placement {
   bool is_shard() const { return kind == Kind::shard; }
   bool is_partial() const { return kind == Kind::partial; }
   bool is_replicate() const { return kind == Kind::replicate; }
-  friend bool operator==(const Placement& a, const Placement& b) {
+  friend bool operator==(const AxisPlacement& a, const AxisPlacement& b) {
     return a.kind == b.kind && (!a.is_shard() || a.dim == b.dim) && (!a.is_partial() || a.reduction == b.reduction);
   }
 };
-using Placements = std::vector<Placement>;
+using Placements = std::vector<AxisPlacement>;
 
-inline Placement replicate() { return {}; }
-inline Placement shard(int dim) { return {Placement::Kind::shard, dim, Reduction::sum}; }
-inline Placement partial(Reduction reduction = Reduction::sum) { return {Placement::Kind::partial, 0, reduction}; }
+inline AxisPlacement replicate() { return {}; }
+inline AxisPlacement shard(int dim) { return {AxisPlacement::Kind::shard, dim, Reduction::sum}; }
+inline AxisPlacement partial(Reduction reduction = Reduction::sum) { return {AxisPlacement::Kind::partial, 0, reduction}; }
 
-inline std::string text(const Placement& placement) {
+inline std::string text(const AxisPlacement& placement) {
   if (placement.is_shard()) return "shard(" + std::to_string(placement.dim) + ")";
   if (placement.is_partial()) return "partial(" + std::string(name_of(placement.reduction)) + ")";
   return "replicate";
 }
 inline std::string text(const Placements& placements) {
   std::string all;
-  for (const Placement& placement : placements) all += (all.empty() ? "" : ", ") + text(placement);
+  for (const AxisPlacement& placement : placements) all += (all.empty() ? "" : ", ") + text(placement);
   return "[" + all + "]";
 }
 
@@ -74,9 +74,9 @@ inline std::string text(const std::vector<AxisPlace>& axes) {
 inline Placements checked(const Shape& shape, const std::vector<AxisPlace>& axes, Placements placements) {
   if (placements.size() != axes.size())
     throw_error<UsageError>({"dtensor: ", placements.size(), " placements ", text(placements), " for a mesh of ", axes.size(), " axes, ", text(axes)});
-  const Placement* reduced = nullptr;
+  const AxisPlacement* reduced = nullptr;
   const auto linear = [](Reduction reduction) { return reduction == Reduction::sum || reduction == Reduction::average; };
-  for (Placement& placement : placements) {
+  for (AxisPlacement& placement : placements) {
     if (placement.is_partial()) {
       if (reduced && reduced->reduction != placement.reduction && !(linear(reduced->reduction) && linear(placement.reduction)))
         throw_error<UsageError>({"dtensor: placements ", text(placements), ": a ", text(*reduced), " and a ", text(placement), " give another value in another order"});
@@ -112,7 +112,7 @@ inline Part part_of(const Shape& shape, const std::vector<AxisPlace>& axes, cons
 /// A change of one axis' placement, by one collective or none.
 struct Step {
   std::size_t axis;
-  Placement from, to;
+  AxisPlacement from, to;
   friend bool operator==(const Step&, const Step&) = default;
 };
 
@@ -121,7 +121,7 @@ struct Step {
 /// does so in one all-to-all where that dim's earlier cuts are in place. Then, from the first axis on, the target is made.
 inline std::vector<Step> steps_between(Placements now, const Placements& target) {
   std::vector<Step> steps;
-  const auto change = [&](std::size_t axis, const Placement& to) {
+  const auto change = [&](std::size_t axis, const AxisPlacement& to) {
     if (now[axis] == to) return;
     steps.push_back({axis, now[axis], to});
     now[axis] = to;

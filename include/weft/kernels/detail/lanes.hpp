@@ -104,6 +104,11 @@ struct Lanes {
   KOKKOS_FORCEINLINE_FUNCTION static Lanes keep(Lanes x, const std::uint32_t* words, std::uint32_t threshold) {
     return make([&](std::size_t k) { return (words[k] >> 8) >= threshold ? x.v[k] : T(0); });
   }
+  /// x, but in the lanes where its rounding to 16 bits is not what stands at p, the number there.
+  template <class S>
+  KOKKOS_FORCEINLINE_FUNCTION static Lanes unless_written(Lanes x, const S* p, std::size_t count = N) {
+    return make([&](std::size_t k) { return k < count && S(x.v[k]).bits != p[k].bits ? T(p[k]) : x.v[k]; });
+  }
   KOKKOS_FORCEINLINE_FUNCTION friend Lanes exp(Lanes a) {
     return make([&](std::size_t k) { return Kokkos::exp(a.v[k]); });
   }
@@ -244,6 +249,30 @@ requires(N > 1) struct Lanes<T, N> {
       for (std::size_t k = 0; k < N; ++k) x.v[k] = (words[k] >> 8) >= threshold ? x.v[k] : T(0);
       return x;
     }
+  }
+  template <class S>
+  [[gnu::always_inline]] static Lanes unless_written(Lanes x, const S* p, std::size_t count = N) {
+    static_assert(std::is_same_v<T, float>);
+    if (count < N) return make_unless_written(x, p, count);
+    if constexpr (std::is_same_v<S, bfloat16>) {  // rounds to it if, as in store, the upper 16 bits of the sum are the same
+      const WordRegister u = (WordRegister)x.v, w = (WordRegister)load(p).v;
+      const WordRegister same = (WordRegister)((u + 0x7fffu + ((u >> 16) & 1u) - w) >> 16 == 0);
+      return Lanes((native)((u & same) | (w & ~same)));
+    } else {
+      S rounded[N];
+      x.store(rounded);
+#if defined(__F16C__) && defined(__AVX__)
+      const Lanes written = load(p);
+      return Lanes(native(load(rounded).v == written.v ? x.v : written.v));
+#else
+      return __builtin_memcmp(rounded, p, sizeof(rounded)) == 0 ? x : make_unless_written(x, p, N);
+#endif
+    }
+  }
+  template <class S>
+  static Lanes make_unless_written(Lanes x, const S* p, std::size_t count) {
+    for (std::size_t k = 0; k < count; ++k) x.v[k] = Lanes<T, 1>::unless_written(x.v[k], p + k).v[0];
+    return x;
   }
   /// e^a. float: polynomial of degree 6 on [-ln 2 / 2, ln 2 / 2], at most 2 ulp; it is 0 below -104 (-87.3 without AVX-512), and
   /// stays at 2.3e38 above 88.3. double: the C library's.

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a program does with parameters between two steps counts in every stage of ZeRO, with and without offload: values of 16-bit
+// models that it writes are what the next update starts from, and parameters that took no part in a step are left alone by it.
+
+#include <string>
+#include <vector>
+
+#include "support/parity.hpp"
+
+#include <weft/parallel/zero_chosen.hpp>
+
+using namespace weft_test;
+
+namespace {
+
+const nn::GptConfig config{.vocabulary = batch_vocabulary, .layers = 2, .width = 16, .heads = 2, .sequence = batch_length};
+
+/// f(value) for the elements that this rank keeps, which become what f leaves in them, in the type that they are kept in.
+template <class F>
+void change(DefaultDevice& device, ParameterState& state, F&& f) {
+  if (state.kept() == 0) return;
+  dispatch_real(state.kept_type(), [&]<class T>(T) {
+    const std::size_t bytes = state.kept() * sizeof(T);
+    const Buffer value = state.store ? device.allocate(bytes) : state.value;
+    if (state.store) read_record(device, *state.store, state.record, value.get(), bytes);
+    T* data = static_cast<T*>(value.get());
+    for (std::size_t i = 0; i < state.kept(); ++i) {
+      double element = double(accumulate_t<T>(data[i]));
+      f(i, element);
+      data[i] = T(accumulate_t<T>(element));
+    }
+    if (!state.store) return;
+    write_record(device, *state.store, state.record, value.get(), bytes);
+    state.store->commit();
+  });
+}
+template <class M>
+std::vector<std::vector<double>> values_of(M& model) {
+  std::vector<std::vector<double>> all;
+  model.for_each_state([&](ParameterState& state) {
+    auto& values = all.emplace_back();
+    change(model.device(), state, [&](std::size_t, const double& value) { values.push_back(value); });
+  });
+  return all;
+}
+
+/// Steps until one is taken: a loss scale is sought first.
+template <class M, class Optimizer>
+void step(M& model, Optimizer& optimizer, const Batch& batch, double learning_rate, auto&& before) {
+  do {
+    model.train_step(batch);
+    before();
+  } while (optimizer.step(learning_rate).skipped);
+}
+
+template <class M, class Optimizer>
+void check_writes(World& world, const ModelOptions& options) {
+  Mesh<dp> mesh(world);
+  M model(mesh, config, options);
+  Optimizer optimizer(model);
+  const Batch batch = make_batch(0, world.rank(), world.size(), 1);
+  const auto nothing = [] {};
+  step(model, optimizer, batch, 1e-3, nothing);
+  model.for_each_state([&](ParameterState& state) {
+    change(model.device(), state, [](std::size_t i, double& value) {
+      if (i % 3 == 0 || i < 40) value = 0.5 * value + 0x1p-6;
+    });
+  });
+  const auto written = values_of(model);
+  step(model, optimizer, batch, 0, nothing);  // changes nothing by itself
+  if (values_of(model) != written) throw Error("a step undid what was written");
+  step(model, optimizer, batch, 1e-3, nothing);
+  const auto after = values_of(model);
+  if (after == written) throw Error("a step changed nothing");
+  for (std::size_t k = 0; k < after.size(); ++k)
+    for (std::size_t i = 0; i < after[k].size(); ++i)
+      if (std::abs(after[k][i] - written[k][i]) > 0.01 * (1 + std::abs(written[k][i]))) throw Error("a step did not start from what was written");
+}
+
+template <class M>
+void check_left_alone(World& world, const ModelOptions& options) {
+  Mesh<dp> mesh(world);
+  M model(mesh, config, options);
+  optim::AdamW optimizer(model, {.weight_decay = 0.5});
+  const Batch batch = make_batch(0, world.rank(), world.size(), 1);
+  step(model, optimizer, batch, 1e-2, [] {});
+  const auto before = values_of(model);
+  const auto idle = [](const ParameterState& state) { return state.name.find("transformer.h.1") != std::string::npos; };
+  const auto touch = [&](bool all) {
+    model.for_each_state([&](ParameterState& state) { state.touched = all || !idle(state); });
+  };
+  const auto changed_where_due = [&](bool all) {
+    const auto after = values_of(model);
+    std::size_t k = 0, left = 0;
+    model.for_each_state([&](ParameterState& state) {
+      const bool due = all || !idle(state);
+      left += std::size_t(!due);
+      if (state.kept() != 0 && (after[k] != before[k]) != due) throw Error(state.name + (due ? " took no part in a step" : " was not left alone"));
+      ++k;
+    });
+    if (all != (left == 0)) throw Error("no parameter of that name");
+  };
+  step(model, optimizer, batch, 1e-2, [&] { touch(false); });
+  changed_where_due(false);
+  step(model, optimizer, batch, 1e-2, [&] { touch(true); });
+  changed_where_due(true);
+}
+
+template <class F>
+void with_every_stage(F&& f) {
+  for (const int stage : {0, 1, 2, 3})
+    for (const bool offload : {false, true}) {
+      ModelOptions options;
+      options.zero = stage;
+      if (offload) options.offload = Offload::host();
+      INFO("stage " << stage << ", offload " << offload);
+      CHECK(run(RunOptions{.ranks = 2, .threads_per_rank = 1}, [&](World& world) { f(world, options); }) == 0);
+    }
+}
+template <class S>
+using Model = FullyShardedDataParallel<nn::BasicGpt<S>, zero::Chosen>;
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("what is written to a parameter of 16 bits is what the next step starts from", S, bfloat16, float16) {
+  with_every_stage([](World& world, const ModelOptions& options) {
+    check_writes<Model<S>, optim::AdamW>(world, options);
+    check_writes<Model<S>, optim::Sgd>(world, options);
+  });
+}
+
+TEST_CASE("parameters that took no part in a step are left alone in every stage of ZeRO") {
+  with_every_stage([](World& world, const ModelOptions& options) { check_left_alone<Model<bfloat16>>(world, options); });
+}
