@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model alone is a recipe without parameters.
-// expect: no match(ing function|ing constructor)? (for call to .*Optimizer|for initialization of)
+// expect: an optimizer updates a model that is laid over ranks
 // mention: Trainable
 #include <weft/weft.hpp>
 

@@ -101,9 +101,8 @@ struct Chain<First, L...> {
   auto first_backward(const Context& context, Saved& saved, const G& g, R&& others) {
     auto split = weft::backward_input(first, context, std::move(saved.first), g);
     using X = typename Saved::input_type;
-    require_gradient_of<X, decltype(split.input_gradient)>();
     using D = typename decltype(split)::deferred_type;
-    return InputGradient{std::move(split.input_gradient), Kept<X, D, R>{std::move(split.deferred), std::move(others)}};
+    return InputGradient{detail::input_gradient_of<X>(std::move(split.input_gradient)), Kept<X, D, R>{std::move(split.deferred), std::move(others)}};
   }
 };
 
@@ -135,7 +134,7 @@ class Sequential {
   detail::Chain<L...> layers_;
 };
 
-/// x -> (L(x), ...), a tuple; the gradients are added.
+/// x -> (L(x), ...), a tuple; the gradients are added. Of an x without a gradient (token ids) all branches return Nothing.
 template <class... L>
 class Fork {
   static_assert(sizeof...(L) > 0, "weft: Fork needs at least one layer");
@@ -170,8 +169,19 @@ class Fork {
   auto backward_all(const Context& context, Saved& saved, const G& g, std::index_sequence<I...>) {
     std::tuple<decltype(weft::backward_input(std::get<I>(layers_), context, std::move(std::get<I>(saved)), std::get<I>(g)))...> parts{
         weft::backward_input(std::get<I>(layers_), context, std::move(std::get<I>(saved)), std::get<I>(g))...};
-    auto sum = std::get<0>(parts).input_gradient;
-    ((I > 0 ? void(sum = add(sum, std::move(std::get<I>(parts).input_gradient))) : void()), ...);
+    constexpr std::size_t without = (std::size_t(std::is_same_v<decltype(std::get<I>(parts).input_gradient), Nothing>) + ...);
+    static_assert(without == 0 || without == sizeof...(L),
+                  "weft: Fork adds the gradients of its branches, and the backward of one returned Nothing while that of another returned a gradient: return "
+                  "the gradient of the input in each, or of token ids Nothing{} in each");
+    // The first gradient there is: of a refused Fork too, so that there is one error.
+    constexpr std::size_t first = [] {
+      const bool nothing[] = {std::is_same_v<decltype(std::get<I>(parts).input_gradient), Nothing>...};
+      for (std::size_t i = 0; i < sizeof...(L); ++i)
+        if (!nothing[i]) return i;
+      return std::size_t(0);
+    }();
+    auto sum = std::get<first>(parts).input_gradient;
+    if constexpr (without == 0) ((I > 0 ? void(sum = add(sum, std::move(std::get<I>(parts).input_gradient))) : void()), ...);
     using Deferred = std::tuple<typename std::tuple_element_t<I, decltype(parts)>::deferred_type...>;
     return InputGradient<decltype(sum), Deferred>{std::move(sum), Deferred{std::move(std::get<I>(parts).deferred)...}};
   }
@@ -182,6 +192,9 @@ class Fork {
 
   std::tuple<L...> layers_;
 };
+// A Fork of a Fork is not its copy. (Explicit: `Fork copy = fork` is.)
+template <class... L>
+explicit Fork(Fork<L...>) -> Fork<Fork<L...>>;
 
 /// x + L(x). A Partial L(x) is brought home to x's layout: an all-reduce, or a reduce-scatter where x is sharded by rows
 /// (sequence parallelism).
@@ -194,28 +207,41 @@ class Residual {
   auto forward(const Context& context, const X& x) const {
     auto result = layer_.forward(context, x);
     using R = decltype(result);
-    return Result{add(x, to_layout_of<X>(context, std::move(result.output))), Saved<typename R::output_type, typename R::saved_type>{std::move(result.saved)}};
+    constexpr bool real = !std::is_same_v<gradient_t<X>, Nothing>;
+    static_assert(real, "weft: Residual adds a layer's output to its input, and this input is not Real (token ids): put the layer in front of the Residual, in a Sequential");
+    using S = Saved<X, typename R::output_type, typename R::saved_type>;
+    if constexpr (real) return Result{add(x, to_layout_of<X>(context, std::move(result.output))), S{std::move(result.saved)}};
+    else return Result{std::move(result.output), S{std::move(result.saved)}};  // one error is enough
   }
   template <class Context, class Saved, class G>
   auto backward_input(const Context& context, Saved&& saved, const G& g) {
     detail::require_given_away<Saved>();
     auto split = weft::backward_input(layer_, context, std::move(saved.inner), to_layout_of<gradient_t<typename std::remove_cvref_t<Saved>::output_type>>(context, g));
     using D = typename decltype(split)::deferred_type;
-    auto sum = add(g, std::move(split.input_gradient));
-    return InputGradient<G, D>{std::move(sum), std::move(split.deferred)};
+    using X = typename std::remove_cvref_t<Saved>::input_type;
+    if constexpr (std::is_same_v<gradient_t<X>, Nothing>) {
+      return split;
+    } else {
+      auto sum = add(g, detail::input_gradient_of<X>(std::move(split.input_gradient)));
+      return InputGradient<G, D>{std::move(sum), std::move(split.deferred)};
+    }
   }
   template <class Context, class Deferred>
   void backward_weight(const Context& context, Deferred&& deferred) { weft::backward_weight(layer_, context, std::move(deferred)); }
   void for_each_parameter(auto&& visit) { layer_.for_each_parameter(visit); }
 
  private:
-  template <class Y, class Inner>
+  template <class X, class Y, class Inner>
   struct Saved {
+    using input_type = X;
     using output_type = Y;
     Inner inner;
   };
   L layer_;
 };
+// A Residual of a Residual is two, not a copy. (Explicit: `Residual copy = residual` is.)
+template <class L>
+explicit Residual(Residual<L>) -> Residual<Residual<L>>;
 
 /// The same kind of layer, one after the other; its output must lie as its input does.
 template <class L>
@@ -244,7 +270,7 @@ class Repeat {
     std::vector<D> deferred(layers_.size());
     for (std::size_t i = layers_.size(); i-- > 0;) {
       auto split = weft::backward_input(layers_[i], context, std::move(saved[i]), g);
-      g = std::move(split.input_gradient);
+      g = detail::input_gradient_of<gradient_t<G>>(std::move(split.input_gradient));
       deferred[i] = std::move(split.deferred);
     }
     return InputGradient{std::move(g), std::move(deferred)};

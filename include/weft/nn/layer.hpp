@@ -8,6 +8,8 @@
 //   layer.backward_weight(context, std::move(split.deferred));
 //   layer.for_each_parameter(visit);
 //
+// The gradient of an input that is not Real (token ids) is Nothing{}; of any other it is one placed as the dual of the input.
+//
 // There is no tape. A pipeline keeps as many `saved` in flight as its schedule wants. A layer writes either `backward` or the
 // two halves; these functions adapt one to the other. `saved` holds activations, never parameters.
 
@@ -17,9 +19,6 @@
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
-
-/// Nothing saved, or nothing deferred.
-struct Nothing {};
 
 /// What `forward` returns.
 template <class Output, class Saved>
@@ -49,6 +48,17 @@ auto backward_input(Layer& layer, const Context& context, Saved&& saved, const G
     return layer.backward_input(context, std::forward<Saved>(saved), gradient);
   else return InputGradient{layer.backward(context, std::forward<Saved>(saved), gradient), Nothing{}};
 }
+
+namespace detail {
+// The gradient that a layer's backward returned of its input X. One of the right type stands in for a refused one, so that there is
+// one error.
+template <class X, class G>
+gradient_t<X> input_gradient_of(G&& gradient) {
+  require_gradient_of<X, G>();
+  if constexpr (std::is_same_v<std::remove_cvref_t<G>, gradient_t<X>>) return std::forward<G>(gradient);
+  else return {};
+}
+}  // namespace detail
 
 /// The second half.
 template <class Layer, class Context, class Deferred>

@@ -91,9 +91,8 @@ class LanguageHead {
     auto inside = to<Replicated<tp>>(context, saved.normed);
     auto dn = to_layout_of<gradient_t<decltype(saved.normed)>>(context, matmul_input_gradient(dz, table.beside(inside)));
     auto split = weft::backward_input(norm, context, std::move(saved.norm), dn);
-    require_gradient_of<typename S::input_type, decltype(split.input_gradient)>();
     using D = Deferred<typename decltype(split)::deferred_type, decltype(inside), std::remove_cvref_t<decltype(dz)>>;
-    return InputGradient{std::move(split.input_gradient), D{std::move(split.deferred), std::move(inside), std::move(dz)}};
+    return InputGradient{detail::input_gradient_of<typename S::input_type>(std::move(split.input_gradient)), D{std::move(split.deferred), std::move(inside), std::move(dz)}};
   }
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {

@@ -16,41 +16,78 @@ namespace weft {
 
 namespace detail {
 
-// y[i,j] = sum_k l r on one axis: l's dim LI and r's dim RJ survive, LK and RK are summed.
-template <class L, class R, int LI, int LK, int RJ, int RK>
-constexpr auto contract_axis() {
-  using A = typename L::axis;
-  static_assert(std::is_same_v<A, typename R::axis>, "weft: the operands of a matmul name their axes in different order");
-  constexpr Kind l = kind_of<L>, r = kind_of<R>;
-  constexpr int l_dim = shard_dim<L>, r_dim = shard_dim<R>;
-  if constexpr (l == Kind::invariant && r == Kind::invariant) return Invariant<A>{};
-  else if constexpr (l == Kind::replicated && r == Kind::replicated) return Replicated<A>{};
-  else if constexpr (l_dim == LI && r == Kind::replicated) return Shard<A, 0>{};
-  else if constexpr (l == Kind::replicated && r_dim == RJ) return Shard<A, 1>{};
-  else if constexpr (l_dim == LK && r_dim == RK) return Partial<A>{};
-  else if constexpr ((l == Kind::partial && r == Kind::replicated) || (l == Kind::replicated && r == Kind::partial)) return Partial<A>{};
-  else if constexpr (l == Kind::partial && r == Kind::invariant) return Partial<A>{};
-  else if constexpr (l == Kind::partial && r == Kind::partial) {
-    static_assert(l != r, "weft: matmul of Partial by Partial: a product of sums is not the sum of products; reduce one operand first");
-    return Partial<A>{};
-  } else if constexpr (l == Kind::invariant || r == Kind::invariant) {
-    static_assert(l == r,
-                  "weft: matmul of an Invariant operand with a sharded or Replicated one: enter the parallel region first, "
-                  "to<Replicated<axis>>(context, x), or its gradient loses a sum");
-    return Partial<A>{};
-  } else {
-    static_assert(l == Kind::absent, "weft: no matmul rule for these placements on this axis");
-    return Partial<A>{};
-  }
-}
-
-template <class L, class R, int LI, int RJ>
-struct Contract;
-template <class T, class E, class... PL, class... PR, int LI, int RJ>
-struct Contract<Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ> {
-  static_assert(sizeof...(PL) == sizeof...(PR), "weft: the operands of a matmul name different axes");
-  using type = Tensor<T, E, decltype(contract_axis<PL, PR, LI, 1 - LI, RJ, 1 - RJ>())...>;
+// Refuses two operands that no operation takes together. Instantiated only where their types do not fit.
+template <class X, class Y>
+struct RefusedOperands;
+template <class T, class U, class E, class F, class... PX, class... PY>
+struct RefusedOperands<Tensor<T, E, PX...>, Tensor<U, F, PY...>> {
+  static constexpr bool fits = false, types = std::is_same_v<T, U>, memory = std::is_same_v<E, F>, as_many = sizeof...(PX) == sizeof...(PY);
+  static_assert(types,
+                "weft: the operands hold different element types, such as double beside bfloat16: layers compute in Context::scalar, so make the tensor in it, "
+                "Tensor<typename Context::scalar, ...>, or convert it on purpose with kernels::cast");
+  static_assert(memory || !types, "weft: the operands lie in the memory of different devices: copy one to the other's device first");
+  static_assert(as_many || !types || !memory,
+                "weft: the operands name different axes: each tensor says of every axis in force how it lies there; take a parameter as parameter.beside(x), and a tensor of "
+                "one's own with x's axes");
+  static_assert(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>> || !as_many || !types || !memory,
+                "weft: the operands name their axes in different order, or different ones: every tensor names them in the order of the wrappers, outermost first; take a "
+                "parameter as parameter.beside(x), and a tensor of one's own with x's axes");
 };
+
+enum class ContractFault { none, partial_by_partial, not_entered, no_rule };
+struct ContractRule {
+  Kind kind;
+  int dim = -1;
+  ContractFault fault = ContractFault::none;
+};
+// y[i,j] = sum_k l r on one axis: l's dim li and r's dim rj survive, the others are summed.
+constexpr ContractRule contract_rule(Kind l, int l_dim, Kind r, int r_dim, int li, int rj) {
+  const bool whole_l = l == Kind::replicated, whole_r = r == Kind::replicated;
+  if (l == r && (whole_l || l == Kind::invariant)) return {l};
+  if (l_dim == li && whole_r) return {Kind::shard, 0};
+  if (whole_l && r_dim == rj) return {Kind::shard, 1};
+  if (l_dim == 1 - li && r_dim == 1 - rj) return {Kind::partial};
+  if (l == Kind::partial && (whole_r || r == Kind::invariant)) return {Kind::partial};
+  if (r == Kind::partial && whole_l) return {Kind::partial};
+  if (l == r && l == Kind::partial) return {Kind::partial, -1, ContractFault::partial_by_partial};
+  return {Kind::partial, -1, l == Kind::invariant || r == Kind::invariant ? ContractFault::not_entered : ContractFault::no_rule};
+}
+template <class A, Kind kind, int dim>
+struct Placed { using type = Shard<A, dim>; };
+template <class A, int dim>
+struct Placed<A, Kind::invariant, dim> { using type = Invariant<A>; };
+template <class A, int dim>
+struct Placed<A, Kind::replicated, dim> { using type = Replicated<A>; };
+template <class A, int dim>
+struct Placed<A, Kind::partial, dim> { using type = Partial<A>; };
+
+// Refused: a type stands in for the product, and nothing is multiplied, so that there is one error.
+template <class L, class R, int LI, int RJ>
+struct Contract : RefusedOperands<L, R> {
+  using type = L;
+};
+template <class T, class E, class... PL, class... PR, int LI, int RJ>
+  requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>)
+struct Contract<Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ> {
+  template <class L, class R>
+  static constexpr ContractRule rule = contract_rule(kind_of<L>, shard_dim<L>, kind_of<R>, shard_dim<R>, LI, RJ);
+  static constexpr ContractFault fault = [] {
+    ContractFault first = ContractFault::none;
+    (void(first = first == ContractFault::none ? rule<PL, PR>.fault : first), ...);
+    return first;
+  }();
+  static constexpr bool fits = fault == ContractFault::none;
+  static_assert(fault != ContractFault::partial_by_partial, "weft: matmul of Partial by Partial: a product of sums is not the sum of products; reduce one operand first");
+  static_assert(fault != ContractFault::not_entered,
+                "weft: matmul of an Invariant operand with a sharded or Replicated one: enter the parallel region first, "
+                "to<Replicated<axis>>(context, x), or its gradient loses a sum");
+  static_assert(fault != ContractFault::no_rule,
+                "weft: matmul has no rule for these placements: on each axis one operand may be cut where the other is Replicated, along the dim that stays in the "
+                "product, or both along the dim that is summed, which gives a Partial product; bring one operand to such a layout with to<...>(context, x)");
+  using type = Tensor<T, E, typename Placed<typename PL::axis, rule<PL, PR>.kind, rule<PL, PR>.dim>::type...>;
+};
+template <class L, class R, int LI, int RJ>
+inline constexpr bool contract_fits = Contract<std::remove_cvref_t<L>, std::remove_cvref_t<R>, LI, RJ>::fits;
 
 struct MatmulExtents {
   std::size_t m, n, k;
@@ -86,7 +123,7 @@ template <int LI, int RJ, AnyTensor L, AnyTensor R>
 auto contract(const L& l, const R& r) {
   const auto e = detail::matmul_extents(l.shape(), r.shape(), LI, RJ);
   contract_t<L, R, LI, RJ> y(l.device(), {e.m, e.n});
-  detail::run_matmul<LI, RJ>(l, r, y.data(), false, nullptr);
+  if constexpr (detail::contract_fits<L, R, LI, RJ>) detail::run_matmul<LI, RJ>(l, r, y.data(), false, nullptr);
   return y;
 }
 
@@ -107,7 +144,7 @@ void accumulate_product(P& parameter, const L& l, const R& r) {
   const auto e = detail::matmul_extents(l.shape(), r.shape(), true, true);
   detail::require_gradient_size({e.m, e.n}, e.m * e.n, parameter.state());
   const auto open = parameter.template open_gradient<G>(l.device());
-  detail::run_matmul<1, 1>(l, r, open.data, !open.first, nullptr);
+  if constexpr (detail::contract_fits<L, R, 1, 1>) detail::run_matmul<1, 1>(l, r, open.data, !open.first, nullptr);
 }
 
 namespace detail {
@@ -124,28 +161,41 @@ constexpr bool factor_fits() {
   return (is_whole<X> && is_whole<V>) || (shard_dim<X> == 0 && is_whole<V>) || (kind_of<X> == Kind::partial && is_whole<V>) || (shard_dim<X> == 1 && shard_dim<V> == 0);
 }
 template <class X, class V>
-struct RowRules;
-template <class T, class U, class E, class... PX, class... PV>
-struct RowRules<Tensor<T, E, PX...>, Tensor<U, E, PV...>> {
-  static constexpr bool bias = (bias_fits<PX, PV>() && ...), factor = (factor_fits<PX, PV>() && ...);
+struct RowRules {
+  static constexpr bool operands = false, bias = false, factor = false, whole_beside_columns = false;
 };
+template <class T, class E, class... PX, class... PV>
+  requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PV::axis...>>)
+struct RowRules<Tensor<T, E, PX...>, Tensor<T, E, PV...>> {
+  static constexpr bool operands = true, bias = (bias_fits<PX, PV>() && ...), factor = (factor_fits<PX, PV>() && ...);
+  static constexpr bool whole_beside_columns = ((shard_dim<PX> == 1 && is_whole<PV>) || ...);
+};
+template <class X, class V, bool factor>
+constexpr void refuse_row() {
+  using R = RowRules<X, V>;
+  if constexpr (!R::operands) RefusedOperands<X, V>();
+  static_assert(!R::whole_beside_columns,
+                "weft: a bias or gain that every rank has whole, beside columns that an axis cuts: a rank needs its part of it; declare it as "
+                "Parameter<Shard<tp, 0>> (the axis that cuts the columns) instead of Parameter<>");
+  static_assert(!R::operands || R::whole_beside_columns || factor,
+                "weft: the bias does not lie as the rows that it is added to; use parameter.beside(y) (a Partial tensor takes a bias once: to<Partial<axis>>(context, bias))");
+  static_assert(!R::operands || R::whole_beside_columns || !factor, "weft: times_row: the vector does not lie as the tensor's columns do; use parameter.beside(x)");
+}
 
 // A product of two tensors element by element.
 template <class L, class R>
-constexpr auto times_axis() {
-  using A = typename L::axis;
-  if constexpr (std::is_same_v<L, R> && kind_of<L> != Kind::partial) return L{};
-  else if constexpr ((kind_of<L> == Kind::partial && kind_of<R> == Kind::replicated) || (kind_of<L> == Kind::replicated && kind_of<R> == Kind::partial)) return Partial<A>{};
-  else {
-    static_assert(!std::is_same_v<L, R> && std::is_same_v<L, void>,
-                  "weft: times: these placements do not multiply (Partial by Partial is not the sum of products); bring one to the other's layout");
-    return L{};
-  }
-}
+inline constexpr bool times_gives_partial = (kind_of<L> == Kind::partial && kind_of<R> == Kind::replicated) || (kind_of<L> == Kind::replicated && kind_of<R> == Kind::partial);
 template <class X, class Y>
-struct Times;
+struct Times : RefusedOperands<X, Y> {
+  using type = X;
+};
 template <class T, class E, class... PX, class... PY>
-struct Times<Tensor<T, E, PX...>, Tensor<T, E, PY...>> { using type = Tensor<T, E, decltype(times_axis<PX, PY>())...>; };
+  requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>>)
+struct Times<Tensor<T, E, PX...>, Tensor<T, E, PY...>> {
+  static constexpr bool fits = (((std::is_same_v<PX, PY> && kind_of<PX> != Kind::partial) || times_gives_partial<PX, PY>)&&...);
+  static_assert(fits, "weft: times: these placements do not multiply (Partial by Partial is not the sum of products); bring one to the other's layout");
+  using type = Tensor<T, E, std::conditional_t<times_gives_partial<PX, PY>, Partial<typename PX::axis>, PX>...>;
+};
 
 template <class P>
 using summed_rows_t = std::conditional_t<
@@ -171,11 +221,12 @@ void for_each_element(Device<Exec>& device, std::size_t size, F f) {
 template <int RJ, AnyTensor X, AnyTensor W, AnyTensor B>
 auto linear(const X& x, const W& w, const B& bias) {
   using Y = contract_t<X, W, 0, RJ>;
-  static_assert(detail::RowRules<Y, B>::bias, "weft: linear: the bias does not lie as the product needs it (a Partial product takes a bias once: to<Partial<axis>>(context, bias))");
   const auto e = detail::matmul_extents(x.shape(), w.shape(), false, RJ);
   detail::require_extents("linear", w.shape(), e.n, bias.shape(), bias.size());
   Y y(x.device(), {e.m, e.n});
-  detail::run_matmul<0, RJ>(x, w, y.data(), false, bias.data());
+  if constexpr (!detail::contract_fits<X, W, 0, RJ>) return y;
+  else if constexpr (!detail::RowRules<Y, B>::bias) detail::refuse_row<Y, B, false>();
+  else detail::run_matmul<0, RJ>(x, w, y.data(), false, bias.data());
   return y;
 }
 
@@ -183,12 +234,13 @@ auto linear(const X& x, const W& w, const B& bias) {
 template <int RJ, AnyTensor X, AnyTensor W, AnyTensor B>
 auto linear_gelu(const X& x, const W& w, const B& bias) {
   using Y = contract_t<X, W, 0, RJ>;
-  static_assert(detail::RowRules<Y, B>::bias, "weft: linear_gelu: the bias does not lie as the product needs it");
-  require_not_partial<Y>();
+  constexpr bool fits = detail::contract_fits<X, W, 0, RJ>;
+  if constexpr (fits && detail::RowRules<Y, B>::bias) require_not_partial<Y>();
   const auto e = detail::matmul_extents(x.shape(), w.shape(), false, RJ);
   detail::require_extents("linear_gelu", w.shape(), e.n, bias.shape(), bias.size());
   Y before(x.device(), {e.m, e.n}), after(x.device(), {e.m, e.n});
-  kernels::matmul_gelu(x.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, x.data(), w.data(), bias.data(), before.data(), after.data());
+  if constexpr (fits && !detail::RowRules<Y, B>::bias) detail::refuse_row<Y, B, false>();
+  else if constexpr (fits) kernels::matmul_gelu(x.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, x.data(), w.data(), bias.data(), before.data(), after.data());
   return std::pair{std::move(before), std::move(after)};
 }
 
@@ -200,7 +252,7 @@ auto contract_gelu(const G& g, const W& w, const X& before) {
   const auto e = detail::matmul_extents(g.shape(), w.shape(), false, RJ);
   D out(g.device(), {e.m, e.n});
   detail::require_same_shape("contract_gelu", out.shape(), before.shape());
-  kernels::matmul_gelu_backward(g.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, g.data(), w.data(), before.data(), out.data());
+  if constexpr (detail::contract_fits<G, W, 0, RJ>) kernels::matmul_gelu_backward(g.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, g.data(), w.data(), before.data(), out.data());
   return out;
 }
 
@@ -208,8 +260,10 @@ auto contract_gelu(const G& g, const W& w, const X& before) {
 template <AnyTensor X, AnyTensor Y>
 X add(const X& x, Y y) {
   constexpr bool alike = std::is_same_v<X, Y>;
-  static_assert(alike, "weft: add: the two terms are placed differently; bring one to the other's layout: to_layout_of<X>(context, y)");
   if constexpr (!alike) {
+    constexpr bool operands = detail::RowRules<X, Y>::operands;
+    if constexpr (!operands) detail::RefusedOperands<X, Y>();
+    static_assert(alike || !operands, "weft: add: the two terms are placed differently; bring one to the other's layout: to_layout_of<X>(context, y)");
     return x;  // one error is enough
   } else {
     detail::require_same_shape("add", x.shape(), y.shape());
@@ -224,27 +278,27 @@ template <AnyTensor X, AnyTensor Y>
 auto times(const X& x, const Y& y) {
   detail::require_same_shape("times", x.shape(), y.shape());
   typename detail::Times<X, Y>::type out(x.device(), x.shape());
-  kernels::multiply(x.device(), x.size(), x.data(), y.data(), out.data());
+  if constexpr (detail::Times<X, Y>::fits) kernels::multiply(x.device(), x.size(), x.data(), y.data(), out.data());
   return out;
 }
 
 /// Each row of x [rows, columns] times the vector v [columns], element by element.
 template <AnyTensor X, AnyTensor V>
 X times_row(const X& x, const V& v) {
-  static_assert(detail::RowRules<X, V>::factor, "weft: times_row: the vector does not lie as the tensor's columns do; use parameter.beside(x)");
   detail::require_extents("times_row", x.shape(), x.columns(), v.shape(), v.size());
   X out(x.device(), x.shape());
-  kernels::multiply_row(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
+  if constexpr (!detail::RowRules<X, V>::factor) detail::refuse_row<X, V, true>();
+  else kernels::multiply_row(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
   return out;
 }
 
 /// The vector v [columns] added to each row of x [rows, columns].
 template <AnyTensor X, AnyTensor V>
 X add_row(const X& x, const V& v) {
-  static_assert(detail::RowRules<X, V>::bias, "weft: add_row: the vector does not lie as the tensor needs it (a Partial tensor takes a bias once: to<Partial<axis>>(context, bias))");
   detail::require_extents("add_row", x.shape(), x.columns(), v.shape(), v.size());
   X out(x.device(), x.shape());
-  kernels::add_row(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
+  if constexpr (!detail::RowRules<X, V>::bias) detail::refuse_row<X, V, false>();
+  else kernels::add_row(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
   return out;
 }
 
@@ -265,7 +319,7 @@ auto accumulate_product_and_sums(P& parameter, const L& l, const R& r) {
   detail::require_gradient_size({e.m, e.n}, e.m * e.n, parameter.state());
   typename detail::SummedRows<std::conditional_t<right, R, L>>::type sums(l.device(), {right ? e.n : e.m});
   const auto open = parameter.template open_gradient<G>(l.device());
-  kernels::matmul_sums<Summed>(l.device(), e.m, e.n, e.k, l.data(), r.data(), open.data, !open.first, sums.data());
+  if constexpr (detail::contract_fits<L, R, 1, 1>) kernels::matmul_sums<Summed>(l.device(), e.m, e.n, e.k, l.data(), r.data(), open.data, !open.first, sums.data());
   return sums;
 }
 

@@ -55,6 +55,9 @@ class Recompute {
   L layer_;
   bool active_;
 };
+// A Recompute of a Recompute is not its copy: the inner one may not be active. (Explicit: `Recompute copy = layer` is.)
+template <class L>
+explicit Recompute(Recompute<L>) -> Recompute<Recompute<L>>;
 
 namespace detail {
 
@@ -97,8 +100,7 @@ class Lean {
   auto backward_input(const Context& context, S saved, const G& g) {
     if (active_) detail::set_input(saved.second, first_.forward(context, saved.input).output);
     auto second = weft::backward_input(second_, context, std::move(saved.second), g);
-    require_gradient_of<typename S::between_type, decltype(second.input_gradient)>();
-    auto first = weft::backward_input(first_, context, std::move(saved.first), second.input_gradient);
+    auto first = weft::backward_input(first_, context, std::move(saved.first), detail::input_gradient_of<typename S::between_type>(std::move(second.input_gradient)));
     return InputGradient{std::move(first.input_gradient), std::pair{std::move(first.deferred), std::move(second.deferred)}};
   }
   template <class Context, class Deferred>

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -42,7 +43,7 @@ WEFT_COLD inline void require_option(std::string_view name, double value, double
 
 /// What an optimizer updates: a model in a wrapper, or SingleDevice<Model>; a model alone is only a recipe.
 template <class M>
-concept Trainable = requires(M& model) {
+concept Trainable = !std::is_const_v<M> && requires(M& model) {
   typename M::model_type;
   model.communicator();
   model.device();
@@ -95,6 +96,16 @@ class Optimizer {
       slots_.push_back(make_slot<P>(state));
     });
     if (store_) store_->commit();
+  }
+  /// Says why there is no optimizer of anything else.
+  template <class Other>
+    requires(!Trainable<Other>)
+  explicit Optimizer(Other&, const Options& = {}) {
+    constexpr bool frozen = Trainable<std::remove_const_t<Other>>;
+    static_assert(!frozen, "weft: an optimizer changes the model's parameters, and this model is const: give it one that is not");
+    static_assert(frozen,
+                  "weft: an optimizer updates a model that is laid over ranks, which is Trainable: SingleDevice<M> model(world.device(), config), or a wrapper, such as "
+                  "DataParallel<M> model(mesh, config); a recipe (nn::Gpt) or a layer alone is not");
   }
 
   StepReport step() { return step(options_.learning_rate); }

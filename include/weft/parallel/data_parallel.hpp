@@ -178,7 +178,11 @@ class DataParallel : public detail::DataBase<M, Policies...> {
   static_assert((detail::policy_fits<typename detail::ScalarOf<M>::type, Policies> && ...), "weft: MixedPrecision's Param must be the type that the model computes in, such as bfloat16 for nn::BasicGpt<bfloat16>");
 
  public:
-  using detail::DataBase<M, Policies...>::DataBase;
+  using typename detail::DataBase<M, Policies...>::Config;
+  /// The model laid over `mesh`: see Wrapper.
+  template <Axis... X>
+  DataParallel(const Mesh<X...>& mesh, const Config& config, const ModelOptions& options = {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
+      : detail::DataBase<M, Policies...>(mesh, config, options) {}
 };
 
 }  // namespace weft

@@ -192,17 +192,15 @@ class Executor {
     if (whole) ++done_[action.chunk];
     std::size_t unit = chunk.units.size();
     Gradient gradient;
-    const auto run = [&]<class Saved>(std::type_identity<Saved>, auto& layer, const auto& g) {
+    const auto run = [&]<class Saved, class Input = Hidden>(std::type_identity<Saved>, auto& layer, const auto& g, std::type_identity<Input> = {}) {
       --unit;
       detail::Held& saved = saved_[place(action) + unit];
       before(&Hooks::before_backward, chunk.units[unit]);
       open(chunk.units[unit], action.micro);
       auto split = weft::backward_input(layer, context_, std::move(saved.template as<Saved>()), g);
       saved.reset();
-      if constexpr (!std::is_same_v<decltype(split.input_gradient), Nothing>) {
-        require_gradient_of<Hidden, decltype(split.input_gradient)>();
-        gradient = std::move(split.input_gradient);
-      }
+      if constexpr (std::is_same_v<Input, Hidden>) gradient = detail::input_gradient_of<Hidden>(std::move(split.input_gradient));
+      else require_gradient_of<Input, decltype(split.input_gradient)>();
       if (whole) weft::backward_weight(layer, context_, std::move(split.deferred));
       else deferred_[place(action) + unit] = detail::Held(std::move(split.deferred));
       close(chunk.units[unit], action.micro, whole);
@@ -213,7 +211,7 @@ class Executor {
     else gradient = link_.template receive<Gradient>(rank_of(chunk.stage + 1), {chunk.stage, action.micro, false});
     if (recording_) recording_->start();
     for (std::size_t i = chunk.blocks.size(); i-- > 0;) run(std::type_identity<typename T::BlockSaved>(), chunk.blocks[i], gradient);
-    if (chunk.front) run(std::type_identity<typename T::FrontSaved>(), *chunk.front, gradient);
+    if (chunk.front) run(std::type_identity<typename T::FrontSaved>(), *chunk.front, gradient, std::type_identity<Tokens>());
     else link_.send(gradient, rank_of(chunk.stage - 1), {chunk.stage - 1, action.micro, false});
   }
 

@@ -74,7 +74,7 @@ struct ShardedDataPolicy : PlainPolicy {
 /// further by half a bit of these for each micro-batch. Shards ignore the parameters' shapes, so an optimizer
 /// must work element by element; another one is refused. A tied embedding on two pipeline stages keeps its whole gradient until the end of the step.
 /// Policies: Reproducible and others of parallel/policies.hpp.
-template <class M, class Stage = zero::Stage3, class... Policies>
+template <class M, class ZeroStage1Or2Or3 = zero::Stage3, class... Policies>  // so named since compilers print it where a number stands
 class FullyShardedDataParallel;
 
 template <class M, class Stage, class... Policies>
@@ -87,7 +87,7 @@ template <class M, class Stage, class... Policies>
 using ShardedDataBase = std::conditional_t<sound<FullyShardedDataParallel<M, Stage, Policies...>>, Wrapper<WithPolicies<ShardedDataPolicy<Stage>, Policies...>, M>, Refused<M>>;
 }
 
-template <class M, class Stage, class... Policies>
+template <class M, class Stage /* zero::Stage1, zero::Stage2 or zero::Stage3 */, class... Policies>
 class FullyShardedDataParallel : public detail::ShardedDataBase<M, Stage, Policies...> {
   static_assert(nesting_level<M> > 10, "weft: wrappers nest as FullyShardedDataParallel of TensorParallel of PipelineParallel of a model, each at most once: FullyShardedDataParallel stands outermost, once, and in place of DataParallel");
   static_assert(detail::is_zero_stage<Stage>, "weft: FullyShardedDataParallel's second template parameter must be zero::Stage1, zero::Stage2 or zero::Stage3");
@@ -96,7 +96,11 @@ class FullyShardedDataParallel : public detail::ShardedDataBase<M, Stage, Polici
   static_assert((detail::policy_fits<typename detail::ScalarOf<M>::type, Policies> && ...), "weft: MixedPrecision's Param must be the type that the model computes in, such as bfloat16 for nn::BasicGpt<bfloat16>");
 
  public:
-  using detail::ShardedDataBase<M, Stage, Policies...>::ShardedDataBase;
+  using typename detail::ShardedDataBase<M, Stage, Policies...>::Config;
+  /// The model laid over `mesh`: see Wrapper.
+  template <Axis... X>
+  FullyShardedDataParallel(const Mesh<X...>& mesh, const Config& config, const ModelOptions& options = {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
+      : detail::ShardedDataBase<M, Stage, Policies...>(mesh, config, options) {}
 };
 
 }  // namespace weft

@@ -165,9 +165,11 @@ class Wrapper {
   }
 
   /// The model laid over `mesh`. Collective: all ranks call alike. Throws LayoutError if the config does not fit the degrees.
+  /// (As few constructors as can be: compilers list all of them where a field of the config is misspelled.)
   template <Axis... X>
-  Wrapper(const Mesh<X...>& mesh, const Config& config, const ModelOptions& options = {})
-      : Wrapper(detail::with_store(Policy::adjusted(options), mesh.world().rank()), mesh, config, 0) {
+  Wrapper(const Mesh<X...>& mesh, const Config& config, ModelOptions options = {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
+      : Wrapper(detail::Inside{}, root(mesh.world().device(), options = detail::with_store(Policy::adjusted(options), mesh.world().rank())), mesh, config, options) {
+    outermost_.reset(new detail::Outermost{&mesh.world().device(), options, detail::make_loss_scale<typename model_type::scalar>(options), mesh.communicator()});
     static_assert((uses(X{}) && ...),
                   "weft: this Mesh has an axis that no wrapper of the model uses, so its ranks would all do the same work: add the wrapper, or "
                   "leave the axis out of axes<...>");
@@ -227,11 +229,6 @@ class Wrapper {
 
  private:
   template <Axis... X>
-  Wrapper(const ModelOptions& options, const Mesh<X...>& mesh, const Config& config, int)
-      : Wrapper(detail::Inside{}, root(mesh.world().device(), options), mesh, config, options) {
-    outermost_.reset(new detail::Outermost{&mesh.world().device(), options, detail::make_loss_scale<typename model_type::scalar>(options), mesh.communicator()});
-  }
-  template <Axis... X>
   static Communicator comm_of(const Mesh<X...>& mesh) {
     constexpr bool there = (std::is_same_v<X, axis> || ...);
     static_assert(there, "weft: the model has a wrapper for an axis that this Mesh lacks: name the axis in axes<...>, or leave the wrapper out");
@@ -290,7 +287,7 @@ class SingleDevice {
   using model_type = M;
   using Config = typename M::Config;
 
-  SingleDevice(DefaultDevice& device, const Config& config, const ModelOptions& options = {})
+  SingleDevice(DefaultDevice& device, const Config& config, const ModelOptions& options = {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
       : device_(&device), options_(detail::with_store(options, 0)), loss_scale_(detail::make_loss_scale<typename M::scalar>(options)), stages_(here(), config, PlainPolicy::schedule(options)) {}
 
   double train_step(const Batch& batch) {

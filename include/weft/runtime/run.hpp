@@ -7,7 +7,6 @@
 //   }
 
 #include <chrono>
-#include <concepts>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -107,16 +106,31 @@ int choose(const RunOptions& options, F& f) {
   return run_on<First>(options, f);
 }
 
+// Says what of f is not as `run` needs it.
+template <class F>
+constexpr bool runs_on_ranks() {
+  constexpr bool takes_world = std::is_invocable_v<F&, World&>;
+  static_assert(takes_world, "weft: run calls f(world) on every rank: f takes a World&, as [](World& world) { ... } does");
+  if constexpr (takes_world) {
+    using R = std::invoke_result_t<F&, World&>;
+    constexpr bool returns_code = std::is_void_v<R> || std::is_convertible_v<R, int>;
+    static_assert(returns_code, "weft: what f(world) returns is the program's exit code: f returns an int, or nothing; print results, or write them to what f captures by reference");
+    return returns_code;
+  } else {
+    return false;
+  }
+}
+
 }  // namespace detail
 
 /// Runs `f(world)` on every rank and returns the program's exit code: 0, what `f` returned (the first that is not 0), or that of
 /// the first error, which is printed once. Backends named after the first are taken where their launcher started the program.
 /// The first Ctrl-C or SIGTERM is left to `f`, which asks `world.interrupted()`; the second ends the process.
 template <comm::Backend... Backends, class F>
-requires std::invocable<F&, World&>
 int run(const RunOptions& options, F&& f) {
   try {
-    if constexpr (sizeof...(Backends) == 0) return detail::choose<comm::Threads>(options, f);
+    if constexpr (!detail::runs_on_ranks<F>()) return 1;
+    else if constexpr (sizeof...(Backends) == 0) return detail::choose<comm::Threads>(options, f);
     else return detail::choose<Backends...>(options, f);
   } catch (...) {
     const detail::Report report(std::current_exception());
@@ -126,7 +140,6 @@ int run(const RunOptions& options, F&& f) {
 }
 
 template <comm::Backend... Backends, class F>
-requires std::invocable<F&, World&>
 int run(int argc, char** argv, F&& f) { return run<Backends...>(RunOptions{.argc = argc, .argv = argv}, std::forward<F>(f)); }
 
 }  // namespace runtime

@@ -34,6 +34,9 @@ inline constexpr bool is_tensor<Tensor<T, E, P...>> = true;
 template <class X>
 concept AnyTensor = detail::is_tensor<std::remove_cvref_t<X>>;
 
+/// Nothing saved, nothing deferred, or no gradient: that of what is not Real (token ids).
+struct Nothing {};
+
 namespace detail {
 
 // What every tensor holds, whatever its type. Copies are made and ended out of line, once for all types: inlined into every
@@ -125,7 +128,9 @@ struct PlacementOf<Tensor<T, E, P, R...>, A> {
 template <class X>
 struct GradientOf;
 template <class T, class E, class... P>
-struct GradientOf<Tensor<T, E, P...>> { using type = Tensor<T, E, dual_t<P>...>; };
+struct GradientOf<Tensor<T, E, P...>> { using type = std::conditional_t<Real<T>, Tensor<T, E, dual_t<P>...>, Nothing>; };
+template <>
+struct GradientOf<Nothing> { using type = Nothing; };
 template <class... X>
 struct GradientOf<std::tuple<X...>> { using type = std::tuple<typename GradientOf<X>::type...>; };
 
@@ -155,7 +160,8 @@ inline constexpr bool sharded_along<Tensor<T, E, P...>, Dim> = ((shard_dim<P> ==
 /// How X lies on axis A (Absent<A> if X does not know the axis).
 template <class X, class A>
 using placement_t = typename detail::PlacementOf<std::remove_cvref_t<X>, A>::type;
-/// The type of the gradient of an X: every placement replaced by its dual. Works on tuples of tensors too.
+/// The type of the gradient of an X: every placement replaced by its dual; Nothing for an X that is not Real. Works on tuples of
+/// tensors too.
 template <class X>
 using gradient_t = typename detail::GradientOf<std::remove_cvref_t<X>>::type;
 /// X with its placement on Q's axis replaced by Q.
@@ -181,10 +187,17 @@ constexpr void require_not_partial() {
                 "to<Invariant<axis>>(context, x), to<Shard<axis, 0>>(context, x), or wrap the layers in Residual");
 }
 
-/// Refuses at compile time a gradient that is not placed as the dual of its tensor.
+/// Refuses at compile time a gradient that is not placed as the dual of its tensor, and Nothing but for what has no gradient.
 template <class X, class G>
 constexpr void require_gradient_of() {
-  static_assert(std::is_same_v<std::remove_cvref_t<G>, gradient_t<X>>,
+  constexpr bool nothing = std::is_same_v<std::remove_cvref_t<G>, Nothing>, wants_nothing = std::is_same_v<gradient_t<X>, Nothing>;
+  static_assert(!nothing || wants_nothing,
+                "weft: backward returned Nothing for an input of real numbers, so the layers before it would be trained on no gradient: return the "
+                "gradient of the input; only what is not Real (token ids) has none; see X in this function's template arguments");
+  static_assert(nothing || !wants_nothing,
+                "weft: backward returned a gradient of an input that has none, since its elements are not Real (token ids): return Nothing{}; see X in "
+                "this function's template arguments");
+  static_assert(nothing || wants_nothing || std::is_same_v<std::remove_cvref_t<G>, gradient_t<X>>,
                 "weft: backward returned a gradient that is not the dual of its input (Replicated <-> Partial): a collective is missing in "
                 "backward; see X and G in this function's template arguments");
 }

@@ -102,7 +102,7 @@ Evaluation evaluate(Layer& layer, const Root& context, const Tensor<double, Exec
   if (!with_gradients) return evaluation;
   layer.for_each_parameter([](auto& parameter) { parameter.state().fresh = true; });
   const auto g = tensor_of<gradient_t<decltype(step.output)>>(context.device(), step.output.shape(), weights);
-  evaluation.input_gradient = copy_to_host(weft::backward(layer, context, std::move(step.saved), g));
+  evaluation.input_gradient = copy_to_host(weft::detail::input_gradient_of<Tensor<double, Exec>>(weft::backward(layer, context, std::move(step.saved), g)));
   layer.for_each_parameter([&](auto& parameter) { collect(parameter.state(), evaluation.gradients); });
   return evaluation;
 }
@@ -193,7 +193,7 @@ CheckReport check_layer_on(int ranks, Make&& make, const Shape& shape, CheckOpti
     const auto weights = detail::numbers(key_of(77), home.size());
     const auto g = to_layout_of<gradient_t<Y>>(context, detail::tensor_of<X>(device, home.shape(), weights));
     layer.for_each_parameter([](auto& parameter) { parameter.state().fresh = true; });
-    const auto dx = to<Invariant<A>>(context, weft::backward(layer, context, std::move(step.saved), g));
+    const auto dx = to<Invariant<A>>(context, weft::detail::input_gradient_of<decltype(x)>(weft::backward(layer, context, std::move(step.saved), g)));
     layer.for_each_parameter([&](auto& parameter) {
       ParameterState& state = parameter.state();
       if (!(state.pending & axis_bit<A>)) return;

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The columns that tp cuts, beside a bias that every rank has whole.
+// expect: Parameter<Shard<tp, 0>>
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+using Root = Context<Compute<Kokkos::DefaultExecutionSpace, float>>;
+using Both = decltype(std::declval<Root>().with<Invariant<dp>>(dp{}, Communicator()).with<Invariant<tp>>(tp{}, Communicator()));
+using X = Tensor<float, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Invariant<tp>>;
+
+#ifdef WEFT_FAIL
+using Bias = Parameter<>;
+#else
+using Bias = Parameter<Shard<tp, 0>>;
+#endif
+
+struct Columns {
+  Parameter<Shard<tp, 0>> weight;
+  Bias bias;
+  auto forward(const auto& context, const auto& x) const {
+    const auto inside = to<Replicated<tp>>(context, x);
+    const auto w = weight.beside(inside);
+    return linear_gelu<0>(inside, w, bias.beside(matmul(inside, w)));
+  }
+};
+
+auto go(const Both& context, const Columns& columns, const X& x) { return columns.forward(context, x); }

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// A field's name of a config with a slip: the compilers say which type has no such field.
+// expect: no matching (function for call to .*DataParallel|constructor for initialization of .DataParallel)
+// mention: GptConfig
+// mention: names a field that it lacks
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+double go(World& world, const Batch& batch) {
+  Mesh<dp> mesh(world);
+#ifdef WEFT_FAIL
+  DataParallel<nn::Gpt> model(mesh, {.layrs = 12});
+#else
+  DataParallel<nn::Gpt> model(mesh, {.layers = 12});
+#endif
+  return model.train_step(batch);
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// A branch of a Fork forgets its gradient: the sum of the others would be taken for all of it.
+// expect: returned Nothing (for an input of real numbers|while that of another returned a gradient)
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+/// Twice its input.
+struct Twice {
+  auto forward(const auto&, const auto& x) const { return Result{add(x, x), Nothing{}}; }
+#ifdef WEFT_FAIL
+  auto backward(const auto&, const auto&, const auto&) { return Nothing{}; }
+#else
+  auto backward(const auto&, const auto&, const auto& g) { return add(g, g); }
+#endif
+  void for_each_parameter(auto&&) {}
+};
+
+using Root = Context<Compute<Kokkos::DefaultExecutionSpace, float>>;
+using X = Tensor<float, Kokkos::DefaultExecutionSpace>;
+
+auto go(const Root& context, X x) {
+  Fork layer(Gelu{}, Twice{});
+  auto step = layer.forward(context, x);
+  return backward(layer, context, std::move(step.saved), std::tuple(x, x));
+}

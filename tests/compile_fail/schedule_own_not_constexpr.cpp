@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// A table that the compiler is to prove is made by a constexpr function.
+// expect: f must be a constexpr function
+#include <weft/weft.hpp>
+
+#include <weft/parallel/schedule/own.hpp>
+
+using namespace weft;
+
+#ifdef WEFT_FAIL
+inline
+#else
+constexpr
+#endif
+    schedule::Table all_forward_first() {
+  using enum schedule::Do;
+  const schedule::Order order{{F, 0, 0}, {F, 0, 1}, {B, 0, 0}, {B, 0, 1}};
+  return {.ranks = 2, .chunks = 1, .micro_batches = 2, .orders = {order, order}, .stage_of = {{0}, {1}}};
+}
+
+double go(World& world, const Batch& batch) {
+  Mesh<dp, pp> mesh(world, {.pp = 2});
+  DataParallel<PipelineParallel<nn::Gpt, schedule::Own<all_forward_first>>> model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}

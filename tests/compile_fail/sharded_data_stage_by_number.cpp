@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stage of ZeRO is a type. (What uses the alias would be further errors of g++'s own, for which such a type is none.)
+// expect: type/value mismatch|must be a type
+// mention: zero::Stage3|ZeroStage1Or2Or3
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+#ifdef WEFT_FAIL
+using Model = FullyShardedDataParallel<nn::Gpt, 3>;
+#else
+using Model = FullyShardedDataParallel<nn::Gpt, zero::Stage3>;
+
+double go(World& world, const Batch& batch) {
+  Mesh<dp> mesh(world);
+  Model model(mesh, nn::GptConfig{});
+  return model.train_step(batch);
+}
+#endif
