@@ -80,6 +80,7 @@ class Executor {
       const std::size_t micro = std::size_t(action.micro);
       context_.env.first_row = (batch_.first_sequence + batch_.sequences_before(micro)) * batch_.length;
       context_.env.length = batch_.micro_batch(micro).length;
+      context_.env.rows = batch_.micro_batch(micro).sequences * context_.env.length;
       if (action.what == Do::F) forward(action);
       else if (!forward_only && action.what == Do::W) weight(action);
       else if (!forward_only) backward(action, action.what == Do::B);
