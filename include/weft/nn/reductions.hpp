@@ -66,15 +66,16 @@ WEFT_OUT_OF_LINE inline void require_counted_once(const char* operation, const S
                                 "; of the terms of a gradient (Of::gradients) every rank's count"});
 }
 
-// The sum of a[i] b[i], or of a[i] where b is null, as a number of type S.
-template <class Y, class Exec, class T>
-Y sum_products(Device<Exec>& device, std::size_t size, const T* a, const T* b) {
-  Tensor<double, Exec> sum(device, {1});
-  kernels::dot<T>(device, size, a, b, sum.data());
-  if constexpr (std::is_same_v<typename Y::value_type, double>) return Y(device, {1}, sum.buffer());
-  Y out(device, {1});
-  kernels::fill_scalar(device, 1, static_cast<const double*>(sum.data()), out.data());
-  return out;
+// out [1]: the sum of a[i] b[i], or of a[i] where b is null.
+template <AnyTensor Y, class T>
+void sum_products(const Y& out, std::size_t size, const T* a, const T* b) {
+  if constexpr (std::is_same_v<typename Y::value_type, double>) {
+    kernels::dot<T>(out.device(), size, a, b, out.data());
+  } else {
+    const Tensor<double, typename Y::execution_space> sum(out.device(), {1});
+    kernels::dot<T>(out.device(), size, a, b, sum.data());
+    kernels::fill_scalar(out.device(), 1, static_cast<const double*>(sum.data()), out.data());
+  }
 }
 template <class S, class X>
 using number_or = std::conditional_t<std::is_void_v<S>, accumulate_t<typename X::value_type>, S>;
@@ -126,7 +127,9 @@ gradient_t<X> mean_columns_gradient(const X& x, const G& g) {
 template <class S = void, AnyTensor X>
 auto sum_all(const X& x, Of of = Of::values) {
   detail::require_counted_once("sum_all", x.shape(), of);
-  return detail::sum_products<detail::summed_t<X, detail::number_or<S, X>>, typename X::execution_space, typename X::value_type>(x.device(), x.size(), x.data(), nullptr);
+  detail::summed_t<X, detail::number_or<S, X>> out(x.device(), {1});
+  detail::sum_products<decltype(out), typename X::value_type>(out, x.size(), x.data(), nullptr);
+  return out;
 }
 /// The gradient of x from that of sum_all(x), `g` [1]: g everywhere.
 template <AnyTensor X, AnyTensor G>
@@ -144,12 +147,11 @@ gradient_t<X> sum_all_gradient(const X& x, const G& g) {
 template <class S = void, AnyTensor X, AnyTensor Y>
 auto dot(const X& x, const Y& y, Of of = Of::values) {
   detail::require_same_scalar<X, Y>();
-  using Out = typename detail::Pairwise<detail::DotRule, X, Y>::template as<detail::number_or<S, X>>;
+  typename detail::Pairwise<detail::DotRule, X, Y>::template as<detail::number_or<S, X>> out(x.device(), {1});
   detail::require_same_shape("dot", x.shape(), y.shape());
   detail::require_counted_once("dot", x.shape().with_cuts_of(y.shape()), of);
-  if constexpr (std::is_same_v<typename X::value_type, typename Y::value_type>)
-    return detail::sum_products<Out, typename X::execution_space, typename X::value_type>(x.device(), x.size(), x.data(), y.data());
-  else return Out(x.device(), {1});
+  if constexpr (std::is_same_v<typename X::value_type, typename Y::value_type>) detail::sum_products(out, x.size(), static_cast<const typename X::value_type*>(x.data()), static_cast<const typename X::value_type*>(y.data()));
+  return out;
 }
 
 /// The gradient of x from that of sum_rows(x), `g` [columns]: g in every row.
