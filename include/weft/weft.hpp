@@ -12,9 +12,11 @@
 #include <weft/data/batches.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/nn/gpt.hpp>
+#include <weft/nn/heads.hpp>
 #include <weft/nn/llama.hpp>
 #include <weft/nn/mixtral.hpp>
 #include <weft/nn/shared_layer.hpp>
+#include <weft/nn/softmax.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/optim/learning_rate.hpp>
 #include <weft/optim/sgd.hpp>

@@ -65,7 +65,9 @@ std::size_t sequences_of(const X& x, std::size_t length) {
 class CausalAttention {
  public:
   template <class Context>
-  CausalAttention(const Context& context, const Heads& heads) : heads_(detail::local_heads(context, heads)) {
+  CausalAttention(const Context& context, const Heads& heads)
+      : heads_(detail::local_heads(context, heads)), fused_cut_(context.size(tp{}) > 1 ? DimCut::segments : DimCut::even), kv_cut_(DimCut::even) {
+    if (heads.key_value % context.size(tp{}) != 0) fused_cut_ = kv_cut_ = DimCut::replicated;
     if (uses_ulysses(context)) detail::require_ulysses(heads.query, heads.key_value, context.size(tp{}), context.size(cp{}));
   }
 
@@ -213,14 +215,19 @@ class CausalAttention {
   template <class T, class X>
   detail::Operands<T> operands_of(const std::tuple<X, X, X>& in) const {
     const X &q = std::get<0>(in), &k = std::get<1>(in), &v = std::get<2>(in);
+    const std::size_t kv = heads_.key_value * heads_.width;
+    if (q.columns() != heads_.query * heads_.width || k.columns() != kv || v.columns() != kv)
+      throw_error<ShapeError>({"attention of query ", q.shape().text(), ", key ", k.shape().text(), " and value ", v.shape().text(), ", expected ", heads_.query * heads_.width, " and ", kv,
+                               " columns (merge_heads first)"});
     return {q.data(), k.data(), v.data(), q.columns(), k.columns(), v.columns()};
   }
 
   template <class Input, class G>
   auto gradient_like(const G& g) const {
     const std::size_t q = heads_.query * heads_.width, kv = heads_.key_value * heads_.width;
-    if constexpr (AnyTensor<Input>) return G(g.device(), {g.rows(), q + 2 * kv});
-    else return std::tuple<G, G, G>{G(g.device(), {g.rows(), q}), G(g.device(), {g.rows(), kv}), G(g.device(), {g.rows(), kv})};
+    const auto cut = [&](std::size_t columns, DimCut how) { return Shape{g.rows(), columns}.set_cut(1, how); };
+    if constexpr (AnyTensor<Input>) return G(g.device(), cut(q + 2 * kv, fused_cut_));
+    else return std::tuple<G, G, G>{G(g.device(), {g.rows(), q}), G(g.device(), cut(kv, kv_cut_)), G(g.device(), cut(kv, kv_cut_))};
   }
 
   template <class Exec, class T>
@@ -236,6 +243,7 @@ class CausalAttention {
   }
 
   Heads heads_;
+  DimCut fused_cut_, kv_cut_;  // of the columns of what it is given
 };
 
 /// Rotary positions (arXiv:2104.09864) on query and key of a tuple (query, key, value), Hugging Face's half-split form.
@@ -259,9 +267,12 @@ class Rotary {
   auto turn(const Context& context, const std::tuple<X, X, X>& in, bool inverse) const {
     const X &q = std::get<0>(in), &k = std::get<1>(in);
     const auto positions = positions_of(context, q);
+    const std::size_t rows = positions.size(), q_columns = rows == 0 ? 0 : q.size() / rows, k_columns = rows == 0 ? 0 : k.size() / rows;  // of a view by heads, too
+    if (k.shape()[0] != rows || q_columns % head_width_ != 0 || k_columns % head_width_ != 0)
+      throw_error<ShapeError>({"rotary positions of query ", q.shape().text(), " and key ", k.shape().text(), ", expected rows alike of heads of width ", head_width_});
     X q_out(q.device(), q.shape()), k_out(k.device(), k.shape());
-    kernels::rope(q.device(), q.rows(), q.columns() / head_width_, head_width_, q.data(), q.columns(), q_out.data(), q.columns(), positions.data(), base_, inverse);
-    kernels::rope(k.device(), k.rows(), k.columns() / head_width_, head_width_, k.data(), k.columns(), k_out.data(), k.columns(), positions.data(), base_, inverse);
+    kernels::rope(q.device(), rows, q_columns / head_width_, head_width_, q.data(), q_columns, q_out.data(), q_columns, positions.data(), base_, inverse);
+    kernels::rope(k.device(), rows, k_columns / head_width_, head_width_, k.data(), k_columns, k_out.data(), k_columns, positions.data(), base_, inverse);
     return std::tuple<X, X, X>{std::move(q_out), std::move(k_out), std::get<2>(in)};
   }
 

@@ -63,6 +63,11 @@ WEFT_COLD inline void cut_parameter(ParameterState& state, std::size_t dim, cons
   for (std::size_t d = 0; d < dim; ++d) outer *= state.global[d];
   for (std::size_t d = dim + 1; d < state.global.rank(); ++d) inner *= state.global[d];
   state.local[dim] = local;
+  if (ranks > 1) {
+    const bool replicated = std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.replicas > 1; });
+    const bool padding = cut.padded && local * ranks != total;
+    state.local.set_cut(dim, replicated ? DimCut::replicated : segments.size() > 1 ? DimCut::segments : padding ? DimCut::padded : DimCut::even);
+  }
   state.runs.clear();
   for (std::size_t row = 0; row < outer; ++row) {
     std::size_t before = 0, here = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Dropout whose mask is a function of (seed, site, step, global element): bitwise the same in every layout, and again when a
-// layer is recomputed; nothing is saved. It is linear, so a Partial tensor may pass.
+// Dropout whose mask is a function of (seed, site, step, global element): bitwise the same in every layout and every view whose
+// dim 0 is the tokens, and again when a layer is recomputed; nothing is saved. It is linear, so a Partial tensor may pass. An
+// element whose place in the whole is not known is refused (place_of).
 
 #include <cstdint>
 #include <stdexcept>
@@ -37,9 +38,10 @@ class Dropout {
     const Place place = place_of(context, x);
     X y(x.device(), x.shape());
     const std::uint64_t key = key_of(context.env.seed, site_, context.env.step);
-    place.for_each_run(x.rows(), [&](std::size_t first, std::size_t row, std::size_t count) {
-      const std::size_t at = first * x.columns();
-      kernels::dropout(x.device(), count, x.columns(), x.data() + at, y.data() + at, probability_, key, row, place.first_column, place.columns);
+    const std::size_t rows = x.shape().rank() == 0 ? 1 : x.shape()[0], columns = rows == 0 ? 0 : x.size() / rows;
+    place.for_each_run(rows, [&](std::size_t first, std::size_t row, std::size_t count) {
+      const std::size_t at = first * columns;
+      kernels::dropout(x.device(), count, columns, x.data() + at, y.data() + at, probability_, key, row, place.first_column, place.columns);
     });
     return y;
   }

@@ -40,7 +40,7 @@ void for_each_rank_rows(const Communicator& comm, const X& x, Work&& work) {
 template <int RJ, AnyTensor X, AnyTensor W, AnyTensor Y>
 void gathered_product(const Communicator& comm, const X& x, const W& w, const Y& y, const typename X::value_type* bias) {
   using T = typename X::value_type;
-  const auto e = matmul_extents(x.shape(), w.shape(), false, RJ);
+  const auto e = matmul_extents(x, w, false, RJ);
   for_each_rank_rows(comm, x, [&](const T* rows, std::size_t first, auto&& progress) {
     kernels::matmul<T, T>(x.device(), kernels::Transpose::no, RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, rows, e.k, w.data(), w.columns(),
                           y.data() + first * e.n, e.n, false, bias);

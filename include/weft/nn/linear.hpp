@@ -147,7 +147,7 @@ class Linear {
     using Inside = entered_t<Context, X>;
     auto w = weight.template beside_type<Inside>(x.device());
     using Y = contract_t<Inside, decltype(w), 0, stored_in_out ? 1 : 0>;
-    Y y(x.device(), {x.rows() * context.size(tp{}), stored_in_out ? w.columns() : w.rows()});
+    Y y(x.device(), Shape{x.rows() * context.size(tp{}), stored_in_out ? w.columns() : w.rows()}.set_cut(1, w.shape().cut(out_dim)));
     if constexpr (Bias) detail::gathered_product<stored_in_out ? 1 : 0>(context.comm(tp{}), x, w, y, bias_for<Y>(context, x).data());
     else detail::gathered_product<stored_in_out ? 1 : 0>(context.comm(tp{}), x, w, y, nullptr);
     return Result{std::move(y), x};

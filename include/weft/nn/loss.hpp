@@ -41,6 +41,7 @@ auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, 
   static_assert(detail::cut_by_vocabulary<Z>,
                 "weft: cross_entropy under tp needs logits sharded along the vocabulary (Shard<tp, 1>); Replicated logits would count each term "
                 "of the softmax tp times");
+  detail::require_matrix("cross_entropy", logits);
   using Loss = typename detail::LossOf<Z>::type;
   using T = typename Z::value_type;
   using S = detail::Statistics<Z>;

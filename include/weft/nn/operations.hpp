@@ -91,12 +91,33 @@ inline constexpr bool contract_fits = Contract<std::remove_cvref_t<L>, std::remo
 
 struct MatmulExtents {
   std::size_t m, n, k;
+  Shape product = {};  // [m, n], each dim cut as that of the operand it comes from
 };
 // Not templates of the operands: shapes and their errors are compiled once.
 WEFT_OUT_OF_LINE inline MatmulExtents matmul_extents(const Shape& l, const Shape& r, bool l_second, bool r_second) {
-  const MatmulExtents e{l_second ? l.columns() : l.rows(), r_second ? r.columns() : r.rows(), l_second ? l.rows() : l.columns()};
+  MatmulExtents e{l_second ? l.columns() : l.rows(), r_second ? r.columns() : r.rows(), l_second ? l.rows() : l.columns()};
   if (e.k != (r_second ? r.rows() : r.columns())) throw_error<ShapeError>({"matmul of ", l.text(), " and ", r.text(), ": the summed dims differ"});
+  e.product = Shape{e.m, e.n};
+  e.product.set_cut(0, l.cut(l_second ? l.rank() - 1 : 0)).set_cut(1, r.cut(r_second ? r.rank() - 1 : 0));
   return e;
+}
+// The rules by dims 0 and 1 are those of a matrix: an axis that cuts dim 0 cuts rows, one that cuts dim 1 columns. Of a vector
+// the first, of three dims the second is another thing, which no type knows.
+WEFT_OUT_OF_LINE inline void require_two_dims(const char* operation, const Shape& shape, bool second) {
+  if (shape.rank() == 2 || (shape.rank() > 2 && !second)) return;
+  if (shape.rank() > 2)
+    throw_error<ShapeError>({operation, ": an axis cuts dim 1 of ", shape.text(), ", which are not its columns; use times_heads and sum_heads, or merge_heads first"});
+  throw_error<ShapeError>({operation, ": an axis cuts ", shape.text(), ", which is not a matrix of rows and columns"});
+}
+template <AnyTensor X>
+void require_matrix(const char* operation, const X& x) {
+  if constexpr (sharded_along<X, 0> || sharded_along<X, 1>) require_two_dims(operation, x.shape(), sharded_along<X, 1>);
+}
+template <AnyTensor L, AnyTensor R>
+MatmulExtents matmul_extents(const L& l, const R& r, bool l_second, bool r_second) {
+  require_matrix("matmul", l);
+  require_matrix("matmul", r);
+  return matmul_extents(l.shape(), r.shape(), l_second, r_second);
 }
 WEFT_OUT_OF_LINE inline void require_extents(const char* operation, const Shape& shape, std::size_t columns, const Shape& vector, std::size_t size) {
   if (columns != size) throw_error<ShapeError>({operation, ": ", shape.text(), " beside ", vector.text()});
@@ -107,7 +128,7 @@ WEFT_OUT_OF_LINE inline void require_gradient_size(const Shape& gradient, std::s
 
 template <int LI, int RJ, class L, class R, class C>
 void run_matmul(const L& l, const R& r, C* out, bool accumulate, const typename L::value_type* bias) {
-  const auto e = matmul_extents(l.shape(), r.shape(), LI, RJ);
+  const auto e = matmul_extents(l, r, LI, RJ);
   kernels::matmul<typename L::value_type, C>(l.device(), LI ? kernels::Transpose::yes : kernels::Transpose::no, RJ ? kernels::Transpose::no : kernels::Transpose::yes,
                                              e.m, e.n, e.k, l.data(), l.columns(), r.data(), r.columns(), out, e.n, accumulate, bias);
 }
@@ -121,8 +142,8 @@ using contract_t = typename detail::Contract<std::remove_cvref_t<L>, std::remove
 /// y[i, j] = Σ l r, where l's dim LI and r's dim RJ survive and the other two are summed.
 template <int LI, int RJ, AnyTensor L, AnyTensor R>
 auto contract(const L& l, const R& r) {
-  const auto e = detail::matmul_extents(l.shape(), r.shape(), LI, RJ);
-  contract_t<L, R, LI, RJ> y(l.device(), {e.m, e.n});
+  const auto e = detail::matmul_extents(l, r, LI, RJ);
+  contract_t<L, R, LI, RJ> y(l.device(), e.product);
   if constexpr (detail::contract_fits<L, R, LI, RJ>) detail::run_matmul<LI, RJ>(l, r, y.data(), false, nullptr);
   return y;
 }
@@ -141,7 +162,7 @@ auto matmul_weight_gradient(const G& g, const X& x) { return contract<1, 1>(g, x
 template <class P, AnyTensor L, AnyTensor R>
 void accumulate_product(P& parameter, const L& l, const R& r) {
   using G = contract_t<L, R, 1, 1>;
-  const auto e = detail::matmul_extents(l.shape(), r.shape(), true, true);
+  const auto e = detail::matmul_extents(l, r, true, true);
   detail::require_gradient_size({e.m, e.n}, e.m * e.n, parameter.state());
   const auto open = parameter.template open_gradient<G>(l.device());
   if constexpr (detail::contract_fits<L, R, 1, 1>) detail::run_matmul<1, 1>(l, r, open.data, !open.first, nullptr);
@@ -221,9 +242,9 @@ void for_each_element(Device<Exec>& device, std::size_t size, F f) {
 template <int RJ, AnyTensor X, AnyTensor W, AnyTensor B>
 auto linear(const X& x, const W& w, const B& bias) {
   using Y = contract_t<X, W, 0, RJ>;
-  const auto e = detail::matmul_extents(x.shape(), w.shape(), false, RJ);
+  const auto e = detail::matmul_extents(x, w, false, RJ);
   detail::require_extents("linear", w.shape(), e.n, bias.shape(), bias.size());
-  Y y(x.device(), {e.m, e.n});
+  Y y(x.device(), e.product);
   if constexpr (!detail::contract_fits<X, W, 0, RJ>) return y;
   else if constexpr (!detail::RowRules<Y, B>::bias) detail::refuse_row<Y, B, false>();
   else detail::run_matmul<0, RJ>(x, w, y.data(), false, bias.data());
@@ -236,9 +257,9 @@ auto linear_gelu(const X& x, const W& w, const B& bias) {
   using Y = contract_t<X, W, 0, RJ>;
   constexpr bool fits = detail::contract_fits<X, W, 0, RJ>;
   if constexpr (fits && detail::RowRules<Y, B>::bias) require_not_partial<Y>();
-  const auto e = detail::matmul_extents(x.shape(), w.shape(), false, RJ);
+  const auto e = detail::matmul_extents(x, w, false, RJ);
   detail::require_extents("linear_gelu", w.shape(), e.n, bias.shape(), bias.size());
-  Y before(x.device(), {e.m, e.n}), after(x.device(), {e.m, e.n});
+  Y before(x.device(), e.product), after(x.device(), e.product);
   if constexpr (fits && !detail::RowRules<Y, B>::bias) detail::refuse_row<Y, B, false>();
   else if constexpr (fits) kernels::matmul_gelu(x.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, x.data(), w.data(), bias.data(), before.data(), after.data());
   return std::pair{std::move(before), std::move(after)};
@@ -249,8 +270,8 @@ template <int RJ, AnyTensor G, AnyTensor W, AnyTensor X>
 auto contract_gelu(const G& g, const W& w, const X& before) {
   using D = contract_t<G, W, 0, RJ>;
   require_gradient_of<X, D>();  // of a Partial product only the sum has a GELU
-  const auto e = detail::matmul_extents(g.shape(), w.shape(), false, RJ);
-  D out(g.device(), {e.m, e.n});
+  const auto e = detail::matmul_extents(g, w, false, RJ);
+  D out(g.device(), e.product);
   detail::require_same_shape("contract_gelu", out.shape(), before.shape());
   if constexpr (detail::contract_fits<G, W, 0, RJ>) kernels::matmul_gelu_backward(g.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, g.data(), w.data(), before.data(), out.data());
   return out;
@@ -267,7 +288,8 @@ X add(const X& x, Y y) {
     return x;  // one error is enough
   } else {
     detail::require_same_shape("add", x.shape(), y.shape());
-    X out = y.unique() ? y : X(x.device(), x.shape());
+    const Shape shape = x.shape().with_cuts_of(y.shape());
+    X out = y.unique() && y.shape().cuts() == shape.cuts() ? y : X(x.device(), shape);
     kernels::add<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data());
     return out;
   }
@@ -277,7 +299,7 @@ X add(const X& x, Y y) {
 template <AnyTensor X, AnyTensor Y>
 auto times(const X& x, const Y& y) {
   detail::require_same_shape("times", x.shape(), y.shape());
-  typename detail::Times<X, Y>::type out(x.device(), x.shape());
+  typename detail::Times<X, Y>::type out(x.device(), x.shape().with_cuts_of(y.shape()));
   if constexpr (detail::Times<X, Y>::fits) kernels::multiply(x.device(), x.size(), x.data(), y.data(), out.data());
   return out;
 }
@@ -285,6 +307,7 @@ auto times(const X& x, const Y& y) {
 /// Each row of x [rows, columns] times the vector v [columns], element by element.
 template <AnyTensor X, AnyTensor V>
 X times_row(const X& x, const V& v) {
+  detail::require_matrix("times_row", x);
   detail::require_extents("times_row", x.shape(), x.columns(), v.shape(), v.size());
   X out(x.device(), x.shape());
   if constexpr (!detail::RowRules<X, V>::factor) detail::refuse_row<X, V, true>();
@@ -295,6 +318,7 @@ X times_row(const X& x, const V& v) {
 /// The vector v [columns] added to each row of x [rows, columns].
 template <AnyTensor X, AnyTensor V>
 X add_row(const X& x, const V& v) {
+  detail::require_matrix("add_row", x);
   detail::require_extents("add_row", x.shape(), x.columns(), v.shape(), v.size());
   X out(x.device(), x.shape());
   if constexpr (!detail::RowRules<X, V>::bias) detail::refuse_row<X, V, false>();
@@ -305,7 +329,8 @@ X add_row(const X& x, const V& v) {
 /// The sum over rows, [columns], in accumulate_t. Rows that an axis cuts leave a Partial sum.
 template <AnyTensor X>
 auto sum_rows(const X& x) {
-  typename detail::SummedRows<X>::type out(x.device(), {x.columns()});
+  detail::require_matrix("sum_rows", x);
+  typename detail::SummedRows<X>::type out(x.device(), Shape{x.columns()}.set_cut(0, x.shape().cut(x.shape().rank() - 1)));
   kernels::column_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(), x.columns(), out.data(), false);
   return out;
 }
@@ -315,9 +340,9 @@ template <kernels::Factor Summed, class P, AnyTensor L, AnyTensor R>
 auto accumulate_product_and_sums(P& parameter, const L& l, const R& r) {
   constexpr bool right = Summed == kernels::Factor::right;
   using G = contract_t<L, R, 1, 1>;
-  const auto e = detail::matmul_extents(l.shape(), r.shape(), true, true);
+  const auto e = detail::matmul_extents(l, r, true, true);
   detail::require_gradient_size({e.m, e.n}, e.m * e.n, parameter.state());
-  typename detail::SummedRows<std::conditional_t<right, R, L>>::type sums(l.device(), {right ? e.n : e.m});
+  typename detail::SummedRows<std::conditional_t<right, R, L>>::type sums(l.device(), Shape{right ? e.n : e.m}.set_cut(0, e.product.cut(right ? 1 : 0)));
   const auto open = parameter.template open_gradient<G>(l.device());
   if constexpr (detail::contract_fits<L, R, 1, 1>) kernels::matmul_sums<Summed>(l.device(), e.m, e.n, e.k, l.data(), r.data(), open.data, !open.first, sums.data());
   return sums;

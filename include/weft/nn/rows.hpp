@@ -38,45 +38,75 @@ struct Place {
 };
 
 namespace detail {
+
+// Not templates of the tensor: their texts are compiled once.
+WEFT_COLD inline void require_token_rows(const Environment& env, const Shape& shape, std::size_t cp_ranks, std::size_t tp_ranks) {
+  if (env.rows == 0 || (shape.rank() != 0 && shape[0] * cp_ranks * tp_ranks == env.rows)) return;
+  throw_error<ShapeError>({"masks and positions go by tokens, dim 0: ", shape.text(), " has not the rows of this micro-batch, ", env.rows, " / (cp(", cp_ranks, ") * tp(", tp_ranks,
+                           ")); take a view whose dim 0 is the tokens"});
+}
+WEFT_COLD inline void require_known_columns(const Shape& shape) {
+  for (std::size_t dim = 1; dim < shape.rank(); ++dim)
+    if (shape.cut(dim) != DimCut::even)
+      throw_error<LayoutError>({"a mask of ", shape.text(), ": dim ", dim, " is ", shape.cut(dim) == DimCut::padded ? "padded" : shape.cut(dim) == DimCut::segments ? "cut by segments" : "held alike by several ranks",
+                                ", so the mask would not be that of one rank; draw it where the dim is cut evenly (after attention, or before the Column layer)"});
+}
+
 template <class X>
 struct PlaceOf;
 template <class T, class E, class... P>
 struct PlaceOf<Tensor<T, E, P...>> {
+  static_assert(((shard_dim<P> != 0 || std::is_same_v<typename P::axis, dp> || std::is_same_v<typename P::axis, cp> || std::is_same_v<typename P::axis, tp>) && ...),
+                "weft: masks and positions go by tokens, but the rows of this tensor are cut over an axis that does not cut tokens (experts): draw the mask on the dense mesh");
+  static_assert(((shard_dim<P> < 2) && ...) && (0 + ... + int(shard_dim<P> == 1)) <= 1,
+                "weft: a mask needs the place of each element in the whole: at most one axis may cut the columns, along dim 1");
   template <class Context>
   static Place find(const Context& context, const Tensor<T, E, P...>& x) {
-    Place place{context.env.first_row, 0, x.columns(), 0, {}};
+    const std::size_t rows = x.shape().rank() == 0 ? 1 : x.shape()[0], columns = rows == 0 ? 0 : x.size() / rows;
+    Place place{context.env.first_row, 0, columns, 0, {}};
+    std::size_t cp_ranks = 1, tp_ranks = 1;
     [[maybe_unused]] const auto add = [&]<class Q>(std::type_identity<Q>) {
       using A = typename Q::axis;
-      // Over dp a rank has sequences of its own, which the environment counts; cp cuts each sequence, and other axes cut the
-      // rows of what is then here.
-      if constexpr (shard_dim<Q> == 0 && std::is_same_v<A, cp>) place.cut = {context.env.length, context.size(A{}), context.rank(A{})};
-      else if constexpr (shard_dim<Q> == 0 && !std::is_same_v<A, dp>) place.skipped += context.rank(A{}) * x.rows();
+      // Over dp a rank has sequences of its own, which the environment counts; cp cuts each sequence, and tp cuts the rows of
+      // what is then here.
+      if constexpr (shard_dim<Q> == 0 && std::is_same_v<A, cp>) {
+        place.cut = {context.env.length, context.size(A{}), context.rank(A{})};
+        cp_ranks = context.size(A{});
+      } else if constexpr (shard_dim<Q> == 0 && !std::is_same_v<A, dp>) {
+        place.skipped += context.rank(A{}) * rows;
+        tp_ranks = context.size(A{});
+      }
       if constexpr (shard_dim<Q> == 1) {
-        place.first_column += context.rank(A{}) * x.columns();
+        place.first_column += context.rank(A{}) * columns;
         place.columns *= context.size(A{});
       }
     };
     (add(std::type_identity<P>{}), ...);
+    require_token_rows(context.env, x.shape(), cp_ranks, tp_ranks);
     if (place.cut.ranks == 1) place.first_row += std::exchange(place.skipped, 0);
     return place;
   }
 };
 }  // namespace detail
 
+/// Where x lies in the global batch, as a matrix of its dim 0, the tokens, times all others: [tokens, heads * width] and [tokens,
+/// heads, width] are one matrix. Throws ShapeError if dim 0 is not the tokens of the context's micro-batch (Environment::rows),
+/// LayoutError if the columns are cut by segments, held alike by several ranks or padded (DimCut), so that they have no place.
 template <class Context, AnyTensor X>
 Place place_of(const Context& context, const X& x) {
+  detail::require_known_columns(x.shape());
   return detail::PlaceOf<X>::find(context, x);
 }
 
-/// The position in its sequence of each of the local rows, [rows]. Rows of a micro-batch are sequences of context.env.length
+/// The position in its sequence of each of the local rows (dim 0), [rows]. Rows of a micro-batch are sequences of context.env.length
 /// tokens, one after the other, or this rank's part of each (Zigzag).
 template <class Context, AnyTensor X>
 Tensor<std::int32_t, typename X::execution_space> positions_of(const Context& context, const X& x) {
-  Tensor<std::int32_t, typename X::execution_space> positions(x.device(), {x.rows()});
-  const Place place = place_of(context, x);
+  Tensor<std::int32_t, typename X::execution_space> positions(x.device(), {x.shape()[0]});
+  const Place place = detail::PlaceOf<X>::find(context, x);
   const std::size_t length = context.env.length, first = context.env.first_row;  // a micro-batch begins with a sequence
   std::int32_t* out = positions.data();
-  detail::for_each_index(x.device(), x.rows(), KOKKOS_LAMBDA(const std::size_t row) { out[row] = static_cast<std::int32_t>((place.row(row) - first) % length); });
+  detail::for_each_index(x.device(), x.shape()[0], KOKKOS_LAMBDA(const std::size_t row) { out[row] = static_cast<std::int32_t>((place.row(row) - first) % length); });
   return positions;
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 
@@ -11,12 +12,20 @@
 
 namespace weft {
 
+/// How a rank's elements along a dim that an axis cuts lie in the whole dim (Cut, nn/cut.hpp), as far as no type knows it.
+enum class DimCut : std::uint8_t {
+  even,        ///< rank r has the r-th of equal parts; also of a dim that no axis cuts
+  padded,      ///< one after the other with padding at the end (vocabulary)
+  segments,    ///< a part of each of several segments (query, key and value in one matrix)
+  replicated,  ///< some elements are held alike by several ranks (fewer key-value heads than ranks)
+};
+
 class Shape {
  public:
   static constexpr std::size_t max_rank = 4;
 
   constexpr Shape() = default;
-  constexpr Shape(std::initializer_list<std::size_t> extents) : rank_(extents.size()) {
+  constexpr Shape(std::initializer_list<std::size_t> extents) : rank_(static_cast<std::uint32_t>(extents.size())) {
     if (extents.size() > max_rank) throw_error<ShapeError>({"a Shape has at most 4 dims, not ", extents.size()});
     std::size_t dim = 0;
     for (const std::size_t extent : extents) extents_[dim++] = extent;
@@ -41,7 +50,25 @@ class Shape {
     return product;
   }
 
-  friend constexpr bool operator==(const Shape&, const Shape&) = default;
+  /// Of extents alone: a mark (`cut`) makes no other shape.
+  friend constexpr bool operator==(const Shape& a, const Shape& b) { return a.rank_ == b.rank_ && a.extents_ == b.extents_; }
+
+  /// How this dim is cut. Operations carry it from their operands to their results, so that what needs the place of an element
+  /// in the whole (dropout, a gather) can refuse where it has none.
+  constexpr DimCut cut(std::size_t dim) const { return dim < max_rank ? static_cast<DimCut>(cuts_ >> (2 * dim) & 3u) : DimCut::even; }
+  constexpr Shape& set_cut(std::size_t dim, DimCut how) {
+    if (dim < max_rank) cuts_ = static_cast<std::uint8_t>((cuts_ & ~(3u << (2 * dim))) | (static_cast<unsigned>(how) << (2 * dim)));
+    return *this;
+  }
+  /// The cuts of all dims, to compare or to copy.
+  constexpr std::uint8_t cuts() const { return cuts_; }
+  /// This shape, each dim cut as the less even of the two.
+  constexpr Shape with_cuts_of(const Shape& other) const {
+    Shape both = *this;
+    for (std::size_t dim = 0; dim < rank_; ++dim)
+      if (other.cut(dim) > cut(dim)) both.set_cut(dim, other.cut(dim));
+    return both;
+  }
 
   /// "[2, 3]", for messages.
   WEFT_COLD std::string text() const {
@@ -52,7 +79,8 @@ class Shape {
 
  private:
   std::array<std::size_t, max_rank> extents_{};
-  std::size_t rank_ = 0;
+  std::uint32_t rank_ = 0;
+  std::uint8_t cuts_ = 0;  // two bits a dim
 };
 
 }  // namespace weft

@@ -62,6 +62,14 @@ inline std::size_t piece_of(std::string_view axis, const Shape& shape, std::size
   return shape[dim] / ranks;
 }
 
+// Padding at the end stays there, and the result still says so.
+WEFT_COLD inline void require_parts_of_whole(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks) {
+  if (shape.cut(dim) < DimCut::segments) return;
+  throw_error<LayoutError>({"to: dim ", dim, " of ", shape.text(), " is cut over ", axis, "(", ranks, ") ",
+                            shape.cut(dim) == DimCut::replicated ? "with elements that several ranks hold alike" : "by segments",
+                            ": what the ranks hold one after the other is not the whole; work on it as it lies, or cut it evenly (Cut)"});
+}
+
 template <class Y, class X>
 Y slice(std::string_view axis, const X& x, std::size_t dim, std::size_t ranks, std::size_t rank) {
   const std::size_t piece = piece_of(axis, x.shape(), dim, ranks);
@@ -113,7 +121,8 @@ Y scatter_sum(std::string_view axis, const auto& comm, const X& x, std::size_t d
 
 }  // namespace detail
 
-/// x placed as `To` on To's axis. Shapes are this rank's; a dim that is cut must be divisible by the degree (ShapeError).
+/// x placed as `To` on To's axis. Shapes are this rank's; a dim that is cut must be divisible by the degree (ShapeError). What is
+/// gathered must be cut evenly, or padded at its end: LayoutError for a dim that a Cut divides by segments or repeats.
 /// Numerics: sums go in rank order, so every rank has the same bits.
 template <Placement To, class Context, AnyTensor X>
 auto to(const Context& context, const X& x) {
@@ -144,6 +153,7 @@ auto to(const Context& context, const X& x) {
       return y;
     } else if constexpr (from == Kind::shard && target == Kind::partial) {
       constexpr std::size_t dim = shard_dim<From>;
+      detail::require_parts_of_whole(A::name, x.shape(), dim, ranks);
       Y y(x.device(), detail::with_extent(x.shape(), dim, x.shape()[dim] * ranks));
       detail::fill_zero(x.device(), y.data(), y.size());
       const detail::Around whole(y.shape(), dim);
@@ -151,6 +161,7 @@ auto to(const Context& context, const X& x) {
       detail::copy_rows(x.device(), whole.outer, piece, x.data(), piece, y.data() + comm.rank() * piece, whole.extent * whole.inner);
       return y;
     } else if constexpr (from == Kind::shard) {
+      detail::require_parts_of_whole(A::name, x.shape(), shard_dim<From>, ranks);
       return detail::gather_dim<Y>(comm, x, shard_dim<From>);
     } else if constexpr (from == Kind::partial) {
       return detail::scatter_sum<Y>(A::name, comm, x, shard_dim<To>);

@@ -56,6 +56,7 @@ inline Environment environment(const CheckOptions& options, const Shape& shape) 
   Environment environment;
   environment.seed = options.seed;
   environment.length = options.length ? options.length : shape.rows();
+  environment.rows = shape[0];
   return environment;
 }
 

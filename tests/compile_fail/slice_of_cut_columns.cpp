@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Query, key and value out of one matrix whose columns tp cuts: each rank would take other columns.
+// expect: this operation counts columns of the whole, but an axis cuts them
+// mention: a Linear of its own
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+template <class... P>
+using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
+using Over = decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<tp>>(tp{}, Communicator()));
+
+#ifdef WEFT_FAIL
+auto go(const Over&, X<Shard<tp, 1>> x) { return slice_columns(x, 0, 4); }
+#else
+auto go(const Over& context, X<Shard<tp, 1>> x) { return slice_columns(to<Invariant<tp>>(context, x), 0, 4); }
+#endif

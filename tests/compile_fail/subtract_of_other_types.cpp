@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// A difference of two element types.
+// expect: subtract: the two terms are placed differently, or hold different element types
+// mention: cast<T>.y.
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+template <class... P>
+using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
+using Over = decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<tp>>(tp{}, Communicator()));
+
+#ifdef WEFT_FAIL
+auto go(X<Invariant<tp>> x, Tensor<double, Kokkos::DefaultExecutionSpace, Invariant<tp>> y) { return subtract(x, y); }
+#else
+auto go(X<Invariant<tp>> x, Tensor<double, Kokkos::DefaultExecutionSpace, Invariant<tp>> y) { return subtract(x, cast<float>(y)); }
+#endif
