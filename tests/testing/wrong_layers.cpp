@@ -32,6 +32,7 @@ enum class Mistake {
   writes_gradient_late,  // in backward_weight
   writes_value,
   points_to_input,
+  refers_to_input,
   points_to_output,
   points_to_gradient,
   keeps_gradient,        // in a member, for backward_weight
@@ -61,6 +62,7 @@ struct Affine {
     X x;
     const double* pointer = nullptr;
     Shape shape;
+    const X* reference = nullptr;
   };
 
   Affine(const auto& context, Mistake mistake)
@@ -86,9 +88,10 @@ struct Affine {
     if (mistake == Mistake::writes_input) x.data()[1] = 0;
     if (mistake == Mistake::counts) y.data()[0] += ++calls;
     if (mistake == Mistake::reads_beyond) y.data()[0] += 0.5 * x.data()[x.size()];
-    Saved<X> saved{x, nullptr, x.shape()};
+    Saved<X> saved{x, nullptr, x.shape(), nullptr};
     if (mistake == Mistake::last_input) held = x.buffer(), last = x.data(), saved.x = X();
     if (mistake == Mistake::points_to_input) saved.pointer = x.data(), saved.x = X();
+    if (mistake == Mistake::refers_to_input) saved.reference = &x, saved.x = X();
     if (mistake == Mistake::points_to_output) saved.pointer = y.data();
     return Result{y, saved};
   }
@@ -108,6 +111,7 @@ struct Affine {
     const X here(g.device(), {1});
     if (mistake == Mistake::last_input) saved.x = over(here, saved.shape, last);
     if (mistake == Mistake::points_to_input) saved.x = over(here, saved.shape, saved.pointer);
+    if (mistake == Mistake::refers_to_input) saved.x = *saved.reference;
     if (mistake == Mistake::points_to_output) {
       X x(g.device(), saved.shape);
       const auto scale = gain.beside(x), offset = shift.beside(x);
@@ -192,6 +196,7 @@ const std::pair<Mistake, const char*> everywhere[] = {
     {Mistake::writes_gradient_late, "backward_weight writes into the gradient that it is given"},
     {Mistake::writes_value, "forward gives other bits"},
     {Mistake::points_to_input, "backward reads forward's input when it is gone: "},
+    {Mistake::refers_to_input, "backward reads forward's input when it is gone: "},
     {Mistake::points_to_output, "backward reads forward's output when it is gone: "},
     {Mistake::points_to_gradient, "backward_weight reads the gradient that backward_input was given, or the one that it returned, when both are gone: "},
     {Mistake::keeps_gradient, "backward_weight after another micro-batch's backward_input gives something else than right after its own: the gradient of affine."},
@@ -205,7 +210,9 @@ const std::pair<Mistake, const char*> everywhere[] = {
 TEST_CASE("each mistake is refused by what it is, and without it the layer passes") {
   CHECK(on_one(Mistake::none) == "");
   CHECK(on_one<Both>(Mistake::none) == "");
-  for (const auto& [mistake, text] : everywhere) {
+  for (const auto& one : everywhere) {
+    const Mistake mistake = one.first;
+    const std::string text = one.second;
     CAPTURE(text);
     CHECK(on_one(mistake).find(text) != std::string::npos);
     CHECK(on_one(mistake).starts_with("weft: check_layer: "));
@@ -228,7 +235,7 @@ TEST_CASE("what goes wrong on ranks is one error with the text of the first") {
     CHECK(on_ranks(Mistake::throws_different_things, ranks) == where + "0: text of rank 0");
     CHECK(on_ranks(Mistake::calls_alone, ranks).find("ranks ") != std::string::npos);
     CHECK(on_ranks(Mistake::adds_to_nothing, ranks).find(": backward leaves elements of the gradient of affine.gain that are not numbers") != std::string::npos);
-    CHECK(on_ranks(Mistake::owes_on_one_rank, ranks).find("ranks disagree what the gradient of affine.gain owes: on rank 0 a sum over the axis, on rank 1 nothing") != std::string::npos);
+    CHECK(on_ranks(Mistake::owes_on_one_rank, ranks).find("weft: check_layer_on: tp(" + std::to_string(ranks) + ") as Shard<tp, 0>: ranks disagree what the gradient of affine.gain owes: on rank 0 a sum over the axis, on rank 1 nothing") != std::string::npos);
   }
 }
 

@@ -118,10 +118,12 @@ inline void compare(CheckReport& report, const Piece& piece, const Numbers& expe
     report.add(piece.name, piece.places[i] < expected.size() ? std::abs(piece.values[i] - expected[piece.places[i]]) : INFINITY, scale);
 }
 
+[[noreturn]] WEFT_COLD inline void differ(const std::string& text) { throw Error("check_layer_on: " + text); }
+
 /// The ranks' shares against that of one rank.
 inline void compare(CheckReport& report, const std::vector<Share>& ranks, const Share& alone, unsigned axis, const std::string& where) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    if (ranks[r].tensors.size() != alone.tensors.size()) refuse(where + ": " + std::to_string(ranks[r].tensors.size()) + " outputs and gradients, one rank has " + std::to_string(alone.tensors.size()));
+    if (ranks[r].tensors.size() != alone.tensors.size()) differ(where + ": " + std::to_string(ranks[r].tensors.size()) + " outputs and gradients, one rank has " + std::to_string(alone.tensors.size()));
     for (std::size_t t = 0; t < alone.tensors.size(); ++t) compare(report, ranks[r].tensors[t], alone.tensors[t].values);
   }
   std::map<std::string, Numbers> expected;
@@ -136,11 +138,11 @@ inline void compare(CheckReport& report, const std::vector<Share>& ranks, const 
     for (std::size_t p = 0; p < ranks[r].gradients.size(); ++p) {
       const Piece& piece = ranks[r].gradients[p];
       const auto whole = expected.find(piece.name);
-      if (whole == expected.end()) refuse(where + ": rank " + std::to_string(r) + " has a parameter " + piece.name + ", one rank has none of this name: names do not depend on the layout");
+      if (whole == expected.end()) differ(where + ": rank " + std::to_string(r) + " has a parameter " + piece.name + ", one rank has none of this name: names do not depend on the layout");
       const unsigned pending = ranks[r].pending[p] & axis;
       auto [sum, first] = sums.try_emplace(piece.name, Sum{Numbers(ranks[r].sizes[p], 0.0), pending, r});
       if (sum->second.pending != pending)
-        refuse(where + ": ranks disagree what the gradient of " + piece.name + " owes: on rank " + std::to_string(pending ? r : sum->second.rank) + " a sum over the axis, on rank " +
+        differ(where + ": ranks disagree what the gradient of " + piece.name + " owes: on rank " + std::to_string(pending ? r : sum->second.rank) + " a sum over the axis, on rank " +
                std::to_string(pending ? sum->second.rank : r) + " nothing; every rank accumulates a gradient of the same type, one without a part of it zeros");
       if (!pending) compare(report, piece, whole->second);
       else

@@ -211,7 +211,7 @@ class Trial {
   using Step = forward_t<Layer, Context, X>;
   using G = gradient_t<decltype(std::declval<Step>().output)>;
   struct Flight {
-    X x;
+    std::unique_ptr<X> x;  // stays where forward has seen it, for a layer that keeps a reference
     Step step;
     G g;
   };
@@ -323,8 +323,8 @@ class Trial {
   }
 
   Flight launch(std::size_t k) {
-    X x = input_of(k);
-    Step step = layer_.forward(context_, x);
+    auto x = std::make_unique<X>(input_of(k));
+    Step step = layer_.forward(context_, *x);
     G g = gradient_of(step.output, k);
     return {std::move(x), std::move(step), std::move(g)};
   }
@@ -448,12 +448,13 @@ class Trial {
   void dropped(Dropped what, const Outcome& expected) {
     begin();
     Flight flight = launch(0);
-    if (what == Dropped::input) flight.x = X();
+    const auto nothing_like = [&]<class Y>(const Y& y) { return guarded<Y>(y.shape(), Numbers(y.size(), not_a_number)); };
+    if (what == Dropped::input) *flight.x = nothing_like(*flight.x);
     if (what == Dropped::output) drop(std::move(flight.step.output));
     auto split = weft::backward_input(layer_, context_, std::move(flight.step.saved), flight.g);
     const Numbers dx = input_gradient(split.input_gradient);
     if (what == Dropped::gradient) {
-      flight.g = G();
+      flight.g = each_tensor(flight.g, nothing_like);
       drop(std::move(split.input_gradient));
     }
     weft::backward_weight(layer_, context_, std::move(split.deferred));
