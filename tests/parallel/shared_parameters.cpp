@@ -159,9 +159,9 @@ TEST_CASE("names made twice, parameters that nothing visits: refused alike on ev
     CHECK(refusal(ranks, degrees, {}) == "nothing");
     CHECK(refusal(ranks, degrees, {.ignore_front = true}).starts_with("weft: two parameters named tokens.weight, made by front and back: a name is one parameter."));
     CHECK(refusal(ranks, degrees, {.forget_index = true}).starts_with("weft: two parameters named block.scale.gain, made by block 0 and block 1:"));
-    CHECK(refusal(ranks, degrees, {.two_gains = true}).starts_with("weft: two parameters named block.0.scale.gain, made by block 0 and block 0:"));
+    CHECK(refusal(ranks, degrees, {.two_gains = true}).starts_with("weft: two parameters named block.0.scale.gain, made by block 0, twice:"));
     CHECK(refusal(ranks, degrees, {.two_dropouts = true, .dropout = 0.1}) ==
-          "weft: two Dropouts under one path, block.0.dropout (block 0 and block 0): they would draw the same mask; give each a path of its own, context / \"name\"");
+          "weft: two Dropouts under one path, block.0.dropout (block 0, twice): they would draw the same mask; give each a path of its own, context / \"name\"");
     CHECK(refusal(ranks, degrees, {.two_dropouts = true}) == "nothing");  // without a mask nothing is drawn
   }
 }

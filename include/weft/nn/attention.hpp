@@ -202,7 +202,7 @@ class CausalAttention {
   // Rows of a gradient are those of the output, so either will do.
   template <class Context, class X>
   detail::AttentionExtents extents_of(const Context& context, const X& x) const {
-    const std::size_t length = context.env.length / context.size(cp{});
+    const std::size_t length = detail::sequence_length(context.env) / context.size(cp{});
     return {detail::sequences_of(x, length), length, heads_.query, heads_.key_value, heads_.width};
   }
 

@@ -46,7 +46,7 @@ struct Bind {
 
 /// In the place of a stream: an axis of the expert mesh, which places no tensor of the dense one. It is in force, so that it can
 /// be talked over, and Context::expert_mesh() is where it places tensors.
-struct Folded {};
+struct Folded { using axis = void; };
 
 struct StepBuffer;
 namespace detail {
@@ -71,7 +71,7 @@ struct Environment {
   std::uint64_t seed = 1;     ///< of weights and dropout
   std::uint64_t step = 0;     ///< dropout masks differ from step to step
   std::size_t first_row = 0;  ///< of this micro-batch in the global batch, in tokens
-  std::size_t length = 0;     ///< tokens of a sequence
+  std::size_t length = 0;     ///< tokens of a sequence; see sequence_length(context, x), nn/rows.hpp
   std::size_t rows = 0;       ///< tokens of this micro-batch on this data rank, before cp and tp cut them; 0: not known
   const detail::ReproducibleParts* reproducible = nullptr;  ///< ModelOptions::reproducible; null: off
   bool ulysses = false;       ///< ModelOptions::ulysses
@@ -86,6 +86,30 @@ struct Environment {
 };
 
 namespace detail {
+/// Tokens of a sequence, for the library's own uses: they know which rows of it a rank holds.
+inline std::size_t& sequence_length(Environment& environment) { return environment.length; }
+inline std::size_t sequence_length(const Environment& environment) { return environment.length; }
+
+/// In the place of Environment::length where a rank holds some rows of a sequence only: read, it does not compile.
+template <class Rows>
+struct CutLength {
+  operator std::size_t() const {
+    static_assert(std::is_void_v<Rows>,
+                  "weft: rows of a sequence are cut over cp or tp here, so context.env.length says nothing of the rows that a rank holds: take "
+                  "sequence_length(context, x) where x holds whole sequences, and positions_of(context, x) for each row's place in its sequence");
+    return 0;
+  }
+};
+struct CutEnvironment : Environment {
+  CutEnvironment() = default;
+  CutEnvironment(Environment&& whole) noexcept : Environment(std::move(whole)) {}
+  [[no_unique_address]] CutLength<CutEnvironment> length;
+};
+
+// Rows lie cut inside a sequence on this axis: over cp always, over tp under sequence parallelism. Over dp a rank has whole ones.
+template <class Placed>
+inline constexpr bool cuts_sequences = (std::is_same_v<typename Placed::axis, cp> || std::is_same_v<typename Placed::axis, tp>)&&shard_dim<Placed> == 0;
+
 template <class A, class First, class... Rest>
 auto find_bind() {
   if constexpr (std::is_same_v<A, typename First::axis>) return std::type_identity<First>{};
@@ -103,7 +127,8 @@ class Context : B... {
   template <class A>
   using bind_t = typename decltype(detail::find_bind<A, B...>())::type;
 
-  Environment env;
+  /// An Environment whose `length` cannot be read where rows of a sequence are cut over an axis.
+  std::conditional_t<(detail::cuts_sequences<typename B::stream> || ...), detail::CutEnvironment, Environment> env;
 
   Context(device_type& device, Environment environment, B... binds) : B(std::move(binds))..., env(std::move(environment)), device_(&device) {}
 

@@ -78,8 +78,8 @@ class LearnedPositions {
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
     require_not_partial<X>();
-    if (context.env.length > table.state().global[0])
-      throw_error<ShapeError>({"a sequence of ", context.env.length, " tokens, but ", table.state().name, " holds ", table.state().global[0], " positions"});
+    if (detail::sequence_length(context.env) > table.state().global[0])
+      throw_error<ShapeError>({"a sequence of ", detail::sequence_length(context.env), " tokens, but ", table.state().name, " holds ", table.state().global[0], " positions"});
     auto positions = positions_of(context, x);
     const auto w = table.beside(x);
     X y(x.device(), x.shape());

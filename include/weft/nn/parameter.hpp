@@ -209,8 +209,7 @@ class Parameter : public detail::ParameterHandle {
       // A pipeline stage has parameters of its own; on every other axis a parameter that is not cut is the same on all ranks.
       if (!std::is_same_v<A, pp> && context.rank(axis) != 0) state.later |= axis_bit<A>;
     });
-    if (context.env.registry) context.env.registry->add(state_);
-    else detail::make_parameter<T>(context, state);
+    if (!context.env.registry || !context.env.registry->add(state_)) detail::make_parameter<T>(context, state);
   }
 
   /// The parameter as an operation on x needs it, its placements derived from x's and from the rules.

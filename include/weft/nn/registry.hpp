@@ -25,14 +25,19 @@ struct Registered {
 
 class Registry {
  public:
-  /// A parameter was made.
-  WEFT_COLD void add(const std::shared_ptr<ParameterState>& state) { made_.push_back({state, unit_, {}}); }
+  /// `defers`: parameters get their room later. Else, for one layer alone, only sites and shared layers are noted.
+  explicit Registry(bool defers = true) : defers_(defers) {}
+
+  /// A parameter was made. True: its maker leaves it without room.
+  WEFT_COLD bool add(const std::shared_ptr<ParameterState>& state) {
+    if (defers_) made_.push_back({state, unit_, {}});
+    return defers_;
+  }
   /// A place that draws random numbers by its path.
   WEFT_COLD void add_site(const std::string& path, const char* what) {
     const auto [at, added] = sites_.try_emplace(path, unit_);
     if (!added)
-      throw_error<UsageError>({"two ", what, " under one path, ", path.empty() ? "the model's own" : path, " (", at->second, " and ", unit_,
-                               "): they would draw the same mask; give each a path of its own, context / \"name\""});
+      throw_error<UsageError>({"two ", what, " under one path, ", path.empty() ? "the model's own" : path, " (", both(at->second, unit_), "): they would draw the same mask; give each a path of its own, context / \"name\""});
   }
 
   /// What was first made under a path (shared_layer); null: nothing yet. `kind` tells types apart.
@@ -52,7 +57,7 @@ class Registry {
       if (entry.state.use_count() == 1) continue;  // made and thrown away
       const auto [at, added] = by_name_.try_emplace(entry.state->name, checked_);
       if (!added)
-        throw_error<UsageError>({"two parameters named ", entry.state->name, ", made by ", made_[at->second].unit, " and ", entry.unit,
+        throw_error<UsageError>({"two parameters named ", entry.state->name, ", made by ", both(made_[at->second].unit, entry.unit),
                                  ": a name is one parameter. Give each a path of its own (context / \"blocks\" / std::to_string(index)), or share the first one by handing on a copy of "
                                  "its Parameter"});
     }
@@ -77,11 +82,14 @@ class Registry {
   }
 
  private:
+  static std::string both(const std::string& first, const std::string& second) { return first == second ? first + ", twice" : first + " and " + second; }
+
   struct Shared {
     const void* kind = nullptr;
     std::shared_ptr<void> layer;
   };
-  std::string unit_ = "the model";
+  bool defers_;
+  std::string unit_ = "the layer";
   std::map<std::string, Shared> shared_;
   List<Registered> made_;
   std::size_t checked_ = 0;

@@ -100,7 +100,7 @@ struct RowGroups {
 };
 template <class Context, class X>
 RowGroups groups_of(const Context& context, const X& rows, Level level) {
-  const std::size_t length = context.env.length, all = rows.rows() * context.size(tp{}) * context.size(cp{});
+  const std::size_t length = detail::sequence_length(context.env), all = rows.rows() * context.size(tp{}) * context.size(cp{});
   RowGroups groups;
   const Place place = place_of(context, rows);
   groups.group.assign(rows.rows(), 0);

@@ -70,7 +70,7 @@ struct PlaceOf<Tensor<T, E, P...>> {
       // Over dp a rank has sequences of its own, which the environment counts; cp cuts each sequence, and tp cuts the rows of
       // what is then here.
       if constexpr (shard_dim<Q> == 0 && std::is_same_v<A, cp>) {
-        place.cut = {context.env.length, context.size(A{}), context.rank(A{})};
+        place.cut = {detail::sequence_length(context.env), context.size(A{}), context.rank(A{})};
         cp_ranks = context.size(A{});
       } else if constexpr (shard_dim<Q> == 0 && !std::is_same_v<A, dp>) {
         place.skipped += context.rank(A{}) * rows;
@@ -98,13 +98,30 @@ Place place_of(const Context& context, const X& x) {
   return detail::PlaceOf<X>::find(context, x);
 }
 
-/// The position in its sequence of each of the local rows (dim 0), [rows]. Rows of a micro-batch are sequences of context.env.length
+namespace detail {
+template <class X>
+inline constexpr bool whole_sequences = false;
+template <class T, class E, class... P>
+inline constexpr bool whole_sequences<Tensor<T, E, P...>> = (!cuts_sequences<P> && ...);
+}  // namespace detail
+
+/// Tokens of a sequence where x's rows are whole sequences, one after the other: row i is token i % length of sequence i / length.
+/// Does not compile where cp or sequence parallelism cuts x's rows: see positions_of.
+template <class Context, AnyTensor X>
+std::size_t sequence_length(const Context& context, const X&) {
+  static_assert(detail::whole_sequences<X>,
+                "weft: rows of a sequence are cut over cp or tp in this tensor, so row i is not token i of it: take positions_of(context, x), or bring x "
+                "to Invariant on that axis first");
+  return detail::sequence_length(context.env);
+}
+
+/// The position in its sequence of each of the local rows (dim 0), [rows]. Rows of a micro-batch are sequences of Environment::length
 /// tokens, one after the other, or this rank's part of each (Zigzag).
 template <class Context, AnyTensor X>
 Tensor<std::int32_t, typename X::execution_space> positions_of(const Context& context, const X& x) {
   Tensor<std::int32_t, typename X::execution_space> positions(x.device(), {x.shape()[0]});
   const Place place = detail::PlaceOf<X>::find(context, x);
-  const std::size_t length = context.env.length, first = context.env.first_row;  // a micro-batch begins with a sequence
+  const std::size_t length = detail::sequence_length(context.env), first = context.env.first_row;  // a micro-batch begins with a sequence
   std::int32_t* out = positions.data();
   detail::for_each_index(x.device(), x.shape()[0], KOKKOS_LAMBDA(const std::size_t row) { out[row] = static_cast<std::int32_t>((place.row(row) - first) % length); });
   return positions;

@@ -81,8 +81,8 @@ class Executor {
       if (recording_) recording_->start();
       const std::size_t micro = std::size_t(action.micro);
       context_.env.first_row = (batch_.first_sequence + batch_.sequences_before(micro)) * batch_.length;
-      context_.env.length = batch_.micro_batch(micro).length;
-      context_.env.rows = batch_.micro_batch(micro).sequences * context_.env.length;
+      detail::sequence_length(context_.env) = batch_.micro_batch(micro).length;
+      context_.env.rows = batch_.micro_batch(micro).sequences * batch_.micro_batch(micro).length;
       if (action.what == Do::F) forward(action);
       else if (!forward_only && action.what == Do::W) weight(action);
       else if (!forward_only) backward(action, action.what == Do::B);

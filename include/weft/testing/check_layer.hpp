@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Proves a layer's backward: its input gradient and every parameter gradient against finite differences on one rank, in
-// double, and one rank against several. For a user's own primitive this is the test to write:
+// Proves a layer: what it computes and its gradients, in double, on one rank and on several. For a user's own primitive this is the
+// test to write:
 //
 //   testing::check_layer([](const auto& context) { return Scale(context, 8); }, {4, 8});
 //   testing::check_layer_on<tp>(2, [](const auto& context) { return Up(context, 8); }, {4, 8});
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <functional>
 #include <map>
-#include <mutex>
 #include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include <weft/comm/self.hpp>
 #include <weft/comm/threads.hpp>
-#include <weft/core/philox.hpp>
-#include <weft/nn/context.hpp>
-#include <weft/nn/layer.hpp>
-#include <weft/tensor/to.hpp>
-#include <weft/tensor/transfer.hpp>
+#include <weft/testing/layer_trial.hpp>
 
 namespace weft::testing {
 
@@ -26,7 +27,7 @@ struct CheckOptions {
   double step = 1e-5;          ///< of the central difference
   double tolerance = 1e-6;     ///< largest difference allowed, relative to the largest gradient of the same tensor
   std::size_t samples = 24;    ///< elements tried of each tensor; all of them if it has fewer
-  std::size_t length = 0;      ///< tokens of a sequence; 0: all rows are one sequence
+  std::size_t length = 0;      ///< tokens of a sequence; 0: all rows are one sequence (over dp: all rows of a rank)
   std::uint64_t seed = 1;
 };
 
@@ -46,179 +47,292 @@ struct CheckReport {
   }
 };
 
+/// Instead of a stream: each one that models have on the axis. tp: Invariant<tp> and Shard<tp, 0> (sequence parallelism),
+/// cp: Shard<cp, 0>, dp: Shard<dp, 0>, others: Invariant.
+struct EveryStream {};
+
 namespace detail {
 
-using Device = DefaultDevice;
-using Exec = Device::execution_space;
 using Root = Context<Compute<Exec, double>>;
+using Whole = Tensor<double, Exec>;
 
-inline Environment environment(const CheckOptions& options, const Shape& shape) {
+inline Environment environment(const CheckOptions& options, const Shape& shape, Made& made) {
   Environment environment;
   environment.seed = options.seed;
-  environment.length = options.length ? options.length : shape.rows();
+  environment.length = options.length ? options.length : shape[0];
   environment.rows = shape[0];
+  environment.add(&made);
+  environment.registry = &made.registry;
   return environment;
-}
-
-// Numbers in (-1, 1) by global index, the same on every rank.
-inline std::vector<double> numbers(std::uint64_t key, std::size_t count) {
-  std::vector<double> values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = 2.0 * Philox::uniform(key, i) - 1.0;
-  return values;
-}
-
-template <class X>
-X tensor_of(Device& device, const Shape& shape, const std::vector<double>& values) {
-  X x(device, shape);
-  copy_from_host(x, std::span<const double>(values));
-  return x;
-}
-
-// The layer's gradients, and Σ output · weights, of which they are the gradients.
-struct Evaluation {
-  double value = 0;
-  std::vector<double> input_gradient;
-  std::map<std::string, std::vector<double>> gradients;  // by name, as the whole parameter
-};
-
-inline void collect(ParameterState& state, std::map<std::string, std::vector<double>>& gradients) {
-  auto& whole = gradients[state.name];
-  whole.resize(state.global.size());
-  if (!state.gradient || state.fresh) return;
-  const auto* data = static_cast<const double*>(state.gradient.get());
-  for (const Run& run : state.runs)
-    for (std::size_t i = 0; i < run.length; ++i) whole[run.global + i] = data[run.local + i];
-}
-
-// A run on one rank: forward, and backward with the gradient `weights`.
-template <class Layer>
-Evaluation evaluate(Layer& layer, const Root& context, const Tensor<double, Exec>& x, bool with_gradients) {
-  Evaluation evaluation;
-  auto step = layer.forward(context, x);
-  const auto output = copy_to_host(step.output);
-  const auto weights = numbers(key_of(77), output.size());
-  for (std::size_t i = 0; i < output.size(); ++i) evaluation.value += output[i] * weights[i];
-  // What a layer puts into the gradient beside its output's (a router's auxiliary losses) belongs to the objective.
-  if constexpr (requires { layer.added_loss(step.saved); }) evaluation.value += layer.added_loss(step.saved);
-  if (!with_gradients) return evaluation;
-  layer.for_each_parameter([](auto& parameter) { parameter.state().fresh = true; });
-  const auto g = tensor_of<gradient_t<decltype(step.output)>>(context.device(), step.output.shape(), weights);
-  evaluation.input_gradient = copy_to_host(weft::detail::input_gradient_of<Tensor<double, Exec>>(weft::backward(layer, context, std::move(step.saved), g)));
-  layer.for_each_parameter([&](auto& parameter) { collect(parameter.state(), evaluation.gradients); });
-  return evaluation;
 }
 
 inline void require(const CheckReport& report, const CheckOptions& options, const std::string& what) {
   if (report.compared == 0) throw Error("check_layer compared nothing");
   if (!(report.error <= options.tolerance))
-    throw Error("check_layer: " + what + ": gradient of " + report.worst + " is off by " + std::to_string(report.error) + " of its largest element (tolerance " +
+    throw Error("check_layer: " + what + ": " + (report.worst.find("output") == std::string::npos ? "gradient of " : "") + report.worst + " is off by " + std::to_string(report.error) + " of its largest element (tolerance " +
                 std::to_string(options.tolerance) + ")");
+}
+
+inline void require_input(const Shape& shape, const CheckOptions& options) {
+  if (shape.rank() == 0 || shape.size() == 0) throw UsageError("check_layer: an input of " + shape.text() + " has no elements: take a shape of at least one row and column, {4, 8}");
+  if (options.length != 0 && shape[0] % options.length != 0)
+    throw UsageError("check_layer: rows(" + std::to_string(shape[0]) + ") % length(" + std::to_string(options.length) + ") != 0: rows are whole sequences; take " +
+                     std::to_string((shape[0] / options.length + 1) * options.length) + " rows");
+}
+
+/// What one rank has of one tensor, and where that lies in the whole.
+struct Piece {
+  std::string name;
+  Numbers values;
+  std::vector<std::size_t> places;
+};
+struct Share {
+  std::vector<Piece> tensors;    // outputs and the input gradient
+  std::vector<Piece> gradients;  // of parameters
+  std::vector<unsigned> pending;
+  std::vector<std::size_t> sizes;  // of the whole parameters
+  std::string error;               // this rank's own, not another's that ended it
+};
+
+template <class Trial>
+Share share_of(Trial& trial) {
+  Share share;
+  const auto outcome = trial.prove();
+  trial.locate([&](const std::string& name, Numbers values, std::vector<std::size_t> places) { share.tensors.push_back({name, std::move(values), std::move(places)}); });
+  for (std::size_t p = 0; p < trial.parameters().size(); ++p) {
+    const ParameterState& state = *trial.parameters()[p];
+    Piece piece{state.name, {}, {}};
+    for (const Run& run : state.layer_runs())
+      for (std::size_t i = 0; i < run.length; ++i) {
+        piece.values.push_back(outcome.gradients[p][run.local + i]);
+        piece.places.push_back(run.global + i);
+      }
+    share.gradients.push_back(std::move(piece));
+    share.pending.push_back(outcome.pending[p]);
+    share.sizes.push_back(state.global.size());
+  }
+  return share;
+}
+
+inline void compare(CheckReport& report, const Piece& piece, const Numbers& expected) {
+  const double scale = largest(expected);
+  for (std::size_t i = 0; i < piece.values.size(); ++i)
+    report.add(piece.name, piece.places[i] < expected.size() ? std::abs(piece.values[i] - expected[piece.places[i]]) : INFINITY, scale);
+}
+
+[[noreturn]] WEFT_COLD inline void differ(const std::string& text) { throw Error("check_layer_on: " + text); }
+
+/// The ranks' shares against that of one rank.
+inline void compare(CheckReport& report, const std::vector<Share>& ranks, const Share& alone, unsigned axis, const std::string& where) {
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    if (ranks[r].tensors.size() != alone.tensors.size()) differ(where + ": " + std::to_string(ranks[r].tensors.size()) + " outputs and gradients, one rank has " + std::to_string(alone.tensors.size()));
+    for (std::size_t t = 0; t < alone.tensors.size(); ++t) compare(report, ranks[r].tensors[t], alone.tensors[t].values);
+  }
+  std::map<std::string, Numbers> expected;
+  for (std::size_t p = 0; p < alone.gradients.size(); ++p) expected[alone.gradients[p].name] = alone.gradients[p].values;
+  struct Sum {
+    Numbers values;
+    unsigned pending;
+    std::size_t rank;
+  };
+  std::map<std::string, Sum> sums;
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    for (std::size_t p = 0; p < ranks[r].gradients.size(); ++p) {
+      const Piece& piece = ranks[r].gradients[p];
+      const auto whole = expected.find(piece.name);
+      if (whole == expected.end()) differ(where + ": rank " + std::to_string(r) + " has a parameter " + piece.name + ", one rank has none of this name: names do not depend on the layout");
+      const unsigned pending = ranks[r].pending[p] & axis;
+      auto [sum, first] = sums.try_emplace(piece.name, Sum{Numbers(ranks[r].sizes[p], 0.0), pending, r});
+      if (sum->second.pending != pending)
+        differ(where + ": ranks disagree what the gradient of " + piece.name + " owes: on rank " + std::to_string(pending ? r : sum->second.rank) + " a sum over the axis, on rank " +
+               std::to_string(pending ? sum->second.rank : r) + " nothing; every rank accumulates a gradient of the same type, one without a part of it zeros");
+      if (!pending) compare(report, piece, whole->second);
+      else
+        for (std::size_t i = 0; i < piece.values.size(); ++i) sum->second.values[piece.places[i]] += piece.values[i];
+    }
+  for (auto& [name, sum] : sums)
+    if (sum.pending) {
+      Piece piece{name, std::move(sum.values), {}};
+      for (std::size_t i = 0; i < piece.values.size(); ++i) piece.places.push_back(i);
+      compare(report, piece, expected[name]);
+    }
+}
+
+/// `body(comm)` on every rank; whatever any of them throws, one Error that begins with `where` and says what the first of them said.
+inline void on_ranks(int ranks, const std::string& where, std::vector<Share>& shares, const std::function<void(const Communicator&, Share&)>& body) {
+  shares.resize(static_cast<std::size_t>(ranks));
+  std::string first = "an exception that is no std::exception";
+  try {
+    comm::run_threads(ranks, [&](const Communicator& comm) {
+      Share& share = shares[static_cast<std::size_t>(comm.rank())];
+      try {
+        body(comm, share);
+      } catch (const AbortedError&) {
+        throw;
+      } catch (const std::exception& error) {
+        share.error = error.what();
+        throw;
+      } catch (...) {
+        share.error = "an exception that is no std::exception";
+        throw Error(share.error);
+      }
+    });
+    return;
+  } catch (const std::exception& error) {
+    first = error.what();
+  } catch (...) {
+  }
+  std::string rank;
+  for (std::size_t r = shares.size(); r-- > 0;)
+    if (!shares[r].error.empty()) first = shares[r].error, rank = ", rank " + std::to_string(r);
+  for (const std::string_view prefix : {"weft: ", "check_layer: "})
+    if (first.starts_with(prefix)) first.erase(0, prefix.size());
+  throw Error("check_layer_on: " + where + rank + ": " + first);
+}
+
+template <class Stream>
+std::string name_of_stream() {
+  constexpr Kind kind = kind_of<Stream>;
+  const std::string axis(Stream::axis::name);
+  if (kind == Kind::shard) return "Shard<" + axis + ", " + std::to_string(shard_dim<Stream>) + ">";
+  return (kind == Kind::invariant ? "Invariant<" : kind == Kind::replicated ? "Replicated<" : "Partial<") + axis + ">";
+}
+
+// Rows that can be cut as the stream cuts them.
+template <Axis A, class Stream>
+void require_rows(std::size_t ranks, const Shape& shape, const CheckOptions& options) {
+  if constexpr (shard_dim<Stream> == 0) {
+    const std::size_t rows = shape[0];
+    std::size_t unit = ranks;
+    if (std::is_same_v<A, cp>) unit = options.length ? options.length : 2 * ranks;
+    if (std::is_same_v<A, dp> && options.length) unit = ranks * options.length;
+    const auto size = [](std::size_t number) { return std::to_string(number); };
+    if (std::is_same_v<A, cp> && options.length % (2 * ranks) != 0)
+      throw UsageError("check_layer_on: length(" + size(options.length) + ") % (2 * cp(" + size(ranks) + ")) != 0: every rank of cp has two chunks of each sequence; take a CheckOptions::length of " +
+                       size((options.length / (2 * ranks) + 1) * 2 * ranks));
+    if (rows % unit != 0)
+      throw UsageError("check_layer_on: rows(" + size(rows) + ") of " + shape.text() + " cannot be cut over " + std::string(A::name) + "(" + size(ranks) + ") as " + name_of_stream<Stream>() +
+                       ": take a shape of " + (rows > unit ? size(rows / unit * unit) + " or " : "") + size((rows / unit + 1) * unit) + " rows" +
+                       (std::is_same_v<A, tp> ? ", or only streams that do not cut them: check_layer_on<tp, Invariant<tp>>" : ""));
+  }
+}
+
+template <Axis A, class Stream, class Make>
+void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape& shape, const CheckOptions& options, const Share& alone) {
+  const std::string where = std::string(A::name) + "(" + std::to_string(ranks) + ") as " + name_of_stream<Stream>();
+  // Instances of their own: ranks must not share one.
+  const auto instances = Kokkos::Experimental::partition_space(Exec(), std::vector<int>(ranks, 1));
+  std::vector<Share> shares;
+  on_ranks(static_cast<int>(ranks), where, shares, [&](const Communicator& comm, Share& share) {
+    const auto rank = static_cast<std::size_t>(comm.rank());
+    Device device(instances[rank]);
+    Made made(device);
+    Environment here = environment(options, shape, made);
+    RankRows rows{ranks, rank, {}};
+    if constexpr (std::is_same_v<A, dp>) here.first_row = (here.rows = shape[0] / ranks) * rank;
+    if constexpr (std::is_same_v<A, cp>) rows.cut = {here.length, ranks, rank};
+    // Gradients are placed after what a rank computes on, its own sequences: as in a model, dp is in force, if with one rank.
+    const auto context = [&] {
+      const Root root(device, std::move(here));
+      if constexpr (std::is_same_v<A, dp>) return root.with<Stream>(dp{}, comm);
+      else
+        return root.with<Shard<dp, 0>>(dp{}, Communicator(new_shared<comm::SelfGroup>("dp", "threads")))
+            .template with<Stream, std::conditional_t<std::is_same_v<A, cp>, Ring, void>>(A{}, comm);
+    }();
+    using X = std::conditional_t<std::is_same_v<A, dp>, Tensor<double, Exec, Stream>, Tensor<double, Exec, Shard<dp, 0>, Stream>>;
+    auto layer = make(context);
+    Trial<A, X, decltype(layer), std::remove_const_t<decltype(context)>> trial(layer, context, made, shape, rows, options.seed);
+    share = share_of(trial);
+  });
+  compare(report, shares, alone, axis_bit<A>, where);
 }
 
 }  // namespace detail
 
 /// Central differences of Σ output · w for random w against backward, on one rank in double. `make(context)` builds the layer
-/// for inputs [shape]. Throws Error naming the tensor whose gradient is wrong.
+/// for inputs [shape]; its output may be a tuple of tensors. Throws an Error that says what is wrong and what to do:
+///
+///   - a gradient, of the input or of a parameter, that is not the derivative; that backward never touches; in another shape; Nothing
+///   - a gradient that is overwritten where it is to be added to, or added to where open_gradient says `first`
+///   - forward is no function (a mutable member), two forwards before their backwards, in either order, are not as one after the other
+///   - backward_input and backward_weight, at once and after others', are not as backward
+///   - forward or backward writes into the input, the given gradient or a parameter's value, or beyond their ends; reads beyond them
+///   - saved or deferred keep a pointer to a tensor that is gone, not the tensor
+///   - a parameter that for_each_parameter does not visit; two of one name
+///   - two dropouts under one path, which would draw one mask.
 template <class Make>
 CheckReport check_layer(Make&& make, const Shape& shape, const CheckOptions& options = {}) {
+  detail::require_input(shape, options);
   detail::Device device;
-  const detail::Root context(device, detail::environment(options, shape));
+  detail::Made made(device);
+  const detail::Root context(device, detail::environment(options, shape, made));
   auto layer = make(context);
-  auto values = detail::numbers(key_of(options.seed, 5), shape.size());
-  const auto input = [&] { return detail::tensor_of<Tensor<double, detail::Exec>>(device, shape, values); };
-  const auto base = detail::evaluate(layer, context, input(), true);
+  detail::Trial<tp, detail::Whole, decltype(layer), detail::Root> trial(layer, context, made, shape, {}, options.seed);
+  const auto base = trial.prove();
   CheckReport report;
-  // `element(i)` is a reference to what is varied.
-  const auto compare = [&](const std::string& name, const std::vector<double>& gradient, auto&& nudge) {
-    double scale = 0;
-    for (const double value : gradient) scale = std::max(scale, std::abs(value));
+  const auto compare = [&](const std::string& name, const detail::Numbers& gradient, bool touched, auto&& nudge) {
+    const double scale = detail::largest(gradient);
     const std::size_t tries = std::min(options.samples, gradient.size());
     for (std::size_t k = 0; k < tries; ++k) {
       const std::size_t i = tries == gradient.size() ? k : key_of(options.seed, site_of(name), k) % gradient.size();
       nudge(i, options.step);
-      const double up = detail::evaluate(layer, context, input(), false).value;
+      const double up = trial.objective();
       nudge(i, -2 * options.step);
-      const double down = detail::evaluate(layer, context, input(), false).value;
+      const double down = trial.objective();
       nudge(i, options.step);
-      report.add(name, std::abs((up - down) / (2 * options.step) - gradient[i]), scale);
+      const double slope = (up - down) / (2 * options.step);
+      if (!touched && std::abs(slope) > options.tolerance)
+        detail::refuse("backward adds nothing to the gradient of " + name + ", on which forward's output depends (a derivative is " + std::to_string(slope) +
+                       "): it would never be trained; accumulate its gradient in backward or backward_weight");
+      report.add(name, std::abs(slope - gradient[i]), scale);
     }
   };
-  compare("the input", base.input_gradient, [&](std::size_t i, double by) { values[i] += by; });
-  layer.for_each_parameter([&](auto& parameter) {
-    ParameterState& state = parameter.state();
-    compare(state.name, base.gradients.at(state.name), [&](std::size_t i, double by) {
-      Tensor<double, detail::Exec> whole(device, state.local, state.value);
+  compare("the input", base.input_gradient, true, [&](std::size_t i, double by) { trial.input()[i] += by; });
+  for (std::size_t p = 0; p < trial.parameters().size(); ++p) {
+    ParameterState& state = *trial.parameters()[p];
+    compare(state.name, base.gradients[p], base.touched[p], [&](std::size_t i, double by) {
+      detail::Whole whole(device, state.local, state.value);
       auto host = copy_to_host(whole);
       host[i] += by;
       copy_from_host(whole, std::span<const double>(host));
     });
-  });
+  }
   detail::require(report, options, "finite differences");
   return report;
 }
 
-/// The layer on `ranks` thread ranks of axis A against one rank: output, input gradient, every parameter gradient, in double.
-/// The input is Invariant on A, or Stream if given; the output is brought back to that, as Residual would.
-template <Axis A, class Stream = Invariant<A>, class Make>
+/// The layer on `ranks` thread ranks of axis A against one rank: outputs, input gradient, every parameter gradient, in double, and on
+/// every rank what check_layer asks but for the derivative. The input lies as Stream says (rows of cp as Zigzag cuts them), or as
+/// EveryStream's in turn: name the stream of a layer that takes one only. On dp, there is one rank beside A.
+///
+/// Whatever goes wrong on any rank becomes one Error with the text of the first; rows that the stream cannot cut are a UsageError
+/// before anything runs. Also found: ranks that disagree about what a gradient owes; reads beyond a rank's own rows.
+template <Axis A, class Stream = EveryStream, class Make>
 CheckReport check_layer_on(int ranks, Make&& make, const Shape& shape, CheckOptions options = {}) {
   options.tolerance = std::min(options.tolerance, 1e-11);
-  const auto values = detail::numbers(key_of(options.seed, 5), shape.size());
-  std::vector<double> output, input_gradient;
-  std::map<std::string, std::vector<double>> gradients;
-  {
-    detail::Device device;
-    const detail::Root context(device, detail::environment(options, shape));
-    auto layer = make(context);
-    const auto evaluation = detail::evaluate(layer, context, detail::tensor_of<Tensor<double, detail::Exec>>(device, shape, values), true);
-    output = copy_to_host(layer.forward(context, detail::tensor_of<Tensor<double, detail::Exec>>(device, shape, values)).output);
-    input_gradient = evaluation.input_gradient;
-    gradients = evaluation.gradients;
-  }
-  CheckReport report;
-  std::mutex mutex;
+  constexpr bool every = std::is_same_v<Stream, EveryStream>;
+  using First = std::conditional_t<!every, Stream, std::conditional_t<std::is_same_v<A, cp> || std::is_same_v<A, dp>, Shard<A, 0>, Invariant<A>>>;
+  if (ranks < 1) throw UsageError("check_layer_on: ranks(" + std::to_string(ranks) + ") must be at least 1");
+  const auto count = static_cast<std::size_t>(ranks);
+  detail::require_input(shape, options);
+  detail::require_rows<A, First>(count, shape, options);
+  if constexpr (every && std::is_same_v<A, tp>) detail::require_rows<tp, Shard<tp, 0>>(count, shape, options);
+  if (options.length == 0) options.length = std::is_same_v<A, dp> ? shape[0] / count : shape[0];
   if (detail::Exec().concurrency() < ranks)
     throw UsageError("check_layer_on: " + std::to_string(ranks) + " ranks need as many threads of Kokkos, which has " + std::to_string(detail::Exec().concurrency()) +
                      ": initialise it with more, or RunOptions{.threads_per_rank = " + std::to_string(ranks) + "}");
-  // Instances of their own: ranks must not share one.
-  const auto instances = Kokkos::Experimental::partition_space(detail::Exec(), std::vector<int>(static_cast<std::size_t>(ranks), 1));
-  comm::run_threads(ranks, [&](const Communicator& comm) {
-    detail::Device device(instances[static_cast<std::size_t>(comm.rank())]);
-    const auto context = detail::Root(device, detail::environment(options, shape)).with<Stream>(A{}, comm);
+  detail::Share alone;
+  {
+    detail::Device device;
+    detail::Made made(device);
+    const detail::Root context(device, detail::environment(options, shape, made));
     auto layer = make(context);
-    using X = Tensor<double, detail::Exec, Invariant<A>>;
-    const auto x = to<Stream>(context, detail::tensor_of<X>(device, shape, values));
-    auto step = layer.forward(context, x);
-    using Y = decltype(step.output);
-    const auto home = to_layout_of<X>(context, step.output);
-    // The gradient of the whole output, as the layer's own output lies.
-    const auto weights = detail::numbers(key_of(77), home.size());
-    const auto g = to_layout_of<gradient_t<Y>>(context, detail::tensor_of<X>(device, home.shape(), weights));
-    layer.for_each_parameter([](auto& parameter) { parameter.state().fresh = true; });
-    const auto dx = to<Invariant<A>>(context, weft::detail::input_gradient_of<decltype(x)>(weft::backward(layer, context, std::move(step.saved), g)));
-    layer.for_each_parameter([&](auto& parameter) {
-      ParameterState& state = parameter.state();
-      if (!(state.pending & axis_bit<A>)) return;
-      comm.all_reduce(std::span<double>(static_cast<double*>(state.gradient.get()), state.size()));
-      state.pending = 0;
-    });
-    std::lock_guard lock(mutex);
-    const auto compare = [&](const std::string& name, const std::vector<double>& mine, const std::vector<double>& expected) {
-      double scale = 0;
-      for (const double value : expected) scale = std::max(scale, std::abs(value));
-      for (std::size_t i = 0; i < expected.size(); ++i) report.add(name, std::abs(mine.at(i) - expected[i]), scale);
-    };
-    compare("the output", copy_to_host(home), output);
-    compare("the input", copy_to_host(dx), input_gradient);
-    layer.for_each_parameter([&](auto& parameter) {
-      ParameterState& state = parameter.state();
-      const auto& expected = gradients.at(state.name);
-      double scale = 0;
-      for (const double value : expected) scale = std::max(scale, std::abs(value));
-      const auto* data = static_cast<const double*>(state.gradient.get());
-      for (const Run& run : state.runs)
-        for (std::size_t i = 0; i < run.length; ++i) report.add(state.name, std::abs(data[run.local + i] - expected[run.global + i]), scale);
-    });
-  });
+    detail::Trial<tp, detail::Whole, decltype(layer), detail::Root> trial(layer, context, made, shape, {}, options.seed);
+    alone = detail::share_of(trial);
+  }
+  CheckReport report;
+  detail::compare_on<A, First>(report, count, make, shape, options, alone);
+  if constexpr (every && std::is_same_v<A, tp>) detail::compare_on<tp, Shard<tp, 0>>(report, count, make, shape, options, alone);
   detail::require(report, options, std::string(A::name) + "(" + std::to_string(ranks) + ") against one rank");
   return report;
 }

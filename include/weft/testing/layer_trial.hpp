@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a pipeline, micro-batches and an executor ask of a layer, tried on one rank's part of it: forward is a function, backward
+// adds, halves agree with the whole, `saved` holds what backward reads. Each rule that is broken is an Error that names the remedy.
+// Used by testing/check_layer.hpp.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <weft/core/error.hpp>
+#include <weft/core/philox.hpp>
+#include <weft/kernels/elementwise.hpp>
+#include <weft/mesh/zigzag.hpp>
+#include <weft/nn/context.hpp>
+#include <weft/nn/layer.hpp>
+#include <weft/nn/registry.hpp>
+#include <weft/tensor/to.hpp>
+#include <weft/tensor/transfer.hpp>
+
+namespace weft::testing::detail {
+
+using Device = DefaultDevice;
+using Exec = Device::execution_space;
+using Numbers = std::vector<double>;
+inline constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+/// Numbers in (-1, 1) by global index, the same on every rank.
+inline Numbers numbers(std::uint64_t key, std::size_t count) {
+  Numbers values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = 2.0 * Philox::uniform(key, i) - 1.0;
+  return values;
+}
+
+inline double largest(const Numbers& values) {
+  double scale = 0;
+  for (const double value : values) scale = std::max(scale, std::abs(value));
+  return scale;
+}
+
+/// The largest difference relative to the largest element of `expected`; infinite where an element is not a number.
+inline double distance(const Numbers& mine, const Numbers& expected) {
+  if (mine.size() != expected.size()) return INFINITY;
+  double worst = 0;
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    const double difference = std::abs(mine[i] - expected[i]);
+    if (!(difference <= worst)) worst = std::isfinite(difference) ? difference : INFINITY;
+  }
+  return worst == 0 ? 0 : worst / std::max(largest(expected), 1e-12);
+}
+inline bool finite(const Numbers& values) { return std::isfinite(distance(values, Numbers(values.size(), 0.0))); }
+inline bool same_bits(const Numbers& a, const Numbers& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
+}
+inline Numbers sum_of(Numbers a, const Numbers& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+  return a;
+}
+
+[[noreturn]] WEFT_COLD inline void refuse(const std::string& text) { throw Error("check_layer: " + text); }
+
+/// f(tensor), or for an output of several the tuple of f of each, in their order.
+template <class Y, class F>
+auto each_tensor(const Y& y, F&& f) {
+  if constexpr (AnyTensor<Y>) return f(y);
+  else return std::apply([&](const auto&... part) { return std::tuple<decltype(each_tensor(part, f))...>{each_tensor(part, f)...}; }, y);
+}
+
+/// Notes every parameter that is made. Its gradient has room from the beginning, so that who adds to what is not there yet is found,
+/// and so that one sees which parameters are still held.
+class Made final : public Hooks {
+ public:
+  explicit Made(Device& device) : device_(&device) {}
+  weft::detail::Registry registry{false};  ///< refuses two dropouts under one path
+  bool allocate(ParameterState& state) override {
+    state.gradient = device_->allocate_lasting(state.gradient_bytes());
+    made_.push_back({&state, state.gradient});
+    return false;
+  }
+  /// Those that something still holds.
+  std::vector<ParameterState*> held() const {
+    std::vector<ParameterState*> states;
+    for (const One& one : made_)
+      if (!one.gradient.expired()) states.push_back(one.state);
+    return states;
+  }
+
+ private:
+  struct One {
+    ParameterState* state;
+    std::weak_ptr<void> gradient;
+  };
+  Device* device_;
+  std::vector<One> made_;
+};
+
+/// The parameters that the layer visits, each once. Throws if it holds others, or two of one name.
+template <class Layer>
+std::vector<ParameterState*> parameters_of(Layer& layer, const Made& made) {
+  std::vector<ParameterState*> visited;
+  layer.for_each_parameter([&](auto& parameter) {
+    ParameterState* state = &parameter.state();
+    if (std::find(visited.begin(), visited.end(), state) == visited.end()) visited.push_back(state);
+  });
+  for (const ParameterState* state : made.held())
+    if (std::find(visited.begin(), visited.end(), state) == visited.end())
+      refuse("for_each_parameter does not visit " + state->name + ", which the layer holds: no wrapper would sum its gradient and no optimizer change it; add visit(member)");
+  for (std::size_t i = 0; i < visited.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (visited[i]->name == visited[j]->name)
+        refuse("two parameters of this layer are called " + visited[i]->name +
+               ": they start alike, and one name is one parameter in checkpoints and between stages; give each a path of its own (context / \"first\")");
+  return visited;
+}
+
+/// Where a rank's rows lie in the whole, on the axis A.
+struct RankRows {
+  std::size_t ranks = 1, rank = 0;
+  Zigzag cut;  ///< where cp cuts sequences
+  std::size_t global(std::size_t row, std::size_t rows) const { return cut.ranks > 1 ? cut.row(row) : rank * rows + row; }
+};
+
+/// One layer under one context in which A is in force, or no axis is. X is its input's type.
+template <Axis A, class X, class Layer, class Context>
+class Trial {
+ public:
+  static constexpr bool spread = Context::has(A{});
+  /// Cut into rows over A, so that their places are RankRows'.
+  template <class Y>
+  static constexpr bool by_rows = spread && shard_dim<placement_t<Y, A>> == 0;
+
+  struct Outcome {
+    Numbers output, input_gradient;       // this rank's
+    std::vector<Numbers> gradients;       // of the parameters, in their order
+    std::vector<bool> touched;            // by backward
+    std::vector<unsigned> pending;
+  };
+
+  /// `shape` is the whole input's.
+  Trial(Layer& layer, const Context& context, const Made& made, const Shape& shape, const RankRows& rows, std::uint64_t seed)
+      : layer_(layer), context_(context), parameters_(parameters_of(layer, made)), rows_(rows), guard_((shape.size() + 63) / 64 * 64) {
+    for (std::size_t k = 0; k < 2; ++k) {
+      shape_ = shape;
+      const Numbers all = numbers(k == 0 ? key_of(seed, 5) : key_of(seed, 5, k), shape.size());
+      inputs_[k] = local_part<X>(all, shape_);
+    }
+  }
+
+  const std::vector<ParameterState*>& parameters() const { return parameters_; }
+  Numbers& input() { return inputs_[0]; }
+
+  /// All that is asked of a layer without knowing its derivative. Returns the first forward and backward, alone.
+  Outcome prove() {
+    std::vector<Numbers> values;
+    for (const ParameterState* state : parameters_) values.push_back(value_of(*state));
+    const Outcome first = alone(0), second = alone(1);
+    if (!same_bits(read(layer_.forward(context_, input_of(0)).output), first.output))
+      refuse("forward gives other bits for the same input the second time: it is to be a function of its input, its parameters and the context, so it can "
+             "keep nothing (a mutable member?) and read nothing that nobody has written; what backward needs goes into saved");
+    one_after_the_other(first, second);
+    whole_at_once(first);
+    for (const Dropped what : {Dropped::input, Dropped::output, Dropped::gradient}) dropped(what, first);
+    for (const bool reversed : {false, true}) in_flight(false, reversed, first, second);
+    if constexpr (halves())
+      for (const bool reversed : {false, true}) in_flight(true, reversed, first, second);
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      if (!same_bits(values[i], value_of(*parameters_[i])))
+        refuse("forward or backward writes into the value of " + parameters_[i]->name + ": only the optimizer changes parameters");
+    return first;
+  }
+
+  /// Sum of output · weights, of which backward gives the derivatives.
+  double objective() {
+    auto step = layer_.forward(context_, input_of(0));
+    const Numbers output = read(step.output), weights = read(gradient_of(step.output, 0));
+    double value = 0;
+    for (std::size_t i = 0; i < output.size(); ++i) value += output[i] * weights[i];
+    // What a layer puts into the gradient beside its output's (a router's auxiliary losses) belongs to the objective.
+    if constexpr (requires { layer_.added_loss(step.saved); }) value += layer_.added_loss(step.saved);
+    kept_.clear();
+    return value;
+  }
+
+  /// f(name, elements, their places in the whole) of the output's and then of the input gradient's.
+  template <class F>
+  void locate(F&& f) {
+    begin();
+    Flight flight = launch(0);
+    std::size_t part = 0;
+    const auto tell = [&](const std::string& name, const auto& y) {
+      using Y = std::remove_cvref_t<decltype(y)>;
+      if constexpr (by_rows<Y> || !spread) f(name, copy_to_host(y), places<Y>(y.shape()));
+      else {
+        const auto home = to<Invariant<A>>(context_, y);
+        f(name, copy_to_host(home), places<std::remove_cvref_t<decltype(home)>>(home.shape()));
+      }
+      return 0;
+    };
+    each_tensor(flight.step.output, [&](const auto& y) { return tell(part++ == 0 ? "the output" : "output " + std::to_string(part), y); });
+    const auto dx = weft::backward(layer_, context_, std::move(flight.step.saved), flight.g);
+    if constexpr (!std::is_same_v<std::remove_cvref_t<decltype(dx)>, Nothing>) tell("the input", dx);
+  }
+
+ private:
+  using Step = forward_t<Layer, Context, X>;
+  using G = gradient_t<decltype(std::declval<Step>().output)>;
+  struct Flight {
+    std::unique_ptr<X> x;  // stays where forward has seen it, for a layer that keeps a reference
+    Step step;
+    G g;
+  };
+  enum class Dropped { input, output, gradient };
+  static constexpr double tolerance = 1e-10;  // between two orders of the same sums
+
+  static constexpr bool halves() {
+    return requires(Layer& layer, const Context& context, Step step, const G& g) { layer.backward_input(context, std::move(step.saved), g); };
+  }
+  static constexpr const char* input_half() { return halves() ? "backward_input" : "backward"; }
+
+  Device& device() const { return context_.device(); }
+
+  // Elements between numbers that are none: who reads beyond them finds that out. When the last handle is gone so are they, which
+  // who kept a pointer only finds out; their memory stays.
+  template <class Y>
+  Y guarded(const Shape& shape, const Numbers& values) {
+    Numbers all(values.size() + 2 * guard_, not_a_number);
+    std::copy(values.begin(), values.end(), all.begin() + std::ptrdiff_t(guard_));
+    const Tensor<double, Exec> memory(device(), {all.size()});
+    copy_from_host(memory, std::span<const double>(all));
+    kept_.push_back(memory);
+    return Y(device(), shape, Buffer(memory.data(), [memory](void*) { kernels::fill<double>(memory.device(), memory.size(), memory.data(), not_a_number); }), guard_);
+  }
+  template <class Y>
+  Numbers around(const Y& y) const {
+    return copy_to_host(Tensor<double, Exec>(device(), {y.size() + 2 * guard_}, y.buffer()));
+  }
+  std::vector<Numbers> around_all(const X& x, const G& g) const {
+    std::vector<Numbers> all{around(x)};
+    each_tensor(g, [&](const auto& part) { return all.push_back(around(part)), 0; });
+    return all;
+  }
+
+  // The places in the whole of a Y of this shape.
+  template <class Y>
+  std::vector<std::size_t> places(const Shape& shape) const {
+    std::vector<std::size_t> at(shape.size());
+    const std::size_t rows = by_rows<Y> ? shape[0] : 1, inner = rows == 0 ? 0 : shape.size() / rows;
+    for (std::size_t row = 0; row < rows; ++row)
+      for (std::size_t i = 0; i < inner; ++i) at[row * inner + i] = (by_rows<Y> ? rows_.global(row, rows) : row) * inner + i;
+    return at;
+  }
+  // This rank's part of the numbers of a whole Y; `shape` becomes the part's.
+  template <class Y>
+  Numbers local_part(const Numbers& all, Shape& shape) const {
+    if constexpr (!spread) {
+      return all;
+    } else if constexpr (by_rows<Y>) {
+      shape[0] /= rows_.ranks;
+      Numbers mine;
+      for (const std::size_t place : places<Y>(shape)) mine.push_back(all[place]);
+      return mine;
+    } else {
+      replace_t<Y, Invariant<A>> whole(device(), shape);
+      copy_from_host(whole, std::span<const double>(all));
+      const auto part = to<placement_t<Y, A>>(context_, whole);
+      shape = part.shape();
+      return copy_to_host(part);
+    }
+  }
+
+  X input_of(std::size_t k) { return guarded<X>(shape_, inputs_[k]); }
+
+  // The gradient of forward's output, as it lies.
+  template <class Y>
+  auto gradient_of(const Y& output, std::size_t k) {
+    std::size_t part = 0;
+    return each_tensor(output, [&]<class One>(const One& y) {
+      const std::uint64_t key = k + part == 0 ? key_of(77) : key_of(77, k, part);
+      ++part;
+      using Gradient = gradient_t<One>;
+      Shape shape = y.shape();
+      if constexpr (by_rows<One>) shape[0] *= rows_.ranks;
+      else if constexpr (spread) shape = to<Invariant<A>>(context_, y).shape();
+      const Numbers mine = local_part<Gradient>(numbers(key, shape.size()), shape);
+      return guarded<Gradient>(shape, mine);
+    });
+  }
+
+  template <class Y>
+  static Numbers read(const Y& y) {
+    Numbers all;
+    each_tensor(y, [&](const auto& part) {
+      const auto values = copy_to_host(part);
+      all.insert(all.end(), values.begin(), values.end());
+      return 0;
+    });
+    return all;
+  }
+  Numbers value_of(const ParameterState& state) const { return copy_to_host(Tensor<double, Exec>(device(), state.local, state.value)); }
+  Numbers gradient_of(const ParameterState& state) const {
+    if (state.fresh || !state.gradient) return Numbers(state.size(), 0.0);
+    return copy_to_host(Tensor<double, Exec>(device(), state.local, state.gradient));
+  }
+  std::vector<Numbers> gradients() const {
+    std::vector<Numbers> all;
+    for (const ParameterState* state : parameters_) all.push_back(gradient_of(*state));
+    return all;
+  }
+
+  // A step begins: gradients hold what an earlier one left, which is to be overwritten.
+  void begin(double left = not_a_number) {
+    for (ParameterState* state : parameters_) {
+      state->fresh = true;
+      state->pending = 0;
+      if (state->gradient) kernels::fill<double>(device(), state->size(), static_cast<double*>(state->gradient.get()), left);
+    }
+  }
+
+  Flight launch(std::size_t k) {
+    auto x = std::make_unique<X>(input_of(k));
+    Step step = layer_.forward(context_, *x);
+    G g = gradient_of(step.output, k);
+    return {std::move(x), std::move(step), std::move(g)};
+  }
+  Numbers land(Flight& flight) { return input_gradient(weft::backward(layer_, context_, std::move(flight.step.saved), flight.g)); }
+
+  template <class Dx>
+  Numbers input_gradient(const Dx& dx) const {
+    if constexpr (std::is_same_v<Dx, Nothing>) {
+      refuse(std::string(input_half()) + " returns Nothing, but the input is of real numbers: the layer before would be given the output's gradient unchanged; return the "
+                                         "input's gradient (zeros, if the output does not depend on it)");
+    } else {
+      require_gradient_of<X, Dx>();
+      if (dx.shape() != shape_) refuse("the input gradient is " + dx.shape().text() + ", the input " + shape_.text() + ": they have one shape");
+      return copy_to_host(dx);
+    }
+  }
+
+  void require_unwritten(const std::vector<Numbers>& before, const std::vector<Numbers>& after, const char* who) const {
+    for (std::size_t i = 0; i < before.size(); ++i)
+      if (!same_bits(before[i], after[i]))
+        refuse(std::string(who) + " writes into " + (i == 0 ? "the layer's input" : "the gradient that it is given") +
+               ", or beyond its ends: others still read it, since a tensor is a handle; write into a tensor of your own, X y(x.device(), x.shape())");
+  }
+
+  Outcome alone(std::size_t k) {
+    begin();
+    Outcome outcome;
+    const X x = input_of(k);
+    const std::vector<Numbers> x_before{around(x)};
+    Step step = layer_.forward(context_, x);
+    require_unwritten(x_before, {around(x)}, "forward");
+    outcome.output = read(step.output);
+    if (!finite(outcome.output))
+      refuse("forward reads beyond the " + std::to_string(x.shape()[0]) +
+             " rows of its input, or what nobody has written: its output has elements that are not numbers. Where an axis cuts rows, those beside them are on "
+             "other ranks: see positions_of(context, x), or bring x to Invariant on that axis");
+    const G g = gradient_of(step.output, k);
+    const auto before = around_all(x, g);
+    auto split = weft::backward_input(layer_, context_, std::move(step.saved), g);
+    require_unwritten(before, around_all(x, g), input_half());
+    outcome.input_gradient = input_gradient(split.input_gradient);
+    if (!finite(outcome.input_gradient))
+      refuse(std::string(input_half()) + " reads beyond the rows of the gradient or of what was saved, or what nobody has written: the input gradient has elements that are not numbers");
+    weft::backward_weight(layer_, context_, std::move(split.deferred));
+    require_unwritten(before, around_all(x, g), "backward_weight");
+    outcome.gradients = gradients();
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      outcome.touched.push_back(!parameters_[i]->fresh);
+      outcome.pending.push_back(parameters_[i]->pending);
+    }
+    bool all_finite = true;
+    for (const Numbers& gradient : outcome.gradients) all_finite = all_finite && finite(gradient);
+    if (!all_finite) unwritten_gradient(k, outcome);
+    return outcome;
+  }
+
+  WEFT_COLD void unwritten_gradient(std::size_t k, const Outcome& outcome) {
+    const auto name = [&](std::size_t i) { return parameters_[i]->name; };
+    std::size_t bad = 0;
+    while (finite(outcome.gradients[bad])) ++bad;
+    if constexpr (!spread) {
+      begin(0.0);
+      Flight flight = launch(k);
+      land(flight);
+      if (finite(gradient_of(*parameters_[bad])))
+        refuse("backward adds to the gradient of " + name(bad) +
+               " when it is the first to write it: where open_gradient says `first`, its elements hold what an earlier step left, so overwrite all of them (accumulate does)");
+    }
+    refuse("backward leaves elements of the gradient of " + name(bad) +
+           " that are not numbers: it does not overwrite all of them where open_gradient says `first` (accumulate does), or reads beyond what it is given");
+  }
+
+  // The first parameter whose gradient is not the expected, if any, with how far it is off.
+  std::string other_gradient(const std::vector<Numbers>& mine, const std::vector<Numbers>& expected) const {
+    for (std::size_t i = 0; i < mine.size(); ++i)
+      if (const double off = distance(mine[i], expected[i]); !(off <= tolerance)) return "the gradient of " + parameters_[i]->name + " (off by " + std::to_string(off) + " of its largest element)";
+    return {};
+  }
+  static std::string other_input_gradient(const Numbers& mine, const Numbers& expected) {
+    const double off = distance(mine, expected);
+    return off <= tolerance ? std::string() : "the input gradient (off by " + std::to_string(off) + " of its largest element)";
+  }
+  static std::vector<Numbers> sums(const Outcome& a, const Outcome& b) {
+    std::vector<Numbers> all;
+    for (std::size_t i = 0; i < a.gradients.size(); ++i) all.push_back(sum_of(a.gradients[i], b.gradients[i]));
+    return all;
+  }
+
+  void one_after_the_other(const Outcome& first, const Outcome& second) {
+    begin();
+    for (const std::size_t k : {0, 1}) {
+      Flight flight = launch(k);
+      land(flight);
+    }
+    if (const std::string what = other_gradient(gradients(), sums(first, second)); !what.empty())
+      refuse("backward does not add: after two micro-batches " + what +
+             " is not the sum of theirs; add to what is there (accumulate), and overwrite only where open_gradient says `first`");
+  }
+
+  void whole_at_once([[maybe_unused]] const Outcome& first) {
+    if constexpr (halves() && requires(Flight f) { layer_.backward(context_, std::move(f.step.saved), f.g); }) {
+      begin();
+      Flight flight = launch(0);
+      const Numbers dx = input_gradient(layer_.backward(context_, std::move(flight.step.saved), flight.g));
+      std::string what = other_input_gradient(dx, first.input_gradient);
+      if (what.empty()) what = other_gradient(gradients(), first.gradients);
+      if (!what.empty()) refuse("backward and its halves backward_input and backward_weight disagree about " + what + ": write either backward or the halves");
+    }
+  }
+
+  // Fills with numbers that are none what nobody else holds.
+  template <class Y>
+  void drop(Y y) {
+    if constexpr (!std::is_same_v<Y, Nothing>)
+      each_tensor(y, [&](const auto& part) {
+        if (part && part.unique()) kernels::fill<double>(device(), part.size(), part.data(), not_a_number);
+        return 0;
+      });
+  }
+
+  void dropped(Dropped what, const Outcome& expected) {
+    begin();
+    Flight flight = launch(0);
+    const auto nothing_like = [&]<class Y>(const Y& y) { return guarded<Y>(y.shape(), Numbers(y.size(), not_a_number)); };
+    if (what == Dropped::input) *flight.x = nothing_like(*flight.x);
+    if (what == Dropped::output) drop(std::move(flight.step.output));
+    auto split = weft::backward_input(layer_, context_, std::move(flight.step.saved), flight.g);
+    const Numbers dx = input_gradient(split.input_gradient);
+    if (what == Dropped::gradient) {
+      flight.g = each_tensor(flight.g, nothing_like);
+      drop(std::move(split.input_gradient));
+    }
+    weft::backward_weight(layer_, context_, std::move(split.deferred));
+    std::string other = other_input_gradient(dx, expected.input_gradient);
+    if (other.empty()) other = other_gradient(gradients(), expected.gradients);
+    if (other.empty()) return;
+    if (what == Dropped::gradient)
+      refuse("backward_weight reads the gradient that backward_input was given, or the one that it returned, when both are gone: " + other +
+             " changes; keep the tensor itself in deferred, not its data() nor a reference");
+    refuse(std::string("backward reads forward's ") + (what == Dropped::input ? "input" : "output") + " when it is gone: " + other +
+           " changes; keep the tensor itself in saved, not its data() nor a reference");
+  }
+
+  void in_flight(bool deferred, bool reversed, const Outcome& first, const Outcome& second) {
+    begin();
+    Flight flights[2] = {launch(0), launch(1)};
+    Numbers dx[2];
+    if (!deferred) {
+      for (const std::size_t i : {0, 1}) {
+        const std::size_t k = reversed ? 1 - i : i;
+        dx[k] = land(flights[k]);
+      }
+    } else {
+      auto one = weft::backward_input(layer_, context_, std::move(flights[0].step.saved), flights[0].g);
+      auto two = weft::backward_input(layer_, context_, std::move(flights[1].step.saved), flights[1].g);
+      dx[0] = input_gradient(one.input_gradient), dx[1] = input_gradient(two.input_gradient);
+      if (!reversed) weft::backward_weight(layer_, context_, std::move(one.deferred));
+      weft::backward_weight(layer_, context_, std::move(two.deferred));
+      if (reversed) weft::backward_weight(layer_, context_, std::move(one.deferred));
+    }
+    std::string what = other_input_gradient(dx[0], first.input_gradient);
+    if (what.empty()) what = other_input_gradient(dx[1], second.input_gradient);
+    if (what.empty()) what = other_gradient(gradients(), sums(first, second));
+    if (what.empty()) return;
+    if (deferred)
+      refuse("backward_weight after another micro-batch's backward_input gives something else than right after its own: " + what +
+             " changes; a pipeline defers it, so what it reads goes into deferred, not into a member");
+    refuse("two forwards before their backwards give something else than one after the other: " + what +
+           " changes; pipelines have several micro-batches under way, so what backward reads goes into saved, not into a member");
+  }
+
+  Layer& layer_;
+  const Context& context_;
+  std::vector<ParameterState*> parameters_;
+  RankRows rows_;
+  std::size_t guard_;
+  Shape shape_;  // of this rank's input
+  Numbers inputs_[2];
+  std::vector<Tensor<double, Exec>> kept_;  // memory of inputs and gradients, whoever has dropped them
+};
+
+}  // namespace weft::testing::detail

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The same under sequence parallelism, and asked for with the tensor whose rows are cut.
+// expect: rows of a sequence are cut over cp or tp in this tensor
+// mention: positions_of\(context, x\)
+#include <weft/nn/rows.hpp>
+
+using namespace weft;
+
+using Root = Context<Compute<Kokkos::DefaultExecutionSpace, float>>;
+using Spread = decltype(std::declval<Root>().with<Shard<dp, 0>>(dp{}, Communicator()).with<Shard<tp, 0>>(tp{}, Communicator()));
+using X = Tensor<float, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Shard<tp, 0>>;
+using WholeRows = Tensor<float, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Replicated<tp>>;
+
+#ifdef WEFT_FAIL
+std::size_t go(const Spread& context, const X& x) { return sequence_length(context, x); }
+#else
+std::size_t go(const Spread& context, const WholeRows& x) { return sequence_length(context, x); }
+#endif
