@@ -203,3 +203,21 @@ TEST_CASE("operations of matrices refuse dims that the rules of a matrix do not 
     CHECK(refusal<ShapeError>([&] { sum_rows(vector); }) == "weft: sum_rows: an axis cuts [32], which is not a matrix of rows and columns");
   });
 }
+
+TEST_CASE("a Row layer takes inputs that are cut as its weight, each of one rank") {
+  on_tensor_ranks(2, [](World& world, const auto& context) {
+    const Tensor<float, Exec, Replicated<tp>> x(world.device(), {tokens, 16});
+    kernels::fill(x.device(), x.size(), x.data(), 1.0f);
+    const Cut fused{{{8, 0}, {16, 0}}, false};
+    const auto even = Linear<Column>(context / "even", 16, 24).forward(context, x).output, pieces = Linear<Column>(context / "pieces", 16, 24, {.cut = fused}).forward(context, x).output;
+    const Linear<Row> of_even(context / "of_even", 24, 16), of_pieces(context / "of_pieces", 24, 16, {.cut = fused});
+    CHECK(of_even.forward(context, even).output.size() == tokens * 16);
+    CHECK(of_pieces.forward(context, map(pieces, KOKKOS_LAMBDA(float value) { return value; })).output.size() == tokens * 16);
+    CHECK(refusal<LayoutError>([&] { of_even.forward(context, pieces); }) ==
+          "weft: parameter of_even.weight [16, 12]: its inputs [32, 12] are cut otherwise over tp (by segments, alike or padded), so a rank would multiply other elements than on one "
+          "rank; give both the same Cut, and results of own kernels the marks of their inputs (Shape::set_cut)");
+    CHECK(refusal<LayoutError>([&] { of_pieces.forward(context, even); }).find("are cut otherwise over tp") != std::string::npos);
+    CHECK(refusal<LayoutError>([&] { Linear<Row>(context / "alike", 12, 16, {.cut = {{{12, 1}}, false}}); }) ==
+          "weft: parameter alike.weight [16, 12]: a Row layer would count inputs several times that several ranks hold alike; cut it so that each is one rank's");
+  });
+}

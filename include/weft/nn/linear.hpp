@@ -31,9 +31,24 @@ struct LinearOptions {
   Cut cut = {};  ///< of the dim that tp cuts
 };
 
+namespace detail {
+
+// A Row layer adds up what ranks have of its inputs: each element once, and each rank the elements that its weight is for.
+WEFT_COLD inline void require_inputs_once(const ParameterState& weight, std::size_t dim) {
+  if (weight.local.cut(dim) == DimCut::replicated)
+    throw_error<LayoutError>({"parameter ", weight.name, " ", weight.global.text(), ": a Row layer would count inputs several times that several ranks hold alike; cut it so that each is one rank's"});
+}
+WEFT_OUT_OF_LINE inline void require_inputs_of(const Shape& x, const ParameterState& weight, std::size_t dim) {
+  if (x.cut(x.rank() - 1) == weight.local.cut(dim)) return;
+  throw_error<LayoutError>({"parameter ", weight.name, " ", weight.local.text(), ": its inputs ", x.text(), " are cut otherwise over tp (by segments, alike or padded), so a rank would multiply "
+                            "other elements than on one rank; give both the same Cut, and results of own kernels the marks of their inputs (Shape::set_cut)"});
+}
+
+}  // namespace detail
+
 /// y = x Wᵀ + b (out_in) or x W + b (in_out). x [tokens, in] -> [tokens, out]; under tp: Column [tokens, out / tp], Row takes
 /// [tokens, in / tp]. Parameters: "weight" and, unless Bias is false, "bias" [out]. Throws LayoutError if tp does not divide
-/// the dim it cuts. Numerics: Row sums tp terms in rank order; equal to one rank up to rounding of that sum.
+/// the dim it cuts, and a Row layer if its inputs are cut otherwise than its weight or held alike by several ranks. Numerics: Row sums tp terms in rank order; equal to one rank up to rounding of that sum.
 template <class Mode = Whole, Weight Stored = Weight::out_in, bool Bias = true>
 class Linear {
   static constexpr bool column = std::is_same_v<Mode, Column>, row = std::is_same_v<Mode, Row>, stored_in_out = Stored == Weight::in_out;
@@ -48,13 +63,16 @@ class Linear {
  public:
   template <class Context>
   Linear(const Context& context, std::size_t in, std::size_t out, const LinearOptions& options = {})
-      : weight(context, "weight", stored_in_out ? Shape{in, out} : Shape{out, in}, normal(options.standard_deviation), options.cut), bias(make_bias(context, out, options)) {}
+      : weight(context, "weight", stored_in_out ? Shape{in, out} : Shape{out, in}, normal(options.standard_deviation), options.cut), bias(make_bias(context, out, options)) {
+    if constexpr (row) detail::require_inputs_once(weight.state(), cut_dim);
+  }
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
     if constexpr (arrives_in_pieces<X>) {
       if (context.size(tp{}) > 1) return multiply_pieces(context, x);
     }
+    if constexpr (row) detail::require_inputs_of(x.shape(), weight.state(), cut_dim);
     auto inside = enter(context, x);
     auto w = weight.beside(inside);
     if constexpr (Bias) {

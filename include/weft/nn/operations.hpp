@@ -163,7 +163,7 @@ template <class P, AnyTensor L, AnyTensor R>
 void accumulate_product(P& parameter, const L& l, const R& r) {
   using G = contract_t<L, R, 1, 1>;
   const auto e = detail::matmul_extents(l, r, true, true);
-  detail::require_gradient_size({e.m, e.n}, e.m * e.n, parameter.state());
+  detail::require_gradient_size(e.product, e.m * e.n, parameter.state());
   const auto open = parameter.template open_gradient<G>(l.device());
   if constexpr (detail::contract_fits<L, R, 1, 1>) detail::run_matmul<1, 1>(l, r, open.data, !open.first, nullptr);
 }
@@ -341,7 +341,7 @@ auto accumulate_product_and_sums(P& parameter, const L& l, const R& r) {
   constexpr bool right = Summed == kernels::Factor::right;
   using G = contract_t<L, R, 1, 1>;
   const auto e = detail::matmul_extents(l, r, true, true);
-  detail::require_gradient_size({e.m, e.n}, e.m * e.n, parameter.state());
+  detail::require_gradient_size(e.product, e.m * e.n, parameter.state());
   typename detail::SummedRows<std::conditional_t<right, R, L>>::type sums(l.device(), Shape{right ? e.n : e.m}.set_cut(0, e.product.cut(right ? 1 : 0)));
   const auto open = parameter.template open_gradient<G>(l.device());
   if constexpr (detail::contract_fits<L, R, 1, 1>) kernels::matmul_sums<Summed>(l.device(), e.m, e.n, e.k, l.data(), r.data(), open.data, !open.first, sums.data());
