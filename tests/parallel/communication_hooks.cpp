@@ -18,12 +18,12 @@ struct GatherAndAdd {
   explicit GatherAndAdd(DefaultDevice& own_device) : device(&own_device) {}
   Request start(hook::Bucket& bucket, const Communicator& comm) {
     Buffer& all = gathered[bucket.index] = device->allocate(bucket.elements * sizeof(float) * std::size_t(comm.size()));
-    return comm.all_gather_async(std::span<const float>(static_cast<const float*>(bucket.data()), bucket.elements),
+    return comm.all_gather_async(bucket.span<const float>(),
                                  std::span<float>(static_cast<float*>(all.get()), bucket.elements * std::size_t(comm.size())));
   }
   void finish(hook::Bucket& bucket, const Communicator& comm) {
     const float* all = static_cast<const float*>(gathered.at(bucket.index).get());
-    float* sum = static_cast<float*>(bucket.data());
+    const auto sum = bucket.span<float>();
     for (std::size_t i = 0; i < bucket.elements; ++i) {
       sum[i] = all[i];
       for (std::size_t rank = 1; rank < std::size_t(comm.size()); ++rank) sum[i] += all[rank * bucket.elements + i];
@@ -85,10 +85,10 @@ void gram_schmidt(Dense& p) {
   }
 }
 
-template <class M>
-std::pair<std::vector<double>, std::vector<float>> trained(const ModelOptions& options = {}, int ranks = 2, int steps = 4) {
-  std::pair<std::vector<double>, std::vector<float>> result;
-  std::vector<std::vector<float>> weights(static_cast<std::size_t>(ranks));
+template <class M, class T = float>
+std::pair<std::vector<double>, std::vector<T>> trained(const ModelOptions& options = {}, int ranks = 2, int steps = 4) {
+  std::pair<std::vector<double>, std::vector<T>> result;
+  std::vector<std::vector<T>> weights(static_cast<std::size_t>(ranks));
   const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
     Mesh<dp> mesh(world);
     M model(mesh, gpt_config(), options);
@@ -99,7 +99,7 @@ std::pair<std::vector<double>, std::vector<float>> trained(const ModelOptions& o
       if (world.rank() == 0) result.first.push_back(loss);
     }
     auto& mine = weights[static_cast<std::size_t>(world.rank())];
-    model.for_each_state([&](ParameterState& state) { mine.insert(mine.end(), static_cast<float*>(state.value.get()), static_cast<float*>(state.value.get()) + state.size()); });
+    model.for_each_state([&](ParameterState& state) { mine.insert(mine.end(), static_cast<T*>(state.value.get()), static_cast<T*>(state.value.get()) + state.size()); });
   });
   CHECK(code == 0);
   for (const auto& other : weights) CHECK(other == weights[0]);
@@ -217,4 +217,41 @@ TEST_CASE("refusals") {
                          "weft: ModelOptions: reproducible fixes how gradients are added, so it cannot go with a communication hook; leave one of them out", UsageError);
   });
   CHECK(code == 0);
+}
+
+namespace {
+// Written for float, as the guide's own once was.
+struct OnlyFloat {
+  Request start(hook::Bucket& bucket, const Communicator& comm) { return comm.all_reduce_async(bucket.span<float>()); }
+};
+struct OfBoth {
+  Request start(hook::Bucket& bucket, const Communicator& comm) {
+    return bucket.visit([&](auto gradients) { return comm.all_reduce_async(gradients); });
+  }
+};
+struct OfAny {
+  Request start(hook::Bucket& bucket, const Communicator& comm) { return comm.all_reduce_async(bucket.all()); }
+};
+}  // namespace
+
+TEST_CASE("a hook sees a bucket in its own type") {
+  using Wide = nn::BasicGpt<double>;
+  const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [](World& world) {
+    Mesh<dp> mesh(world);
+    const Batch batch = make_batch(0, std::size_t(world.rank()), 2, 2);
+    DataParallel<Wide> wrong(mesh, gpt_config(), {.hook = hook::make<OnlyFloat>()});
+    bool refused = false;
+    try {
+      wrong.train_step(batch);
+    } catch (const UsageError& error) {
+      const std::string text = error.what();
+      refused = text.find("hook: bucket 0 holds ") != text.npos && text.find(" float64, and float32 was asked for: ask for span<double>()") != text.npos;
+    }
+    CHECK(refused);
+  });
+  CHECK(code == 0);
+  CHECK(trained<DataParallel<Model>>({.hook = hook::make<OnlyFloat>()}) == trained<DataParallel<Model>>());
+  const auto plain = trained<DataParallel<Wide>, double>();
+  CHECK(trained<DataParallel<Wide>, double>({.hook = hook::make<OfBoth>()}) == plain);
+  CHECK(trained<DataParallel<Wide>, double>({.hook = hook::make<OfAny>()}) == plain);
 }

@@ -2,11 +2,15 @@
 #pragma once
 // How DataParallel sums a bucket of gradients over data ranks, where it is not a plain all-reduce. A user's own hook is a type:
 //
-//   struct Halved {
-//     Request start(hook::Bucket& bucket, const Communicator& data_ranks);   // this rank's gradients are in bucket.data
-//     void finish(hook::Bucket& bucket, const Communicator& data_ranks);     // the request is complete: leave the sums there
+//   struct Watched {
+//     Request start(hook::Bucket& bucket, const Communicator& data_ranks) {   // this rank's gradients are in the bucket
+//       return data_ranks.all_reduce_async(bucket.all());                     // or bucket.span<float>(), bucket.visit(...)
+//     }
+//     void finish(hook::Bucket& bucket, const Communicator& data_ranks);      // the request is complete: leave the sums there
 //   };
-//   DataParallel<M, Halved> model(mesh, config);                             // or ModelOptions{.hook = hook::make<Halved>()}
+//   DataParallel<M, Watched> model(mesh, config);                             // or ModelOptions{.hook = hook::make<Watched>()}
+//
+// What a hook leaves is the sum over the ranks, not their mean: gradients are divided by the tokens of the global batch already.
 
 #include <concepts>
 #include <cstddef>
@@ -19,19 +23,61 @@
 #include <weft/core/owner.hpp>
 #include <weft/parallel/tree_exchange.hpp>
 #include <weft/tensor/device.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft::detail {
+template <class Exec>
+class TreeHook;
+}
 
 namespace weft::hook {
 
-/// Gradients that are summed together: `elements` of `type` (float32 or float64), with gaps between the parameters that hold
-/// zeros or nothing of interest.
-struct Bucket {
-  std::size_t index;  ///< the same in every step
-  DataType type;
-  Buffer storage;
-  std::size_t elements;
-  std::span<const FlatMember> members;  ///< where in the bucket each parameter's gradient begins
+/// Gradients that are summed together: `elements` of `type` (float32, or float64 of a model in double), with gaps between the
+/// parameters that hold zeros or nothing of interest. They lie in the device's memory.
+class Bucket {
+ public:
+  Bucket(std::size_t number, DataType element_type, Buffer storage, std::size_t count, std::span<const FlatMember> parameters)
+      : index(number), type(element_type), elements(count), members(parameters), storage_(std::move(storage)) {}
 
-  void* data() const { return storage.get(); }
+  const std::size_t index;  ///< the same in every step
+  const DataType type;
+  const std::size_t elements;
+  const std::span<const FlatMember> members;  ///< where in the bucket each parameter's gradient begins
+
+  /// The elements, for a hook that knows their type. Throws UsageError if the bucket holds another one.
+  template <class T>
+  std::span<T> span() const {
+    using Value = std::remove_const_t<T>;
+    static_assert(std::is_same_v<Value, float> || std::is_same_v<Value, double>, "weft: a bucket of gradients holds float, or double for a model in double");
+    if (type != data_type_of<Value>) refuse(data_type_of<Value>);
+    return {static_cast<T*>(storage_.get()), elements};
+  }
+  /// f(std::span<float>) or f(std::span<double>), as the bucket's type is.
+  template <class F>
+  decltype(auto) visit(F&& f) const {
+    if (type == DataType::float64) return f(span<double>());
+    return f(span<float>());
+  }
+  /// The elements with their type as a value, for `comm.all_reduce_async(bucket.all())`.
+  comm::Elements all() const {
+    return comm::elements_of<float, double>(type, weft::detail::memory_kind<Tensor<float, DefaultDevice::execution_space>>(), storage_.get(), elements);
+  }
+  /// Does not compile: a pointer without a type let hooks add up doubles as floats.
+  template <class T = void>
+  T* data() const {
+    static_assert(sizeof(T*) == 0, "weft: a bucket's elements are float or double, as its model's gradients are: take bucket.span<float>(), which throws for the other type, bucket.visit(f) or bucket.all()");
+    return nullptr;
+  }
+
+ private:
+  template <class Exec>
+  friend class weft::detail::TreeHook;
+  [[noreturn]] WEFT_COLD void refuse(DataType asked) const {
+    throw_error<UsageError>({"hook: bucket ", index, " holds ", elements, " ", name_of(type), ", and ", name_of(asked), " was asked for: ask for span<", type == DataType::float64 ? "double" : "float",
+                             ">(), or write the hook for both, bucket.visit([&](auto gradients) { ... }), or hand bucket.all() to all_reduce_async"});
+  }
+
+  Buffer storage_;
 };
 
 /// What a hook type offers; `finish` may be left out. Both are called in the same order on all data ranks, so both may
@@ -109,14 +155,13 @@ class TreeHook final : public hook::Erased {
   Request start(hook::Bucket& bucket, const Communicator& comm) override {
     const std::size_t ranks = std::size_t(comm.size());
     under_way_.erase(bucket.index);  // of a step that ended early
-    under_way_.try_emplace(bucket.index, comm, *device_, *tree_, bucket.type, bucket.storage, bucket.elements / ranks, ranks, bucket.members);
+    under_way_.try_emplace(bucket.index, comm, *device_, *tree_, bucket.type, bucket.storage_, bucket.elements / ranks, ranks, bucket.members);
     return Request();
   }
   void finish(hook::Bucket& bucket, const Communicator& comm) override {
     const std::size_t piece = bucket.elements / std::size_t(comm.size());
-    dispatch_gradient(bucket.type, [&](auto zero) {
-      using G = decltype(zero);
-      const std::span<G> all(static_cast<G*>(bucket.data()), bucket.elements), mine = all.subspan(std::size_t(comm.rank()) * piece, piece);
+    bucket.visit([&](auto all) {
+      const auto mine = all.subspan(std::size_t(comm.rank()) * piece, piece);
       auto exchange = under_way_.find(bucket.index);
       exchange->second.finish(mine.data());
       under_way_.erase(exchange);
