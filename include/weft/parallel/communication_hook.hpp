@@ -10,7 +10,8 @@
 //   };
 //   DataParallel<M, Watched> model(mesh, config);                             // or ModelOptions{.hook = hook::make<Watched>()}
 //
-// What a hook leaves is the sum over the ranks, not their mean: gradients are divided by the tokens of the global batch already.
+// What a hook leaves is the sum over the ranks, not their mean: gradients are divided by the tokens of the global batch already. The
+// first step checks it (hook_check.hpp).
 
 #include <concepts>
 #include <cstddef>
@@ -21,78 +22,18 @@
 #include <utility>
 
 #include <weft/core/owner.hpp>
+#include <weft/parallel/bucket.hpp>
+#include <weft/parallel/hook_check.hpp>
 #include <weft/parallel/tree_exchange.hpp>
 #include <weft/tensor/device.hpp>
-#include <weft/tensor/tensor.hpp>
-
-namespace weft::detail {
-template <class Exec>
-class TreeHook;
-}
 
 namespace weft::hook {
-
-/// Gradients that are summed together: `elements` of `type` (float32, or float64 of a model in double), with gaps between the
-/// parameters that hold zeros or nothing of interest. They lie in the device's memory.
-class Bucket {
- public:
-  Bucket(std::size_t number, DataType element_type, Buffer storage, std::size_t count, std::span<const FlatMember> parameters)
-      : index(number), type(element_type), elements(count), members(parameters), storage_(std::move(storage)) {}
-
-  const std::size_t index;  ///< the same in every step
-  const DataType type;
-  const std::size_t elements;
-  const std::span<const FlatMember> members;  ///< where in the bucket each parameter's gradient begins
-
-  /// The elements, for a hook that knows their type. Throws UsageError if the bucket holds another one.
-  template <class T>
-  std::span<T> span() const {
-    using Value = std::remove_const_t<T>;
-    static_assert(std::is_same_v<Value, float> || std::is_same_v<Value, double>, "weft: a bucket of gradients holds float, or double for a model in double");
-    if (type != data_type_of<Value>) refuse(data_type_of<Value>);
-    return {static_cast<T*>(storage_.get()), elements};
-  }
-  /// f(std::span<float>) or f(std::span<double>), as the bucket's type is.
-  template <class F>
-  decltype(auto) visit(F&& f) const {
-    if (type == DataType::float64) return f(span<double>());
-    return f(span<float>());
-  }
-  /// The elements with their type as a value, for `comm.all_reduce_async(bucket.all())`.
-  comm::Elements all() const {
-    return comm::elements_of<float, double>(type, weft::detail::memory_kind<Tensor<float, DefaultDevice::execution_space>>(), storage_.get(), elements);
-  }
-  /// Does not compile: a pointer without a type let hooks add up doubles as floats.
-  template <class T = void>
-  T* data() const {
-    static_assert(sizeof(T*) == 0, "weft: a bucket's elements are float or double, as its model's gradients are: take bucket.span<float>(), which throws for the other type, bucket.visit(f) or bucket.all()");
-    return nullptr;
-  }
-
- private:
-  template <class Exec>
-  friend class weft::detail::TreeHook;
-  [[noreturn]] WEFT_COLD void refuse(DataType asked) const {
-    throw_error<UsageError>({"hook: bucket ", index, " holds ", elements, " ", name_of(type), ", and ", name_of(asked), " was asked for: ask for span<", type == DataType::float64 ? "double" : "float",
-                             ">(), or write the hook for both, bucket.visit([&](auto gradients) { ... }), or hand bucket.all() to all_reduce_async"});
-  }
-
-  Buffer storage_;
-};
 
 /// What a hook type offers; `finish` may be left out. Both are called in the same order on all data ranks, so both may
 /// communicate; `start` must not wait for other ranks.
 template <class H>
 concept Hook = requires(H& hook, Bucket& bucket, const Communicator& comm) {
   { hook.start(bucket, comm) } -> std::same_as<Request>;
-};
-
-/// A hook without its type.
-class Erased {
- public:
-  virtual ~Erased() = default;
-  virtual Request start(Bucket& bucket, const Communicator& comm) = 0;
-  virtual void finish(Bucket& bucket, const Communicator& comm) = 0;
 };
 
 /// Makes a hook for each rank.
@@ -128,7 +69,7 @@ class Makes final : public Recipe {
  public:
   explicit Makes(A... arguments) : arguments_(std::move(arguments)...) {}
   std::unique_ptr<Erased> make(DefaultDevice& device) const override {
-    return std::apply([&](const A&... arguments) { return std::make_unique<Holds<H>>(device, arguments...); }, arguments_);
+    return std::make_unique<Checked>(device, std::apply([&](const A&... arguments) { return std::make_unique<Holds<H>>(device, arguments...); }, arguments_));
   }
 
  private:

@@ -197,6 +197,11 @@ class Wrapper {
     return enter(here(), [&](const auto& context, auto& stages) { return stages.all_logits(context, tokens); });
   }
 
+  /// The next train_step compares the communication hook's sums with plain ones, as the first one does. All ranks call alike.
+  void check_hook() {
+    if (Hooks* hooks = policy_.hooks()) hooks->check_sums();
+    if constexpr (is_wrapper<M>) inner_.check_hook();
+  }
   /// Each parameter that this rank holds, once: f(ParameterState&).
   template <class F>
   void for_each_state(F&& f) { stages().for_each_state(f); }
