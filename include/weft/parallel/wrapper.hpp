@@ -20,6 +20,7 @@
 #include <weft/nn/model.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/parallel/compress.hpp>
+#include <weft/parallel/same_parameters.hpp>
 #include <weft/parallel/schedule/erased.hpp>
 #include <weft/parallel/schedule/one_forward_one_backward.hpp>
 #include <weft/parallel/stages.hpp>
@@ -197,6 +198,12 @@ class Wrapper {
     return enter(here(), [&](const auto& context, auto& stages) { return stages.all_logits(context, tokens); });
   }
 
+  /// Compares, by a hash, the parameters of which several ranks hold the same elements: what is not cut over dp, cp or tp, copies of
+  /// shards, experts over edp. Throws Error on all ranks of an axis on which one differs. Collective over the mesh; an optimizer's
+  /// step calls it as ModelOptions::compare_every says.
+  void require_equal_parameters() {
+    enter(here(), [&](const auto& context, auto& stages) { detail::require_equal_parameters(context, stages, options().replicate); });
+  }
   /// The next train_step compares the communication hook's sums with plain ones, as the first one does. All ranks call alike.
   void check_hook() {
     if (Hooks* hooks = policy_.hooks()) hooks->check_sums();
@@ -303,6 +310,8 @@ class SingleDevice {
   template <class F>
   void for_each_state(F&& f) { stages_.for_each_state(f); }
   auto buffers() { return stages_.buffers(); }
+  /// As of a wrapper; one rank has nothing to compare.
+  void require_equal_parameters() {}
   Communicator communicator() const { return Communicator(); }
   auto& device() const { return *device_; }
   const ModelOptions& options() const { return options_; }
