@@ -20,6 +20,7 @@
 #include <weft/nn/model.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/parallel/compress.hpp>
+#include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/same_parameters.hpp>
 #include <weft/parallel/schedule/erased.hpp>
 #include <weft/parallel/schedule/one_forward_one_backward.hpp>
@@ -35,7 +36,7 @@ inline constexpr bool is_wrapper = nesting_level<M> < 100;
 
 namespace detail {
 
-// Checked, and with a place for what is offloaded.
+// Checked and the same on all ranks, and with a place for what is offloaded.
 WEFT_COLD inline ModelOptions with_store(const ModelOptions& given, int rank) {
   given.check();
   ModelOptions options = given;
@@ -165,10 +166,11 @@ class Wrapper {
     else return false;
   }
 
-  /// The model laid over `mesh`. Collective: all ranks call alike. Throws LayoutError if the config does not fit the degrees.
+  /// The model laid over `mesh`. Collective: all ranks call alike, with the same options and config, or UsageError on all of them
+  /// before anything is allocated. Throws LayoutError if the config does not fit the degrees.
   template <Axis... X>
   Wrapper(const Mesh<X...>& mesh, const Config& config, const ModelOptions& options = {})
-      : Wrapper(detail::with_store(Policy::adjusted(options), mesh.world().rank()), mesh, config, 0) {
+      : Wrapper(agreed(Policy::adjusted(options), mesh, config), mesh, config, 0) {
     static_assert((uses(X{}) && ...),
                   "weft: this Mesh has an axis that no wrapper of the model uses, so its ranks would all do the same work: add the wrapper, or "
                   "leave the axis out of axes<...>");
@@ -180,14 +182,21 @@ class Wrapper {
       : comm_(comm_of(mesh)), policy_(make_policy(context, mesh, options)), inner_(make(bind(context), mesh, config, options)) {}
 
   /// One step: forward and backward of all micro-batches of this rank's share, gradients summed over every axis. Returns the
-  /// mean loss over the tokens of the global batch, the same on every rank.
+  /// mean loss over the tokens of the global batch, the same on every rank. Throws UsageError if ranks of one share (over tp, cp, pp)
+  /// have different batches, or data ranks' shares do not lie side by side in one step's global batch.
   double train_step(const Batch& batch) {
     if (outermost_->loss_scale) outermost_->loss_scale->apply();
-    return enter(here(), [&](const auto& context, auto& stages) { return stages.train_step(context, batch); });
+    return enter(here(), [&](const auto& context, auto& stages) {
+      detail::require_batches(context, batch, true);
+      return stages.train_step(context, batch);
+    });
   }
-  /// The mean loss, without dropout and gradients.
+  /// The mean loss, without dropout and gradients. Ranks of one share have the same batch; those of dp any.
   double evaluate(const Batch& batch) {
-    return enter(here(), [&](const auto& context, auto& stages) { return stages.evaluate(context, batch); });
+    return enter(here(), [&](const auto& context, auto& stages) {
+      detail::require_batches(context, batch, false);
+      return stages.evaluate(context, batch);
+    });
   }
   /// The logits [vocabulary] that follow these tokens, the same on every rank; all ranks give the same tokens.
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
@@ -237,6 +246,11 @@ class Wrapper {
   Wrapper(const ModelOptions& options, const Mesh<X...>& mesh, const Config& config, int)
       : Wrapper(detail::Inside{}, root(mesh.world().device(), options), mesh, config, options) {
     outermost_.reset(new detail::Outermost{&mesh.world().device(), options, detail::make_loss_scale<typename model_type::scalar>(options), mesh.communicator()});
+  }
+  template <Axis... X>
+  static ModelOptions agreed(const ModelOptions& options, const Mesh<X...>& mesh, const Config& config) {
+    detail::require_same_construction(mesh.communicator(), options, config);
+    return detail::with_store(options, mesh.world().rank());
   }
   template <Axis... X>
   static Communicator comm_of(const Mesh<X...>& mesh) {
