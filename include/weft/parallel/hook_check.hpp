@@ -32,13 +32,11 @@ class Checked final : public Erased {
 
   Request start(Bucket& bucket, const Communicator& comm) override {
     if (comm.size() > 1)
-      if (const auto [place, first] = watched_.try_emplace(bucket.index); first || place->second.due) {
-        place->second.due = true;
+      if (Watched& watched = watched_[bucket.index]; watched.due)
         bucket.visit([&]<class G>(std::span<G> gradients) {
-          place->second.own = device_->allocate(gradients.size_bytes());
-          kernels::cast<G, G>(*device_, gradients.size(), gradients.data(), static_cast<G*>(place->second.own.get()));
+          watched.own = device_->allocate(gradients.size_bytes());
+          kernels::cast<G, G>(*device_, gradients.size(), gradients.data(), static_cast<G*>(watched.own.get()));
         });
-      }
     return hook_->start(bucket, comm);
   }
   void finish(Bucket& bucket, const Communicator& comm) override {
