@@ -18,12 +18,12 @@ struct GatherAndAdd {
   explicit GatherAndAdd(DefaultDevice& own_device) : device(&own_device) {}
   Request start(hook::Bucket& bucket, const Communicator& comm) {
     Buffer& all = gathered[bucket.index] = device->allocate(bucket.elements * sizeof(float) * std::size_t(comm.size()));
-    return comm.all_gather_async(std::span<const float>(static_cast<const float*>(bucket.data()), bucket.elements),
+    return comm.all_gather_async(bucket.span<const float>(),
                                  std::span<float>(static_cast<float*>(all.get()), bucket.elements * std::size_t(comm.size())));
   }
   void finish(hook::Bucket& bucket, const Communicator& comm) {
     const float* all = static_cast<const float*>(gathered.at(bucket.index).get());
-    float* sum = static_cast<float*>(bucket.data());
+    const auto sum = bucket.span<float>();
     for (std::size_t i = 0; i < bucket.elements; ++i) {
       sum[i] = all[i];
       for (std::size_t rank = 1; rank < std::size_t(comm.size()); ++rank) sum[i] += all[rank * bucket.elements + i];
@@ -85,10 +85,10 @@ void gram_schmidt(Dense& p) {
   }
 }
 
-template <class M>
-std::pair<std::vector<double>, std::vector<float>> trained(const ModelOptions& options = {}, int ranks = 2, int steps = 4) {
-  std::pair<std::vector<double>, std::vector<float>> result;
-  std::vector<std::vector<float>> weights(static_cast<std::size_t>(ranks));
+template <class M, class T = float>
+std::pair<std::vector<double>, std::vector<T>> trained(const ModelOptions& options = {}, int ranks = 2, int steps = 4) {
+  std::pair<std::vector<double>, std::vector<T>> result;
+  std::vector<std::vector<T>> weights(static_cast<std::size_t>(ranks));
   const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
     Mesh<dp> mesh(world);
     M model(mesh, gpt_config(), options);
@@ -99,7 +99,7 @@ std::pair<std::vector<double>, std::vector<float>> trained(const ModelOptions& o
       if (world.rank() == 0) result.first.push_back(loss);
     }
     auto& mine = weights[static_cast<std::size_t>(world.rank())];
-    model.for_each_state([&](ParameterState& state) { mine.insert(mine.end(), static_cast<float*>(state.value.get()), static_cast<float*>(state.value.get()) + state.size()); });
+    model.for_each_state([&](ParameterState& state) { mine.insert(mine.end(), static_cast<T*>(state.value.get()), static_cast<T*>(state.value.get()) + state.size()); });
   });
   CHECK(code == 0);
   for (const auto& other : weights) CHECK(other == weights[0]);
@@ -215,6 +215,123 @@ TEST_CASE("refusals") {
     Mesh<dp> mesh(world);
     CHECK_THROWS_WITH_AS(DataParallel<Model>(mesh, gpt_config(), {.hook = hook::make<GatherAndAdd>(), .reproducible = true}),
                          "weft: ModelOptions: reproducible fixes how gradients are added, so it cannot go with a communication hook; leave one of them out", UsageError);
+  });
+  CHECK(code == 0);
+}
+
+namespace {
+// Written for float, as the guide's own once was.
+struct OnlyFloat {
+  Request start(hook::Bucket& bucket, const Communicator& comm) { return comm.all_reduce_async(bucket.span<float>()); }
+};
+struct OfBoth {
+  Request start(hook::Bucket& bucket, const Communicator& comm) {
+    return bucket.visit([&](auto gradients) { return comm.all_reduce_async(gradients); });
+  }
+};
+struct OfAny {
+  Request start(hook::Bucket& bucket, const Communicator& comm) { return comm.all_reduce_async(bucket.all()); }
+};
+}  // namespace
+
+TEST_CASE("a hook sees a bucket in its own type") {
+  using Wide = nn::BasicGpt<double>;
+  const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [](World& world) {
+    Mesh<dp> mesh(world);
+    const Batch batch = make_batch(0, std::size_t(world.rank()), 2, 2);
+    DataParallel<Wide> wrong(mesh, gpt_config(), {.hook = hook::make<OnlyFloat>()});
+    bool refused = false;
+    try {
+      wrong.train_step(batch);
+    } catch (const UsageError& error) {
+      const std::string text = error.what();
+      refused = text.find("hook: bucket 0 holds ") != text.npos && text.find(" float64, and float32 was asked for: ask for span<double>()") != text.npos;
+    }
+    CHECK(refused);
+  });
+  CHECK(code == 0);
+  CHECK(trained<DataParallel<Model>>({.hook = hook::make<OnlyFloat>()}) == trained<DataParallel<Model>>());
+  const auto plain = trained<DataParallel<Wide>, double>();
+  CHECK(trained<DataParallel<Wide>, double>({.hook = hook::make<OfBoth>()}) == plain);
+  CHECK(trained<DataParallel<Wide>, double>({.hook = hook::make<OfAny>()}) == plain);
+}
+
+namespace {
+struct Forgets {
+  Request start(hook::Bucket&, const Communicator&) { return Request(); }
+};
+// In bfloat16, too: what was not added is rounded.
+struct ForgetsRounded {
+  Request start(hook::Bucket& bucket, const Communicator&) {
+    for (float& gradient : bucket.span<float>()) gradient = float(bfloat16(gradient));
+    return Request();
+  }
+};
+struct Averages {
+  Request start(hook::Bucket& bucket, const Communicator& comm) { return comm.all_reduce_async(bucket.all(), Reduction::average); }
+};
+struct DividesFirst {
+  Request start(hook::Bucket& bucket, const Communicator& comm) {
+    for (float& gradient : bucket.span<float>()) gradient = float(bfloat16(gradient / float(comm.size())));
+    return comm.all_reduce_async(bucket.all());
+  }
+};
+// Right at first.
+struct ForgetsLater {
+  std::size_t* steps;
+  Request start(hook::Bucket& bucket, const Communicator& comm) { return *steps > 0 ? Request() : comm.all_reduce_async(bucket.all()); }
+};
+
+// What a rank says of a bucket with these gradients; "" if it passes.
+std::string said_of(const hook::Recipe& recipe, int ranks, const std::function<float(int, std::size_t)>& gradient_of) {
+  std::vector<std::string> said(static_cast<std::size_t>(ranks));
+  with_bucket(ranks, recipe, {{16, 24}, {7}}, [&](World& world, hook::Erased& made, hook::Bucket& bucket, std::span<float> gradients) {
+    for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = gradient_of(world.rank(), i);
+    try {
+      made.start(bucket, world.communicator()).wait();
+      made.finish(bucket, world.communicator());
+    } catch (const UsageError& error) {
+      said[static_cast<std::size_t>(world.rank())] = error.what();
+    }
+  });
+  for (const auto& other : said) CHECK(other.empty() == said[0].empty());
+  return said[0];
+}
+}  // namespace
+
+TEST_CASE("a hook that forgets the sum, or averages, is refused in the first step") {
+  const auto random = [](int rank, std::size_t i) { return gradient(0, rank, i); };
+  const auto alike = [](int, std::size_t i) { return gradient(0, 0, i); };
+  const auto first_alone = [](int rank, std::size_t i) { return rank == 0 ? gradient(0, 0, i) : 0.0f; };
+  const auto opposed = [](int rank, std::size_t i) { return (rank == 0 ? 1 : -1) * gradient(0, 0, i); };
+  const auto zero = [](int, std::size_t) { return 0.0f; };
+  const char *forgot = "did not add the ranks' gradients: after it bucket 0 on world rank 0 of 2 still holds this rank's own", *averages = "the communication hook averages: after it bucket 0 on world holds the sum of 2 ranks' gradients divided by 2";
+  for (const auto& made : {hook::make<Forgets>(), hook::make<ForgetsRounded>()})
+    for (const auto& of : {std::function<float(int, std::size_t)>(random), std::function<float(int, std::size_t)>(alike), std::function<float(int, std::size_t)>(first_alone)})
+      CHECK(said_of(*made, 2, of).find(forgot) != std::string::npos);
+  for (const auto& made : {hook::make<Averages>(), hook::make<DividesFirst>()}) {
+    CHECK(said_of(*made, 2, random).find(averages) != std::string::npos);
+    CHECK(said_of(*made, 2, first_alone).find(averages) != std::string::npos);
+    CHECK(said_of(*made, 4, alike) != "");  // the mean is each rank's own
+  }
+  for (const auto& right : {hook::make<OfAny>(), hook::make<GatherAndAdd>(), hook::make<hook::Compress<bfloat16>>(), hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 1}), hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 4})})
+    for (const int ranks : {2, 3, 4})
+      for (const auto& of : {std::function<float(int, std::size_t)>(random), std::function<float(int, std::size_t)>(alike), std::function<float(int, std::size_t)>(first_alone), std::function<float(int, std::size_t)>(opposed), std::function<float(int, std::size_t)>(zero)})
+        CHECK(said_of(*right, ranks, of) == "");
+  for (const auto& wrong : {hook::make<Forgets>(), hook::make<Averages>()}) CHECK(said_of(*wrong, 2, zero) == "");  // nothing to tell them by
+}
+
+TEST_CASE("the check is of the first step, and of one that is asked for") {
+  const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [](World& world) {
+    Mesh<dp> mesh(world);
+    std::size_t steps = 0;
+    DataParallel<Model> model(mesh, gpt_config(), {.hook = hook::make<ForgetsLater>(&steps)});
+    const auto step = [&] { model.train_step(make_batch(steps, std::size_t(world.rank()), 2, 2)); };
+    step();
+    ++steps;
+    step();
+    model.check_hook();
+    CHECK_THROWS_AS(step(), UsageError);
   });
   CHECK(code == 0);
 }

@@ -65,6 +65,7 @@ void expect_reducible(Operation operation, Reduction reduction) {
 
 template <class In, class Out>
 Call call(Operation operation, const In& in, Out& out, std::size_t count) {
+  require_unplaced<In, Out>();
   static_assert(std::is_same_v<scalar_t<const In>, scalar_t<Out>>,
                 "a collective's input and output must have the same element type");
   static_assert(memory_kind_of<const In> == memory_kind_of<Out>,
@@ -206,6 +207,7 @@ Call all_to_all_v(int size, const In& in, std::span<const std::size_t> send_coun
 
 template <class X>
 Call send(int size, const X& x, int to, int tag) {
+  require_unplaced<X>();
   detail::expect_rank(Operation::send, "receiver", to, size);
   detail::expect_contiguous(Operation::send, x);
   return {.operation = Operation::send,
@@ -219,6 +221,7 @@ Call send(int size, const X& x, int to, int tag) {
 
 template <class X>
 Call recv(int size, X& x, int from, int tag) {
+  require_unplaced<X>();
   detail::expect_rank(Operation::recv, "sender", from, size);
   detail::expect_contiguous(Operation::recv, x);
   return {.operation = Operation::recv,

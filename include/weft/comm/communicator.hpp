@@ -32,7 +32,7 @@ namespace weft {
 /// written and will be read. All ranks of the communicator must call the same operations in the same order, from the thread
 /// of the rank. Pieces of different ranks lie in rank order without gaps. Reductions are in rank order and give the same
 /// bits on every rank. Throws ShapeError (counts that do not fit), UsageError (a rank that does not exist, what the backend
-/// does not support) and the CommunicationErrors.
+/// does not support) and the CommunicationErrors. A Tensor with placements is refused at compile time: see to<Placement> and raw.
 class Communicator {
  public:
   /// The group of one rank.

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include <weft/comm/operation.hpp>
+#include <weft/core/placed.hpp>
 
 namespace weft {
 
@@ -42,6 +43,14 @@ concept MutableContiguous = Contiguous<X> && !std::is_const_v<detail::element_t<
 
 template <Contiguous X>
 using scalar_t = std::remove_cv_t<detail::element_t<std::remove_reference_t<X>>>;
+
+/// Refuses at compile time arguments whose type says how their elements lie on axes.
+template <class... X>
+constexpr void require_unplaced() {
+  static_assert((!is_placed<std::remove_cvref_t<X>> && ...),
+                "weft: a collective on the memory of a tensor with placements: its type would go on saying how the elements lay before. Move it with "
+                "to<Placement>(context, x), which picks the collective and has the backward; raw(x) is the same elements without placements, where you mean these");
+}
 
 template <Contiguous X>
 inline constexpr comm::MemoryKind memory_kind_of = detail::memory_kind<std::remove_cvref_t<X>>();

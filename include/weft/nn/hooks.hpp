@@ -149,6 +149,8 @@ class Hooks {
   virtual void open_gradient(ParameterState&) {}
   /// The last micro-batch's weight gradients of this unit are in place.
   virtual void gradients_ready(Unit&) {}
+  /// The sums over data ranks of the next step are compared with plain ones, where a user's hook makes them.
+  virtual void check_sums() {}
   /// The end of what `begin` began; all gradients are in place: wait for what is under way.
   virtual void finish() {}
 };

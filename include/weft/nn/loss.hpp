@@ -51,9 +51,9 @@ auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, 
   S maximum(device, {rows}), sums(device, {2, rows});
   auto *sum = sums.data(), *target = sums.data() + rows;
   kernels::row_max<T>(device, rows, columns, valid, logits.data(), maximum.data());
-  if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(maximum, Reduction::max);
+  if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(raw(maximum), Reduction::max);
   kernels::softmax_sums<T>(device, rows, columns, valid, logits.data(), maximum.data(), targets.data(), std::int64_t(first), sum, target);
-  if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(sums);
+  if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(raw(sums));
   typename Loss::sum_type loss(device, {1});
   gradient_t<Z> difference(device, logits.shape());
   kernels::cross_entropy_finish<T>(device, rows, columns, valid, logits.data(), maximum.data(), sum, target, targets.data(), std::int64_t(first), loss.data(), difference.data());

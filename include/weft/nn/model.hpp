@@ -68,6 +68,9 @@ struct ModelOptions {
   std::shared_ptr<const schedule::Erased> schedule = nullptr;  ///< PipelineParallel<M, schedule::Chosen>: what runs
   std::shared_ptr<schedule::Recording> recording = nullptr;    ///< takes the times of this rank's actions in each training step
   std::optional<LossScaleOptions> loss_scale = std::nullopt;  ///< gradients are scaled; those of a model in float16 are in any case
+  /// An optimizer's first step and each so-many-th one end with a comparison of the parameters that ranks hold alike
+  /// (require_equal_parameters); 0: none does.
+  std::uint64_t compare_every = 100;
 
   /// Throws UsageError for choices that exclude each other.
   void check() const {

@@ -90,6 +90,11 @@ class Optimizer {
       store_ = model.options().offload.store;
       offload_ = model.options().offload.optimizer;
     }
+    if constexpr (requires { model.require_equal_parameters(); model.options().compare_every; }) {
+      compare_every_ = model.options().compare_every;
+      compare_ = [](void* of) { static_cast<Model*>(of)->require_equal_parameters(); };
+      model_ = &model;
+    }
     model.for_each_state([this](ParameterState& state) {
       if (!elementwise && state.gathered) throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name, " is sharded over data ranks: use ModelOptions::zero 0, or an elementwise rule"});
       if constexpr (!elementwise) require_whole(state);
@@ -112,6 +117,7 @@ class Optimizer {
   /// Applies the gradients of the last train_step. Clipping (options.clip > 0) scales all of them by min(1, clip / (norm +
   /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError before any train_step,
   /// StorageError on every rank where a file of one of them (ModelOptions::offload) fails: parameters and state are what they were.
+  /// Throws Error where ModelOptions::compare_every finds ranks with different parameters that must be equal.
   StepReport step(double learning_rate) {
     for (const Slot& slot : slots_)
       if (!slot.state->gradient && slot.due()) throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name, " has no gradient"});
@@ -138,6 +144,7 @@ class Optimizer {
     }
     ++steps_;
     if (loss_scale_) loss_scale_->update(false);
+    if (compare_every_ != 0 && (steps_ == 1 || steps_ % compare_every_ == 0)) compare_(model_);
     return report;
   }
 
@@ -258,6 +265,9 @@ class Optimizer {
   const OffloadParts* offload_ = nullptr;
   List<Slot> slots_;
   std::uint64_t steps_ = 0;
+  std::uint64_t compare_every_ = 0;   // ModelOptions::compare_every, of
+  void (*compare_)(void*) = nullptr;  // require_equal_parameters of
+  void* model_ = nullptr;             // the model
 };
 
 }  // namespace weft::optim

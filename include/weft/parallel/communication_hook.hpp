@@ -2,11 +2,16 @@
 #pragma once
 // How DataParallel sums a bucket of gradients over data ranks, where it is not a plain all-reduce. A user's own hook is a type:
 //
-//   struct Halved {
-//     Request start(hook::Bucket& bucket, const Communicator& data_ranks);   // this rank's gradients are in bucket.data
-//     void finish(hook::Bucket& bucket, const Communicator& data_ranks);     // the request is complete: leave the sums there
+//   struct Watched {
+//     Request start(hook::Bucket& bucket, const Communicator& data_ranks) {   // this rank's gradients are in the bucket
+//       return data_ranks.all_reduce_async(bucket.all());                     // or bucket.span<float>(), bucket.visit(...)
+//     }
+//     void finish(hook::Bucket& bucket, const Communicator& data_ranks);      // the request is complete: leave the sums there
 //   };
-//   DataParallel<M, Halved> model(mesh, config);                             // or ModelOptions{.hook = hook::make<Halved>()}
+//   DataParallel<M, Watched> model(mesh, config);                             // or ModelOptions{.hook = hook::make<Watched>()}
+//
+// What a hook leaves is the sum over the ranks, not their mean: gradients are divided by the tokens of the global batch already. The
+// first step checks it (hook_check.hpp).
 
 #include <concepts>
 #include <cstddef>
@@ -17,36 +22,18 @@
 #include <utility>
 
 #include <weft/core/owner.hpp>
+#include <weft/parallel/bucket.hpp>
+#include <weft/parallel/hook_check.hpp>
 #include <weft/parallel/tree_exchange.hpp>
 #include <weft/tensor/device.hpp>
 
 namespace weft::hook {
-
-/// Gradients that are summed together: `elements` of `type` (float32 or float64), with gaps between the parameters that hold
-/// zeros or nothing of interest.
-struct Bucket {
-  std::size_t index;  ///< the same in every step
-  DataType type;
-  Buffer storage;
-  std::size_t elements;
-  std::span<const FlatMember> members;  ///< where in the bucket each parameter's gradient begins
-
-  void* data() const { return storage.get(); }
-};
 
 /// What a hook type offers; `finish` may be left out. Both are called in the same order on all data ranks, so both may
 /// communicate; `start` must not wait for other ranks.
 template <class H>
 concept Hook = requires(H& hook, Bucket& bucket, const Communicator& comm) {
   { hook.start(bucket, comm) } -> std::same_as<Request>;
-};
-
-/// A hook without its type.
-class Erased {
- public:
-  virtual ~Erased() = default;
-  virtual Request start(Bucket& bucket, const Communicator& comm) = 0;
-  virtual void finish(Bucket& bucket, const Communicator& comm) = 0;
 };
 
 /// Makes a hook for each rank.
@@ -82,7 +69,7 @@ class Makes final : public Recipe {
  public:
   explicit Makes(A... arguments) : arguments_(std::move(arguments)...) {}
   std::unique_ptr<Erased> make(DefaultDevice& device) const override {
-    return std::apply([&](const A&... arguments) { return std::make_unique<Holds<H>>(device, arguments...); }, arguments_);
+    return std::make_unique<Checked>(device, std::apply([&](const A&... arguments) { return std::make_unique<Holds<H>>(device, arguments...); }, arguments_));
   }
 
  private:
@@ -109,14 +96,13 @@ class TreeHook final : public hook::Erased {
   Request start(hook::Bucket& bucket, const Communicator& comm) override {
     const std::size_t ranks = std::size_t(comm.size());
     under_way_.erase(bucket.index);  // of a step that ended early
-    under_way_.try_emplace(bucket.index, comm, *device_, *tree_, bucket.type, bucket.storage, bucket.elements / ranks, ranks, bucket.members);
+    under_way_.try_emplace(bucket.index, comm, *device_, *tree_, bucket.type, bucket.storage_, bucket.elements / ranks, ranks, bucket.members);
     return Request();
   }
   void finish(hook::Bucket& bucket, const Communicator& comm) override {
     const std::size_t piece = bucket.elements / std::size_t(comm.size());
-    dispatch_gradient(bucket.type, [&](auto zero) {
-      using G = decltype(zero);
-      const std::span<G> all(static_cast<G*>(bucket.data()), bucket.elements), mine = all.subspan(std::size_t(comm.rank()) * piece, piece);
+    bucket.visit([&](auto all) {
+      const auto mine = all.subspan(std::size_t(comm.rank()) * piece, piece);
       auto exchange = under_way_.find(bucket.index);
       exchange->second.finish(mine.data());
       under_way_.erase(exchange);

@@ -23,18 +23,12 @@ class Compress {
 
   Request start(Bucket& bucket, const Communicator& comm) {
     Buffer& narrow = narrow_[bucket.index] = device_->allocate(bucket.elements * sizeof(T));
-    weft::detail::dispatch_gradient(bucket.type, [&](auto zero) {
-      using G = decltype(zero);
-      kernels::cast<G, T>(*device_, bucket.elements, static_cast<const G*>(bucket.data()), static_cast<T*>(narrow.get()));
-    });
+    bucket.visit([&]<class G>(std::span<G> gradients) { kernels::cast<G, T>(*device_, gradients.size(), gradients.data(), static_cast<T*>(narrow.get())); });
     return comm.all_reduce_async(std::span<T>(static_cast<T*>(narrow.get()), bucket.elements));
   }
   void finish(Bucket& bucket, const Communicator&) {
     Buffer& narrow = narrow_.at(bucket.index);
-    weft::detail::dispatch_gradient(bucket.type, [&](auto zero) {
-      using G = decltype(zero);
-      kernels::cast<T, G>(*device_, bucket.elements, static_cast<const T*>(narrow.get()), static_cast<G*>(bucket.data()));
-    });
+    bucket.visit([&]<class G>(std::span<G> gradients) { kernels::cast<T, G>(*device_, gradients.size(), static_cast<const T*>(narrow.get()), gradients.data()); });
     narrow.reset();
   }
 

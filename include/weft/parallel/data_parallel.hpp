@@ -52,6 +52,9 @@ class Buckets : public Hooks {
   }
 
   bool sums_data() const override { return true; }
+  void check_sums() override {
+    if (hook_) hook_->check_next_step();
+  }
   void add_in_order(const ReductionTree& tree) override {
     tree_hooks_->clear();
     for (Bucket& bucket : buckets_) bucket.hook = tree_hooks_->add(tree, std::size_t(bucket.comm.size()));

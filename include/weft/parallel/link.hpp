@@ -41,7 +41,7 @@ class Link {
     for (std::size_t dim = 0; dim < x.shape().rank(); ++dim) header->at(dim + 1) = static_cast<std::int64_t>(x.shape()[dim]);
     // Element by element, so that a request is made before the tensor is handed on.
     Request first = comm_.send_async(*header, to, tag(parcel, 0));
-    Request second = comm_.send_async(x, to, tag(parcel, 1));
+    Request second = comm_.send_async(raw(x), to, tag(parcel, 1));
     sending_.push_back({std::move(header), x.buffer(), std::move(first), std::move(second)});
     progress();
   }

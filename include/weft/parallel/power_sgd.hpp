@@ -40,12 +40,10 @@ class PowerSgd {
   }
 
   Request start(Bucket& bucket, const Communicator& comm) {
-    Request request;
-    weft::detail::dispatch_gradient(bucket.type, [&](auto zero) { request = start_typed<decltype(zero)>(bucket, comm); });
-    return request;
+    return bucket.visit([&]<class G>(std::span<G> gradients) { return start_typed(bucket, gradients.data(), comm); });
   }
   void finish(Bucket& bucket, const Communicator& comm) {
-    weft::detail::dispatch_gradient(bucket.type, [&](auto zero) { finish_typed<decltype(zero)>(bucket, comm); });
+    bucket.visit([&]<class G>(std::span<G> gradients) { finish_typed(bucket, gradients.data(), comm); });
   }
 
  private:
@@ -98,9 +96,8 @@ class PowerSgd {
 
   // The left factors P = M Q, with the error of the last step added to M, and what is summed whole.
   template <class G>
-  Request start_typed(Bucket& bucket, const Communicator& comm) {
+  Request start_typed(const Bucket& bucket, G* gradients, const Communicator& comm) {
     State& state = state_of(bucket);
-    G* gradients = data<G>(bucket.storage);
     if (state.steps++ < options_.plain_steps || state.matrices.empty()) return comm.all_reduce_async(std::span<G>(gradients, bucket.elements));
     const bool first = !state.right;
     const std::size_t r = std::size_t(options_.rank);
@@ -125,10 +122,9 @@ class PowerSgd {
 
   // Q = M^T P with P orthonormal, summed; the sum of gradients is then P Q^T, and each rank is to blame for an equal part of it.
   template <class G>
-  void finish_typed(Bucket& bucket, const Communicator& comm) {
+  void finish_typed(const Bucket& bucket, G* gradients, const Communicator& comm) {
     State& state = states_.at(bucket.index);
     if (!state.left) return;
-    G* gradients = data<G>(bucket.storage);
     const std::size_t r = std::size_t(options_.rank);
     for (const Matrix& matrix : state.matrices) {
       Tensor<G, DefaultDevice::execution_space> p(*device_, {matrix.rows, r}, state.left, matrix.left);

@@ -20,6 +20,8 @@
 #include <weft/nn/model.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/parallel/compress.hpp>
+#include <weft/parallel/same_inputs.hpp>
+#include <weft/parallel/same_parameters.hpp>
 #include <weft/parallel/schedule/erased.hpp>
 #include <weft/parallel/schedule/one_forward_one_backward.hpp>
 #include <weft/parallel/stages.hpp>
@@ -34,7 +36,7 @@ inline constexpr bool is_wrapper = nesting_level<M> < 100;
 
 namespace detail {
 
-// Checked, and with a place for what is offloaded.
+// Checked and the same on all ranks, and with a place for what is offloaded.
 WEFT_COLD inline ModelOptions with_store(const ModelOptions& given, int rank) {
   given.check();
   ModelOptions options = given;
@@ -164,11 +166,12 @@ class Wrapper {
     else return false;
   }
 
-  /// The model laid over `mesh`. Collective: all ranks call alike. Throws LayoutError if the config does not fit the degrees.
+  /// The model laid over `mesh`. Collective: all ranks call alike, with the same options and config, or UsageError on all of them
+  /// before anything is allocated. Throws LayoutError if the config does not fit the degrees.
   /// (As few constructors as can be: compilers list all of them where a field of the config is misspelled.)
   template <Axis... X>
   Wrapper(const Mesh<X...>& mesh, const Config& config, ModelOptions options = {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
-      : Wrapper(detail::Inside{}, root(mesh.world().device(), options = detail::with_store(Policy::adjusted(options), mesh.world().rank())), mesh, config, options) {
+      : Wrapper(detail::Inside{}, root(mesh.world().device(), options = agreed(Policy::adjusted(options), mesh, config)), mesh, config, options) {
     outermost_.reset(new detail::Outermost{&mesh.world().device(), options, detail::make_loss_scale<typename model_type::scalar>(options), mesh.communicator()});
     static_assert((uses(X{}) && ...),
                   "weft: this Mesh has an axis that no wrapper of the model uses, so its ranks would all do the same work: add the wrapper, or "
@@ -183,14 +186,21 @@ class Wrapper {
   /// One step: forward and backward of all micro-batches of this rank's share, gradients summed over every axis. Returns the
   /// mean loss over the tokens of the global batch, the same on every rank. Gradients start anew with each call: micro-batches of one
   /// Batch add up, calls do not, so two calls without an optimizer's step between them are refused (UsageError) where the model has an
-  /// optimizer.
+  /// optimizer. Throws UsageError, too, if ranks of one share (over tp, cp, pp) have different batches, or data ranks' shares do not
+  /// lie side by side in one step's global batch.
   double train_step(const Batch& batch) {
     if (outermost_->loss_scale) outermost_->loss_scale->apply();
-    return enter(here(), [&](const auto& context, auto& stages) { return stages.train_step(context, batch); });
+    return enter(here(), [&](const auto& context, auto& stages) {
+      detail::require_batches(context, batch, true);
+      return stages.train_step(context, batch);
+    });
   }
-  /// The mean loss, without dropout and gradients.
+  /// The mean loss, without dropout and gradients. Ranks of one share have the same batch; those of dp any.
   double evaluate(const Batch& batch) {
-    return enter(here(), [&](const auto& context, auto& stages) { return stages.evaluate(context, batch); });
+    return enter(here(), [&](const auto& context, auto& stages) {
+      detail::require_batches(context, batch, false);
+      return stages.evaluate(context, batch);
+    });
   }
   /// The logits [vocabulary] that follow these tokens, the same on every rank; all ranks give the same tokens.
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
@@ -204,6 +214,17 @@ class Wrapper {
   /// The gradients of the last train_step will not be used: another one may follow without an optimizer's step between them.
   void discard_gradients() { stages().gradients()->applied = true; }
 
+  /// Compares, by a hash, the parameters of which several ranks hold the same elements: what is not cut over dp, cp or tp, copies of
+  /// shards, experts over edp. Throws Error on all ranks of an axis on which one differs. Collective over the mesh; an optimizer's
+  /// step calls it as ModelOptions::compare_every says.
+  void require_equal_parameters() {
+    enter(here(), [&](const auto& context, auto& stages) { detail::require_equal_parameters(context, stages, options().replicate); });
+  }
+  /// The next train_step compares the communication hook's sums with plain ones, as the first one does. All ranks call alike.
+  void check_hook() {
+    if (Hooks* hooks = policy_.hooks()) hooks->check_sums();
+    if constexpr (is_wrapper<M>) inner_.check_hook();
+  }
   /// Each parameter that this rank holds, once: f(ParameterState&).
   template <class F>
   void for_each_state(F&& f) { stages().for_each_state(f); }
@@ -228,6 +249,11 @@ class Wrapper {
   }
 
  private:
+  template <Axis... X>
+  static ModelOptions agreed(const ModelOptions& options, const Mesh<X...>& mesh, const Config& config) {
+    detail::require_same_construction(mesh.communicator(), options, config);
+    return detail::with_store(options, mesh.world().rank());
+  }
   template <Axis... X>
   static Communicator comm_of(const Mesh<X...>& mesh) {
     constexpr bool there = (std::is_same_v<X, axis> || ...);
@@ -302,6 +328,8 @@ class SingleDevice {
   void for_each_state(F&& f) { stages_.for_each_state(f); }
   auto buffers() { return stages_.buffers(); }
   auto& stages() { return stages_; }
+  /// As of a wrapper; one rank has nothing to compare.
+  void require_equal_parameters() {}
   Communicator communicator() const { return Communicator(); }
   auto& device() const { return *device_; }
   const ModelOptions& options() const { return options_; }

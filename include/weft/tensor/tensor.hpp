@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/core/placed.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/tensor/device.hpp>
 #include <weft/tensor/placement.hpp>
@@ -30,6 +31,9 @@ inline constexpr bool is_tensor = false;
 template <class T, class E, class... P>
 inline constexpr bool is_tensor<Tensor<T, E, P...>> = true;
 }  // namespace detail
+
+template <class T, class E, class P, class... R>
+inline constexpr bool is_placed<Tensor<T, E, P, R...>> = true;
 
 template <class X>
 concept AnyTensor = detail::is_tensor<std::remove_cvref_t<X>>;
@@ -177,6 +181,14 @@ template <AnyTensor Y, AnyTensor X>
 Y relabel(const X& x) {
   static_assert(std::is_same_v<typename Y::value_type, typename X::value_type>, "weft: relabel changes placements, not the element type");
   return Y(typename Y::Same(), static_cast<const detail::Elements&>(x));
+}
+
+/// The same elements without placements, for collectives that no placement describes: `comm.all_reduce(raw(x), Reduction::max)`.
+/// Shares x's memory, so what is written there is x's, whose type then says nothing about it: nobody checks that it still holds, and
+/// the collective has no backward.
+template <class T, class E, class... P>
+Tensor<T, E> raw(const Tensor<T, E, P...>& x) {
+  return relabel<Tensor<T, E>>(x);
 }
 
 /// Refuses at compile time what is not linear on a tensor of which each rank holds only a term of a sum.

@@ -95,10 +95,10 @@ Y gather_dim(const auto& comm, const X& x, std::size_t dim) {
   Y y(x.device(), with_extent(x.shape(), dim, x.shape()[dim] * ranks));
   const Around whole(y.shape(), dim);
   if (whole.outer == 1) {
-    comm.all_gather(x, y);
+    comm.all_gather(raw(x), raw(y));
   } else {
     Y pieces(x.device(), y.shape());
-    comm.all_gather(x, pieces);
+    comm.all_gather(raw(x), raw(pieces));
     interleave(x.device(), whole, ranks, pieces.data(), y.data(), false);
   }
   return y;
@@ -110,11 +110,11 @@ Y scatter_sum(std::string_view axis, const auto& comm, const X& x, std::size_t d
   Y y(x.device(), with_extent(x.shape(), dim, piece_of(axis, x.shape(), dim, ranks)));
   const Around whole(x.shape(), dim);
   if (whole.outer == 1) {
-    comm.reduce_scatter(x, y);
+    comm.reduce_scatter(raw(x), raw(y));
   } else {
     X pieces(x.device(), x.shape());
     interleave(x.device(), whole, ranks, x.data(), pieces.data(), true);
-    comm.reduce_scatter(pieces, y);
+    comm.reduce_scatter(raw(pieces), raw(y));
   }
   return y;
 }
@@ -144,7 +144,7 @@ auto to(const Context& context, const X& x) {
     } else if constexpr (from == Kind::partial && is_whole<To>) {
       Y y(x.device(), x.shape());
       detail::copy_rows(x.device(), 1, x.size(), x.data(), x.size(), y.data(), x.size());
-      comm.all_reduce(y);
+      comm.all_reduce(raw(y));
       return y;
     } else if constexpr (is_whole<From> && target == Kind::partial) {
       if (comm.rank() == 0) return relabel<Y>(x);
@@ -182,7 +182,7 @@ auto to(const Context& context, X&& x)
   } else {
     if constexpr (kind_of<placement_t<X, A>> == Kind::partial && is_whole<To>) {
       if (x.unique()) {
-        context.comm(A{}).all_reduce(x);
+        context.comm(A{}).all_reduce(raw(x));
         return relabel<replace_t<X, To>>(x);
       }
     }

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The fields of an aggregate, one after the other, without a word from its author: what a model's Config needs to be compared between
+// ranks field by field. How many there are is found by initialising them with empty braces, which count an array or a nested
+// aggregate once; what that cannot count (more than 24 fields, base classes, fields without a default) has none.
+//
+//   struct Config { std::size_t width = 32; double dropout = 0; };
+//   detail::for_each_field(config, [](std::size_t i, const auto& field) { ... });
+
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string_view>
+#include <type_traits>
+
+#include <weft/core/hash.hpp>
+
+namespace weft::detail {
+
+struct AnyField {
+  template <class T>
+  operator T() const;  // of no body: it is only asked for
+};
+template <class Derived>
+struct AnyBase {
+  template <class Base>
+    requires(std::is_base_of_v<Base, Derived> && !std::is_same_v<Base, Derived>)
+  operator Base() const;
+};
+
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+#endif
+
+/// The number of fields of an aggregate T; -1 where it is not known.
+template <class T>
+consteval int count_fields() {
+  if constexpr (!std::is_class_v<T> || !std::is_aggregate_v<T> || std::is_empty_v<T> || !std::is_default_constructible_v<T>) return -1;
+  else if constexpr (requires { T{AnyBase<T>()}; }) return -1;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return -1;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 24;  // a further field, of no default
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 23;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 22;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 21;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 20;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 19;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 18;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 17;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 16;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 15;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 14;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 13;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 12;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 11;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 10;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 9;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 8;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 7;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 6;
+  else if constexpr (requires { T{{}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, AnyField()}; } ? -1 : 5;
+  else if constexpr (requires { T{{}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, AnyField()}; } ? -1 : 4;
+  else if constexpr (requires { T{{}, {}, {}}; }) return requires { T{{}, {}, {}, AnyField()}; } ? -1 : 3;
+  else if constexpr (requires { T{{}, {}}; }) return requires { T{{}, {}, AnyField()}; } ? -1 : 2;
+  else if constexpr (requires { T{{}}; }) return requires { T{{}, AnyField()}; } ? -1 : 1;
+  else return -1;
+}
+
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+
+template <class T>
+inline constexpr int field_count = count_fields<std::remove_cv_t<T>>();
+
+/// f(0, first field), f(1, second field), ... of an aggregate whose fields can be counted.
+template <class T, class F>
+constexpr void for_each_field(const T& object, F&& f) {
+  constexpr int n = field_count<T>;
+  [[maybe_unused]] std::size_t at = 0;
+  [[maybe_unused]] const auto each = [&](const auto&... fields) { (f(at++, fields), ...); };
+  if constexpr (n == 1) {
+    const auto& [a0] = object;
+    each(a0);
+  } else if constexpr (n == 2) {
+    const auto& [a0, a1] = object;
+    each(a0, a1);
+  } else if constexpr (n == 3) {
+    const auto& [a0, a1, a2] = object;
+    each(a0, a1, a2);
+  } else if constexpr (n == 4) {
+    const auto& [a0, a1, a2, a3] = object;
+    each(a0, a1, a2, a3);
+  } else if constexpr (n == 5) {
+    const auto& [a0, a1, a2, a3, a4] = object;
+    each(a0, a1, a2, a3, a4);
+  } else if constexpr (n == 6) {
+    const auto& [a0, a1, a2, a3, a4, a5] = object;
+    each(a0, a1, a2, a3, a4, a5);
+  } else if constexpr (n == 7) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6] = object;
+    each(a0, a1, a2, a3, a4, a5, a6);
+  } else if constexpr (n == 8) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7);
+  } else if constexpr (n == 9) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7, a8);
+  } else if constexpr (n == 10) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9);
+  } else if constexpr (n == 11) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10);
+  } else if constexpr (n == 12) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11);
+  } else if constexpr (n == 13) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12);
+  } else if constexpr (n == 14) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13);
+  } else if constexpr (n == 15) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14);
+  } else if constexpr (n == 16) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15);
+  } else if constexpr (n == 17) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16);
+  } else if constexpr (n == 18) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17);
+  } else if constexpr (n == 19) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18);
+  } else if constexpr (n == 20) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19);
+  } else if constexpr (n == 21) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20);
+  } else if constexpr (n == 22) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21);
+  } else if constexpr (n == 23) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22);
+  } else if constexpr (n == 24) {
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23] = object;
+    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23);
+  }
+}
+
+/// Adds a value to a hash; false if it is of a kind that has none (a pointer, a function, a class with private parts), and is left out.
+template <class T>
+bool hash_value(std::uint64_t& state, const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    state = hash_of(state, static_cast<std::uint64_t>(static_cast<std::underlying_type_t<T>>(value)));
+  } else if constexpr (std::is_integral_v<T>) {
+    state = hash_of(state, static_cast<std::uint64_t>(value));
+  } else if constexpr (std::is_floating_point_v<T>) {
+    state = hash_of(state, std::bit_cast<std::uint64_t>(static_cast<double>(value)));
+  } else if constexpr (std::is_pointer_v<T>) {
+    return false;
+  } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+    const std::string_view text = value;
+    state = hash_of(state, hash_bytes(text.data(), text.size()));
+  } else if constexpr (requires { { value.has_value() } -> std::convertible_to<bool>; *value; }) {
+    state = hash_of(state, value.has_value());
+    return !value.has_value() || hash_value(state, *value);
+  } else if constexpr (requires { std::begin(value) != std::end(value); requires !std::is_same_v<std::remove_cvref_t<decltype(*std::begin(value))>, T>; }) {
+    std::uint64_t count = 0;
+    for (const auto& element : value) {
+      ++count;
+      if (!hash_value<std::remove_cvref_t<decltype(element)>>(state, element)) return false;
+    }
+    state = hash_of(state, count);
+  } else if constexpr (field_count<T> > 0) {
+    bool any = false;
+    for_each_field(value, [&](std::size_t, const auto& field) { any = hash_value(state, field) || any; });
+    return any;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace weft::detail

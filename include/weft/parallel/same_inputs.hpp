@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The comparison of what ranks are given: once for a model its seed, options and config, in each training step the batch. A rank that
+// is given something else than its peers computes, communicates and reports a loss as if nothing were wrong. Numbers and hashes
+// travel, a few small collectives on the host; what differs is gathered only where something does.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/core/error.hpp>
+#include <weft/core/fields.hpp>
+#include <weft/core/hash.hpp>
+#include <weft/mesh/axis.hpp>
+#include <weft/nn/batch.hpp>
+#include <weft/nn/model.hpp>
+
+namespace weft::detail {
+
+/// Does every rank give the same words? Collective.
+WEFT_OUT_OF_LINE inline bool same_on_all(const Communicator& ranks, std::span<const std::uint64_t> words) {
+  const std::uint64_t hash = hash_bytes(words.data(), words.size_bytes());
+  std::array<std::uint64_t, 2> extremes{hash, ~hash};  // the largest one, and the smallest one's complement
+  ranks.all_reduce(extremes, Reduction::max);
+  return extremes[0] == ~extremes[1];
+}
+
+struct FirstDifference {
+  int rank;          // the first whose words are not those of rank 0
+  std::size_t word;  // the first of them
+  std::uint64_t on_first, on_rank;
+};
+WEFT_COLD inline FirstDifference first_difference(const Communicator& ranks, std::span<const std::uint64_t> words) {
+  std::vector<std::uint64_t> all(words.size() * std::size_t(ranks.size()));
+  ranks.all_gather(words, all);
+  for (std::size_t i = words.size(); i < all.size(); ++i)
+    if (all[i] != all[i % words.size()]) return {int(i / words.size()), i % words.size(), all[i % words.size()], all[i]};
+  return {0, 0, 0, 0};
+}
+
+// ---- once for a model
+
+struct OptionWord {
+  std::string_view name;
+  std::uint64_t value;
+  bool shown;  // a number that says something, or a hash
+};
+/// The options that must be the same on all ranks. Whether there is a hook and an offload counts, not which.
+WEFT_COLD inline auto words_of(const ModelOptions& options) {
+  std::uint64_t scale = 0;
+  if (options.loss_scale) hash_value(scale, *options.loss_scale);
+  return std::array{
+      OptionWord{"seed", options.seed, true},
+      OptionWord{"first_bucket_bytes", options.first_bucket_bytes, true},
+      OptionWord{"bucket_bytes", options.bucket_bytes, true},
+      OptionWord{"reduce_each_micro_batch", options.reduce_each_micro_batch, true},
+      OptionWord{"zero", std::uint64_t(options.zero), true},
+      OptionWord{"hook", options.hook != nullptr, false},
+      OptionWord{"replicate", options.replicate, true},
+      OptionWord{"reduce", options.reduce ? 1 + std::uint64_t(*options.reduce) : 0, false},
+      OptionWord{"gradient", options.gradient ? 1 + std::uint64_t(*options.gradient) : 0, false},
+      OptionWord{"quantised_gather", options.quantised_gather, true},
+      OptionWord{"secondary", options.secondary, true},
+      OptionWord{"offload", options.offload.make != nullptr, false},
+      OptionWord{"reproducible", options.reproducible ? 1u : 0u, true},
+      OptionWord{"ulysses", options.ulysses, true},
+      OptionWord{"schedule", options.schedule != nullptr, false},
+      OptionWord{"loss_scale", scale, false},
+      OptionWord{"compare_every", options.compare_every, true},
+  };
+}
+
+// A field of a config: itself if it is a whole number, else a hash; 0 where it cannot be hashed.
+template <class T>
+std::uint64_t word_of_field(const T& field) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<std::uint64_t>(field);
+  } else {
+    std::uint64_t hash = 0;
+    return hash_value(hash, field) ? hash : 0;
+  }
+}
+
+[[noreturn]] WEFT_COLD inline void refuse_construction(const Communicator& ranks, std::span<const std::uint64_t> words, std::span<const OptionWord> options, std::uint64_t numbers) {
+  const FirstDifference found = first_difference(ranks, words);
+  const bool option = found.word < options.size();
+  const std::string what = option ? joined({"ModelOptions::", options[found.word].name}) : joined({"field ", found.word - options.size() + 1, " of the model's Config"});
+  const bool shown = option ? options[found.word].shown : (numbers >> (found.word - options.size()) & 1) != 0;
+  const std::string values = shown ? joined({" is ", found.on_first, " on rank 0 and ", found.on_rank, " on rank ", found.rank}) : joined({" on rank ", found.rank, " is not that on rank 0"});
+  throw_error<UsageError>({what, values, " of ", ranks.size(), ": all ranks make a model with the same seed, options and config", option ? "" : " (fields count from 1)", "; read them on one rank and broadcast, or give each rank the same arguments"});
+}
+
+/// Throws UsageError on all ranks if the options or the config are not the same on all of them. Fields of a Config that is not an
+/// aggregate, and those of kinds that have no hash, are left out. Collective.
+template <class Config>
+WEFT_COLD void require_same_construction(const Communicator& ranks, const ModelOptions& options, const Config& config) {
+  if (ranks.size() == 1) return;
+  const auto named = words_of(options);
+  std::vector<std::uint64_t> words;
+  for (const OptionWord& option : named) words.push_back(option.value);
+  std::uint64_t numbers = 0;  // a bit for each field that is shown as it is
+  for_each_field(config, [&]<class Field>(std::size_t i, const Field& field) {
+    numbers |= std::uint64_t(std::is_integral_v<Field>) << i;
+    words.push_back(word_of_field(field));
+  });
+  if (!same_on_all(ranks, words)) refuse_construction(ranks, words, named, numbers);
+}
+
+// ---- in each step
+
+/// An axis whose ranks work on the same batch, or dp's, whose ranks have shares of one.
+struct BatchAxis {
+  std::string_view name;
+  const Communicator* ranks;
+};
+
+inline constexpr std::string_view batch_words[] = {"step", "first_sequence", "sequences", "length", "micro_batches", "differing", "tokens", "targets"};
+
+WEFT_OUT_OF_LINE inline std::array<std::uint64_t, 8> words_of(const Batch& batch) {
+  std::uint64_t differing = 0;
+  for (const MicroBatch& micro : batch.differing) differing = hash_of(hash_of(differing, micro.sequences), micro.length);
+  return {batch.step, batch.first_sequence, batch.sequences, batch.length, batch.micro_batches, differing, hash_bytes(batch.tokens.data(), batch.tokens.size() * sizeof(std::int32_t)),
+          hash_bytes(batch.targets.data(), batch.targets.size() * sizeof(std::int32_t))};
+}
+
+/// Throws UsageError on all ranks of an axis that does not cut the batch between them if they have different ones.
+WEFT_OUT_OF_LINE inline void require_same_batch(std::span<const BatchAxis> axes, const Batch& batch) {
+  if (axes.empty()) return;
+  const auto words = words_of(batch);
+  for (const BatchAxis& axis : axes) {
+    if (same_on_all(*axis.ranks, words)) continue;
+    const FirstDifference found = first_difference(*axis.ranks, words);
+    const bool shown = found.word < 5;
+    const std::string values = shown ? joined({batch_words[found.word], " is ", found.on_first, " on ", axis.name, " rank 0 and ", found.on_rank, " on ", axis.name, " rank ", found.rank})
+                                     : joined({batch_words[found.word], " on ", axis.name, " rank ", found.rank, found.word == 5 ? " is" : " are", " not ", axis.name, " rank 0's"});
+    throw_error<UsageError>({"batch: ", values, ": the ", axis.ranks->size(), " ranks of ", axis.name, " work on one share, so each takes the same Batch: make it for mesh.rank(dp{}) of mesh.size(dp{}), not for the rank in the world"});
+  }
+}
+
+/// Throws UsageError on all data ranks if they are not at the same step, or their shares do not lie side by side in the global batch.
+/// Wherever the first one begins. An empty share lies nowhere.
+WEFT_OUT_OF_LINE inline void require_shares(const BatchAxis& axis, const Batch& batch) {
+  struct Share {
+    std::uint64_t first, count, step;
+  };
+  const std::array<std::uint64_t, 3> mine{batch.first_sequence, batch.sequences, batch.step};
+  std::vector<std::uint64_t> words(mine.size() * std::size_t(axis.ranks->size()));
+  axis.ranks->all_gather(mine, words);
+  std::vector<Share> all;
+  for (std::size_t i = 0; i < words.size(); i += mine.size()) all.push_back({words[i], words[i + 1], words[i + 2]});
+  // In the order of the ranks is how most programs have it.
+  bool in_order = true;
+  for (std::size_t i = 0; i < all.size() && in_order; ++i)
+    in_order = all[i].step == all[0].step && all[i].count != 0 && (i == 0 || all[i].first == all[i - 1].first + all[i - 1].count);
+  if (in_order) return;
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].step != all[0].step)
+      throw_error<UsageError>({"batch: step ", all[0].step, " on ", axis.name, " rank 0, ", all[i].step, " on ", axis.name, " rank ", i, ": ranks are at different steps; give each the same Batch::step, the number of the training step"});
+    if (all[i].count != 0) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return all[a].first < all[b].first; });
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    const std::size_t end = all[order[i - 1]].first + all[order[i - 1]].count, begin = all[order[i]].first;
+    if (begin < end)
+      throw_error<UsageError>({"batch: ", axis.name, " rank ", order[i], "'s share begins at sequence ", begin, ", which ", axis.name, " rank ", order[i - 1], "'s share [", all[order[i - 1]].first, ", ", end,
+                               ") holds: set Batch::first_sequence to the index in the global batch of the share's first sequence (dropout goes by it)"});
+    if (begin > end)
+      throw_error<UsageError>({"batch: sequences ", end, " to ", begin - 1, " of the global batch are in no share: ", axis.name, " rank ", order[i - 1], "'s ends before sequence ", end, ", ", axis.name, " rank ", order[i], "'s begins at ", begin,
+                               "; set Batch::first_sequence to the index of the share's first sequence, made for mesh.rank(dp{}) of mesh.size(dp{})"});
+  }
+}
+
+/// What all ranks have been given for a step; `shares`: and over dp, too.
+template <class Context>
+void require_batches(const Context& context, const Batch& batch, bool shares) {
+  std::array<BatchAxis, 3> axes;
+  std::size_t count = 0;
+  const auto add = [&]<class A>(A axis) {
+    if constexpr (Context::has(A{}))
+      if (context.size(axis) > 1) axes[count++] = {A::name, &context.comm(axis)};
+  };
+  add(tp{});
+  add(cp{});
+  add(pp{});
+  require_same_batch(std::span<const BatchAxis>(axes.data(), count), batch);
+  if constexpr (Context::has(dp{})) {
+    if (!shares || context.size(dp{}) == 1) return;
+    batch.check();  // its own sizes first
+    require_shares({dp::name, &context.comm(dp{})}, batch);
+  }
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The comparison of parameters that several ranks hold. A parameter that is not cut over an axis must have the same bits on all of its
+// ranks: where it has not, they train different models and say one loss. A hash of each travels, in one small all-reduce an axis.
+//
+//   model.require_equal_parameters();   // Optimizer::step calls it: ModelOptions::compare_every
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/core/error.hpp>
+#include <weft/core/hash.hpp>
+#include <weft/core/list.hpp>
+#include <weft/mesh/axis.hpp>
+#include <weft/nn/hooks.hpp>
+#include <weft/tensor/host_loop.hpp>
+#include <weft/tensor/store.hpp>
+#include <weft/tensor/transfer.hpp>
+
+namespace weft::detail {
+
+/// An axis over which parameters that are not cut lie alike.
+struct CopyAxis {
+  std::string_view name;
+  unsigned bit;
+  Communicator ranks;
+};
+
+// out[lane] = of the elements lane, lane + lanes, ...
+template <class Exec, class Word>
+void hash_lanes(Device<Exec>& device, std::size_t count, const Word* in, std::size_t lanes, std::uint64_t* out) {
+  for_each_index(device, lanes, KOKKOS_LAMBDA(const std::size_t lane) {
+    std::uint64_t state = lane;
+    for (std::size_t i = lane; i < count; i += lanes) {
+      state ^= in[i];
+      state = ((state << 29) | (state >> 35)) * 0x9E3779B97F4A7C15u;
+    }
+    out[lane] = state;
+  });
+}
+
+/// A hash of `count` elements of `element_bytes` in the device's memory. Where that is the host's, blocks of it in the order of the
+/// bytes; else lanes of elements that lie beside each other. All ranks of a program take the same way.
+template <class Exec>
+std::uint64_t hash_elements(Device<Exec>& device, const void* data, std::size_t count, std::size_t element_bytes) {
+  if constexpr (on_host<Exec>) {
+    constexpr std::size_t block = 1u << 18;
+    const std::size_t bytes = count * element_bytes, blocks = (bytes + block - 1) / block;
+    device.exec().fence("weft: before a hash");
+    if (blocks <= 1) return hash_bytes(data, bytes);
+    std::vector<std::uint64_t> hashes(blocks);
+    std::uint64_t* out = hashes.data();
+    const char* in = static_cast<const char*>(data);
+    for_each_index(device, blocks, [=](std::size_t i) { out[i] = hash_bytes(in + i * block, std::min(block, bytes - i * block), i); });
+    return hash_bytes(out, blocks * sizeof(std::uint64_t), bytes);
+  } else {
+    constexpr std::size_t lanes = 1u << 16;
+    Tensor<std::uint64_t, Exec> hashes(device, {std::min(std::max<std::size_t>(1, count), lanes)});
+    std::uint64_t* out = hashes.data();
+    const std::size_t stride = hashes.size();
+    if (element_bytes == 2) hash_lanes(device, count, static_cast<const std::uint16_t*>(data), stride, out);
+    else if (element_bytes == 4) hash_lanes(device, count, static_cast<const std::uint32_t*>(data), stride, out);
+    else hash_lanes(device, count, static_cast<const std::uint64_t*>(data), stride, out);
+    const std::vector<std::uint64_t> host = copy_to_host(hashes);
+    return hash_bytes(host.data(), host.size() * sizeof(std::uint64_t), count);
+  }
+}
+
+/// Hashes of the parameters of this rank, each made once.
+template <class Exec>
+class ParameterHashes {
+ public:
+  ParameterHashes(Device<Exec>& device, const List<ParameterState*>& states) : device_(&device), states_(&states), whole_(states.size(), 0), made_(states.size(), false) {}
+
+  /// Of all that this rank keeps of it between steps.
+  std::uint64_t whole(std::size_t i) {
+    if (made_[i]) return whole_[i];
+    made_[i] = true;
+    const ParameterState& state = *(*states_)[i];
+    const Buffer value = value_of(state);
+    return whole_[i] = hash_elements(*device_, value.get(), state.kept(), size_of(state.kept_type()));
+  }
+  /// Of the runs that other ranks of the axis hold alike.
+  std::uint64_t shared(std::size_t i) {
+    const ParameterState& state = *(*states_)[i];
+    const std::size_t element = size_of(state.kept_type()), bytes = state.kept() * element;
+    const Tensor<std::int8_t, Exec> value(*device_, {bytes}, value_of(state));
+    const std::vector<std::int8_t> host = copy_to_host(value);
+    std::uint64_t all = 1;
+    for (const Run& run : state.runs)
+      if (run.shared) all = hash_of(all, hash_bytes(host.data() + run.local * element, run.length * element));
+    return all;
+  }
+
+ private:
+  // What lies in a store is fetched.
+  Buffer value_of(const ParameterState& state) {
+    if (!state.store || state.value) return state.value;
+    const std::size_t bytes = state.kept() * size_of(state.type);
+    Buffer value = device_->allocate(bytes);
+    read_record(*device_, *state.store, state.record, value.get(), bytes);
+    return value;
+  }
+
+  Device<Exec>* device_;
+  const List<ParameterState*>* states_;
+  std::vector<std::uint64_t> whole_;
+  std::vector<bool> made_;
+};
+
+/// A place in what an axis compares: a parameter, or a part of it that only some ranks of the axis hold.
+struct CopySlot {
+  std::size_t parameter;
+  bool mine, shared_runs;
+};
+
+// The copies of a parameter over an axis: one of all ranks; or one for each part that ranks share, of which this rank has one.
+inline void add_slots(List<CopySlot>& slots, std::size_t i, const ParameterState& state, const CopyAxis& axis, std::size_t replicate) {
+  constexpr unsigned of_experts = axis_bit<edp> | axis_bit<etp>;
+  if (bool(axis.bit & of_experts) != bool(state.expert_data) || state.gradient_only) return;
+  const bool kept = state.kept() != 0;
+  const std::size_t size = std::size_t(axis.ranks.size()), rank = std::size_t(axis.ranks.rank());
+  if (!(state.sharded & axis.bit)) {
+    slots.push_back({i, kept, false});
+  } else if (state.gathered && axis.bit == state.data_bit() && replicate > 1) {
+    const std::size_t sharers = size / replicate;
+    for (std::size_t piece = 0; piece < sharers; ++piece) slots.push_back({i, kept && rank % sharers == piece, false});
+  } else if (axis.bit == axis_bit<tp> && state.replicas > 1) {
+    const std::size_t parts = size / std::size_t(state.replicas);
+    for (std::size_t part = 0; part < parts; ++part) slots.push_back({i, kept && rank / std::size_t(state.replicas) == part, true});
+  }
+}
+
+[[noreturn]] WEFT_COLD inline void refuse_copies(const CopyAxis& axis, const std::string& name, bool mine, std::uint64_t hash, std::size_t differ, std::size_t compared) {
+  const std::uint64_t here[] = {std::uint64_t(mine), hash};
+  std::vector<std::uint64_t> all(2 * std::size_t(axis.ranks.size()));
+  axis.ranks.all_gather(std::span<const std::uint64_t>(here), all);
+  std::size_t first = 0;
+  while (all[2 * first] == 0) ++first;
+  std::size_t other = first + 1;
+  while (all[2 * other] == 0 || all[2 * other + 1] == all[2 * first + 1]) ++other;
+  char ours[20], theirs[20];
+  std::snprintf(ours, sizeof ours, "%016llx", static_cast<unsigned long long>(all[2 * first + 1]));
+  std::snprintf(theirs, sizeof theirs, "%016llx", static_cast<unsigned long long>(all[2 * other + 1]));
+  throw_error<Error>({"parameters differ: ", name, " on ", axis.name, " rank ", other, " (hash ", theirs, ") is not that on ", axis.name, " rank ", first, " (hash ", ours, "), and so are ", differ, " of ", compared,
+                      " compared over ", axis.name, "(", axis.ranks.size(), "), which must be equal: a communication hook that leaves ranks different sums, a gradient that misses its sum over ", axis.name,
+                      ", or a write to parameters on some ranks alone"});
+}
+
+/// Throws Error on all ranks of an axis on which copies of a parameter differ. Collective over each axis.
+template <class Exec>
+WEFT_COLD void require_equal_copies(Device<Exec>& device, const List<ParameterState*>& states, const List<CopyAxis>& axes, std::size_t replicate) {
+  ParameterHashes<Exec> hashes(device, states);
+  for (const CopyAxis& axis : axes) {
+    List<CopySlot> slots;
+    for (std::size_t i = 0; i < states.size(); ++i) add_slots(slots, i, *states[i], axis, replicate);
+    if (slots.empty()) continue;
+    const auto hash_of_slot = [&](const CopySlot& slot) { return !slot.mine ? 0 : slot.shared_runs ? hashes.shared(slot.parameter) : hashes.whole(slot.parameter); };
+    // The largest hash and, as its complement, the smallest one; zeros of ranks that hold nothing of it change neither.
+    std::vector<std::uint64_t> extremes(2 * slots.size(), 0);
+    for (std::size_t i = 0; i < slots.size(); ++i)
+      if (slots[i].mine) extremes[2 * i + 1] = ~(extremes[2 * i] = hash_of_slot(slots[i]));
+    axis.ranks.all_reduce(extremes, Reduction::max);
+    std::size_t differ = 0, first = 0;
+    for (std::size_t i = slots.size(); i-- > 0;) {
+      if (extremes[2 * i] == ~extremes[2 * i + 1] || (extremes[2 * i] == 0 && extremes[2 * i + 1] == 0)) continue;
+      ++differ;
+      first = i;
+    }
+    if (differ != 0) refuse_copies(axis, states[slots[first].parameter]->name, slots[first].mine, hash_of_slot(slots[first]), differ, slots.size());
+  }
+}
+
+/// The same for what a context has in force and what stages hold.
+template <class Context, class Stages>
+WEFT_COLD void require_equal_parameters(const Context& context, Stages& stages, std::size_t replicate) {
+  List<CopyAxis> axes;
+  const auto add = [&]<class A>(A axis) {
+    if (context.size(axis) > 1) axes.push_back({A::name, axis_bit<A>, context.comm(axis)});
+  };
+  Context::for_each_axis([&]<class A>(A axis) {
+    if constexpr (!std::is_same_v<A, pp>) add(axis);  // a stage has parameters of its own
+  });
+  if constexpr (Context::has(edp{})) {
+    add(edp{});
+    add(etp{});
+  }
+  if (axes.empty()) return;
+  List<ParameterState*> states;
+  stages.for_each_state([&](ParameterState& state) { states.push_back(&state); });
+  require_equal_copies(context.device(), states, axes, replicate);
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that are given something else than their peers are refused: options and config when a model is made, batches in each step. What
+// they say names what differs and where.
+
+#include "support/parity.hpp"
+
+#include <array>
+#include <functional>
+#include <memory>
+
+#include <weft/core/fields.hpp>
+#include <weft/parallel/zero_chosen.hpp>
+
+using namespace weft_test;
+
+namespace {
+
+using Model = nn::BasicGpt<float>;
+using AllAxes = DataParallel<ContextParallel<TensorParallel<PipelineParallel<Model, schedule::OneForwardOneBackward>>, Ring>>;
+using AllMesh = Mesh<dp, cp, tp, pp>;
+
+nn::GptConfig small() {
+  nn::GptConfig config = gpt_config();
+  config.layers = 2;
+  return config;
+}
+
+// What each rank says of body(world, mesh) where it throws UsageError.
+std::vector<std::string> said(int ranks, const Degrees& degrees, const std::function<void(World&, const AllMesh&)>& body) {
+  std::vector<std::string> all(static_cast<std::size_t>(ranks));
+  const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
+    AllMesh mesh(world, degrees);
+    try {
+      body(world, mesh);
+    } catch (const UsageError& error) {
+      all[std::size_t(world.rank())] = error.what();
+    }
+  });
+  CHECK(code == 0);
+  return all;
+}
+// The same on all ranks.
+std::string said_by_all(int ranks, const Degrees& degrees, const std::function<void(World&, const AllMesh&)>& body) {
+  const auto all = said(ranks, degrees, body);
+  for (const std::string& one : all) CHECK(one == all[0]);
+  return all[0];
+}
+std::string of_options(int ranks, const Degrees& degrees, int other, const std::function<void(nn::GptConfig&, ModelOptions&)>& change) {
+  return said_by_all(ranks, degrees, [&](World& world, const AllMesh& mesh) {
+    nn::GptConfig config = small();
+    ModelOptions options;
+    if (world.rank() >= other) change(config, options);
+    AllAxes model(mesh, config, options);
+  });
+}
+std::string of_batch(int ranks, const Degrees& degrees, const std::function<void(World&, Batch&)>& change, bool evaluates = false) {
+  return said_by_all(ranks, degrees, [&](World& world, const AllMesh& mesh) {
+    AllAxes model(mesh, small());
+    Batch batch = make_batch(3, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), 2);
+    change(world, batch);
+    if (evaluates) model.evaluate(batch);
+    else model.train_step(batch);
+  });
+}
+
+struct Odd {
+  std::size_t width = 1;
+  double rate = 0.5;
+  std::string name = "a";
+  int sizes[3] = {1, 2, 3};
+  std::vector<std::string> parts = {"x"};
+  std::optional<float> maybe = {};
+  nn::GptConfig inner = {};
+  std::function<void()> call = {};
+};
+class Closed {
+ public:
+  explicit Closed(int value) : value_(value) {}
+
+ private:
+  [[maybe_unused]] int value_;
+};
+struct Based : nn::GptConfig {
+  int more = 0;
+};
+struct Cannot {
+  int one = 0;
+  Closed two = Closed(1);
+};
+static_assert(detail::field_count<Odd> == 8 && detail::field_count<nn::GptConfig> == 10 && detail::field_count<nn::LlamaConfig> > 5 && detail::field_count<nn::MixtralConfig> > 5);
+static_assert(detail::field_count<Closed> == -1 && detail::field_count<Based> == -1 && detail::field_count<Cannot> == -1 && detail::field_count<int> == -1);
+
+}  // namespace
+
+TEST_CASE("options and config") {
+  const auto ends = [](const std::string& text, const char* begin) {
+    CHECK_MESSAGE(text.find(begin) == 0, text);
+    CHECK(text.find(": all ranks make a model with the same seed, options and config") != std::string::npos);
+  };
+  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.seed = 2; }), "weft: ModelOptions::seed is 1 on rank 0 and 2 on rank 1 of 2");
+  ends(of_options(4, {.tp = 2}, 3, [](auto&, ModelOptions& o) { o.bucket_bytes = 7; }), "weft: ModelOptions::bucket_bytes is 26214400 on rank 0 and 7 on rank 3 of 4");
+  ends(of_options(2, {.pp = 2}, 1, [](auto&, ModelOptions& o) { o.reduce = DataType::bfloat16; }), "weft: ModelOptions::reduce on rank 1 is not that on rank 0 of 2");
+  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.loss_scale = LossScaleOptions{.initial = 8}; }), "weft: ModelOptions::loss_scale on rank 1 is not that on rank 0 of 2");
+  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.compare_every = 0; }), "weft: ModelOptions::compare_every is 100 on rank 0 and 0 on rank 1");
+  ends(of_options(8, {.tp = 2, .cp = 2, .pp = 2}, 5, [](nn::GptConfig& c, auto&) { c.width = 64; }), "weft: field 3 of the model's Config is 32 on rank 0 and 64 on rank 5 of 8");
+  ends(of_options(2, {.cp = 2}, 1, [](nn::GptConfig& c, auto&) { c.dropout = 0.2; }), "weft: field 7 of the model's Config on rank 1 is not that on rank 0 of 2");
+  ends(of_options(2, {}, 1, [](nn::GptConfig& c, auto&) { c.recompute = Recomputation::full; }), "weft: field 10 of the model's Config on rank 1 is not that on rank 0 of 2");
+  CHECK(of_options(4, {.tp = 2}, 0, [](nn::GptConfig& c, ModelOptions& o) { c.dropout = 0.3, o.seed = 9; }) == "");
+}
+
+TEST_CASE("batches of one share") {
+  const std::string why = "work on one share, so each takes the same Batch: make it for mesh.rank(dp{}) of mesh.size(dp{}), not for the rank in the world";
+  const auto last = [](auto change) {
+    return [=](World& world, Batch& batch) {
+      if (world.rank() + 1 == world.size()) change(batch);
+    };
+  };
+  for (const auto& [degrees, axis] : {std::pair<Degrees, std::string>{{.tp = 2}, "tp"}, {{.cp = 2}, "cp"}, {{.pp = 2}, "pp"}}) {
+    const std::string peers = ": the 2 ranks of " + axis + " " + why;
+    for (const bool evaluates : {false, true}) {
+      CHECK(of_batch(2, degrees, last([](Batch& b) { b.targets[5] = 1 - b.targets[5] % 2; }), evaluates) == "weft: batch: targets on " + axis + " rank 1 are not " + axis + " rank 0's" + peers);
+      CHECK(of_batch(2, degrees, last([](Batch& b) { std::swap(b.tokens[1], b.tokens[2]); }), evaluates) == "weft: batch: tokens on " + axis + " rank 1 are not " + axis + " rank 0's" + peers);
+      CHECK(of_batch(2, degrees, last([](Batch& b) { b.step = 4; }), evaluates) == "weft: batch: step is 3 on " + axis + " rank 0 and 4 on " + axis + " rank 1" + peers);
+      CHECK(of_batch(2, degrees, last([](Batch& b) { b.micro_batches = 4; }), evaluates) == "weft: batch: micro_batches is 2 on " + axis + " rank 0 and 4 on " + axis + " rank 1" + peers);
+      CHECK(of_batch(2, degrees, [](World& world, Batch& b) { b = make_batch(3, std::size_t(world.rank()), std::size_t(world.size()), 2); }, evaluates) ==
+            "weft: batch: first_sequence is 0 on " + axis + " rank 0 and 4 on " + axis + " rank 1" + peers);
+    }
+  }
+}
+
+TEST_CASE("shares of data ranks") {
+  CHECK(of_batch(2, {}, [](World& world, Batch& b) { b.step += std::uint64_t(world.rank()); }) ==
+        "weft: batch: step 3 on dp rank 0, 4 on dp rank 1: ranks are at different steps; give each the same Batch::step, the number of the training step");
+  CHECK(of_batch(2, {}, [](World&, Batch& b) { b.first_sequence = 0; }) ==
+        "weft: batch: dp rank 1's share begins at sequence 0, which dp rank 0's share [0, 4) holds: set Batch::first_sequence to the index in the global batch of the share's first sequence (dropout goes by it)");
+  CHECK(of_batch(4, {}, [](World&, Batch& b) { b.first_sequence *= 2; }) ==
+        "weft: batch: sequences 2 to 3 of the global batch are in no share: dp rank 0's ends before sequence 2, dp rank 1's begins at 4; set Batch::first_sequence to the index of the share's first sequence, made for mesh.rank(dp{}) of mesh.size(dp{})");
+  // A share made for the rank in the world, of 4 ranks that are dp(2) * tp(2), by a program whose tp ranks agree.
+  CHECK(said(4, {.tp = 2}, [](World& world, const AllMesh& mesh) {
+          AllAxes model(mesh, small());
+          Batch batch = make_batch(3, std::size_t(world.rank() / 2 * 2), 4, 2);
+          model.train_step(batch);
+        })[0].find("weft: batch: sequences 2 to 3 of the global batch are in no share") == 0);
+  // Wherever they begin, in any order of ranks, of any sizes.
+  CHECK(of_batch(2, {}, [](World&, Batch& b) { b.first_sequence += 100; }) == "");
+  CHECK(of_batch(4, {}, [](World&, Batch& b) { b.first_sequence = 6 - b.first_sequence; }) == "");
+  CHECK(of_batch(2, {}, [](World& world, Batch& b) {
+          const std::size_t sequences = world.rank() == 0 ? 2 : 6;
+          const Batch whole = make_batch(3, 0, 1, 2);
+          b = whole;
+          b.sequences = sequences;
+          b.first_sequence = world.rank() == 0 ? 0 : 2;
+          b.tokens.assign(whole.tokens.begin(), whole.tokens.begin() + std::ptrdiff_t(sequences * b.length));
+          b.targets.assign(whole.targets.begin(), whole.targets.begin() + std::ptrdiff_t(sequences * b.length));
+        }) == "");
+  // What is asked of any batch is the data ranks' own affair.
+  CHECK(of_batch(2, {}, [](World& world, Batch& b) { b = make_batch(std::uint64_t(world.rank()), 0, 1, 2); }, true) == "");
+}
+
+TEST_CASE("every field of an aggregate counts") {
+  const auto hash = [](const Odd& odd) {
+    std::uint64_t all = 0;
+    CHECK(detail::hash_value(all, odd));
+    return all;
+  };
+  std::vector<std::uint64_t> seen{hash({})};
+  const auto other = [&](auto change) {
+    Odd odd;
+    change(odd);
+    seen.push_back(hash(odd));
+  };
+  other([](Odd& o) { o.width = 2; });
+  other([](Odd& o) { o.rate = 0.25; });
+  other([](Odd& o) { o.name = "b"; });
+  other([](Odd& o) { o.name = ""; });
+  other([](Odd& o) { o.sizes[2] = 4; });
+  other([](Odd& o) { o.parts = {"x", ""}; });
+  other([](Odd& o) { o.parts = {}; });
+  other([](Odd& o) { o.maybe = 0.0f; });
+  other([](Odd& o) { o.inner.layers = 7; });
+  std::sort(seen.begin(), seen.end());
+  CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
+  std::uint64_t none = 0;
+  CHECK(!detail::hash_value(none, std::make_shared<int>(1)));
+  CHECK(!detail::hash_value(none, Closed(1)));
+  CHECK(!detail::hash_value(none, static_cast<const char*>("text")));
+}
