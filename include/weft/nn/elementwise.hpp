@@ -4,7 +4,7 @@
 // row. With them and reductions.hpp a layer's forward and its backward are written without a loop over elements, so that types
 // see every sum that an axis leaves open. "Rows" are dim 0, the tokens; operands are of one element type.
 //
-//   auto y = times_column(x, map(variance, Rsqrt{}));   // [tokens, columns] times [tokens]
+//   auto y = divide_column(x, sqrt(mean_columns(square(x))));   // [tokens, columns] by [tokens]
 
 #include <cstddef>
 #include <type_traits>
@@ -190,10 +190,14 @@ template <AnyTensor X, AnyTensor V>
 auto divide_column(const X& x, const V& v) {
   detail::require_factor_scalar<X, V>();
   static_assert(!detail::any_partial<V>, "weft: divide_column: the divisors are Partial, and a quotient of sums is not the sum of quotients: reduce them, to<Invariant<axis>>(context, v)");
-  const std::size_t columns = detail::row_size("divide_column", x.shape(), v.shape());
-  typename detail::Pairwise<detail::ColumnRule, X, V>::template as<typename X::value_type> out(x.device(), x.shape());
-  kernels::divide_column(x.device(), v.size(), columns, x.data(), v.data(), out.data());
-  return out;
+  if constexpr (detail::any_partial<V>) {
+    return x;  // one error is enough
+  } else {
+    const std::size_t columns = detail::row_size("divide_column", x.shape(), v.shape());
+    typename detail::Pairwise<detail::ColumnRule, X, V>::template as<typename X::value_type> out(x.device(), x.shape());
+    kernels::divide_column(x.device(), v.size(), columns, x.data(), v.data(), out.data());
+    return out;
+  }
 }
 
 /// Functions of each element: any placement but Partial, whose ranks hold only terms. Gradients, with y the result: of exp
