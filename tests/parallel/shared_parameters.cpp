@@ -154,6 +154,41 @@ TEST_CASE("bitwise, where a run is reproducible") {
   }
 }
 
+TEST_CASE("a parameter and its gradient by name, whole in every layout") {
+  std::map<std::string, std::vector<double>> values, gradients;
+  std::vector<std::string> names;
+  {
+    DefaultDevice device;
+    SingleDevice<Sharing<double>> one(device, {.dropout = 0.1});
+    names = one.parameter_names();
+    CHECK(names.size() == 2 + 8 * 7 + 2 + 1);
+    CHECK(std::count(names.begin(), names.end(), "adapter.weight") == 1);
+    CHECK_THROWS_WITH_AS(one.gradient("tokens.weight"), "weft: the gradient of tokens.weight before any train_step", UsageError);
+    CHECK_THROWS_WITH_AS(one.parameter("token.weight"), "weft: the model has no parameter token.weight; its first is tokens.weight", UsageError);
+    one.train_step(make_batch(0, 0, 1, 1));
+    for (const auto& name : names) values[name] = one.parameter(name), gradients[name] = one.gradient(name);
+  }
+  for (const MatrixEntry& entry : {MatrixEntry{2, {}, 4}, {4, {}, 2, "1f1b", 1}, {4, {.tp = 2}, 2, "1f1b", 3}, {8, {.tp = 2, .pp = 2}, 4, "zbv", 2}, {4, {.cp = 2, .pp = 2}, 8, "interleaved"}, {8, {.pp = 4}, 4}}) {
+    CHECK(runtime::run(runtime::RunOptions{.ranks = int(entry.world)}, [&](World& world) {
+            DenseMesh mesh(world, entry.degrees);
+            ModelOptions options;
+            options.zero = entry.zero;
+            options.schedule = schedule::choose(entry.schedule);
+            Ring4<Sharing<double>> model(mesh, {.dropout = 0.1}, options);
+            model.train_step(make_batch(0, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), entry.micro_batches));
+            bool same = model.parameter_names() == names, close = true;
+            for (const auto& name : names) {
+              same = same && model.parameter(name) == values[name];
+              const auto mine = model.gradient(name);
+              double largest = 0;
+              for (const double value : gradients[name]) largest = std::max(largest, std::abs(value));
+              for (std::size_t i = 0; i < mine.size(); ++i) close = close && std::abs(mine[i] - gradients[name][i]) <= 1e-12 * largest;
+            }
+            if (!same || !close) throw Error("another value in world " + std::to_string(entry.world));
+          }) == 0);
+  }
+}
+
 TEST_CASE("names made twice, parameters that nothing visits: refused alike on every rank and in every layout") {
   for (const auto& [ranks, degrees] : {std::pair<int, Degrees>{1, {}}, {2, {.pp = 2}}, {4, {.pp = 4}}, {2, {.tp = 2}}}) {
     CHECK(refusal(ranks, degrees, {}) == "nothing");

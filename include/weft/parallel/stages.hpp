@@ -157,6 +157,8 @@ class Stages {
   /// What the layers of this rank keep from step to step beside their parameters.
   std::span<const std::shared_ptr<StepBuffer>> buffers() const { return buffers_; }
 
+  /// Of all parameters of the model, in its order; of experts those of this rank.
+  const std::vector<std::string>& parameter_names() const { return names_; }
   /// Shared with the optimizers of this model.
   const std::shared_ptr<StepGradients>& gradients() const { return gradients_; }
 
@@ -296,6 +298,7 @@ class Stages {
         }
       }
     }
+    for (const detail::Registered& parameter : whole.parameters) names_.push_back(parameter.state->name);
     find_ties(context, whole.parameters, stage_of, rank_of);
   }
 
@@ -406,6 +409,7 @@ class Stages {
 
   schedule::Erased schedule_;
   Config config_;
+  std::vector<std::string> names_;
   List<std::shared_ptr<StepBuffer>> buffers_;
   List<Owner<Chunk<Model>>> chunks_;
   List<Unit> tied_;  // of each of ties_

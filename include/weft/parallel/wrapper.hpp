@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -25,6 +27,7 @@
 #include <weft/parallel/schedule/erased.hpp>
 #include <weft/parallel/schedule/one_forward_one_backward.hpp>
 #include <weft/parallel/stages.hpp>
+#include <weft/parallel/whole_parameter.hpp>
 
 namespace weft {
 
@@ -225,6 +228,13 @@ class Wrapper {
     if (Hooks* hooks = policy_.hooks()) hooks->check_sums();
     if constexpr (is_wrapper<M>) inner_.check_hook();
   }
+  /// The parameter of this name, whole, [global.size()] in double and row-major, the same on every rank; all ranks call alike. Throws
+  /// UsageError if the model has none of this name. Numerics: exact.
+  std::vector<double> parameter(std::string_view name) { return detail::whole_parameter(device(), communicator(), stages(), name, false, 1); }
+  /// Its gradient in the last train_step (a loss scale divided out), zero if nothing was added to it.
+  std::vector<double> gradient(std::string_view name) { return detail::whole_parameter(device(), communicator(), stages(), name, true, loss_scale() ? loss_scale()->applied() : 1); }
+  /// The names of this rank's view of the model in its order: all of them, of experts those that the rank holds.
+  const std::vector<std::string>& parameter_names() { return stages().parameter_names(); }
   /// Each parameter that this rank holds, once: f(ParameterState&).
   template <class F>
   void for_each_state(F&& f) { stages().for_each_state(f); }
@@ -324,6 +334,9 @@ class SingleDevice {
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) { return stages_.next_logits(here(), tokens); }
   std::vector<double> logits(std::span<const std::int32_t> tokens) { return stages_.all_logits(here(), tokens); }
   void discard_gradients() { stages_.gradients()->applied = true; }
+  std::vector<double> parameter(std::string_view name) { return detail::whole_parameter(device(), communicator(), stages_, name, false, 1); }
+  std::vector<double> gradient(std::string_view name) { return detail::whole_parameter(device(), communicator(), stages_, name, true, loss_scale_ ? loss_scale_->applied() : 1); }
+  const std::vector<std::string>& parameter_names() { return stages_.parameter_names(); }
   template <class F>
   void for_each_state(F&& f) { stages_.for_each_state(f); }
   auto buffers() { return stages_.buffers(); }
