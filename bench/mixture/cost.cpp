@@ -39,9 +39,10 @@ double step_ms(Model& model, const Batch& batch) {
   return now_ms() - started;
 }
 
-Batch batch_of(std::size_t sequences, std::uint64_t seed) {
+Batch batch_of(std::size_t sequences, std::size_t rank, std::uint64_t seed) {
   Batch batch;
   batch.sequences = sequences;
+  batch.first_sequence = sequences * rank;
   batch.length = 256;
   for (std::size_t i = 0; i < sequences * batch.length; ++i) {
     batch.tokens.push_back(std::int32_t(key_of(seed, i) % 256));
@@ -51,10 +52,10 @@ Batch batch_of(std::size_t sequences, std::uint64_t seed) {
 }
 
 template <class S, class Dense, class Mixture>
-void race(const char* what, Dense& dense, Mixture& mixture, int steps, bool prints, std::uint64_t seed) {
+void race(const char* what, Dense& dense, Mixture& mixture, int steps, std::size_t rank) {
   std::vector<double> dense_ms, mixture_ms, share;
   for (int step = -2; step < steps; ++step) {  // the first two warm up
-    const Batch batch = batch_of(8, seed * 1000 + std::uint64_t(step + 2));
+    const Batch batch = batch_of(8, rank, (rank + 1) * 1000 + std::uint64_t(step + 2));
     double a = 0, b = 0;
     if (step % 2) b = step_ms(mixture, batch);
     a = step_ms(dense, batch);
@@ -64,7 +65,7 @@ void race(const char* what, Dense& dense, Mixture& mixture, int steps, bool prin
     mixture_ms.push_back(b);
     share.push_back(a / b);
   }
-  if (prints)
+  if (rank == 0)
     std::printf("{\"what\": \"%s\", \"type\": \"%s\", \"dense_ms\": %.1f, \"mixture_ms\": %.1f, \"share\": %.3f, \"steps\": %d}\n", what, sizeof(S) == 2 ? "bf16" : "fp32",
                 median(dense_ms), median(mixture_ms), median(share), steps);
 }
@@ -76,14 +77,14 @@ int compare(int steps) {
   const int one = run<comm::Threads>(RunOptions{.ranks = 1, .threads_per_rank = 1}, [&](World& world) {
     SingleDevice<nn::BasicLlama<S>> a(world.device(), dense);
     SingleDevice<nn::BasicMixtral<S>> b(world.device(), mixture);
-    race<S>("one rank", a, b, steps, true, 1);
+    race<S>("one rank", a, b, steps, 0);
   });
   const int two = run<comm::Threads>(RunOptions{.ranks = 2, .threads_per_rank = 1}, [&](World& world) {
     Mesh<dp> data(world);
     Mesh<dp, ep> folded(world, {.ep = 2});
     DataParallel<nn::BasicLlama<S>> a(data, dense);
     DataParallel<ExpertParallel<nn::BasicMixtral<S>>> b(folded, mixture);
-    race<S>("two ranks, ep 2", a, b, steps, world.rank() == 0, 2 + std::uint64_t(world.rank()));
+    race<S>("two ranks, ep 2", a, b, steps, std::size_t(world.rank()));
   });
   return one | two;
 }
