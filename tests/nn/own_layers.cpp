@@ -115,7 +115,7 @@ struct ZLossHead {
     const auto z = matmul(inside, table.beside(inside));  // [tokens, vocabulary / tp]
     auto cross = cross_entropy(context, z, targets, vocabulary);
     const auto lse = log_sum_exp(context, z, vocabulary);  // [tokens]
-    return Result{add(cross.output, scale(dot<double>(lse, lse), factor)), std::tuple{normed.saved, normed.output, z, lse, cross.saved}};
+    return Result{cross.output + sum_losses(context, scale(square(lse), factor)), std::tuple{normed.saved, normed.output, z, lse, cross.saved}};
   }
   template <class N, class Y, class Z, class L, class D, class G>
   auto backward(const auto& context, std::tuple<N, Y, Z, L, D> saved, const G& g) {

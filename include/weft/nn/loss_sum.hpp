@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <weft/kernels/detail/loops.hpp>
+#include <weft/kernels/elementwise.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -31,6 +32,13 @@ class LossSum {
   /// [1], in double.
   const sum_type& sum() const { return sum_; }
   explicit operator bool() const { return bool(sum_); }
+
+  /// Of the same tokens: a second term of their losses.
+  friend LossSum operator+(const LossSum& a, const LossSum& b) {
+    LossSum both(sum_type(a.sum_.device(), {1}));
+    kernels::add<double>(a.sum_.device(), 1, a.sum_.data(), b.sum_.data(), both.sum_.data());
+    return both;
+  }
 
  private:
   friend detail::MakesLosses;

@@ -75,9 +75,9 @@ auto log_sum_exp(const Context& context, const X& x, std::size_t columns) {
   detail::row_statistics_t<X> maximum(x.device(), {x.rows()});
   Out out(x.device(), {x.rows()});
   kernels::row_max<T>(x.device(), x.rows(), x.columns(), valid, x.data(), maximum.data());
-  if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(maximum, Reduction::max);
+  if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(raw(maximum), Reduction::max);
   kernels::exp_sums<T>(x.device(), x.rows(), x.columns(), valid, x.data(), maximum.data(), out.data());
-  if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(out);
+  if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(raw(out));
   kernels::finish_log_sum_exp<accumulate_t<T>>(x.device(), x.rows(), maximum.data(), out.data());
   return out;
 }
