@@ -48,6 +48,7 @@ WEFT_COLD inline Piece cut_segment(const ParameterState& state, const Cut::Segme
 
 // Sets local shape, runs and replicas of a parameter cut along `dim`.
 WEFT_COLD inline void cut_parameter(ParameterState& state, std::size_t dim, const Cut& cut, std::string_view axis, std::size_t ranks, std::size_t rank) {
+  if (dim >= state.global.rank()) throw_error<LayoutError>({"parameter ", state.name, " ", state.global.text(), " has no dim ", dim, ", which its rule Shard<", axis, ", ", dim, "> cuts"});
   List<Cut::Segment> segments = cut.segments;
   if (segments.empty()) segments.push_back({state.global[dim], 0});
   List<Piece> pieces;
