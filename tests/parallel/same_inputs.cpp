@@ -157,6 +157,33 @@ TEST_CASE("shares of data ranks") {
   CHECK(of_batch(2, {}, [](World& world, Batch& b) { b = make_batch(std::uint64_t(world.rank()), 0, 1, 2); }, true) == "");
 }
 
+TEST_CASE("a prompt, and an optimizer's options and rate") {
+  for (const Degrees& degrees : {Degrees{.tp = 2}, Degrees{.pp = 2}}) {
+    const auto texts = said(2, degrees, [](World& world, const AllMesh& mesh) {
+      AllAxes model(mesh, small());
+      const std::vector<std::int32_t> tokens{1, 2, 3 + world.rank()};
+      model.next_logits(tokens);
+    });
+    for (const auto& text : texts) CHECK(text.find(degrees.tp == 2 ? "weft: batch: tokens on tp rank 1 are not tp rank 0's" : "weft: batch: tokens on pp rank 1 are not pp rank 0's") == 0);
+  }
+  const auto step = [](double learning_rate, double decay, bool later) {
+    return said(2, {}, [=](World& world, const AllMesh& mesh) {
+      AllAxes model(mesh, small());
+      const double mine = world.rank() == 1 ? 1 : 0;
+      optim::AdamW optimizer(model, {.learning_rate = later ? 1e-3 : 1e-3 + mine * learning_rate, .weight_decay = 0.01 + mine * decay});
+      for (int i = 0; i < 2; ++i) {
+        model.train_step(make_batch(std::uint64_t(i), std::size_t(world.rank()), 2, 1));
+        if (later && i == 1) optimizer.step(1e-3 + mine * learning_rate);
+        else optimizer.step();
+      }
+    });
+  };
+  for (const auto& text : step(0, 0, false)) CHECK(text == "");
+  for (const auto& text : step(0, 0.1, false)) CHECK(text == "weft: optimizer step: rank 1's options are not the same as on rank 0: all ranks make an optimizer with the same options and take the same steps");
+  for (const auto& text : step(1e-2, 0, false)) CHECK(text.find("weft: optimizer step: rank 1's options") == 0);
+  for (const auto& text : step(1e-2, 0, true)) CHECK(text.find("weft: optimizer step: rank 1's learning rate is 0.011000, not 0.001000 as on rank 0") == 0);
+}
+
 TEST_CASE("every field of an aggregate counts") {
   const auto hash = [](const Odd& odd) {
     std::uint64_t all = 0;

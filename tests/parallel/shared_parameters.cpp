@@ -22,7 +22,7 @@ struct Scale {
 
 struct SharingConfig {
   std::size_t layers = 8, width = 16, vocabulary = batch_vocabulary;
-  bool ignore_front = false, forget_index = false, two_gains = false, unvisited = false, two_dropouts = false;
+  bool ignore_front = false, forget_index = false, two_gains = false, once = false, two_dropouts = false;
   double dropout = 0;
 };
 
@@ -32,7 +32,17 @@ struct Sharing {
   using scalar = S;
   using Front = Embedding;
   // One gain outside of the parallel region and on its Partial output; one adapter in every block, twice.
-  using Block = Sequential<Residual<Sequential<Scale, LayerNorm, Linear<Column>, Gelu, Linear<Row>, Scale, Dropout>>, Residual<Sequential<Linear<>, Gelu, Linear<>, Dropout>>>;
+  struct Adapter {  // `shown`: its parameters are visited here
+    Linear<> linear;
+    bool shown;
+    auto forward(const auto& context, const auto& x) const { return linear.forward(context, x); }
+    auto backward_input(const auto& context, auto saved, const auto& g) { return linear.backward_input(context, std::move(saved), g); }
+    void backward_weight(const auto& context, auto deferred) { linear.backward_weight(context, std::move(deferred)); }
+    void for_each_parameter(auto&& visit) {
+      if (shown) linear.for_each_parameter(visit);
+    }
+  };
+  using Block = Sequential<Residual<Sequential<Scale, LayerNorm, Linear<Column>, Gelu, Linear<Row>, Scale, Dropout>>, Residual<Sequential<Adapter, Gelu, Adapter, Dropout>>>;
   using Back = LanguageHead<LayerNorm>;
   static std::size_t blocks(const Config& config) { return config.layers; }
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
@@ -43,10 +53,11 @@ struct Sharing {
     const std::size_t width = config.width;
     const Scale scale(here / "scale", width);
     const Scale other = config.two_gains ? Scale(here / "scale", width) : scale;
+    const bool shown = !config.once || index == 1;
     const auto adapter = shared_layer(context / "adapter", [&](const auto& place) { return Linear<>(place, width, width, {.standard_deviation = 0.2}); });
     return Block(Residual(Sequential(scale, LayerNorm(here / "norm", width), Linear<Column>(here / "up", width, 2 * width, {.standard_deviation = 0.3}), Gelu{},
                                      Linear<Row>(here / "down", 2 * width, width, {.standard_deviation = 0.3}), other, Dropout(here / "dropout", config.dropout))),
-                 Residual(Sequential(adapter, Gelu{}, adapter, Dropout(here / (config.two_dropouts ? "dropout" : "after"), config.dropout))));
+                 Residual(Sequential(Adapter{adapter, shown}, Gelu{}, Adapter{adapter, shown}, Dropout(here / (config.two_dropouts ? "dropout" : "after"), config.dropout))));
   }
   static Back make_back(const auto& context, const Config& config, Front* front) {
     return Back(LayerNorm(context / "norm", config.width), config.ignore_front ? make_front(context, config).table : front->table);
@@ -197,6 +208,9 @@ TEST_CASE("names made twice, parameters that nothing visits: refused alike on ev
     CHECK(refusal(ranks, degrees, {.two_gains = true}).starts_with("weft: two parameters named block.0.scale.gain, made by block 0, twice:"));
     CHECK(refusal(ranks, degrees, {.two_dropouts = true, .dropout = 0.1}) ==
           "weft: two Dropouts under one path, block.0.dropout (block 0, twice): they would draw the same mask; give each a path of its own, context / \"name\"");
+    CHECK(refusal(ranks, degrees, {.once = true}) ==
+          "weft: block 0 holds parameter adapter.weight, but its for_each_parameter does not visit it, so nothing would bring it there, sum its gradient or train it: visit it in every unit "
+          "that uses it");
     CHECK(refusal(ranks, degrees, {.two_dropouts = true}) == "nothing");  // without a mask nothing is drawn
   }
 }

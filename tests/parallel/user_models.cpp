@@ -42,6 +42,7 @@ struct Halves {
 struct SquareHead {
   LayerNorm norm;
   Linear<> project;
+  double off = 0;
 
   auto forward(const auto& context, const auto& x, const auto& targets) const {
     auto normed = norm.forward(context, x);
@@ -51,7 +52,7 @@ struct SquareHead {
     Z difference(x.device(), z.output.shape());
     replace_losses<Z> losses(x.device(), {x.rows()});
     for (std::size_t row = 0; row < x.rows(); ++row) {
-      losses.data()[row] = 0;
+      losses.data()[row] = off * double(context.rank(tp{}));
       for (std::size_t i = 0; i < difference.columns(); ++i) {
         const std::size_t at = row * difference.columns() + i;
         difference.data()[at] = here.data()[row] < 0 ? 0 : z.output.data()[at] - (std::size_t(here.data()[row]) == i);
@@ -92,6 +93,7 @@ struct SquareHead {
 struct UserConfig {
   std::size_t layers = 8, width = 16;
   bool unvisited = false;
+  double off = 0;  // added to each token's loss, times the rank in tp
 };
 
 struct Block {
@@ -125,7 +127,7 @@ struct User {
             Parameter<>(here, "unused", {width}, ones), config.unvisited};
   }
   static Back make_back(const auto& context, const Config& config, Front*) {
-    return {LayerNorm(context / "norm", config.width), Linear<>(context / "head", config.width, batch_vocabulary, {.standard_deviation = 0.3})};
+    return {LayerNorm(context / "norm", config.width), Linear<>(context / "head", config.width, batch_vocabulary, {.standard_deviation = 0.3}), config.off};
   }
 };
 
@@ -213,5 +215,52 @@ TEST_CASE("two train_steps before a step are refused, where an optimizer would l
 TEST_CASE("a parameter that nothing visits is refused") {
   DefaultDevice device;
   CHECK_THROWS_WITH_AS(SingleDevice<User>(device, UserConfig{.unvisited = true}),
-                       "weft: parameter block.0.unused of block 0 is made but never visited, so nothing would train it: add it to the layer's for_each_parameter", UsageError);
+                       "weft: block 0 holds parameter block.0.unused, but its for_each_parameter does not visit it, so nothing would bring it there, sum its gradient or train it: visit it in every unit that uses it", UsageError);
+}
+
+TEST_CASE("a loss that is not the same where its type says so is refused") {
+  std::mutex mutex;
+  std::vector<std::string> texts;
+  CHECK(runtime::run(runtime::RunOptions{.ranks = 4}, [&](World& world) {
+          DenseMesh mesh(world, Degrees{.tp = 2, .pp = 2});
+          ModelOptions options;
+          options.schedule = schedule::choose("1f1b");
+          Ring4 model(mesh, UserConfig{.off = 0.1}, options);
+          try {
+            model.train_step(make_batch(0, 0, 1, 4));
+          } catch (const UsageError& error) {
+            std::lock_guard lock(mutex);
+            texts.push_back(error.what());
+          }
+        }) == 0);
+  REQUIRE(texts.size() == 4);
+  for (const auto& text : texts)
+    CHECK(text == "weft: the loss of tp rank 1 is not that of tp rank 0, though its type says that they are the same (Invariant): is it a sum over a rank's own columns? Bring the losses together "
+                  "before sum_losses: to<Invariant<tp>>(context, x), log_sum_exp(context, z, columns)");
+}
+
+TEST_CASE("data ranks whose sequences are of different lengths draw the masks of one rank") {
+  // 4 sequences of 8 tokens and 4 of 4, as one batch with differing micro-batches, and on two data ranks each its own.
+  const auto part = [](std::size_t first, std::size_t count, bool alone) {
+    Batch batch{.sequences = count, .length = alone ? 8 : first == 0 ? std::size_t(8) : 4, .micro_batches = count / 4, .first_sequence = first};
+    for (std::size_t sequence = first; sequence < first + count; ++sequence) {
+      const std::size_t length = sequence < 4 ? 8 : 4;
+      if (alone && sequence % 4 == 0) batch.differing.push_back({4, length});
+      for (std::size_t i = 0; i < length; ++i) {
+        batch.tokens.push_back(std::int32_t(key_of(sequence, i) % batch_vocabulary));
+        batch.targets.push_back(std::int32_t(key_of(sequence, i, 7) % batch_vocabulary));
+      }
+    }
+    return batch;
+  };
+  const nn::GptConfig config{.vocabulary = batch_vocabulary, .layers = 2, .width = 16, .heads = 2, .sequence = 8, .dropout = 0.3};
+  DefaultDevice device;
+  SingleDevice<nn::BasicGpt<double>> one(device, config);
+  const double expected = one.train_step(part(0, 8, true));
+  for (const int stage : {0, 3})
+    CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
+            Mesh<dp> mesh(world);
+            FullyShardedDataParallel<nn::BasicGpt<double>, zero::Chosen> model(mesh, config, {.zero = stage});
+            CHECK(model.train_step(part(4 * std::size_t(world.rank()), 4, false)) == doctest::Approx(expected).epsilon(1e-12));
+          }) == 0);
 }

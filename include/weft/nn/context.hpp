@@ -72,6 +72,7 @@ struct Environment {
   std::uint64_t step = 0;     ///< dropout masks differ from step to step
   std::size_t first_row = 0;  ///< of this micro-batch in the global batch, in tokens
   std::size_t length = 0;     ///< tokens of a sequence; see sequence_length(context, x), nn/rows.hpp
+  std::size_t longest = 0;    ///< sequence of the global batch: rows of the global batch are counted in steps of it; 0: as this rank's batch says
   std::size_t rows = 0;       ///< tokens of this micro-batch on this data rank, before cp and tp cut them; 0: not known
   const detail::ReproducibleParts* reproducible = nullptr;  ///< ModelOptions::reproducible; null: off
   bool ulysses = false;       ///< ModelOptions::ulysses

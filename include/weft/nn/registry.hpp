@@ -21,6 +21,7 @@ struct Registered {
   std::shared_ptr<ParameterState> state;
   std::string unit;  // in which it was made
   List<std::size_t> uses;
+  long handles = 1;  // before the unit that is being built; the first is the registry's
 };
 
 class Registry {
@@ -30,7 +31,7 @@ class Registry {
 
   /// A parameter was made. True: its maker leaves it without room.
   WEFT_COLD bool add(const std::shared_ptr<ParameterState>& state) {
-    if (defers_) made_.push_back({state, unit_, {}});
+    if (defers_) made_.push_back({state, unit_, {}, 1});
     return defers_;
   }
   /// A place that draws random numbers by its path.
@@ -48,9 +49,12 @@ class Registry {
     return shared.layer;
   }
 
-  WEFT_COLD void begin(std::string unit) { unit_ = std::move(unit); }
+  WEFT_COLD void begin(std::string unit) {
+    unit_ = std::move(unit);
+    for (Registered& entry : made_) entry.handles = entry.state.use_count();
+  }
   /// The unit with this index is built; `visited`: what its for_each_parameter shows, each once. Throws UsageError for two parameters of
-  /// one name.
+  /// one name, and for one that the unit holds and does not show.
   WEFT_COLD void end(std::size_t unit, const List<ParameterState*>& visited) {
     for (; checked_ < made_.size(); ++checked_) {
       Registered& entry = made_[checked_];
@@ -67,15 +71,15 @@ class Registry {
         throw_error<UsageError>({"parameter ", state->name, " of ", unit_, " was not made with the model's context: make it in make_front, make_block or make_back"});
       made_[at->second].uses.push_back(unit);
     }
+    for (const Registered& entry : made_)
+      if (entry.state.use_count() > entry.handles && (entry.uses.empty() || entry.uses.back() != unit))
+        throw_error<UsageError>({unit_, " holds parameter ", entry.state->name, ", but its for_each_parameter does not visit it, so nothing would bring it there, sum its gradient or train it: visit it in every unit that uses it"});
   }
-  /// All units are built. Throws UsageError for a parameter that a layer holds and for_each_parameter does not show.
+  /// All units are built.
   WEFT_COLD List<Registered> finish() {
     List<Registered> all;
-    for (Registered& entry : made_) {
-      if (entry.uses.empty() && entry.state.use_count() > 1)
-        throw_error<UsageError>({"parameter ", entry.state->name, " of ", entry.unit, " is made but never visited, so nothing would train it: add it to the layer's for_each_parameter"});
+    for (Registered& entry : made_)
       if (!entry.uses.empty()) all.push_back(std::move(entry));
-    }
     made_.clear();
     shared_.clear();
     return all;

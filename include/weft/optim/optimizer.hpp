@@ -4,6 +4,7 @@
 // update itself is a Rule (AdamW, Sgd).
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -16,7 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/communicator.hpp>
+#include <weft/comm/agreement.hpp>
+#include <weft/core/fields.hpp>
 #include <weft/core/list.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/optimizer.hpp>
@@ -73,6 +75,7 @@ class Optimizer {
                   "weft: this optimizer's rule is not elementwise: its update needs whole parameters, and FullyShardedDataParallel leaves a rank pieces of them; use "
                   "DataParallel, or a rule with `static constexpr bool elementwise = true`, such as AdamW's");
     require_option("learning rate", options.learning_rate);
+    weft::detail::hash_value(options_hash_, options);
     if constexpr (requires { Rule::check(options); }) Rule::check(options);
     if (options.clip < 0) throw_error<UsageError>({"clip ", std::to_string(options.clip), " is negative; 0 turns clipping off"});
     using P = typename Model::model_type::scalar;
@@ -122,6 +125,7 @@ class Optimizer {
     for (const Slot& slot : slots_)
       if (!slot.state->gradient && slot.due()) throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name, " has no gradient"});
     if (gradients_) gradients_->applied = true;
+    require_same_step(learning_rate);
     StepReport report;
     const double unscale = loss_scale_ ? 1 / loss_scale_->applied() : 1;
     report.gradient_norm = gradient_norm();
@@ -177,6 +181,18 @@ class Optimizer {
       if (parts[i].counted || !std::isfinite(host[i])) sum += host[i];
     communicator_.all_reduce(std::span<double>(&sum, 1));
     return std::sqrt(sum);
+  }
+
+  // Ranks that update their pieces by other rules would put one model together from them.
+  WEFT_COLD void require_same_step(double learning_rate) {
+    if (communicator_.size() == 1) return;
+    const std::uint64_t words[] = {options_hash_, std::bit_cast<std::uint64_t>(learning_rate), steps_};
+    if (weft::detail::same_on_all(communicator_, words)) return;
+    const auto found = weft::detail::first_difference(communicator_, words);
+    const std::string what = found.word == 0   ? std::string("options are not the same")
+                             : found.word == 1 ? joined({"learning rate is ", std::to_string(std::bit_cast<double>(found.on_rank)), ", not ", std::to_string(std::bit_cast<double>(found.on_first))})
+                                               : joined({"number of steps is ", found.on_rank, ", not ", found.on_first});
+    throw_error<UsageError>({"optimizer step: rank ", found.rank, "'s ", what, " as on rank 0: all ranks make an optimizer with the same options and take the same steps"});
   }
 
   static constexpr bool elementwise = [] {
@@ -252,6 +268,7 @@ class Optimizer {
   }
 
   Options options_;
+  std::uint64_t options_hash_ = 0;
   Communicator communicator_;
   DefaultDevice* device_;
   // For the model's element type: known where the optimizer is made, so only that one is compiled.

@@ -80,7 +80,7 @@ class Executor {
       while (expected <= i + 1 && expected < order.size()) expected = expect_next(order, expected);  // its own and one ahead
       if (recording_) recording_->start();
       const std::size_t micro = std::size_t(action.micro);
-      context_.env.first_row = (batch_.first_sequence + batch_.sequences_before(micro)) * batch_.length;
+      context_.env.first_row = (batch_.first_sequence + batch_.sequences_before(micro)) * std::max(batch_.length, context_.env.longest);
       detail::sequence_length(context_.env) = batch_.micro_batch(micro).length;
       context_.env.rows = batch_.micro_batch(micro).sequences * batch_.micro_batch(micro).length;
       if (action.what == Do::F) forward(action);

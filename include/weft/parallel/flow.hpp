@@ -3,10 +3,13 @@
 // Every type that crosses a border of the model, found once for a model and a context: tokens, hidden state, loss, what each
 // part saves and defers. A repeated block must be a fixed point of these types.
 
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <vector>
 
+#include <weft/comm/agreement.hpp>
 #include <weft/nn/context.hpp>
 #include <weft/nn/layer.hpp>
 #include <weft/nn/loss_sum.hpp>
@@ -84,6 +87,17 @@ struct Flow {
   using BackDeferred = typename detail::BackSplit<returns_loss, Back, Context, BackSaved, gradient_t<Loss>>::type::deferred_type;
 };
 
+namespace detail {
+WEFT_COLD inline void require_same_loss(const Communicator& ranks, std::span<const double> values) {
+  if (ranks.size() == 1) return;
+  std::vector<std::uint64_t> words;
+  for (const double value : values) words.push_back(value != value ? 0 : std::bit_cast<std::uint64_t>(value));  // NaN has many bits
+  if (same_on_all(ranks, words)) return;
+  throw_error<UsageError>({"the loss of ", ranks.axis(), " rank ", first_difference(ranks, words).rank, " is not that of ", ranks.axis(), " rank 0, though its type says that they are the same (Invariant): is it a sum over a rank's own columns? Bring the losses together before sum_losses: to<Invariant<",
+                           ranks.axis(), ">>(context, x), log_sum_exp(context, z, columns)"});
+}
+}  // namespace detail
+
 /// The axes on which a loss is a term of a sum: exactly over these are losses added up.
 template <class Loss>
 struct LossAxes;
@@ -95,6 +109,14 @@ struct LossAxes<LossSum<E, P...>> {
       if constexpr (kind_of<Q> == Kind::partial) context.comm(typename Q::axis{}).all_reduce(values);
     };
     (sum(std::type_identity<P>{}), ...);
+  }
+  /// On an axis on which the loss is said to be the same, every rank must have the same bits: throws UsageError on all ranks of the axis.
+  template <class Context>
+  static void require_same(const Context& context, std::span<const double> values) {
+    [[maybe_unused]] const auto compare = [&]<class Q>(std::type_identity<Q>) {
+      if constexpr (kind_of<Q> == Kind::invariant) detail::require_same_loss(context.comm(typename Q::axis{}), values);
+    };
+    (compare(std::type_identity<P>{}), ...);
   }
 };
 

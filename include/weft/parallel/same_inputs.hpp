@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include <weft/comm/communicator.hpp>
+#include <weft/comm/agreement.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/fields.hpp>
 #include <weft/core/hash.hpp>
@@ -23,27 +23,6 @@
 #include <weft/nn/model.hpp>
 
 namespace weft::detail {
-
-/// Does every rank give the same words? Collective.
-WEFT_OUT_OF_LINE inline bool same_on_all(const Communicator& ranks, std::span<const std::uint64_t> words) {
-  const std::uint64_t hash = hash_bytes(words.data(), words.size_bytes());
-  std::array<std::uint64_t, 2> extremes{hash, ~hash};  // the largest one, and the smallest one's complement
-  ranks.all_reduce(extremes, Reduction::max);
-  return extremes[0] == ~extremes[1];
-}
-
-struct FirstDifference {
-  int rank;          // the first whose words are not those of rank 0
-  std::size_t word;  // the first of them
-  std::uint64_t on_first, on_rank;
-};
-WEFT_COLD inline FirstDifference first_difference(const Communicator& ranks, std::span<const std::uint64_t> words) {
-  std::vector<std::uint64_t> all(words.size() * std::size_t(ranks.size()));
-  ranks.all_gather(words, all);
-  for (std::size_t i = words.size(); i < all.size(); ++i)
-    if (all[i] != all[i % words.size()]) return {int(i / words.size()), i % words.size(), all[i % words.size()], all[i]};
-  return {0, 0, 0, 0};
-}
 
 // ---- once for a model
 
@@ -145,21 +124,25 @@ WEFT_OUT_OF_LINE inline void require_same_batch(std::span<const BatchAxis> axes,
 }
 
 /// Throws UsageError on all data ranks if they are not at the same step, or their shares do not lie side by side in the global batch.
-/// Wherever the first one begins. An empty share lies nowhere.
-WEFT_OUT_OF_LINE inline void require_shares(const BatchAxis& axis, const Batch& batch) {
+/// Wherever the first one begins. An empty share lies nowhere. Returns the longest sequence of all.
+WEFT_OUT_OF_LINE inline std::size_t require_shares(const BatchAxis& axis, const Batch& batch) {
   struct Share {
     std::uint64_t first, count, step;
   };
-  const std::array<std::uint64_t, 3> mine{batch.first_sequence, batch.sequences, batch.step};
+  const std::array<std::uint64_t, 4> mine{batch.first_sequence, batch.sequences, batch.step, batch.length};
   std::vector<std::uint64_t> words(mine.size() * std::size_t(axis.ranks->size()));
   axis.ranks->all_gather(mine, words);
   std::vector<Share> all;
-  for (std::size_t i = 0; i < words.size(); i += mine.size()) all.push_back({words[i], words[i + 1], words[i + 2]});
+  std::size_t longest = 0;
+  for (std::size_t i = 0; i < words.size(); i += mine.size()) {
+    all.push_back({words[i], words[i + 1], words[i + 2]});
+    longest = std::max(longest, std::size_t(words[i + 3]));
+  }
   // In the order of the ranks is how most programs have it.
   bool in_order = true;
   for (std::size_t i = 0; i < all.size() && in_order; ++i)
     in_order = all[i].step == all[0].step && all[i].count != 0 && (i == 0 || all[i].first == all[i - 1].first + all[i - 1].count);
-  if (in_order) return;
+  if (in_order) return longest;
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i].step != all[0].step)
@@ -176,11 +159,13 @@ WEFT_OUT_OF_LINE inline void require_shares(const BatchAxis& axis, const Batch& 
       throw_error<UsageError>({"batch: sequences ", end, " to ", begin - 1, " of the global batch are in no share: ", axis.name, " rank ", order[i - 1], "'s ends before sequence ", end, ", ", axis.name, " rank ", order[i], "'s begins at ", begin,
                                "; set Batch::first_sequence to the index of the share's first sequence, made for mesh.rank(dp{}) of mesh.size(dp{})"});
   }
+  return longest;
 }
 
-/// What all ranks have been given for a step; `shares`: and over dp, too.
+/// What all ranks have been given for a step; `shares`: and over dp, too. Returns the longest sequence of the global batch, as far as this
+/// rank is told.
 template <class Context>
-void require_batches(const Context& context, const Batch& batch, bool shares) {
+std::size_t require_batches(const Context& context, const Batch& batch, bool shares) {
   std::array<BatchAxis, 3> axes;
   std::size_t count = 0;
   const auto add = [&]<class A>(A axis) {
@@ -192,10 +177,17 @@ void require_batches(const Context& context, const Batch& batch, bool shares) {
   add(pp{});
   require_same_batch(std::span<const BatchAxis>(axes.data(), count), batch);
   if constexpr (Context::has(dp{})) {
-    if (!shares || context.size(dp{}) == 1) return;
+    if (!shares || context.size(dp{}) == 1) return batch.length;
     batch.check();  // its own sizes first
-    require_shares({dp::name, &context.comm(dp{})}, batch);
+    return require_shares({dp::name, &context.comm(dp{})}, batch);
   }
+  return batch.length;
+}
+
+/// The tokens that logits follow: the same on the ranks that work on them together; those of dp each have their own.
+template <class Context>
+void require_prompt(const Context& context, std::span<const std::int32_t> tokens) {
+  require_batches(context, Batch{.tokens = {tokens.begin(), tokens.end()}, .sequences = 1, .length = tokens.size()}, false);
 }
 
 }  // namespace weft::detail

@@ -131,7 +131,8 @@ class Stages {
       if (!chunk->back) continue;
       executor.with_unit(chunk->units.back(), [&] {
         auto mine = chunk->back->logits(executor.context(), executor.last_hidden());
-        if constexpr (Context::has(tp{})) gather_columns(mine.device(), to<Invariant<tp>>(executor.context(), mine), vocabulary, rows, logits);
+        // Padding is gathered, too: its columns are left out here.
+        if constexpr (Context::has(tp{})) gather_columns(mine.device(), to<Invariant<tp>>(executor.context(), decltype(mine)(mine.device(), {mine.rows(), mine.columns()}, mine.buffer())), vocabulary, rows, logits);
         else gather_columns(mine.device(), mine, vocabulary, rows, logits);
         if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(logits);  // zero where another rank has the rows
       });
@@ -257,6 +258,7 @@ class Stages {
       losses = {sum};
     }
     if constexpr (Context::has(pp{})) context.comm(pp{}).all_reduce(losses);
+    LossAxes<typename Flow<Model, Context>::Loss>::require_same(context, losses);
     LossAxes<typename Flow<Model, Context>::Loss>::all_reduce(context, losses);
     return tree_sum(losses);
   }

@@ -194,8 +194,9 @@ class Wrapper {
   double train_step(const Batch& batch) {
     if (outermost_->loss_scale) outermost_->loss_scale->apply();
     return enter(here(), [&](const auto& context, auto& stages) {
-      detail::require_batches(context, batch, true);
-      return stages.train_step(context, batch);
+      auto here = context;
+      here.env.longest = detail::require_batches(context, batch, true);
+      return stages.train_step(here, batch);
     });
   }
   /// The mean loss, without dropout and gradients. Ranks of one share have the same batch; those of dp any.
@@ -207,11 +208,17 @@ class Wrapper {
   }
   /// The logits [vocabulary] that follow these tokens, the same on every rank; all ranks give the same tokens.
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
-    return enter(here(), [&](const auto& context, auto& stages) { return stages.next_logits(context, tokens); });
+    return enter(here(), [&](const auto& context, auto& stages) {
+      detail::require_prompt(context, tokens);
+      return stages.next_logits(context, tokens);
+    });
   }
   /// The logits [tokens, vocabulary] of one sequence, the same on every rank.
   std::vector<double> logits(std::span<const std::int32_t> tokens) {
-    return enter(here(), [&](const auto& context, auto& stages) { return stages.all_logits(context, tokens); });
+    return enter(here(), [&](const auto& context, auto& stages) {
+      detail::require_prompt(context, tokens);
+      return stages.all_logits(context, tokens);
+    });
   }
 
   /// The gradients of the last train_step will not be used: another one may follow without an optimizer's step between them.
