@@ -7,7 +7,7 @@ using namespace weft;
 
 struct SquareHead {
   LayerNorm norm;
-  auto forward(const auto& context, const auto& x, const auto&) const {
+  auto forward(const auto& context, const auto& x, const auto& targets) const {
     auto normed = norm.forward(context, x);
     Tensor<double, Kokkos::DefaultExecutionSpace, Shard<dp, 0>> losses(x.device(), {x.rows()});
     for (std::size_t row = 0; row < x.rows(); ++row) losses.data()[row] = double(normed.output.data()[row * x.columns()]);
@@ -16,7 +16,7 @@ struct SquareHead {
     for (std::size_t row = 0; row < x.rows(); ++row) mean.data()[0] += losses.data()[row] / double(x.rows());
     return Result{mean, std::move(normed.saved)};
 #else
-    return Result{sum_losses(context, losses), std::move(normed.saved)};
+    return Result{sum_losses(context, losses, targets), std::move(normed.saved)};
 #endif
   }
   auto logits(const auto&, const auto& x) const { return x; }

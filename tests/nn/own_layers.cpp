@@ -115,12 +115,12 @@ struct ZLossHead {
     const auto z = matmul(inside, table.beside(inside));  // [tokens, vocabulary / tp]
     auto cross = cross_entropy(context, z, targets, vocabulary);
     const auto lse = log_sum_exp(context, z, vocabulary);  // [tokens]
-    return Result{cross.output + sum_losses(context, scale(square(lse), factor)), std::tuple{normed.saved, normed.output, z, lse, cross.saved}};
+    return Result{cross.output + sum_losses(context, scale(square(lse), factor), targets), std::tuple{normed.saved, normed.output, z, lse, cross.saved, targets}};
   }
-  template <class N, class Y, class Z, class L, class D, class G>
-  auto backward(const auto& context, std::tuple<N, Y, Z, L, D> saved, const G& g) {
-    auto& [norm_saved, normed, z, lse, difference] = saved;
-    const auto d_lse = scale(times_scalar(lse, g), 2 * factor);
+  template <class N, class Y, class Z, class L, class D, class T, class G>
+  auto backward(const auto& context, std::tuple<N, Y, Z, L, D, T> saved, const G& g) {
+    auto& [norm_saved, normed, z, lse, difference, targets] = saved;
+    const auto d_lse = mask_rows(scale(times_scalar(lse, g), 2 * factor), targets);
     const auto dz = add(times_scalar(difference, to<Replicated<tp>>(context, g)), log_sum_exp_gradient(context, z, table.state().global[0], lse, d_lse));
     const auto inside = to<Replicated<tp>>(context, normed);
     table.accumulate(context, matmul_weight_gradient(dz, inside));

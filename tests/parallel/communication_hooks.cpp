@@ -276,6 +276,12 @@ struct DividesFirst {
     return comm.all_reduce_async(bucket.all());
   }
 };
+struct AddsTwice {
+  Request start(hook::Bucket& bucket, const Communicator& comm) {
+    comm.all_reduce(bucket.all());
+    return comm.all_reduce_async(bucket.all());
+  }
+};
 // Right at first.
 struct ForgetsLater {
   std::size_t* steps;
@@ -314,6 +320,9 @@ TEST_CASE("a hook that forgets the sum, or averages, is refused in the first ste
     CHECK(said_of(*made, 2, first_alone).find(averages) != std::string::npos);
     CHECK(said_of(*made, 4, alike) != "");  // the mean is each rank's own
   }
+  for (const int ranks : {2, 3, 4})
+    for (const auto& of : {std::function<float(int, std::size_t)>(random), std::function<float(int, std::size_t)>(alike), std::function<float(int, std::size_t)>(first_alone)})
+      CHECK(said_of(*hook::make<AddsTwice>(), ranks, of).find("the communication hook adds too often: after it bucket 0 on world holds the sum of " + std::to_string(ranks)) != std::string::npos);
   for (const auto& right : {hook::make<OfAny>(), hook::make<GatherAndAdd>(), hook::make<hook::Compress<bfloat16>>(), hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 1}), hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 4})})
     for (const int ranks : {2, 3, 4})
       for (const auto& of : {std::function<float(int, std::size_t)>(random), std::function<float(int, std::size_t)>(alike), std::function<float(int, std::size_t)>(first_alone), std::function<float(int, std::size_t)>(opposed), std::function<float(int, std::size_t)>(zero)})

@@ -157,6 +157,29 @@ TEST_CASE("shares of data ranks") {
   CHECK(of_batch(2, {}, [](World& world, Batch& b) { b = make_batch(std::uint64_t(world.rank()), 0, 1, 2); }, true) == "");
 }
 
+// Of a base class, so that its fields cannot be counted.
+struct DerivedModel : nn::BasicGpt<double> {
+  struct Config : nn::GptConfig {
+    double more = 0;
+  };
+};
+
+TEST_CASE("a config whose fields are not known: what is made of it is compared") {
+  const auto made = [](auto change) {
+    return said(2, {}, [=](World& world, const AllMesh& mesh) {
+      DerivedModel::Config config;
+      static_cast<nn::GptConfig&>(config) = small();
+      if (world.rank() == 1) change(config);
+      DataParallel<ContextParallel<TensorParallel<PipelineParallel<DerivedModel>>>> model(mesh, config);
+    });
+  };
+  for (const auto& text : made([](auto&) {})) CHECK(text == "");
+  const char* other = "weft: dp rank 1 makes another model than dp rank 0, of other names, shapes, initial values or dropouts: all ranks are given the same config";
+  for (const auto& text : made([](auto& config) { config.dropout = 0.3; })) CHECK(text == other);
+  for (const auto& text : made([](auto& config) { config.standard_deviation = 0.3; })) CHECK(text == other);
+  for (const auto& text : made([](auto& config) { config.width *= 2; })) CHECK(text == other);
+}
+
 TEST_CASE("a prompt, and an optimizer's options and rate") {
   for (const Degrees& degrees : {Degrees{.tp = 2}, Degrees{.pp = 2}}) {
     const auto texts = said(2, degrees, [](World& world, const AllMesh& mesh) {

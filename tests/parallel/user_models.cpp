@@ -59,7 +59,7 @@ struct SquareHead {
         losses.data()[row] += difference.data()[at] * difference.data()[at] / 2;
       }
     }
-    return Result{sum_losses(context, losses), std::tuple{std::move(normed.saved), std::move(z.saved), difference}};
+    return Result{sum_losses(context, losses, here), std::tuple{std::move(normed.saved), std::move(z.saved), difference}};
   }
   auto logits(const auto& context, const auto& x) const { return project.forward(context, norm.forward(context, x).output).output; }
   auto backward_input(const auto& context, auto saved, const auto& g) {

@@ -105,7 +105,7 @@ gradient_t<X> sum_columns_gradient(const X& x, const G& g) {
 /// The mean of each row of x [rows, columns], [rows] in accumulate_t; no axis may cut the columns. Partial stays Partial.
 template <AnyTensor X>
 auto mean_columns(const X& x) {
-  static_assert(!detail::columns_cut<X>, "weft: mean_columns needs whole rows, but an axis cuts the columns: gather them first, to<Invariant<axis>>(context, x)");
+  static_assert(!detail::columns_cut<X>, "weft: mean_columns needs whole rows, but an axis cuts the columns: gather them first, to<Invariant<axis>>(context, x), or scale(sum_columns(x), 1.0 / whole_columns(context, x))");
   detail::require_dims("mean_columns", x.shape(), 2);
   detail::require_counted_once("mean_columns", x.shape(), Of::values);
   detail::row_numbers_t<X> out(x.device(), {x.rows()});

@@ -4,6 +4,8 @@
 // ranks see alike which name is made twice, which parameter is shared by which units, and which is never visited; only then does each
 // rank make those that its stages use.
 
+#include <bit>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include <weft/core/error.hpp>
+#include <weft/core/hash.hpp>
 #include <weft/core/list.hpp>
 #include <weft/nn/hooks.hpp>
 
@@ -35,7 +38,8 @@ class Registry {
     return defers_;
   }
   /// A place that draws random numbers by its path.
-  WEFT_COLD void add_site(const std::string& path, const char* what) {
+  WEFT_COLD void add_site(const std::string& path, const char* what, double number) {
+    print_ = hash_of(hash_of(print_, hash_bytes(path.data(), path.size())), std::bit_cast<std::uint64_t>(number));
     const auto [at, added] = sites_.try_emplace(path, unit_);
     if (!added)
       throw_error<UsageError>({"two ", what, " under one path, ", path.empty() ? "the model's own" : path, " (", both(at->second, unit_), "): they would draw the same mask; give each a path of its own, context / \"name\""});
@@ -60,6 +64,7 @@ class Registry {
       Registered& entry = made_[checked_];
       if (entry.state.use_count() == 1) continue;  // made and thrown away
       const auto [at, added] = by_name_.try_emplace(entry.state->name, checked_);
+      note(*entry.state);
       if (!added)
         throw_error<UsageError>({"two parameters named ", entry.state->name, ", made by ", both(made_[at->second].unit, entry.unit),
                                  ": a name is one parameter. Give each a path of its own (context / \"blocks\" / std::to_string(index)), or share the first one by handing on a copy of "
@@ -75,6 +80,9 @@ class Registry {
       if (entry.state.use_count() > entry.handles && (entry.uses.empty() || entry.uses.back() != unit))
         throw_error<UsageError>({unit_, " holds parameter ", entry.state->name, ", but its for_each_parameter does not visit it, so nothing would bring it there, sum its gradient or train it: visit it in every unit that uses it"});
   }
+  /// A hash of what was made so far, the same on all ranks if they make the same model: experts, which ranks of ep have each their own, are
+  /// left out.
+  std::uint64_t print() const { return print_; }
   /// All units are built.
   WEFT_COLD List<Registered> finish() {
     List<Registered> all;
@@ -86,6 +94,12 @@ class Registry {
   }
 
  private:
+  void note(const ParameterState& state) {
+    if (state.expert_data) return;
+    print_ = hash_of(print_, hash_bytes(state.name.data(), state.name.size()));
+    for (std::size_t dim = 0; dim < state.global.rank(); ++dim) print_ = hash_of(print_, state.global[dim]);
+    print_ = hash_of(hash_of(print_, std::uint64_t(state.initial.kind)), std::bit_cast<std::uint64_t>(state.initial.value));
+  }
   static std::string both(const std::string& first, const std::string& second) { return first == second ? first + ", twice" : first + " and " + second; }
 
   struct Shared {
@@ -93,6 +107,7 @@ class Registry {
     std::shared_ptr<void> layer;
   };
   bool defers_;
+  std::uint64_t print_ = 0;
   std::string unit_ = "the layer";
   std::map<std::string, Shared> shared_;
   List<Registered> made_;

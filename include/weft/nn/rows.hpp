@@ -10,7 +10,7 @@
 #include <weft/mesh/zigzag.hpp>
 #include <weft/nn/context.hpp>
 #include <weft/tensor/host_loop.hpp>
-#include <weft/tensor/tensor.hpp>
+#include <weft/tensor/to.hpp>
 
 namespace weft {
 
@@ -104,6 +104,22 @@ inline constexpr bool whole_sequences = false;
 template <class T, class E, class... P>
 inline constexpr bool whole_sequences<Tensor<T, E, P...>> = (!cuts_sequences<P> && ...);
 }  // namespace detail
+
+/// Columns of the whole that x's columns are a part of: x.columns() is this rank's. Throws LayoutError where an axis cuts them otherwise than
+/// evenly (heads held alike, padding).
+template <class Context, class T, class E, class... P>
+std::size_t whole_columns(const Context& context, const Tensor<T, E, P...>& x) {
+  std::size_t columns = x.columns();
+  [[maybe_unused]] const auto times = [&]<class Q>(std::type_identity<Q>) {
+    if constexpr (shard_dim<Q> > 0) {
+      if (shard_dim<Q> + 1 != int(x.shape().rank())) return;  // heads
+      detail::require_parts_of_whole(Q::axis::name, x.shape(), shard_dim<Q>, context.size(typename Q::axis{}));
+      columns *= context.size(typename Q::axis{});
+    }
+  };
+  (times(std::type_identity<P>{}), ...);
+  return columns;
+}
 
 /// Tokens of a sequence where x's rows are whole sequences, one after the other: row i is token i % length of sequence i / length.
 /// Does not compile where cp or sequence parallelism cuts x's rows: see positions_of.

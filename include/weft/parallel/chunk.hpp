@@ -50,6 +50,7 @@ struct WholeModel {
   Maybe<typename Model::Back> back;
   List<List<ParameterState*>> visited;  // by unit
   List<Registered> parameters;
+  std::uint64_t print = 0;  // of all that was made
 
   /// `here(unit)`: whether this rank keeps the unit, and what its layers keep from step to step.
   template <class Context, class Here>
@@ -73,6 +74,7 @@ struct WholeModel {
     for (std::size_t block = 0; block < count; ++block)
       unit(joined({"block ", block}), [&]() -> auto& { return blocks.push_back(Model::make_block(building, config, block)), blocks.back(); });
     unit("back", [&]() -> auto& { return back.emplace(Model::make_back(building, config, &*front)), *back; });
+    print = registry.print();
     parameters = registry.finish();
   }
 };

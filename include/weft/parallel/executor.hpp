@@ -294,7 +294,7 @@ constexpr void require_closed() {
 template <bool yes>
 constexpr void require_loss() {
   static_assert(yes,
-                "weft: a model's back must return its loss as a LossSum: sum_losses(context, losses) of one loss a token, or cross_entropy. A tensor could be a mean, and weft "
+                "weft: a model's back must return its loss as a LossSum: sum_losses(context, losses, targets) of one loss a token, or cross_entropy. A tensor could be a mean, and weft "
                 "divides once by the tokens of the global batch that count");
 }
 

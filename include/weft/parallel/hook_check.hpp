@@ -55,7 +55,7 @@ class Checked final : public Erased {
     bool due = true;
     Buffer own;  // this rank's gradients, while a bucket is under way
   };
-  enum Norm { own_norm, sum_norm, result_norm, result_less_own, result_less_mean, sum_less_own, norms };
+  enum Norm { own_norm, sum_norm, result_norm, result_less_own, result_less_mean, result_less_multiple, sum_less_own, norms };
 
   template <class G>
   void check(const Bucket& bucket, std::span<G> result, const Communicator& comm, Watched& watched) {
@@ -79,6 +79,7 @@ class Checked final : public Erased {
     add_up(result_norm, result.data());
     subtract(result_less_own, result.data(), own, 1);
     subtract(result_less_mean, result.data(), sum, 1.0 / comm.size());
+    subtract(result_less_multiple, result.data(), sum, comm.size());
     subtract(sum_less_own, sum, own, 1);
     const auto host = copy_to_host(squares);
     std::array<double, norms> norm{};
@@ -92,10 +93,11 @@ class Checked final : public Erased {
     bool finite = true;
     for (const double value : norm) finite = finite && std::isfinite(value);
     const double noise = 1e-6 * norm[own_norm];  // what is left of gradients that cancel out
-    std::array<int, 4> all{norm[result_less_own] <= tolerance * norm[own_norm], norm[sum_less_own] <= 4 * tolerance * norm[sum_norm],
-                           norm[sum_norm] > noise && norm[result_less_mean] <= tolerance * norm[sum_norm] / comm.size(), finite};
+    std::array<int, 5> all{norm[result_less_own] <= tolerance * norm[own_norm], norm[sum_less_own] <= 4 * tolerance * norm[sum_norm],
+                           norm[sum_norm] > noise && norm[result_less_mean] <= tolerance * norm[sum_norm] / comm.size(),
+                           norm[sum_norm] > noise && norm[result_less_multiple] <= tolerance * norm[sum_norm] * comm.size(), finite};
     comm.all_reduce(std::span<int>(all), Reduction::min);
-    const auto [is_own, own_is_sum, is_mean, all_finite] = all;
+    const auto [is_own, own_is_sum, is_mean, is_multiple, all_finite] = all;
     watched.due = !all_finite;  // a loss scale that is still sought: the next step says
     if (!all_finite) return;
     const auto shown = [](double value) {
@@ -110,6 +112,9 @@ class Checked final : public Erased {
     if (is_mean)
       throw_error<UsageError>({"the communication hook averages: after it bucket ", bucket.index, " on ", comm.axis(), " holds the sum of ", comm.size(), " ranks' gradients divided by ", comm.size(), " (norm ", result, ", sum ",
                                sum, "); weft's gradients are sums: the loss is already divided by the tokens of the global batch. Leave the division out"});
+    if (is_multiple)
+      throw_error<UsageError>({"the communication hook adds too often: after it bucket ", bucket.index, " on ", comm.axis(), " holds the sum of ", comm.size(), " ranks' gradients ", comm.size(), " times (norm ", result, ", sum ",
+                               sum, "): one sum is enough, in `start` or in `finish`"});
   }
 
   DefaultDevice* device_;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/comm/agreement.hpp>
 #include <weft/core/list.hpp>
 #include <weft/core/owner.hpp>
 #include <weft/core/philox.hpp>
@@ -279,6 +280,11 @@ class Stages {
     };
     const auto rank_of = [&](std::size_t unit) { return schedule_.stage_rank(int(stage_of(unit)), ranks); };
     detail::WholeModel<Model> whole(context, config, buffers_, [&](std::size_t unit) { return rank_of(unit) == rank; });
+    Context::for_each_axis([&](auto axis) {
+      const std::uint64_t print[] = {whole.print};
+      if (context.size(axis) > 1 && !detail::same_on_all(context.comm(axis), print))
+        throw_error<UsageError>({axis.name, " rank ", detail::first_difference(context.comm(axis), print).rank, " makes another model than ", axis.name, " rank 0, of other names, shapes, initial values or dropouts: all ranks are given the same config"});
+    });
     chunks_.reserve(schedule_.chunks());
     List<ParameterState*> seen;
     for (int index = 0; index < schedule_.chunks(); ++index) {
