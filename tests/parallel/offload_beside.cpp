@@ -16,7 +16,7 @@ int late_fetches = 0, late_puts = 0;
 }
 
 template <>
-class weft::RecordTraffic<Kokkos::DefaultExecutionSpace> {
+class weft::detail::RecordTraffic<Kokkos::DefaultExecutionSpace> {
   using HostDevice = Device<Kokkos::DefaultExecutionSpace>;
 
  public:

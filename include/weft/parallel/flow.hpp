@@ -14,9 +14,7 @@
 #include <weft/nn/layer.hpp>
 #include <weft/nn/loss_sum.hpp>
 
-namespace weft {
-
-namespace detail {
+namespace weft::detail {
 
 // Over dp and cp a rank has tokens of its own; on every other axis the ranks see the same ones. Stages of a pipeline do not
 // share tensors, so pp places nothing; axes of the expert mesh place only what experts work on.
@@ -53,11 +51,9 @@ struct BackSplit { using type = decltype(weft::backward_input(std::declval<Back&
 template <class Back, class Context, class Saved, class G>
 struct BackSplit<false, Back, Context, Saved, G> { using type = InputGradient<Nothing, Nothing>; };
 
-}  // namespace detail
-
 /// The type of a model's input of T under Context.
 template <class T, class Context>
-using input_t = typename detail::InputOf<Context>::template type<T>;
+using input_t = typename InputOf<Context>::template type<T>;
 
 template <class Model, class Context>
 struct Flow {
@@ -76,7 +72,7 @@ struct Flow {
   static constexpr bool block_closes = std::is_same_v<typename BlockResult::output_type, Hidden>;
 
   using BackResult = decltype(std::declval<const Back&>().forward(std::declval<const Context&>(), std::declval<const Hidden&>(), std::declval<const Tokens&>()));
-  static constexpr bool returns_loss = detail::is_loss<typename BackResult::output_type>;
+  static constexpr bool returns_loss = is_loss<typename BackResult::output_type>;
   using Loss = std::conditional_t<returns_loss, typename BackResult::output_type, LossSum<typename Context::execution_space>>;
   using BackSaved = typename BackResult::saved_type;
 
@@ -84,10 +80,9 @@ struct Flow {
   using split_t = decltype(weft::backward_input(std::declval<Layer&>(), std::declval<const Context&>(), std::declval<Saved>(), std::declval<const G&>()));
   using FrontDeferred = typename split_t<Front, FrontSaved, Gradient>::deferred_type;
   using BlockDeferred = typename split_t<Block, BlockSaved, gradient_t<typename BlockResult::output_type>>::deferred_type;
-  using BackDeferred = typename detail::BackSplit<returns_loss, Back, Context, BackSaved, gradient_t<Loss>>::type::deferred_type;
+  using BackDeferred = typename BackSplit<returns_loss, Back, Context, BackSaved, gradient_t<Loss>>::type::deferred_type;
 };
 
-namespace detail {
 WEFT_COLD inline void require_same_loss(const Communicator& ranks, std::span<const double> values) {
   if (ranks.size() == 1) return;
   std::vector<std::uint64_t> words;
@@ -96,8 +91,6 @@ WEFT_COLD inline void require_same_loss(const Communicator& ranks, std::span<con
   throw_error<UsageError>({"the loss of ", ranks.axis(), " rank ", first_difference(ranks, words).rank, " is not that of ", ranks.axis(), " rank 0, though its type says that they are the same (Invariant): is it a sum over a rank's own columns? Bring the losses together before sum_losses: to<Invariant<",
                            ranks.axis(), ">>(context, x), log_sum_exp(context, z, columns)"});
 }
-}  // namespace detail
-
 /// The axes on which a loss is a term of a sum: exactly over these are losses added up.
 template <class Loss>
 struct LossAxes;
@@ -114,10 +107,10 @@ struct LossAxes<LossSum<E, P...>> {
   template <class Context>
   static void require_same(const Context& context, std::span<const double> values) {
     [[maybe_unused]] const auto compare = [&]<class Q>(std::type_identity<Q>) {
-      if constexpr (kind_of<Q> == Kind::invariant) detail::require_same_loss(context.comm(typename Q::axis{}), values);
+      if constexpr (kind_of<Q> == Kind::invariant) require_same_loss(context.comm(typename Q::axis{}), values);
     };
     (compare(std::type_identity<P>{}), ...);
   }
 };
 
-}  // namespace weft
+}  // namespace weft::detail

@@ -26,16 +26,16 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   const Exec& exec() const { return exec_; }
-  Arena<memory_space>& arena() { return arena_; }
-  Buffer allocate(std::size_t bytes) { return arena_.allocate(bytes); }
-  Buffer allocate_lasting(std::size_t bytes) { return arena_.allocate_lasting(bytes); }
+  detail::Arena<memory_space>& arena() { return arena_; }
+  detail::Buffer allocate(std::size_t bytes) { return arena_.allocate(bytes); }
+  detail::Buffer allocate_lasting(std::size_t bytes) { return arena_.allocate_lasting(bytes); }
 
   /// The one T of this device, default-constructed at its first use.
   template <class T>
   T& cache() {
     for (const Cache& cache : caches_)
       if (*cache.type == typeid(T)) return *static_cast<T*>(cache.value.get());
-    caches_.push_back({&typeid(T), new_shared<T>()});
+    caches_.push_back({&typeid(T), detail::new_shared<T>()});
     return *static_cast<T*>(caches_.back().value.get());
   }
 
@@ -45,8 +45,8 @@ class Device {
     std::shared_ptr<void> value;
   };
   Exec exec_;
-  Arena<memory_space> arena_;
-  List<Cache> caches_;  // a few
+  detail::Arena<memory_space> arena_;
+  detail::List<Cache> caches_;  // a few
 };
 
 /// Where programs run if they do not say otherwise.
