@@ -40,7 +40,7 @@ template <class Forward, class Backward>
 void check(Forward f, Backward b, const Shape& shape = {4, 6}) {
   const auto make = [=](const auto&) { return Function{f, b}; };
   CHECK(testing::check_layer(make, shape).compared != 0);
-  CHECK(testing::check_layer_on<tp>(2, make, shape).compared != 0);
+  CHECK(testing::check_layer_on<tp, Invariant<tp>>(2, make, shape).compared != 0);
   CHECK(testing::check_layer_on<tp, Shard<tp, 0>>(2, make, shape).compared != 0);
 }
 /// The same, and on columns that tp cuts.
@@ -51,7 +51,7 @@ void check_columns(Forward f, Backward b, const Shape& shape = {4, 6}) {
     return Function{[=](const auto& context, const auto& x) { return f(context, to<Shard<tp, 1>>(context, x)); },
                     [=](const auto& context, const auto& x, const auto& g) { return to_layout_of<gradient_t<std::remove_cvref_t<decltype(x)>>>(context, b(context, to<Shard<tp, 1>>(context, x), g)); }};
   };
-  CHECK(testing::check_layer_on<tp>(2, cut, shape).compared != 0);
+  CHECK(testing::check_layer_on<tp, Invariant<tp>>(2, cut, shape).compared != 0);
 }
 
 // Positive numbers of x.
@@ -155,7 +155,7 @@ TEST_CASE("softmax, its logarithm and log sum exp") {
                     }};
   };
   CHECK(testing::check_layer(cut, {4, 6}).compared != 0);
-  CHECK(testing::check_layer_on<tp>(2, cut, {4, 6}).compared != 0);
+  CHECK(testing::check_layer_on<tp, Invariant<tp>>(2, cut, {4, 6}).compared != 0);
   DefaultDevice device;
   const auto x = tensor<F<>>(device, {2, 3}, 1000, 1000, -1000, 0, 0, 0);
   const auto y = copy_to_host(softmax(x));

@@ -43,6 +43,7 @@ struct SquareHead {
   LayerNorm norm;
   Linear<> project;
   double off = 0;
+  bool mean = false;
 
   auto forward(const auto& context, const auto& x, const auto& targets) const {
     auto normed = norm.forward(context, x);
@@ -59,6 +60,7 @@ struct SquareHead {
         losses.data()[row] += difference.data()[at] * difference.data()[at] / 2;
       }
     }
+    for (std::size_t row = 0; mean && row < x.rows(); ++row) losses.data()[row] /= double(x.rows());
     return Result{sum_losses(context, losses, here), std::tuple{std::move(normed.saved), std::move(z.saved), difference}};
   }
   auto logits(const auto& context, const auto& x) const { return project.forward(context, norm.forward(context, x).output).output; }
@@ -94,6 +96,7 @@ struct UserConfig {
   std::size_t layers = 8, width = 16;
   bool unvisited = false;
   double off = 0;  // added to each token's loss, times the rank in tp
+  bool mean = false;
 };
 
 struct Block {
@@ -127,7 +130,7 @@ struct User {
             Parameter<>(here, "unused", {width}, ones), config.unvisited};
   }
   static Back make_back(const auto& context, const Config& config, Front*) {
-    return {LayerNorm(context / "norm", config.width), Linear<>(context / "head", config.width, batch_vocabulary, {.standard_deviation = 0.3}), config.off};
+    return {LayerNorm(context / "norm", config.width), Linear<>(context / "head", config.width, batch_vocabulary, {.standard_deviation = 0.3}), config.off, config.mean};
   }
 };
 
@@ -237,6 +240,29 @@ TEST_CASE("a loss that is not the same where its type says so is refused") {
   for (const auto& text : texts)
     CHECK(text == "weft: the loss of tp rank 1 is not that of tp rank 0, though its type says that they are the same (Invariant): is it a sum over a rank's own columns? Bring the losses together "
                   "before sum_losses: to<Invariant<tp>>(context, x), log_sum_exp(context, z, columns)");
+}
+
+TEST_CASE("a loss that is a mean after all is refused in the first step, in every layout") {
+  for (const MatrixEntry& entry : {MatrixEntry{1, {}, 1}, {1, {}, 8}, {2, {}, 2}, {2, {.tp = 2}, 4}, {2, {.cp = 2}, 2}, {4, {.tp = 2, .pp = 2}, 4, "1f1b", 3}}) {
+    std::mutex mutex;
+    std::string said;
+    CHECK(runtime::run(runtime::RunOptions{.ranks = int(entry.world)}, [&](World& world) {
+            DenseMesh mesh(world, entry.degrees);
+            ModelOptions options;
+            options.zero = entry.zero;
+            options.schedule = schedule::choose("1f1b");
+            const Batch batch = make_batch(0, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), entry.micro_batches);
+            Sequence4 model(mesh, UserConfig{.mean = true}, options);
+            try {
+              model.train_step(batch);
+            } catch (const UsageError& error) {
+              std::lock_guard lock(mutex);
+              said += error.what();
+              throw;
+            }
+          }) != 0);
+    CHECK(said.starts_with("weft: the loss of this model's back is not a sum over tokens: that of"));
+  }
 }
 
 TEST_CASE("data ranks whose sequences are of different lengths draw the masks of one rank") {

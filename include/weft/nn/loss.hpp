@@ -66,6 +66,7 @@ template <class Norm>
 class LanguageHead {
  public:
   using Table = Parameter<Shard<tp, 0>>;
+  static constexpr bool loss_is_a_sum = true;  ///< a training step need not look
 
   LanguageHead(Norm final_norm, Table vocabulary_table) : norm(std::move(final_norm)), table(std::move(vocabulary_table)) {}
 

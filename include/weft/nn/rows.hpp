@@ -52,6 +52,14 @@ WEFT_COLD inline void require_known_columns(const Shape& shape) {
                                 ", so the mask would not be that of one rank; draw it where the dim is cut evenly (after attention, or before the Column layer)"});
 }
 
+// Rows that cp cuts are zig-zag chunks; brought together they follow each other by ranks, and not as tokens do.
+template <class X, class Context>
+void require_rows_in_order(const Context& context) {
+  if constexpr (Context::has(cp{}) && shard_dim<placement_t<X, cp>> != 0)
+    if (context.size(cp{}) > 1)
+      throw_error<LayoutError>({"rows gathered over cp(", context.size(cp{}), ") are not in the order of tokens: each rank has two chunks of every sequence, and they follow each other by ranks. Ask positions_of(context, x) before they are gathered, or use attention, which exchanges what it needs"});
+}
+
 template <class X>
 struct PlaceOf;
 template <class T, class E, class... P>
@@ -64,6 +72,7 @@ struct PlaceOf<Tensor<T, E, P...>> {
   static Place find(const Context& context, const Tensor<T, E, P...>& x) {
     const std::size_t rows = x.shape().rank() == 0 ? 1 : x.shape()[0], columns = rows == 0 ? 0 : x.size() / rows;
     Place place{context.env.first_row, 0, columns, 0, {}};
+    require_rows_in_order<Tensor<T, E, P...>>(context);
     std::size_t cp_ranks = 1, tp_ranks = 1;
     [[maybe_unused]] const auto add = [&]<class Q>(std::type_identity<Q>) {
       using A = typename Q::axis;
@@ -121,12 +130,14 @@ std::size_t whole_columns(const Context& context, const Tensor<T, E, P...>& x) {
 }
 
 /// Tokens of a sequence where x's rows are whole sequences, one after the other: row i is token i % length of sequence i / length.
-/// Does not compile where cp or sequence parallelism cuts x's rows: see positions_of.
+/// Does not compile where cp or sequence parallelism cuts x's rows: see positions_of. Throws LayoutError for rows gathered over cp, whose ranks
+/// have zig-zag chunks of each sequence: one rank's follow another's.
 template <class Context, AnyTensor X>
 std::size_t sequence_length(const Context& context, const X&) {
   static_assert(detail::whole_sequences<X>,
-                "weft: rows of a sequence are cut over cp or tp in this tensor, so row i is not token i of it: take positions_of(context, x), or bring x "
-                "to Invariant on that axis first");
+                "weft: rows of a sequence are cut over cp or tp in this tensor, so row i is not token i of it: take positions_of(context, x), or under sequence "
+                "parallelism bring x to Invariant<tp> first");
+  detail::require_rows_in_order<X>(context);
   return detail::sequence_length(context.env);
 }
 

@@ -4,6 +4,7 @@
 // model without a pipeline runs as one stage of one.
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -118,6 +119,8 @@ class Executor {
 
   /// Stops before the last unit: it is given `last_hidden` to work on.
   bool stop_before_back = false;
+  /// Looks at the loss of the first micro-batch whether it is a sum over tokens.
+  bool check_loss = false;
   /// Where the gradients of each micro-batch go in a reproducible run, else null.
   MicroBatchSums* trees = nullptr;
 
@@ -182,10 +185,41 @@ class Executor {
     if (chunk.back && stop_before_back) {
       last_hidden_ = std::move(hidden);
     } else if (chunk.back) {
+      if (std::exchange(check_loss, false)) with_unit(chunk.units[unit], [&] { require_sum(*chunk.back, hidden, action.micro); });
       run(*chunk.back, losses_[static_cast<std::size_t>(action.micro)], hidden, tokens_of(batch_.targets, action.micro));
     } else {
       link_.send(hidden, rank_of(chunk.stage + 1), {chunk.stage + 1, action.micro, true});
     }
+  }
+
+  // The loss of some tokens twice must be twice their loss: one that is divided by a count of its own is not. A sequence, or where tp cuts rows
+  // what is here; nothing where that would be more than a micro-batch should hold.
+  template <class Back>
+  WEFT_COLD void require_sum(const Back& back, const Hidden& hidden, int micro) {
+    constexpr bool cut = shard_dim<placement_t<Hidden, tp>> == 0;
+    const std::size_t sequences = batch_.micro_batch(std::size_t(micro)).sequences, all = hidden.shape()[0], rows = cut ? all : all / sequences;
+    if (rows == 0 || (sequences < 2 && rows > 4096)) return;
+    using H = typename Hidden::value_type;
+    const std::size_t width = hidden.size() / all, parts = cut ? context_.size(tp{}) : 1;
+    const std::int32_t* targets = batch_.targets.data() + batch_.tokens_before(std::size_t(micro)) / sharers_;
+    Environment kept = context_.env;
+    context_.env.training = false;
+    double losses[2];
+    for (const std::size_t times : {1, 2}) {
+      Hidden x(context_.device(), with_extent(hidden.shape(), 0, times * rows));
+      std::vector<std::int32_t> of;
+      for (std::size_t time = 0; time < times; ++time) copy_rows(context_.device(), 1, rows * width, static_cast<const H*>(hidden.data()), 0, x.data() + time * rows * width, 0);
+      for (std::size_t part = 0; part < parts; ++part)
+        for (std::size_t time = 0; time < times; ++time) of.insert(of.end(), targets + part * rows, targets + (part + 1) * rows);
+      Tokens tokens(context_.device(), {of.size()});
+      copy_from_host(tokens, std::span<const std::int32_t>(of));
+      context_.env.rows = of.size() * sharers_;
+      losses[times - 1] = copy_to_host(back.forward(context_, x, tokens).output.sum())[0];
+    }
+    static_cast<Environment&>(context_.env) = std::move(kept);
+    if (!(std::abs(losses[1] - 2 * losses[0]) > 1e-4 * (std::abs(losses[0]) + std::abs(losses[1])))) return;
+    throw_error<UsageError>({"the loss of this model's back is not a sum over tokens: that of ", rows, " tokens is ", std::to_string(losses[0]), ", that of the same tokens twice ", std::to_string(losses[1]),
+                             ". Leave out the division by a count: weft divides by the targets of the global batch that count, and x.rows() is what one rank has of one micro-batch"});
   }
 
   // B does each unit's weights right after its input gradient, while they are in cache; I defers them to W.
@@ -323,7 +357,7 @@ class Executor<Model, Ctx, false> {
   void with_unit(T&&...) {}
   template <class... T>
   void complete(T&&...) {}
-  bool stop_before_back = false;
+  bool stop_before_back = false, check_loss = false;
   MicroBatchSums* trees = nullptr;
 
  private:

@@ -70,6 +70,7 @@ class Stages {
     if (trees_) trees_->begin(batch, context.env.hooks, context.rank(dp{}), context.size(dp{}));
     Executor<Model, Context> executor(context, chunks_, table, batch, context.env.loss_scale / count, context.env.loss_scale / tokens);
     executor.trees = trees_.get();
+    executor.check_loss = !std::exchange(loss_checked_, true) && !requires { Model::Back::loss_is_a_sum; };
     executor.run(false);
     if (trees_) {
       for (Unit& unit : tied_) executor.complete(unit);
@@ -426,6 +427,7 @@ class Stages {
   List<Tie> ties_;
   std::shared_ptr<StepGradients> gradients_ = new_shared<StepGradients>();
   Maybe<schedule::Table> table_;
+  bool loss_checked_ = false;
 
   std::unique_ptr<MicroBatchSums> trees_;  // of reproducible runs
 };
