@@ -90,7 +90,7 @@ def absent_axis(compiler, flags, folder):
     found = {}
     for mode in ("Whole", "Column", "Row"):
         output = folder / f"{mode}.o"
-        compile_once([compiler, *flags, f"-DLAYER=Linear<{mode},Weight::out_in,false>", "-c", "-o", str(output), str(HERE / "absent_axis.cpp")])
+        compile_once([compiler, *flags, f"-DLAYER=Linear<{mode},StoredAs::out_in,false>", "-c", "-o", str(output), str(HERE / "absent_axis.cpp")])
         size = subprocess.run(["size", str(output)], capture_output=True, text=True, check=True).stdout.split("\n")[1].split()[0]
         found[mode] = (int(size), functions(output))
     plain_bytes, plain = found["Whole"]

@@ -216,7 +216,7 @@ class Step {
   Device<Exec>& device_;
   const Options& o_;
   std::size_t tokens_;
-  std::vector<Buffer> buffers_;
+  std::vector<detail::Buffer> buffers_;
   std::vector<T*> narrow_, fused_, wide_;
   std::vector<Line> lines_;
   T* square_[3] = {};

@@ -73,7 +73,7 @@ int rank_main(weft::World& world, Options options, const std::shared_ptr<const w
 #ifdef KOKKOS_ENABLE_CUDA
   weft::cudnn::use_for_attention(world.device(), options.reproducible ? weft::cudnn::Bits::same : weft::cudnn::Bits::vary);
 #endif
-  const weft::ResolvedLayout layout = resolve_layout(options, std::size_t(world.size()));
+  const weft::mesh_layout::ResolvedLayout layout = resolve_layout(options, std::size_t(world.size()));
   const std::unique_ptr<TrainedModel> model = make_model(world, options);
   const weft::data::Batches batches(model->share(), corpus,
                                     {.sequence = std::size_t(options.sequence), .global_batch = std::size_t(*options.global_batch),

@@ -35,7 +35,7 @@ namespace train_gpt {
 
 /// What is known of a run before its first step.
 struct Facts {
-  weft::ResolvedLayout layout;
+  weft::mesh_layout::ResolvedLayout layout;
   std::string backend;
   std::size_t parameters = 0;
   double flops_per_token = 0;

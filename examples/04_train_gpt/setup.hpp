@@ -57,12 +57,12 @@ inline void require_sequence(const Options& o) {
 }
 
 /// The layout with every rule checked; fills in the options that were left open. Throws LayoutError, the same on every rank.
-inline weft::ResolvedLayout resolve_layout(Options& o, std::size_t world) {
+inline weft::mesh_layout::ResolvedLayout resolve_layout(Options& o, std::size_t world) {
   const auto schedule = schedule_of(o);
   if (!o.etp) o.etp = o.model == "mixtral" ? o.tp : 1;
-  weft::Layout layout{.world = std::int64_t(world), .tp = o.tp, .cp = o.cp, .pp = o.pp, .ep = o.ep, .etp = o.etp, .dp = o.dp, .vpp = schedule->chunks(), .sequence_parallel = o.sequence_parallel,
+  weft::mesh_layout::Layout layout{.world = std::int64_t(world), .tp = o.tp, .cp = o.cp, .pp = o.pp, .ep = o.ep, .etp = o.etp, .dp = o.dp, .vpp = schedule->chunks(), .sequence_parallel = o.sequence_parallel,
                       .whole_groups = false, .layers = o.layers, .heads = o.heads, .kv_heads = o.kv_heads, .sequence = o.sequence, .ulysses = o.context == "ulysses"};
-  const auto dp = std::int64_t(weft::resolve(layout).dp);  // the degrees first: what follows depends on dp
+  const auto dp = std::int64_t(weft::mesh_layout::resolve(layout).dp);  // the degrees first: what follows depends on dp
   o.global_batch = global_batch_of(o, dp);
   o.micro_batch = micro_batch_of(o, *o.global_batch % dp == 0 ? *o.global_batch / dp : 1);
   o.dp = dp;
@@ -70,7 +70,7 @@ inline weft::ResolvedLayout resolve_layout(Options& o, std::size_t world) {
   if (!o.kv_heads) o.kv_heads = o.heads;
   layout.global_batch = o.global_batch;
   layout.micro_batch = *o.micro_batch;
-  const weft::ResolvedLayout resolved = weft::resolve(layout);
+  const weft::mesh_layout::ResolvedLayout resolved = weft::mesh_layout::resolve(layout);
   require_sequence(o);
   schedule->table(int(o.pp), int(resolved.micro_batches));  // its own limits
   o.chunks = schedule->chunks();

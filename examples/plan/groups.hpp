@@ -22,8 +22,8 @@
 
 namespace plan {
 
-inline void print_groups(const weft::RankOrder& order, const weft::RankGrids& grids,
-                         const std::vector<std::pair<std::string, weft::RankGroups>>& all) {
+inline void print_groups(const weft::mesh_layout::RankOrder& order, const weft::mesh_layout::RankGrids& grids,
+                         const std::vector<std::pair<std::string, weft::mesh_layout::RankGroups>>& all) {
   std::printf("%zu ranks, rank order %s (the first axis is the fastest)\ndense mesh   %s\nexpert mesh  %s\n\n",
               grids.dense.size(), order.text().c_str(), grids.dense.text().c_str(), grids.expert.text().c_str());
   Rows rows = {{"axis", "groups", "of", "ranks"}};
@@ -49,7 +49,7 @@ inline void add_groups(CLI::App& app) {
   struct Options {
     std::int64_t world = 0, tp = 1, pp = 1, cp = 1, ep = 1;
     std::optional<std::int64_t> etp, dp, edp;
-    std::string order{weft::RankOrder::standard};
+    std::string order{weft::mesh_layout::RankOrder::standard};
     bool json = false;
   };
   auto o = std::make_shared<Options>();
@@ -72,8 +72,8 @@ inline void add_groups(CLI::App& app) {
     if (world > most)
       throw weft::LayoutError(weft::detail::number("world", world) + ": groups are listed for at most " + std::to_string(most) +
                               " ranks");
-    const weft::RankOrder order(o->order);
-    const weft::RankGrids grids = weft::rank_grids(order, world,
+    const weft::mesh_layout::RankOrder order(o->order);
+    const weft::mesh_layout::RankGrids grids = weft::mesh_layout::rank_grids(order, world,
                                                    {.tp = positive("tp", o->tp),
                                                     .cp = positive("cp", o->cp),
                                                     .ep = positive("ep", o->ep),
@@ -81,7 +81,7 @@ inline void add_groups(CLI::App& app) {
                                                     .dp = o->dp ? positive("dp", *o->dp) : 0,
                                                     .edp = o->edp ? positive("edp", *o->edp) : 0,
                                                     .pp = positive("pp", o->pp)});
-    const std::vector<std::pair<std::string, weft::RankGroups>> all = {
+    const std::vector<std::pair<std::string, weft::mesh_layout::RankGroups>> all = {
         {"dp", grids.dense.groups({"dp"})},         {"tp", grids.dense.groups({"tp"})},
         {"pp", grids.dense.groups({"pp"})},         {"cp", grids.dense.groups({"cp"})},
         {"ep", grids.expert.groups({"ep"})},        {"etp", grids.expert.groups({"etp"})},

@@ -27,7 +27,7 @@ namespace plan {
 struct MemoryOptions {
   std::optional<double> parameters, gradient_bytes;
   std::string model, precision, schedule, recompute = "none", context = "ring", offload = "none";
-  weft::Layout layout;
+  weft::mesh_layout::Layout layout;
   std::optional<std::int64_t> vpp;
   std::int64_t layers = 6, width = 384, heads = 6, sequence = 256, vocabulary = 256, experts = 8, top_k = 2, zero = 0, replicate = 1, secondary = 0, threads = 1;
   std::optional<std::int64_t> kv_heads, intermediate;
@@ -64,7 +64,7 @@ inline void memory_of_parameters(const MemoryOptions& o) {
   if (o.layout.tp != 1 || o.layout.pp != 1 || o.layout.cp != 1 || o.layout.ep != 1)
     throw weft::LayoutError("plan: --parameters says nothing of what tp, pp, cp and ep cut: give --model and its sizes, or the parameters that one of their ranks holds");
   const std::size_t dp = weft::detail::positive("dp", o.layout.dp.value_or(o.layout.world.value_or(1)));
-  const std::size_t ranks = weft::degree_left("dp", o.layout.dp ? dp : 0, o.layout.world ? weft::detail::positive("world", *o.layout.world) : dp, {});
+  const std::size_t ranks = weft::mesh_layout::degree_left("dp", o.layout.dp ? dp : 0, o.layout.world ? weft::detail::positive("world", *o.layout.world) : dp, {});
   weft::plan::ElementBytes element = weft::plan::element_bytes(o.precision.empty() ? "bf16" : o.precision);
   if (o.gradient_bytes) {
     if (!(*o.gradient_bytes > 0) || *o.gradient_bytes > 8) throw weft::LayoutError("plan: --gradient-bytes must be above 0 and at most 8");
@@ -108,7 +108,7 @@ inline void memory_of_model(MemoryOptions& o) {
   using weft::detail::positive;
   const weft::plan::ModelSizes sizes = sizes_of(o);
   if (o.gradient_bytes) throw weft::UsageError("plan: --gradient-bytes goes with --parameters; of a model, --float-gradients keeps those of stages 1 and 2 in fp32");
-  weft::Layout& l = o.layout;
+  weft::mesh_layout::Layout& l = o.layout;
   const bool mixture = sizes.architecture == weft::plan::Architecture::mixtral;
   if (!mixture && (l.ep != 1 || l.etp.value_or(1) != 1)) throw weft::LayoutError("plan: --ep and --etp place the experts of --model mixtral; " + o.model + " has none");
   if (!l.etp) l.etp = mixture ? l.tp : 1;
@@ -120,7 +120,7 @@ inline void memory_of_model(MemoryOptions& o) {
   l.kv_heads = o.kv_heads;
   l.sequence_parallel = o.sequence_parallel;
   if (o.zero != 3 && (o.quantised_gather || o.secondary != 0)) throw weft::LayoutError("zero(" + std::to_string(o.zero) + ") with --quantised-gather or --secondary: they change how stage 3 gathers; use --zero 3, or leave them out");
-  const weft::ResolvedLayout resolved = weft::resolve(l);
+  const weft::mesh_layout::ResolvedLayout resolved = weft::mesh_layout::resolve(l);
   using weft::plan::Recompute;
   if (o.recompute != "none" && o.recompute != "selective" && o.recompute != "full") throw weft::UsageError("plan: --recompute '" + o.recompute + "': it can be none, selective or full");
   if (o.offload.empty()) throw weft::UsageError("plan: --offload is empty: it can be none, host or the name of a file");
@@ -202,7 +202,7 @@ inline void memory_of_model(MemoryOptions& o) {
 
 inline void add_memory(CLI::App& app) {
   auto o = std::make_shared<MemoryOptions>();
-  weft::Layout& l = o->layout;
+  weft::mesh_layout::Layout& l = o->layout;
   CLI::App* command = app.add_subcommand("memory", "Bytes that a rank needs, by kind");
   CLI::Option* parameters = command->add_option("--parameters", o->parameters, "Number of parameters: ZeRO's formulas, without activations");
   CLI::Option* model = command->add_option("--model", o->model, "gpt, llama or mixtral, with its sizes: a rehearsal of a training step");

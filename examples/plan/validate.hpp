@@ -18,11 +18,11 @@ namespace plan {
 
 inline void add_validate(CLI::App& app) {
   struct Options {
-    weft::Layout layout;
+    weft::mesh_layout::Layout layout;
     bool json = false;
   };
   auto o = std::make_shared<Options>();
-  weft::Layout& l = o->layout;
+  weft::mesh_layout::Layout& l = o->layout;
   CLI::App* command = app.add_subcommand("validate", "Whether a model fits a layout");
   add_count(command, "--nodes", l.nodes, "Number of nodes")->capture_default_str();
   add_count(command, "--ranks-per-node", l.ranks_per_node, "Ranks of each node, which must be given");
@@ -47,7 +47,7 @@ inline void add_validate(CLI::App& app) {
   command->add_flag("--json", o->json, "JSON instead of a table");
   command->callback([o, command] {
     require_option(command, "--ranks-per-node");
-    const weft::ResolvedLayout r = weft::resolve(o->layout);
+    const weft::mesh_layout::ResolvedLayout r = weft::mesh_layout::resolve(o->layout);
     if (o->json) {
       std::printf("%s\n",
                   nlohmann::ordered_json{{"dp", r.dp}, {"edp", r.edp}, {"micro_batches", r.micro_batches}}.dump().c_str());

@@ -346,8 +346,8 @@ TEST_CASE("messages of another type or length are refused on both sides before t
           if (world.rank() == from) c.send(x, 1 - from, 5);
           else c.recv(x, from, 5);
         });
-    CHECK(contains(texts[std::size_t(from)], joined({"rank ", 1 - from, " of world expects 3 float32, this rank sent 4 float32"})));
-    CHECK(contains(texts[std::size_t(1 - from)], joined({"rank ", from, " of world sent 4 float32, this rank expects 3 float32"})));
+    CHECK(contains(texts[std::size_t(from)], detail::joined({"rank ", 1 - from, " of world expects 3 float32, this rank sent 4 float32"})));
+    CHECK(contains(texts[std::size_t(1 - from)], detail::joined({"rank ", from, " of world sent 4 float32, this rank expects 3 float32"})));
   }
 }
 

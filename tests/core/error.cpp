@@ -16,17 +16,17 @@ TEST_CASE("each error has its exit code, and its text names weft once") {
 }
 
 TEST_CASE("narrow passes what fits and names what does not") {
-  CHECK(weft::narrow<int>(std::size_t{2147483647}) == 2147483647);
-  CHECK_THROWS_WITH_AS(weft::narrow<int>(std::size_t{2147483648}, "the count of all_reduce"),
+  CHECK(weft::detail::narrow<int>(std::size_t{2147483647}) == 2147483647);
+  CHECK_THROWS_WITH_AS(weft::detail::narrow<int>(std::size_t{2147483648}, "the count of all_reduce"),
                        "weft: the count of all_reduce 2147483648 does not fit into 4 bytes", weft::Error);
-  CHECK_THROWS_AS(weft::narrow<std::size_t>(-1), weft::Error);
-  CHECK_THROWS_AS(weft::narrow<std::uint8_t>(256), weft::Error);
+  CHECK_THROWS_AS(weft::detail::narrow<std::size_t>(-1), weft::Error);
+  CHECK_THROWS_AS(weft::detail::narrow<std::uint8_t>(256), weft::Error);
 }
 
 TEST_CASE("checked_multiply refuses to wrap") {
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
-  CHECK(weft::checked_multiply(most, 1) == most);
-  CHECK(weft::checked_multiply(0, most) == 0);
-  CHECK_THROWS_WITH_AS(weft::checked_multiply(most, 2, "the size of wte"),
+  CHECK(weft::detail::checked_multiply(most, 1) == most);
+  CHECK(weft::detail::checked_multiply(0, most) == 0);
+  CHECK_THROWS_WITH_AS(weft::detail::checked_multiply(most, 2, "the size of wte"),
                        "weft: the size of wte overflows: 18446744073709551615 * 2", weft::Error);
 }

@@ -91,15 +91,15 @@ TEST_CASE("types and their names belong together") {
   static_assert(weft::data_type_of<bfloat16> == weft::DataType::bfloat16);
   static_assert(weft::data_type_of<const std::int32_t> == weft::DataType::int32);
   static_assert(weft::data_type_of<unsigned char> == weft::DataType::uint8);
-  static_assert(weft::Scalar<long> && weft::Scalar<long long> && !weft::Scalar<bool> && !weft::Scalar<long double> && !weft::Scalar<float*>);
-  static_assert(weft::Real<double> && weft::Real<bfloat16> && !weft::Real<int>);
+  static_assert(weft::detail::Scalar<long> && weft::detail::Scalar<long long> && !weft::detail::Scalar<bool> && !weft::detail::Scalar<long double> && !weft::detail::Scalar<float*>);
+  static_assert(weft::detail::Real<double> && weft::detail::Real<bfloat16> && !weft::detail::Real<int>);
   for (int i = 0; i <= int(weft::DataType::float64); ++i) {
     const auto type = static_cast<weft::DataType>(i);
-    weft::dispatch(type, [&](auto zero) {
+    weft::detail::dispatch(type, [&](auto zero) {
       CHECK(weft::data_type_of<decltype(zero)> == type);
       CHECK(weft::size_of(type) == sizeof(zero));
     });
   }
   CHECK(weft::name_of(weft::DataType::uint16) == "uint16");
-  CHECK_THROWS_WITH_AS(weft::dispatch(static_cast<weft::DataType>(200), [](auto) {}), "weft: dispatch: unknown DataType", weft::Error);
+  CHECK_THROWS_WITH_AS(weft::detail::dispatch(static_cast<weft::DataType>(200), [](auto) {}), "weft: dispatch: unknown DataType", weft::Error);
 }

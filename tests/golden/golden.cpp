@@ -104,7 +104,7 @@ Errors compare(const Golden& golden, Model& model, const Batch& batch) {
       errors.unknown = state.name;
       return;
     }
-    for (const Run& run : state.runs) {
+    for (const auto& run : state.runs) {
       std::copy_n(found->second.begin() + std::ptrdiff_t(run.global), run.length, static_cast<double*>(state.value.get()) + run.local);
       if (state.counted && run.owned) errors.elements += run.length;
     }
@@ -123,7 +123,7 @@ Errors compare(const Golden& golden, Model& model, const Batch& batch) {
   model.for_each_state([&](ParameterState& state) {
     const auto& reference = golden.gradients.at(state.name);
     const double scale = scale_of(reference);
-    for (const Run& run : state.runs)
+    for (const auto& run : state.runs)
       for (std::size_t i = 0; i < run.length; ++i)
         errors.gradients = std::max(errors.gradients, error_of(static_cast<const double*>(state.gradient.get())[run.local + i], reference[run.global + i], scale));
   });

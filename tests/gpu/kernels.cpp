@@ -68,7 +68,7 @@ class Arrays {
 
  private:
   Device<Exec>& device_;
-  std::vector<Buffer> kept_;
+  std::vector<detail::Buffer> kept_;
   std::vector<std::function<std::vector<double>()>> results_;
 };
 

@@ -74,7 +74,7 @@ int failures_of(World& world, const typename Composition::Config& config, const 
     options.ulysses = layout.ulysses;
     Composition model(mesh, config, options);
     const auto data = mesh.comm(dp{});
-    std::string what = joined({"dp(", data.size(), ") cp(", d.cp, ") tp(", d.tp, ") pp(", d.pp, ") ep(", d.ep, ") etp(", d.etp, "), ZeRO ", layout.zero, ", ", layout.schedule});
+    std::string what = detail::joined({"dp(", data.size(), ") cp(", d.cp, ") tp(", d.tp, ") pp(", d.pp, ") ep(", d.ep, ") etp(", d.etp, "), ZeRO ", layout.zero, ", ", layout.schedule});
     if (d.cp > 1) what += layout.ulysses ? ", Ulysses" : ", ring";
     failures += !compare(world, what, numbers_of(model, std::size_t(data.rank()), std::size_t(data.size()), layout.micro_batches), want);
   }

@@ -12,9 +12,9 @@ using namespace weft;
 
 namespace {
 
-std::string message(const Layout& layout) {
+std::string message(const mesh_layout::Layout& layout) {
   try {
-    resolve(layout);
+    mesh_layout::resolve(layout);
   } catch (const LayoutError& error) {
     CHECK(error.exit_code() == 2);
     return error.what();
@@ -27,7 +27,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 }  // namespace
 
 TEST_CASE("what follows from a layout") {
-  const ResolvedLayout r = resolve({.nodes = 2,
+  const mesh_layout::ResolvedLayout r = mesh_layout::resolve({.nodes = 2,
                                     .ranks_per_node = 8,
                                     .tp = 2,
                                     .cp = 2,
@@ -48,15 +48,15 @@ TEST_CASE("what follows from a layout") {
   CHECK(r.micro_batches == 8);
   CHECK(r.layers_per_stage == 2);
   CHECK(r.kv_replicas == 1);
-  CHECK(resolve({.world = 8, .tp = 4, .heads = 8, .kv_heads = 2}).kv_replicas == 2);
-  CHECK(resolve({.world = 8, .tp = 4}).edp == 2);  // etp is as tp unless given
-  CHECK(resolve({.world = 8, .dp = 8}).micro_batches == 1);
-  CHECK(resolve({.world = 4, .pp = 2, .vpp = 2, .global_batch = 6, .whole_groups = false}).micro_batches == 3);
+  CHECK(mesh_layout::resolve({.world = 8, .tp = 4, .heads = 8, .kv_heads = 2}).kv_replicas == 2);
+  CHECK(mesh_layout::resolve({.world = 8, .tp = 4}).edp == 2);  // etp is as tp unless given
+  CHECK(mesh_layout::resolve({.world = 8, .dp = 8}).micro_batches == 1);
+  CHECK(mesh_layout::resolve({.world = 4, .pp = 2, .vpp = 2, .global_batch = 6, .whole_groups = false}).micro_batches == 3);
 }
 
 TEST_CASE("each broken rule has its own text") {
   const struct {
-    Layout layout;
+    mesh_layout::Layout layout;
     const char* text;
   } cases[] = {
       {{}, "weft: the layout gives neither the world nor the ranks of a node"},
@@ -147,8 +147,8 @@ TEST_CASE("batches, layers and heads: every small combination") {
   for (std::int64_t dp = 1; dp <= 6; ++dp)
     for (std::int64_t micro = 1; micro <= 6; ++micro)
       for (std::int64_t global = 1; global <= 40; ++global) {
-        const Layout layout = {.world = dp, .global_batch = global, .micro_batch = micro};
-        if (global % (dp * micro) == 0) wrong += resolve(layout).micro_batches != std::size_t(global / (dp * micro));
+        const mesh_layout::Layout layout = {.world = dp, .global_batch = global, .micro_batch = micro};
+        if (global % (dp * micro) == 0) wrong += mesh_layout::resolve(layout).micro_batches != std::size_t(global / (dp * micro));
         else wrong += !contains(message(layout), "global batch(" + std::to_string(global) + ") % ");
       }
   for (std::int64_t pp = 1; pp <= 6; ++pp)

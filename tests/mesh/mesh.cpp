@@ -27,7 +27,7 @@ std::vector<std::size_t> members(const World& world, const Communicator& comm) {
   return {all.begin(), all.end()};
 }
 
-bool is_group(const RankGroups& groups, const std::vector<std::size_t>& ranks) {
+bool is_group(const mesh_layout::RankGroups& groups, const std::vector<std::size_t>& ranks) {
   return std::find(groups.begin(), groups.end(), ranks) != groups.end();
 }
 
@@ -63,10 +63,10 @@ TEST_CASE("dense meshes on 1, 2, 4 and 8 ranks") {
       for (const std::size_t p : {1, 2, 4})
         for (const char* order : {"tp-cp-ep-dp-pp", "pp-dp-tp", "dp-tp-pp"}) {
           if (std::size_t(ranks) % (t * p) != 0) continue;
-          const RankGrids grids = rank_grids(RankOrder(order), std::size_t(ranks), {.tp = t, .etp = t, .pp = p});
+          const mesh_layout::RankGrids grids = mesh_layout::rank_grids(mesh_layout::RankOrder(order), std::size_t(ranks), {.tp = t, .etp = t, .pp = p});
           std::atomic<int> wrong = 0;
           const int code = on_ranks(ranks, [&](World& world) {
-            Mesh<dp, tp, pp> mesh(world, {.tp = t, .pp = p}, RankOrder(order));
+            Mesh<dp, tp, pp> mesh(world, {.tp = t, .pp = p}, mesh_layout::RankOrder(order));
             wrong += mesh.size(tp{}) != int(t) || mesh.size(pp{}) != int(p) || mesh.size(dp{}) != int(ranks / int(t * p));
             wrong += mesh.size(tp{}, pp{}) != int(t * p) || mesh.size() != 1 || mesh.rank() != 0;
             wrong += mesh.comm(tp{}).rank() != mesh.rank(tp{}) || mesh.comm(tp{}).size() != mesh.size(tp{});
@@ -85,7 +85,7 @@ TEST_CASE("dense meshes on 1, 2, 4 and 8 ranks") {
 }
 
 TEST_CASE("a dense and an expert mesh over one world") {
-  const RankGrids grids = rank_grids(RankOrder(), 8, {.tp = 2, .cp = 2, .ep = 2, .etp = 1, .pp = 2});
+  const mesh_layout::RankGrids grids = mesh_layout::rank_grids(mesh_layout::RankOrder(), 8, {.tp = 2, .cp = 2, .ep = 2, .etp = 1, .pp = 2});
   std::atomic<int> wrong = 0;
   const int code = on_ranks(8, [&](World& world) {
     Mesh mesh(world, axes<dp, cp, tp, pp, ep, etp, edp>, {.tp = 2, .cp = 2, .ep = 2, .pp = 2});
@@ -132,9 +132,9 @@ TEST_CASE("what cannot be is refused before any communication, with the whole pr
   CHECK(refusal(2, [](World& w) { Mesh<>{w}; }) == "weft: 1 != world(2): this mesh has no axis dp to take what is left");
   CHECK(refusal(8, [](World& w) { Mesh<dp, tp>(w, {.pp = 2}); }) == "weft: pp(2): this mesh has no axis pp, its axes are dp-tp");
   CHECK(refusal(2, [](World& w) { Mesh<dp, tp>(w, {.tp = 0}); }) == "weft: tp(0): a degree is at least 1");
-  CHECK(refusal(2, [](World& w) { Mesh<dp, tp>(w, {.tp = 2}, RankOrder("dp-pp")); }) ==
+  CHECK(refusal(2, [](World& w) { Mesh<dp, tp>(w, {.tp = 2}, mesh_layout::RankOrder("dp-pp")); }) ==
         "weft: rank order 'dp-pp' does not say where tp(2) goes: add 'tp' to it");
   CHECK(refusal(8, [](World& w) {
-          Mesh<dp, pp, ep, edp>(w, {.ep = 2, .pp = 2}, RankOrder("tp-cp-ep-pp-dp"));
+          Mesh<dp, pp, ep, edp>(w, {.ep = 2, .pp = 2}, mesh_layout::RankOrder("tp-cp-ep-pp-dp"));
         }).find("dp(4) != edp(2)") != std::string::npos);
 }

@@ -24,14 +24,14 @@ using Root = Context<Compute<Exec, T>>;
 
 template <class T>
 Root<T> root(DefaultDevice& device) {
-  Environment environment;
+  detail::Environment environment;
   environment.length = length;
   return Root<T>(device, environment);
 }
 
 /// This rank's rows of a matrix that every rank draws alike.
 template <class X>
-X drawn(DefaultDevice& device, const Zigzag& cut, std::size_t columns, std::uint64_t key) {
+X drawn(DefaultDevice& device, const detail::Zigzag& cut, std::size_t columns, std::uint64_t key) {
   using T = typename X::value_type;
   std::vector<T> values;
   const std::size_t rows = sequences * cut.local();
@@ -43,7 +43,7 @@ X drawn(DefaultDevice& device, const Zigzag& cut, std::size_t columns, std::uint
 }
 
 template <class X>
-void put(std::vector<double>& whole, const X& x, const Zigzag& cut) {
+void put(std::vector<double>& whole, const X& x, const detail::Zigzag& cut) {
   const auto mine = copy_to_host(x);
   whole.resize(sequences * length * x.columns());
   for (std::size_t i = 0; i < x.rows(); ++i)
@@ -54,8 +54,8 @@ void put(std::vector<double>& whole, const X& x, const Zigzag& cut) {
 using Results = std::vector<std::vector<double>>;
 
 template <class X, class Context>
-void attend(const Context& context, const Heads& heads, bool fused, Results& results) {
-  const Zigzag cut{length, context.size(cp{}), context.rank(cp{})};
+void attend(const Context& context, const AttentionHeads& heads, bool fused, Results& results) {
+  const detail::Zigzag cut{length, context.size(cp{}), context.rank(cp{})};
   auto& device = context.device();
   const std::size_t q_columns = heads.query * heads.width, kv_columns = heads.key_value * heads.width;
   const CausalAttention attention(context, heads);
@@ -78,7 +78,7 @@ void attend(const Context& context, const Heads& heads, bool fused, Results& res
 }
 
 template <class T, class Method>
-void check(const Heads& heads, bool fused, double tolerance) {
+void check(const AttentionHeads& heads, bool fused, double tolerance) {
   Results expected;
   {
     DefaultDevice device;
@@ -92,7 +92,7 @@ void check(const Heads& heads, bool fused, double tolerance) {
             const auto context = root<T>(world.device()).template with<Shard<cp, 0>, Method>(cp{}, world.communicator());
             Results mine;
             attend<Tensor<T, Exec, Shard<cp, 0>>>(context, heads, fused, mine);
-            const Zigzag cut{length, std::size_t(ranks), std::size_t(world.rank())};
+            const detail::Zigzag cut{length, std::size_t(ranks), std::size_t(world.rank())};
             std::lock_guard lock(mutex);
             together.resize(mine.size());
             for (std::size_t part = 0; part < mine.size(); ++part) {
@@ -166,7 +166,7 @@ TEST_CASE("dropout masks and positions under cp are those of the whole batch") {
       CHECK(run(RunOptions{.ranks = int(tensor * context_ranks)}, [&](World& world) {
               Mesh<cp, tp> mesh(world, {.tp = tensor, .cp = context_ranks});
               const auto context = root<float>(world.device()).with<Shard<cp, 0>, Ring>(cp{}, mesh.comm(cp{})).with<Invariant<tp>>(tp{}, mesh.comm(tp{}));
-              const Zigzag cut{length, context_ranks, std::size_t(mesh.rank(cp{}))};
+              const detail::Zigzag cut{length, context_ranks, std::size_t(mesh.rank(cp{}))};
               const std::size_t rows = sequences * cut.local() / tensor, first = rows * std::size_t(mesh.rank(tp{}));
               Tensor<float, Exec, Shard<cp, 0>, Shard<tp, 0>> x(world.device(), {rows, columns});
               const auto mine = drop(context, x);

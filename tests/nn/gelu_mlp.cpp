@@ -15,8 +15,8 @@ using testing::check_layer, testing::check_layer_on;
 
 namespace {
 
-using In = Linear<Column, Weight::in_out>;
-using Out = Linear<Row, Weight::in_out>;
+using In = Linear<Column, StoredAs::in_out>;
+using Out = Linear<Row, StoredAs::in_out>;
 constexpr std::size_t width = 8, rows = 6;
 
 const auto fused = [](bool lean) {
@@ -32,7 +32,7 @@ const auto apart = [](bool lean) {
 template <class Make>
 std::vector<float> numbers_of(Make&& make) {
   DefaultDevice device;
-  Context<Compute<DefaultDevice::execution_space, float>> context(device, Environment());
+  Context<Compute<DefaultDevice::execution_space, float>> context(device, detail::Environment());
   auto layer = make(context);
   layer.for_each_parameter([](auto& parameter) { parameter.state().fresh = true; });
   using X = Tensor<float, DefaultDevice::execution_space>;

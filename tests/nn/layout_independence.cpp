@@ -28,7 +28,7 @@ using Sharded = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model, 
 
 using Bytes = std::vector<unsigned char>;
 
-Bytes bytes_of(const Buffer& buffer, std::size_t size) {
+Bytes bytes_of(const detail::Buffer& buffer, std::size_t size) {
   Bytes bytes(size);
   if (size != 0) std::memcpy(bytes.data(), buffer.get(), size);
   return bytes;
@@ -49,9 +49,9 @@ std::string put(Weights& weights, DefaultDevice& device, ParameterState& state) 
   auto& whole = weights[state.name];
   if (whole.bytes.empty()) whole = {Bytes(state.global.size() * size), std::vector<int>(state.global.size()), std::vector<int>(state.global.size())};
   if (whole.held.size() != state.global.size()) return state.name + " has another shape on another rank";
-  const Bytes mine = bytes_of(value_of(device, state), state.kept() * size);
+  const Bytes mine = bytes_of(detail::value_of(device, state), state.kept() * size);
   std::vector<char> padding(state.kept(), 1);
-  for (const Run& run : state.runs)
+  for (const auto& run : state.runs)
     for (std::size_t i = 0; i < run.length; ++i) {
       unsigned char* there = whole.bytes.data() + (run.global + i) * size;
       const unsigned char* here = mine.data() + (run.local + i) * size;
@@ -145,7 +145,7 @@ using Exec = DefaultDevice::execution_space;
 using Root = Context<Compute<Exec, float>>;
 
 Root root(DefaultDevice& device, std::uint64_t seed = 1, std::uint64_t step = 0) {
-  Environment environment;
+  detail::Environment environment;
   environment.seed = seed;
   environment.step = step;
   environment.length = 4;
@@ -220,7 +220,7 @@ namespace {
 /// Output, input gradient and parameter gradients of a layer, one after the other.
 template <class Context, class Layer>
 std::vector<float> all_results(const Context& context, Layer layer) {
-  using X = input_t<float, Context>;
+  using X = detail::input_t<float, Context>;
   using Home = std::conditional_t<Context::has(tp{}), replace_t<X, Invariant<tp>>, X>;
   Home x(context.device(), {8, 16});
   std::vector<float> values(x.size());

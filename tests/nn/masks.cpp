@@ -23,7 +23,7 @@ using Exec = DefaultDevice::execution_space;
 using Root = Context<Compute<Exec, float>>;
 
 Root root(DefaultDevice& device, std::size_t rows) {
-  Environment environment;
+  detail::Environment environment;
   environment.seed = 3;
   environment.length = length;
   environment.rows = rows;
@@ -82,7 +82,7 @@ TEST_CASE("masks of [tokens, columns] and of [tokens, heads, width] are those of
                          .template with<Shard<cp, 0>>(cp{}, mesh.comm(cp{}))
                          .template with<Invariant<tp>>(tp{}, mesh.comm(tp{}));
       context.env.first_row = first;
-      const Zigzag cut{length, parts, std::size_t(mesh.rank(cp{}))};
+      const detail::Zigzag cut{length, parts, std::size_t(mesh.rank(cp{}))};
       const std::size_t part = std::size_t(mesh.rank(tp{}));
       const auto check = [&]<class P>(P, const Shape& shape, std::size_t skipped, std::size_t column) {
         const auto mine = dropped(context, Tensor<float, Exec, Shard<dp, 0>, Shard<cp, 0>, P>(world.device(), shape));
@@ -130,8 +130,8 @@ TEST_CASE("a mask over columns that are cut by segments, held alike or padded is
     kernels::fill(x.device(), x.size(), x.data(), 1.0f);
     // f of what a Column layer with this cut gives.
     const auto after = [&](const Cut& cut, std::size_t out) {
-      Linear<Column, Weight::out_in, false> stored(context / "out_in", 16, out, {.cut = cut});
-      Linear<Column, Weight::in_out> with_bias(context / "in_out", 16, out, {.cut = cut});
+      Linear<Column, StoredAs::out_in, false> stored(context / "out_in", 16, out, {.cut = cut});
+      Linear<Column, StoredAs::in_out> with_bias(context / "in_out", 16, out, {.cut = cut});
       const auto y = stored.forward(context, x).output, z = with_bias.forward(context, x).output;
       const auto g = with_bias.forward_gelu(context, x).second;
       const auto text = refusal<LayoutError>([&] { dropped(context, y); });
@@ -161,7 +161,7 @@ TEST_CASE("what is cut by segments or held alike is not gathered as if it lay ev
   on_tensor_ranks(4, [](World& world, const auto& context) {
     const Tensor<float, Exec, Replicated<tp>> x(world.device(), {tokens, 16});
     kernels::fill(x.device(), x.size(), x.data(), 1.0f);
-    const auto columns_of = [&](const Cut& cut, std::size_t out) { return Linear<Column, Weight::out_in, false>(context / "layer", 16, out, {.cut = cut}).forward(context, x).output; };
+    const auto columns_of = [&](const Cut& cut, std::size_t out) { return Linear<Column, StoredAs::out_in, false>(context / "layer", 16, out, {.cut = cut}).forward(context, x).output; };
     const auto fused = columns_of({{{24, 4}, {24, 4}}, false}, 48), alike = columns_of({{{12, 2}}, false}, 12), padded = columns_of({{}, true}, 19), even = columns_of({}, 24);
     CHECK(refusal<LayoutError>([&] { to<Invariant<tp>>(context, fused); }) ==
           "weft: to: dim 1 of [32, 12] is cut over tp(4) by segments: what the ranks hold one after the other is not the whole; work on it as it lies, or cut it evenly (Cut)");
@@ -177,8 +177,8 @@ TEST_CASE("what is cut by segments or held alike is not gathered as if it lay ev
     CHECK(to<Invariant<tp>>(context, sum_rows(even)).size() == 24);
     // Key-value heads that ranks hold alike pass rotary positions and attention, whose output is cut evenly again.
     const auto query = columns_of({{{32, 4}}, false}, 32), key = columns_of({{{16, 2}}, false}, 16);
-    const Heads eight{4, 2, 8};
-    const auto turned = Rotary(8).forward(context, std::tuple{query, key, key}).output;
+    const AttentionHeads eight{4, 2, 8};
+    const auto turned = RotaryPositions(8).forward(context, std::tuple{query, key, key}).output;
     CHECK(std::get<1>(turned).shape().cut(1) == DimCut::replicated);
     const CausalAttention attention(context, eight);
     auto step = attention.forward(context, turned);

@@ -52,12 +52,12 @@ std::vector<double> oracle(Mixture& layer, const std::vector<double>& x, std::si
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
     double total = 0;
-    for (std::size_t s = 0; s < (options.scores == Scores::after_top_k ? k : experts); ++s) total += std::exp(logits[order[s]]);
+    for (std::size_t s = 0; s < (options.scores == nn::Scores::after_top_k ? k : experts); ++s) total += std::exp(logits[order[s]]);
     for (std::size_t s = 0; s < k; ++s) choice[t].push_back({order[s], std::exp(logits[order[s]]) / total});
   }
   // Who stays: each token counts how many of its group and expert go before it.
-  const std::size_t group = options.level == Level::sequence ? length : tokens;
-  const std::size_t capacity = options.drop == Drop::none ? tokens : expert_capacity(group, k, experts, options.capacity_factor);
+  const std::size_t group = options.level == nn::Level::sequence ? length : tokens;
+  const std::size_t capacity = options.drop == nn::Drop::none ? tokens : detail::expert_capacity(group, k, experts, options.capacity_factor);
   std::vector<double> y(x.size());
   *dropped = 0;
   for (std::size_t t = 0; t < tokens; ++t)
@@ -65,7 +65,7 @@ std::vector<double> oracle(Mixture& layer, const std::vector<double>& x, std::si
       std::size_t before = 0;
       for (std::size_t o = t / group * group; o < (t / group + 1) * group; ++o)
         for (const auto& [oe, ow] : choice[o])
-          if (oe == e && (options.drop == Drop::by_probability ? ow > w || (ow == w && o < t) : o < t)) ++before;
+          if (oe == e && (options.drop == nn::Drop::by_probability ? ow > w || (ow == w && o < t) : o < t)) ++before;
       if (before >= capacity) {
         ++*dropped;
         continue;
@@ -87,7 +87,7 @@ std::vector<double> oracle(Mixture& layer, const std::vector<double>& x, std::si
 
 void check_oracle(const RouterOptions& options, bool drops) {
   DefaultDevice device;
-  Environment environment;
+  detail::Environment environment;
   environment.length = 8;
   const Root context(device, environment);
   Mixture layer = mixture_of(options)(context);
@@ -104,10 +104,10 @@ void check_oracle(const RouterOptions& options, bool drops) {
 }  // namespace
 
 TEST_CASE("the output is the definition's, with and without drops") {
-  for (const Scores scores : {Scores::after_top_k, Scores::before_top_k}) {
+  for (const nn::Scores scores : {nn::Scores::after_top_k, nn::Scores::before_top_k}) {
     check_oracle({.experts = 4, .top_k = 2, .scores = scores}, false);
-    for (const Level level : {Level::sequence, Level::micro_batch})
-      for (const Drop drop : {Drop::by_probability, Drop::by_position}) {
+    for (const nn::Level level : {nn::Level::sequence, nn::Level::micro_batch})
+      for (const nn::Drop drop : {nn::Drop::by_probability, nn::Drop::by_position}) {
         check_oracle({.experts = 4, .top_k = 2, .scores = scores, .capacity_factor = 0.75, .drop = drop, .level = level}, true);
         check_oracle({.experts = 4, .top_k = 1, .scores = scores, .capacity_factor = 100, .drop = drop, .level = level}, false);
       }
@@ -116,10 +116,10 @@ TEST_CASE("the output is the definition's, with and without drops") {
 
 TEST_CASE("gradients are those of the whole objective") {
   CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 2}), shape, two_sequences));
-  CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 1, .scores = Scores::before_top_k}), shape, two_sequences));
-  CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 3, .scores = Scores::before_top_k, .auxiliary_loss = 0.5, .z_loss = 0.3}), shape, two_sequences));
-  CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .z_loss = 0.3, .level = Level::micro_batch}), shape, two_sequences));
-  CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .capacity_factor = 0.75, .drop = Drop::by_position}), shape, two_sequences));
+  CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 1, .scores = nn::Scores::before_top_k}), shape, two_sequences));
+  CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 3, .scores = nn::Scores::before_top_k, .auxiliary_loss = 0.5, .z_loss = 0.3}), shape, two_sequences));
+  CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .z_loss = 0.3, .level = nn::Level::micro_batch}), shape, two_sequences));
+  CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .capacity_factor = 0.75, .drop = nn::Drop::by_position}), shape, two_sequences));
   // More experts than slots: some see no token, and their gradient is zero.
   CHECK_NOTHROW(check_layer(mixture_of({.experts = 40, .top_k = 1, .auxiliary_loss = 0.5}), shape, two_sequences));
 }
@@ -129,8 +129,8 @@ TEST_CASE("over tp: rows are routed once, whoever holds them") {
     return [=](const auto& context) { return Residual(Sequential(RmsNorm(context / "norm", width), mixture_of(options)(context))); };
   };
   for (const RouterOptions& options : {RouterOptions{.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .z_loss = 0.3},
-                                       RouterOptions{.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .capacity_factor = 0.75, .drop = Drop::by_probability},
-                                       RouterOptions{.experts = 40, .top_k = 1, .capacity_factor = 1, .drop = Drop::by_position, .level = Level::micro_batch}}) {
+                                       RouterOptions{.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .capacity_factor = 0.75, .drop = nn::Drop::by_probability},
+                                       RouterOptions{.experts = 40, .top_k = 1, .capacity_factor = 1, .drop = nn::Drop::by_position, .level = nn::Level::micro_batch}}) {
     CHECK_NOTHROW(check_layer_on<tp>(2, block(options), shape, two_sequences));
     CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(4, block(options), shape, two_sequences)));
   }
@@ -140,8 +140,8 @@ namespace {
 // A router whose logits are its input.
 struct Fixture {
   DefaultDevice device;
-  Environment environment;
-  List<std::shared_ptr<StepBuffer>> buffers;
+  detail::Environment environment;
+  detail::List<std::shared_ptr<detail::StepBuffer>> buffers;
   RouterOptions options;
 
   auto route(const std::vector<double>& logits, int steps = 1) {
@@ -150,7 +150,7 @@ struct Fixture {
     buffers.clear();
     environment.buffers = &buffers;
     const Root context(device, environment);
-    Router router(context / "gate", experts, options);
+    detail::Router router(context / "gate", experts, options);
     std::vector<double> identity(experts * experts);
     for (std::size_t e = 0; e < experts; ++e) identity[e * experts + e] = 1;
     copy_from_host(Tensor<double, Exec>(device, {experts, experts}, router.weight.state().value), std::span<const double>(identity));
@@ -220,7 +220,7 @@ TEST_CASE("auxiliary loss: Hugging Face's with coefficient c is this one's with 
     const std::size_t experts = 5, tokens = 24;
     const auto logits = numbers(11 + k, tokens * experts);
     const double expected = c * load_balancing_loss({logits}, experts, k);
-    for (const Level level : {Level::micro_batch, Level::data}) {
+    for (const nn::Level level : {nn::Level::micro_batch, nn::Level::data}) {
       Fixture fixture;
       fixture.options = {.experts = experts, .top_k = k, .auxiliary_loss = c * double(k), .level = level};
       fixture.environment.auxiliary_gradient = 1.0 / double(tokens);  // as a step sets it, whatever counts
@@ -247,7 +247,7 @@ TEST_CASE("ties go to the lowest expert; far logits do not tie by underflow") {
 
 TEST_CASE("the bias moves the choice and not the weights") {
   Fixture fixture;
-  fixture.options = {.experts = 2, .top_k = 1, .scores = Scores::before_top_k, .bias_rate = 0.05};
+  fixture.options = {.experts = 2, .top_k = 1, .scores = nn::Scores::before_top_k, .bias_rate = 0.05};
   const std::vector<double> logits = {0.1, 0, 0.1, 0, 0.1, 0, 0.3, 0};  // all prefer expert 0 at first
   CHECK(copy_to_host(fixture.route(logits).chosen) == std::vector<std::int32_t>{0, 0, 0, 0});
   CHECK(fixture.buffers.front()->value == std::vector<double>{-0.05, 0.05});
@@ -257,17 +257,17 @@ TEST_CASE("the bias moves the choice and not the weights") {
 }
 
 TEST_CASE("capacity: rounded up, and the worked examples") {
-  CHECK(expert_capacity(8, 2, 4, 1) == 4);
-  CHECK(expert_capacity(8, 2, 4, 1.25) == 5);
-  CHECK(expert_capacity(8, 2, 4, 1.3) == 6);
+  CHECK(detail::expert_capacity(8, 2, 4, 1) == 4);
+  CHECK(detail::expert_capacity(8, 2, 4, 1.25) == 5);
+  CHECK(detail::expert_capacity(8, 2, 4, 1.3) == 6);
 }
 
 TEST_CASE("what cannot be is refused with the numbers") {
   DefaultDevice device;
-  const Root context(device, Environment{});
-  CHECK_THROWS_WITH_AS(Router(context, width, {.experts = 4, .top_k = 5}), "weft: top-k(5) of experts(4): can be 1 to 4", LayoutError);
-  CHECK_THROWS_WITH_AS(Router(context, width, {.experts = 4, .top_k = 2, .drop = Drop::by_position}), doctest::Contains("where tokens are dropped it must be above 0"), UsageError);
-  CHECK_THROWS_WITH_AS(Router(context, width, {.experts = 4, .top_k = 2, .capacity_factor = 1}), doctest::Contains("without a rule of who is dropped"), UsageError);
-  CHECK_THROWS_WITH_AS(require_experts(8, 48, 3, 1), "weft: experts(8) % ep(3) != 0: a rank holds whole experts; ep can be 1, 2, 4 or 8", LayoutError);
-  CHECK_THROWS_WITH_AS(require_experts(8, 9, 2, 2), "weft: intermediate(9) % etp(2) != 0: an expert is cut evenly; etp can be 1, 3 or 9", LayoutError);
+  const Root context(device, detail::Environment{});
+  CHECK_THROWS_WITH_AS(detail::Router(context, width, {.experts = 4, .top_k = 5}), "weft: top-k(5) of experts(4): can be 1 to 4", LayoutError);
+  CHECK_THROWS_WITH_AS(detail::Router(context, width, {.experts = 4, .top_k = 2, .drop = nn::Drop::by_position}), doctest::Contains("where tokens are dropped it must be above 0"), UsageError);
+  CHECK_THROWS_WITH_AS(detail::Router(context, width, {.experts = 4, .top_k = 2, .capacity_factor = 1}), doctest::Contains("without a rule of who is dropped"), UsageError);
+  CHECK_THROWS_WITH_AS(detail::require_experts(8, 48, 3, 1), "weft: experts(8) % ep(3) != 0: a rank holds whole experts; ep can be 1, 2, 4 or 8", LayoutError);
+  CHECK_THROWS_WITH_AS(detail::require_experts(8, 9, 2, 2), "weft: intermediate(9) % etp(2) != 0: an expert is cut evenly; etp can be 1, 3 or 9", LayoutError);
 }

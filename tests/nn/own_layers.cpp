@@ -133,7 +133,7 @@ struct ZLossHead {
 };
 
 /// Grouped-query attention with normed queries and keys, and a SwiGLU.
-template <Real S>
+template <detail::Real S>
 struct OwnModel {
   struct Config {
     std::size_t vocabulary = batch_vocabulary_, layers = 4, width = 32, heads = 8, kv_heads = 2, sequence = 8;
@@ -142,9 +142,9 @@ struct OwnModel {
   };
   using scalar = S;
   using Front = Embedding;
-  using In = Linear<Column, Weight::out_in, false>;
-  using Out = Linear<Row, Weight::out_in, false>;
-  using Block = Sequential<Residual<Sequential<OwnNorm, Enter<tp>, Fork<In, In, In>, QueryKeyNorm, Rotary, CausalAttention, Dropout, Out>>,
+  using In = Linear<Column, StoredAs::out_in, false>;
+  using Out = Linear<Row, StoredAs::out_in, false>;
+  using Block = Sequential<Residual<Sequential<OwnNorm, Enter<tp>, Fork<In, In, In>, QueryKeyNorm, RotaryPositions, CausalAttention, Dropout, Out>>,
                            Residual<Sequential<OwnNorm, Enter<tp>, Fork<In, In>, SwiGlu, Dropout, Out>>>;
   using Back = ZLossHead;
 
@@ -155,11 +155,11 @@ struct OwnModel {
   static Block make_block(const auto& context, const Config& config, std::size_t index) {
     const auto here = context / "blocks" / std::to_string(index);
     const std::size_t head = config.width / config.heads, kv = config.kv_heads * head;
-    const Heads heads{config.heads, config.kv_heads, head};
+    const AttentionHeads heads{config.heads, config.kv_heads, head};
     const LinearOptions query{0.2, {{{config.width, config.heads}}, false}}, key{0.2, {{{kv, config.kv_heads}}, false}};
     return Block(Residual(Sequential(OwnNorm(here / "norm1", config.width), Enter<tp>{},
                                      Fork(In(here / "q", config.width, config.width, query), In(here / "k", config.width, kv, key), In(here / "v", config.width, kv, key)),
-                                     QueryKeyNorm(here / "norm", head), Rotary(head), CausalAttention(here, heads), Dropout(here / "inner", config.dropout),
+                                     QueryKeyNorm(here / "norm", head), RotaryPositions(head), CausalAttention(here, heads), Dropout(here / "inner", config.dropout),
                                      Out(here / "o", config.width, config.width, query))),
                  Residual(Sequential(OwnNorm(here / "norm2", config.width), Enter<tp>{}, Fork(In(here / "gate", config.width, 48), In(here / "up", config.width, 48)), SwiGlu{},
                                      Dropout(here / "hidden", config.dropout), Out(here / "down", 48, config.width))));
@@ -171,8 +171,8 @@ struct OwnModel {
 template <class Context>
 auto head_block(const Context& context, std::size_t heads) {
   const LinearOptions cut{0.5, {{{heads * 4, heads}}, false}};
-  return Residual(Sequential(Linear<Column, Weight::out_in, false>(context / "in", 8, heads * 4, cut), HeadNorm(context / "heads", 4),
-                             Linear<Row, Weight::out_in, false>(context / "out", heads * 4, 8, cut)));
+  return Residual(Sequential(Linear<Column, StoredAs::out_in, false>(context / "in", 8, heads * 4, cut), HeadNorm(context / "heads", 4),
+                             Linear<Row, StoredAs::out_in, false>(context / "out", heads * 4, 8, cut)));
 }
 
 template <class M>

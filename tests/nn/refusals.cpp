@@ -58,11 +58,11 @@ TEST_CASE("parameters that cannot be cut") {
 
 TEST_CASE("layers that cannot be") {
   DefaultDevice device;
-  Environment environment;
+  detail::Environment environment;
   environment.length = 12;
   const Context<Compute<DefaultDevice::execution_space, float>> context(device, environment);
   CHECK_THROWS_WITH_AS(Dropout(context / "drop", 1.0), "weft: dropout 1.000000 at drop is not in [0, 1)", UsageError);
-  CHECK_THROWS_WITH_AS(CausalAttention(context, Heads{6, 4, 8}), "weft: heads(6) % key-value heads(4) != 0", LayoutError);
+  CHECK_THROWS_WITH_AS(CausalAttention(context, AttentionHeads{6, 4, 8}), "weft: heads(6) % key-value heads(4) != 0", LayoutError);
   const LearnedPositions positions(context / "positions", 8, 4);
   CHECK_THROWS_WITH_AS(positions.forward(context, Tensor<float, DefaultDevice::execution_space>(device, {12, 4})),
                        "weft: a sequence of 12 tokens, but positions.weight holds 8 positions", ShapeError);

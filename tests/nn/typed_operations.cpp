@@ -247,11 +247,11 @@ TEST_CASE("shapes that operations refuse") {
 
 TEST_CASE("sums over ranks that hold elements alike are refused of values, not of gradients") {
   CHECK(run(RunOptions{.ranks = 4}, [](World& world) {
-          Environment environment;
+          detail::Environment environment;
           const auto context = Context<Compute<Exec, float>>(world.device(), environment).with<Invariant<tp>>(tp{}, world.communicator());
           const F<Replicated<tp>> x(world.device(), {4, 16});
           kernels::fill(x.device(), x.size(), x.data(), 1.0f);
-          const auto columns_of = [&](const Cut& cut, std::size_t out) { return Linear<Column, Weight::out_in, false>(context / "layer", 16, out, {.cut = cut}).forward(context, x).output; };
+          const auto columns_of = [&](const Cut& cut, std::size_t out) { return Linear<Column, StoredAs::out_in, false>(context / "layer", 16, out, {.cut = cut}).forward(context, x).output; };
           const auto alike = columns_of({{{12, 2}}, false}, 12), fused = columns_of({{{24, 4}, {24, 4}}, false}, 48);
           const auto heads = split_heads(alike, 6);
           const std::string text = "is held alike by several ranks, which a sum over them would count several times; of the terms of a gradient (Of::gradients) every rank's count";

@@ -254,7 +254,7 @@ void set_gradients(Model& model) {
     if (!state.gradient) state.gradient = model.device().allocate(state.kept() * sizeof(A));
     A* gradient = static_cast<A*>(state.gradient.get());
     std::fill_n(gradient, state.kept(), A(0));
-    for (const Run& run : state.runs)
+    for (const auto& run : state.runs)
       for (std::size_t i = 0; i < run.length; ++i) gradient[run.local + i] = A(Philox::normal(site_of(state.name), run.global + i));
   });
 }
@@ -271,7 +271,7 @@ double norm_on_one_rank() {
 template <class Optimizer>
 std::vector<unsigned char> everything(const Optimizer& optimizer) {
   std::vector<unsigned char> bytes;
-  const auto append = [&](const Buffer& buffer, std::size_t size) {
+  const auto append = [&](const detail::Buffer& buffer, std::size_t size) {
     if (!buffer) return;
     const auto* data = static_cast<const unsigned char*>(buffer.get());
     bytes.insert(bytes.end(), data, data + size);
@@ -280,7 +280,7 @@ std::vector<unsigned char> everything(const Optimizer& optimizer) {
     const std::size_t kept = slot.state->kept();
     append(slot.state->value, kept * size_of(slot.state->type));
     append(slot.master, kept * size_of(slot.state->gradient_type));
-    for (const Buffer& buffer : slot.kept) append(buffer, kept * size_of(slot.state->gradient_type));
+    for (const detail::Buffer& buffer : slot.kept) append(buffer, kept * size_of(slot.state->gradient_type));
   }
   return bytes;
 }
@@ -305,7 +305,7 @@ void check_skipping(std::size_t world, const Degrees& degrees) {
           if (!state.runs.empty()) states.push_back(&state);
         });
         const ParameterState& state = *states[key_of(victim, 1) % states.size()];
-        const Run& run = state.runs[key_of(victim, 2) % state.runs.size()];
+        const ParameterState::Run& run = state.runs[key_of(victim, 2) % state.runs.size()];
         static_cast<A*>(state.gradient.get())[run.local + key_of(victim, 3) % run.length] = A(bad[victim % 3]);
       }
       not_skipped += !optimizer.step().skipped;

@@ -23,9 +23,9 @@ using namespace weft;
 /// Calls f(i, global index, value) for each element that this rank holds.
 template <class F>
 void for_each_gradient(ParameterState& state, F&& f) {
-  dispatch_real(state.kept_gradient_type(), [&](auto zero) {
+  detail::dispatch_real(state.kept_gradient_type(), [&](auto zero) {
     const auto* gradient = static_cast<const decltype(zero)*>(state.gradient.get());
-    for (const Run& run : state.runs)
+    for (const auto& run : state.runs)
       for (std::size_t i = 0; i < run.length; ++i) f(run.global + i, double(accumulate_t<decltype(zero)>(gradient[run.local + i])));
   });
 }

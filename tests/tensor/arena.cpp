@@ -8,7 +8,7 @@
 #include <Kokkos_Core.hpp>
 #include <doctest/doctest.h>
 
-using Arena = weft::Arena<Kokkos::HostSpace>;
+using Arena = weft::detail::Arena<Kokkos::HostSpace>;
 
 TEST_CASE("a freed block is handed out again, and nothing more is taken from the system") {
   Arena arena;
@@ -21,7 +21,7 @@ TEST_CASE("a freed block is handed out again, and nothing more is taken from the
 
 TEST_CASE("blocks in use never overlap, and at most an eighth of one is wasted") {
   Arena arena;
-  std::vector<weft::Buffer> buffers;
+  std::vector<weft::detail::Buffer> buffers;
   std::size_t bytes = 0;
   for (std::size_t size = 0; size < 300000; size = size * 5 / 4 + 1) {
     buffers.push_back(arena.allocate(size));
@@ -49,7 +49,7 @@ TEST_CASE("the peak is counted, and can be counted anew") {
 }
 
 TEST_CASE("a buffer may outlive its arena") {
-  weft::Buffer buffer;
+  weft::detail::Buffer buffer;
   {
     Arena arena;
     buffer = arena.allocate(4096);

@@ -41,10 +41,10 @@ TEST_CASE("a right layer passes, and each wrong gradient is found by name") {
 
 TEST_CASE("linear layers") {
   CHECK_NOTHROW(check_layer([](const auto& context) { return Linear(context, width, 20); }, shape));
-  CHECK_NOTHROW(check_layer([](const auto& context) { return Linear<Whole, Weight::in_out, false>(context, width, 20); }, shape));
+  CHECK_NOTHROW(check_layer([](const auto& context) { return Linear<Whole, StoredAs::in_out, false>(context, width, 20); }, shape));
   const auto pair = [](const auto& context) { return Sequential(Linear<Column>(context / "up", width, 16), Gelu{}, Linear<Row>(context / "down", 16, width)); };
   const auto stored = [](const auto& context) {
-    return Sequential(Linear<Column, Weight::in_out>(context / "up", width, 16), Gelu{}, Linear<Row, Weight::in_out>(context / "down", 16, width));
+    return Sequential(Linear<Column, StoredAs::in_out>(context / "up", width, 16), Gelu{}, Linear<Row, StoredAs::in_out>(context / "down", 16, width));
   };
   CHECK_NOTHROW(check_layer(pair, shape));
   CHECK_NOTHROW(check_layer(stored, shape));
@@ -68,7 +68,7 @@ TEST_CASE("norms") {
 TEST_CASE("activations and combinators") {
   CHECK_NOTHROW(check_layer([](const auto&) { return Gelu{}; }, shape));
   const auto gated = [](const auto& context) {
-    return Sequential(Enter<tp>{}, Fork(Linear<Column, Weight::out_in, false>(context / "gate", width, 16), Linear<Column>(context / "up", width, 16)), SwiGlu{},
+    return Sequential(Enter<tp>{}, Fork(Linear<Column, StoredAs::out_in, false>(context / "gate", width, 16), Linear<Column>(context / "up", width, 16)), SwiGlu{},
                       Linear<Row>(context / "down", 16, width));
   };
   CHECK_NOTHROW(check_layer(gated, shape));
@@ -95,7 +95,7 @@ TEST_CASE("dropout has the mask of one rank on every rank") {
 
 TEST_CASE("attention: multi-head, grouped-query, rotary, two sequences") {
   const auto fused = [](const auto& context) {
-    const Heads heads{4, 4, 3};
+    const AttentionHeads heads{4, 4, 3};
     const Cut::Segment segment{12, 4};
     return Sequential(Linear<Column>(context / "qkv", width, 36, LinearOptions{0.5, Cut{{segment, segment, segment}, false}}), CausalAttention(context, heads),
                       Linear<Row>(context / "out", width, width, LinearOptions{0.5}));
@@ -103,11 +103,11 @@ TEST_CASE("attention: multi-head, grouped-query, rotary, two sequences") {
   CHECK_NOTHROW(check_layer(fused, shape, two_sequences));
   CHECK_NOTHROW(check_layer_on<tp>(4, fused, shape, two_sequences));
   const auto grouped = [](const auto& context) {
-    const Heads heads{4, 2, 4};
-    using In = Linear<Column, Weight::out_in, false>;
+    const AttentionHeads heads{4, 2, 4};
+    using In = Linear<Column, StoredAs::out_in, false>;
     const Cut by_query{{{16, 4}}, false}, by_key_value{{{8, 2}}, false};
     return Sequential(Enter<tp>{}, Fork(In(context / "q", width, 16, {0.5, by_query}), In(context / "k", width, 8, {0.5, by_key_value}), In(context / "v", width, 8, {0.5, by_key_value})),
-                      Rotary(4), CausalAttention(context, heads), Linear<Row>(context / "out", 16, width, LinearOptions{0.5}));
+                      RotaryPositions(4), CausalAttention(context, heads), Linear<Row>(context / "out", 16, width, LinearOptions{0.5}));
   };
   CHECK_NOTHROW(check_layer(grouped, shape, two_sequences));
   CHECK_NOTHROW(check_layer_on<tp>(2, grouped, shape, two_sequences));

@@ -56,7 +56,7 @@ struct Affine {
   Parameter<> gain, shift;
   Mistake mistake;
   mutable const double* last = nullptr;
-  mutable Buffer held;
+  mutable detail::Buffer held;
   mutable int calls = 0;
 
   template <class X>
@@ -106,7 +106,7 @@ struct Affine {
   };
   template <class Like>
   static Like over(const Like& like, const Shape& shape, const double* data) {
-    return Like(like.device(), shape, Buffer(const_cast<double*>(data), [](void*) {}));
+    return Like(like.device(), shape, detail::Buffer(const_cast<double*>(data), [](void*) {}));
   }
   template <class Context, class X, class G>
   auto backward_input(const Context&, Saved<X> saved, const G& g) {
@@ -282,7 +282,7 @@ struct ShiftByPosition {
 };
 
 // Brings the whole sequence here first.
-template <Axis A>
+template <detail::Axis A>
 struct Shift {
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
@@ -347,7 +347,7 @@ TEST_CASE("outputs that are tuples, and attention over cp") {
   CHECK_NOTHROW(check_layer(fork, shape));
   CHECK_NOTHROW(check_layer_on<tp>(2, fork, shape));
   CHECK_NOTHROW(check_layer_on<dp>(4, fork, shape));
-  const auto attention = [](const auto& context) { return Sequential(Linear(context / "in", width, 3 * width), CausalAttention(context, Heads{2, 2, 3}), Linear(context / "out", width, width)); };
+  const auto attention = [](const auto& context) { return Sequential(Linear(context / "in", width, 3 * width), CausalAttention(context, AttentionHeads{2, 2, 3}), Linear(context / "out", width, width)); };
   CHECK_NOTHROW(check_layer(attention, {16, width}, {.length = 8}));
   for (const int ranks : {2, 4}) CHECK_NOTHROW(check_layer_on<cp>(ranks, attention, {16, width}, {.length = 8}));
 }

@@ -66,14 +66,14 @@ void expect_reducible(Operation operation, Reduction reduction) {
 template <class In, class Out>
 Call call(Operation operation, const In& in, Out& out, std::size_t count) {
   require_unplaced<In, Out>();
-  static_assert(std::is_same_v<scalar_t<const In>, scalar_t<Out>>,
+  static_assert(std::is_same_v<weft::detail::scalar_t<const In>, weft::detail::scalar_t<Out>>,
                 "a collective's input and output must have the same element type");
   static_assert(memory_kind_of<const In> == memory_kind_of<Out>,
                 "a collective's input and output must lie in the same kind of memory");
   expect_contiguous(operation, in);
   expect_contiguous(operation, out);
   return {.operation = operation,
-          .type = data_type_of<scalar_t<Out>>,
+          .type = data_type_of<weft::detail::scalar_t<Out>>,
           .memory = memory_kind_of<Out>,
           .count = count,
           .input = in.data(),
@@ -84,11 +84,11 @@ Call call(Operation operation, const In& in, Out& out, std::size_t count) {
 
 template <class In, class Out>
 Call all_reduce(int, const In& in, Out& out, Reduction reduction) {
-  detail::expect_reducible<scalar_t<Out>>(Operation::all_reduce, reduction);
+  detail::expect_reducible<weft::detail::scalar_t<Out>>(Operation::all_reduce, reduction);
   detail::expect(Operation::all_reduce, "the output", out.size(), in.size());
   Call call = detail::call(Operation::all_reduce, in, out, in.size());
   call.reduction = reduction;
-  call.combine = &comm::combine<scalar_t<Out>>;
+  call.combine = &comm::combine<weft::detail::scalar_t<Out>>;
   return call;
 }
 
@@ -107,42 +107,42 @@ inline Call all_reduce(const comm::Elements& inout, Reduction reduction) {
 template <class In, class Out>
 Call reduce(const auto& communicator, const In& in, Out& out, int root, Reduction reduction) {
   detail::expect_rank(Operation::reduce, "root", root, communicator.size());
-  detail::expect_reducible<scalar_t<Out>>(Operation::reduce, reduction);
+  detail::expect_reducible<weft::detail::scalar_t<Out>>(Operation::reduce, reduction);
   if (communicator.rank() == root) detail::expect(Operation::reduce, "the output", out.size(), in.size());
   Call call = detail::call(Operation::reduce, in, out, in.size());
   call.reduction = reduction;
-  call.combine = &comm::combine<scalar_t<Out>>;
+  call.combine = &comm::combine<weft::detail::scalar_t<Out>>;
   call.root = root;
   return call;
 }
 
 template <class In, class Out>
 Call reduce_scatter(int size, const In& in, Out& out, Reduction reduction) {
-  detail::expect_reducible<scalar_t<Out>>(Operation::reduce_scatter, reduction);
-  detail::expect(Operation::reduce_scatter, "the input", in.size(), checked_multiply(out.size(), std::size_t(size)));
+  detail::expect_reducible<weft::detail::scalar_t<Out>>(Operation::reduce_scatter, reduction);
+  detail::expect(Operation::reduce_scatter, "the input", in.size(), weft::detail::checked_multiply(out.size(), std::size_t(size)));
   Call call = detail::call(Operation::reduce_scatter, in, out, out.size());
   call.reduction = reduction;
-  call.combine = &comm::combine<scalar_t<Out>>;
+  call.combine = &comm::combine<weft::detail::scalar_t<Out>>;
   return call;
 }
 
 template <class In, class Out>
 Call reduce_scatter_v(const auto& communicator, const In& in, Out& out, std::span<const std::size_t> counts,
                       Reduction reduction) {
-  detail::expect_reducible<scalar_t<Out>>(Operation::reduce_scatter_v, reduction);
+  detail::expect_reducible<weft::detail::scalar_t<Out>>(Operation::reduce_scatter_v, reduction);
   detail::expect(Operation::reduce_scatter_v, "the input", in.size(),
                  detail::total(Operation::reduce_scatter_v, "counts", counts, communicator.size()));
   detail::expect(Operation::reduce_scatter_v, "the output", out.size(), counts[std::size_t(communicator.rank())]);
   Call call = detail::call(Operation::reduce_scatter_v, in, out, 0);
   call.reduction = reduction;
-  call.combine = &comm::combine<scalar_t<Out>>;
+  call.combine = &comm::combine<weft::detail::scalar_t<Out>>;
   call.receive_counts = counts;
   return call;
 }
 
 template <class In, class Out>
 Call all_gather(int size, const In& in, Out& out) {
-  detail::expect(Operation::all_gather, "the output", out.size(), checked_multiply(in.size(), std::size_t(size)));
+  detail::expect(Operation::all_gather, "the output", out.size(), weft::detail::checked_multiply(in.size(), std::size_t(size)));
   return detail::call(Operation::all_gather, in, out, in.size());
 }
 
@@ -168,7 +168,7 @@ template <class In, class Out>
 Call gather(const auto& communicator, const In& in, Out& out, int root) {
   detail::expect_rank(Operation::gather, "root", root, communicator.size());
   if (communicator.rank() == root)
-    detail::expect(Operation::gather, "the output", out.size(), checked_multiply(in.size(), std::size_t(communicator.size())));
+    detail::expect(Operation::gather, "the output", out.size(), weft::detail::checked_multiply(in.size(), std::size_t(communicator.size())));
   Call call = detail::call(Operation::gather, in, out, in.size());
   call.root = root;
   return call;
@@ -178,7 +178,7 @@ template <class In, class Out>
 Call scatter(const auto& communicator, const In& in, Out& out, int root) {
   detail::expect_rank(Operation::scatter, "root", root, communicator.size());
   if (communicator.rank() == root)
-    detail::expect(Operation::scatter, "the input", in.size(), checked_multiply(out.size(), std::size_t(communicator.size())));
+    detail::expect(Operation::scatter, "the input", in.size(), weft::detail::checked_multiply(out.size(), std::size_t(communicator.size())));
   Call call = detail::call(Operation::scatter, in, out, out.size());
   call.root = root;
   return call;
@@ -211,7 +211,7 @@ Call send(int size, const X& x, int to, int tag) {
   detail::expect_rank(Operation::send, "receiver", to, size);
   detail::expect_contiguous(Operation::send, x);
   return {.operation = Operation::send,
-          .type = data_type_of<scalar_t<const X>>,
+          .type = data_type_of<weft::detail::scalar_t<const X>>,
           .memory = memory_kind_of<const X>,
           .root = to,
           .tag = tag,
@@ -225,7 +225,7 @@ Call recv(int size, X& x, int from, int tag) {
   detail::expect_rank(Operation::recv, "sender", from, size);
   detail::expect_contiguous(Operation::recv, x);
   return {.operation = Operation::recv,
-          .type = data_type_of<scalar_t<X>>,
+          .type = data_type_of<weft::detail::scalar_t<X>>,
           .memory = memory_kind_of<X>,
           .root = from,
           .tag = tag,

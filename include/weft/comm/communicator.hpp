@@ -36,7 +36,7 @@ namespace weft {
 class Communicator {
  public:
   /// The group of one rank.
-  WEFT_OUT_OF_LINE Communicator() : Communicator(new_shared<comm::SelfGroup>()) {}
+  WEFT_OUT_OF_LINE Communicator() : Communicator(detail::new_shared<comm::SelfGroup>()) {}
   explicit Communicator(std::shared_ptr<comm::Group> group) : group_(std::move(group)) {}
   /// Every operation comes after what `order` says; its instance must outlive this and what is split from it.
   Communicator(std::shared_ptr<comm::Group> group, const comm::Order& order) : group_(std::move(group)), order_(order) {}

@@ -34,15 +34,19 @@ template <class X>
 concept Contiguous = requires(std::remove_reference_t<X>& x) {
   { x.size() } -> std::convertible_to<std::size_t>;
   requires std::is_pointer_v<decltype(x.data())>;
-  requires Scalar<std::remove_cv_t<std::remove_pointer_t<decltype(x.data())>>>;
+  requires detail::Scalar<std::remove_cv_t<std::remove_pointer_t<decltype(x.data())>>>;
 };
 
 /// A Contiguous whose elements can be written.
 template <class X>
 concept MutableContiguous = Contiguous<X> && !std::is_const_v<detail::element_t<std::remove_reference_t<X>>>;
 
+namespace detail {
+
 template <Contiguous X>
-using scalar_t = std::remove_cv_t<detail::element_t<std::remove_reference_t<X>>>;
+using scalar_t = std::remove_cv_t<element_t<std::remove_reference_t<X>>>;
+
+}  // namespace detail
 
 /// Refuses at compile time arguments whose type says how their elements lie on axes.
 template <class... X>

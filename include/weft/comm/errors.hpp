@@ -16,7 +16,7 @@ namespace weft {
 class CommunicationError : public Error {
  public:
   WEFT_COLD CommunicationError(int rank, std::string_view axis, std::string_view operation, std::uint64_t sequence, const std::string& what)
-      : Error(joined({"rank ", rank, ", axis ", axis, ", ", operation, " #", sequence, ": ", what})),
+      : Error(detail::joined({"rank ", rank, ", axis ", axis, ", ", operation, " #", sequence, ": ", what})),
         rank_(rank),
         axis_(axis),
         operation_(operation),

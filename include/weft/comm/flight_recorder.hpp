@@ -53,7 +53,7 @@ class FlightRecorder {
       const std::uint64_t sequence = entry.sequence.load(std::memory_order_relaxed);
       std::size_t length = 0;
       while (length < letters.size() && letters[length] != '\0') ++length;
-      append_to(out, {out.empty() ? "" : ", ",
+      weft::detail::append_to(out, {out.empty() ? "" : ", ",
                       describe(entry.signature.load(std::memory_order_relaxed), entry.count.load(std::memory_order_relaxed)), " on ",
                       std::string_view(letters.data(), length), " #", sequence >> 1, sequence & 1 ? "" : " (not complete)"});
     }

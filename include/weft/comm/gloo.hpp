@@ -34,14 +34,14 @@ WEFT_COLD inline std::shared_ptr<Mesh> meet(const runtime::Launch& launch, std::
   std::optional<store::Server> server;
   if (launch.rank == 0) server.emplace(launch.host, launch.port, who, launch.secret);
   store::Client client(launch.host, launch.port, who, launch.secret, deadline);
-  const auto key = [](int of, int with) { return joined({"gloo/", of, "/", with}); };
+  const auto key = [](int of, int with) { return weft::detail::joined({"gloo/", of, "/", with}); };
   const auto nobody = [&](int q) {
     std::string missing;
     const auto soon = store::Clock::now() + std::chrono::seconds(2);
     for (int r = 0; r < launch.world; ++r)
-      if (r != launch.rank && !client.has(key(r, launch.rank), soon)) append_to(missing, {missing.empty() ? "" : ", ", r});
+      if (r != launch.rank && !client.has(key(r, launch.rank), soon)) weft::detail::append_to(missing, {missing.empty() ? "" : ", ", r});
     if (missing.empty()) missing = std::to_string(q);
-    throw StoreError(joined({"rank ", launch.rank, ": rank ", missing, " of a world of ", launch.world, " did not come to ", launch.host,
+    throw StoreError(weft::detail::joined({"rank ", launch.rank, ": rank ", missing, " of a world of ", launch.world, " did not come to ", launch.host,
                              ":", launch.port, " within ", long(patience.count()), " s (WEFT_RENDEZVOUS_S)"}));
   };
   try {
@@ -70,7 +70,7 @@ WEFT_COLD inline std::shared_ptr<Mesh> meet(const runtime::Launch& launch, std::
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw StoreError(joined({"rank ", launch.rank, ": Gloo cannot connect: ", error.what()}));
+    throw StoreError(weft::detail::joined({"rank ", launch.rank, ": Gloo cannot connect: ", error.what()}));
   }
 }
 

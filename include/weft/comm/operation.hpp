@@ -140,19 +140,19 @@ WEFT_COLD inline std::string describe(std::uint64_t signature, std::size_t count
   const auto op = static_cast<Operation>(signature & 0xff);
   std::string text(name_of(op));
   if (op == Operation::barrier || op == Operation::split) return text += "()";
-  if (reduces(op)) append_to(text, {"(", name_of(static_cast<Reduction>(signature >> 16 & 0xff)), ")"});
+  if (reduces(op)) weft::detail::append_to(text, {"(", name_of(static_cast<Reduction>(signature >> 16 & 0xff)), ")"});
   if (op != Operation::all_gather_v && op != Operation::reduce_scatter_v && op != Operation::all_to_all_v)
-    append_to(text, {" of ", count});
-  append_to(text, {" ", name_of(static_cast<DataType>(signature >> 8 & 0xff))});
+    weft::detail::append_to(text, {" of ", count});
+  weft::detail::append_to(text, {" ", name_of(static_cast<DataType>(signature >> 8 & 0xff))});
   if (has_root(op) || is_point_to_point(op))
-    append_to(text, {has_root(op) ? " with root " : " with tag ", static_cast<std::int32_t>(signature >> 32)});
+    weft::detail::append_to(text, {has_root(op) ? " with root " : " with tag ", static_cast<std::int32_t>(signature >> 32)});
   return text;
 }
 
 WEFT_COLD inline std::string describe(const Call& call) {
   std::string text = describe(signature(call), call.count);
-  if (call.operation == Operation::send) append_to(text, {" to rank ", call.root});
-  if (call.operation == Operation::recv) append_to(text, {" from rank ", call.root});
+  if (call.operation == Operation::send) weft::detail::append_to(text, {" to rank ", call.root});
+  if (call.operation == Operation::recv) weft::detail::append_to(text, {" from rank ", call.root});
   return text;
 }
 

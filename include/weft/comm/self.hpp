@@ -52,7 +52,7 @@ class SelfGroup final : public Group {
   }
 
   std::shared_ptr<Group> split(int, int, std::string axis) override {
-    return new_shared<SelfGroup>(std::move(axis), backend_);
+    return weft::detail::new_shared<SelfGroup>(std::move(axis), backend_);
   }
 
  private:
@@ -61,7 +61,7 @@ class SelfGroup final : public Group {
     DataType type;
     std::size_t bytes;
     std::unique_ptr<std::byte[]> copy;
-    Owner<Message> next;
+    weft::detail::Owner<Message> next;
   };
 
   // A receive that was started before its send.
@@ -96,15 +96,15 @@ class SelfGroup final : public Group {
       expected->done = true;
       return;
     }
-    Owner<Message>* last = &messages_;
+    weft::detail::Owner<Message>* last = &messages_;
     while (*last) last = &(*last)->next;
     last->reset(new Message{call.tag, call.type, call.bytes(), std::unique_ptr<std::byte[]>(new std::byte[call.bytes()]), {}});
     if (call.bytes() != 0) std::memcpy((*last)->copy.get(), call.input, call.bytes());
   }
   bool receive(const Call& call) {
-    for (Owner<Message>* at = &messages_; *at; at = &(*at)->next) {
+    for (weft::detail::Owner<Message>* at = &messages_; *at; at = &(*at)->next) {
       if ((*at)->tag != call.tag) continue;
-      const Owner<Message> message = std::move(*at);
+      const weft::detail::Owner<Message> message = std::move(*at);
       *at = std::move(message->next);
       take(message->type, message->bytes, message->copy.get(), call);
       return true;
@@ -113,7 +113,7 @@ class SelfGroup final : public Group {
   }
   void take(DataType type, std::size_t bytes, const void* from, const Call& call) const {
     if (type != call.type || bytes != call.bytes())
-      refuse(call, joined({"the message holds ", bytes / size_of(type), " ", name_of(type)}));
+      refuse(call, weft::detail::joined({"the message holds ", bytes / size_of(type), " ", name_of(type)}));
     if (bytes != 0) std::memcpy(call.output, from, bytes);
   }
   WEFT_COLD void copy_on_device(const Call& call, std::size_t bytes) const {
@@ -127,7 +127,7 @@ class SelfGroup final : public Group {
   std::string axis_;
   std::string_view backend_;
   std::uint64_t sequence_ = 0;
-  Owner<Message> messages_;  // not received yet, the oldest first
+  weft::detail::Owner<Message> messages_;  // not received yet, the oldest first
   Row<Later, &Later::next> expected_;
 };
 

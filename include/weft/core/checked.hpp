@@ -9,7 +9,7 @@
 
 #include <weft/core/error.hpp>
 
-namespace weft {
+namespace weft::detail {
 
 /// `value` as a To; throws Error if it does not fit. `what` names the number in the message.
 template <std::integral To, std::integral From>
@@ -26,4 +26,4 @@ constexpr std::size_t checked_multiply(std::size_t a, std::size_t b, const char*
   return a * b;
 }
 
-}  // namespace weft
+}  // namespace weft::detail

@@ -16,7 +16,7 @@ namespace weft {
 /// Base of all errors that weft throws.
 class Error : public std::runtime_error {
  public:
-  explicit Error(const std::string& what, int exit_code = 1) : std::runtime_error(joined({"weft: ", what})), exit_code_(exit_code) {}
+  explicit Error(const std::string& what, int exit_code = 1) : std::runtime_error(detail::joined({"weft: ", what})), exit_code_(exit_code) {}
   /// What `runtime::run` returns when this error ends the program.
   int exit_code() const noexcept { return exit_code_; }
 
@@ -71,7 +71,7 @@ class DivergedError : public Error {
 /// Throws an E that says these words. One call where the error is found: headers use it throughout.
 template <class E>
 [[noreturn]] WEFT_COLD void throw_error(detail::Words words) {
-  throw E(joined(words));
+  throw E(detail::joined(words));
 }
 
 }  // namespace weft

@@ -10,7 +10,7 @@
 
 #include <weft/core/text.hpp>
 
-namespace weft {
+namespace weft::detail {
 
 /// T's move constructor must not throw.
 template <class T>
@@ -149,4 +149,4 @@ void sort_short(List<T>& list, const Less& less) {
     for (std::size_t k = i; k > 0 && less(list[k], list[k - 1]); --k) std::swap(list[k], list[k - 1]);
 }
 
-}  // namespace weft
+}  // namespace weft::detail

@@ -10,7 +10,7 @@
 
 #include <weft/core/text.hpp>
 
-namespace weft {
+namespace weft::detail {
 
 /// As std::unique_ptr.
 template <class T>
@@ -89,20 +89,18 @@ class Maybe {
   bool there_ = false;
 };
 
-namespace detail {
 template <class T>
 void end_object(void* object) {
   delete static_cast<T*>(object);
 }
 // One control block for all types.
 inline std::shared_ptr<void> share(void* object, void (*end)(void*)) { return std::shared_ptr<void>(object, end); }
-}  // namespace detail
 
 /// As std::make_shared, of a type that is no std::enable_shared_from_this.
 template <class T, class... A>
 std::shared_ptr<T> new_shared(A&&... arguments) {
   auto* object = new std::remove_const_t<T>(std::forward<A>(arguments)...);
-  return std::shared_ptr<T>(detail::share(object, &detail::end_object<std::remove_const_t<T>>), object);
+  return std::shared_ptr<T>(share(object, &end_object<std::remove_const_t<T>>), object);
 }
 
-}  // namespace weft
+}  // namespace weft::detail

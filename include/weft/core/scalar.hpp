@@ -78,6 +78,7 @@ constexpr std::string_view name_of(DataType type) {
 }
 
 namespace detail {
+
 template <class T>
 constexpr int data_type_index() {
   if constexpr (std::is_same_v<T, bfloat16>) return int(DataType::bfloat16);
@@ -89,14 +90,17 @@ constexpr int data_type_index() {
     return width + (std::is_signed_v<T> ? 0 : 1);
   } else return -1;
 }
-}  // namespace detail
 
 /// Types that weft's tensors and collectives take: the integers of 1 to 8 bytes, float, double, bfloat16, float16.
 template <class T>
-concept Scalar = detail::data_type_index<std::remove_cv_t<T>>() >= 0;
+concept Scalar = data_type_index<std::remove_cv_t<T>>() >= 0;
 
-template <Scalar T>
+}  // namespace detail
+
+template <detail::Scalar T>
 inline constexpr DataType data_type_of = static_cast<DataType>(detail::data_type_index<std::remove_cv_t<T>>());
+
+namespace detail {
 
 /// Types in which a layer may compute.
 template <class T>
@@ -133,5 +137,7 @@ decltype(auto) dispatch_real(DataType type, F&& f) {
     default: throw_error<Error>({"expected float16, bfloat16, float32 or float64, not ", name_of(type)});
   }
 }
+
+}  // namespace detail
 
 }  // namespace weft

@@ -21,9 +21,7 @@
 #define WEFT_COLD
 #endif
 
-namespace weft {
-
-namespace detail {
+namespace weft::detail {
 
 /// A piece of a message: letters, which must outlive it, or a whole number. Two plain values, so that a message with numbers in
 /// it is little code where it stands.
@@ -61,18 +59,16 @@ class Word {
 
 using Words = std::initializer_list<Word>;
 
-}  // namespace detail
-
 /// Adds words to a text.
-WEFT_COLD inline void append_to(std::string& text, detail::Words words) {
-  for (const detail::Word& word : words) word.append_to(text);
+WEFT_COLD inline void append_to(std::string& text, Words words) {
+  for (const Word& word : words) word.append_to(text);
 }
 
 /// The words as one text.
-WEFT_COLD inline std::string joined(detail::Words words) {
+WEFT_COLD inline std::string joined(Words words) {
   std::string text;
   append_to(text, words);
   return text;
 }
 
-}  // namespace weft
+}  // namespace weft::detail

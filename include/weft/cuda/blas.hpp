@@ -81,7 +81,7 @@ struct ProductHash {
 class MatrixLayout {
  public:
   MatrixLayout(cudaDataType_t type, std::size_t rows, std::size_t columns, std::size_t ld) {
-    blas_check(cublasLtMatrixLayoutCreate(&layout_, type, columns, rows, narrow<std::int64_t>(ld, "a leading dimension")), "cublasLtMatrixLayoutCreate");
+    blas_check(cublasLtMatrixLayoutCreate(&layout_, type, columns, rows, weft::detail::narrow<std::int64_t>(ld, "a leading dimension")), "cublasLtMatrixLayoutCreate");
   }
   MatrixLayout(const MatrixLayout&) = delete;
   MatrixLayout& operator=(const MatrixLayout&) = delete;
@@ -122,7 +122,7 @@ class ProductPlan {
       if (p.epilogue == Epilogue::none) return;
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));
       if (p.epilogue != Epilogue::gelu_backward) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, p.c_type);
-      if (p.ld_aux != 0) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, narrow<std::int64_t>(p.ld_aux, "a leading dimension"));
+      if (p.ld_aux != 0) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, weft::detail::narrow<std::int64_t>(p.ld_aux, "a leading dimension"));
     } catch (...) {
       blas_report(cublasLtMatmulDescDestroy(operation), "cublasLtMatmulDescDestroy");
       throw;

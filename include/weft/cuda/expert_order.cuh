@@ -64,7 +64,7 @@ class ExpertOrder {
   /// each, before they are filled. room >= slots + experts * (grain - 1). All on the GPU; the same bits in every run.
   void assign(const std::int32_t* chosen, std::size_t slots, std::size_t experts, std::size_t grain, std::int32_t* order, std::size_t room, std::int32_t* place, std::uint64_t* counts,
               cudaStream_t stream) {
-    const std::int32_t n = narrow<std::int32_t>(slots, "slots"), e = narrow<std::int32_t>(experts, "experts"), g = narrow<std::int32_t>(grain, "rows"), r = narrow<std::int32_t>(room, "room");
+    const std::int32_t n = weft::detail::narrow<std::int32_t>(slots, "slots"), e = weft::detail::narrow<std::int32_t>(experts, "experts"), g = weft::detail::narrow<std::int32_t>(grain, "rows"), r = weft::detail::narrow<std::int32_t>(room, "room");
     if (room < slots + experts * (grain - 1)) throw_error<ShapeError>({"expert order: room(", room, ") < slots(", slots, ") + experts(", experts, ") * (grain(", grain, ") - 1)"});
     std::size_t sort_bytes = 0;
     cuda_check(cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, chosen, static_cast<std::int32_t*>(nullptr), static_cast<const std::int32_t*>(nullptr), static_cast<std::int32_t*>(nullptr), n, 0,

@@ -62,8 +62,8 @@ class GraphedStep {
                 "weft: GraphedStep: a mixture of experts cannot be recorded: how many rows each expert gets is known in the step only; use model.train_step");
   using Model = SingleDevice<M>;
   using Ctx = decltype(std::declval<const Model&>().here());
-  using Run = Executor<M, Ctx>;
-  using Memory = Arena<DefaultDevice::memory_space>;
+  using Run = weft::detail::Executor<M, Ctx>;
+  using Memory = weft::detail::Arena<DefaultDevice::memory_space>;
 
  public:
   explicit GraphedStep(Model& model) : model_(&model) {

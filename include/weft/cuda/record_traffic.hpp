@@ -10,7 +10,7 @@
 #include <weft/cuda/pinned.hpp>
 #include <weft/tensor/store.hpp>
 
-namespace weft {
+namespace weft::detail {
 
 template <>
 class RecordTraffic<Kokkos::Cuda> {
@@ -33,6 +33,6 @@ class RecordTraffic<Kokkos::Cuda> {
   gpu::SideCopy in_, out_;
 };
 
-}  // namespace weft
+}  // namespace weft::detail
 
 #endif

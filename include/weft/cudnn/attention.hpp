@@ -42,7 +42,7 @@ namespace detail {
 
 enum Name : std::int64_t { name_q = 1, name_k, name_v, name_out, name_statistics, name_d_out, name_dq, name_dk, name_dv, name_delta, name_dq_sums };
 
-inline std::int64_t extent(std::size_t n) { return narrow<std::int64_t>(n, "an extent of attention"); }
+inline std::int64_t extent(std::size_t n) { return weft::detail::narrow<std::int64_t>(n, "an extent of attention"); }
 
 /// Dims and strides of [sequences, heads, rows, head_width], or with the last two exchanged.
 struct Layout {

@@ -46,7 +46,7 @@ class DeviceAttention final : public kernels::detail::AttentionLibrary {
     if (!key_of(call, false, key)) return false;
     const std::size_t bytes = attention_.forward_workspace(key);
     if (bytes == Attention::npos) return false;
-    const Buffer workspace = device_.allocate(bytes);
+    const weft::detail::Buffer workspace = device_.allocate(bytes);
     attention_.forward(key, call.q.data, call.k.data, call.v.data, mutable_(call.out.data), static_cast<float*>(mutable_(call.log_sum_exp)), workspace.get(), device_.exec().cuda_stream());
     return true;
   }
@@ -55,7 +55,7 @@ class DeviceAttention final : public kernels::detail::AttentionLibrary {
     if (!key_of(call, true, key)) return false;
     const std::size_t bytes = attention_.backward_workspace(key);
     if (bytes == Attention::npos) return false;
-    const Buffer workspace = device_.allocate(bytes);
+    const weft::detail::Buffer workspace = device_.allocate(bytes);
     attention_.backward(key, call.q.data, call.k.data, call.v.data, call.out.data, call.d_out.data, static_cast<const float*>(call.log_sum_exp), mutable_(call.dq.data),
                         mutable_(call.dk.data), mutable_(call.dv.data), workspace.get(), device_.exec().cuda_stream());
     return true;

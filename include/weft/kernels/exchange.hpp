@@ -45,7 +45,7 @@ void order_rows(Device<Exec>& device, std::size_t length, std::size_t ranks, std
   using V = detail::lanes_for<Exec, T>;
   detail::for_each(
       device, ranks * rows, KOKKOS_LAMBDA(std::size_t item) {
-        const std::size_t ordered = Zigzag{length, ranks, item / rows}.row(item % rows);
+        const std::size_t ordered = weft::detail::Zigzag{length, ranks, item / rows}.row(item % rows);
         const T* in = from + (back ? ordered : item) * width;
         T* out = to + (back ? item : ordered) * width;
         detail::sweep<V>(width, [&](std::size_t i, std::size_t count) { V::load(in + i, count).store(out + i, count); });

@@ -46,26 +46,30 @@ struct edp {
   static constexpr int id = 6;
 };
 
+namespace detail {
+
 template <class A>
 concept Axis = std::is_empty_v<A> && requires {
   { A::name } -> std::convertible_to<std::string_view>;
   { A::id } -> std::convertible_to<int>;
 };
 
+}  // namespace detail
+
 inline constexpr int axis_count = 7;
 
 /// A bit for a set of axes.
-template <Axis A>
+template <detail::Axis A>
 inline constexpr unsigned axis_bit = 1u << A::id;
 
 /// A list of axes, as a value: `Mesh mesh(world, axes<dp, tp>, {.tp = 2})`.
-template <Axis... A>
+template <detail::Axis... A>
 struct Axes {
   explicit Axes() = default;  // so that {} means degrees where both could be meant
-  template <Axis X>
+  template <detail::Axis X>
   static constexpr bool has = (std::is_same_v<X, A> || ...);
 };
-template <Axis... A>
+template <detail::Axis... A>
 inline constexpr Axes<A...> axes{};
 
 /// How many ranks lie along each axis. 0: what is left of the world (for dp and edp).

@@ -20,6 +20,8 @@
 
 namespace weft {
 
+namespace mesh_layout {
+
 /// A layout as it was asked for. Signed, so that a wrong sign can be named. What is not given is inferred (world, dp, edp,
 /// etp, kv_heads) or, for the model's sizes, not checked.
 struct Layout {
@@ -50,6 +52,8 @@ struct ResolvedLayout {
   std::size_t layers_per_stage = 0;  ///< 0: layers not given
 };
 
+}  // namespace mesh_layout
+
 namespace detail {
 
 inline std::size_t positive(std::string_view name, std::int64_t value) {
@@ -57,10 +61,10 @@ inline std::size_t positive(std::string_view name, std::int64_t value) {
   return std::size_t(value);
 }
 
-inline std::size_t product_of(std::string_view what, std::initializer_list<RankAxis> factors) {
+inline std::size_t product_of(std::string_view what, std::initializer_list<mesh_layout::RankAxis> factors) {
   std::size_t product = 1;
   std::string text;
-  for (const RankAxis& f : factors) {
+  for (const mesh_layout::RankAxis& f : factors) {
     append_factor(text, f.name, f.size);
     product = saturating_product({product, f.size});
   }
@@ -70,7 +74,7 @@ inline std::size_t product_of(std::string_view what, std::initializer_list<RankA
 }
 
 /// Throws unless a % b = 0: "heads(6) % tp(4) != 0: why; tp can be 1, 2, 3 or 6".
-inline void divides(RankAxis a, RankAxis b, std::string_view why) {
+inline void divides(mesh_layout::RankAxis a, mesh_layout::RankAxis b, std::string_view why) {
   if (a.size % b.size != 0)
     throw_error<LayoutError>({a.name, "(", a.size, ") % ", b.name, "(", b.size, ") != 0: ", why, "; ", b.name, " can be ",
                               divisors_text(a.size)});
@@ -81,7 +85,7 @@ inline std::string nearest_multiples(std::size_t value, std::size_t factor) {
   return (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + factor);
 }
 
-inline std::size_t world_of(const Layout& layout) {
+inline std::size_t world_of(const mesh_layout::Layout& layout) {
   const std::size_t nodes = positive("nodes", layout.nodes);
   if (!layout.ranks_per_node) {
     if (!layout.world) throw_error<LayoutError>({"the layout gives neither the world nor the ranks of a node"});
@@ -97,7 +101,7 @@ inline std::size_t world_of(const Layout& layout) {
   return product;
 }
 
-inline std::size_t micro_batches_of(const Layout& layout, std::size_t dp, std::size_t pp, std::size_t vpp) {
+inline std::size_t micro_batches_of(const mesh_layout::Layout& layout, std::size_t dp, std::size_t pp, std::size_t vpp) {
   const std::size_t micro = positive("micro batch", layout.micro_batch);
   const std::size_t rows = product_of("sequences of one pass", {{"micro batch", micro}, {"dp", dp}});
   const std::size_t global = layout.global_batch ? positive("global batch", *layout.global_batch) : rows;
@@ -115,7 +119,7 @@ inline std::size_t micro_batches_of(const Layout& layout, std::size_t dp, std::s
   return count;
 }
 
-inline std::size_t kv_replicas_of(const Layout& layout, std::size_t tp) {
+inline std::size_t kv_replicas_of(const mesh_layout::Layout& layout, std::size_t tp) {
   if (!layout.heads && !layout.kv_heads) return 1;
   if (!layout.heads) throw_error<LayoutError>({number("kv heads", positive("kv heads", *layout.kv_heads)), ": heads are not given"});
   const std::size_t heads = positive("heads", *layout.heads);
@@ -146,7 +150,7 @@ WEFT_COLD inline void require_ulysses(std::size_t heads, std::size_t kv_heads, s
     throw_error<LayoutError>({"kv heads of a tp rank(", kv_here, ") against cp(", cp, "): Ulysses divides them among the ranks or lets several hold one", advice});
 }
 
-inline std::size_t layers_per_stage_of(const Layout& layout, std::size_t pp, std::size_t vpp) {
+inline std::size_t layers_per_stage_of(const mesh_layout::Layout& layout, std::size_t pp, std::size_t vpp) {
   if (!layout.layers) return 0;
   const std::size_t layers = positive("layers", *layout.layers);
   const auto at_most = [&](std::string_view name, std::size_t value) {
@@ -161,13 +165,15 @@ inline std::size_t layers_per_stage_of(const Layout& layout, std::size_t pp, std
   return layers / stages;
 }
 
-}  // namespace detail
-
 /// LayoutError unless whole experts lie on every rank of ep and each is cut evenly over etp.
 inline void require_experts(std::size_t experts, std::size_t intermediate, std::size_t ep, std::size_t etp) {
-  detail::divides({"experts", experts}, {"ep", ep}, "a rank holds whole experts");
-  detail::divides({"intermediate", intermediate}, {"etp", etp}, "an expert is cut evenly");
+  divides({"experts", experts}, {"ep", ep}, "a rank holds whole experts");
+  divides({"intermediate", intermediate}, {"etp", etp}, "an expert is cut evenly");
 }
+
+}  // namespace detail
+
+namespace mesh_layout {
 
 /// Checks every rule. Throws LayoutError with the numbers and the values that would work.
 inline ResolvedLayout resolve(const Layout& layout) {
@@ -187,7 +193,7 @@ inline ResolvedLayout resolve(const Layout& layout) {
   resolved.layers_per_stage = detail::layers_per_stage_of(layout, pp, vpp);
   if (layout.sequence) detail::require_chunks(detail::positive("sequence", *layout.sequence), cp);
   if (layout.experts)  // what is not given divides
-    require_experts(detail::positive("experts", *layout.experts), layout.intermediate ? detail::positive("intermediate", *layout.intermediate) : etp, ep, etp);
+    detail::require_experts(detail::positive("experts", *layout.experts), layout.intermediate ? detail::positive("intermediate", *layout.intermediate) : etp, ep, etp);
   if (layout.ulysses && layout.heads) detail::require_ulysses(std::size_t(*layout.heads), std::size_t(layout.kv_heads.value_or(*layout.heads)), tp, cp);
   if (layout.sequence_parallel && tp == 1)
     throw_error<LayoutError>({"sequence parallelism with tp(1): it shards the sequence over the tp axis; tp must be at least 2"});
@@ -195,5 +201,7 @@ inline ResolvedLayout resolve(const Layout& layout) {
     throw_error<LayoutError>({"overlapped point-to-point with vpp(1): messages overlap with the work of a rank's other stages; vpp must be at least 2"});
   return resolved;
 }
+
+}  // namespace mesh_layout
 
 }  // namespace weft

@@ -43,7 +43,7 @@ class MeshState {
     std::string_view name;
   };
 
-  WEFT_COLD MeshState(World& world, const List<Line>& lines, const Degrees& degrees, const RankOrder& order)
+  WEFT_COLD MeshState(World& world, const List<Line>& lines, const Degrees& degrees, const mesh_layout::RankOrder& order)
       : world_(&world), order_(order), lines_(lines) {
     for (const Line& line : lines) set_ |= line.bit;
     const std::size_t ranks = narrow<std::size_t>(world.size(), "the world");
@@ -56,16 +56,16 @@ class MeshState {
     const bool expert = (set_ & expert_axes) != 0, dense = (set_ & dense_axes) != 0 || !expert;
     if (dense) grids_.dense = grid("dp", degrees.dp, {{"tp", degrees.tp}, {"cp", degrees.cp}, {"pp", degrees.pp}}, ranks);
     if (expert) grids_.expert = grid("edp", degrees.edp, {{"etp", degrees.etp}, {"ep", degrees.ep}, {"pp", degrees.pp}}, ranks);
-    if (dense && expert) require_same_pipelines(order_, grids_);
+    if (dense && expert) mesh_layout::require_same_pipelines(order_, grids_);
     for (const Line& line : lines_) comm(line.bit);  // from here on ranks communicate
   }
 
   World& world() const { return *world_; }
-  const RankOrder& order() const { return order_; }
+  const mesh_layout::RankOrder& order() const { return order_; }
   unsigned axes() const { return set_; }
 
-  WEFT_COLD RankGrid::Place place(unsigned set) const {
-    const RankGrid& grid = grid_of(set);
+  WEFT_COLD mesh_layout::RankGrid::Place place(unsigned set) const {
+    const mesh_layout::RankGrid& grid = grid_of(set);
     unsigned mask = 0;
     for (std::size_t i = 0; i < grid.axes().size(); ++i) mask |= unsigned((bit(grid.axes()[i].name) & set) != 0) << i;
     for (const Line& line : lines_)
@@ -78,7 +78,7 @@ class MeshState {
   WEFT_COLD const Communicator& comm(unsigned set) {
     for (const Made* made = made_.get(); made != nullptr; made = made->next.get())
       if (made->set == set) return made->communicator;
-    const RankGrid::Place at = place(set);
+    const mesh_layout::RankGrid::Place at = place(set);
     std::string name = names_of(set);
     Communicator made = at.size == 1 ? Communicator(new_shared<comm::SelfGroup>(std::move(name), world_->backend()), world_->communicator().order())
                                      : world_->communicator().split(narrow<int>(at.group, "a group's number"),
@@ -89,8 +89,8 @@ class MeshState {
 
   WEFT_COLD std::string text(unsigned set) const {
     std::string text;
-    for (const RankGrid* grid : {&grids_.dense, &grids_.expert})
-      for (const RankAxis& axis : grid->axes())
+    for (const mesh_layout::RankGrid* grid : {&grids_.dense, &grids_.expert})
+      for (const mesh_layout::RankAxis& axis : grid->axes())
         if (bit(axis.name) & set) {
           set &= ~bit(axis.name);
           append_factor(text, axis.name, axis.size);
@@ -113,20 +113,20 @@ class MeshState {
   }
 
   /// The grid of one mesh; an axis that is not in the type has one rank and is not spoken of.
-  WEFT_COLD RankGrid grid(std::string_view rest, std::size_t rest_given, const std::vector<RankAxis>& others, std::size_t ranks) const {
-    std::vector<RankAxis> mine, all;
+  WEFT_COLD mesh_layout::RankGrid grid(std::string_view rest, std::size_t rest_given, const std::vector<mesh_layout::RankAxis>& others, std::size_t ranks) const {
+    std::vector<mesh_layout::RankAxis> mine, all;
     all.reserve(others.size() + 1);
     mine.reserve(others.size());
-    for (const RankAxis& axis : others) {
+    for (const mesh_layout::RankAxis& axis : others) {
       if (bit(axis.name) != 0) mine.push_back(axis);
       all.push_back({axis.name, bit(axis.name) != 0 ? axis.size : 1});
     }
     if (bit(rest) != 0) {
-      all.push_back({rest, degree_left(rest, rest_given, ranks, mine)});
+      all.push_back({rest, mesh_layout::degree_left(rest, rest_given, ranks, mine)});
     } else {
       std::size_t product = 1;
       std::string text;
-      for (const RankAxis& axis : mine) {
+      for (const mesh_layout::RankAxis& axis : mine) {
         if (axis.size == 0) throw_error<LayoutError>({axis.name, "(0): a degree is at least 1"});
         product = saturating_product({product, axis.size});
         append_factor(text, axis.name, axis.size);
@@ -139,7 +139,7 @@ class MeshState {
     return order_.grid(all);
   }
 
-  const RankGrid& grid_of(unsigned set) const {
+  const mesh_layout::RankGrid& grid_of(unsigned set) const {
     const bool expert = (set & expert_axes) != 0 || grids_.dense.axes().empty();
     return expert ? grids_.expert : grids_.dense;
   }
@@ -152,10 +152,10 @@ class MeshState {
   }
 
   World* world_;
-  RankOrder order_;
+  mesh_layout::RankOrder order_;
   List<Line> lines_;
   unsigned set_ = 0;
-  RankGrids grids_;
+  mesh_layout::RankGrids grids_;
   Owner<Made> made_;
 };
 
@@ -166,7 +166,7 @@ class MeshState {
 /// unless it is given. A value: copies share their communicators. To be made by all ranks of the world alike; valid as long
 /// as the world.
 /// Throws LayoutError, the same on every rank and before any communication, if the product is not the world.
-template <Axis... A>
+template <detail::Axis... A>
 class Mesh {
   static_assert(((A::id >= 0 && A::id < axis_count) && ...),
                 "weft: Mesh's A template parameters are the axes of weft/mesh/axis.hpp");
@@ -176,39 +176,38 @@ class Mesh {
  public:
   using axes_type = Axes<A...>;
 
-  explicit Mesh(World& world, Degrees degrees = {}, const RankOrder& order = RankOrder())
-      : state_(new_shared<detail::MeshState>(world, List<detail::MeshState::Line>{{axis_bit<A>, A::name}...},
-                                                   degrees, order)) {}
-  Mesh(World& world, Axes<A...>, Degrees degrees = {}, const RankOrder& order = RankOrder()) : Mesh(world, degrees, order) {}
+  explicit Mesh(World& world, Degrees degrees = {}, const mesh_layout::RankOrder& order = mesh_layout::RankOrder())
+      : state_(detail::new_shared<detail::MeshState>(world, detail::List<detail::MeshState::Line>{{axis_bit<A>, A::name}...}, degrees, order)) {}
+  Mesh(World& world, Axes<A...>, Degrees degrees = {}, const mesh_layout::RankOrder& order = mesh_layout::RankOrder()) : Mesh(world, degrees, order) {}
 
   /// Whether all of these axes are in the mesh, and in one of its two grids (dense or expert).
-  template <Axis... B>
+  template <detail::Axis... B>
   static constexpr bool has(B...) {
     return ((axis_bit<B> | ... | 0u) & ~set) == 0 && detail::in_one_grid((axis_bit<B> | ... | 0u));
   }
 
   /// The ranks that differ from this one only along these axes, the first axis of the rank order fastest, whatever the order
   /// of the arguments. For one axis made with the mesh; for several at the first call, which all ranks must make alike.
-  template <Axis... B>
+  template <detail::Axis... B>
   requires(sizeof...(B) > 0 && Mesh::has(B{}...)) const Communicator& comm(B...) const {
     return state_->comm((axis_bit<B> | ...));
   }
   /// The mesh has no such axis (name it in axes<...>), or a dense axis was joined with one of the expert mesh.
-  template <Axis... B>
+  template <detail::Axis... B>
   requires(sizeof...(B) > 0 && !Mesh::has(B{}...)) const Communicator& comm(B... this_mesh_has_no_such_axis) const = delete;
 
   /// Ranks along these axes together.
-  template <Axis... B>
+  template <detail::Axis... B>
   requires(Mesh::has(B{}...)) int size(B...) const { return int(state_->place((axis_bit<B> | ... | 0u)).size); }
   /// This rank's place along these axes.
-  template <Axis... B>
+  template <detail::Axis... B>
   requires(Mesh::has(B{}...)) int rank(B...) const { return int(state_->place((axis_bit<B> | ... | 0u)).member); }
 
   /// The mesh of some of the axes: the ranks that differ from this one only along them. It shares the communicators.
-  template <Axis... B>
+  template <detail::Axis... B>
   requires(((axis_bit<B> | ... | 0u) & ~set) == 0) Mesh<B...> sub(Axes<B...>)
   const { return Mesh<B...>(state_); }
-  template <Axis... B>
+  template <detail::Axis... B>
   requires(((axis_bit<B> | ... | 0u) & ~set) == 0) Mesh<B...>
   operator[](Axes<B...>) const { return Mesh<B...>(state_); }
 
@@ -218,23 +217,23 @@ class Mesh {
     return state_->comm(detail::in_one_grid(set) ? set : set & ~detail::expert_axes);
   }
   World& world() const { return state_->world(); }
-  const RankOrder& order() const { return state_->order(); }
+  const mesh_layout::RankOrder& order() const { return state_->order(); }
   /// "tp(2) * dp(2) * pp(2)", in rank order; axes of the expert mesh come after.
   std::string text() const { return state_->text(set); }
 
  private:
-  template <Axis...>
+  template <detail::Axis...>
   friend class Mesh;
   explicit Mesh(std::shared_ptr<detail::MeshState> state) : state_(std::move(state)) {}
 
   std::shared_ptr<detail::MeshState> state_;
 };
 
-template <Axis... A>
+template <detail::Axis... A>
 Mesh(World&, Axes<A...>) -> Mesh<A...>;
-template <Axis... A>
+template <detail::Axis... A>
 Mesh(World&, Axes<A...>, Degrees) -> Mesh<A...>;
-template <Axis... A>
-Mesh(World&, Axes<A...>, Degrees, const RankOrder&) -> Mesh<A...>;
+template <detail::Axis... A>
+Mesh(World&, Axes<A...>, Degrees, const mesh_layout::RankOrder&) -> Mesh<A...>;
 
 }  // namespace weft

@@ -21,7 +21,11 @@
 
 namespace weft {
 
+namespace mesh_layout {
+
 using RankGroups = std::vector<std::vector<std::size_t>>;
+
+}  // namespace mesh_layout
 
 namespace detail {
 
@@ -62,6 +66,8 @@ WEFT_COLD inline void append_factor(std::string& product, std::string_view name,
 }
 
 }  // namespace detail
+
+namespace mesh_layout {
 
 /// One axis of a grid of ranks.
 struct RankAxis {
@@ -223,7 +229,7 @@ WEFT_COLD inline std::size_t degree_left(std::string_view name, std::size_t give
     if (axis.size == 0) throw_error<LayoutError>({axis.name, "(0): a degree is at least 1"});
     product = detail::saturating_product({product, axis.size});
     detail::append_factor(text, axis.name, axis.size);
-    append_to(names, {names.empty() ? "" : " * ", axis.name});
+    detail::append_to(names, {names.empty() ? "" : " * ", axis.name});
   }
   if (world == 0) throw_error<LayoutError>({"world(0): there is no rank"});
   if (given == 0) {
@@ -233,7 +239,7 @@ WEFT_COLD inline std::size_t degree_left(std::string_view name, std::size_t give
     return world / product;
   }
   if (detail::saturating_product({given, product}) != world) {
-    const std::string why = world % product == 0 ? joined({": ", name, " can be ", world / product}) : ": their product must divide the world";
+    const std::string why = world % product == 0 ? detail::joined({": ", name, " can be ", world / product}) : ": their product must divide the world";
     throw_error<LayoutError>({name, "(", given, ")", text.empty() ? "" : " * ", text, " != world(", world, ")", why});
   }
   return given;
@@ -275,5 +281,7 @@ inline RankGrids rank_grids(const RankOrder& order, std::size_t world, Degrees d
   require_same_pipelines(order, grids);
   return grids;
 }
+
+}  // namespace mesh_layout
 
 }  // namespace weft

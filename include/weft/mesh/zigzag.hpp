@@ -16,7 +16,7 @@
 
 #include <weft/core/error.hpp>
 
-namespace weft {
+namespace weft::detail {
 
 struct Zigzag {
   std::size_t length = 0;  ///< tokens of a sequence
@@ -51,4 +51,4 @@ struct Zigzag {
   }
 };
 
-}  // namespace weft
+}  // namespace weft::detail

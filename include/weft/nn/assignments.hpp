@@ -14,6 +14,8 @@
 
 namespace weft {
 
+namespace nn {
+
 /// Who is dropped where an expert is full.
 enum class Drop {
   none,            ///< nobody: experts take whatever comes
@@ -28,12 +30,14 @@ enum class Level {
   data,         ///< a micro-batch over all data ranks, too; capacity is then counted as for micro_batch
 };
 
+}  // namespace nn
+
+namespace detail {
+
 /// Tokens that an expert takes of a group: ceil(tokens · k / experts · factor).
 inline std::size_t expert_capacity(std::size_t tokens, std::size_t k, std::size_t experts, double factor) {
   return static_cast<std::size_t>(std::ceil(double(tokens) * double(k) / double(experts) * factor - 1e-9));  // 5 and its rounding is 5
 }
-
-namespace detail {
 
 /// An expert's rows are filled up with zeros to a multiple of this: a library that makes a program for each shape of a product
 /// would make one for each number of rows, at the price of several products.
@@ -82,12 +86,12 @@ struct Candidate {
 };
 
 /// Which of `all` their experts take, `capacity` in each group: the answer for the `count` candidates from `first` on.
-inline std::vector<char> within_capacity(const std::vector<Candidate>& all, std::size_t capacity, Drop drop, std::size_t first, std::size_t count) {
+inline std::vector<char> within_capacity(const std::vector<Candidate>& all, std::size_t capacity, nn::Drop drop, std::size_t first, std::size_t count) {
   std::vector<std::uint32_t> sorted(all.size());
   std::iota(sorted.begin(), sorted.end(), 0u);
   const auto key = [&](std::uint32_t i) {
     const Candidate& c = all[i];
-    return std::tuple(c.group, c.expert, drop == Drop::by_probability ? -c.weight : 0.0, c.row);
+    return std::tuple(c.group, c.expert, drop == nn::Drop::by_probability ? -c.weight : 0.0, c.row);
   };
   std::sort(sorted.begin(), sorted.end(), [&](std::uint32_t a, std::uint32_t b) { return key(a) < key(b); });
   std::vector<char> kept(count, 0);

@@ -21,13 +21,13 @@
 namespace weft {
 
 /// Heads of the whole model.
-struct Heads {
+struct AttentionHeads {
   std::size_t query = 1, key_value = 1, width = 1;
 };
 
 namespace detail {
 
-inline void require_heads(const Heads& heads, std::size_t ranks) {
+inline void require_heads(const AttentionHeads& heads, std::size_t ranks) {
   if (heads.query % heads.key_value != 0)
     throw_error<LayoutError>({"heads(", heads.query, ") % key-value heads(", heads.key_value, ") != 0"});
   if (heads.query % ranks != 0) throw_error<LayoutError>({"heads(", heads.query, ") % tp(", ranks, ") != 0: a rank holds whole heads"});
@@ -36,14 +36,14 @@ inline void require_heads(const Heads& heads, std::size_t ranks) {
 }
 
 // What cp asks of a model with attention.
-inline void require_context(const Heads& heads, std::size_t sequence, const ModelDegrees& degrees) {
+inline void require_context(const AttentionHeads& heads, std::size_t sequence, const ModelDegrees& degrees) {
   require_chunks(sequence, degrees.cp);
   if (degrees.ulysses) require_ulysses(heads.query, heads.key_value, degrees.tp, degrees.cp);
 }
 
 // This rank's heads: query heads are cut by tp; key-value heads too, or held alike by tp / key_value ranks.
 template <class Context>
-Heads local_heads(const Context& context, const Heads& heads) {
+AttentionHeads local_heads(const Context& context, const AttentionHeads& heads) {
   const std::size_t ranks = context.size(tp{});
   require_heads(heads, ranks);
   return {heads.query / ranks, std::max<std::size_t>(1, heads.key_value / ranks), heads.width};
@@ -65,10 +65,10 @@ std::size_t sequences_of(const X& x, std::size_t length) {
 class CausalAttention {
  public:
   template <class Context>
-  CausalAttention(const Context& context, const Heads& heads)
+  CausalAttention(const Context& context, const AttentionHeads& heads)
       : heads_(detail::local_heads(context, heads)), fused_cut_(context.size(tp{}) > 1 ? DimCut::segments : DimCut::even), kv_cut_(DimCut::even) {
     if (heads.key_value % context.size(tp{}) != 0) fused_cut_ = kv_cut_ = DimCut::replicated;
-    if (uses_ulysses(context)) detail::require_ulysses(heads.query, heads.key_value, context.size(tp{}), context.size(cp{}));
+    if (detail::uses_ulysses(context)) detail::require_ulysses(heads.query, heads.key_value, context.size(tp{}), context.size(cp{}));
   }
 
   template <class Context, class Input>
@@ -76,15 +76,15 @@ class CausalAttention {
     using X = std::remove_cvref_t<decltype(first_of(input))>;
     require_not_partial<X>();
     X y(first_of(input).device(), {first_of(input).rows(), heads_.query * heads_.width});
-    if constexpr (std::is_same_v<method_t<Context, cp>, RingOrUlysses>) {
+    if constexpr (std::is_same_v<detail::method_t<Context, cp>, RingOrUlysses>) {
       using S = Whichever<decltype(in_place(context, input, y)), decltype(by_heads(context, input, y))>;
-      if (uses_ulysses(context)) {
+      if (detail::uses_ulysses(context)) {
         S saved{{}, by_heads(context, input, y)};
         return Result{std::move(y), std::move(saved)};
       }
       S saved{in_place(context, input, y), {}};
       return Result{std::move(y), std::move(saved)};
-    } else if constexpr (std::is_same_v<method_t<Context, cp>, Ulysses>) {
+    } else if constexpr (std::is_same_v<detail::method_t<Context, cp>, Ulysses>) {
       auto saved = by_heads(context, input, y);
       return Result{std::move(y), std::move(saved)};
     } else {
@@ -98,10 +98,10 @@ class CausalAttention {
     require_gradient_of<typename S::output_type, G>();
     auto d = gradient_like<typename S::input_type>(g);
     const auto out = operands_of<typename G::value_type>(d);
-    if constexpr (std::is_same_v<method_t<Context, cp>, RingOrUlysses>) {
+    if constexpr (std::is_same_v<detail::method_t<Context, cp>, RingOrUlysses>) {
       if (saved.by_heads) differentiate_by_heads(context, std::move(*saved.by_heads), g, out);
       else differentiate_in_place(context, std::move(*saved.in_place), g, out);
-    } else if constexpr (std::is_same_v<method_t<Context, cp>, Ulysses>) {
+    } else if constexpr (std::is_same_v<detail::method_t<Context, cp>, Ulysses>) {
       differentiate_by_heads(context, std::move(saved), g, out);
     } else {
       differentiate_in_place(context, std::move(saved), g, out);
@@ -133,8 +133,8 @@ class CausalAttention {
   struct Whichever {
     using input_type = typename InPlace::input_type;
     using output_type = typename InPlace::output_type;
-    Maybe<InPlace> in_place;
-    Maybe<ByHeads> by_heads;
+    detail::Maybe<InPlace> in_place;
+    detail::Maybe<ByHeads> by_heads;
   };
 
   // Each rank keeps its tokens; under cp keys and values go round.
@@ -242,14 +242,14 @@ class CausalAttention {
                                 e.width(), log_sum_exp, d.q, d.q_stride, d.k, d.k_stride, d.v, d.v_stride, true);
   }
 
-  Heads heads_;
+  AttentionHeads heads_;
   DimCut fused_cut_, kv_cut_;  // of the columns of what it is given
 };
 
 /// Rotary positions (arXiv:2104.09864) on query and key of a tuple (query, key, value), Hugging Face's half-split form.
-class Rotary {
+class RotaryPositions {
  public:
-  explicit Rotary(std::size_t head_width, double base = 10000) : head_width_(head_width), base_(base) {
+  explicit RotaryPositions(std::size_t head_width, double base = 10000) : head_width_(head_width), base_(base) {
     if (head_width % 2 != 0) throw_error<LayoutError>({"rotary positions need an even head width, not ", head_width});
   }
 

@@ -251,7 +251,7 @@ class Repeat {
 
   template <class Context, class X>
   auto forward(const Context& context, X x) const {
-    using R = forward_t<L, Context, X>;
+    using R = detail::forward_t<L, Context, X>;
     static_assert(std::is_same_v<typename R::output_type, X>,
                   "weft: a repeated layer must return what it takes (same placement): wrap its layers in Residual, or bring its output back with "
                   "to_layout_of<X>");
@@ -288,7 +288,7 @@ class Repeat {
 };
 
 /// Brings x to Replicated on A once, so that several column-parallel layers share one all-reduce in backward.
-template <Axis A>
+template <detail::Axis A>
 struct Enter {
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const { return Result{to<Replicated<A>>(context, x), std::type_identity<X>{}}; }

@@ -28,11 +28,13 @@ struct Ulysses {};
 struct RingOrUlysses {};
 
 /// Where and in what a model computes.
-template <class Exec, Real S>
+template <class Exec, detail::Real S>
 struct Compute {
   using execution_space = Exec;
   using scalar = S;
 };
+
+namespace detail {
 
 /// An axis in force, its communicator, how the hidden state lies on it between blocks, and by which method layers work across
 /// it where there are several (cp: Ring or Ulysses).
@@ -49,14 +51,17 @@ struct Bind {
 struct Folded { using axis = void; };
 
 struct StepBuffer;
-namespace detail {
+
 class Registry;
 struct ReproducibleParts;
-}
+
+}  // namespace detail
 
 namespace schedule {
 class Recording;
 }
+
+namespace detail {
 
 /// The part of a context on which no type depends.
 struct Environment {
@@ -73,19 +78,18 @@ struct Environment {
   std::size_t first_row = 0;  ///< of this micro-batch in the global batch, in tokens
   std::size_t length = 0;     ///< tokens of a sequence; see sequence_length(context, x), nn/rows.hpp
   std::size_t rows = 0;       ///< tokens of this micro-batch on this data rank, before cp and tp cut them; 0: not known
-  const detail::ReproducibleParts* reproducible = nullptr;  ///< ModelOptions::reproducible; null: off
+  const ReproducibleParts* reproducible = nullptr;  ///< ModelOptions::reproducible; null: off
   bool ulysses = false;       ///< ModelOptions::ulysses
   bool training = true;       ///< dropout is active
   double loss_scale = 1;      ///< factor in every gradient (LossScale)
   double loss_gradient = 1;   ///< of each token's loss: the loss scale over the tokens that count in the global batch
   double auxiliary_gradient = 1;  ///< of each token's part of an auxiliary loss: the loss scale over the tokens of the global batch, masked or not
   std::string path;           ///< of the layer being built
-  detail::Registry* registry = nullptr;  ///< of the model that is being built: parameters get their room when it is known who holds them
+  Registry* registry = nullptr;  ///< of the model that is being built: parameters get their room when it is known who holds them
   List<std::shared_ptr<StepBuffer>>* buffers = nullptr;  ///< where layers being built leave what they keep from step to step
   schedule::Recording* recording = nullptr;              ///< ModelOptions::recording
 };
 
-namespace detail {
 /// Tokens of a sequence, for the library's own uses: they know which rows of it a rank holds.
 inline std::size_t& sequence_length(Environment& environment) { return environment.length; }
 inline std::size_t sequence_length(const Environment& environment) { return environment.length; }
@@ -115,6 +119,7 @@ auto find_bind() {
   if constexpr (std::is_same_v<A, typename First::axis>) return std::type_identity<First>{};
   else return find_bind<A, Rest...>();
 }
+
 }  // namespace detail
 
 template <class C, class... B>
@@ -128,63 +133,63 @@ class Context : B... {
   using bind_t = typename decltype(detail::find_bind<A, B...>())::type;
 
   /// An Environment whose `length` cannot be read where rows of a sequence are cut over an axis.
-  std::conditional_t<(detail::cuts_sequences<typename B::stream> || ...), detail::CutEnvironment, Environment> env;
+  std::conditional_t<(detail::cuts_sequences<typename B::stream> || ...), detail::CutEnvironment, detail::Environment> env;
 
-  Context(device_type& device, Environment environment, B... binds) : B(std::move(binds))..., env(std::move(environment)), device_(&device) {}
+  Context(device_type& device, detail::Environment environment, B... binds) : B(std::move(binds))..., env(std::move(environment)), device_(&device) {}
 
   device_type& device() const { return *device_; }
 
   /// Is this axis in force?
-  template <Axis A>
+  template <detail::Axis A>
   static constexpr bool has(A) {
     return (std::is_same_v<A, typename B::axis> || ...);
   }
-  template <Axis A>
+  template <detail::Axis A>
   const Communicator& comm(A) const {
     static_assert(has(A{}), "weft: this axis is not in force here: wrap the model in the wrapper that binds it");
     if constexpr (has(A{})) return static_cast<const bind_t<A>&>(*this).comm;
   }
   /// This rank's coordinate on the axis; 0 where it is not in force.
-  template <Axis A>
+  template <detail::Axis A>
   std::size_t rank(A axis) const {
     if constexpr (has(A{})) return static_cast<std::size_t>(comm(axis).rank());
     else return 0;
   }
   /// The degree of the axis; 1 where it is not in force.
-  template <Axis A>
+  template <detail::Axis A>
   std::size_t size(A axis) const {
     if constexpr (has(A{})) return static_cast<std::size_t>(comm(axis).size());
     else return 1;
   }
 
   /// This context with one more axis in force.
-  template <class Stream, class Method = void, Axis A>
-  auto with(A, Communicator comm, Hooks* hooks = nullptr) const {
+  template <class Stream, class Method = void, detail::Axis A>
+  auto with(A, Communicator comm, detail::Hooks* hooks = nullptr) const {
     static_assert(!has(A{}), "weft: this axis is bound twice: two wrappers over the same axis");
-    Environment environment = env;
+    detail::Environment environment = env;
     if (hooks) environment.add(hooks);
-    return Context<C, B..., Bind<A, Stream, Method>>(*device_, std::move(environment), static_cast<const B&>(*this)..., Bind<A, Stream, Method>{std::move(comm)});
+    return Context<C, B..., detail::Bind<A, Stream, Method>>(*device_, std::move(environment), static_cast<const B&>(*this)..., detail::Bind<A, Stream, Method>{std::move(comm)});
   }
 
   /// The context of a part of the layer: `context / "query"` extends the path of names.
   WEFT_OUT_OF_LINE Context operator/(std::string_view name) const {
     Context inner = *this;
-    append_to(inner.env.path, {env.path.empty() ? "" : ".", name});
+    detail::append_to(inner.env.path, {env.path.empty() ? "" : ".", name});
     return inner;
   }
 
   /// Is this axis in force, and one on which tensors of this context are placed?
-  template <Axis A>
+  template <detail::Axis A>
   static constexpr bool places(A) {
-    return ((std::is_same_v<A, typename B::axis> && !std::is_same_v<typename B::stream, Folded>) || ...);
+    return ((std::is_same_v<A, typename B::axis> && !std::is_same_v<typename B::stream, detail::Folded>) || ...);
   }
   /// The bits of the axes on which tensors say how they lie: stages of a pipeline do not share tensors.
-  static constexpr unsigned placed = ((std::is_same_v<typename B::stream, Folded> || std::is_same_v<typename B::axis, pp> ? 0u : axis_bit<typename B::axis>) | ... | 0u);
+  static constexpr unsigned placed = ((std::is_same_v<typename B::stream, detail::Folded> || std::is_same_v<typename B::axis, pp> ? 0u : axis_bit<typename B::axis>) | ... | 0u);
   /// For each axis that places tensors, `f(axis)`.
   template <class F>
   static constexpr void for_each_axis([[maybe_unused]] F&& f) {
     [[maybe_unused]] const auto each = [&]<class One>(std::type_identity<One>) {
-      if constexpr (!std::is_same_v<typename One::stream, Folded>) f(typename One::axis{});
+      if constexpr (!std::is_same_v<typename One::stream, detail::Folded>) f(typename One::axis{});
     };
     (each(std::type_identity<B>{}), ...);
   }
@@ -192,7 +197,7 @@ class Context : B... {
   /// The context of the expert mesh over the same ranks, for parameters and tensors of experts: edp and etp place them, ep only
   /// says which experts are here, as pp does with layers.
   auto expert_mesh() const {
-    return Context<C, Bind<edp>, Bind<etp>, Bind<ep, Folded>>(*device_, env, {comm(edp{})}, {comm(etp{})}, {comm(ep{})});
+    return Context<C, detail::Bind<edp>, detail::Bind<etp>, detail::Bind<ep, detail::Folded>>(*device_, env, {comm(edp{})}, {comm(etp{})}, {comm(ep{})});
   }
 
  private:
@@ -200,6 +205,7 @@ class Context : B... {
 };
 
 namespace detail {
+
 template <class Context, class A>
 auto stream_of() {
   if constexpr (Context::has(A{})) return typename Context::template bind_t<A>::stream{};
@@ -210,20 +216,21 @@ auto method_of() {
   if constexpr (Context::has(A{})) return std::type_identity<typename Context::template bind_t<A>::method>{};
   else return std::type_identity<void>{};
 }
-}  // namespace detail
 
 /// By which method layers work across A; void where there is only one way, or the axis is not in force.
 template <class Context, Axis A>
-using method_t = typename decltype(detail::method_of<Context, A>())::type;
+using method_t = typename decltype(method_of<Context, A>())::type;
 
 /// How the hidden state lies on A between blocks (Invariant, or Shard<tp, 0> under sequence parallelism).
 template <class Context, Axis A>
-using stream_t = decltype(detail::stream_of<Context, A>());
+using stream_t = decltype(stream_of<Context, A>());
 
 /// Whether attention changes over from tokens to heads.
 template <class Context>
 bool uses_ulysses(const Context& context) {
   return std::is_same_v<method_t<Context, cp>, Ulysses> || (std::is_same_v<method_t<Context, cp>, RingOrUlysses> && context.env.ulysses);
 }
+
+}  // namespace detail
 
 }  // namespace weft

@@ -19,7 +19,7 @@ struct Cut {
     std::size_t extent = 0;  ///< elements along the sharded dim
     std::size_t units = 0;   ///< indivisible parts (heads); 0: every element may stand alone
   };
-  List<Segment> segments;  ///< empty: one segment, the whole dim
+  detail::List<Segment> segments;  ///< empty: one segment, the whole dim
   bool padded = false;            ///< ranks hold ceil(extent / ranks) elements, the last ones fewer valid (vocabulary)
 };
 

@@ -35,7 +35,7 @@ class Dropout {
   template <class Context, class X>
   X apply(const Context& context, const X& x) const {
     if (probability_ == 0 || !context.env.training) return x;
-    const Place place = place_of(context, x);
+    const detail::Place place = detail::place_of(context, x);
     X y(x.device(), x.shape());
     const std::uint64_t key = key_of(context.env.seed, site_, context.env.step);
     const std::size_t rows = x.shape().rank() == 0 ? 1 : x.shape()[0], columns = rows == 0 ? 0 : x.size() / rows;

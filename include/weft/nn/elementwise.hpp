@@ -118,12 +118,14 @@ struct SigmoidOf {
 }  // namespace detail
 
 /// x with elements of type U, any placement.
-template <Real U, AnyTensor X>
+template <detail::Real U, AnyTensor X>
 auto cast(const X& x) {
   with_scalar_t<X, U> out(x.device(), x.shape());
   kernels::cast<typename X::value_type, U>(x.device(), x.size(), x.data(), out.data());
   return out;
 }
+
+namespace operations {
 
 /// x - y, both placed alike, Partial too (a difference of sums is the sum of differences). Gradients: g and scale(g, -1).
 template <AnyTensor X, AnyTensor Y>
@@ -211,5 +213,7 @@ template <AnyTensor X>
 X tanh(const X& x) { return map(x, detail::TanhOf{}); }
 template <AnyTensor X>
 X sigmoid(const X& x) { return map(x, detail::SigmoidOf{}); }
+
+}  // namespace operations
 
 }  // namespace weft

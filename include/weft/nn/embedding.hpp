@@ -63,7 +63,7 @@ class Embedding {
   static std::int64_t first(const Context& context, std::size_t rows) { return static_cast<std::int64_t>(context.rank(tp{}) * rows); }
   template <class Context, class Y>
   static auto bring(const Context& context, Y y) {
-    if constexpr (Context::has(tp{})) return to<stream_t<Context, tp>>(context, std::move(y));
+    if constexpr (Context::has(tp{})) return to<detail::stream_t<Context, tp>>(context, std::move(y));
     else return y;
   }
 };

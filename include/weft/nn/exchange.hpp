@@ -16,9 +16,7 @@
 #include <weft/nn/refold.hpp>
 #include <weft/nn/router.hpp>
 
-namespace weft {
-
-namespace detail {
+namespace weft::detail {
 
 // Who sends how many rows, and how what arrives is sorted by expert.
 struct ExchangeTables {
@@ -70,8 +68,6 @@ inline std::vector<std::size_t> times_width(std::vector<std::size_t> rows, std::
   return rows;
 }
 
-}  // namespace detail
-
 /// On the mesh of experts: rows, sorted by expert, between the ranks that have them and those that have the experts.
 template <class Exec>
 class Exchange {
@@ -83,9 +79,9 @@ class Exchange {
   /// be alone.
   template <class Context>
   Exchange(const Context& context, Device<Exec>& device, const std::vector<std::uint64_t>& counts, std::size_t grain)
-      : tables_(detail::exchange_tables(context.comm(ep{}), context.comm(etp{}), counts, grain, ranks_of_a_term(context))),
-        sorted_(detail::to_device<std::int32_t>(device, {tables_.sorted.size()}, tables_.sorted)),
-        back_(detail::to_device<std::int32_t>(device, {tables_.back.size()}, tables_.back)) {}
+      : tables_(exchange_tables(context.comm(ep{}), context.comm(etp{}), counts, grain, ranks_of_a_term(context))),
+        sorted_(to_device<std::int32_t>(device, {tables_.sorted.size()}, tables_.sorted)),
+        back_(to_device<std::int32_t>(device, {tables_.back.size()}, tables_.back)) {}
 
   /// Rows of each expert here, of each term one after the other.
   const std::vector<std::uint64_t>& counts() const { return tables_.counts; }
@@ -105,11 +101,11 @@ class Exchange {
     Sent<T> mine = x;
     if (context.size(ep{}) > 1) {
       mine = Sent<T>(device, {received, width});
-      context.comm(ep{}).all_to_all_v(elements(x), detail::times_width(tables_.send, width), elements(mine), detail::times_width(tables_.receive, width));
+      context.comm(ep{}).all_to_all_v(elements(x), times_width(tables_.send, width), elements(mine), times_width(tables_.receive, width));
     }
     if (context.size(etp{}) > 1) {
       Sent<T> all(device, {tables_.back.size(), width});
-      context.comm(etp{}).all_gather_v(elements(mine), elements(all), detail::times_width(tables_.gathered, width));
+      context.comm(etp{}).all_gather_v(elements(mine), elements(all), times_width(tables_.gathered, width));
       mine = all;
     }
     return reorder<Here<T>>(mine, sorted_);
@@ -123,12 +119,12 @@ class Exchange {
     Sent<T> mine = reorder<Sent<T>>(y, back_);
     if (context.size(etp{}) > 1) {
       Sent<T> summed(device, {received, width});
-      context.comm(etp{}).reduce_scatter_v(elements(mine), elements(summed), detail::times_width(tables_.gathered, width));
+      context.comm(etp{}).reduce_scatter_v(elements(mine), elements(summed), times_width(tables_.gathered, width));
       mine = summed;
     }
     if (context.size(ep{}) > 1) {
       Sent<T> back(device, {sum(tables_.send), width});
-      context.comm(ep{}).all_to_all_v(elements(mine), detail::times_width(tables_.receive, width), elements(back), detail::times_width(tables_.send, width));
+      context.comm(ep{}).all_to_all_v(elements(mine), times_width(tables_.receive, width), elements(back), times_width(tables_.send, width));
       mine = back;
     }
     return mine;
@@ -151,8 +147,8 @@ class Exchange {
     return y;
   }
 
-  detail::ExchangeTables tables_;
+  ExchangeTables tables_;
   Indices sorted_, back_;
 };
 
-}  // namespace weft
+}  // namespace weft::detail

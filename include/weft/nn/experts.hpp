@@ -14,7 +14,7 @@
 #include <weft/nn/operations.hpp>
 #include <weft/nn/parameter.hpp>
 
-namespace weft {
+namespace weft::detail {
 
 /// w2 (silu(w1 x) · w3 x) for `all` experts, of which ep holds as many on each rank. Under etp w1 and w3 are cut by rows, w2 by
 /// columns. Parameters of expert e, named as in Hugging Face's Mixtral: "e.w1.weight", "e.w3.weight" [intermediate, width],
@@ -42,12 +42,12 @@ class Experts {
     Y y(x.device(), {rows, width});
     each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
       const X part = rows_of(x, first, count);
-      detail::run_matmul<0, 0>(part, expert.w1.beside(x), gate.data() + first * intermediate, false, nullptr);
-      detail::run_matmul<0, 0>(part, expert.w3.beside(x), up.data() + first * intermediate, false, nullptr);
+      run_matmul<0, 0>(part, expert.w1.beside(x), gate.data() + first * intermediate, false, nullptr);
+      run_matmul<0, 0>(part, expert.w3.beside(x), up.data() + first * intermediate, false, nullptr);
     });
     const H active = activate(gate, up);
     each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
-      detail::run_matmul<0, 0>(rows_of(active, first, count), expert.w2.beside(x), y.data() + first * width, false, nullptr);
+      run_matmul<0, 0>(rows_of(active, first, count), expert.w2.beside(x), y.data() + first * width, false, nullptr);
     });
     return Result{std::move(y), Saved<X, H>{x, std::move(gate), std::move(up)}};
   }
@@ -62,14 +62,14 @@ class Experts {
     const H active = activate(saved.gate, saved.up);
     H d_active(device, {rows, intermediate}), d_gate(device, {rows, intermediate}), d_up(device, {rows, intermediate});
     each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
-      detail::run_matmul<0, 1>(rows_of(g, first, count), expert.w2.beside(g), d_active.data() + first * intermediate, false, nullptr);
+      run_matmul<0, 1>(rows_of(g, first, count), expert.w2.beside(g), d_active.data() + first * intermediate, false, nullptr);
     });
     kernels::swiglu_backward(device, rows, intermediate, saved.gate.data(), intermediate, saved.up.data(), intermediate, d_active.data(), d_gate.data(), intermediate, d_up.data(),
                              intermediate);
     gradient_t<X> dx(device, {rows, width});
     each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
-      detail::run_matmul<0, 1>(rows_of(d_gate, first, count), expert.w1.beside(g), dx.data() + first * width, false, nullptr);
-      detail::run_matmul<0, 1>(rows_of(d_up, first, count), expert.w3.beside(g), dx.data() + first * width, true, nullptr);
+      run_matmul<0, 1>(rows_of(d_gate, first, count), expert.w1.beside(g), dx.data() + first * width, false, nullptr);
+      run_matmul<0, 1>(rows_of(d_up, first, count), expert.w3.beside(g), dx.data() + first * width, true, nullptr);
     });
     return InputGradient<gradient_t<X>, Deferred<X, H, G>>{std::move(dx), {std::move(saved.x), active, std::move(d_gate), std::move(d_up), g}};
   }
@@ -145,4 +145,4 @@ class Experts {
   std::vector<Expert> experts_;
 };
 
-}  // namespace weft
+}  // namespace weft::detail

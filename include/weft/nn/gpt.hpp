@@ -34,19 +34,19 @@ struct GptConfig {
 
 namespace detail {
 
-inline Heads gpt_heads(const GptConfig& config) {
+inline AttentionHeads gpt_heads(const GptConfig& config) {
   return {config.heads, config.kv_heads ? config.kv_heads : config.heads, config.width / config.heads};
 }
 
 // Query, key and value in one matrix, each cut by heads.
-WEFT_COLD inline Cut fused_cut(const Heads& heads) {
+WEFT_COLD inline Cut fused_cut(const AttentionHeads& heads) {
   const Cut::Segment kv{heads.key_value * heads.width, heads.key_value};
   return {{{heads.query * heads.width, heads.query}, kv, kv}, false};
 }
 
 // Written out: deduced from the functions below, every program would build the block of each model once more, on one rank.
-using GptIn = Linear<Column, Weight::in_out>;
-using GptOut = Linear<Row, Weight::in_out>;
+using GptIn = Linear<Column, StoredAs::in_out>;
+using GptOut = Linear<Row, StoredAs::in_out>;
 inline constexpr bool gpt_on_host = weft::detail::on_host<DefaultDevice::execution_space>;
 using GptMlp = std::conditional_t<gpt_on_host, Sequential<Lean<LayerNorm, GptIn>, Lean<Gelu, GptOut>, Dropout>, Sequential<GeluMlp<LayerNorm, GptIn, GptOut>, Dropout>>;
 using GptBlock = Recompute<Sequential<Residual<Sequential<Lean<LayerNorm, GptIn>, CausalAttention, GptOut, Dropout>>, Residual<GptMlp>>>;
@@ -63,7 +63,7 @@ WEFT_COLD Mlp gpt_mlp(const Context& context, const GptConfig& config, double st
 }
 template <class Context>
 WEFT_COLD GptBlock gpt_block(const Context& context, const GptConfig& config) {
-  const Heads heads = gpt_heads(config);
+  const AttentionHeads heads = gpt_heads(config);
   const std::size_t width = config.width, fused = (heads.query + 2 * heads.key_value) * heads.width;
   const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
   const auto attention = context / "attn";
@@ -120,7 +120,7 @@ class GptFront {
 }  // namespace detail
 
 /// S: float, bfloat16 (parameters and activations; sums, norms and softmax statistics in float) or double.
-template <Real S>
+template <weft::detail::Real S>
 struct BasicGpt {
   using scalar = S;
   using Config = GptConfig;
@@ -140,7 +140,7 @@ struct BasicGpt {
   static Front make_front(const Context& context, const Config& config) { return Front(context, config); }
   template <class Context>
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
-    return detail::gpt_block(context / "transformer.h" / joined({index}), config);
+    return detail::gpt_block(context / "transformer.h" / weft::detail::joined({index}), config);
   }
   /// Tied to the token table: shared where the front is on this rank, else a copy of the same name.
   template <class Context>

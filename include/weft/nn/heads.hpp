@@ -50,6 +50,8 @@ struct GainRule {
 
 }  // namespace detail
 
+namespace operations {
+
 /// Each head of x [tokens, heads, width] times gain [width]. The gain lies as x (Invariant, Replicated), Replicated where an axis
 /// cuts tokens or heads, whole where x is Partial: parameter.beside(x). Gradients: times_heads(g, gain), and
 /// sum_heads(times(x, g), Of::gradients).
@@ -125,5 +127,7 @@ auto times_each_head(const X& x, const V& v) {
   kernels::multiply_column(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
   return out;
 }
+
+}  // namespace operations
 
 }  // namespace weft

@@ -20,14 +20,21 @@
 
 namespace weft {
 
+namespace detail {
+
 /// How a parameter's elements start: a function of (name, seed, global element index), so the same in every layout.
 struct Initial {
   enum class Kind { constant, normal } kind = Kind::constant;
   double value = 0;  ///< the constant, or the standard deviation
 };
-inline constexpr Initial zeros{Initial::Kind::constant, 0};
-inline constexpr Initial ones{Initial::Kind::constant, 1};
-constexpr Initial normal(double standard_deviation) { return {Initial::Kind::normal, standard_deviation}; }
+
+}  // namespace detail
+
+inline constexpr detail::Initial zeros{detail::Initial::Kind::constant, 0};
+inline constexpr detail::Initial ones{detail::Initial::Kind::constant, 1};
+constexpr detail::Initial normal(double standard_deviation) { return {detail::Initial::Kind::normal, standard_deviation}; }
+
+namespace detail {
 
 /// A contiguous run of a rank's elements and where it lies in the whole parameter.
 struct Run {
@@ -38,7 +45,12 @@ struct Run {
 
 class Hooks;
 class ReductionTree;
+
+}  // namespace detail
+
 struct ParameterState;
+
+namespace detail {
 
 /// Elements of a gradient, for a norm: those that another rank counts are only asked whether they are finite.
 struct GradientPart {
@@ -59,19 +71,23 @@ struct Gathered {
   List<Run> runs;    ///< of the local elements
 };
 
+}  // namespace detail
+
 /// A parameter without its placement rules. Layers add gradients in accumulate_t of the element type (float for bfloat16).
 struct ParameterState {
+  using Run = detail::Run;
+
   std::string name;  ///< global: random-number site, checkpoint name; no two parameters of a model have one name
   Shape global, local;
   DataType type = DataType::float32, gradient_type = DataType::float32;
-  Initial initial;
-  Buffer value, gradient;  ///< kept() elements of kept_type() and kept_gradient_type(): what this rank holds between steps and updates
-  List<Run> runs;   ///< those elements in the whole; padding belongs to no run
-  List<Buffer> nodes;         ///< further sums of micro-batches that may not be added here yet (reproducible runs)
-  List<Buffer> terms;         ///< gradients of other data ranks' micro-batches before the last one (experts, reproducible runs)
-  std::shared_ptr<Store> store;      ///< where the value lies instead, between its uses (ModelOptions::offload)
+  detail::Initial initial;
+  detail::Buffer value, gradient;  ///< kept() elements of kept_type() and kept_gradient_type(): what this rank holds between steps and updates
+  detail::List<Run> runs;   ///< those elements in the whole; padding belongs to no run
+  detail::List<detail::Buffer> nodes;         ///< further sums of micro-batches that may not be added here yet (reproducible runs)
+  detail::List<detail::Buffer> terms;         ///< gradients of other data ranks' micro-batches before the last one (experts, reproducible runs)
+  std::shared_ptr<detail::Store> store;      ///< where the value lies instead, between its uses (ModelOptions::offload)
   std::size_t record = 0;            ///< there
-  Maybe<Gathered> gathered;  ///< set where that is not all that layers use here (FullyShardedDataParallel)
+  detail::Maybe<detail::Gathered> gathered;  ///< set where that is not all that layers use here (FullyShardedDataParallel)
 
   unsigned axes = 0;     ///< axis bits on which its gradient must say how it lies
   unsigned sharded = 0;  ///< axis bits over which the elements are cut
@@ -83,7 +99,7 @@ struct ParameterState {
   bool counted = true;   ///< this rank counts it in norms and writes it in checkpoints
   bool tied = false;     ///< other ranks of the pipeline hold it, too
   /// Of a parameter on the expert mesh: the ranks of edp. Its gradient is summed over them, and not over dp.
-  Maybe<Communicator> expert_data;
+  detail::Maybe<Communicator> expert_data;
   bool gradient_only = false;  ///< stands for a second use of a parameter: it has no value
   int replicas = 1;      ///< ranks of tp that hold the same elements of a sharded parameter (key-value heads < tp)
 
@@ -98,13 +114,15 @@ struct ParameterState {
   std::size_t kept() const { return gathered ? gathered->kept : size(); }
   DataType kept_type() const { return gathered ? gathered->type : type; }
   DataType kept_gradient_type() const { return gathered ? gathered->gradient_type : gradient_type; }
-  Buffer& layer_value() { return gathered ? gathered->value : value; }
-  const Buffer& layer_value() const { return gathered ? gathered->value : value; }
-  Buffer& layer_gradient() { return gathered ? gathered->gradient : gradient; }
-  const List<Run>& layer_runs() const { return gathered ? gathered->runs : runs; }
+  detail::Buffer& layer_value() { return gathered ? gathered->value : value; }
+  const detail::Buffer& layer_value() const { return gathered ? gathered->value : value; }
+  detail::Buffer& layer_gradient() { return gathered ? gathered->gradient : gradient; }
+  const detail::List<Run>& layer_runs() const { return gathered ? gathered->runs : runs; }
   std::size_t bytes() const { return size() * size_of(type); }
   std::size_t gradient_bytes() const { return size() * size_of(gradient_type); }
 };
+
+namespace detail {
 
 /// Whether the gradients of a model's last training step have been used.
 struct StepGradients {
@@ -169,5 +187,7 @@ void open_layer_gradient(Device& device, ParameterState& state) {
   if (state.gathered) state.gathered->keeper->open_gradient(state);
   else state.gradient = device.allocate_lasting(state.gradient_bytes());
 }
+
+}  // namespace detail
 
 }  // namespace weft

@@ -7,9 +7,8 @@
 #include <weft/kernels/elementwise.hpp>
 #include <weft/nn/hooks.hpp>
 
-namespace weft {
+namespace weft::detail {
 
-namespace detail {
 /// `count` elements of `from`, as elements of `to`; the same buffer where that is what they are.
 template <class Device>
 Buffer as_type(Device& device, const Buffer& buffer, std::size_t count, DataType from, DataType to) {
@@ -20,13 +19,12 @@ Buffer as_type(Device& device, const Buffer& buffer, std::size_t count, DataType
   });
   return out;
 }
-}  // namespace detail
 
 /// The value, [kept()] of state.type: brought to the device if it lies in a store, rounded if what is kept is the master copy. Do
 /// not write to it.
 template <class Device>
 Buffer value_of(Device& device, const ParameterState& state) {
-  if (!state.store) return detail::as_type(device, state.value, state.kept(), state.kept_type(), state.type);
+  if (!state.store) return as_type(device, state.value, state.kept(), state.kept_type(), state.type);
   Buffer value = device.allocate(state.kept() * size_of(state.type));
   if (state.kept() != 0) read_record(device, *state.store, state.record, value.get(), state.kept() * size_of(state.type));
   return value;
@@ -35,7 +33,7 @@ Buffer value_of(Device& device, const ParameterState& state) {
 /// The gradient, [kept()] of state.gradient_type; null before any step. Do not write to it.
 template <class Device>
 Buffer gradient_of(Device& device, const ParameterState& state) {
-  return detail::as_type(device, state.gradient, state.kept(), state.kept_gradient_type(), state.gradient_type);
+  return as_type(device, state.gradient, state.kept(), state.kept_gradient_type(), state.gradient_type);
 }
 
-}  // namespace weft
+}  // namespace weft::detail

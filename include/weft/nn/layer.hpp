@@ -74,6 +74,8 @@ auto backward(Layer& layer, const Context& context, Saved&& saved, const Gradien
   return std::move(split.input_gradient);
 }
 
+namespace detail {
+
 /// What `layer.forward(context, input)` returns.
 template <class Layer, class Context, class Input>
 using forward_t = decltype(std::declval<const Layer&>().forward(std::declval<const Context&>(), std::declval<const Input&>()));
@@ -85,5 +87,7 @@ concept Layer = requires(const L& layer, L& mutable_layer, const Context& contex
   { layer.forward(context, input).saved };
   mutable_layer.for_each_parameter([](auto&) {});
 };
+
+}  // namespace detail
 
 }  // namespace weft

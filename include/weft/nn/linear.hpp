@@ -24,7 +24,7 @@ struct Row {};
 struct Whole {};
 
 /// How a weight is stored: torch.nn.Linear's [out, in], or [in, out] as GPT-2's Conv1D.
-enum class Weight { out_in, in_out };
+enum class StoredAs { out_in, in_out };
 
 struct LinearOptions {
   double standard_deviation = 0.02;
@@ -49,9 +49,9 @@ WEFT_OUT_OF_LINE inline void require_inputs_of(const Shape& x, const ParameterSt
 /// y = x Wᵀ + b (out_in) or x W + b (in_out). x [tokens, in] -> [tokens, out]; under tp: Column [tokens, out / tp], Row takes
 /// [tokens, in / tp]. Parameters: "weight" and, unless Bias is false, "bias" [out]. Throws LayoutError if tp does not divide
 /// the dim it cuts, and a Row layer if its inputs are cut otherwise than its weight or held alike by several ranks. Numerics: Row sums tp terms in rank order; equal to one rank up to rounding of that sum.
-template <class Mode = Whole, Weight Stored = Weight::out_in, bool Bias = true>
+template <class Mode = Whole, StoredAs Stored = StoredAs::out_in, bool Bias = true>
 class Linear {
-  static constexpr bool column = std::is_same_v<Mode, Column>, row = std::is_same_v<Mode, Row>, stored_in_out = Stored == Weight::in_out;
+  static constexpr bool column = std::is_same_v<Mode, Column>, row = std::is_same_v<Mode, Row>, stored_in_out = Stored == StoredAs::in_out;
   static_assert(column || row || std::is_same_v<Mode, Whole>, "weft: Linear's Mode template parameter must be Column, Row or Whole");
   static constexpr int out_dim = stored_in_out ? 1 : 0, cut_dim = column ? out_dim : 1 - out_dim;
   using WeightParameter = std::conditional_t<column || row, Parameter<Shard<tp, cut_dim>>, Parameter<>>;

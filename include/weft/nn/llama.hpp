@@ -40,14 +40,14 @@ inline std::size_t llama_intermediate(const LlamaConfig& config) {
   return config.intermediate ? config.intermediate : (config.width * 8 / 3 + 63) / 64 * 64;
 }
 
-inline Heads llama_heads(const LlamaConfig& config) {
+inline AttentionHeads llama_heads(const LlamaConfig& config) {
   return {config.heads, config.kv_heads ? config.kv_heads : config.heads, config.width / config.heads};
 }
 
 // Written out: deduced from the function below, every program would build the block of each model once more, on one rank.
-using LlamaIn = Linear<Column, Weight::out_in, false>;
-using LlamaOut = Linear<Row, Weight::out_in, false>;
-using LlamaAttention = Residual<Sequential<Lean<Sequential<RmsNorm, Enter<tp>>, Fork<LlamaIn, LlamaIn, LlamaIn>>, Rotary, CausalAttention, LlamaOut, Dropout>>;
+using LlamaIn = Linear<Column, StoredAs::out_in, false>;
+using LlamaOut = Linear<Row, StoredAs::out_in, false>;
+using LlamaAttention = Residual<Sequential<Lean<Sequential<RmsNorm, Enter<tp>>, Fork<LlamaIn, LlamaIn, LlamaIn>>, RotaryPositions, CausalAttention, LlamaOut, Dropout>>;
 using LlamaBlock =
     Recompute<Sequential<LlamaAttention, Residual<Sequential<Lean<Sequential<RmsNorm, Enter<tp>>, Fork<LlamaIn, LlamaIn>>, Lean<SwiGlu, LlamaOut>, Dropout>>>>;
 
@@ -56,7 +56,7 @@ template <class Context>
 WEFT_COLD LlamaAttention llama_attention(const Context& context, const LlamaConfig& config) {
   using In = LlamaIn;
   using Out = LlamaOut;
-  const Heads heads = llama_heads(config);
+  const AttentionHeads heads = llama_heads(config);
   const std::size_t width = config.width, kv_width = heads.key_value * heads.width;
   const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
   const auto attention = context / "self_attn";
@@ -65,7 +65,7 @@ WEFT_COLD LlamaAttention llama_attention(const Context& context, const LlamaConf
                                   Fork(In(attention / "q_proj", width, width, {std, by_query}), In(attention / "k_proj", width, kv_width, {std, by_key_value}),
                                        In(attention / "v_proj", width, kv_width, {std, by_key_value})),
                                   config.recompute == Recomputation::selective),
-                             Rotary(heads.width, config.rope_base), CausalAttention(attention, heads), Out(attention / "o_proj", width, width, {residual_std, by_query}),
+                             RotaryPositions(heads.width, config.rope_base), CausalAttention(attention, heads), Out(attention / "o_proj", width, width, {residual_std, by_query}),
                              Dropout(attention / "dropout", config.dropout)));
 }
 
@@ -87,7 +87,7 @@ WEFT_COLD LlamaBlock llama_block(const Context& context, const LlamaConfig& conf
 }  // namespace detail
 
 /// S: float, bfloat16 (parameters and activations; sums, norms and softmax statistics in float) or double.
-template <Real S>
+template <weft::detail::Real S>
 struct BasicLlama {
   using scalar = S;
   using Config = LlamaConfig;
@@ -111,7 +111,7 @@ struct BasicLlama {
   }
   template <class Context>
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
-    return detail::llama_block(context / "model.layers" / joined({index}), config);
+    return detail::llama_block(context / "model.layers" / weft::detail::joined({index}), config);
   }
   template <class Context>
   static Back make_back(const Context& context, const Config& config, Front* here) {

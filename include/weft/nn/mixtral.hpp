@@ -60,7 +60,7 @@ WEFT_COLD MixtralBlock mixtral_block(const Context& context, const MixtralConfig
 }  // namespace detail
 
 /// S: float, bfloat16 (parameters and activations; the router, sums and norms in float) or double.
-template <Real S>
+template <weft::detail::Real S>
 struct BasicMixtral {
   using scalar = S;
   using Config = MixtralConfig;
@@ -78,13 +78,13 @@ struct BasicMixtral {
     weft::detail::require_sizes(config.vocabulary, config.width, config.heads);
     weft::detail::require_heads(detail::llama_heads(llama), degrees.tp);
     weft::detail::require_context(detail::llama_heads(llama), config.sequence, degrees);
-    require_experts(config.experts, detail::llama_intermediate(llama), degrees.ep, degrees.etp);
+    weft::detail::require_experts(config.experts, detail::llama_intermediate(llama), degrees.ep, degrees.etp);
   }
   template <class Context>
   static Front make_front(const Context& context, const Config& config) { return Dense::make_front(context, detail::llama_of(config)); }
   template <class Context>
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
-    return detail::mixtral_block(context / "model.layers" / joined({index}), config);
+    return detail::mixtral_block(context / "model.layers" / weft::detail::joined({index}), config);
   }
   template <class Context>
   static Back make_back(const Context& context, const Config& config, Front* here) { return Dense::make_back(context, detail::llama_of(config), here); }

@@ -103,8 +103,8 @@ class Mixture {
   template <class S>
   static double added_loss(const S& saved) { return saved.routed.added_loss; }
 
-  Router router;
-  Experts experts;
+  detail::Router router;
+  detail::Experts experts;
 
  private:
   struct NoExchange {};
@@ -131,15 +131,15 @@ class Mixture {
   };
 
   template <class Context>
-  static Experts make_experts(const Context& context, std::size_t width, std::size_t intermediate, const RouterOptions& options, double standard_deviation, double output_deviation) {
-    require_experts(options.experts, intermediate, context.size(ep{}), context.size(etp{}));
-    return Experts(detail::expert_context(context / "experts"), options.experts, width, intermediate, standard_deviation, output_deviation);
+  static detail::Experts make_experts(const Context& context, std::size_t width, std::size_t intermediate, const RouterOptions& options, double standard_deviation, double output_deviation) {
+    detail::require_experts(options.experts, intermediate, context.size(ep{}), context.size(etp{}));
+    return detail::Experts(detail::expert_context(context / "experts"), options.experts, width, intermediate, standard_deviation, output_deviation);
   }
 
   template <class Rows, class Context, class F>
   static auto visit_experts(const Context& context, const Rows& packed, const std::vector<std::uint64_t>& counts, F&& work) {
     if constexpr (Context::has(ep{})) {
-      Exchange<typename Rows::execution_space> exchange(context, packed.device(), counts, detail::expert_grain<typename Rows::value_type>);
+      detail::Exchange<typename Rows::execution_space> exchange(context, packed.device(), counts, detail::expert_grain<typename Rows::value_type>);
       auto result = work(exchange.to_experts(context, refold(packed)), exchange.counts());
       auto back = unfold<Rows>(exchange.from_experts(context, result.output));
       using S = typename decltype(result)::saved_type;

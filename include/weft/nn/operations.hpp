@@ -148,6 +148,8 @@ auto contract(const L& l, const R& r) {
   return y;
 }
 
+namespace operations {
+
 /// x [tokens, in] times wᵀ, w [out, in] -> [tokens, out].
 template <AnyTensor X, AnyTensor W>
 auto matmul(const X& x, const W& w) { return contract<0, 0>(x, w); }
@@ -157,6 +159,8 @@ auto matmul_input_gradient(const G& g, const W& w) { return contract<0, 1>(g, w)
 /// The gradient of w: gᵀ [out, tokens] times x [tokens, in] -> [out, in].
 template <AnyTensor G, AnyTensor X>
 auto matmul_weight_gradient(const G& g, const X& x) { return contract<1, 1>(g, x); }
+
+}  // namespace operations
 
 /// Adds the product lᵀ r to a parameter's gradient without a temporary.
 template <class P, AnyTensor L, AnyTensor R>
@@ -277,6 +281,8 @@ auto contract_gelu(const G& g, const W& w, const X& before) {
   return out;
 }
 
+namespace operations {
+
 /// x + y, both placed alike. Writes over y's elements where nothing else holds them.
 template <AnyTensor X, AnyTensor Y>
 X add(const X& x, Y y) {
@@ -335,6 +341,8 @@ auto sum_rows(const X& x) {
   return out;
 }
 
+}  // namespace operations
+
 /// accumulate_product(parameter, l, r), and sum_rows of one of the two.
 template <kernels::Factor Summed, class P, AnyTensor L, AnyTensor R>
 auto accumulate_product_and_sums(P& parameter, const L& l, const R& r) {
@@ -347,6 +355,8 @@ auto accumulate_product_and_sums(P& parameter, const L& l, const R& r) {
   if constexpr (detail::contract_fits<L, R, 1, 1>) kernels::matmul_sums<Summed>(l.device(), e.m, e.n, e.k, l.data(), r.data(), open.data, !open.first, sums.data());
   return sums;
 }
+
+namespace operations {
 
 /// f of every element; f must be linear where x is Partial, so Partial is refused. f takes and returns accumulate_t.
 template <AnyTensor X, class F>
@@ -373,5 +383,7 @@ G chain(const X& x, const G& g, F derivative) {
   detail::for_each_element(g.device(), g.size(), KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(A(b[i]) * A(derivative(A(a[i])))); });
   return out;
 }
+
+}  // namespace operations
 
 }  // namespace weft

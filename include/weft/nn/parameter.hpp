@@ -180,10 +180,10 @@ class Parameter : public detail::ParameterHandle {
  public:
   /// Shape is the whole parameter's. Dims cut by a rule must be divisible as `cut` says, else LayoutError.
   template <class Context>
-  WEFT_COLD Parameter(const Context& context, const std::string& name, Shape shape, Initial initial, const Cut& cut = {}) {
+  WEFT_COLD Parameter(const Context& context, const std::string& name, Shape shape, detail::Initial initial, const Cut& cut = {}) {
     using T = typename Context::scalar;
     // Here and not in the class, whose members a compiler would drop with a second error.
-    constexpr bool shards = ((kind_of<Rules> == Kind::shard) && ...), allowed = (detail::may_cut_parameters<typename Rules::axis> && ...), differ = detail::axes_differ<Rules...>();
+    constexpr bool shards = ((detail::kind_of<Rules> == detail::Kind::shard) && ...), allowed = (detail::may_cut_parameters<typename Rules::axis> && ...), differ = detail::axes_differ<Rules...>();
     static_assert(shards, "weft: Parameter's template parameters must be rules, Shard<axis, dim>: where it has none, a parameter is whole");
     static_assert(!shards || allowed, "weft: a Parameter's rule must be for tp, cp or etp: data ranks share parameters out by FullyShardedDataParallel, pp and ep hold different ones");
     static_assert(!shards || !allowed || differ, "weft: a Parameter has two rules for one axis: a rank holds one piece of it, so keep one Shard<axis, dim>");
@@ -233,7 +233,7 @@ class Parameter : public detail::ParameterHandle {
   struct OpenGradient {
     A* data;     ///< local.size() elements
     bool first;  ///< overwrite instead of add: nothing is there yet
-    Buffer unused;  ///< where `data` is instead, if another rank counts what is added
+    detail::Buffer unused;  ///< where `data` is instead, if another rank counts what is added
   };
   /// For kernels that add in place; others call accumulate. Marks what the gradient owes. Throws ShapeError where an axis that is in force
   /// for the parameter is not in Gradient.
@@ -253,11 +253,11 @@ class Parameter : public detail::ParameterHandle {
                   "weft: this parameter's gradient is Invariant on the data axis, which sums it once more: leave it Partial (do not reduce over dp), or to<Partial<dp>>(context, gradient)");
     auto& state = *state_;
     if (Debts::axes != state.axes) detail::refuse_axes(state, Debts::axes);
-    open_layer_gradient(device, state);
+    detail::open_layer_gradient(device, state);
     using A = accumulate_t<typename Gradient::value_type>;
     state.touched = true;
     if (detail::meet_debts(device, state, Debts::axes & ~Debts::partial, Debts::partial)) {
-      Buffer unused = device.allocate(state.gradient_bytes());
+      detail::Buffer unused = device.allocate(state.gradient_bytes());
       A* data = static_cast<A*>(unused.get());
       return OpenGradient<A>{data, true, std::move(unused)};
     }

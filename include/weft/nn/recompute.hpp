@@ -50,7 +50,7 @@ class Recompute {
   template <class X, class Inner>
   struct Saved {
     X input;
-    Maybe<Inner> inner;
+    detail::Maybe<Inner> inner;
   };
   L layer_;
   bool active_;

@@ -82,6 +82,8 @@ using number_or = std::conditional_t<std::is_void_v<S>, accumulate_t<typename X:
 
 }  // namespace detail
 
+namespace operations {
+
 /// The sum of each row of x [rows, columns], [rows] in accumulate_t. Shard 0 stays, an axis that cuts columns leaves Partial,
 /// all else stays. Throws LayoutError for values of which ranks hold some alike.
 template <AnyTensor X>
@@ -175,5 +177,7 @@ auto sum_groups(const X& x, std::size_t width, Of of = Of::values) {
   kernels::column_sums<typename X::value_type>(x.device(), x.size() / width, width, x.data(), width, out.data(), false);
   return out;
 }
+
+}  // namespace operations
 
 }  // namespace weft

@@ -17,16 +17,17 @@ namespace weft {
 
 struct Batch;
 class Communicator;
-struct GradientPart;
-class Hooks;
 struct ParameterState;
-class ReductionTree;
-struct Unit;
 namespace hook {
 class Erased;
 }
 
 namespace detail {
+
+struct GradientPart;
+class Hooks;
+class ReductionTree;
+struct Unit;
 
 /// A parameter that several units use, where their gradients are added at the end of a step.
 struct Tie {

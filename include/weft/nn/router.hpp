@@ -29,15 +29,19 @@
 
 namespace weft {
 
+namespace nn {
+
 /// Over which experts the softmax is taken that weighs their outputs.
 enum class Scores {
   after_top_k,   ///< the chosen ones: weights add up to 1 (Mixtral)
   before_top_k,  ///< all of them (Switch Transformer)
 };
 
+}  // namespace nn
+
 struct RouterOptions {
   std::size_t experts = 8, top_k = 2;
-  Scores scores = Scores::after_top_k;
+  nn::Scores scores = nn::Scores::after_top_k;
   /// Coefficient of a layer's auxiliary loss: the mean over groups (sequences, unless `level` says otherwise), each weighted by its
   /// tokens T, of experts / k · Σ_i (n_i / T) (Σ_x p_i(x) / T), where n_i tokens of the group chose expert i and p is the softmax over
   /// all experts: 1 where balanced. Masked tokens count as others do; layers are added up, each on its own. Hugging Face's
@@ -47,16 +51,16 @@ struct RouterOptions {
   double z_loss = 0;  ///< coefficient of the mean over all tokens, masked or not, of log(Σ exp(logits))², in each layer
   double bias_rate = 0;        ///< each step moves an expert's bias by so much towards the mean load; the bias picks experts, no more
   double capacity_factor = 0;  ///< with `drop`: an expert takes ceil(T k / experts · factor) tokens of a group
-  Drop drop = Drop::none;
-  Level level = Level::sequence;
+  nn::Drop drop = nn::Drop::none;
+  nn::Level level = nn::Level::sequence;
 };
 
 namespace detail {
 
 inline void require_router(const RouterOptions& o) {
   if (o.top_k == 0 || o.top_k > o.experts) throw_error<LayoutError>({"top-k(", o.top_k, ") of experts(", o.experts, "): can be 1 to ", o.experts});
-  if (o.drop != Drop::none && !(o.capacity_factor > 0)) throw_error<UsageError>({"capacity factor ", std::to_string(o.capacity_factor), ": where tokens are dropped it must be above 0"});
-  if (o.drop == Drop::none && o.capacity_factor != 0) throw_error<UsageError>({"capacity factor ", std::to_string(o.capacity_factor), " without a rule of who is dropped: set drop"});
+  if (o.drop != nn::Drop::none && !(o.capacity_factor > 0)) throw_error<UsageError>({"capacity factor ", std::to_string(o.capacity_factor), ": where tokens are dropped it must be above 0"});
+  if (o.drop == nn::Drop::none && o.capacity_factor != 0) throw_error<UsageError>({"capacity factor ", std::to_string(o.capacity_factor), " without a rule of who is dropped: set drop"});
   if (!(o.auxiliary_loss >= 0 && o.z_loss >= 0 && o.bias_rate >= 0)) throw_error<UsageError>({"auxiliary loss, z-loss and bias rate must be at least 0"});
 }
 
@@ -99,14 +103,14 @@ struct RowGroups {
   std::vector<std::size_t> row;
 };
 template <class Context, class X>
-RowGroups groups_of(const Context& context, const X& rows, Level level) {
+RowGroups groups_of(const Context& context, const X& rows, nn::Level level) {
   const std::size_t length = detail::sequence_length(context.env), all = rows.rows() * context.size(tp{}) * context.size(cp{});
   RowGroups groups;
   const Place place = place_of(context, rows);
   groups.group.assign(rows.rows(), 0);
   for (std::size_t i = 0; i < rows.rows(); ++i) groups.row.push_back(place.row(i) - context.env.first_row);
   groups.tokens = all;
-  if (level != Level::sequence) return groups;
+  if (level != nn::Level::sequence) return groups;
   if (length == 0 || all % length != 0) throw_error<ShapeError>({"a router over ", all, " rows that are not whole sequences of ", length, " tokens"});
   groups.count = all / length;
   groups.tokens = length;
@@ -123,8 +127,6 @@ void sum_over_rows(const Context& context, std::vector<double>& values, bool dat
     if (data) context.comm(dp{}).all_reduce(values);
 }
 
-}  // namespace detail
-
 /// rows [rows, width], distinct on every rank -> experts and weights of each. Parameter "weight" [experts, width]; buffers
 /// "e_score_correction_bias" [experts] where bias_rate is not 0, and "load" [experts + 3]: per token of the last step, how many
 /// chose each expert, how many slots were dropped, auxiliary loss and z-loss, both with their coefficients. These two losses are in
@@ -137,9 +139,9 @@ class Router {
   template <class Context>
   Router(const Context& context, std::size_t width, const RouterOptions& options, double standard_deviation = 0.02)
       : weight(context, "weight", {options.experts, width}, normal(standard_deviation)), options_(options) {
-    detail::require_router(options);
-    if (options.bias_rate > 0) bias_ = make_step_buffer(context, "e_score_correction_bias", options.experts, options.experts, detail::renew_bias, options.bias_rate);
-    report_ = make_step_buffer(context, "load", options.experts + 3, options.experts + 4, detail::renew_report);
+    require_router(options);
+    if (options.bias_rate > 0) bias_ = make_step_buffer(context, "e_score_correction_bias", options.experts, options.experts, renew_bias, options.bias_rate);
+    report_ = make_step_buffer(context, "load", options.experts + 3, options.experts + 4, renew_report);
   }
 
   /// What a router says of rows, and keeps of them.
@@ -152,44 +154,44 @@ class Router {
     Tensor<A, Exec> weights;             // [rows, k]
     Tensor<A, Exec> balance;             // [groups, experts]: gradient of each probability; empty without an auxiliary loss
     Tensor<std::int32_t, Exec> group;    // [rows]
-    detail::Assignments assignments;     // counts alone where the device has sorted
+    Assignments assignments;     // counts alone where the device has sorted
     Tensor<std::int32_t, Exec> order, place;  // of the assignments, where it has
     double added_loss = 0;               // of these rows: what the gradient includes and the loss does not
   };
 
   template <class Context, class Rows>
   auto forward(const Context& context, const Rows& rows, std::size_t grain = 1) const {
-    detail::require_whole_rows<Rows>();
+    require_whole_rows<Rows>();
     using A = accumulate_t<typename Rows::value_type>;
     using Exec = typename Rows::execution_space;
     auto& device = rows.device();
     const std::size_t count = rows.rows(), experts = options_.experts, k = options_.top_k;
-    auto input = detail::in_accumulate(rows);
-    const auto logits = contract<0, 0>(input, detail::in_accumulate(weight.beside(rows)));
+    auto input = in_accumulate(rows);
+    const auto logits = contract<0, 0>(input, in_accumulate(weight.beside(rows)));
     using R = Routed<decltype(input), A, Exec>;
     R routed{std::move(input), {device, {count, experts}}, {device, {count}}, {device, {count, k}}, {device, {count, k}}, {}, {}, {}, {}, {}, 0};
     Tensor<A, Exec> bias;
-    if (bias_) bias = detail::to_device<A>(device, {experts}, std::vector<A>(bias_->value.begin(), bias_->value.end()));
+    if (bias_) bias = to_device<A>(device, {experts}, std::vector<A>(bias_->value.begin(), bias_->value.end()));
     kernels::route<A>(device, count, experts, k, logits.data(), bias.data(), chosen_only(), routed.probabilities.data(), routed.log_sum_exp.data(), routed.chosen.data(),
                       routed.weights.data());
-    constexpr bool sorts = detail::DeviceOrder<Exec>::exists;
+    constexpr bool sorts = DeviceOrder<Exec>::exists;
     std::vector<std::int32_t> chosen;
-    if (!sorts || options_.drop != Drop::none || (options_.auxiliary_loss > 0 && context.env.training)) chosen = copy_to_host(routed.chosen);
+    if (!sorts || options_.drop != nn::Drop::none || (options_.auxiliary_loss > 0 && context.env.training)) chosen = copy_to_host(routed.chosen);
     std::vector<char> kept;
-    if (options_.drop != Drop::none || options_.auxiliary_loss > 0) {
-      const detail::RowGroups groups = detail::groups_of(context, rows, options_.level);
-      if (options_.drop != Drop::none) kept = keep(context, groups, chosen, copy_to_host(routed.weights));
+    if (options_.drop != nn::Drop::none || options_.auxiliary_loss > 0) {
+      const RowGroups groups = groups_of(context, rows, options_.level);
+      if (options_.drop != nn::Drop::none) kept = keep(context, groups, chosen, copy_to_host(routed.weights));
       if (options_.auxiliary_loss > 0 && context.env.training) balance(context, routed, groups, chosen);
     }
     if (options_.z_loss > 0 && context.env.training)
       for (const A lse : copy_to_host(routed.log_sum_exp)) report_->sum[experts + 2] += count_added(routed, context, options_.z_loss * double(lse) * double(lse));
     if constexpr (sorts) {
-      if (options_.drop == Drop::none) {
+      if (options_.drop == nn::Drop::none) {
         sort_there(routed, experts, grain, context.env.training);
         return routed;
       }
     }
-    routed.assignments = detail::assign(chosen, experts, kept, grain);
+    routed.assignments = assign(chosen, experts, kept, grain);
     if (context.env.training) count_load(chosen, routed.assignments, count);
     return routed;
   }
@@ -197,12 +199,12 @@ class Router {
   /// The gradient of the rows from that of the weights [rows, k]; the second half is backward_weight's.
   template <class Context, class Rows, class R, class A, class Exec>
   auto backward_input(const Context& context, const Rows& like, const R& routed, const Tensor<A, Exec>& d_weights) {
-    using Logits = contract_t<decltype(routed.input), decltype(detail::in_accumulate(weight.beside(like))), 0, 0>;
+    using Logits = contract_t<decltype(routed.input), decltype(in_accumulate(weight.beside(like))), 0, 0>;
     gradient_t<Logits> d_logits(like.device(), routed.probabilities.shape());
     kernels::route_backward<A>(like.device(), d_logits.rows(), options_.experts, options_.top_k, routed.probabilities.data(), routed.log_sum_exp.data(), routed.chosen.data(),
                                routed.weights.data(), d_weights.data(), chosen_only(), routed.balance.data(), routed.group.data(), A(options_.z_loss * context.env.auxiliary_gradient),
                                d_logits.data());
-    auto dx = contract<0, 1>(d_logits, detail::in_accumulate(weight.beside(like)));
+    auto dx = contract<0, 1>(d_logits, in_accumulate(weight.beside(like)));
     return InputGradient{std::move(dx), std::pair{std::move(d_logits), routed.input}};
   }
   template <class Context, class D>
@@ -214,36 +216,36 @@ class Router {
   Parameter<> weight;
 
  private:
-  bool chosen_only() const { return options_.scores == Scores::after_top_k; }
+  bool chosen_only() const { return options_.scores == nn::Scores::after_top_k; }
 
   template <class Context, class A>
-  std::vector<char> keep(const Context& context, const detail::RowGroups& groups, const std::vector<std::int32_t>& chosen, const std::vector<A>& weights) const {
+  std::vector<char> keep(const Context& context, const RowGroups& groups, const std::vector<std::int32_t>& chosen, const std::vector<A>& weights) const {
     const std::size_t k = options_.top_k;
-    std::vector<detail::Candidate> mine;
+    std::vector<Candidate> mine;
     for (std::size_t slot = 0; slot < chosen.size(); ++slot)
       mine.push_back({double(groups.group[slot / k]), double(chosen[slot]), double(groups.row[slot / k]), double(weights[slot])});
     // A sequence, or a micro-batch, may lie on several ranks: all of them see all candidates, and decide alike.
     std::size_t first = 0;
     [[maybe_unused]] const auto gather = [&](const Communicator& comm) {
-      std::vector<detail::Candidate> all(mine.size() * std::size_t(comm.size()));
-      const auto numbers = [](std::vector<detail::Candidate>& of) { return std::span<double>(reinterpret_cast<double*>(of.data()), of.size() * 4); };
+      std::vector<Candidate> all(mine.size() * std::size_t(comm.size()));
+      const auto numbers = [](std::vector<Candidate>& of) { return std::span<double>(reinterpret_cast<double*>(of.data()), of.size() * 4); };
       comm.all_gather(std::span<const double>(numbers(mine)), numbers(all));
       first += std::size_t(comm.rank()) * mine.size();
       mine = std::move(all);
     };
     if constexpr (Context::has(tp{})) gather(context.comm(tp{}));
     if constexpr (Context::has(cp{})) gather(context.comm(cp{}));
-    return detail::within_capacity(mine, expert_capacity(groups.tokens, k, options_.experts, options_.capacity_factor), options_.drop, first, chosen.size());
+    return within_capacity(mine, expert_capacity(groups.tokens, k, options_.experts, options_.capacity_factor), options_.drop, first, chosen.size());
   }
 
   // n_i is a constant of the loss; its gradient goes to every probability.
   template <class Context, class R>
-  void balance(const Context& context, R& routed, const detail::RowGroups& groups, const std::vector<std::int32_t>& chosen) const {
+  void balance(const Context& context, R& routed, const RowGroups& groups, const std::vector<std::int32_t>& chosen) const {
     using A = typename std::remove_cvref_t<decltype(routed.probabilities)>::value_type;
     const std::size_t experts = options_.experts, k = options_.top_k;
     std::vector<double> counts(groups.count * experts);
     for (std::size_t slot = 0; slot < chosen.size(); ++slot) ++counts[std::size_t(groups.group[slot / k]) * experts + std::size_t(chosen[slot])];
-    detail::sum_over_rows(context, counts, options_.level == Level::data);
+    sum_over_rows(context, counts, options_.level == nn::Level::data);
     std::vector<A> gradient(counts.size());
     for (std::size_t g = 0; g < groups.count; ++g) {
       double slots = 0;  // k T
@@ -255,8 +257,8 @@ class Router {
     for (std::size_t i = 0; i < probabilities.size(); ++i) loss += double(probabilities[i]) * counts[std::size_t(groups.group[i / experts]) * experts + i % experts];
     report_->sum[experts + 1] += count_added(routed, context, loss);
     for (std::size_t i = 0; i < counts.size(); ++i) gradient[i] = A(counts[i] * context.env.auxiliary_gradient);
-    routed.balance = detail::to_device<A>(routed.probabilities.device(), {groups.count, experts}, gradient);
-    routed.group = detail::to_device<std::int32_t>(routed.probabilities.device(), {groups.group.size()}, groups.group);
+    routed.balance = to_device<A>(routed.probabilities.device(), {groups.count, experts}, gradient);
+    routed.group = to_device<std::int32_t>(routed.probabilities.device(), {groups.group.size()}, groups.group);
   }
   template <class R, class Context>
   static double count_added(R& routed, const Context& context, double loss) {
@@ -272,7 +274,7 @@ class Router {
     const std::size_t slots = routed.chosen.size(), room = slots + experts * (grain - 1);
     const Indices all(device, {room});
     routed.place = Indices(device, {slots});
-    auto& counts = routed.assignments.counts = detail::DeviceOrder<Exec>::sort(device, slots, experts, grain, routed.chosen.data(), all.data(), room, routed.place.data());
+    auto& counts = routed.assignments.counts = DeviceOrder<Exec>::sort(device, slots, experts, grain, routed.chosen.data(), all.data(), room, routed.place.data());
     if (training) {
       for (std::size_t e = 0; e < experts; ++e) {
         report_->sum[e] += double(counts[e]);
@@ -281,11 +283,11 @@ class Router {
       report_->sum.back() += double(routed.chosen.rows());
     }
     std::uint64_t kept = 0;
-    for (std::uint64_t& count : counts) kept += count = detail::filled(count, grain);
+    for (std::uint64_t& count : counts) kept += count = filled(count, grain);
     routed.order = Indices(device, {std::size_t(kept)}, all.buffer());
   }
 
-  void count_load(const std::vector<std::int32_t>& chosen, const detail::Assignments& assignments, std::size_t rows) const {
+  void count_load(const std::vector<std::int32_t>& chosen, const Assignments& assignments, std::size_t rows) const {
     for (const std::int32_t expert : chosen) {
       ++report_->sum[std::size_t(expert)];
       if (bias_) ++bias_->sum[std::size_t(expert)];
@@ -297,5 +299,7 @@ class Router {
   RouterOptions options_;
   std::shared_ptr<StepBuffer> bias_, report_;
 };
+
+}  // namespace detail
 
 }  // namespace weft

@@ -14,6 +14,8 @@
 
 namespace weft {
 
+namespace detail {
+
 /// The place of a local matrix in the global batch.
 struct Place {
   std::size_t first_row = 0;     ///< token of the global batch; where cp cuts sequences, the micro-batch's first
@@ -36,8 +38,6 @@ struct Place {
     }
   }
 };
-
-namespace detail {
 
 // Not templates of the tensor: their texts are compiled once.
 WEFT_COLD inline void require_token_rows(const Environment& env, const Shape& shape, std::size_t cp_ranks, std::size_t tp_ranks) {
@@ -87,22 +87,21 @@ struct PlaceOf<Tensor<T, E, P...>> {
     return place;
   }
 };
-}  // namespace detail
 
 /// Where x lies in the global batch, as a matrix of its dim 0, the tokens, times all others: [tokens, heads * width] and [tokens,
 /// heads, width] are one matrix. Throws ShapeError if dim 0 is not the tokens of the context's micro-batch (Environment::rows),
 /// LayoutError if the columns are cut by segments, held alike by several ranks or padded (DimCut), so that they have no place.
 template <class Context, AnyTensor X>
 Place place_of(const Context& context, const X& x) {
-  detail::require_known_columns(x.shape());
-  return detail::PlaceOf<X>::find(context, x);
+  require_known_columns(x.shape());
+  return PlaceOf<X>::find(context, x);
 }
 
-namespace detail {
 template <class X>
 inline constexpr bool whole_sequences = false;
 template <class T, class E, class... P>
 inline constexpr bool whole_sequences<Tensor<T, E, P...>> = (!cuts_sequences<P> && ...);
+
 }  // namespace detail
 
 /// Tokens of a sequence where x's rows are whole sequences, one after the other: row i is token i % length of sequence i / length.
@@ -120,7 +119,7 @@ std::size_t sequence_length(const Context& context, const X&) {
 template <class Context, AnyTensor X>
 Tensor<std::int32_t, typename X::execution_space> positions_of(const Context& context, const X& x) {
   Tensor<std::int32_t, typename X::execution_space> positions(x.device(), {x.shape()[0]});
-  const Place place = detail::PlaceOf<X>::find(context, x);
+  const detail::Place place = detail::PlaceOf<X>::find(context, x);
   const std::size_t length = detail::sequence_length(context.env), first = context.env.first_row;  // a micro-batch begins with a sequence
   std::int32_t* out = positions.data();
   detail::for_each_index(x.device(), x.shape()[0], KOKKOS_LAMBDA(const std::size_t row) { out[row] = static_cast<std::int32_t>((place.row(row) - first) % length); });

@@ -38,6 +38,8 @@ using row_statistics_t = Tensor<accumulate_t<typename X::value_type>, typename X
 
 }  // namespace detail
 
+namespace operations {
+
 /// log Σ exp of each row of x [rows, columns], [rows] in accumulate_t, placed as the rows. Not Partial, no axis cuts the columns.
 template <AnyTensor X>
 auto log_sum_exp(const X& x) {
@@ -131,5 +133,7 @@ G log_softmax_gradient(const Y& y, const G& g) {
   kernels::log_softmax_backward<typename Y::value_type>(y.device(), y.rows(), y.columns(), y.data(), g.data(), out.data());
   return out;
 }
+
+}  // namespace operations
 
 }  // namespace weft

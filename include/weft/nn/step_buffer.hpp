@@ -15,7 +15,7 @@
 #include <weft/core/owner.hpp>
 #include <weft/nn/context.hpp>
 
-namespace weft {
+namespace weft::detail {
 
 /// Numbers on the host, alike on every rank that has the layer.
 struct StepBuffer {
@@ -34,8 +34,6 @@ std::shared_ptr<StepBuffer> make_step_buffer(const Context& context, const std::
   return buffer;
 }
 
-namespace detail {
-
 /// Sums over every rank that had tokens of its own, one message for all buffers, and renews them.
 template <class Context>
 void renew(const Context& context, List<std::shared_ptr<StepBuffer>>& buffers) {
@@ -53,6 +51,4 @@ void renew(const Context& context, List<std::shared_ptr<StepBuffer>>& buffers) {
   }
 }
 
-}  // namespace detail
-
-}  // namespace weft
+}  // namespace weft::detail

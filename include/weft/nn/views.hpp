@@ -30,6 +30,8 @@ inline void require_columns(const char* operation, const Shape& shape, std::size
 }
 }  // namespace detail
 
+namespace operations {
+
 /// x [tokens, heads * width] as [tokens, heads, width], the same elements. Any placement along dims 0 and 1: an axis that cut the
 /// columns cuts the heads. Throws ShapeError if a rank does not hold whole heads, LayoutError for columns cut by segments.
 /// Its gradient is merge_heads(g).
@@ -112,5 +114,7 @@ X concat_columns(const X& x, const Y& y) {
     return out;
   }
 }
+
+}  // namespace operations
 
 }  // namespace weft

@@ -18,11 +18,11 @@ namespace weft::optim {
 
 /// The 2-norm over the parts of all ranks. Collective.
 template <class Exec>
-double exact_norm(Device<Exec>& device, const Communicator& communicator, const List<GradientPart>& parts) {
+double exact_norm(Device<Exec>& device, const Communicator& communicator, const weft::detail::List<weft::detail::GradientPart>& parts) {
   constexpr std::size_t words = kernels::exact_sum_words;
   Tensor<std::int64_t, Exec> sums(device, {2, words});  // of what this rank counts, and of the rest
   copy_from_host(sums, std::vector<std::int64_t>(2 * words));
-  for (const GradientPart& part : parts) {
+  for (const weft::detail::GradientPart& part : parts) {
     std::int64_t* sum = sums.data() + (part.counted ? 0 : words);
     const auto add = [&]<class G>(const G* gradient) { kernels::exact_squared_norm(device, part.run.length, part.run.local, gradient + part.run.local, sum); };
     if (part.state->gradient_type == DataType::float32) add(static_cast<const float*>(part.state->gradient.get()));

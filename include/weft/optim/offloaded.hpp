@@ -19,9 +19,9 @@ namespace weft::optim {
 
 struct OffloadParts {
   /// Records for what a new slot keeps beside its parameter, whose buffers are empty from here on.
-  void (*keep)(DefaultDevice&, Store&, Slot&);
+  void (*keep)(DefaultDevice&, weft::detail::Store&, Slot&);
   /// A step: `apply(call, slot)` updates a slot that is on the device and due. All of it takes effect, on all ranks, or nothing.
-  void (*update)(DefaultDevice&, Store&, const Communicator&, List<Slot>&, void (*apply)(const void* call, Slot&), const void* call);
+  void (*update)(DefaultDevice&, weft::detail::Store&, const Communicator&, weft::detail::List<Slot>&, void (*apply)(const void* call, Slot&), const void* call);
 };
 
 namespace detail {
@@ -29,22 +29,22 @@ namespace detail {
 template <class Device>
 class OffloadedSlots {
  public:
-  OffloadedSlots(Device& device, Store& store) : device_(device), store_(store) {}
+  OffloadedSlots(Device& device, weft::detail::Store& store) : device_(device), store_(store) {}
 
   WEFT_COLD void keep(Slot& slot) {
     const ParameterState& state = *slot.state;
     const std::size_t bytes = state.kept() * size_of(state.gradient_type), value_bytes = state.kept() * size_of(state.type);
-    stored(slot, [&](Buffer&) { slot.records.push_back(store_.record(bytes)); });
-    if (slot.master) write_record(device_, store_, slot.records.front(), slot.master.get(), bytes);
+    stored(slot, [&](weft::detail::Buffer&) { slot.records.push_back(store_.record(bytes)); });
+    if (slot.master) weft::detail::write_record(device_, store_, slot.records.front(), slot.master.get(), bytes);
     if (guarded(slot)) {
       slot.records.push_back(store_.record(value_bytes));
-      write_record(device_, store_, slot.records.back(), state.value.get(), value_bytes);
+      weft::detail::write_record(device_, store_, slot.records.back(), state.value.get(), value_bytes);
     }
     slot.master.reset();
   }
 
   template <class Apply>
-  WEFT_COLD void update(const Communicator& communicator, List<Slot>& slots, const Apply& apply) {
+  WEFT_COLD void update(const Communicator& communicator, weft::detail::List<Slot>& slots, const Apply& apply) {
     std::string failure;
     std::size_t done = 0;
     // Where copies run beside the computation, those for the next parameter do so while this one is updated.
@@ -69,7 +69,7 @@ class OffloadedSlots {
     store_.roll_back();
     for (std::size_t i = 0; i < done; ++i)
       if (const Slot& slot = slots[i]; slot.due() && guarded(slot))
-        read_record(device_, store_, slot.records.back(), slot.state->value.get(), slot.state->kept() * size_of(slot.state->type));
+        weft::detail::read_record(device_, store_, slot.records.back(), slot.state->value.get(), slot.state->kept() * size_of(slot.state->type));
     throw_error<StorageError>({failure.empty() ? "offload: the file of another rank failed in this optimizer step" : std::string_view(failure).substr(6), "; parameters and optimizer state are what they were before it"});
   }
 
@@ -78,7 +78,7 @@ class OffloadedSlots {
   template <class F>
   static void stored(Slot& slot, F&& f) {
     if (slot.state->type != slot.state->gradient_type) f(slot.master);
-    for (Buffer& kept : slot.kept) f(kept);
+    for (weft::detail::Buffer& kept : slot.kept) f(kept);
   }
   // A parameter that stays on the device is put back from the store where that fails in the middle of a step.
   bool guarded(const Slot& slot) const { return store_.may_fail() && !slot.state->store; }
@@ -92,15 +92,15 @@ class OffloadedSlots {
   // What a slot has in the store while it is on the device, or on its way there.
   struct Visit {
     Slot here;
-    Buffer value;
+    weft::detail::Buffer value;
   };
   Visit fetch(const Slot& slot) {
     ParameterState& state = *slot.state;
-    Visit visit{{&state, nullptr, List<Buffer>(slot.kept.size()), {}}, nullptr};
+    Visit visit{{&state, nullptr, weft::detail::List<weft::detail::Buffer>(slot.kept.size()), {}}, nullptr};
     if (!slot.due()) return visit;
     const std::size_t bytes = state.kept() * size_of(state.gradient_type), value_bytes = state.kept() * size_of(state.type);
     std::size_t record = 0;
-    stored(visit.here, [&](Buffer& buffer) { traffic_.fetch(device_, store_, slot.records[record++], (buffer = device_.allocate(bytes)).get(), bytes); });
+    stored(visit.here, [&](weft::detail::Buffer& buffer) { traffic_.fetch(device_, store_, slot.records[record++], (buffer = device_.allocate(bytes)).get(), bytes); });
     if (state.store) traffic_.fetch(device_, *state.store, state.record, (visit.value = device_.allocate(value_bytes)).get(), value_bytes);
     return visit;
   }
@@ -117,14 +117,14 @@ class OffloadedSlots {
     if (state.store) state.value = std::move(visit.value);
     apply(visit.here);
     std::size_t record = 0;
-    stored(visit.here, [&](Buffer& buffer) { traffic_.put(device_, store_, slot.records[record++], buffer, bytes); });
+    stored(visit.here, [&](weft::detail::Buffer& buffer) { traffic_.put(device_, store_, slot.records[record++], buffer, bytes); });
     if (state.store) traffic_.put(device_, *state.store, state.record, state.value, value_bytes);
-    else if (guarded(slot)) write_record(device_, store_, slot.records.back(), state.value.get(), value_bytes);
+    else if (guarded(slot)) weft::detail::write_record(device_, store_, slot.records.back(), state.value.get(), value_bytes);
   }
 
   Device& device_;
-  Store& store_;
-  RecordTraffic<typename Device::execution_space>& traffic_ = device_.template cache<RecordTraffic<typename Device::execution_space>>();
+  weft::detail::Store& store_;
+  weft::detail::RecordTraffic<typename Device::execution_space>& traffic_ = device_.template cache<weft::detail::RecordTraffic<typename Device::execution_space>>();
 };
 
 }  // namespace detail
@@ -132,8 +132,8 @@ class OffloadedSlots {
 template <class Device>
 const OffloadParts& offload_parts() {
   static constexpr OffloadParts parts{
-      [](Device& device, Store& store, Slot& slot) { detail::OffloadedSlots(device, store).keep(slot); },
-      [](Device& device, Store& store, const Communicator& communicator, List<Slot>& slots, void (*apply)(const void*, Slot&), const void* call) {
+      [](Device& device, weft::detail::Store& store, Slot& slot) { detail::OffloadedSlots(device, store).keep(slot); },
+      [](Device& device, weft::detail::Store& store, const Communicator& communicator, weft::detail::List<Slot>& slots, void (*apply)(const void*, Slot&), const void* call) {
         detail::OffloadedSlots(device, store).update(communicator, slots, [&](Slot& slot) { apply(call, slot); });
       }};
   return parts;

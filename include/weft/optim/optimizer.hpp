@@ -77,7 +77,7 @@ class Optimizer {
     if (options.clip < 0) throw_error<UsageError>({"clip ", std::to_string(options.clip), " is negative; 0 turns clipping off"});
     using P = typename Model::model_type::scalar;
     update_ = &Rule::template update<P, Exec>;
-    squared_norm_ = [](Device<Exec>& device, const void* gradient, const Run& run, double* out) {
+    squared_norm_ = [](Device<Exec>& device, const void* gradient, const weft::detail::Run& run, double* out) {
       kernels::squared_norm(device, run.length, static_cast<const accumulate_t<P>*>(gradient) + run.local, out);
     };
     if constexpr (!std::is_same_v<P, accumulate_t<P>>)
@@ -155,17 +155,17 @@ class Optimizer {
 
   /// Steps applied so far; skipped ones do not count.
   std::uint64_t steps() const { return steps_; }
-  const List<Slot>& slots() const { return slots_; }
+  const weft::detail::List<Slot>& slots() const { return slots_; }
 
  private:
   // Of the gradients as they are, with the loss scale in them.
   double scaled_norm() {
-    List<GradientPart> parts;
+    weft::detail::List<weft::detail::GradientPart> parts;
     for (const Slot& slot : slots_) {
       if (!slot.state->gradient || !slot.state->touched) continue;
       if (slot.state->replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted});
       else
-        for (const Run& run : slot.state->runs) parts.push_back({slot.state, run, slot.state->counted && run.owned});
+        for (const weft::detail::Run& run : slot.state->runs) parts.push_back({slot.state, run, slot.state->counted && run.owned});
     }
     if (reproducible_) return reproducible_->norm(*device_, communicator_, parts);
     Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
@@ -195,13 +195,13 @@ class Optimizer {
     std::string axes;
     const std::pair<unsigned, std::string_view> cutting[] = {{axis_bit<tp>, tp::name}, {axis_bit<etp>, etp::name}, {axis_bit<cp>, cp::name}, {axis_bit<ep>, ep::name}, {axis_bit<pp>, pp::name}};
     for (const auto& [bit, name] : cutting)
-      if (state.sharded & bit) append_to(axes, {axes.empty() ? "" : " and ", name});
+      if (state.sharded & bit) weft::detail::append_to(axes, {axes.empty() ? "" : " and ", name});
     throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name, " ", state.global.text(), " is cut over ", axes.empty() ? std::string("ranks") : axes, ": this rank holds ", state.local.text(), "; use degree 1 there, or an elementwise rule"});
   }
 
-  Buffer wide_gradient(const ParameterState& state) {
+  weft::detail::Buffer wide_gradient(const ParameterState& state) {
     if (state.kept_gradient_type() == state.gradient_type) return state.gradient;
-    Buffer wide = device_->allocate(state.kept() * size_of(state.gradient_type));
+    weft::detail::Buffer wide = device_->allocate(state.kept() * size_of(state.gradient_type));
     widen_(*device_, state.kept(), state.gradient.get(), wide.get());
     return wide;
   }
@@ -213,8 +213,8 @@ class Optimizer {
   void update(Slot& slot, double learning_rate, double scale) {
     struct Lent {
       Slot& slot;
-      Buffer gradient, master;
-      Lent(Slot& to, Buffer wide) : slot(to), gradient(std::exchange(to.state->gradient, std::move(wide))) {
+      weft::detail::Buffer gradient, master;
+      Lent(Slot& to, weft::detail::Buffer wide) : slot(to), gradient(std::exchange(to.state->gradient, std::move(wide))) {
         if (to.state->kept_type() != to.state->type) slot.master = master = std::exchange(to.state->value, nullptr);
       }
       ~Lent() {
@@ -234,8 +234,8 @@ class Optimizer {
     const std::size_t size = state.kept();
     if (size == 0) return slot;
     if (widen_ != nullptr && state.kept_type() == state.type) {
-      Buffer value = state.value;
-      if (state.store) read_record(*device_, *state.store, state.record, (value = device_->allocate(size * sizeof(P))).get(), size * sizeof(P));
+      weft::detail::Buffer value = state.value;
+      if (state.store) weft::detail::read_record(*device_, *state.store, state.record, (value = device_->allocate(size * sizeof(P))).get(), size * sizeof(P));
       slot.master = store_ ? device_->allocate(size * sizeof(A)) : device_->allocate_lasting(size * sizeof(A));
       widen_(*device_, size, value.get(), slot.master.get());
     }
@@ -244,7 +244,7 @@ class Optimizer {
       offload_->keep(*device_, *store_, slot);
       return slot;
     }
-    for (Buffer& kept : slot.kept) {
+    for (weft::detail::Buffer& kept : slot.kept) {
       kept = device_->allocate_lasting(size * sizeof(A));
       kernels::fill(*device_, size, static_cast<A*>(kept.get()), A(0));
     }
@@ -256,14 +256,14 @@ class Optimizer {
   DefaultDevice* device_;
   // For the model's element type: known where the optimizer is made, so only that one is compiled.
   void (*update_)(Device<Exec>&, Slot&, const Options&, double, double, std::uint64_t);
-  void (*squared_norm_)(Device<Exec>&, const void*, const Run&, double*);
+  void (*squared_norm_)(Device<Exec>&, const void*, const weft::detail::Run&, double*);
   void (*widen_)(Device<Exec>&, std::size_t, const void*, void*) = nullptr;  // from the model's type, where it has 16 bits
   const weft::detail::ReproducibleParts* reproducible_ = nullptr;
-  std::shared_ptr<StepGradients> gradients_;  // null: the model does not say
+  std::shared_ptr<weft::detail::StepGradients> gradients_;  // null: the model does not say
   std::shared_ptr<LossScale> loss_scale_;  // null: gradients are as they are
-  std::shared_ptr<Store> store_;
+  std::shared_ptr<weft::detail::Store> store_;
   const OffloadParts* offload_ = nullptr;
-  List<Slot> slots_;
+  weft::detail::List<Slot> slots_;
   std::uint64_t steps_ = 0;
   std::uint64_t compare_every_ = 0;   // ModelOptions::compare_every, of
   void (*compare_)(void*) = nullptr;  // require_equal_parameters of

@@ -14,8 +14,8 @@ namespace weft::optim {
 /// runs state->gradient is in accumulate_t too, and state->value is null where a rank keeps the master copy alone (stage 3 of ZeRO).
 struct Slot {
   ParameterState* state = nullptr;
-  Buffer master;             ///< parameter in accumulate_t where that is wider than the parameter's type, else null
-  List<Buffer> kept;  ///< Rule::buffers of them, zero at first
+  weft::detail::Buffer master;             ///< parameter in accumulate_t where that is wider than the parameter's type, else null
+  weft::detail::List<weft::detail::Buffer> kept;  ///< Rule::buffers of them, zero at first
   /// Where these lie in the model's store, if it offloads: the master if there is one, then `kept`, whose buffers are null between
   /// steps; and last the parameter, where that stays on the device but the store may fail.
   std::vector<std::size_t> records;

@@ -24,13 +24,13 @@ namespace weft::hook {
 /// parameters that hold zeros or nothing of interest. They lie in the device's memory.
 class Bucket {
  public:
-  Bucket(std::size_t number, DataType element_type, Buffer storage, std::size_t count, std::span<const FlatMember> parameters)
+  Bucket(std::size_t number, DataType element_type, weft::detail::Buffer storage, std::size_t count, std::span<const weft::detail::FlatMember> parameters)
       : index(number), type(element_type), elements(count), members(parameters), storage_(std::move(storage)) {}
 
   const std::size_t index;  ///< the same in every step
   const DataType type;
   const std::size_t elements;
-  const std::span<const FlatMember> members;  ///< where in the bucket each parameter's gradient begins
+  const std::span<const weft::detail::FlatMember> members;  ///< where in the bucket each parameter's gradient begins
 
   /// The elements, for a hook that knows their type. Throws UsageError if the bucket holds another one.
   template <class T>
@@ -65,7 +65,7 @@ class Bucket {
                              ">(), or write the hook for both, bucket.visit([&](auto gradients) { ... }), or hand bucket.all() to all_reduce_async"});
   }
 
-  Buffer storage_;
+  weft::detail::Buffer storage_;
 };
 
 /// A hook without its type.

@@ -28,7 +28,7 @@
 #include <weft/nn/registry.hpp>
 #include <weft/nn/reproducible.hpp>
 
-namespace weft {
+namespace weft::detail {
 
 template <class Model>
 struct Chunk {
@@ -39,8 +39,6 @@ struct Chunk {
   List<Unit> units;  ///< front, blocks, back: every parameter they use
   List<Unit> owned;  ///< the same, each parameter in the first unit that uses it: its gradient is ready with that one
 };
-
-namespace detail {
 
 /// All units of a model (0: front, 1 and on: blocks, last: back) without room for their parameters' values.
 template <class Model>
@@ -77,5 +75,4 @@ struct WholeModel {
   }
 };
 
-}  // namespace detail
-}  // namespace weft
+}  // namespace weft::detail

@@ -81,7 +81,7 @@ class Makes final : public Recipe {
 /// A hook as a value, for ModelOptions::hook: each rank makes its own H, from its device (if H takes one first) and these arguments.
 template <Hook H, class... A>
 std::shared_ptr<const Recipe> make(A... arguments) {
-  return new_shared<detail::Makes<H, A...>>(std::move(arguments)...);
+  return weft::detail::new_shared<detail::Makes<H, A...>>(std::move(arguments)...);
 }
 
 }  // namespace weft::hook

@@ -16,25 +16,25 @@ namespace weft::hook {
 
 /// Numerics: each rank's gradients are rounded to T, added in rank order in accumulate_t<T> and rounded to T once more; the same
 /// bits on every rank. Costs a copy of the buckets under way in T.
-template <Real T>
+template <weft::detail::Real T>
 class Compress {
  public:
   explicit Compress(DefaultDevice& device) : device_(&device) {}
 
   Request start(Bucket& bucket, const Communicator& comm) {
-    Buffer& narrow = narrow_[bucket.index] = device_->allocate(bucket.elements * sizeof(T));
+    weft::detail::Buffer& narrow = narrow_[bucket.index] = device_->allocate(bucket.elements * sizeof(T));
     bucket.visit([&]<class G>(std::span<G> gradients) { kernels::cast<G, T>(*device_, gradients.size(), gradients.data(), static_cast<T*>(narrow.get())); });
     return comm.all_reduce_async(std::span<T>(static_cast<T*>(narrow.get()), bucket.elements));
   }
   void finish(Bucket& bucket, const Communicator&) {
-    Buffer& narrow = narrow_.at(bucket.index);
+    weft::detail::Buffer& narrow = narrow_.at(bucket.index);
     bucket.visit([&]<class G>(std::span<G> gradients) { kernels::cast<T, G>(*device_, gradients.size(), static_cast<const T*>(narrow.get()), gradients.data()); });
     narrow.reset();
   }
 
  private:
   DefaultDevice* device_;
-  std::map<std::size_t, Buffer> narrow_;
+  std::map<std::size_t, weft::detail::Buffer> narrow_;
 };
 
 }  // namespace weft::hook

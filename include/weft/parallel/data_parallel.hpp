@@ -183,7 +183,7 @@ class DataParallel : public detail::DataBase<M, Policies...> {
  public:
   using typename detail::DataBase<M, Policies...>::Config;
   /// The model laid over `mesh`: see Wrapper.
-  template <Axis... X>
+  template <detail::Axis... X>
   DataParallel(const Mesh<X...>& mesh, const Config& config, const ModelOptions& options = {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
       : detail::DataBase<M, Policies...>(mesh, config, options) {}
 };

@@ -27,6 +27,8 @@
 
 namespace weft {
 
+namespace detail {
+
 template <class Model, class Ctx, bool sound = Flow<Model, Ctx>::block_closes && Flow<Model, Ctx>::returns_loss>
 class Executor {
   using T = Flow<Model, Ctx>;
@@ -81,7 +83,7 @@ class Executor {
       if (recording_) recording_->start();
       const std::size_t micro = std::size_t(action.micro);
       context_.env.first_row = (batch_.first_sequence + batch_.sequences_before(micro)) * batch_.length;
-      detail::sequence_length(context_.env) = batch_.micro_batch(micro).length;
+      sequence_length(context_.env) = batch_.micro_batch(micro).length;
       context_.env.rows = batch_.micro_batch(micro).sequences * batch_.micro_batch(micro).length;
       if (action.what == Do::F) forward(action);
       else if (!forward_only && action.what == Do::W) weight(action);
@@ -117,7 +119,7 @@ class Executor {
   /// Stops before the last unit: it is given `last_hidden` to work on.
   bool stop_before_back = false;
   /// Where the gradients of each micro-batch go in a reproducible run, else null.
-  detail::MicroBatchSums* trees = nullptr;
+  MicroBatchSums* trees = nullptr;
 
  private:
   static Communicator pipeline_of(const Ctx& context) {
@@ -166,7 +168,7 @@ class Executor {
       before(&Hooks::before_forward, chunk.units[unit]);
       auto result = layer.forward(context_, inputs...);
       output = std::move(result.output);
-      if (!forward_only_) saved_[place(action) + unit] = detail::Held(std::move(result.saved));
+      if (!forward_only_) saved_[place(action) + unit] = Held(std::move(result.saved));
       after(&Hooks::after_forward, chunk.units[unit]);
       ++unit;
     };
@@ -194,15 +196,15 @@ class Executor {
     Gradient gradient;
     const auto run = [&]<class Saved, class Input = Hidden>(std::type_identity<Saved>, auto& layer, const auto& g, std::type_identity<Input> = {}) {
       --unit;
-      detail::Held& saved = saved_[place(action) + unit];
+      Held& saved = saved_[place(action) + unit];
       before(&Hooks::before_backward, chunk.units[unit]);
       open(chunk.units[unit], action.micro);
       auto split = weft::backward_input(layer, context_, std::move(saved.template as<Saved>()), g);
       saved.reset();
-      if constexpr (std::is_same_v<Input, Hidden>) gradient = detail::input_gradient_of<Hidden>(std::move(split.input_gradient));
+      if constexpr (std::is_same_v<Input, Hidden>) gradient = input_gradient_of<Hidden>(std::move(split.input_gradient));
       else require_gradient_of<Input, decltype(split.input_gradient)>();
       if (whole) weft::backward_weight(layer, context_, std::move(split.deferred));
-      else deferred_[place(action) + unit] = detail::Held(std::move(split.deferred));
+      else deferred_[place(action) + unit] = Held(std::move(split.deferred));
       close(chunk.units[unit], action.micro, whole);
       after(&Hooks::after_backward, chunk.units[unit]);
       if (whole) ready(chunk, action.chunk, unit);
@@ -221,7 +223,7 @@ class Executor {
     std::size_t unit = chunk.units.size();
     const auto run = [&]<class Deferred>(std::type_identity<Deferred>, auto& layer) {
       --unit;
-      detail::Held& deferred = deferred_[place(action) + unit];
+      Held& deferred = deferred_[place(action) + unit];
       open(chunk.units[unit], action.micro);
       weft::backward_weight(layer, context_, std::move(deferred.template as<Deferred>()));
       deferred.reset();
@@ -238,7 +240,7 @@ class Executor {
     Unit& owned = chunk.owned[unit];
     if (trees) return complete(owned);
     for (ParameterState* state : owned.parameters)
-      if (state->fresh) detail::zero_gradient(context_.device(), *state);  // nobody used it: others wait for its sum all the same
+      if (state->fresh) zero_gradient(context_.device(), *state);  // nobody used it: others wait for its sum all the same
     owned.complete = done_[index] == table_.micro_batches;
     after(&Hooks::gradients_ready, owned);
   }
@@ -277,7 +279,7 @@ class Executor {
   const Inputs* inputs_ = nullptr;
   gradient_t<Loss> seed_;
   std::size_t units_ = 0;                                // places for a chunk and micro-batch
-  List<detail::Held> saved_, deferred_;     // by chunk, micro-batch and unit
+  List<Held> saved_, deferred_;     // by chunk, micro-batch and unit
   List<Loss> losses_;                       // by micro-batch; empty where the last stage is not here
   Hidden last_hidden_;
 };
@@ -291,12 +293,16 @@ constexpr void require_closed() {
                 "arguments");
 }
 
+}  // namespace detail
+
 template <bool yes>
 constexpr void require_loss() {
   static_assert(yes,
                 "weft: a model's back must return its loss as a LossSum: sum_losses(context, losses) of one loss a token, or cross_entropy. A tensor could be a mean, and weft "
                 "divides once by the tokens of the global batch that count");
 }
+
+namespace detail {
 
 // Stands in for a model whose blocks cannot follow each other, or whose back returns no loss, so that there is one error.
 template <class Model, class Ctx>
@@ -318,11 +324,13 @@ class Executor<Model, Ctx, false> {
   template <class... T>
   void complete(T&&...) {}
   bool stop_before_back = false;
-  detail::MicroBatchSums* trees = nullptr;
+  MicroBatchSums* trees = nullptr;
 
  private:
   Ctx context_;
   Hidden hidden_;
 };
+
+}  // namespace detail
 
 }  // namespace weft

@@ -11,9 +11,7 @@
 #include <weft/nn/layer.hpp>
 #include <weft/nn/loss_sum.hpp>
 
-namespace weft {
-
-namespace detail {
+namespace weft::detail {
 
 // Over dp and cp a rank has tokens of its own; on every other axis the ranks see the same ones. Stages of a pipeline do not
 // share tensors, so pp places nothing; axes of the expert mesh place only what experts work on.
@@ -50,11 +48,9 @@ struct BackSplit { using type = decltype(weft::backward_input(std::declval<Back&
 template <class Back, class Context, class Saved, class G>
 struct BackSplit<false, Back, Context, Saved, G> { using type = InputGradient<Nothing, Nothing>; };
 
-}  // namespace detail
-
 /// The type of a model's input of T under Context.
 template <class T, class Context>
-using input_t = typename detail::InputOf<Context>::template type<T>;
+using input_t = typename InputOf<Context>::template type<T>;
 
 template <class Model, class Context>
 struct Flow {
@@ -73,7 +69,7 @@ struct Flow {
   static constexpr bool block_closes = std::is_same_v<typename BlockResult::output_type, Hidden>;
 
   using BackResult = decltype(std::declval<const Back&>().forward(std::declval<const Context&>(), std::declval<const Hidden&>(), std::declval<const Tokens&>()));
-  static constexpr bool returns_loss = detail::is_loss<typename BackResult::output_type>;
+  static constexpr bool returns_loss = is_loss<typename BackResult::output_type>;
   using Loss = std::conditional_t<returns_loss, typename BackResult::output_type, LossSum<typename Context::execution_space>>;
   using BackSaved = typename BackResult::saved_type;
 
@@ -81,7 +77,7 @@ struct Flow {
   using split_t = decltype(weft::backward_input(std::declval<Layer&>(), std::declval<const Context&>(), std::declval<Saved>(), std::declval<const G&>()));
   using FrontDeferred = typename split_t<Front, FrontSaved, Gradient>::deferred_type;
   using BlockDeferred = typename split_t<Block, BlockSaved, gradient_t<typename BlockResult::output_type>>::deferred_type;
-  using BackDeferred = typename detail::BackSplit<returns_loss, Back, Context, BackSaved, gradient_t<Loss>>::type::deferred_type;
+  using BackDeferred = typename BackSplit<returns_loss, Back, Context, BackSaved, gradient_t<Loss>>::type::deferred_type;
 };
 
 /// The axes on which a loss is a term of a sum: exactly over these are losses added up.
@@ -98,4 +94,4 @@ struct LossAxes<LossSum<E, P...>> {
   }
 };
 
-}  // namespace weft
+}  // namespace weft::detail

@@ -98,7 +98,7 @@ class FullyShardedDataParallel : public detail::ShardedDataBase<M, Stage, Polici
  public:
   using typename detail::ShardedDataBase<M, Stage, Policies...>::Config;
   /// The model laid over `mesh`: see Wrapper.
-  template <Axis... X>
+  template <detail::Axis... X>
   FullyShardedDataParallel(const Mesh<X...>& mesh, const Config& config, const ModelOptions& options = {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
       : detail::ShardedDataBase<M, Stage, Policies...>(mesh, config, options) {}
 };

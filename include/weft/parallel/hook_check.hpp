@@ -53,13 +53,13 @@ class Checked final : public Erased {
 
   struct Watched {
     bool due = true;
-    Buffer own;  // this rank's gradients, while a bucket is under way
+    weft::detail::Buffer own;  // this rank's gradients, while a bucket is under way
   };
   enum Norm { own_norm, sum_norm, result_norm, result_less_own, result_less_mean, sum_less_own, norms };
 
   template <class G>
   void check(const Bucket& bucket, std::span<G> result, const Communicator& comm, Watched& watched) {
-    const Buffer held = std::exchange(watched.own, nullptr), summed = device_->allocate(result.size_bytes()), beside = device_->allocate(result.size_bytes());
+    const weft::detail::Buffer held = std::exchange(watched.own, nullptr), summed = device_->allocate(result.size_bytes()), beside = device_->allocate(result.size_bytes());
     const G* own = static_cast<const G*>(held.get());
     G *sum = static_cast<G*>(summed.get()), *difference = static_cast<G*>(beside.get());
     kernels::cast<G, G>(*device_, result.size(), own, sum);

@@ -16,7 +16,7 @@
 #include <weft/core/owner.hpp>
 #include <weft/tensor/tensor.hpp>
 
-namespace weft {
+namespace weft::detail {
 
 /// Which tensor: the stage and micro-batch that want it, and whether it is an activation or a gradient.
 struct Parcel {
@@ -158,4 +158,4 @@ class Link {
   List<Owner<Coming>> coming_;
 };
 
-}  // namespace weft
+}  // namespace weft::detail

@@ -27,7 +27,7 @@ struct Reproducible {
 /// gradients are kept, Param or accumulate_t<Param>; void leaves the choice to the stage.
 template <class Param, class Reduce, class Gradient = void>
 struct MixedPrecision {
-  static_assert(Real<Param>, "weft: MixedPrecision's Param must be float, bfloat16, float16 or double: the type that the model's layers compute in");
+  static_assert(detail::Real<Param>, "weft: MixedPrecision's Param must be float, bfloat16, float16 or double: the type that the model's layers compute in");
   static_assert(std::is_same_v<Reduce, bfloat16> || std::is_same_v<Reduce, accumulate_t<Param>>,
                 "weft: MixedPrecision's Reduce must be bfloat16, or the type in which gradients are kept: float for Param bfloat16, float16 and float, double for double");
   static_assert(std::is_void_v<Gradient> || std::is_same_v<Gradient, Param> || std::is_same_v<Gradient, accumulate_t<Param>>,

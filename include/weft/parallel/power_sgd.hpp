@@ -59,7 +59,7 @@ class PowerSgd {
     std::vector<Matrix> matrices;
     std::vector<Whole> whole;
     std::size_t sent = 0, right_size = 0, error_size = 0;
-    Buffer left, right, error;  // `left` has the whole ones behind the left factors
+    weft::detail::Buffer left, right, error;  // `left` has the whole ones behind the left factors
     int steps = 0;
   };
 
@@ -67,7 +67,7 @@ class PowerSgd {
     State& state = states_[bucket.index];
     if (!state.matrices.empty() || !state.whole.empty()) return state;
     const std::size_t r = std::size_t(options_.rank);
-    for (const FlatMember& member : bucket.members) {
+    for (const weft::detail::FlatMember& member : bucket.members) {
       const Shape& shape = member.state->local;
       const std::size_t rows = shape.rank() > 1 ? shape[0] : 1, columns = rows == 0 ? 0 : shape.size() / rows;
       if (shape.rank() < 2 || r * (rows + columns) >= rows * columns) continue;
@@ -76,7 +76,7 @@ class PowerSgd {
       state.right_size += columns * r;
       state.error_size += rows * columns;
     }
-    for (const FlatMember& member : bucket.members) {
+    for (const weft::detail::FlatMember& member : bucket.members) {
       if (std::any_of(state.matrices.begin(), state.matrices.end(), [&](const Matrix& matrix) { return matrix.first == member.first; })) continue;
       state.whole.push_back({member.first, member.state->size(), state.sent});
       state.sent += member.state->size();
@@ -85,7 +85,7 @@ class PowerSgd {
   }
 
   template <class G>
-  static G* data(const Buffer& buffer) { return static_cast<G*>(buffer.get()); }
+  static G* data(const weft::detail::Buffer& buffer) { return static_cast<G*>(buffer.get()); }
 
   template <class G>
   void draw(State& state) {

@@ -16,7 +16,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/list.hpp>
 
-namespace weft {
+namespace weft::detail {
 
 /// Terms [index << level, (index + 1) << level) of a sum, as far as there are terms.
 struct TreeNode {
@@ -120,4 +120,4 @@ inline double tree_sum(std::span<double> terms) {
   return terms.empty() ? 0 : terms[0];
 }
 
-}  // namespace weft
+}  // namespace weft::detail

@@ -31,6 +31,8 @@ template <class M>
 class GraphedStep;  // cuda/graphed_step.hpp
 }
 
+namespace detail {
+
 template <class Model>
 class Stages {
  public:
@@ -151,7 +153,7 @@ class Stages {
     for (const auto& chunk : chunks_)
       for (Unit& unit : chunk->owned)
         for (ParameterState* state : unit.parameters) f(*state);
-    for (const detail::Tie& tie : ties_) f(*tie.state);
+    for (const Tie& tie : ties_) f(*tie.state);
   }
 
   /// What the layers of this rank keep from step to step beside their parameters.
@@ -274,7 +276,7 @@ class Stages {
       return unit == 0 ? std::size_t(0) : unit > blocks ? stages - 1 : (unit * stages - 1) / blocks;
     };
     const auto rank_of = [&](std::size_t unit) { return schedule_.stage_rank(int(stage_of(unit)), ranks); };
-    detail::WholeModel<Model> whole(context, config, buffers_, [&](std::size_t unit) { return rank_of(unit) == rank; });
+    WholeModel<Model> whole(context, config, buffers_, [&](std::size_t unit) { return rank_of(unit) == rank; });
     chunks_.reserve(schedule_.chunks());
     List<ParameterState*> seen;
     for (int index = 0; index < schedule_.chunks(); ++index) {
@@ -292,7 +294,7 @@ class Stages {
           if (contains(seen, state)) continue;
           seen.push_back(state);
           chunk.owned.back().parameters.push_back(state);
-          detail::make_parameter<typename Context::scalar>(context, *state);
+          make_parameter<typename Context::scalar>(context, *state);
         }
       }
     }
@@ -303,14 +305,14 @@ class Stages {
   // when their ranks have added up what they have. In a reproducible run so is every one of several units: how data ranks share it must
   // not depend on where the stages are.
   template <class Context, class StageOf, class RankOf>
-  WEFT_COLD void find_ties(const Context& context, const List<detail::Registered>& parameters, const StageOf& stage_of, const RankOf& rank_of) {
+  WEFT_COLD void find_ties(const Context& context, const List<Registered>& parameters, const StageOf& stage_of, const RankOf& rank_of) {
     const int rank = static_cast<int>(context.rank(pp{}));
     struct Holders {
       List<int> ranks;
       std::shared_ptr<const Communicator> comm;
     };
     List<Holders> groups;
-    for (const detail::Registered& parameter : parameters) {
+    for (const Registered& parameter : parameters) {
       List<int> holders;
       List<std::size_t> stages_here;
       for (const std::size_t unit : parameter.uses) {
@@ -318,7 +320,7 @@ class Stages {
         if (rank_of(unit) == rank && !contains(stages_here, stage_of(unit))) stages_here.push_back(stage_of(unit));
       }
       std::sort(holders.begin(), holders.end());
-      detail::Tie tie{parameter.state.get(), nullptr, {}};
+      Tie tie{parameter.state.get(), nullptr, {}};
       const bool held = contains(holders, rank);
       if constexpr (Context::has(pp{})) {
         if (holders.size() > 1) {  // all ranks of the pipeline see it, and split alike
@@ -344,7 +346,7 @@ class Stages {
 
   // A gradient that some stage of those that share it has.
   void agree_on_ties() {
-    for (const detail::Tie& tie : ties_) {
+    for (const Tie& tie : ties_) {
       if (!tie.holders) continue;
       std::int32_t touched = tie.state->touched;
       tie.holders->all_reduce(std::span(&touched, 1), Reduction::max);
@@ -361,7 +363,7 @@ class Stages {
     };
     for (std::size_t i = 0; i < ties_.size(); ++i) {
       ParameterState& state = *ties_[i].state;
-      if (state.fresh) detail::zero_gradient(context.device(), state);
+      if (state.fresh) zero_gradient(context.device(), state);
       ready(tied_[i], false);
       if (ties_[i].holders) {
         using G = accumulate_t<typename Context::scalar>;
@@ -401,7 +403,7 @@ class Stages {
 
   WEFT_COLD static void require_no_debt(const ParameterState& state) {
     if (state.pending == 0) return;
-    throw_error<DebtError>({"the gradient of ", state.name, " still owes a sum over ", detail::names_of_axes(state.pending), " after the step: no wrapper paid it"});
+    throw_error<DebtError>({"the gradient of ", state.name, " still owes a sum over ", names_of_axes(state.pending), " after the step: no wrapper paid it"});
   }
 
   schedule::Erased schedule_;
@@ -409,11 +411,13 @@ class Stages {
   List<std::shared_ptr<StepBuffer>> buffers_;
   List<Owner<Chunk<Model>>> chunks_;
   List<Unit> tied_;  // of each of ties_
-  List<detail::Tie> ties_;
+  List<Tie> ties_;
   std::shared_ptr<StepGradients> gradients_ = new_shared<StepGradients>();
   Maybe<schedule::Table> table_;
 
-  std::unique_ptr<detail::MicroBatchSums> trees_;  // of reproducible runs
+  std::unique_ptr<MicroBatchSums> trees_;  // of reproducible runs
 };
+
+}  // namespace detail
 
 }  // namespace weft

@@ -13,15 +13,13 @@
 #include <weft/nn/hooks.hpp>
 #include <weft/parallel/reduction_tree.hpp>
 
-namespace weft {
+namespace weft::detail {
 
 /// A parameter's gradient in a flat array: `first` is its first element there.
 struct FlatMember {
   ParameterState* state;
   std::size_t first;
 };
-
-namespace detail {
 
 // Gradients are never narrower than float.
 template <class F>
@@ -108,5 +106,4 @@ class TreeExchange {
   Request request_;
 };
 
-}  // namespace detail
-}  // namespace weft
+}  // namespace weft::detail

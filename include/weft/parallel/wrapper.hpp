@@ -142,16 +142,16 @@ struct ScalarOf<M> { using type = typename ModelOf<M>::type::scalar; };
 template <class M>
 using inner_of_t = std::conditional_t<is_wrapper<M>, M, Stages<M>>;
 
-}  // namespace detail
-
 /// The model at the heart of a nest of wrappers.
 template <class M>
-using model_of_t = typename detail::ModelOf<M>::type;
+using model_of_t = typename ModelOf<M>::type;
+
+}  // namespace detail
 
 template <class Policy, class M>
 class Wrapper {
  public:
-  using model_type = model_of_t<M>;
+  using model_type = detail::model_of_t<M>;
   using Config = typename model_type::Config;
   using axis = typename Policy::axis;
   /// Does a rank keep pieces of parameters, in every run?
@@ -159,7 +159,7 @@ class Wrapper {
   using Inner = detail::inner_of_t<M>;
 
   /// Does this wrapper, or one inside it, use axis X?
-  template <Axis X>
+  template <detail::Axis X>
   static constexpr bool uses(X x) {
     if constexpr (detail::policy_uses<Policy, X>) return true;
     else if constexpr (is_wrapper<M>) return M::uses(x);
@@ -169,7 +169,7 @@ class Wrapper {
   /// The model laid over `mesh`. Collective: all ranks call alike, with the same options and config, or UsageError on all of them
   /// before anything is allocated. Throws LayoutError if the config does not fit the degrees.
   /// (As few constructors as can be: compilers list all of them where a field of the config is misspelled.)
-  template <Axis... X>
+  template <detail::Axis... X>
   Wrapper(const Mesh<X...>& mesh, const Config& config, ModelOptions options = {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
       : Wrapper(detail::Inside{}, root(mesh.world().device(), options = agreed(Policy::adjusted(options), mesh, config)), mesh, config, options) {
     outermost_.reset(new detail::Outermost{&mesh.world().device(), options, detail::make_loss_scale<typename model_type::scalar>(options), mesh.communicator()});
@@ -179,7 +179,7 @@ class Wrapper {
   }
 
   /// Constructed by the wrapper around this one.
-  template <class Context, Axis... X>
+  template <class Context, detail::Axis... X>
   WEFT_COLD Wrapper(detail::Inside, const Context& context, const Mesh<X...>& mesh, const Config& config, const ModelOptions& options)
       : comm_(comm_of(mesh)), policy_(make_policy(context, mesh, options)), inner_(make(bind(context), mesh, config, options)) {}
 
@@ -222,7 +222,7 @@ class Wrapper {
   }
   /// The next train_step compares the communication hook's sums with plain ones, as the first one does. All ranks call alike.
   void check_hook() {
-    if (Hooks* hooks = policy_.hooks()) hooks->check_sums();
+    if (detail::Hooks* hooks = policy_.hooks()) hooks->check_sums();
     if constexpr (is_wrapper<M>) inner_.check_hook();
   }
   /// Each parameter that this rank holds, once: f(ParameterState&).
@@ -249,12 +249,12 @@ class Wrapper {
   }
 
  private:
-  template <Axis... X>
+  template <detail::Axis... X>
   static ModelOptions agreed(const ModelOptions& options, const Mesh<X...>& mesh, const Config& config) {
     detail::require_same_construction(mesh.communicator(), options, config);
     return detail::with_store(options, mesh.world().rank());
   }
-  template <Axis... X>
+  template <detail::Axis... X>
   static Communicator comm_of(const Mesh<X...>& mesh) {
     constexpr bool there = (std::is_same_v<X, axis> || ...);
     static_assert(there, "weft: the model has a wrapper for an axis that this Mesh lacks: name the axis in axes<...>, or leave the wrapper out");
@@ -263,7 +263,7 @@ class Wrapper {
   }
   template <class Exec>
   static auto root(Device<Exec>& device, const ModelOptions& options) {
-    Environment environment;
+    detail::Environment environment;
     environment.seed = options.seed;
     environment.reproducible = options.reproducible;
     environment.recording = options.recording.get();
@@ -295,12 +295,12 @@ class Wrapper {
   Communicator comm_;
   Policy policy_;
   Inner inner_;
-  Owner<detail::Outermost> outermost_;  // of the wrapper that a program constructs
+  detail::Owner<detail::Outermost> outermost_;  // of the wrapper that a program constructs
 };
 
 /// A policy without hooks and with the schedule of a model that has no pipeline: one micro-batch after the other.
 struct PlainPolicy {
-  Hooks* hooks() { return nullptr; }
+  detail::Hooks* hooks() { return nullptr; }
   static constexpr bool shards_parameters = false;
   static const ModelOptions& adjusted(const ModelOptions& options) { return options; }
   static schedule::Erased schedule(const ModelOptions& options) { return schedule::erase<schedule::OneForwardOneBackward>(options); }
@@ -340,7 +340,7 @@ class SingleDevice {
   template <class>
   friend class gpu::GraphedStep;
   auto here() const {
-    Environment environment;
+    detail::Environment environment;
     environment.seed = options_.seed;
     environment.reproducible = options_.reproducible;
     environment.recording = options_.recording.get();
@@ -350,7 +350,7 @@ class SingleDevice {
   DefaultDevice* device_;
   ModelOptions options_;
   std::shared_ptr<LossScale> loss_scale_;
-  Stages<M> stages_;
+  detail::Stages<M> stages_;
 };
 
 }  // namespace weft

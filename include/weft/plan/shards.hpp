@@ -170,7 +170,7 @@ class DataShards {
   // Ranks send each other their pieces of their nodes, unless a plain reduction has the tree's order.
   void exchange(Group& group, std::size_t piece, std::size_t pieces, std::size_t ranks) {
     const std::size_t terms = layout_.micro_batches * layout_.dp;
-    const ReductionTree tree(terms, ranks);
+    const weft::detail::ReductionTree tree(terms, ranks);
     const std::size_t nodes = *std::max_element(tree.counts().begin(), tree.counts().end());
     if (!tree.in_rank_order() || (layout_.sharded && layout_.replicate > 1)) {
       const auto take = [&](std::size_t pieces) { return ledger_->take(std::size_t(double(pieces * piece) * bytes_.gradient), Ledger::Kind::moving); };
@@ -209,7 +209,7 @@ class DataShards {
   bool rounds() const { return bytes_.kept_gradient != bytes_.gradient; }
   void lasting(double& count, double bytes) {
     kept_.push_back(ledger_->take_lasting(std::size_t(bytes)));
-    count += double(lasting_block_bytes(std::size_t(bytes)));
+    count += double(weft::detail::lasting_block_bytes(std::size_t(bytes)));
   }
   void gather(Group& group) {
     if (layout_.zero != 3 || group.values || group.parameters.empty()) return;

@@ -18,10 +18,10 @@ namespace weft::plan {
 inline std::size_t worst_first_term(std::size_t terms, std::size_t count) {
   std::size_t worst = 0, most = 0;
   for (std::size_t first = 0; first < terms; first += count) {
-    List<TreeNode> held;
+    weft::detail::List<weft::detail::TreeNode> held;
     std::size_t kept = 0;
     for (std::size_t term = first; term < first + count; ++term) {
-      insert_node(held, TreeNode{0, term}, terms, [](auto&, auto&) {});
+      weft::detail::insert_node(held, weft::detail::TreeNode{0, term}, terms, [](auto&, auto&) {});
       if (term + 1 < first + count) kept += held.size();
     }
     if (kept > most) worst = first;
@@ -48,7 +48,7 @@ class GradientTree {
     std::vector<Block> leaves = std::exchange(leaves_, {});
     if (!added) return;
     for (std::size_t source = 0; source < sources_; ++source)
-      insert_node(held_, Node{{0, first_ + source * micro_batches + micro}, std::move(leaves[source])}, terms, [](Node& into, Node& from) {
+      weft::detail::insert_node(held_, Node{{0, first_ + source * micro_batches + micro}, std::move(leaves[source])}, terms, [](Node& into, Node& from) {
         if (from.block == nullptr) std::swap(into.block, from.block);
       });
   }
@@ -60,13 +60,13 @@ class GradientTree {
   Group* group() const { return group_; }
 
  private:
-  struct Node : TreeNode {
+  struct Node : weft::detail::TreeNode {
     Block block;
   };
   Group* group_;
   std::size_t elements_, sources_, first_;
   std::vector<Block> leaves_;
-  List<Node> held_;
+  weft::detail::List<Node> held_;
 };
 
 }  // namespace weft::plan

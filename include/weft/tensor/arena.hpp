@@ -69,6 +69,8 @@ struct MemoryUse {
   std::size_t reserved = 0;  ///< taken from the system
 };
 
+namespace detail {
+
 /// A shared handle of a block of bytes; the last one gives the block back to its arena.
 class Buffer : public std::shared_ptr<void> {
  public:
@@ -118,7 +120,7 @@ class Arena {
     void give_back() {
       for (Free& of_size : free)
         for (List<void*>& unused = of_size.blocks; !unused.empty(); unused.pop_back(), use.reserved -= of_size.size)
-          detail::System<MemorySpace>::give_back(unused.back());
+          System<MemorySpace>::give_back(unused.back());
     }
   };
 
@@ -166,5 +168,7 @@ class Arena {
 
   std::shared_ptr<State> state_ = new_shared<State>();
 };
+
+}  // namespace detail
 
 }  // namespace weft

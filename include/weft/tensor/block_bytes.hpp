@@ -7,7 +7,7 @@
 #include <bit>
 #include <cstddef>
 
-namespace weft {
+namespace weft::detail {
 
 /// Classes of 1/8 of a power of two: at most 12.5 % is wasted, and sizes that differ a little share their blocks.
 constexpr std::size_t block_bytes(std::size_t bytes) {
@@ -19,4 +19,4 @@ constexpr std::size_t block_bytes(std::size_t bytes) {
 /// Of what lives as long as the model: nothing else would share its block, so it is not made larger than a cache line asks for.
 constexpr std::size_t lasting_block_bytes(std::size_t bytes) { return (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64; }
 
-}  // namespace weft
+}  // namespace weft::detail

@@ -20,13 +20,15 @@ class Device {
  public:
   using execution_space = Exec;
   using memory_space = typename Exec::memory_space;
+  /// A block of memory: copies share it, the last one gives it back to the device's arena.
+  using Buffer = detail::Buffer;
 
   explicit Device(Exec exec = Exec()) : exec_(std::move(exec)) {}
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
   const Exec& exec() const { return exec_; }
-  Arena<memory_space>& arena() { return arena_; }
+  detail::Arena<memory_space>& arena() { return arena_; }
   Buffer allocate(std::size_t bytes) { return arena_.allocate(bytes); }
   Buffer allocate_lasting(std::size_t bytes) { return arena_.allocate_lasting(bytes); }
 
@@ -35,7 +37,7 @@ class Device {
   T& cache() {
     for (const Cache& cache : caches_)
       if (*cache.type == typeid(T)) return *static_cast<T*>(cache.value.get());
-    caches_.push_back({&typeid(T), new_shared<T>()});
+    caches_.push_back({&typeid(T), detail::new_shared<T>()});
     return *static_cast<T*>(caches_.back().value.get());
   }
 
@@ -45,8 +47,8 @@ class Device {
     std::shared_ptr<void> value;
   };
   Exec exec_;
-  Arena<memory_space> arena_;
-  List<Cache> caches_;  // a few
+  detail::Arena<memory_space> arena_;
+  detail::List<Cache> caches_;  // a few
 };
 
 /// Where programs run if they do not say otherwise.

@@ -32,7 +32,7 @@ namespace dtensor {
 class DeviceMesh {
  public:
   /// The named axes of `mesh`, in this order: placements are given in it.
-  template <Axis... A, Axis... B>
+  template <weft::detail::Axis... A, weft::detail::Axis... B>
   requires(sizeof...(B) > 0) explicit DeviceMesh(const Mesh<A...>& mesh, B... axes) {
     (axes_.push_back({std::string(B::name), mesh.comm(axes)}), ...);
   }
@@ -73,7 +73,7 @@ class DeviceMesh {
 }  // namespace dtensor
 
 /// Elements of T, spread. All functions but the getters are collective over the mesh: its ranks call alike.
-template <Scalar T, class Exec = DefaultDevice::execution_space>
+template <detail::Scalar T, class Exec = DefaultDevice::execution_space>
 class DTensor {
  public:
   using Local = Tensor<T, Exec>;
@@ -182,7 +182,7 @@ X scattered(const Communicator& comm, const X& x, std::size_t dim) {
 
 /// `whole` spread over `mesh`. Every rank gives a tensor of the whole's shape; with Source::first_rank only the first one's
 /// elements count. Collective. Throws UsageError for placements that do not fit.
-template <Scalar T, class Exec>
+template <detail::Scalar T, class Exec>
 DTensor<T, Exec> distribute_tensor(const dtensor::DeviceMesh& mesh, const Tensor<T, Exec>& whole, const dtensor::Placements& placements, dtensor::Source source = dtensor::Source::first_rank) {
   const auto target = dtensor::checked(whole.shape(), mesh.places(), placements);
   using D = DTensor<T, Exec>;

@@ -16,17 +16,19 @@
 
 namespace weft {
 
-template <Axis A>
+template <detail::Axis A>
 struct Invariant { using axis = A; };
-template <Axis A>
+template <detail::Axis A>
 struct Replicated { using axis = A; };
-template <Axis A, int Dim>
+template <detail::Axis A, int Dim>
 struct Shard { using axis = A; };
-template <Axis A>
+template <detail::Axis A>
 struct Partial { using axis = A; };
 /// What a tensor that does not know the axis answers; never written by users.
-template <Axis A>
+template <detail::Axis A>
 struct Absent { using axis = A; };
+
+namespace detail {
 
 enum class Kind { absent, invariant, replicated, shard, partial };
 
@@ -41,9 +43,11 @@ inline constexpr Kind kind_of<Shard<A, Dim>> = Kind::shard;
 template <class A>
 inline constexpr Kind kind_of<Partial<A>> = Kind::partial;
 
+}  // namespace detail
+
 /// Every rank holds the whole value.
 template <class P>
-inline constexpr bool is_whole = kind_of<P> == Kind::invariant || kind_of<P> == Kind::replicated;
+inline constexpr bool is_whole = detail::kind_of<P> == detail::Kind::invariant || detail::kind_of<P> == detail::Kind::replicated;
 
 /// The dim that P shards; -1 if it does not.
 template <class P>
@@ -52,7 +56,7 @@ template <class A, int Dim>
 inline constexpr int shard_dim<Shard<A, Dim>> = Dim;
 
 template <class P>
-concept Placement = requires { typename P::axis; } && kind_of<P> != Kind::absent;
+concept Placement = requires { typename P::axis; } && detail::kind_of<P> != detail::Kind::absent;
 
 namespace detail {
 template <class P>

@@ -38,7 +38,7 @@ class Shape {
   /// Number of elements: 1 for a scalar (rank 0).
   WEFT_OUT_OF_LINE constexpr std::size_t size() const {
     std::size_t product = 1;
-    for (std::size_t dim = 0; dim < rank_; ++dim) product = checked_multiply(product, extents_[dim], "a tensor's size");
+    for (std::size_t dim = 0; dim < rank_; ++dim) product = detail::checked_multiply(product, extents_[dim], "a tensor's size");
     return product;
   }
   /// The extent of the last dim; 1 for a scalar.
@@ -73,7 +73,7 @@ class Shape {
   /// "[2, 3]", for messages.
   WEFT_COLD std::string text() const {
     std::string out = "[";
-    for (std::size_t dim = 0; dim < rank_; ++dim) append_to(out, {dim ? ", " : "", extents_[dim]});
+    for (std::size_t dim = 0; dim < rank_; ++dim) detail::append_to(out, {dim ? ", " : "", extents_[dim]});
     return out += ']';
   }
 

@@ -29,6 +29,8 @@
 
 namespace weft {
 
+namespace detail {
+
 class Store {
  public:
   virtual ~Store() = default;
@@ -49,6 +51,8 @@ class Store {
   virtual void* memory(std::size_t /*record*/) const { return nullptr; }
 };
 
+}  // namespace detail
+
 namespace optim {
 struct OffloadParts;
 /// What an optimizer does where its state is offloaded. Defined in optim/offloaded.hpp.
@@ -58,10 +62,10 @@ const OffloadParts& offload_parts();
 
 /// Where parameters and optimizer state of a rank lie between their uses.
 struct Offload {
-  using Make = std::shared_ptr<Store> (*)(const std::string& path, int rank);
+  using Make = std::shared_ptr<detail::Store> (*)(const std::string& path, int rank);
   Make make = nullptr;  ///< null: on the device
   std::string path = {};
-  std::shared_ptr<Store> store = nullptr;  ///< of this rank, made with the model
+  std::shared_ptr<detail::Store> store = nullptr;  ///< of this rank, made with the model
   const optim::OffloadParts* optimizer = nullptr;
 
   Offload() {}
@@ -186,11 +190,13 @@ class FileStore final : public Store {
 }  // namespace detail
 
 inline Offload Offload::host() {
-  return {[](const std::string&, int) -> std::shared_ptr<Store> { return std::make_shared<detail::HostStore>(); }, ""};
+  return {[](const std::string&, int) -> std::shared_ptr<detail::Store> { return std::make_shared<detail::HostStore>(); }, ""};
 }
 inline Offload Offload::file(std::string path) {
-  return {[](const std::string& of_all, int rank) -> std::shared_ptr<Store> { return std::make_shared<detail::FileStore>(joined({of_all, ".", rank})); }, std::move(path)};
+  return {[](const std::string& of_all, int rank) -> std::shared_ptr<detail::Store> { return std::make_shared<detail::FileStore>(detail::joined({of_all, ".", rank})); }, std::move(path)};
 }
+
+namespace detail {
 
 /// The store of one rank of the world; null where nothing is offloaded. Throws StorageError where a file cannot be made.
 inline std::shared_ptr<Store> make_store(const Offload& offload, int rank) { return offload.make ? offload.make(offload.path, rank) : nullptr; }
@@ -244,6 +250,8 @@ class RecordTraffic {
   /// All that was put is in its record: before the store commits, or anybody reads it.
   void settle() {}
 };
+
+}  // namespace detail
 
 }  // namespace weft
 

@@ -22,7 +22,7 @@
 
 namespace weft {
 
-template <Scalar T, class Exec, Placement... P>
+template <detail::Scalar T, class Exec, Placement... P>
 class Tensor;
 
 namespace detail {
@@ -41,14 +41,16 @@ concept AnyTensor = detail::is_tensor<std::remove_cvref_t<X>>;
 /// Nothing saved, nothing deferred, or no gradient: that of what is not Real (token ids).
 struct Nothing {};
 
-namespace detail {
+/// What programs call with tensors and without a namespace: add(x, y), map(x, f), softmax(x). Every Tensor derives from a class that is
+/// here, so that the compiler looks here for such a call (argument-dependent lookup), while `using namespace weft` leaves the names to a program.
+namespace operations {
 
 // What every tensor holds, whatever its type. Copies are made and ended out of line, once for all types: inlined into every
 // layer they were a third of what the compiler had to generate.
 class Elements {
  public:
   Elements() = default;
-  Elements(void* device, const Shape& shape, Buffer buffer, void* data)
+  Elements(void* device, const Shape& shape, detail::Buffer buffer, void* data)
       : device_(device), shape_(shape), size_(shape.size()), buffer_(std::move(buffer)), data_(data) {}
   WEFT_OUT_OF_LINE Elements(const Elements& other) noexcept
       : device_(other.device_), shape_(other.shape_), size_(other.size_), buffer_(other.buffer_), data_(other.data_) {}
@@ -68,21 +70,25 @@ class Elements {
   void* device_ = nullptr;
   Shape shape_;
   std::size_t size_ = 0;
-  Buffer buffer_;
+  detail::Buffer buffer_;
   void* data_ = nullptr;
 };
 
+}  // namespace operations
+
+namespace detail {
+
 template <class Exec>
-WEFT_OUT_OF_LINE Elements make_elements(Device<Exec>& device, const Shape& shape, std::size_t element_bytes) {
+WEFT_OUT_OF_LINE operations::Elements make_elements(Device<Exec>& device, const Shape& shape, std::size_t element_bytes) {
   Buffer buffer = device.allocate(shape.size() * element_bytes);
   void* data = buffer.get();
-  return Elements(&device, shape, std::move(buffer), data);
+  return operations::Elements(&device, shape, std::move(buffer), data);
 }
 
 }  // namespace detail
 
-template <Scalar T, class Exec, Placement... P>
-class Tensor : detail::Elements {
+template <detail::Scalar T, class Exec, Placement... P>
+class Tensor : operations::Elements {
  public:
   using value_type = T;
   using execution_space = Exec;
@@ -93,7 +99,7 @@ class Tensor : detail::Elements {
   /// Elements are not initialised.
   Tensor(device_type& device, const Shape& shape) : Elements(detail::make_elements(device, shape, sizeof(T))) {}
   /// Elements that something else holds, `first` elements into `buffer`.
-  Tensor(device_type& device, const Shape& shape, Buffer buffer, std::size_t first = 0) : Elements(&device, shape, std::move(buffer), nullptr) {
+  Tensor(device_type& device, const Shape& shape, detail::Buffer buffer, std::size_t first = 0) : Elements(&device, shape, std::move(buffer), nullptr) {
     data_ = static_cast<T*>(buffer_.get()) + first;
   }
 
@@ -103,7 +109,7 @@ class Tensor : detail::Elements {
   std::size_t rows() const { return shape_.rows(); }
   std::size_t columns() const { return shape_.columns(); }
   device_type& device() const { return *static_cast<device_type*>(device_); }
-  const Buffer& buffer() const { return buffer_; }
+  const detail::Buffer& buffer() const { return buffer_; }
   explicit operator bool() const { return data_ != nullptr; }
   /// No other tensor shares the elements, so an operation may write its result over them.
   bool unique() const { return buffer_.use_count() == 1; }
@@ -180,7 +186,7 @@ using with_scalar_t = typename detail::Rescalar<std::remove_cvref_t<X>, U>::type
 template <AnyTensor Y, AnyTensor X>
 Y relabel(const X& x) {
   static_assert(std::is_same_v<typename Y::value_type, typename X::value_type>, "weft: relabel changes placements, not the element type");
-  return Y(typename Y::Same(), static_cast<const detail::Elements&>(x));
+  return Y(typename Y::Same(), static_cast<const operations::Elements&>(x));
 }
 
 /// The same elements without placements, for collectives that no placement describes: `comm.all_reduce(raw(x), Reduction::max)`.

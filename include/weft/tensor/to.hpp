@@ -131,27 +131,27 @@ auto to(const Context& context, const X& x) {
   if constexpr (!Context::has(A{}) || std::is_same_v<From, To>) {
     return x;
   } else {
-    static_assert(kind_of<From> != Kind::absent, "weft: this tensor does not know an axis that is in force: it was made for another context");
+    static_assert(detail::kind_of<From> != detail::Kind::absent, "weft: this tensor does not know an axis that is in force: it was made for another context");
     using Y = replace_t<X, To>;
-    constexpr Kind from = kind_of<From>, target = kind_of<To>;
+    constexpr detail::Kind from = detail::kind_of<From>, target = detail::kind_of<To>;
     const auto& comm = context.comm(A{});
     const auto ranks = static_cast<std::size_t>(comm.size());
-    static_assert(!(from == Kind::shard && target == Kind::shard), "weft: to<Shard> from a Shard along another dim is an all_to_all; go through to<Invariant<axis>>");
+    static_assert(!(from == detail::Kind::shard && target == detail::Kind::shard), "weft: to<Shard> from a Shard along another dim is an all_to_all; go through to<Invariant<axis>>");
     if constexpr (is_whole<From> && is_whole<To>) {
       return relabel<Y>(x);
     } else if (ranks == 1) {
       return relabel<Y>(x);
-    } else if constexpr (from == Kind::partial && is_whole<To>) {
+    } else if constexpr (from == detail::Kind::partial && is_whole<To>) {
       Y y(x.device(), x.shape());
       detail::copy_rows(x.device(), 1, x.size(), x.data(), x.size(), y.data(), x.size());
       comm.all_reduce(raw(y));
       return y;
-    } else if constexpr (is_whole<From> && target == Kind::partial) {
+    } else if constexpr (is_whole<From> && target == detail::Kind::partial) {
       if (comm.rank() == 0) return relabel<Y>(x);
       Y y(x.device(), x.shape());
       detail::fill_zero(x.device(), y.data(), y.size());
       return y;
-    } else if constexpr (from == Kind::shard && target == Kind::partial) {
+    } else if constexpr (from == detail::Kind::shard && target == detail::Kind::partial) {
       constexpr std::size_t dim = shard_dim<From>;
       detail::require_parts_of_whole(A::name, x.shape(), dim, ranks);
       Y y(x.device(), detail::with_extent(x.shape(), dim, x.shape()[dim] * ranks));
@@ -160,10 +160,10 @@ auto to(const Context& context, const X& x) {
       const std::size_t piece = x.shape()[dim] * whole.inner;
       detail::copy_rows(x.device(), whole.outer, piece, x.data(), piece, y.data() + comm.rank() * piece, whole.extent * whole.inner);
       return y;
-    } else if constexpr (from == Kind::shard) {
+    } else if constexpr (from == detail::Kind::shard) {
       detail::require_parts_of_whole(A::name, x.shape(), shard_dim<From>, ranks);
       return detail::gather_dim<Y>(comm, x, shard_dim<From>);
-    } else if constexpr (from == Kind::partial) {
+    } else if constexpr (from == detail::Kind::partial) {
       return detail::scatter_sum<Y>(A::name, comm, x, shard_dim<To>);
     } else {
       return detail::slice<Y>(A::name, x, shard_dim<To>, ranks, comm.rank());
@@ -180,7 +180,7 @@ auto to(const Context& context, X&& x)
   if constexpr (!Context::has(A{}) || std::is_same_v<placement_t<X, A>, To>) {
     return X(std::move(x));  // a copy would make a second holder, and the next axis could not work in place
   } else {
-    if constexpr (kind_of<placement_t<X, A>> == Kind::partial && is_whole<To>) {
+    if constexpr (detail::kind_of<placement_t<X, A>> == detail::Kind::partial && is_whole<To>) {
       if (x.unique()) {
         context.comm(A{}).all_reduce(raw(x));
         return relabel<replace_t<X, To>>(x);

@@ -56,8 +56,8 @@ namespace detail {
 using Root = Context<Compute<Exec, double>>;
 using Whole = Tensor<double, Exec>;
 
-inline Environment environment(const CheckOptions& options, const Shape& shape, Made& made) {
-  Environment environment;
+inline weft::detail::Environment environment(const CheckOptions& options, const Shape& shape, Made& made) {
+  weft::detail::Environment environment;
   environment.seed = options.seed;
   environment.length = options.length ? options.length : shape[0];
   environment.rows = shape[0];
@@ -102,7 +102,7 @@ Share share_of(Trial& trial) {
   for (std::size_t p = 0; p < trial.parameters().size(); ++p) {
     const ParameterState& state = *trial.parameters()[p];
     Piece piece{state.name, {}, {}};
-    for (const Run& run : state.layer_runs())
+    for (const auto& run : state.layer_runs())
       for (std::size_t i = 0; i < run.length; ++i) {
         piece.values.push_back(outcome.gradients[p][run.local + i]);
         piece.places.push_back(run.global + i);
@@ -192,14 +192,14 @@ inline void on_ranks(int ranks, const std::string& where, std::vector<Share>& sh
 
 template <class Stream>
 std::string name_of_stream() {
-  constexpr Kind kind = kind_of<Stream>;
+  constexpr weft::detail::Kind kind = weft::detail::kind_of<Stream>;
   const std::string axis(Stream::axis::name);
-  if (kind == Kind::shard) return "Shard<" + axis + ", " + std::to_string(shard_dim<Stream>) + ">";
-  return (kind == Kind::invariant ? "Invariant<" : kind == Kind::replicated ? "Replicated<" : "Partial<") + axis + ">";
+  if (kind == weft::detail::Kind::shard) return "Shard<" + axis + ", " + std::to_string(shard_dim<Stream>) + ">";
+  return (kind == weft::detail::Kind::invariant ? "Invariant<" : kind == weft::detail::Kind::replicated ? "Replicated<" : "Partial<") + axis + ">";
 }
 
 // Rows that can be cut as the stream cuts them.
-template <Axis A, class Stream>
+template <weft::detail::Axis A, class Stream>
 void require_rows(std::size_t ranks, const Shape& shape, const CheckOptions& options) {
   if constexpr (shard_dim<Stream> == 0) {
     const std::size_t rows = shape[0];
@@ -217,7 +217,7 @@ void require_rows(std::size_t ranks, const Shape& shape, const CheckOptions& opt
   }
 }
 
-template <Axis A, class Stream, class Make>
+template <weft::detail::Axis A, class Stream, class Make>
 void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape& shape, const CheckOptions& options, const Share& alone) {
   const std::string where = std::string(A::name) + "(" + std::to_string(ranks) + ") as " + name_of_stream<Stream>();
   // Instances of their own: ranks must not share one.
@@ -227,7 +227,7 @@ void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape&
     const auto rank = static_cast<std::size_t>(comm.rank());
     Device device(instances[rank]);
     Made made(device);
-    Environment here = environment(options, shape, made);
+    weft::detail::Environment here = environment(options, shape, made);
     RankRows rows{ranks, rank, {}};
     if constexpr (std::is_same_v<A, dp>) here.first_row = (here.rows = shape[0] / ranks) * rank;
     if constexpr (std::is_same_v<A, cp>) rows.cut = {here.length, ranks, rank};
@@ -236,7 +236,7 @@ void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape&
       const Root root(device, std::move(here));
       if constexpr (std::is_same_v<A, dp>) return root.with<Stream>(dp{}, comm);
       else
-        return root.with<Shard<dp, 0>>(dp{}, Communicator(new_shared<comm::SelfGroup>("dp", "threads")))
+        return root.with<Shard<dp, 0>>(dp{}, Communicator(weft::detail::new_shared<comm::SelfGroup>("dp", "threads")))
             .template with<Stream, std::conditional_t<std::is_same_v<A, cp>, Ring, void>>(A{}, comm);
     }();
     using X = std::conditional_t<std::is_same_v<A, dp>, Tensor<double, Exec, Stream>, Tensor<double, Exec, Shard<dp, 0>, Stream>>;
@@ -307,7 +307,7 @@ CheckReport check_layer(Make&& make, const Shape& shape, const CheckOptions& opt
 ///
 /// Whatever goes wrong on any rank becomes one Error with the text of the first; rows that the stream cannot cut are a UsageError
 /// before anything runs. Also found: ranks that disagree about what a gradient owes; reads beyond a rank's own rows.
-template <Axis A, class Stream = EveryStream, class Make>
+template <weft::detail::Axis A, class Stream = EveryStream, class Make>
 CheckReport check_layer_on(int ranks, Make&& make, const Shape& shape, CheckOptions options = {}) {
   options.tolerance = std::min(options.tolerance, 1e-11);
   constexpr bool every = std::is_same_v<Stream, EveryStream>;

@@ -76,7 +76,7 @@ auto each_tensor(const Y& y, F&& f) {
 
 /// Notes every parameter that is made. Its gradient has room from the beginning, so that who adds to what is not there yet is found,
 /// and so that one sees which parameters are still held.
-class Made final : public Hooks {
+class Made final : public weft::detail::Hooks {
  public:
   explicit Made(Device& device) : device_(&device) {}
   weft::detail::Registry registry{false};  ///< refuses two dropouts under one path
@@ -124,12 +124,12 @@ std::vector<ParameterState*> parameters_of(Layer& layer, const Made& made) {
 /// Where a rank's rows lie in the whole, on the axis A.
 struct RankRows {
   std::size_t ranks = 1, rank = 0;
-  Zigzag cut;  ///< where cp cuts sequences
+  weft::detail::Zigzag cut;  ///< where cp cuts sequences
   std::size_t global(std::size_t row, std::size_t rows) const { return cut.ranks > 1 ? cut.row(row) : rank * rows + row; }
 };
 
 /// One layer under one context in which A is in force, or no axis is. X is its input's type.
-template <Axis A, class X, class Layer, class Context>
+template <weft::detail::Axis A, class X, class Layer, class Context>
 class Trial {
  public:
   static constexpr bool spread = Context::has(A{});
@@ -210,7 +210,7 @@ class Trial {
   }
 
  private:
-  using Step = forward_t<Layer, Context, X>;
+  using Step = weft::detail::forward_t<Layer, Context, X>;
   using G = gradient_t<decltype(std::declval<Step>().output)>;
   struct Flight {
     std::unique_ptr<X> x;  // stays where forward has seen it, for a layer that keeps a reference
@@ -236,7 +236,7 @@ class Trial {
     const Tensor<double, Exec> memory(device(), {all.size()});
     copy_from_host(memory, std::span<const double>(all));
     kept_.push_back(memory);
-    return Y(device(), shape, Buffer(memory.data(), [memory](void*) { kernels::fill<double>(memory.device(), memory.size(), memory.data(), not_a_number); }), guard_);
+    return Y(device(), shape, weft::detail::Buffer(memory.data(), [memory](void*) { kernels::fill<double>(memory.device(), memory.size(), memory.data(), not_a_number); }), guard_);
   }
   template <class Y>
   Numbers around(const Y& y) const {

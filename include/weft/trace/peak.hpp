@@ -19,13 +19,13 @@ namespace weft::trace {
 /// Floating-point operations a second of square products of T, summed over the ranks of `ranks`, which all call it. The best of
 /// five short windows that all ranks begin together: neither a disturbance nor a core that ranks share can flatter it. Takes about
 /// a third of a second.
-template <Real T, class Exec>
+template <weft::detail::Real T, class Exec>
 double matmul_peak(Device<Exec>& device, const Communicator& ranks) {
   using Clock = std::chrono::steady_clock;
   constexpr std::size_t n = 1024, windows = 5;
   constexpr double window_s = 0.06;
-  const Buffer a = device.allocate(n * n * sizeof(T)), b = device.allocate(n * n * sizeof(T)), c = device.allocate(n * n * sizeof(T));
-  for (const Buffer& x : {a, b}) {
+  const weft::detail::Buffer a = device.allocate(n * n * sizeof(T)), b = device.allocate(n * n * sizeof(T)), c = device.allocate(n * n * sizeof(T));
+  for (const weft::detail::Buffer& x : {a, b}) {
     Kokkos::View<T*, Exec, Kokkos::MemoryUnmanaged> values(static_cast<T*>(x.get()), n * n);
     Kokkos::deep_copy(device.exec(), values, T(1.0f));
   }

@@ -98,12 +98,12 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
     const Head found = message.head();
     const Call& call = running.transfer.call();
     const auto in_group = std::find(members_.begin(), members_.end(), message.peer()) - members_.begin();
-    const std::string peer = joined({"rank ", long(in_group), " of ", axis_});
+    const std::string peer = weft::detail::joined({"rank ", long(in_group), " of ", axis_});
     if (is_point_to_point(call.operation))
       throw MismatchError(process_->rank, axis_, describe(call), running.sequence,
-                          joined({peer, " sent ", found.count, " ", name_of(DataType(found.signature >> 8 & 0xff)), ", ", call.count, " ", name_of(call.type), " were expected"}));
+                          weft::detail::joined({peer, " sent ", found.count, " ", name_of(DataType(found.signature >> 8 & 0xff)), ", ", call.count, " ", name_of(call.type), " were expected"}));
     throw MismatchError(process_->rank, axis_, describe(call), running.sequence,
-                        joined({"ranks disagree: ", peer, " called ", describe(found.signature, found.count), " with ", found.bytes,
+                        weft::detail::joined({"ranks disagree: ", peer, " called ", describe(found.signature, found.count), " with ", found.bytes,
                                 " bytes for this rank, which called ", describe(call), " and expects ", message.expected().bytes}));
   }
   void wait(Running& running);
@@ -188,7 +188,7 @@ inline void GlooGroup::wait(Running& running) {
       else if (now - noticed > std::chrono::milliseconds(20)) throw_lost(running, "");  // what others sent before counts
       if (now - start > process_->deadline) {
         std::string missing;
-        for (const int q : running.transfer.missing()) append_to(missing, {missing.empty() ? "" : ", ", q});
+        for (const int q : running.transfer.missing()) weft::detail::append_to(missing, {missing.empty() ? "" : ", ", q});
         throw TimeoutError(process_->rank, axis_, describe(running.transfer.call()), running.sequence,
                            "waited for rank " + missing + " longer than the deadline of " + std::to_string(process_->deadline.count()) +
                                " s; last operations: " + process_->recorder.text());

@@ -60,7 +60,7 @@ class Pipeline {
   /// The others called the same: `theirs` are their numbers.
   void accept(std::vector<std::uint64_t> theirs) {
     theirs_ = std::move(theirs);
-    rows_.reset(new std::byte[checked_multiply(members_.size(), window * chunk_bytes)]);
+    rows_.reset(new std::byte[weft::detail::checked_multiply(members_.size(), window * chunk_bytes)]);
     for (std::size_t q = 0; q < members_.size(); ++q) {
       if (q == rank_) continue;
       inputs_[q] = mesh_.buffer(rows_.get() + q * window * chunk_bytes, window * chunk_bytes);

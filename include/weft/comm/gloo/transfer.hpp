@@ -225,7 +225,7 @@ inline void Transfer::begin() {
     case all_to_all_v: return all_to_all_pieces(by(call_.send_counts), by(call_.receive_counts));
     case reduce:
       if (!root) return post_send(call_.root, call_.input, count);
-      scratch_.reset(new std::byte[checked_multiply(n, call_.bytes())]);
+      scratch_.reset(new std::byte[weft::detail::checked_multiply(n, call_.bytes())]);
       others([&](int q) { post_receive(q, row(q, count), count); });
       next_ = [this] { combine(call_.input, call_.output, call_.count); };
       return;
@@ -269,7 +269,7 @@ inline void Transfer::begin_all_reduce() {
       pieces.push_back({piece(q).begin * size_of(call_.type), (piece(q).end - piece(q).begin) * size_of(call_.type)});
     return begin_pipeline(std::move(pieces), output(mine.begin), output(0));
   }
-  scratch_.reset(new std::byte[checked_multiply(n, length * size_of(call_.type))]);
+  scratch_.reset(new std::byte[weft::detail::checked_multiply(n, length * size_of(call_.type))]);
   others([&](int q) { post_receive(q, row(q, length), length); });
   others([&](int q) { post_send(q, input(piece(q).begin), piece(q).end - piece(q).begin); });
   next_ = [this, piece, mine, length] {
@@ -287,7 +287,7 @@ inline void Transfer::begin_reduce_scatter(std::span<const std::size_t> counts) 
     begins.push_back(sum);
     sum += count;
   }
-  scratch_.reset(new std::byte[checked_multiply(std::size_t(place_.size), mine * size_of(call_.type))]);
+  scratch_.reset(new std::byte[weft::detail::checked_multiply(std::size_t(place_.size), mine * size_of(call_.type))]);
   others([&](int q) { post_receive(q, row(q, mine), mine); });
   others([&](int q) { post_send(q, input(begins[std::size_t(q)]), counts[std::size_t(q)]); });
   next_ = [this, mine, at = begins[std::size_t(place_.rank)]] { combine(input(at), call_.output, mine); };

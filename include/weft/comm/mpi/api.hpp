@@ -49,10 +49,10 @@ inline void check(int code, const char* function) {
 
 /// A count as this MPI takes it. Throws Error where it does not fit: before MPI 4 that is beyond 2^31 - 1 elements.
 inline Count to_count(std::size_t count) {
-  return narrow<Count>(count, "MPI (before version 4) counts in int; the number of elements");
+  return weft::detail::narrow<Count>(count, "MPI (before version 4) counts in int; the number of elements");
 }
 inline Offset to_offset(std::size_t offset) {
-  return narrow<Offset>(offset, "MPI (before version 4) counts in int; the offset in elements");
+  return weft::detail::narrow<Offset>(offset, "MPI (before version 4) counts in int; the offset in elements");
 }
 
 /// bfloat16 travels as 16 bits; MPI never adds it.

@@ -43,7 +43,7 @@ class Pipeline {
         statuses_(requests_.size()) {
     const Bytes& mine = pieces_[rank_];
     row_ = std::min(mine.length, chunk_bytes);
-    rows_.reset(new std::byte[checked_multiply(pieces_.size(), window * row_)]);
+    rows_.reset(new std::byte[weft::detail::checked_multiply(pieces_.size(), window * row_)]);
     for (std::size_t q = 0; q < pieces_.size(); ++q) {
       if (q == rank_) continue;
       stream(send_input, q).total = chunks(pieces_[q]);

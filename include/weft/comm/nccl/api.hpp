@@ -72,7 +72,7 @@ inline ncclRedOp_t operation_of(Reduction reduction) {
 }
 
 /// "2.28.9", from what ncclGetVersion says.
-inline std::string version_text(int code) { return joined({code / 10000, ".", code % 10000 / 100, ".", code % 100}); }
+inline std::string version_text(int code) { return weft::detail::joined({code / 10000, ".", code % 10000 / 100, ".", code % 100}); }
 
 /// An open group: calls made with it start together when it ends, in no order among themselves, so that a rank may send and receive
 /// without waiting in a circle. The functions below take one: without it they do not compile.

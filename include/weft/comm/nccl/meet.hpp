@@ -137,7 +137,7 @@ inline Communicator over(const Communicator& host, const Options& options = {}) 
   if (options.share_gpus) {
     // NCCL refuses a GPU that two ranks of one host use; to it these are hosts of their own. Read when NCCL is first used.
     if (std::getenv("NCCL_HOSTID") == nullptr)
-      ::setenv("NCCL_HOSTID", joined({"weft-", long(card.host & 0xffffff), "-", host.rank()}).c_str(), 0);
+      ::setenv("NCCL_HOSTID", weft::detail::joined({"weft-", long(card.host & 0xffffff), "-", host.rank()}).c_str(), 0);
   }
   cuda_check(cudaSetDevice(device), "cudaSetDevice");
 
@@ -168,7 +168,7 @@ inline Communicator over(const Communicator& host, const Options& options = {}) 
       for (ncclResult_t state = comm->state(); state != ncclSuccess; state = comm->state()) {
         if (state != ncclInProgress) check(state, "ncclCommInitRankConfig", comm->get());
         if (Clock::now() > end)
-          process->fail<TimeoutError>(meeting, joined({"NCCL did not connect ", host.size(), " ranks within ",
+          process->fail<TimeoutError>(meeting, weft::detail::joined({"NCCL did not connect ", host.size(), " ranks within ",
                                                        std::to_string(options.patience.count()), " s (WEFT_RENDEZVOUS_S)"}));
         std::this_thread::sleep_for(std::chrono::microseconds(50));
       }

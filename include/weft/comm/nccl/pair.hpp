@@ -118,10 +118,10 @@ class Pair {
     return std::int64_t(running.call.type) == note.type && std::int64_t(running.call.count) == note.count;
   }
   [[noreturn]] WEFT_COLD void disagree(const Running& running, const Note& note) {
-    const std::string theirs = joined({note.count, " ", name_of(DataType(note.type))});
+    const std::string theirs = weft::detail::joined({note.count, " ", name_of(DataType(note.type))});
     const bool receiver = running.call.operation == Operation::recv;
     process_.fail<MismatchError>(running,
-                                 joined({"rank ", peer_, " of ", running.axis, receiver ? " sent " : " expects ", theirs, ", this rank ",
+                                 weft::detail::joined({"rank ", peer_, " of ", running.axis, receiver ? " sent " : " expects ", theirs, ", this rank ",
                                          receiver ? "expects " : "sent ", running.call.count, " ", name_of(running.call.type)}));
   }
 

@@ -147,14 +147,14 @@ class Process {
   }
   WEFT_COLD std::string broken_text(const Running& running, ncclResult_t state) const {
     const char* last = ncclGetLastError(running.comm->get());
-    return joined({"NCCL failed: ", ncclGetErrorString(state), last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last});
+    return weft::detail::joined({"NCCL failed: ", ncclGetErrorString(state), last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last});
   }
   WEFT_COLD std::string late_text(const Running& running) const {
     const char* stage = running.stage == Running::Stage::flying     ? "launched, and other ranks did not come"
                         : running.stage == Running::Stage::issuing  ? "NCCL connects to other ranks"
                         : running.stage == Running::Stage::checking ? "other ranks have not said what they call"
                                                                     : "not launched, it waits for the other side or for earlier operations";
-    return joined({"waited longer than the deadline of ", std::to_string(options_.deadline.count()), " s (", stage,
+    return weft::detail::joined({"waited longer than the deadline of ", std::to_string(options_.deadline.count()), " s (", stage,
                    "); last operations: ", recorder.text()});
   }
   void launch(const Running& running, cudaStream_t stream) const;
@@ -198,9 +198,9 @@ inline bool Process::checked(Process& process, Running& running) {
   for (std::size_t q = 1; q < all.size() / 3; ++q) {
     if (std::equal(all.begin(), all.begin() + 3, all.begin() + std::ptrdiff_t(3 * q))) continue;
     const auto one = [&](std::size_t r) {
-      return joined({"rank ", long(r), " of ", running.axis, " called ", describe(all[3 * r], all[3 * r + 1])});
+      return weft::detail::joined({"rank ", long(r), " of ", running.axis, " called ", describe(all[3 * r], all[3 * r + 1])});
     };
-    process.fail<MismatchError>(running, joined({"ranks disagree: ", one(0), ", ", one(q)}));
+    process.fail<MismatchError>(running, weft::detail::joined({"ranks disagree: ", one(0), ", ", one(q)}));
   }
   return true;
 }

@@ -349,7 +349,7 @@ inline bool Collective::agree() {
       const std::size_t sends = count(from, std::size_t(to)), expected = count(to, n + std::size_t(from));
       if (sends == expected) continue;
       const std::string what = describe(signature(call_), call_.count);
-      disagreement_ = joined({"ranks disagree: rank ", from, " called ", what, ", rank ", to, " called ", what, ": the first sends ", sends,
+      disagreement_ = weft::detail::joined({"ranks disagree: rank ", from, " called ", what, ", rank ", to, " called ", what, ": the first sends ", sends,
                               " elements to the second, which expects ", expected});
       return false;
     }
@@ -359,7 +359,7 @@ inline bool Collective::agree() {
 WEFT_COLD inline void Collective::disagree(int q, const std::string& why) {
   const auto& header = slots_.header(q, first_);
   const std::string mine = describe(signature(call_), call_.count), other = describe(header.signature, header.count);
-  disagreement_ = joined({"ranks disagree: rank ", std::min(q, me()), " called ", q < me() ? other : mine, ", rank ", std::max(q, me()), " called ",
+  disagreement_ = weft::detail::joined({"ranks disagree: rank ", std::min(q, me()), " called ", q < me() ? other : mine, ", rank ", std::max(q, me()), " called ",
                           q < me() ? mine : other, why});
 }
 

@@ -183,7 +183,7 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
     const int q = running.collective.missing();
     running.give_up();
     throw TimeoutError(process_->rank, axis(), describe(running.collective.call()), running.sequence,
-                       joined({"waited longer than the deadline of ", std::to_string(process_->deadline.count()), " s", q < 0 ? std::string() : joined({" for rank ", q, " of ", axis()}),
+                       weft::detail::joined({"waited longer than the deadline of ", std::to_string(process_->deadline.count()), " s", q < 0 ? std::string() : weft::detail::joined({" for rank ", q, " of ", axis()}),
                                "; last operations: ", process_->recorder.text()}));
   }
   [[noreturn]] WEFT_COLD void throw_broken(const Running& running) {

@@ -18,7 +18,7 @@ class Client {
  public:
   /// Tries until the store answers. Throws StoreError at the deadline, or where the store turns this rank away.
   Client(const std::string& host, int port, const Identity& who, std::string_view secret, Deadline deadline)
-      : where_(joined({host, ":", port})) {
+      : where_(weft::detail::joined({host, ":", port})) {
     const Address address = resolve(host, port);
     if (!address.loopback() && secret.size() < Server::least_secret)
       throw_error<UsageError>({"MASTER_ADDR ", host, " is not this machine alone: give every rank one WEFT_SECRET of at least ", Server::least_secret, " bytes (or WEFT_SECRET_FILE)"});
@@ -79,7 +79,7 @@ class Client {
     try {
       const std::string challenge = read(challenge_bytes, deadline);
       if (challenge.substr(0, magic.size()) != magic) refuse("is something else: its greeting is not weft's (is it the launcher's own port?)");
-      if (number_at(challenge, 8) != version) refuse(joined({"speaks version ", number_at(challenge, 8), " of its protocol, this rank version ", version}));
+      if (number_at(challenge, 8) != version) refuse(weft::detail::joined({"speaks version ", number_at(challenge, 8), " of its protocol, this rank version ", version}));
       Nonce server, mine = random_nonce();
       std::memcpy(server.data(), challenge.data() + 12, server.size());
       send(hello(who, mine, server, secret), deadline);

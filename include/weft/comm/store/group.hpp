@@ -131,7 +131,7 @@ class StoreGroup final : public Group, public std::enable_shared_from_this<Store
       throw AbortedError(process_->rank(), axis_, describe(running.call), running.sequence, error.what());
     }
   }
-  std::string key(std::uint64_t collective, int rank) const { return joined({"c/", number_, "/", collective, "/", rank}); }
+  std::string key(std::uint64_t collective, int rank) const { return weft::detail::joined({"c/", number_, "/", collective, "/", rank}); }
 
   std::shared_ptr<Process> process_;
   std::uint64_t number_;
@@ -204,22 +204,22 @@ inline void StoreGroup::post(Running& running) {
   if (call.operation == Operation::send) {
     const auto number = ++sent_[{call.root, call.tag}];
     Head head{std::uint64_t(call.type), call.count, 0, call.bytes()};
-    process_->put(joined({"m/", number_, "/", rank_, "/", call.root, "/", call.tag, "/", number}),
+    process_->put(weft::detail::joined({"m/", number_, "/", rank_, "/", call.root, "/", call.tag, "/", number}),
                   bytes_of(&head, sizeof head) + bytes_of(call.input, call.bytes()));
     running.complete = true;
     return;
   }
   if (call.operation == Operation::recv) {
-    running.key = joined({"m/", number_, "/", call.root, "/", rank_, "/", call.tag, "/", ++received_[{call.root, call.tag}]});
+    running.key = weft::detail::joined({"m/", number_, "/", call.root, "/", rank_, "/", call.tag, "/", ++received_[{call.root, call.tag}]});
     return;
   }
   const std::uint64_t collective = ++collectives_;
   if (rank_ != 0) {
     process_->put(key(collective, rank_), contribution(call));
-    running.key = joined({"r/", number_, "/", collective, "/", rank_});
+    running.key = weft::detail::joined({"r/", number_, "/", collective, "/", rank_});
     return;
   }
-  running.key = joined({number_, "/", collective, "/"});
+  running.key = weft::detail::joined({number_, "/", collective, "/"});
   running.parts.resize(members_.size());
   running.come.assign(members_.size(), false);
   running.parts[0] = contribution(call);
@@ -247,7 +247,7 @@ inline bool StoreGroup::advance(Running& running) {
     const Head head = head_of(*message);
     if (head.signature != std::uint64_t(call.type) || head.count != call.count)
       throw MismatchError(process_->rank(), axis_, describe(call), running.sequence,
-                          joined({"rank ", call.root, " of ", axis_, " sent ", head.count, " ", name_of(DataType(head.signature)), ", ",
+                          weft::detail::joined({"rank ", call.root, " of ", axis_, " sent ", head.count, " ", name_of(DataType(head.signature)), ", ",
                                   call.count, " ", name_of(call.type), " were expected"}));
     if (call.bytes() != 0) std::memcpy(call.output, message->data() + sizeof head, call.bytes());
     return true;
@@ -260,7 +260,7 @@ inline void StoreGroup::gather_all(Running& running) {
   for (std::size_t q = 1; q < members_.size() && everything[0] == '1'; ++q) {
     const Head first = head_of(running.parts[0]), other = head_of(running.parts[q]);
     if (first.signature == other.signature && first.count == other.count && first.counts == other.counts) continue;
-    everything = joined({"0ranks disagree: rank 0 of ", axis_, " called ", describe(first.signature, first.count), ", rank ", long(q),
+    everything = weft::detail::joined({"0ranks disagree: rank 0 of ", axis_, " called ", describe(first.signature, first.count), ", rank ", long(q),
                          " of ", axis_, " called ", describe(other.signature, other.count)});
   }
   if (everything[0] == '1')
@@ -341,7 +341,7 @@ inline void StoreGroup::finish(Running& running, const std::string& everything) 
       for (std::size_t q = 0; q < n; ++q) {
         if (send_counts[q][me] != call.receive_counts[q])
           throw MismatchError(process_->rank(), axis_, describe(call), running.sequence,
-                              joined({"rank ", long(q), " of ", axis_, " sends ", send_counts[q][me], " elements, ", call.receive_counts[q],
+                              weft::detail::joined({"rank ", long(q), " of ", axis_, " sends ", send_counts[q][me], " elements, ", call.receive_counts[q],
                                       " were expected"}));
         put(before(call.receive_counts, q) * width, inputs[q] + before(send_counts[q], me) * width, call.receive_counts[q] * width);
       }
@@ -367,7 +367,7 @@ inline void StoreGroup::wait(Running& running) {
     }
     if (now - start > process_->deadline)
       throw TimeoutError(process_->rank(), axis_, describe(running.call), running.sequence,
-                         joined({"waited longer than the deadline of ", std::to_string(process_->deadline.count()),
+                         weft::detail::joined({"waited longer than the deadline of ", std::to_string(process_->deadline.count()),
                                  " s; last operations: ", process_->recorder.text()}));
     std::this_thread::sleep_for(std::chrono::microseconds(now - start < std::chrono::milliseconds(5) ? 50 : 500));
   }

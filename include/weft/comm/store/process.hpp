@@ -40,7 +40,7 @@ struct Process {
   /// Long values go in pieces, the first last: once that is there, all are.
   void put(const std::string& key, const std::string& bytes) {
     const std::size_t rest = bytes.size() <= piece ? 0 : (bytes.size() - 1) / piece;
-    for (std::size_t k = rest; k > 0; --k) client.set(joined({key, "/", k}), std::string_view(bytes).substr(k * piece, piece), soon());
+    for (std::size_t k = rest; k > 0; --k) client.set(weft::detail::joined({key, "/", k}), std::string_view(bytes).substr(k * piece, piece), soon());
     std::string first;
     store::put(first, std::uint32_t(rest));
     client.set(key, first += std::string_view(bytes).substr(0, piece), soon());
@@ -52,7 +52,7 @@ struct Process {
     std::string bytes = found->substr(4);
     const std::uint32_t rest = number_at(*found, 0);
     for (std::uint32_t k = 1; k <= rest; ++k) {
-      const auto next = client.take(joined({key, "/", k}), soon());
+      const auto next = client.take(weft::detail::joined({key, "/", k}), soon());
       if (!next) throw_error<StoreError>({"the store has lost a part of '", key, "'"});
       bytes += *next;
     }
@@ -62,7 +62,7 @@ struct Process {
   std::string failure() {
     if (client.has("failed", soon())) return *client.get("failed", soon());
     if (client.has("lost", soon()))
-      return joined({"rank ", *client.get("lost", soon()), " is lost, its process ended or its connection broke"});
+      return weft::detail::joined({"rank ", *client.get("lost", soon()), " is lost, its process ended or its connection broke"});
     return {};
   }
 

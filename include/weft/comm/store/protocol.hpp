@@ -167,10 +167,10 @@ inline Greeting read_hello(std::string_view bytes, const Identity& server, const
   greeting.who = {number_at(bytes, 12), number_at(bytes, 16), {}};
   std::memcpy(greeting.nonce.data(), bytes.data() + 52, greeting.nonce.size());
   const auto& who = greeting.who;
-  if (number_at(bytes, 8) != version) greeting.refusal = joined({"rank ", who.rank, " speaks version ", number_at(bytes, 8), " of the store's protocol, rank 0 version ", version});
-  else if (bytes.substr(20, 32) != letters(sha256(server.job))) greeting.refusal = joined({"rank ", who.rank, " belongs to another job"});
-  else if (who.world != server.world) greeting.refusal = joined({"ranks disagree about the world: WORLD_SIZE is ", who.world, " on rank ", who.rank, " and ", server.world, " on rank 0"});
-  else if (who.rank >= server.world) greeting.refusal = joined({"rank ", who.rank, " is not in a world of ", server.world});
+  if (number_at(bytes, 8) != version) greeting.refusal = weft::detail::joined({"rank ", who.rank, " speaks version ", number_at(bytes, 8), " of the store's protocol, rank 0 version ", version});
+  else if (bytes.substr(20, 32) != letters(sha256(server.job))) greeting.refusal = weft::detail::joined({"rank ", who.rank, " belongs to another job"});
+  else if (who.world != server.world) greeting.refusal = weft::detail::joined({"ranks disagree about the world: WORLD_SIZE is ", who.world, " on rank ", who.rank, " and ", server.world, " on rank 0"});
+  else if (who.rank >= server.world) greeting.refusal = weft::detail::joined({"rank ", who.rank, " is not in a world of ", server.world});
   return greeting;
 }
 

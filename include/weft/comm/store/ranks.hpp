@@ -43,7 +43,7 @@ WEFT_COLD inline Place meet(const runtime::Launch& launch, std::chrono::duration
     std::string missing;
     const auto soon = Clock::now() + std::chrono::seconds(2);
     for (int r = q; r < launch.world; ++r)
-      if (!client.has("here/" + std::to_string(r), soon)) append_to(missing, {missing.empty() ? "" : ", ", r});
+      if (!client.has("here/" + std::to_string(r), soon)) weft::detail::append_to(missing, {missing.empty() ? "" : ", ", r});
     throw_error<StoreError>({"rank ", launch.rank, ": rank ", missing.empty() ? std::to_string(q) : missing, " of a world of ",
                              launch.world, " did not come to ", launch.host, ":", launch.port, " within ", long(patience.count()),
                              " s (WEFT_RENDEZVOUS_S)"});
@@ -105,8 +105,8 @@ struct StoreRanks {
       int result = primary_ ? code : 0;
       try {
         auto& client = place_.process->client;
-        if (primary_) client.set("failed", joined({"rank ", launch_.rank, " failed with exit code ", code}), place_.process->soon());
-        const auto ends = leave("end/", joined({code, primary_ ? "p" : "s"}), std::chrono::milliseconds(600));
+        if (primary_) client.set("failed", weft::detail::joined({"rank ", launch_.rank, " failed with exit code ", code}), place_.process->soon());
+        const auto ends = leave("end/", weft::detail::joined({code, primary_ ? "p" : "s"}), std::chrono::milliseconds(600));
         for (int q = 0; q < launch_.world; ++q) {
           const std::string& end = ends[std::size_t(q)];
           if (q == launch_.rank || end.empty()) continue;

@@ -122,7 +122,7 @@ class Server {
   }
 
   void greet(Connection& c, Greeting greeting) {
-    if (greeting.refusal.empty() && came_[greeting.who.rank]) greeting.refusal = joined({"rank ", greeting.who.rank, " has come twice"});
+    if (greeting.refusal.empty() && came_[greeting.who.rank]) greeting.refusal = weft::detail::joined({"rank ", greeting.who.rank, " has come twice"});
     if (greeting.refusal.empty()) {
       c.greeted = came_[greeting.who.rank] = true;
       c.rank = greeting.who.rank;

@@ -89,7 +89,7 @@ inline Address resolve(const std::string& host, int port) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (const int code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); code != 0)
-    throw StoreError(joined({"MASTER_ADDR is '", host, "', which is no address: ", gai_strerror(code)}), 2);
+    throw StoreError(weft::detail::joined({"MASTER_ADDR is '", host, "', which is no address: ", gai_strerror(code)}), 2);
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, &::freeaddrinfo);
   for (const int family : {AF_INET, AF_INET6})
     for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next)

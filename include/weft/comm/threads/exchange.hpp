@@ -49,7 +49,7 @@ class Exchange {
   std::size_t index(std::uint64_t sequence, int rank) const { return sequence % slots * std::size_t(size_) + std::size_t(rank); }
 
   int size_;
-  List<Entry> entries_;
+  weft::detail::List<Entry> entries_;
   std::unique_ptr<std::byte[]> payload_;  // pages are taken when they are first used
 };
 
@@ -211,7 +211,7 @@ class Collective final : public Advancing {
         for (int k = 0; k < size(); ++k)
           if (first.counts[k] != other.counts[k])
             return both(0, q,
-                        joined({": counts[", k, "] is ", first.counts[k], " and ", other.counts[k]}));
+                        weft::detail::joined({": counts[", k, "] is ", first.counts[k], " and ", other.counts[k]}));
       }
     }
     if (call_.operation == Operation::all_to_all_v) {
@@ -221,14 +221,14 @@ class Collective final : public Advancing {
                             received = exchange_.entry(sequence_, to).counts[from];
           if (sent != received)
             return both(from, to,
-                        joined({": the first sends ", sent, " elements to the second, which expects ", received}));
+                        weft::detail::joined({": the first sends ", sent, " elements to the second, which expects ", received}));
         }
     }
     return "";
   }
   WEFT_COLD std::string both(int a, int b, const std::string& why) {
     const auto &one = exchange_.entry(sequence_, a), &other = exchange_.entry(sequence_, b);
-    return joined({"ranks disagree: rank ", members_[std::size_t(a)], " called ", describe(one.signature, one.count), ", rank ",
+    return weft::detail::joined({"ranks disagree: rank ", members_[std::size_t(a)], " called ", describe(one.signature, one.count), ", rank ",
                    members_[std::size_t(b)], " called ", describe(other.signature, other.count), why});
   }
 

@@ -21,7 +21,7 @@ namespace weft::comm::threads {
 
 /// What the ranks of one communicator share.
 struct Shared {
-  Shared(std::shared_ptr<World> w, List<int> m, std::string a)
+  Shared(std::shared_ptr<World> w, weft::detail::List<int> m, std::string a)
       : world(std::move(w)),
         members(std::move(m)),
         axis(std::move(a)),
@@ -29,23 +29,23 @@ struct Shared {
         mailboxes(members.size()) {}
 
   std::shared_ptr<World> world;
-  List<int> members;  ///< their ranks in the world
+  weft::detail::List<int> members;  ///< their ranks in the world
   std::string axis;
   Exchange exchange;
-  List<Mailbox> mailboxes;
+  weft::detail::List<Mailbox> mailboxes;
 
   /// The part with this color of the split of this number, kept until all its ranks have joined and one says so.
-  WEFT_COLD std::shared_ptr<Shared> part(std::uint64_t number, int color, const List<int>& its_members, const std::string& its_axis) {
+  WEFT_COLD std::shared_ptr<Shared> part(std::uint64_t number, int color, const weft::detail::List<int>& its_members, const std::string& its_axis) {
     std::lock_guard lock(mutex);
     for (Part* known = parts.get(); known != nullptr; known = known->next.get())
       if (known->number == number && known->color == color) return known->shared;
-    auto made = new_shared<Shared>(world, List<int>(its_members), std::string(its_axis));
+    auto made = weft::detail::new_shared<Shared>(world, weft::detail::List<int>(its_members), std::string(its_axis));
     parts.reset(new Part{number, color, made, std::move(parts)});
     return made;
   }
   void forget_part(std::uint64_t number, int color) {
     std::lock_guard lock(mutex);
-    for (Owner<Part>* at = &parts; *at; at = &(*at)->next)
+    for (weft::detail::Owner<Part>* at = &parts; *at; at = &(*at)->next)
       if ((*at)->number == number && (*at)->color == color) {
         *at = std::move((*at)->next);
         return;
@@ -57,10 +57,10 @@ struct Shared {
     std::uint64_t number;
     int color;
     std::shared_ptr<Shared> shared;
-    Owner<Part> next;
+    weft::detail::Owner<Part> next;
   };
   std::mutex mutex;
-  Owner<Part> parts;
+  weft::detail::Owner<Part> parts;
 };
 
 class ThreadGroup final : public Group, public std::enable_shared_from_this<ThreadGroup> {
@@ -110,7 +110,7 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
 
   Send post_send(const Call& call) {
     const bool eager = call.bytes() <= eager_bytes;
-    auto message = new_shared<Message>();
+    auto message = weft::detail::new_shared<Message>();
     message->from = rank_;
     message->tag = call.tag;
     message->type = call.type;
@@ -181,10 +181,10 @@ inline std::uint64_t ThreadGroup::next_collective(const Call& call) {
 
 WEFT_COLD inline void ThreadGroup::fail(World::Outcome outcome, const Call& call) {
   if (outcome == World::Outcome::timed_out)
-    world_.fail(world_rank_, joined({"waited longer than the deadline of ", std::to_string(world_.deadline().count()), " s; ",
+    world_.fail(world_rank_, weft::detail::joined({"waited longer than the deadline of ", std::to_string(world_.deadline().count()), " s; ",
                                      world_.positions()}));
   if (outcome == World::Outcome::stuck)
-    world_.fail(world_rank_, joined({"ranks wait for each other and none can go on: ", world_.positions()}), true);
+    world_.fail(world_rank_, weft::detail::joined({"ranks wait for each other and none can go on: ", world_.positions()}), true);
   world_.quiesce(world_rank_);
   const Failure failure = world_.failure();
   const std::string name = describe(call);
@@ -192,13 +192,13 @@ WEFT_COLD inline void ThreadGroup::fail(World::Outcome outcome, const Call& call
   if (outcome == World::Outcome::timed_out && failure.rank == world_rank_)
     throw TimeoutError(world_rank_, shared_->axis, name, sequence_, failure.text);
   throw AbortedError(world_rank_, shared_->axis, name, sequence_,
-                     joined({"rank ", failure.rank, " has failed", failure.text.empty() ? "" : ": ", failure.text}));
+                     weft::detail::joined({"rank ", failure.rank, " has failed", failure.text.empty() ? "" : ": ", failure.text}));
 }
 
 /// The handle of a started operation: keeps it in its rank's list until it is complete.
 class ThreadGroup::Started final : public Pending {
  public:
-  Started(std::shared_ptr<ThreadGroup> group, Owner<Advancing> operation, Collective* collective, const Call& call,
+  Started(std::shared_ptr<ThreadGroup> group, weft::detail::Owner<Advancing> operation, Collective* collective, const Call& call,
           std::uint64_t number)
       : group_(std::move(group)), operation_(std::move(operation)), collective_(collective), call_(call), number_(number) {
     if (!operation_->complete()) group_->self().under_way.append(*operation_);
@@ -239,7 +239,7 @@ class ThreadGroup::Started final : public Pending {
   }
 
   std::shared_ptr<ThreadGroup> group_;
-  Owner<Advancing> operation_;
+  weft::detail::Owner<Advancing> operation_;
   Collective* collective_;  // the same, if it is one
   Call call_;
   std::uint64_t number_;
@@ -247,7 +247,7 @@ class ThreadGroup::Started final : public Pending {
 
 inline std::unique_ptr<Pending> ThreadGroup::start(const Call& call) {
   const std::uint64_t number = begin(call);
-  Owner<Advancing> operation;
+  weft::detail::Owner<Advancing> operation;
   Collective* collective = nullptr;
   if (call.operation == Operation::send) {
     operation.reset(new Send(post_send(call)));
@@ -270,7 +270,7 @@ inline std::shared_ptr<Group> ThreadGroup::split(int color, int key, std::string
   const Asked mine{color, key, std::int64_t(std::hash<std::string>{}(axis))};
   const std::unique_ptr<Asked[]> all(new Asked[std::size_t(n)]);
   execute({.operation = Operation::all_gather, .type = DataType::int64, .count = 3, .input = &mine, .output = all.get()});
-  List<int> order;  // ranks here, by key
+  weft::detail::List<int> order;  // ranks here, by key
   for (int q = 0; q < n; ++q) {
     if (all[std::size_t(q)].color == color) {
       order.push_back(q);
@@ -279,7 +279,7 @@ inline std::shared_ptr<Group> ThreadGroup::split(int color, int key, std::string
     }
     if (all[std::size_t(q)].axis != mine.axis) {
       world_.fail(world_rank_,
-                  joined({"ranks disagree: rank ", world_rank_, " splits for axis ", axis, ", rank ",
+                  weft::detail::joined({"ranks disagree: rank ", world_rank_, " splits for axis ", axis, ", rank ",
                           shared_->members[std::size_t(q)], " for another"}),
                   true);
       fail(World::Outcome::failed, {.operation = Operation::split});
@@ -296,7 +296,7 @@ inline std::shared_ptr<Group> ThreadGroup::split(int color, int key, std::string
   if (!alone) part = shared_->part(number, color, order, axis);
   execute({.operation = Operation::barrier});
   if (rank == 0) shared_->forget_part(number, color);
-  if (alone) return new_shared<SelfGroup>(std::move(axis), "threads");
+  if (alone) return weft::detail::new_shared<SelfGroup>(std::move(axis), "threads");
   return std::make_shared<ThreadGroup>(std::move(part), rank);
 }
 

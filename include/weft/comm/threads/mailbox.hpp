@@ -90,7 +90,7 @@ class Receive final : public Advancing {
       sent.type = message_->type;
       sent.count = message_->count;
       world_.fail(rank_,
-                  joined({"ranks disagree: rank ", sender(), " called ", describe(signature(sent), sent.count), ", rank ", rank_,
+                  weft::detail::joined({"ranks disagree: rank ", sender(), " called ", describe(signature(sent), sent.count), ", rank ", rank_,
                           " called ", describe(signature(call_), call_.count)}),
                   true);
       complete_ = true;

@@ -203,7 +203,7 @@ class World {
     std::string text;
     for (int r = 0; r < size(); ++r) {
       const auto state = rank(r).state.load(std::memory_order_acquire);
-      append_to(text, {r == 0 ? "rank " : "; rank ", r,
+      weft::detail::append_to(text, {r == 0 ? "rank " : "; rank ", r,
                        state == Rank::State::ended     ? " has ended, last: "
                        : state == Rank::State::waiting ? " waits, last: "
                                                        : " is not waiting, last: ",
@@ -221,7 +221,7 @@ class World {
   class DeadlockWatch {
    public:
     WEFT_COLD bool proves(World& world) {
-      List<std::uint64_t> advances, polls;
+      weft::detail::List<std::uint64_t> advances, polls;
       for (auto& rank : world.ranks_) {
         const auto state = rank.state.load(std::memory_order_acquire);
         polls.push_back(state == Rank::State::ended ? 0 : rank.vain_polls.load(std::memory_order_acquire));
@@ -242,12 +242,12 @@ class World {
     }
 
    private:
-    List<std::uint64_t> advances_, polls_;
+    weft::detail::List<std::uint64_t> advances_, polls_;
   };
 
   std::chrono::duration<double> deadline_;
   unsigned spins_, yields_;
-  List<Rank> ranks_;
+  weft::detail::List<Rank> ranks_;
   std::atomic<bool> failed_{false};
   mutable std::mutex failure_mutex_;
   Failure failure_;

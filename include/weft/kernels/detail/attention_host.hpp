@@ -61,7 +61,7 @@ struct AttentionHost {
   static void run(Device<Exec>& device, const AttentionShape& shape, std::size_t values, const Work& work) {
     const std::size_t items = shape.sequences * shape.kv_heads, workers = std::min(items, std::size_t(threads_of(device.exec())));
     const std::size_t each = (values + 63) / 64 * 64;
-    const Buffer buffer = device.allocate(workers * each * sizeof(A));
+    const weft::detail::Buffer buffer = device.allocate(workers * each * sizeof(A));
     char* workspace = static_cast<char*>(buffer.get());
     for_each(device, workers, [=](std::size_t worker) {
       for (std::size_t item = worker; item < items; item += workers) work(item, workspace + worker * each * sizeof(A));

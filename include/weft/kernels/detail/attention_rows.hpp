@@ -46,7 +46,7 @@ void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, c
   using A = accumulate_t<T>;
   const AttentionShape s = shape;
   const A scale = A(1) / std::sqrt(A(s.head_width));
-  const Buffer buffer = device.allocate(s.sequences * s.heads * s.length * s.head_width * sizeof(A));
+  const weft::detail::Buffer buffer = device.allocate(s.sequences * s.heads * s.length * s.head_width * sizeof(A));
   A* workspace = static_cast<A*>(buffer.get());
   for_each(
       device, s.sequences * s.heads * s.length, KOKKOS_LAMBDA(std::size_t item) {
@@ -86,7 +86,7 @@ void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, 
   const A scale = A(1) / std::sqrt(A(s.head_width));
   const std::size_t items = s.sequences * s.heads * s.length;
   const std::size_t key_items = s.sequences * s.kv_heads * s.keys;
-  const Buffer buffer = device.allocate((items + 2 * key_items) * s.head_width * sizeof(A) + items * sizeof(A));
+  const weft::detail::Buffer buffer = device.allocate((items + 2 * key_items) * s.head_width * sizeof(A) + items * sizeof(A));
   A* delta = static_cast<A*>(buffer.get());  // sum over d of d_out * out, one for each row and head
   A* workspace = delta + items;
   for_each(

@@ -180,7 +180,7 @@ template <class Exec, class F>
 requires(on_host<Exec>) void sum_blocks(Device<Exec>& device, std::size_t n, double* out, const F& f) {
   constexpr std::size_t block = 16384;
   const std::size_t blocks = (n + block - 1) / block;
-  const Buffer buffer = device.allocate(blocks * sizeof(double));
+  const weft::detail::Buffer buffer = device.allocate(blocks * sizeof(double));
   double* partial = static_cast<double*>(buffer.get());
   for_each(device, blocks, [=](std::size_t b) { partial[b] = f(b * block, std::min((b + 1) * block, n)); });
   double total = 0;

@@ -27,7 +27,7 @@ void matmul_half(Device<Exec>& device, const MatmulShape& s, const float16* a, c
   const auto rows_of = [](bool transpose, std::size_t rows, std::size_t columns) { return transpose ? columns : rows; };
   const std::size_t a_rows = rows_of(s.transpose_a, s.m, s.k), b_rows = rows_of(s.transpose_b, s.k, s.n), a_columns = s.m * s.k / a_rows, b_columns = s.k * s.n / b_rows;
   const std::size_t numbers = s.m * s.k + s.k * s.n + (narrow_result ? s.m * s.n : 0) + s.n;
-  const Buffer buffer = device.allocate(numbers * sizeof(float));
+  const weft::detail::Buffer buffer = device.allocate(numbers * sizeof(float));
   float *const wide_a = static_cast<float*>(buffer.get()), *const wide_b = wide_a + s.m * s.k, *const wide_bias = wide_b + s.k * s.n, *const result = wide_bias + s.n;
   convert_rows(device, a_rows, a_columns, a, s.lda, wide_a, a_columns);
   convert_rows(device, b_rows, b_columns, b, s.ldb, wide_b, b_columns);

@@ -64,7 +64,7 @@ class OneDnnMatrix {
     return dnnl_memory_desc_init_by_strides(&description_, 2, extents, type, strides);
 #endif
   }
-  static dnnl_dim_t dim(std::size_t n) { return narrow<dnnl_dim_t>(n); }
+  static dnnl_dim_t dim(std::size_t n) { return weft::detail::narrow<dnnl_dim_t>(n); }
 
  private:
   dnnl_memory_desc_t description_ = {};
@@ -157,12 +157,12 @@ class OneDnn {
   }
 
   Product& find(const Key& key) {
-    List<Owner<Product>>& bucket = products_[key.bucket()];
+    weft::detail::List<weft::detail::Owner<Product>>& bucket = products_[key.bucket()];
     for (const auto& product : bucket)
       if (product->key == key) return *product;
     // Text that grows word by word has a new shape each time: forget rather than grow without end.
     if (bucket.size() >= most_in_bucket) bucket.clear();
-    bucket.push_back(Owner<Product>(new Product(key)));
+    bucket.push_back(weft::detail::Owner<Product>(new Product(key)));
     try {
       make(*bucket.back());
     } catch (...) {
@@ -209,7 +209,7 @@ class OneDnn {
 
   dnnl_engine_t engine_ = nullptr;
   dnnl_stream_t stream_ = nullptr;
-  List<Owner<Product>> products_[buckets];
+  weft::detail::List<weft::detail::Owner<Product>> products_[buckets];
 };
 
 template <class T, class C, class Exec>

@@ -20,7 +20,7 @@ void matmul_tiles(Device<Exec>& device, const MatmulShape& s, const T* a, const 
   using Tiles = NumberTiles<V, T>;
   constexpr std::size_t columns = Tiles::columns, row_block = 64;
   const std::size_t panels = (s.n + columns - 1) / columns, edge = s.m % tile_rows, whole = s.m - edge;
-  const Buffer buffer = device.allocate((panels * columns + tile_rows) * s.k * sizeof(T));
+  const weft::detail::Buffer buffer = device.allocate((panels * columns + tile_rows) * s.k * sizeof(T));
   T* const packed = static_cast<T*>(buffer.get());       // [panels, k, columns]
   T* const edge_rows = packed + panels * columns * s.k;  // [tile_rows, k]: the rows of the last tile where it is not whole
   for_each(device, panels, [=](std::size_t panel) {

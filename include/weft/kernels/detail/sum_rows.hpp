@@ -58,7 +58,7 @@ template <class V, int N, class Exec, class Term, class A>
 requires(!on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term term, Outputs<A, N> outputs, bool accumulate) {
   constexpr std::size_t block = 64;
   const std::size_t blocks = std::max<std::size_t>(1, (rows + block - 1) / block);
-  const Buffer buffer = device.allocate(blocks * columns * N * sizeof(A));
+  const weft::detail::Buffer buffer = device.allocate(blocks * columns * N * sizeof(A));
   A* const partial = static_cast<A*>(buffer.get());  // [blocks, N, columns]
   for_each(
       device, blocks * columns, KOKKOS_LAMBDA(std::size_t item) {

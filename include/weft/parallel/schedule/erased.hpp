@@ -95,7 +95,7 @@ concept Erasable = Schedule<S> || requires(const ModelOptions& options) {
 
 template <Erasable S>
 Erased erase(const ModelOptions& options) {
-  if constexpr (Schedule<S>) return Erased(new_shared<const detail::TypeSource<S>>());
+  if constexpr (Schedule<S>) return Erased(weft::detail::new_shared<const detail::TypeSource<S>>());
   else return S::erased(options);
 }
 

@@ -65,7 +65,7 @@ constexpr Table table(int ranks, int micro_batches) {
 template <Schedule S>
 WEFT_COLD void require(int ranks, int micro_batches) {
   if (S::applies(ranks, micro_batches)) return;
-  std::string text = joined({"schedule ", S::name, " with pp(", ranks, ") and micro batches(", micro_batches, "): ", S::limits});
+  std::string text = weft::detail::joined({"schedule ", S::name, " with pp(", ranks, ") and micro batches(", micro_batches, "): ", S::limits});
   constexpr int far = 4096;
   for (int distance = 1; distance < far; ++distance)
     for (const int near : {micro_batches - distance, micro_batches + distance})
@@ -77,7 +77,7 @@ WEFT_COLD void require(int ranks, int micro_batches) {
 /// "2F5": stage, operation, micro batch.
 inline std::string to_string(const Table& table, int rank, Action action) {
   const char what = static_cast<char>(action.what);
-  return joined({table.stage(rank, action.chunk), std::string_view(&what, 1), action.micro});
+  return weft::detail::joined({table.stage(rank, action.chunk), std::string_view(&what, 1), action.micro});
 }
 
 /// A rank's order as texts; an overlapped pair is one text, "(0F3;3B1)".
