@@ -5,7 +5,7 @@
 
 using namespace weft;
 using Exec = Kokkos::DefaultExecutionSpace;
-using Both = Context<Compute<Exec, float>, detail::Bind<dp>, detail::Bind<tp>>;
+using Both = Context<Compute<Exec, float>, Bind<dp>, Bind<tp>>;
 
 #ifdef WEFT_FAIL
 constexpr int dim = 1;

@@ -6,7 +6,7 @@
 
 using namespace weft;
 using Exec = Kokkos::DefaultExecutionSpace;
-using Both = Context<Compute<Exec, float>, detail::Bind<dp>, detail::Bind<tp>>;
+using Both = Context<Compute<Exec, float>, Bind<dp>, Bind<tp>>;
 using ByHead = Tensor<float, Exec, Shard<dp, 0>, Shard<tp, 1>>;
 
 void go(const Both& context, Parameter<>& temperature, Parameter<Shard<tp, 0>>& own, const ByHead& g) {

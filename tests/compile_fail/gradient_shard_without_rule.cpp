@@ -6,7 +6,7 @@
 
 using namespace weft;
 using Exec = Kokkos::DefaultExecutionSpace;
-using Data = Context<Compute<Exec, float>, detail::Bind<dp>>;
+using Data = Context<Compute<Exec, float>, Bind<dp>>;
 
 struct Gain {
   Parameter<> gain;

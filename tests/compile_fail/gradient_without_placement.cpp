@@ -5,7 +5,7 @@
 
 using namespace weft;
 using Exec = Kokkos::DefaultExecutionSpace;
-using Data = Context<Compute<Exec, float>, detail::Bind<dp>>;
+using Data = Context<Compute<Exec, float>, Bind<dp>>;
 
 void go(const Data& context, Parameter<>& gain, const Tensor<float, Exec, Shard<dp, 0>>& g) {
 #ifdef WEFT_FAIL

@@ -4,7 +4,7 @@
 #include <weft/weft.hpp>
 
 using namespace weft;
-using Both = Context<Compute<Kokkos::DefaultExecutionSpace, float>, detail::Bind<cp, Shard<cp, 0>>, detail::Bind<tp>>;
+using Both = Context<Compute<Kokkos::DefaultExecutionSpace, float>, Bind<cp, Shard<cp, 0>>, Bind<tp>>;
 
 #ifdef WEFT_FAIL
 using Matrix = Parameter<Shard<tp, 0>, Shard<cp, 1>>;

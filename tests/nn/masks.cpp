@@ -164,14 +164,20 @@ TEST_CASE("what is cut by segments, held alike or padded is not gathered as if i
     const auto columns_of = [&](const Cut& cut, std::size_t out) { return Linear<Column, StoredAs::out_in, false>(context / "layer", 16, out, {.cut = cut}).forward(context, x).output; };
     const auto fused = columns_of({{{24, 4}, {24, 4}}, false}, 48), alike = columns_of({{{12, 2}}, false}, 12), padded = columns_of({{}, true}, 19), even = columns_of({}, 24);
     CHECK(refusal<LayoutError>([&] { to<Invariant<tp>>(context, fused); }) ==
-          "weft: to: dim 1 of [32, 12] is cut over tp(4) by segments: what the ranks hold one after the other is not the whole; work on it as it lies (log_sum_exp, cross_entropy), or cut it evenly: an extent that the ranks divide, a Cut by heads");
+          "weft: to: dim 1 of [32, 12] is cut over tp(4) by segments: what the ranks hold one after the other is not the whole; work on it as it lies (log_sum_exp, cross_entropy), bring columns home without their padding (gather_columns), or cut it evenly: an extent that the ranks divide, a Cut by heads");
     CHECK(refusal<LayoutError>([&] { to<Replicated<tp>>(context, alike); }) ==
           "weft: to: dim 1 of [32, 6] is cut over tp(4) with elements that several ranks hold alike: what the ranks hold one after the other is not the whole; "
-          "work on it as it lies (log_sum_exp, cross_entropy), or cut it evenly: an extent that the ranks divide, a Cut by heads");
+          "work on it as it lies (log_sum_exp, cross_entropy), bring columns home without their padding (gather_columns), or cut it evenly: an extent that the ranks divide, a Cut by heads");
     CHECK(refusal<LayoutError>([&] { to<Partial<tp>>(context, alike); }) != "");
     CHECK(refusal<LayoutError>([&] { to<Invariant<tp>>(context, sum_rows(alike)); }) != "");
     CHECK(to<Invariant<tp>>(context, even).shape() == Shape{tokens, 24});
     CHECK(refusal<LayoutError>([&] { to<Invariant<tp>>(context, padded); }).find("with padding at the end") != std::string::npos);  // one rank has 19 columns
+    const auto home = gather_columns(context, padded, 19);
+    CHECK(home.shape() == Shape{tokens, 19});
+    const auto back = gather_columns_gradient(context, padded, home);
+    CHECK(back.shape() == padded.shape());
+    const auto theirs = copy_to_host(back), mine = copy_to_host(padded);
+    for (std::size_t i = 0; i < mine.size(); ++i) CHECK(theirs[i] == (context.rank(tp{}) == 3 && i % 5 == 4 ? 0.0f : mine[i]));
     CHECK(to<Invariant<tp>>(context, sum_rows(even)).size() == 24);
     // Key-value heads that ranks hold alike pass rotary positions and attention, whose output is cut evenly again.
     const auto query = columns_of({{{32, 4}}, false}, 32), key = columns_of({{{16, 2}}, false}, 16);

@@ -128,7 +128,9 @@ TEST_CASE("products with a number for each row, and sums of rows") {
 }
 
 TEST_CASE("products with one number, and sums of everything") {
-  const auto home = [](const auto& context, const auto& s) { return to<Replicated<tp>>(context, to<Invariant<tp>>(context, s)); };
+  const auto home = [](const auto& context, const auto& s) {
+    return to<Replicated<dp>>(context, to<Invariant<dp>>(context, to<Replicated<tp>>(context, to<Invariant<tp>>(context, s))));
+  };
   const auto as = []<class X>(const auto& context, const X&, const auto& s) {  // beside X
     if constexpr (std::is_same_v<placement_t<X, tp>, Invariant<tp>>) return to<Invariant<tp>>(context, s);
     else return s;

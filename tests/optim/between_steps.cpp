@@ -19,10 +19,10 @@ const nn::GptConfig config{.vocabulary = batch_vocabulary, .layers = 2, .width =
 template <class F>
 void change(DefaultDevice& device, ParameterState& state, F&& f) {
   if (state.kept() == 0) return;
-  dispatch_real(state.kept_type(), [&]<class T>(T) {
+  detail::dispatch_real(state.kept_type(), [&]<class T>(T) {
     const std::size_t bytes = state.kept() * sizeof(T);
-    const Buffer value = state.store ? device.allocate(bytes) : state.value;
-    if (state.store) read_record(device, *state.store, state.record, value.get(), bytes);
+    const detail::Buffer value = state.store ? device.allocate(bytes) : state.value;
+    if (state.store) detail::read_record(device, *state.store, state.record, value.get(), bytes);
     T* data = static_cast<T*>(value.get());
     for (std::size_t i = 0; i < state.kept(); ++i) {
       double element = double(accumulate_t<T>(data[i]));
@@ -30,7 +30,7 @@ void change(DefaultDevice& device, ParameterState& state, F&& f) {
       data[i] = T(accumulate_t<T>(element));
     }
     if (!state.store) return;
-    write_record(device, *state.store, state.record, value.get(), bytes);
+    detail::write_record(device, *state.store, state.record, value.get(), bytes);
     state.store->commit();
   });
 }

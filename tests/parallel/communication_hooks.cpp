@@ -17,7 +17,7 @@ using Model = nn::BasicGpt<float>;
 struct GatherAndAdd {
   explicit GatherAndAdd(DefaultDevice& own_device) : device(&own_device) {}
   Request start(hook::Bucket& bucket, const Communicator& comm) {
-    Buffer& all = gathered[bucket.index] = device->allocate(bucket.elements * sizeof(float) * std::size_t(comm.size()));
+    DefaultDevice::Buffer& all = gathered[bucket.index] = device->allocate(bucket.elements * sizeof(float) * std::size_t(comm.size()));
     return comm.all_gather_async(bucket.span<const float>(),
                                  std::span<float>(static_cast<float*>(all.get()), bucket.elements * std::size_t(comm.size())));
   }
@@ -30,7 +30,7 @@ struct GatherAndAdd {
     }
   }
   DefaultDevice* device;
-  std::map<std::size_t, Buffer> gathered;
+  std::map<std::size_t, DefaultDevice::Buffer> gathered;
 };
 
 // f(world, hook, bucket, gradients) on some ranks; the bucket has parameters of these shapes, one after the other.
@@ -38,7 +38,7 @@ template <class F>
 void with_bucket(int ranks, const hook::Recipe& recipe, const std::vector<Shape>& shapes, F&& f) {
   const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
     std::vector<ParameterState> states(shapes.size());
-    std::vector<FlatMember> members;
+    std::vector<detail::FlatMember> members;
     std::size_t size = 0;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       states[i].name = "parameter " + std::to_string(i);
@@ -47,7 +47,7 @@ void with_bucket(int ranks, const hook::Recipe& recipe, const std::vector<Shape>
       size += shapes[i].size();
     }
     auto made = recipe.make(world.device());
-    Buffer storage = world.device().allocate(size * sizeof(float));
+    detail::Buffer storage = world.device().allocate(size * sizeof(float));
     hook::Bucket bucket{0, DataType::float32, storage, size, members};
     f(world, *made, bucket, std::span<float>(static_cast<float*>(storage.get()), size));
   });
@@ -343,4 +343,14 @@ TEST_CASE("the check is of the first step, and of one that is asked for") {
     CHECK_THROWS_AS(step(), UsageError);
   });
   CHECK(code == 0);
+  CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [](World& world) {
+          Mesh<dp> mesh(world);
+          std::size_t steps = 0;
+          DataParallel<Model> model(mesh, gpt_config(), {.hook = hook::make<ForgetsLater>(&steps), .compare_every = 3});
+          const auto step = [&] { model.train_step(make_batch(steps, std::size_t(world.rank()), 2, 2)); };
+          step();
+          ++steps;
+          step();
+          CHECK_THROWS_AS(step(), UsageError);
+        }) == 0);
 }

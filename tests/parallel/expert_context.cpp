@@ -16,7 +16,7 @@ const FoldedLayout layouts[] = {{2, {.cp = 2, .ep = 2}, 2}, {4, {.tp = 2, .cp = 
 TEST_CASE("ring, dropped tokens") {
   auto config = mixtral_config();
   config.capacity_factor = 0.75;
-  config.drop = Drop::by_position;
+  config.drop = nn::Drop::by_position;
   const Reference reference = reference_of<Model>(config);
   for (const FoldedLayout& layout : layouts)
     check_folded<DataParallel<ContextParallel<TensorParallel<Inner>, Ring>>, comm::Threads, Everything>(config, reference, layout, 1e-12);

@@ -19,13 +19,13 @@ TEST_CASE("dropless, tensor parallel stream") {
 TEST_CASE("capacity by either rule, and experts that see no token") {
   auto config = mixtral_config();
   config.capacity_factor = 0.75;
-  config.drop = Drop::by_probability;
-  config.scores = Scores::before_top_k;
+  config.drop = nn::Drop::by_probability;
+  config.scores = nn::Scores::before_top_k;
   for (const bool more_experts : {false, true}) {
     if (more_experts) {
       config.experts = 64;
       config.top_k = 1;
-      config.drop = Drop::by_position;
+      config.drop = nn::Drop::by_position;
     }
     const Reference reference = reference_of<Model>(config);
     for (const FoldedLayout& layout : {FoldedLayout{2, {.ep = 2}, 2}, FoldedLayout{4, {.tp = 2, .ep = 4}, 2}, FoldedLayout{8, {.tp = 2, .ep = 2, .etp = 2, .pp = 2}, 4}})
@@ -44,7 +44,7 @@ TEST_CASE("biases move by the load of all ranks and micro-batches") {
 
 TEST_CASE("balance over all data ranks' tokens of a micro-batch") {
   auto config = mixtral_config();
-  config.level = Level::data;
+  config.level = nn::Level::data;
   const Reference reference = reference_of<Model>(config);
   for (const FoldedLayout& layout : {FoldedLayout{2, {.ep = 2}, 1}, FoldedLayout{4, {.tp = 2, .ep = 4}, 1}}) check_folded<DataParallel<TensorParallel<Inner>>>(config, reference, layout, 1e-12);
 }

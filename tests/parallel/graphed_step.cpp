@@ -61,14 +61,14 @@ TEST_CASE("a step takes its memory once, and nobody else is given it") {
   step(batch);
   // Whatever the device hands out meanwhile is written over: a step that used it would see that.
   const double loss = step(batch);
-  std::vector<Buffer> others;
+  std::vector<detail::Buffer> others;
   for (std::size_t bytes = 64; bytes <= (1 << 16); bytes *= 2)
     for (int i = 0; i < 8; ++i) {
       others.push_back(device.allocate(bytes));
       std::memset(others.back().get(), 0xff, bytes);
     }
   CHECK(step(batch) == loss);
-  for (const Buffer& other : others) CHECK(*static_cast<unsigned char*>(other.get()) == 0xff);
+  for (const detail::Buffer& other : others) CHECK(*static_cast<unsigned char*>(other.get()) == 0xff);
 }
 
 TEST_CASE("what a recorded step would repeat is refused") {

@@ -21,7 +21,7 @@ class weft::detail::RecordTraffic<Kokkos::DefaultExecutionSpace> {
 
  public:
   static constexpr bool beside = true;
-  void fetch(HostDevice&, const Store& store, std::size_t record, void* to, std::size_t bytes) {
+  void fetch(HostDevice&, const detail::Store& store, std::size_t record, void* to, std::size_t bytes) {
     std::memset(to, 0xff, bytes);  // not a number
     coming_.push_back([&store, record, to] { store.read(record, to); });
     ++late_fetches;
@@ -30,7 +30,7 @@ class weft::detail::RecordTraffic<Kokkos::DefaultExecutionSpace> {
     device.exec().fence("the end of earlier kernels");
     for (const auto& copy : std::exchange(coming_, {})) copy();
   }
-  void put(HostDevice& device, Store& store, std::size_t record, const Buffer& from, std::size_t) {
+  void put(HostDevice& device, detail::Store& store, std::size_t record, const detail::Buffer& from, std::size_t) {
     device.exec().fence("the end of earlier kernels");
     going_.push_back([&store, record, from] { store.write(record, from.get()); });
     ++late_puts;

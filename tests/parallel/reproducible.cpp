@@ -126,14 +126,14 @@ TEST_CASE("the tree over terms is the same for every number of ranks") {
     std::vector<double> values(terms);
     for (std::size_t i = 0; i < terms; ++i) values[i] = 1 / double(i + 3);
     auto copy = values;
-    const double expected = tree_sum(copy);
+    const double expected = detail::tree_sum(copy);
     for (std::size_t ranks = 1; ranks <= terms; ++ranks) {
       if (terms % ranks != 0) continue;
-      const ReductionTree tree(terms, ranks);
+      const detail::ReductionTree tree(terms, ranks);
       std::vector<double> sums;
-      for (const TreeNode& node : tree.nodes()) {
+      for (const detail::TreeNode& node : tree.nodes()) {
         const std::size_t end = std::min(terms, (node.index + 1) << node.level);
-        sums.push_back(tree_sum(std::span(copy = values).subspan(node.begin(), end - node.begin())));
+        sums.push_back(detail::tree_sum(std::span(copy = values).subspan(node.begin(), end - node.begin())));
       }
       for (const auto& [into, from] : tree.additions()) sums[into] += sums[from];
       CHECK(sums[0] == expected);

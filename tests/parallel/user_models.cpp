@@ -96,11 +96,22 @@ struct UserConfig {
   std::size_t layers = 8, width = 16;
   bool unvisited = false;
   double off = 0;  // added to each token's loss, times the rank in tp
-  bool mean = false;
+  bool mean = false, late = false;
+};
+
+// Makes what it scales by in forward.
+struct Late {
+  bool late;
+  auto forward(const auto& context, const auto& x) const {
+    if (late) return Result{times_row(x, Parameter<>(context, "late", {x.columns()}, ones).beside(x)), Nothing{}};
+    return Result{x, Nothing{}};
+  }
+  auto backward(const auto&, Nothing, const auto& g) { return g; }
+  void for_each_parameter(auto&&) {}
 };
 
 struct Block {
-  Sequential<Halves, Residual<Sequential<LayerNorm, Linear<Column>, Gelu, Linear<Row>>>> layers;
+  Sequential<Late, Halves, Residual<Sequential<LayerNorm, Linear<Column>, Gelu, Linear<Row>>>> layers;
   Parameter<> unused;  // visited, and never given a gradient
   bool hidden;
   auto forward(const auto& context, const auto& x) const { return layers.forward(context, x); }
@@ -125,7 +136,7 @@ struct User {
   static Block make_block(const auto& context, const Config& config, std::size_t index) {
     const auto here = context / "block" / std::to_string(index);
     const std::size_t width = config.width;
-    return {Sequential(Halves(here / "halves", width), Residual(Sequential(LayerNorm(here / "norm", width), Linear<Column>(here / "up", width, 2 * width, {.standard_deviation = 0.3}), Gelu{},
+    return {Sequential(Late{config.late}, Halves(here / "halves", width), Residual(Sequential(LayerNorm(here / "norm", width), Linear<Column>(here / "up", width, 2 * width, {.standard_deviation = 0.3}), Gelu{},
                                                                            Linear<Row>(here / "down", 2 * width, width, {.standard_deviation = 0.3})))),
             Parameter<>(here, "unused", {width}, ones), config.unvisited};
   }
@@ -219,6 +230,13 @@ TEST_CASE("a parameter that nothing visits is refused") {
   DefaultDevice device;
   CHECK_THROWS_WITH_AS(SingleDevice<User>(device, UserConfig{.unvisited = true}),
                        "weft: block 0 holds parameter block.0.unused, but its for_each_parameter does not visit it, so nothing would bring it there, sum its gradient or train it: visit it in every unit that uses it", UsageError);
+}
+
+TEST_CASE("a parameter that is made in a step is refused") {
+  DefaultDevice device;
+  SingleDevice<User> model(device, UserConfig{.layers = 1, .late = true});
+  CHECK_THROWS_WITH_AS(model.train_step(make_batch(0, 0, 1, 1)),
+                       "weft: parameter late is made while a step runs, so it would be drawn anew each time and never trained: make it in the layer's constructor", UsageError);
 }
 
 TEST_CASE("a loss that is not the same where its type says so is refused") {

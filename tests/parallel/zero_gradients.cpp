@@ -158,7 +158,7 @@ TEST_CASE("what is kept is read in the types of layers") {
       CHECK(state.kept_type() == DataType::float32);
       CHECK(state.kept_gradient_type() == DataType::bfloat16);
       if (state.kept() == 0) return;
-      const Buffer value = value_of(model.device(), state), gradient = gradient_of(model.device(), state);
+      const detail::Buffer value = detail::value_of(model.device(), state), gradient = detail::gradient_of(model.device(), state);
       for (std::size_t i = 0; i < state.kept(); ++i) {
         REQUIRE(float(static_cast<const bfloat16*>(value.get())[i]) == float(bfloat16(static_cast<const float*>(state.value.get())[i])));
         REQUIRE(static_cast<const float*>(gradient.get())[i] == float(static_cast<const bfloat16*>(state.gradient.get())[i]));

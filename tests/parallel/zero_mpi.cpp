@@ -51,7 +51,7 @@ TEST_CASE("a reproducible run has the bits of one rank, with copies of the shard
       train(model, std::size_t(world.rank()), std::size_t(world.size()), losses);
       CHECK(losses == expected);
       model.for_each_state([&](ParameterState& state) {
-        for (const Run& run : state.runs)
+        for (const auto& run : state.runs)
           for (std::size_t i = 0; i < run.length; ++i) REQUIRE(static_cast<double*>(state.value.get())[run.local + i] == weights.at(state.name)[run.global + i]);
       });
     });

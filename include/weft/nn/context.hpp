@@ -34,17 +34,17 @@ struct Compute {
   using scalar = S;
 };
 
-namespace detail {
-
 /// An axis in force, its communicator, how the hidden state lies on it between blocks, and by which method layers work across
 /// it where there are several (cp: Ring or Ulysses).
-template <Axis A, class Stream = Invariant<A>, class Method = void>
+template <detail::Axis A, class Stream = Invariant<A>, class Method = void>
 struct Bind {
   using axis = A;
   using stream = Stream;
   using method = Method;
   Communicator comm;
 };
+
+namespace detail {
 
 /// In the place of a stream: an axis of the expert mesh, which places no tensor of the dense one. It is in force, so that it can
 /// be talked over, and Context::expert_mesh() is where it places tensors.
@@ -82,6 +82,7 @@ struct Environment {
   const ReproducibleParts* reproducible = nullptr;  ///< ModelOptions::reproducible; null: off
   bool ulysses = false;       ///< ModelOptions::ulysses
   bool training = true;       ///< dropout is active
+  bool running = false;       ///< a step, or forward alone: layers are used, and none is made
   double loss_scale = 1;      ///< factor in every gradient (LossScale)
   double loss_gradient = 1;   ///< of each token's loss: the loss scale over the tokens that count in the global batch
   double auxiliary_gradient = 1;  ///< of each token's part of an auxiliary loss: the loss scale over the tokens of the global batch, masked or not
@@ -169,7 +170,7 @@ class Context : B... {
     static_assert(!has(A{}), "weft: this axis is bound twice: two wrappers over the same axis");
     detail::Environment environment = env;
     if (hooks) environment.add(hooks);
-    return Context<C, B..., detail::Bind<A, Stream, Method>>(*device_, std::move(environment), static_cast<const B&>(*this)..., detail::Bind<A, Stream, Method>{std::move(comm)});
+    return Context<C, B..., Bind<A, Stream, Method>>(*device_, std::move(environment), static_cast<const B&>(*this)..., Bind<A, Stream, Method>{std::move(comm)});
   }
 
   /// The context of a part of the layer: `context / "query"` extends the path of names.
@@ -198,7 +199,7 @@ class Context : B... {
   /// The context of the expert mesh over the same ranks, for parameters and tensors of experts: edp and etp place them, ep only
   /// says which experts are here, as pp does with layers.
   auto expert_mesh() const {
-    return Context<C, detail::Bind<edp>, detail::Bind<etp>, detail::Bind<ep, detail::Folded>>(*device_, env, {comm(edp{})}, {comm(etp{})}, {comm(ep{})});
+    return Context<C, Bind<edp>, Bind<etp>, Bind<ep, detail::Folded>>(*device_, env, {comm(edp{})}, {comm(etp{})}, {comm(ep{})});
   }
 
  private:

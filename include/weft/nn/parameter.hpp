@@ -190,7 +190,7 @@ class Parameter : public detail::ParameterHandle {
     static_assert(!differ || (std::size_t(Context::places(typename Rules::axis{})) + ... + 0u) <= 1,
                   "weft: a Parameter has rules for two axes that are in force here: it is cut along one; keep the rule of the axis that is larger");
     auto& state = *state_;
-    if (context.env.rows != 0 && !context.env.registry)
+    if (context.env.running)
       throw_error<UsageError>({"parameter ", (context / name).env.path, " is made while a step runs, so it would be drawn anew each time and never trained: make it in the layer's constructor"});
     state.axes = Context::placed;
     state.name = (context / name).env.path;

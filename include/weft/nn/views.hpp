@@ -5,7 +5,9 @@
 //
 //   auto by_heads = split_heads(x, width);   // [tokens, heads, width], where tp cuts heads: Shard<tp, 1>, as before
 
+#include <algorithm>
 #include <cstddef>
+#include <type_traits>
 
 #include <weft/nn/elementwise.hpp>
 #include <weft/nn/reductions.hpp>
@@ -112,6 +114,39 @@ X concat_columns(const X& x, const Y& y) {
     detail::copy_rows(x.device(), x.rows(), x.columns(), x.data(), x.columns(), out.data(), columns);
     detail::copy_rows(x.device(), x.rows(), y.columns(), y.data(), y.columns(), out.data() + x.columns(), columns);
     return out;
+  }
+}
+
+/// z [tokens, its columns here], cut over tp along its columns and padded where tp does not divide them, as a whole [tokens, columns] without the
+/// padding, Invariant<tp>; where tp is not in force z itself. Throws ShapeError if `columns` are more than there are, LayoutError for columns cut by
+/// segments or held alike. Communication: one all-gather. Its gradient is gather_columns_gradient(context, z, g).
+template <class Context, AnyTensor Z>
+auto gather_columns(const Context& context, const Z& z, std::size_t columns) {
+  if constexpr (!Context::has(tp{}) || !std::is_same_v<placement_t<Z, tp>, Shard<tp, 1>>) {
+    static_assert(!detail::any_partial<Z>, "weft: gather_columns: z is Partial, a term of a sum: reduce it first, to<Invariant<axis>>(context, z)");
+    return z;
+  } else {
+    Shape even = z.shape();
+    if (even.cut(1) == DimCut::padded) even.set_cut(1, DimCut::even);
+    const auto all = to<Invariant<tp>>(context, detail::view_as(z, even));
+    detail::require_columns("gather_columns", all.shape(), 0, columns);
+    std::remove_const_t<decltype(all)> whole(z.device(), {all.rows(), columns});
+    detail::copy_rows(z.device(), all.rows(), columns, all.data(), all.columns(), whole.data(), columns);
+    return whole;
+  }
+}
+/// The gradient of z, g [tokens, columns]: this rank's columns of it, zero in the padding.
+template <class Context, AnyTensor Z, AnyTensor G>
+gradient_t<Z> gather_columns_gradient(const Context& context, const Z& z, const G& g) {
+  if constexpr (!Context::has(tp{}) || !std::is_same_v<placement_t<Z, tp>, Shard<tp, 1>>) {
+    return g;
+  } else {
+    using T = typename Z::value_type;
+    gradient_t<Z> dz(z.device(), z.shape());
+    const std::size_t here = z.columns(), first = std::min(g.columns(), context.rank(tp{}) * here), count = std::min(here, g.columns() - first);
+    detail::fill_zero<typename Z::execution_space, T>(z.device(), dz.data(), dz.size());
+    if (count != 0) detail::copy_rows(z.device(), z.rows(), count, static_cast<const T*>(g.data()) + first, g.columns(), dz.data(), here);
+    return dz;
   }
 }
 

@@ -23,7 +23,7 @@ template <class Exec>
 class Buckets : public Hooks {
  public:
   Buckets(Communicator comm, Device<Exec>& device, const ModelOptions& options)
-      : comm_(std::move(comm)), device_(&device), first_bytes_(options.first_bucket_bytes), bytes_(options.bucket_bytes) {
+      : comm_(std::move(comm)), device_(&device), first_bytes_(options.first_bucket_bytes), bytes_(options.bucket_bytes), compare_every_(options.compare_every) {
     if (options.replicate != 1 || options.quantised_gather || options.secondary != 0)
       throw_error<UsageError>({"ModelOptions: replicate, quantised_gather and secondary are for FullyShardedDataParallel, and DataParallel or its stage 0 shares nothing out; leave them out"});
     if (options.gradient && size_of(*options.gradient) == 2) throw_error<UsageError>({"ModelOptions::gradient is ", name_of(*options.gradient), ": DataParallel keeps gradients in the type in which they are added; leave it out, or use FullyShardedDataParallel"});
@@ -54,6 +54,9 @@ class Buckets : public Hooks {
   bool sums_data() const override { return true; }
   void check_sums() override {
     if (hook_) hook_->check_next_step();
+  }
+  void begin(bool training) override {
+    if (training && hook_ && compare_every_ != 0 && ++steps_ % compare_every_ == 0) check_sums();
   }
   void add_in_order(const ReductionTree& tree) override {
     tree_hooks_->clear();
@@ -139,6 +142,7 @@ class Buckets : public Hooks {
   Communicator comm_;
   Device<Exec>* device_;
   std::size_t first_bytes_, bytes_;
+  std::uint64_t compare_every_, steps_ = 0;  // hooks are looked at in the first step, and in each so many
   List<Bucket> buckets_;
   std::size_t looked_up_ = 0;
   List<Bucket*> launched_;  // in this step, in this order on all ranks

@@ -24,6 +24,7 @@
 #include <weft/parallel/schedule/messages.hpp>
 #include <weft/parallel/schedule/recording.hpp>
 #include <weft/parallel/schedule/table.hpp>
+#include <weft/tensor/to.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft {
@@ -74,6 +75,7 @@ class Executor {
       each_micro_batch_ = trees == nullptr && (each_micro_batch_ || hooks->reduces_each_micro_batch());
     }
     context_.env.training = !forward_only;
+    context_.env.running = true;
     recording_ = forward_only ? nullptr : context_.env.recording;
     if (recording_) recording_->begin(table_);
     const schedule::Order& order = table_.orders[rank()];

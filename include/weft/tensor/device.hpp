@@ -20,6 +20,8 @@ class Device {
  public:
   using execution_space = Exec;
   using memory_space = typename Exec::memory_space;
+  /// A block of memory: copies share it, the last one gives it back to the device's arena.
+  using Buffer = detail::Buffer;
 
   explicit Device(Exec exec = Exec()) : exec_(std::move(exec)) {}
   Device(const Device&) = delete;
@@ -27,8 +29,8 @@ class Device {
 
   const Exec& exec() const { return exec_; }
   detail::Arena<memory_space>& arena() { return arena_; }
-  detail::Buffer allocate(std::size_t bytes) { return arena_.allocate(bytes); }
-  detail::Buffer allocate_lasting(std::size_t bytes) { return arena_.allocate_lasting(bytes); }
+  Buffer allocate(std::size_t bytes) { return arena_.allocate(bytes); }
+  Buffer allocate_lasting(std::size_t bytes) { return arena_.allocate_lasting(bytes); }
 
   /// The one T of this device, default-constructed at its first use.
   template <class T>

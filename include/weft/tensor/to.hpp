@@ -66,7 +66,7 @@ WEFT_COLD inline void require_parts_of_whole(std::string_view axis, const Shape&
   if (shape.cut(dim) == DimCut::even) return;
   throw_error<LayoutError>({"to: dim ", dim, " of ", shape.text(), " is cut over ", axis, "(", ranks, ") ",
                             shape.cut(dim) == DimCut::replicated ? "with elements that several ranks hold alike" : shape.cut(dim) == DimCut::padded ? "with padding at the end" : "by segments",
-                            ": what the ranks hold one after the other is not the whole; work on it as it lies (log_sum_exp, cross_entropy), or cut it evenly: an extent that the ranks divide, a Cut by heads"});
+                            ": what the ranks hold one after the other is not the whole; work on it as it lies (log_sum_exp, cross_entropy), bring columns home without their padding (gather_columns), or cut it evenly: an extent that the ranks divide, a Cut by heads"});
 }
 
 template <class Y, class X>
