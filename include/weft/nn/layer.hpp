@@ -41,12 +41,27 @@ struct InputGradient {
 template <class G, class D>
 InputGradient(G, D) -> InputGradient<G, D>;
 
+namespace detail {
+template <class Layer, bool takes, bool returns>
+constexpr void require_backward() {
+  static_assert(takes, "weft: this layer has no backward(context, saved, gradient), nor backward_input, that can be called with what its forward saved, handed over as an "
+                       "rvalue: take `saved` by value or const reference, not as auto&; see Layer in this function's template arguments");
+  static_assert(!takes || returns, "weft: this layer's backward returns nothing (void): return the gradient of the input, gradient_t of its type; see Layer in this function's template arguments");
+}
+}  // namespace detail
+
 /// The first half of backward, of a layer that writes either form. A layer with only `backward` does all its work here.
 template <class Layer, class Context, class Saved, class Gradient>
 auto backward_input(Layer& layer, const Context& context, Saved&& saved, const Gradient& gradient) {
   if constexpr (requires { layer.backward_input(context, std::forward<Saved>(saved), gradient); })
     return layer.backward_input(context, std::forward<Saved>(saved), gradient);
-  else return InputGradient{layer.backward(context, std::forward<Saved>(saved), gradient), Nothing{}};
+  else if constexpr (requires { InputGradient{layer.backward(context, std::forward<Saved>(saved), gradient), Nothing{}}; })
+    return InputGradient{layer.backward(context, std::forward<Saved>(saved), gradient), Nothing{}};
+  else {
+    constexpr bool takes = requires { layer.backward(context, std::forward<Saved>(saved), gradient); };
+    detail::require_backward<Layer, takes, false>();
+    return InputGradient{detail::AlreadyRefused{}, Nothing{}};
+  }
 }
 
 namespace detail {

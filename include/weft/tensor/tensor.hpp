@@ -41,6 +41,11 @@ concept AnyTensor = detail::is_tensor<std::remove_cvref_t<X>>;
 /// Nothing saved, nothing deferred, or no gradient: that of what is not Real (token ids).
 struct Nothing {};
 
+namespace detail {
+// In the place of a gradient of which the compiler has said what is wrong.
+struct AlreadyRefused {};
+}  // namespace detail
+
 /// What programs call with tensors and without a namespace: add(x, y), map(x, f), softmax(x). Every Tensor derives from a class that is
 /// here, so that the compiler looks here for such a call (argument-dependent lookup), while `using namespace weft` leaves the names to a program.
 namespace operations {
@@ -208,14 +213,15 @@ constexpr void require_not_partial() {
 /// Refuses at compile time a gradient that is not placed as the dual of its tensor, and Nothing but for what has no gradient.
 template <class X, class G>
 constexpr void require_gradient_of() {
+  constexpr bool refused = std::is_same_v<std::remove_cvref_t<G>, detail::AlreadyRefused>;  // one error is enough
   constexpr bool nothing = std::is_same_v<std::remove_cvref_t<G>, Nothing>, wants_nothing = std::is_same_v<gradient_t<X>, Nothing>;
-  static_assert(!nothing || wants_nothing,
+  static_assert(refused || !nothing || wants_nothing,
                 "weft: backward returned Nothing for an input of real numbers, so the layers before it would be trained on no gradient: return the "
                 "gradient of the input; only what is not Real (token ids) has none; see X in this function's template arguments");
-  static_assert(nothing || !wants_nothing,
+  static_assert(refused || nothing || !wants_nothing,
                 "weft: backward returned a gradient of an input that has none, since its elements are not Real (token ids): return Nothing{}; see X in "
                 "this function's template arguments");
-  static_assert(nothing || wants_nothing || std::is_same_v<std::remove_cvref_t<G>, gradient_t<X>>,
+  static_assert(refused || nothing || wants_nothing || std::is_same_v<std::remove_cvref_t<G>, gradient_t<X>>,
                 "weft: backward returned a gradient that is not the dual of its input (Replicated <-> Partial): a collective is missing in "
                 "backward; see X and G in this function's template arguments");
 }
