@@ -15,8 +15,8 @@ WIDTH, HEADS, HEAD = 16, 4, 4
 OPERATIONS = {
     "tanh": ("stream entered cut", None, "tanh(v)", "subtract(g, times(g, square(y)))"),
     "sigmoid": ("stream entered cut", None, "sigmoid(v)", "times(subtract(g, times(g, y)), y)"),
-    "square": ("stream entered cut", None, "add(v, scale(square(v), 0.3))", "add(g, scale(times(g, v), 0.6))"),
-    "exp": ("stream entered cut", None, "exp(scale(v, 0.2))", "scale(times(g, y), 0.2)"),
+    "silu": ("stream entered cut", None, "times(v, sigmoid(v))", "[&] { const auto s = sigmoid(v); return add(times(g, s), subtract(times(g, y), times(g, times(y, s)))); }()"),
+    "exp": ("stream entered cut", None, "exp(tanh(v))", "times(g, times(y, subtract(exp(scale(v, 0)), square(tanh(v)))))"),
     "gain": ("stream entered cut", "columns", "times_row(v, P.beside(v))", ("P.accumulate(context, sum_rows(times(v, g)));", "times_row(g, P.beside(v))")),
     "bias": ("stream cut", "columns", "add_row(v, P.beside(v))", ("P.accumulate(context, sum_rows(g));", "g")),
     "scalar": ("stream entered cut", "one", "times_scalar(v, P.beside(v))", ("P.accumulate(context, dot(v, g));", "times_scalar(g, P.beside(v))")),
@@ -24,17 +24,20 @@ OPERATIONS = {
     "log_softmax": ("stream entered", None, "scale(log_softmax(v), 0.3)", "scale(log_softmax_gradient(scale(y, 1 / 0.3), g), 0.3)"),
     "rotate": ("stream entered", None, "concat_columns(slice_columns(v, N / 2, N / 2), slice_columns(v, 0, N / 2))",
                "concat_columns(slice_columns(g, N / 2, N / 2), slice_columns(g, 0, N / 2))"),
-    "row_power": ("stream entered", None, "times_column(v, mean_columns(square(v)))",
-                  "add(times_column(g, mean_columns(square(v))), scale(times(v, mean_columns_gradient(v, sum_columns(times(v, g), Of::gradients))), 2))"),
+    "row_norm": ("stream entered", None, "times_column(v, map(mean_columns(square(v)), search::InverseRoot{0.5}))",
+                 "[&] { const auto r = map(mean_columns(square(v)), search::InverseRoot{0.5}); "
+                 "const auto dm = scale(times(map(r, search::Cube{}), sum_columns(times(v, g), Of::gradients)), -0.5); "
+                 "return add(times_column(g, r), scale(times(v, mean_columns_gradient(v, dm)), 2)); }()"),
     "matmul": ("stream", "square", "matmul(v, P.beside(v))", ("P.accumulate(context, matmul_weight_gradient(g, v));", "matmul_input_gradient(g, P.beside(v))")),
     "matmul_in_place": ("stream", "square", "matmul(v, P.beside(v))", ("accumulate_product(P, g, v);", "matmul_input_gradient(g, P.beside(v))")),
     "head_gain": ("stream entered cut", "head", "merge_heads(times_heads(split_heads(v, 4), P.beside(v)))",
                   ("P.accumulate(context, sum_heads(times(split_heads(v, 4), split_heads(g, 4)), Of::gradients));", "merge_heads(times_heads(split_heads(g, 4), P.beside(v)))")),
     "group_gain": ("stream entered cut", "head", "merge_heads(times_heads(split_heads(v, 4), P.beside(v)))",
                    ("P.accumulate(context, sum_groups(times(v, g), 4, Of::gradients));", "merge_heads(times_heads(split_heads(g, 4), P.beside(v)))")),
-    "head_power": ("stream entered cut", None, "[&] { const auto h = split_heads(v, 4); return merge_heads(times_each_head(h, mean_each_head(square(h)))); }()",
-                   "[&] { const auto h = split_heads(v, 4), k = split_heads(g, 4); return merge_heads(add(times_each_head(k, mean_each_head(square(h))), "
-                   "scale(times(h, mean_each_head_gradient(h, sum_each_head(times(h, k)))), 2))); }()"),
+    "head_norm": ("stream entered cut", None, "[&] { const auto h = split_heads(v, 4); return merge_heads(times_each_head(h, map(mean_each_head(square(h)), search::InverseRoot{0.5}))); }()",
+                  "[&] { const auto h = split_heads(v, 4), k = split_heads(g, 4); const auto r = map(mean_each_head(square(h)), search::InverseRoot{0.5}); "
+                  "const auto dm = scale(times(map(r, search::Cube{}), sum_each_head(times(h, k))), -0.5); "
+                  "return merge_heads(add(times_each_head(k, r), scale(times(h, mean_each_head_gradient(h, dm)), 2))); }()"),
     # The norm of rows of which ranks hold some columns each.
     "column_norm": ("stream entered cut", None, "times_column(v, inverse_of(context, v))",
                     "[&] { const auto r = to<Invariant<tp>>(context, inverse_home(context, v)); "
@@ -380,6 +383,7 @@ class Program:
             make_back = 'return {LayerNorm(context / "last", 16), Linear<>(context / "head", 16, config.vocabulary, {.standard_deviation = 0.3})};'
         index = "" if m == "index_forgotten" else ' / std::to_string(index)'
         block = f"Sequential({', '.join(parts)})"
+        streams = self.random.choice(["whole_rows", "cut_rows"])
         loop = m if m in LOOPS else "right"
         layers = "\n".join(self.layers)
         return f"""// {self.name}: made by generate.py.
@@ -418,7 +422,7 @@ struct Model {{
 
 }}  // namespace
 
-int main(int argc, char** argv) {{ return search::run<Model>("{self.name}", argc, argv, search::Loop::{loop}); }}
+int main(int argc, char** argv) {{ return search::run<Model, search::Streams::{streams}>("{self.name}", argc, argv, search::Loop::{loop}); }}
 """
 
 

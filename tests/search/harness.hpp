@@ -108,9 +108,10 @@ inline const std::vector<Layout> layouts = [] {
       for (const std::size_t c : {2, 1, 4})
         for (const std::size_t d : {2, 1, 4, 8}) {
           if (t * p * c * d > 8 || t * p * c * d < 4) continue;
+          for (int again = 0; again < 2; ++again, ++n) {
           const char* const schedule = p == 2 ? schedules[n % 7] : p == 4 ? schedules[n % 3] : "1f1b";
           all.push_back({t > 1 && n % 3 != 0, t * p * c * d, {.tp = t, .cp = c, .pp = p}, d == 8 ? 1u : d == 4 ? 2u : 4u, schedule, d > 1 ? int(n % 4) : 0});
-          ++n;
+          }
         }
   return all;
 }();
@@ -220,15 +221,21 @@ Worst on_this_rank(World& world, const Layout& layout, const Run& expected, Loop
   return worst;
 }
 
+/// Which of the two streams over tp a program compiles: each takes as long as all the rest.
+enum class Streams { both, whole_rows, cut_rows };
+
 /// The outcome of one layout.
-template <class Model>
+template <class Model, Streams streams>
 std::string outcome(const Layout& layout, const Run& expected, Loop loop) {
   std::mutex mutex;
   Worst worst;
   std::string refused;
   const int code = runtime::run<comm::Threads>(RunOptions{.ranks = int(layout.world), .deadline_s = 60, .threads_per_rank = 1}, [&](World& world) {
     try {
-      const Worst mine = layout.by_rows ? on_this_rank<OverSequence<Model>>(world, layout, expected, loop) : on_this_rank<OverTensor<Model>>(world, layout, expected, loop);
+      Worst mine;
+      if constexpr (streams == Streams::whole_rows) mine = on_this_rank<OverTensor<Model>>(world, layout, expected, loop);
+      else if constexpr (streams == Streams::cut_rows) mine = on_this_rank<OverSequence<Model>>(world, layout, expected, loop);
+      else mine = layout.by_rows ? on_this_rank<OverSequence<Model>>(world, layout, expected, loop) : on_this_rank<OverTensor<Model>>(world, layout, expected, loop);
       const std::lock_guard lock(mutex);
       worst.compared += mine.compared;
       if (mine.error > worst.error) worst.error = mine.error, worst.where = mine.where;
@@ -249,7 +256,7 @@ std::string outcome(const Layout& layout, const Run& expected, Loop loop) {
 
 /// Runs the model on the first layouts of the list, as many as the program's first argument says (all without one), from the one on that the
 /// second says. Exit code 1 if a layout differs, else 0.
-template <class Model>
+template <class Model, Streams streams = Streams::both>
 int run(const char* name, int argc, char** argv, Loop loop = Loop::right) {
   Kokkos::ScopeGuard kokkos(Kokkos::InitializationSettings().set_num_threads(8).set_disable_warnings(true));
   const std::size_t count = std::min(layouts.size(), argc > 1 ? std::size_t(std::atoi(argv[1])) : layouts.size()), first = argc > 2 ? std::size_t(std::atoi(argv[2])) : 0;
@@ -268,14 +275,15 @@ int run(const char* name, int argc, char** argv, Loop loop = Loop::right) {
     }
   bool differs = false;
   for (std::size_t i = first; i < count; ++i) {
-    const Layout& l = layouts[i];
+    Layout l = layouts[i];
+    if (streams != Streams::both) l.by_rows = streams == Streams::cut_rows && l.degrees.tp > 1;
     const Run* against = &expected;
     const std::size_t data = l.world / (l.degrees.tp * l.degrees.cp * l.degrees.pp);
     std::string text;
     try {
       if (l.reproducible && !reproducible.contains(data * l.micro_batches)) reproducible[data * l.micro_batches] = on_one_rank<Model>(data * l.micro_batches, true);
       if (l.reproducible) against = &reproducible[data * l.micro_batches];
-      text = outcome<Model>(l, *against, loop);
+      text = outcome<Model, streams>(l, *against, loop);
     } catch (const std::exception& error) {
       text = std::string("refused: ") + error.what();
     }

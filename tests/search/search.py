@@ -3,7 +3,7 @@
 """The random search for programs that compile, run and train something else than one rank.
 
   search.py --seeds 0-79 --folder /tmp/search          # half of the programs right, half with a mistake each, on 50 layouts each
-  search.py --seeds 7 --mistake to_dropped_backward
+  search.py --seeds 7 --mistakes to_dropped_backward
 
 Each program is compiled once and run on the layouts of harness.hpp. A program without a mistake must compile, and equal one rank wherever it
 runs; one with a mistake may be refused by the compiler or when it runs, or be right after all. Findings are what differs, and right programs
@@ -98,9 +98,10 @@ def table(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="0-79")
-    parser.add_argument("--mistake", choices=[*generate.MISTAKES, "right"])
+    parser.add_argument("--mistakes", nargs="*", choices=[*generate.MISTAKES, "right"], help="one for each seed, in turn; without: every other program is right, and the others have each mistake in turn")
     parser.add_argument("--layouts", type=int, default=1000, help="of the list, for a program without a mistake")
     parser.add_argument("--layouts-of-mistakes", type=int, default=20)
+    parser.add_argument("--runners", type=int, default=1, help="programs that run at the same time, beside the compiler")
     parser.add_argument("--folder", default="/tmp/weft_search")
     parser.add_argument("--table", action="store_true", help="only print what results.csv has")
     arguments = parser.parse_args()
@@ -110,7 +111,7 @@ def main():
     rows = [tuple(row) for row in csv.reader(results.open())] if results.exists() else []
     if not arguments.table:
         compiler, done = Compiler(folder), {row[0] for row in rows}
-        with results.open("a", newline="") as file, concurrent.futures.ThreadPoolExecutor(1) as runner:
+        with results.open("a", newline="") as file, concurrent.futures.ThreadPoolExecutor(arguments.runners) as runner:
             writer, running = csv.writer(file), []
 
             def take(name, seconds, binary, new, start):
@@ -124,15 +125,15 @@ def main():
                       + next((" | " + layout + " | " + outcome[:200] for layout, outcome in new if kind_of(outcome) != "equal"), ""), flush=True)
 
             for seed in range(int(first), int(last or first) + 1):
-                mistake = arguments.mistake or ("right" if seed % 2 == 0 else generate.MISTAKES[seed // 2 % len(generate.MISTAKES)])
+                mistake = arguments.mistakes[(seed - int(first)) % len(arguments.mistakes)] if arguments.mistakes else ("right" if seed % 2 == 0 else generate.MISTAKES[seed // 2 % len(generate.MISTAKES)])
                 program = generate.Program(seed, mistake)
                 if program.name in done:
                     continue
                 start = time.time()
                 binary, error = compiler.compile(program.text(), program.name)
                 seconds = time.time() - start
-                while running:  # one program runs while the next compiles
-                    name, before, its, future, began = running.pop()
+                while len(running) >= arguments.runners:  # programs run while the next compiles
+                    name, before, its, future, began = running.pop(0)
                     take(name, before, its, future.result(), began)
                 if binary is None:
                     take(program.name, seconds, None, [("compiler", "compiler: " + error)], start)
