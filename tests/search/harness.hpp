@@ -25,7 +25,7 @@ namespace search {
 using namespace weft;
 
 /// A mistake in the loop around the model: the batch that a rank is given.
-enum class Loop { right, first_sequence_unset, share_of_world_rank, masks_differ_over_tp, tokens_differ_over_cp, step_not_set };
+enum class Loop { right, first_sequence_unset, share_of_world_rank, masks_differ_over_tp, tokens_differ_over_cp };
 
 constexpr double tolerance = 1e-11;
 constexpr double small = 1e-2;
@@ -196,7 +196,7 @@ Worst on_this_rank(World& world, const Layout& layout, const Run& expected, Loop
     const std::size_t data = mesh.size(dp{});
     const bool of_world = loop == Loop::share_of_world_rank;
     const std::size_t ranks = of_world ? std::min<std::size_t>(8 / layout.micro_batches, world.size()) : data;
-    Batch batch = batch_of(loop == Loop::step_not_set ? 0 : step, of_world ? world.rank() % ranks : std::size_t(mesh.rank(dp{})), ranks, layout.micro_batches);
+    Batch batch = batch_of(step, of_world ? world.rank() % ranks : std::size_t(mesh.rank(dp{})), ranks, layout.micro_batches);
     if (loop == Loop::first_sequence_unset) batch.first_sequence = 0;
     if (loop == Loop::masks_differ_over_tp && mesh.rank(tp{}) > 0) batch.targets[3] = -1 - std::min(0, batch.targets[3]);
     if (loop == Loop::tokens_differ_over_cp && mesh.rank(cp{}) > 0) batch.tokens[3] = (batch.tokens[3] + 1) % 19;
