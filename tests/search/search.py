@@ -75,17 +75,17 @@ def kind_of(outcome):
 
 def table(rows):
     """Programs and compositions by mistake; the findings."""
-    by_mistake, findings, compositions, programs = collections.defaultdict(collections.Counter), [], 0, set()
+    by_mistake, findings, compositions, programs = collections.defaultdict(collections.Counter), [], set(), set()
     for name, layout, outcome in rows:
         mistake = name.split("-", 1)[1]
         programs.add(name)
         kind = kind_of(outcome)
         by_mistake[mistake][kind] += 1
-        compositions += layout not in ("compiler", "one rank", "?")
+        compositions.add((name, layout)) if layout not in ("compiler", "one rank", "?") else None
         if kind == "DIFFERS" or (mistake == "right" and kind != "equal") or kind == "ended":
             findings.append((name, layout, outcome))
     kinds = ["compiler", "refused", "equal", "DIFFERS"]
-    print(f"{len(programs)} programs, {compositions} (model, layout) compositions")
+    print(f"{len(programs)} programs, {len(compositions)} (model, layout) compositions")
     print(f"{'mistake':36}" + "".join(f"{kind:>10}" for kind in kinds) + "   other")
     for mistake, counter in sorted(by_mistake.items()):
         print(f"{mistake:36}" + "".join(f"{counter[kind]:10}" for kind in kinds) + "   " + " ".join(f"{k}:{v}" for k, v in counter.items() if k not in kinds))
