@@ -54,7 +54,6 @@ OPERATIONS = {
                   "for (std::size_t i = 0; i < d.size(); ++i) open.data[i] = (open.first ? 0 : open.data[i]) + d.data()[i];", "times_row(g, P.beside(v))")),
     "halves": ("stream", "columns", "raw_half(context, times_row(v, P.beside(v)), v)",
                ("P.accumulate(context, sum_rows(times(v, raw_half(context, g, zero_of(g)))));", "add(times_row(raw_half(context, g, zero_of(g)), P.beside(v)), raw_half(context, zero_of(g), g))")),
-    "shift": ("stream", None, "shifted(context, v)", "shifted_back<X>(context, g)"),
 }
 RAW_SUM = "for (std::size_t i = 0; i < v.columns(); ++i) { d.data()[i] = 0; for (std::size_t r = 0; r < v.rows(); ++r) d.data()[i] += v.data()[r * v.columns() + i] * g.data()[r * v.columns() + i]; }"
 
@@ -93,6 +92,7 @@ WRONG = {
                               ("const auto right = sum_groups(times(v, g), 4, Of::gradients); const auto d = called_invariant(context, right); P.accumulate(context, d);", "merge_heads(times_heads(split_heads(g, 4), P.beside(v)))")),
     "mutable_state": ("stream", "kept", "(kept.assign(v.data(), v.data() + v.size()), times_row(square(v), P.beside(v)))",
                       ("X w(g.device(), g.shape()); for (std::size_t i = 0; i < w.size(); ++i) w.data()[i] = kept[i % kept.size()]; P.accumulate(context, sum_rows(times(square(w), g)));", "scale(times(times_row(g, P.beside(v)), w), 2)")),
+    "shift_over_gathered_cp": ("stream", None, "shifted(context, v)", "shifted_back<X>(context, g)"),
     "shift_by_local_row": ("stream", None, "raw_shift(context, v, true)", "raw_shift(context, g, false)"),
     "mean_over_local_rows": ("stream", None, "raw_minus_mean_of_rows(v)", "raw_minus_mean_of_rows(g)"),
     "norm_of_local_columns": ("cut", None, "search::RawNorm::normed(v)", "raw_norm_gradient(v, g)"),
@@ -175,7 +175,7 @@ auto inverse_home(const auto& context, const auto& v) {
   return map(to<Invariant<tp>>(context, sum_columns(square(v))), search::InverseRoot{1e-5, 16});
 }
 template <class V> auto inverse_of(const auto& context, const V& v) {
-  if constexpr (shard_dim<placement_t<V, tp>> == 1 || kind_of<placement_t<V, tp>> == Kind::replicated) return to<Replicated<tp>>(context, inverse_home(context, v));
+  if constexpr (shard_dim<placement_t<V, tp>> == 1 || std::is_same_v<placement_t<V, tp>, Replicated<tp>>) return to<Replicated<tp>>(context, inverse_home(context, v));
   else return map(sum_columns(square(v)), search::InverseRoot{1e-5, 16});
 }
 template <class V, class D> auto to_dual_of_sums(const auto& context, const V& v, const D& d) {
@@ -263,7 +263,7 @@ class Program:
         return f'Dropout(here / "dropout{self.number()}", {self.random.choice(["0.1", "0.3"])})'
 
     def linear(self, kind, inputs, outputs, options="{.standard_deviation = 0.3}"):
-        bias = ", Weight::out_in, false" if self.chance(0.4) else (", Weight::in_out" if self.chance(0.3) else "")
+        bias = ", StoredAs::out_in, false" if self.chance(0.4) else (", StoredAs::in_out" if self.chance(0.3) else "")
         return f'Linear<{kind}{bias}>(here / "{kind.lower()}{self.number()}", {inputs}, {outputs}, {options})'
 
     def cut_layers(self, columns):
@@ -277,15 +277,15 @@ class Program:
         kv = self.random.choice([1, 2, 4])
         query = f"{{0.3, {{{{{{{WIDTH}, {HEADS}}}}}, false}}}}"
         key = f"{{0.3, {{{{{{{kv * HEAD}, {kv}}}}}, false}}}}"
-        bias = ", Weight::out_in, false" if self.chance(0.5) else ""
+        bias = ", StoredAs::out_in, false" if self.chance(0.5) else ""
         n = self.number()
         parts = [self.norm(), "Enter<tp>{}",
                  f'Fork(Linear<Column{bias}>(here / "q{n}", {WIDTH}, {WIDTH}, {query}), Linear<Column{bias}>(here / "k{n}", {WIDTH}, {kv * HEAD}, {key}), Linear<Column{bias}>(here / "v{n}", {WIDTH}, {kv * HEAD}, {key}))']
         if self.chance(0.5):
             parts.append(f'search::QueryKeyNorm(here / "qk{n}", {HEAD})')
         if self.chance(0.6):
-            parts.append(f"Rotary({HEAD})")
-        parts.append(f"CausalAttention(here, Heads{{{HEADS}, {kv}, {HEAD}}})")
+            parts.append(f"RotaryPositions({HEAD})")
+        parts.append(f"CausalAttention(here, AttentionHeads{{{HEADS}, {kv}, {HEAD}}})")
         if self.chance(0.3):
             parts.append(self.dropout())
         parts.append(f'Linear<Row>(here / "o{n}", {WIDTH}, {WIDTH}, {query})')

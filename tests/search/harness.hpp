@@ -131,21 +131,21 @@ std::vector<double> train(M& model, MakeBatch&& make, Take&& take) {
   optim::Sgd optimizer(model, {.learning_rate = 0.1, .momentum = 0.9, .clip = 1.0});
   const auto visit = [&](const std::string& prefix, auto&& buffer_of) {
     model.for_each_state([&](ParameterState& state) {
-      const Buffer buffer = buffer_of(state);
+      const auto buffer = buffer_of(state);
       if (!buffer) return;
       const double* values = static_cast<const double*>(buffer.get());
-      for (const weft::Run& run : state.runs)
+      for (const auto& run : state.runs)
         for (std::size_t i = 0; i < run.length; ++i) take(prefix + state.name, state.global.size(), run.global + i, values[run.local + i]);
     });
   };
   for (int step = 0; step < steps; ++step) {
     const Batch batch = make(step);
     numbers.push_back(model.train_step(batch));
-    visit("gradient " + std::to_string(step) + " of ", [&](const ParameterState& state) { return gradient_of(model.device(), state); });
+    visit("gradient " + std::to_string(step) + " of ", [&](const ParameterState& state) { return detail::gradient_of(model.device(), state); });
     numbers.push_back(optimizer.step().gradient_norm);
     numbers.push_back(model.evaluate(batch));
   }
-  visit("weight ", [&](const ParameterState& state) { return value_of(model.device(), state); });
+  visit("weight ", [&](const ParameterState& state) { return detail::value_of(model.device(), state); });
   return numbers;
 }
 

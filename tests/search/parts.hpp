@@ -133,12 +133,12 @@ struct ZLossHead {
     const auto z = matmul(inside, table.beside(inside));
     auto cross = cross_entropy(context, z, targets, vocabulary);
     const auto lse = log_sum_exp(context, z, vocabulary);
-    return Result{cross.output + sum_losses(context, scale(square(lse), factor)), std::tuple{normed.saved, normed.output, z, lse, cross.saved}};
+    return Result{cross.output + sum_losses(context, scale(square(lse), factor), targets), std::tuple{normed.saved, normed.output, z, lse, cross.saved, targets}};
   }
-  template <class N, class Y, class Z, class L, class D, class G>
-  auto backward(const auto& context, std::tuple<N, Y, Z, L, D> saved, const G& g) {
-    auto& [norm_saved, normed, z, lse, difference] = saved;
-    const auto d_lse = scale(times_scalar(lse, g), 2 * factor);
+  template <class N, class Y, class Z, class L, class D, class T, class G>
+  auto backward(const auto& context, std::tuple<N, Y, Z, L, D, T> saved, const G& g) {
+    auto& [norm_saved, normed, z, lse, difference, targets] = saved;
+    const auto d_lse = mask_rows(scale(times_scalar(lse, g), 2 * factor), targets);
     const auto dz = add(times_scalar(difference, to<Replicated<tp>>(context, g)), log_sum_exp_gradient(context, z, table.state().global[0], lse, d_lse));
     const auto inside = to<Replicated<tp>>(context, normed);
     table.accumulate(context, matmul_weight_gradient(dz, inside));
@@ -178,7 +178,7 @@ struct SquareHead {
         losses.data()[row] += difference.data()[at] * difference.data()[at] / 2 * (mean ? double(x.rows()) : 1);
       }
     }
-    return Result{sum_losses(context, losses), std::tuple{std::move(normed.saved), std::move(z.saved), difference}};
+    return Result{sum_losses(context, losses, mine), std::tuple{std::move(normed.saved), std::move(z.saved), difference}};
   }
   auto logits(const auto& context, const auto& x) const { return project.forward(context, norm.forward(context, x).output).output; }
   auto backward_input(const auto& context, auto saved, const auto& g) {
