@@ -95,7 +95,7 @@ class GraphedStep {
       const Lent lent{model_->device().arena(), memory_};
       stages.for_each_state([](ParameterState& state) { state.begin_step(); });
       run_->run(false);
-      stages.sum_tied(context);
+      stages.ties_.sum(context);
     });
     return stages.template total_loss<Ctx>(context, run_->losses()) / count;
   }

@@ -24,6 +24,7 @@
 #include <weft/parallel/executor.hpp>
 #include <weft/parallel/reproducible.hpp>
 #include <weft/parallel/schedule/erased.hpp>
+#include <weft/parallel/ties.hpp>
 
 namespace weft {
 
@@ -73,13 +74,13 @@ class Stages {
     executor.check_loss = !std::exchange(loss_checked_, true) && !requires { Model::Back::loss_is_a_sum; };
     executor.run(false);
     if (trees_) {
-      for (Unit& unit : tied_) executor.complete(unit);
+      for (Unit& unit : ties_.units()) executor.complete(unit);
       for (Unit& unit : trees_->second_uses()) executor.complete(unit);
       finish(context);
-      agree_on_ties();
-      trees_->add_uses(ties_);
+      ties_.agree();
+      trees_->add_uses(ties_.all());
     } else {
-      sum_tied(context);
+      ties_.sum(context);
       finish(context);
     }
     if constexpr (Context::has(dp{})) detail::agree_on_touched(context.comm(dp{}), *this);
@@ -156,7 +157,7 @@ class Stages {
     for (const auto& chunk : chunks_)
       for (Unit& unit : chunk->owned)
         for (ParameterState* state : unit.parameters) f(*state);
-    for (const Tie& tie : ties_) f(*tie.state);
+    for (const Tie& tie : ties_.all()) f(*tie.state);
   }
 
   /// What the layers of this rank keep from step to step beside their parameters.
@@ -309,81 +310,12 @@ class Stages {
         }
       }
     }
-    for (const detail::Registered& parameter : whole.parameters) names_.push_back(parameter.state->name);
-    find_ties(context, whole.parameters, stage_of, rank_of);
-  }
-
-  // A parameter of several chunks (a tied embedding with both ends of the model here) is ready when all of them are, one of several stages
-  // when their ranks have added up what they have. In a reproducible run so is every one of several units: how data ranks share it must
-  // not depend on where the stages are.
-  template <class Context, class StageOf, class RankOf>
-  WEFT_COLD void find_ties(const Context& context, const List<Registered>& parameters, const StageOf& stage_of, const RankOf& rank_of) {
-    const int rank = static_cast<int>(context.rank(pp{}));
-    struct Holders {
-      List<int> ranks;
-      std::shared_ptr<const Communicator> comm;
-    };
-    List<Holders> groups;
-    for (const Registered& parameter : parameters) {
-      List<int> holders;
-      List<std::size_t> stages_here;
-      for (const std::size_t unit : parameter.uses) {
-        if (!contains(holders, rank_of(unit))) holders.push_back(rank_of(unit));
-        if (rank_of(unit) == rank && !contains(stages_here, stage_of(unit))) stages_here.push_back(stage_of(unit));
-      }
-      std::sort(holders.begin(), holders.end());
-      Tie tie{parameter.state.get(), nullptr, {}};
-      const bool held = contains(holders, rank);
-      if constexpr (Context::has(pp{})) {
-        if (holders.size() > 1) {  // all ranks of the pipeline see it, and split alike
-          auto group = std::find_if(groups.begin(), groups.end(), [&](const Holders& other) { return other.ranks == holders; });
-          if (group == groups.end()) {
-            groups.push_back({holders, std::make_shared<const Communicator>(context.comm(pp{}).split(held ? 0 : 1, rank, "pp"))});
-            group = groups.end() - 1;
-          }
-          tie.holders = group->comm;
-          for (const std::size_t unit : parameter.uses) tie.uses.push_back(int(std::find(holders.begin(), holders.end(), rank_of(unit)) - holders.begin()));
-          if (held) tie.state->tied = true;
-          if (rank_of(parameter.uses.front()) != rank) tie.state->counted = false;
-        }
-      }
-      const bool several = context.env.reproducible ? parameter.uses.size() > 1 : holders.size() > 1 || stages_here.size() > 1;
-      if (!held || !several) continue;
+    for (const Registered& parameter : whole.parameters) {
+      names_.push_back(parameter.state->name);
+      if (!ties_.add(context, parameter, stage_of, rank_of)) continue;
       for (const auto& chunk : chunks_)
-        for (Unit& unit : chunk->owned) erase_if(unit.parameters, [&](const ParameterState* state) { return state == tie.state; });
-      tied_.push_back({"tied " + tie.state->name, {tie.state}});
-      ties_.push_back(std::move(tie));
+        for (Unit& unit : chunk->owned) erase_if(unit.parameters, [&](const ParameterState* state) { return state == parameter.state.get(); });
     }
-  }
-
-  // A gradient that some stage of those that share it has.
-  void agree_on_ties() {
-    for (const Tie& tie : ties_) {
-      if (!tie.holders) continue;
-      std::int32_t touched = tie.state->touched;
-      tie.holders->all_reduce(std::span(&touched, 1), Reduction::max);
-      tie.state->touched = touched != 0;
-    }
-  }
-
-  // What the stages have is added, after the sums inside of data parallelism and before the sum over data ranks.
-  template <class Context>
-  WEFT_COLD void sum_tied(const Context& context) {
-    const auto ready = [&](Unit& unit, bool data) {
-      for (std::size_t i = context.env.hooks.size(); i-- > 0;)
-        if (context.env.hooks[i]->sums_data() == data) context.env.hooks[i]->gradients_ready(unit);
-    };
-    for (std::size_t i = 0; i < ties_.size(); ++i) {
-      ParameterState& state = *ties_[i].state;
-      if (state.fresh) zero_gradient(context.device(), state);
-      ready(tied_[i], false);
-      if (ties_[i].holders) {
-        using G = accumulate_t<typename Context::scalar>;
-        ties_[i].holders->all_reduce(comm::elements_of<G>(state.gradient_type, weft::detail::memory_kind<Tensor<G, typename Context::execution_space>>(), state.layer_gradient().get(), state.size()));
-      }
-      ready(tied_[i], true);
-    }
-    agree_on_ties();
   }
 
   // Of this rank's chunks, first in the model first.
@@ -407,7 +339,7 @@ class Stages {
     List<Unit*> order;
     for (std::size_t chunk = chunks_.size(); chunk-- > 0;)
       for (std::size_t unit = chunks_[chunk]->owned.size(); unit-- > 0;) order.push_back(&chunks_[chunk]->owned[unit]);
-    for (Unit& unit : tied_) order.push_back(&unit);
+    for (Unit& unit : ties_.units()) order.push_back(&unit);
     if (trees_)
       for (Unit& unit : trees_->second_uses()) order.push_back(&unit);
     for (Hooks* hooks : context.env.hooks) hooks->prepare(order);
@@ -423,8 +355,7 @@ class Stages {
   std::vector<std::string> names_;
   List<std::shared_ptr<StepBuffer>> buffers_;
   List<Owner<Chunk<Model>>> chunks_;
-  List<Unit> tied_;  // of each of ties_
-  List<Tie> ties_;
+  Ties ties_;
   std::shared_ptr<StepGradients> gradients_ = new_shared<StepGradients>();
   Maybe<schedule::Table> table_;
   bool loss_checked_ = false;

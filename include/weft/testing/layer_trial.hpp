@@ -22,104 +22,12 @@
 #include <weft/mesh/zigzag.hpp>
 #include <weft/nn/context.hpp>
 #include <weft/nn/layer.hpp>
-#include <weft/nn/registry.hpp>
 #include <weft/tensor/to.hpp>
 #include <weft/tensor/transfer.hpp>
+#include <weft/testing/made_parameters.hpp>
+#include <weft/testing/numbers.hpp>
 
 namespace weft::testing::detail {
-
-using Device = DefaultDevice;
-using Exec = Device::execution_space;
-using Numbers = std::vector<double>;
-inline constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
-
-/// Numbers in (-1, 1) by global index, the same on every rank.
-inline Numbers numbers(std::uint64_t key, std::size_t count) {
-  Numbers values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = 2.0 * Philox::uniform(key, i) - 1.0;
-  return values;
-}
-
-inline double largest(const Numbers& values) {
-  double scale = 0;
-  for (const double value : values) scale = std::max(scale, std::abs(value));
-  return scale;
-}
-
-/// The largest difference relative to the largest element of `expected`; infinite where an element is not a number.
-inline double distance(const Numbers& mine, const Numbers& expected) {
-  if (mine.size() != expected.size()) return INFINITY;
-  double worst = 0;
-  for (std::size_t i = 0; i < mine.size(); ++i) {
-    const double difference = std::abs(mine[i] - expected[i]);
-    if (!(difference <= worst)) worst = std::isfinite(difference) ? difference : INFINITY;
-  }
-  return worst == 0 ? 0 : worst / std::max(largest(expected), 1e-12);
-}
-inline bool finite(const Numbers& values) { return std::isfinite(distance(values, Numbers(values.size(), 0.0))); }
-inline bool same_bits(const Numbers& a, const Numbers& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
-}
-inline Numbers sum_of(Numbers a, const Numbers& b) {
-  for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
-  return a;
-}
-
-[[noreturn]] WEFT_COLD inline void refuse(const std::string& text) { throw Error("check_layer: " + text); }
-
-/// f(tensor), or for an output of several the tuple of f of each, in their order.
-template <class Y, class F>
-auto each_tensor(const Y& y, F&& f) {
-  if constexpr (AnyTensor<Y>) return f(y);
-  else return std::apply([&](const auto&... part) { return std::tuple<decltype(each_tensor(part, f))...>{each_tensor(part, f)...}; }, y);
-}
-
-/// Notes every parameter that is made. Its gradient has room from the beginning, so that who adds to what is not there yet is found,
-/// and so that one sees which parameters are still held.
-class Made final : public weft::detail::Hooks {
- public:
-  explicit Made(Device& device) : device_(&device) {}
-  weft::detail::Registry registry{false};  ///< refuses two dropouts under one path
-  bool allocate(ParameterState& state) override {
-    state.gradient = device_->allocate_lasting(state.gradient_bytes());
-    made_.push_back({&state, state.gradient});
-    return false;
-  }
-  /// Those that something still holds.
-  std::vector<ParameterState*> held() const {
-    std::vector<ParameterState*> states;
-    for (const One& one : made_)
-      if (!one.gradient.expired()) states.push_back(one.state);
-    return states;
-  }
-
- private:
-  struct One {
-    ParameterState* state;
-    std::weak_ptr<void> gradient;
-  };
-  Device* device_;
-  std::vector<One> made_;
-};
-
-/// The parameters that the layer visits, each once. Throws if it holds others, or two of one name.
-template <class Layer>
-std::vector<ParameterState*> parameters_of(Layer& layer, const Made& made) {
-  std::vector<ParameterState*> visited;
-  layer.for_each_parameter([&](auto& parameter) {
-    ParameterState* state = &parameter.state();
-    if (std::find(visited.begin(), visited.end(), state) == visited.end()) visited.push_back(state);
-  });
-  for (const ParameterState* state : made.held())
-    if (std::find(visited.begin(), visited.end(), state) == visited.end())
-      refuse("for_each_parameter does not visit " + state->name + ", which the layer holds: no wrapper would sum its gradient and no optimizer change it; add visit(member)");
-  for (std::size_t i = 0; i < visited.size(); ++i)
-    for (std::size_t j = 0; j < i; ++j)
-      if (visited[i]->name == visited[j]->name)
-        refuse("two parameters of this layer are called " + visited[i]->name +
-               ": they start alike, and one name is one parameter in checkpoints and between stages; give each a path of its own (context / \"first\")");
-  return visited;
-}
 
 /// Where a rank's rows lie in the whole, on the axis A.
 struct RankRows {
