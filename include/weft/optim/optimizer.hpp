@@ -85,7 +85,10 @@ class Optimizer {
     };
     if constexpr (!std::is_same_v<P, accumulate_t<P>>)
       widen_ = [](Device<Exec>& device, std::size_t n, const void* from, void* to) { kernels::cast<P, accumulate_t<P>>(device, n, static_cast<const P*>(from), static_cast<accumulate_t<P>*>(to)); };
-    if constexpr (requires { model.stages().gradients(); }) gradients_ = model.stages().gradients();
+    if constexpr (requires { model.stages().gradients(); }) {
+      gradients_ = model.stages().gradients();
+      gradients_->applied = true;  // those of before are nobody's
+    }
     if constexpr (requires { model.loss_scale(); }) loss_scale_ = model.loss_scale();
     if constexpr (requires { model.options().reproducible; })
       reproducible_ = model.options().reproducible;
