@@ -4,6 +4,7 @@
 // wrappers wrap.
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -86,8 +87,9 @@ class Stages {
     if constexpr (Context::has(dp{})) detail::agree_on_touched(context.comm(dp{}), *this);
     detail::renew(context, buffers_);
     for_each_state([](ParameterState& state) { require_no_debt(state); });
-    gradients_->applied = false;
-    return total_loss<Context>(context, executor.losses()) / count;
+    const double loss = total_loss<Context>(context, executor.losses()) / count;
+    gradients_->applied = !std::isfinite(loss);  // of such a step there is nothing to lose
+    return loss;
   }
 
   /// The mean loss of a batch, without dropout and without gradients. Throws UsageError as train_step does.
