@@ -66,7 +66,7 @@ void measure(World& world, std::size_t tensor, int steps) {
   using Exec = DefaultDevice::execution_space;
   const auto context = Context<Compute<Exec, float>>(world.device(), {}).with<Invariant<dp>>(dp{}, mesh.comm(dp{})).with<Invariant<tp>>(tp{}, mesh.comm(tp{}));
   const Communicator& everyone = mesh.communicator();
-  Unit block{"block", {}};
+  detail::Unit block{"block", {}};
   model.for_each_state([&](ParameterState& state) {
     if (block.parameters.size() < 12) block.parameters.push_back(&state);
   });
