@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The random search for programs that compile, run and train something else than one rank.
 
-  search.py --seeds 0-79 --folder /tmp/search          # half of the programs right, half with a mistake each, on 50 layouts each
+  search.py --seeds 0-79 --folder FOLDER          # half of the programs right, half with a mistake each, on 50 layouts each
   search.py --seeds 7 --mistakes to_dropped_backward
 
 Each program is compiled once and run on the layouts of harness.hpp. A program without a mistake must compile, and equal one rank wherever it
@@ -19,6 +19,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.dont_write_bytecode = True
@@ -102,7 +103,7 @@ def main():
     parser.add_argument("--layouts", type=int, default=1000, help="of the list, for a program without a mistake")
     parser.add_argument("--layouts-of-mistakes", type=int, default=20)
     parser.add_argument("--runners", type=int, default=1, help="programs that run at the same time, beside the compiler")
-    parser.add_argument("--folder", default="/tmp/weft_search")
+    parser.add_argument("--folder", default=os.path.join(tempfile.gettempdir(), "weft_search"))
     parser.add_argument("--table", action="store_true", help="only print what results.csv has")
     arguments = parser.parse_args()
     first, _, last = arguments.seeds.partition("-")
