@@ -129,6 +129,26 @@ TEST_CASE_TEMPLATE("what is written to a parameter of 16 bits is what the next s
   });
 }
 
+TEST_CASE("refresh takes masters from the values as they are") {
+  DefaultDevice device;
+  SingleDevice<nn::BasicGpt<bfloat16>> model(device, config);
+  optim::AdamW optimizer(model, {.learning_rate = 1e-3});
+  const auto differing = [&] {
+    std::size_t count = 0;
+    for (const auto& slot : optimizer.slots())
+      for (std::size_t i = 0; i < slot.state->kept(); ++i) count += static_cast<const float*>(slot.master.get())[i] != float(static_cast<const bfloat16*>(slot.state->value.get())[i]);
+    return count;
+  };
+  model.train_step(make_batch(0, 0, 1, 1));
+  optimizer.step();
+  CHECK(differing() > 0);
+  optimizer.refresh();
+  CHECK(differing() == 0);
+  SingleDevice<nn::BasicGpt<double>> wide(device, config);
+  optim::AdamW plain(wide);
+  plain.refresh();  // nothing to do
+}
+
 TEST_CASE("parameters that took no part in a step are left alone in every stage of ZeRO") {
   with_every_stage([](World& world, const ModelOptions& options) { check_left_alone<Model<bfloat16>>(world, options); });
 }

@@ -160,6 +160,14 @@ class Optimizer {
   /// layout with these gradients. A loss scale is divided out.
   double gradient_norm() { return scaled_norm() / (loss_scale_ ? loss_scale_->applied() : 1); }
 
+  /// Master copies begin anew as the 16-bit values are, without the digits that those have lost: for weights that were brought from
+  /// elsewhere. A value that a program writes counts in the next step by itself, unless it is what its master rounds to. Nothing is done in
+  /// float and double, in stage 3 of ZeRO, which keeps the master alone, and for state that is offloaded.
+  void refresh() {
+    for (Slot& slot : slots_)
+      if (slot.master && slot.state->value && slot.state->kept_type() == slot.state->type) widen_(*device_, slot.state->kept(), slot.state->value.get(), slot.master.get());
+  }
+
   /// Steps applied so far; skipped ones do not count.
   std::uint64_t steps() const { return steps_; }
   const weft::detail::List<Slot>& slots() const { return slots_; }
