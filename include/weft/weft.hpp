@@ -4,6 +4,8 @@
 // more (weft/comm/mpi.hpp), weft/parallel/schedule/chosen.hpp and zero_chosen.hpp (a schedule or a stage of ZeRO that is chosen when
 // the program runs), weft/parallel/compress.hpp and power_sgd.hpp (communication hooks), weft/testing/check_layer.hpp.
 
+#include <weft/core/standard.hpp>  // before Kokkos, which may have its own to say
+
 #include <weft/comm/threads.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/philox.hpp>

@@ -4,6 +4,8 @@
 
 #include <exception>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::comm {
 
 struct Ending {

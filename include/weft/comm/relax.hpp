@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <weft/core/standard.hpp>
+
 namespace weft::comm {
 
 /// Tells the processor that this is a spinning loop.

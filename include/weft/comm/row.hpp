@@ -3,6 +3,8 @@
 // Objects in a row, linked through a member of their own: what waits and what is under way, in the order in which it began. The
 // objects belong to others; coming and going needs no memory.
 
+#include <weft/core/standard.hpp>
+
 namespace weft::comm {
 
 template <class T, T* T::*next>

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include <weft/core/standard.hpp>
+
 namespace weft {
 
 /// Four 32-bit words from a 128-bit counter and a 64-bit key.

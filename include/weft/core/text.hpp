@@ -13,6 +13,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include <weft/core/standard.hpp>
+
 #if defined(__GNUC__)
 #define WEFT_OUT_OF_LINE [[gnu::noinline]]
 #define WEFT_COLD [[gnu::noinline, gnu::cold]]

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include <weft/core/standard.hpp>
+
 #if defined(__CUDACC__)
 #define WEFT_CUDA_BOTH __host__ __device__
 #else

@@ -10,6 +10,8 @@
 #include <system_error>
 #include <vector>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::data {
 
 /// The files under `folder` that make a corpus without a download: its headers (include/), documents (docs/, *.md) and

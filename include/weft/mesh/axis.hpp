@@ -8,6 +8,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include <weft/core/standard.hpp>
+
 namespace weft {
 
 /// Data parallel: each rank has its own sequences.

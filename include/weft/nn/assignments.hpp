@@ -12,6 +12,8 @@
 #include <tuple>
 #include <vector>
 
+#include <weft/core/standard.hpp>
+
 namespace weft {
 
 namespace nn {

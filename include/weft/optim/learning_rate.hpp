@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <numbers>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::optim {
 
 /// Linear warm-up from peak / warmup to peak, then half a cosine down to `minimum`, which the last step has (Loshchilov and

@@ -7,6 +7,8 @@
 #include <bit>
 #include <cstddef>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::detail {
 
 /// Classes of 1/8 of a power of two: at most 12.5 % is wasted, and sizes that differ a little share their blocks.

@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::trace {
 
 struct LossCurve {

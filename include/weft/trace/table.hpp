@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::trace {
 
 /// 1234567.0 as "1,234,567" (rounded).

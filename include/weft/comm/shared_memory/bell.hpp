@@ -12,6 +12,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::comm::shared_memory {
 
 /// Lies in shared memory; of zeros it is ready.

@@ -15,6 +15,8 @@
 #include <cstring>
 #include <utility>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::comm::shared_memory {
 
 /// Where another process finds it. `secret` is random: a process of another machine with the same numbers is not taken for the owner.

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <span>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::comm::shared_memory {
 
 inline constexpr int most_ranks = 128;

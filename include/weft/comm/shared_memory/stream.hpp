@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include <weft/core/standard.hpp>
+
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <string_view>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::comm::store {
 
 using Digest = std::array<unsigned char, 32>;

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::schedule {
 
 /// forward; whole backward; or backward in two: the gradient of the input, and later that of the weights.
