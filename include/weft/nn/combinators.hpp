@@ -59,7 +59,7 @@ struct Chain<First, L...> {
   Chain(const Chain&) = default;
   WEFT_COLD Chain(Chain&& other) noexcept : first(std::move(other.first)), rest(std::move(other.rest)) {}
   Chain& operator=(const Chain&) = default;
-  Chain& operator=(Chain&&) = default;
+  Chain& operator=(Chain&&) noexcept = default;
   WEFT_COLD ~Chain() {}
 
   template <class Context, class X>

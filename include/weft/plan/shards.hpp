@@ -221,7 +221,8 @@ class DataShards {
   void wait(Group& group) {
     group.packed.reset();
     if (layout_.secondary == 0 || group.secondary || !group.values) return;
-    group.secondary = ledger_->take(std::size_t(double(group.whole() / layout_.secondary) * bytes_.value), Ledger::Kind::moving);
+    const std::size_t elements = group.whole() / layout_.secondary;
+    group.secondary = ledger_->take(std::size_t(double(elements) * bytes_.value), Ledger::Kind::moving);
   }
   void drop(Group& group) {
     group.packed.reset();

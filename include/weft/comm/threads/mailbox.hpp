@@ -77,7 +77,7 @@ class Receive final : public Advancing {
   }
   Receive(const Receive&) = delete;
   Receive& operator=(const Receive&) = delete;
-  ~Receive() {
+  ~Receive() override {
     if (!complete_) mailbox_.forget(*this);
   }
 
