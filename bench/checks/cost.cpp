@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <weft/comm/threads.hpp>
-#include <weft/nn/gpt.hpp>
+#include <weft/models/gpt.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/tensor_parallel.hpp>

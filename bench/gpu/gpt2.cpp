@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include <weft/cuda/graphed_step.hpp>
-#include <weft/cudnn/use.hpp>
-#include <weft/nn/gpt.hpp>
+#include <weft/parallel/cuda/graphed_step.hpp>
+#include <weft/kernels/cudnn/use.hpp>
+#include <weft/models/gpt.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/runtime/run.hpp>

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <weft/comm/threads.hpp>
-#include <weft/nn/mixtral.hpp>
+#include <weft/models/mixtral.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/expert_parallel.hpp>

@@ -14,10 +14,10 @@
 
 #include <weft/comm/threads.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
-#include <weft/parallel/schedule/check.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
-#include <weft/parallel/schedule/picture.hpp>
-#include <weft/parallel/schedule/recording.hpp>
+#include <weft/pipeline/schedule/check.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
+#include <weft/pipeline/schedule/visualise.hpp>
+#include <weft/pipeline/schedule/timeline.hpp>
 #include <weft/runtime/run.hpp>
 #include <weft/trace/metrics.hpp>
 

@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
-#include <weft/nn/layer.hpp>
-#include <weft/nn/model.hpp>
-#include <weft/parallel/flow.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/parallel/model_options.hpp>
+#include <weft/pipeline/model_types.hpp>
 #include <weft/tensor/tensor.hpp>
 #include <weft/tensor/to.hpp>
 

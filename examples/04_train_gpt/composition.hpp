@@ -16,17 +16,17 @@
 
 #include <weft/data/batches.hpp>
 #include <weft/mesh/mesh.hpp>
-#include <weft/nn/gpt.hpp>
-#include <weft/nn/llama.hpp>
-#include <weft/nn/mixtral.hpp>
+#include <weft/models/gpt.hpp>
+#include <weft/models/llama.hpp>
+#include <weft/models/mixtral.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/context_parallel.hpp>
 #include <weft/parallel/expert_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
-#include <weft/parallel/zero_chosen.hpp>
-#include <weft/runtime/world.hpp>
+#include <weft/parallel/fsdp/dynamic_stage.hpp>
+#include <weft/mesh/world.hpp>
 
 #include "options.hpp"
 #include "setup.hpp"

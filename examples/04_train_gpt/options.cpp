@@ -13,7 +13,7 @@
 #include <utility>
 
 #include <weft/core/error.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 
 namespace train_gpt {
 

@@ -14,7 +14,7 @@
 #include <weft/data/corpus.hpp>
 #include <weft/data/source_files.hpp>
 #include <weft/mesh/layout.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 
 #include "options.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pipeline's last training step as pictures.
 
-#include <weft/parallel/schedule/picture.hpp>
+#include <weft/pipeline/schedule/visualise.hpp>
 #include <weft/trace/metrics.hpp>
 
 #include "trained_model.hpp"

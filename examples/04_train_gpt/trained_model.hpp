@@ -11,9 +11,9 @@
 
 #include <weft/data/batches.hpp>
 #include <weft/mesh/layout.hpp>
-#include <weft/nn/batch.hpp>
-#include <weft/parallel/schedule/recording.hpp>
-#include <weft/runtime/world.hpp>
+#include <weft/layer/batch.hpp>
+#include <weft/pipeline/schedule/timeline.hpp>
+#include <weft/mesh/world.hpp>
 
 #include "options.hpp"
 

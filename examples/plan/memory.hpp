@@ -16,8 +16,8 @@
 #include <vector>
 
 #include <weft/mesh/layout.hpp>
-#include <weft/parallel/schedule/named.hpp>
-#include <weft/plan/rehearse.hpp>
+#include <weft/pipeline/schedule/named.hpp>
+#include <weft/plan/step_simulation.hpp>
 
 #include "options.hpp"
 #include "print.hpp"

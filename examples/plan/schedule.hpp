@@ -17,10 +17,10 @@
 
 #include <weft/core/error.hpp>
 #include <weft/mesh/rank_order.hpp>
-#include <weft/parallel/schedule/check.hpp>
-#include <weft/parallel/schedule/csv.hpp>
-#include <weft/parallel/schedule/named.hpp>
-#include <weft/parallel/schedule/picture.hpp>
+#include <weft/pipeline/schedule/check.hpp>
+#include <weft/pipeline/schedule/csv.hpp>
+#include <weft/pipeline/schedule/named.hpp>
+#include <weft/pipeline/schedule/visualise.hpp>
 
 #include "options.hpp"
 #include "print.hpp"

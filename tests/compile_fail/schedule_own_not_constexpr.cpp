@@ -3,7 +3,7 @@
 // expect: f must be a constexpr function
 #include <weft/weft.hpp>
 
-#include <weft/parallel/schedule/own.hpp>
+#include <weft/pipeline/schedule/custom.hpp>
 
 using namespace weft;
 

@@ -15,8 +15,8 @@
 #include <nlohmann/json.hpp>
 
 #include <weft/comm/threads.hpp>
-#include <weft/nn/gpt.hpp>
-#include <weft/nn/llama.hpp>
+#include <weft/models/gpt.hpp>
+#include <weft/models/llama.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>

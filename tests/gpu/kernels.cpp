@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <weft/cudnn/use.hpp>
+#include <weft/kernels/cudnn/use.hpp>
 #include <weft/kernels/activation.hpp>
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/cross_entropy.hpp>

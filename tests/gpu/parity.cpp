@@ -3,7 +3,7 @@
 // schedule (./tests/run --gpu). Several ranks may share one GPU (WEFT_SHARE_GPUS=1): tests/support/torchrun starts them.
 #include <weft/comm/nccl.hpp>
 #include <weft/comm/threads.hpp>
-#include <weft/nn/gpt.hpp>
+#include <weft/models/gpt.hpp>
 #include <weft/parallel/context_parallel.hpp>
 #include <weft/parallel/fully_sharded_data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>

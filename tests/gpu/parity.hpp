@@ -9,10 +9,10 @@
 #include <vector>
 
 #include <weft/optim/sgd.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 #include <weft/parallel/wrapper.hpp>
-#include <weft/parallel/zero_chosen.hpp>
-#include <weft/runtime/world.hpp>
+#include <weft/parallel/fsdp/dynamic_stage.hpp>
+#include <weft/mesh/world.hpp>
 
 #include "support/batches.hpp"
 #include "support/degrees.hpp"

@@ -3,7 +3,7 @@
 // ZeRO and schedules (./tests/run --gpu).
 #include <weft/comm/nccl.hpp>
 #include <weft/comm/threads.hpp>
-#include <weft/nn/mixtral.hpp>
+#include <weft/models/mixtral.hpp>
 #include <weft/parallel/expert_parallel.hpp>
 #include <weft/parallel/fully_sharded_data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>

@@ -5,11 +5,11 @@
 #include <cstdio>
 #include <vector>
 
-#include <weft/cuda/graphed_step.hpp>
-#include <weft/cudnn/use.hpp>
-#include <weft/nn/gpt.hpp>
-#include <weft/nn/llama.hpp>
-#include <weft/nn/mixtral.hpp>
+#include <weft/parallel/cuda/graphed_step.hpp>
+#include <weft/kernels/cudnn/use.hpp>
+#include <weft/models/gpt.hpp>
+#include <weft/models/llama.hpp>
+#include <weft/models/mixtral.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>

@@ -3,7 +3,7 @@
 // teams and fallbacks meant for GPUs are compiled and compared with those for hosts and with formulas.
 #include <Kokkos_Core.hpp>
 
-#include <weft/tensor/host_loop.hpp>
+#include <weft/device/parallel_for.hpp>
 
 // The host's loops stay at hand under another space of the same threads.
 template <>

@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <weft/nn/activation.hpp>
-#include <weft/nn/combinators.hpp>
+#include <weft/layer/combinators.hpp>
 #include <weft/nn/gelu_mlp.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/parallel/wrapper.hpp>

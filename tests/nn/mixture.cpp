@@ -8,7 +8,7 @@
 #include <cmath>
 #include <numeric>
 
-#include <weft/nn/combinators.hpp>
+#include <weft/layer/combinators.hpp>
 #include <weft/nn/mixture.hpp>
 #include <weft/testing/check_layer.hpp>
 

@@ -4,8 +4,8 @@
 
 #include "support/parity.hpp"
 
-#include <weft/parallel/compress.hpp>
-#include <weft/parallel/power_sgd.hpp>
+#include <weft/parallel/hook/compress.hpp>
+#include <weft/parallel/hook/power_sgd.hpp>
 
 using namespace weft_test;
 

@@ -6,8 +6,8 @@
 
 #include <atomic>
 
-#include <weft/parallel/schedule/chosen.hpp>
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
+#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 using namespace weft_test;
 

@@ -2,7 +2,7 @@
 // A mixture of experts in every stage of ZeRO, experts sharded over edp and the rest over dp; with rows that lie cut over tp
 // between blocks; and without ExpertParallel, where every rank has all experts.
 
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 #include "support/experts.hpp"
 

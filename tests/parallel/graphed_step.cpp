@@ -2,7 +2,7 @@
 // Steps that can be recorded: the same bits as train_step, from memory of their own, with what a graph would repeat refused. On hosts each
 // step runs as it is; cuda/graph.cpp has the recording, over a test double.
 
-#include <weft/cuda/graphed_step.hpp>
+#include <weft/parallel/cuda/graphed_step.hpp>
 
 #include "support/parity.hpp"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/tensor/store.hpp>
+#include <weft/device/offload_store.hpp>
 
 namespace {
 int late_fetches = 0, late_puts = 0;

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include <weft/core/fields.hpp>
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 using namespace weft_test;
 

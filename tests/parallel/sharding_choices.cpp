@@ -10,8 +10,8 @@
 #include <sys/resource.h>
 
 #include <weft/kernels/quantise.hpp>
-#include <weft/nn/kept.hpp>
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/layer/parameter_values.hpp>
+#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 using namespace weft_test;
 

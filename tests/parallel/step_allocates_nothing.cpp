@@ -4,7 +4,7 @@
 
 #include "support/parity.hpp"
 
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 using namespace weft_test;
 

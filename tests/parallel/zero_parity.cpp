@@ -3,7 +3,7 @@
 // and beside tensor, sequence and pipeline parallelism, with several micro-batches and tied embeddings. Gradients are
 // compared on the shards that ranks keep; their sizes must add up to the model's.
 
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 #include "support/parity.hpp"
 

@@ -3,9 +3,9 @@
 // With one micro-batch every stage gives DataParallel's bits, in float and in bfloat16 with its master copy, step after step, where
 // sums of gradients are kept in float.
 
-#include <weft/nn/kept.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/layer/parameter_values.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
+#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 #include "support/parity.hpp"
 

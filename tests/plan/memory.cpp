@@ -4,9 +4,9 @@
 
 #include "support/parity.hpp"
 
-#include <weft/parallel/schedule/chosen.hpp>
-#include <weft/parallel/zero_chosen.hpp>
-#include <weft/plan/rehearse.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
+#include <weft/parallel/fsdp/dynamic_stage.hpp>
+#include <weft/plan/step_simulation.hpp>
 
 using namespace weft_test;
 

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include <weft/nn/kept.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/layer/parameter_values.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
+#include <weft/parallel/fsdp/dynamic_stage.hpp>
 #include <weft/weft.hpp>
 
 #include "support/batches.hpp"

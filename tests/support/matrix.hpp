@@ -5,8 +5,8 @@
 
 #include "support/experts.hpp"
 
-#include <weft/parallel/schedule/chosen.hpp>
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
+#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 namespace weft_test {
 

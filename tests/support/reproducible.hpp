@@ -4,9 +4,9 @@
 
 #include "support/parity.hpp"
 
-#include <weft/nn/kept.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/layer/parameter_values.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
+#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 namespace weft_test {
 

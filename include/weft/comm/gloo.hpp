@@ -18,10 +18,10 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/comm/ending.hpp>
+#include <weft/comm/run_result.hpp>
 #include <weft/comm/gloo/group.hpp>
 #include <weft/comm/store/client.hpp>
-#include <weft/runtime/launcher.hpp>
+#include <weft/comm/launcher.hpp>
 
 namespace weft::comm {
 

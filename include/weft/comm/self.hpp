@@ -10,7 +10,7 @@
 
 #include <weft/comm/errors.hpp>
 #include <weft/comm/group.hpp>
-#include <weft/comm/row.hpp>
+#include <weft/comm/intrusive_list.hpp>
 #include <weft/core/owner.hpp>
 
 namespace weft::comm {

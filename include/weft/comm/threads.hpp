@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/comm/ending.hpp>
+#include <weft/comm/run_result.hpp>
 #include <weft/comm/threads/group.hpp>
 #include <weft/core/list.hpp>
 #include <weft/core/owner.hpp>

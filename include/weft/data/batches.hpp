@@ -17,7 +17,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/philox.hpp>
-#include <weft/nn/batch.hpp>
+#include <weft/layer/batch.hpp>
 #include <weft/data/corpus.hpp>
 #include <weft/mesh/axis.hpp>
 

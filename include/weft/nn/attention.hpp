@@ -11,11 +11,11 @@
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/rope.hpp>
 #include <weft/mesh/layout.hpp>
-#include <weft/nn/layer.hpp>
-#include <weft/nn/model.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/parallel/model_options.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/nn/ring_attention.hpp>
-#include <weft/nn/rows.hpp>
+#include <weft/layer/global_index.hpp>
 #include <weft/nn/ulysses_attention.hpp>
 
 namespace weft {

@@ -10,9 +10,9 @@
 
 #include <weft/core/philox.hpp>
 #include <weft/kernels/random.hpp>
-#include <weft/nn/layer.hpp>
-#include <weft/nn/registry.hpp>
-#include <weft/nn/rows.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/layer/registry.hpp>
+#include <weft/layer/global_index.hpp>
 
 namespace weft {
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include <weft/kernels/embedding.hpp>
-#include <weft/nn/layer.hpp>
-#include <weft/nn/operations.hpp>
-#include <weft/nn/rows.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/layer/operations/products.hpp>
+#include <weft/layer/global_index.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include <weft/kernels/activation.hpp>
-#include <weft/nn/layer.hpp>
-#include <weft/nn/operations.hpp>
-#include <weft/nn/parameter.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/layer/operations/products.hpp>
+#include <weft/layer/parameter.hpp>
 
 namespace weft::detail {
 

@@ -11,7 +11,7 @@
 
 #include <weft/comm/ring.hpp>
 #include <weft/kernels/elementwise.hpp>
-#include <weft/nn/operations.hpp>
+#include <weft/layer/operations/products.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft::detail {

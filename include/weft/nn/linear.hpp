@@ -9,9 +9,9 @@
 #include <utility>
 
 #include <weft/nn/gathered_product.hpp>
-#include <weft/nn/layer.hpp>
-#include <weft/nn/operations.hpp>
-#include <weft/nn/parameter.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/layer/operations/products.hpp>
+#include <weft/layer/parameter.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft {

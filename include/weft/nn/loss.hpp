@@ -8,10 +8,10 @@
 #include <utility>
 
 #include <weft/kernels/cross_entropy.hpp>
-#include <weft/nn/layer.hpp>
-#include <weft/nn/loss_sum.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/layer/loss_sum.hpp>
 #include <weft/nn/norm.hpp>
-#include <weft/nn/operations.hpp>
+#include <weft/layer/operations/products.hpp>
 
 namespace weft {
 

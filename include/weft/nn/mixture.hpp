@@ -12,9 +12,9 @@
 
 #include <weft/kernels/routing.hpp>
 #include <weft/mesh/layout.hpp>
-#include <weft/nn/exchange.hpp>
+#include <weft/nn/expert_exchange.hpp>
 #include <weft/nn/experts.hpp>
-#include <weft/nn/layer.hpp>
+#include <weft/layer/layer.hpp>
 #include <weft/nn/router.hpp>
 #include <weft/tensor/to.hpp>
 

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include <weft/kernels/norm.hpp>
-#include <weft/nn/layer.hpp>
-#include <weft/nn/operations.hpp>
-#include <weft/nn/parameter.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/layer/operations/products.hpp>
+#include <weft/layer/parameter.hpp>
 
 namespace weft {
 

@@ -15,7 +15,7 @@
 #include <weft/comm/ring.hpp>
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/attention_merge.hpp>
-#include <weft/kernels/exchange.hpp>
+#include <weft/kernels/move_rows.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft::detail {

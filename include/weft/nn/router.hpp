@@ -15,16 +15,16 @@
 
 #include <weft/core/error.hpp>
 #include <weft/kernels/routing.hpp>
-#include <weft/nn/assignments.hpp>
-#include <weft/nn/layer.hpp>
+#include <weft/kernels/expert_assignments.hpp>
+#include <weft/layer/layer.hpp>
 #include <weft/nn/norm.hpp>
-#include <weft/nn/operations.hpp>
-#include <weft/nn/parameter.hpp>
-#include <weft/nn/rows.hpp>
-#include <weft/nn/step_buffer.hpp>
+#include <weft/layer/operations/products.hpp>
+#include <weft/layer/parameter.hpp>
+#include <weft/layer/global_index.hpp>
+#include <weft/layer/step_buffer.hpp>
 #include <weft/tensor/transfer.hpp>
 #ifdef KOKKOS_ENABLE_CUDA
-#include <weft/cuda/device_order.hpp>
+#include <weft/nn/cuda/expert_order.hpp>
 #endif
 
 namespace weft {

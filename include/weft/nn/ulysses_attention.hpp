@@ -8,7 +8,7 @@
 #include <cstddef>
 
 #include <weft/kernels/attention.hpp>
-#include <weft/kernels/exchange.hpp>
+#include <weft/kernels/move_rows.hpp>
 #include <weft/nn/ring_attention.hpp>
 #include <weft/tensor/tensor.hpp>
 

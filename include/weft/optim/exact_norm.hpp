@@ -11,7 +11,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/list.hpp>
 #include <weft/kernels/exact_sum.hpp>
-#include <weft/nn/hooks.hpp>
+#include <weft/layer/hooks.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft::optim {

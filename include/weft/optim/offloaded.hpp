@@ -13,7 +13,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/list.hpp>
 #include <weft/optim/slot.hpp>
-#include <weft/tensor/store.hpp>
+#include <weft/device/offload_store.hpp>
 
 namespace weft::optim {
 

@@ -22,9 +22,9 @@
 #include <weft/core/list.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/optimizer.hpp>
-#include <weft/nn/hooks.hpp>
-#include <weft/nn/loss_scale.hpp>
-#include <weft/nn/reproducible.hpp>
+#include <weft/layer/hooks.hpp>
+#include <weft/layer/loss_scale.hpp>
+#include <weft/parallel/reproducible/option.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/optim/slot.hpp>
 #include <weft/tensor/transfer.hpp>

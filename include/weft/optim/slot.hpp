@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <weft/core/list.hpp>
-#include <weft/nn/hooks.hpp>
+#include <weft/layer/hooks.hpp>
 
 namespace weft::optim {
 

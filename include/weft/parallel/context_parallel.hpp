@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include <weft/parallel/debts.hpp>
+#include <weft/pipeline/unreduced_gradients.hpp>
 #include <weft/parallel/wrapper.hpp>
 
 namespace weft {

@@ -10,7 +10,7 @@
 
 #include <weft/core/list.hpp>
 #include <weft/core/owner.hpp>
-#include <weft/parallel/communication_hook.hpp>
+#include <weft/parallel/hook/communication_hook.hpp>
 #include <weft/parallel/policies.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/tensor/to.hpp>

@@ -8,7 +8,7 @@
 // It stands where DataParallel would.
 
 #include <weft/parallel/policies.hpp>
-#include <weft/parallel/shards.hpp>
+#include <weft/parallel/fsdp/fully_sharded_hooks.hpp>
 #include <weft/parallel/wrapper.hpp>
 
 namespace weft {
@@ -41,7 +41,7 @@ struct Stage3 {
   static constexpr detail::ShardRules rules{.keeps_values = false, .keeps_gradients = false};
 };
 /// ModelOptions::zero says which, 1, 2 or 3, or 0: nothing is shared out and gradients are summed as in DataParallel. For programs
-/// with a command line: one compiled model for all of them; include parallel/zero_chosen.hpp.
+/// with a command line: one compiled model for all of them; include parallel/fsdp/dynamic_stage.hpp.
 struct Chosen;
 }  // namespace zero
 

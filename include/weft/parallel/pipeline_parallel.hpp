@@ -3,8 +3,8 @@
 // Pipeline parallelism: the model's stack is cut into stages, and micro-batches flow through them in the order of a proven
 // schedule.
 
-#include <weft/parallel/schedule/erased.hpp>
-#include <weft/parallel/schedule/one_forward_one_backward.hpp>
+#include <weft/pipeline/schedule/any_schedule.hpp>
+#include <weft/pipeline/schedule/one_forward_one_backward.hpp>
 #include <weft/parallel/wrapper.hpp>
 
 namespace weft {

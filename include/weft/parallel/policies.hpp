@@ -9,8 +9,8 @@
 
 #include <type_traits>
 
-#include <weft/nn/model.hpp>
-#include <weft/parallel/communication_hook.hpp>
+#include <weft/parallel/model_options.hpp>
+#include <weft/parallel/hook/communication_hook.hpp>
 
 namespace weft {
 

@@ -19,8 +19,8 @@
 #include <weft/core/fields.hpp>
 #include <weft/core/hash.hpp>
 #include <weft/mesh/axis.hpp>
-#include <weft/nn/batch.hpp>
-#include <weft/nn/model.hpp>
+#include <weft/layer/batch.hpp>
+#include <weft/parallel/model_options.hpp>
 
 namespace weft::detail {
 

@@ -20,9 +20,9 @@
 #include <weft/core/hash.hpp>
 #include <weft/core/list.hpp>
 #include <weft/mesh/axis.hpp>
-#include <weft/nn/hooks.hpp>
-#include <weft/tensor/host_loop.hpp>
-#include <weft/tensor/store.hpp>
+#include <weft/layer/hooks.hpp>
+#include <weft/device/parallel_for.hpp>
+#include <weft/device/offload_store.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft::detail {

@@ -5,7 +5,7 @@
 // and those of key-value heads that several ranks hold alike.
 
 #include <weft/core/list.hpp>
-#include <weft/parallel/debts.hpp>
+#include <weft/pipeline/unreduced_gradients.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/tensor/to.hpp>
 

@@ -14,7 +14,7 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/philox.hpp>
-#include <weft/nn/kept.hpp>
+#include <weft/layer/parameter_values.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft::detail {

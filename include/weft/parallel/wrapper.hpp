@@ -16,17 +16,17 @@
 
 #include <weft/core/owner.hpp>
 #include <weft/mesh/mesh.hpp>
-#include <weft/nn/batch.hpp>
-#include <weft/nn/context.hpp>
-#include <weft/nn/loss_scale.hpp>
-#include <weft/nn/model.hpp>
+#include <weft/layer/batch.hpp>
+#include <weft/layer/context.hpp>
+#include <weft/layer/loss_scale.hpp>
+#include <weft/parallel/model_options.hpp>
 #include <weft/optim/offloaded.hpp>
-#include <weft/parallel/compress.hpp>
+#include <weft/parallel/hook/compress.hpp>
 #include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/same_parameters.hpp>
-#include <weft/parallel/schedule/erased.hpp>
-#include <weft/parallel/schedule/one_forward_one_backward.hpp>
-#include <weft/parallel/stages.hpp>
+#include <weft/pipeline/schedule/any_schedule.hpp>
+#include <weft/pipeline/schedule/one_forward_one_backward.hpp>
+#include <weft/pipeline/stages.hpp>
 #include <weft/parallel/whole_parameter.hpp>
 
 namespace weft {

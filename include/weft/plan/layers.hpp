@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/plan/ledger.hpp>
+#include <weft/plan/memory_tracker.hpp>
 #include <weft/plan/local_model.hpp>
 
 namespace weft::plan {

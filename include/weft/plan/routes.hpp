@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include <weft/parallel/schedule/table.hpp>
+#include <weft/pipeline/schedule/table.hpp>
 
 namespace weft::plan {
 

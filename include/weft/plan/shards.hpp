@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What the data wrappers keep, gather and reduce, as takers of memory: DataParallel's buckets, and the flat units of
-// FullyShardedDataParallel (parallel/shards.hpp) in its own order. Of the first data rank, which never keeps less than others.
+// FullyShardedDataParallel (parallel/fsdp/fully_sharded_hooks.hpp) in its own order. Of the first data rank, which never keeps less than others.
 
 #include <algorithm>
 #include <cstddef>
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include <weft/parallel/reduction_tree.hpp>
-#include <weft/plan/ledger.hpp>
+#include <weft/parallel/reproducible/reduction_tree.hpp>
+#include <weft/plan/memory_tracker.hpp>
 #include <weft/plan/memory.hpp>
 
 namespace weft::plan {

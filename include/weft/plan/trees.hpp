@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Gradients of a reproducible run as takers of memory: each micro-batch's is kept apart until the tree says with which other one it
-// is added (parallel/gradient_trees.hpp).
+// is added (parallel/reproducible/gradient_trees.hpp).
 
 #include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
-#include <weft/parallel/reduction_tree.hpp>
-#include <weft/plan/ledger.hpp>
+#include <weft/parallel/reproducible/reduction_tree.hpp>
+#include <weft/plan/memory_tracker.hpp>
 #include <weft/plan/shards.hpp>
 
 namespace weft::plan {

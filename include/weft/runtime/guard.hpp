@@ -13,8 +13,8 @@
 
 #include <weft/comm/operation.hpp>
 #include <weft/core/error.hpp>
-#include <weft/runtime/world.hpp>
-#include <weft/tensor/device.hpp>
+#include <weft/mesh/world.hpp>
+#include <weft/device/device.hpp>
 #ifdef KOKKOS_ENABLE_CUDA
 #include <memory>
 

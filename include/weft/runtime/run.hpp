@@ -19,9 +19,9 @@
 
 #include <weft/comm/threads.hpp>
 #include <weft/runtime/guard.hpp>
-#include <weft/runtime/launcher.hpp>
-#include <weft/runtime/options.hpp>
-#include <weft/runtime/world.hpp>
+#include <weft/comm/launcher.hpp>
+#include <weft/comm/run_options.hpp>
+#include <weft/mesh/world.hpp>
 
 namespace weft {
 

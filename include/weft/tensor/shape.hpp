@@ -12,7 +12,7 @@
 
 namespace weft {
 
-/// How a rank's elements along a dim that an axis cuts lie in the whole dim (Cut, nn/cut.hpp), as far as no type knows it.
+/// How a rank's elements along a dim that an axis cuts lie in the whole dim (Cut, layer/parameter_sharding.hpp), as far as no type knows it.
 enum class DimCut : std::uint8_t {
   even,        ///< rank r has the r-th of equal parts; also of a dim that no axis cuts
   padded,      ///< one after the other with padding at the end (vocabulary)

@@ -21,7 +21,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <weft/tensor/host_loop.hpp>
+#include <weft/device/parallel_for.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {

@@ -20,8 +20,8 @@
 #include <weft/core/philox.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/mesh/zigzag.hpp>
-#include <weft/nn/context.hpp>
-#include <weft/nn/layer.hpp>
+#include <weft/layer/context.hpp>
+#include <weft/layer/layer.hpp>
 #include <weft/tensor/to.hpp>
 #include <weft/tensor/transfer.hpp>
 #include <weft/testing/made_parameters.hpp>

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include <weft/nn/hooks.hpp>
-#include <weft/nn/registry.hpp>
+#include <weft/layer/hooks.hpp>
+#include <weft/layer/registry.hpp>
 #include <weft/testing/numbers.hpp>
 
 namespace weft::testing::detail {

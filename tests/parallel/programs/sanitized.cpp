@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <string>
 
-#include <weft/parallel/power_sgd.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/parallel/hook/power_sgd.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
+#include <weft/parallel/fsdp/dynamic_stage.hpp>
 #include <weft/weft.hpp>
 
 #include "support/batches.hpp"

@@ -23,8 +23,8 @@
 #include <weft/comm/group.hpp>
 #include <weft/comm/process.hpp>
 #include <weft/comm/relax.hpp>
-#include <weft/comm/row.hpp>
-#include <weft/comm/shared_memory/bell.hpp>
+#include <weft/comm/intrusive_list.hpp>
+#include <weft/comm/shared_memory/doorbell.hpp>
 #include <weft/comm/shared_memory/collective.hpp>
 #include <weft/comm/shared_memory/memory.hpp>
 

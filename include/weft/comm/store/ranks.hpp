@@ -15,9 +15,9 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/comm/ending.hpp>
+#include <weft/comm/run_result.hpp>
 #include <weft/comm/store/group.hpp>
-#include <weft/runtime/launcher.hpp>
+#include <weft/comm/launcher.hpp>
 
 namespace weft::comm {
 

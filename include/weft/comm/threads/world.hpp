@@ -17,7 +17,7 @@
 #include <weft/comm/errors.hpp>
 #include <weft/comm/flight_recorder.hpp>
 #include <weft/comm/relax.hpp>
-#include <weft/comm/row.hpp>
+#include <weft/comm/intrusive_list.hpp>
 #include <weft/core/list.hpp>
 
 namespace weft::comm::threads {

@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include <weft/core/scalar.hpp>
-#include <weft/cuda/blas.hpp>
+#include <weft/kernels/cuda/blas.hpp>
 #include <weft/kernels/detail/loops.hpp>
 #include <weft/kernels/detail/matmul_loops.hpp>
 

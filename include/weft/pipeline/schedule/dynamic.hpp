@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The schedule as a choice of the run, for programs with a command line: one compiled model for all of them.
+//
+//   PipelineParallel<nn::Gpt, schedule::Chosen> model(mesh, config, {.schedule = schedule::choose("zbv")});
+//   PipelineParallel<nn::Gpt, schedule::Chosen> model(mesh, config, {.schedule = schedule::choose_file("own.csv")});
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <weft/pipeline/schedule/csv.hpp>
+#include <weft/pipeline/schedule/any_schedule.hpp>
+#include <weft/pipeline/schedule/named.hpp>
+
+namespace weft::schedule {
+
+/// In the place of a schedule type: ModelOptions::schedule says which.
+struct Chosen {
+  static Erased erased(const ModelOptions& options) {
+    if (!options.schedule) throw_error<UsageError>({"PipelineParallel<M, schedule::Chosen>: ModelOptions::schedule does not say which schedule is to run"});
+    return *options.schedule;
+  }
+};
+
+namespace detail {
+
+class NamedSource final : public Erased::Source {
+ public:
+  NamedSource(std::string name, int chunks) : name_(std::move(name)), chunks_(named_chunks(name_, chunks)), v_shape_(named_v_shape(name_)) {}
+  int chunks() const override { return chunks_; }
+  int stage(int rank, int chunk, int ranks) const override { return v_shape_ ? VShape::stage(rank, chunk, ranks) : Loop::stage(rank, chunk, ranks); }
+  Table table(int ranks, int micro_batches) const override { return named_table(name_, ranks, micro_batches, chunks_); }
+
+ private:
+  std::string name_;
+  int chunks_;
+  bool v_shape_;
+};
+
+}  // namespace detail
+
+/// The schedule of that name (see `names`) with so many stages a rank; 0: as many as is its own, 2 where it takes any. Throws
+/// UsageError for an unknown name, LayoutError for a number of stages that it does not take.
+inline std::shared_ptr<const Erased> choose(std::string name, int chunks = 0) {
+  return std::make_shared<const Erased>(std::make_shared<const detail::NamedSource>(std::move(name), chunks));
+}
+
+/// The table in a CSV file (see csv.hpp). Throws UsageError if it cannot be read, LayoutError, saying why, if it is not proven.
+inline std::shared_ptr<const Erased> choose_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw_error<UsageError>({"schedule: cannot read '", path, "': ", std::strerror(errno)});
+  Table table = from_csv(std::string(std::istreambuf_iterator<char>(file), {}), path);
+  return std::make_shared<const Erased>(std::make_shared<const detail::TableSource>(std::move(table), path));
+}
+
+}  // namespace weft::schedule
