@@ -27,8 +27,8 @@ inline std::int64_t global_batch_of(const Options& o, std::int64_t dp) {
   return (8 + unit - 1) / unit * unit;
 }
 
-/// Sequences of a micro batch where the user does not say: the whole share, and under a pipeline a part of it that gives two
-/// micro batches a stage or more.
+/// Sequences of a micro-batch where the user does not say: the whole share, and under a pipeline a part of it that gives two
+/// micro-batches a stage or more.
 inline std::int64_t micro_batch_of(const Options& o, std::int64_t share) {
   if (o.micro_batch) return *o.micro_batch;
   if (o.reproducible) return 1;  // what runs are to be the same for must not decide how work is cut
@@ -39,7 +39,7 @@ inline std::int64_t micro_batch_of(const Options& o, std::int64_t share) {
 }
 
 /// The schedule that the options name. Throws UsageError or LayoutError.
-inline std::shared_ptr<const weft::schedule::Erased> schedule_of(const Options& o) {
+inline std::shared_ptr<const weft::schedule::AnySchedule> schedule_of(const Options& o) {
   if (o.schedule.ends_with(".csv")) {
     if (o.vpp) throw weft::UsageError("train_gpt: --vpp beside --schedule " + o.schedule + ": the file says how many stages a rank has");
     return weft::schedule::choose_file(o.schedule);

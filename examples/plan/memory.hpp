@@ -129,10 +129,10 @@ inline void memory_of_model(MemoryOptions& o) {
   const std::size_t chunks = o.vpp ? positive("vpp", *o.vpp) : 0;
   constexpr std::size_t most = 1 << 18;
   if (weft::detail::saturating_product({std::size_t(l.pp), resolved.micro_batches, chunks == 0 ? 2 : chunks}) > most)
-    throw weft::LayoutError(number("pp", std::size_t(l.pp)) + " * " + number("micro batches", resolved.micro_batches) + " * vpp: a schedule has at most " + std::to_string(most) + " entries");
+    throw weft::LayoutError(number("pp", std::size_t(l.pp)) + " * " + number("micro-batches", resolved.micro_batches) + " * vpp: a schedule has at most " + std::to_string(most) + " entries");
   constexpr std::size_t most_passes = 1 << 21;
   if (weft::detail::saturating_product({sizes.layers, resolved.micro_batches}) > most_passes)
-    throw weft::LayoutError(number("layers", sizes.layers) + " * " + number("micro batches", resolved.micro_batches) + ": a rehearsal takes at most " + std::to_string(most_passes));
+    throw weft::LayoutError(number("layers", sizes.layers) + " * " + number("micro-batches", resolved.micro_batches) + ": a rehearsal takes at most " + std::to_string(most_passes));
   const weft::schedule::Table table = weft::schedule::named_table(schedule, int(l.pp), int(resolved.micro_batches), int(chunks));
   if (std::size_t(table.stages()) > sizes.layers)
     throw weft::LayoutError(number("layers", sizes.layers) + " < " + number("pp", std::size_t(l.pp)) + " * " + number("vpp", std::size_t(table.chunks)) + ": every stage holds at least one layer");
@@ -158,7 +158,7 @@ inline void memory_of_model(MemoryOptions& o) {
                               .quantised_gather = o.quantised_gather,
                               .secondary = o.secondary == 0 ? 0 : positive("secondary", o.secondary),
                               .threads = positive("threads", o.threads)};
-  if (o.sequence_parallel) weft::detail::divides({"tokens of a micro batch", step.micro_batch * sizes.sequence / step.cp}, {"tp", step.tp}, "sequence parallelism cuts the rows");
+  if (o.sequence_parallel) weft::detail::divides({"tokens of a micro-batch", step.micro_batch * sizes.sequence / step.cp}, {"tp", step.tp}, "sequence parallelism cuts the rows");
   const std::size_t middle = sizes.intermediate ? sizes.intermediate : (sizes.width * 8 / 3 + 63) / 64 * 64;
   if (sizes.architecture == weft::plan::Architecture::llama) weft::detail::divides({"intermediate", middle}, {"tp", step.tp}, "a rank holds as many columns as another");
   if (mixture) {
@@ -187,7 +187,7 @@ inline void memory_of_model(MemoryOptions& o) {
     }
     return void(std::printf("%s\n", json.dump().c_str()));
   }
-  std::printf("%s, dp(%zu) * cp(%zu) * tp(%zu) * pp(%zu)%s, ZeRO stage %d, %s, %s, %zu micro batches of %zu sequences\n\n", o.model.c_str(), step.dp, step.cp, step.tp, step.pp,
+  std::printf("%s, dp(%zu) * cp(%zu) * tp(%zu) * pp(%zu)%s, ZeRO stage %d, %s, %s, %zu micro-batches of %zu sequences\n\n", o.model.c_str(), step.dp, step.cp, step.tp, step.pp,
               mixture ? (", experts edp(" + std::to_string(step.edp) + ") * ep(" + std::to_string(step.ep) + ") * etp(" + std::to_string(step.etp) + ") * pp, tokens spread evenly").c_str() : "", step.zero, step.precision.c_str(),
               schedule.c_str(), step.micro_batches, step.micro_batch);
   Rows rows = {memory_head};
@@ -231,12 +231,12 @@ inline void add_memory(CLI::App& app) {
   add_count(command, "--zero", o->zero, "Stage of ZeRO")->capture_default_str();
   add_count(command, "--replicate", o->replicate, "Groups of data ranks that share out among themselves (hybrid sharding)")->capture_default_str();
   command->add_option("--offload", o->offload, "Where optimizer state (with --zero 3 parameters too) lies between uses: none (the device), host or a file")->capture_default_str();
-  command->add_flag("--reproducible", o->reproducible, "The same bits for every dp, stage of ZeRO, schedule and pp: micro batches' gradients are kept apart");
+  command->add_flag("--reproducible", o->reproducible, "The same bits for every dp, stage of ZeRO, schedule and pp: micro-batches' gradients are kept apart");
   command->add_flag("--float-gradients", o->float_gradients, "Of 16-bit models, keep gradients in fp32 in stages 1 and 2 too");
   command->add_flag("--quantised-gather", o->quantised_gather, "Stage 3 gathers 8-bit integers (ZeRO++)");
   add_count(command, "--secondary", o->secondary, "Stage 3: so many neighbours keep gathered values (ZeRO++; 0: none)")->capture_default_str();
-  add_count(command, "--micro-batch", l.micro_batch, "Sequences of a micro batch and rank")->capture_default_str();
-  add_count(command, "--global-batch", l.global_batch, "Sequences a step (default: one micro batch a dp rank)");
+  add_count(command, "--micro-batch", l.micro_batch, "Sequences of a micro-batch and rank")->capture_default_str();
+  add_count(command, "--global-batch", l.global_batch, "Sequences a step (default: one micro-batch a dp rank)");
   command->add_option("--precision", o->precision, "fp32, bf16, fp16 or fp64 (default: fp32 for a model; bf16 for --parameters, 2 + 2 + 12 bytes)");
   command->add_option("--gradient-bytes", o->gradient_bytes, "Of an element, with --parameters (default: as the precision)");
   command->add_flag("--sequence-parallel", o->sequence_parallel, "Shard the hidden state's rows over tp");

@@ -57,19 +57,19 @@ inline weft::schedule::Table table_of(const ScheduleOptions& o) {
     if (!file) throw weft::UsageError("plan: cannot read '" + o.csv + "': " + std::strerror(errno));
     return weft::schedule::from_csv(std::string(std::istreambuf_iterator<char>(file), {}), o.csv);
   }
-  const std::size_t stages = positive("stages", o.stages), micro = positive("micro batches", o.micro_batches);
+  const std::size_t stages = positive("stages", o.stages), micro = positive("micro-batches", o.micro_batches);
   const std::size_t chunks = o.chunks ? positive("chunks", *o.chunks) : 0;
   constexpr std::size_t most = 1 << 18, most_stages = 1 << 12;
   if (stages > most_stages) throw weft::LayoutError(number("stages", stages) + ": a pipeline has at most " + std::to_string(most_stages) + " ranks");
   if (weft::detail::saturating_product({stages, micro, chunks == 0 ? 2 : chunks}) > most)
-    throw weft::LayoutError(number("stages", stages) + " * " + number("micro batches", micro) +
+    throw weft::LayoutError(number("stages", stages) + " * " + number("micro-batches", micro) +
                             " * chunks: a table has at most " + std::to_string(most) + " entries");
   return weft::schedule::named_table(o.kind, int(stages), int(micro), int(chunks));
 }
 
 inline void print_schedule(const weft::schedule::Table& table, const weft::schedule::Proof& proof,
                            const weft::schedule::Timeline& timeline) {
-  std::printf("%d ranks, %d stages, %d micro batches\nmakespan %g, bubble %g (%.1f %% of the makespan)\n\n", table.ranks,
+  std::printf("%d ranks, %d stages, %d micro-batches\nmakespan %g, bubble %g (%.1f %% of the makespan)\n\n", table.ranks,
               table.stages(), table.micro_batches, proof.makespan, proof.bubble, 100 * proof.bubble / proof.makespan);
   Rows rows = {{"rank", "stages", "busy", "peak", "actions"}};
   constexpr std::size_t width = 100;
@@ -115,7 +115,7 @@ inline void add_schedule(CLI::App& app) {
   CLI::Option* csv =
       command->add_option("--csv", o->csv, "A file with a schedule of your own: a line for each rank, cells such as 0F3");
   add_count(command, "--stages", o->stages, "Ranks of the pipeline");
-  add_count(command, "--micro-batches", o->micro_batches, "Micro batches a step");
+  add_count(command, "--micro-batches", o->micro_batches, "Micro-batches a step");
   add_count(command, "--chunks", o->chunks, "Stages on each rank (interleaved, interleaved-zb; default: 2)");
   command->add_option("--forward", o->costs.forward, "Time of a stage's forward")->capture_default_str();
   command->add_option("--backward-input", o->costs.input, "Time of its input gradient")->capture_default_str();

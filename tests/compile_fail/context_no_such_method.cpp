@@ -5,18 +5,18 @@
 
 using namespace weft;
 
-using Model = nn::Gpt;
+using Model = models::Gpt;
 
 #ifdef WEFT_FAIL
 double go(World& world, const Batch& batch) {
   Mesh<cp> mesh(world);
-  ContextParallel<Model, schedule::GPipe> model(mesh, nn::GptConfig{});
+  ContextParallel<Model, schedule::GPipe> model(mesh, models::GptConfig{});
   return model.train_step(batch);
 }
 #else
 double go(World& world, const Batch& batch) {
   Mesh<cp> mesh(world);
-  ContextParallel<Model, Ulysses> model(mesh, nn::GptConfig{});
+  ContextParallel<Model, Ulysses> model(mesh, models::GptConfig{});
   return model.train_step(batch);
 }
 #endif

@@ -6,9 +6,9 @@
 
 void use(weft::DefaultDevice& device) {
 #ifdef WEFT_FAIL
-  weft::SingleDevice<weft::nn::Mixtral> model(device, {});
+  weft::SingleDevice<weft::models::Mixtral> model(device, {});
 #else
-  weft::SingleDevice<weft::nn::Gpt> model(device, {});
+  weft::SingleDevice<weft::models::Gpt> model(device, {});
 #endif
   weft::gpu::GraphedStep train_step(model);
 }

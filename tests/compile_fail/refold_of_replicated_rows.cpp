@@ -8,7 +8,7 @@ using namespace weft;
 using Exec = Kokkos::DefaultHostExecutionSpace;
 
 #ifdef WEFT_FAIL
-auto go(const Tensor<float, Exec, Shard<dp, 0>, Invariant<tp>>& rows) { return refold(rows); }
+auto go(const Tensor<float, Exec, Shard<dp, 0>, Invariant<tp>>& rows) { return to_expert_mesh(rows); }
 #else
-auto go(const Tensor<float, Exec, Shard<dp, 0>, Shard<tp, 0>>& rows) { return refold(rows); }
+auto go(const Tensor<float, Exec, Shard<dp, 0>, Shard<tp, 0>>& rows) { return to_expert_mesh(rows); }
 #endif

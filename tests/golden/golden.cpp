@@ -182,11 +182,11 @@ void check_eight_ranks(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("GPT on one rank") { check_one_rank<nn::BasicGpt<double>>("gpt"); }
-TEST_CASE("Llama on one rank") { check_one_rank<nn::BasicLlama<double>>("llama"); }
-TEST_CASE("Llama with a tied head on one rank") { check_one_rank<nn::BasicLlama<double>>("llama_tied"); }
+TEST_CASE("GPT on one rank") { check_one_rank<models::BasicGpt<double>>("gpt"); }
+TEST_CASE("Llama on one rank") { check_one_rank<models::BasicLlama<double>>("llama"); }
+TEST_CASE("Llama with a tied head on one rank") { check_one_rank<models::BasicLlama<double>>("llama_tied"); }
 #ifndef WEFT_GOLDEN_ONE_RANK
-TEST_CASE("GPT over eight ranks") { check_eight_ranks<nn::BasicGpt<double>>("gpt"); }
-TEST_CASE("Llama over eight ranks") { check_eight_ranks<nn::BasicLlama<double>>("llama"); }
-TEST_CASE("Llama with a tied head over eight ranks") { check_eight_ranks<nn::BasicLlama<double>>("llama_tied"); }
+TEST_CASE("GPT over eight ranks") { check_eight_ranks<models::BasicGpt<double>>("gpt"); }
+TEST_CASE("Llama over eight ranks") { check_eight_ranks<models::BasicLlama<double>>("llama"); }
+TEST_CASE("Llama with a tied head over eight ranks") { check_eight_ranks<models::BasicLlama<double>>("llama_tied"); }
 #endif

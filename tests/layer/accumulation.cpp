@@ -65,7 +65,7 @@ double difference(const Gradients& mine, const Gradients& expected) {
   return worst;
 }
 
-const nn::GptConfig gpt_config{.vocabulary = vocabulary, .layers = 2, .width = 16, .heads = 2, .sequence = length, .dropout = 0.1};
+const models::GptConfig gpt_config{.vocabulary = vocabulary, .layers = 2, .width = 16, .heads = 2, .sequence = length, .dropout = 0.1};
 
 // --- a small model of our own ------------------------------------------------------------------------------------------------
 
@@ -91,12 +91,12 @@ struct Gate {
 
   template <class Context>
   explicit Gate(const Context& context) : gain(context, "gain", {8}, ones) {}
-  auto forward(const auto& context, const auto& x) const { return Result{open(context) ? times_row(x, gain.beside(x)) : x, x}; }
+  auto forward(const auto& context, const auto& x) const { return Result{open(context) ? times_row(x, gain.for_operand(x)) : x, x}; }
   template <class Context, class X, class G>
   G backward(const Context& context, X x, const G& g) {
     if (!open(context)) return g;
     gain.accumulate(context, sum_rows(times(g, x)));
-    return times_row(g, gain.beside(x));
+    return times_row(g, gain.for_operand(x));
   }
   void for_each_parameter(auto&& visit) { visit(gain); }
   static bool open(const auto& context) { return context.env.step % 2 == 0; }
@@ -126,7 +126,7 @@ struct Small {
 
 TEST_CASE("micro-batches add up to the whole batch") {
   DefaultDevice device;
-  SingleDevice<nn::BasicGpt<double>> model(device, gpt_config);
+  SingleDevice<models::BasicGpt<double>> model(device, gpt_config);
   const double loss = model.train_step(make_batch(0, 1, 1, all));
   const Gradients expected = gradients_of(model);
   CHECK(difference(expected, expected) == 0);
@@ -142,7 +142,7 @@ TEST_CASE("micro-batches add up to the whole batch") {
 
 TEST_CASE("a pipeline adds micro-batches in their order: bitwise what accumulation on one rank gives") {
   DefaultDevice device;
-  SingleDevice<nn::BasicGpt<double>> single(device, gpt_config);
+  SingleDevice<models::BasicGpt<double>> single(device, gpt_config);
   for (const std::size_t repetitions : {1, 5}) {  // 40 micro-batches: message tags come round again
     const Batch some = make_batch(0, 1, 1, all);
     Batch batch = some;
@@ -156,7 +156,7 @@ TEST_CASE("a pipeline adds micro-batches in their order: bitwise what accumulati
     std::mutex mutex;
     CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
             Mesh<pp> mesh(world, {.pp = 2});
-            PipelineParallel<nn::BasicGpt<double>> model(mesh, gpt_config);
+            PipelineParallel<models::BasicGpt<double>> model(mesh, gpt_config);
             const double mine = model.train_step(batch);
             std::lock_guard lock(mutex);
             CHECK(mine == loss);
@@ -215,7 +215,7 @@ TEST_CASE("micro-batches of different shapes count by their tokens, and a pipeli
   DefaultDevice device;
   {
     config.dropout = 0;  // masks are drawn by place in the global batch
-    SingleDevice<nn::BasicGpt<double>> model(device, config);
+    SingleDevice<models::BasicGpt<double>> model(device, config);
     const double loss = model.train_step(batch);
     const Gradients together = gradients_of(model);
     CHECK(std::abs(model.evaluate(batch) / loss - 1) <= 1e-14);
@@ -237,13 +237,13 @@ TEST_CASE("micro-batches of different shapes count by their tokens, and a pipeli
     CHECK(std::abs(losses / all_targets / loss - 1) <= 1e-14);
     CHECK(difference(together, sum) <= 1e-12);
   }
-  SingleDevice<nn::BasicGpt<double>> single(device, gpt_config);
+  SingleDevice<models::BasicGpt<double>> single(device, gpt_config);
   const double loss = single.train_step(batch);
   const Gradients expected = gradients_of(single);
   std::mutex mutex;
   CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
           Mesh<pp> mesh(world, {.pp = 2});
-          PipelineParallel<nn::BasicGpt<double>> model(mesh, gpt_config);
+          PipelineParallel<models::BasicGpt<double>> model(mesh, gpt_config);
           const double mine = model.train_step(batch);
           const Gradients gradients = gradients_of(model);
           const double evaluated = model.evaluate(batch);
@@ -334,8 +334,8 @@ TEST_CASE("a batch in which nothing counts is refused by all ranks alike; one ra
 
 TEST_CASE("sequences longer than the model was made for are refused, in training, evaluation and for logits") {
   DefaultDevice device;
-  SingleDevice<nn::BasicGpt<double>> gpt(device, gpt_config);
-  SingleDevice<nn::BasicLlama<double>> llama(device, {.vocabulary = vocabulary, .layers = 1, .width = 8, .heads = 2, .intermediate = 8, .sequence = length});
+  SingleDevice<models::BasicGpt<double>> gpt(device, gpt_config);
+  SingleDevice<models::BasicLlama<double>> llama(device, {.vocabulary = vocabulary, .layers = 1, .width = 8, .heads = 2, .intermediate = 8, .sequence = length});
   const auto check = [](auto& model) {
     Batch batch = make_batch(0, 1, 1, all);
     batch.sequences = 4, batch.length = 16;
@@ -362,11 +362,11 @@ TEST_CASE("batches that do not fit are refused") {
   DefaultDevice device;
   SingleDevice<Small> model(device, {});
   Batch batch = make_batch(0, 1, 3, all);
-  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: sequences(8) % micro batches(3) != 0: every micro batch holds the same number of whole sequences", ShapeError);
+  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: sequences(8) % micro-batches(3) != 0: every micro-batch holds the same number of whole sequences", ShapeError);
   batch.micro_batches = 1;
   batch.targets.pop_back();
   CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: 64 tokens and 63 targets, expected 8 sequences * 8 of each", ShapeError);
-  SingleDevice<nn::BasicGpt<double>> gpt(device, gpt_config);
+  SingleDevice<models::BasicGpt<double>> gpt(device, gpt_config);
   batch = make_batch(0, 1, 1, all);
   batch.tokens[3] = vocabulary;
   CHECK_THROWS_WITH_AS(gpt.train_step(batch), "weft: batch: token(11) at place 3 is not in the vocabulary(11)", UsageError);
@@ -380,11 +380,11 @@ TEST_CASE("batches that do not fit are refused") {
   CHECK_THROWS_WITH_AS(gpt.next_logits(prompt), "weft: batch: token(11) at place 1 is not in the vocabulary(11)", UsageError);
   batch = differing_batch({{2, 8}, {1, 3}}, 0, 1);
   batch.tokens.pop_back();
-  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: 3 sequences, 18 tokens and 19 targets, but its micro batches hold 3 sequences and 19 of each", ShapeError);
+  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: 3 sequences, 18 tokens and 19 targets, but its micro-batches hold 3 sequences and 19 of each", ShapeError);
   batch = differing_batch({{2, 8}, {1, 9}}, 0, 1);
-  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: a micro batch of 1 sequences of 9 tokens; there must be at least one of 1 to 8 tokens, the batch's length", ShapeError);
+  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: a micro-batch of 1 sequences of 9 tokens; there must be at least one of 1 to 8 tokens, the batch's length", ShapeError);
   batch.micro_batches = 3;
-  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: 2 differing micro batches, micro batches(3)", ShapeError);
+  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: 2 differing micro-batches, micro-batches(3)", ShapeError);
 }
 
 TEST_CASE("a parameter that a step does not use has a gradient of zero in it") {
@@ -422,7 +422,7 @@ namespace {
 /// Gives every rank its own rows, and forgets to sum the gradients.
 struct Forgetful : PlainPolicy {
   using axis = cp;
-  using stream = Shard<cp, 0>;
+  using hidden_placement = Shard<cp, 0>;
   Forgetful(const Communicator&, DefaultDevice&, const ModelOptions&) {}
 };
 struct Unpaid : Wrapper<Forgetful, Small> {
@@ -430,13 +430,13 @@ struct Unpaid : Wrapper<Forgetful, Small> {
 };
 
 template <class F>
-std::string debt_of(F&& f) {
+std::string unreduced_error(F&& f) {
   try {
     f();
-  } catch (const DebtError& error) {
+  } catch (const UnreducedGradientError& error) {
     return error.what();
   }
-  return "no debt";
+  return "nothing unreduced";
 }
 
 }  // namespace
@@ -451,14 +451,14 @@ TEST_CASE("a gradient that owes a sum ends the step, or its reduction over dp") 
   CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
           Mesh<cp> mesh(world, {.cp = 2});
           Unpaid model(mesh, {});
-          texts[std::size_t(world.rank())] = debt_of([&] { model.train_step(make_batch(0, 1, 1, all)); });
+          texts[std::size_t(world.rank())] = unreduced_error([&] { model.train_step(make_batch(0, 1, 1, all)); });
         }) == 0);
   for (const std::string& text : texts) CHECK(text == "weft: the gradient of front.tokens.weight still owes a sum over cp after the step: no wrapper paid it");
 
   CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
           Mesh<dp, cp> mesh(world, {.cp = 2});
           DataParallel<Unpaid> model(mesh, {});
-          texts[std::size_t(world.rank())] = debt_of([&] { model.train_step(make_batch(0, 1, 1, all)); });
+          texts[std::size_t(world.rank())] = unreduced_error([&] { model.train_step(make_batch(0, 1, 1, all)); });
         }) == 0);
   for (const std::string& text : texts) CHECK(text == "weft: the gradient of back.norm.weight is to be summed over dp while it still owes another sum");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers made of layers where a composition had been refused or had meant something else: token ids, which have no gradient, go
-// through Sequential, Fork, Recompute and Lean; a Residual of a Residual is two of them, a Fork of a Fork has one branch.
+// through Sequential, Branch, Recompute and RecomputeInput; a Residual of a Residual is two of them, a Branch of a Branch has one branch.
 
 #include <doctest/doctest.h>
 
@@ -75,14 +75,14 @@ struct ByHand {
   }
 };
 
-using Tables = Sequential<Fork<Embedding, Embedding>, Sum>;
+using Tables = Sequential<Branch<Embedding, Embedding>, Sum>;
 struct Composed : Sequential<Tables, LayerNorm> {
-  Composed(Embedding a, Embedding b, LayerNorm n) : Sequential(Tables(Fork(std::move(a), std::move(b)), Sum{}), std::move(n)) {}
+  Composed(Embedding a, Embedding b, LayerNorm n) : Sequential(Tables(Branch(std::move(a), std::move(b)), Sum{}), std::move(n)) {}
 };
 /// Computed again, where that is asked for.
 struct Recomputed : Recompute<Sequential<Recompute<Tables>, LayerNorm>> {
   Recomputed(Embedding a, Embedding b, LayerNorm n)
-      : Recompute(Sequential<Recompute<Tables>, LayerNorm>(Recompute<Tables>(Tables(Fork(std::move(a), std::move(b)), Sum{}), false), std::move(n)), true) {}
+      : Recompute(Sequential<Recompute<Tables>, LayerNorm>(Recompute<Tables>(Tables(Branch(std::move(a), std::move(b)), Sum{}), false), std::move(n)), true) {}
 };
 
 template <class Front>
@@ -114,7 +114,7 @@ TEST_CASE("a front made of layers and blocks of two residuals equal one rank und
 
 TEST_CASE("a residual of a residual is two, and its copy is itself") {
   static_assert(std::is_same_v<decltype(Residual(Residual(Gelu{}))), Residual<Residual<Gelu>>>);
-  static_assert(std::is_same_v<decltype(Fork(Fork(Gelu{}, Gelu{}))), Fork<Fork<Gelu, Gelu>>>);
+  static_assert(std::is_same_v<decltype(Branch(Branch(Gelu{}, Gelu{}))), Branch<Branch<Gelu, Gelu>>>);
   static_assert(std::is_same_v<decltype(Recompute(Recompute(Gelu{}, false))), Recompute<Recompute<Gelu>>>);
   Residual one = Residual(Gelu{});
   static_assert(std::is_same_v<decltype(one), Residual<Gelu>>);

@@ -108,11 +108,11 @@ void check_weights(const typename Composition::Config& config) {
 // 19 divides by nothing; 8 query heads over 2 key-value heads, which 4 and 8 ranks hold alike.
 template <class S>
 void check_models() {
-  const nn::GptConfig gpt{.vocabulary = 19, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .sequence = 8};
-  const nn::LlamaConfig llama{.vocabulary = 19, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .intermediate = 48, .sequence = 8};
-  check_weights<Wrapped<nn::BasicGpt<S>>>(gpt);
-  check_weights<Wrapped<nn::BasicLlama<S>>>(llama);
-  check_weights<Sharded<nn::BasicGpt<S>>>(gpt);
+  const models::GptConfig gpt{.vocabulary = 19, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .sequence = 8};
+  const models::LlamaConfig llama{.vocabulary = 19, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .intermediate = 48, .sequence = 8};
+  check_weights<Wrapped<models::BasicGpt<S>>>(gpt);
+  check_weights<Wrapped<models::BasicLlama<S>>>(llama);
+  check_weights<Sharded<models::BasicGpt<S>>>(gpt);
 }
 
 }  // namespace
@@ -122,8 +122,8 @@ TEST_CASE("initial weights are the same in every layout: double") { check_models
 TEST_CASE("initial weights are the same in every layout: bfloat16") { check_models<bfloat16>(); }
 
 TEST_CASE("a seed gives its weights again, another seed gives others") {
-  const nn::GptConfig config{.vocabulary = 19, .layers = 2, .width = 16, .heads = 4, .sequence = 8};
-  const Weights first = one_rank<nn::Gpt>(config, 3), again = one_rank<nn::Gpt>(config, 3), other = one_rank<nn::Gpt>(config, 4);
+  const models::GptConfig config{.vocabulary = 19, .layers = 2, .width = 16, .heads = 4, .sequence = 8};
+  const Weights first = one_rank<models::Gpt>(config, 3), again = one_rank<models::Gpt>(config, 3), other = one_rank<models::Gpt>(config, 4);
   for (const auto& [key, whole] : first) {
     const std::string& name = key;  // clang before 16 does not capture bindings
     INFO(name);
@@ -278,10 +278,10 @@ struct Training {
 Training train(std::uint64_t seed) {
   constexpr int ranks = 8, steps = 3;
   Training training{std::vector<std::vector<double>>(ranks), std::vector<Bytes>(ranks)};
-  const nn::GptConfig config{.vocabulary = 19, .layers = 4, .width = 32, .heads = 4, .sequence = 8, .dropout = 0.1};
+  const models::GptConfig config{.vocabulary = 19, .layers = 4, .width = 32, .heads = 4, .sequence = 8, .dropout = 0.1};
   CHECK(run(RunOptions{.ranks = ranks}, [&](World& world) {
           Mesh<dp, tp, pp> mesh(world, {.tp = 2, .pp = 2});
-          Wrapped<nn::Gpt> model(mesh, config, {.seed = seed, .first_bucket_bytes = 1 << 12, .bucket_bytes = 1 << 14});
+          Wrapped<models::Gpt> model(mesh, config, {.seed = seed, .first_bucket_bytes = 1 << 12, .bucket_bytes = 1 << 14});
           optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 1.0});
           for (int step = 0; step < steps; ++step) {
             Batch batch{.sequences = 4, .length = 8, .micro_batches = 2, .first_sequence = 4 * std::size_t(mesh.rank(dp{})), .step = std::uint64_t(step)};

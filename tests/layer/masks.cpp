@@ -129,20 +129,20 @@ TEST_CASE("a mask over columns that are cut by segments, held alike or padded is
     const Tensor<float, Exec, Replicated<tp>> x(world.device(), {tokens, 16});
     kernels::fill(x.device(), x.size(), x.data(), 1.0f);
     // f of what a Column layer with this cut gives.
-    const auto after = [&](const Cut& cut, std::size_t out) {
-      Linear<Column, StoredAs::out_in, false> stored(context / "out_in", 16, out, {.cut = cut});
-      Linear<Column, StoredAs::in_out> with_bias(context / "in_out", 16, out, {.cut = cut});
+    const auto after = [&](const ParameterSharding& cut, std::size_t out) {
+      Linear<Column, StoredAs::out_in, false> stored(context / "out_in", 16, out, {.sharding = cut});
+      Linear<Column, StoredAs::in_out> with_bias(context / "in_out", 16, out, {.sharding = cut});
       const auto y = stored.forward(context, x).output, z = with_bias.forward(context, x).output;
       const auto g = with_bias.forward_gelu(context, x).second;
       const auto text = refusal<LayoutError>([&] { dropped(context, y); });
-      for (const auto& same : {z, g, add(z, y), times(y, z), map(y, KOKKOS_LAMBDA(float value) { return value * 2; }), add_row(z, with_bias.bias.beside(z))})
+      for (const auto& same : {z, g, add(z, y), times(y, z), map(y, KOKKOS_LAMBDA(float value) { return value * 2; }), add_row(z, with_bias.bias.for_operand(z))})
         CHECK(refusal<LayoutError>([&] { dropped(context, same); }) == text);
       // On rows that tp cuts, which are gathered piece by piece.
       const auto pieces = to<Shard<tp, 0>>(context, relabel<Tensor<float, Exec, Invariant<tp>>>(x));
       CHECK(refusal<LayoutError>([&] { dropped(context, stored.forward(context, pieces).output); }) == text);
       // The sums of its rows are marked along the only dim that they have.
-      CHECK(sum_rows(y).shape().cut(0) == y.shape().cut(1));
-      CHECK(matmul_weight_gradient(y, x).shape().cut(0) == y.shape().cut(1));
+      CHECK(sum_rows(y).shape().sharding(0) == y.shape().sharding(1));
+      CHECK(matmul_weight_gradient(y, x).shape().sharding(0) == y.shape().sharding(1));
       return text;
     };
     CHECK(after({}, 24) == "");
@@ -161,13 +161,13 @@ TEST_CASE("what is cut by segments, held alike or padded is not gathered as if i
   on_tensor_ranks(4, [](World& world, const auto& context) {
     const Tensor<float, Exec, Replicated<tp>> x(world.device(), {tokens, 16});
     kernels::fill(x.device(), x.size(), x.data(), 1.0f);
-    const auto columns_of = [&](const Cut& cut, std::size_t out) { return Linear<Column, StoredAs::out_in, false>(context / "layer", 16, out, {.cut = cut}).forward(context, x).output; };
+    const auto columns_of = [&](const ParameterSharding& cut, std::size_t out) { return Linear<Column, StoredAs::out_in, false>(context / "layer", 16, out, {.sharding = cut}).forward(context, x).output; };
     const auto fused = columns_of({{{24, 4}, {24, 4}}, false}, 48), alike = columns_of({{{12, 2}}, false}, 12), padded = columns_of({{}, true}, 19), even = columns_of({}, 24);
     CHECK(refusal<LayoutError>([&] { to<Invariant<tp>>(context, fused); }) ==
-          "weft: to: dim 1 of [32, 12] is cut over tp(4) by segments: what the ranks hold one after the other is not the whole; work on it as it lies (log_sum_exp, cross_entropy), bring columns home without their padding (gather_columns), or cut it evenly: an extent that the ranks divide, a Cut by heads");
+          "weft: to: dim 1 of [32, 12] is cut over tp(4) by segments: what the ranks hold one after the other is not the whole; work on it as it lies (log_sum_exp, cross_entropy), bring columns home without their padding (gather_columns), or cut it evenly: an extent that the ranks divide, a ParameterSharding by heads");
     CHECK(refusal<LayoutError>([&] { to<Replicated<tp>>(context, alike); }) ==
           "weft: to: dim 1 of [32, 6] is cut over tp(4) with elements that several ranks hold alike: what the ranks hold one after the other is not the whole; "
-          "work on it as it lies (log_sum_exp, cross_entropy), bring columns home without their padding (gather_columns), or cut it evenly: an extent that the ranks divide, a Cut by heads");
+          "work on it as it lies (log_sum_exp, cross_entropy), bring columns home without their padding (gather_columns), or cut it evenly: an extent that the ranks divide, a ParameterSharding by heads");
     CHECK(refusal<LayoutError>([&] { to<Partial<tp>>(context, alike); }) != "");
     CHECK(refusal<LayoutError>([&] { to<Invariant<tp>>(context, sum_rows(alike)); }) != "");
     CHECK(to<Invariant<tp>>(context, even).shape() == Shape{tokens, 24});
@@ -183,13 +183,13 @@ TEST_CASE("what is cut by segments, held alike or padded is not gathered as if i
     const auto query = columns_of({{{32, 4}}, false}, 32), key = columns_of({{{16, 2}}, false}, 16);
     const AttentionHeads eight{4, 2, 8};
     const auto turned = RotaryPositions(8).forward(context, std::tuple{query, key, key}).output;
-    CHECK(std::get<1>(turned).shape().cut(1) == DimCut::replicated);
+    CHECK(std::get<1>(turned).shape().sharding(1) == DimSharding::replicated);
     const CausalAttention attention(context, eight);
     auto step = attention.forward(context, turned);
-    CHECK(step.output.shape().cut(1) == DimCut::even);
+    CHECK(step.output.shape().sharding(1) == DimSharding::even);
     const auto d = attention.backward(context, std::move(step.saved), step.output);
-    CHECK(std::get<0>(d).shape().cut(1) == DimCut::even);
-    CHECK(std::get<2>(d).shape().cut(1) == DimCut::replicated);
+    CHECK(std::get<0>(d).shape().sharding(1) == DimSharding::even);
+    CHECK(std::get<2>(d).shape().sharding(1) == DimSharding::replicated);
   });
 }
 
@@ -197,12 +197,12 @@ TEST_CASE("operations of matrices refuse dims that the rules of a matrix do not 
   on_tensor_ranks(2, [](World& world, const auto& context) {
     const Tensor<float, Exec, Shard<tp, 1>> by_heads(world.device(), {tokens, 4, 6});
     const Parameter<Shard<tp, 0>> gain(context, "gain", {12}, ones);
-    CHECK(refusal<ShapeError>([&] { times_row(by_heads, gain.beside(by_heads)); }) ==
+    CHECK(refusal<ShapeError>([&] { times_row(by_heads, gain.for_operand(by_heads)); }) ==
           "weft: times_row: an axis cuts dim 1 of [32, 4, 6], which are not its columns; use times_heads and sum_heads, or merge_heads first");
-    CHECK(refusal<ShapeError>([&] { add_row(by_heads, gain.beside(by_heads)); }) != "");
+    CHECK(refusal<ShapeError>([&] { add_row(by_heads, gain.for_operand(by_heads)); }) != "");
     CHECK(refusal<ShapeError>([&] { sum_rows(by_heads); }) != "");
     const Parameter<Shard<tp, 1>> weight(context, "weight", {8, 12}, ones);
-    CHECK(refusal<ShapeError>([&] { matmul(by_heads, weight.beside(by_heads)); }).find("matmul: an axis cuts dim 1") != std::string::npos);
+    CHECK(refusal<ShapeError>([&] { matmul(by_heads, weight.for_operand(by_heads)); }).find("matmul: an axis cuts dim 1") != std::string::npos);
     const Tensor<float, Exec, Shard<tp, 0>> vector(world.device(), {tokens});
     CHECK(refusal<ShapeError>([&] { sum_rows(vector); }) == "weft: sum_rows: an axis cuts [32], which is not a matrix of rows and columns");
   });
@@ -212,16 +212,16 @@ TEST_CASE("a Row layer takes inputs that are cut as its weight, each of one rank
   on_tensor_ranks(2, [](World& world, const auto& context) {
     const Tensor<float, Exec, Replicated<tp>> x(world.device(), {tokens, 16});
     kernels::fill(x.device(), x.size(), x.data(), 1.0f);
-    const Cut fused{{{8, 0}, {16, 0}}, false};
-    const auto even = Linear<Column>(context / "even", 16, 24).forward(context, x).output, pieces = Linear<Column>(context / "pieces", 16, 24, {.cut = fused}).forward(context, x).output;
-    const Linear<Row> of_even(context / "of_even", 24, 16), of_pieces(context / "of_pieces", 24, 16, {.cut = fused});
+    const ParameterSharding fused{{{8, 0}, {16, 0}}, false};
+    const auto even = Linear<Column>(context / "even", 16, 24).forward(context, x).output, pieces = Linear<Column>(context / "pieces", 16, 24, {.sharding = fused}).forward(context, x).output;
+    const Linear<Row> of_even(context / "of_even", 24, 16), of_pieces(context / "of_pieces", 24, 16, {.sharding = fused});
     CHECK(of_even.forward(context, even).output.size() == tokens * 16);
     CHECK(of_pieces.forward(context, map(pieces, KOKKOS_LAMBDA(float value) { return value; })).output.size() == tokens * 16);
     CHECK(refusal<LayoutError>([&] { of_even.forward(context, pieces); }) ==
           "weft: parameter of_even.weight [16, 12]: its inputs [32, 12] are cut otherwise over tp (by segments, alike or padded), so a rank would multiply other elements than on one "
-          "rank; give both the same Cut, and results of own kernels the marks of their inputs (Shape::set_cut)");
+          "rank; give both the same ParameterSharding, and results of own kernels the marks of their inputs (Shape::set_sharding)");
     CHECK(refusal<LayoutError>([&] { of_pieces.forward(context, even); }).find("are cut otherwise over tp") != std::string::npos);
-    CHECK(refusal<LayoutError>([&] { Linear<Row>(context / "alike", 12, 16, {.cut = {{{12, 1}}, false}}); }) ==
+    CHECK(refusal<LayoutError>([&] { Linear<Row>(context / "alike", 12, 16, {.sharding = {{{12, 1}}, false}}); }) ==
           "weft: parameter alike.weight [16, 12]: a Row layer would count inputs several times that several ranks hold alike; cut it so that each is one rank's");
   });
 }

@@ -36,13 +36,13 @@ struct OwnNorm {
 
   auto forward(const auto&, const auto& x) const {
     const auto inverse = map(mean_columns(square(x)), InverseRoot{1e-5});  // [tokens]
-    return Result{times_row(times_column(x, inverse), gain.beside(x)), std::pair{x, inverse}};
+    return Result{times_row(times_column(x, inverse), gain.for_operand(x)), std::pair{x, inverse}};
   }
   template <class X, class R, class G>
   auto backward(const auto& context, std::pair<X, R> saved, const G& g) {
     const auto& [x, inverse] = saved;
     gain.accumulate(context, sum_rows(times(times_column(x, inverse), g)));
-    const auto dn = times_row(g, gain.beside(x));
+    const auto dn = times_row(g, gain.for_operand(x));
     const auto d_inverse = sum_columns(times(x, dn), Of::gradients);
     const auto d_mean = scale(times(map(inverse, Cube{}), d_inverse), -0.5);
     return add(times_column(dn, inverse), scale(times(x, mean_columns_gradient(x, d_mean)), 2));
@@ -59,14 +59,14 @@ struct HeadNorm {
   auto forward(const auto&, const auto& x) const {
     const auto heads = split_heads(x, width);                                  // [tokens, heads / tp, width]
     const auto inverse = map(mean_each_head(square(heads)), InverseRoot{1e-5});  // [tokens, heads / tp]
-    return Result{merge_heads(times_heads(times_each_head(heads, inverse), gain.beside(heads))), std::pair{heads, inverse}};
+    return Result{merge_heads(times_heads(times_each_head(heads, inverse), gain.for_operand(heads))), std::pair{heads, inverse}};
   }
   template <class X, class R, class G>
   auto backward(const auto& context, std::pair<X, R> saved, const G& gradient) {
     const auto& [x, inverse] = saved;
     const auto g = split_heads(gradient, width);
     gain.accumulate(context, sum_heads(times(times_each_head(x, inverse), g), Of::gradients));
-    const auto dn = times_heads(g, gain.beside(x));
+    const auto dn = times_heads(g, gain.for_operand(x));
     const auto d_mean = scale(times(map(inverse, Cube{}), sum_each_head(times(x, dn))), -0.5);
     return merge_heads(add(times_each_head(dn, inverse), scale(times(x, mean_each_head_gradient(x, d_mean)), 2)));
   }
@@ -102,17 +102,17 @@ struct ZLossHead {
   Parameter<Shard<tp, 0>> table;
   static constexpr double factor = 0.05;
   ZLossHead(const auto& context, std::size_t vocabulary, std::size_t width)
-      : norm(context / "norm", width), table(context, "table", {vocabulary, width}, normal(0.2), Cut{{}, true}) {}
+      : norm(context / "norm", width), table(context, "table", {vocabulary, width}, normal(0.2), ParameterSharding{{}, true}) {}
 
   auto logits(const auto& context, const auto& x) const {
     const auto inside = to<Replicated<tp>>(context, norm.forward(context, x).output);
-    return matmul(inside, table.beside(inside));
+    return matmul(inside, table.for_operand(inside));
   }
   auto forward(const auto& context, const auto& x, const auto& targets) const {
     const auto vocabulary = table.state().global[0];
     auto normed = norm.forward(context, x);
     const auto inside = to<Replicated<tp>>(context, normed.output);
-    const auto z = matmul(inside, table.beside(inside));  // [tokens, vocabulary / tp]
+    const auto z = matmul(inside, table.for_operand(inside));  // [tokens, vocabulary / tp]
     auto cross = cross_entropy(context, z, targets, vocabulary);
     const auto lse = log_sum_exp(context, z, vocabulary);  // [tokens]
     return Result{cross.output + sum_losses(context, scale(square(lse), factor), targets), std::tuple{normed.saved, normed.output, z, lse, cross.saved, targets}};
@@ -124,7 +124,7 @@ struct ZLossHead {
     const auto dz = add(times_scalar(difference, to<Replicated<tp>>(context, g)), log_sum_exp_gradient(context, z, table.state().global[0], lse, d_lse));
     const auto inside = to<Replicated<tp>>(context, normed);
     table.accumulate(context, matmul_weight_gradient(dz, inside));
-    return norm.backward(context, std::move(norm_saved), to_layout_of<gradient_t<Y>>(context, matmul_input_gradient(dz, table.beside(inside))));
+    return norm.backward(context, std::move(norm_saved), to_layout_of<gradient_t<Y>>(context, matmul_input_gradient(dz, table.for_operand(inside))));
   }
   void for_each_parameter(auto&& visit) {
     norm.for_each_parameter(visit);
@@ -144,8 +144,8 @@ struct OwnModel {
   using Front = Embedding;
   using In = Linear<Column, StoredAs::out_in, false>;
   using Out = Linear<Row, StoredAs::out_in, false>;
-  using Block = Sequential<Residual<Sequential<OwnNorm, Enter<tp>, Fork<In, In, In>, QueryKeyNorm, RotaryPositions, CausalAttention, Dropout, Out>>,
-                           Residual<Sequential<OwnNorm, Enter<tp>, Fork<In, In>, SwiGlu, Dropout, Out>>>;
+  using Block = Sequential<Residual<Sequential<OwnNorm, EnterParallelRegion<tp>, Branch<In, In, In>, QueryKeyNorm, RotaryPositions, CausalAttention, Dropout, Out>>,
+                           Residual<Sequential<OwnNorm, EnterParallelRegion<tp>, Branch<In, In>, SwiGlu, Dropout, Out>>>;
   using Back = ZLossHead;
 
   static std::size_t blocks(const Config& config) { return config.layers; }
@@ -157,11 +157,11 @@ struct OwnModel {
     const std::size_t head = config.width / config.heads, kv = config.kv_heads * head;
     const AttentionHeads heads{config.heads, config.kv_heads, head};
     const LinearOptions query{0.2, {{{config.width, config.heads}}, false}}, key{0.2, {{{kv, config.kv_heads}}, false}};
-    return Block(Residual(Sequential(OwnNorm(here / "norm1", config.width), Enter<tp>{},
-                                     Fork(In(here / "q", config.width, config.width, query), In(here / "k", config.width, kv, key), In(here / "v", config.width, kv, key)),
+    return Block(Residual(Sequential(OwnNorm(here / "norm1", config.width), EnterParallelRegion<tp>{},
+                                     Branch(In(here / "q", config.width, config.width, query), In(here / "k", config.width, kv, key), In(here / "v", config.width, kv, key)),
                                      QueryKeyNorm(here / "norm", head), RotaryPositions(head), CausalAttention(here, heads), Dropout(here / "inner", config.dropout),
                                      Out(here / "o", config.width, config.width, query))),
-                 Residual(Sequential(OwnNorm(here / "norm2", config.width), Enter<tp>{}, Fork(In(here / "gate", config.width, 48), In(here / "up", config.width, 48)), SwiGlu{},
+                 Residual(Sequential(OwnNorm(here / "norm2", config.width), EnterParallelRegion<tp>{}, Branch(In(here / "gate", config.width, 48), In(here / "up", config.width, 48)), SwiGlu{},
                                      Dropout(here / "hidden", config.dropout), Out(here / "down", 48, config.width))));
   }
   static Back make_back(const auto& context, const Config& config, Front*) { return Back(context / "head", config.vocabulary, config.width); }

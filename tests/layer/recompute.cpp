@@ -54,19 +54,19 @@ double step_bytes(typename Model::Config config, Recomputation choice, std::size
 }  // namespace
 
 TEST_CASE("the same bits on one rank") {
-  check_one_rank<nn::Gpt>(gpt_config());
-  check_one_rank<nn::Llama>(llama_config());
-  check_one_rank<nn::Mixtral>(mixtral_config());
+  check_one_rank<models::Gpt>(gpt_config());
+  check_one_rank<models::Llama>(llama_config());
+  check_one_rank<models::Mixtral>(mixtral_config());
 }
 
 TEST_CASE("the same bits under sequence, context and pipeline parallelism with a split backward") {
-  using Composition = DataParallel<ContextParallel<SequenceParallel<PipelineParallel<nn::Llama, schedule::Chosen>>>>;
+  using Composition = DataParallel<ContextParallel<SequenceParallel<PipelineParallel<models::Llama, schedule::Dynamic>>>>;
   std::atomic<int> same = 0;
   CHECK(run(RunOptions{.ranks = 8}, [&](World& world) {
           Mesh<dp, cp, tp, pp> mesh(world, {.tp = 2, .cp = 2, .pp = 2});
           Gradients plain;
           for (const auto choice : {Recomputation::none, Recomputation::selective, Recomputation::full}) {
-            nn::LlamaConfig config = llama_config();
+            models::LlamaConfig config = llama_config();
             config.recompute = choice;
             Composition model(mesh, config, {.schedule = schedule::choose("zb-h1")});
             const Gradients mine = gradients_of(model, make_batch(0, 0, 1, 4));
@@ -87,8 +87,8 @@ TEST_CASE("memory: a GPT block keeps 16, 10 and 1 times its hidden state, a Llam
     CHECK(std::abs((kept_none - kept_selective) / hidden / layers - (none - selective)) <= (none - selective) / layers * 2 + statistics);
     CHECK(std::abs((kept_none - kept_full) / hidden / layers - (none - full)) <= none / layers * 2 + statistics);
   };
-  const nn::GptConfig gpt{.vocabulary = 32, .layers = layers, .width = width, .heads = 4, .sequence = 64, .dropout = 0.1};
-  check([&](Recomputation choice) { return step_bytes<nn::Gpt>(gpt, choice, rows); }, 16, 10, 1);
-  const nn::LlamaConfig llama{.vocabulary = 32, .layers = layers, .width = width, .heads = 4, .intermediate = 256, .sequence = 64};
-  check([&](Recomputation choice) { return step_bytes<nn::Llama>(llama, choice, rows); }, 8 + 3 * 2, 6 + 2 * 2, 1);
+  const models::GptConfig gpt{.vocabulary = 32, .layers = layers, .width = width, .heads = 4, .sequence = 64, .dropout = 0.1};
+  check([&](Recomputation choice) { return step_bytes<models::Gpt>(gpt, choice, rows); }, 16, 10, 1);
+  const models::LlamaConfig llama{.vocabulary = 32, .layers = layers, .width = width, .heads = 4, .intermediate = 256, .sequence = 64};
+  check([&](Recomputation choice) { return step_bytes<models::Llama>(llama, choice, rows); }, 8 + 3 * 2, 6 + 2 * 2, 1);
 }

@@ -35,26 +35,26 @@ std::string refusal(int ranks, const Degrees& degrees, const typename Model::Con
 }  // namespace
 
 TEST_CASE("layouts that a model does not fit") {
-  CHECK(refusal<nn::Gpt>(2, {}, {.width = 30, .heads = 4}) == "weft: width(30) % heads(4) != 0");
-  CHECK(refusal<nn::Gpt>(1, {}, {.width = 0, .heads = 4}) == "weft: vocabulary(256) and width(0) must be at least 1");
-  CHECK(refusal<nn::Llama>(1, {}, {.vocabulary = 0, .layers = 1, .width = 32, .heads = 4}) == "weft: vocabulary(0) and width(32) must be at least 1");
-  CHECK(refusal<nn::Gpt>(1, {}, {.width = 32, .heads = 0}) == "weft: width(32) % heads(0) != 0");
-  CHECK(refusal<nn::Gpt>(4, {.pp = 4}, {.layers = 3, .width = 32, .heads = 4}) == "weft: layers(3) < pp(4) * chunks(1): every stage holds at least one layer");
-  CHECK(refusal<nn::Gpt>(4, {.tp = 4}, {.layers = 1, .width = 36, .heads = 6}) == "weft: heads(6) % tp(4) != 0: a rank holds whole heads");
-  CHECK(refusal<nn::Gpt>(4, {.tp = 4}, {.layers = 1, .width = 48, .heads = 12, .kv_heads = 3}) == "weft: key-value heads(3) neither divide into nor repeat over tp(4)");
-  CHECK(refusal<nn::Llama>(4, {.tp = 4}, {.layers = 1, .width = 32, .heads = 8, .intermediate = 50}) == "weft: intermediate(50) % tp(4) != 0");
-  CHECK(refusal<nn::Llama>(1, {}, {.layers = 1, .width = 36, .heads = 6, .kv_heads = 4}) == "weft: heads(6) % key-value heads(4) != 0");
-  CHECK(refusal<nn::Llama>(4, {.tp = 4}, {.layers = 1, .width = 36, .heads = 6, .intermediate = 48}) == "weft: heads(6) % tp(4) != 0: a rank holds whole heads");
+  CHECK(refusal<models::Gpt>(2, {}, {.width = 30, .heads = 4}) == "weft: width(30) % heads(4) != 0");
+  CHECK(refusal<models::Gpt>(1, {}, {.width = 0, .heads = 4}) == "weft: vocabulary(256) and width(0) must be at least 1");
+  CHECK(refusal<models::Llama>(1, {}, {.vocabulary = 0, .layers = 1, .width = 32, .heads = 4}) == "weft: vocabulary(0) and width(32) must be at least 1");
+  CHECK(refusal<models::Gpt>(1, {}, {.width = 32, .heads = 0}) == "weft: width(32) % heads(0) != 0");
+  CHECK(refusal<models::Gpt>(4, {.pp = 4}, {.layers = 3, .width = 32, .heads = 4}) == "weft: layers(3) < pp(4) * chunks(1): every stage holds at least one layer");
+  CHECK(refusal<models::Gpt>(4, {.tp = 4}, {.layers = 1, .width = 36, .heads = 6}) == "weft: heads(6) % tp(4) != 0: a rank holds whole heads");
+  CHECK(refusal<models::Gpt>(4, {.tp = 4}, {.layers = 1, .width = 48, .heads = 12, .kv_heads = 3}) == "weft: key-value heads(3) neither divide into nor repeat over tp(4)");
+  CHECK(refusal<models::Llama>(4, {.tp = 4}, {.layers = 1, .width = 32, .heads = 8, .intermediate = 50}) == "weft: intermediate(50) % tp(4) != 0");
+  CHECK(refusal<models::Llama>(1, {}, {.layers = 1, .width = 36, .heads = 6, .kv_heads = 4}) == "weft: heads(6) % key-value heads(4) != 0");
+  CHECK(refusal<models::Llama>(4, {.tp = 4}, {.layers = 1, .width = 36, .heads = 6, .intermediate = 48}) == "weft: heads(6) % tp(4) != 0: a rank holds whole heads");
 }
 
 TEST_CASE("parameters that cannot be cut") {
   ParameterState state;
   state.name = "P";
   state.global = state.local = {36, 4};
-  CHECK_THROWS_WITH_AS(detail::cut_parameter(state, 0, {{{36, 6}}, false}, "tp", 4, 0), "weft: parameter P [36, 4]: 6 heads cannot be cut by tp(4)", LayoutError);
-  CHECK_THROWS_WITH_AS(detail::cut_parameter(state, 0, {}, "tp", 8, 0), "weft: parameter P [36, 4]: 36 elements cannot be cut by tp(8)", LayoutError);
-  CHECK_THROWS_WITH_AS(detail::cut_parameter(state, 2, {}, "tp", 2, 0), "weft: parameter P [36, 4] has no dim 2, which its rule Shard<tp, 2> cuts", LayoutError);
-  CHECK_THROWS_WITH_AS(detail::cut_parameter(state, 0, {{{30, 0}}, false}, "tp", 2, 0), "weft: parameter P [36, 4]: its segments along dim 0 add up to 30", ShapeError);
+  CHECK_THROWS_WITH_AS(detail::shard_parameter(state, 0, {{{36, 6}}, false}, "tp", 4, 0), "weft: parameter P [36, 4]: 6 heads cannot be cut by tp(4)", LayoutError);
+  CHECK_THROWS_WITH_AS(detail::shard_parameter(state, 0, {}, "tp", 8, 0), "weft: parameter P [36, 4]: 36 elements cannot be cut by tp(8)", LayoutError);
+  CHECK_THROWS_WITH_AS(detail::shard_parameter(state, 2, {}, "tp", 2, 0), "weft: parameter P [36, 4] has no dim 2, which its rule Shard<tp, 2> cuts", LayoutError);
+  CHECK_THROWS_WITH_AS(detail::shard_parameter(state, 0, {{{30, 0}}, false}, "tp", 2, 0), "weft: parameter P [36, 4]: its segments along dim 0 add up to 30", ShapeError);
 }
 
 TEST_CASE("layers that cannot be") {

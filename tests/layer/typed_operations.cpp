@@ -253,7 +253,7 @@ TEST_CASE("sums over ranks that hold elements alike are refused of values, not o
           const auto context = Context<Compute<Exec, float>>(world.device(), environment).with<Invariant<tp>>(tp{}, world.communicator());
           const F<Replicated<tp>> x(world.device(), {4, 16});
           kernels::fill(x.device(), x.size(), x.data(), 1.0f);
-          const auto columns_of = [&](const Cut& cut, std::size_t out) { return Linear<Column, StoredAs::out_in, false>(context / "layer", 16, out, {.cut = cut}).forward(context, x).output; };
+          const auto columns_of = [&](const ParameterSharding& cut, std::size_t out) { return Linear<Column, StoredAs::out_in, false>(context / "layer", 16, out, {.sharding = cut}).forward(context, x).output; };
           const auto alike = columns_of({{{12, 2}}, false}, 12), fused = columns_of({{{24, 4}, {24, 4}}, false}, 48);
           const auto heads = split_heads(alike, 6);
           const std::string text = "is held alike by several ranks, which a sum over them would count several times; of the terms of a gradient (Of::gradients) every rank's count";
@@ -269,7 +269,7 @@ TEST_CASE("sums over ranks that hold elements alike are refused of values, not o
                 "weft: split_heads: dim 1 of [4, 12] is cut by segments, which need not be whole heads; make query, key and value in a Linear each");
           CHECK(refusal<LayoutError>([&] { log_sum_exp(context, alike, 12); }).find("held alike") != std::string::npos);
           // Marks outlive views and numbers of heads.
-          CHECK(merge_heads(heads).shape().cut(1) == DimCut::replicated);
-          CHECK(sum_each_head(heads).shape().cut(1) == DimCut::replicated);
+          CHECK(merge_heads(heads).shape().sharding(1) == DimSharding::replicated);
+          CHECK(sum_each_head(heads).shape().sharding(1) == DimSharding::replicated);
         }) == 0);
 }

@@ -24,7 +24,7 @@ const auto fused = [](bool lean) {
 };
 const auto apart = [](bool lean) {
   return [lean](const auto& context) {
-    return Residual(Sequential(Lean(LayerNorm(context / "norm", width, 1e-5), In(context / "in", width, 4 * width, {0.3}), lean), Lean(Gelu{}, Out(context / "out", 4 * width, width, {0.3}), lean)));
+    return Residual(Sequential(RecomputeInput(LayerNorm(context / "norm", width, 1e-5), In(context / "in", width, 4 * width, {0.3}), lean), RecomputeInput(Gelu{}, Out(context / "out", 4 * width, width, {0.3}), lean)));
   };
 };
 

@@ -13,7 +13,7 @@ using namespace weft_test;
 
 namespace {
 
-const nn::GptConfig config{.vocabulary = batch_vocabulary, .layers = 2, .width = 16, .heads = 2, .sequence = batch_length};
+const models::GptConfig config{.vocabulary = batch_vocabulary, .layers = 2, .width = 16, .heads = 2, .sequence = batch_length};
 
 /// f(value) for the elements that this rank keeps, which become what f leaves in them, in the type that they are kept in.
 template <class F>
@@ -118,7 +118,7 @@ void with_every_stage(F&& f) {
     }
 }
 template <class S>
-using Model = FullyShardedDataParallel<nn::BasicGpt<S>, zero::Chosen>;
+using Model = FullyShardedDataParallel<models::BasicGpt<S>, zero::Dynamic>;
 
 }  // namespace
 
@@ -131,7 +131,7 @@ TEST_CASE_TEMPLATE("what is written to a parameter of 16 bits is what the next s
 
 TEST_CASE("refresh takes masters from the values as they are") {
   DefaultDevice device;
-  SingleDevice<nn::BasicGpt<bfloat16>> model(device, config);
+  SingleDevice<models::BasicGpt<bfloat16>> model(device, config);
   optim::AdamW optimizer(model, {.learning_rate = 1e-3});
   const auto differing = [&] {
     std::size_t count = 0;
@@ -144,7 +144,7 @@ TEST_CASE("refresh takes masters from the values as they are") {
   CHECK(differing() > 0);
   optimizer.refresh();
   CHECK(differing() == 0);
-  SingleDevice<nn::BasicGpt<double>> wide(device, config);
+  SingleDevice<models::BasicGpt<double>> wide(device, config);
   optim::AdamW plain(wide);
   plain.refresh();  // nothing to do
 }

@@ -241,10 +241,10 @@ TEST_CASE("a parameter that no micro-batch added to is left alone: no decay, no 
 namespace {
 
 template <class S>
-using Inner = TensorParallel<PipelineParallel<nn::BasicGpt<S>, schedule::OneForwardOneBackward>>;
+using Inner = TensorParallel<PipelineParallel<models::BasicGpt<S>, schedule::OneForwardOneBackward>>;
 
 // A vocabulary that nothing divides, fused query, key and value with fewer key-value heads than tp, tied ends.
-const nn::GptConfig config{.vocabulary = 19, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .sequence = 8};
+const models::GptConfig config{.vocabulary = 19, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .sequence = 8};
 
 /// Gradients that are a function of the global element, as every layout would have them.
 template <class Model>
@@ -262,7 +262,7 @@ void set_gradients(Model& model) {
 template <class S>
 double norm_on_one_rank() {
   DefaultDevice device;
-  SingleDevice<nn::BasicGpt<S>> model(device, config);
+  SingleDevice<models::BasicGpt<S>> model(device, config);
   set_gradients(model);
   return optim::AdamW(model).gradient_norm();
 }

@@ -11,7 +11,7 @@ using namespace weft_test;
 
 namespace {
 
-using Model = nn::BasicGpt<float>;
+using Model = models::BasicGpt<float>;
 
 // A hook of the user's: gathers and adds in rank order.
 struct GatherAndAdd {
@@ -35,7 +35,7 @@ struct GatherAndAdd {
 
 // f(world, hook, bucket, gradients) on some ranks; the bucket has parameters of these shapes, one after the other.
 template <class F>
-void with_bucket(int ranks, const hook::Recipe& recipe, const std::vector<Shape>& shapes, F&& f) {
+void with_bucket(int ranks, const hook::Factory& recipe, const std::vector<Shape>& shapes, F&& f) {
   const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
     std::vector<ParameterState> states(shapes.size());
     std::vector<detail::FlatMember> members;
@@ -110,7 +110,7 @@ std::pair<std::vector<double>, std::vector<T>> trained(const ModelOptions& optio
 }  // namespace
 
 TEST_CASE("bfloat16: each rank's gradients rounded, added in float, rounded once") {
-  with_bucket(4, *hook::make<hook::Compress<bfloat16>>(), {{16, 24}, {7}}, [](World& world, hook::Erased& made, hook::Bucket& bucket, std::span<float> gradients) {
+  with_bucket(4, *hook::make<hook::Compress<bfloat16>>(), {{16, 24}, {7}}, [](World& world, hook::AnyHook& made, hook::Bucket& bucket, std::span<float> gradients) {
     for (int step = 0; step < 2; ++step) {
       for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = gradient(step, world.rank(), i);
       made.start(bucket, world.communicator()).wait();
@@ -127,7 +127,7 @@ TEST_CASE("bfloat16: each rank's gradients rounded, added in float, rounded once
 TEST_CASE("PowerSGD is its algorithm: warm start, error feedback, small tensors whole") {
   for (const int r : {1, 2, 4}) {
     const std::vector<Shape> shapes{{16, 24}, {7}, {2, 3}, {4, 6, 8}};
-    with_bucket(3, *hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = r, .seed = 5}), shapes, [&](World& world, hook::Erased& made, hook::Bucket& bucket, std::span<float> gradients) {
+    with_bucket(3, *hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = r, .seed = 5}), shapes, [&](World& world, hook::AnyHook& made, hook::Bucket& bucket, std::span<float> gradients) {
       // One oracle for all ranks' work.
       struct Oracle {
         std::size_t first;
@@ -186,7 +186,7 @@ TEST_CASE("PowerSGD is its algorithm: warm start, error feedback, small tensors 
 }
 
 TEST_CASE("PowerSGD hands a sum of few directions on whole, and starts again after zeros") {
-  with_bucket(2, *hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 2}), {{16, 24}}, [](World& world, hook::Erased& made, hook::Bucket& bucket, std::span<float> gradients) {
+  with_bucket(2, *hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 2}), {{16, 24}}, [](World& world, hook::AnyHook& made, hook::Bucket& bucket, std::span<float> gradients) {
     for (int step = 0; step < 6; ++step) {
       const auto value = [&](int rank, std::size_t i) { return step == 0 ? 0.0f : gradient(9, rank, i / 24) * gradient(10, rank, i % 24); };
       for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = value(world.rank(), i);
@@ -235,7 +235,7 @@ struct OfAny {
 }  // namespace
 
 TEST_CASE("a hook sees a bucket in its own type") {
-  using Wide = nn::BasicGpt<double>;
+  using Wide = models::BasicGpt<double>;
   const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [](World& world) {
     Mesh<dp> mesh(world);
     const Batch batch = make_batch(0, std::size_t(world.rank()), 2, 2);
@@ -289,9 +289,9 @@ struct ForgetsLater {
 };
 
 // What a rank says of a bucket with these gradients; "" if it passes.
-std::string said_of(const hook::Recipe& recipe, int ranks, const std::function<float(int, std::size_t)>& gradient_of) {
+std::string said_of(const hook::Factory& recipe, int ranks, const std::function<float(int, std::size_t)>& gradient_of) {
   std::vector<std::string> said(static_cast<std::size_t>(ranks));
-  with_bucket(ranks, recipe, {{16, 24}, {7}}, [&](World& world, hook::Erased& made, hook::Bucket& bucket, std::span<float> gradients) {
+  with_bucket(ranks, recipe, {{16, 24}, {7}}, [&](World& world, hook::AnyHook& made, hook::Bucket& bucket, std::span<float> gradients) {
     for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = gradient_of(world.rank(), i);
     try {
       made.start(bucket, world.communicator()).wait();

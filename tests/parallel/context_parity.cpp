@@ -53,8 +53,8 @@ std::string refusal(const typename Composition::Config& config, const Degrees& d
 
 }  // namespace
 
-using Gpt = nn::BasicGpt<double>;
-using Llama = nn::BasicLlama<double>;
+using Gpt = models::BasicGpt<double>;
+using Llama = models::BasicLlama<double>;
 
 TEST_CASE("gpt, ring") { check_all<Plain<Gpt, Ring>>(gpt_config()); }
 TEST_CASE("gpt, Ulysses") { check_all<Plain<Gpt, Ulysses>>(gpt_config()); }
@@ -64,7 +64,7 @@ TEST_CASE("llama, ring or Ulysses, sequence parallel") {
 }
 
 TEST_CASE("gpt, ring, every stage of ZeRO") {
-  using Composition = FullyShardedDataParallel<ContextParallel<SequenceParallel<PipelineParallel<Gpt, schedule::Chosen>>, Ring>, zero::Chosen>;
+  using Composition = FullyShardedDataParallel<ContextParallel<SequenceParallel<PipelineParallel<Gpt, schedule::Dynamic>>, Ring>, zero::Dynamic>;
   const Reference reference = reference_of<Gpt>(gpt_config());
   for (int stage = 1; stage <= 3; ++stage) {
     const ModelOptions options{.zero = stage, .schedule = schedule::choose("zbv")};
@@ -93,7 +93,7 @@ TEST_CASE("logits of a few tokens, which cp does not divide") {
 }
 
 TEST_CASE("what cp cannot divide is refused on every rank, with what would work") {
-  nn::GptConfig config = gpt_config();
+  models::GptConfig config = gpt_config();
   config.sequence = 12;
   CHECK(refusal<Plain<Gpt, Ring>>(config, {.cp = 4}, 12) ==
         "weft: sequence(12) % (2 * cp(4)) != 0: every rank holds two chunks of a sequence, one early and one late; sequence can be 8 or 16, cp 1, 2, 3 or 6");

@@ -43,7 +43,7 @@ TEST_CASE("a GPT in float16 learns like one in float") {
 
 TEST_CASE("every rank skips the step that one rank's gradient spoils") {
   const Curve full = on_one_rank<float>();
-  using Parallel = FullyShardedDataParallel<TensorParallel<PipelineParallel<nn::BasicGpt<float16>>>>;
+  using Parallel = FullyShardedDataParallel<TensorParallel<PipelineParallel<models::BasicGpt<float16>>>>;
   for (const Degrees& degrees : {Degrees{.tp = 2}, Degrees{.pp = 2}}) {
     std::vector<Curve> curves(4);
     CHECK(run(RunOptions{.ranks = 4}, [&](World& world) {

@@ -35,7 +35,7 @@ TEST_CASE("gpt: micro-batches of different shapes, dp or ZeRO, tp, cp, pp") {
     return mine;
   };
   DefaultDevice device;
-  SingleDevice<nn::BasicGpt<double>> single(device, gpt_config());
+  SingleDevice<models::BasicGpt<double>> single(device, gpt_config());
   const double loss = single.train_step(share(0, 1));
   std::map<std::string, std::vector<double>> expected;
   single.for_each_state([&](ParameterState& state) {

@@ -49,7 +49,7 @@ using namespace weft_test;
 
 namespace {
 
-using Model = FullyShardedDataParallel<nn::BasicGpt<bfloat16>>;
+using Model = FullyShardedDataParallel<models::BasicGpt<bfloat16>>;
 
 std::vector<double> numbers_of(int ranks, const ModelOptions& options) {
   std::vector<double> numbers;

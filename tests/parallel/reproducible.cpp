@@ -9,9 +9,9 @@ using namespace weft_test;
 
 namespace {
 
-using Model = nn::BasicGpt<float>;
+using Model = models::BasicGpt<float>;
 
-nn::GptConfig config() { return {.vocabulary = reproducible_vocabulary, .layers = 8, .width = 16, .heads = 2, .kv_heads = 1, .sequence = reproducible_length, .dropout = 0.1}; }
+models::GptConfig config() { return {.vocabulary = reproducible_vocabulary, .layers = 8, .width = 16, .heads = 2, .kv_heads = 1, .sequence = reproducible_length, .dropout = 0.1}; }
 
 Run20 one_rank(std::size_t micro_batches, bool reproducible = true) {
   Run20 run;
@@ -22,7 +22,7 @@ Run20 one_rank(std::size_t micro_batches, bool reproducible = true) {
   return run;
 }
 
-using Sharded = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<Model, schedule::Chosen>>>, zero::Chosen, Reproducible>;
+using Sharded = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<Model, schedule::Dynamic>>>, zero::Dynamic, Reproducible>;
 
 Run20 run_of(std::size_t data, std::size_t pipeline, int stage, const std::string& schedule, std::size_t micro_batches, std::size_t tensor = 1, std::size_t context = 1) {
   Run20 run;
@@ -94,7 +94,7 @@ TEST_CASE("beside context parallelism of one degree") {
 }
 
 TEST_CASE("in bfloat16, whose gradients every stage then keeps in float") {
-  using Half = nn::BasicGpt<bfloat16>;
+  using Half = models::BasicGpt<bfloat16>;
   Run20 expected;
   std::mutex mutex;
   DefaultDevice device;
@@ -105,7 +105,7 @@ TEST_CASE("in bfloat16, whose gradients every stage then keeps in float") {
     Run20 run;
     CHECK(runtime::run(runtime::RunOptions{.ranks = data, .threads_per_rank = 1}, [&](World& world) {
             Mesh<dp> mesh(world);
-            FullyShardedDataParallel<Half, zero::Chosen, Reproducible> model(mesh, config(), {.zero = stage});
+            FullyShardedDataParallel<Half, zero::Dynamic, Reproducible> model(mesh, config(), {.zero = stage});
             train_20(model, std::size_t(world.rank()), std::size_t(world.size()), 8, run, mutex, world.rank() == 0);
           }) == 0);
     CHECK(run == expected);

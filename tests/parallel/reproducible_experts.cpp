@@ -8,9 +8,9 @@ using namespace weft_test;
 
 namespace {
 
-using Model = nn::BasicMixtral<float>;
+using Model = models::BasicMixtral<float>;
 
-nn::MixtralConfig config() {
+models::MixtralConfig config() {
   return {.vocabulary = reproducible_vocabulary, .layers = 4, .width = 16, .heads = 2, .kv_heads = 1, .intermediate = 12, .sequence = reproducible_length, .experts = 4, .top_k = 2,
           .auxiliary_loss = 0.1, .z_loss = 0.01, .dropout = 0.1, .standard_deviation = 0.2};
 }
@@ -23,7 +23,7 @@ struct Layout {
 };
 
 Run20 run_of(const Layout& layout, std::size_t micro_batches) {
-  using Composition = FullyShardedDataParallel<TensorParallel<ExpertParallel<PipelineParallel<Model, schedule::Chosen>>>, zero::Chosen, Reproducible>;
+  using Composition = FullyShardedDataParallel<TensorParallel<ExpertParallel<PipelineParallel<Model, schedule::Dynamic>>>, zero::Dynamic, Reproducible>;
   Run20 run;
   std::mutex mutex;
   const Degrees& d = layout.degrees;

@@ -18,9 +18,9 @@ using namespace weft_test;
 namespace {
 
 template <class Model>
-using Chosen = FullyShardedDataParallel<Model, zero::Chosen>;
+using Chosen = FullyShardedDataParallel<Model, zero::Dynamic>;
 
-const nn::GptConfig config{.vocabulary = 64, .layers = 4, .width = 64, .heads = 4, .sequence = batch_length};
+const models::GptConfig config{.vocabulary = 64, .layers = 4, .width = 64, .heads = 4, .sequence = batch_length};
 
 struct Trained {
   std::vector<double> losses, norms;
@@ -90,7 +90,7 @@ void check_offload() {
   }
 }
 
-using Float = nn::BasicGpt<float>;
+using Float = models::BasicGpt<float>;
 
 template <class F>
 std::string error_of(F&& f) {
@@ -109,7 +109,7 @@ std::string error_of(F&& f) {
 }  // namespace
 
 TEST_CASE("offload changes no bit and takes the state off the device, in float") { check_offload<Float>(); }
-TEST_CASE("offload changes no bit and takes the state off the device, in bfloat16") { check_offload<nn::BasicGpt<bfloat16>>(); }
+TEST_CASE("offload changes no bit and takes the state off the device, in bfloat16") { check_offload<models::BasicGpt<bfloat16>>(); }
 
 TEST_CASE("a file that cannot be is refused before anything is made") {
   const auto refused = [](const std::string& path) {
@@ -178,7 +178,7 @@ TEST_CASE("a full disk: nothing is made, and in the middle of training nothing c
 TEST_CASE("neighbours that keep gathered values change no bit") {
   const Trained plain = train<Chosen<Float>>({.zero = 3}, 4);
   for (const std::size_t neighbours : {1, 2, 4}) CHECK(train<Chosen<Float>>({.zero = 3, .secondary = neighbours}, 4).same(plain));
-  CHECK(train<FullyShardedDataParallel<Float, zero::Stage3, SecondaryShards<2>, Replicate<2>>>({}, 4).same(train<Chosen<Float>>({.zero = 3, .replicate = 2}, 4)));
+  CHECK(train<FullyShardedDataParallel<Float, zero::Stage3, SecondaryShards<2>, HybridSharding<2>>>({}, 4).same(train<Chosen<Float>>({.zero = 3, .replicate = 2}, 4)));
 }
 
 TEST_CASE("copies of shards: memory of the smaller group, and the bits of one group in a reproducible run") {

@@ -12,10 +12,10 @@ namespace {
 struct Scale {
   Parameter<> gain;
   Scale(const auto& context, std::size_t width) : gain(context, "gain", {width}, ones) {}
-  auto forward(const auto&, const auto& x) const { return Result{times_row(x, gain.beside(x)), x}; }
+  auto forward(const auto&, const auto& x) const { return Result{times_row(x, gain.for_operand(x)), x}; }
   auto backward(const auto& context, auto x, const auto& g) {
     gain.accumulate(context, sum_rows(times(g, x)));
-    return times_row(g, gain.beside(x));
+    return times_row(g, gain.for_operand(x));
   }
   void for_each_parameter(auto&& visit) { visit(gain); }
 };
@@ -65,9 +65,9 @@ struct Sharing {
 };
 
 template <class M>
-using Ring4 = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<M>>, Ring>, zero::Chosen>;
+using Ring4 = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<M>>, Ring>, zero::Dynamic>;
 template <class M>
-using Sequence4 = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<M>>, Ring>, zero::Chosen>;
+using Sequence4 = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<M>>, Ring>, zero::Dynamic>;
 
 const std::vector<MatrixEntry> layouts = {
     {2, {}, 2, "1f1b", 0},
@@ -92,7 +92,7 @@ const std::vector<MatrixEntry> layouts = {
 };
 const auto all = [](const MatrixEntry&) { return true; };
 
-using Reproducing = FullyShardedDataParallel<PipelineParallel<Sharing<float>, schedule::Chosen>, zero::Chosen, Reproducible>;
+using Reproducing = FullyShardedDataParallel<PipelineParallel<Sharing<float>, schedule::Dynamic>, zero::Dynamic, Reproducible>;
 const SharingConfig small{.layers = 4, .width = 8, .vocabulary = reproducible_vocabulary, .dropout = 0.1};
 
 Run20 reproducible_run(std::size_t data, std::size_t pipeline, int stage, const std::string& schedule, std::size_t micro_batches) {

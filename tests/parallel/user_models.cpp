@@ -28,12 +28,12 @@ struct Halves {
     return false;
   }
   auto forward(const auto& context, const auto& x) const {
-    return Result{add(times_row(part(context, x, true), early.beside(x)), times_row(part(context, x, false), late.beside(x))), x};
+    return Result{add(times_row(part(context, x, true), early.for_operand(x)), times_row(part(context, x, false), late.for_operand(x))), x};
   }
   auto backward(const auto& context, auto x, const auto& g) {
     if (some(context, x, true)) early.accumulate(context, sum_rows(times(part(context, g, true), x)));
     if (some(context, x, false)) late.accumulate(context, sum_rows(times(part(context, g, false), x)));
-    return add(times_row(part(context, g, true), early.beside(g)), times_row(part(context, g, false), late.beside(g)));
+    return add(times_row(part(context, g, true), early.for_operand(g)), times_row(part(context, g, false), late.for_operand(g)));
   }
   void for_each_parameter(auto&& visit) { visit(early), visit(late); }
 };
@@ -103,7 +103,7 @@ struct UserConfig {
 struct Late {
   bool late;
   auto forward(const auto& context, const auto& x) const {
-    if (late) return Result{times_row(x, Parameter<>(context, "late", {x.columns()}, ones).beside(x)), Nothing{}};
+    if (late) return Result{times_row(x, Parameter<>(context, "late", {x.columns()}, ones).for_operand(x)), Nothing{}};
     return Result{x, Nothing{}};
   }
   auto backward(const auto&, Nothing, const auto& g) { return g; }
@@ -145,8 +145,8 @@ struct User {
   }
 };
 
-using Ring4 = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<User>>, Ring>, zero::Chosen>;
-using Sequence4 = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<User>>, Ring>, zero::Chosen>;
+using Ring4 = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<User>>, Ring>, zero::Dynamic>;
+using Sequence4 = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<User>>, Ring>, zero::Dynamic>;
 
 const std::vector<MatrixEntry> layouts = {
     {2, {}, 2, "1f1b", 0},
@@ -295,14 +295,14 @@ TEST_CASE("data ranks whose sequences are of different lengths draw the masks of
     }
     return batch;
   };
-  const nn::GptConfig config{.vocabulary = batch_vocabulary, .layers = 2, .width = 16, .heads = 2, .sequence = 8, .dropout = 0.3};
+  const models::GptConfig config{.vocabulary = batch_vocabulary, .layers = 2, .width = 16, .heads = 2, .sequence = 8, .dropout = 0.3};
   DefaultDevice device;
-  SingleDevice<nn::BasicGpt<double>> one(device, config);
+  SingleDevice<models::BasicGpt<double>> one(device, config);
   const double expected = one.train_step(part(0, 8, true));
   for (const int stage : {0, 3})
     CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
             Mesh<dp> mesh(world);
-            FullyShardedDataParallel<nn::BasicGpt<double>, zero::Chosen> model(mesh, config, {.zero = stage});
+            FullyShardedDataParallel<models::BasicGpt<double>, zero::Dynamic> model(mesh, config, {.zero = stage});
             CHECK(model.train_step(part(4 * std::size_t(world.rank()), 4, false)) == doctest::Approx(expected).epsilon(1e-12));
           }) == 0);
 }

@@ -11,8 +11,8 @@ using namespace weft_test;
 
 namespace {
 
-using Half = nn::BasicGpt<bfloat16>;
-const nn::GptConfig config{.vocabulary = batch_vocabulary, .layers = 4, .width = 32, .heads = 4, .sequence = batch_length};
+using Half = models::BasicGpt<bfloat16>;
+const models::GptConfig config{.vocabulary = batch_vocabulary, .layers = 4, .width = 32, .heads = 4, .sequence = batch_length};
 
 using Gradients = std::map<std::string, std::map<std::size_t, double>>;
 
@@ -62,7 +62,7 @@ double difference(const Gradients& a, const Gradients& b) {
 constexpr double half_a_bit = 1.0 / 512;  // of bfloat16's 8 bits
 
 template <class M>
-using Chosen = FullyShardedDataParallel<M, zero::Chosen>;
+using Chosen = FullyShardedDataParallel<M, zero::Dynamic>;
 
 }  // namespace
 
@@ -100,10 +100,10 @@ TEST_CASE("several micro-batches round once each, whatever inner wrappers owe") 
   using Grid = Mesh<dp, tp, pp>;
   for (const Degrees& degrees : {Degrees{}, Degrees{.tp = 2}, Degrees{.pp = 2}}) {
     const int ranks = int(2 * degrees.tp * degrees.pp);
-    const Trained exact = train<FullyShardedDataParallel<Sequence, zero::Chosen>, Grid>({.zero = 1, .gradient = DataType::float32}, 4, ranks, degrees);
+    const Trained exact = train<FullyShardedDataParallel<Sequence, zero::Dynamic>, Grid>({.zero = 1, .gradient = DataType::float32}, 4, ranks, degrees);
     for (const int stage : {1, 2, 3}) {
       INFO("tp " << degrees.tp << ", pp " << degrees.pp << ", stage " << stage);
-      const Trained rounded = train<FullyShardedDataParallel<Sequence, zero::Chosen>, Grid>({.zero = stage, .gradient = DataType::bfloat16}, 4, ranks, degrees);
+      const Trained rounded = train<FullyShardedDataParallel<Sequence, zero::Dynamic>, Grid>({.zero = stage, .gradient = DataType::bfloat16}, 4, ranks, degrees);
       const double error = difference(exact.first, rounded.first);
       CHECK(error > 0);
       CHECK(error < 4 * half_a_bit);

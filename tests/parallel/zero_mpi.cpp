@@ -10,7 +10,7 @@ using namespace weft_test;
 
 namespace {
 
-using Model = nn::BasicGpt<double>;
+using Model = models::BasicGpt<double>;
 
 template <class Composition>
 void check_processes() {

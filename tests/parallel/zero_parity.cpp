@@ -31,16 +31,16 @@ void check_stages(double tolerance) {
   const Reference reference = reference_of<Model>(gpt_config());
   for (const int stage : {0, 1, 2, 3}) {
     INFO("stage " << stage);
-    check_stage<Model, zero::Chosen>(gpt_config(), reference, tolerance, ModelOptions{.zero = stage});
+    check_stage<Model, zero::Dynamic>(gpt_config(), reference, tolerance, ModelOptions{.zero = stage});
   }
 }
 
 }  // namespace
 
-TEST_CASE("every stage in double") { check_stages<nn::BasicGpt<double>>(1e-12); }
+TEST_CASE("every stage in double") { check_stages<models::BasicGpt<double>>(1e-12); }
 TEST_CASE("hybrid sharding: copies of the shards") {
-  using Model = nn::BasicGpt<double>;
-  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, zero::Chosen>;
+  using Model = models::BasicGpt<double>;
+  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, zero::Dynamic>;
   const Reference reference = reference_of<Model>(gpt_config());
   for (const int stage : {1, 2, 3})
     for (const std::size_t replicate : {2, 4}) {
@@ -52,22 +52,22 @@ TEST_CASE("hybrid sharding: copies of the shards") {
 }
 
 TEST_CASE("neighbours keep gathered values, state lies in host memory") {
-  using Model = nn::BasicGpt<double>;
-  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, zero::Chosen>;
+  using Model = models::BasicGpt<double>;
+  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, zero::Dynamic>;
   const Reference reference = reference_of<Model>(gpt_config());
   check_layout<Composition>(gpt_config(), reference, 4, {}, 2, 1e-12, ModelOptions{.zero = 3, .secondary = 2});
   check_layout<Composition>(gpt_config(), reference, 8, {.pp = 2}, 2, 1e-12, ModelOptions{.zero = 3, .replicate = 2, .secondary = 2});
   check_layout<Composition>(gpt_config(), reference, 8, {.tp = 2, .pp = 2}, 4, 1e-12, ModelOptions{.zero = 3, .offload = Offload::host()});
 }
 
-TEST_CASE("every stage in float") { check_stages<nn::BasicGpt<float>>(1e-5); }
-TEST_CASE("stage 3 of llama, untied, in double") { check_stage<nn::BasicLlama<double>, zero::Stage3>(llama_config(), reference_of<nn::BasicLlama<double>>(llama_config()), 1e-12); }
+TEST_CASE("every stage in float") { check_stages<models::BasicGpt<float>>(1e-5); }
+TEST_CASE("stage 3 of llama, untied, in double") { check_stage<models::BasicLlama<double>, zero::Stage3>(llama_config(), reference_of<models::BasicLlama<double>>(llama_config()), 1e-12); }
 TEST_CASE("no such stage") {
   std::string text;
   runtime::run(runtime::RunOptions{.ranks = 1}, [&](World& world) {
     Mesh<dp> mesh(world);
     try {
-      FullyShardedDataParallel<nn::BasicGpt<double>, zero::Chosen> model(mesh, gpt_config(), ModelOptions{.zero = 4});
+      FullyShardedDataParallel<models::BasicGpt<double>, zero::Dynamic> model(mesh, gpt_config(), ModelOptions{.zero = 4});
     } catch (const UsageError& error) {
       text = error.what();
     }

@@ -13,11 +13,11 @@ using namespace weft_test;
 
 namespace {
 
-using Model = nn::BasicGpt<double>;
+using Model = models::BasicGpt<double>;
 
 void check_schedule(const Reference& reference, int stage, const char* name) {
   INFO("stage " << stage << ", " << name);
-  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model, schedule::Chosen>>, zero::Chosen>;
+  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model, schedule::Dynamic>>, zero::Dynamic>;
   const ModelOptions options{.zero = stage, .schedule = schedule::choose(name)};
   check_layout<Composition>(gpt_config(), reference, 4, {.pp = 2}, 4, 1e-12, options);
   if (name != std::string("dualpipev")) check_layout<Composition>(gpt_config(), reference, 8, {.pp = 4}, 4, 1e-12, options);  // it needs twice as many micro-batches as stages
@@ -77,8 +77,8 @@ TEST_CASE("beside sequence parallelism") {
   check_layout<Composition>(gpt_config(), reference, 8, {.tp = 2, .pp = 2}, 4, 1e-12);
 }
 
-TEST_CASE("bits of DataParallel in float") { check_bits<nn::BasicGpt<float>>(); }
-TEST_CASE("bits of DataParallel in bfloat16") { check_bits<nn::BasicGpt<bfloat16>>(); }
+TEST_CASE("bits of DataParallel in float") { check_bits<models::BasicGpt<float>>(); }
+TEST_CASE("bits of DataParallel in bfloat16") { check_bits<models::BasicGpt<bfloat16>>(); }
 
 TEST_CASE("one reduction a step gives the bits of DataParallel with several micro-batches") {
   std::vector<double> losses[2];

@@ -49,18 +49,18 @@ TEST_CASE("a file gives back the table that it was written from") {
     CHECK(again.stage_of.size() == 3);
     CHECK(prove(again).makespan == prove(table).makespan);
   }
-  CHECK(from_csv(" 0F0 , , 0B0\r\n\r\n\"1F0\",1B0").orders[1] == Order{{Do::F, 0, 0}, {Do::B, 0, 0}});  // spaces, idle cells
+  CHECK(from_csv(" 0F0 , , 0B0\r\n\r\n\"1F0\",1B0").orders[1] == Order{{Op::F, 0, 0}, {Op::B, 0, 0}});  // spaces, idle cells
 }
 
 TEST_CASE("files that are no schedule") {
   CHECK(refusal("0F0,0X0") ==
-        "weft: own.csv, line 1: '0X0' is no action; an action is a stage, one of F B I W, and a micro batch, such as 0F3, a pair "
+        "weft: own.csv, line 1: '0X0' is no action; an action is a stage, one of F B I W, and a micro-batch, such as 0F3, a pair "
         "is (0F3;3B1)");
   CHECK(refusal("0F0\n(0F0)").find("line 2: '(0F0)'") != std::string::npos);
   CHECK(refusal("0F99999999999999999999").find("is no action") != std::string::npos);
   CHECK(refusal("0F-1").find("is no action") != std::string::npos);
   CHECK(refusal("").find("is not complete") != std::string::npos);
-  CHECK(refusal("0F0").find("own.csv (1 ranks, 1 stages a rank, 1 micro batches) is not complete") != std::string::npos);
+  CHECK(refusal("0F0").find("own.csv (1 ranks, 1 stages a rank, 1 micro-batches) is not complete") != std::string::npos);
   CHECK(refusal("0F0,0B0\n0F0,0B0").find("is not complete") != std::string::npos);
   CHECK(refusal("0F1048576,0B1048576").find("is not complete") != std::string::npos);  // a huge hole
   CHECK(refusal("0B0,0F0").find("is out of order") != std::string::npos);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every schedule for up to 8 ranks and 32 micro batches: proven, with the bubble and peaks that it states; golden orders; and
+// Every schedule for up to 8 ranks and 32 micro-batches: proven, with the bubble and peaks that it states; golden orders; and
 // tables with one mistake each, which the checker must refuse for that reason.
 
 #include <doctest/doctest.h>
@@ -37,7 +37,7 @@ void check_all(Exact exact) {
       for (const Costs costs : {Costs{}, Costs{2, 3, 2}, Costs{3, 2, 1}, Costs{5, 4, 4}}) {
         const bool unit = costs.forward == 1;
         const Proof proof = prove<S>(ranks, micro, costs);
-        INFO(std::string(S::name), " ranks ", ranks, " micro batches ", micro, " forward ", costs.forward);
+        INFO(std::string(S::name), " ranks ", ranks, " micro-batches ", micro, " forward ", costs.forward);
         CHECK((proof.ok() && proof.weights_in_order));
         if (unit || exact(ranks, micro)) CHECK(proof.bubble == S::bubble(ranks, micro, costs));
         for (int rank = 0; rank < ranks; ++rank) CHECK(proof.peak[std::size_t(rank)] == S::peak(rank, ranks, micro));
@@ -100,16 +100,16 @@ TEST_CASE("golden orders") {
   CHECK(line(table<DualPipeV>(2, 4), 1) == "1F0 2F0 1F1 2F1 1F2 2B0 (2F2;1B0) (1F3;2B1) (2F3;1B1) 2B2 1B2 2I3 1I3 2W3 1W3");
 }
 
-TEST_CASE("a number of micro batches that a schedule has no order for is refused with the nearest that works") {
+TEST_CASE("a number of micro-batches that a schedule has no order for is refused with the nearest that works") {
   CHECK_THROWS_WITH_AS(
       require<DualPipeV>(4, 5),
-      "weft: schedule dualpipev with pp(4) and micro batches(5): needs micro batches >= 2 * pp; the nearest number of "
-      "micro batches that works is 8",
+      "weft: schedule dualpipev with pp(4) and micro-batches(5): needs micro-batches >= 2 * pp; the nearest number of "
+      "micro-batches that works is 8",
       weft::LayoutError);
   CHECK_THROWS_WITH_AS(
       require<OneForwardOneBackward>(4, 0),
-      "weft: schedule 1f1b with pp(4) and micro batches(0): needs at least one rank and one micro batch; the nearest "
-      "number of micro batches that works is 1",
+      "weft: schedule 1f1b with pp(4) and micro-batches(0): needs at least one rank and one micro-batch; the nearest "
+      "number of micro-batches that works is 1",
       weft::LayoutError);
   CHECK_NOTHROW(require<Interleaved<2>>(4, 1));
 }
@@ -120,7 +120,7 @@ TEST_CASE("one mistake in a table is found for what it is") {
   table.orders[1].pop_back();  // an action is missing
   CHECK_FALSE(prove(table).complete);
   table = two_ranks();
-  table.orders[0].push_back({Do::B, 0, 0});  // one is there twice
+  table.orders[0].push_back({Op::B, 0, 0});  // one is there twice
   CHECK_FALSE(prove(table).complete);
   table = two_ranks();
   table.orders[0][0].micro = 7;  // out of range
@@ -129,7 +129,7 @@ TEST_CASE("one mistake in a table is found for what it is") {
   table.stage_of[1][0] = 0;  // a stage on two ranks
   CHECK_FALSE(prove(table).complete);
   table = two_ranks();
-  table.orders[1][1] = {Do::I, 0, 0};  // input gradient without weight gradient
+  table.orders[1][1] = {Op::I, 0, 0};  // input gradient without weight gradient
   CHECK_FALSE(prove(table).complete);
 
   table = two_ranks();
@@ -140,14 +140,14 @@ TEST_CASE("one mistake in a table is found for what it is") {
   table.orders[0].back().with_next = true;  // half a pair
   CHECK_FALSE(prove(table).ordered);
 
-  table = two_ranks();  // rank 0 wants the gradient of micro batch 1 before it sends what that takes
-  table.orders[0] = {{Do::F, 0, 0}, {Do::F, 0, 1}, {Do::B, 0, 1}, {Do::F, 0, 2}, {Do::B, 0, 0}, {Do::B, 0, 2}};
-  table.orders[1] = {{Do::F, 0, 0}, {Do::F, 0, 2}, {Do::B, 0, 0}, {Do::F, 0, 1}, {Do::B, 0, 1}, {Do::B, 0, 2}};
+  table = two_ranks();  // rank 0 wants the gradient of micro-batch 1 before it sends what that takes
+  table.orders[0] = {{Op::F, 0, 0}, {Op::F, 0, 1}, {Op::B, 0, 1}, {Op::F, 0, 2}, {Op::B, 0, 0}, {Op::B, 0, 2}};
+  table.orders[1] = {{Op::F, 0, 0}, {Op::F, 0, 2}, {Op::B, 0, 0}, {Op::F, 0, 1}, {Op::B, 0, 1}, {Op::B, 0, 2}};
   CHECK(prove(table).ordered);
   CHECK_FALSE(prove(table).no_deadlock);
 
   table = weft::schedule::table<GPipe>(2, 3);  // sent 0 1 2, wanted 0 2 1: only tags could keep these apart
-  table.orders[1] = {{Do::F, 0, 0}, {Do::F, 0, 2}, {Do::F, 0, 1}, {Do::B, 0, 0}, {Do::B, 0, 1}, {Do::B, 0, 2}};
+  table.orders[1] = {{Op::F, 0, 0}, {Op::F, 0, 2}, {Op::F, 0, 1}, {Op::B, 0, 0}, {Op::B, 0, 1}, {Op::B, 0, 2}};
   CHECK(prove(table).no_deadlock);
   CHECK_FALSE(prove(table).pairwise);
 
@@ -179,7 +179,7 @@ TEST_CASE("messages in place: blocked sends meet their receives, and crossed one
 TEST_CASE("stages of unequal cost") {
   const Table table = weft::schedule::table<OneForwardOneBackward>(2, 4);
   const Timeline timeline =
-      simulate(table, [](int stage, Do what) { return (stage == 0 ? 1.0 : 3.0) * (what == Do::F ? 1 : 2); });
+      simulate(table, [](int stage, Op what) { return (stage == 0 ? 1.0 : 3.0) * (what == Op::F ? 1 : 2); });
   CHECK(timeline.busy == std::vector<double>{12, 36});
   CHECK(timeline.makespan == 1 + 36 + 2);  // the slow stage never waits between its first and last action
 }

@@ -177,11 +177,11 @@ struct Worst {
 };
 
 template <class Model>
-using Staged = PipelineParallel<Model, schedule::Chosen>;
+using Staged = PipelineParallel<Model, schedule::Dynamic>;
 template <class Model>
-using OverTensor = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<Model>>, Ring>, zero::Chosen>;
+using OverTensor = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<Model>>, Ring>, zero::Dynamic>;
 template <class Model>
-using OverSequence = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<Model>>, Ring>, zero::Chosen>;
+using OverSequence = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<Model>>, Ring>, zero::Dynamic>;
 
 template <class Composition>
 Worst on_this_rank(World& world, const Layout& layout, const Run& expected, Loop loop) {

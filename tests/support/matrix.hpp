@@ -21,14 +21,14 @@ struct MatrixEntry {
 };
 
 template <class Model>
-using Staged = PipelineParallel<Model, schedule::Chosen>;
+using Staged = PipelineParallel<Model, schedule::Dynamic>;
 /// GPT: tied embeddings, rings of keys and values.
-using DenseRing = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<nn::BasicGpt<double>>>, Ring>, zero::Chosen>;
+using DenseRing = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<models::BasicGpt<double>>>, Ring>, zero::Dynamic>;
 /// Llama: rotary positions, grouped heads, rows cut over tp between blocks, Ulysses.
-using DenseUlysses = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<nn::BasicLlama<double>>>, Ulysses>, zero::Chosen>;
+using DenseUlysses = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<models::BasicLlama<double>>>, Ulysses>, zero::Dynamic>;
 /// Mixtral on a folded mesh.
-using RingExperts = FullyShardedDataParallel<ContextParallel<TensorParallel<ExpertParallel<Staged<nn::BasicMixtral<double>>>>, Ring>, zero::Chosen>;
-using SequenceExperts = FullyShardedDataParallel<SequenceParallel<ExpertParallel<Staged<nn::BasicMixtral<double>>>>, zero::Chosen>;
+using RingExperts = FullyShardedDataParallel<ContextParallel<TensorParallel<ExpertParallel<Staged<models::BasicMixtral<double>>>>, Ring>, zero::Dynamic>;
+using SequenceExperts = FullyShardedDataParallel<SequenceParallel<ExpertParallel<Staged<models::BasicMixtral<double>>>>, zero::Dynamic>;
 
 using DenseMesh = Mesh<dp, cp, tp, pp>;
 using FoldedMesh = Mesh<dp, cp, tp, pp, ep, etp, edp>;

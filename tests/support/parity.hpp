@@ -100,10 +100,10 @@ Difference compare(const Mesh& mesh, std::size_t data_rank, std::size_t data_ran
   return difference;
 }
 
-inline nn::GptConfig gpt_config() {
+inline models::GptConfig gpt_config() {
   return {.vocabulary = batch_vocabulary, .layers = 8, .width = 32, .heads = 8, .kv_heads = 4, .sequence = batch_length, .dropout = 0.1};
 }
-inline nn::LlamaConfig llama_config() {
+inline models::LlamaConfig llama_config() {
   return {.vocabulary = batch_vocabulary, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .intermediate = 48, .sequence = batch_length, .dropout = 0.1};
 }
 
@@ -120,7 +120,7 @@ void check_layout(const typename Composition::Config& config, const Reference& r
     worst.compared += mine.compared;
     if (mine.largest() >= worst.largest()) worst = {mine.gradient, mine.loss, mine.norm, mine.evaluation, mine.logits, worst.compared, mine.worst};
   });
-  INFO("world " << world << " = dp(" << world / (degrees.tp * degrees.pp) << ") * tp(" << degrees.tp << ") * pp(" << degrees.pp << "), micro batches " << micro_batches << ", worst parameter " << worst.worst);
+  INFO("world " << world << " = dp(" << world / (degrees.tp * degrees.pp) << ") * tp(" << degrees.tp << ") * pp(" << degrees.pp << "), micro-batches " << micro_batches << ", worst parameter " << worst.worst);
   CHECK(code == 0);
   CHECK(worst.compared > 0);
   CHECK(worst.loss <= tolerance);

@@ -6,7 +6,7 @@
 namespace weft::comm {
 
 template <class T, T* T::*next>
-class Row {
+class IntrusiveList {
  public:
   T* first() const { return first_; }
   void append(T& object) {

@@ -81,7 +81,7 @@ struct DeviceMemory {
 
 /// The execution-space instance on which a message is produced and used. A backend that works on host memory calls `fence`
 /// before it reads; one that launches on a device's queue takes `stream` instead, where the instance has one (a cudaStream_t).
-struct Order {
+struct StreamOrder {
   const void* instance = nullptr;
   void (*wait)(const void*) = nullptr;
   void* (*stream)(const void*) = nullptr;
@@ -119,7 +119,7 @@ struct Call {
   void* output = nullptr;
   std::span<const std::size_t> send_counts = {};
   std::span<const std::size_t> receive_counts = {};
-  Order order = {};
+  StreamOrder order = {};
   Combine combine = nullptr;  ///< of operations that reduce: named where the type is known, so that no other type's is compiled
 
   std::size_t bytes() const { return count * size_of(type); }

@@ -6,7 +6,7 @@
 
 namespace weft::comm {
 
-struct Ending {
+struct RunResult {
   std::exception_ptr error;  ///< of the rank that failed first, or null
   int rank = -1;             ///< which that was
   bool complete = true;      ///< false: some ranks still ran some time after the failure, and were left alone

@@ -128,7 +128,7 @@ class SelfGroup final : public Group {
   std::string_view backend_;
   std::uint64_t sequence_ = 0;
   weft::detail::Owner<Message> messages_;  // not received yet, the oldest first
-  Row<Later, &Later::next> expected_;
+  IntrusiveList<Later, &Later::next> expected_;
 };
 
 }  // namespace weft::comm

@@ -129,7 +129,7 @@ class Arena {
   Buffer allocate(std::size_t bytes) { return take(block_bytes(bytes)); }
   /// The same for what lives as long as the model (parameters, optimizer state): nothing else would share its block, so it is
   /// not made larger than a cache line asks for.
-  Buffer allocate_lasting(std::size_t bytes) { return take(lasting_block_bytes(bytes)); }
+  Buffer allocate_persistent(std::size_t bytes) { return take(persistent_block_bytes(bytes)); }
 
   /// From now on this arena hands out what was the other's, and the reverse: blocks that a recorded step writes each time it is
   /// launched must go to nobody else. Blocks in use go back to where they came from.
@@ -163,7 +163,7 @@ class Arena {
     state_->give_back();
     if (void* block = System::take(size)) return block;
     throw_error<MemoryError>({"out of memory: ", MemorySpace::name(), " memory has no room for ", size, " more bytes; this rank uses ", state_->use.current, " there",
-                              System::room(), ": a smaller model or micro batch, recomputation, or more ranks to share it"});
+                              System::room(), ": a smaller model or micro-batch, recomputation, or more ranks to share it"});
   }
 
   std::shared_ptr<State> state_ = new_shared<State>();

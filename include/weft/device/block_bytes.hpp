@@ -17,6 +17,6 @@ constexpr std::size_t block_bytes(std::size_t bytes) {
 }
 
 /// Of what lives as long as the model: nothing else would share its block, so it is not made larger than a cache line asks for.
-constexpr std::size_t lasting_block_bytes(std::size_t bytes) { return (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64; }
+constexpr std::size_t persistent_block_bytes(std::size_t bytes) { return (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64; }
 
 }  // namespace weft::detail

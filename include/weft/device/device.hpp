@@ -30,7 +30,7 @@ class Device {
   const Exec& exec() const { return exec_; }
   detail::Arena<memory_space>& arena() { return arena_; }
   Buffer allocate(std::size_t bytes) { return arena_.allocate(bytes); }
-  Buffer allocate_lasting(std::size_t bytes) { return arena_.allocate_lasting(bytes); }
+  Buffer allocate_persistent(std::size_t bytes) { return arena_.allocate_persistent(bytes); }
 
   /// The one T of this device, default-constructed at its first use.
   template <class T>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a training step eats: one dp rank's share of the global batch, cut into micro batches of equal size. Plain vectors on
+// What a training step eats: one dp rank's share of the global batch, cut into micro-batches of equal size. Plain vectors on
 // the host, so that a loader needs no device and a test can write one by hand.
 //
 //   Batch batch{.tokens = {1, 2, 3}, .targets = {2, 3, 4}, .sequences = 1, .length = 3};
@@ -55,7 +55,7 @@ struct Batch {
     if (tokens.size() != sequences * length || targets.size() != tokens.size())
       throw_error<ShapeError>({"batch: ", tokens.size(), " tokens and ", targets.size(), " targets, expected ", sequences, " sequences * ", length, " of each"});
     if (micro_batches == 0 || sequences % micro_batches != 0)
-      throw_error<ShapeError>({"batch: sequences(", sequences, ") % micro batches(", micro_batches, ") != 0: every micro batch holds the same number of whole sequences"});
+      throw_error<ShapeError>({"batch: sequences(", sequences, ") % micro-batches(", micro_batches, ") != 0: every micro-batch holds the same number of whole sequences"});
   }
 
  private:
@@ -64,12 +64,12 @@ struct Batch {
     throw_error<UsageError>({"batch: ", token ? "token(" : "target(", token ? tokens[at] : targets[at], ") at place ", at, " is not in the vocabulary(", vocabulary, ")"});
   }
   WEFT_COLD void check_differing() const {
-    if (differing.size() != micro_batches) throw_error<ShapeError>({"batch: ", differing.size(), " differing micro batches, micro batches(", micro_batches, ")"});
+    if (differing.size() != micro_batches) throw_error<ShapeError>({"batch: ", differing.size(), " differing micro-batches, micro-batches(", micro_batches, ")"});
     for (const MicroBatch& micro : differing)
       if (micro.sequences == 0 || micro.length == 0 || micro.length > length)
-        throw_error<ShapeError>({"batch: a micro batch of ", micro.sequences, " sequences of ", micro.length, " tokens; there must be at least one of 1 to ", length, " tokens, the batch's length"});
+        throw_error<ShapeError>({"batch: a micro-batch of ", micro.sequences, " sequences of ", micro.length, " tokens; there must be at least one of 1 to ", length, " tokens, the batch's length"});
     if (sequences_before(micro_batches) != sequences || tokens_before(micro_batches) != tokens.size() || targets.size() != tokens.size())
-      throw_error<ShapeError>({"batch: ", sequences, " sequences, ", tokens.size(), " tokens and ", targets.size(), " targets, but its micro batches hold ", sequences_before(micro_batches), " sequences and ", tokens_before(micro_batches), " of each"});
+      throw_error<ShapeError>({"batch: ", sequences, " sequences, ", tokens.size(), " tokens and ", targets.size(), " targets, but its micro-batches hold ", sequences_before(micro_batches), " sequences and ", tokens_before(micro_batches), " of each"});
   }
 };
 

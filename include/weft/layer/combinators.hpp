@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Layers made of layers: Sequential, Residual, Fork, Repeat, Enter. They write the backward of a composition, so
+// Layers made of layers: Sequential, Residual, Branch, Repeat, EnterParallelRegion. They write the backward of a composition, so
 // only a new primitive writes its own, and they check at compile time that every gradient is placed as the dual of its tensor.
 //
 //   Residual(Sequential(LayerNorm(...), Linear<Column>(...), Gelu{}, Linear<Row>(...)))
@@ -29,22 +29,22 @@ constexpr void require_given_away() {
 /// What the layers of a chain saved, or defer: the first one's, then the others'. The input's type travels with it, so that its
 /// gradient can be checked.
 template <class X, class First, class Rest>
-struct Kept {
+struct SavedPair {
   using input_type = X;
   First first;
   [[no_unique_address]] Rest rest;
 
 #if !defined(__CUDACC__)  // the compiler for devices takes 20 GB for what these spare that of the host
-  Kept() = default;
-  Kept(First&& f, Rest&& r) noexcept : first(std::move(f)), rest(std::move(r)) {}
+  SavedPair() = default;
+  SavedPair(First&& f, Rest&& r) noexcept : first(std::move(f)), rest(std::move(r)) {}
   // Out of line: each is a dozen tensors' by the end of a block, and stands wherever a layer hands on what it has.
-  WEFT_OUT_OF_LINE Kept(Kept&& other) noexcept : first(std::move(other.first)), rest(std::move(other.rest)) {}
-  WEFT_OUT_OF_LINE Kept& operator=(Kept&& other) noexcept {
+  WEFT_OUT_OF_LINE SavedPair(SavedPair&& other) noexcept : first(std::move(other.first)), rest(std::move(other.rest)) {}
+  WEFT_OUT_OF_LINE SavedPair& operator=(SavedPair&& other) noexcept {
     first = std::move(other.first);
     rest = std::move(other.rest);
     return *this;
   }
-  WEFT_OUT_OF_LINE ~Kept() {}
+  WEFT_OUT_OF_LINE ~SavedPair() {}
 #endif
 };
 
@@ -67,11 +67,11 @@ struct Chain<First, L...> {
     auto result = first.forward(context, x);
     using S = typename decltype(result)::saved_type;
     if constexpr (sizeof...(L) == 0) {
-      return Result{std::move(result.output), Kept<X, S, Nothing>{std::move(result.saved), {}}};
+      return Result{std::move(result.output), SavedPair<X, S, Nothing>{std::move(result.saved), {}}};
     } else {
       auto others = rest.forward(context, result.output);
       using R = typename decltype(others)::saved_type;
-      return Result{std::move(others.output), Kept<X, S, R>{std::move(result.saved), std::move(others.saved)}};
+      return Result{std::move(others.output), SavedPair<X, S, R>{std::move(result.saved), std::move(others.saved)}};
     }
   }
   template <class Context, class Saved, class G>
@@ -102,7 +102,7 @@ struct Chain<First, L...> {
     auto split = weft::backward_input(first, context, std::move(saved.first), g);
     using X = typename Saved::input_type;
     using D = typename decltype(split)::deferred_type;
-    return InputGradient{detail::input_gradient_of<X>(std::move(split.input_gradient)), Kept<X, D, R>{std::move(split.deferred), std::move(others)}};
+    return InputGradient{detail::input_gradient_of<X>(std::move(split.input_gradient)), SavedPair<X, D, R>{std::move(split.deferred), std::move(others)}};
   }
 };
 
@@ -136,11 +136,11 @@ class Sequential {
 
 /// x -> (L(x), ...), a tuple; the gradients are added. Of an x without a gradient (token ids) all branches return Nothing.
 template <class... L>
-class Fork {
-  static_assert(sizeof...(L) > 0, "weft: Fork needs at least one layer");
+class Branch {
+  static_assert(sizeof...(L) > 0, "weft: Branch needs at least one layer");
 
  public:
-  explicit Fork(L... layers) : layers_(std::move(layers)...) {}
+  explicit Branch(L... layers) : layers_(std::move(layers)...) {}
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
@@ -171,9 +171,9 @@ class Fork {
         weft::backward_input(std::get<I>(layers_), context, std::move(std::get<I>(saved)), std::get<I>(g))...};
     constexpr std::size_t without = (std::size_t(std::is_same_v<decltype(std::get<I>(parts).input_gradient), Nothing>) + ...);
     static_assert(without == 0 || without == sizeof...(L),
-                  "weft: Fork adds the gradients of its branches, and the backward of one returned Nothing while that of another returned a gradient: return "
+                  "weft: Branch adds the gradients of its branches, and the backward of one returned Nothing while that of another returned a gradient: return "
                   "the gradient of the input in each, or of token ids Nothing{} in each");
-    // The first gradient there is: of a refused Fork too, so that there is one error.
+    // The first gradient there is: of a refused Branch too, so that there is one error.
     constexpr std::size_t first = [] {
       const bool nothing[] = {std::is_same_v<decltype(std::get<I>(parts).input_gradient), Nothing>...};
       for (std::size_t i = 0; i < sizeof...(L); ++i)
@@ -192,9 +192,9 @@ class Fork {
 
   std::tuple<L...> layers_;
 };
-// A Fork of a Fork is not its copy. (Explicit: `Fork copy = fork` is.)
+// A Branch of a Branch is not its copy. (Explicit: `Branch copy = fork` is.)
 template <class... L>
-explicit Fork(Fork<L...>) -> Fork<Fork<L...>>;
+explicit Branch(Branch<L...>) -> Branch<Branch<L...>>;
 
 /// x + L(x). A Partial L(x) is brought home to x's layout: an all-reduce, or a reduce-scatter where x is sharded by rows
 /// (sequence parallelism).
@@ -289,7 +289,7 @@ class Repeat {
 
 /// Brings x to Replicated on A once, so that several column-parallel layers share one all-reduce in backward.
 template <detail::Axis A>
-struct Enter {
+struct EnterParallelRegion {
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const { return Result{to<Replicated<A>>(context, x), std::type_identity<X>{}}; }
   template <class Context, class X, class G>

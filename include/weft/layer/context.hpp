@@ -36,10 +36,10 @@ struct Compute {
 
 /// An axis in force, its communicator, how the hidden state lies on it between blocks, and by which method layers work across
 /// it where there are several (cp: Ring or Ulysses).
-template <detail::Axis A, class Stream = Invariant<A>, class Method = void>
+template <detail::Axis A, class HiddenPlacement = Invariant<A>, class Method = void>
 struct Bind {
   using axis = A;
-  using stream = Stream;
+  using hidden_placement = HiddenPlacement;
   using method = Method;
   Communicator comm;
 };
@@ -48,7 +48,7 @@ namespace detail {
 
 /// In the place of a stream: an axis of the expert mesh, which places no tensor of the dense one. It is in force, so that it can
 /// be talked over, and Context::expert_mesh() is where it places tensors.
-struct Folded { using axis = void; };
+struct ExpertMeshAxis { using axis = void; };
 
 struct StepBuffer;
 
@@ -58,7 +58,7 @@ struct ReproducibleParts;
 }  // namespace detail
 
 namespace schedule {
-class Recording;
+class TimelineRecorder;
 }
 
 namespace detail {
@@ -89,7 +89,7 @@ struct Environment {
   std::string path;           ///< of the layer being built
   Registry* registry = nullptr;  ///< of the model that is being built: parameters get their room when it is known who holds them
   List<std::shared_ptr<StepBuffer>>* buffers = nullptr;  ///< where layers being built leave what they keep from step to step
-  schedule::Recording* recording = nullptr;              ///< ModelOptions::recording
+  schedule::TimelineRecorder* timeline = nullptr;              ///< ModelOptions::timeline
 };
 
 /// Tokens of a sequence, for the library's own uses: they know which rows of it a rank holds.
@@ -135,7 +135,7 @@ class Context : B... {
   using bind_t = typename decltype(detail::find_bind<A, B...>())::type;
 
   /// An Environment whose `length` cannot be read where rows of a sequence are cut over an axis.
-  std::conditional_t<(detail::cuts_sequences<typename B::stream> || ...), detail::CutEnvironment, detail::Environment> env;
+  std::conditional_t<(detail::cuts_sequences<typename B::hidden_placement> || ...), detail::CutEnvironment, detail::Environment> env;
 
   Context(device_type& device, detail::Environment environment, B... binds) : B(std::move(binds))..., env(std::move(environment)), device_(&device) {}
 
@@ -165,12 +165,12 @@ class Context : B... {
   }
 
   /// This context with one more axis in force.
-  template <class Stream, class Method = void, detail::Axis A>
+  template <class HiddenPlacement, class Method = void, detail::Axis A>
   auto with(A, Communicator comm, detail::Hooks* hooks = nullptr) const {
     static_assert(!has(A{}), "weft: this axis is bound twice: two wrappers over the same axis");
     detail::Environment environment = env;
     if (hooks) environment.add(hooks);
-    return Context<C, B..., Bind<A, Stream, Method>>(*device_, std::move(environment), static_cast<const B&>(*this)..., Bind<A, Stream, Method>{std::move(comm)});
+    return Context<C, B..., Bind<A, HiddenPlacement, Method>>(*device_, std::move(environment), static_cast<const B&>(*this)..., Bind<A, HiddenPlacement, Method>{std::move(comm)});
   }
 
   /// The context of a part of the layer: `context / "query"` extends the path of names.
@@ -183,15 +183,15 @@ class Context : B... {
   /// Is this axis in force, and one on which tensors of this context are placed?
   template <detail::Axis A>
   static constexpr bool places(A) {
-    return ((std::is_same_v<A, typename B::axis> && !std::is_same_v<typename B::stream, detail::Folded>) || ...);
+    return ((std::is_same_v<A, typename B::axis> && !std::is_same_v<typename B::hidden_placement, detail::ExpertMeshAxis>) || ...);
   }
   /// The bits of the axes on which tensors say how they lie: stages of a pipeline do not share tensors.
-  static constexpr unsigned placed = ((std::is_same_v<typename B::stream, detail::Folded> || std::is_same_v<typename B::axis, pp> ? 0u : axis_bit<typename B::axis>) | ... | 0u);
+  static constexpr unsigned placed = ((std::is_same_v<typename B::hidden_placement, detail::ExpertMeshAxis> || std::is_same_v<typename B::axis, pp> ? 0u : axis_bit<typename B::axis>) | ... | 0u);
   /// For each axis that places tensors, `f(axis)`.
   template <class F>
   static constexpr void for_each_axis([[maybe_unused]] F&& f) {
     [[maybe_unused]] const auto each = [&]<class One>(std::type_identity<One>) {
-      if constexpr (!std::is_same_v<typename One::stream, detail::Folded>) f(typename One::axis{});
+      if constexpr (!std::is_same_v<typename One::hidden_placement, detail::ExpertMeshAxis>) f(typename One::axis{});
     };
     (each(std::type_identity<B>{}), ...);
   }
@@ -199,7 +199,7 @@ class Context : B... {
   /// The context of the expert mesh over the same ranks, for parameters and tensors of experts: edp and etp place them, ep only
   /// says which experts are here, as pp does with layers.
   auto expert_mesh() const {
-    return Context<C, Bind<edp>, Bind<etp>, Bind<ep, detail::Folded>>(*device_, env, {comm(edp{})}, {comm(etp{})}, {comm(ep{})});
+    return Context<C, Bind<edp>, Bind<etp>, Bind<ep, detail::ExpertMeshAxis>>(*device_, env, {comm(edp{})}, {comm(etp{})}, {comm(ep{})});
   }
 
  private:
@@ -209,8 +209,8 @@ class Context : B... {
 namespace detail {
 
 template <class Context, class A>
-auto stream_of() {
-  if constexpr (Context::has(A{})) return typename Context::template bind_t<A>::stream{};
+auto hidden_placement_of() {
+  if constexpr (Context::has(A{})) return typename Context::template bind_t<A>::hidden_placement{};
   else return Absent<A>{};
 }
 template <class Context, class A>
@@ -225,7 +225,7 @@ using method_t = typename decltype(method_of<Context, A>())::type;
 
 /// How the hidden state lies on A between blocks (Invariant, or Shard<tp, 0> under sequence parallelism).
 template <class Context, Axis A>
-using stream_t = decltype(stream_of<Context, A>());
+using hidden_placement_t = decltype(hidden_placement_of<Context, A>());
 
 /// Whether attention changes over from tokens to heads.
 template <class Context>

@@ -17,7 +17,7 @@ namespace weft {
 namespace detail {
 
 /// The place of a local matrix in the global batch.
-struct Place {
+struct GlobalIndex {
   std::size_t first_row = 0;     ///< token of the global batch; where cp cuts sequences, the micro-batch's first
   std::size_t first_column = 0;  ///< global column
   std::size_t columns = 0;       ///< of the whole row
@@ -47,8 +47,8 @@ WEFT_COLD inline void require_token_rows(const Environment& env, const Shape& sh
 }
 WEFT_COLD inline void require_known_columns(const Shape& shape) {
   for (std::size_t dim = 1; dim < shape.rank(); ++dim)
-    if (shape.cut(dim) != DimCut::even)
-      throw_error<LayoutError>({"a mask of ", shape.text(), ": dim ", dim, " is ", shape.cut(dim) == DimCut::padded ? "padded" : shape.cut(dim) == DimCut::segments ? "cut by segments" : "held alike by several ranks",
+    if (shape.sharding(dim) != DimSharding::even)
+      throw_error<LayoutError>({"a mask of ", shape.text(), ": dim ", dim, " is ", shape.sharding(dim) == DimSharding::padded ? "padded" : shape.sharding(dim) == DimSharding::segments ? "cut by segments" : "held alike by several ranks",
                                 ", so the mask would not be that of one rank; draw it where the dim is cut evenly (after attention, or before the Column layer)"});
 }
 
@@ -61,17 +61,17 @@ void require_rows_in_order(const Context& context) {
 }
 
 template <class X>
-struct PlaceOf;
+struct GlobalIndexOf;
 template <class T, class E, class... P>
-struct PlaceOf<Tensor<T, E, P...>> {
+struct GlobalIndexOf<Tensor<T, E, P...>> {
   static_assert(((shard_dim<P> != 0 || std::is_same_v<typename P::axis, dp> || std::is_same_v<typename P::axis, cp> || std::is_same_v<typename P::axis, tp>) && ...),
                 "weft: masks and positions go by tokens, but the rows of this tensor are cut over an axis that does not cut tokens (experts): draw the mask on the dense mesh");
   static_assert(((shard_dim<P> < 2) && ...) && (0 + ... + int(shard_dim<P> == 1)) <= 1,
                 "weft: a mask needs the place of each element in the whole: at most one axis may cut the columns, along dim 1");
   template <class Context>
-  static Place find(const Context& context, const Tensor<T, E, P...>& x) {
+  static GlobalIndex find(const Context& context, const Tensor<T, E, P...>& x) {
     const std::size_t rows = x.shape().rank() == 0 ? 1 : x.shape()[0], columns = rows == 0 ? 0 : x.size() / rows;
-    Place place{context.env.first_row, 0, columns, 0, {}};
+    GlobalIndex place{context.env.first_row, 0, columns, 0, {}};
     require_rows_in_order<Tensor<T, E, P...>>(context);
     std::size_t cp_ranks = 1, tp_ranks = 1;
     [[maybe_unused]] const auto add = [&]<class Q>(std::type_identity<Q>) {
@@ -99,11 +99,11 @@ struct PlaceOf<Tensor<T, E, P...>> {
 
 /// Where x lies in the global batch, as a matrix of its dim 0, the tokens, times all others: [tokens, heads * width] and [tokens,
 /// heads, width] are one matrix. Throws ShapeError if dim 0 is not the tokens of the context's micro-batch (Environment::rows),
-/// LayoutError if the columns are cut by segments, held alike by several ranks or padded (DimCut), so that they have no place.
+/// LayoutError if the columns are cut by segments, held alike by several ranks or padded (DimSharding), so that they have no place.
 template <class Context, AnyTensor X>
-Place place_of(const Context& context, const X& x) {
+GlobalIndex global_index_of(const Context& context, const X& x) {
   require_known_columns(x.shape());
-  return PlaceOf<X>::find(context, x);
+  return GlobalIndexOf<X>::find(context, x);
 }
 
 template <class X>
@@ -146,7 +146,7 @@ std::size_t sequence_length(const Context& context, const X&) {
 template <class Context, AnyTensor X>
 Tensor<std::int32_t, typename X::execution_space> positions_of(const Context& context, const X& x) {
   Tensor<std::int32_t, typename X::execution_space> positions(x.device(), {x.shape()[0]});
-  const detail::Place place = detail::PlaceOf<X>::find(context, x);
+  const detail::GlobalIndex place = detail::GlobalIndexOf<X>::find(context, x);
   const std::size_t length = detail::sequence_length(context.env), first = context.env.first_row;  // a micro-batch begins with a sequence
   std::int32_t* out = positions.data();
   detail::for_each_index(x.device(), x.shape()[0], KOKKOS_LAMBDA(const std::size_t row) { out[row] = static_cast<std::int32_t>((place.row(row) - first) % length); });

@@ -185,7 +185,7 @@ template <class Device>
 void open_layer_gradient(Device& device, ParameterState& state) {
   if (state.layer_gradient()) return;
   if (state.gathered) state.gathered->keeper->open_gradient(state);
-  else state.gradient = device.allocate_lasting(state.gradient_bytes());
+  else state.gradient = device.allocate_persistent(state.gradient_bytes());
 }
 
 }  // namespace detail

@@ -38,9 +38,9 @@ using used_as_t = std::conditional_t<
     std::conditional_t<kind_of<P> == Kind::invariant || kind_of<P> == Kind::partial, Invariant<typename P::axis>, Replicated<typename P::axis>>>;
 
 template <class S, class X, class... Rules>
-struct UsedBeside;
+struct UsedForOperand;
 template <class S, class T, class E, class... P, class... Rules>
-struct UsedBeside<S, Tensor<T, E, P...>, Rules...> { using type = Tensor<S, E, used_as_t<P, Rules...>...>; };
+struct UsedForOperand<S, Tensor<T, E, P...>, Rules...> { using type = Tensor<S, E, used_as_t<P, Rules...>...>; };
 
 // What is wrong with a gradient placed as P of a parameter with these rules. What leaves no debt and is not a piece of the parameter is
 // summed by nobody: on every axis a gradient is Shard if and only if the parameter is, and a data axis sums whatever it is given.
@@ -58,9 +58,9 @@ constexpr GradientFault fault_on_axis() {
 
 // What a gradient owes, by its type.
 template <class Gradient, class... Rules>
-struct Debts;
+struct UnreducedAxes;
 template <class T, class E, class... P, class... Rules>
-struct Debts<Tensor<T, E, P...>, Rules...> {
+struct UnreducedAxes<Tensor<T, E, P...>, Rules...> {
   static constexpr GradientFault fault = [] {
     GradientFault first = GradientFault::none;
     ((first == GradientFault::none ? void(first = fault_on_axis<P, Rules...>()) : void()), ...);
@@ -71,7 +71,7 @@ struct Debts<Tensor<T, E, P...>, Rules...> {
 };
 
 template <class A>
-inline constexpr bool may_cut_parameters = std::is_same_v<A, tp> || std::is_same_v<A, cp> || std::is_same_v<A, etp>;
+inline constexpr bool may_shard_parameters = std::is_same_v<A, tp> || std::is_same_v<A, cp> || std::is_same_v<A, etp>;
 template <class... R>
 constexpr bool axes_differ() {
   const int ids[] = {R::axis::id..., axis_count};
@@ -101,7 +101,7 @@ WEFT_COLD void make_parameter(const Context& context, ParameterState& state) {
   for (auto* hooks : context.env.hooks) taken = hooks->allocate(state) || taken;
   if (state.later & ~state.sharded) state.counted = false;
   if (taken) return;
-  state.value = context.device().allocate_lasting(state.bytes());
+  state.value = context.device().allocate_persistent(state.bytes());
   initialise_parameter<T>(context.device(), state, context.env.seed);
 }
 
@@ -132,7 +132,7 @@ void zero_gradient(Device& device, ParameterState& state) {
 // A gradient that is whole on an axis from one use and a term of a sum there from another (a gain inside of a parallel region and outside of
 // it): the whole part counts as the term of the axis' first rank. Returns whether what comes now is another rank's.
 template <class Device>
-bool meet_debts(Device& device, ParameterState& state, unsigned whole, unsigned partial) {
+bool join_gradients(Device& device, ParameterState& state, unsigned whole, unsigned partial) {
   if (state.fresh) state.whole = 0;
   whole &= ~state.sharded;
   const bool elsewhere = (whole & state.pending & state.later) != 0;
@@ -180,10 +180,10 @@ class Parameter : public detail::ParameterHandle {
  public:
   /// Shape is the whole parameter's. Dims cut by a rule must be divisible as `cut` says, else LayoutError.
   template <class Context>
-  WEFT_COLD Parameter(const Context& context, const std::string& name, Shape shape, detail::Initial initial, const Cut& cut = {}) {
+  WEFT_COLD Parameter(const Context& context, const std::string& name, Shape shape, detail::Initial initial, const ParameterSharding& cut = {}) {
     using T = typename Context::scalar;
     // Here and not in the class, whose members a compiler would drop with a second error.
-    constexpr bool shards = ((detail::kind_of<Rules> == detail::Kind::shard) && ...), allowed = (detail::may_cut_parameters<typename Rules::axis> && ...), differ = detail::axes_differ<Rules...>();
+    constexpr bool shards = ((detail::kind_of<Rules> == detail::Kind::shard) && ...), allowed = (detail::may_shard_parameters<typename Rules::axis> && ...), differ = detail::axes_differ<Rules...>();
     static_assert(shards, "weft: Parameter's template parameters must be rules, Shard<axis, dim>: where it has none, a parameter is whole");
     static_assert(!shards || allowed, "weft: a Parameter's rule must be for tp, cp or etp: data ranks share parameters out by FullyShardedDataParallel, pp and ep hold different ones");
     static_assert(!shards || !allowed || differ, "weft: a Parameter has two rules for one axis: a rank holds one piece of it, so keep one Shard<axis, dim>");
@@ -202,7 +202,7 @@ class Parameter : public detail::ParameterHandle {
     [[maybe_unused]] const auto apply = [&]<class A, int Dim>(std::type_identity<Shard<A, Dim>>) {
       if constexpr (Context::places(A{})) {
         state.sharded |= axis_bit<A>;
-        if (context.size(A{}) > 1) detail::cut_parameter(state, Dim, cut, A::name, context.size(A{}), context.rank(A{}));
+        if (context.size(A{}) > 1) detail::shard_parameter(state, Dim, cut, A::name, context.size(A{}), context.rank(A{}));
       }
     };
     (apply(std::type_identity<Rules>{}), ...);
@@ -216,18 +216,18 @@ class Parameter : public detail::ParameterHandle {
 
   /// The parameter as an operation on x needs it, its placements derived from x's and from the rules.
   template <AnyTensor X>
-  auto beside(const X& x) const {
-    return beside_type<X>(x.device());
+  auto for_operand(const X& x) const {
+    return for_operand_type<X>(x.device());
   }
   /// The same beside a tensor of type X that does not exist yet.
   template <AnyTensor X>
-  auto beside_type(typename X::device_type& device) const {
-    return as<typename detail::UsedBeside<typename X::value_type, X, Rules...>::type>(device);
+  auto for_operand_type(typename X::device_type& device) const {
+    return as<typename detail::UsedForOperand<typename X::value_type, X, Rules...>::type>(device);
   }
   /// The same beside a tensor that is not Real (token ids): the element type comes from the context.
   template <class Context, AnyTensor X>
-  auto beside(const Context&, const X& x) const {
-    return as<typename detail::UsedBeside<typename Context::scalar, X, Rules...>::type>(x.device());
+  auto for_operand(const Context&, const X& x) const {
+    return as<typename detail::UsedForOperand<typename Context::scalar, X, Rules...>::type>(x.device());
   }
 
   /// Where a kernel may add a gradient of type Gradient itself.
@@ -241,24 +241,24 @@ class Parameter : public detail::ParameterHandle {
   /// for the parameter is not in Gradient.
   template <AnyTensor Gradient>
   auto open_gradient(typename Gradient::device_type& device) {
-    using Debts = detail::Debts<Gradient, Rules...>;
+    using UnreducedAxes = detail::UnreducedAxes<Gradient, Rules...>;
     using enum detail::GradientFault;
-    static_assert(Debts::fault != replicated,
+    static_assert(UnreducedAxes::fault != replicated,
                   "weft: this parameter's gradient is Replicated, so the sum over the axis would count it several times: bring it to Invariant "
                   "or Partial first");
-    static_assert(Debts::fault != another_shard,
+    static_assert(UnreducedAxes::fault != another_shard,
                   "weft: this parameter's gradient is Shard on an axis (or along a dim) on which the parameter has no such rule, so each rank would keep the sum over its own "
                   "part and nobody would add them up: add up over rows or heads with sum_rows(g), whose result is Partial there, or give the parameter the rule Parameter<Shard<axis, dim>>");
-    static_assert(Debts::fault != not_a_shard,
+    static_assert(UnreducedAxes::fault != not_a_shard,
                   "weft: this parameter is cut by its rule Shard<axis, dim>, but its gradient is not that Shard: a rank's gradient is of the piece that it holds");
-    static_assert(Debts::fault != summed_twice,
+    static_assert(UnreducedAxes::fault != summed_twice,
                   "weft: this parameter's gradient is Invariant on the data axis, which sums it once more: leave it Partial (do not reduce over dp), or to<Partial<dp>>(context, gradient)");
     auto& state = *state_;
-    if (Debts::axes != state.axes) detail::refuse_axes(state, Debts::axes);
+    if (UnreducedAxes::axes != state.axes) detail::refuse_axes(state, UnreducedAxes::axes);
     detail::open_layer_gradient(device, state);
     using A = accumulate_t<typename Gradient::value_type>;
     state.touched = true;
-    if (detail::meet_debts(device, state, Debts::axes & ~Debts::partial, Debts::partial)) {
+    if (detail::join_gradients(device, state, UnreducedAxes::axes & ~UnreducedAxes::partial, UnreducedAxes::partial)) {
       detail::Buffer unused = device.allocate(state.gradient_bytes());
       A* data = static_cast<A*>(unused.get());
       return OpenGradient<A>{data, true, std::move(unused)};
@@ -272,7 +272,7 @@ class Parameter : public detail::ParameterHandle {
   template <class Context, class T, class E, class... P>
   void accumulate(const Context&, const Tensor<T, E, P...>& gradient) {
     using A = accumulate_t<T>;
-    static_assert((Context::placed & ~detail::Debts<Tensor<T, E, P...>, Rules...>::axes) == 0,
+    static_assert((Context::placed & ~detail::UnreducedAxes<Tensor<T, E, P...>, Rules...>::axes) == 0,
                   "weft: this parameter's gradient does not say how it lies on an axis that is in force, so nobody would know what it owes: compute it with operations on "
                   "placed tensors, such as sum_rows(g), or label what a kernel wrote with every axis");
     require_gradient(gradient.shape(), data_type_of<A>);

@@ -14,7 +14,7 @@ namespace weft {
 
 /// How a sharded dim is cut: into segments that are cut one by one (query, key and value in one matrix), of which a segment
 /// may have fewer units than there are ranks and is then held alike by several.
-struct Cut {
+struct ParameterSharding {
   struct Segment {
     std::size_t extent = 0;  ///< elements along the sharded dim
     std::size_t units = 0;   ///< indivisible parts (heads); 0: every element may stand alone
@@ -32,7 +32,7 @@ struct Piece {
   bool owned = true;
 };
 
-WEFT_COLD inline Piece cut_segment(const ParameterState& state, const Cut::Segment& segment, bool padded, std::string_view axis, std::size_t ranks, std::size_t rank) {
+WEFT_COLD inline Piece shard_segment(const ParameterState& state, const ParameterSharding::Segment& segment, bool padded, std::string_view axis, std::size_t ranks, std::size_t rank) {
   const std::size_t units = segment.units ? segment.units : segment.extent, width = segment.extent / units;
   if (padded) {
     const std::size_t local = (units + ranks - 1) / ranks, first = std::min(units, rank * local);
@@ -47,14 +47,14 @@ WEFT_COLD inline Piece cut_segment(const ParameterState& state, const Cut::Segme
 }
 
 // Sets local shape, runs and replicas of a parameter cut along `dim`.
-WEFT_COLD inline void cut_parameter(ParameterState& state, std::size_t dim, const Cut& cut, std::string_view axis, std::size_t ranks, std::size_t rank) {
+WEFT_COLD inline void shard_parameter(ParameterState& state, std::size_t dim, const ParameterSharding& cut, std::string_view axis, std::size_t ranks, std::size_t rank) {
   if (dim >= state.global.rank()) throw_error<LayoutError>({"parameter ", state.name, " ", state.global.text(), " has no dim ", dim, ", which its rule Shard<", axis, ", ", dim, "> cuts"});
-  List<Cut::Segment> segments = cut.segments;
+  List<ParameterSharding::Segment> segments = cut.segments;
   if (segments.empty()) segments.push_back({state.global[dim], 0});
   List<Piece> pieces;
   std::size_t local = 0, total = 0;
   for (const auto& segment : segments) {
-    pieces.push_back(cut_segment(state, segment, cut.padded, axis, ranks, rank));
+    pieces.push_back(shard_segment(state, segment, cut.padded, axis, ranks, rank));
     local += pieces.back().local;
     total += segment.extent;
     state.replicas = std::max(state.replicas, pieces.back().replicas);
@@ -67,7 +67,7 @@ WEFT_COLD inline void cut_parameter(ParameterState& state, std::size_t dim, cons
   if (ranks > 1) {
     const bool replicated = std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.replicas > 1; });
     const bool padding = cut.padded && local * ranks != total;
-    state.local.set_cut(dim, replicated ? DimCut::replicated : segments.size() > 1 ? DimCut::segments : padding ? DimCut::padded : DimCut::even);
+    state.local.set_sharding(dim, replicated ? DimSharding::replicated : segments.size() > 1 ? DimSharding::segments : padding ? DimSharding::padded : DimSharding::even);
   }
   state.runs.clear();
   for (std::size_t row = 0; row < outer; ++row) {

@@ -3,7 +3,7 @@
 // Less memory for more work: what forward saved is dropped and computed again in backward. Bitwise the same results, dropout
 // included (but for `selective` on GPUs, where GPT's MLP differs by the rounding of an activation: nn/gelu_mlp.hpp).
 //
-//   nn::GptConfig config{.recompute = Recomputation::selective};
+//   models::GptConfig config{.recompute = Recomputation::selective};
 //
 // A model's choice, made when it runs. `full` keeps one input a block and computes the block twice (a third more work).
 // `selective` recomputes what costs next to nothing: the outputs of norms and of activation functions, each from its input, which
@@ -61,7 +61,7 @@ explicit Recompute(Recompute<L>) -> Recompute<Recompute<L>>;
 
 namespace detail {
 
-// Saved state that is nothing but the layer's input, one handle or (Fork) several.
+// Saved state that is nothing but the layer's input, one handle or (Branch) several.
 template <class Saved, class X>
 inline constexpr bool is_input = std::is_same_v<Saved, X>;
 template <class... S, class X>
@@ -75,12 +75,12 @@ void set_input(Saved& saved, const X& x) {
 
 }  // namespace detail
 
-/// First, then Second, of which Second saves its input alone (Linear, or a Fork of them). With `active`, that input, First's
+/// First, then Second, of which Second saves its input alone (Linear, or a Branch of them). With `active`, that input, First's
 /// output, is not kept but computed again from First's input: for a First that is cheap and whose input is kept anyway.
 template <class First, class Second>
-class Lean {
+class RecomputeInput {
  public:
-  Lean(First first, Second second, bool active = true) : first_(std::move(first)), second_(std::move(second)), active_(active) {}
+  RecomputeInput(First first, Second second, bool active = true) : first_(std::move(first)), second_(std::move(second)), active_(active) {}
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
@@ -88,7 +88,7 @@ class Lean {
     auto second = second_.forward(context, first.output);
     using Y = decltype(first.output);
     using S = Saved<X, Y, decltype(first.saved), decltype(second.saved)>;
-    static_assert(detail::is_input<decltype(second.saved), Y>, "weft: Lean's second layer must save its input and nothing else, as Linear does");
+    static_assert(detail::is_input<decltype(second.saved), Y>, "weft: RecomputeInput's second layer must save its input and nothing else, as Linear does");
     S saved{{}, std::move(first.saved), std::move(second.saved)};
     if (active_) {
       saved.input = x;

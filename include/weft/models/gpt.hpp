@@ -17,7 +17,7 @@
 #include <weft/parallel/model_options.hpp>
 #include <weft/nn/norm.hpp>
 
-namespace weft::nn {
+namespace weft::models {
 
 struct GptConfig {
   std::size_t vocabulary = 256;
@@ -39,8 +39,8 @@ inline AttentionHeads gpt_heads(const GptConfig& config) {
 }
 
 // Query, key and value in one matrix, each cut by heads.
-WEFT_COLD inline Cut fused_cut(const AttentionHeads& heads) {
-  const Cut::Segment kv{heads.key_value * heads.width, heads.key_value};
+WEFT_COLD inline ParameterSharding fused_sharding(const AttentionHeads& heads) {
+  const ParameterSharding::Segment kv{heads.key_value * heads.width, heads.key_value};
   return {{{heads.query * heads.width, heads.query}, kv, kv}, false};
 }
 
@@ -48,8 +48,8 @@ WEFT_COLD inline Cut fused_cut(const AttentionHeads& heads) {
 using GptIn = Linear<Column, StoredAs::in_out>;
 using GptOut = Linear<Row, StoredAs::in_out>;
 inline constexpr bool gpt_on_host = weft::detail::on_host<DefaultDevice::execution_space>;
-using GptMlp = std::conditional_t<gpt_on_host, Sequential<Lean<LayerNorm, GptIn>, Lean<Gelu, GptOut>, Dropout>, Sequential<GeluMlp<LayerNorm, GptIn, GptOut>, Dropout>>;
-using GptBlock = Recompute<Sequential<Residual<Sequential<Lean<LayerNorm, GptIn>, CausalAttention, GptOut, Dropout>>, Residual<GptMlp>>>;
+using GptMlp = std::conditional_t<gpt_on_host, Sequential<RecomputeInput<LayerNorm, GptIn>, RecomputeInput<Gelu, GptOut>, Dropout>, Sequential<GeluMlp<LayerNorm, GptIn, GptOut>, Dropout>>;
+using GptBlock = Recompute<Sequential<Residual<Sequential<RecomputeInput<LayerNorm, GptIn>, CausalAttention, GptOut, Dropout>>, Residual<GptMlp>>>;
 template <class Mlp, class Context>
 WEFT_COLD Mlp gpt_mlp(const Context& context, const GptConfig& config, double std, double residual_std) {
   const auto mlp = context / "mlp";
@@ -58,7 +58,7 @@ WEFT_COLD Mlp gpt_mlp(const Context& context, const GptConfig& config, double st
   GptIn in(mlp / "c_fc", config.width, 4 * config.width, {std});
   GptOut out(mlp / "c_proj", 4 * config.width, config.width, {residual_std});
   Dropout dropout(mlp / "dropout", config.dropout);
-  if constexpr (gpt_on_host) return Mlp(Lean(std::move(norm), std::move(in), lean), Lean(Gelu{}, std::move(out), lean), std::move(dropout));
+  if constexpr (gpt_on_host) return Mlp(RecomputeInput(std::move(norm), std::move(in), lean), RecomputeInput(Gelu{}, std::move(out), lean), std::move(dropout));
   else return Mlp(GeluMlp(std::move(norm), std::move(in), std::move(out), lean), std::move(dropout));
 }
 template <class Context>
@@ -69,7 +69,7 @@ WEFT_COLD GptBlock gpt_block(const Context& context, const GptConfig& config) {
   const auto attention = context / "attn";
   const bool lean = config.recompute == Recomputation::selective;
   Sequential block(
-      Residual(Sequential(Lean(LayerNorm(context / "ln_1", width, config.epsilon), GptIn(attention / "c_attn", width, fused, {std, fused_cut(heads)}), lean),
+      Residual(Sequential(RecomputeInput(LayerNorm(context / "ln_1", width, config.epsilon), GptIn(attention / "c_attn", width, fused, {std, fused_sharding(heads)}), lean),
                           CausalAttention(attention, heads), GptOut(attention / "c_proj", width, width, {residual_std}), Dropout(attention / "dropout", config.dropout))),
       Residual(gpt_mlp<GptMlp>(context, config, std, residual_std)));
   return Recompute(std::move(block), config.recompute == Recomputation::full);
@@ -152,4 +152,4 @@ struct BasicGpt {
 
 using Gpt = BasicGpt<float>;
 
-}  // namespace weft::nn
+}  // namespace weft::models

@@ -16,7 +16,7 @@
 #include <weft/parallel/model_options.hpp>
 #include <weft/nn/norm.hpp>
 
-namespace weft::nn {
+namespace weft::models {
 
 struct LlamaConfig {
   std::size_t vocabulary = 256;
@@ -47,9 +47,9 @@ inline AttentionHeads llama_heads(const LlamaConfig& config) {
 // Written out: deduced from the function below, every program would build the block of each model once more, on one rank.
 using LlamaIn = Linear<Column, StoredAs::out_in, false>;
 using LlamaOut = Linear<Row, StoredAs::out_in, false>;
-using LlamaAttention = Residual<Sequential<Lean<Sequential<RmsNorm, Enter<tp>>, Fork<LlamaIn, LlamaIn, LlamaIn>>, RotaryPositions, CausalAttention, LlamaOut, Dropout>>;
+using LlamaAttention = Residual<Sequential<RecomputeInput<Sequential<RmsNorm, EnterParallelRegion<tp>>, Branch<LlamaIn, LlamaIn, LlamaIn>>, RotaryPositions, CausalAttention, LlamaOut, Dropout>>;
 using LlamaBlock =
-    Recompute<Sequential<LlamaAttention, Residual<Sequential<Lean<Sequential<RmsNorm, Enter<tp>>, Fork<LlamaIn, LlamaIn>>, Lean<SwiGlu, LlamaOut>, Dropout>>>>;
+    Recompute<Sequential<LlamaAttention, Residual<Sequential<RecomputeInput<Sequential<RmsNorm, EnterParallelRegion<tp>>, Branch<LlamaIn, LlamaIn>>, RecomputeInput<SwiGlu, LlamaOut>, Dropout>>>>;
 
 /// x + attention(norm(x)).
 template <class Context>
@@ -60,9 +60,9 @@ WEFT_COLD LlamaAttention llama_attention(const Context& context, const LlamaConf
   const std::size_t width = config.width, kv_width = heads.key_value * heads.width;
   const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
   const auto attention = context / "self_attn";
-  const Cut by_query{{{width, heads.query}}, false}, by_key_value{{{kv_width, heads.key_value}}, false};
-  return Residual(Sequential(Lean(Sequential(RmsNorm(context / "input_layernorm", width, config.epsilon), Enter<tp>{}),
-                                  Fork(In(attention / "q_proj", width, width, {std, by_query}), In(attention / "k_proj", width, kv_width, {std, by_key_value}),
+  const ParameterSharding by_query{{{width, heads.query}}, false}, by_key_value{{{kv_width, heads.key_value}}, false};
+  return Residual(Sequential(RecomputeInput(Sequential(RmsNorm(context / "input_layernorm", width, config.epsilon), EnterParallelRegion<tp>{}),
+                                  Branch(In(attention / "q_proj", width, width, {std, by_query}), In(attention / "k_proj", width, kv_width, {std, by_key_value}),
                                        In(attention / "v_proj", width, kv_width, {std, by_key_value})),
                                   config.recompute == Recomputation::selective),
                              RotaryPositions(heads.width, config.rope_base), CausalAttention(attention, heads), Out(attention / "o_proj", width, width, {residual_std, by_query}),
@@ -78,9 +78,9 @@ WEFT_COLD LlamaBlock llama_block(const Context& context, const LlamaConfig& conf
   const auto mlp = context / "mlp";
   const bool lean = config.recompute == Recomputation::selective;
   Sequential block(llama_attention(context, config),
-                   Residual(Sequential(Lean(Sequential(RmsNorm(context / "post_attention_layernorm", width, config.epsilon), Enter<tp>{}),
-                                            Fork(In(mlp / "gate_proj", width, intermediate, {std}), In(mlp / "up_proj", width, intermediate, {std})), lean),
-                                       Lean(SwiGlu{}, Out(mlp / "down_proj", intermediate, width, {residual_std}), lean), Dropout(mlp / "dropout", config.dropout))));
+                   Residual(Sequential(RecomputeInput(Sequential(RmsNorm(context / "post_attention_layernorm", width, config.epsilon), EnterParallelRegion<tp>{}),
+                                            Branch(In(mlp / "gate_proj", width, intermediate, {std}), In(mlp / "up_proj", width, intermediate, {std})), lean),
+                                       RecomputeInput(SwiGlu{}, Out(mlp / "down_proj", intermediate, width, {residual_std}), lean), Dropout(mlp / "dropout", config.dropout))));
   return Recompute(std::move(block), config.recompute == Recomputation::full);
 }
 
@@ -123,4 +123,4 @@ struct BasicLlama {
 
 using Llama = BasicLlama<float>;
 
-}  // namespace weft::nn
+}  // namespace weft::models

@@ -3,7 +3,7 @@
 // Mixtral (arXiv:2401.04088): Llama's blocks with a mixture of SwiGLU experts in the place of the MLP. Parameters have Hugging
 // Face's names and shapes.
 //
-//   DataParallel<ExpertParallel<nn::Mixtral>> model(mesh, {.experts = 8, .top_k = 2});   // Mesh<dp, ep, edp>
+//   DataParallel<ExpertParallel<models::Mixtral>> model(mesh, {.experts = 8, .top_k = 2});   // Mesh<dp, ep, edp>
 
 #include <cmath>
 #include <string>
@@ -11,7 +11,7 @@
 #include <weft/models/llama.hpp>
 #include <weft/nn/mixture.hpp>
 
-namespace weft::nn {
+namespace weft::models {
 
 struct MixtralConfig {
   std::size_t vocabulary = 256;
@@ -23,13 +23,13 @@ struct MixtralConfig {
   std::size_t sequence = 256;
   std::size_t experts = 8;
   std::size_t top_k = 2;  ///< experts of a token
-  Scores scores = Scores::after_top_k;
+  nn::Scores scores = nn::Scores::after_top_k;
   double auxiliary_loss = 0.001;
   double z_loss = 0;
   double bias_rate = 0;        ///< of balancing without a loss
   double capacity_factor = 0;  ///< with `drop`
-  Drop drop = Drop::none;
-  Level level = Level::sequence;  ///< of capacity and auxiliary loss
+  nn::Drop drop = nn::Drop::none;
+  nn::Level level = nn::Level::sequence;  ///< of capacity and auxiliary loss
   double dropout = 0;             ///< after attention and mixture
   double epsilon = 1e-5;
   double rope_base = 1e6;
@@ -92,4 +92,4 @@ struct BasicMixtral {
 
 using Mixtral = BasicMixtral<float>;
 
-}  // namespace weft::nn
+}  // namespace weft::models

@@ -66,8 +66,8 @@ class CausalAttention {
  public:
   template <class Context>
   CausalAttention(const Context& context, const AttentionHeads& heads)
-      : heads_(detail::local_heads(context, heads)), fused_cut_(context.size(tp{}) > 1 ? DimCut::segments : DimCut::even), kv_cut_(DimCut::even) {
-    if (heads.key_value % context.size(tp{}) != 0) fused_cut_ = kv_cut_ = DimCut::replicated;
+      : heads_(detail::local_heads(context, heads)), fused_cut_(context.size(tp{}) > 1 ? DimSharding::segments : DimSharding::even), kv_cut_(DimSharding::even) {
+    if (heads.key_value % context.size(tp{}) != 0) fused_cut_ = kv_cut_ = DimSharding::replicated;
     if (detail::uses_ulysses(context)) detail::require_ulysses(heads.query, heads.key_value, context.size(tp{}), context.size(cp{}));
   }
 
@@ -225,7 +225,7 @@ class CausalAttention {
   template <class Input, class G>
   auto gradient_like(const G& g) const {
     const std::size_t q = heads_.query * heads_.width, kv = heads_.key_value * heads_.width;
-    const auto cut = [&](std::size_t columns, DimCut how) { return Shape{g.rows(), columns}.set_cut(1, how); };
+    const auto cut = [&](std::size_t columns, DimSharding how) { return Shape{g.rows(), columns}.set_sharding(1, how); };
     if constexpr (AnyTensor<Input>) return G(g.device(), cut(q + 2 * kv, fused_cut_));
     else return std::tuple<G, G, G>{G(g.device(), {g.rows(), q}), G(g.device(), cut(kv, kv_cut_)), G(g.device(), cut(kv, kv_cut_))};
   }
@@ -243,7 +243,7 @@ class CausalAttention {
   }
 
   AttentionHeads heads_;
-  DimCut fused_cut_, kv_cut_;  // of the columns of what it is given
+  DimSharding fused_cut_, kv_cut_;  // of the columns of what it is given
 };
 
 /// Rotary positions (arXiv:2104.09864) on query and key of a tuple (query, key, value), Hugging Face's half-split form.

@@ -2,7 +2,7 @@
 #pragma once
 // A norm, Linear, GELU and Linear as one layer, for devices whose library takes a GELU into the products around it (cuBLASLt's
 // epilogues): in forward it is taken of the first product's sums, in backward its derivative meets the second one's. The same
-// parameters, placements and formulas as Sequential(Lean(norm, in), Lean(Gelu{}, out)), which is what hosts have.
+// parameters, placements and formulas as Sequential(RecomputeInput(norm, in), RecomputeInput(Gelu{}, out)), which is what hosts have.
 
 #include <utility>
 

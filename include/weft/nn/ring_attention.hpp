@@ -88,7 +88,7 @@ void ring_attention_forward(Device<Exec>& device, const Communicator& comm, cons
     whole = Tensor<A, Exec>(device, {e.rows(), e.width()});
     total = whole.data();
   }
-  comm::pass_round(comm, span_of(piece), span_of(spare), [&](int step, std::span<T> kv, auto&& progress) {
+  comm::ring_exchange(comm, span_of(piece), span_of(spare), [&](int step, std::span<T> kv, auto&& progress) {
     const RingPart at(e, step, comm.rank());
     A *const result = (step == 0 ? total : part.data()) + at.first * e.width(), *const statistic = (step == 0 ? lse : part_lse.data()) + at.first;
     for_each_piece(device, e, [&](const RingPiece& work) {
@@ -138,7 +138,7 @@ void ring_attention_backward(Device<Exec>& device, const Communicator& comm, con
     const RingPart at(e, step, comm.rank());
     if (step != 0) kernels::add_rows(device, e.sequences, at.block.keys, e.length, kv_stride, part.data(), total.data());
   };
-  const std::span<A> dkv = comm::pass_round(comm, span_of(piece), span_of(spare), span_of(sum), span_of(arriving), compute, add);
+  const std::span<A> dkv = comm::ring_exchange(comm, span_of(piece), span_of(spare), span_of(sum), span_of(arriving), compute, add);
   kernels::cast_rows(device, e.rows(), e.width(), dq.data(), e.width(), d.q, d.q_stride);
   kernels::cast_rows(device, e.rows(), e.kv_width(), dkv.data(), kv_stride, d.k, d.k_stride);
   kernels::cast_rows(device, e.rows(), e.kv_width(), dkv.data() + e.kv_width(), kv_stride, d.v, d.v_stride);

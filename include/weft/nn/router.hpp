@@ -106,7 +106,7 @@ template <class Context, class X>
 RowGroups groups_of(const Context& context, const X& rows, nn::Level level) {
   const std::size_t length = detail::sequence_length(context.env), all = rows.rows() * context.size(tp{}) * context.size(cp{});
   RowGroups groups;
-  const Place place = place_of(context, rows);
+  const GlobalIndex place = global_index_of(context, rows);
   groups.group.assign(rows.rows(), 0);
   for (std::size_t i = 0; i < rows.rows(); ++i) groups.row.push_back(place.row(i) - context.env.first_row);
   groups.tokens = all;
@@ -167,7 +167,7 @@ class Router {
     auto& device = rows.device();
     const std::size_t count = rows.rows(), experts = options_.experts, k = options_.top_k;
     auto input = in_accumulate(rows);
-    const auto logits = contract<0, 0>(input, in_accumulate(weight.beside(rows)));
+    const auto logits = contract<0, 0>(input, in_accumulate(weight.for_operand(rows)));
     using R = Routed<decltype(input), A, Exec>;
     R routed{std::move(input), {device, {count, experts}}, {device, {count}}, {device, {count, k}}, {device, {count, k}}, {}, {}, {}, {}, {}, 0};
     Tensor<A, Exec> bias;
@@ -199,12 +199,12 @@ class Router {
   /// The gradient of the rows from that of the weights [rows, k]; the second half is backward_weight's.
   template <class Context, class Rows, class R, class A, class Exec>
   auto backward_input(const Context& context, const Rows& like, const R& routed, const Tensor<A, Exec>& d_weights) {
-    using Logits = contract_t<decltype(routed.input), decltype(in_accumulate(weight.beside(like))), 0, 0>;
+    using Logits = contract_t<decltype(routed.input), decltype(in_accumulate(weight.for_operand(like))), 0, 0>;
     gradient_t<Logits> d_logits(like.device(), routed.probabilities.shape());
     kernels::route_backward<A>(like.device(), d_logits.rows(), options_.experts, options_.top_k, routed.probabilities.data(), routed.log_sum_exp.data(), routed.chosen.data(),
                                routed.weights.data(), d_weights.data(), chosen_only(), routed.balance.data(), routed.group.data(), A(options_.z_loss * context.env.auxiliary_gradient),
                                d_logits.data());
-    auto dx = contract<0, 1>(d_logits, in_accumulate(weight.beside(like)));
+    auto dx = contract<0, 1>(d_logits, in_accumulate(weight.for_operand(like)));
     return InputGradient{std::move(dx), std::pair{std::move(d_logits), routed.input}};
   }
   template <class Context, class D>

@@ -116,7 +116,7 @@ class Optimizer {
     static_assert(!frozen, "weft: an optimizer changes the model's parameters, and this model is const: give it one that is not");
     static_assert(frozen,
                   "weft: an optimizer updates a model that is laid over ranks, which is Trainable: SingleDevice<M> model(world.device(), config), or a wrapper, such as "
-                  "DataParallel<M> model(mesh, config); a recipe (nn::Gpt) or a layer alone is not");
+                  "DataParallel<M> model(mesh, config); a recipe (models::Gpt) or a layer alone is not");
   }
 
   StepReport step() { return step(options_.learning_rate); }
@@ -263,7 +263,7 @@ class Optimizer {
     if (widen_ != nullptr && state.kept_type() == state.type) {
       weft::detail::Buffer value = state.value;
       if (state.store) weft::detail::read_record(*device_, *state.store, state.record, (value = device_->allocate(size * sizeof(P))).get(), size * sizeof(P));
-      slot.master = store_ ? device_->allocate(size * sizeof(A)) : device_->allocate_lasting(size * sizeof(A));
+      slot.master = store_ ? device_->allocate(size * sizeof(A)) : device_->allocate_persistent(size * sizeof(A));
       widen_(*device_, size, value.get(), slot.master.get());
     }
     slot.kept.resize(Rule::buffers);
@@ -272,7 +272,7 @@ class Optimizer {
       return slot;
     }
     for (weft::detail::Buffer& kept : slot.kept) {
-      kept = device_->allocate_lasting(size * sizeof(A));
+      kept = device_->allocate_persistent(size * sizeof(A));
       kernels::fill(*device_, size, static_cast<A*>(kept.get()), A(0));
     }
     return slot;

@@ -5,7 +5,7 @@
 // Positions and dropout are those of the whole sequence.
 //
 //   Mesh<dp, cp, tp, pp> mesh(world, {.tp = 2, .cp = 4, .pp = 2});
-//   DataParallel<ContextParallel<TensorParallel<PipelineParallel<nn::Llama>>, Ring>> model(mesh, config);
+//   DataParallel<ContextParallel<TensorParallel<PipelineParallel<models::Llama>>, Ring>> model(mesh, config);
 //
 // All ranks of cp are given the same batch, one dp rank's share with whole sequences; each takes its chunks (Zigzag).
 
@@ -21,12 +21,12 @@ namespace detail {
 
 /// Every parameter is on every rank of cp, and its gradient on each is that of the rank's tokens: a term of a sum.
 template <class Exec>
-class ContextDebts : public Hooks {
+class ContextGradientReducer : public Hooks {
  public:
-  ContextDebts(Communicator comm, Device<Exec>& device) : comm_(std::move(comm)), device_(&device) {}
+  ContextGradientReducer(Communicator comm, Device<Exec>& device) : comm_(std::move(comm)), device_(&device) {}
 
   void gradients_ready(Unit& unit) override {
-    agree_on_debts(comm_, *device_, unit, axis_bit<cp>);
+    agree_on_unreduced(comm_, *device_, unit, axis_bit<cp>);
     std::vector<Request> sums;  // all under way at once
     for (ParameterState* state : unit.parameters) {
       if (!(state->pending & axis_bit<cp>)) continue;
@@ -48,11 +48,11 @@ class ContextDebts : public Hooks {
 template <class Method>
 struct ContextPolicy : PlainPolicy {
   using axis = cp;
-  using stream = Shard<cp, 0>;
+  using hidden_placement = Shard<cp, 0>;
   using method = Method;
-  ContextPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions&) : debts(comm, device) {}
-  Hooks* hooks() { return &debts; }
-  ContextDebts<DefaultDevice::execution_space> debts;
+  ContextPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions&) : reducer(comm, device) {}
+  Hooks* hooks() { return &reducer; }
+  ContextGradientReducer<DefaultDevice::execution_space> reducer;
 };
 
 template <class Method>

@@ -44,7 +44,7 @@ class Buckets : public Hooks {
     for (Bucket& bucket : buckets_) {
       const std::size_t lines = std::size_t(bucket.comm.size()) * 64;  // each rank has a piece of whole cache lines
       bucket.bytes = (bucket.bytes + lines - 1) / lines * lines;
-      bucket.storage = device_->allocate_lasting(bucket.bytes);
+      bucket.storage = device_->allocate_persistent(bucket.bytes);
       fill_zero(*device_, static_cast<char*>(bucket.storage.get()), bucket.bytes);  // the gaps are summed too
       for (const FlatMember& member : bucket.members)
         member.state->gradient = Buffer(bucket.storage, static_cast<char*>(bucket.storage.get()) + member.first * size_of(bucket.type));
@@ -66,7 +66,7 @@ class Buckets : public Hooks {
   void gradients_ready(Unit& unit) override {
     for (ParameterState* state : unit.parameters) {
       Bucket& bucket = bucket_of(state);
-      if (state->pending & ~state->data_bit()) throw_error<DebtError>({"the gradient of ", state->name, " is to be summed over ", state->expert_data ? "edp" : "dp", " while it still owes another sum"});
+      if (state->pending & ~state->data_bit()) throw_error<UnreducedGradientError>({"the gradient of ", state->name, " is to be summed over ", state->expert_data ? "edp" : "dp", " while it still owes another sum"});
       state->pending = 0;
       if (++bucket.ready == bucket.members.size()) launch(bucket);
     }
@@ -89,7 +89,7 @@ class Buckets : public Hooks {
     std::size_t bytes = 0, ready = 0;
     Buffer storage;
     Maybe<Request> request;
-    hook::Erased* hook = nullptr;
+    hook::AnyHook* hook = nullptr;
   };
 
   // Gradients become ready in about the order in which they were laid out, so one is looked for where the last one was.
@@ -146,13 +146,13 @@ class Buckets : public Hooks {
   List<Bucket> buckets_;
   std::size_t looked_up_ = 0;
   List<Bucket*> launched_;  // in this step, in this order on all ranks
-  std::unique_ptr<hook::Erased> hook_;
+  std::unique_ptr<hook::AnyHook> hook_;
   std::unique_ptr<TreeHooks> tree_hooks_;  // of reproducible runs
 };
 
 struct DataPolicy : PlainPolicy {
   using axis = dp;
-  using stream = Invariant<dp>;
+  using hidden_placement = Invariant<dp>;
   DataPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions& options) : buckets(comm, device, options) {}
   Hooks* hooks() { return &buckets; }
   Buckets<DefaultDevice::execution_space> buckets;
@@ -182,7 +182,7 @@ class DataParallel : public detail::DataBase<M, Policies...> {
                 "weft: DataParallel's template parameters after the model must be policies, such as Reproducible, or a communication hook (a type with Request start(hook::Bucket&, const Communicator&))");
   static_assert(nesting_level<M> > 10, "weft: wrappers nest as DataParallel of TensorParallel of PipelineParallel of a model, each at most once: DataParallel stands outermost and once");
 
-  static_assert((detail::policy_fits<typename detail::ScalarOf<M>::type, Policies> && ...), "weft: MixedPrecision's Param must be the type that the model computes in, such as bfloat16 for nn::BasicGpt<bfloat16>");
+  static_assert((detail::policy_fits<typename detail::ScalarOf<M>::type, Policies> && ...), "weft: MixedPrecision's Param must be the type that the model computes in, such as bfloat16 for models::BasicGpt<bfloat16>");
 
  public:
   using typename detail::DataBase<M, Policies...>::Config;

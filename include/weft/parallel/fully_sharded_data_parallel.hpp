@@ -3,7 +3,7 @@
 // Data parallelism that does not keep everything everywhere (Rajbhandari et al., ZeRO, arXiv:1910.02054; PyTorch's FSDP2): each
 // data rank keeps and updates its part of the optimizer's state, of the gradients, of the parameters.
 //
-//   FullyShardedDataParallel<TensorParallel<PipelineParallel<nn::Gpt>>, zero::Stage3> model(mesh, config);
+//   FullyShardedDataParallel<TensorParallel<PipelineParallel<models::Gpt>>, zero::Stage3> model(mesh, config);
 //
 // It stands where DataParallel would.
 
@@ -42,7 +42,7 @@ struct Stage3 {
 };
 /// ModelOptions::zero says which, 1, 2 or 3, or 0: nothing is shared out and gradients are summed as in DataParallel. For programs
 /// with a command line: one compiled model for all of them; include parallel/fsdp/dynamic_stage.hpp.
-struct Chosen;
+struct Dynamic;
 }  // namespace zero
 
 namespace detail {
@@ -50,16 +50,16 @@ namespace detail {
 template <class Stage>
 inline constexpr bool is_zero_stage = std::is_same_v<Stage, zero::Stage1> || std::is_same_v<Stage, zero::Stage2> || std::is_same_v<Stage, zero::Stage3>;
 template <>
-inline constexpr bool is_zero_stage<zero::Chosen> = true;
+inline constexpr bool is_zero_stage<zero::Dynamic> = true;
 
 template <class Stage>
 struct ShardedDataPolicy : PlainPolicy {
   using axis = dp;
-  using stream = Invariant<dp>;
+  using hidden_placement = Invariant<dp>;
   static constexpr bool shards_parameters = true;
   ShardedDataPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions& options) : shards(comm, device, options, Stage::rules) {}
   Hooks* hooks() { return &shards; }
-  Shards<DefaultDevice::execution_space> shards;
+  FullyShardedHooks<DefaultDevice::execution_space> shards;
 };
 
 }  // namespace detail
@@ -93,7 +93,7 @@ class FullyShardedDataParallel : public detail::ShardedDataBase<M, Stage, Polici
   static_assert(detail::is_zero_stage<Stage>, "weft: FullyShardedDataParallel's second template parameter must be zero::Stage1, zero::Stage2 or zero::Stage3");
   static_assert((detail::is_policy<Policies> && ...), "weft: FullyShardedDataParallel's template parameters after the stage must be policies, such as Reproducible");
 
-  static_assert((detail::policy_fits<typename detail::ScalarOf<M>::type, Policies> && ...), "weft: MixedPrecision's Param must be the type that the model computes in, such as bfloat16 for nn::BasicGpt<bfloat16>");
+  static_assert((detail::policy_fits<typename detail::ScalarOf<M>::type, Policies> && ...), "weft: MixedPrecision's Param must be the type that the model computes in, such as bfloat16 for models::BasicGpt<bfloat16>");
 
  public:
   using typename detail::ShardedDataBase<M, Stage, Policies...>::Config;

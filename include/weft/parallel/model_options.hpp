@@ -16,11 +16,11 @@
 namespace weft {
 
 namespace schedule {
-class Erased;
-class Recording;
+class AnySchedule;
+class TimelineRecorder;
 }
 namespace hook {
-class Recipe;
+class Factory;
 }
 
 /// The degrees that cut a model.
@@ -40,8 +40,8 @@ struct ModelOptions {
   /// FullyShardedDataParallel, stages 2 and 3: false keeps whole gradients until the last micro-batch of a step, which costs their
   /// memory and saves all reductions but one.
   bool reduce_each_micro_batch = true;
-  int zero = 0;  ///< FullyShardedDataParallel<M, zero::Chosen>: the stage, 0 to 3
-  std::shared_ptr<const hook::Recipe> hook = nullptr;  ///< DataParallel: how buckets are summed, where not by a plain all-reduce
+  int zero = 0;  ///< FullyShardedDataParallel<M, zero::Dynamic>: the stage, 0 to 3
+  std::shared_ptr<const hook::Factory> hook = nullptr;  ///< DataParallel: how buckets are summed, where not by a plain all-reduce
   /// FullyShardedDataParallel: so many copies of the shards (hybrid sharding). The data ranks are `replicate` groups of neighbours;
   /// each group shares the state out, and gradients are added over the groups once a step. Must divide dp.
   std::size_t replicate = 1;
@@ -65,8 +65,8 @@ struct ModelOptions {
   /// ZeRO keep whole gradients until the last micro-batch, and a tied embedding has a second gradient.
   ReproducibleOption reproducible = {};
   bool ulysses = false;  ///< ContextParallel<M, RingOrUlysses>: which
-  std::shared_ptr<const schedule::Erased> schedule = nullptr;  ///< PipelineParallel<M, schedule::Chosen>: what runs
-  std::shared_ptr<schedule::Recording> recording = nullptr;    ///< takes the times of this rank's actions in each training step
+  std::shared_ptr<const schedule::AnySchedule> schedule = nullptr;  ///< PipelineParallel<M, schedule::Dynamic>: what runs
+  std::shared_ptr<schedule::TimelineRecorder> timeline = nullptr;    ///< takes the times of this rank's actions in each training step
   std::optional<LossScaleOptions> loss_scale = std::nullopt;  ///< gradients are scaled; those of a model in float16 are in any case
   /// An optimizer's first step and each so-many-th one end with a comparison of the parameters that ranks hold alike
   /// (require_equal_parameters); 0: none does.

@@ -13,14 +13,14 @@ namespace detail {
 template <class S>
 struct PipelinePolicy : PlainPolicy {
   using axis = pp;
-  using stream = Invariant<pp>;
+  using hidden_placement = Invariant<pp>;
   PipelinePolicy(const Communicator&, DefaultDevice&, const ModelOptions&) {}
-  static schedule::Erased schedule(const ModelOptions& options) { return schedule::erase<S>(options); }
+  static schedule::AnySchedule schedule(const ModelOptions& options) { return schedule::erase<S>(options); }
 };
 }  // namespace detail
 
-/// M in stages over pp, run by schedule S: a type of parallel/schedule/, schedule::Own (a table of the user's) or
-/// schedule::Chosen (ModelOptions::schedule says which). Cuts lie between blocks. Numerics: weight gradients are added in
+/// M in stages over pp, run by schedule S: a type of parallel/schedule/, schedule::Custom (a table of the user's) or
+/// schedule::Dynamic (ModelOptions::schedule says which). Cuts lie between blocks. Numerics: weight gradients are added in
 /// micro-batch order, so they are bitwise those of accumulation on one rank.
 template <class M, class S = schedule::OneForwardOneBackward>
 class PipelineParallel;
@@ -39,7 +39,7 @@ template <class M, class S>
 class PipelineParallel : public detail::PipelineBase<M, S> {
   static_assert(!is_wrapper<M>, "weft: PipelineParallel cuts a model into stages, so it stands next to the model: write DataParallel<TensorParallel<PipelineParallel<Model>>>");
   static_assert(schedule::Erasable<S>,
-                "weft: PipelineParallel's second template parameter must be a schedule, such as schedule::OneForwardOneBackward, schedule::Own<table> or schedule::Chosen");
+                "weft: PipelineParallel's second template parameter must be a schedule, such as schedule::OneForwardOneBackward, schedule::Custom<table> or schedule::Dynamic");
 
  public:
   using detail::PipelineBase<M, S>::PipelineBase;

@@ -2,8 +2,8 @@
 #pragma once
 // Policies: what ModelOptions chooses when the program runs, said in the type of a data wrapper instead.
 //
-//   DataParallel<nn::Gpt, Reproducible> model(mesh, config);
-//   FullyShardedDataParallel<nn::Gpt, zero::Stage2, Reproducible> model(mesh, config);
+//   DataParallel<models::Gpt, Reproducible> model(mesh, config);
+//   FullyShardedDataParallel<models::Gpt, zero::Stage2, Reproducible> model(mesh, config);
 //
 // A policy is a type with `static void apply(ModelOptions&)`; DataParallel also takes a communication hook's type.
 
@@ -21,7 +21,7 @@ struct Reproducible {
   static void apply(Options& options) { options.reproducible = true; }
 };
 
-/// Layers compute in Param, the model's own scalar (nn::BasicGpt<bfloat16>), and add gradients in accumulate_t<Param>; data ranks
+/// Layers compute in Param, the model's own scalar (models::BasicGpt<bfloat16>), and add gradients in accumulate_t<Param>; data ranks
 /// send and add them in Reduce, bfloat16 or float. What is updated is a master copy in float where Param is bfloat16; stage 3 of
 /// FullyShardedDataParallel keeps nothing else, and gathers it as Param. Gradient: ModelOptions::gradient, the type in which sums of
 /// gradients are kept, Param or accumulate_t<Param>; void leaves the choice to the stage.
@@ -51,7 +51,7 @@ struct SecondaryShards {
 
 /// ModelOptions::replicate: hybrid sharding.
 template <std::size_t copies>
-struct Replicate {
+struct HybridSharding {
   static void apply(ModelOptions& options) { options.replicate = copies; }
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Tensor parallelism (Megatron-LM, arXiv:1909.08053): column- and row-parallel weights, vocabulary-parallel ends. The layers
-// know how they are cut; the wrapper binds the axis and pays the debts that the types found: gradients that are Partial<tp>,
+// know how they are cut; the wrapper binds the axis and pays the reducer that the types found: gradients that are Partial<tp>,
 // and those of key-value heads that several ranks hold alike.
 
 #include <weft/core/list.hpp>
@@ -14,9 +14,9 @@ namespace weft {
 namespace detail {
 
 template <class Exec>
-class TensorDebts : public Hooks {
+class TensorGradientReducer : public Hooks {
  public:
-  TensorDebts(Communicator comm, Device<Exec>& device) : comm_(std::move(comm)), device_(&device) {}
+  TensorGradientReducer(Communicator comm, Device<Exec>& device) : comm_(std::move(comm)), device_(&device) {}
 
   bool allocate(ParameterState& state) override {
     // All ranks make the same parameters in the same order, so this is collective.
@@ -25,7 +25,7 @@ class TensorDebts : public Hooks {
     return false;
   }
   void gradients_ready(Unit& unit) override {
-    agree_on_debts(comm_, *device_, unit, axis_bit<tp>);
+    agree_on_unreduced(comm_, *device_, unit, axis_bit<tp>);
     for (ParameterState* state : unit.parameters) {
       if (!(state->pending & axis_bit<tp>)) continue;
       state->pending &= ~axis_bit<tp>;
@@ -74,38 +74,38 @@ class TensorDebts : public Hooks {
   List<Replicas> replicas_;
 };
 
-template <class Stream>
+template <class HiddenPlacement>
 struct TensorPolicy : PlainPolicy {
   using axis = tp;
-  using stream = Stream;
-  TensorPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions&) : debts(comm, device) {}
-  Hooks* hooks() { return &debts; }
-  TensorDebts<DefaultDevice::execution_space> debts;
+  using hidden_placement = HiddenPlacement;
+  TensorPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions&) : reducer(comm, device) {}
+  Hooks* hooks() { return &reducer; }
+  TensorGradientReducer<DefaultDevice::execution_space> reducer;
 };
 
 }  // namespace detail
 
-/// M with its large weights cut over tp. Stream: how the hidden state lies between blocks; Invariant<tp>, or Shard<tp, 0> for
+/// M with its large weights cut over tp. HiddenPlacement: how the hidden state lies between blocks; Invariant<tp>, or Shard<tp, 0> for
 /// sequence parallelism. Numerics: equal to one rank up to the rounding of sums of tp terms.
-template <class M, class Stream = Invariant<tp>>
+template <class M, class HiddenPlacement = Invariant<tp>>
 class TensorParallel;
 
-template <class M, class Stream>
-inline constexpr int nesting_level<TensorParallel<M, Stream>> = 20;
+template <class M, class HiddenPlacement>
+inline constexpr int nesting_level<TensorParallel<M, HiddenPlacement>> = 20;
 
 namespace detail {
-template <class M, class Stream>
-inline constexpr bool sound<TensorParallel<M, Stream>> = (nesting_level<M> > 20) && sound<M>;
-template <class M, class Stream>
-using TensorBase = std::conditional_t<sound<TensorParallel<M, Stream>>, Wrapper<TensorPolicy<Stream>, M>, Refused<M>>;
+template <class M, class HiddenPlacement>
+inline constexpr bool sound<TensorParallel<M, HiddenPlacement>> = (nesting_level<M> > 20) && sound<M>;
+template <class M, class HiddenPlacement>
+using TensorBase = std::conditional_t<sound<TensorParallel<M, HiddenPlacement>>, Wrapper<TensorPolicy<HiddenPlacement>, M>, Refused<M>>;
 }
 
-template <class M, class Stream>
-class TensorParallel : public detail::TensorBase<M, Stream> {
+template <class M, class HiddenPlacement>
+class TensorParallel : public detail::TensorBase<M, HiddenPlacement> {
   static_assert(nesting_level<M> > 20, "weft: wrappers nest as DataParallel of TensorParallel of PipelineParallel of a model, each at most once: what stands inside TensorParallel here belongs outside it");
 
  public:
-  using detail::TensorBase<M, Stream>::TensorBase;
+  using detail::TensorBase<M, HiddenPlacement>::TensorBase;
 };
 
 }  // namespace weft

@@ -3,7 +3,7 @@
 // What all wrappers have in common. A wrapper is Wrapper<Policy, M>: the policy says which axis it binds, how the hidden
 // state lies on it and which hooks it hangs up. Wrappers nest in one order, data < context < tensor < pipeline < model.
 //
-//   DataParallel<TensorParallel<PipelineParallel<nn::Gpt, schedule::OneForwardOneBackward>>> model(mesh, config);
+//   DataParallel<TensorParallel<PipelineParallel<models::Gpt, schedule::OneForwardOneBackward>>> model(mesh, config);
 
 #include <cstddef>
 #include <optional>
@@ -87,7 +87,7 @@ template <class M>
 struct Refused {
   static_assert(sizeof(M) != 0);  // where the fault lies further inside, it is to be said there
   static_assert(is_wrapper<M> || ModelRecipe<M>,
-                "weft: a wrapper stands around another wrapper or a model: a recipe with Config, Front, Block and Back, such as nn::Gpt; a layer goes into the blocks of a model");
+                "weft: a wrapper stands around another wrapper or a model: a recipe with Config, Front, Block and Back, such as models::Gpt; a layer goes into the blocks of a model");
   using model_type = std::conditional_t<ModelRecipe<typename ModelOf<M>::type>, typename ModelOf<M>::type, NoModel>;
   using Config = typename model_type::Config;
   Refused(const auto&, const Config&, const ModelOptions& = {}) {}
@@ -283,7 +283,7 @@ class Wrapper {
     detail::Environment environment;
     environment.seed = options.seed;
     environment.reproducible = options.reproducible;
-    environment.recording = options.recording.get();
+    environment.timeline = options.timeline.get();
     environment.ulysses = options.ulysses;
     return Context<Compute<Exec, typename model_type::scalar>>(device, std::move(environment));
   }
@@ -301,7 +301,7 @@ class Wrapper {
   template <class Context>
   auto bind(const Context& context) {
     if constexpr (requires { typename Policy::axes; }) return policy_.bind(context, comm_);
-    else return context.template with<typename Policy::stream, detail::method_of_t<Policy>>(axis{}, comm_, policy_.hooks());
+    else return context.template with<typename Policy::hidden_placement, detail::method_of_t<Policy>>(axis{}, comm_, policy_.hooks());
   }
   template <class Context>
   static Inner make(const Context& context, const auto& mesh, const Config& config, const ModelOptions& options) {
@@ -320,7 +320,7 @@ struct PlainPolicy {
   detail::Hooks* hooks() { return nullptr; }
   static constexpr bool shards_parameters = false;
   static const ModelOptions& adjusted(const ModelOptions& options) { return options; }
-  static schedule::Erased schedule(const ModelOptions& options) { return schedule::erase<schedule::OneForwardOneBackward>(options); }
+  static schedule::AnySchedule schedule(const ModelOptions& options) { return schedule::erase<schedule::OneForwardOneBackward>(options); }
 };
 
 /// A model on one rank, without any wrapper: what every composition is compared with.
@@ -363,7 +363,7 @@ class SingleDevice {
     detail::Environment environment;
     environment.seed = options_.seed;
     environment.reproducible = options_.reproducible;
-    environment.recording = options_.recording.get();
+    environment.timeline = options_.timeline.get();
     if (loss_scale_) environment.loss_scale = loss_scale_->value();
     return Context<Compute<DefaultDevice::execution_space, typename M::scalar>>(*device_, std::move(environment));
   }

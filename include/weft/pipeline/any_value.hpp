@@ -10,15 +10,15 @@
 
 namespace weft::detail {
 
-class Held {
+class AnyValue {
  public:
-  Held() = default;
+  AnyValue() = default;
   template <class T>
-  explicit Held(T&& value) : value_(new T(std::move(value))), end_(&end<T>) {
-    static_assert(!std::is_reference_v<T>, "Held takes what it is given");
+  explicit AnyValue(T&& value) : value_(new T(std::move(value))), end_(&end<T>) {
+    static_assert(!std::is_reference_v<T>, "AnyValue takes what it is given");
   }
-  WEFT_OUT_OF_LINE Held(Held&& other) noexcept : value_(std::exchange(other.value_, nullptr)), end_(other.end_) {}
-  WEFT_OUT_OF_LINE Held& operator=(Held&& other) noexcept {
+  WEFT_OUT_OF_LINE AnyValue(AnyValue&& other) noexcept : value_(std::exchange(other.value_, nullptr)), end_(other.end_) {}
+  WEFT_OUT_OF_LINE AnyValue& operator=(AnyValue&& other) noexcept {
     if (this != &other) {
       reset();
       value_ = std::exchange(other.value_, nullptr);
@@ -26,7 +26,7 @@ class Held {
     }
     return *this;
   }
-  WEFT_OUT_OF_LINE ~Held() { reset(); }
+  WEFT_OUT_OF_LINE ~AnyValue() { reset(); }
 
   /// The value, whose type must be T.
   template <class T>

@@ -31,20 +31,20 @@ namespace weft {
 
 namespace detail {
 
-template <class Model, class Ctx, bool sound = Flow<Model, Ctx>::block_closes && Flow<Model, Ctx>::returns_loss>
+template <class Model, class Ctx, bool sound = ModelTypes<Model, Ctx>::block_closes && ModelTypes<Model, Ctx>::returns_loss>
 class Executor {
-  using T = Flow<Model, Ctx>;
+  using T = ModelTypes<Model, Ctx>;
   using Hidden = typename T::Hidden;
   using Gradient = typename T::Gradient;
   using Loss = typename T::Loss;
   using Tokens = typename T::Tokens;
   using Action = schedule::Action;
-  using Do = schedule::Do;
+  using Op = schedule::Op;
 
  public:
   /// `seed`: the gradient of each micro-batch's loss, `auxiliary` of a token's part of an auxiliary loss; 0 where only forward runs.
   Executor(Ctx context, List<Owner<Chunk<Model>>>& chunks, const schedule::Table& table, const Batch& batch, double seed = 0, double auxiliary = 0)
-      : context_(std::move(context)), chunks_(chunks), table_(table), batch_(batch), link_(context_.device(), pipeline_of(context_)), done_(chunks.size(), 0) {
+      : context_(std::move(context)), chunks_(chunks), table_(table), batch_(batch), channel_(context_.device(), pipeline_of(context_)), done_(chunks.size(), 0) {
     for (const auto& chunk : chunks) units_ = std::max(units_, chunk->units.size());
     const std::size_t micro_batches = static_cast<std::size_t>(table.micro_batches), places = chunks.size() * micro_batches * units_;
     saved_.resize(places);
@@ -76,7 +76,7 @@ class Executor {
     }
     context_.env.training = !forward_only;
     context_.env.running = true;
-    recording_ = forward_only ? nullptr : context_.env.recording;
+    recording_ = forward_only ? nullptr : context_.env.timeline;
     if (recording_) recording_->begin(table_);
     const schedule::Order& order = table_.orders[rank()];
     std::size_t expected = 0;
@@ -88,13 +88,13 @@ class Executor {
       context_.env.first_row = (batch_.first_sequence + batch_.sequences_before(micro)) * std::max(batch_.length, context_.env.longest);
       sequence_length(context_.env) = batch_.micro_batch(micro).length;
       context_.env.rows = batch_.micro_batch(micro).sequences * batch_.micro_batch(micro).length;
-      if (action.what == Do::F) forward(action);
-      else if (!forward_only && action.what == Do::W) weight(action);
-      else if (!forward_only) backward(action, action.what == Do::B);
+      if (action.what == Op::F) forward(action);
+      else if (!forward_only && action.what == Op::W) weight(action);
+      else if (!forward_only) backward(action, action.what == Op::B);
       if (recording_) recording_->end();
-      link_.progress();
+      channel_.progress();
     }
-    link_.finish();
+    channel_.finish();
   }
 
   /// The losses of this rank's micro-batches; 0 on ranks without the last stage.
@@ -140,10 +140,10 @@ class Executor {
   std::size_t expect_next(const schedule::Order& order, std::size_t at) {
     static_assert(std::is_same_v<typename Hidden::value_type, typename Gradient::value_type>);
     for (; at < order.size(); ++at) {
-      if (forward_only_ && order[at].what != Do::F) continue;
+      if (forward_only_ && order[at].what != Op::F) continue;
       const schedule::Message wanted = schedule::wanted_by(table_, int(rank()), order[at]);
       if (wanted.from < 0) continue;
-      link_.template expect<typename Hidden::value_type>(wanted.from, {wanted.stage, wanted.micro, wanted.forward});
+      channel_.template expect<typename Hidden::value_type>(wanted.from, {wanted.stage, wanted.micro, wanted.forward});
       return at + 1;
     }
     return order.size();
@@ -173,14 +173,14 @@ class Executor {
       before(&Hooks::before_forward, chunk.units[unit]);
       auto result = layer.forward(context_, inputs...);
       output = std::move(result.output);
-      if (!forward_only_) saved_[place(action) + unit] = Held(std::move(result.saved));
+      if (!forward_only_) saved_[place(action) + unit] = AnyValue(std::move(result.saved));
       after(&Hooks::after_forward, chunk.units[unit]);
       ++unit;
     };
     if (chunk.front) {
       run(*chunk.front, hidden, tokens_of(batch_.tokens, action.micro));
     } else {
-      hidden = link_.template receive<Hidden>(rank_of(chunk.stage - 1), {chunk.stage, action.micro, true});
+      hidden = channel_.template receive<Hidden>(rank_of(chunk.stage - 1), {chunk.stage, action.micro, true});
       if (recording_) recording_->start();
     }
     for (auto& block : chunk.blocks) run(block, hidden, hidden);
@@ -190,7 +190,7 @@ class Executor {
       if (std::exchange(check_loss, false)) with_unit(chunk.units[unit], [&] { require_sum(*chunk.back, hidden, action.micro); });
       run(*chunk.back, losses_[static_cast<std::size_t>(action.micro)], hidden, tokens_of(batch_.targets, action.micro));
     } else {
-      link_.send(hidden, rank_of(chunk.stage + 1), {chunk.stage + 1, action.micro, true});
+      channel_.send(hidden, rank_of(chunk.stage + 1), {chunk.stage + 1, action.micro, true});
     }
   }
 
@@ -232,7 +232,7 @@ class Executor {
     Gradient gradient;
     const auto run = [&]<class Saved, class Input = Hidden>(std::type_identity<Saved>, auto& layer, const auto& g, std::type_identity<Input> = {}) {
       --unit;
-      Held& saved = saved_[place(action) + unit];
+      AnyValue& saved = saved_[place(action) + unit];
       before(&Hooks::before_backward, chunk.units[unit]);
       open(chunk.units[unit], action.micro);
       auto split = weft::backward_input(layer, context_, std::move(saved.template as<Saved>()), g);
@@ -240,17 +240,17 @@ class Executor {
       if constexpr (std::is_same_v<Input, Hidden>) gradient = input_gradient_of<Hidden>(std::move(split.input_gradient));
       else require_gradient_of<Input, decltype(split.input_gradient)>();
       if (whole) weft::backward_weight(layer, context_, std::move(split.deferred));
-      else deferred_[place(action) + unit] = Held(std::move(split.deferred));
+      else deferred_[place(action) + unit] = AnyValue(std::move(split.deferred));
       close(chunk.units[unit], action.micro, whole);
       after(&Hooks::after_backward, chunk.units[unit]);
       if (whole) ready(chunk, action.chunk, unit);
     };
     if (chunk.back) run(std::type_identity<typename T::BackSaved>(), *chunk.back, seed_);
-    else gradient = link_.template receive<Gradient>(rank_of(chunk.stage + 1), {chunk.stage, action.micro, false});
+    else gradient = channel_.template receive<Gradient>(rank_of(chunk.stage + 1), {chunk.stage, action.micro, false});
     if (recording_) recording_->start();
     for (std::size_t i = chunk.blocks.size(); i-- > 0;) run(std::type_identity<typename T::BlockSaved>(), chunk.blocks[i], gradient);
     if (chunk.front) run(std::type_identity<typename T::FrontSaved>(), *chunk.front, gradient, std::type_identity<Tokens>());
-    else link_.send(gradient, rank_of(chunk.stage - 1), {chunk.stage - 1, action.micro, false});
+    else channel_.send(gradient, rank_of(chunk.stage - 1), {chunk.stage - 1, action.micro, false});
   }
 
   void weight(const Action& action) {
@@ -259,7 +259,7 @@ class Executor {
     std::size_t unit = chunk.units.size();
     const auto run = [&]<class Deferred>(std::type_identity<Deferred>, auto& layer) {
       --unit;
-      Held& deferred = deferred_[place(action) + unit];
+      AnyValue& deferred = deferred_[place(action) + unit];
       open(chunk.units[unit], action.micro);
       weft::backward_weight(layer, context_, std::move(deferred.template as<Deferred>()));
       deferred.reset();
@@ -307,15 +307,15 @@ class Executor {
   List<Owner<Chunk<Model>>>& chunks_;
   const schedule::Table& table_;
   const Batch& batch_;
-  Link<typename Ctx::execution_space> link_;
+  StageChannel<typename Ctx::execution_space> channel_;
   std::vector<int> done_;
   std::size_t sharers_ = 1;  // ranks of cp: each has so small a part of every sequence
   bool forward_only_ = false, each_micro_batch_ = false;
-  schedule::Recording* recording_ = nullptr;
+  schedule::TimelineRecorder* recording_ = nullptr;
   const Inputs* inputs_ = nullptr;
   gradient_t<Loss> seed_;
   std::size_t units_ = 0;                                // places for a chunk and micro-batch
-  List<Held> saved_, deferred_;     // by chunk, micro-batch and unit
+  List<AnyValue> saved_, deferred_;     // by chunk, micro-batch and unit
   List<Loss> losses_;                       // by micro-batch; empty where the last stage is not here
   Hidden last_hidden_;
 };
@@ -343,13 +343,13 @@ namespace detail {
 // Stands in for a model whose blocks cannot follow each other, or whose back returns no loss, so that there is one error.
 template <class Model, class Ctx>
 class Executor<Model, Ctx, false> {
-  using Hidden = typename Flow<Model, Ctx>::Hidden;
+  using Hidden = typename ModelTypes<Model, Ctx>::Hidden;
 
  public:
   template <class... T>
   explicit Executor(Ctx context, T&&...) : context_(std::move(context)) {
-    if constexpr (Flow<Model, Ctx>::block_closes) require_loss<Flow<Model, Ctx>::returns_loss>();
-    else require_closed<Hidden, typename Flow<Model, Ctx>::BlockResult::output_type>();
+    if constexpr (ModelTypes<Model, Ctx>::block_closes) require_loss<ModelTypes<Model, Ctx>::returns_loss>();
+    else require_closed<Hidden, typename ModelTypes<Model, Ctx>::BlockResult::output_type>();
   }
   void run(bool) {}
   std::vector<double> losses() const { return {}; }

@@ -56,7 +56,7 @@ template <class T, class Context>
 using input_t = typename InputOf<Context>::template type<T>;
 
 template <class Model, class Context>
-struct Flow {
+struct ModelTypes {
   using Front = typename Model::Front;
   using Block = typename Model::Block;
   using Back = typename Model::Back;

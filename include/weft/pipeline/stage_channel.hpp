@@ -19,42 +19,42 @@
 namespace weft::detail {
 
 /// Which tensor: the stage and micro-batch that want it, and whether it is an activation or a gradient.
-struct Parcel {
+struct StageMessage {
   int stage = 0, micro = 0;
   bool forward = true;
-  friend bool operator==(const Parcel&, const Parcel&) = default;
+  friend bool operator==(const StageMessage&, const StageMessage&) = default;
 };
 
 template <class Exec>
-class Link {
+class StageChannel {
  public:
-  Link(Device<Exec>& device, Communicator comm) : device_(&device), comm_(std::move(comm)) {}
+  StageChannel(Device<Exec>& device, Communicator comm) : device_(&device), comm_(std::move(comm)) {}
 
   template <AnyTensor X>
-  void send(const X& x, int to, const Parcel& parcel) {
+  void send(const X& x, int to, const StageMessage& message) {
     if (to == comm_.rank()) {
-      kept_.push_back({parcel, x.shape(), x.buffer()});
+      kept_.push_back({message, x.shape(), x.buffer()});
       return;
     }
     auto header = Owner<Header>(new Header());
     header->at(0) = static_cast<std::int64_t>(x.shape().rank());
     for (std::size_t dim = 0; dim < x.shape().rank(); ++dim) header->at(dim + 1) = static_cast<std::int64_t>(x.shape()[dim]);
     // Element by element, so that a request is made before the tensor is handed on.
-    Request first = comm_.send_async(*header, to, tag(parcel, 0));
-    Request second = comm_.send_async(raw(x), to, tag(parcel, 1));
+    Request first = comm_.send_async(*header, to, tag(message, 0));
+    Request second = comm_.send_async(raw(x), to, tag(message, 1));
     sending_.push_back({std::move(header), x.buffer(), std::move(first), std::move(second)});
     progress();
   }
 
   template <AnyTensor Y>
-  Y receive(int from, const Parcel& parcel) {
+  Y receive(int from, const StageMessage& message) {
     if (from == comm_.rank()) {
-      Kept kept = take_kept(parcel);
+      WaitingTensor kept = take_waiting(message);
       return Y(*device_, kept.shape, std::move(kept.buffer));
     }
-    expect<typename Y::value_type>(from, parcel);
+    expect<typename Y::value_type>(from, message);
     progress();
-    Owner<Coming>* place = find_coming(parcel);
+    Owner<Coming>* place = find_coming(message);
     const Owner<Coming> owned = std::move(*place);  // stays where it is: the header is being written
     coming_.erase(place);
     Coming& coming = *owned;
@@ -66,15 +66,15 @@ class Link {
 
   /// Posts the receive that `receive` will ask for, of elements of T.
   template <class T>
-  void expect(int from, const Parcel& parcel) {
-    if (from == comm_.rank() || find_coming(parcel) != nullptr) return;
+  void expect(int from, const StageMessage& message) {
+    if (from == comm_.rank() || find_coming(message) != nullptr) return;
     coming_.push_back(Owner<Coming>(new Coming()));
     Coming& coming = *coming_.back();
-    coming.parcel = parcel;
+    coming.message = message;
     coming.from = from;
-    coming.body_tag = tag(parcel, 1);
+    coming.body_tag = tag(message, 1);
     coming.open = &open<T>;
-    coming.header_request = comm_.recv_async(coming.header, from, tag(parcel, 0));
+    coming.header_request = comm_.recv_async(coming.header, from, tag(message, 0));
   }
 
   /// Lets go of what peers have taken, and takes what has come.
@@ -96,8 +96,8 @@ class Link {
 
  private:
   using Header = std::array<std::int64_t, Shape::max_rank + 1>;
-  struct Kept {
-    Parcel parcel;
+  struct WaitingTensor {
+    StageMessage message;
     Shape shape;
     Buffer buffer;
   };
@@ -109,33 +109,33 @@ class Link {
 
   // Announced by its header, then received into a buffer of its shape.
   struct Coming {
-    Parcel parcel;
+    StageMessage message;
     int from = 0, body_tag = 0;
-    void (*open)(Link&, Coming&) = nullptr;
+    void (*open)(StageChannel&, Coming&) = nullptr;
     Header header{};
     Buffer buffer;
     Request header_request, request;
   };
   template <class T>
-  static void open(Link& link, Coming& coming) {
+  static void open(StageChannel& link, Coming& coming) {
     Tensor<T, Exec> body(*link.device_, shape_of(coming.header));
     coming.request = link.comm_.recv_async(body, coming.from, coming.body_tag);
     coming.buffer = body.buffer();
   }
-  Owner<Coming>* find_coming(const Parcel& parcel) {
+  Owner<Coming>* find_coming(const StageMessage& message) {
     for (Owner<Coming>& coming : coming_)
-      if (coming->parcel == parcel) return &coming;
+      if (coming->message == message) return &coming;
     return nullptr;
   }
 
-  WEFT_OUT_OF_LINE Kept take_kept(const Parcel& parcel) {
-    for (Kept& kept : kept_)
-      if (kept.parcel == parcel) {
-        Kept taken = std::move(kept);
+  WEFT_OUT_OF_LINE WaitingTensor take_waiting(const StageMessage& message) {
+    for (WaitingTensor& kept : kept_)
+      if (kept.message == message) {
+        WaitingTensor taken = std::move(kept);
         kept_.erase(&kept);
         return taken;
       }
-    throw_error<Error>({"pipeline: nothing was kept for stage ", parcel.stage, " and micro-batch ", parcel.micro});
+    throw_error<Error>({"pipeline: nothing was kept for stage ", message.stage, " and micro-batch ", message.micro});
   }
   static Shape shape_of(const Header& header) {
     switch (header[0]) {
@@ -147,13 +147,13 @@ class Link {
   }
   // MPI promises tags below 32768 only. Messages of one tag arrive in order, and a stage takes its micro-batches in order, so
   // tags may come round again.
-  static int tag(const Parcel& parcel, int part) {
-    return ((parcel.micro % 16 * 512 + parcel.stage % 512) * 2 + (parcel.forward ? 0 : 1)) * 2 + part;
+  static int tag(const StageMessage& message, int part) {
+    return ((message.micro % 16 * 512 + message.stage % 512) * 2 + (message.forward ? 0 : 1)) * 2 + part;
   }
 
   Device<Exec>* device_;
   Communicator comm_;
-  List<Kept> kept_;  // for a stage of this rank
+  List<WaitingTensor> kept_;  // for a stage of this rank
   List<Sending> sending_;
   List<Owner<Coming>> coming_;
 };

@@ -42,7 +42,7 @@ class Stages {
   using Config = typename Model::Config;
 
   template <class Context>
-  WEFT_COLD Stages(const Context& context, const Config& config, const schedule::Erased& schedule) : schedule_(schedule), config_(config) {
+  WEFT_COLD Stages(const Context& context, const Config& config, const schedule::AnySchedule& schedule) : schedule_(schedule), config_(config) {
     const int ranks = static_cast<int>(context.size(pp{})), rank = static_cast<int>(context.rank(pp{})), stages = ranks * schedule.chunks();
     schedule.require_ranks(ranks);
     Model::check(config, {context.size(tp{}), context.size(pp{}), std::size_t(schedule.chunks()), context.size(cp{}), uses_ulysses(context), context.size(ep{}), context.size(etp{})});
@@ -86,7 +86,7 @@ class Stages {
     }
     if constexpr (Context::has(dp{})) detail::agree_on_touched(context.comm(dp{}), *this);
     detail::renew(context, buffers_);
-    for_each_state([](ParameterState& state) { require_no_debt(state); });
+    for_each_state([](ParameterState& state) { require_reduced(state); });
     const double loss = total_loss<Context>(context, executor.losses()) / count;
     gradients_->applied = !std::isfinite(loss);  // of such a step there is nothing to lose
     return loss;
@@ -121,7 +121,7 @@ class Stages {
     // Attention is causal, so what follows the last token does not matter: ranks that cut the tokens get as many each.
     std::size_t multiple = context.size(cp{}) > 1 ? 2 * context.size(cp{}) : 1;
     constexpr bool has_experts = requires { Model::experts(config_); };  // which cut them, too
-    if constexpr (has_experts || shard_dim<stream_t<Context, tp>> == 0) multiple = context.size(cp{}) * std::lcm(multiple / context.size(cp{}), context.size(tp{}));
+    if constexpr (has_experts || shard_dim<hidden_placement_t<Context, tp>> == 0) multiple = context.size(cp{}) * std::lcm(multiple / context.size(cp{}), context.size(tp{}));
     Batch whole{.sequences = 1, .length = (tokens.size() + multiple - 1) / multiple * multiple};
     whole.tokens.assign(tokens.begin(), tokens.end());
     whole.tokens.resize(whole.length);
@@ -171,7 +171,7 @@ class Stages {
   const std::shared_ptr<StepGradients>& gradients() const { return gradients_; }
 
   const Config& config() const { return config_; }
-  const schedule::Erased& schedule() const { return schedule_; }
+  const schedule::AnySchedule& schedule() const { return schedule_; }
 
  private:
   template <class>
@@ -212,7 +212,7 @@ class Stages {
       auto& stages = table.stage_of.emplace_back();
       for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
         stages.push_back(schedule_.stage(rank, chunk, ranks));
-        for (int micro = 0; micro < micro_batches; ++micro) order.push_back({schedule::Do::F, chunk, micro});
+        for (int micro = 0; micro < micro_batches; ++micro) order.push_back({schedule::Op::F, chunk, micro});
       }
       std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) { return stages[a.chunk] < stages[b.chunk]; });
     }
@@ -265,8 +265,8 @@ class Stages {
       losses = {sum};
     }
     if constexpr (Context::has(pp{})) context.comm(pp{}).all_reduce(losses);
-    LossAxes<typename Flow<Model, Context>::Loss>::require_same(context, losses);
-    LossAxes<typename Flow<Model, Context>::Loss>::all_reduce(context, losses);
+    LossAxes<typename ModelTypes<Model, Context>::Loss>::require_same(context, losses);
+    LossAxes<typename ModelTypes<Model, Context>::Loss>::all_reduce(context, losses);
     return tree_sum(losses);
   }
 
@@ -347,12 +347,12 @@ class Stages {
     for (Hooks* hooks : context.env.hooks) hooks->prepare(order);
   }
 
-  WEFT_COLD static void require_no_debt(const ParameterState& state) {
+  WEFT_COLD static void require_reduced(const ParameterState& state) {
     if (state.pending == 0) return;
-    throw_error<DebtError>({"the gradient of ", state.name, " still owes a sum over ", names_of_axes(state.pending), " after the step: no wrapper paid it"});
+    throw_error<UnreducedGradientError>({"the gradient of ", state.name, " still owes a sum over ", names_of_axes(state.pending), " after the step: no wrapper paid it"});
   }
 
-  schedule::Erased schedule_;
+  schedule::AnySchedule schedule_;
   Config config_;
   std::vector<std::string> names_;
   List<std::shared_ptr<StepBuffer>> buffers_;

@@ -13,15 +13,15 @@
 namespace weft::detail {
 
 [[noreturn]] WEFT_COLD inline void refuse_ways(const ParameterState& state, std::string_view axis, bool owes) {
-  throw_error<DebtError>({"the ranks of ", axis, " took different ways: the gradient of ", state.name, " is whole on some and ", owes ? "a term of a sum" : "missing",
+  throw_error<UnreducedGradientError>({"the ranks of ", axis, " took different ways: the gradient of ", state.name, " is whole on some and ", owes ? "a term of a sum" : "missing",
                           " on others; what is the same on every rank (Invariant) must be computed by every rank"});
 }
 
 /// Makes ParameterState::pending and touched the same on every rank of `comm`, whose axis has this bit: what a rank owes over other axes
-/// too, since after the sum over this one all have the same. One small all-reduce; throws DebtError on all of its ranks for a gradient
+/// too, since after the sum over this one all have the same. One small all-reduce; throws UnreducedGradientError on all of its ranks for a gradient
 /// that is whole on some and not on others.
 template <class Device>
-void agree_on_debts(const Communicator& comm, Device& device, const Unit& unit, unsigned axis) {
+void agree_on_unreduced(const Communicator& comm, Device& device, const Unit& unit, unsigned axis) {
   if (comm.size() == 1 || unit.parameters.empty()) return;
   std::vector<std::int32_t> flags;  // whether some rank: touched it, owes a term over tp, over cp, has it whole, lacks it
   flags.reserve(unit.parameters.size() * 5);
@@ -32,13 +32,13 @@ void agree_on_debts(const Communicator& comm, Device& device, const Unit& unit, 
   comm.all_reduce(flags, Reduction::max);
   const std::int32_t* flag = flags.data();
   for (ParameterState* state : unit.parameters) {
-    const unsigned owed = (flag[1] ? axis_bit<tp> : 0u) | (flag[2] ? axis_bit<cp> : 0u);
+    const unsigned unreduced = (flag[1] ? axis_bit<tp> : 0u) | (flag[2] ? axis_bit<cp> : 0u);
     state->touched = flag[0];
-    if (flag[3] && flag[4]) refuse_ways(*state, comm.axis(), owed & axis);
+    if (flag[3] && flag[4]) refuse_ways(*state, comm.axis(), unreduced & axis);
     flag += 5;
     // A term that this rank lacks is zero: what is whole is the first rank's.
-    if ((owed & axis & ~state->pending) && (state->fresh || (state->later & axis))) zero_gradient(device, *state);
-    state->pending |= owed;
+    if ((unreduced & axis & ~state->pending) && (state->fresh || (state->later & axis))) zero_gradient(device, *state);
+    state->pending |= unreduced;
   }
 }
 

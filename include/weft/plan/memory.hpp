@@ -4,7 +4,7 @@
 // a training step for a model and a layout. Needs neither Kokkos nor MPI.
 //
 //   plan::Bytes bytes = plan::zero_memory(7.5e9, 64, 3);                  // 1.88 GB
-//   for (const plan::StageMemory& rank : plan::memory(model, layout)) ... // rehearse.hpp
+//   for (const plan::StageMemory& rank : plan::memory(model, layout)) ... // step_simulation.hpp
 
 #include <cstddef>
 #include <string>

@@ -13,13 +13,13 @@ namespace weft::plan {
 /// A shared handle of a counted block, as tensors share theirs.
 using Block = std::shared_ptr<const void>;
 
-class Ledger {
+class MemoryTracker {
  public:
   /// What a block counts as between actions.
   enum class Kind { kept, activation, moving };
 
   Block take(std::size_t bytes, Kind kind = Kind::activation) { return hold(weft::detail::block_bytes(bytes), kind); }
-  Block take_lasting(std::size_t bytes, Kind kind = Kind::kept) { return hold(weft::detail::lasting_block_bytes(bytes), kind); }
+  Block take_lasting(std::size_t bytes, Kind kind = Kind::kept) { return hold(weft::detail::persistent_block_bytes(bytes), kind); }
 
   std::size_t current() const { return state_->total; }
   std::size_t current(Kind kind) const { return state_->of[int(kind)]; }

@@ -24,9 +24,9 @@ namespace weft::plan {
 
 namespace detail {
 
-class Rehearsal {
+class StepSimulation {
  public:
-  Rehearsal(const ModelSizes& sizes, const StepLayout& layout, const schedule::Table& table, const Routes& routes, const schedule::Timeline& timeline, int rank)
+  StepSimulation(const ModelSizes& sizes, const StepLayout& layout, const schedule::Table& table, const Routes& routes, const schedule::Timeline& timeline, int rank)
       : layout_(layout), table_(table), routes_(routes), timeline_(timeline), rank_(rank), model_(sizes, layout), layers_(model_, ledger_), shards_(layout, ledger_) {
     const std::size_t stages = std::size_t(table.stages());
     const auto& held = table.stage_of[std::size_t(rank)];
@@ -154,11 +154,11 @@ class Rehearsal {
     const schedule::Order& order = table_.orders[std::size_t(rank_)];
     for (std::size_t i = 0; i < order.size(); ++i) {
       Chunk& chunk = chunks_[std::size_t(order[i].chunk)];
-      if (order[i].what == schedule::Do::F) forward(chunk, order[i]);
-      else if (order[i].what == schedule::Do::W) weight(chunk, order[i]);
+      if (order[i].what == schedule::Op::F) forward(chunk, order[i]);
+      else if (order[i].what == schedule::Op::W) weight(chunk, order[i]);
       else backward(chunk, order[i]);
       std::erase_if(sending_, [&](const Sending& sending) { return sending.taken <= timeline_.end[std::size_t(rank_)][i]; });
-      activations_ = std::max(activations_, ledger_.current(Ledger::Kind::activation));
+      activations_ = std::max(activations_, ledger_.current(MemoryTracker::Kind::activation));
       receive_ahead(i + 1, timeline_.end[std::size_t(rank_)][i]);
     }
     sending_.clear();
@@ -173,11 +173,11 @@ class Rehearsal {
 
   void send(Block block, const schedule::Action& action) {
     const Routes::Place to = routes_.goes_to(rank_, action);
-    if (to.rank < 0) kept_.emplace(std::pair(action.micro, action.what == schedule::Do::F), std::move(block));
+    if (to.rank < 0) kept_.emplace(std::pair(action.micro, action.what == schedule::Op::F), std::move(block));
     else sending_.push_back({std::move(block), timeline_.start[std::size_t(to.rank)][to.at]});
   }
   Block receive(const schedule::Action& action) {
-    if (routes_.comes_from(rank_, action).rank < 0) return kept_.extract(std::pair(action.micro, action.what == schedule::Do::F)).mapped();
+    if (routes_.comes_from(rank_, action).rank < 0) return kept_.extract(std::pair(action.micro, action.what == schedule::Op::F)).mapped();
     return came_ ? std::exchange(came_, nullptr) : layers_.hidden();
   }
   // The next input from another rank is received as soon as it has been sent.
@@ -227,7 +227,7 @@ class Rehearsal {
 
   void backward(Chunk& chunk, const schedule::Action& action) {
     Saved saved = std::move(chunk.saved.extract(action.micro).mapped());
-    const bool whole = action.what == schedule::Do::B;
+    const bool whole = action.what == schedule::Op::B;
     std::vector<DeferredBlocks> later(chunk.units.size());
     if (whole) ++chunk.done;
     std::size_t unit = chunk.units.size();
@@ -291,7 +291,7 @@ class Rehearsal {
   const Routes& routes_;
   const schedule::Timeline& timeline_;
   int rank_;
-  Ledger ledger_;
+  MemoryTracker ledger_;
   LocalModel model_;
   Layers layers_;
   DataShards shards_;
@@ -312,7 +312,7 @@ inline std::vector<StageMemory> memory(const ModelSizes& model, const StepLayout
   const schedule::Timeline timeline = schedule::simulate(table);
   const Routes routes(table);
   std::vector<StageMemory> ranks;
-  for (int rank = 0; rank < table.ranks; ++rank) ranks.push_back(detail::Rehearsal(model, layout, table, routes, timeline, rank).run());
+  for (int rank = 0; rank < table.ranks; ++rank) ranks.push_back(detail::StepSimulation(model, layout, table, routes, timeline, rank).run());
   return ranks;
 }
 

@@ -37,10 +37,10 @@ class GradientTree {
 
   void begin() { held_.clear(); }
   /// Room for a micro-batch's gradient of each data rank: the first of a step goes to its group.
-  void open(DataShards& shards, Ledger& ledger) {
+  void open(DataShards& shards, MemoryTracker& tracker) {
     shards.open(*group_);
     for (std::size_t source = 0; source < sources_; ++source) {
-      leaves_.push_back(held_.empty() && source == 0 ? nullptr : ledger.take(std::size_t(double(elements_) * shards.gradient_bytes()), Ledger::Kind::moving));
+      leaves_.push_back(held_.empty() && source == 0 ? nullptr : tracker.take(std::size_t(double(elements_) * shards.gradient_bytes()), MemoryTracker::Kind::moving));
     }
   }
   /// Layers have added to them, or not.

@@ -59,7 +59,7 @@ template <comm::Backend B, class F>
 int run_on(RunOptions options, F& f) {
   typename B::Session session(options.argc, options.argv);
   int code = 0;
-  comm::Ending ending;
+  comm::RunResult ending;
   {
     std::mutex mutex;
     try {

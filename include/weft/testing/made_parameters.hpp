@@ -20,7 +20,7 @@ class Made final : public weft::detail::Hooks {
   explicit Made(Device& device) : device_(&device) {}
   weft::detail::Registry registry{false};  ///< refuses two dropouts under one path
   bool allocate(ParameterState& state) override {
-    state.gradient = device_->allocate_lasting(state.gradient_bytes());
+    state.gradient = device_->allocate_persistent(state.gradient_bytes());
     made_.push_back({&state, state.gradient});
     return false;
   }

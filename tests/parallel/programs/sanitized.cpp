@@ -17,17 +17,17 @@ using namespace weft;
 
 namespace {
 
-using Model = nn::BasicGpt<double>;  // whose matrix products are weft's own: libraries synchronise in ways that the sanitizer cannot see
+using Model = models::BasicGpt<double>;  // whose matrix products are weft's own: libraries synchronise in ways that the sanitizer cannot see
 
-using Inner = SequenceParallel<PipelineParallel<Model, schedule::Chosen>>;
-using Plain = FullyShardedDataParallel<Inner, zero::Chosen>;
-using InContext = FullyShardedDataParallel<ContextParallel<Inner, RingOrUlysses>, zero::Chosen>;
+using Inner = SequenceParallel<PipelineParallel<Model, schedule::Dynamic>>;
+using Plain = FullyShardedDataParallel<Inner, zero::Dynamic>;
+using InContext = FullyShardedDataParallel<ContextParallel<Inner, RingOrUlysses>, zero::Dynamic>;
 
 template <class Composition, class Axes>
 bool train(Axes, int ranks, const Degrees& degrees, int stage, const char* name, std::size_t micro_batches, bool ulysses = false, ModelOptions options = {}) {
   const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
     Mesh mesh(world, Axes(), degrees);
-    const nn::GptConfig config{.vocabulary = weft_test::batch_vocabulary, .layers = 4, .width = 16, .heads = 4, .sequence = weft_test::batch_length, .dropout = 0.1};
+    const models::GptConfig config{.vocabulary = weft_test::batch_vocabulary, .layers = 4, .width = 16, .heads = 4, .sequence = weft_test::batch_length, .dropout = 0.1};
     ModelOptions own = options;
     own.first_bucket_bytes = 4096;
     own.bucket_bytes = 16384;

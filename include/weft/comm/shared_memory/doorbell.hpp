@@ -19,7 +19,7 @@ namespace weft::comm::shared_memory {
 ///   bell.lie_down();               // from now on others ring
 ///   if (nothing to do) bell.sleep(20ms);
 ///   bell.get_up();
-struct alignas(128) Bell {
+struct alignas(128) Doorbell {
   std::atomic<std::uint32_t> asleep{0}, rung{0};
   std::uint32_t seen = 0;  ///< the owner's
 

@@ -52,7 +52,7 @@ struct alignas(128) Rank {
   bool woken = false;  // guarded by mutex
   FlightRecorder recorder;
 
-  Row<Advancing, &Advancing::next> under_way;  ///< started and not complete, in order of their start
+  IntrusiveList<Advancing, &Advancing::next> under_way;  ///< started and not complete, in order of their start
 };
 
 /// Why a world ended: the first failure.

@@ -5,7 +5,7 @@
 // these checks it: a matrix is refused here, as three dims are where rules of a matrix hold.
 //
 //   auto by_heads = split_heads(x, width);                          // Shard<tp, 1>: heads
-//   auto y = times_heads(by_heads, gain.beside(by_heads));          // gain [width], Replicated<tp>
+//   auto y = times_heads(by_heads, gain.for_operand(by_heads));          // gain [width], Replicated<tp>
 //   gain.accumulate(context, sum_heads(times(by_heads, g), Of::gradients));   // [width], Partial<tp>
 
 #include <cstddef>
@@ -33,7 +33,7 @@ void require_heads(const char* operation, const X& x) {
 }
 // [tokens, heads] of [tokens, heads, width].
 inline Shape head_shape(const Shape& x) {
-  return Shape{x[0], x[1]}.set_cut(0, x.cut(0)).set_cut(1, x.cut(1));
+  return Shape{x[0], x[1]}.set_sharding(0, x.sharding(0)).set_sharding(1, x.sharding(1));
 }
 inline void require_head_numbers(const char* operation, const Shape& x, const Shape& v) {
   if (!(v == head_shape(x))) throw_error<ShapeError>({operation, ": ", x.text(), " beside ", v.text(), ", expected one number for each head of each token"});
@@ -43,7 +43,7 @@ inline void require_head_numbers(const char* operation, const Shape& x, const Sh
 template <class X, class V>
 struct GainRule {
   static constexpr bool fits = same_axis<X, V> && ((is_whole<X> && std::is_same_v<X, V>) || (kind_of<X> == Kind::shard && kind_of<V> == Kind::replicated) || (kind_of<X> == Kind::partial && is_whole<V>));
-  static_assert(fits, "weft: times_heads: the gain of all heads is whole on every axis, Replicated where tokens or heads are cut: use parameter.beside(x) of a parameter without a "
+  static_assert(fits, "weft: times_heads: the gain of all heads is whole on every axis, Replicated where tokens or heads are cut: use parameter.for_operand(x) of a parameter without a "
                       "rule on this axis");
   using type = X;
 };
@@ -53,7 +53,7 @@ struct GainRule {
 namespace operations {
 
 /// Each head of x [tokens, heads, width] times gain [width]. The gain lies as x (Invariant, Replicated), Replicated where an axis
-/// cuts tokens or heads, whole where x is Partial: parameter.beside(x). Gradients: times_heads(g, gain), and
+/// cuts tokens or heads, whole where x is Partial: parameter.for_operand(x). Gradients: times_heads(g, gain), and
 /// sum_heads(times(x, g), Of::gradients).
 template <AnyTensor X, AnyTensor V>
 X times_heads(const X& x, const V& gain) {

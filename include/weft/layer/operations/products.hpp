@@ -27,11 +27,11 @@ struct RefusedOperands<Tensor<T, E, PX...>, Tensor<U, F, PY...>> {
                 "Tensor<typename Context::scalar, ...>, or convert it on purpose with kernels::cast");
   static_assert(memory || !types, "weft: the operands lie in the memory of different devices: copy one to the other's device first");
   static_assert(as_many || !types || !memory,
-                "weft: the operands name different axes: each tensor says of every axis in force how it lies there; take a parameter as parameter.beside(x), and a tensor of "
+                "weft: the operands name different axes: each tensor says of every axis in force how it lies there; take a parameter as parameter.for_operand(x), and a tensor of "
                 "one's own with x's axes");
   static_assert(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>> || !as_many || !types || !memory,
                 "weft: the operands name their axes in different order, or different ones: every tensor names them in the order of the wrappers, outermost first; take a "
-                "parameter as parameter.beside(x), and a tensor of one's own with x's axes");
+                "parameter as parameter.for_operand(x), and a tensor of one's own with x's axes");
 };
 
 enum class ContractFault { none, partial_by_partial, not_entered, no_rule };
@@ -98,7 +98,7 @@ WEFT_OUT_OF_LINE inline MatmulExtents matmul_extents(const Shape& l, const Shape
   MatmulExtents e{l_second ? l.columns() : l.rows(), r_second ? r.columns() : r.rows(), l_second ? l.rows() : l.columns()};
   if (e.k != (r_second ? r.rows() : r.columns())) throw_error<ShapeError>({"matmul of ", l.text(), " and ", r.text(), ": the summed dims differ"});
   e.product = Shape{e.m, e.n};
-  e.product.set_cut(0, l.cut(l_second ? l.rank() - 1 : 0)).set_cut(1, r.cut(r_second ? r.rank() - 1 : 0));
+  e.product.set_sharding(0, l.sharding(l_second ? l.rank() - 1 : 0)).set_sharding(1, r.sharding(r_second ? r.rank() - 1 : 0));
   return e;
 }
 // The rules by dims 0 and 1 are those of a matrix: an axis that cuts dim 0 cuts rows, one that cuts dim 1 columns. Of a vector
@@ -203,8 +203,8 @@ constexpr void refuse_row() {
                 "weft: a bias or gain that every rank has whole, beside columns that an axis cuts: a rank needs its part of it; declare it as "
                 "Parameter<Shard<tp, 0>> (the axis that cuts the columns) instead of Parameter<>");
   static_assert(!R::operands || R::whole_beside_columns || factor,
-                "weft: the bias does not lie as the rows that it is added to; use parameter.beside(y) (a Partial tensor takes a bias once: to<Partial<axis>>(context, bias))");
-  static_assert(!R::operands || R::whole_beside_columns || !factor, "weft: times_row: the vector does not lie as the tensor's columns do; use parameter.beside(x)");
+                "weft: the bias does not lie as the rows that it is added to; use parameter.for_operand(y) (a Partial tensor takes a bias once: to<Partial<axis>>(context, bias))");
+  static_assert(!R::operands || R::whole_beside_columns || !factor, "weft: times_row: the vector does not lie as the tensor's columns do; use parameter.for_operand(x)");
 }
 
 // A product of two tensors element by element.
@@ -336,7 +336,7 @@ X add_row(const X& x, const V& v) {
 template <AnyTensor X>
 auto sum_rows(const X& x) {
   detail::require_matrix("sum_rows", x);
-  typename detail::SummedRows<X>::type out(x.device(), Shape{x.columns()}.set_cut(0, x.shape().cut(x.shape().rank() - 1)));
+  typename detail::SummedRows<X>::type out(x.device(), Shape{x.columns()}.set_sharding(0, x.shape().sharding(x.shape().rank() - 1)));
   kernels::column_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(), x.columns(), out.data(), false);
   return out;
 }
@@ -350,7 +350,7 @@ auto accumulate_product_and_sums(P& parameter, const L& l, const R& r) {
   using G = contract_t<L, R, 1, 1>;
   const auto e = detail::matmul_extents(l, r, true, true);
   detail::require_gradient_size(e.product, e.m * e.n, parameter.state());
-  typename detail::SummedRows<std::conditional_t<right, R, L>>::type sums(l.device(), Shape{right ? e.n : e.m}.set_cut(0, e.product.cut(right ? 1 : 0)));
+  typename detail::SummedRows<std::conditional_t<right, R, L>>::type sums(l.device(), Shape{right ? e.n : e.m}.set_sharding(0, e.product.sharding(right ? 1 : 0)));
   const auto open = parameter.template open_gradient<G>(l.device());
   if constexpr (detail::contract_fits<L, R, 1, 1>) kernels::matmul_sums<Summed>(l.device(), e.m, e.n, e.k, l.data(), r.data(), open.data, !open.first, sums.data());
   return sums;

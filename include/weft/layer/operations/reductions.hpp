@@ -17,7 +17,7 @@
 
 namespace weft {
 
-/// What a sum adds up. It matters where several ranks hold an element alike (key-value heads fewer than ranks, Cut): of a value
+/// What a sum adds up. It matters where several ranks hold an element alike (key-value heads fewer than ranks, ParameterSharding): of a value
 /// each rank has the same, and a sum over ranks counts it several times, which is refused (LayoutError), as are the values
 /// in padding; of a gradient each rank has a term of its own, and all of them count.
 enum class Of { values, gradients };
@@ -61,8 +61,8 @@ WEFT_OUT_OF_LINE inline void require_dims(const char* operation, const Shape& sh
 WEFT_OUT_OF_LINE inline void require_counted_once(const char* operation, const Shape& shape, Of of) {
   if (of == Of::gradients) return;
   for (std::size_t dim = 0; dim < shape.rank(); ++dim)
-    if (shape.cut(dim) == DimCut::replicated || shape.cut(dim) == DimCut::padded)
-      throw_error<LayoutError>({operation, ": dim ", dim, " of ", shape.text(), " is ", shape.cut(dim) == DimCut::padded ? "padded, which a sum would count" : "held alike by several ranks, which a sum over them would count several times",
+    if (shape.sharding(dim) == DimSharding::replicated || shape.sharding(dim) == DimSharding::padded)
+      throw_error<LayoutError>({operation, ": dim ", dim, " of ", shape.text(), " is ", shape.sharding(dim) == DimSharding::padded ? "padded, which a sum would count" : "held alike by several ranks, which a sum over them would count several times",
                                 "; of the terms of a gradient (Of::gradients) every rank's count"});
 }
 

@@ -24,7 +24,7 @@ void require_softmax_rows(const char* operation, const X& x) {
   static_assert(!columns_cut<X>, "weft: softmax, log_softmax and log_sum_exp need whole rows, but an axis cuts the columns: gather them first, to<Invariant<axis>>(context, x), or, "
                                  "where tp cuts them, log_sum_exp(context, x, columns)");
   require_dims(operation, x.shape(), 2);
-  if (x.shape().cut(1) != DimCut::even) throw_error<LayoutError>({operation, ": dim 1 of ", x.shape().text(), " is padded, which would count"});
+  if (x.shape().sharding(1) != DimSharding::even) throw_error<LayoutError>({operation, ": dim 1 of ", x.shape().text(), " is padded, which would count"});
 }
 template <class P>
 struct LogSumExpRule {
@@ -72,7 +72,7 @@ auto log_sum_exp(const Context& context, const X& x, std::size_t columns) {
   using T = typename X::value_type;
   using Out = typename detail::Each<detail::LogSumExpRule, accumulate_t<T>, X>::type;
   detail::require_dims("log_sum_exp", x.shape(), 2);
-  if (x.shape().cut(1) > DimCut::padded) throw_error<LayoutError>({"log_sum_exp: dim 1 of ", x.shape().text(), " is cut by segments or held alike by several ranks"});
+  if (x.shape().sharding(1) > DimSharding::padded) throw_error<LayoutError>({"log_sum_exp: dim 1 of ", x.shape().text(), " is cut by segments or held alike by several ranks"});
   const std::size_t first = context.rank(tp{}) * x.columns(), valid = first >= columns ? 0 : std::min(x.columns(), columns - first);
   detail::row_statistics_t<X> maximum(x.device(), {x.rows()});
   Out out(x.device(), {x.rows()});

@@ -42,10 +42,10 @@ X split_heads(const X& x, std::size_t width) {
   static_assert(!detail::sharded_along<X, 2>, "weft: split_heads takes a matrix, but an axis cuts dim 2");
   detail::require_dims("split_heads", x.shape(), 2);
   if (width == 0 || x.columns() % width != 0) throw_error<ShapeError>({"split_heads: ", x.shape().text(), " are not whole heads of width ", width});
-  if (x.shape().cut(1) == DimCut::segments)
+  if (x.shape().sharding(1) == DimSharding::segments)
     throw_error<LayoutError>({"split_heads: dim 1 of ", x.shape().text(), " is cut by segments, which need not be whole heads; make query, key and value in a Linear each"});
   Shape shape{x.shape()[0], x.columns() / width, width};
-  shape.set_cut(0, x.shape().cut(0)).set_cut(1, x.shape().cut(1));
+  shape.set_sharding(0, x.shape().sharding(0)).set_sharding(1, x.shape().sharding(1));
   return detail::view_as(x, shape);
 }
 
@@ -56,7 +56,7 @@ X merge_heads(const X& x) {
   static_assert(!detail::sharded_along<X, 2>, "weft: merge_heads: an axis cuts the width of heads (dim 2), so merged they would not be a cut of the columns");
   detail::require_dims("merge_heads", x.shape(), 3);
   Shape shape{x.shape()[0], x.shape()[1] * x.shape()[2]};
-  shape.set_cut(0, x.shape().cut(0)).set_cut(1, x.shape().cut(1));
+  shape.set_sharding(0, x.shape().sharding(0)).set_sharding(1, x.shape().sharding(1));
   return detail::view_as(x, shape);
 }
 
@@ -68,8 +68,8 @@ X reshape(const X& x, Shape shape) {
   if (x.shape().rank() == 0 || shape.rank() == 0 || shape[0] != x.shape()[0] || shape.size() != x.size())
     throw_error<ShapeError>({"reshape of ", x.shape().text(), " to ", shape.text(), ": dim 0 and the number of elements must stay"});
   for (std::size_t dim = 1; dim < x.shape().rank(); ++dim)
-    if (x.shape().cut(dim) != DimCut::even) throw_error<LayoutError>({"reshape of ", x.shape().text(), ": dim ", dim, " is padded"});
-  return detail::view_as(x, shape.set_cut(0, x.shape().cut(0)));
+    if (x.shape().sharding(dim) != DimSharding::even) throw_error<LayoutError>({"reshape of ", x.shape().text(), ": dim ", dim, " is padded"});
+  return detail::view_as(x, shape.set_sharding(0, x.shape().sharding(0)));
 }
 
 /// Columns [first, first + count) of x [rows, columns]; no axis may cut the columns. Partial stays Partial.
@@ -108,7 +108,7 @@ X concat_columns(const X& x, const Y& y) {
     detail::require_dims("concat_columns", x.shape(), 2);
     detail::require_dims("concat_columns", y.shape(), 2);
     if (x.rows() != y.rows()) throw_error<ShapeError>({"concat_columns: ", x.shape().text(), " beside ", y.shape().text()});
-    if (x.shape().cut(1) != DimCut::even || y.shape().cut(1) != DimCut::even) throw_error<LayoutError>({"concat_columns: ", x.shape().text(), " beside ", y.shape().text(), ": columns are padded"});
+    if (x.shape().sharding(1) != DimSharding::even || y.shape().sharding(1) != DimSharding::even) throw_error<LayoutError>({"concat_columns: ", x.shape().text(), " beside ", y.shape().text(), ": columns are padded"});
     const std::size_t columns = x.columns() + y.columns();
     X out(x.device(), detail::with_extent(x.shape(), 1, columns));
     detail::copy_rows(x.device(), x.rows(), x.columns(), x.data(), x.columns(), out.data(), columns);
@@ -127,7 +127,7 @@ auto gather_columns(const Context& context, const Z& z, std::size_t columns) {
     return z;
   } else {
     Shape even = z.shape();
-    if (even.cut(1) == DimCut::padded) even.set_cut(1, DimCut::even);
+    if (even.sharding(1) == DimSharding::padded) even.set_sharding(1, DimSharding::even);
     const auto all = to<Invariant<tp>>(context, detail::view_as(z, even));
     detail::require_columns("gather_columns", all.shape(), 0, columns);
     std::remove_const_t<decltype(all)> whole(z.device(), {all.rows(), columns});

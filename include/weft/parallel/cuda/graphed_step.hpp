@@ -4,7 +4,7 @@
 // launched as one from then on, which saves the launches of their kernels where a model is small. What waits for the GPU stays outside: a
 // step's tokens go in before, its losses come out after, and the optimizer follows as ever.
 //
-//   SingleDevice<nn::Gpt> model(world.device(), config);
+//   SingleDevice<models::Gpt> model(world.device(), config);
 //   gpu::GraphedStep train_step(model);
 //   optim::AdamW optimizer(model);
 //   for (auto&& batch : batches) {
@@ -72,7 +72,7 @@ class GraphedStep {
       if (model.stages_.config().dropout > 0) refuse("dropout draws another mask in each step, and a recorded step would repeat its own");
     if (model.options().reproducible) refuse("a reproducible run (ModelOptions::reproducible) adds up micro-batches on the host's word");
     if (!model.stages_.buffers().empty()) refuse("a layer keeps numbers of each step on the host (make_step_buffer), as routers of experts do, and a recorded step has none");
-    if (model.options().recording) refuse("a step that is recorded as a whole has no actions to time (ModelOptions::recording)");
+    if (model.options().timeline) refuse("a step that is recorded as a whole has no actions to time (ModelOptions::timeline)");
   }
   GraphedStep(const GraphedStep&) = delete;
   GraphedStep& operator=(const GraphedStep&) = delete;

@@ -2,7 +2,7 @@
 #pragma once
 // The stage of ZeRO as a choice of the run.
 //
-//   FullyShardedDataParallel<nn::Gpt, zero::Chosen> model(mesh, config, {.zero = 2});
+//   FullyShardedDataParallel<models::Gpt, zero::Dynamic> model(mesh, config, {.zero = 2});
 
 #include <memory>
 #include <string>
@@ -13,12 +13,12 @@
 namespace weft::detail {
 
 template <>
-struct ShardedDataPolicy<zero::Chosen> : PlainPolicy {
+struct ShardedDataPolicy<zero::Dynamic> : PlainPolicy {
   using axis = dp;
-  using stream = Invariant<dp>;
+  using hidden_placement = Invariant<dp>;
   ShardedDataPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions& options) {
     using Exec = DefaultDevice::execution_space;
-    const auto shards = [&](ShardRules rules) { chosen = std::make_unique<Shards<Exec>>(comm, device, options, rules); };
+    const auto shards = [&](ShardRules rules) { chosen = std::make_unique<FullyShardedHooks<Exec>>(comm, device, options, rules); };
     switch (options.zero) {
       case 0: chosen = std::make_unique<Buckets<Exec>>(comm, device, options); break;
       case 1: shards(zero::Stage1::rules); break;

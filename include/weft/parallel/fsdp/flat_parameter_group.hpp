@@ -25,11 +25,11 @@
 namespace weft::detail {
 
 template <class Exec>
-class ShardGroup {
+class FlatParameterGroup {
   using Traffic = RecordTraffic<Exec>;
 
  public:
-  ShardGroup(ShardRanks ranks, Device<Exec>& device, const ShardSettings& settings) : ranks_(std::move(ranks)), device_(&device), settings_(&settings) {}
+  FlatParameterGroup(ShardRanks ranks, Device<Exec>& device, const ShardSettings& settings) : ranks_(std::move(ranks)), device_(&device), settings_(&settings) {}
 
   const ShardRanks& ranks() const { return ranks_; }
   void add(ParameterState* state) {
@@ -50,18 +50,18 @@ class ShardGroup {
     piece_ = ((elements_ + sharers() - 1) / sharers() + grain - 1) / grain * grain;
     begin_ = std::size_t(ranks_.sharing.rank()) * piece_;
     if (settings_->rules.keeps_gradients) {
-      if (rounds()) rounded_ = device_->allocate_lasting(piece_ * sharers() * kept_gradient_bytes());
+      if (rounds()) rounded_ = device_->allocate_persistent(piece_ * sharers() * kept_gradient_bytes());
       else open();
       shard_gradient_ = at(rounds() ? rounded_ : gradients_, begin_ * kept_gradient_bytes());
     } else {
-      shard_gradient_ = device_->allocate_lasting(piece_ * kept_gradient_bytes());
+      shard_gradient_ = device_->allocate_persistent(piece_ * kept_gradient_bytes());
     }
     if (any.gradient_only) {
       for (const FlatMember& member : members_) keep(member);
       return;
     }
-    if (settings_->rules.keeps_values) values_ = device_->allocate_lasting(piece_ * sharers() * value_bytes());
-    Buffer shard = settings_->rules.keeps_values ? at(values_, begin_ * value_bytes()) : stored() ? device_->allocate(piece_ * kept_bytes()) : device_->allocate_lasting(piece_ * kept_bytes());
+    if (settings_->rules.keeps_values) values_ = device_->allocate_persistent(piece_ * sharers() * value_bytes());
+    Buffer shard = settings_->rules.keeps_values ? at(values_, begin_ * value_bytes()) : stored() ? device_->allocate(piece_ * kept_bytes()) : device_->allocate_persistent(piece_ * kept_bytes());
     fill_zero(*device_, static_cast<char*>(shard.get()), piece_ * kept_bytes());
     for (const FlatMember& member : members_) {
       ParameterState& state = *member.state;
@@ -82,7 +82,7 @@ class ShardGroup {
   void open() {
     if (!gradients_) {
       const std::size_t bytes = piece_ * sharers() * gradient_bytes();
-      gradients_ = settings_->rules.keeps_gradients && !rounds() ? device_->allocate_lasting(bytes) : device_->allocate(bytes);
+      gradients_ = settings_->rules.keeps_gradients && !rounds() ? device_->allocate_persistent(bytes) : device_->allocate(bytes);
       std::size_t used = 0;
       const auto clear = [&](std::size_t from, std::size_t to) { fill_zero(*device_, static_cast<char*>(gradients_.get()) + from * gradient_bytes(), (to - from) * gradient_bytes()); };
       for (const FlatMember& member : members_) {

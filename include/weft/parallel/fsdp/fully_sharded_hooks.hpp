@@ -18,11 +18,11 @@
 namespace weft::detail {
 
 template <class Exec>
-class Shards : public Hooks {
-  using Group = ShardGroup<Exec>;
+class FullyShardedHooks : public Hooks {
+  using Group = FlatParameterGroup<Exec>;
 
  public:
-  Shards(Communicator comm, Device<Exec>& device, const ModelOptions& options, ShardRules rules)
+  FullyShardedHooks(Communicator comm, Device<Exec>& device, const ModelOptions& options, ShardRules rules)
       : device_(&device), reproducible_(options.reproducible), replicate_(options.replicate), secondary_(options.secondary), each_micro_batch_(!rules.keeps_gradients && options.reduce_each_micro_batch) {
     settings_ = {rules, options.seed, options.reduce == DataType::bfloat16, options.quantised_gather, options.secondary != 0, options.offload.store, bool(options.reproducible), options.gradient};
     check(options, rules);
@@ -83,7 +83,7 @@ class Shards : public Hooks {
   void gradients_ready(Unit& unit) override {
     if (unit.parameters.empty()) return;
     for (ParameterState* state : unit.parameters) {
-      if (state->pending & ~state->data_bit()) throw_error<DebtError>({"the gradient of ", state->name, " is to be summed over ", state->expert_data ? "edp" : "dp", " while it still owes another sum"});
+      if (state->pending & ~state->data_bit()) throw_error<UnreducedGradientError>({"the gradient of ", state->name, " is to be summed over ", state->expert_data ? "edp" : "dp", " while it still owes another sum"});
       state->pending = 0;
       state->fresh = true;
     }

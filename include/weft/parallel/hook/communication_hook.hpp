@@ -37,16 +37,16 @@ concept Hook = requires(H& hook, Bucket& bucket, const Communicator& comm) {
 };
 
 /// Makes a hook for each rank.
-class Recipe {
+class Factory {
  public:
-  virtual ~Recipe() = default;
-  virtual std::unique_ptr<Erased> make(DefaultDevice& device) const = 0;
+  virtual ~Factory() = default;
+  virtual std::unique_ptr<AnyHook> make(DefaultDevice& device) const = 0;
 };
 
 namespace detail {
 
 template <Hook H>
-class Holds final : public Erased {
+class Holds final : public AnyHook {
  public:
   template <class... A>
   explicit Holds(DefaultDevice& device, const A&... arguments) : hook_(built(device, arguments...)) {}
@@ -65,10 +65,10 @@ class Holds final : public Erased {
 };
 
 template <Hook H, class... A>
-class Makes final : public Recipe {
+class Makes final : public Factory {
  public:
   explicit Makes(A... arguments) : arguments_(std::move(arguments)...) {}
-  std::unique_ptr<Erased> make(DefaultDevice& device) const override {
+  std::unique_ptr<AnyHook> make(DefaultDevice& device) const override {
     return std::make_unique<Checked>(device, std::apply([&](const A&... arguments) { return std::make_unique<Holds<H>>(device, arguments...); }, arguments_));
   }
 
@@ -80,7 +80,7 @@ class Makes final : public Recipe {
 
 /// A hook as a value, for ModelOptions::hook: each rank makes its own H, from its device (if H takes one first) and these arguments.
 template <Hook H, class... A>
-std::shared_ptr<const Recipe> make(A... arguments) {
+std::shared_ptr<const Factory> make(A... arguments) {
   return weft::detail::new_shared<detail::Makes<H, A...>>(std::move(arguments)...);
 }
 
@@ -90,7 +90,7 @@ namespace weft::detail {
 
 /// The hook of reproducible runs.
 template <class Exec>
-class TreeHook final : public hook::Erased {
+class TreeHook final : public hook::AnyHook {
  public:
   TreeHook(Device<Exec>& device, const ReductionTree& tree) : device_(&device), tree_(&tree) {}
   Request start(hook::Bucket& bucket, const Communicator& comm) override {

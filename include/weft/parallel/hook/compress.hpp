@@ -2,7 +2,7 @@
 #pragma once
 // Gradients summed over data ranks in a narrower type: half the bytes of float in bfloat16.
 //
-//   DataParallel<nn::Gpt, hook::Compress<bfloat16>> model(mesh, config);
+//   DataParallel<models::Gpt, hook::Compress<bfloat16>> model(mesh, config);
 
 #include <map>
 #include <memory>
@@ -42,7 +42,7 @@ class Compress {
 namespace weft::detail {
 
 template <class Device>
-std::unique_ptr<hook::Erased> narrow_hook(Device& device) {
+std::unique_ptr<hook::AnyHook> narrow_hook(Device& device) {
   return std::make_unique<hook::detail::Holds<hook::Compress<bfloat16>>>(device);
 }
 

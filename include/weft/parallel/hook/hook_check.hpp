@@ -26,9 +26,9 @@ namespace weft::hook::detail {
 /// A hook whose first sums are checked. What compresses passes: it is refused only what lies within `tolerance`, relative in the
 /// 2-norm, of a wrong result that is itself further than this from the right one. All ranks decide alike. In a step that is checked a
 /// bucket takes its size twice more and a plain all-reduce; other steps cost nothing.
-class Checked final : public Erased {
+class Checked final : public AnyHook {
  public:
-  Checked(DefaultDevice& device, std::unique_ptr<Erased> hook) : device_(&device), hook_(std::move(hook)) {}
+  Checked(DefaultDevice& device, std::unique_ptr<AnyHook> hook) : device_(&device), hook_(std::move(hook)) {}
 
   Request start(Bucket& bucket, const Communicator& comm) override {
     if (comm.size() > 1)
@@ -118,7 +118,7 @@ class Checked final : public Erased {
   }
 
   DefaultDevice* device_;
-  std::unique_ptr<Erased> hook_;
+  std::unique_ptr<AnyHook> hook_;
   std::map<std::size_t, Watched> watched_;
 };
 

@@ -3,7 +3,7 @@
 // PowerSGD: the gradient of a matrix is sent as a product of two thin ones, found by one step of power iteration from the last
 // step's result; what is lost is added to the next gradient (Vogels, Karimireddy and Jaggi, arXiv:1905.13727, algorithms 1 and 2).
 //
-//   DataParallel<nn::Gpt> model(mesh, config, {.hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 4})});
+//   DataParallel<models::Gpt> model(mesh, config, {.hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 4})});
 
 #include <algorithm>
 #include <cmath>
@@ -102,9 +102,9 @@ class PowerSgd {
     const bool first = !state.right;
     const std::size_t r = std::size_t(options_.rank);
     if (first) {
-      state.right = device_->allocate_lasting(state.right_size * sizeof(G));
+      state.right = device_->allocate_persistent(state.right_size * sizeof(G));
       if (options_.error_feedback) {
-        state.error = device_->allocate_lasting(state.error_size * sizeof(G));
+        state.error = device_->allocate_persistent(state.error_size * sizeof(G));
         kernels::fill<G>(*device_, state.error_size, data<G>(state.error), G(0));
       }
     }

@@ -14,13 +14,13 @@
 namespace weft {
 
 namespace hook {
-class Erased;
+class AnyHook;
 }
 
 namespace detail {
 /// How DataParallel sums its buckets in bfloat16. Defined in parallel/hook/compress.hpp.
 template <class Device>
-std::unique_ptr<hook::Erased> narrow_hook(Device& device);
+std::unique_ptr<hook::AnyHook> narrow_hook(Device& device);
 }  // namespace detail
 
 class ReduceOption {
@@ -32,7 +32,7 @@ class ReduceOption {
   explicit operator bool() const { return type_.has_value(); }
   DataType operator*() const { return *type_; }
   friend bool operator==(const ReduceOption& option, DataType type) { return option.type_ == type; }
-  using Make = std::unique_ptr<hook::Erased> (*)(DefaultDevice&);
+  using Make = std::unique_ptr<hook::AnyHook> (*)(DefaultDevice&);
   /// Makes the hook of DataParallel; null where nothing becomes narrower.
   Make narrow() const { return type_ == DataType::bfloat16 ? narrow_ : nullptr; }
 

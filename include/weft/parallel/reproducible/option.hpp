@@ -19,7 +19,7 @@ struct Batch;
 class Communicator;
 struct ParameterState;
 namespace hook {
-class Erased;
+class AnyHook;
 }
 
 namespace detail {
@@ -67,7 +67,7 @@ class TreeHooks {
   virtual ~TreeHooks() = default;
   virtual void clear() = 0;
   /// One more bucket's, over `ranks` ranks; null where a plain all-reduce adds in the same order.
-  virtual hook::Erased* add(const ReductionTree& tree, std::size_t ranks) = 0;
+  virtual hook::AnyHook* add(const ReductionTree& tree, std::size_t ranks) = 0;
 };
 
 struct ReproducibleParts {

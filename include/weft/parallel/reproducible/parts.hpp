@@ -17,7 +17,7 @@ class BucketTreeHooks final : public TreeHooks {
  public:
   explicit BucketTreeHooks(Device<Exec>& device) : device_(&device) {}
   void clear() override { hooks_.clear(); }
-  hook::Erased* add(const ReductionTree& tree, std::size_t ranks) override {
+  hook::AnyHook* add(const ReductionTree& tree, std::size_t ranks) override {
     const ReductionTree& own = trees_.over(tree, ranks, [](std::size_t terms, std::size_t of) { return std::make_unique<ReductionTree>(terms, of); });
     if (own.in_rank_order()) return nullptr;
     hooks_.push_back(std::make_unique<TreeHook<Exec>>(*device_, own));

@@ -10,11 +10,11 @@
 namespace weft::schedule {
 
 /// forward; whole backward; or backward in two: the gradient of the input, and later that of the weights.
-enum class Do : char { F = 'F', B = 'B', I = 'I', W = 'W' };
+enum class Op : char { F = 'F', B = 'B', I = 'I', W = 'W' };
 
-/// One action on one chunk (the chunk-th piece of the model that this rank holds) and one micro batch.
+/// One action on one chunk (the chunk-th piece of the model that this rank holds) and one micro-batch.
 struct Action {
-  Do what;
+  Op what;
   int chunk, micro;
   /// This action and the next one of the list form an overlapped pair: an executor may run them at the same time, and one
   /// that runs them in turn computes the same.
@@ -31,8 +31,8 @@ struct Costs {
   double forward = 1, input = 1, weight = 1;
 
   constexpr double backward() const { return input + weight; }
-  constexpr double of(Do what) const {
-    return what == Do::F ? forward : what == Do::I ? input : what == Do::W ? weight : backward();
+  constexpr double of(Op what) const {
+    return what == Op::F ? forward : what == Op::I ? input : what == Op::W ? weight : backward();
   }
 };
 

@@ -3,7 +3,7 @@
 // A schedule as a value: one that its type names, one chosen by name when the program runs, or a user's own table. The model
 // and the executor know only this, so they are compiled once for all schedules.
 //
-//   schedule::Erased schedule = schedule::erase<schedule::Zbv>(options);
+//   schedule::AnySchedule schedule = schedule::erase<schedule::Zbv>(options);
 
 #include <concepts>
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace weft::schedule {
 
-class Erased {
+class AnySchedule {
  public:
   /// What a kind of schedule answers.
   struct Source {
@@ -30,7 +30,7 @@ class Erased {
     virtual Table table(int ranks, int micro_batches) const = 0;
   };
 
-  explicit Erased(std::shared_ptr<const Source> source) : source_(std::move(source)) {}
+  explicit AnySchedule(std::shared_ptr<const Source> source) : source_(std::move(source)) {}
 
   int chunks() const { return source_->chunks(); }
   void require_ranks(int ranks) const { source_->require_ranks(ranks); }
@@ -51,7 +51,7 @@ class Erased {
 namespace detail {
 
 template <Schedule S>
-struct TypeSource final : Erased::Source {
+struct TypeSource final : AnySchedule::Source {
   int chunks() const override { return S::chunks; }
   int stage(int rank, int chunk, int ranks) const override { return S::stage(rank, chunk, ranks); }
   WEFT_COLD Table table(int ranks, int micro_batches) const override {
@@ -60,8 +60,8 @@ struct TypeSource final : Erased::Source {
   }
 };
 
-/// One table, which fits one number of ranks and of micro batches.
-class TableSource final : public Erased::Source {
+/// One table, which fits one number of ranks and of micro-batches.
+class TableSource final : public AnySchedule::Source {
  public:
   TableSource(Table table, std::string name) : table_(std::move(table)), name_(std::move(name)) {}
   int chunks() const override { return table_.chunks; }
@@ -76,7 +76,7 @@ class TableSource final : public Erased::Source {
   Table table(int ranks, int micro_batches) const override {
     require_ranks(ranks);
     if (micro_batches != table_.micro_batches)
-      throw_error<LayoutError>({"schedule ", name_, " is for ", table_.micro_batches, " micro batches, a step of this rank has ", micro_batches});
+      throw_error<LayoutError>({"schedule ", name_, " is for ", table_.micro_batches, " micro-batches, a step of this rank has ", micro_batches});
     return table_;
   }
 
@@ -87,16 +87,16 @@ class TableSource final : public Erased::Source {
 
 }  // namespace detail
 
-/// What may stand for a schedule in a type: a schedule, or what names one (schedule::Own, schedule::Chosen).
+/// What may stand for a schedule in a type: a schedule, or what names one (schedule::Custom, schedule::Dynamic).
 template <class S>
 concept Erasable = Schedule<S> || requires(const ModelOptions& options) {
-  { S::erased(options) } -> std::same_as<Erased>;
+  { S::any_schedule(options) } -> std::same_as<AnySchedule>;
 };
 
 template <Erasable S>
-Erased erase(const ModelOptions& options) {
-  if constexpr (Schedule<S>) return Erased(weft::detail::new_shared<const detail::TypeSource<S>>());
-  else return S::erased(options);
+AnySchedule erase(const ModelOptions& options) {
+  if constexpr (Schedule<S>) return AnySchedule(weft::detail::new_shared<const detail::TypeSource<S>>());
+  else return S::any_schedule(options);
 }
 
 }  // namespace weft::schedule

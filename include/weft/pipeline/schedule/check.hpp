@@ -19,7 +19,7 @@ namespace weft::schedule {
 
 /// What is true of a table. Times are in the unit of the costs.
 struct Proof {
-  bool complete = false;          ///< each stage on one rank; each stage does each micro batch once: F, and B or I with W
+  bool complete = false;          ///< each stage on one rank; each stage does each micro-batch once: F, and B or I with W
   bool ordered = false;           ///< on each rank F before B or I, I before W, pairs closed
   bool no_deadlock = false;       ///< every action gets its input, when sends do not block
   bool rendezvous = false;        ///< the same with `messages` in place and every send waiting for its receive
@@ -34,7 +34,7 @@ struct Proof {
 
 namespace detail {
 
-/// Each stage on one rank, and every (stage, micro batch) exactly once. Guards the indices of all that follows.
+/// Each stage on one rank, and every (stage, micro-batch) exactly once. Guards the indices of all that follows.
 constexpr bool complete(const Table& table) {
   const int stages = table.stages(), M = table.micro_batches;
   if (table.ranks < 1 || table.chunks < 1 || M < 1) return false;
@@ -54,7 +54,7 @@ constexpr bool complete(const Table& table) {
     for (const Action& a : table.orders[std::size_t(rank)]) {
       if (a.chunk < 0 || a.chunk >= table.chunks || a.micro < 0 || a.micro >= M) return false;
       Count& count = counts[std::size_t(a.chunk) * std::size_t(M) + std::size_t(a.micro)];
-      ++(a.what == Do::F ? count.forward : a.what == Do::I ? count.input : a.what == Do::W ? count.weight : count.whole);
+      ++(a.what == Op::F ? count.forward : a.what == Op::I ? count.input : a.what == Op::W ? count.weight : count.whole);
     }
     for (const Count& c : counts)
       if (c.forward != 1 || c.input != c.weight || c.whole + c.input != 1) return false;
@@ -70,10 +70,10 @@ constexpr bool ordered(const Table& table) {
     for (std::size_t i = 0; i < order.size(); ++i) {
       const Action& a = order[i];
       const std::size_t at = std::size_t(a.chunk) * M + std::size_t(a.micro);
-      if (a.what == Do::F) forward[at] = 1;
-      if ((a.what == Do::B || a.what == Do::I) && !forward[at]) return false;
-      if (a.what == Do::I) input[at] = 1;
-      if (a.what == Do::W && !input[at]) return false;
+      if (a.what == Op::F) forward[at] = 1;
+      if ((a.what == Op::B || a.what == Op::I) && !forward[at]) return false;
+      if (a.what == Op::I) input[at] = 1;
+      if (a.what == Op::W && !input[at]) return false;
       if (a.with_next &&
           (i + 1 == order.size() || order[i + 1].with_next || (order[i + 1].chunk == a.chunk && order[i + 1].micro == a.micro)))
         return false;
@@ -86,7 +86,7 @@ constexpr bool weights_in_order(const Table& table) {
   for (const Order& order : table.orders) {
     std::vector<int> next(std::size_t(table.chunks), 0);
     for (const Action& a : order)
-      if ((a.what == Do::B || a.what == Do::W) && a.micro != next[std::size_t(a.chunk)]++) return false;
+      if ((a.what == Op::B || a.what == Op::W) && a.micro != next[std::size_t(a.chunk)]++) return false;
   }
   return true;
 }
@@ -133,8 +133,8 @@ constexpr Proof prove(const Table& table, Costs costs = {}) {
   for (std::size_t rank = 0; rank < table.orders.size(); ++rank) {
     int live = 0, peak = 0;
     for (const Action& a : table.orders[rank]) {
-      if (a.what == Do::F) peak = std::max(peak, ++live);
-      if (a.what == Do::B || a.what == Do::W) --live;
+      if (a.what == Op::F) peak = std::max(peak, ++live);
+      if (a.what == Op::B || a.what == Op::W) --live;
     }
     proof.peak.push_back(peak);
     proof.bubble = std::max(proof.bubble, timeline.makespan - timeline.busy[rank]);
@@ -146,11 +146,11 @@ constexpr Proof prove(const Table& table, Costs costs = {}) {
 inline void require_proven(const Table& table, const std::string& what) {
   const Proof proof = prove(table);
   const std::string where = what + " (" + std::to_string(table.ranks) + " ranks, " + std::to_string(table.chunks) +
-                            " stages a rank, " + std::to_string(table.micro_batches) + " micro batches) ";
+                            " stages a rank, " + std::to_string(table.micro_batches) + " micro-batches) ";
   if (!proof.complete)
     throw LayoutError(where +
                       "is not complete: every stage must be on one rank, every rank must hold as many, and every stage "
-                      "must do each micro batch once, F and either B or I and W");
+                      "must do each micro-batch once, F and either B or I and W");
   if (!proof.ordered)
     throw LayoutError(where + "is out of order: on a rank F goes before B or I, I before W, and a pair has two members");
   if (!proof.no_deadlock) throw LayoutError(where + "deadlocks: ranks wait for each other's results in a circle");

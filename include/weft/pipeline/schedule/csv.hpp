@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A schedule as a file: a line for each rank, an action in each cell ("0F3": stage, operation, micro batch; "(0F3;3B1)" an
+// A schedule as a file: a line for each rank, an action in each cell ("0F3": stage, operation, micro-batch; "(0F3;3B1)" an
 // overlapped pair). What is read is checked like any other table.
 //
 //   const schedule::Table table = schedule::from_csv(text, "my_schedule.csv");
@@ -39,7 +39,7 @@ inline Table from_csv(std::string_view text, const std::string& file = "the sche
   const auto refuse = [&](std::string_view cell) {
     return UsageError(
         file + ", line " + std::to_string(line_number) + ": '" + std::string(cell.substr(0, 40)) +
-        "' is no action; an action is a stage, one of F B I W, and a micro batch, such as 0F3, a pair is (0F3;3B1)");
+        "' is no action; an action is a stage, one of F B I W, and a micro-batch, such as 0F3, a pair is (0F3;3B1)");
   };
   const auto parse = [&](std::string_view cell, bool with_next) -> Cell {
     const std::size_t at = cell.find_first_of("FBIW");
@@ -51,7 +51,7 @@ inline Table from_csv(std::string_view text, const std::string& file = "the sche
       return value;
     };
     const int stage = number(cell.substr(0, at)), micro = number(cell.substr(at + 1));
-    return {stage, {static_cast<Do>(cell[at]), 0, micro, with_next}};
+    return {stage, {static_cast<Op>(cell[at]), 0, micro, with_next}};
   };
   const auto trimmed = [](std::string_view cell) {
     while (!cell.empty() && (cell.front() == ' ' || cell.front() == '\t' || cell.front() == '"')) cell.remove_prefix(1);

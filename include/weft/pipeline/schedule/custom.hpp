@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A schedule of the user's own: a table that the compiler proves, or one that is only known when the program runs. Either goes
+// A schedule of the user's custom: a table that the compiler proves, or one that is only known when the program runs. Either goes
 // through the same checker and the same executor as the built-in ones.
 //
-//   constexpr schedule::Table my_table() { ... }                       // 2 ranks, 4 micro batches
-//   PipelineParallel<nn::Gpt, schedule::Own<my_table>> model(mesh, config);
+//   constexpr schedule::Table my_table() { ... }                       // 2 ranks, 4 micro-batches
+//   PipelineParallel<models::Gpt, schedule::Custom<my_table>> model(mesh, config);
 
 #include <memory>
 #include <string>
@@ -28,11 +28,11 @@ concept ConstantTable = requires { Table(make()); } && requires { typename std::
 }  // namespace detail
 
 /// The schedule whose table `make()` returns, a constexpr function without arguments. It is proven by the compiler, so a table
-/// that deadlocks does not compile; it fits the number of ranks and micro batches that it was written for, no other. (Compilers
-/// limit the steps of a proof: at the default limits a table of 4 ranks and 8 micro batches is about the largest; larger ones
-/// are to be proven when the program runs, by `own`.)
+/// that deadlocks does not compile; it fits the number of ranks and micro-batches that it was written for, no other. (Compilers
+/// limit the steps of a proof: at the default limits a table of 4 ranks and 8 micro-batches is about the largest; larger ones
+/// are to be proven when the program runs, by `custom`.)
 template <auto make>
-struct Own {
+struct Custom {
   struct Verdict {
     bool complete, ordered, runs;
   };
@@ -47,22 +47,22 @@ struct Own {
   }();
 
   /// Where a pipeline takes it, it must have passed. (In the class, clang would say of the wrapper too that this is no schedule.)
-  static Erased erased(const ModelOptions&) {
+  static AnySchedule any_schedule(const ModelOptions&) {
     static_assert(constant,
-                  "weft: the compiler proves the table of schedule::Own<f>: f must be a constexpr function without arguments that returns a schedule::Table; a table that is "
-                  "only known when the program runs goes into schedule::Chosen, as ModelOptions{.schedule = schedule::own(f())}");
-    static_assert(verdict.complete, "weft: this schedule is not complete: each stage does each micro batch once, F and either B or I and W");
+                  "weft: the compiler proves the table of schedule::Custom<f>: f must be a constexpr function without arguments that returns a schedule::Table; a table that is "
+                  "only known when the program runs goes into schedule::Dynamic, as ModelOptions{.schedule = schedule::custom(f())}");
+    static_assert(verdict.complete, "weft: this schedule is not complete: each stage does each micro-batch once, F and either B or I and W");
     static_assert(!verdict.complete || verdict.ordered, "weft: this schedule is out of order: on a rank F goes before B or I, and I before W");
     static_assert(!verdict.ordered || verdict.runs, "weft: this schedule deadlocks, or a rank wants messages in another order than they are sent in");
-    if constexpr (constant) return Erased(std::make_shared<const detail::TableSource>(make(), "of the user"));
-    else return Erased(nullptr);
+    if constexpr (constant) return AnySchedule(std::make_shared<const detail::TableSource>(make(), "of the user"));
+    else return AnySchedule(nullptr);
   }
 };
 
-/// A table for schedule::Chosen. Throws LayoutError, saying why, if it does not pass the checker.
-inline std::shared_ptr<const Erased> own(Table table, std::string name = "of the user") {
+/// A table for schedule::Dynamic. Throws LayoutError, saying why, if it does not pass the checker.
+inline std::shared_ptr<const AnySchedule> custom(Table table, std::string name = "of the user") {
   require_proven(table, "schedule " + name);
-  return std::make_shared<const Erased>(std::make_shared<const detail::TableSource>(std::move(table), std::move(name)));
+  return std::make_shared<const AnySchedule>(std::make_shared<const detail::TableSource>(std::move(table), std::move(name)));
 }
 
 }  // namespace weft::schedule

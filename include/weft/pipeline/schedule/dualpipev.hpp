@@ -12,11 +12,11 @@
 
 namespace weft::schedule {
 
-/// At least 2 · ranks micro batches. The bubble is exact for forward = input = weight; for others it is what the paper states
+/// At least 2 · ranks micro-batches. The bubble is exact for forward = input = weight; for others it is what the paper states
 /// and the simulation differs a little. Without overlap a pair takes the sum of its members' times.
 struct DualPipeV : VShape {
   static constexpr std::string_view name = "dualpipev";
-  static constexpr std::string_view limits = "needs micro batches >= 2 * pp";
+  static constexpr std::string_view limits = "needs micro-batches >= 2 * pp";
   static constexpr int chunks = 2;
 
   static constexpr bool applies(int ranks, int micro_batches) { return ranks >= 1 && micro_batches >= 2 * ranks; }
@@ -30,11 +30,11 @@ struct DualPipeV : VShape {
     int forwards[2] = {0, 0}, backwards[2] = {0, 0};
     std::vector<Action> waiting;  // weight gradients, first in first out
     std::size_t taken = 0;
-    const auto forward = [&](int chunk) { order.push_back({Do::F, chunk, forwards[chunk]++}); };
-    const auto backward = [&](int chunk) { order.push_back({Do::B, chunk, backwards[chunk]++}); };
+    const auto forward = [&](int chunk) { order.push_back({Op::F, chunk, forwards[chunk]++}); };
+    const auto backward = [&](int chunk) { order.push_back({Op::B, chunk, backwards[chunk]++}); };
     const auto input = [&](int chunk) {
-      waiting.push_back({Do::W, chunk, backwards[chunk]});
-      order.push_back({Do::I, chunk, backwards[chunk]++});
+      waiting.push_back({Op::W, chunk, backwards[chunk]});
+      order.push_back({Op::I, chunk, backwards[chunk]++});
     };
     const auto weight = [&] { order.push_back(waiting[taken++]); };
     const auto overlapped = [&](int forward_chunk) {

@@ -2,8 +2,8 @@
 #pragma once
 // The schedule as a choice of the run, for programs with a command line: one compiled model for all of them.
 //
-//   PipelineParallel<nn::Gpt, schedule::Chosen> model(mesh, config, {.schedule = schedule::choose("zbv")});
-//   PipelineParallel<nn::Gpt, schedule::Chosen> model(mesh, config, {.schedule = schedule::choose_file("own.csv")});
+//   PipelineParallel<models::Gpt, schedule::Dynamic> model(mesh, config, {.schedule = schedule::choose("zbv")});
+//   PipelineParallel<models::Gpt, schedule::Dynamic> model(mesh, config, {.schedule = schedule::choose_file("own.csv")});
 
 #include <cerrno>
 #include <cstring>
@@ -20,16 +20,16 @@
 namespace weft::schedule {
 
 /// In the place of a schedule type: ModelOptions::schedule says which.
-struct Chosen {
-  static Erased erased(const ModelOptions& options) {
-    if (!options.schedule) throw_error<UsageError>({"PipelineParallel<M, schedule::Chosen>: ModelOptions::schedule does not say which schedule is to run"});
+struct Dynamic {
+  static AnySchedule any_schedule(const ModelOptions& options) {
+    if (!options.schedule) throw_error<UsageError>({"PipelineParallel<M, schedule::Dynamic>: ModelOptions::schedule does not say which schedule is to run"});
     return *options.schedule;
   }
 };
 
 namespace detail {
 
-class NamedSource final : public Erased::Source {
+class NamedSource final : public AnySchedule::Source {
  public:
   NamedSource(std::string name, int chunks) : name_(std::move(name)), chunks_(named_chunks(name_, chunks)), v_shape_(named_v_shape(name_)) {}
   int chunks() const override { return chunks_; }
@@ -46,16 +46,16 @@ class NamedSource final : public Erased::Source {
 
 /// The schedule of that name (see `names`) with so many stages a rank; 0: as many as is its own, 2 where it takes any. Throws
 /// UsageError for an unknown name, LayoutError for a number of stages that it does not take.
-inline std::shared_ptr<const Erased> choose(std::string name, int chunks = 0) {
-  return std::make_shared<const Erased>(std::make_shared<const detail::NamedSource>(std::move(name), chunks));
+inline std::shared_ptr<const AnySchedule> choose(std::string name, int chunks = 0) {
+  return std::make_shared<const AnySchedule>(std::make_shared<const detail::NamedSource>(std::move(name), chunks));
 }
 
 /// The table in a CSV file (see csv.hpp). Throws UsageError if it cannot be read, LayoutError, saying why, if it is not proven.
-inline std::shared_ptr<const Erased> choose_file(const std::string& path) {
+inline std::shared_ptr<const AnySchedule> choose_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw_error<UsageError>({"schedule: cannot read '", path, "': ", std::strerror(errno)});
   Table table = from_csv(std::string(std::istreambuf_iterator<char>(file), {}), path);
-  return std::make_shared<const Erased>(std::make_shared<const detail::TableSource>(std::move(table), path));
+  return std::make_shared<const AnySchedule>(std::make_shared<const detail::TableSource>(std::move(table), path));
 }
 
 }  // namespace weft::schedule

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// All forwards, then all backwards (Huang et al., GPipe, arXiv:1811.06965). The simplest order; holds every micro batch's
+// All forwards, then all backwards (Huang et al., GPipe, arXiv:1811.06965). The simplest order; holds every micro-batch's
 // activations at once.
 
 #include <string_view>
@@ -9,10 +9,10 @@
 
 namespace weft::schedule {
 
-/// Any number of micro batches. Gradients are accumulated in micro-batch order.
+/// Any number of micro-batches. Gradients are accumulated in micro-batch order.
 struct GPipe : Loop {
   static constexpr std::string_view name = "gpipe";
-  static constexpr std::string_view limits = "needs at least one rank and one micro batch";
+  static constexpr std::string_view limits = "needs at least one rank and one micro-batch";
   static constexpr int chunks = 1;
 
   static constexpr bool applies(int ranks, int micro_batches) { return ranks >= 1 && micro_batches >= 1; }
@@ -21,8 +21,8 @@ struct GPipe : Loop {
 
   static constexpr Order order(int, int, int micro_batches) {
     Order order;
-    for (int micro = 0; micro < micro_batches; ++micro) order.push_back({Do::F, 0, micro});
-    for (int micro = 0; micro < micro_batches; ++micro) order.push_back({Do::B, 0, micro});
+    for (int micro = 0; micro < micro_batches; ++micro) order.push_back({Op::F, 0, micro});
+    for (int micro = 0; micro < micro_batches; ++micro) order.push_back({Op::B, 0, micro});
     return order;
   }
 };

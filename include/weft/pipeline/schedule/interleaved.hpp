@@ -14,7 +14,7 @@ namespace weft::schedule {
 
 namespace detail {
 
-/// The order in which interleaved forwards run: for each group of micro batches, for each chunk, each micro batch of the
+/// The order in which interleaved forwards run: for each group of micro-batches, for each chunk, each micro-batch of the
 /// group. Megatron fixes the size of a group and so refuses most counts. Here they are cut into as many groups of at least
 /// `ranks` as there are, as equal as can be with the larger ones first: no count is refused and none adds to the bubble.
 constexpr Order interleaved_forwards(int ranks, int chunks, int micro_batches) {
@@ -23,20 +23,20 @@ constexpr Order interleaved_forwards(int ranks, int chunks, int micro_batches) {
   for (int group = 0, first = 0; group < groups; ++group) {
     const int size = micro_batches / groups + (group < micro_batches % groups ? 1 : 0);
     for (int chunk = 0; chunk < chunks; ++chunk)
-      for (int micro = first; micro < first + size; ++micro) order.push_back({Do::F, chunk, micro});
+      for (int micro = first; micro < first + size; ++micro) order.push_back({Op::F, chunk, micro});
     first += size;
   }
   return order;
 }
 
-/// Micro batches of the first, largest group.
+/// Micro-batches of the first, largest group.
 constexpr int interleaved_group(int ranks, int micro_batches) {
   const int groups = std::max(1, micro_batches / ranks);
   return (micro_batches + groups - 1) / groups;
 }
 
 /// The k-th backward: as the k-th forward with the chunks from last to first.
-constexpr Action mirrored(const Order& forwards, int k, int chunks, Do what) {
+constexpr Action mirrored(const Order& forwards, int k, int chunks, Op what) {
   const Action& forward = forwards[static_cast<std::size_t>(k)];
   return {what, chunks - 1 - forward.chunk, forward.micro};
 }
@@ -53,20 +53,20 @@ constexpr Order interleaved_order(int rank, int ranks, int chunks, int micro_bat
   Order order(forwards.begin(), forwards.begin() + warm_up);
   for (int k = 0; k < count; ++k) {
     if (warm_up + k < count) order.push_back(forwards[std::size_t(warm_up + k)]);
-    order.push_back(mirrored(forwards, k, chunks, Do::B));
+    order.push_back(mirrored(forwards, k, chunks, Op::B));
   }
   return order;
 }
 
 }  // namespace detail
 
-/// V stages a rank, any number of micro batches. With fewer than ranks the groups are short and ranks wait between chunks.
-/// A V that is only known when the program runs goes to schedule::Chosen, as schedule::choose("interleaved", V).
+/// V stages a rank, any number of micro-batches. With fewer than ranks the groups are short and ranks wait between chunks.
+/// A V that is only known when the program runs goes to schedule::Dynamic, as schedule::choose("interleaved", V).
 template <int V>
 struct Interleaved : Loop {
   static_assert(V >= 1, "weft: Interleaved's V template parameter is the number of stages a rank, at least 1");
   static constexpr std::string_view name = "interleaved";
-  static constexpr std::string_view limits = "needs at least one rank and one micro batch";
+  static constexpr std::string_view limits = "needs at least one rank and one micro-batch";
   static constexpr int chunks = V;
 
   static constexpr bool applies(int ranks, int micro_batches) { return ranks >= 1 && micro_batches >= 1; }

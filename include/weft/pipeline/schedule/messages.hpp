@@ -31,8 +31,8 @@ constexpr int rank_of(const Table& table, int stage) {
 
 /// What an action's result is sent as; `to` is −1 if nowhere.
 constexpr Message sent_by(const Table& table, int rank, const Action& action) {
-  if (action.what == Do::W) return {};
-  const bool forward = action.what == Do::F;
+  if (action.what == Op::W) return {};
+  const bool forward = action.what == Op::F;
   const int stage = table.stage(rank, action.chunk) + (forward ? 1 : -1);
   const int to = rank_of(table, stage);
   return to < 0 || to == rank ? Message{} : Message{rank, to, stage, action.micro, forward};
@@ -40,8 +40,8 @@ constexpr Message sent_by(const Table& table, int rank, const Action& action) {
 
 /// What an action waits for; `from` is −1 if for nothing.
 constexpr Message wanted_by(const Table& table, int rank, const Action& action) {
-  if (action.what == Do::W) return {};
-  const bool forward = action.what == Do::F;
+  if (action.what == Op::W) return {};
+  const bool forward = action.what == Op::F;
   const int stage = table.stage(rank, action.chunk);
   const int from = rank_of(table, stage + (forward ? -1 : 1));
   return from < 0 || from == rank ? Message{} : Message{from, rank, stage, action.micro, forward};

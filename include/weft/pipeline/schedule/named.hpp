@@ -2,7 +2,7 @@
 #pragma once
 // Schedules by name, for command lines and tools: the table of "1f1b" or "zbv" for numbers known only at run time.
 //
-//   const schedule::Table table = schedule::named_table("interleaved", 4, 8, 2);   // 4 ranks, 8 micro batches, 2 chunks a rank
+//   const schedule::Table table = schedule::named_table("interleaved", 4, 8, 2);   // 4 ranks, 8 micro-batches, 2 chunks a rank
 
 #include <string>
 #include <string_view>
@@ -38,7 +38,7 @@ template <class Order>
 Table looped_table(std::string_view name, int ranks, int micro_batches, int chunks, Order order) {
   if (chunks == 0) chunks = 2;
   if (ranks < 1 || micro_batches < 1 || chunks < 1)
-    throw LayoutError("schedule " + std::string(name) + " with pp(" + std::to_string(ranks) + "), micro batches(" +
+    throw LayoutError("schedule " + std::string(name) + " with pp(" + std::to_string(ranks) + "), micro-batches(" +
                       std::to_string(micro_batches) + ") and chunks(" + std::to_string(chunks) + "): each must be at least 1");
   Table table{ranks, chunks, micro_batches, {}, {}};
   for (int rank = 0; rank < ranks; ++rank) {

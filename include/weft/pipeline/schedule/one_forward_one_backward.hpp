@@ -10,10 +10,10 @@
 
 namespace weft::schedule {
 
-/// Any number of micro batches, fewer than stages too. Gradients are accumulated in micro-batch order.
+/// Any number of micro-batches, fewer than stages too. Gradients are accumulated in micro-batch order.
 struct OneForwardOneBackward : Loop {
   static constexpr std::string_view name = "1f1b";
-  static constexpr std::string_view limits = "needs at least one rank and one micro batch";
+  static constexpr std::string_view limits = "needs at least one rank and one micro-batch";
   static constexpr int chunks = 1;
 
   static constexpr bool applies(int ranks, int micro_batches) { return ranks >= 1 && micro_batches >= 1; }
@@ -23,10 +23,10 @@ struct OneForwardOneBackward : Loop {
   static constexpr Order order(int rank, int ranks, int micro_batches) {
     Order order;
     const int warm_up = std::min(ranks - 1 - rank, micro_batches);
-    for (int micro = 0; micro < warm_up; ++micro) order.push_back({Do::F, 0, micro});
+    for (int micro = 0; micro < warm_up; ++micro) order.push_back({Op::F, 0, micro});
     for (int micro = 0; micro < micro_batches; ++micro) {
-      if (warm_up + micro < micro_batches) order.push_back({Do::F, 0, warm_up + micro});
-      order.push_back({Do::B, 0, micro});
+      if (warm_up + micro < micro_batches) order.push_back({Op::F, 0, warm_up + micro});
+      order.push_back({Op::B, 0, micro});
     }
     return order;
   }

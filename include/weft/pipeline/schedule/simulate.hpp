@@ -25,7 +25,7 @@ struct Timeline {
 /// the time of an action, so that stages may be of unequal cost. An overlapped pair is one piece of work: it starts when both
 /// inputs are there, takes the sum of both times (nothing is gained that was not measured), and both results come at its end.
 template <class Cost>
-requires requires(Cost cost) { double(cost(0, Do::F)); }
+requires requires(Cost cost) { double(cost(0, Op::F)); }
 constexpr Timeline simulate(const Table& table, Cost cost) {
   const std::size_t ranks = std::size_t(table.ranks), M = std::size_t(table.micro_batches);
   const int stages = table.stages();
@@ -39,8 +39,8 @@ constexpr Timeline simulate(const Table& table, Cost cost) {
   const auto cell = [&](int stage, const Action& a) { return std::size_t(stage) * M + std::size_t(a.micro); };
   const auto ready = [&](std::size_t rank, const Action& a) -> double {  // when the input is there
     const int stage = table.stage(int(rank), a.chunk);
-    if (a.what == Do::F) return stage > 0 ? forward[cell(stage - 1, a)] : 0;
-    if (a.what == Do::W) return input[cell(stage, a)];
+    if (a.what == Op::F) return stage > 0 ? forward[cell(stage - 1, a)] : 0;
+    if (a.what == Op::W) return input[cell(stage, a)];
     if (forward[cell(stage, a)] == never) return never;
     return stage + 1 < stages ? input[cell(stage + 1, a)] : 0;
   };
@@ -66,8 +66,8 @@ constexpr Timeline simulate(const Table& table, Cost cost) {
           const int stage = table.stage(int(rank), a.chunk);
           timeline.start[rank].push_back(begin);
           timeline.end[rank].push_back(clock[rank]);
-          if (a.what == Do::F) forward[cell(stage, a)] = clock[rank];
-          if (a.what == Do::B || a.what == Do::I) input[cell(stage, a)] = clock[rank];
+          if (a.what == Op::F) forward[cell(stage, a)] = clock[rank];
+          if (a.what == Op::B || a.what == Op::I) input[cell(stage, a)] = clock[rank];
         }
         at[rank] += members;
         moved = true;
@@ -84,7 +84,7 @@ constexpr Timeline simulate(const Table& table, Cost cost) {
 
 /// The same with equal stages.
 constexpr Timeline simulate(const Table& table, Costs costs = {}) {
-  return simulate(table, [costs](int, Do what) { return costs.of(what); });
+  return simulate(table, [costs](int, Op what) { return costs.of(what); });
 }
 
 }  // namespace weft::schedule

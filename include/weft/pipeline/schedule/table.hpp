@@ -3,7 +3,7 @@
 // A schedule for all ranks as one value: the orders, and which stage each chunk of each rank is. Built from a schedule type,
 // written as a constexpr table by a user, or read from a file: the checker takes them alike.
 //
-//   constexpr auto table = schedule::table<schedule::OneForwardOneBackward>(4, 8);   // 4 ranks, 8 micro batches
+//   constexpr auto table = schedule::table<schedule::OneForwardOneBackward>(4, 8);   // 4 ranks, 8 micro-batches
 
 #include <concepts>
 #include <string>
@@ -18,7 +18,7 @@ namespace weft::schedule {
 
 /// What a schedule type states: its order for each rank, where its chunks lie, what it costs, and when it works.
 ///   chunks                  chunks a rank
-///   order(rank, P, M)       actions of a rank of P, for M micro batches
+///   order(rank, P, M)       actions of a rank of P, for M micro-batches
 ///   stage(rank, chunk, P)   position in the model, 0 ... P·chunks − 1; rank_of and chunk_of are its inverse
 ///   bubble(P, M, costs)     makespan − busy time of a rank, without communication
 ///   peak(rank, P, M)        most chunk activations that the rank holds at once (from F until B or W)
@@ -65,16 +65,16 @@ constexpr Table table(int ranks, int micro_batches) {
 template <Schedule S>
 WEFT_COLD void require(int ranks, int micro_batches) {
   if (S::applies(ranks, micro_batches)) return;
-  std::string text = weft::detail::joined({"schedule ", S::name, " with pp(", ranks, ") and micro batches(", micro_batches, "): ", S::limits});
+  std::string text = weft::detail::joined({"schedule ", S::name, " with pp(", ranks, ") and micro-batches(", micro_batches, "): ", S::limits});
   constexpr int far = 4096;
   for (int distance = 1; distance < far; ++distance)
     for (const int near : {micro_batches - distance, micro_batches + distance})
       if (near > 0 && S::applies(ranks, near))
-        throw_error<LayoutError>({text, "; the nearest number of micro batches that works is ", near});
+        throw_error<LayoutError>({text, "; the nearest number of micro-batches that works is ", near});
   throw LayoutError(text);
 }
 
-/// "2F5": stage, operation, micro batch.
+/// "2F5": stage, operation, micro-batch.
 inline std::string to_string(const Table& table, int rank, Action action) {
   const char what = static_cast<char>(action.what);
   return weft::detail::joined({table.stage(rank, action.chunk), std::string_view(&what, 1), action.micro});

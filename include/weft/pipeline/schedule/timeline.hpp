@@ -3,7 +3,7 @@
 // A timeline as measured: the executor notes when each action of the last training step began, once its input was there, and
 // when it ended. Off unless asked for; then two readings of the clock an action.
 //
-//   auto recording = std::make_shared<schedule::Recording>();
+//   auto recording = std::make_shared<schedule::TimelineRecorder>();
 //   Parallel model(mesh, config, {.recording = recording});
 //   model.train_step(batch);
 //   const auto timeline = schedule::measured(*recording, mesh.comm(pp{}));      // collective; seconds
@@ -22,7 +22,7 @@
 namespace weft::schedule {
 
 /// One rank's times of its last step, in seconds of its own clock.
-class Recording {
+class TimelineRecorder {
  public:
   static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -56,7 +56,7 @@ inline double common_moment(const Communicator& pipeline) {
   std::vector<double> mine, first;
   for (std::size_t i = 0; i < barriers; ++i) {
     pipeline.barrier();
-    mine.push_back(Recording::now());
+    mine.push_back(TimelineRecorder::now());
   }
   first = mine;
   pipeline.broadcast(first, 0);
@@ -70,7 +70,7 @@ inline double common_moment(const Communicator& pipeline) {
 
 /// The last step of all ranks of a pipeline, from the first action on, in seconds, the same on every rank. Collective over
 /// `pipeline`. Clocks of different machines are set by a barrier, so they agree to what a message takes.
-inline Timeline measured(const Recording& recording, const Communicator& pipeline) {
+inline Timeline measured(const TimelineRecorder& recording, const Communicator& pipeline) {
   const double zero = detail::common_moment(pipeline);
   const Table& table = recording.table();
   Timeline timeline;

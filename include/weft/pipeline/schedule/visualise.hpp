@@ -27,13 +27,13 @@ inline std::string decimal(double value) {
   return result;
 }
 
-constexpr std::string_view name_of(Do what) {
-  return what == Do::F ? "forward" : what == Do::B ? "backward" : what == Do::I ? "input gradient" : "weight gradient";
+constexpr std::string_view name_of(Op what) {
+  return what == Op::F ? "forward" : what == Op::B ? "backward" : what == Op::I ? "input gradient" : "weight gradient";
 }
 
 /// Dark for the first chunk of a rank, lighter for later ones.
-inline std::string color(Do what, int chunk, int chunks) {
-  const int hue = what == Do::F ? 214 : what == Do::B ? 145 : what == Do::I ? 175 : 35;
+inline std::string color(Op what, int chunk, int chunks) {
+  const int hue = what == Op::F ? 214 : what == Op::B ? 145 : what == Op::I ? 175 : 35;
   const int light = 42 + (chunks > 1 ? 26 * chunk / (chunks - 1) : 8);
   return "hsl(" + std::to_string(hue) + ",55%," + std::to_string(light) + "%)";
 }
@@ -53,7 +53,7 @@ inline double first_start(const Timeline& timeline) {
 
 }  // namespace detail
 
-/// One row a rank, time to the right, each action with its micro batch; the members of an overlapped pair one above the other.
+/// One row a rank, time to the right, each action with its micro-batch; the members of an overlapped pair one above the other.
 /// `unit` follows the makespan.
 inline std::string to_svg(const Table& table, const Timeline& timeline, std::string_view unit = "") {
   constexpr double row = 30, gap = 6, left = 64, top = 34, bottom = 34;
@@ -98,20 +98,20 @@ inline std::string to_svg(const Table& table, const Timeline& timeline, std::str
     }
   }
   double x = left;
-  const auto uses = [&](Do what) {
+  const auto uses = [&](Op what) {
     return std::any_of(table.orders.begin(), table.orders.end(), [&](const Order& order) {
       return std::any_of(order.begin(), order.end(), [&](const Action& a) { return a.what == what; });
     });
   };
-  for (const Do what : {Do::F, Do::B, Do::I, Do::W}) {
+  for (const Op what : {Op::F, Op::B, Op::I, Op::W}) {
     if (!uses(what)) continue;
     box(x, 10, 14, 14, detail::color(what, 0, table.chunks), "", std::string(detail::name_of(what)));
     svg += "<text x=\"" + detail::decimal(x + 19) + "\" y=\"21\">" + std::string(detail::name_of(what)) + "</text>\n";
     x += 118;
   }
   svg += "<text x=\"" + detail::decimal(left) + "\" y=\"" + detail::decimal(height - 12) + "\">" + std::to_string(table.ranks) +
-         " ranks, " + std::to_string(table.micro_batches) + " micro batches, makespan " + detail::decimal(length) + std::string(unit) +
-         "; numbers are micro batches" + (table.chunks > 1 ? ", a rank's first stage is dark and its last one light" : "") +
+         " ranks, " + std::to_string(table.micro_batches) + " micro-batches, makespan " + detail::decimal(length) + std::string(unit) +
+         "; numbers are micro-batches" + (table.chunks > 1 ? ", a rank's first stage is dark and its last one light" : "") +
          "</text>\n</svg>\n";
   return svg;
 }

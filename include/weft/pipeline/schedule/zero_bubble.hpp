@@ -22,23 +22,23 @@ constexpr Order zero_bubble_order(int rank, int ranks, int chunks, int micro_bat
   int weights = 0;
   for (int k = 0; k < count; ++k) {
     if (warm_up + k < count) order.push_back(forwards[std::size_t(warm_up + k)]);
-    order.push_back(mirrored(forwards, k, chunks, Do::I));
-    if (k >= rank) order.push_back(mirrored(forwards, weights++, chunks, Do::W));
+    order.push_back(mirrored(forwards, k, chunks, Op::I));
+    if (k >= rank) order.push_back(mirrored(forwards, weights++, chunks, Op::W));
   }
-  while (weights < count) order.push_back(mirrored(forwards, weights++, chunks, Do::W));
+  while (weights < count) order.push_back(mirrored(forwards, weights++, chunks, Op::W));
   return order;
 }
 
 }  // namespace detail
 
-/// V stages a rank, any number of micro batches. Rank r starts its weight gradients after r input gradients, so all ranks hold
+/// V stages a rank, any number of micro-batches. Rank r starts its weight gradients after r input gradients, so all ranks hold
 /// as much. The bubble is exact for weight <= forward and weight <= input (longer weight steps make it longer), and with several
-/// stages a rank and fewer micro batches than ranks for equal times; it is not exceeded for others.
+/// stages a rank and fewer micro-batches than ranks for equal times; it is not exceeded for others.
 template <int V>
 struct InterleavedZeroBubble : Loop {
   static_assert(V >= 1, "weft: InterleavedZeroBubble's V template parameter is the number of stages a rank, at least 1");
   static constexpr std::string_view name = "interleaved-zb";
-  static constexpr std::string_view limits = "needs at least one rank and one micro batch";
+  static constexpr std::string_view limits = "needs at least one rank and one micro-batch";
   static constexpr int chunks = V;
 
   static constexpr bool applies(int ranks, int micro_batches) { return ranks >= 1 && micro_batches >= 1; }
