@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where state lies that is not on the device between its uses (ModelOptions::offload): records of bytes in host memory or in a
+// A store of state that is not on the device between its uses (optim/offload.hpp): records of bytes in host memory or in a
 // file of this rank's own. Records that are written take effect together, at `commit`: a disk that fails in the middle of an
 // optimizer's step leaves every record as it was.
 //
-//   auto store = make_store(Offload::file("/scratch/run"), 3);   // /scratch/run.3, removed when the program ends, however it does
-//   const std::size_t moments = store->record(bytes);            // room for it is taken here, or StorageError
-//   write_record(device, *store, moments, pointer, bytes);
-//   store->commit();
+//   FileStore store("/scratch/run.3");                           // removed when the program ends, however it does
+//   const std::size_t moments = store.record(bytes);            // room for it is taken here, or StorageError
+//   write_record(device, store, moments, pointer, bytes);
+//   store.commit();
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -50,32 +50,6 @@ class Store {
   /// Where the record lies in memory, or null.
   virtual void* memory(std::size_t /*record*/) const { return nullptr; }
 };
-
-}  // namespace detail
-
-namespace optim {
-struct OffloadParts;
-/// What an optimizer does where its state is offloaded. Defined in optim/offloaded.hpp.
-template <class Device>
-const OffloadParts& offload_parts();
-}  // namespace optim
-
-/// Where parameters and optimizer state of a rank lie between their uses.
-struct Offload {
-  using Make = std::shared_ptr<detail::Store> (*)(const std::string& path, int rank);
-  Make make = nullptr;  ///< null: on the device
-  std::string path = {};
-  std::shared_ptr<detail::Store> store = nullptr;  ///< of this rank, made with the model
-  const optim::OffloadParts* optimizer = nullptr;
-
-  Offload() {}
-  Offload(Make how, std::string where) : make(how), path(std::move(where)), optimizer(&optim::offload_parts<DefaultDevice>()) {}
-  static Offload host();
-  /// Files PATH.RANK, one for each rank of the world; they must not exist, and are gone when the program ends.
-  static Offload file(std::string path);
-};
-
-namespace detail {
 
 // Memory that devices copy from and to at full speed.
 template <class Exec>
@@ -186,20 +160,6 @@ class FileStore final : public Store {
   std::size_t end_ = 0;
   std::vector<Record> records_;
 };
-
-}  // namespace detail
-
-inline Offload Offload::host() {
-  return {[](const std::string&, int) -> std::shared_ptr<detail::Store> { return std::make_shared<detail::HostStore>(); }, ""};
-}
-inline Offload Offload::file(std::string path) {
-  return {[](const std::string& of_all, int rank) -> std::shared_ptr<detail::Store> { return std::make_shared<detail::FileStore>(detail::joined({of_all, ".", rank})); }, std::move(path)};
-}
-
-namespace detail {
-
-/// The store of one rank of the world; null where nothing is offloaded. Throws StorageError where a file cannot be made.
-inline std::shared_ptr<Store> make_store(const Offload& offload, int rank) { return offload.make ? offload.make(offload.path, rank) : nullptr; }
 
 /// The record -> `bytes` bytes at `data` in the device's memory. Both wait until the copy is done.
 template <class Exec>

@@ -14,7 +14,7 @@
 #include <weft/nn/gelu_mlp.hpp>
 #include <weft/nn/linear.hpp>
 #include <weft/nn/loss.hpp>
-#include <weft/parallel/model_options.hpp>
+#include <weft/layer/model.hpp>
 #include <weft/nn/norm.hpp>
 
 namespace weft::models {

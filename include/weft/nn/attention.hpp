@@ -12,7 +12,7 @@
 #include <weft/kernels/rope.hpp>
 #include <weft/mesh/layout.hpp>
 #include <weft/layer/layer.hpp>
-#include <weft/parallel/model_options.hpp>
+#include <weft/layer/model.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/nn/ring_attention.hpp>
 #include <weft/layer/global_index.hpp>

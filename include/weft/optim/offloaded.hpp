@@ -13,7 +13,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/list.hpp>
 #include <weft/optim/slot.hpp>
-#include <weft/device/offload_store.hpp>
+#include <weft/optim/offload.hpp>
 
 namespace weft::optim {
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a model must know of its layout, and what a user may choose when one is made.
+// The options of a model: what a user may choose when one is made, beside its type.
+//
+//   DataParallel<models::Gpt> model(mesh, config, {.seed = 3, .compare_every = 0});
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +13,7 @@
 #include <weft/layer/loss_scale.hpp>
 #include <weft/parallel/hook/reduce_option.hpp>
 #include <weft/parallel/reproducible/option.hpp>
-#include <weft/device/offload_store.hpp>
+#include <weft/optim/offload.hpp>
 
 namespace weft {
 
@@ -22,14 +24,6 @@ class TimelineRecorder;
 namespace hook {
 class Factory;
 }
-
-/// The degrees that cut a model.
-struct ModelDegrees {
-  std::size_t tp = 1, pp = 1, chunks = 1;
-  std::size_t cp = 1;
-  bool ulysses = false;  ///< cp by Ulysses, which divides heads, not by a ring
-  std::size_t ep = 1, etp = 1;
-};
 
 struct ModelOptions {
   WEFT_COLD ~ModelOptions() = default;
@@ -82,13 +76,5 @@ struct ModelOptions {
     if (hook) throw_error<UsageError>({"ModelOptions: a communication hook says itself in which type gradients are sent; leave `reduce` or the hook out"});
   }
 };
-
-namespace detail {
-/// Throws LayoutError for sizes without which a model cannot be.
-WEFT_COLD inline void require_sizes(std::size_t vocabulary, std::size_t width, std::size_t heads) {
-  if (vocabulary == 0 || width == 0) throw_error<LayoutError>({"vocabulary(", vocabulary, ") and width(", width, ") must be at least 1"});
-  if (heads == 0 || width % heads != 0) throw_error<LayoutError>({"width(", width, ") % heads(", heads, ") != 0"});
-}
-}  // namespace detail
 
 }  // namespace weft

@@ -1,20 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A chunk: one contiguous range of a model's stack, front, some blocks, back, of which any may be missing here. A model is a
-// recipe:
-//
-//   struct Model {
-//     using scalar = float;
-//     using Config, Front, Block, Back;
-//     static std::size_t blocks(const Config&);
-//     static void check(const Config&, const ModelDegrees&);                 // LayoutError, before anything is built
-//     static Front make_front(const auto& context, const Config&);
-//     static Block make_block(const auto& context, const Config&, std::size_t index);
-//     static Back make_back(const auto& context, const Config&, Front* front);
-//   };
-//
-// Every rank makes all of them, in this order, and keeps what its stages need: a parameter that several parts share is one handle, whose
-// copies they hold, on whichever ranks they end up.
+// A chunk: one contiguous range of a model's stack, front, some blocks, back, of which any may be missing here. A pipeline's rank
+// holds one or several (layer/model.hpp has the model concept).
 
 #include <algorithm>
 #include <string>
@@ -24,7 +11,7 @@
 #include <weft/core/list.hpp>
 #include <weft/core/owner.hpp>
 #include <weft/layer/context.hpp>
-#include <weft/parallel/model_options.hpp>
+#include <weft/layer/model.hpp>
 #include <weft/layer/registry.hpp>
 #include <weft/parallel/reproducible/option.hpp>
 
