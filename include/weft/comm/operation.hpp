@@ -17,7 +17,7 @@
 namespace weft {
 
 /// How a collective combines the ranks' values. Always in rank order; `average` is the sum divided by the number of ranks
-/// and is refused for integers; bfloat16 is combined in float and rounded once. max and min pass a NaN on.
+/// and is refused for integers; bfloat16 and float16 are combined in float and rounded once. max and min pass a NaN on.
 enum class Reduction : std::uint8_t { sum, max, min, average };
 
 constexpr std::string_view name_of(Reduction reduction) {
