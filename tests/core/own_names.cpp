@@ -15,6 +15,7 @@
 using namespace std;
 using namespace weft;
 
+// clang-format off
 #define OWN_TYPES(X)                                                                                                                        \
   X(Action) X(Arena) X(Assignments) X(Axis) X(Bucket) X(Buffer) X(Candidate) X(Chunk) X(Elements) X(Environment) X(Exchange)        \
   X(Executor) X(Experts) X(Field) X(ModelTypes) X(ExpertMeshAxis) X(Gathered) X(GradientPart) X(Graph) X(Grid) X(Group) X(Heads) X(Held) X(Hooks)         \
@@ -22,6 +23,7 @@ using namespace weft;
   X(StageMessage) X(Piece) X(Place) X(Point) X(Position) X(Range) X(RankAxis) X(RankGrid) X(RankOrder) X(Real) X(Record) X(ResolvedLayout)        \
   X(Rotary) X(Router) X(Run) X(Scalar) X(Scores) X(Segment) X(Size) X(Slot) X(Stage) X(Stages) X(State) X(StepBuffer) X(Store) X(Stream)    \
   X(Table) X(Tie) X(Trace) X(Tree) X(TreeNode) X(Unit) X(Vector) X(Matrix) X(View) X(Weight) X(Word) X(Zigzag)
+// clang-format on
 
 #define DEFINE(name) \
   struct name {      \

@@ -25,6 +25,11 @@
 
 namespace weft {
 
+namespace detail {
+template <class E>
+concept ExecutionSpace = Kokkos::is_execution_space<E>::value;
+}  // namespace detail
+
 /// Ranks that talk to each other, along one axis of a mesh or all of a world.
 ///
 /// Every operation has a form that returns when its output is there and its input may be changed, and a form `..._async`
@@ -232,97 +237,74 @@ class Communicator {
   }
 
   // The same on an execution-space instance.
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value void all_reduce(const E& exec, A&&... arguments) const {
-    on(exec).all_reduce(std::forward<A>(arguments)...);
+  template <detail::ExecutionSpace E, class... A>
+  void all_reduce(const E& exec, A&&... arguments) const { on(exec).all_reduce(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  Request all_reduce_async(const E& exec, A&&... arguments) const {
+    return on(exec).all_reduce_async(std::forward<A>(arguments)...);
   }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value Request all_reduce_async(const E& exec, A&&... arguments)
-  const { return on(exec).all_reduce_async(std::forward<A>(arguments)...); }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value void reduce(const E& exec, A&&... arguments) const {
-    on(exec).reduce(std::forward<A>(arguments)...);
+  template <detail::ExecutionSpace E, class... A>
+  void reduce(const E& exec, A&&... arguments) const { on(exec).reduce(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  Request reduce_async(const E& exec, A&&... arguments) const { return on(exec).reduce_async(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  void reduce_scatter(const E& exec, A&&... arguments) const { on(exec).reduce_scatter(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  Request reduce_scatter_async(const E& exec, A&&... arguments) const {
+    return on(exec).reduce_scatter_async(std::forward<A>(arguments)...);
   }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value Request reduce_async(const E& exec, A&&... arguments)
-  const { return on(exec).reduce_async(std::forward<A>(arguments)...); }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value void reduce_scatter(const E& exec, A&&... arguments) const {
-    on(exec).reduce_scatter(std::forward<A>(arguments)...);
+  template <detail::ExecutionSpace E, class... A>
+  void reduce_scatter_v(const E& exec, A&&... arguments) const { on(exec).reduce_scatter_v(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  Request reduce_scatter_v_async(const E& exec, A&&... arguments) const {
+    return on(exec).reduce_scatter_v_async(std::forward<A>(arguments)...);
   }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value Request reduce_scatter_async(const E& exec, A&&... arguments)
-  const { return on(exec).reduce_scatter_async(std::forward<A>(arguments)...); }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value void reduce_scatter_v(const E& exec, A&&... arguments) const {
-    on(exec).reduce_scatter_v(std::forward<A>(arguments)...);
+  template <detail::ExecutionSpace E, class... A>
+  void all_gather(const E& exec, A&&... arguments) const { on(exec).all_gather(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  Request all_gather_async(const E& exec, A&&... arguments) const {
+    return on(exec).all_gather_async(std::forward<A>(arguments)...);
   }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value Request reduce_scatter_v_async(const E& exec, A&&... arguments)
-  const { return on(exec).reduce_scatter_v_async(std::forward<A>(arguments)...); }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value void all_gather(const E& exec, A&&... arguments) const {
-    on(exec).all_gather(std::forward<A>(arguments)...);
+  template <detail::ExecutionSpace E, class... A>
+  void all_gather_v(const E& exec, A&&... arguments) const { on(exec).all_gather_v(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  Request all_gather_v_async(const E& exec, A&&... arguments) const {
+    return on(exec).all_gather_v_async(std::forward<A>(arguments)...);
   }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value Request all_gather_async(const E& exec, A&&... arguments)
-  const { return on(exec).all_gather_async(std::forward<A>(arguments)...); }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value void all_gather_v(const E& exec, A&&... arguments) const {
-    on(exec).all_gather_v(std::forward<A>(arguments)...);
+  template <detail::ExecutionSpace E, class... A>
+  void broadcast(const E& exec, A&&... arguments) const { on(exec).broadcast(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  Request broadcast_async(const E& exec, A&&... arguments) const {
+    return on(exec).broadcast_async(std::forward<A>(arguments)...);
   }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value Request all_gather_v_async(const E& exec, A&&... arguments)
-  const { return on(exec).all_gather_v_async(std::forward<A>(arguments)...); }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value void broadcast(const E& exec, A&&... arguments) const {
-    on(exec).broadcast(std::forward<A>(arguments)...);
+  template <detail::ExecutionSpace E, class... A>
+  void gather(const E& exec, A&&... arguments) const { on(exec).gather(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  Request gather_async(const E& exec, A&&... arguments) const { return on(exec).gather_async(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  void scatter(const E& exec, A&&... arguments) const { on(exec).scatter(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  Request scatter_async(const E& exec, A&&... arguments) const { return on(exec).scatter_async(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  void all_to_all(const E& exec, A&&... arguments) const { on(exec).all_to_all(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  Request all_to_all_async(const E& exec, A&&... arguments) const {
+    return on(exec).all_to_all_async(std::forward<A>(arguments)...);
   }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value Request broadcast_async(const E& exec, A&&... arguments)
-  const { return on(exec).broadcast_async(std::forward<A>(arguments)...); }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value void gather(const E& exec, A&&... arguments) const {
-    on(exec).gather(std::forward<A>(arguments)...);
+  template <detail::ExecutionSpace E, class... A>
+  void all_to_all_v(const E& exec, A&&... arguments) const { on(exec).all_to_all_v(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  Request all_to_all_v_async(const E& exec, A&&... arguments) const {
+    return on(exec).all_to_all_v_async(std::forward<A>(arguments)...);
   }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value Request gather_async(const E& exec, A&&... arguments)
-  const { return on(exec).gather_async(std::forward<A>(arguments)...); }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value void scatter(const E& exec, A&&... arguments) const {
-    on(exec).scatter(std::forward<A>(arguments)...);
-  }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value Request scatter_async(const E& exec, A&&... arguments)
-  const { return on(exec).scatter_async(std::forward<A>(arguments)...); }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value void all_to_all(const E& exec, A&&... arguments) const {
-    on(exec).all_to_all(std::forward<A>(arguments)...);
-  }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value Request all_to_all_async(const E& exec, A&&... arguments)
-  const { return on(exec).all_to_all_async(std::forward<A>(arguments)...); }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value void all_to_all_v(const E& exec, A&&... arguments) const {
-    on(exec).all_to_all_v(std::forward<A>(arguments)...);
-  }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value Request all_to_all_v_async(const E& exec, A&&... arguments)
-  const { return on(exec).all_to_all_v_async(std::forward<A>(arguments)...); }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value void send(const E& exec, A&&... arguments) const {
-    on(exec).send(std::forward<A>(arguments)...);
-  }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value Request send_async(const E& exec, A&&... arguments)
-  const { return on(exec).send_async(std::forward<A>(arguments)...); }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value void recv(const E& exec, A&&... arguments) const {
-    on(exec).recv(std::forward<A>(arguments)...);
-  }
-  template <class E, class... A>
-  requires Kokkos::is_execution_space<E>::value Request recv_async(const E& exec, A&&... arguments)
-  const { return on(exec).recv_async(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  void send(const E& exec, A&&... arguments) const { on(exec).send(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  Request send_async(const E& exec, A&&... arguments) const { return on(exec).send_async(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  void recv(const E& exec, A&&... arguments) const { on(exec).recv(std::forward<A>(arguments)...); }
+  template <detail::ExecutionSpace E, class... A>
+  Request recv_async(const E& exec, A&&... arguments) const { return on(exec).recv_async(std::forward<A>(arguments)...); }
 
  private:
   // Lives no longer than the call it is made for.

@@ -36,6 +36,8 @@ struct AnyBase {
 #endif
 
 /// The number of fields of an aggregate T; -1 where it is not known.
+// A table, a line for each number:
+// clang-format off
 template <class T>
 consteval int count_fields() {
   if constexpr (!std::is_class_v<T> || !std::is_aggregate_v<T> || std::is_empty_v<T> || !std::is_default_constructible_v<T>) return -1;
@@ -67,6 +69,7 @@ consteval int count_fields() {
   else if constexpr (requires { T{{}}; }) return requires { T{{}, AnyField()}; } ? -1 : 1;
   else return -1;
 }
+// clang-format on
 
 #if defined(__GNUC__)
 #pragma GCC diagnostic pop

@@ -172,6 +172,8 @@ class Mesh {
                 "weft: Mesh's A template parameters are the axes of weft/mesh/axis.hpp");
   static constexpr unsigned set = (axis_bit<A> | ... | 0u);
   static_assert(std::popcount(set) == int(sizeof...(A)), "weft: a Mesh names each axis once");
+  template <class... B>
+  static constexpr bool holds = ((axis_bit<B> | ... | 0u) & ~set) == 0;
 
  public:
   using axes_type = Axes<A...>;
@@ -183,7 +185,7 @@ class Mesh {
   /// Whether all of these axes are in the mesh, and in one of its two grids (dense or expert).
   template <detail::Axis... B>
   static constexpr bool has(B...) {
-    return ((axis_bit<B> | ... | 0u) & ~set) == 0 && detail::in_one_grid((axis_bit<B> | ... | 0u));
+    return holds<B...> && detail::in_one_grid((axis_bit<B> | ... | 0u));
   }
 
   /// The ranks that differ from this one only along these axes, the first axis of the rank order fastest, whatever the order
@@ -205,11 +207,9 @@ class Mesh {
 
   /// The mesh of some of the axes: the ranks that differ from this one only along them. It shares the communicators.
   template <detail::Axis... B>
-  requires(((axis_bit<B> | ... | 0u) & ~set) == 0) Mesh<B...> sub(Axes<B...>)
-  const { return Mesh<B...>(state_); }
+  requires(holds<B...>) auto sub(Axes<B...>) const -> Mesh<B...> { return Mesh<B...>(state_); }
   template <detail::Axis... B>
-  requires(((axis_bit<B> | ... | 0u) & ~set) == 0) Mesh<B...>
-  operator[](Axes<B...>) const { return Mesh<B...>(state_); }
+  requires(holds<B...>) auto operator[](Axes<B...>) const -> Mesh<B...> { return Mesh<B...>(state_); }
 
   /// All ranks of the mesh; of a sub-mesh those that it spans. Collective at the first call.
   const Communicator& communicator() const {
