@@ -152,12 +152,12 @@ class Router {
     Tensor<A, Exec> log_sum_exp;         // [rows]
     Tensor<std::int32_t, Exec> chosen;   // [rows, k]
     Tensor<A, Exec> weights;             // [rows, k]
-    Tensor<A, Exec> balance;             // [groups, experts]: gradient of each probability; empty without an auxiliary loss
-    Tensor<std::int32_t, Exec> group;    // [rows]
-    Assignments assignments;     // counts alone where the device has sorted
-    Tensor<std::int32_t, Exec> order, place;  // of the assignments, where it has
+    Tensor<A, Exec> balance = {};        // [groups, experts]: gradient of each probability; empty without an auxiliary loss
+    Tensor<std::int32_t, Exec> group = {};  // [rows]
+    Assignments assignments = {};        // counts alone where the device has sorted
+    Tensor<std::int32_t, Exec> order = {}, place = {};  // of the assignments, where it has
     double added_loss = 0;               // of these rows: what the gradient includes and the loss does not
-    std::vector<double> counted;         // [experts + 4] in training: what backward_input adds to the sums of "load"; else empty
+    std::vector<double> counted = {};    // [experts + 4] in training: what backward_input adds to the sums of "load"; else empty
   };
 
   /// Changes nothing, whatever runs it (evaluation, a recomputation, several micro-batches in flight): what it counts is in its result.
@@ -171,7 +171,11 @@ class Router {
     auto input = in_accumulate(rows);
     const auto logits = contract<0, 0>(input, in_accumulate(weight.for_operand(rows)));
     using R = Routed<decltype(input), A, Exec>;
-    R routed{std::move(input), {device, {count, experts}}, {device, {count}}, {device, {count, k}}, {device, {count, k}}, {}, {}, {}, {}, {}, 0, {}};
+    R routed{.input = std::move(input),
+             .probabilities = {device, {count, experts}},
+             .log_sum_exp = {device, {count}},
+             .chosen = {device, {count, k}},
+             .weights = {device, {count, k}}};
     if (context.env.training) routed.counted.resize(experts + 4);
     Tensor<A, Exec> bias;
     if (bias_) bias = to_device<A>(device, {experts}, std::vector<A>(bias_->value.begin(), bias_->value.end()));

@@ -45,7 +45,13 @@ class Stages {
   WEFT_COLD Stages(const Context& context, const Config& config, const schedule::AnySchedule& schedule) : schedule_(schedule), config_(config) {
     const int ranks = static_cast<int>(context.size(pp{})), rank = static_cast<int>(context.rank(pp{})), stages = ranks * schedule.chunks();
     schedule.require_ranks(ranks);
-    Model::check(config, {context.size(tp{}), context.size(pp{}), std::size_t(schedule.chunks()), context.size(cp{}), uses_ulysses(context), context.size(ep{}), context.size(etp{})});
+    Model::check(config, {.tp = context.size(tp{}),
+                          .pp = context.size(pp{}),
+                          .chunks = std::size_t(schedule.chunks()),
+                          .cp = context.size(cp{}),
+                          .ulysses = uses_ulysses(context),
+                          .ep = context.size(ep{}),
+                          .etp = context.size(etp{})});
     if (Model::blocks(config) < std::size_t(stages))
       throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(), "): every stage holds at least one layer"});
     build(context, config, ranks, rank);
