@@ -83,8 +83,8 @@ class Buckets : public Hooks {
  private:
   struct Bucket {
     Communicator comm;
-    DataType type;
-    std::size_t limit;
+    DataType type = DataType::float32;
+    std::size_t limit = 0;
     List<FlatMember> members;
     std::size_t bytes = 0, ready = 0;
     Buffer storage;
@@ -111,7 +111,11 @@ class Buckets : public Hooks {
     while (last-- > 0 && buckets_[last].comm.group() != comm.group()) {}
     const bool first = last >= buckets_.size();
     if (!first && buckets_[last].bytes < buckets_[last].limit && buckets_[last].type == state.gradient_type) return last;
-    buckets_.push_back({comm, state.gradient_type, first ? first_bytes_ : bytes_, {}, 0, 0, {}, {}, hook_.get()});
+    Bucket& added = buckets_.emplace_back();
+    added.comm = comm;
+    added.type = state.gradient_type;
+    added.limit = first ? first_bytes_ : bytes_;
+    added.hook = hook_.get();
     return buckets_.size() - 1;
   }
 

@@ -45,7 +45,13 @@ class Stages {
   WEFT_COLD Stages(const Context& context, const Config& config, const schedule::AnySchedule& schedule) : schedule_(schedule), config_(config) {
     const int ranks = static_cast<int>(context.size(pp{})), rank = static_cast<int>(context.rank(pp{})), stages = ranks * schedule.chunks();
     schedule.require_ranks(ranks);
-    Model::check(config, {context.size(tp{}), context.size(pp{}), std::size_t(schedule.chunks()), context.size(cp{}), uses_ulysses(context), context.size(ep{}), context.size(etp{})});
+    Model::check(config, {.tp = context.size(tp{}),
+                          .pp = context.size(pp{}),
+                          .chunks = std::size_t(schedule.chunks()),
+                          .cp = context.size(cp{}),
+                          .ulysses = uses_ulysses(context),
+                          .ep = context.size(ep{}),
+                          .etp = context.size(etp{})});
     if (Model::blocks(config) < std::size_t(stages))
       throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(), "): every stage holds at least one layer"});
     build(context, config, ranks, rank);
@@ -70,10 +76,9 @@ class Stages {
     const auto [count, tokens] = count_targets(context, batch);
     for_each_state([](ParameterState& state) { state.begin_step(); });
     if (trees_) trees_->begin(batch, context.env.hooks, context.rank(dp{}), context.size(dp{}));
-    Executor<Model, Context> executor(context, chunks_, table, batch, context.env.loss_scale / count, context.env.loss_scale / tokens);
-    executor.trees = trees_.get();
-    executor.check_loss = !std::exchange(loss_checked_, true) && !requires { Model::Back::loss_is_a_sum; };
-    executor.run(false);
+    Executor<Model, Context> executor(context, chunks_, table, batch,
+                                      {.loss_gradient = context.env.loss_scale / count, .auxiliary_gradient = context.env.loss_scale / tokens, .sums = trees_.get()});
+    executor.run({.check_loss = !std::exchange(loss_checked_, true) && !requires { Model::Back::loss_is_a_sum; }});
     if (trees_) {
       for (Unit& unit : ties_.units()) executor.complete(unit);
       for (Unit& unit : trees_->second_uses()) executor.complete(unit);
@@ -100,7 +105,7 @@ class Stages {
     const auto& batch = part_of(context, whole);
     const double count = count_targets(context, batch).counted;
     Executor<Model, Context> executor(context, chunks_, table, batch);
-    executor.run(true);
+    executor.run({.forward_only = true});
     finish(context);
     return total_loss<Context>(context, executor.losses()) / count;
   }
@@ -129,8 +134,7 @@ class Stages {
     const schedule::Table table = forward_table(context, whole);
     const auto& batch = part_of(context, whole);
     Executor<Model, Context> executor(context, chunks_, table, batch);
-    executor.stop_before_back = true;
-    executor.run(true);
+    executor.run({.forward_only = true, .stop_before_back = true});
     const std::size_t vocabulary = Model::vocabulary(config_);
     std::vector<double> logits(whole.length * vocabulary);
     const Zigzag rows{whole.length, context.size(cp{}), context.rank(cp{})};

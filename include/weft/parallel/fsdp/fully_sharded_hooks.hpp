@@ -24,7 +24,14 @@ class FullyShardedHooks : public Hooks {
  public:
   FullyShardedHooks(Communicator comm, Device<Exec>& device, const ModelOptions& options, ShardRules rules)
       : device_(&device), reproducible_(options.reproducible), replicate_(options.replicate), secondary_(options.secondary), each_micro_batch_(!rules.keeps_gradients && options.reduce_each_micro_batch) {
-    settings_ = {rules, options.seed, options.reduce == DataType::bfloat16, options.quantised_gather, options.secondary != 0, options.offload.store, bool(options.reproducible), options.gradient};
+    settings_ = {.rules = rules,
+                 .seed = options.seed,
+                 .narrow = options.reduce == DataType::bfloat16,
+                 .quantised = options.quantised_gather,
+                 .secondary = options.secondary != 0,
+                 .store = options.offload.store,
+                 .reproducible = bool(options.reproducible),
+                 .gradient = options.gradient};
     check(options, rules);
     ranks_.push_back(split(std::move(comm), "dp"));
   }

@@ -36,13 +36,13 @@ struct ShardRanks {
 };
 
 struct ShardSettings {
-  ShardRules rules;
+  ShardRules rules = {};
   std::uint64_t seed = 1;
   bool narrow = false;  // gradients are reduced in bfloat16
   bool quantised = false, secondary = false;
-  std::shared_ptr<Store> store;  // of the values
+  std::shared_ptr<Store> store = nullptr;  // of the values
   bool reproducible = false;
-  std::optional<DataType> gradient;  // in which sums of gradients are kept
+  std::optional<DataType> gradient = {};  // in which sums of gradients are kept
 
   DataType kept_gradient_type(const ParameterState& state) const {
     if (!gradient) return rules.keeps_values && !reproducible ? state.type : state.gradient_type;
