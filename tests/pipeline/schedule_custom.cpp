@@ -56,7 +56,7 @@ TEST_CASE("chosen by name, by table and by file") {
   const auto config = gpt_config();
   const Reference reference = reference_of<Model>(config);
   const auto check = [&](auto schedule, std::size_t pp, std::size_t micro_batches) {
-    check_layout<Parallel<schedule::Dynamic>>(config, reference, pp, {.pp = pp}, micro_batches, 1e-12, ModelOptions{.schedule = schedule});
+    check_layout<Parallel<schedule::Dynamic>>(config, reference, pp, {.pp = pp}, micro_batches, 1e-12, ModelOptions{.pipeline = {.schedule = schedule}});
   };
   for (const char* name : {"gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zbv", "dualpipev"}) {
     INFO(name);
@@ -76,14 +76,14 @@ TEST_CASE("what cannot run is refused before any communication") {
     runtime::run<comm::Threads>(runtime::RunOptions{.ranks = pp}, [&](World& world) {
       const std::string mine = refusal([&] {
         Mesh<dp, tp, weft::pp> mesh(world, {.pp = std::size_t(pp)});
-        Parallel<schedule::Dynamic> model(mesh, gpt_config(), ModelOptions{.schedule = schedule});
+        Parallel<schedule::Dynamic> model(mesh, gpt_config(), ModelOptions{.pipeline = {.schedule = schedule}});
         model.train_step(make_batch(0, 0, 1, micro_batches));
       });
       if (world.rank() == 0) text = mine;
     });
     return text;
   };
-  CHECK(run(nullptr, 2, 4).find("ModelOptions::schedule does not say") != std::string::npos);
+  CHECK(run(nullptr, 2, 4).find("ModelOptions::pipeline.schedule does not say") != std::string::npos);
   CHECK(run(schedule::custom(pairs(), "in pairs"), 4, 4).find("schedule in pairs has orders for 2 ranks, pp is 4") != std::string::npos);
   CHECK(run(schedule::custom(pairs(), "in pairs"), 2, 8).find("schedule in pairs is for 4 micro-batches, a step of this rank has 8") != std::string::npos);
   CHECK(run(schedule::choose("dualpipev"), 2, 2).find("micro-batches") != std::string::npos);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where state lies that is not on the device between its uses (ModelOptions::offload): records of bytes in host memory or in a
+// Where state lies that is not on the device between its uses (ModelOptions::shard.offload): records of bytes in host memory or in a
 // file of this rank's own. Records that are written take effect together, at `commit`: a disk that fails in the middle of an
 // optimizer's step leaves every record as it was.
 //
