@@ -133,8 +133,7 @@ struct Experts<Model> {
 
 template <class Model, class Stream>
 class Composition final : public TrainedModel {
-  using Parallel = weft::FullyShardedDataParallel<
-      weft::ContextParallel<weft::TensorParallel<typename Experts<Model>::Inner, Stream>>>;
+  using Parallel = weft::FullyShardedDataParallel<weft::ContextParallel<weft::TensorParallel<typename Experts<Model>::Inner, Stream>>>;
   using Config = typename Model::Config;
 
  public:
@@ -142,7 +141,12 @@ class Composition final : public TrainedModel {
       : mesh_(world, Experts<Model>::degrees(o)),
         config_(config_of<Config>(o)),
         recording_(o.pp > 1 ? std::make_shared<weft::schedule::TimelineRecorder>() : nullptr),
-        model_(mesh_, config_, weft::ModelOptions{.seed = std::uint64_t(o.seed), .shard = {.stage = int(o.zero), .replicate = std::size_t(o.replicate), .offload = offload_of(o)}, .context = o.context == "ulysses" ? ContextMethod::ulysses : ContextMethod::ring, .pipeline = {.schedule = schedule_of(o), .timeline = recording_}, .numerics = {.reproducible = o.reproducible}}),
+        model_(mesh_, config_,
+               {.seed = std::uint64_t(o.seed),
+                .shard = {.stage = int(o.zero), .replicate = std::size_t(o.replicate), .offload = offload_of(o)},
+                .context = o.context == "ulysses" ? weft::ContextMethod::ulysses : weft::ContextMethod::ring,
+                .pipeline = {.schedule = schedule_of(o), .timeline = recording_},
+                .numerics = {.reproducible = o.reproducible}}),
         optimizer_(model_, {.learning_rate = o.learning_rate, .beta1 = o.beta1, .beta2 = o.beta2, .weight_decay = o.weight_decay,
                             .decay_vectors = false, .clip = o.clip}) {}
 

@@ -12,10 +12,10 @@ using namespace weft_test;
 
 namespace {
 
-template <class Model, class Method>
-using Plain = DataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>>, Method>>;
-template <class Model, class Method>
-using Sequence = DataParallel<ContextParallel<SequenceParallel<PipelineParallel<Model>>, Method>>;
+template <class Model, class... Method>
+using Plain = DataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>>, Method...>>;
+template <class Model, class... Method>
+using Sequence = DataParallel<ContextParallel<SequenceParallel<PipelineParallel<Model>>, Method...>>;
 
 template <class Composition>
 void check_all(const typename Composition::Config& config, const ModelOptions& options = {}) {

@@ -115,6 +115,7 @@ TEST_CASE("ranks that summed nothing") {
     const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
       Mesh<dp, tp> mesh(world);
       ModelOptions options;
+      options.shard.stage = 0;
       options.data.hook = std::make_shared<const Silent>();
       options.numerics.compare_every = every;
       Everything<float> model(mesh, gpt_config(), options);

@@ -115,6 +115,7 @@ std::string refusal(int ranks, const Degrees& degrees, const SharingConfig& conf
   CHECK(runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
           DenseMesh mesh(world, degrees);
           ModelOptions options;
+          options.shard.stage = 0;
           options.pipeline.schedule = schedule::choose("1f1b");
           try {
             Ring4<Sharing<double>> model(mesh, config, options);

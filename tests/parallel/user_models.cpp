@@ -243,6 +243,7 @@ TEST_CASE("a loss that is not the same where its type says so is refused") {
   CHECK(runtime::run(runtime::RunOptions{.ranks = 4}, [&](World& world) {
           DenseMesh mesh(world, Degrees{.tp = 2, .pp = 2});
           ModelOptions options;
+          options.shard.stage = 0;
           options.pipeline.schedule = schedule::choose("1f1b");
           Ring4 model(mesh, UserConfig{.off = 0.1}, options);
           try {

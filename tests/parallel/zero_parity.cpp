@@ -73,3 +73,48 @@ TEST_CASE("no such stage") {
   });
   CHECK(text == "weft: ModelOptions::shard.stage is 4: the stages are 0, 1, 2 and 3");
 }
+
+namespace {
+/// An update that needs whole matrices; what it does is of no importance here.
+struct WholeRule : optim::SgdRule {
+  static constexpr bool elementwise = false;
+};
+}  // namespace
+
+// The compiler knows of a stage in the type (compile_fail/sharded_data_optimizer_of_matrices.cpp).
+TEST_CASE("a rule that needs whole parameters is refused at every stage of the run but 0") {
+  for (const int stage : {0, 1, 2, 3}) {
+    std::string text;
+    runtime::run(runtime::RunOptions{.ranks = 1}, [&](World& world) {
+      Mesh<dp> mesh(world);
+      FullyShardedDataParallel<models::BasicGpt<double>> model(mesh, gpt_config(), {.shard = {.stage = stage}});
+      try {
+        optim::Optimizer<WholeRule> optimizer(model);
+      } catch (const UsageError& error) {
+        text = error.what();
+      }
+    });
+    if (stage == 0) CHECK(text == "");
+    else CHECK(text.find(" is sharded over data ranks: use ModelOptions::shard.stage 0, or an elementwise rule") != std::string::npos);
+  }
+}
+
+TEST_CASE("a stage in the type and one of the run give the same bits") {
+  const auto losses = []<class M>(std::type_identity<M>, const ModelOptions& options) {
+    std::vector<double> losses;
+    CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
+            Mesh<dp> mesh(world);
+            M model(mesh, gpt_config(), options);
+            CHECK(model.options().shard.stage == 2);
+            optim::Sgd optimizer(model, {.learning_rate = 0.1});
+            for (int step = 0; step < 3; ++step) {
+              const double loss = model.train_step(make_batch(step, std::size_t(world.rank()), 2, 2));
+              if (world.rank() == 0) losses.push_back(loss);
+              optimizer.step();
+            }
+          }) == 0);
+    return losses;
+  };
+  using M = models::BasicGpt<double>;
+  CHECK(losses(std::type_identity<FullyShardedDataParallel<M, zero::Stage2>>{}, {}) == losses(std::type_identity<FullyShardedDataParallel<M>>{}, {.shard = {.stage = 2}}));
+}

@@ -70,7 +70,7 @@ template <class M, class... Policies>
 using ShardedDataBase = std::conditional_t<sound<FullyShardedDataParallel<M, Policies...>>, Wrapper<WithPolicies<ShardedDataPolicy<stages_in_type<Policies...> != 0>, Policies...>, M>, Refused<M>>;
 }
 
-template <class M, class... Policies>
+template <class M, class... Policies /* zero::Stage1, zero::Stage2 or zero::Stage3, and policies */>
 class FullyShardedDataParallel : public detail::ShardedDataBase<M, Policies...> {
   static_assert(nesting_level<M> > 10, "weft: wrappers nest as FullyShardedDataParallel of TensorParallel of PipelineParallel of a model, each at most once: FullyShardedDataParallel stands outermost, once, and in place of DataParallel");
   static_assert(((detail::is_zero_stage<Policies> || detail::is_policy<Policies>) && ...),
