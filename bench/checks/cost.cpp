@@ -42,7 +42,7 @@ double microseconds(const Communicator& everyone, int calls, F&& f) {
 void measure(World& world, std::size_t tensor, int steps) {
   const models::GptConfig config{.layers = 6, .width = 384, .heads = 6, .sequence = 256};
   Mesh<dp, tp> mesh(world, Degrees{.tp = tensor});
-  DataParallel<TensorParallel<models::Gpt>> model(mesh, config, {.compare_every = 0});
+  DataParallel<TensorParallel<models::Gpt>> model(mesh, config, {.numerics = {.compare_every = 0}});
   optim::AdamW optimizer(model, {.clip = 1.0});
   Batch batch;
   batch.sequences = 8;

@@ -47,7 +47,7 @@ Measured measure(const Options& o, const std::string& name) {
     // A stage costs the same whatever the schedule cuts: chunks of half the layers would hide what latency does to them.
     SleepingConfig config{.layers = std::size_t(o.ranks * chosen->chunks())};
     config.forward_s = config.input_s = config.weight_s = o.unit_ms / 1000;
-    PipelineParallel<SleepingModel, schedule::Dynamic> model(mesh, config, {.schedule = chosen, .timeline = recording});
+    PipelineParallel<SleepingModel> model(mesh, config, {.pipeline = {.schedule = chosen, .timeline = recording}});
     Batch batch{.tokens = std::vector<std::int32_t>(std::size_t(o.micro_batches), 0), .targets = std::vector<std::int32_t>(std::size_t(o.micro_batches), 0)};
     batch.sequences = batch.micro_batches = std::size_t(o.micro_batches);
     batch.length = 1;

@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
     const auto& use = world.device().arena().use();
     std::size_t peak[2] = {};
     std::vector<double> ms[2], ratio;
-    DataParallel<models::Gpt> models[2] = {DataParallel<models::Gpt>(mesh, config), DataParallel<models::Gpt>(mesh, config, {.reproducible = true})};
+    DataParallel<models::Gpt> models[2] = {DataParallel<models::Gpt>(mesh, config), DataParallel<models::Gpt>(mesh, config, {.numerics = {.reproducible = true}})};
     optim::AdamW optimizers[2] = {optim::AdamW(models[0], {.clip = 1.0}), optim::AdamW(models[1], {.clip = 1.0})};
     const auto step_of = [&](int which) {
       world.device().arena().reset_peak();

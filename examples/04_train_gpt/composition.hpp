@@ -25,7 +25,7 @@
 #include <weft/parallel/pipeline_parallel.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
-#include <weft/parallel/fsdp/dynamic_stage.hpp>
+#include <weft/parallel/fully_sharded_data_parallel.hpp>
 #include <weft/mesh/world.hpp>
 
 #include "options.hpp"
@@ -117,14 +117,14 @@ inline void require_memory(double parameters, const weft::World& world, const Op
 /// A pipeline of a model, its experts spread where it has some, and the mesh that such a composition needs.
 template <class Model>
 struct Experts {
-  using Inner = weft::PipelineParallel<Model, weft::schedule::Dynamic>;
+  using Inner = weft::PipelineParallel<Model>;
   using Mesh = weft::Mesh<weft::dp, weft::cp, weft::tp, weft::pp>;
   static weft::Degrees degrees(const Options& o) { return {.tp = std::size_t(o.tp), .cp = std::size_t(o.cp), .pp = std::size_t(o.pp)}; }
 };
 template <class Model>
   requires requires(const typename Model::Config& config) { config.experts; }
 struct Experts<Model> {
-  using Inner = weft::ExpertParallel<weft::PipelineParallel<Model, weft::schedule::Dynamic>>;
+  using Inner = weft::ExpertParallel<weft::PipelineParallel<Model>>;
   using Mesh = weft::Mesh<weft::dp, weft::cp, weft::tp, weft::pp, weft::ep, weft::etp, weft::edp>;
   static weft::Degrees degrees(const Options& o) {
     return {.tp = std::size_t(o.tp), .cp = std::size_t(o.cp), .ep = std::size_t(o.ep), .etp = std::size_t(*o.etp), .pp = std::size_t(o.pp)};
@@ -133,8 +133,7 @@ struct Experts<Model> {
 
 template <class Model, class Stream>
 class Composition final : public TrainedModel {
-  using Parallel = weft::FullyShardedDataParallel<
-      weft::ContextParallel<weft::TensorParallel<typename Experts<Model>::Inner, Stream>, weft::RingOrUlysses>, weft::zero::Dynamic>;
+  using Parallel = weft::FullyShardedDataParallel<weft::ContextParallel<weft::TensorParallel<typename Experts<Model>::Inner, Stream>>>;
   using Config = typename Model::Config;
 
  public:
@@ -142,9 +141,12 @@ class Composition final : public TrainedModel {
       : mesh_(world, Experts<Model>::degrees(o)),
         config_(config_of<Config>(o)),
         recording_(o.pp > 1 ? std::make_shared<weft::schedule::TimelineRecorder>() : nullptr),
-        model_(mesh_, config_, weft::ModelOptions{.seed = std::uint64_t(o.seed), .zero = int(o.zero), .replicate = std::size_t(o.replicate), .offload = offload_of(o),
-                                                  .reproducible = o.reproducible, .ulysses = o.context == "ulysses", .schedule = schedule_of(o),
-                                                  .timeline = recording_}),
+        model_(mesh_, config_,
+               {.seed = std::uint64_t(o.seed),
+                .shard = {.stage = int(o.zero), .replicate = std::size_t(o.replicate), .offload = offload_of(o)},
+                .context = o.context == "ulysses" ? weft::ContextMethod::ulysses : weft::ContextMethod::ring,
+                .pipeline = {.schedule = schedule_of(o), .timeline = recording_},
+                .numerics = {.reproducible = o.reproducible}}),
         optimizer_(model_, {.learning_rate = o.learning_rate, .beta1 = o.beta1, .beta2 = o.beta2, .weight_decay = o.weight_decay,
                             .decay_vectors = false, .clip = o.clip}) {}
 

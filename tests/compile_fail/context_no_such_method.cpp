@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention across ranks has two methods, and a schedule is neither.
-// expect: must be Ring, Ulysses or RingOrUlysses
+// expect: must be Ring or Ulysses
 #include <weft/weft.hpp>
 
 using namespace weft;

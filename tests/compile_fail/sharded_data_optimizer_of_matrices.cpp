@@ -10,7 +10,7 @@ struct MatrixRule : optim::AdamWRule {
 };
 
 #ifdef WEFT_FAIL
-using Model = FullyShardedDataParallel<models::Gpt>;
+using Model = FullyShardedDataParallel<models::Gpt, zero::Stage3>;
 #else
 using Model = DataParallel<models::Gpt>;
 #endif

@@ -17,7 +17,7 @@ using gpu_parity::Case;
 
 namespace {
 
-using Composition = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<models::BasicGpt<double>, schedule::Dynamic>>, RingOrUlysses>, zero::Dynamic>;
+using Composition = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<models::BasicGpt<double>>>>>;
 
 std::vector<Case> layouts() {
   std::vector<Case> all;

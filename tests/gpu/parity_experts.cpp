@@ -17,7 +17,7 @@ using gpu_parity::Case;
 
 namespace {
 
-using Composition = FullyShardedDataParallel<TensorParallel<ExpertParallel<PipelineParallel<models::BasicMixtral<double>, schedule::Dynamic>>>, zero::Dynamic>;
+using Composition = FullyShardedDataParallel<TensorParallel<ExpertParallel<PipelineParallel<models::BasicMixtral<double>>>>>;
 
 const std::vector<Case> layouts = {
     {1, {}},

@@ -281,7 +281,7 @@ Training train(std::uint64_t seed) {
   const models::GptConfig config{.vocabulary = 19, .layers = 4, .width = 32, .heads = 4, .sequence = 8, .dropout = 0.1};
   CHECK(run(RunOptions{.ranks = ranks}, [&](World& world) {
           Mesh<dp, tp, pp> mesh(world, {.tp = 2, .pp = 2});
-          Wrapped<models::Gpt> model(mesh, config, {.seed = seed, .first_bucket_bytes = 1 << 12, .bucket_bytes = 1 << 14});
+          Wrapped<models::Gpt> model(mesh, config, {.seed = seed, .data = {.first_bucket_bytes = 1 << 12, .bucket_bytes = 1 << 14}});
           optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 1.0});
           for (int step = 0; step < steps; ++step) {
             Batch batch{.sequences = 4, .length = 8, .micro_batches = 2, .first_sequence = 4 * std::size_t(mesh.rank(dp{})), .step = std::uint64_t(step)};

@@ -60,7 +60,7 @@ TEST_CASE("the same bits on one rank") {
 }
 
 TEST_CASE("the same bits under sequence, context and pipeline parallelism with a split backward") {
-  using Composition = DataParallel<ContextParallel<SequenceParallel<PipelineParallel<models::Llama, schedule::Dynamic>>>>;
+  using Composition = DataParallel<ContextParallel<SequenceParallel<PipelineParallel<models::Llama>>>>;
   std::atomic<int> same = 0;
   CHECK(run(RunOptions{.ranks = 8}, [&](World& world) {
           Mesh<dp, cp, tp, pp> mesh(world, {.tp = 2, .cp = 2, .pp = 2});
@@ -68,7 +68,7 @@ TEST_CASE("the same bits under sequence, context and pipeline parallelism with a
           for (const auto choice : {Recomputation::none, Recomputation::selective, Recomputation::full}) {
             models::LlamaConfig config = llama_config();
             config.recompute = choice;
-            Composition model(mesh, config, {.schedule = schedule::choose("zb-h1")});
+            Composition model(mesh, config, {.pipeline = {.schedule = schedule::choose("zb-h1")}});
             const Gradients mine = gradients_of(model, make_batch(0, 0, 1, 4));
             if (choice == Recomputation::none) plain = mine;
             same += mine == plain && !plain.empty();

@@ -7,7 +7,6 @@
 
 #include "support/parity.hpp"
 
-#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 using namespace weft_test;
 
@@ -111,14 +110,14 @@ void with_every_stage(F&& f) {
   for (const int stage : {0, 1, 2, 3})
     for (const bool offload : {false, true}) {
       ModelOptions options;
-      options.zero = stage;
-      if (offload) options.offload = Offload::host();
+      options.shard.stage = stage;
+      if (offload) options.shard.offload = Offload::host();
       INFO("stage " << stage << ", offload " << offload);
       CHECK(run(RunOptions{.ranks = 2, .threads_per_rank = 1}, [&](World& world) { f(world, options); }) == 0);
     }
 }
 template <class S>
-using Model = FullyShardedDataParallel<models::BasicGpt<S>, zero::Dynamic>;
+using Model = FullyShardedDataParallel<models::BasicGpt<S>>;
 
 }  // namespace
 

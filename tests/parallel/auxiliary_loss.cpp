@@ -67,8 +67,8 @@ const Masks all_masks[] = {{0, false}, {50, false}, {97, false}, {50, true}};
 template <class Composition, class Grid>
 void check_layout(const MatrixEntry& entry, const Parts& expected, double auxiliary_loss, double z_loss) {
   ModelOptions options;
-  options.zero = entry.zero;
-  options.schedule = schedule::choose(entry.schedule);
+  options.shard.stage = entry.zero;
+  options.pipeline.schedule = schedule::choose(entry.schedule);
   const Degrees& d = entry.degrees;
   const std::size_t data_ranks = entry.world / (d.tp * d.cp * d.pp);
   for (const Masks& masks : all_masks) {

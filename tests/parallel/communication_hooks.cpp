@@ -200,11 +200,11 @@ TEST_CASE("PowerSGD hands a sum of few directions on whole, and starts again aft
 TEST_CASE("in training") {
   const auto plain = trained<DataParallel<Model>>();
   CHECK(trained<DataParallel<Model, GatherAndAdd>>() == plain);
-  const auto narrow = trained<DataParallel<Model, hook::Compress<bfloat16>>>(), run_time = trained<DataParallel<Model>>({.hook = hook::make<hook::Compress<bfloat16>>()});
+  const auto narrow = trained<DataParallel<Model, hook::Compress<bfloat16>>>(), run_time = trained<DataParallel<Model>>({.data = {.hook = hook::make<hook::Compress<bfloat16>>()}});
   CHECK(narrow == run_time);
   CHECK(narrow != plain);
   for (std::size_t step = 0; step < plain.first.size(); ++step) CHECK(narrow.first[step] == doctest::Approx(plain.first[step]).epsilon(1e-2));
-  const auto thin = trained<DataParallel<Model>>({.bucket_bytes = 1u << 12, .hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 4, .plain_steps = 1})}, 4, 12);
+  const auto thin = trained<DataParallel<Model>>({.data = {.bucket_bytes = 1u << 12, .hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 4, .plain_steps = 1})}}, 4, 12);
   CHECK(thin.first.back() < thin.first.front());
 }
 
@@ -213,7 +213,7 @@ TEST_CASE("refusals") {
   CHECK_THROWS_WITH_AS(hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 0})->make(device), "weft: PowerSgd: rank 0 is less than 1", UsageError);
   const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
     Mesh<dp> mesh(world);
-    CHECK_THROWS_WITH_AS(DataParallel<Model>(mesh, gpt_config(), {.hook = hook::make<GatherAndAdd>(), .reproducible = true}),
+    CHECK_THROWS_WITH_AS(DataParallel<Model>(mesh, gpt_config(), {.data = {.hook = hook::make<GatherAndAdd>()}, .numerics = {.reproducible = true}}),
                          "weft: ModelOptions: reproducible fixes how gradients are added, so it cannot go with a communication hook; leave one of them out", UsageError);
   });
   CHECK(code == 0);
@@ -239,7 +239,7 @@ TEST_CASE("a hook sees a bucket in its own type") {
   const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [](World& world) {
     Mesh<dp> mesh(world);
     const Batch batch = make_batch(0, std::size_t(world.rank()), 2, 2);
-    DataParallel<Wide> wrong(mesh, gpt_config(), {.hook = hook::make<OnlyFloat>()});
+    DataParallel<Wide> wrong(mesh, gpt_config(), {.data = {.hook = hook::make<OnlyFloat>()}});
     bool refused = false;
     try {
       wrong.train_step(batch);
@@ -250,10 +250,10 @@ TEST_CASE("a hook sees a bucket in its own type") {
     CHECK(refused);
   });
   CHECK(code == 0);
-  CHECK(trained<DataParallel<Model>>({.hook = hook::make<OnlyFloat>()}) == trained<DataParallel<Model>>());
+  CHECK(trained<DataParallel<Model>>({.data = {.hook = hook::make<OnlyFloat>()}}) == trained<DataParallel<Model>>());
   const auto plain = trained<DataParallel<Wide>, double>();
-  CHECK(trained<DataParallel<Wide>, double>({.hook = hook::make<OfBoth>()}) == plain);
-  CHECK(trained<DataParallel<Wide>, double>({.hook = hook::make<OfAny>()}) == plain);
+  CHECK(trained<DataParallel<Wide>, double>({.data = {.hook = hook::make<OfBoth>()}}) == plain);
+  CHECK(trained<DataParallel<Wide>, double>({.data = {.hook = hook::make<OfAny>()}}) == plain);
 }
 
 namespace {
@@ -334,7 +334,7 @@ TEST_CASE("the check is of the first step, and of one that is asked for") {
   const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [](World& world) {
     Mesh<dp> mesh(world);
     std::size_t steps = 0;
-    DataParallel<Model> model(mesh, gpt_config(), {.hook = hook::make<ForgetsLater>(&steps)});
+    DataParallel<Model> model(mesh, gpt_config(), {.data = {.hook = hook::make<ForgetsLater>(&steps)}});
     const auto step = [&] { model.train_step(make_batch(steps, std::size_t(world.rank()), 2, 2)); };
     step();
     ++steps;
@@ -346,7 +346,7 @@ TEST_CASE("the check is of the first step, and of one that is asked for") {
   CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [](World& world) {
           Mesh<dp> mesh(world);
           std::size_t steps = 0;
-          DataParallel<Model> model(mesh, gpt_config(), {.hook = hook::make<ForgetsLater>(&steps), .compare_every = 3});
+          DataParallel<Model> model(mesh, gpt_config(), {.data = {.hook = hook::make<ForgetsLater>(&steps)}, .numerics = {.compare_every = 3}});
           const auto step = [&] { model.train_step(make_batch(steps, std::size_t(world.rank()), 2, 2)); };
           step();
           ++steps;

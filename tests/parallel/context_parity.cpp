@@ -7,16 +7,15 @@
 #include <atomic>
 
 #include <weft/pipeline/schedule/dynamic.hpp>
-#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 using namespace weft_test;
 
 namespace {
 
-template <class Model, class Method>
-using Plain = DataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>>, Method>>;
-template <class Model, class Method>
-using Sequence = DataParallel<ContextParallel<SequenceParallel<PipelineParallel<Model>>, Method>>;
+template <class Model, class... Method>
+using Plain = DataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>>, Method...>>;
+template <class Model, class... Method>
+using Sequence = DataParallel<ContextParallel<SequenceParallel<PipelineParallel<Model>>, Method...>>;
 
 template <class Composition>
 void check_all(const typename Composition::Config& config, const ModelOptions& options = {}) {
@@ -59,15 +58,15 @@ using Llama = models::BasicLlama<double>;
 TEST_CASE("gpt, ring") { check_all<Plain<Gpt, Ring>>(gpt_config()); }
 TEST_CASE("gpt, Ulysses") { check_all<Plain<Gpt, Ulysses>>(gpt_config()); }
 TEST_CASE("llama, ring or Ulysses, sequence parallel") {
-  check_all<Sequence<Llama, RingOrUlysses>>(llama_config());
-  check_all<Sequence<Llama, RingOrUlysses>>(llama_config(), ModelOptions{.ulysses = true});
+  check_all<Sequence<Llama>>(llama_config());
+  check_all<Sequence<Llama>>(llama_config(), ModelOptions{.context = ContextMethod::ulysses});
 }
 
 TEST_CASE("gpt, ring, every stage of ZeRO") {
-  using Composition = FullyShardedDataParallel<ContextParallel<SequenceParallel<PipelineParallel<Gpt, schedule::Dynamic>>, Ring>, zero::Dynamic>;
+  using Composition = FullyShardedDataParallel<ContextParallel<SequenceParallel<PipelineParallel<Gpt>>, Ring>>;
   const Reference reference = reference_of<Gpt>(gpt_config());
   for (int stage = 1; stage <= 3; ++stage) {
-    const ModelOptions options{.zero = stage, .schedule = schedule::choose("zbv")};
+    const ModelOptions options{.shard = {.stage = stage}, .pipeline = {.schedule = schedule::choose("zbv")}};
     check_context<Composition>(gpt_config(), reference, 4, {.cp = 2}, options);
     check_context<Composition>(gpt_config(), reference, 8, {.cp = 2, .pp = 2}, options);
   }

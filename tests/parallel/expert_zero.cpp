@@ -2,7 +2,6 @@
 // A mixture of experts in every stage of ZeRO, experts sharded over edp and the rest over dp; with rows that lie cut over tp
 // between blocks; and without ExpertParallel, where every rank has all experts.
 
-#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 #include "support/experts.hpp"
 
@@ -19,7 +18,7 @@ TEST_CASE("stages 1 to 3, sequence parallel") {
   for (const int stage : {1, 2, 3})
     for (const FoldedLayout& layout : few) {
       INFO("stage " << stage);
-      check_folded<FullyShardedDataParallel<SequenceParallel<Inner>, zero::Dynamic>>(mixtral_config(), reference, layout, 1e-12, ModelOptions{.zero = stage});
+      check_folded<FullyShardedDataParallel<SequenceParallel<Inner>>>(mixtral_config(), reference, layout, 1e-12, ModelOptions{.shard = {.stage = stage}});
     }
 }
 

@@ -76,8 +76,8 @@ TEST_CASE("what a recorded step would repeat is refused") {
   const std::string end = "; use model.train_step";
   models::GptConfig config = without_dropout();
   {
-    SingleDevice<models::Gpt> model(device, config, ModelOptions{.timeline = std::make_shared<schedule::TimelineRecorder>()});
-    CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: a step that is recorded as a whole has no actions to time (ModelOptions::timeline)" + end);
+    SingleDevice<models::Gpt> model(device, config, ModelOptions{.pipeline = {.timeline = std::make_shared<schedule::TimelineRecorder>()}});
+    CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: a step that is recorded as a whole has no actions to time (ModelOptions::pipeline.recording)" + end);
   }
   {
     SingleDevice<Silent> model(device, {.layers = 1, .width = 16, .heads = 2, .intermediate = 8, .experts = 4});
@@ -85,8 +85,8 @@ TEST_CASE("what a recorded step would repeat is refused") {
           "weft: GraphedStep: a layer keeps numbers of each step on the host (make_step_buffer), as routers of experts do, and a recorded step has none" + end);
   }
   {
-    SingleDevice<models::Gpt> model(device, config, ModelOptions{.reproducible = true});
-    CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: a reproducible run (ModelOptions::reproducible) adds up micro-batches on the host's word" + end);
+    SingleDevice<models::Gpt> model(device, config, ModelOptions{.numerics = {.reproducible = true}});
+    CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: a reproducible run (ModelOptions::numerics.reproducible) adds up micro-batches on the host's word" + end);
   }
   config.dropout = 0.1;
   SingleDevice<models::Gpt> model(device, config);

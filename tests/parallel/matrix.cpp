@@ -48,8 +48,8 @@ TEST_CASE("gpt: micro-batches of different shapes, dp or ZeRO, tp, cp, pp") {
     CHECK(runtime::run(runtime::RunOptions{.ranks = int(entry.world)}, [&](World& world) {
             DenseMesh mesh(world, entry.degrees);
             ModelOptions options;
-            options.zero = entry.zero;
-            options.schedule = schedule::choose(entry.schedule);
+            options.shard.stage = entry.zero;
+            options.pipeline.schedule = schedule::choose(entry.schedule);
             DenseRing model(mesh, gpt_config(), options);
             const auto data = mesh.comm(dp{});
             const double mine = model.train_step(share(std::size_t(data.rank()), std::size_t(data.size())));

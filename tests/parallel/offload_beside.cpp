@@ -75,9 +75,9 @@ TEST_CASE("state that comes and goes late gives the numbers of state that stays"
   for (const int ranks : {1, 2}) {
     const auto want = numbers_of(ranks, {});
     late_fetches = late_puts = 0;
-    CHECK(numbers_of(ranks, {.offload = Offload::host()}) == want);
+    CHECK(numbers_of(ranks, {.shard = {.offload = Offload::host()}}) == want);
     CHECK(late_fetches > 0);
     CHECK(late_puts > 0);
-    CHECK(numbers_of(ranks, {.quantised_gather = false, .secondary = std::size_t(ranks), .offload = Offload::host()}) == want);
+    CHECK(numbers_of(ranks, {.shard = {.quantised_gather = false, .secondary = std::size_t(ranks), .offload = Offload::host()}}) == want);
   }
 }

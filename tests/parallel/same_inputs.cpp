@@ -9,7 +9,6 @@
 #include <memory>
 
 #include <weft/core/fields.hpp>
-#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 using namespace weft_test;
 
@@ -98,10 +97,10 @@ TEST_CASE("options and config") {
     CHECK(text.find(": all ranks make a model with the same seed, options and config") != std::string::npos);
   };
   ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.seed = 2; }), "weft: ModelOptions::seed is 1 on rank 0 and 2 on rank 1 of 2");
-  ends(of_options(4, {.tp = 2}, 3, [](auto&, ModelOptions& o) { o.bucket_bytes = 7; }), "weft: ModelOptions::bucket_bytes is 26214400 on rank 0 and 7 on rank 3 of 4");
-  ends(of_options(2, {.pp = 2}, 1, [](auto&, ModelOptions& o) { o.reduce = DataType::bfloat16; }), "weft: ModelOptions::reduce on rank 1 is not that on rank 0 of 2");
-  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.loss_scale = LossScaleOptions{.initial = 8}; }), "weft: ModelOptions::loss_scale on rank 1 is not that on rank 0 of 2");
-  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.compare_every = 0; }), "weft: ModelOptions::compare_every is 100 on rank 0 and 0 on rank 1");
+  ends(of_options(4, {.tp = 2}, 3, [](auto&, ModelOptions& o) { o.data.bucket_bytes = 7; }), "weft: ModelOptions::data.bucket_bytes is 26214400 on rank 0 and 7 on rank 3 of 4");
+  ends(of_options(2, {.pp = 2}, 1, [](auto&, ModelOptions& o) { o.numerics.reduce = DataType::bfloat16; }), "weft: ModelOptions::numerics.reduce on rank 1 is not that on rank 0 of 2");
+  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.numerics.loss_scale = LossScaleOptions{.initial = 8}; }), "weft: ModelOptions::numerics.loss_scale on rank 1 is not that on rank 0 of 2");
+  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.numerics.compare_every = 0; }), "weft: ModelOptions::numerics.compare_every is 100 on rank 0 and 0 on rank 1");
   ends(of_options(8, {.tp = 2, .cp = 2, .pp = 2}, 5, [](models::GptConfig& c, auto&) { c.width = 64; }), "weft: field 3 of the model's Config is 32 on rank 0 and 64 on rank 5 of 8");
   ends(of_options(2, {.cp = 2}, 1, [](models::GptConfig& c, auto&) { c.dropout = 0.2; }), "weft: field 7 of the model's Config on rank 1 is not that on rank 0 of 2");
   ends(of_options(2, {}, 1, [](models::GptConfig& c, auto&) { c.recompute = Recomputation::full; }), "weft: field 10 of the model's Config on rank 1 is not that on rank 0 of 2");

@@ -4,14 +4,13 @@
 
 #include "support/parity.hpp"
 
-#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 using namespace weft_test;
 
 namespace {
 
 template <class T>
-using Everything = FullyShardedDataParallel<SequenceParallel<models::BasicGpt<T>>, zero::Dynamic>;
+using Everything = FullyShardedDataParallel<SequenceParallel<models::BasicGpt<T>>>;
 
 // Adds to one element of the first parameter whose name ends so, and that is not cut over tp if none is said, of which this rank keeps some.
 template <class M>
@@ -45,9 +44,9 @@ void run_case(const Case& one, const models::GptConfig& config, bool by_step) {
   runtime::run(runtime::RunOptions{.ranks = one.ranks}, [&](World& world) {
     Mesh<dp, tp> mesh(world, one.degrees);
     ModelOptions options;
-    options.zero = one.zero;
-    options.replicate = one.replicate;
-    options.compare_every = 2;
+    options.shard.stage = one.zero;
+    options.shard.replicate = one.replicate;
+    options.numerics.compare_every = 2;
     M model(mesh, config, options);
     optim::Sgd optimizer(model, {.learning_rate = 0.1});
     const auto step = [&](std::uint64_t number) {
@@ -116,8 +115,9 @@ TEST_CASE("ranks that summed nothing") {
     const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
       Mesh<dp, tp> mesh(world);
       ModelOptions options;
-      options.hook = std::make_shared<const Silent>();
-      options.compare_every = every;
+      options.shard.stage = 0;
+      options.data.hook = std::make_shared<const Silent>();
+      options.numerics.compare_every = every;
       Everything<float> model(mesh, gpt_config(), options);
       optim::Sgd optimizer(model, {.learning_rate = 0.1});
       model.train_step(make_batch(0, std::size_t(world.rank()), 2, 1));

@@ -4,7 +4,6 @@
 
 #include "support/parity.hpp"
 
-#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 using namespace weft_test;
 
@@ -32,7 +31,7 @@ std::vector<int> allocations(int ranks, const Degree& degrees, int zero) {
   const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
     Mesh<dp, tp, pp> mesh(world, degrees);
     ModelOptions options;
-    options.zero = zero;
+    options.shard.stage = zero;
     models::GptConfig config = gpt_config();
     config.dropout = 0.1;
     Composition model(mesh, config, options);
@@ -55,7 +54,7 @@ std::vector<int> allocations(int ranks, const Degree& degrees, int zero) {
 }
 
 template <class Model>
-using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, zero::Dynamic>;
+using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>>;
 
 }  // namespace
 

@@ -145,8 +145,8 @@ struct User {
   }
 };
 
-using Ring4 = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<User>>, Ring>, zero::Dynamic>;
-using Sequence4 = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<User>>, Ring>, zero::Dynamic>;
+using Ring4 = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<User>>, Ring>>;
+using Sequence4 = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<User>>, Ring>>;
 
 const std::vector<MatrixEntry> layouts = {
     {2, {}, 2, "1f1b", 0},
@@ -184,8 +184,8 @@ TEST_CASE("a parameter without a gradient is left alone, the same in every stage
     CHECK(runtime::run(runtime::RunOptions{.ranks = int(entry.world)}, [&](World& world) {
             DenseMesh mesh(world, entry.degrees);
             ModelOptions options;
-            options.zero = entry.zero;
-            options.schedule = schedule::choose(entry.schedule);
+            options.shard.stage = entry.zero;
+            options.pipeline.schedule = schedule::choose(entry.schedule);
             Sequence4 model(mesh, UserConfig{}, options);
             optim::AdamW optimizer(model, {.learning_rate = 1e-2, .weight_decay = 0.5});
             for (int step = 0; step < 3; ++step) {
@@ -243,7 +243,8 @@ TEST_CASE("a loss that is not the same where its type says so is refused") {
   CHECK(runtime::run(runtime::RunOptions{.ranks = 4}, [&](World& world) {
           DenseMesh mesh(world, Degrees{.tp = 2, .pp = 2});
           ModelOptions options;
-          options.schedule = schedule::choose("1f1b");
+          options.shard.stage = 0;
+          options.pipeline.schedule = schedule::choose("1f1b");
           Ring4 model(mesh, UserConfig{.off = 0.1}, options);
           try {
             model.train_step(make_batch(0, 0, 1, 4));
@@ -265,8 +266,8 @@ TEST_CASE("a loss that is a mean after all is refused in the first step, in ever
     CHECK(runtime::run(runtime::RunOptions{.ranks = int(entry.world)}, [&](World& world) {
             DenseMesh mesh(world, entry.degrees);
             ModelOptions options;
-            options.zero = entry.zero;
-            options.schedule = schedule::choose("1f1b");
+            options.shard.stage = entry.zero;
+            options.pipeline.schedule = schedule::choose("1f1b");
             const Batch batch = make_batch(0, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), entry.micro_batches);
             Sequence4 model(mesh, UserConfig{.mean = true}, options);
             try {
@@ -302,7 +303,7 @@ TEST_CASE("data ranks whose sequences are of different lengths draw the masks of
   for (const int stage : {0, 3})
     CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
             Mesh<dp> mesh(world);
-            FullyShardedDataParallel<models::BasicGpt<double>, zero::Dynamic> model(mesh, config, {.zero = stage});
+            FullyShardedDataParallel<models::BasicGpt<double>> model(mesh, config, {.shard = {.stage = stage}});
             CHECK(model.train_step(part(4 * std::size_t(world.rank()), 4, false)) == doctest::Approx(expected).epsilon(1e-12));
           }) == 0);
 }

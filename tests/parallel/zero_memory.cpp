@@ -139,5 +139,5 @@ TEST_CASE("the peak of a step is within 5 % of the formulas where parameters dom
 TEST_CASE("gradients kept in float: 6P+12P/N, 2P+16P/N") {
   using Half = models::BasicGpt<bfloat16>;
   CHECK(peak_of<FullyShardedDataParallel<Half, zero::Stage1, MixedPrecision<bfloat16, float, float>>>(2) == doctest::Approx(12).epsilon(0.05));
-  CHECK(peak_of<FullyShardedDataParallel<Half, zero::Stage2>>(2, {.gradient = DataType::float32}) == doctest::Approx(10).epsilon(0.05));
+  CHECK(peak_of<FullyShardedDataParallel<Half, zero::Stage2>>(2, {.numerics = {.gradient = DataType::float32}}) == doctest::Approx(10).epsilon(0.05));
 }

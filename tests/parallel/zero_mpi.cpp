@@ -39,14 +39,14 @@ TEST_CASE("a reproducible run has the bits of one rank, with copies of the shard
   std::vector<double> expected;
   std::map<std::string, std::vector<double>> weights;
   DefaultDevice device;
-  SingleDevice<Model> alone(device, gpt_config(), {.reproducible = true});
+  SingleDevice<Model> alone(device, gpt_config(), {.numerics = {.reproducible = true}});
   train(alone, 0, 1, expected);
   alone.for_each_state([&](ParameterState& state) { weights[state.name].assign(static_cast<double*>(state.value.get()), static_cast<double*>(state.value.get()) + state.size()); });
   for (const std::size_t replicate : {1, 2}) {
     if (std::size_t(size) % replicate != 0) continue;
     const int code = runtime::run<comm::Mpi>(runtime::RunOptions{}, [&](World& world) {
       Mesh<dp, tp, pp> mesh(world, Degrees{});
-      Composition model(mesh, gpt_config(), {.replicate = replicate, .reproducible = true});
+      Composition model(mesh, gpt_config(), {.shard = {.replicate = replicate}, .numerics = {.reproducible = true}});
       std::vector<double> losses;
       train(model, std::size_t(world.rank()), std::size_t(world.size()), losses);
       CHECK(losses == expected);

@@ -5,7 +5,6 @@
 
 #include <weft/layer/parameter_values.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
-#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 #include "support/parity.hpp"
 
@@ -17,8 +16,8 @@ using Model = models::BasicGpt<double>;
 
 void check_schedule(const Reference& reference, int stage, const char* name) {
   INFO("stage " << stage << ", " << name);
-  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model, schedule::Dynamic>>, zero::Dynamic>;
-  const ModelOptions options{.zero = stage, .schedule = schedule::choose(name)};
+  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>>;
+  const ModelOptions options{.shard = {.stage = stage}, .pipeline = {.schedule = schedule::choose(name)}};
   check_layout<Composition>(gpt_config(), reference, 4, {.pp = 2}, 4, 1e-12, options);
   if (name != std::string("dualpipev")) check_layout<Composition>(gpt_config(), reference, 8, {.pp = 4}, 4, 1e-12, options);  // it needs twice as many micro-batches as stages
 }
@@ -56,8 +55,8 @@ template <class M>
 void check_bits() {
   for (const int ranks : {2, 4}) {
     const auto expected = run_of<DataParallel<M>>(ranks);
-    CHECK(run_of<FullyShardedDataParallel<M, zero::Stage1>>(ranks, {.gradient = DataType::float32}) == expected);
-    CHECK(run_of<FullyShardedDataParallel<M, zero::Stage2>>(ranks, {.gradient = DataType::float32}) == expected);
+    CHECK(run_of<FullyShardedDataParallel<M, zero::Stage1>>(ranks, {.numerics = {.gradient = DataType::float32}}) == expected);
+    CHECK(run_of<FullyShardedDataParallel<M, zero::Stage2>>(ranks, {.numerics = {.gradient = DataType::float32}}) == expected);
     CHECK(run_of<FullyShardedDataParallel<M, zero::Stage3>>(ranks) == expected);
   }
 }
@@ -86,7 +85,7 @@ TEST_CASE("one reduction a step gives the bits of DataParallel with several micr
     const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
       Mesh<dp> mesh(world);
       ModelOptions options;
-      options.reduce_each_micro_batch = false;
+      options.shard.reduce_each_micro_batch = false;
       Composition model(mesh, gpt_config(), options);
       optim::Sgd optimizer(model, {.learning_rate = 0.1});
       for (int step = 0; step < 3; ++step) {

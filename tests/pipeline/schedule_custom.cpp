@@ -15,8 +15,8 @@ using namespace weft_test;
 namespace {
 
 using Model = models::BasicGpt<double>;
-template <class S>
-using Parallel = DataParallel<TensorParallel<PipelineParallel<Model, S>>>;
+template <class... S>
+using Parallel = DataParallel<TensorParallel<PipelineParallel<Model, S...>>>;
 
 // Two ranks, four micro-batches: forwards in pairs.
 constexpr schedule::Table pairs() {
@@ -35,6 +35,8 @@ constexpr schedule::Table pairs() {
 // What an optimizer asks of the outermost wrapper, each of which may be that.
 static_assert(!PipelineParallel<Model, schedule::Custom<pairs>>::shards_parameters && !TensorParallel<Model>::shards_parameters && !SequenceParallel<Model>::shards_parameters);
 static_assert(!ContextParallel<Model, Ring>::shards_parameters && !DataParallel<Model>::shards_parameters && FullyShardedDataParallel<Model, zero::Stage3>::shards_parameters);
+// A stage that is known when the program runs may be 0.
+static_assert(!FullyShardedDataParallel<Model>::shards_parameters && FullyShardedDataParallel<Model, Reproducible, zero::Stage1>::shards_parameters);
 
 std::string refusal(auto&& f) {
   try {
@@ -49,14 +51,16 @@ std::string refusal(auto&& f) {
 
 TEST_CASE("a table of the user's, proven by the compiler") {
   const auto config = gpt_config();
-  check_layout<Parallel<schedule::Custom<pairs>>>(config, reference_of<Model>(config), 2, {.pp = 2}, 4, 1e-12);
+  const Reference reference = reference_of<Model>(config);
+  check_layout<Parallel<schedule::Custom<pairs>>>(config, reference, 2, {.pp = 2}, 4, 1e-12);
+  check_layout<Parallel<>>(config, reference, 2, {.pp = 2}, 4, 1e-12, ModelOptions{.pipeline = {.schedule = schedule::custom<pairs>()}});
 }
 
 TEST_CASE("chosen by name, by table and by file") {
   const auto config = gpt_config();
   const Reference reference = reference_of<Model>(config);
   const auto check = [&](auto schedule, std::size_t pp, std::size_t micro_batches) {
-    check_layout<Parallel<schedule::Dynamic>>(config, reference, pp, {.pp = pp}, micro_batches, 1e-12, ModelOptions{.schedule = schedule});
+    check_layout<Parallel<>>(config, reference, pp, {.pp = pp}, micro_batches, 1e-12, ModelOptions{.pipeline = {.schedule = schedule}});
   };
   for (const char* name : {"gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zbv", "dualpipev"}) {
     INFO(name);
@@ -76,14 +80,14 @@ TEST_CASE("what cannot run is refused before any communication") {
     runtime::run<comm::Threads>(runtime::RunOptions{.ranks = pp}, [&](World& world) {
       const std::string mine = refusal([&] {
         Mesh<dp, tp, weft::pp> mesh(world, {.pp = std::size_t(pp)});
-        Parallel<schedule::Dynamic> model(mesh, gpt_config(), ModelOptions{.schedule = schedule});
+        Parallel<> model(mesh, gpt_config(), ModelOptions{.pipeline = {.schedule = schedule}});
         model.train_step(make_batch(0, 0, 1, micro_batches));
       });
       if (world.rank() == 0) text = mine;
     });
     return text;
   };
-  CHECK(run(nullptr, 2, 4).find("ModelOptions::schedule does not say") != std::string::npos);
+  CHECK(run(nullptr, 2, 4) == "");  // one forward, one backward
   CHECK(run(schedule::custom(pairs(), "in pairs"), 4, 4).find("schedule in pairs has orders for 2 ranks, pp is 4") != std::string::npos);
   CHECK(run(schedule::custom(pairs(), "in pairs"), 2, 8).find("schedule in pairs is for 4 micro-batches, a step of this rank has 8") != std::string::npos);
   CHECK(run(schedule::choose("dualpipev"), 2, 2).find("micro-batches") != std::string::npos);
@@ -93,4 +97,44 @@ TEST_CASE("what cannot run is refused before any communication") {
   auto crossed = pairs();
   std::swap(crossed.orders[1][0], crossed.orders[1][1]);
   CHECK(refusal([&] { schedule::custom(crossed, "crossed"); }).find("schedule crossed (2 ranks, 1 stages a rank, 4 micro-batches) ") != std::string::npos);
+}
+
+namespace {
+
+// The orders that a schedule gives two ranks for four micro-batches.
+std::vector<std::vector<std::string>> orders_of(const schedule::AnySchedule& schedule) {
+  const schedule::Table table = schedule.table(2, 4);
+  return {schedule::to_strings(table, 0), schedule::to_strings(table, 1)};
+}
+
+// What a model says that it runs.
+template <class M>
+std::vector<std::vector<std::string>> orders_in(const ModelOptions& options) {
+  std::vector<std::vector<std::string>> orders;
+  CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
+          Mesh<dp, tp, pp> mesh(world, {.pp = 2});
+          M model(mesh, gpt_config(), options);
+          if (world.rank() == 0) orders = orders_of(model.stages().schedule());
+        }) == 0);
+  return orders;
+}
+
+}  // namespace
+
+TEST_CASE("a schedule as a value, by name and in the type is the same one") {
+  const auto check = [&]<class S>(std::type_identity<S>, const std::shared_ptr<const schedule::AnySchedule>& value, const char* name, int chunks = 0) {
+    INFO(name);
+    const auto orders = orders_of(*schedule::choose(name, chunks));
+    CHECK(orders_in<Parallel<S>>({}) == orders);
+    CHECK(orders_in<Parallel<>>({.pipeline = {.schedule = value}}) == orders);
+  };
+  check(std::type_identity<schedule::GPipe>{}, schedule::gpipe, "gpipe");
+  check(std::type_identity<schedule::OneForwardOneBackward>{}, schedule::one_forward_one_backward, "1f1b");
+  check(std::type_identity<schedule::Interleaved<2>>{}, schedule::interleaved<2>, "interleaved", 2);
+  check(std::type_identity<schedule::InterleavedZeroBubble<2>>{}, schedule::interleaved_zero_bubble<2>, "interleaved-zb", 2);
+  check(std::type_identity<schedule::ZeroBubbleH1>{}, schedule::zero_bubble_h1, "zb-h1");
+  check(std::type_identity<schedule::Zbv>{}, schedule::zbv, "zbv");
+  check(std::type_identity<schedule::DualPipeV>{}, schedule::dualpipev, "dualpipev");
+  CHECK(orders_in<Parallel<>>({}) == orders_of(*schedule::choose("1f1b")));
+  CHECK(orders_in<Parallel<schedule::Zbv>>({.pipeline = {.schedule = schedule::gpipe}}) == orders_of(*schedule::choose("zbv")));  // the type has the last word
 }

@@ -30,7 +30,7 @@ TEST_CASE("every schedule, chosen when the program runs") {
     for (const Case& layout : layouts) {
       if (name == std::string("dualpipev") && layout.micro_batches < 2 * layout.degrees.pp) continue;
       INFO(name);
-      check_layout<DataParallel<TensorParallel<PipelineParallel<Model, schedule::Dynamic>>>>(config, reference, layout.world, layout.degrees, layout.micro_batches, 1e-12, ModelOptions{.schedule = schedule::choose(name)});
+      check_layout<DataParallel<TensorParallel<PipelineParallel<Model>>>>(config, reference, layout.world, layout.degrees, layout.micro_batches, 1e-12, ModelOptions{.pipeline = {.schedule = schedule::choose(name)}});
     }
 }
 

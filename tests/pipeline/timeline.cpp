@@ -25,8 +25,8 @@ TEST_CASE("a step as measured") {
       const Mesh<pp> mesh(world, {.pp = 2});
       const auto chosen = schedule::choose(name);
       const auto recording = std::make_shared<schedule::TimelineRecorder>();
-      PipelineParallel<SleepingModel, schedule::Dynamic> model(mesh, {.layers = std::size_t(2 * chosen->chunks()), .forward_s = unit, .input_s = unit, .weight_s = unit},
-                                                              {.schedule = chosen, .timeline = recording});
+      PipelineParallel<SleepingModel> model(mesh, {.layers = std::size_t(2 * chosen->chunks()), .forward_s = unit, .input_s = unit, .weight_s = unit},
+                                                              {.pipeline = {.schedule = chosen, .timeline = recording}});
       const Batch batch{.tokens = {0, 0, 0, 0}, .targets = {0, 0, 0, 0}, .sequences = 4, .length = 1, .micro_batches = 4};
       model.train_step(batch);
       model.evaluate(batch);  // leaves the recording alone

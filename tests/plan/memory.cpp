@@ -5,7 +5,6 @@
 #include "support/parity.hpp"
 
 #include <weft/pipeline/schedule/dynamic.hpp>
-#include <weft/parallel/fsdp/dynamic_stage.hpp>
 #include <weft/plan/step_simulation.hpp>
 
 using namespace weft_test;
@@ -41,15 +40,15 @@ std::vector<Seen> measure(typename Composition::Config config, const Case& c) {
   const int code = runtime::run(runtime::RunOptions{.ranks = int(c.world())}, [&](World& world) {
     Grid mesh(world, c.degrees());
     ModelOptions options;
-    options.zero = c.zero;
-    options.replicate = c.replicate;
-    options.ulysses = c.ulysses;
-    options.schedule = schedule::choose(c.schedule);
-    options.reproducible = c.reproducible;
-    options.quantised_gather = c.quantised;
-    options.secondary = c.secondary;
-    if (c.offload) options.offload = Offload::host();
-    if (c.float_gradients) options.gradient = DataType::float32;
+    options.shard.stage = c.zero;
+    options.shard.replicate = c.replicate;
+    options.context = c.ulysses ? ContextMethod::ulysses : ContextMethod::ring;
+    options.pipeline.schedule = schedule::choose(c.schedule);
+    options.numerics.reproducible = c.reproducible;
+    options.shard.quantised_gather = c.quantised;
+    options.shard.secondary = c.secondary;
+    if (c.offload) options.shard.offload = Offload::host();
+    if (c.float_gradients) options.numerics.gradient = DataType::float32;
     Composition model(mesh, config, options);
     optim::AdamW optimizer(model);
     Batch batch{.sequences = c.micro_batches * c.micro_batch, .length = sequence, .micro_batches = c.micro_batches};
@@ -186,9 +185,9 @@ const std::vector<Case> expert_cases = {{},
                                         {.dp = 2, .ep = 2, .recompute = Recomputation::full}};
 
 template <class Model, class Stream = Invariant<tp>>
-using Parallel = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<Model, schedule::Dynamic>, Stream>, RingOrUlysses>, zero::Dynamic>;
+using Parallel = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>, Stream>>>;
 template <class Model, class Stream = Invariant<tp>>
-using WithExperts = FullyShardedDataParallel<ContextParallel<TensorParallel<ExpertParallel<PipelineParallel<Model, schedule::Dynamic>>, Stream>, RingOrUlysses>, zero::Dynamic>;
+using WithExperts = FullyShardedDataParallel<ContextParallel<TensorParallel<ExpertParallel<PipelineParallel<Model>>, Stream>>>;
 using Rows = Shard<tp, 0>;
 using FoldedMesh = Mesh<dp, cp, tp, pp, ep, etp, edp>;
 
@@ -200,7 +199,7 @@ const models::LlamaConfig llama{.vocabulary = vocabulary, .layers = 4, .width = 
 const models::MixtralConfig mixtral{.vocabulary = vocabulary, .layers = 4, .width = 128, .heads = 4, .kv_heads = 2, .sequence = sequence, .experts = 2, .top_k = 2};
 
 TEST_CASE("gpt in double") {
-  for (const Case& c : {Case{}, Case{.dp = 2, .zero = 1, .micro_batches = 2}, Case{.dp = 2, .zero = 3, .micro_batch = 4}}) check<FullyShardedDataParallel<PipelineParallel<models::BasicGpt<double>, schedule::Dynamic>, zero::Dynamic>, Mesh<dp, pp>>(gpt, plan::Architecture::gpt, false, "fp64", c);
+  for (const Case& c : {Case{}, Case{.dp = 2, .zero = 1, .micro_batches = 2}, Case{.dp = 2, .zero = 3, .micro_batch = 4}}) check<FullyShardedDataParallel<PipelineParallel<models::BasicGpt<double>>>, Mesh<dp, pp>>(gpt, plan::Architecture::gpt, false, "fp64", c);
 }
 TEST_CASE("gpt in float") {
   for (const auto* list : {&cases, &choice_cases, &context_cases, &recompute_cases})

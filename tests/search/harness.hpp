@@ -15,7 +15,6 @@
 
 #include <weft/layer/parameter_values.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
-#include <weft/parallel/fsdp/dynamic_stage.hpp>
 #include <weft/weft.hpp>
 
 #include "support/batches.hpp"
@@ -153,7 +152,7 @@ template <class Model>
 Run on_one_rank(std::size_t micro_batches, bool reproducible) {
   DefaultDevice device;
   ModelOptions options;
-  options.reproducible = reproducible;
+  options.numerics.reproducible = reproducible;
   SingleDevice<Model> model(device, typename Model::Config{}, options);
   Run run;
   run.numbers = train(model, [&](int step) { return batch_of(step, 0, 1, micro_batches); },
@@ -177,19 +176,19 @@ struct Worst {
 };
 
 template <class Model>
-using Staged = PipelineParallel<Model, schedule::Dynamic>;
+using Staged = PipelineParallel<Model>;
 template <class Model>
-using OverTensor = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<Model>>, Ring>, zero::Dynamic>;
+using OverTensor = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<Model>>, Ring>>;
 template <class Model>
-using OverSequence = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<Model>>, Ring>, zero::Dynamic>;
+using OverSequence = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<Model>>, Ring>>;
 
 template <class Composition>
 Worst on_this_rank(World& world, const Layout& layout, const Run& expected, Loop loop) {
   const Mesh<dp, cp, tp, pp> mesh(world, layout.degrees);
   ModelOptions options;
-  options.zero = layout.zero;
-  options.schedule = schedule::choose(layout.schedule);
-  options.reproducible = layout.reproducible;
+  options.shard.stage = layout.zero;
+  options.pipeline.schedule = schedule::choose(layout.schedule);
+  options.numerics.reproducible = layout.reproducible;
   Composition model(mesh, typename Composition::Config{}, options);
   Worst worst;
   const auto make = [&](int step) {

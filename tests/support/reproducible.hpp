@@ -6,7 +6,6 @@
 
 #include <weft/layer/parameter_values.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
-#include <weft/parallel/fsdp/dynamic_stage.hpp>
 
 namespace weft_test {
 

@@ -21,12 +21,6 @@
 
 namespace weft {
 
-/// How attention meets the keys of other ranks of cp: they go round a ring, or ranks change over from tokens to heads.
-struct Ring {};
-struct Ulysses {};
-/// Either, a choice of the run: ModelOptions::ulysses.
-struct RingOrUlysses {};
-
 /// Where and in what a model computes.
 template <class Exec, detail::Real S>
 struct Compute {
@@ -34,13 +28,11 @@ struct Compute {
   using scalar = S;
 };
 
-/// An axis in force, its communicator, how the hidden state lies on it between blocks, and by which method layers work across
-/// it where there are several (cp: Ring or Ulysses).
-template <detail::Axis A, class HiddenPlacement = Invariant<A>, class Method = void>
+/// An axis in force, its communicator, and how the hidden state lies on it between blocks.
+template <detail::Axis A, class HiddenPlacement = Invariant<A>>
 struct Bind {
   using axis = A;
   using hidden_placement = HiddenPlacement;
-  using method = Method;
   Communicator comm;
 };
 
@@ -79,8 +71,8 @@ struct Environment {
   std::size_t length = 0;     ///< tokens of a sequence; see sequence_length(context, x), layer/global_index.hpp
   std::size_t longest = 0;    ///< sequence of the global batch: rows of the global batch are counted in steps of it; 0: as this rank's batch says
   std::size_t rows = 0;       ///< tokens of this micro-batch on this data rank, before cp and tp cut them; 0: not known
-  const ReproducibleParts* reproducible = nullptr;  ///< ModelOptions::reproducible; null: off
-  bool ulysses = false;       ///< ModelOptions::ulysses
+  const ReproducibleParts* reproducible = nullptr;  ///< ModelOptions::numerics.reproducible; null: off
+  bool ulysses = false;       ///< ModelOptions::context: attention crosses cp by Ulysses, else by a ring
   bool training = true;       ///< dropout is active
   bool running = false;       ///< a step, or forward alone: layers are used, and none is made
   double loss_scale = 1;      ///< factor in every gradient (LossScale)
@@ -89,7 +81,7 @@ struct Environment {
   std::string path;           ///< of the layer being built
   Registry* registry = nullptr;  ///< of the model that is being built: parameters get their room when it is known who holds them
   List<std::shared_ptr<StepBuffer>>* buffers = nullptr;  ///< where layers being built leave what they keep from step to step
-  schedule::TimelineRecorder* timeline = nullptr;              ///< ModelOptions::timeline
+  schedule::TimelineRecorder* timeline = nullptr;              ///< ModelOptions::pipeline.recording
 };
 
 /// Tokens of a sequence, for the library's own uses: they know which rows of it a rank holds.
@@ -165,12 +157,12 @@ class Context : B... {
   }
 
   /// This context with one more axis in force.
-  template <class HiddenPlacement, class Method = void, detail::Axis A>
+  template <class HiddenPlacement, detail::Axis A>
   auto with(A, Communicator comm, detail::Hooks* hooks = nullptr) const {
     static_assert(!has(A{}), "weft: this axis is bound twice: two wrappers over the same axis");
     detail::Environment environment = env;
     if (hooks) environment.add(hooks);
-    return Context<C, B..., Bind<A, HiddenPlacement, Method>>(*device_, std::move(environment), static_cast<const B&>(*this)..., Bind<A, HiddenPlacement, Method>{std::move(comm)});
+    return Context<C, B..., Bind<A, HiddenPlacement>>(*device_, std::move(environment), static_cast<const B&>(*this)..., Bind<A, HiddenPlacement>{std::move(comm)});
   }
 
   /// The context of a part of the layer: `context / "query"` extends the path of names.
@@ -213,15 +205,6 @@ auto hidden_placement_of() {
   if constexpr (Context::has(A{})) return typename Context::template bind_t<A>::hidden_placement{};
   else return Absent<A>{};
 }
-template <class Context, class A>
-auto method_of() {
-  if constexpr (Context::has(A{})) return std::type_identity<typename Context::template bind_t<A>::method>{};
-  else return std::type_identity<void>{};
-}
-
-/// By which method layers work across A; void where there is only one way, or the axis is not in force.
-template <class Context, Axis A>
-using method_t = typename decltype(method_of<Context, A>())::type;
 
 /// How the hidden state lies on A between blocks (Invariant, or Shard<tp, 0> under sequence parallelism).
 template <class Context, Axis A>
@@ -230,7 +213,7 @@ using hidden_placement_t = decltype(hidden_placement_of<Context, A>());
 /// Whether attention changes over from tokens to heads.
 template <class Context>
 bool uses_ulysses(const Context& context) {
-  return std::is_same_v<method_t<Context, cp>, Ulysses> || (std::is_same_v<method_t<Context, cp>, RingOrUlysses> && context.env.ulysses);
+  return Context::has(cp{}) && context.env.ulysses;
 }
 
 }  // namespace detail

@@ -85,7 +85,7 @@ struct ParameterState {
   detail::List<Run> runs;   ///< those elements in the whole; padding belongs to no run
   detail::List<detail::Buffer> nodes;         ///< further sums of micro-batches that may not be added here yet (reproducible runs)
   detail::List<detail::Buffer> terms;         ///< gradients of other data ranks' micro-batches before the last one (experts, reproducible runs)
-  std::shared_ptr<detail::Store> store;      ///< where the value lies instead, between its uses (ModelOptions::offload)
+  std::shared_ptr<detail::Store> store;      ///< where the value lies instead, between its uses (ModelOptions::shard.offload)
   std::size_t record = 0;            ///< there
   detail::Maybe<detail::Gathered> gathered;  ///< set where that is not all that layers use here (FullyShardedDataParallel)
 

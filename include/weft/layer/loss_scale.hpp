@@ -4,7 +4,7 @@
 // it out again (Micikevicius et al., arXiv:1710.03740). The factor is sought while training: it grows after many good steps, and a
 // step whose gradients overflowed is skipped and halves it.
 //
-//   Model model(mesh, config, {.loss_scale = LossScaleOptions{.initial = 1024}});   // a model in float16 has one without asking
+//   Model model(mesh, config, {.numerics = {.loss_scale = LossScaleOptions{.initial = 1024}}});   // a model in float16 has one without asking
 //   optim::AdamW optimizer(model);                                                  // unscales, skips and adapts
 //   model.loss_scale()->value();
 

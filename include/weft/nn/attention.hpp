@@ -2,7 +2,7 @@
 #pragma once
 // Causal attention with multi-head or grouped-query heads. The core has no parameters and works on whole heads, so it is
 // local to a rank however the heads are cut over tp; it needs whole sequences, and where cp cuts them, it asks the other ranks
-// for what it lacks (Ring or Ulysses).
+// for what it lacks, by a ring or by Ulysses (ModelOptions::context).
 
 #include <tuple>
 #include <utility>
@@ -76,16 +76,13 @@ class CausalAttention {
     using X = std::remove_cvref_t<decltype(first_of(input))>;
     require_not_partial<X>();
     X y(first_of(input).device(), {first_of(input).rows(), heads_.query * heads_.width});
-    if constexpr (std::is_same_v<detail::method_t<Context, cp>, RingOrUlysses>) {
+    if constexpr (Context::has(cp{})) {
       using S = Whichever<decltype(in_place(context, input, y)), decltype(by_heads(context, input, y))>;
       if (detail::uses_ulysses(context)) {
         S saved{{}, by_heads(context, input, y)};
         return Result{std::move(y), std::move(saved)};
       }
       S saved{in_place(context, input, y), {}};
-      return Result{std::move(y), std::move(saved)};
-    } else if constexpr (std::is_same_v<detail::method_t<Context, cp>, Ulysses>) {
-      auto saved = by_heads(context, input, y);
       return Result{std::move(y), std::move(saved)};
     } else {
       auto saved = in_place(context, input, y);
@@ -98,11 +95,9 @@ class CausalAttention {
     require_gradient_of<typename S::output_type, G>();
     auto d = gradient_like<typename S::input_type>(g);
     const auto out = operands_of<typename G::value_type>(d);
-    if constexpr (std::is_same_v<detail::method_t<Context, cp>, RingOrUlysses>) {
+    if constexpr (Context::has(cp{})) {
       if (saved.by_heads) differentiate_by_heads(context, std::move(*saved.by_heads), g, out);
       else differentiate_in_place(context, std::move(*saved.in_place), g, out);
-    } else if constexpr (std::is_same_v<detail::method_t<Context, cp>, Ulysses>) {
-      differentiate_by_heads(context, std::move(saved), g, out);
     } else {
       differentiate_in_place(context, std::move(saved), g, out);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What an optimizer does where its state lies in a store (ModelOptions::offload): one parameter after the other comes to the device
+// What an optimizer does where its state lies in a store (ModelOptions::shard.offload): one parameter after the other comes to the device
 // with its state, and goes. For Offload, so that only programs that offload compile it.
 
 #include <cstddef>

@@ -90,19 +90,19 @@ class Optimizer {
       gradients_->applied = true;  // those of before are nobody's
     }
     if constexpr (requires { model.loss_scale(); }) loss_scale_ = model.loss_scale();
-    if constexpr (requires { model.options().reproducible; })
-      reproducible_ = model.options().reproducible;
-    if constexpr (requires { model.options().offload; }) {
-      store_ = model.options().offload.store;
-      offload_ = model.options().offload.optimizer;
+    if constexpr (requires { model.options().numerics.reproducible; })
+      reproducible_ = model.options().numerics.reproducible;
+    if constexpr (requires { model.options().shard.offload; }) {
+      store_ = model.options().shard.offload.store;
+      offload_ = model.options().shard.offload.optimizer;
     }
-    if constexpr (requires { model.require_equal_parameters(); model.options().compare_every; }) {
-      compare_every_ = model.options().compare_every;
+    if constexpr (requires { model.require_equal_parameters(); model.options().numerics.compare_every; }) {
+      compare_every_ = model.options().numerics.compare_every;
       compare_ = [](void* of) { static_cast<Model*>(of)->require_equal_parameters(); };
       model_ = &model;
     }
     model.for_each_state([this](ParameterState& state) {
-      if (!elementwise && state.gathered) throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name, " is sharded over data ranks: use ModelOptions::zero 0, or an elementwise rule"});
+      if (!elementwise && state.gathered) throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name, " is sharded over data ranks: use ModelOptions::shard.stage 0, or an elementwise rule"});
       if constexpr (!elementwise) require_whole(state);
       slots_.push_back(make_slot<P>(state));
     });
@@ -122,8 +122,8 @@ class Optimizer {
   StepReport step() { return step(options_.learning_rate); }
   /// Applies the gradients of the last train_step. Clipping (options.clip > 0) scales all of them by min(1, clip / (norm +
   /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError before any train_step,
-  /// StorageError on every rank where a file of one of them (ModelOptions::offload) fails: parameters and state are what they were.
-  /// Throws Error where ModelOptions::compare_every finds ranks with different parameters that must be equal.
+  /// StorageError on every rank where a file of one of them (ModelOptions::shard.offload) fails: parameters and state are what they were.
+  /// Throws Error where ModelOptions::numerics.compare_every finds ranks with different parameters that must be equal.
   StepReport step(double learning_rate) {
     for (const Slot& slot : slots_)
       if (!slot.state->gradient && slot.due()) throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name, " has no gradient"});
@@ -156,7 +156,7 @@ class Optimizer {
   }
 
   /// The 2-norm over all elements of the model, each logical element once, summed in double (NaN or infinity if any gradient
-  /// of any rank is). Collective over the whole mesh; the same bits on every rank, and under ModelOptions::reproducible in every
+  /// of any rank is). Collective over the whole mesh; the same bits on every rank, and under ModelOptions::numerics.reproducible in every
   /// layout with these gradients. A loss scale is divided out.
   double gradient_norm() { return scaled_norm() / (loss_scale_ ? loss_scale_->applied() : 1); }
 
@@ -293,7 +293,7 @@ class Optimizer {
   const OffloadParts* offload_ = nullptr;
   weft::detail::List<Slot> slots_;
   std::uint64_t steps_ = 0;
-  std::uint64_t compare_every_ = 0;   // ModelOptions::compare_every, of
+  std::uint64_t compare_every_ = 0;   // ModelOptions::numerics.compare_every, of
   void (*compare_)(void*) = nullptr;  // require_equal_parameters of
   void* model_ = nullptr;             // the model
 };

@@ -23,13 +23,13 @@ template <class Exec>
 class Buckets : public Hooks {
  public:
   Buckets(Communicator comm, Device<Exec>& device, const ModelOptions& options)
-      : comm_(std::move(comm)), device_(&device), first_bytes_(options.first_bucket_bytes), bytes_(options.bucket_bytes), compare_every_(options.compare_every) {
-    if (options.replicate != 1 || options.quantised_gather || options.secondary != 0)
-      throw_error<UsageError>({"ModelOptions: replicate, quantised_gather and secondary are for FullyShardedDataParallel, and DataParallel or its stage 0 shares nothing out; leave them out"});
-    if (options.gradient && size_of(*options.gradient) == 2) throw_error<UsageError>({"ModelOptions::gradient is ", name_of(*options.gradient), ": DataParallel keeps gradients in the type in which they are added; leave it out, or use FullyShardedDataParallel"});
-    if (options.hook) hook_ = options.hook->make(device);
-    else if (const auto narrow = options.reduce.narrow()) hook_ = narrow(device);
-    if (const ReproducibleParts* parts = options.reproducible) tree_hooks_ = parts->hooks(device);
+      : comm_(std::move(comm)), device_(&device), first_bytes_(options.data.first_bucket_bytes), bytes_(options.data.bucket_bytes), compare_every_(options.numerics.compare_every) {
+    if (options.shard.replicate != 1 || options.shard.quantised_gather || options.shard.secondary != 0)
+      throw_error<UsageError>({"ModelOptions: shard.replicate, shard.quantised_gather and shard.secondary are for FullyShardedDataParallel, and DataParallel or its stage 0 shares nothing out; leave them out"});
+    if (options.numerics.gradient && size_of(*options.numerics.gradient) == 2) throw_error<UsageError>({"ModelOptions::numerics.gradient is ", name_of(*options.numerics.gradient), ": DataParallel keeps gradients in the type in which they are added; leave it out, or use FullyShardedDataParallel"});
+    if (options.data.hook) hook_ = options.data.hook->make(device);
+    else if (const auto narrow = options.numerics.reduce.narrow()) hook_ = narrow(device);
+    if (const ReproducibleParts* parts = options.numerics.reproducible) tree_hooks_ = parts->hooks(device);
   }
 
   // Gradients live in their buckets, one after the other, so that a bucket is reduced in place. A bucket closes once it

@@ -3,7 +3,7 @@
 // The comparison of parameters that several ranks hold. A parameter that is not cut over an axis must have the same bits on all of its
 // ranks: where it has not, they train different models and say one loss. A hash of each travels, in one small all-reduce an axis.
 //
-//   model.require_equal_parameters();   // Optimizer::step calls it: ModelOptions::compare_every
+//   model.require_equal_parameters();   // Optimizer::step calls it: ModelOptions::numerics.compare_every
 
 #include <algorithm>
 #include <cstddef>

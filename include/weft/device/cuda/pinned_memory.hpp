@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Host memory that the GPU copies to and from at full speed, and copies on a stream of their own beside the computation. State
-// that is offloaded (ModelOptions::offload = Offload::host()) lies in it where the model computes on a GPU.
+// that is offloaded (ModelOptions::shard.offload = Offload::host()) lies in it where the model computes on a GPU.
 //
 //   gpu::PinnedMemory memory(bytes);
 //   gpu::SideCopy copy;

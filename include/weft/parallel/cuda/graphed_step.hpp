@@ -70,9 +70,9 @@ class GraphedStep {
     const auto refuse = [](const char* what) { throw_error<UsageError>({"GraphedStep: ", what, "; use model.train_step"}); };
     if constexpr (requires { model.stages_.config().dropout; })
       if (model.stages_.config().dropout > 0) refuse("dropout draws another mask in each step, and a recorded step would repeat its own");
-    if (model.options().reproducible) refuse("a reproducible run (ModelOptions::reproducible) adds up micro-batches on the host's word");
+    if (model.options().numerics.reproducible) refuse("a reproducible run (ModelOptions::numerics.reproducible) adds up micro-batches on the host's word");
     if (!model.stages_.buffers().empty()) refuse("a layer keeps numbers of each step on the host (make_step_buffer), as routers of experts do, and a recorded step has none");
-    if (model.options().timeline) refuse("a step that is recorded as a whole has no actions to time (ModelOptions::timeline)");
+    if (model.options().pipeline.recording) refuse("a step that is recorded as a whole has no actions to time (ModelOptions::pipeline.recording)");
   }
   GraphedStep(const GraphedStep&) = delete;
   GraphedStep& operator=(const GraphedStep&) = delete;

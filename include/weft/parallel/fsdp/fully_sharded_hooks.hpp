@@ -23,15 +23,15 @@ class FullyShardedHooks : public Hooks {
 
  public:
   FullyShardedHooks(Communicator comm, Device<Exec>& device, const ModelOptions& options, ShardRules rules)
-      : device_(&device), reproducible_(options.reproducible), replicate_(options.replicate), secondary_(options.secondary), each_micro_batch_(!rules.keeps_gradients && options.reduce_each_micro_batch) {
+      : device_(&device), reproducible_(options.numerics.reproducible), replicate_(options.shard.replicate), secondary_(options.shard.secondary), each_micro_batch_(!rules.keeps_gradients && options.shard.reduce_each_micro_batch) {
     settings_ = {.rules = rules,
                  .seed = options.seed,
-                 .narrow = options.reduce == DataType::bfloat16,
-                 .quantised = options.quantised_gather,
-                 .secondary = options.secondary != 0,
-                 .store = options.offload.store,
-                 .reproducible = bool(options.reproducible),
-                 .gradient = options.gradient};
+                 .narrow = options.numerics.reduce == DataType::bfloat16,
+                 .quantised = options.shard.quantised_gather,
+                 .secondary = options.shard.secondary != 0,
+                 .store = options.shard.offload.store,
+                 .reproducible = bool(options.numerics.reproducible),
+                 .gradient = options.numerics.gradient};
     check(options, rules);
     ranks_.push_back(split(std::move(comm), "dp"));
   }
@@ -114,10 +114,10 @@ class FullyShardedHooks : public Hooks {
 
  private:
   static void check(const ModelOptions& options, ShardRules rules) {
-    if (options.hook) throw_error<UsageError>({"ModelOptions::hook sums buckets of DataParallel, and FullyShardedDataParallel has none: leave the hook out, or use DataParallel"});
+    if (options.data.hook) throw_error<UsageError>({"ModelOptions::data.hook sums buckets of DataParallel, and FullyShardedDataParallel has none: leave the hook out, or use DataParallel"});
     if (!rules.keeps_values) return;
-    if (options.quantised_gather) throw_error<UsageError>({"ModelOptions::quantised_gather is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank"});
-    if (options.secondary != 0) throw_error<UsageError>({"ModelOptions::secondary is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank"});
+    if (options.shard.quantised_gather) throw_error<UsageError>({"ModelOptions::shard.quantised_gather is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank"});
+    if (options.shard.secondary != 0) throw_error<UsageError>({"ModelOptions::shard.secondary is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank"});
   }
 
   // Ranks of one copy are neighbours: dp rank = copy * sharers + place in the copy.

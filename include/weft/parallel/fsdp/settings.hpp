@@ -14,9 +14,10 @@
 
 namespace weft::detail {
 
-// What a stage of ZeRO keeps whole on every rank.
+// What a stage of ZeRO, 1 to 3, keeps whole on every rank.
 struct ShardRules {
   bool keeps_values = false, keeps_gradients = false;
+  static constexpr ShardRules of_stage(int stage) { return {.keeps_values = stage < 3, .keeps_gradients = stage < 2}; }
 };
 
 // The runs of the elements [begin, end), counted from `begin`.
@@ -47,7 +48,7 @@ struct ShardSettings {
   DataType kept_gradient_type(const ParameterState& state) const {
     if (!gradient) return rules.keeps_values && !reproducible ? state.type : state.gradient_type;
     if (*gradient != state.type && *gradient != state.gradient_type)
-      throw_error<UsageError>({"ModelOptions::gradient is ", name_of(*gradient), ": gradients of parameters in ", name_of(state.type), " are kept in ", name_of(state.gradient_type),
+      throw_error<UsageError>({"ModelOptions::numerics.gradient is ", name_of(*gradient), ": gradients of parameters in ", name_of(state.type), " are kept in ", name_of(state.gradient_type),
                                state.type == state.gradient_type ? "" : " or ", state.type == state.gradient_type ? "" : name_of(state.type)});
     return *gradient;
   }

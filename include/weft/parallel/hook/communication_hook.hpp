@@ -8,7 +8,7 @@
 //     }
 //     void finish(hook::Bucket& bucket, const Communicator& data_ranks);      // the request is complete: leave the sums there
 //   };
-//   DataParallel<M, Watched> model(mesh, config);                             // or ModelOptions{.hook = hook::make<Watched>()}
+//   DataParallel<M, Watched> model(mesh, config);                             // or ModelOptions{.data = {.hook = hook::make<Watched>()}}
 //
 // What a hook leaves is the sum over the ranks, not their mean: gradients are divided by the tokens of the global batch already. The
 // first step checks it (hook_check.hpp).
@@ -78,7 +78,7 @@ class Makes final : public Factory {
 
 }  // namespace detail
 
-/// A hook as a value, for ModelOptions::hook: each rank makes its own H, from its device (if H takes one first) and these arguments.
+/// A hook as a value, for ModelOptions::data.hook: each rank makes its own H, from its device (if H takes one first) and these arguments.
 template <Hook H, class... A>
 std::shared_ptr<const Factory> make(A... arguments) {
   return weft::detail::new_shared<detail::Makes<H, A...>>(std::move(arguments)...);

@@ -3,7 +3,7 @@
 // PowerSGD: the gradient of a matrix is sent as a product of two thin ones, found by one step of power iteration from the last
 // step's result; what is lost is added to the next gradient (Vogels, Karimireddy and Jaggi, arXiv:1905.13727, algorithms 1 and 2).
 //
-//   DataParallel<models::Gpt> model(mesh, config, {.hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 4})});
+//   DataParallel<models::Gpt> model(mesh, config, {.data = {.hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 4})}});
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 #pragma once
 // The option `reduce`, an element type that brings its code along: what sums in it need is compiled only in programs that set it.
 //
-//   ModelOptions{.reduce = DataType::bfloat16}
+//   ModelOptions{.numerics = {.reduce = DataType::bfloat16}}
 
 #include <concepts>
 #include <memory>

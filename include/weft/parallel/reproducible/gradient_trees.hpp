@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Under ModelOptions::reproducible a rank keeps each micro-batch's gradient apart until the tree over the micro-batches of the
+// Under ModelOptions::numerics.reproducible a rank keeps each micro-batch's gradient apart until the tree over the micro-batches of the
 // whole step says with which other one it is added. A parameter that several units use (a tied embedding) has a tree for each use,
 // whether they are on this rank or on several stages; their sums are added at the end, after the sum over data ranks.
 

@@ -3,7 +3,7 @@
 // The option `reproducible`, as a bool that brings its code along: what such runs need beside plain ones is compiled only in
 // programs that set it, whether to a constant or to what a user said.
 //
-//   ModelOptions{.reproducible = true}
+//   ModelOptions{.numerics = {.reproducible = true}}
 
 #include <concepts>
 #include <cstddef>

@@ -3,7 +3,7 @@
 // A fixed order of additions that does not depend on who adds: a binary tree over numbered terms. Node (level, index) is the sum
 // of the terms [index * 2^level, (index + 1) * 2^level); what lies beyond the last term is left out, not added as zero. A rank
 // that has any contiguous range of the terms adds whole nodes and hands the rest on, so the result has the same bits however
-// the terms are spread over ranks (ModelOptions::reproducible).
+// the terms are spread over ranks (ModelOptions::numerics.reproducible).
 //
 //   ReductionTree tree(6, 2);   // rank 0 has terms 0 1 2: nodes 0+1 and 2; rank 1 has 3 and 4+5; ((0+1) + (2+3)) + (4+5)
 

@@ -3,7 +3,8 @@
 // A schedule as a value: one that its type names, one chosen by name when the program runs, or a user's own table. The model
 // and the executor know only this, so they are compiled once for all schedules.
 //
-//   schedule::AnySchedule schedule = schedule::erase<schedule::Zbv>(options);
+//   schedule::AnySchedule schedule = schedule::erase<schedule::Zbv>();
+//   ModelOptions{.pipeline = {.schedule = schedule::zbv}}
 
 #include <concepts>
 #include <memory>
@@ -12,7 +13,6 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/owner.hpp>
-#include <weft/parallel/model_options.hpp>
 #include <weft/pipeline/schedule/table.hpp>
 
 namespace weft::schedule {
@@ -87,16 +87,19 @@ class TableSource final : public AnySchedule::Source {
 
 }  // namespace detail
 
-/// What may stand for a schedule in a type: a schedule, or what names one (schedule::Custom, schedule::Dynamic).
+/// What may stand for a schedule in a type: a schedule, or a table that the compiler proves (schedule::Custom).
 template <class S>
-concept Erasable = Schedule<S> || requires(const ModelOptions& options) {
-  { S::any_schedule(options) } -> std::same_as<AnySchedule>;
+concept Erasable = Schedule<S> || requires {
+  { S::any_schedule() } -> std::same_as<AnySchedule>;
 };
 
 template <Erasable S>
-AnySchedule erase(const ModelOptions& options) {
+AnySchedule erase() {
   if constexpr (Schedule<S>) return AnySchedule(weft::detail::new_shared<const detail::TypeSource<S>>());
-  else return S::any_schedule(options);
+  else return S::any_schedule();
 }
+
+template <class S>
+Value<S>::operator std::shared_ptr<const AnySchedule>() const { return weft::detail::new_shared<const AnySchedule>(erase<S>()); }
 
 }  // namespace weft::schedule

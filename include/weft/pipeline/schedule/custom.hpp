@@ -4,7 +4,8 @@
 // through the same checker and the same executor as the built-in ones.
 //
 //   constexpr schedule::Table my_table() { ... }                       // 2 ranks, 4 micro-batches
-//   PipelineParallel<models::Gpt, schedule::Custom<my_table>> model(mesh, config);
+//   PipelineParallel<models::Gpt> model(mesh, config, {.pipeline = {.schedule = schedule::custom<my_table>()}});
+//   PipelineParallel<models::Gpt, schedule::Custom<my_table>> model(mesh, config);              // the same, in the type
 
 #include <memory>
 #include <string>
@@ -47,10 +48,10 @@ struct Custom {
   }();
 
   /// Where a pipeline takes it, it must have passed. (In the class, clang would say of the wrapper too that this is no schedule.)
-  static AnySchedule any_schedule(const ModelOptions&) {
+  static AnySchedule any_schedule() {
     static_assert(constant,
                   "weft: the compiler proves the table of schedule::Custom<f>: f must be a constexpr function without arguments that returns a schedule::Table; a table that is "
-                  "only known when the program runs goes into schedule::Dynamic, as ModelOptions{.schedule = schedule::custom(f())}");
+                  "only known when the program runs is given as ModelOptions{.pipeline = {.schedule = schedule::custom(f())}}");
     static_assert(verdict.complete, "weft: this schedule is not complete: each stage does each micro-batch once, F and either B or I and W");
     static_assert(!verdict.complete || verdict.ordered, "weft: this schedule is out of order: on a rank F goes before B or I, and I before W");
     static_assert(!verdict.ordered || verdict.runs, "weft: this schedule deadlocks, or a rank wants messages in another order than they are sent in");
@@ -59,7 +60,11 @@ struct Custom {
   }
 };
 
-/// A table for schedule::Dynamic. Throws LayoutError, saying why, if it does not pass the checker.
+/// The table that `make()` returns, proven by the compiler (see Custom), for ModelOptions::pipeline.schedule.
+template <auto make>
+std::shared_ptr<const AnySchedule> custom() { return Value<Custom<make>>(); }
+
+/// A table that is only known when the program runs. Throws LayoutError, saying why, if it does not pass the checker.
 inline std::shared_ptr<const AnySchedule> custom(Table table, std::string name = "of the user") {
   require_proven(table, "schedule " + name);
   return std::make_shared<const AnySchedule>(std::make_shared<const detail::TableSource>(std::move(table), std::move(name)));

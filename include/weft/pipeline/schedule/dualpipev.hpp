@@ -64,5 +64,6 @@ struct DualPipeV : VShape {
   }
 };
 static_assert(Schedule<DualPipeV>);
+inline constexpr Value<DualPipeV> dualpipev;
 
 }  // namespace weft::schedule

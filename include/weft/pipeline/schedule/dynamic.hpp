@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The schedule as a choice of the run, for programs with a command line: one compiled model for all of them.
+// Schedules by name and from files, for programs with a command line: one compiled model for all of them.
 //
-//   PipelineParallel<models::Gpt, schedule::Dynamic> model(mesh, config, {.schedule = schedule::choose("zbv")});
-//   PipelineParallel<models::Gpt, schedule::Dynamic> model(mesh, config, {.schedule = schedule::choose_file("own.csv")});
+//   PipelineParallel<models::Gpt> model(mesh, config, {.pipeline = {.schedule = schedule::choose("zbv")}});
+//   PipelineParallel<models::Gpt> model(mesh, config, {.pipeline = {.schedule = schedule::choose_file("own.csv")}});
 
 #include <cerrno>
 #include <cstring>
@@ -18,14 +18,6 @@
 #include <weft/pipeline/schedule/named.hpp>
 
 namespace weft::schedule {
-
-/// In the place of a schedule type: ModelOptions::schedule says which.
-struct Dynamic {
-  static AnySchedule any_schedule(const ModelOptions& options) {
-    if (!options.schedule) throw_error<UsageError>({"PipelineParallel<M, schedule::Dynamic>: ModelOptions::schedule does not say which schedule is to run"});
-    return *options.schedule;
-  }
-};
 
 namespace detail {
 

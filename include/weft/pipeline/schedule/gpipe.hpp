@@ -27,5 +27,6 @@ struct GPipe : Loop {
   }
 };
 static_assert(Schedule<GPipe>);
+inline constexpr Value<GPipe> gpipe;
 
 }  // namespace weft::schedule

@@ -81,5 +81,7 @@ struct Interleaved : Loop {
   }
 };
 static_assert(Schedule<Interleaved<2>>);
+template <int V>
+inline constexpr Value<Interleaved<V>> interleaved;
 
 }  // namespace weft::schedule

@@ -32,5 +32,6 @@ struct OneForwardOneBackward : Loop {
   }
 };
 static_assert(Schedule<OneForwardOneBackward>);
+inline constexpr Value<OneForwardOneBackward> one_forward_one_backward;
 
 }  // namespace weft::schedule

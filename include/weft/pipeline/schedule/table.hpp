@@ -6,6 +6,7 @@
 //   constexpr auto table = schedule::table<schedule::OneForwardOneBackward>(4, 8);   // 4 ranks, 8 micro-batches
 
 #include <concepts>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,6 +36,14 @@ concept Schedule = requires(int rank, int chunk, int P, int M, Costs costs) {
   { S::bubble(P, M, costs) } -> std::same_as<double>;
   { S::peak(rank, P, M) } -> std::same_as<int>;
   { S::applies(P, M) } -> std::same_as<bool>;
+};
+
+class AnySchedule;
+
+/// A schedule type as a value, for ModelOptions::pipeline.schedule: schedule::zbv is Zbv's.
+template <class S>
+struct Value {
+  operator std::shared_ptr<const AnySchedule>() const;  // in any_schedule.hpp
 };
 
 /// Orders of all ranks, with `stage_of[rank][chunk]`.

@@ -51,5 +51,6 @@ struct Zbv : VShape {
   }
 };
 static_assert(Schedule<Zbv>);
+inline constexpr Value<Zbv> zbv;
 
 }  // namespace weft::schedule

@@ -56,11 +56,14 @@ struct InterleavedZeroBubble : Loop {
   }
 };
 static_assert(Schedule<InterleavedZeroBubble<2>>);
+template <int V>
+inline constexpr Value<InterleavedZeroBubble<V>> interleaved_zero_bubble;
 
 /// One stage a rank; also called ZB1P.
 struct ZeroBubbleH1 : InterleavedZeroBubble<1> {
   static constexpr std::string_view name = "zb-h1";
 };
 static_assert(Schedule<ZeroBubbleH1>);
+inline constexpr Value<ZeroBubbleH1> zero_bubble_h1;
 
 }  // namespace weft::schedule
