@@ -77,7 +77,7 @@ TEST_CASE("what a recorded step would repeat is refused") {
   models::GptConfig config = without_dropout();
   {
     SingleDevice<models::Gpt> model(device, config, ModelOptions{.pipeline = {.timeline = std::make_shared<schedule::TimelineRecorder>()}});
-    CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: a step that is recorded as a whole has no actions to time (ModelOptions::pipeline.recording)" + end);
+    CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: a step that is recorded as a whole has no actions to time (ModelOptions::pipeline.timeline)" + end);
   }
   {
     SingleDevice<Silent> model(device, {.layers = 1, .width = 16, .heads = 2, .intermediate = 8, .experts = 4});

@@ -81,7 +81,7 @@ struct Environment {
   std::string path;           ///< of the layer being built
   Registry* registry = nullptr;  ///< of the model that is being built: parameters get their room when it is known who holds them
   List<std::shared_ptr<StepBuffer>>* buffers = nullptr;  ///< where layers being built leave what they keep from step to step
-  schedule::TimelineRecorder* timeline = nullptr;              ///< ModelOptions::pipeline.recording
+  schedule::TimelineRecorder* timeline = nullptr;              ///< ModelOptions::pipeline.timeline
 };
 
 /// Tokens of a sequence, for the library's own uses: they know which rows of it a rank holds.

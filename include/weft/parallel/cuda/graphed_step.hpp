@@ -72,7 +72,7 @@ class GraphedStep {
       if (model.stages_.config().dropout > 0) refuse("dropout draws another mask in each step, and a recorded step would repeat its own");
     if (model.options().numerics.reproducible) refuse("a reproducible run (ModelOptions::numerics.reproducible) adds up micro-batches on the host's word");
     if (!model.stages_.buffers().empty()) refuse("a layer keeps numbers of each step on the host (make_step_buffer), as routers of experts do, and a recorded step has none");
-    if (model.options().pipeline.recording) refuse("a step that is recorded as a whole has no actions to time (ModelOptions::pipeline.recording)");
+    if (model.options().pipeline.timeline) refuse("a step that is recorded as a whole has no actions to time (ModelOptions::pipeline.timeline)");
   }
   GraphedStep(const GraphedStep&) = delete;
   GraphedStep& operator=(const GraphedStep&) = delete;

@@ -4,7 +4,7 @@
 // when it ended. Off unless asked for; then two readings of the clock an action.
 //
 //   auto recording = std::make_shared<schedule::TimelineRecorder>();
-//   Parallel model(mesh, config, {.pipeline = {.recording = recording}});
+//   Parallel model(mesh, config, {.pipeline = {.timeline = recording}});
 //   model.train_step(batch);
 //   const auto timeline = schedule::measured(*recording, mesh.comm(pp{}));      // collective; seconds
 //   std::ofstream("step.svg") << schedule::to_svg(recording->table(), timeline, " s");  // to_trace(..., 1e6) for Perfetto
