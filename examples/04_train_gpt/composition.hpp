@@ -69,16 +69,16 @@ inline BlockSize block_size(const weft::models::GptConfig& c) {
 }
 inline BlockSize block_size(const weft::models::LlamaConfig& c) {
   const double kv = kv_width(c), w = double(c.width);
-  return {2 * w * w + 2 * w * kv + 3 * w * double(weft::nn::detail::llama_intermediate(c)), 2 * w};
+  return {2 * w * w + 2 * w * kv + 3 * w * double(c.intermediate_width()), 2 * w};
 }
 inline BlockSize block_size(const weft::models::MixtralConfig& c) {
   const double kv = kv_width(c), w = double(c.width), experts = double(c.experts), top_k = double(c.top_k);
-  const double expert = 3 * w * double(weft::nn::detail::llama_intermediate(weft::nn::detail::llama_of(c)));
+  const double expert = 3 * w * double(weft::models::llama_of(c).intermediate_width());
   return {2 * w * w + 2 * w * kv + experts * w + top_k * expert, 2 * w + (experts - top_k) * expert};
 }
 inline double other_parameters(const weft::models::GptConfig& c) { return double((c.vocabulary + c.sequence) * c.width + 2 * c.width); }
 inline double other_parameters(const weft::models::LlamaConfig& c) { return double((c.tied ? 1 : 2) * c.vocabulary * c.width + c.width); }
-inline double other_parameters(const weft::models::MixtralConfig& c) { return other_parameters(weft::nn::detail::llama_of(c)); }
+inline double other_parameters(const weft::models::MixtralConfig& c) { return other_parameters(weft::models::llama_of(c)); }
 
 template <class Config>
 double parameters_of(const Config& c) {
@@ -98,7 +98,7 @@ inline void require_room(double needed, const std::string& what, bool on_each_ra
 /// One copy of the model, and of every rank its share of a batch and what a micro-batch leaves for backward. What else a layout
 /// needs, `plan memory` tells.
 inline void require_memory(double parameters, const weft::World& world, const Options& o) {
-  using weft::detail::number;
+  using weft::mesh_layout::number;
   const bool one_machine = world.backend() == "threads";  // others may be on several
   if (o.offload == "none" || o.offload == "host") {
     constexpr double bytes = 16;  // of a parameter, its gradient and optimizer state, at least
@@ -162,7 +162,7 @@ class Composition final : public TrainedModel {
   void write_timeline(const std::filesystem::path& folder, bool writes) const override {
     if (recording_) write_pictures(*recording_, mesh_.comm(weft::pp{}), folder, writes);
   }
-  weft::data::Share share() const override { return weft::data::detail::share_of(mesh_); }
+  weft::data::Share share() const override { return weft::data::share_of(mesh_); }
   std::size_t parameters() const override { return std::size_t(parameters_of(config_)); }
   double flops_per_token() const override {
     const double matrices = double(config_.layers) * block_size(config_).matrices + double(config_.vocabulary * config_.width);

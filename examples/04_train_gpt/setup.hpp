@@ -53,7 +53,7 @@ inline void require_sequence(const Options& o) {
   if ((o.sequence_parallel || o.model == "mixtral") && o.sequence % ranks != 0)
     throw weft::LayoutError("sequence(" + std::to_string(o.sequence) + ") % (tp(" + std::to_string(o.tp) + ") * cp(" + std::to_string(o.cp) +
                             ")) != 0: " + (o.sequence_parallel ? "sequence parallelism gives" : "a mixture of experts needs") + " as many tokens on every rank of tp; sequence can be " +
-                            weft::detail::nearest_multiples(std::size_t(o.sequence), std::size_t(ranks)));
+                            weft::mesh_layout::nearest_multiples(std::size_t(o.sequence), std::size_t(ranks)));
 }
 
 /// The layout with every rule checked; fills in the options that were left open. Throws LayoutError, the same on every rank.

@@ -49,8 +49,8 @@ inline void write(const std::string& path, const std::string& text) {
 }
 
 inline weft::schedule::Table table_of(const ScheduleOptions& o) {
-  using weft::detail::number;
-  using weft::detail::positive;
+  using weft::mesh_layout::number;
+  using weft::mesh_layout::positive;
   if (!o.csv.empty()) {
     std::ifstream file(o.csv, std::ios::binary);
     if (std::filesystem::is_directory(o.csv)) throw weft::UsageError("plan: cannot read '" + o.csv + "': it is a folder");
@@ -61,7 +61,7 @@ inline weft::schedule::Table table_of(const ScheduleOptions& o) {
   const std::size_t chunks = o.chunks ? positive("chunks", *o.chunks) : 0;
   constexpr std::size_t most = 1 << 18, most_stages = 1 << 12;
   if (stages > most_stages) throw weft::LayoutError(number("stages", stages) + ": a pipeline has at most " + std::to_string(most_stages) + " ranks");
-  if (weft::detail::saturating_product({stages, micro, chunks == 0 ? 2 : chunks}) > most)
+  if (weft::mesh_layout::saturating_product({stages, micro, chunks == 0 ? 2 : chunks}) > most)
     throw weft::LayoutError(number("stages", stages) + " * " + number("micro-batches", micro) +
                             " * chunks: a table has at most " + std::to_string(most) + " entries");
   return weft::schedule::named_table(o.kind, int(stages), int(micro), int(chunks));
@@ -94,7 +94,7 @@ inline void print_schedule(const weft::schedule::Table& table, const weft::sched
 inline void show_schedule(const ScheduleOptions& o) {
   for (const double cost : {o.costs.forward, o.costs.input, o.costs.weight})
     if (!(cost > 0) || !(cost < 1e12))
-      throw weft::LayoutError("schedule: a cost of " + weft::schedule::detail::decimal(cost) + ": costs must be above 0 and below 1e12");
+      throw weft::LayoutError("schedule: a cost of " + std::to_string(cost) + ": costs must be above 0 and below 1e12");
   const weft::schedule::Table table = table_of(o);
   const weft::schedule::Proof proof = weft::schedule::prove(table, o.costs);
   const weft::schedule::Timeline timeline = weft::schedule::simulate(table, o.costs);

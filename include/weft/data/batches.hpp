@@ -39,7 +39,6 @@ struct Share {
   std::size_t rank = 0, size = 1;
 };
 
-namespace detail {
 /// The place of this rank on dp; a mesh without dp has one share.
 template <class Mesh>
 Share share_of(const Mesh& mesh) {
@@ -48,7 +47,6 @@ Share share_of(const Mesh& mesh) {
     return {static_cast<std::size_t>(comm.rank()), static_cast<std::size_t>(comm.size())};
   } else return {};
 }
-}  // namespace detail
 
 /// One dp rank's batches: for training by step, for validation in order.
 class Batches {
@@ -69,7 +67,7 @@ class Batches {
   template <class Mesh>
     requires(!std::is_same_v<Mesh, Share>)
   Batches(const Mesh& mesh, std::shared_ptr<const Corpus> corpus, BatchOptions options)
-      : Batches(detail::share_of(mesh), std::move(corpus), options) {}
+      : Batches(share_of(mesh), std::move(corpus), options) {}
 
   /// Reads the file itself; Corpus::read says what it throws.
   template <class Mesh>

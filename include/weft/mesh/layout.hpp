@@ -85,6 +85,15 @@ inline std::string nearest_multiples(std::size_t value, std::size_t factor) {
   return (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + factor);
 }
 
+}  // namespace detail
+
+namespace mesh_layout {
+/// Checks of a program's own numbers, refused with the texts of layouts: positive("pp", 0), divides({"layers", 6}, {"pp", 4}, why).
+using detail::divides, detail::nearest_multiples, detail::number, detail::positive, detail::product_of, detail::saturating_product;
+}  // namespace mesh_layout
+
+namespace detail {
+
 inline std::size_t world_of(const mesh_layout::Layout& layout) {
   const std::size_t nodes = positive("nodes", layout.nodes);
   if (!layout.ranks_per_node) {

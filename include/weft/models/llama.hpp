@@ -32,13 +32,12 @@ struct LlamaConfig {
   double standard_deviation = 0.02;
   bool tied = false;  ///< the last projection shares the embedding's table
   Recomputation recompute = Recomputation::none;  ///< what backward computes again instead of keeping it
+
+  /// Columns of the MLP between its projections: 8/3 of the width in steps of 64 if `intermediate` does not say.
+  std::size_t intermediate_width() const { return intermediate ? intermediate : (width * 8 / 3 + 63) / 64 * 64; }
 };
 
 namespace detail {
-
-inline std::size_t llama_intermediate(const LlamaConfig& config) {
-  return config.intermediate ? config.intermediate : (config.width * 8 / 3 + 63) / 64 * 64;
-}
 
 inline AttentionHeads llama_heads(const LlamaConfig& config) {
   return {config.heads, config.kv_heads ? config.kv_heads : config.heads, config.width / config.heads};
@@ -73,7 +72,7 @@ template <class Context>
 WEFT_COLD LlamaBlock llama_block(const Context& context, const LlamaConfig& config) {
   using In = LlamaIn;
   using Out = LlamaOut;
-  const std::size_t width = config.width, intermediate = llama_intermediate(config);
+  const std::size_t width = config.width, intermediate = config.intermediate_width();
   const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
   const auto mlp = context / "mlp";
   const bool lean = config.recompute == Recomputation::selective;
@@ -102,8 +101,8 @@ struct BasicLlama {
     weft::detail::require_sizes(config.vocabulary, config.width, config.heads);
     weft::detail::require_heads(detail::llama_heads(config), degrees.tp);
     weft::detail::require_context(detail::llama_heads(config), config.sequence, degrees);
-    if (detail::llama_intermediate(config) % degrees.tp != 0)
-      throw_error<LayoutError>({"intermediate(", detail::llama_intermediate(config), ") % tp(", degrees.tp, ") != 0"});
+    if (config.intermediate_width() % degrees.tp != 0)
+      throw_error<LayoutError>({"intermediate(", config.intermediate_width(), ") % tp(", degrees.tp, ") != 0"});
   }
   template <class Context>
   static Front make_front(const Context& context, const Config& config) {

@@ -38,8 +38,7 @@ struct MixtralConfig {
   Recomputation recompute = Recomputation::none;  ///< what backward computes again; selective: in attention
 };
 
-namespace detail {
-
+/// The Llama that is this Mixtral without its mixtures.
 inline LlamaConfig llama_of(const MixtralConfig& c) {
   return {.vocabulary = c.vocabulary,
           .layers = c.layers,
@@ -55,6 +54,8 @@ inline LlamaConfig llama_of(const MixtralConfig& c) {
           .tied = c.tied,
           .recompute = c.recompute};
 }
+
+namespace detail {
 
 using MixtralBlock = Recompute<Sequential<LlamaAttention, Residual<Sequential<RmsNorm, Mixture, Dropout>>>>;
 template <class Context>
@@ -72,7 +73,7 @@ WEFT_COLD MixtralBlock mixtral_block(const Context& context, const MixtralConfig
                              .drop = config.drop,
                              .level = config.level};
   Sequential block(llama_attention(context, llama), Residual(Sequential(RmsNorm(context / "post_attention_layernorm", config.width, config.epsilon),
-                                                                        Mixture(mixture, config.width, llama_intermediate(llama), router, std, std / std::sqrt(2.0 * double(config.layers))),
+                                                                        Mixture(mixture, config.width, llama.intermediate_width(), router, std, std / std::sqrt(2.0 * double(config.layers))),
                                                                         Dropout(mixture / "dropout", config.dropout))));
   return Recompute(std::move(block), config.recompute == Recomputation::full);
 }
@@ -94,20 +95,20 @@ struct BasicMixtral {
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
   static std::size_t sequence(const Config& config) { return config.sequence; }
   static void check(const Config& config, const ModelDegrees& degrees) {
-    const LlamaConfig llama = detail::llama_of(config);
+    const LlamaConfig llama = llama_of(config);
     weft::detail::require_sizes(config.vocabulary, config.width, config.heads);
     weft::detail::require_heads(detail::llama_heads(llama), degrees.tp);
     weft::detail::require_context(detail::llama_heads(llama), config.sequence, degrees);
-    weft::detail::require_experts(config.experts, detail::llama_intermediate(llama), degrees.ep, degrees.etp);
+    weft::detail::require_experts(config.experts, llama.intermediate_width(), degrees.ep, degrees.etp);
   }
   template <class Context>
-  static Front make_front(const Context& context, const Config& config) { return Dense::make_front(context, detail::llama_of(config)); }
+  static Front make_front(const Context& context, const Config& config) { return Dense::make_front(context, llama_of(config)); }
   template <class Context>
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
     return detail::mixtral_block(context / "model.layers" / weft::detail::joined({index}), config);
   }
   template <class Context>
-  static Back make_back(const Context& context, const Config& config, Front* here) { return Dense::make_back(context, detail::llama_of(config), here); }
+  static Back make_back(const Context& context, const Config& config, Front* here) { return Dense::make_back(context, llama_of(config), here); }
 };
 
 using Mixtral = BasicMixtral<float>;
