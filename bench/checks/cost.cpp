@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <weft/comm/threads.hpp>
-#include <weft/nn/gpt.hpp>
+#include <weft/models/gpt.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
@@ -40,9 +40,9 @@ double microseconds(const Communicator& everyone, int calls, F&& f) {
 }
 
 void measure(World& world, std::size_t tensor, int steps) {
-  const nn::GptConfig config{.layers = 6, .width = 384, .heads = 6, .sequence = 256};
+  const models::GptConfig config{.layers = 6, .width = 384, .heads = 6, .sequence = 256};
   Mesh<dp, tp> mesh(world, Degrees{.tp = tensor});
-  DataParallel<TensorParallel<nn::Gpt>> model(mesh, config, {.compare_every = 0});
+  DataParallel<TensorParallel<models::Gpt>> model(mesh, config, {.numerics = {.compare_every = 0}});
   optim::AdamW optimizer(model, {.clip = 1.0});
   Batch batch;
   batch.sequences = 8;
@@ -72,7 +72,7 @@ void measure(World& world, std::size_t tensor, int steps) {
   });
   const double units = double(config.layers + 2);
   const double batches = microseconds(everyone, 201, [&] { detail::require_batches(context, batch, true); });
-  const double debts = units * microseconds(everyone, 201, [&] { detail::agree_on_debts(mesh.comm(tp{}), world.device(), block, axis_bit<tp>); });
+  const double debts = units * microseconds(everyone, 201, [&] { detail::agree_on_unreduced(mesh.comm(tp{}), world.device(), block, axis_bit<tp>); });
   const double touched = microseconds(everyone, 201, [&] { detail::agree_on_touched(mesh.comm(dp{}), model.stages()); });
   const double parameters = microseconds(everyone, 21, [&] { model.require_equal_parameters(); }) / 100;
   if (world.rank() == 0)

@@ -6,21 +6,21 @@ using namespace weft;
 
 #if DEPTH >= 0
 #if DEPTH == 0
-using Model = SingleDevice<nn::Gpt>;
+using Model = SingleDevice<models::Gpt>;
 #elif DEPTH == 1
-using Model = DataParallel<nn::Gpt>;
+using Model = DataParallel<models::Gpt>;
 constexpr auto in_force = axes<dp>;
 #elif DEPTH == 2
-using Model = DataParallel<TensorParallel<nn::Gpt>>;
+using Model = DataParallel<TensorParallel<models::Gpt>>;
 constexpr auto in_force = axes<dp, tp>;
 #else
-using Model = DataParallel<TensorParallel<PipelineParallel<nn::Gpt, schedule::OneForwardOneBackward>>>;
+using Model = DataParallel<TensorParallel<PipelineParallel<models::Gpt, schedule::OneForwardOneBackward>>>;
 constexpr auto in_force = axes<dp, tp, pp>;
 #endif
 
 int main(int argc, char** argv) {
   return run<comm::Threads>(argc, argv, [](World& world) {
-    const nn::GptConfig config;
+    const models::GptConfig config;
 #if DEPTH == 0
     Model model(world.device(), config);
 #else

@@ -39,9 +39,9 @@ double pass_ms(const Communicator& comm, int layers, std::size_t values, double 
   };
   comm.barrier();
   const auto start = Clock::now();
-  for (int layer = 0; layer < layers; ++layer) comm::pass_round(comm, std::span(piece), std::span(spare), block(1));
+  for (int layer = 0; layer < layers; ++layer) comm::ring_exchange(comm, std::span(piece), std::span(spare), block(1));
   for (int layer = 0; layer < layers; ++layer)
-    comm::pass_round(comm, std::span(piece), std::span(spare), std::span(sum), std::span(arriving), block(backward), [](int, std::span<float>) {});
+    comm::ring_exchange(comm, std::span(piece), std::span(spare), std::span(sum), std::span(arriving), block(backward), [](int, std::span<float>) {});
   double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   comm.all_reduce(std::span(&ms, 1), Reduction::max);
   return ms;

@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include <weft/cuda/graphed_step.hpp>
-#include <weft/cudnn/use.hpp>
-#include <weft/nn/gpt.hpp>
+#include <weft/parallel/cuda/graphed_step.hpp>
+#include <weft/kernels/cudnn/use.hpp>
+#include <weft/models/gpt.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/runtime/run.hpp>
@@ -27,8 +27,8 @@ int main(int argc, char** argv) {
   const bool graph = argc > 3 && std::string_view(argv[3]) == "graph";
   return run<comm::Threads>(RunOptions{.ranks = 1}, [&](World& world) {
     cudnn::use_for_attention(world.device(), cudnn::Bits::vary);
-    const nn::GptConfig config{.vocabulary = 50304, .layers = 12, .width = 768, .heads = 12, .sequence = length};
-    SingleDevice<nn::BasicGpt<bfloat16>> model(world.device(), config);
+    const models::GptConfig config{.vocabulary = 50304, .layers = 12, .width = 768, .heads = 12, .sequence = length};
+    SingleDevice<models::BasicGpt<bfloat16>> model(world.device(), config);
     gpu::GraphedStep graphed_step(model);
     optim::AdamW optimizer(model, {.learning_rate = 3e-4, .clip = 1.0});
     Batch batch;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <weft/comm/threads.hpp>
-#include <weft/nn/mixtral.hpp>
+#include <weft/models/mixtral.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/expert_parallel.hpp>
@@ -72,18 +72,18 @@ void race(const char* what, Dense& dense, Mixture& mixture, int steps, std::size
 
 template <class S>
 int compare(int steps) {
-  const nn::LlamaConfig dense{.layers = 6, .width = 384, .heads = 6, .intermediate = 1024, .sequence = 256};
-  const nn::MixtralConfig mixture{.layers = 6, .width = 384, .heads = 6, .intermediate = 512, .sequence = 256, .experts = 8, .top_k = 2};
+  const models::LlamaConfig dense{.layers = 6, .width = 384, .heads = 6, .intermediate = 1024, .sequence = 256};
+  const models::MixtralConfig mixture{.layers = 6, .width = 384, .heads = 6, .intermediate = 512, .sequence = 256, .experts = 8, .top_k = 2};
   const int one = run<comm::Threads>(RunOptions{.ranks = 1, .threads_per_rank = 1}, [&](World& world) {
-    SingleDevice<nn::BasicLlama<S>> a(world.device(), dense);
-    SingleDevice<nn::BasicMixtral<S>> b(world.device(), mixture);
+    SingleDevice<models::BasicLlama<S>> a(world.device(), dense);
+    SingleDevice<models::BasicMixtral<S>> b(world.device(), mixture);
     race<S>("one rank", a, b, steps, 0);
   });
   const int two = run<comm::Threads>(RunOptions{.ranks = 2, .threads_per_rank = 1}, [&](World& world) {
     Mesh<dp> data(world);
     Mesh<dp, ep> folded(world, {.ep = 2});
-    DataParallel<nn::BasicLlama<S>> a(data, dense);
-    DataParallel<ExpertParallel<nn::BasicMixtral<S>>> b(folded, mixture);
+    DataParallel<models::BasicLlama<S>> a(data, dense);
+    DataParallel<ExpertParallel<models::BasicMixtral<S>>> b(folded, mixture);
     race<S>("two ranks, ep 2", a, b, steps, std::size_t(world.rank()));
   });
   return one | two;

@@ -14,10 +14,10 @@
 
 #include <weft/comm/threads.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
-#include <weft/parallel/schedule/check.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
-#include <weft/parallel/schedule/picture.hpp>
-#include <weft/parallel/schedule/recording.hpp>
+#include <weft/pipeline/schedule/check.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
+#include <weft/pipeline/schedule/visualise.hpp>
+#include <weft/pipeline/schedule/timeline.hpp>
 #include <weft/runtime/run.hpp>
 #include <weft/trace/metrics.hpp>
 
@@ -43,11 +43,11 @@ Measured measure(const Options& o, const std::string& name) {
   const int code = run<comm::Threads>(RunOptions{.ranks = o.ranks}, [&](World& world) {
     const Mesh<pp> mesh(world, {.pp = std::size_t(o.ranks)});
     const auto chosen = schedule::choose(name);
-    const auto recording = std::make_shared<schedule::Recording>();
+    const auto recording = std::make_shared<schedule::TimelineRecorder>();
     // A stage costs the same whatever the schedule cuts: chunks of half the layers would hide what latency does to them.
     SleepingConfig config{.layers = std::size_t(o.ranks * chosen->chunks())};
     config.forward_s = config.input_s = config.weight_s = o.unit_ms / 1000;
-    PipelineParallel<SleepingModel, schedule::Chosen> model(mesh, config, {.schedule = chosen, .recording = recording});
+    PipelineParallel<SleepingModel> model(mesh, config, {.pipeline = {.schedule = chosen, .timeline = recording}});
     Batch batch{.tokens = std::vector<std::int32_t>(std::size_t(o.micro_batches), 0), .targets = std::vector<std::int32_t>(std::size_t(o.micro_batches), 0)};
     batch.sequences = batch.micro_batches = std::size_t(o.micro_batches);
     batch.length = 1;
@@ -69,7 +69,7 @@ int main(int argc, char** argv) {
   Options o;
   CLI::App app("Makespan of every schedule, as measured and as proven", "bench schedules");
   app.add_option("--ranks", o.ranks, "Thread ranks of the pipeline")->capture_default_str()->check(CLI::Range(1, 16));
-  app.add_option("--micro-batches", o.micro_batches, "Micro batches a step")->capture_default_str()->check(CLI::Range(1, 64));
+  app.add_option("--micro-batches", o.micro_batches, "Micro-batches a step")->capture_default_str()->check(CLI::Range(1, 64));
   app.add_option("--unit-ms", o.unit_ms, "Sleep of a forward, an input gradient and a weight gradient of one stage")->capture_default_str()->check(CLI::Range(0.1, 1000.0));
   app.add_option("--steps", o.steps, "Steps measured; the median counts")->capture_default_str()->check(CLI::Range(1, 100));
   app.add_option("--output", o.output, "JSON file");
@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   const Kokkos::ScopeGuard kokkos;  // several runs
 
-  std::printf("%d ranks, %d micro batches, forward = input gradient = weight gradient = %g ms a stage\n\n", o.ranks, o.micro_batches, o.unit_ms);
+  std::printf("%d ranks, %d micro-batches, forward = input gradient = weight gradient = %g ms a stage\n\n", o.ranks, o.micro_batches, o.unit_ms);
   std::printf("%-16s%12s%12s%10s%12s%12s%8s\n", "schedule", "proven", "measured", "ratio", "bubble", "measured", "");
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   bool all = true;

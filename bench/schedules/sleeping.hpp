@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
-#include <weft/nn/layer.hpp>
-#include <weft/nn/model.hpp>
-#include <weft/parallel/flow.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/parallel/model_options.hpp>
+#include <weft/pipeline/model_types.hpp>
 #include <weft/tensor/tensor.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -29,7 +29,7 @@ struct SleepingFront {
   template <class Context, class Ids>
   auto forward(const Context&, const Ids& ids) const {
     with_scalar_t<Ids, float> hidden(ids.device(), {ids.size(), 1});
-    weft::detail::fill_zero(ids.device(), hidden.data(), hidden.size());
+    weft::kernels::fill(ids.device(), hidden.size(), hidden.data(), 0.0f);
     return Result{std::move(hidden), Nothing{}};
   }
   template <class Context, class G>
@@ -60,7 +60,7 @@ struct SleepingBack {
   template <class Context, class X, class Ids>
   auto forward(const Context& context, const X& x, const Ids& targets) const {
     X losses(x.device(), {targets.size()});
-    weft::detail::fill_zero(x.device(), losses.data(), losses.size());
+    weft::kernels::fill(x.device(), losses.size(), losses.data(), 0.0f);
     return Result{sum_losses(context, losses, targets), x};
   }
   template <class Context, class X, class G>

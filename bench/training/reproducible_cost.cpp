@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <weft/comm/threads.hpp>
-#include <weft/nn/gpt.hpp>
+#include <weft/models/gpt.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/runtime/run.hpp>
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   const int steps = argc > 1 ? std::max(2, std::atoi(argv[1])) : 10, ranks = argc > 2 ? std::atoi(argv[2]) : 2;
   const std::size_t micro_batches = argc > 3 ? std::size_t(std::atoi(argv[3])) : 4;
   return run<comm::Threads>(RunOptions{.ranks = ranks, .threads_per_rank = 1}, [&](World& world) {
-    const nn::GptConfig config{.layers = 6, .width = 384, .heads = 6, .sequence = 256};
+    const models::GptConfig config{.layers = 6, .width = 384, .heads = 6, .sequence = 256};
     Batch batch;
     batch.sequences = 2 * micro_batches;
     batch.length = 256;
@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
     const auto& use = world.device().arena().use();
     std::size_t peak[2] = {};
     std::vector<double> ms[2], ratio;
-    DataParallel<nn::Gpt> models[2] = {DataParallel<nn::Gpt>(mesh, config), DataParallel<nn::Gpt>(mesh, config, {.reproducible = true})};
+    DataParallel<models::Gpt> models[2] = {DataParallel<models::Gpt>(mesh, config), DataParallel<models::Gpt>(mesh, config, {.numerics = {.reproducible = true}})};
     optim::AdamW optimizers[2] = {optim::AdamW(models[0], {.clip = 1.0}), optim::AdamW(models[1], {.clip = 1.0})};
     const auto step_of = [&](int which) {
       world.device().arena().reset_peak();

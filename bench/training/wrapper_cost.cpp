@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <weft/comm/threads.hpp>
-#include <weft/nn/gpt.hpp>
+#include <weft/models/gpt.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
@@ -20,7 +20,7 @@ using namespace weft;
 
 namespace {
 
-using Parallel = DataParallel<TensorParallel<PipelineParallel<nn::Gpt, schedule::OneForwardOneBackward>>>;
+using Parallel = DataParallel<TensorParallel<PipelineParallel<models::Gpt, schedule::OneForwardOneBackward>>>;
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + std::ptrdiff_t(values.size() / 2), values.end());
@@ -40,7 +40,7 @@ double step_ms(Model& model, optim::AdamW& optimizer, const Batch& batch) {
 int main(int argc, char** argv) {
   const int steps = argc > 1 ? std::max(2, std::atoi(argv[1])) : 20;
   return run<comm::Threads>(RunOptions{.ranks = 1, .threads_per_rank = 1}, [&](World& world) {
-    const nn::GptConfig config{.layers = 6, .width = 384, .heads = 6, .sequence = 256};
+    const models::GptConfig config{.layers = 6, .width = 384, .heads = 6, .sequence = 256};
     Batch batch;
     batch.sequences = 8;
     batch.length = 256;
@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
       batch.tokens.push_back(std::int32_t(i * 2654435761u >> 9) & 255);
       batch.targets.push_back(std::int32_t((i + 1) * 2654435761u >> 9) & 255);
     }
-    SingleDevice<nn::Gpt> bare(world.device(), config);
+    SingleDevice<models::Gpt> bare(world.device(), config);
     Mesh<dp, tp, pp> mesh(world);
     Parallel wrapped(mesh, config);
     optim::AdamW bare_optimizer(bare, {.clip = 1.0}), wrapped_optimizer(wrapped, {.clip = 1.0});

@@ -23,9 +23,9 @@ struct GatedMlp {
 
   auto forward(const auto& context, const auto& x) const {
     auto inside = to<Replicated<tp>>(context, x);  // leave this line out, and the next one does not compile
-    auto left = matmul(inside, a.beside(inside)), right = matmul(inside, b.beside(inside));
+    auto left = matmul(inside, a.for_operand(inside)), right = matmul(inside, b.for_operand(inside));
     auto product = times(left, right);              // [tokens, hidden / tp]
-    auto y = matmul(product, c.beside(product));    // Partial<tp>: a term of the sum; Residual brings it home
+    auto y = matmul(product, c.for_operand(product));    // Partial<tp>: a term of the sum; Residual brings it home
     return Result{y, std::tuple{x, left, right}};
   }
 
@@ -34,11 +34,11 @@ struct GatedMlp {
     auto& [x, left, right] = saved;
     auto inside = to<Replicated<tp>>(context, x);
     c.accumulate(context, matmul_weight_gradient(g, times(left, right)));
-    auto d_product = matmul_input_gradient(g, c.beside(left));
+    auto d_product = matmul_input_gradient(g, c.for_operand(left));
     auto d_left = times(d_product, right), d_right = times(d_product, left);
     a.accumulate(context, matmul_weight_gradient(d_left, inside));
     b.accumulate(context, matmul_weight_gradient(d_right, inside));
-    auto dx = add(matmul_input_gradient(d_left, a.beside(inside)), matmul_input_gradient(d_right, b.beside(inside)));
+    auto dx = add(matmul_input_gradient(d_left, a.for_operand(inside)), matmul_input_gradient(d_right, b.for_operand(inside)));
     return to_layout_of<gradient_t<std::remove_reference_t<decltype(x)>>>(context, dx);  // the sum over tp that elsewhere is forgotten
   }
 

@@ -5,19 +5,19 @@
 namespace train_gpt {
 
 std::unique_ptr<TrainedModel> make_gpt_bf16(weft::World& world, const Options& options) {
-  return compose<weft::nn::BasicGpt<weft::bfloat16>>(world, options);
+  return compose<weft::models::BasicGpt<weft::bfloat16>>(world, options);
 }
 
 std::unique_ptr<TrainedModel> make_llama_bf16(weft::World& world, const Options& options) {
-  return compose<weft::nn::BasicLlama<weft::bfloat16>>(world, options);
+  return compose<weft::models::BasicLlama<weft::bfloat16>>(world, options);
 }
 
 std::unique_ptr<TrainedModel> make_mixtral_bf16(weft::World& world, const Options& options) {
-  return compose<weft::nn::BasicMixtral<weft::bfloat16>>(world, options);
+  return compose<weft::models::BasicMixtral<weft::bfloat16>>(world, options);
 }
 
 std::unique_ptr<TrainedModel> make_gpt_fp16(weft::World& world, const Options& options) {
-  return std::make_unique<Composition<weft::nn::BasicGpt<weft::float16>, weft::Invariant<weft::tp>>>(world, options);
+  return std::make_unique<Composition<weft::models::BasicGpt<weft::float16>, weft::Invariant<weft::tp>>>(world, options);
 }
 
 }  // namespace train_gpt

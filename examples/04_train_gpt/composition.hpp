@@ -16,17 +16,17 @@
 
 #include <weft/data/batches.hpp>
 #include <weft/mesh/mesh.hpp>
-#include <weft/nn/gpt.hpp>
-#include <weft/nn/llama.hpp>
-#include <weft/nn/mixtral.hpp>
+#include <weft/models/gpt.hpp>
+#include <weft/models/llama.hpp>
+#include <weft/models/mixtral.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/context_parallel.hpp>
 #include <weft/parallel/expert_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
-#include <weft/parallel/zero_chosen.hpp>
-#include <weft/runtime/world.hpp>
+#include <weft/parallel/fully_sharded_data_parallel.hpp>
+#include <weft/mesh/world.hpp>
 
 #include "options.hpp"
 #include "setup.hpp"
@@ -63,22 +63,22 @@ struct BlockSize {
   double matrices, others;
 };
 inline double kv_width(const auto& c) { return double(c.width / c.heads * c.kv_heads); }
-inline BlockSize block_size(const weft::nn::GptConfig& c) {
+inline BlockSize block_size(const weft::models::GptConfig& c) {
   const double kv = kv_width(c), w = double(c.width);
   return {2 * w * w + 2 * w * kv + 8 * w * w, 4 * w + (w + 2 * kv) + w + 4 * w + w};  // norms, and a bias for every matrix
 }
-inline BlockSize block_size(const weft::nn::LlamaConfig& c) {
+inline BlockSize block_size(const weft::models::LlamaConfig& c) {
   const double kv = kv_width(c), w = double(c.width);
-  return {2 * w * w + 2 * w * kv + 3 * w * double(weft::nn::detail::llama_intermediate(c)), 2 * w};
+  return {2 * w * w + 2 * w * kv + 3 * w * double(c.intermediate_width()), 2 * w};
 }
-inline BlockSize block_size(const weft::nn::MixtralConfig& c) {
+inline BlockSize block_size(const weft::models::MixtralConfig& c) {
   const double kv = kv_width(c), w = double(c.width), experts = double(c.experts), top_k = double(c.top_k);
-  const double expert = 3 * w * double(weft::nn::detail::llama_intermediate(weft::nn::detail::llama_of(c)));
+  const double expert = 3 * w * double(weft::models::llama_of(c).intermediate_width());
   return {2 * w * w + 2 * w * kv + experts * w + top_k * expert, 2 * w + (experts - top_k) * expert};
 }
-inline double other_parameters(const weft::nn::GptConfig& c) { return double((c.vocabulary + c.sequence) * c.width + 2 * c.width); }
-inline double other_parameters(const weft::nn::LlamaConfig& c) { return double((c.tied ? 1 : 2) * c.vocabulary * c.width + c.width); }
-inline double other_parameters(const weft::nn::MixtralConfig& c) { return other_parameters(weft::nn::detail::llama_of(c)); }
+inline double other_parameters(const weft::models::GptConfig& c) { return double((c.vocabulary + c.sequence) * c.width + 2 * c.width); }
+inline double other_parameters(const weft::models::LlamaConfig& c) { return double((c.tied ? 1 : 2) * c.vocabulary * c.width + c.width); }
+inline double other_parameters(const weft::models::MixtralConfig& c) { return other_parameters(weft::models::llama_of(c)); }
 
 template <class Config>
 double parameters_of(const Config& c) {
@@ -95,10 +95,10 @@ inline void require_room(double needed, const std::string& what, bool on_each_ra
   throw weft::UsageError("out of memory: " + what + text);
 }
 
-/// One copy of the model, and of every rank its share of a batch and what a micro batch leaves for backward. What else a layout
+/// One copy of the model, and of every rank its share of a batch and what a micro-batch leaves for backward. What else a layout
 /// needs, `plan memory` tells.
 inline void require_memory(double parameters, const weft::World& world, const Options& o) {
-  using weft::detail::number;
+  using weft::mesh_layout::number;
   const bool one_machine = world.backend() == "threads";  // others may be on several
   if (o.offload == "none" || o.offload == "host") {
     constexpr double bytes = 16;  // of a parameter, its gradient and optimizer state, at least
@@ -111,20 +111,20 @@ inline void require_memory(double parameters, const weft::World& world, const Op
   const double rows = double(*o.micro_batch) * double(o.sequence) / double(o.cp) / double(o.sequence_parallel ? o.tp : 1);
   const double kept = rows * double(o.width) * (o.precision == "fp32" ? 4 : 2) * double(o.layers / o.pp);  // the input of every block
   require_room((batch + kept) * (one_machine ? double(world.size()) : 1),
-               number("global batch", std::size_t(*o.global_batch)) + ", " + number("micro batch", std::size_t(*o.micro_batch)) + ", " + number("sequence", std::size_t(o.sequence)) + ": a step takes", !one_machine);
+               number("global batch", std::size_t(*o.global_batch)) + ", " + number("micro-batch", std::size_t(*o.micro_batch)) + ", " + number("sequence", std::size_t(o.sequence)) + ": a step takes", !one_machine);
 }
 
 /// A pipeline of a model, its experts spread where it has some, and the mesh that such a composition needs.
 template <class Model>
 struct Experts {
-  using Inner = weft::PipelineParallel<Model, weft::schedule::Chosen>;
+  using Inner = weft::PipelineParallel<Model>;
   using Mesh = weft::Mesh<weft::dp, weft::cp, weft::tp, weft::pp>;
   static weft::Degrees degrees(const Options& o) { return {.tp = std::size_t(o.tp), .cp = std::size_t(o.cp), .pp = std::size_t(o.pp)}; }
 };
 template <class Model>
   requires requires(const typename Model::Config& config) { config.experts; }
 struct Experts<Model> {
-  using Inner = weft::ExpertParallel<weft::PipelineParallel<Model, weft::schedule::Chosen>>;
+  using Inner = weft::ExpertParallel<weft::PipelineParallel<Model>>;
   using Mesh = weft::Mesh<weft::dp, weft::cp, weft::tp, weft::pp, weft::ep, weft::etp, weft::edp>;
   static weft::Degrees degrees(const Options& o) {
     return {.tp = std::size_t(o.tp), .cp = std::size_t(o.cp), .ep = std::size_t(o.ep), .etp = std::size_t(*o.etp), .pp = std::size_t(o.pp)};
@@ -133,18 +133,20 @@ struct Experts<Model> {
 
 template <class Model, class Stream>
 class Composition final : public TrainedModel {
-  using Parallel = weft::FullyShardedDataParallel<
-      weft::ContextParallel<weft::TensorParallel<typename Experts<Model>::Inner, Stream>, weft::RingOrUlysses>, weft::zero::Chosen>;
+  using Parallel = weft::FullyShardedDataParallel<weft::ContextParallel<weft::TensorParallel<typename Experts<Model>::Inner, Stream>>>;
   using Config = typename Model::Config;
 
  public:
   Composition(weft::World& world, const Options& o)
       : mesh_(world, Experts<Model>::degrees(o)),
         config_(config_of<Config>(o)),
-        recording_(o.pp > 1 ? std::make_shared<weft::schedule::Recording>() : nullptr),
-        model_(mesh_, config_, weft::ModelOptions{.seed = std::uint64_t(o.seed), .zero = int(o.zero), .replicate = std::size_t(o.replicate), .offload = offload_of(o),
-                                                  .reproducible = o.reproducible, .ulysses = o.context == "ulysses", .schedule = schedule_of(o),
-                                                  .recording = recording_}),
+        recording_(o.pp > 1 ? std::make_shared<weft::schedule::TimelineRecorder>() : nullptr),
+        model_(mesh_, config_,
+               {.seed = std::uint64_t(o.seed),
+                .shard = {.stage = int(o.zero), .replicate = std::size_t(o.replicate), .offload = offload_of(o)},
+                .context = o.context == "ulysses" ? weft::ContextMethod::ulysses : weft::ContextMethod::ring,
+                .pipeline = {.schedule = schedule_of(o), .timeline = recording_},
+                .numerics = {.reproducible = o.reproducible}}),
         optimizer_(model_, {.learning_rate = o.learning_rate, .beta1 = o.beta1, .beta2 = o.beta2, .weight_decay = o.weight_decay,
                             .decay_vectors = false, .clip = o.clip}) {}
 
@@ -160,7 +162,7 @@ class Composition final : public TrainedModel {
   void write_timeline(const std::filesystem::path& folder, bool writes) const override {
     if (recording_) write_pictures(*recording_, mesh_.comm(weft::pp{}), folder, writes);
   }
-  weft::data::Share share() const override { return weft::data::detail::share_of(mesh_); }
+  weft::data::Share share() const override { return weft::data::share_of(mesh_); }
   std::size_t parameters() const override { return std::size_t(parameters_of(config_)); }
   double flops_per_token() const override {
     const double matrices = double(config_.layers) * block_size(config_).matrices + double(config_.vocabulary * config_.width);
@@ -170,7 +172,7 @@ class Composition final : public TrainedModel {
  private:
   typename Experts<Model>::Mesh mesh_;
   Config config_;
-  std::shared_ptr<weft::schedule::Recording> recording_;
+  std::shared_ptr<weft::schedule::TimelineRecorder> recording_;
   Parallel model_;
   weft::optim::AdamW optimizer_;
   double loss_ = 0;  // of the last train_step

@@ -5,15 +5,15 @@
 namespace train_gpt {
 
 std::unique_ptr<TrainedModel> make_gpt_fp32(weft::World& world, const Options& options) {
-  return compose<weft::nn::BasicGpt<float>>(world, options);
+  return compose<weft::models::BasicGpt<float>>(world, options);
 }
 
 std::unique_ptr<TrainedModel> make_llama_fp32(weft::World& world, const Options& options) {
-  return compose<weft::nn::BasicLlama<float>>(world, options);
+  return compose<weft::models::BasicLlama<float>>(world, options);
 }
 
 std::unique_ptr<TrainedModel> make_mixtral_fp32(weft::World& world, const Options& options) {
-  return compose<weft::nn::BasicMixtral<float>>(world, options);
+  return compose<weft::models::BasicMixtral<float>>(world, options);
 }
 
 }  // namespace train_gpt

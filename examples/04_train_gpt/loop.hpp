@@ -14,7 +14,7 @@
 #include <weft/core/error.hpp>
 #include <weft/data/batches.hpp>
 #include <weft/optim/learning_rate.hpp>
-#include <weft/runtime/world.hpp>
+#include <weft/mesh/world.hpp>
 #include <weft/trace/metrics.hpp>
 
 #include "options.hpp"

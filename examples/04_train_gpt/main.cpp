@@ -25,7 +25,7 @@
 #endif
 #ifdef KOKKOS_ENABLE_CUDA
 #include <weft/comm/nccl.hpp>
-#include <weft/cudnn/use.hpp>
+#include <weft/kernels/cudnn/use.hpp>
 #endif
 #include <weft/data/batches.hpp>
 #include <weft/data/corpus.hpp>

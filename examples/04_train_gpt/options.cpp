@@ -13,7 +13,7 @@
 #include <utility>
 
 #include <weft/core/error.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 
 namespace train_gpt {
 
@@ -91,8 +91,8 @@ std::optional<Options> parse(int argc, char** argv) {
   app.add_option("--zero", o.zero, "What data ranks share out: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too")->check(whole(0, 3))->capture_default_str()->group(mesh);
   app.add_option("--replicate", o.replicate, "Copies of what --zero shares out: the data ranks in so many groups")->check(whole(1, most_ranks))->capture_default_str()->group(mesh);
   app.add_option("--offload", o.offload, "Where optimizer state (with --zero 3 parameters too) lies between uses: none (the device), host (memory), or the stem of a file for each rank")->type_name("none|host|FILE")->capture_default_str()->group(mesh);
-  app.add_flag("--sequence-parallel", o.sequence_parallel, "Cut the hidden state between blocks over tp")->group(mesh);
-  app.add_flag("--reproducible", o.reproducible, "The same bits for every --dp, --zero, --schedule and --pp; micro batches are then 1 sequence unless given")->group(mesh);
+  app.add_flag("--sequence-parallel", o.sequence_parallel, "ParameterSharding the hidden state between blocks over tp")->group(mesh);
+  app.add_flag("--reproducible", o.reproducible, "The same bits for every --dp, --zero, --schedule and --pp; micro-batches are then 1 sequence unless given")->group(mesh);
   app.add_option("--micro-batch", o.micro_batch, "Sequences a rank works on at once (default: its share; pp > 1: a part of it)")->check(whole(1, most))->group(mesh);
   app.add_option("--global-batch", o.global_batch, "Sequences a step over all ranks (default: 8)")->check(whole(1, most))->group(mesh);
 

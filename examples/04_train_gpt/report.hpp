@@ -52,7 +52,7 @@ inline std::string text(double number, const char* format) {
 }
 
 inline std::string counted(std::size_t count, const std::string& one) {
-  return weft::trace::grouped(double(count)) + " " + one + (count == 1 ? "" : one == "micro batch" ? "es" : "s");
+  return weft::trace::grouped(double(count)) + " " + one + (count == 1 ? "" : one == "micro-batch" ? "es" : "s");
 }
 
 }  // namespace detail
@@ -179,7 +179,7 @@ class Report {
     const auto share = std::size_t(*o.global_batch) / facts.layout.dp;
     weft::trace::Table table({"axis", "degree", "what it shares out"});
     table.row({"dp", std::to_string(facts.layout.dp), "the " + detail::counted(std::size_t(*o.global_batch), "sequence") + " of a step: " + std::to_string(share) +
-               " a rank, in " + detail::counted(facts.layout.micro_batches, "micro batch") + " of " + std::to_string(*o.micro_batch) +
+               " a rank, in " + detail::counted(facts.layout.micro_batches, "micro-batch") + " of " + std::to_string(*o.micro_batch) +
                (o.zero == 0 ? "" : o.zero == 1 ? "; optimizer state" : o.zero == 2 ? "; optimizer state and gradients" : "; optimizer state, gradients and parameters") +
                (o.replicate > 1 ? ", in " + std::to_string(o.replicate) + " copies" : "")});
     if (o.cp > 1)

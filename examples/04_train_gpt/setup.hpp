@@ -14,7 +14,7 @@
 #include <weft/data/corpus.hpp>
 #include <weft/data/source_files.hpp>
 #include <weft/mesh/layout.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 
 #include "options.hpp"
 
@@ -27,8 +27,8 @@ inline std::int64_t global_batch_of(const Options& o, std::int64_t dp) {
   return (8 + unit - 1) / unit * unit;
 }
 
-/// Sequences of a micro batch where the user does not say: the whole share, and under a pipeline a part of it that gives two
-/// micro batches a stage or more.
+/// Sequences of a micro-batch where the user does not say: the whole share, and under a pipeline a part of it that gives two
+/// micro-batches a stage or more.
 inline std::int64_t micro_batch_of(const Options& o, std::int64_t share) {
   if (o.micro_batch) return *o.micro_batch;
   if (o.reproducible) return 1;  // what runs are to be the same for must not decide how work is cut
@@ -39,7 +39,7 @@ inline std::int64_t micro_batch_of(const Options& o, std::int64_t share) {
 }
 
 /// The schedule that the options name. Throws UsageError or LayoutError.
-inline std::shared_ptr<const weft::schedule::Erased> schedule_of(const Options& o) {
+inline std::shared_ptr<const weft::schedule::AnySchedule> schedule_of(const Options& o) {
   if (o.schedule.ends_with(".csv")) {
     if (o.vpp) throw weft::UsageError("train_gpt: --vpp beside --schedule " + o.schedule + ": the file says how many stages a rank has");
     return weft::schedule::choose_file(o.schedule);
@@ -53,7 +53,7 @@ inline void require_sequence(const Options& o) {
   if ((o.sequence_parallel || o.model == "mixtral") && o.sequence % ranks != 0)
     throw weft::LayoutError("sequence(" + std::to_string(o.sequence) + ") % (tp(" + std::to_string(o.tp) + ") * cp(" + std::to_string(o.cp) +
                             ")) != 0: " + (o.sequence_parallel ? "sequence parallelism gives" : "a mixture of experts needs") + " as many tokens on every rank of tp; sequence can be " +
-                            weft::detail::nearest_multiples(std::size_t(o.sequence), std::size_t(ranks)));
+                            weft::mesh_layout::nearest_multiples(std::size_t(o.sequence), std::size_t(ranks)));
 }
 
 /// The layout with every rule checked; fills in the options that were left open. Throws LayoutError, the same on every rank.

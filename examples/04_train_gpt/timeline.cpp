@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pipeline's last training step as pictures.
 
-#include <weft/parallel/schedule/picture.hpp>
+#include <weft/pipeline/schedule/visualise.hpp>
 #include <weft/trace/metrics.hpp>
 
 #include "trained_model.hpp"
 
 namespace train_gpt {
 
-void write_pictures(const weft::schedule::Recording& recording, const weft::Communicator& pipeline, const std::filesystem::path& folder, bool writes) {
+void write_pictures(const weft::schedule::TimelineRecorder& recording, const weft::Communicator& pipeline, const std::filesystem::path& folder, bool writes) {
   const weft::schedule::Timeline timeline = weft::schedule::measured(recording, pipeline);
   if (!writes) return;
   weft::trace::write_text(folder / "timeline.svg", weft::schedule::to_svg(recording.table(), timeline, " s"));

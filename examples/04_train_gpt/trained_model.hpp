@@ -11,9 +11,9 @@
 
 #include <weft/data/batches.hpp>
 #include <weft/mesh/layout.hpp>
-#include <weft/nn/batch.hpp>
-#include <weft/parallel/schedule/recording.hpp>
-#include <weft/runtime/world.hpp>
+#include <weft/layer/batch.hpp>
+#include <weft/pipeline/schedule/timeline.hpp>
+#include <weft/mesh/world.hpp>
 
 #include "options.hpp"
 
@@ -39,7 +39,7 @@ class TrainedModel {
   virtual double flops_per_token() const = 0;    ///< forward and backward, causal attention counted half
 };
 
-void write_pictures(const weft::schedule::Recording& recording, const weft::Communicator& pipeline, const std::filesystem::path& folder, bool writes);
+void write_pictures(const weft::schedule::TimelineRecorder& recording, const weft::Communicator& pipeline, const std::filesystem::path& folder, bool writes);
 
 std::unique_ptr<TrainedModel> make_gpt_fp32(weft::World& world, const Options& options);
 std::unique_ptr<TrainedModel> make_gpt_bf16(weft::World& world, const Options& options);

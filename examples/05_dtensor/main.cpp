@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <weft/runtime/run.hpp>
-#include <weft/tensor/dtensor.hpp>
+#include <weft/dtensor/dtensor.hpp>
 #include <weft/tensor/transfer.hpp>
 using namespace weft;
 using dtensor::partial, dtensor::replicate, dtensor::shard;

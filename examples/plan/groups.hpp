@@ -65,12 +65,12 @@ inline void add_groups(CLI::App& app) {
   command->add_option("--order", o->order, "Order of the axes, fastest first")->capture_default_str();
   command->add_flag("--json", o->json, "JSON instead of a table");
   command->callback([o, command] {
-    using weft::detail::positive;
+    using weft::mesh_layout::positive;
     require_option(command, "--world");
     const std::size_t world = positive("world", o->world);
     constexpr std::size_t most = std::size_t(1) << 20;
     if (world > most)
-      throw weft::LayoutError(weft::detail::number("world", world) + ": groups are listed for at most " + std::to_string(most) +
+      throw weft::LayoutError(weft::mesh_layout::number("world", world) + ": groups are listed for at most " + std::to_string(most) +
                               " ranks");
     const weft::mesh_layout::RankOrder order(o->order);
     const weft::mesh_layout::RankGrids grids = weft::mesh_layout::rank_grids(order, world,

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include <weft/mesh/layout.hpp>
-#include <weft/parallel/schedule/named.hpp>
-#include <weft/plan/rehearse.hpp>
+#include <weft/pipeline/schedule/named.hpp>
+#include <weft/plan/step_simulation.hpp>
 
 #include "options.hpp"
 #include "print.hpp"
@@ -63,8 +63,8 @@ inline void memory_of_parameters(const MemoryOptions& o) {
   if (!(*o.parameters >= 1) || !(*o.parameters < 1e18)) throw weft::LayoutError("plan: --parameters must be a number of at least 1 and below 1e18");
   if (o.layout.tp != 1 || o.layout.pp != 1 || o.layout.cp != 1 || o.layout.ep != 1)
     throw weft::LayoutError("plan: --parameters says nothing of what tp, pp, cp and ep cut: give --model and its sizes, or the parameters that one of their ranks holds");
-  const std::size_t dp = weft::detail::positive("dp", o.layout.dp.value_or(o.layout.world.value_or(1)));
-  const std::size_t ranks = weft::mesh_layout::degree_left("dp", o.layout.dp ? dp : 0, o.layout.world ? weft::detail::positive("world", *o.layout.world) : dp, {});
+  const std::size_t dp = weft::mesh_layout::positive("dp", o.layout.dp.value_or(o.layout.world.value_or(1)));
+  const std::size_t ranks = weft::mesh_layout::degree_left("dp", o.layout.dp ? dp : 0, o.layout.world ? weft::mesh_layout::positive("world", *o.layout.world) : dp, {});
   weft::plan::ElementBytes element = weft::plan::element_bytes(o.precision.empty() ? "bf16" : o.precision);
   if (o.gradient_bytes) {
     if (!(*o.gradient_bytes > 0) || *o.gradient_bytes > 8) throw weft::LayoutError("plan: --gradient-bytes must be above 0 and at most 8");
@@ -78,7 +78,7 @@ inline void memory_of_parameters(const MemoryOptions& o) {
 }
 
 inline weft::plan::ModelSizes sizes_of(const MemoryOptions& o) {
-  using weft::detail::positive;
+  using weft::mesh_layout::positive;
   using weft::plan::Architecture;
   const bool mixture = o.model == "mixtral";
   if (o.model != "gpt" && o.model != "llama" && !mixture) throw weft::UsageError("plan: unknown model '" + o.model + "'; the models are gpt, llama and mixtral");
@@ -96,7 +96,7 @@ inline weft::plan::ModelSizes sizes_of(const MemoryOptions& o) {
                                .dropout = o.dropout};
   for (const std::size_t size : {sizes.layers, sizes.width, sizes.sequence, sizes.vocabulary, sizes.intermediate, sizes.experts})
     if (size > std::size_t(1) << 24) throw weft::LayoutError("plan: a size of " + std::to_string(size) + ": sizes of a model are at most " + std::to_string(std::size_t(1) << 24));
-  weft::detail::divides({"width", sizes.width}, {"heads", sizes.heads}, "a head has as many columns as another");
+  weft::mesh_layout::divides({"width", sizes.width}, {"heads", sizes.heads}, "a head has as many columns as another");
   if (mixture && sizes.top_k > sizes.experts) throw weft::LayoutError("top-k(" + std::to_string(sizes.top_k) + ") > experts(" + std::to_string(sizes.experts) + "): a token goes to as many experts");
   if (o.intermediate && sizes.architecture == Architecture::gpt) throw weft::LayoutError("plan: --intermediate is llama's and mixtral's; gpt's MLP has 4 * width");
   return sizes;
@@ -104,8 +104,8 @@ inline weft::plan::ModelSizes sizes_of(const MemoryOptions& o) {
 
 /// By a rehearsal of a step, for a model and a layout.
 inline void memory_of_model(MemoryOptions& o) {
-  using weft::detail::number;
-  using weft::detail::positive;
+  using weft::mesh_layout::number;
+  using weft::mesh_layout::positive;
   const weft::plan::ModelSizes sizes = sizes_of(o);
   if (o.gradient_bytes) throw weft::UsageError("plan: --gradient-bytes goes with --parameters; of a model, --float-gradients keeps those of stages 1 and 2 in fp32");
   weft::mesh_layout::Layout& l = o.layout;
@@ -114,7 +114,7 @@ inline void memory_of_model(MemoryOptions& o) {
   if (!l.etp) l.etp = mixture ? l.tp : 1;
   if (!l.world) {
     const std::size_t dp = l.dp ? positive("dp", *l.dp) : 1;
-    l.world = std::int64_t(weft::detail::product_of("the world", {{"dp", dp}, {"tp", positive("tp", l.tp)}, {"cp", positive("cp", l.cp)}, {"pp", positive("pp", l.pp)}}));
+    l.world = std::int64_t(weft::mesh_layout::product_of("the world", {{"dp", dp}, {"tp", positive("tp", l.tp)}, {"cp", positive("cp", l.cp)}, {"pp", positive("pp", l.pp)}}));
   }
   l.heads = o.heads;
   l.kv_heads = o.kv_heads;
@@ -128,11 +128,11 @@ inline void memory_of_model(MemoryOptions& o) {
   const std::string schedule = o.schedule.empty() ? (o.vpp.value_or(1) > 1 ? "interleaved" : "1f1b") : o.schedule;
   const std::size_t chunks = o.vpp ? positive("vpp", *o.vpp) : 0;
   constexpr std::size_t most = 1 << 18;
-  if (weft::detail::saturating_product({std::size_t(l.pp), resolved.micro_batches, chunks == 0 ? 2 : chunks}) > most)
-    throw weft::LayoutError(number("pp", std::size_t(l.pp)) + " * " + number("micro batches", resolved.micro_batches) + " * vpp: a schedule has at most " + std::to_string(most) + " entries");
+  if (weft::mesh_layout::saturating_product({std::size_t(l.pp), resolved.micro_batches, chunks == 0 ? 2 : chunks}) > most)
+    throw weft::LayoutError(number("pp", std::size_t(l.pp)) + " * " + number("micro-batches", resolved.micro_batches) + " * vpp: a schedule has at most " + std::to_string(most) + " entries");
   constexpr std::size_t most_passes = 1 << 21;
-  if (weft::detail::saturating_product({sizes.layers, resolved.micro_batches}) > most_passes)
-    throw weft::LayoutError(number("layers", sizes.layers) + " * " + number("micro batches", resolved.micro_batches) + ": a rehearsal takes at most " + std::to_string(most_passes));
+  if (weft::mesh_layout::saturating_product({sizes.layers, resolved.micro_batches}) > most_passes)
+    throw weft::LayoutError(number("layers", sizes.layers) + " * " + number("micro-batches", resolved.micro_batches) + ": a rehearsal takes at most " + std::to_string(most_passes));
   const weft::schedule::Table table = weft::schedule::named_table(schedule, int(l.pp), int(resolved.micro_batches), int(chunks));
   if (std::size_t(table.stages()) > sizes.layers)
     throw weft::LayoutError(number("layers", sizes.layers) + " < " + number("pp", std::size_t(l.pp)) + " * " + number("vpp", std::size_t(table.chunks)) + ": every stage holds at least one layer");
@@ -158,20 +158,20 @@ inline void memory_of_model(MemoryOptions& o) {
                               .quantised_gather = o.quantised_gather,
                               .secondary = o.secondary == 0 ? 0 : positive("secondary", o.secondary),
                               .threads = positive("threads", o.threads)};
-  if (o.sequence_parallel) weft::detail::divides({"tokens of a micro batch", step.micro_batch * sizes.sequence / step.cp}, {"tp", step.tp}, "sequence parallelism cuts the rows");
+  if (o.sequence_parallel) weft::mesh_layout::divides({"tokens of a micro-batch", step.micro_batch * sizes.sequence / step.cp}, {"tp", step.tp}, "sequence parallelism cuts the rows");
   const std::size_t middle = sizes.intermediate ? sizes.intermediate : (sizes.width * 8 / 3 + 63) / 64 * 64;
-  if (sizes.architecture == weft::plan::Architecture::llama) weft::detail::divides({"intermediate", middle}, {"tp", step.tp}, "a rank holds as many columns as another");
+  if (sizes.architecture == weft::plan::Architecture::llama) weft::mesh_layout::divides({"intermediate", middle}, {"tp", step.tp}, "a rank holds as many columns as another");
   if (mixture) {
-    weft::detail::divides({"experts", sizes.experts}, {"ep", step.ep}, "a rank holds whole experts");
-    weft::detail::divides({"intermediate", middle}, {"etp", step.etp}, "an expert is cut evenly");
+    weft::mesh_layout::divides({"experts", sizes.experts}, {"ep", step.ep}, "a rank holds whole experts");
+    weft::mesh_layout::divides({"intermediate", middle}, {"etp", step.etp}, "an expert is cut evenly");
   }
   if (step.cp > 1 && sizes.sequence % (2 * step.cp) != 0)
     throw weft::LayoutError(number("sequence", sizes.sequence) + " % (2 * " + number("cp", step.cp) + ") != 0: every rank holds two chunks of a sequence, one early and one late");
-  if (step.cp > 1 && step.ulysses) weft::detail::divides({"heads / tp", sizes.heads / step.tp}, {"cp", step.cp}, "Ulysses gives every rank as many whole heads");
-  weft::detail::divides({"dp", step.dp}, {"replicate", step.replicate}, "data ranks are grouped evenly");
-  if (mixture) weft::detail::divides({"edp", step.edp}, {"replicate", step.replicate}, "the experts' data ranks are grouped evenly");
+  if (step.cp > 1 && step.ulysses) weft::mesh_layout::divides({"heads / tp", sizes.heads / step.tp}, {"cp", step.cp}, "Ulysses gives every rank as many whole heads");
+  weft::mesh_layout::divides({"dp", step.dp}, {"replicate", step.replicate}, "data ranks are grouped evenly");
+  if (mixture) weft::mesh_layout::divides({"edp", step.edp}, {"replicate", step.replicate}, "the experts' data ranks are grouped evenly");
   if (step.replicate > 1 && step.zero == 0) throw weft::LayoutError(number("replicate", step.replicate) + " with zero(0): nothing is shared out; zero can be 1, 2 or 3");
-  if (step.secondary > 0) weft::detail::divides({"dp / replicate", step.dp / step.replicate}, {"secondary", step.secondary}, "neighbours are groups of one size");
+  if (step.secondary > 0) weft::mesh_layout::divides({"dp / replicate", step.dp / step.replicate}, {"secondary", step.secondary}, "neighbours are groups of one size");
   weft::plan::element_bytes(step.precision);
   const std::vector<weft::plan::StageMemory> ranks = weft::plan::memory(sizes, step, table);
   const weft::plan::StageMemory* largest = &ranks.front();
@@ -187,7 +187,7 @@ inline void memory_of_model(MemoryOptions& o) {
     }
     return void(std::printf("%s\n", json.dump().c_str()));
   }
-  std::printf("%s, dp(%zu) * cp(%zu) * tp(%zu) * pp(%zu)%s, ZeRO stage %d, %s, %s, %zu micro batches of %zu sequences\n\n", o.model.c_str(), step.dp, step.cp, step.tp, step.pp,
+  std::printf("%s, dp(%zu) * cp(%zu) * tp(%zu) * pp(%zu)%s, ZeRO stage %d, %s, %s, %zu micro-batches of %zu sequences\n\n", o.model.c_str(), step.dp, step.cp, step.tp, step.pp,
               mixture ? (", experts edp(" + std::to_string(step.edp) + ") * ep(" + std::to_string(step.ep) + ") * etp(" + std::to_string(step.etp) + ") * pp, tokens spread evenly").c_str() : "", step.zero, step.precision.c_str(),
               schedule.c_str(), step.micro_batches, step.micro_batch);
   Rows rows = {memory_head};
@@ -231,12 +231,12 @@ inline void add_memory(CLI::App& app) {
   add_count(command, "--zero", o->zero, "Stage of ZeRO")->capture_default_str();
   add_count(command, "--replicate", o->replicate, "Groups of data ranks that share out among themselves (hybrid sharding)")->capture_default_str();
   command->add_option("--offload", o->offload, "Where optimizer state (with --zero 3 parameters too) lies between uses: none (the device), host or a file")->capture_default_str();
-  command->add_flag("--reproducible", o->reproducible, "The same bits for every dp, stage of ZeRO, schedule and pp: micro batches' gradients are kept apart");
+  command->add_flag("--reproducible", o->reproducible, "The same bits for every dp, stage of ZeRO, schedule and pp: micro-batches' gradients are kept apart");
   command->add_flag("--float-gradients", o->float_gradients, "Of 16-bit models, keep gradients in fp32 in stages 1 and 2 too");
   command->add_flag("--quantised-gather", o->quantised_gather, "Stage 3 gathers 8-bit integers (ZeRO++)");
   add_count(command, "--secondary", o->secondary, "Stage 3: so many neighbours keep gathered values (ZeRO++; 0: none)")->capture_default_str();
-  add_count(command, "--micro-batch", l.micro_batch, "Sequences of a micro batch and rank")->capture_default_str();
-  add_count(command, "--global-batch", l.global_batch, "Sequences a step (default: one micro batch a dp rank)");
+  add_count(command, "--micro-batch", l.micro_batch, "Sequences of a micro-batch and rank")->capture_default_str();
+  add_count(command, "--global-batch", l.global_batch, "Sequences a step (default: one micro-batch a dp rank)");
   command->add_option("--precision", o->precision, "fp32, bf16, fp16 or fp64 (default: fp32 for a model; bf16 for --parameters, 2 + 2 + 12 bytes)");
   command->add_option("--gradient-bytes", o->gradient_bytes, "Of an element, with --parameters (default: as the precision)");
   command->add_flag("--sequence-parallel", o->sequence_parallel, "Shard the hidden state's rows over tp");

@@ -17,10 +17,10 @@
 
 #include <weft/core/error.hpp>
 #include <weft/mesh/rank_order.hpp>
-#include <weft/parallel/schedule/check.hpp>
-#include <weft/parallel/schedule/csv.hpp>
-#include <weft/parallel/schedule/named.hpp>
-#include <weft/parallel/schedule/picture.hpp>
+#include <weft/pipeline/schedule/check.hpp>
+#include <weft/pipeline/schedule/csv.hpp>
+#include <weft/pipeline/schedule/named.hpp>
+#include <weft/pipeline/schedule/visualise.hpp>
 
 #include "options.hpp"
 #include "print.hpp"
@@ -49,27 +49,27 @@ inline void write(const std::string& path, const std::string& text) {
 }
 
 inline weft::schedule::Table table_of(const ScheduleOptions& o) {
-  using weft::detail::number;
-  using weft::detail::positive;
+  using weft::mesh_layout::number;
+  using weft::mesh_layout::positive;
   if (!o.csv.empty()) {
     std::ifstream file(o.csv, std::ios::binary);
     if (std::filesystem::is_directory(o.csv)) throw weft::UsageError("plan: cannot read '" + o.csv + "': it is a folder");
     if (!file) throw weft::UsageError("plan: cannot read '" + o.csv + "': " + std::strerror(errno));
     return weft::schedule::from_csv(std::string(std::istreambuf_iterator<char>(file), {}), o.csv);
   }
-  const std::size_t stages = positive("stages", o.stages), micro = positive("micro batches", o.micro_batches);
+  const std::size_t stages = positive("stages", o.stages), micro = positive("micro-batches", o.micro_batches);
   const std::size_t chunks = o.chunks ? positive("chunks", *o.chunks) : 0;
   constexpr std::size_t most = 1 << 18, most_stages = 1 << 12;
   if (stages > most_stages) throw weft::LayoutError(number("stages", stages) + ": a pipeline has at most " + std::to_string(most_stages) + " ranks");
-  if (weft::detail::saturating_product({stages, micro, chunks == 0 ? 2 : chunks}) > most)
-    throw weft::LayoutError(number("stages", stages) + " * " + number("micro batches", micro) +
+  if (weft::mesh_layout::saturating_product({stages, micro, chunks == 0 ? 2 : chunks}) > most)
+    throw weft::LayoutError(number("stages", stages) + " * " + number("micro-batches", micro) +
                             " * chunks: a table has at most " + std::to_string(most) + " entries");
   return weft::schedule::named_table(o.kind, int(stages), int(micro), int(chunks));
 }
 
 inline void print_schedule(const weft::schedule::Table& table, const weft::schedule::Proof& proof,
                            const weft::schedule::Timeline& timeline) {
-  std::printf("%d ranks, %d stages, %d micro batches\nmakespan %g, bubble %g (%.1f %% of the makespan)\n\n", table.ranks,
+  std::printf("%d ranks, %d stages, %d micro-batches\nmakespan %g, bubble %g (%.1f %% of the makespan)\n\n", table.ranks,
               table.stages(), table.micro_batches, proof.makespan, proof.bubble, 100 * proof.bubble / proof.makespan);
   Rows rows = {{"rank", "stages", "busy", "peak", "actions"}};
   constexpr std::size_t width = 100;
@@ -94,7 +94,7 @@ inline void print_schedule(const weft::schedule::Table& table, const weft::sched
 inline void show_schedule(const ScheduleOptions& o) {
   for (const double cost : {o.costs.forward, o.costs.input, o.costs.weight})
     if (!(cost > 0) || !(cost < 1e12))
-      throw weft::LayoutError("schedule: a cost of " + weft::schedule::detail::decimal(cost) + ": costs must be above 0 and below 1e12");
+      throw weft::LayoutError("schedule: a cost of " + std::to_string(cost) + ": costs must be above 0 and below 1e12");
   const weft::schedule::Table table = table_of(o);
   const weft::schedule::Proof proof = weft::schedule::prove(table, o.costs);
   const weft::schedule::Timeline timeline = weft::schedule::simulate(table, o.costs);
@@ -115,7 +115,7 @@ inline void add_schedule(CLI::App& app) {
   CLI::Option* csv =
       command->add_option("--csv", o->csv, "A file with a schedule of your own: a line for each rank, cells such as 0F3");
   add_count(command, "--stages", o->stages, "Ranks of the pipeline");
-  add_count(command, "--micro-batches", o->micro_batches, "Micro batches a step");
+  add_count(command, "--micro-batches", o->micro_batches, "Micro-batches a step");
   add_count(command, "--chunks", o->chunks, "Stages on each rank (interleaved, interleaved-zb; default: 2)");
   command->add_option("--forward", o->costs.forward, "Time of a stage's forward")->capture_default_str();
   command->add_option("--backward-input", o->costs.input, "Time of its input gradient")->capture_default_str();

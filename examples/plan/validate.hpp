@@ -35,7 +35,7 @@ inline void add_validate(CLI::App& app) {
   add_count(command, "--world", l.world, "Number of ranks (default: nodes * ranks per node)");
   add_count(command, "--dp", l.dp, "Data parallel degree (default: what is left of the world)");
   add_count(command, "--edp", l.edp, "Data parallel degree of the experts (default: what is left of the world)");
-  add_count(command, "--global-batch", l.global_batch, "Sequences a step (default: one micro batch a dp rank)");
+  add_count(command, "--global-batch", l.global_batch, "Sequences a step (default: one micro-batch a dp rank)");
   add_count(command, "--micro-batch", l.micro_batch, "Sequences a rank")->capture_default_str();
   add_count(command, "--layers", l.layers, "Layers of the model");
   add_count(command, "--heads", l.heads, "Attention heads");
@@ -56,7 +56,7 @@ inline void add_validate(CLI::App& app) {
     Rows rows = {{"world", std::to_string(r.world)},
                  {"dp", std::to_string(r.dp)},
                  {"edp", std::to_string(r.edp)},
-                 {"micro batches", std::to_string(r.micro_batches) + " a step"}};
+                 {"micro-batches", std::to_string(r.micro_batches) + " a step"}};
     if (r.layers_per_stage > 0) rows.push_back({"layers", std::to_string(r.layers_per_stage) + " a stage"});
     if (r.kv_replicas > 1) rows.push_back({"key and value heads", "each on " + std::to_string(r.kv_replicas) + " ranks of tp"});
     print(rows);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What most programs use of weft, and what needs only Kokkos and the matmul library. Chosen by including them: backends that need
-// more (weft/comm/mpi.hpp), weft/parallel/schedule/chosen.hpp and zero_chosen.hpp (a schedule or a stage of ZeRO that is chosen when
-// the program runs), weft/parallel/compress.hpp and power_sgd.hpp (communication hooks), weft/testing/check_layer.hpp.
+// more (weft/comm/mpi.hpp), weft/pipeline/schedule/dynamic.hpp and zero_chosen.hpp (a schedule or a stage of ZeRO that is chosen when
+// the program runs), weft/parallel/hook/compress.hpp and power_sgd.hpp (communication hooks), weft/testing/check_layer.hpp.
 
 #include <weft/core/standard.hpp>  // before Kokkos, which may have its own to say
 
@@ -13,12 +13,12 @@
 #include <weft/core/version.hpp>
 #include <weft/data/batches.hpp>
 #include <weft/mesh/mesh.hpp>
-#include <weft/nn/gpt.hpp>
-#include <weft/nn/heads.hpp>
-#include <weft/nn/llama.hpp>
-#include <weft/nn/mixtral.hpp>
-#include <weft/nn/shared_layer.hpp>
-#include <weft/nn/softmax.hpp>
+#include <weft/models/gpt.hpp>
+#include <weft/layer/operations/heads.hpp>
+#include <weft/models/llama.hpp>
+#include <weft/models/mixtral.hpp>
+#include <weft/layer/shared_layer.hpp>
+#include <weft/layer/operations/softmax.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/optim/learning_rate.hpp>
 #include <weft/optim/sgd.hpp>
@@ -27,15 +27,15 @@
 #include <weft/parallel/expert_parallel.hpp>
 #include <weft/parallel/fully_sharded_data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
-#include <weft/parallel/schedule/dualpipev.hpp>
-#include <weft/parallel/schedule/gpipe.hpp>
-#include <weft/parallel/schedule/interleaved.hpp>
-#include <weft/parallel/schedule/one_forward_one_backward.hpp>
-#include <weft/parallel/schedule/own.hpp>
-#include <weft/parallel/schedule/zbv.hpp>
-#include <weft/parallel/schedule/zero_bubble.hpp>
+#include <weft/pipeline/schedule/dualpipev.hpp>
+#include <weft/pipeline/schedule/gpipe.hpp>
+#include <weft/pipeline/schedule/interleaved.hpp>
+#include <weft/pipeline/schedule/one_forward_one_backward.hpp>
+#include <weft/pipeline/schedule/custom.hpp>
+#include <weft/pipeline/schedule/zbv.hpp>
+#include <weft/pipeline/schedule/zero_bubble.hpp>
 #include <weft/parallel/sequence_parallel.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
 #include <weft/runtime/run.hpp>
-#include <weft/tensor/dtensor.hpp>
+#include <weft/dtensor/dtensor.hpp>
 #include <weft/tensor/transfer.hpp>

@@ -15,7 +15,7 @@ namespace {
 template <class F>
 void with_world(std::chrono::duration<double> deadline, bool fingerprints, F&& f) {
   const auto launch = weft::runtime::launch_from_environment();
-  const auto process = std::make_shared<weft::comm::gloo::Process>(weft::comm::gloo::meet(launch, std::chrono::seconds(60)), deadline, fingerprints);
+  const auto process = std::make_shared<weft::comm::gloo::Process>(weft::comm::gloo::rendezvous(launch, std::chrono::seconds(60)), deadline, fingerprints);
   process->listen();
   f(weft::comm::gloo::over(process));
   process->tell(0, false, std::chrono::seconds(20));

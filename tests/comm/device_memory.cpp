@@ -27,7 +27,7 @@ void copy(void* stream, void* to, const void* from, std::size_t bytes) {
 }
 constexpr comm::DeviceMemory memory{holds, copy};
 const int instance = 0;
-const comm::Order order{&instance, nullptr, [](const void* of) -> void* { return const_cast<void*>(of); }, &memory};
+const comm::StreamOrder order{&instance, nullptr, [](const void* of) -> void* { return const_cast<void*>(of); }, &memory};
 
 }  // namespace
 

@@ -17,7 +17,7 @@ TEST_CASE("a streamed copy has every byte, at every alignment and length, and to
       to.assign(2 * margin + 1024, 0);
       expected = to;
       std::copy_n(from.begin() + std::ptrdiff_t(shift % 7), bytes, expected.begin() + std::ptrdiff_t(margin + shift));
-      weft::comm::shared_memory::stream(to.data() + margin + shift, from.data() + shift % 7, bytes);
+      weft::comm::shared_memory::streaming_copy(to.data() + margin + shift, from.data() + shift % 7, bytes);
       CHECK_MESSAGE(to == expected, shift, " ", bytes);
     }
 }

@@ -20,8 +20,8 @@ struct Columns {
   Bias bias;
   auto forward(const auto& context, const auto& x) const {
     const auto inside = to<Replicated<tp>>(context, x);
-    const auto w = weight.beside(inside);
-    return linear_gelu<0>(inside, w, bias.beside(matmul(inside, w)));
+    const auto w = weight.for_operand(inside);
+    return linear_gelu<0>(inside, w, bias.for_operand(matmul(inside, w)));
   }
 };
 

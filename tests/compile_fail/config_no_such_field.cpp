@@ -10,9 +10,9 @@ using namespace weft;
 double go(World& world, const Batch& batch) {
   Mesh<dp> mesh(world);
 #ifdef WEFT_FAIL
-  DataParallel<nn::Gpt> model(mesh, {.layrs = 12});
+  DataParallel<models::Gpt> model(mesh, {.layrs = 12});
 #else
-  DataParallel<nn::Gpt> model(mesh, {.layers = 12});
+  DataParallel<models::Gpt> model(mesh, {.layers = 12});
 #endif
   return model.train_step(batch);
 }

@@ -5,18 +5,18 @@
 
 using namespace weft;
 
-using Model = nn::Gpt;
+using Model = models::Gpt;
 
 #ifdef WEFT_FAIL
 double go(World& world, const Batch& batch) {
   Mesh<dp> mesh(world);
-  DataParallel<Model, zero::Stage1> model(mesh, nn::GptConfig{});
+  DataParallel<Model, zero::Stage1> model(mesh, models::GptConfig{});
   return model.train_step(batch);
 }
 #else
 double go(World& world, const Batch& batch) {
   Mesh<dp> mesh(world);
-  DataParallel<Model, Reproducible> model(mesh, nn::GptConfig{});
+  DataParallel<Model, Reproducible> model(mesh, models::GptConfig{});
   return model.train_step(batch);
 }
 #endif

@@ -8,13 +8,13 @@ using namespace weft;
 #ifdef WEFT_FAIL
 double go(World& world, const Batch& batch) {
   Mesh<dp, ep, edp> mesh(world);
-  ExpertParallel<nn::Llama> model(mesh, nn::LlamaConfig{});
+  ExpertParallel<models::Llama> model(mesh, models::LlamaConfig{});
   return model.train_step(batch);
 }
 #else
 double go(World& world, const Batch& batch) {
   Mesh<dp, ep, edp> mesh(world);
-  DataParallel<ExpertParallel<nn::Mixtral>> model(mesh, nn::MixtralConfig{});
+  DataParallel<ExpertParallel<models::Mixtral>> model(mesh, models::MixtralConfig{});
   return model.train_step(batch);
 }
 #endif

@@ -14,12 +14,12 @@ struct Up {
   Parameter<Shard<tp, 0>> weight;
   auto forward(const auto& context, const auto& x) const {
     auto inside = to<Replicated<tp>>(context, x);
-    return Result{matmul(inside, weight.beside(inside)), inside};
+    return Result{matmul(inside, weight.for_operand(inside)), inside};
   }
   template <class Context, class Inside, class G>
   auto backward(const Context& context, Inside x, const G& g) {
     weight.accumulate(context, matmul_weight_gradient(g, x));
-    auto dx = matmul_input_gradient(g, weight.beside(x));
+    auto dx = matmul_input_gradient(g, weight.for_operand(x));
 #ifdef WEFT_FAIL
     return dx;
 #else

@@ -10,11 +10,11 @@ using Both = decltype(std::declval<Root>().with<Invariant<dp>>(dp{}, Communicato
 using X = Tensor<float, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Invariant<tp>>;
 
 #ifdef WEFT_FAIL
-auto go(const Parameter<Shard<tp, 0>>& weight, X x) { return matmul(x, weight.beside(x)); }
+auto go(const Parameter<Shard<tp, 0>>& weight, X x) { return matmul(x, weight.for_operand(x)); }
 #else
 auto go(const Both& context, const Parameter<Shard<tp, 0>>& weight, X x) {
   auto inside = to<Replicated<tp>>(context, x);
-  return matmul(inside, weight.beside(inside));
+  return matmul(inside, weight.for_operand(inside));
 }
 auto use(const Both& context, const Parameter<Shard<tp, 0>>& weight, X x) { return go(context, weight, x); }
 #endif

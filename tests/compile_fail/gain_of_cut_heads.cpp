@@ -11,7 +11,7 @@ using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
 using Over = decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<tp>>(tp{}, Communicator()));
 
 #ifdef WEFT_FAIL
-auto go(const Over&, X<Shard<tp, 1>> x, const Parameter<Shard<tp, 0>>& gain) { return times_heads(x, gain.beside(x)); }
+auto go(const Over&, X<Shard<tp, 1>> x, const Parameter<Shard<tp, 0>>& gain) { return times_heads(x, gain.for_operand(x)); }
 #else
-auto go(const Over&, X<Shard<tp, 1>> x, const Parameter<>& gain) { return times_heads(x, gain.beside(x)); }
+auto go(const Over&, X<Shard<tp, 1>> x, const Parameter<>& gain) { return times_heads(x, gain.for_operand(x)); }
 #endif

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect: weft: GraphedStep: a mixture of experts cannot be recorded: how many rows each expert gets is known in the step only
-#include <weft/cuda/graphed_step.hpp>
-#include <weft/nn/gpt.hpp>
-#include <weft/nn/mixtral.hpp>
+#include <weft/parallel/cuda/graphed_step.hpp>
+#include <weft/models/gpt.hpp>
+#include <weft/models/mixtral.hpp>
 
 void use(weft::DefaultDevice& device) {
 #ifdef WEFT_FAIL
-  weft::SingleDevice<weft::nn::Mixtral> model(device, {});
+  weft::SingleDevice<weft::models::Mixtral> model(device, {});
 #else
-  weft::SingleDevice<weft::nn::Gpt> model(device, {});
+  weft::SingleDevice<weft::models::Gpt> model(device, {});
 #endif
   weft::gpu::GraphedStep train_step(model);
 }

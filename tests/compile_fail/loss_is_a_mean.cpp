@@ -28,12 +28,12 @@ struct SquareHead {
   void backward_weight(const auto& context, auto deferred) { weft::backward_weight(norm, context, std::move(deferred)); }
   void for_each_parameter(auto&& visit) { norm.for_each_parameter(visit); }
 };
-struct Model : nn::Gpt {
+struct Model : models::Gpt {
   using Back = SquareHead;
   static Back make_back(const auto& context, const Config& config, Front*) { return {LayerNorm(context / "norm", config.width)}; }
 };
 double go(World& world, const Batch& batch) {
   Mesh<dp> mesh(world);
-  DataParallel<Model> model(mesh, nn::GptConfig{});
+  DataParallel<Model> model(mesh, models::GptConfig{});
   return model.train_step(batch);
 }

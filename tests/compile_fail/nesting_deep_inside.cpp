@@ -6,9 +6,9 @@
 using namespace weft;
 
 #ifdef WEFT_FAIL
-using Parallel = FullyShardedDataParallel<ContextParallel<TensorParallel<DataParallel<nn::Gpt>>>, zero::Stage2>;
+using Parallel = FullyShardedDataParallel<ContextParallel<TensorParallel<DataParallel<models::Gpt>>>, zero::Stage2>;
 #else
-using Parallel = FullyShardedDataParallel<ContextParallel<TensorParallel<nn::Gpt>>, zero::Stage2>;
+using Parallel = FullyShardedDataParallel<ContextParallel<TensorParallel<models::Gpt>>, zero::Stage2>;
 #endif
 
 double go(World& world, const Batch& batch) {

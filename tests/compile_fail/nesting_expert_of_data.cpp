@@ -5,18 +5,18 @@
 
 using namespace weft;
 
-using Model = nn::Mixtral;
+using Model = models::Mixtral;
 
 #ifdef WEFT_FAIL
 double go(World& world, const Batch& batch) {
   Mesh<dp, ep, edp> mesh(world);
-  ExpertParallel<DataParallel<Model>> model(mesh, nn::MixtralConfig{});
+  ExpertParallel<DataParallel<Model>> model(mesh, models::MixtralConfig{});
   return model.train_step(batch);
 }
 #else
 double go(World& world, const Batch& batch) {
   Mesh<dp, ep, edp> mesh(world);
-  DataParallel<ExpertParallel<Model>> model(mesh, nn::MixtralConfig{});
+  DataParallel<ExpertParallel<Model>> model(mesh, models::MixtralConfig{});
   return model.train_step(batch);
 }
 #endif

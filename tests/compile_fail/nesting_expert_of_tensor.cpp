@@ -5,18 +5,18 @@
 
 using namespace weft;
 
-using Model = nn::Mixtral;
+using Model = models::Mixtral;
 
 #ifdef WEFT_FAIL
 double go(World& world, const Batch& batch) {
   Mesh<tp, ep, edp> mesh(world);
-  ExpertParallel<TensorParallel<Model>> model(mesh, nn::MixtralConfig{});
+  ExpertParallel<TensorParallel<Model>> model(mesh, models::MixtralConfig{});
   return model.train_step(batch);
 }
 #else
 double go(World& world, const Batch& batch) {
   Mesh<tp, ep, edp> mesh(world);
-  TensorParallel<ExpertParallel<Model>> model(mesh, nn::MixtralConfig{});
+  TensorParallel<ExpertParallel<Model>> model(mesh, models::MixtralConfig{});
   return model.train_step(batch);
 }
 #endif

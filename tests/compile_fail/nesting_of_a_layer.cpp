@@ -8,7 +8,7 @@ using namespace weft;
 #ifdef WEFT_FAIL
 using Model = Linear<>;
 #else
-using Model = nn::Gpt;
+using Model = models::Gpt;
 #endif
 
 double go(World& world, const Batch& batch) {

@@ -5,18 +5,18 @@
 
 using namespace weft;
 
-using Model = nn::Gpt;
+using Model = models::Gpt;
 
 #ifdef WEFT_FAIL
 double go(World& world, const Batch& batch) {
   Mesh<pp> mesh(world);
-  PipelineParallel<PipelineParallel<Model>> model(mesh, nn::GptConfig{});
+  PipelineParallel<PipelineParallel<Model>> model(mesh, models::GptConfig{});
   return model.train_step(batch);
 }
 #else
 double go(World& world, const Batch& batch) {
   Mesh<pp> mesh(world);
-  PipelineParallel<Model> model(mesh, nn::GptConfig{});
+  PipelineParallel<Model> model(mesh, models::GptConfig{});
   return model.train_step(batch);
 }
 #endif

@@ -5,18 +5,18 @@
 
 using namespace weft;
 
-using Model = nn::Gpt;
+using Model = models::Gpt;
 
 #ifdef WEFT_FAIL
 double go(World& world, const Batch& batch) {
   Mesh<cp, tp> mesh(world);
-  TensorParallel<ContextParallel<Model>> model(mesh, nn::GptConfig{});
+  TensorParallel<ContextParallel<Model>> model(mesh, models::GptConfig{});
   return model.train_step(batch);
 }
 #else
 double go(World& world, const Batch& batch) {
   Mesh<cp, tp> mesh(world);
-  ContextParallel<TensorParallel<Model>> model(mesh, nn::GptConfig{});
+  ContextParallel<TensorParallel<Model>> model(mesh, models::GptConfig{});
   return model.train_step(batch);
 }
 #endif

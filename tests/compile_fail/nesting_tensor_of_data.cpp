@@ -5,18 +5,18 @@
 
 using namespace weft;
 
-using Model = nn::Gpt;
+using Model = models::Gpt;
 
 #ifdef WEFT_FAIL
 double go(World& world, const Batch& batch) {
   Mesh<dp, tp> mesh(world);
-  TensorParallel<DataParallel<Model>> model(mesh, nn::GptConfig{});
+  TensorParallel<DataParallel<Model>> model(mesh, models::GptConfig{});
   return model.train_step(batch);
 }
 #else
 double go(World& world, const Batch& batch) {
   Mesh<dp, tp> mesh(world);
-  DataParallel<TensorParallel<Model>> model(mesh, nn::GptConfig{});
+  DataParallel<TensorParallel<Model>> model(mesh, models::GptConfig{});
   return model.train_step(batch);
 }
 #endif

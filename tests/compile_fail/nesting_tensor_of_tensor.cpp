@@ -5,18 +5,18 @@
 
 using namespace weft;
 
-using Model = nn::Gpt;
+using Model = models::Gpt;
 
 #ifdef WEFT_FAIL
 double go(World& world, const Batch& batch) {
   Mesh<tp> mesh(world);
-  TensorParallel<TensorParallel<Model>> model(mesh, nn::GptConfig{});
+  TensorParallel<TensorParallel<Model>> model(mesh, models::GptConfig{});
   return model.train_step(batch);
 }
 #else
 double go(World& world, const Batch& batch) {
   Mesh<tp> mesh(world);
-  TensorParallel<Model> model(mesh, nn::GptConfig{});
+  TensorParallel<Model> model(mesh, models::GptConfig{});
   return model.train_step(batch);
 }
 #endif

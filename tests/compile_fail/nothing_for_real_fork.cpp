@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A branch of a Fork forgets its gradient: the sum of the others would be taken for all of it.
+// A branch of a Branch forgets its gradient: the sum of the others would be taken for all of it.
 // expect: returned Nothing (for an input of real numbers|while that of another returned a gradient)
 #include <weft/weft.hpp>
 
@@ -20,7 +20,7 @@ using Root = Context<Compute<Kokkos::DefaultExecutionSpace, float>>;
 using X = Tensor<float, Kokkos::DefaultExecutionSpace>;
 
 auto go(const Root& context, X x) {
-  Fork layer(Gelu{}, Twice{});
+  Branch layer(Gelu{}, Twice{});
   auto step = layer.forward(context, x);
   return backward(layer, context, std::move(step.saved), std::tuple(x, x));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The second layer of a Lean forgets its gradient: the first would be trained on none.
+// The second layer of a RecomputeInput forgets its gradient: the first would be trained on none.
 // expect: returned Nothing (for an input of real numbers|while that of another returned a gradient)
 #include <weft/weft.hpp>
 
@@ -20,7 +20,7 @@ using Root = Context<Compute<Kokkos::DefaultExecutionSpace, float>>;
 using X = Tensor<float, Kokkos::DefaultExecutionSpace>;
 
 auto go(const Root& context, X x) {
-  Lean layer(Gelu{}, Twice{});
+  RecomputeInput layer(Gelu{}, Twice{});
   auto step = layer.forward(context, x);
   return backward(layer, context, std::move(step.saved), x);
 }

@@ -6,9 +6,9 @@
 using namespace weft;
 
 #ifdef WEFT_FAIL
-void go(const SingleDevice<nn::Gpt>& model) {
+void go(const SingleDevice<models::Gpt>& model) {
 #else
-void go(SingleDevice<nn::Gpt>& model) {
+void go(SingleDevice<models::Gpt>& model) {
 #endif
   optim::AdamW optimizer(model, {.learning_rate = 1e-3});
   optimizer.step();

@@ -8,7 +8,7 @@ using namespace weft;
 #ifdef WEFT_FAIL
 void go(Linear<Column>& model) {
 #else
-void go(SingleDevice<nn::Gpt>& model) {
+void go(SingleDevice<models::Gpt>& model) {
 #endif
   optim::AdamW optimizer(model, {.learning_rate = 1e-3});
   optimizer.step();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A user's schedule is proven by the compiler: rank 1 wants the second micro batch first and its gradient first.
+// A user's schedule is proven by the compiler: rank 1 wants the second micro-batch first and its gradient first.
 // expect: this schedule deadlocks
 #include <weft/weft.hpp>
 
@@ -7,11 +7,11 @@ using namespace weft;
 
 template <bool crosses>
 constexpr schedule::Table my_table() {
-  using schedule::Do;
+  using schedule::Op;
   schedule::Table table{2, 1, 2, {}, {{0}, {1}}};
-  table.orders.push_back({{Do::F, 0, 0}, {Do::B, 0, 0}, {Do::F, 0, 1}, {Do::B, 0, 1}});
+  table.orders.push_back({{Op::F, 0, 0}, {Op::B, 0, 0}, {Op::F, 0, 1}, {Op::B, 0, 1}});
   const int first = crosses ? 1 : 0;
-  table.orders.push_back({{Do::F, 0, first}, {Do::B, 0, first}, {Do::F, 0, 1 - first}, {Do::B, 0, 1 - first}});
+  table.orders.push_back({{Op::F, 0, first}, {Op::B, 0, first}, {Op::F, 0, 1 - first}, {Op::B, 0, 1 - first}});
   return table;
 }
 
@@ -23,6 +23,6 @@ constexpr bool crossed = false;
 
 double go(World& world, const Batch& batch) {
   Mesh<pp> mesh(world, {.pp = 2});
-  PipelineParallel<nn::Gpt, schedule::Own<my_table<crossed>>> model(mesh, {});
+  PipelineParallel<models::Gpt, schedule::Custom<my_table<crossed>>> model(mesh, {});
   return model.train_step(batch);
 }

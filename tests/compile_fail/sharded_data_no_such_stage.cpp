@@ -5,18 +5,18 @@
 
 using namespace weft;
 
-using Model = nn::Gpt;
+using Model = models::Gpt;
 
 #ifdef WEFT_FAIL
 double go(World& world, const Batch& batch) {
   Mesh<dp> mesh(world);
-  FullyShardedDataParallel<Model, schedule::GPipe> model(mesh, nn::GptConfig{});
+  FullyShardedDataParallel<Model, schedule::GPipe> model(mesh, models::GptConfig{});
   return model.train_step(batch);
 }
 #else
 double go(World& world, const Batch& batch) {
   Mesh<dp> mesh(world);
-  FullyShardedDataParallel<Model, zero::Stage3> model(mesh, nn::GptConfig{});
+  FullyShardedDataParallel<Model, zero::Stage3> model(mesh, models::GptConfig{});
   return model.train_step(batch);
 }
 #endif

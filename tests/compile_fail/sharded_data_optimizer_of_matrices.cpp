@@ -10,14 +10,14 @@ struct MatrixRule : optim::AdamWRule {
 };
 
 #ifdef WEFT_FAIL
-using Model = FullyShardedDataParallel<nn::Gpt>;
+using Model = FullyShardedDataParallel<models::Gpt, zero::Stage3>;
 #else
-using Model = DataParallel<nn::Gpt>;
+using Model = DataParallel<models::Gpt>;
 #endif
 
 void go(World& world, const Batch& batch) {
   Mesh<dp> mesh(world);
-  Model model(mesh, nn::GptConfig{});
+  Model model(mesh, models::GptConfig{});
   optim::Optimizer<MatrixRule> optimizer(model);
   model.train_step(batch);
   optimizer.step();

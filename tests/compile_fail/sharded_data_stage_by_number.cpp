@@ -7,13 +7,13 @@
 using namespace weft;
 
 #ifdef WEFT_FAIL
-using Model = FullyShardedDataParallel<nn::Gpt, 3>;
+using Model = FullyShardedDataParallel<models::Gpt, 3>;
 #else
-using Model = FullyShardedDataParallel<nn::Gpt, zero::Stage3>;
+using Model = FullyShardedDataParallel<models::Gpt, zero::Stage3>;
 
 double go(World& world, const Batch& batch) {
   Mesh<dp> mesh(world);
-  Model model(mesh, nn::GptConfig{});
+  Model model(mesh, models::GptConfig{});
   return model.train_step(batch);
 }
 #endif

@@ -20,8 +20,8 @@ struct Columns {
   Bias bias;
   auto forward(const auto& context, const auto& x) const {
     const auto inside = to<Replicated<tp>>(context, x);
-    const auto y = matmul(inside, weight.beside(inside));
-    return add_row(y, bias.beside(y));
+    const auto y = matmul(inside, weight.for_operand(inside));
+    return add_row(y, bias.for_operand(y));
   }
 };
 

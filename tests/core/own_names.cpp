@@ -18,9 +18,9 @@ using namespace weft;
 // clang-format off
 #define OWN_TYPES(X)                                                                                                                        \
   X(Action) X(Arena) X(Assignments) X(Axis) X(Bucket) X(Buffer) X(Candidate) X(Chunk) X(Elements) X(Environment) X(Exchange)        \
-  X(Executor) X(Experts) X(Field) X(Flow) X(Folded) X(Gathered) X(GradientPart) X(Graph) X(Grid) X(Group) X(Heads) X(Held) X(Hooks)         \
-  X(Initial) X(Item) X(Layer) X(Layout) X(Level) X(Line) X(Link) X(List) X(Maybe) X(Member) X(Message) X(Node) X(Option) X(Order) X(Owner)  \
-  X(Parcel) X(Piece) X(Place) X(Point) X(Position) X(Range) X(RankAxis) X(RankGrid) X(RankOrder) X(Real) X(Record) X(ResolvedLayout)        \
+  X(Executor) X(Experts) X(Field) X(ModelTypes) X(ExpertMeshAxis) X(Gathered) X(GradientPart) X(Graph) X(Grid) X(Group) X(Heads) X(Held) X(Hooks)         \
+  X(Initial) X(Item) X(Layer) X(Layout) X(Level) X(Line) X(StageChannel) X(List) X(Maybe) X(Member) X(Message) X(Node) X(Option) X(Order) X(Owner)  \
+  X(StageMessage) X(Piece) X(Place) X(Point) X(Position) X(Range) X(RankAxis) X(RankGrid) X(RankOrder) X(Real) X(Record) X(ResolvedLayout)        \
   X(Rotary) X(Router) X(Run) X(Scalar) X(Scores) X(Segment) X(Size) X(Slot) X(Stage) X(Stages) X(State) X(StepBuffer) X(Store) X(Stream)    \
   X(Table) X(Tie) X(Trace) X(Tree) X(TreeNode) X(Unit) X(Vector) X(Matrix) X(View) X(Weight) X(Word) X(Zigzag)
 // clang-format on
@@ -67,10 +67,10 @@ namespace {
 struct Scale {
   Parameter<> gain;
   Scale(const auto& context, size_t width) : gain(context, "gain", {width}, ones) {}
-  auto forward(const auto&, const auto& x) const { return Result{times_row(scale(add(x, x), 0.5), gain.beside(x)), x}; }
+  auto forward(const auto&, const auto& x) const { return Result{times_row(scale(add(x, x), 0.5), gain.for_operand(x)), x}; }
   auto backward(const auto& context, auto x, const auto& g) {
     gain.accumulate(context, sum_rows(times(g, x)));
-    return times_row(g, gain.beside(x));
+    return times_row(g, gain.for_operand(x));
   }
   void for_each_parameter(auto&& visit) { visit(gain); }
 };

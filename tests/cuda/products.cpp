@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <weft/core/scalar.hpp>
-#include <weft/cuda/blas.hpp>
+#include <weft/kernels/cuda/blas.hpp>
 
 #include "support/fake_cublaslt.hpp"
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include <weft/cuda/pinned.hpp>
-#include <weft/cuda/step_graph.hpp>
+#include <weft/device/cuda/pinned_memory.hpp>
+#include <weft/device/cuda/graph.hpp>
 
 #include "support/fake_nccl/internal.hpp"
 

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include <weft/core/cuda.hpp>
-#include <weft/cuda/blas.hpp>
-#include <weft/cuda/expert_order.cuh>
-#include <weft/cuda/pinned.hpp>
-#include <weft/cuda/step_graph.hpp>
-#include <weft/cudnn/attention.hpp>
+#include <weft/device/cuda/runtime.hpp>
+#include <weft/kernels/cuda/blas.hpp>
+#include <weft/kernels/cuda/expert_order.cuh>
+#include <weft/device/cuda/pinned_memory.hpp>
+#include <weft/device/cuda/graph.hpp>
+#include <weft/kernels/cudnn/attention.hpp>
 
 using namespace weft;
 

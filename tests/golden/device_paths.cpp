@@ -3,7 +3,7 @@
 // space to be none of the host's, on one rank (kernels/device_paths.cpp has the kernels one by one).
 #include <Kokkos_Core.hpp>
 
-#include <weft/tensor/host_loop.hpp>
+#include <weft/device/parallel_for.hpp>
 
 template <>
 inline constexpr bool weft::detail::on_host<Kokkos::DefaultExecutionSpace> = false;

@@ -15,8 +15,8 @@
 #include <nlohmann/json.hpp>
 
 #include <weft/comm/threads.hpp>
-#include <weft/nn/gpt.hpp>
-#include <weft/nn/llama.hpp>
+#include <weft/models/gpt.hpp>
+#include <weft/models/llama.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
@@ -99,14 +99,14 @@ template <class Model>
 Errors compare(const Golden& golden, Model& model, const Batch& batch) {
   Errors errors;
   model.for_each_state([&](ParameterState& state) {
-    const auto found = golden.parameters.find(state.name);
-    if (found == golden.parameters.end() || found->second.size() != state.global.size()) {
-      errors.unknown = state.name;
+    const auto found = golden.parameters.find(state.name());
+    if (found == golden.parameters.end() || found->second.size() != state.global().size()) {
+      errors.unknown = state.name();
       return;
     }
-    for (const auto& run : state.runs) {
-      std::copy_n(found->second.begin() + std::ptrdiff_t(run.global), run.length, static_cast<double*>(state.value.get()) + run.local);
-      if (state.counted && run.owned) errors.elements += run.length;
+    for (const auto& run : state.runs()) {
+      std::copy_n(found->second.begin() + std::ptrdiff_t(run.global), run.length, static_cast<double*>(state.value().get()) + run.local);
+      if (state.counted() && run.owned) errors.elements += run.length;
     }
   });
   if (!errors.unknown.empty()) return errors;
@@ -121,11 +121,11 @@ Errors compare(const Golden& golden, Model& model, const Batch& batch) {
 
   errors.loss = std::max(error_of(model.evaluate(batch), golden.json["loss"], 1), error_of(model.train_step(batch), golden.json["loss"], 1));
   model.for_each_state([&](ParameterState& state) {
-    const auto& reference = golden.gradients.at(state.name);
+    const auto& reference = golden.gradients.at(state.name());
     const double scale = scale_of(reference);
-    for (const auto& run : state.runs)
+    for (const auto& run : state.runs())
       for (std::size_t i = 0; i < run.length; ++i)
-        errors.gradients = std::max(errors.gradients, error_of(static_cast<const double*>(state.gradient.get())[run.local + i], reference[run.global + i], scale));
+        errors.gradients = std::max(errors.gradients, error_of(static_cast<const double*>(state.gradient().get())[run.local + i], reference[run.global + i], scale));
   });
 
   const auto& training = golden.json["training"];
@@ -182,11 +182,11 @@ void check_eight_ranks(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("GPT on one rank") { check_one_rank<nn::BasicGpt<double>>("gpt"); }
-TEST_CASE("Llama on one rank") { check_one_rank<nn::BasicLlama<double>>("llama"); }
-TEST_CASE("Llama with a tied head on one rank") { check_one_rank<nn::BasicLlama<double>>("llama_tied"); }
+TEST_CASE("GPT on one rank") { check_one_rank<models::BasicGpt<double>>("gpt"); }
+TEST_CASE("Llama on one rank") { check_one_rank<models::BasicLlama<double>>("llama"); }
+TEST_CASE("Llama with a tied head on one rank") { check_one_rank<models::BasicLlama<double>>("llama_tied"); }
 #ifndef WEFT_GOLDEN_ONE_RANK
-TEST_CASE("GPT over eight ranks") { check_eight_ranks<nn::BasicGpt<double>>("gpt"); }
-TEST_CASE("Llama over eight ranks") { check_eight_ranks<nn::BasicLlama<double>>("llama"); }
-TEST_CASE("Llama with a tied head over eight ranks") { check_eight_ranks<nn::BasicLlama<double>>("llama_tied"); }
+TEST_CASE("GPT over eight ranks") { check_eight_ranks<models::BasicGpt<double>>("gpt"); }
+TEST_CASE("Llama over eight ranks") { check_eight_ranks<models::BasicLlama<double>>("llama"); }
+TEST_CASE("Llama with a tied head over eight ranks") { check_eight_ranks<models::BasicLlama<double>>("llama_tied"); }
 #endif

@@ -3,7 +3,7 @@
 // schedule (./tests/run --gpu). Several ranks may share one GPU (WEFT_SHARE_GPUS=1): tests/support/torchrun starts them.
 #include <weft/comm/nccl.hpp>
 #include <weft/comm/threads.hpp>
-#include <weft/nn/gpt.hpp>
+#include <weft/models/gpt.hpp>
 #include <weft/parallel/context_parallel.hpp>
 #include <weft/parallel/fully_sharded_data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
@@ -17,7 +17,7 @@ using gpu_parity::Case;
 
 namespace {
 
-using Composition = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<nn::BasicGpt<double>, schedule::Chosen>>, RingOrUlysses>, zero::Chosen>;
+using Composition = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<models::BasicGpt<double>>>>>;
 
 std::vector<Case> layouts() {
   std::vector<Case> all;
@@ -41,7 +41,7 @@ std::vector<Case> layouts() {
 
 int main(int argc, char** argv) {
   return run<comm::Threads, comm::Nccl>(argc, argv, [](World& world) {
-    const nn::GptConfig config{.vocabulary = weft_test::batch_vocabulary, .layers = 4, .width = 32, .heads = 4, .sequence = weft_test::batch_length};
+    const models::GptConfig config{.vocabulary = weft_test::batch_vocabulary, .layers = 4, .width = 32, .heads = 4, .sequence = weft_test::batch_length};
     return gpu_parity::failures_of<Composition, Mesh<dp, cp, tp, pp>>(world, config, layouts()) == 0 ? 0 : 1;
   });
 }

@@ -9,10 +9,9 @@
 #include <vector>
 
 #include <weft/optim/sgd.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 #include <weft/parallel/wrapper.hpp>
-#include <weft/parallel/zero_chosen.hpp>
-#include <weft/runtime/world.hpp>
+#include <weft/mesh/world.hpp>
 
 #include "support/batches.hpp"
 #include "support/degrees.hpp"
@@ -69,9 +68,9 @@ int failures_of(World& world, const typename Composition::Config& config, const 
     const Degrees& d = layout.degrees;
     Grid mesh(world, d);
     ModelOptions options;
-    options.zero = layout.zero;
-    options.schedule = schedule::choose(layout.schedule);
-    options.ulysses = layout.ulysses;
+    options.shard.stage = layout.zero;
+    options.pipeline.schedule = schedule::choose(layout.schedule);
+    options.context = layout.ulysses ? ContextMethod::ulysses : ContextMethod::ring;
     Composition model(mesh, config, options);
     const auto data = mesh.comm(dp{});
     std::string what = detail::joined({"dp(", data.size(), ") cp(", d.cp, ") tp(", d.tp, ") pp(", d.pp, ") ep(", d.ep, ") etp(", d.etp, "), ZeRO ", layout.zero, ", ", layout.schedule});

@@ -3,7 +3,7 @@
 // ZeRO and schedules (./tests/run --gpu).
 #include <weft/comm/nccl.hpp>
 #include <weft/comm/threads.hpp>
-#include <weft/nn/mixtral.hpp>
+#include <weft/models/mixtral.hpp>
 #include <weft/parallel/expert_parallel.hpp>
 #include <weft/parallel/fully_sharded_data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
@@ -17,7 +17,7 @@ using gpu_parity::Case;
 
 namespace {
 
-using Composition = FullyShardedDataParallel<TensorParallel<ExpertParallel<PipelineParallel<nn::BasicMixtral<double>, schedule::Chosen>>>, zero::Chosen>;
+using Composition = FullyShardedDataParallel<TensorParallel<ExpertParallel<PipelineParallel<models::BasicMixtral<double>>>>>;
 
 const std::vector<Case> layouts = {
     {1, {}},
@@ -41,7 +41,7 @@ const std::vector<Case> layouts = {
 
 int main(int argc, char** argv) {
   return run<comm::Threads, comm::Nccl>(argc, argv, [](World& world) {
-    const nn::MixtralConfig config{.vocabulary = weft_test::batch_vocabulary, .layers = 4, .width = 16, .heads = 4, .kv_heads = 2, .intermediate = 12, .sequence = weft_test::batch_length,
+    const models::MixtralConfig config{.vocabulary = weft_test::batch_vocabulary, .layers = 4, .width = 16, .heads = 4, .kv_heads = 2, .intermediate = 12, .sequence = weft_test::batch_length,
                                    .experts = 8, .top_k = 2, .auxiliary_loss = 0.1, .z_loss = 0.01, .standard_deviation = 0.2};
     return gpu_parity::failures_of<Composition, Mesh<dp, tp, pp, ep, etp, edp>>(world, config, layouts) == 0 ? 0 : 1;
   });

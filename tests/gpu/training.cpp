@@ -5,11 +5,11 @@
 #include <cstdio>
 #include <vector>
 
-#include <weft/cuda/graphed_step.hpp>
-#include <weft/cudnn/use.hpp>
-#include <weft/nn/gpt.hpp>
-#include <weft/nn/llama.hpp>
-#include <weft/nn/mixtral.hpp>
+#include <weft/parallel/cuda/graphed_step.hpp>
+#include <weft/kernels/cudnn/use.hpp>
+#include <weft/models/gpt.hpp>
+#include <weft/models/llama.hpp>
+#include <weft/models/mixtral.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
@@ -88,25 +88,25 @@ void precisions(World& world, const char* name, const Config& config) {
 int main(int argc, char** argv) {
   const int code = run<comm::Threads>(RunOptions{.ranks = 1, .argc = argc, .argv = argv}, [](World& world) {
     cudnn::use_for_attention(world.device(), cudnn::Bits::same);
-    const nn::GptConfig gpt{.vocabulary = 61, .layers = 2, .width = 128, .heads = 2, .sequence = 64, .dropout = 0.1};
-    precisions<nn::BasicGpt>(world, "GPT", gpt);
-    precisions<nn::BasicLlama>(world, "Llama", nn::LlamaConfig{.vocabulary = 61, .layers = 2, .width = 128, .heads = 2, .kv_heads = 1, .sequence = 64});
-    SingleDevice<nn::BasicGpt<bfloat16>> bare(world.device(), gpt), again(world.device(), gpt);
+    const models::GptConfig gpt{.vocabulary = 61, .layers = 2, .width = 128, .heads = 2, .sequence = 64, .dropout = 0.1};
+    precisions<models::BasicGpt>(world, "GPT", gpt);
+    precisions<models::BasicLlama>(world, "Llama", models::LlamaConfig{.vocabulary = 61, .layers = 2, .width = 128, .heads = 2, .kv_heads = 1, .sequence = 64});
+    SingleDevice<models::BasicGpt<bfloat16>> bare(world.device(), gpt), again(world.device(), gpt);
     const auto losses = train(bare, 10);
     check(losses == train(again, 10), "two runs give the same bits", 0, 0);
     // The graph is recorded in the third step.
-    nn::GptConfig without_dropout = gpt;
+    models::GptConfig without_dropout = gpt;
     without_dropout.dropout = 0;
-    SingleDevice<nn::BasicGpt<bfloat16>> plain(world.device(), without_dropout), recorded(world.device(), without_dropout);
+    SingleDevice<models::BasicGpt<bfloat16>> plain(world.device(), without_dropout), recorded(world.device(), without_dropout);
     gpu::GraphedStep train_step(recorded);
     check(train(plain, 10) == train(recorded, 10, train_step), "a step as a CUDA graph gives the same bits", 0, 0);
-    const nn::MixtralConfig mixtral{.vocabulary = 61, .layers = 2, .width = 64, .heads = 2, .kv_heads = 1, .intermediate = 96, .sequence = 64, .experts = 8, .top_k = 2};
-    SingleDevice<nn::BasicMixtral<bfloat16>> experts(world.device(), mixtral), twins(world.device(), mixtral);
+    const models::MixtralConfig mixtral{.vocabulary = 61, .layers = 2, .width = 64, .heads = 2, .kv_heads = 1, .intermediate = 96, .sequence = 64, .experts = 8, .top_k = 2};
+    SingleDevice<models::BasicMixtral<bfloat16>> experts(world.device(), mixtral), twins(world.device(), mixtral);
     const auto mixed = train(experts, 20);
     check(mixed.back() < 0.9 * mixed.front(), "the loss of a mixture goes down", mixed.back(), 0.9 * mixed.front());
     check(mixed == train(twins, 20), "two runs of a mixture give the same bits", 0, 0);
     Mesh<dp, tp, pp> mesh(world);
-    DataParallel<TensorParallel<PipelineParallel<nn::BasicGpt<bfloat16>, schedule::OneForwardOneBackward>>> wrapped(mesh, gpt);
+    DataParallel<TensorParallel<PipelineParallel<models::BasicGpt<bfloat16>, schedule::OneForwardOneBackward>>> wrapped(mesh, gpt);
     const double difference = largest_difference(losses, train(wrapped, 10));
     check(difference <= 1e-2, "wrappers of degree 1", difference, 1e-2);
     check(grown == 0, "bytes that dense steps after the third took", double(grown), 0);

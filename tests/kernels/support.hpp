@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <weft/core/scalar.hpp>
-#include <weft/tensor/device.hpp>
+#include <weft/device/device.hpp>
 
 namespace kernels_test {
 

@@ -81,15 +81,15 @@ TEST_CASE("each broken rule has its own text") {
       {{.world = 8, .tp = 2, .global_batch = 6},
        "weft: global batch(6) % dp(4) != 0: every dp rank takes as many sequences; global batch can be 4 or 8"},
       {{.world = 2, .global_batch = 2, .micro_batch = 4},
-       "weft: global batch(2) % micro batch(4) != 0: a step is whole micro batches; global batch can be 8"},
+       "weft: global batch(2) % micro-batch(4) != 0: a step is whole micro-batches; global batch can be 8"},
       {{.world = 2, .global_batch = 12, .micro_batch = 4},
-       "weft: global batch(12) % (micro batch(4) * dp(2)) != 0: every dp rank takes whole micro batches; global batch can be 8 "
+       "weft: global batch(12) % (micro-batch(4) * dp(2)) != 0: every dp rank takes whole micro-batches; global batch can be 8 "
        "or 16"},
       {{.world = 2, .global_batch = 0}, "weft: global batch(0): must be at least 1"},
-      {{.world = 2, .micro_batch = 0}, "weft: micro batch(0): must be at least 1"},
+      {{.world = 2, .micro_batch = 0}, "weft: micro-batch(0): must be at least 1"},
       {{.world = 4, .pp = 2, .vpp = 2, .global_batch = 6, .layers = 8},
-       "weft: micro batches(3) % pp(2) != 0: with vpp(2) interleaved stages a rank works on groups of pp micro batches; micro "
-       "batches can be 2 or 4 (global batch / (micro batch * dp))"},
+       "weft: micro-batches(3) % pp(2) != 0: with vpp(2) interleaved stages a rank works on groups of pp micro-batches; micro "
+       "batches can be 2 or 4 (global batch / (micro-batch * dp))"},
       {{.world = 8, .heads = 6, .kv_heads = 4},
        "weft: heads(6) % kv heads(4) != 0: every key and value head serves as many heads; kv heads can be 1, 2, 3 or 6"},
       {{.world = 8, .tp = 4, .heads = 6}, "weft: heads(6) % tp(4) != 0: a rank holds whole heads; tp can be 1, 2, 3 or 6"},
@@ -108,7 +108,7 @@ TEST_CASE("each broken rule has its own text") {
       {{.nodes = std::int64_t(1) << 40, .ranks_per_node = std::int64_t(1) << 40},
        "weft: nodes(1099511627776) * ranks per node(1099511627776): the world overflows"},
       {{.world = 8, .tp = INT64_MAX, .pp = INT64_MAX}, "weft: world(8) % (tp(9223372036854775807) * pp(9223372036854775807)"},
-      {{.world = INT64_MAX, .micro_batch = INT64_MAX}, "weft: micro batch(9223372036854775807) * dp(9223372036854775807): "},
+      {{.world = INT64_MAX, .micro_batch = INT64_MAX}, "weft: micro-batch(9223372036854775807) * dp(9223372036854775807): "},
   };
   for (const auto& c : cases) {
     INFO(c.text);

@@ -89,7 +89,8 @@ void check(const AttentionHeads& heads, bool fused, double tolerance) {
     Results together;
     std::mutex mutex;
     CHECK(run(RunOptions{.ranks = ranks}, [&](World& world) {
-            const auto context = root<T>(world.device()).template with<Shard<cp, 0>, Method>(cp{}, world.communicator());
+            auto context = root<T>(world.device()).template with<Shard<cp, 0>>(cp{}, world.communicator());
+            context.env.ulysses = std::is_same_v<Method, Ulysses>;
             Results mine;
             attend<Tensor<T, Exec, Shard<cp, 0>>>(context, heads, fused, mine);
             const detail::Zigzag cut{length, std::size_t(ranks), std::size_t(world.rank())};
@@ -142,7 +143,8 @@ TEST_CASE("ring and Ulysses in float and bfloat16") {
 TEST_CASE("what Ulysses cannot divide is refused when the layer is made") {
   std::string text;
   CHECK(run(RunOptions{.ranks = 4}, [&](World& world) {
-          const auto context = root<float>(world.device()).with<Shard<cp, 0>, Ulysses>(cp{}, world.communicator());
+          auto context = root<float>(world.device()).with<Shard<cp, 0>>(cp{}, world.communicator());
+          context.env.ulysses = true;
           try {
             CausalAttention(context, {6, 6, columns_of_head});
           } catch (const LayoutError& error) {
@@ -165,7 +167,7 @@ TEST_CASE("dropout masks and positions under cp are those of the whole batch") {
       std::atomic<std::size_t> wrong = 0;
       CHECK(run(RunOptions{.ranks = int(tensor * context_ranks)}, [&](World& world) {
               Mesh<cp, tp> mesh(world, {.tp = tensor, .cp = context_ranks});
-              const auto context = root<float>(world.device()).with<Shard<cp, 0>, Ring>(cp{}, mesh.comm(cp{})).with<Invariant<tp>>(tp{}, mesh.comm(tp{}));
+              const auto context = root<float>(world.device()).with<Shard<cp, 0>>(cp{}, mesh.comm(cp{})).with<Invariant<tp>>(tp{}, mesh.comm(tp{}));
               const detail::Zigzag cut{length, context_ranks, std::size_t(mesh.rank(cp{}))};
               const std::size_t rows = sequences * cut.local() / tensor, first = rows * std::size_t(mesh.rank(tp{}));
               Tensor<float, Exec, Shard<cp, 0>, Shard<tp, 0>> x(world.device(), {rows, columns});

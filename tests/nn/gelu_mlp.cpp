@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <weft/nn/activation.hpp>
-#include <weft/nn/combinators.hpp>
+#include <weft/layer/combinators.hpp>
 #include <weft/nn/gelu_mlp.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/parallel/wrapper.hpp>
@@ -24,7 +24,7 @@ const auto fused = [](bool lean) {
 };
 const auto apart = [](bool lean) {
   return [lean](const auto& context) {
-    return Residual(Sequential(Lean(LayerNorm(context / "norm", width, 1e-5), In(context / "in", width, 4 * width, {0.3}), lean), Lean(Gelu{}, Out(context / "out", 4 * width, width, {0.3}), lean)));
+    return Residual(Sequential(RecomputeInput(LayerNorm(context / "norm", width, 1e-5), In(context / "in", width, 4 * width, {0.3}), lean), RecomputeInput(Gelu{}, Out(context / "out", 4 * width, width, {0.3}), lean)));
   };
 };
 
@@ -34,7 +34,7 @@ std::vector<float> numbers_of(Make&& make) {
   DefaultDevice device;
   Context<Compute<DefaultDevice::execution_space, float>> context(device, detail::Environment());
   auto layer = make(context);
-  layer.for_each_parameter([](auto& parameter) { parameter.state().fresh = true; });
+  layer.for_each_parameter([](auto& parameter) { parameter.state().gradients().renew(); });
   using X = Tensor<float, DefaultDevice::execution_space>;
   X x(device, {rows, width}), g(device, {rows, width});
   for (std::size_t i = 0; i < rows * width; ++i) {
@@ -48,7 +48,7 @@ std::vector<float> numbers_of(Make&& make) {
   add(copy_to_host(dx));
   layer.for_each_parameter([&](auto& parameter) {
     const auto& state = parameter.state();
-    const auto* gradient = static_cast<const float*>(state.gradient.get());
+    const auto* gradient = static_cast<const float*>(state.gradient().get());
     add(std::vector<float>(gradient, gradient + state.size()));
   });
   return all;

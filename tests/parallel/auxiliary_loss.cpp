@@ -23,8 +23,8 @@ Batch masked_batch(std::size_t rank, std::size_t ranks, std::size_t micro_batche
   return batch;
 }
 
-nn::MixtralConfig config_of(double auxiliary_loss, double z_loss) {
-  nn::MixtralConfig config = mixtral_config();
+models::MixtralConfig config_of(double auxiliary_loss, double z_loss) {
+  models::MixtralConfig config = mixtral_config();
   config.layers = 2;
   config.dropout = 0;
   config.auxiliary_loss = auxiliary_loss;
@@ -37,8 +37,8 @@ using Parts = std::map<std::string, std::map<std::size_t, double>>;
 template <class M>
 Parts gradients_of_routers(M& model, double factor, Parts sum = {}) {
   model.for_each_state([&](ParameterState& state) {
-    if (state.name.find(".gate.") == std::string::npos) return;
-    for_each_gradient(state, [&](std::size_t index, double value) { sum[state.name][index] += factor * value; });
+    if (state.name().find(".gate.") == std::string::npos) return;
+    for_each_gradient(state, [&](std::size_t index, double value) { sum[state.name()][index] += factor * value; });
   });
   return sum;
 }
@@ -67,8 +67,8 @@ const Masks all_masks[] = {{0, false}, {50, false}, {97, false}, {50, true}};
 template <class Composition, class Grid>
 void check_layout(const MatrixEntry& entry, const Parts& expected, double auxiliary_loss, double z_loss) {
   ModelOptions options;
-  options.zero = entry.zero;
-  options.schedule = schedule::choose(entry.schedule);
+  options.shard.stage = entry.zero;
+  options.pipeline.schedule = schedule::choose(entry.schedule);
   const Degrees& d = entry.degrees;
   const std::size_t data_ranks = entry.world / (d.tp * d.cp * d.pp);
   for (const Masks& masks : all_masks) {
@@ -77,7 +77,7 @@ void check_layout(const MatrixEntry& entry, const Parts& expected, double auxili
     double worst = 0;
     const int code = run(RunOptions{.ranks = int(entry.world)}, [&](World& world) {
       Grid mesh(world, d);
-      const auto make = [&](const nn::MixtralConfig& config) { return std::make_unique<Composition>(mesh, config, options); };
+      const auto make = [&](const models::MixtralConfig& config) { return std::make_unique<Composition>(mesh, config, options); };
       const Parts mine = auxiliary_part(make, masked_batch(std::size_t(mesh.rank(dp{})), data_ranks, entry.micro_batches, masks), auxiliary_loss, z_loss);
       std::lock_guard lock(mutex);
       worst = std::max(worst, largest_difference(mine, expected));
@@ -90,7 +90,7 @@ void check_layout(const MatrixEntry& entry, const Parts& expected, double auxili
 
 Parts on_one_rank(double auxiliary_loss, double z_loss, const Masks& masks = {}) {
   DefaultDevice device;
-  const auto make = [&](const nn::MixtralConfig& config) { return std::make_unique<SingleDevice<nn::BasicMixtral<double>>>(device, config); };
+  const auto make = [&](const models::MixtralConfig& config) { return std::make_unique<SingleDevice<models::BasicMixtral<double>>>(device, config); };
   return auxiliary_part(make, masked_batch(0, 1, 1, masks), auxiliary_loss, z_loss);
 }
 

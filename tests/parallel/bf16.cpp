@@ -21,7 +21,7 @@ TEST_CASE("a GPT in bfloat16 learns like one in float, in every layout alike") {
   CHECK(distance(half, full) < 0.05);
   CHECK(half.skipped == std::vector<bool>(steps, false));
 
-  using Parallel = DataParallel<TensorParallel<PipelineParallel<nn::BasicGpt<bfloat16>, schedule::OneForwardOneBackward>>>;
+  using Parallel = DataParallel<TensorParallel<PipelineParallel<models::BasicGpt<bfloat16>, schedule::OneForwardOneBackward>>>;
   struct Layout {
     int ranks;
     Degrees degrees;

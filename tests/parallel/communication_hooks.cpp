@@ -4,14 +4,14 @@
 
 #include "support/parity.hpp"
 
-#include <weft/parallel/compress.hpp>
-#include <weft/parallel/power_sgd.hpp>
+#include <weft/parallel/hook/compress.hpp>
+#include <weft/parallel/hook/power_sgd.hpp>
 
 using namespace weft_test;
 
 namespace {
 
-using Model = nn::BasicGpt<float>;
+using Model = models::BasicGpt<float>;
 
 // A hook of the user's: gathers and adds in rank order.
 struct GatherAndAdd {
@@ -35,14 +35,14 @@ struct GatherAndAdd {
 
 // f(world, hook, bucket, gradients) on some ranks; the bucket has parameters of these shapes, one after the other.
 template <class F>
-void with_bucket(int ranks, const hook::Recipe& recipe, const std::vector<Shape>& shapes, F&& f) {
+void with_bucket(int ranks, const hook::Factory& recipe, const std::vector<Shape>& shapes, F&& f) {
   const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
-    std::vector<ParameterState> states(shapes.size());
+    std::vector<ParameterState> states;
+    states.reserve(shapes.size());  // members point to them
     std::vector<detail::FlatMember> members;
     std::size_t size = 0;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
-      states[i].name = "parameter " + std::to_string(i);
-      states[i].local = states[i].global = shapes[i];
+      states.emplace_back(ParameterInfo{.name = "parameter " + std::to_string(i), .global = shapes[i], .local = shapes[i]});
       members.push_back({&states[i], size});
       size += shapes[i].size();
     }
@@ -99,7 +99,7 @@ std::pair<std::vector<double>, std::vector<T>> trained(const ModelOptions& optio
       if (world.rank() == 0) result.first.push_back(loss);
     }
     auto& mine = weights[static_cast<std::size_t>(world.rank())];
-    model.for_each_state([&](ParameterState& state) { mine.insert(mine.end(), static_cast<T*>(state.value.get()), static_cast<T*>(state.value.get()) + state.size()); });
+    model.for_each_state([&](ParameterState& state) { mine.insert(mine.end(), static_cast<T*>(state.value().get()), static_cast<T*>(state.value().get()) + state.size()); });
   });
   CHECK(code == 0);
   for (const auto& other : weights) CHECK(other == weights[0]);
@@ -110,7 +110,7 @@ std::pair<std::vector<double>, std::vector<T>> trained(const ModelOptions& optio
 }  // namespace
 
 TEST_CASE("bfloat16: each rank's gradients rounded, added in float, rounded once") {
-  with_bucket(4, *hook::make<hook::Compress<bfloat16>>(), {{16, 24}, {7}}, [](World& world, hook::Erased& made, hook::Bucket& bucket, std::span<float> gradients) {
+  with_bucket(4, *hook::make<hook::Compress<bfloat16>>(), {{16, 24}, {7}}, [](World& world, hook::AnyHook& made, hook::Bucket& bucket, std::span<float> gradients) {
     for (int step = 0; step < 2; ++step) {
       for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = gradient(step, world.rank(), i);
       made.start(bucket, world.communicator()).wait();
@@ -127,7 +127,7 @@ TEST_CASE("bfloat16: each rank's gradients rounded, added in float, rounded once
 TEST_CASE("PowerSGD is its algorithm: warm start, error feedback, small tensors whole") {
   for (const int r : {1, 2, 4}) {
     const std::vector<Shape> shapes{{16, 24}, {7}, {2, 3}, {4, 6, 8}};
-    with_bucket(3, *hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = r, .seed = 5}), shapes, [&](World& world, hook::Erased& made, hook::Bucket& bucket, std::span<float> gradients) {
+    with_bucket(3, *hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = r, .seed = 5}), shapes, [&](World& world, hook::AnyHook& made, hook::Bucket& bucket, std::span<float> gradients) {
       // One oracle for all ranks' work.
       struct Oracle {
         std::size_t first;
@@ -186,7 +186,7 @@ TEST_CASE("PowerSGD is its algorithm: warm start, error feedback, small tensors 
 }
 
 TEST_CASE("PowerSGD hands a sum of few directions on whole, and starts again after zeros") {
-  with_bucket(2, *hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 2}), {{16, 24}}, [](World& world, hook::Erased& made, hook::Bucket& bucket, std::span<float> gradients) {
+  with_bucket(2, *hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 2}), {{16, 24}}, [](World& world, hook::AnyHook& made, hook::Bucket& bucket, std::span<float> gradients) {
     for (int step = 0; step < 6; ++step) {
       const auto value = [&](int rank, std::size_t i) { return step == 0 ? 0.0f : gradient(9, rank, i / 24) * gradient(10, rank, i % 24); };
       for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = value(world.rank(), i);
@@ -200,11 +200,11 @@ TEST_CASE("PowerSGD hands a sum of few directions on whole, and starts again aft
 TEST_CASE("in training") {
   const auto plain = trained<DataParallel<Model>>();
   CHECK(trained<DataParallel<Model, GatherAndAdd>>() == plain);
-  const auto narrow = trained<DataParallel<Model, hook::Compress<bfloat16>>>(), run_time = trained<DataParallel<Model>>({.hook = hook::make<hook::Compress<bfloat16>>()});
+  const auto narrow = trained<DataParallel<Model, hook::Compress<bfloat16>>>(), run_time = trained<DataParallel<Model>>({.data = {.hook = hook::make<hook::Compress<bfloat16>>()}});
   CHECK(narrow == run_time);
   CHECK(narrow != plain);
   for (std::size_t step = 0; step < plain.first.size(); ++step) CHECK(narrow.first[step] == doctest::Approx(plain.first[step]).epsilon(1e-2));
-  const auto thin = trained<DataParallel<Model>>({.bucket_bytes = 1u << 12, .hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 4, .plain_steps = 1})}, 4, 12);
+  const auto thin = trained<DataParallel<Model>>({.data = {.bucket_bytes = 1u << 12, .hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 4, .plain_steps = 1})}}, 4, 12);
   CHECK(thin.first.back() < thin.first.front());
 }
 
@@ -213,7 +213,7 @@ TEST_CASE("refusals") {
   CHECK_THROWS_WITH_AS(hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 0})->make(device), "weft: PowerSgd: rank 0 is less than 1", UsageError);
   const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
     Mesh<dp> mesh(world);
-    CHECK_THROWS_WITH_AS(DataParallel<Model>(mesh, gpt_config(), {.hook = hook::make<GatherAndAdd>(), .reproducible = true}),
+    CHECK_THROWS_WITH_AS(DataParallel<Model>(mesh, gpt_config(), {.data = {.hook = hook::make<GatherAndAdd>()}, .numerics = {.reproducible = true}}),
                          "weft: ModelOptions: reproducible fixes how gradients are added, so it cannot go with a communication hook; leave one of them out", UsageError);
   });
   CHECK(code == 0);
@@ -235,11 +235,11 @@ struct OfAny {
 }  // namespace
 
 TEST_CASE("a hook sees a bucket in its own type") {
-  using Wide = nn::BasicGpt<double>;
+  using Wide = models::BasicGpt<double>;
   const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [](World& world) {
     Mesh<dp> mesh(world);
     const Batch batch = make_batch(0, std::size_t(world.rank()), 2, 2);
-    DataParallel<Wide> wrong(mesh, gpt_config(), {.hook = hook::make<OnlyFloat>()});
+    DataParallel<Wide> wrong(mesh, gpt_config(), {.data = {.hook = hook::make<OnlyFloat>()}});
     bool refused = false;
     try {
       wrong.train_step(batch);
@@ -250,10 +250,10 @@ TEST_CASE("a hook sees a bucket in its own type") {
     CHECK(refused);
   });
   CHECK(code == 0);
-  CHECK(trained<DataParallel<Model>>({.hook = hook::make<OnlyFloat>()}) == trained<DataParallel<Model>>());
+  CHECK(trained<DataParallel<Model>>({.data = {.hook = hook::make<OnlyFloat>()}}) == trained<DataParallel<Model>>());
   const auto plain = trained<DataParallel<Wide>, double>();
-  CHECK(trained<DataParallel<Wide>, double>({.hook = hook::make<OfBoth>()}) == plain);
-  CHECK(trained<DataParallel<Wide>, double>({.hook = hook::make<OfAny>()}) == plain);
+  CHECK(trained<DataParallel<Wide>, double>({.data = {.hook = hook::make<OfBoth>()}}) == plain);
+  CHECK(trained<DataParallel<Wide>, double>({.data = {.hook = hook::make<OfAny>()}}) == plain);
 }
 
 namespace {
@@ -289,9 +289,9 @@ struct ForgetsLater {
 };
 
 // What a rank says of a bucket with these gradients; "" if it passes.
-std::string said_of(const hook::Recipe& recipe, int ranks, const std::function<float(int, std::size_t)>& gradient_of) {
+std::string said_of(const hook::Factory& recipe, int ranks, const std::function<float(int, std::size_t)>& gradient_of) {
   std::vector<std::string> said(static_cast<std::size_t>(ranks));
-  with_bucket(ranks, recipe, {{16, 24}, {7}}, [&](World& world, hook::Erased& made, hook::Bucket& bucket, std::span<float> gradients) {
+  with_bucket(ranks, recipe, {{16, 24}, {7}}, [&](World& world, hook::AnyHook& made, hook::Bucket& bucket, std::span<float> gradients) {
     for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = gradient_of(world.rank(), i);
     try {
       made.start(bucket, world.communicator()).wait();
@@ -334,7 +334,7 @@ TEST_CASE("the check is of the first step, and of one that is asked for") {
   const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [](World& world) {
     Mesh<dp> mesh(world);
     std::size_t steps = 0;
-    DataParallel<Model> model(mesh, gpt_config(), {.hook = hook::make<ForgetsLater>(&steps)});
+    DataParallel<Model> model(mesh, gpt_config(), {.data = {.hook = hook::make<ForgetsLater>(&steps)}});
     const auto step = [&] { model.train_step(make_batch(steps, std::size_t(world.rank()), 2, 2)); };
     step();
     ++steps;
@@ -346,7 +346,7 @@ TEST_CASE("the check is of the first step, and of one that is asked for") {
   CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [](World& world) {
           Mesh<dp> mesh(world);
           std::size_t steps = 0;
-          DataParallel<Model> model(mesh, gpt_config(), {.hook = hook::make<ForgetsLater>(&steps), .compare_every = 3});
+          DataParallel<Model> model(mesh, gpt_config(), {.data = {.hook = hook::make<ForgetsLater>(&steps)}, .numerics = {.compare_every = 3}});
           const auto step = [&] { model.train_step(make_batch(steps, std::size_t(world.rank()), 2, 2)); };
           step();
           ++steps;

@@ -9,7 +9,7 @@ using namespace weft_test;
 
 namespace {
 
-using Model = nn::BasicLlama<double>;
+using Model = models::BasicLlama<double>;
 
 template <class Method>
 void check_processes() {

@@ -6,17 +6,16 @@
 
 #include <atomic>
 
-#include <weft/parallel/schedule/chosen.hpp>
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 
 using namespace weft_test;
 
 namespace {
 
-template <class Model, class Method>
-using Plain = DataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>>, Method>>;
-template <class Model, class Method>
-using Sequence = DataParallel<ContextParallel<SequenceParallel<PipelineParallel<Model>>, Method>>;
+template <class Model, class... Method>
+using Plain = DataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>>, Method...>>;
+template <class Model, class... Method>
+using Sequence = DataParallel<ContextParallel<SequenceParallel<PipelineParallel<Model>>, Method...>>;
 
 template <class Composition>
 void check_all(const typename Composition::Config& config, const ModelOptions& options = {}) {
@@ -53,21 +52,21 @@ std::string refusal(const typename Composition::Config& config, const Degrees& d
 
 }  // namespace
 
-using Gpt = nn::BasicGpt<double>;
-using Llama = nn::BasicLlama<double>;
+using Gpt = models::BasicGpt<double>;
+using Llama = models::BasicLlama<double>;
 
 TEST_CASE("gpt, ring") { check_all<Plain<Gpt, Ring>>(gpt_config()); }
 TEST_CASE("gpt, Ulysses") { check_all<Plain<Gpt, Ulysses>>(gpt_config()); }
 TEST_CASE("llama, ring or Ulysses, sequence parallel") {
-  check_all<Sequence<Llama, RingOrUlysses>>(llama_config());
-  check_all<Sequence<Llama, RingOrUlysses>>(llama_config(), ModelOptions{.ulysses = true});
+  check_all<Sequence<Llama>>(llama_config());
+  check_all<Sequence<Llama>>(llama_config(), ModelOptions{.context = ContextMethod::ulysses});
 }
 
 TEST_CASE("gpt, ring, every stage of ZeRO") {
-  using Composition = FullyShardedDataParallel<ContextParallel<SequenceParallel<PipelineParallel<Gpt, schedule::Chosen>>, Ring>, zero::Chosen>;
+  using Composition = FullyShardedDataParallel<ContextParallel<SequenceParallel<PipelineParallel<Gpt>>, Ring>>;
   const Reference reference = reference_of<Gpt>(gpt_config());
   for (int stage = 1; stage <= 3; ++stage) {
-    const ModelOptions options{.zero = stage, .schedule = schedule::choose("zbv")};
+    const ModelOptions options{.shard = {.stage = stage}, .pipeline = {.schedule = schedule::choose("zbv")}};
     check_context<Composition>(gpt_config(), reference, 4, {.cp = 2}, options);
     check_context<Composition>(gpt_config(), reference, 8, {.cp = 2, .pp = 2}, options);
   }
@@ -93,7 +92,7 @@ TEST_CASE("logits of a few tokens, which cp does not divide") {
 }
 
 TEST_CASE("what cp cannot divide is refused on every rank, with what would work") {
-  nn::GptConfig config = gpt_config();
+  models::GptConfig config = gpt_config();
   config.sequence = 12;
   CHECK(refusal<Plain<Gpt, Ring>>(config, {.cp = 4}, 12) ==
         "weft: sequence(12) % (2 * cp(4)) != 0: every rank holds two chunks of a sequence, one early and one late; sequence can be 8 or 16, cp 1, 2, 3 or 6");

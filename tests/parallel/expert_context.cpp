@@ -7,7 +7,7 @@
 using namespace weft_test;
 
 namespace {
-using Model = nn::BasicMixtral<double>;
+using Model = models::BasicMixtral<double>;
 using Inner = ExpertParallel<PipelineParallel<Model>>;
 using Everything = Mesh<dp, cp, tp, pp, ep, etp, edp>;
 const FoldedLayout layouts[] = {{2, {.cp = 2, .ep = 2}, 2}, {4, {.tp = 2, .cp = 2, .ep = 4}, 2}, {8, {.cp = 2, .ep = 2, .etp = 2, .pp = 2}, 2}, {8, {.tp = 2, .cp = 2, .ep = 4}, 2}};

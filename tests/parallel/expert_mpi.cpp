@@ -9,7 +9,7 @@ using namespace weft_test;
 
 namespace {
 
-using Model = nn::BasicMixtral<double>;
+using Model = models::BasicMixtral<double>;
 using Composition = FullyShardedDataParallel<TensorParallel<ExpertParallel<PipelineParallel<Model>>>, zero::Stage3>;
 
 }  // namespace

@@ -7,7 +7,7 @@
 using namespace weft_test;
 
 namespace {
-using Model = nn::BasicMixtral<double>;
+using Model = models::BasicMixtral<double>;
 using Inner = ExpertParallel<PipelineParallel<Model>>;
 }  // namespace
 

@@ -2,14 +2,13 @@
 // A mixture of experts in every stage of ZeRO, experts sharded over edp and the rest over dp; with rows that lie cut over tp
 // between blocks; and without ExpertParallel, where every rank has all experts.
 
-#include <weft/parallel/zero_chosen.hpp>
 
 #include "support/experts.hpp"
 
 using namespace weft_test;
 
 namespace {
-using Model = nn::BasicMixtral<double>;
+using Model = models::BasicMixtral<double>;
 using Inner = ExpertParallel<PipelineParallel<Model>>;
 const FoldedLayout few[] = {{2, {.ep = 2}, 2}, {4, {.ep = 2}, 2}, {4, {.tp = 2, .ep = 2}, 4}, {4, {.ep = 2, .pp = 2}, 4}, {8, {.tp = 2, .ep = 2, .etp = 2}, 2}, {8, {.tp = 2, .ep = 2, .pp = 2}, 4}};
 }  // namespace
@@ -19,7 +18,7 @@ TEST_CASE("stages 1 to 3, sequence parallel") {
   for (const int stage : {1, 2, 3})
     for (const FoldedLayout& layout : few) {
       INFO("stage " << stage);
-      check_folded<FullyShardedDataParallel<SequenceParallel<Inner>, zero::Chosen>>(mixtral_config(), reference, layout, 1e-12, ModelOptions{.zero = stage});
+      check_folded<FullyShardedDataParallel<SequenceParallel<Inner>>>(mixtral_config(), reference, layout, 1e-12, ModelOptions{.shard = {.stage = stage}});
     }
 }
 
@@ -47,13 +46,13 @@ TEST_CASE("edp without a data wrapper") {
 }
 
 TEST_CASE("in float") {
-  const Reference reference = reference_of<nn::Mixtral>(mixtral_config());
-  check_folded<DataParallel<TensorParallel<ExpertParallel<PipelineParallel<nn::Mixtral>>>>>(mixtral_config(), reference, {4, {.tp = 2, .ep = 4}, 2}, 2e-5);
+  const Reference reference = reference_of<models::Mixtral>(mixtral_config());
+  check_folded<DataParallel<TensorParallel<ExpertParallel<PipelineParallel<models::Mixtral>>>>>(mixtral_config(), reference, {4, {.tp = 2, .ep = 4}, 2}, 2e-5);
 }
 
 TEST_CASE("layouts that cannot be are refused before anything is sent") {
   std::string text;
-  const auto refusal = [&](const nn::MixtralConfig& config, const Degrees& degrees) {
+  const auto refusal = [&](const models::MixtralConfig& config, const Degrees& degrees) {
     std::mutex mutex;
     runtime::run(runtime::RunOptions{.ranks = 4}, [&](World& world) {
       try {

@@ -22,14 +22,14 @@ TEST_CASE("a GPT in float16 learns like one in float") {
   CHECK(half.skipped == std::vector<bool>(steps, false));
 
   // A scale that is a power of two changes no bit in float.
-  Curve scaled = on_one_rank<float>({.loss_scale = LossScaleOptions{.initial = 1024, .interval = 5}});
+  Curve scaled = on_one_rank<float>({.numerics = {.loss_scale = LossScaleOptions{.initial = 1024, .interval = 5}}});
   CHECK(scaled.losses == full.losses);
   CHECK(scaled.norms == full.norms);
   CHECK(scaled.scales[4] == 2048);
   CHECK(scaled.scales.back() == 1024 * 64);
 
   // Far too large: steps are skipped until it fits, and nothing was learnt from them.
-  const Curve high = on_one_rank<float16>({.loss_scale = LossScaleOptions{.initial = 0x1p30, .largest = 0x1p30}});
+  const Curve high = on_one_rank<float16>({.numerics = {.loss_scale = LossScaleOptions{.initial = 0x1p30, .largest = 0x1p30}}});
   int skipped = 0;
   while (high.skipped[std::size_t(skipped)]) {
     CHECK(high.losses[std::size_t(skipped)] == high.losses[0]);
@@ -43,7 +43,7 @@ TEST_CASE("a GPT in float16 learns like one in float") {
 
 TEST_CASE("every rank skips the step that one rank's gradient spoils") {
   const Curve full = on_one_rank<float>();
-  using Parallel = FullyShardedDataParallel<TensorParallel<PipelineParallel<nn::BasicGpt<float16>>>>;
+  using Parallel = FullyShardedDataParallel<TensorParallel<PipelineParallel<models::BasicGpt<float16>>>>;
   for (const Degrees& degrees : {Degrees{.tp = 2}, Degrees{.pp = 2}}) {
     std::vector<Curve> curves(4);
     CHECK(run(RunOptions{.ranks = 4}, [&](World& world) {

@@ -2,7 +2,7 @@
 // Steps that can be recorded: the same bits as train_step, from memory of their own, with what a graph would repeat refused. On hosts each
 // step runs as it is; cuda/graph.cpp has the recording, over a test double.
 
-#include <weft/cuda/graphed_step.hpp>
+#include <weft/parallel/cuda/graphed_step.hpp>
 
 #include "support/parity.hpp"
 
@@ -23,8 +23,8 @@ std::vector<double> train(Model& model, Step&& step) {
   }
   return numbers;
 }
-nn::GptConfig without_dropout() {
-  nn::GptConfig config = gpt_config();
+models::GptConfig without_dropout() {
+  models::GptConfig config = gpt_config();
   config.dropout = 0;
   return config;
 }
@@ -39,7 +39,7 @@ std::string refusal(F&& f) {
 }
 
 /// A mixture that does not say so.
-struct Silent : nn::Mixtral {
+struct Silent : models::Mixtral {
   static void experts() {}
 };
 
@@ -47,7 +47,7 @@ struct Silent : nn::Mixtral {
 
 TEST_CASE_TEMPLATE("the numbers of train_step", T, float, bfloat16, float16) {
   DefaultDevice device, other;
-  SingleDevice<nn::BasicGpt<T>> plain(device, without_dropout()), model(other, without_dropout());
+  SingleDevice<models::BasicGpt<T>> plain(device, without_dropout()), model(other, without_dropout());
   const auto want = train(plain, [&](const Batch& batch) { return plain.train_step(batch); });
   gpu::GraphedStep step(model);
   CHECK(train(model, step) == want);
@@ -55,7 +55,7 @@ TEST_CASE_TEMPLATE("the numbers of train_step", T, float, bfloat16, float16) {
 
 TEST_CASE("a step takes its memory once, and nobody else is given it") {
   DefaultDevice device;
-  SingleDevice<nn::Gpt> model(device, without_dropout());
+  SingleDevice<models::Gpt> model(device, without_dropout());
   gpu::GraphedStep step(model);
   const Batch batch = make_batch(0, 0, 1, 2);
   step(batch);
@@ -74,10 +74,10 @@ TEST_CASE("a step takes its memory once, and nobody else is given it") {
 TEST_CASE("what a recorded step would repeat is refused") {
   DefaultDevice device;
   const std::string end = "; use model.train_step";
-  nn::GptConfig config = without_dropout();
+  models::GptConfig config = without_dropout();
   {
-    SingleDevice<nn::Gpt> model(device, config, ModelOptions{.recording = std::make_shared<schedule::Recording>()});
-    CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: a step that is recorded as a whole has no actions to time (ModelOptions::recording)" + end);
+    SingleDevice<models::Gpt> model(device, config, ModelOptions{.pipeline = {.timeline = std::make_shared<schedule::TimelineRecorder>()}});
+    CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: a step that is recorded as a whole has no actions to time (ModelOptions::pipeline.timeline)" + end);
   }
   {
     SingleDevice<Silent> model(device, {.layers = 1, .width = 16, .heads = 2, .intermediate = 8, .experts = 4});
@@ -85,10 +85,10 @@ TEST_CASE("what a recorded step would repeat is refused") {
           "weft: GraphedStep: a layer keeps numbers of each step on the host (make_step_buffer), as routers of experts do, and a recorded step has none" + end);
   }
   {
-    SingleDevice<nn::Gpt> model(device, config, ModelOptions{.reproducible = true});
-    CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: a reproducible run (ModelOptions::reproducible) adds up micro-batches on the host's word" + end);
+    SingleDevice<models::Gpt> model(device, config, ModelOptions{.numerics = {.reproducible = true}});
+    CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: a reproducible run (ModelOptions::numerics.reproducible) adds up micro-batches on the host's word" + end);
   }
   config.dropout = 0.1;
-  SingleDevice<nn::Gpt> model(device, config);
+  SingleDevice<models::Gpt> model(device, config);
   CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: dropout draws another mask in each step, and a recorded step would repeat its own" + end);
 }

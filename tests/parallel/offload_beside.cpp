@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/tensor/store.hpp>
+#include <weft/device/offload_store.hpp>
 
 namespace {
 int late_fetches = 0, late_puts = 0;
@@ -49,7 +49,7 @@ using namespace weft_test;
 
 namespace {
 
-using Model = FullyShardedDataParallel<nn::BasicGpt<bfloat16>>;
+using Model = FullyShardedDataParallel<models::BasicGpt<bfloat16>>;
 
 std::vector<double> numbers_of(int ranks, const ModelOptions& options) {
   std::vector<double> numbers;
@@ -75,9 +75,9 @@ TEST_CASE("state that comes and goes late gives the numbers of state that stays"
   for (const int ranks : {1, 2}) {
     const auto want = numbers_of(ranks, {});
     late_fetches = late_puts = 0;
-    CHECK(numbers_of(ranks, {.offload = Offload::host()}) == want);
+    CHECK(numbers_of(ranks, {.shard = {.offload = Offload::host()}}) == want);
     CHECK(late_fetches > 0);
     CHECK(late_puts > 0);
-    CHECK(numbers_of(ranks, {.quantised_gather = false, .secondary = std::size_t(ranks), .offload = Offload::host()}) == want);
+    CHECK(numbers_of(ranks, {.shard = {.quantised_gather = false, .secondary = std::size_t(ranks), .offload = Offload::host()}}) == want);
   }
 }

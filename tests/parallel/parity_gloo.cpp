@@ -8,7 +8,7 @@
 using namespace weft_test;
 
 TEST_CASE("every layout over Gloo in double") {
-  using Model = nn::BasicGpt<double>;
+  using Model = models::BasicGpt<double>;
   const Reference reference = reference_of<Model>(gpt_config());
   const auto world = std::size_t(runtime::launch_from_environment().world);
   check_layouts<DataParallel<TensorParallel<PipelineParallel<Model>>>, comm::Gloo>(world, gpt_config(), reference, 1e-12);

@@ -23,6 +23,6 @@ void check_processes(const typename Composition::Config& config, double toleranc
 
 }  // namespace
 
-TEST_CASE("gpt in double") { check_processes<DataParallel<Inner<nn::BasicGpt<double>>>>(gpt_config(), 1e-12); }
-TEST_CASE("llama in double") { check_processes<DataParallel<Inner<nn::BasicLlama<double>>>>(llama_config(), 1e-12); }
-TEST_CASE("gpt in float, nothing kept twice") { check_processes<FullyShardedDataParallel<Inner<nn::Gpt>, zero::Stage3>>(gpt_config(), 1e-5); }
+TEST_CASE("gpt in double") { check_processes<DataParallel<Inner<models::BasicGpt<double>>>>(gpt_config(), 1e-12); }
+TEST_CASE("llama in double") { check_processes<DataParallel<Inner<models::BasicLlama<double>>>>(llama_config(), 1e-12); }
+TEST_CASE("gpt in float, nothing kept twice") { check_processes<FullyShardedDataParallel<Inner<models::Gpt>, zero::Stage3>>(gpt_config(), 1e-5); }

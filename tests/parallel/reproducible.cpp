@@ -9,20 +9,20 @@ using namespace weft_test;
 
 namespace {
 
-using Model = nn::BasicGpt<float>;
+using Model = models::BasicGpt<float>;
 
-nn::GptConfig config() { return {.vocabulary = reproducible_vocabulary, .layers = 8, .width = 16, .heads = 2, .kv_heads = 1, .sequence = reproducible_length, .dropout = 0.1}; }
+models::GptConfig config() { return {.vocabulary = reproducible_vocabulary, .layers = 8, .width = 16, .heads = 2, .kv_heads = 1, .sequence = reproducible_length, .dropout = 0.1}; }
 
 Run20 one_rank(std::size_t micro_batches, bool reproducible = true) {
   Run20 run;
   std::mutex mutex;
   DefaultDevice device;
-  SingleDevice<Model> model(device, config(), {.reproducible = reproducible});
+  SingleDevice<Model> model(device, config(), {.numerics = {.reproducible = reproducible}});
   train_20(model, 0, 1, micro_batches, run, mutex, true);
   return run;
 }
 
-using Sharded = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<Model, schedule::Chosen>>>, zero::Chosen, Reproducible>;
+using Sharded = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>>>, Reproducible>;
 
 Run20 run_of(std::size_t data, std::size_t pipeline, int stage, const std::string& schedule, std::size_t micro_batches, std::size_t tensor = 1, std::size_t context = 1) {
   Run20 run;
@@ -30,8 +30,8 @@ Run20 run_of(std::size_t data, std::size_t pipeline, int stage, const std::strin
   const int code = runtime::run(runtime::RunOptions{.ranks = int(data * pipeline * tensor * context), .threads_per_rank = 1}, [&](World& world) {
     Mesh<dp, cp, tp, pp> mesh(world, Degrees{.tp = tensor, .cp = context, .pp = pipeline});
     ModelOptions options;
-    options.zero = stage;
-    options.schedule = schedule::choose(schedule);
+    options.shard.stage = stage;
+    options.pipeline.schedule = schedule::choose(schedule);
     Sharded model(mesh, config(), options);
     train_20(model, mesh.comm(dp{}).rank(), data, micro_batches, run, mutex, world.rank() == 0);
   });
@@ -94,18 +94,18 @@ TEST_CASE("beside context parallelism of one degree") {
 }
 
 TEST_CASE("in bfloat16, whose gradients every stage then keeps in float") {
-  using Half = nn::BasicGpt<bfloat16>;
+  using Half = models::BasicGpt<bfloat16>;
   Run20 expected;
   std::mutex mutex;
   DefaultDevice device;
-  SingleDevice<Half> one(device, config(), {.reproducible = true});
+  SingleDevice<Half> one(device, config(), {.numerics = {.reproducible = true}});
   train_20(one, 0, 1, 8, expected, mutex, true);
   for (const auto& [data, stage] : {std::pair(2, 0), std::pair(2, 1), std::pair(4, 2), std::pair(2, 3), std::pair(8, 3)}) {
     INFO("dp " << data << ", stage " << stage);
     Run20 run;
     CHECK(runtime::run(runtime::RunOptions{.ranks = data, .threads_per_rank = 1}, [&](World& world) {
             Mesh<dp> mesh(world);
-            FullyShardedDataParallel<Half, zero::Chosen, Reproducible> model(mesh, config(), {.zero = stage});
+            FullyShardedDataParallel<Half, Reproducible> model(mesh, config(), {.shard = {.stage = stage}});
             train_20(model, std::size_t(world.rank()), std::size_t(world.size()), 8, run, mutex, world.rank() == 0);
           }) == 0);
     CHECK(run == expected);
@@ -116,7 +116,7 @@ TEST_CASE("without it the bits differ") { CHECK(!(one_rank(8, false).weights == 
 
 TEST_CASE("shares out of order are refused") {
   DefaultDevice device;
-  SingleDevice<Model> model(device, config(), {.reproducible = true});
+  SingleDevice<Model> model(device, config(), {.numerics = {.reproducible = true}});
   Batch batch = share(0, 1, 2, 8);
   CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: reproducible: dp rank 0's share of the batch begins at sequence 4, expected 0: shares lie in the order of the ranks and are of one size", UsageError);
 }

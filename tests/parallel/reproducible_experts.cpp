@@ -8,9 +8,9 @@ using namespace weft_test;
 
 namespace {
 
-using Model = nn::BasicMixtral<float>;
+using Model = models::BasicMixtral<float>;
 
-nn::MixtralConfig config() {
+models::MixtralConfig config() {
   return {.vocabulary = reproducible_vocabulary, .layers = 4, .width = 16, .heads = 2, .kv_heads = 1, .intermediate = 12, .sequence = reproducible_length, .experts = 4, .top_k = 2,
           .auxiliary_loss = 0.1, .z_loss = 0.01, .dropout = 0.1, .standard_deviation = 0.2};
 }
@@ -23,13 +23,13 @@ struct Layout {
 };
 
 Run20 run_of(const Layout& layout, std::size_t micro_batches) {
-  using Composition = FullyShardedDataParallel<TensorParallel<ExpertParallel<PipelineParallel<Model, schedule::Chosen>>>, zero::Chosen, Reproducible>;
+  using Composition = FullyShardedDataParallel<TensorParallel<ExpertParallel<PipelineParallel<Model>>>, Reproducible>;
   Run20 run;
   std::mutex mutex;
   const Degrees& d = layout.degrees;
   const int code = runtime::run(runtime::RunOptions{.ranks = int(layout.data * d.tp * d.pp), .threads_per_rank = 1}, [&](World& world) {
     Mesh<dp, tp, pp, ep, etp, edp> mesh(world, d);
-    Composition model(mesh, config(), {.zero = layout.stage, .schedule = schedule::choose(layout.schedule)});
+    Composition model(mesh, config(), {.shard = {.stage = layout.stage}, .pipeline = {.schedule = schedule::choose(layout.schedule)}});
     train_20(model, mesh.comm(dp{}).rank(), layout.data, micro_batches, run, mutex, world.rank() == 0);
   });
   CHECK(code == 0);
@@ -40,7 +40,7 @@ Run20 one_rank(std::size_t micro_batches) {
   Run20 run;
   std::mutex mutex;
   DefaultDevice device;
-  SingleDevice<Model> model(device, config(), {.reproducible = true});
+  SingleDevice<Model> model(device, config(), {.numerics = {.reproducible = true}});
   train_20(model, 0, 1, micro_batches, run, mutex, true);
   return run;
 }

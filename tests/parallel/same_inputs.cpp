@@ -9,18 +9,17 @@
 #include <memory>
 
 #include <weft/core/fields.hpp>
-#include <weft/parallel/zero_chosen.hpp>
 
 using namespace weft_test;
 
 namespace {
 
-using Model = nn::BasicGpt<float>;
+using Model = models::BasicGpt<float>;
 using AllAxes = DataParallel<ContextParallel<TensorParallel<PipelineParallel<Model, schedule::OneForwardOneBackward>>, Ring>>;
 using AllMesh = Mesh<dp, cp, tp, pp>;
 
-nn::GptConfig small() {
-  nn::GptConfig config = gpt_config();
+models::GptConfig small() {
+  models::GptConfig config = gpt_config();
   config.layers = 2;
   return config;
 }
@@ -45,9 +44,9 @@ std::string said_by_all(int ranks, const Degrees& degrees, const std::function<v
   for (const std::string& one : all) CHECK(one == all[0]);
   return all[0];
 }
-std::string of_options(int ranks, const Degrees& degrees, int other, const std::function<void(nn::GptConfig&, ModelOptions&)>& change) {
+std::string of_options(int ranks, const Degrees& degrees, int other, const std::function<void(models::GptConfig&, ModelOptions&)>& change) {
   return said_by_all(ranks, degrees, [&](World& world, const AllMesh& mesh) {
-    nn::GptConfig config = small();
+    models::GptConfig config = small();
     ModelOptions options;
     if (world.rank() >= other) change(config, options);
     AllAxes model(mesh, config, options);
@@ -70,7 +69,7 @@ struct Odd {
   int sizes[3] = {1, 2, 3};
   std::vector<std::string> parts = {"x"};
   std::optional<float> maybe = {};
-  nn::GptConfig inner = {};
+  models::GptConfig inner = {};
   std::function<void()> call = {};
 };
 class Closed {
@@ -80,14 +79,14 @@ class Closed {
  private:
   [[maybe_unused]] int value_;
 };
-struct Based : nn::GptConfig {
+struct Based : models::GptConfig {
   int more = 0;
 };
 struct Cannot {
   int one = 0;
   Closed two = Closed(1);
 };
-static_assert(detail::field_count<Odd> == 8 && detail::field_count<nn::GptConfig> == 10 && detail::field_count<nn::LlamaConfig> > 5 && detail::field_count<nn::MixtralConfig> > 5);
+static_assert(detail::field_count<Odd> == 8 && detail::field_count<models::GptConfig> == 10 && detail::field_count<models::LlamaConfig> > 5 && detail::field_count<models::MixtralConfig> > 5);
 static_assert(detail::field_count<Closed> == -1 && detail::field_count<Based> == -1 && detail::field_count<Cannot> == -1 && detail::field_count<int> == -1);
 
 }  // namespace
@@ -98,14 +97,14 @@ TEST_CASE("options and config") {
     CHECK(text.find(": all ranks make a model with the same seed, options and config") != std::string::npos);
   };
   ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.seed = 2; }), "weft: ModelOptions::seed is 1 on rank 0 and 2 on rank 1 of 2");
-  ends(of_options(4, {.tp = 2}, 3, [](auto&, ModelOptions& o) { o.bucket_bytes = 7; }), "weft: ModelOptions::bucket_bytes is 26214400 on rank 0 and 7 on rank 3 of 4");
-  ends(of_options(2, {.pp = 2}, 1, [](auto&, ModelOptions& o) { o.reduce = DataType::bfloat16; }), "weft: ModelOptions::reduce on rank 1 is not that on rank 0 of 2");
-  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.loss_scale = LossScaleOptions{.initial = 8}; }), "weft: ModelOptions::loss_scale on rank 1 is not that on rank 0 of 2");
-  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.compare_every = 0; }), "weft: ModelOptions::compare_every is 100 on rank 0 and 0 on rank 1");
-  ends(of_options(8, {.tp = 2, .cp = 2, .pp = 2}, 5, [](nn::GptConfig& c, auto&) { c.width = 64; }), "weft: field 3 of the model's Config is 32 on rank 0 and 64 on rank 5 of 8");
-  ends(of_options(2, {.cp = 2}, 1, [](nn::GptConfig& c, auto&) { c.dropout = 0.2; }), "weft: field 7 of the model's Config on rank 1 is not that on rank 0 of 2");
-  ends(of_options(2, {}, 1, [](nn::GptConfig& c, auto&) { c.recompute = Recomputation::full; }), "weft: field 10 of the model's Config on rank 1 is not that on rank 0 of 2");
-  CHECK(of_options(4, {.tp = 2}, 0, [](nn::GptConfig& c, ModelOptions& o) { c.dropout = 0.3, o.seed = 9; }) == "");
+  ends(of_options(4, {.tp = 2}, 3, [](auto&, ModelOptions& o) { o.data.bucket_bytes = 7; }), "weft: ModelOptions::data.bucket_bytes is 26214400 on rank 0 and 7 on rank 3 of 4");
+  ends(of_options(2, {.pp = 2}, 1, [](auto&, ModelOptions& o) { o.numerics.reduce = DataType::bfloat16; }), "weft: ModelOptions::numerics.reduce on rank 1 is not that on rank 0 of 2");
+  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.numerics.loss_scale = LossScaleOptions{.initial = 8}; }), "weft: ModelOptions::numerics.loss_scale on rank 1 is not that on rank 0 of 2");
+  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.numerics.compare_every = 0; }), "weft: ModelOptions::numerics.compare_every is 100 on rank 0 and 0 on rank 1");
+  ends(of_options(8, {.tp = 2, .cp = 2, .pp = 2}, 5, [](models::GptConfig& c, auto&) { c.width = 64; }), "weft: field 3 of the model's Config is 32 on rank 0 and 64 on rank 5 of 8");
+  ends(of_options(2, {.cp = 2}, 1, [](models::GptConfig& c, auto&) { c.dropout = 0.2; }), "weft: field 7 of the model's Config on rank 1 is not that on rank 0 of 2");
+  ends(of_options(2, {}, 1, [](models::GptConfig& c, auto&) { c.recompute = Recomputation::full; }), "weft: field 10 of the model's Config on rank 1 is not that on rank 0 of 2");
+  CHECK(of_options(4, {.tp = 2}, 0, [](models::GptConfig& c, ModelOptions& o) { c.dropout = 0.3, o.seed = 9; }) == "");
 }
 
 TEST_CASE("batches of one share") {
@@ -158,8 +157,8 @@ TEST_CASE("shares of data ranks") {
 }
 
 // Of a base class, so that its fields cannot be counted.
-struct DerivedModel : nn::BasicGpt<double> {
-  struct Config : nn::GptConfig {
+struct DerivedModel : models::BasicGpt<double> {
+  struct Config : models::GptConfig {
     double more = 0;
   };
 };
@@ -168,7 +167,7 @@ TEST_CASE("a config whose fields are not known: what is made of it is compared")
   const auto made = [](auto change) {
     return said(2, {}, [=](World& world, const AllMesh& mesh) {
       DerivedModel::Config config;
-      static_cast<nn::GptConfig&>(config) = small();
+      static_cast<models::GptConfig&>(config) = small();
       if (world.rank() == 1) change(config);
       DataParallel<ContextParallel<TensorParallel<PipelineParallel<DerivedModel>>>> model(mesh, config);
     });

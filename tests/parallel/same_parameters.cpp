@@ -4,25 +4,24 @@
 
 #include "support/parity.hpp"
 
-#include <weft/parallel/zero_chosen.hpp>
 
 using namespace weft_test;
 
 namespace {
 
 template <class T>
-using Everything = FullyShardedDataParallel<SequenceParallel<nn::BasicGpt<T>>, zero::Chosen>;
+using Everything = FullyShardedDataParallel<SequenceParallel<models::BasicGpt<T>>>;
 
 // Adds to one element of the first parameter whose name ends so, and that is not cut over tp if none is said, of which this rank keeps some.
 template <class M>
 void spoil(M& model, const std::string& end) {
   bool done = false;
   model.for_each_state([&](ParameterState& state) {
-    if (done || state.kept() == 0 || (end.empty() && (state.sharded & axis_bit<tp>)) || state.name.size() < end.size() || state.name.compare(state.name.size() - end.size(), end.size(), end) != 0) return;
+    if (done || state.kept() == 0 || (end.empty() && (state.sharded() & axis_bit<tp>)) || state.name().size() < end.size() || state.name().compare(state.name().size() - end.size(), end.size(), end) != 0) return;
     done = true;
     detail::dispatch_real(state.kept_type(), [&](auto zero) {
       using T = decltype(zero);
-      T& last = static_cast<T*>(state.value.get())[state.kept() - 1];
+      T& last = static_cast<T*>(state.value().get())[state.kept() - 1];
       last = T(accumulate_t<T>(last) + accumulate_t<T>(0.25));
     });
   });
@@ -40,14 +39,14 @@ struct Case {
 };
 
 template <class M>
-void run_case(const Case& one, const nn::GptConfig& config, bool by_step) {
+void run_case(const Case& one, const models::GptConfig& config, bool by_step) {
   std::vector<std::string> said(static_cast<std::size_t>(one.ranks));
   runtime::run(runtime::RunOptions{.ranks = one.ranks}, [&](World& world) {
     Mesh<dp, tp> mesh(world, one.degrees);
     ModelOptions options;
-    options.zero = one.zero;
-    options.replicate = one.replicate;
-    options.compare_every = 2;
+    options.shard.stage = one.zero;
+    options.shard.replicate = one.replicate;
+    options.numerics.compare_every = 2;
     M model(mesh, config, options);
     optim::Sgd optimizer(model, {.learning_rate = 0.1});
     const auto step = [&](std::uint64_t number) {
@@ -77,7 +76,7 @@ void run_case(const Case& one, const nn::GptConfig& config, bool by_step) {
 }  // namespace
 
 TEST_CASE("a write on one rank is found") {
-  nn::GptConfig config = gpt_config();
+  models::GptConfig config = gpt_config();
   config.layers = 2;
   const std::vector<Case> cases = {
       {2, {}, 0, 1, "wte.weight", 1, {"parameters differ: ", " on dp rank 1 (hash ", ") is not that on dp rank 0 (hash ", " compared over dp(2), which must be equal"}},
@@ -98,7 +97,7 @@ TEST_CASE("a write on one rank is found") {
 }
 
 TEST_CASE("key-value heads that several ranks hold") {
-  nn::GptConfig config = gpt_config();
+  models::GptConfig config = gpt_config();
   config.layers = 2;
   config.kv_heads = 2;
   run_case<Everything<float>>({4, {.tp = 4}, 0, 1, "c_attn.bias", 3, {"on tp rank 3 (hash ", "is not that on tp rank 2"}}, config, true);
@@ -109,15 +108,16 @@ TEST_CASE("ranks that summed nothing") {
   struct Forgets {
     Request start(hook::Bucket&, const Communicator&) { return Request(); }
   };
-  class Silent final : public hook::Recipe {  // without the check of the first step
-    std::unique_ptr<hook::Erased> make(DefaultDevice& device) const override { return std::make_unique<hook::detail::Holds<Forgets>>(device); }
+  class Silent final : public hook::Factory {  // without the check of the first step
+    std::unique_ptr<hook::AnyHook> make(DefaultDevice& device) const override { return std::make_unique<hook::detail::Holds<Forgets>>(device); }
   };
   for (const std::uint64_t every : {100, 0}) {
     const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
       Mesh<dp, tp> mesh(world);
       ModelOptions options;
-      options.hook = std::make_shared<const Silent>();
-      options.compare_every = every;
+      options.shard.stage = 0;
+      options.data.hook = std::make_shared<const Silent>();
+      options.numerics.compare_every = every;
       Everything<float> model(mesh, gpt_config(), options);
       optim::Sgd optimizer(model, {.learning_rate = 0.1});
       model.train_step(make_batch(0, std::size_t(world.rank()), 2, 1));
@@ -134,7 +134,7 @@ TEST_CASE("ranks that summed nothing") {
 
 TEST_CASE("one rank has nothing to compare, and hashes see every bit") {
   DefaultDevice device;
-  SingleDevice<nn::BasicGpt<float>> model(device, gpt_config());
+  SingleDevice<models::BasicGpt<float>> model(device, gpt_config());
   model.require_equal_parameters();
   std::vector<std::uint32_t> words(300000);
   for (std::size_t i = 0; i < words.size(); ++i) words[i] = std::uint32_t(i * 2654435761u);

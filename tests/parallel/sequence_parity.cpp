@@ -9,13 +9,13 @@ using namespace weft_test;
 template <class Model>
 using Composition = DataParallel<SequenceParallel<PipelineParallel<Model>>>;
 
-TEST_CASE("sequence parallel gpt in double") { check_all_layouts<Composition<nn::BasicGpt<double>>>(gpt_config(), 1e-12); }
-TEST_CASE("sequence parallel llama in double") { check_all_layouts<Composition<nn::BasicLlama<double>>>(llama_config(), 1e-12); }
+TEST_CASE("sequence parallel gpt in double") { check_all_layouts<Composition<models::BasicGpt<double>>>(gpt_config(), 1e-12); }
+TEST_CASE("sequence parallel llama in double") { check_all_layouts<Composition<models::BasicLlama<double>>>(llama_config(), 1e-12); }
 TEST_CASE("rows that tp does not divide are refused with the numbers") {
   std::string text;
   const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
     Mesh<tp> mesh(world, {.tp = 2});
-    SequenceParallel<nn::BasicGpt<double>> model(mesh, gpt_config());
+    SequenceParallel<models::BasicGpt<double>> model(mesh, gpt_config());
     Batch batch = make_batch(0, 0, 1, 1);
     batch.sequences = 1;
     batch.length = 7;

@@ -10,17 +10,16 @@
 #include <sys/resource.h>
 
 #include <weft/kernels/quantise.hpp>
-#include <weft/nn/kept.hpp>
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/layer/parameter_values.hpp>
 
 using namespace weft_test;
 
 namespace {
 
 template <class Model>
-using Chosen = FullyShardedDataParallel<Model, zero::Chosen>;
+using Chosen = FullyShardedDataParallel<Model>;
 
-const nn::GptConfig config{.vocabulary = 64, .layers = 4, .width = 64, .heads = 4, .sequence = batch_length};
+const models::GptConfig config{.vocabulary = 64, .layers = 4, .width = 64, .heads = 4, .sequence = batch_length};
 
 struct Trained {
   std::vector<double> losses, norms;
@@ -33,10 +32,10 @@ template <class M>
 void keep_weights(M& model, Trained& trained) {
   model.for_each_state([&](ParameterState& state) {
     const detail::Buffer value = detail::value_of(model.device(), state);
-    detail::dispatch_real(state.type, [&](auto zero) {
+    detail::dispatch_real(state.type(), [&](auto zero) {
       using T = decltype(zero);
-      for (const auto& run : state.runs)
-        for (std::size_t i = 0; i < run.length; ++i) trained.weights[{state.name, run.global + i}] = double(accumulate_t<T>(static_cast<const T*>(value.get())[run.local + i]));
+      for (const auto& run : state.runs())
+        for (std::size_t i = 0; i < run.length; ++i) trained.weights[{state.name(), run.global + i}] = double(accumulate_t<T>(static_cast<const T*>(value.get())[run.local + i]));
     });
   });
 }
@@ -75,9 +74,9 @@ std::string scratch(const char* name) { return std::string(P_tmpdir) + "/weft-of
 template <class Model>
 void check_offload() {
   for (const int stage : {0, 1, 2, 3}) {
-    const Trained device = train<Chosen<Model>>({.zero = stage});
-    const Trained host = train<Chosen<Model>>({.zero = stage, .offload = Offload::host()});
-    const Trained file = train<Chosen<Model>>({.zero = stage, .offload = Offload::file(scratch("bits"))});
+    const Trained device = train<Chosen<Model>>({.shard = {.stage = stage}});
+    const Trained host = train<Chosen<Model>>({.shard = {.stage = stage, .offload = Offload::host()}});
+    const Trained file = train<Chosen<Model>>({.shard = {.stage = stage, .offload = Offload::file(scratch("bits"))}});
     INFO("stage " << stage << ", kept bytes " << device.kept << ", host " << host.kept << ", file " << file.kept << "; peaks " << device.peak << ", " << host.peak << ", " << file.peak);
     CHECK(host.same(device));
     CHECK(file.same(device));
@@ -90,7 +89,7 @@ void check_offload() {
   }
 }
 
-using Float = nn::BasicGpt<float>;
+using Float = models::BasicGpt<float>;
 
 template <class F>
 std::string error_of(F&& f) {
@@ -109,11 +108,11 @@ std::string error_of(F&& f) {
 }  // namespace
 
 TEST_CASE("offload changes no bit and takes the state off the device, in float") { check_offload<Float>(); }
-TEST_CASE("offload changes no bit and takes the state off the device, in bfloat16") { check_offload<nn::BasicGpt<bfloat16>>(); }
+TEST_CASE("offload changes no bit and takes the state off the device, in bfloat16") { check_offload<models::BasicGpt<bfloat16>>(); }
 
 TEST_CASE("a file that cannot be is refused before anything is made") {
   const auto refused = [](const std::string& path) {
-    return error_of([&](Mesh<dp>& mesh) { Chosen<Float>(mesh, config, {.zero = 3, .offload = Offload::file(path)}); });
+    return error_of([&](Mesh<dp>& mesh) { Chosen<Float>(mesh, config, {.shard = {.stage = 3, .offload = Offload::file(path)}}); });
   };
   CHECK(refused("/nonexistent/state") == "weft: offload: file '/nonexistent/state.0' cannot be made: No such file or directory");
   const std::string path = scratch("there");
@@ -132,19 +131,19 @@ TEST_CASE("a full disk: nothing is made, and in the middle of training nothing c
   };
   limit(100000);
   const std::string text = error_of([&](Mesh<dp>& mesh) {
-    Chosen<Float> model(mesh, config, {.zero = 3, .offload = Offload::file(scratch("full"))});
+    Chosen<Float> model(mesh, config, {.shard = {.stage = 3, .offload = Offload::file(scratch("full"))}});
     optim::AdamW optimizer(model);
   });
   limit(before.rlim_cur);
   CHECK(text.find("' has no room for ") != std::string::npos);
   for (const int stage : {1, 3}) {
-    const Trained expected = train<Chosen<Float>>({.zero = stage});
+    const Trained expected = train<Chosen<Float>>({.shard = {.stage = stage}});
     Trained trained;
     std::mutex mutex;
     int failures = 0;
     const int code = runtime::run(runtime::RunOptions{.ranks = 2, .threads_per_rank = 1}, [&](World& world) {
       Mesh<dp> mesh(world);
-      Chosen<Float> model(mesh, config, {.zero = stage, .offload = Offload::file(scratch("step"))});
+      Chosen<Float> model(mesh, config, {.shard = {.stage = stage, .offload = Offload::file(scratch("step"))}});
       optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 0.5});
       for (int step = 0; step < 4; ++step) {
         const double loss = model.train_step(make_batch(step, world.rank(), 2, 2));
@@ -176,35 +175,35 @@ TEST_CASE("a full disk: nothing is made, and in the middle of training nothing c
 }
 
 TEST_CASE("neighbours that keep gathered values change no bit") {
-  const Trained plain = train<Chosen<Float>>({.zero = 3}, 4);
-  for (const std::size_t neighbours : {1, 2, 4}) CHECK(train<Chosen<Float>>({.zero = 3, .secondary = neighbours}, 4).same(plain));
-  CHECK(train<FullyShardedDataParallel<Float, zero::Stage3, SecondaryShards<2>, Replicate<2>>>({}, 4).same(train<Chosen<Float>>({.zero = 3, .replicate = 2}, 4)));
+  const Trained plain = train<Chosen<Float>>({.shard = {.stage = 3}}, 4);
+  for (const std::size_t neighbours : {1, 2, 4}) CHECK(train<Chosen<Float>>({.shard = {.stage = 3, .secondary = neighbours}}, 4).same(plain));
+  CHECK(train<FullyShardedDataParallel<Float, zero::Stage3, SecondaryShards<2>, HybridSharding<2>>>({}, 4).same(train<Chosen<Float>>({.shard = {.stage = 3, .replicate = 2}}, 4)));
 }
 
 TEST_CASE("copies of shards: memory of the smaller group, and the bits of one group in a reproducible run") {
   for (const int stage : {1, 2, 3}) {
-    const Trained two = train<Chosen<Float>>({.zero = stage}, 2), four = train<Chosen<Float>>({.zero = stage, .replicate = 2}, 4);
+    const Trained two = train<Chosen<Float>>({.shard = {.stage = stage}}, 2), four = train<Chosen<Float>>({.shard = {.stage = stage, .replicate = 2}}, 4);
     CHECK(double(four.kept) == doctest::Approx(double(two.kept)).epsilon(0.01));
     CHECK(four.weights.size() == two.weights.size());
-    const Trained expected = train<Chosen<Float>>({.zero = 0, .reproducible = true}, 1, 8);
-    CHECK(train<Chosen<Float>>({.zero = stage, .replicate = 2, .reproducible = true}, 4, 2).same(expected));
-    CHECK(train<Chosen<Float>>({.zero = stage, .replicate = 2, .reproducible = true}, 2, 4).same(expected));
+    const Trained expected = train<Chosen<Float>>({.shard = {.stage = 0}, .numerics = {.reproducible = true}}, 1, 8);
+    CHECK(train<Chosen<Float>>({.shard = {.stage = stage, .replicate = 2}, .numerics = {.reproducible = true}}, 4, 2).same(expected));
+    CHECK(train<Chosen<Float>>({.shard = {.stage = stage, .replicate = 2}, .numerics = {.reproducible = true}}, 2, 4).same(expected));
   }
 }
 
 TEST_CASE("gradients reduced in bfloat16") {
-  const Trained plain = train<Chosen<Float>>({.zero = 0});
-  const Trained narrow = train<Chosen<Float>>({.zero = 0, .reduce = DataType::bfloat16}, 2, 2, 4, 0);
-  CHECK(narrow.weights != train<Chosen<Float>>({.zero = 0}, 2, 2, 4, 0).weights);
+  const Trained plain = train<Chosen<Float>>({.shard = {.stage = 0}});
+  const Trained narrow = train<Chosen<Float>>({.shard = {.stage = 0}, .numerics = {.reduce = DataType::bfloat16}}, 2, 2, 4, 0);
+  CHECK(narrow.weights != train<Chosen<Float>>({.shard = {.stage = 0}}, 2, 2, 4, 0).weights);
   for (const int stage : {1, 2, 3}) {
     // One sum a step rounds as DataParallel's does: the same bits.
-    CHECK(train<Chosen<Float>>({.reduce_each_micro_batch = false, .zero = stage, .reduce = DataType::bfloat16}, 2, 2, 4, 0).weights == narrow.weights);
-    const Trained each = train<Chosen<Float>>({.zero = stage, .reduce = DataType::bfloat16});
+    CHECK(train<Chosen<Float>>({.shard = {.stage = stage, .reduce_each_micro_batch = false}, .numerics = {.reduce = DataType::bfloat16}}, 2, 2, 4, 0).weights == narrow.weights);
+    const Trained each = train<Chosen<Float>>({.shard = {.stage = stage}, .numerics = {.reduce = DataType::bfloat16}});
     for (std::size_t step = 0; step < each.losses.size(); ++step) CHECK(each.losses[step] == doctest::Approx(plain.losses[step]).epsilon(1e-2));
     CHECK(each.norms[0] == doctest::Approx(plain.norms[0]).epsilon(1.0 / 256));
   }
-  CHECK(train<FullyShardedDataParallel<Float, zero::Stage2, MixedPrecision<float, bfloat16>>>({.reduce_each_micro_batch = false}, 2, 2, 4, 0).weights == narrow.weights);
-  CHECK(train<Chosen<Float>>({.zero = 3, .reduce = DataType::float32}).same(train<Chosen<Float>>({.zero = 3})));
+  CHECK(train<FullyShardedDataParallel<Float, zero::Stage2, MixedPrecision<float, bfloat16>>>({.shard = {.reduce_each_micro_batch = false}}, 2, 2, 4, 0).weights == narrow.weights);
+  CHECK(train<Chosen<Float>>({.shard = {.stage = 3}, .numerics = {.reduce = DataType::float32}}).same(train<Chosen<Float>>({.shard = {.stage = 3}})));
 }
 
 TEST_CASE("8-bit blocks: |x - y| <= max|x| / 127 / 2, not finite stays so") {
@@ -232,10 +231,10 @@ TEST_CASE("8-bit blocks: |x - y| <= max|x| / 127 / 2, not finite stays so") {
 }
 
 TEST_CASE("8-bit gathers: the same on every rank and for every number of ranks that keeps blocks whole, and training still learns") {
-  const Trained plain = train<Chosen<Float>>({.zero = 3}, 2, 2, 12), small = train<Chosen<Float>>({.zero = 3, .quantised_gather = true}, 2, 2, 12);
+  const Trained plain = train<Chosen<Float>>({.shard = {.stage = 3}}, 2, 2, 12), small = train<Chosen<Float>>({.shard = {.stage = 3, .quantised_gather = true}}, 2, 2, 12);
   CHECK(!small.same(plain));
-  CHECK(train<Chosen<Float>>({.zero = 3, .quantised_gather = true, .secondary = 2}, 2, 2, 12).same(small));
-  CHECK(train<Chosen<Float>>({.zero = 3, .quantised_gather = true, .offload = Offload::host()}, 2, 2, 12).same(small));
+  CHECK(train<Chosen<Float>>({.shard = {.stage = 3, .quantised_gather = true, .secondary = 2}}, 2, 2, 12).same(small));
+  CHECK(train<Chosen<Float>>({.shard = {.stage = 3, .quantised_gather = true, .offload = Offload::host()}}, 2, 2, 12).same(small));
   CHECK(train<FullyShardedDataParallel<Float, zero::Stage3, QuantisedGather>>({}, 2, 2, 12).same(small));
   CHECK(small.losses[0] == doctest::Approx(plain.losses[0]).epsilon(1e-3));
   CHECK(small.losses.back() == doctest::Approx(plain.losses.back()).epsilon(0.05));
@@ -256,13 +255,13 @@ TEST_CASE("refusals, with what works instead") {
     });
     return text;
   };
-  CHECK(refused(4, {.zero = 2, .replicate = 3}) == "weft: dp(4) % replicate(3) != 0: use replicate 2 or 4");
-  CHECK(refused(2, {.zero = 2, .replicate = 5}) == "weft: dp(2) % replicate(5) != 0: use replicate 2");
-  CHECK(refused(2, {.zero = 2, .replicate = 0}) == "weft: dp(2) % replicate(0) != 0: use replicate 1");
-  CHECK(refused(4, {.zero = 3, .replicate = 2, .secondary = 4}) == "weft: dp / replicate(2) % secondary(4) != 0: use secondary 2");
-  CHECK(refused(2, {.zero = 1, .secondary = 2}) == "weft: ModelOptions::secondary is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank");
-  CHECK(refused(2, {.zero = 2, .quantised_gather = true}) == "weft: ModelOptions::quantised_gather is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank");
-  CHECK(refused(2, {.zero = 0, .replicate = 2}) == "weft: ModelOptions: replicate, quantised_gather and secondary are for FullyShardedDataParallel, and DataParallel or its stage 0 shares nothing out; leave them out");
-  CHECK(refused(2, {.zero = 3, .reduce = DataType::int8}) == "weft: ModelOptions::reduce is int8: gradients are reduced in bfloat16 or float32");
-  CHECK(refused(2, {.zero = 3, .reduce = DataType::bfloat16, .reproducible = true}) == "weft: ModelOptions: reproducible adds gradients in their own type, so it cannot go with reduce in bfloat16; leave one of them out");
+  CHECK(refused(4, {.shard = {.stage = 2, .replicate = 3}}) == "weft: dp(4) % replicate(3) != 0: use replicate 2 or 4");
+  CHECK(refused(2, {.shard = {.stage = 2, .replicate = 5}}) == "weft: dp(2) % replicate(5) != 0: use replicate 2");
+  CHECK(refused(2, {.shard = {.stage = 2, .replicate = 0}}) == "weft: dp(2) % replicate(0) != 0: use replicate 1");
+  CHECK(refused(4, {.shard = {.stage = 3, .replicate = 2, .secondary = 4}}) == "weft: dp / replicate(2) % secondary(4) != 0: use secondary 2");
+  CHECK(refused(2, {.shard = {.stage = 1, .secondary = 2}}) == "weft: ModelOptions::shard.secondary is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank");
+  CHECK(refused(2, {.shard = {.stage = 2, .quantised_gather = true}}) == "weft: ModelOptions::shard.quantised_gather is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank");
+  CHECK(refused(2, {.shard = {.stage = 0, .replicate = 2}}) == "weft: ModelOptions: replicate, quantised_gather and secondary are for FullyShardedDataParallel, and DataParallel or its stage 0 shares nothing out; leave them out");
+  CHECK(refused(2, {.shard = {.stage = 3}, .numerics = {.reduce = DataType::int8}}) == "weft: ModelOptions::numerics.reduce is int8: gradients are reduced in bfloat16 or float32");
+  CHECK(refused(2, {.shard = {.stage = 3}, .numerics = {.reproducible = true, .reduce = DataType::bfloat16}}) == "weft: ModelOptions: reproducible adds gradients in their own type, so it cannot go with reduce in bfloat16; leave one of them out");
 }

@@ -12,10 +12,10 @@ namespace {
 struct Scale {
   Parameter<> gain;
   Scale(const auto& context, std::size_t width) : gain(context, "gain", {width}, ones) {}
-  auto forward(const auto&, const auto& x) const { return Result{times_row(x, gain.beside(x)), x}; }
+  auto forward(const auto&, const auto& x) const { return Result{times_row(x, gain.for_operand(x)), x}; }
   auto backward(const auto& context, auto x, const auto& g) {
     gain.accumulate(context, sum_rows(times(g, x)));
-    return times_row(g, gain.beside(x));
+    return times_row(g, gain.for_operand(x));
   }
   void for_each_parameter(auto&& visit) { visit(gain); }
 };
@@ -65,9 +65,9 @@ struct Sharing {
 };
 
 template <class M>
-using Ring4 = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<M>>, Ring>, zero::Chosen>;
+using Ring4 = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<M>>, Ring>>;
 template <class M>
-using Sequence4 = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<M>>, Ring>, zero::Chosen>;
+using Sequence4 = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<M>>, Ring>>;
 
 const std::vector<MatrixEntry> layouts = {
     {2, {}, 2, "1f1b", 0},
@@ -92,7 +92,7 @@ const std::vector<MatrixEntry> layouts = {
 };
 const auto all = [](const MatrixEntry&) { return true; };
 
-using Reproducing = FullyShardedDataParallel<PipelineParallel<Sharing<float>, schedule::Chosen>, zero::Chosen, Reproducible>;
+using Reproducing = FullyShardedDataParallel<PipelineParallel<Sharing<float>>, Reproducible>;
 const SharingConfig small{.layers = 4, .width = 8, .vocabulary = reproducible_vocabulary, .dropout = 0.1};
 
 Run20 reproducible_run(std::size_t data, std::size_t pipeline, int stage, const std::string& schedule, std::size_t micro_batches) {
@@ -101,8 +101,8 @@ Run20 reproducible_run(std::size_t data, std::size_t pipeline, int stage, const 
   CHECK(runtime::run(runtime::RunOptions{.ranks = int(data * pipeline), .threads_per_rank = 1}, [&](World& world) {
           Mesh<dp, pp> mesh(world, Degrees{.pp = pipeline});
           ModelOptions options;
-          options.zero = stage;
-          options.schedule = schedule::choose(schedule);
+          options.shard.stage = stage;
+          options.pipeline.schedule = schedule::choose(schedule);
           Reproducing model(mesh, small, options);
           train_20(model, std::size_t(mesh.rank(dp{})), data, micro_batches, run, mutex, world.rank() == 0);
         }) == 0);
@@ -115,7 +115,8 @@ std::string refusal(int ranks, const Degrees& degrees, const SharingConfig& conf
   CHECK(runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
           DenseMesh mesh(world, degrees);
           ModelOptions options;
-          options.schedule = schedule::choose("1f1b");
+          options.shard.stage = 0;
+          options.pipeline.schedule = schedule::choose("1f1b");
           try {
             Ring4<Sharing<double>> model(mesh, config, options);
           } catch (const UsageError& error) {
@@ -142,7 +143,7 @@ TEST_CASE("bitwise, where a run is reproducible") {
     Run20 expected, plain;
     std::mutex mutex;
     DefaultDevice device;
-    SingleDevice<Sharing<float>> one(device, small, {.reproducible = true});
+    SingleDevice<Sharing<float>> one(device, small, {.numerics = {.reproducible = true}});
     train_20(one, 0, 1, micro_batches, expected, mutex, true);
     SingleDevice<Sharing<float>> without(device, small);
     train_20(without, 0, 1, micro_batches, plain, mutex, true);
@@ -183,8 +184,8 @@ TEST_CASE("a parameter and its gradient by name, whole in every layout") {
     CHECK(runtime::run(runtime::RunOptions{.ranks = int(entry.world)}, [&](World& world) {
             DenseMesh mesh(world, entry.degrees);
             ModelOptions options;
-            options.zero = entry.zero;
-            options.schedule = schedule::choose(entry.schedule);
+            options.shard.stage = entry.zero;
+            options.pipeline.schedule = schedule::choose(entry.schedule);
             Ring4<Sharing<double>> model(mesh, {.dropout = 0.1}, options);
             model.train_step(make_batch(0, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), entry.micro_batches));
             bool same = model.parameter_names() == names, close = true;

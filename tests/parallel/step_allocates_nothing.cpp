@@ -4,7 +4,6 @@
 
 #include "support/parity.hpp"
 
-#include <weft/parallel/zero_chosen.hpp>
 
 using namespace weft_test;
 
@@ -32,8 +31,8 @@ std::vector<int> allocations(int ranks, const Degree& degrees, int zero) {
   const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
     Mesh<dp, tp, pp> mesh(world, degrees);
     ModelOptions options;
-    options.zero = zero;
-    nn::GptConfig config = gpt_config();
+    options.shard.stage = zero;
+    models::GptConfig config = gpt_config();
     config.dropout = 0.1;
     Composition model(mesh, config, options);
     optim::AdamW optimizer(model, {.clip = 1.0});
@@ -55,7 +54,7 @@ std::vector<int> allocations(int ranks, const Degree& degrees, int zero) {
 }
 
 template <class Model>
-using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, zero::Chosen>;
+using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>>;
 
 }  // namespace
 
@@ -68,7 +67,7 @@ TEST_CASE("after a few steps nothing comes from Kokkos and nothing goes back") {
   for (const Layout& layout : {Layout{1, {}, 0}, {2, {}, 0}, {2, {}, 1}, {4, {.tp = 2}, 3}, {4, {.pp = 2}, 2}}) {
     CAPTURE(layout.ranks);
     CAPTURE(layout.zero);
-    const auto counted = allocations<Composition<nn::BasicGpt<bfloat16>>>(layout.ranks, layout.degrees, layout.zero);
+    const auto counted = allocations<Composition<models::BasicGpt<bfloat16>>>(layout.ranks, layout.degrees, layout.zero);
     REQUIRE(counted.size() == std::size_t(steps));
     CHECK(counted[0] > 0);  // or the callbacks count nothing
     // What is in flight at once depends on the ranks' timing, so a later step may need a block that no earlier one did: but blocks are

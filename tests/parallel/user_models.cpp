@@ -28,12 +28,12 @@ struct Halves {
     return false;
   }
   auto forward(const auto& context, const auto& x) const {
-    return Result{add(times_row(part(context, x, true), early.beside(x)), times_row(part(context, x, false), late.beside(x))), x};
+    return Result{add(times_row(part(context, x, true), early.for_operand(x)), times_row(part(context, x, false), late.for_operand(x))), x};
   }
   auto backward(const auto& context, auto x, const auto& g) {
     if (some(context, x, true)) early.accumulate(context, sum_rows(times(part(context, g, true), x)));
     if (some(context, x, false)) late.accumulate(context, sum_rows(times(part(context, g, false), x)));
-    return add(times_row(part(context, g, true), early.beside(g)), times_row(part(context, g, false), late.beside(g)));
+    return add(times_row(part(context, g, true), early.for_operand(g)), times_row(part(context, g, false), late.for_operand(g)));
   }
   void for_each_parameter(auto&& visit) { visit(early), visit(late); }
 };
@@ -103,7 +103,7 @@ struct UserConfig {
 struct Late {
   bool late;
   auto forward(const auto& context, const auto& x) const {
-    if (late) return Result{times_row(x, Parameter<>(context, "late", {x.columns()}, ones).beside(x)), Nothing{}};
+    if (late) return Result{times_row(x, Parameter<>(context, "late", {x.columns()}, ones).for_operand(x)), Nothing{}};
     return Result{x, Nothing{}};
   }
   auto backward(const auto&, Nothing, const auto& g) { return g; }
@@ -145,8 +145,8 @@ struct User {
   }
 };
 
-using Ring4 = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<User>>, Ring>, zero::Chosen>;
-using Sequence4 = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<User>>, Ring>, zero::Chosen>;
+using Ring4 = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<User>>, Ring>>;
+using Sequence4 = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<User>>, Ring>>;
 
 const std::vector<MatrixEntry> layouts = {
     {2, {}, 2, "1f1b", 0},
@@ -184,8 +184,8 @@ TEST_CASE("a parameter without a gradient is left alone, the same in every stage
     CHECK(runtime::run(runtime::RunOptions{.ranks = int(entry.world)}, [&](World& world) {
             DenseMesh mesh(world, entry.degrees);
             ModelOptions options;
-            options.zero = entry.zero;
-            options.schedule = schedule::choose(entry.schedule);
+            options.shard.stage = entry.zero;
+            options.pipeline.schedule = schedule::choose(entry.schedule);
             Sequence4 model(mesh, UserConfig{}, options);
             optim::AdamW optimizer(model, {.learning_rate = 1e-2, .weight_decay = 0.5});
             for (int step = 0; step < 3; ++step) {
@@ -195,9 +195,9 @@ TEST_CASE("a parameter without a gradient is left alone, the same in every stage
             }
             std::size_t seen = 0, wrong = 0;
             model.for_each_state([&](ParameterState& state) {
-              if (!state.name.ends_with("unused")) return;
-              for (const auto& run : state.runs)
-                for (std::size_t i = 0; i < run.length; ++i, ++seen) wrong += static_cast<const double*>(state.value.get())[run.local + i] != 1.0;
+              if (!state.name().ends_with("unused")) return;
+              for (const auto& run : state.runs())
+                for (std::size_t i = 0; i < run.length; ++i, ++seen) wrong += static_cast<const double*>(state.value().get())[run.local + i] != 1.0;
             });
             std::lock_guard lock(mutex);
             CHECK(wrong == 0);
@@ -243,7 +243,8 @@ TEST_CASE("a loss that is not the same where its type says so is refused") {
   CHECK(runtime::run(runtime::RunOptions{.ranks = 4}, [&](World& world) {
           DenseMesh mesh(world, Degrees{.tp = 2, .pp = 2});
           ModelOptions options;
-          options.schedule = schedule::choose("1f1b");
+          options.shard.stage = 0;
+          options.pipeline.schedule = schedule::choose("1f1b");
           Ring4 model(mesh, UserConfig{.off = 0.1}, options);
           try {
             model.train_step(make_batch(0, 0, 1, 4));
@@ -265,8 +266,8 @@ TEST_CASE("a loss that is a mean after all is refused in the first step, in ever
     CHECK(runtime::run(runtime::RunOptions{.ranks = int(entry.world)}, [&](World& world) {
             DenseMesh mesh(world, entry.degrees);
             ModelOptions options;
-            options.zero = entry.zero;
-            options.schedule = schedule::choose("1f1b");
+            options.shard.stage = entry.zero;
+            options.pipeline.schedule = schedule::choose("1f1b");
             const Batch batch = make_batch(0, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), entry.micro_batches);
             Sequence4 model(mesh, UserConfig{.mean = true}, options);
             try {
@@ -295,14 +296,14 @@ TEST_CASE("data ranks whose sequences are of different lengths draw the masks of
     }
     return batch;
   };
-  const nn::GptConfig config{.vocabulary = batch_vocabulary, .layers = 2, .width = 16, .heads = 2, .sequence = 8, .dropout = 0.3};
+  const models::GptConfig config{.vocabulary = batch_vocabulary, .layers = 2, .width = 16, .heads = 2, .sequence = 8, .dropout = 0.3};
   DefaultDevice device;
-  SingleDevice<nn::BasicGpt<double>> one(device, config);
+  SingleDevice<models::BasicGpt<double>> one(device, config);
   const double expected = one.train_step(part(0, 8, true));
   for (const int stage : {0, 3})
     CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
             Mesh<dp> mesh(world);
-            FullyShardedDataParallel<nn::BasicGpt<double>, zero::Chosen> model(mesh, config, {.zero = stage});
+            FullyShardedDataParallel<models::BasicGpt<double>> model(mesh, config, {.shard = {.stage = stage}});
             CHECK(model.train_step(part(4 * std::size_t(world.rank()), 4, false)) == doctest::Approx(expected).epsilon(1e-12));
           }) == 0);
 }

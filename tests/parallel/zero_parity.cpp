@@ -3,7 +3,6 @@
 // and beside tensor, sequence and pipeline parallelism, with several micro-batches and tied embeddings. Gradients are
 // compared on the shards that ranks keep; their sizes must add up to the model's.
 
-#include <weft/parallel/zero_chosen.hpp>
 
 #include "support/parity.hpp"
 
@@ -31,46 +30,91 @@ void check_stages(double tolerance) {
   const Reference reference = reference_of<Model>(gpt_config());
   for (const int stage : {0, 1, 2, 3}) {
     INFO("stage " << stage);
-    check_stage<Model, zero::Chosen>(gpt_config(), reference, tolerance, ModelOptions{.zero = stage});
+    check_stage<Model>(gpt_config(), reference, tolerance, ModelOptions{.shard = {.stage = stage}});
   }
 }
 
 }  // namespace
 
-TEST_CASE("every stage in double") { check_stages<nn::BasicGpt<double>>(1e-12); }
+TEST_CASE("every stage in double") { check_stages<models::BasicGpt<double>>(1e-12); }
 TEST_CASE("hybrid sharding: copies of the shards") {
-  using Model = nn::BasicGpt<double>;
-  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, zero::Chosen>;
+  using Model = models::BasicGpt<double>;
+  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>>;
   const Reference reference = reference_of<Model>(gpt_config());
   for (const int stage : {1, 2, 3})
     for (const std::size_t replicate : {2, 4}) {
       INFO("stage " << stage << ", copies " << replicate);
       for (const Case& layout : {Case{4, {}, 2}, Case{8, {}, 1}, Case{8, {.tp = 2}, 2}, Case{8, {.pp = 2}, 2}})
-        check_layout<Composition>(gpt_config(), reference, layout.world, layout.degrees, layout.micro_batches, 1e-12, ModelOptions{.zero = stage, .replicate = replicate});
+        check_layout<Composition>(gpt_config(), reference, layout.world, layout.degrees, layout.micro_batches, 1e-12, ModelOptions{.shard = {.stage = stage, .replicate = replicate}});
     }
-  check_layout<Composition>(gpt_config(), reference, 4, {}, 2, 1e-12, ModelOptions{.reduce_each_micro_batch = false, .zero = 3, .replicate = 2});
+  check_layout<Composition>(gpt_config(), reference, 4, {}, 2, 1e-12, ModelOptions{.shard = {.stage = 3, .replicate = 2, .reduce_each_micro_batch = false}});
 }
 
 TEST_CASE("neighbours keep gathered values, state lies in host memory") {
-  using Model = nn::BasicGpt<double>;
-  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, zero::Chosen>;
+  using Model = models::BasicGpt<double>;
+  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>>;
   const Reference reference = reference_of<Model>(gpt_config());
-  check_layout<Composition>(gpt_config(), reference, 4, {}, 2, 1e-12, ModelOptions{.zero = 3, .secondary = 2});
-  check_layout<Composition>(gpt_config(), reference, 8, {.pp = 2}, 2, 1e-12, ModelOptions{.zero = 3, .replicate = 2, .secondary = 2});
-  check_layout<Composition>(gpt_config(), reference, 8, {.tp = 2, .pp = 2}, 4, 1e-12, ModelOptions{.zero = 3, .offload = Offload::host()});
+  check_layout<Composition>(gpt_config(), reference, 4, {}, 2, 1e-12, ModelOptions{.shard = {.stage = 3, .secondary = 2}});
+  check_layout<Composition>(gpt_config(), reference, 8, {.pp = 2}, 2, 1e-12, ModelOptions{.shard = {.stage = 3, .replicate = 2, .secondary = 2}});
+  check_layout<Composition>(gpt_config(), reference, 8, {.tp = 2, .pp = 2}, 4, 1e-12, ModelOptions{.shard = {.stage = 3, .offload = Offload::host()}});
 }
 
-TEST_CASE("every stage in float") { check_stages<nn::BasicGpt<float>>(1e-5); }
-TEST_CASE("stage 3 of llama, untied, in double") { check_stage<nn::BasicLlama<double>, zero::Stage3>(llama_config(), reference_of<nn::BasicLlama<double>>(llama_config()), 1e-12); }
+TEST_CASE("every stage in float") { check_stages<models::BasicGpt<float>>(1e-5); }
+TEST_CASE("stage 3 of llama, untied, in double") { check_stage<models::BasicLlama<double>, zero::Stage3>(llama_config(), reference_of<models::BasicLlama<double>>(llama_config()), 1e-12); }
 TEST_CASE("no such stage") {
   std::string text;
   runtime::run(runtime::RunOptions{.ranks = 1}, [&](World& world) {
     Mesh<dp> mesh(world);
     try {
-      FullyShardedDataParallel<nn::BasicGpt<double>, zero::Chosen> model(mesh, gpt_config(), ModelOptions{.zero = 4});
+      FullyShardedDataParallel<models::BasicGpt<double>> model(mesh, gpt_config(), ModelOptions{.shard = {.stage = 4}});
     } catch (const UsageError& error) {
       text = error.what();
     }
   });
-  CHECK(text == "weft: ModelOptions::zero is 4: the stages are 0, 1, 2 and 3");
+  CHECK(text == "weft: ModelOptions::shard.stage is 4: the stages are 0, 1, 2 and 3");
+}
+
+namespace {
+/// An update that needs whole matrices; what it does is of no importance here.
+struct WholeRule : optim::SgdRule {
+  static constexpr bool elementwise = false;
+};
+}  // namespace
+
+// The compiler knows of a stage in the type (compile_fail/sharded_data_optimizer_of_matrices.cpp).
+TEST_CASE("a rule that needs whole parameters is refused at every stage of the run but 0") {
+  for (const int stage : {0, 1, 2, 3}) {
+    std::string text;
+    runtime::run(runtime::RunOptions{.ranks = 1}, [&](World& world) {
+      Mesh<dp> mesh(world);
+      FullyShardedDataParallel<models::BasicGpt<double>> model(mesh, gpt_config(), {.shard = {.stage = stage}});
+      try {
+        optim::Optimizer<WholeRule> optimizer(model);
+      } catch (const UsageError& error) {
+        text = error.what();
+      }
+    });
+    if (stage == 0) CHECK(text == "");
+    else CHECK(text.find(" is sharded over data ranks: use ModelOptions::shard.stage 0, or an elementwise rule") != std::string::npos);
+  }
+}
+
+TEST_CASE("a stage in the type and one of the run give the same bits") {
+  const auto losses = []<class M>(std::type_identity<M>, const ModelOptions& options) {
+    std::vector<double> losses;
+    CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
+            Mesh<dp> mesh(world);
+            M model(mesh, gpt_config(), options);
+            CHECK(model.options().shard.stage == 2);
+            optim::Sgd optimizer(model, {.learning_rate = 0.1});
+            for (int step = 0; step < 3; ++step) {
+              const double loss = model.train_step(make_batch(step, std::size_t(world.rank()), 2, 2));
+              if (world.rank() == 0) losses.push_back(loss);
+              optimizer.step();
+            }
+          }) == 0);
+    return losses;
+  };
+  using M = models::BasicGpt<double>;
+  CHECK(losses(std::type_identity<FullyShardedDataParallel<M, zero::Stage2>>{}, {}) == losses(std::type_identity<FullyShardedDataParallel<M>>{}, {.shard = {.stage = 2}}));
 }

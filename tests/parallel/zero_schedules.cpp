@@ -3,9 +3,8 @@
 // With one micro-batch every stage gives DataParallel's bits, in float and in bfloat16 with its master copy, step after step, where
 // sums of gradients are kept in float.
 
-#include <weft/nn/kept.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/layer/parameter_values.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 
 #include "support/parity.hpp"
 
@@ -13,12 +12,12 @@ using namespace weft_test;
 
 namespace {
 
-using Model = nn::BasicGpt<double>;
+using Model = models::BasicGpt<double>;
 
 void check_schedule(const Reference& reference, int stage, const char* name) {
   INFO("stage " << stage << ", " << name);
-  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model, schedule::Chosen>>, zero::Chosen>;
-  const ModelOptions options{.zero = stage, .schedule = schedule::choose(name)};
+  using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>>;
+  const ModelOptions options{.shard = {.stage = stage}, .pipeline = {.schedule = schedule::choose(name)}};
   check_layout<Composition>(gpt_config(), reference, 4, {.pp = 2}, 4, 1e-12, options);
   if (name != std::string("dualpipev")) check_layout<Composition>(gpt_config(), reference, 8, {.pp = 4}, 4, 1e-12, options);  // it needs twice as many micro-batches as stages
 }
@@ -41,9 +40,9 @@ std::vector<double> run_of(int ranks, const ModelOptions& options = {}) {
     std::lock_guard lock(mutex);
     model.for_each_state([&](ParameterState& state) {
       const detail::Buffer value = detail::value_of(model.device(), state);
-      detail::dispatch_real(state.type, [&](auto zero) {
-        for (const auto& run : state.runs)
-          for (std::size_t i = 0; i < run.length; ++i) values[{state.name, run.global + i}] = double(accumulate_t<decltype(zero)>(static_cast<const decltype(zero)*>(value.get())[run.local + i]));
+      detail::dispatch_real(state.type(), [&](auto zero) {
+        for (const auto& run : state.runs())
+          for (std::size_t i = 0; i < run.length; ++i) values[{state.name(), run.global + i}] = double(accumulate_t<decltype(zero)>(static_cast<const decltype(zero)*>(value.get())[run.local + i]));
       });
     });
   });
@@ -56,8 +55,8 @@ template <class M>
 void check_bits() {
   for (const int ranks : {2, 4}) {
     const auto expected = run_of<DataParallel<M>>(ranks);
-    CHECK(run_of<FullyShardedDataParallel<M, zero::Stage1>>(ranks, {.gradient = DataType::float32}) == expected);
-    CHECK(run_of<FullyShardedDataParallel<M, zero::Stage2>>(ranks, {.gradient = DataType::float32}) == expected);
+    CHECK(run_of<FullyShardedDataParallel<M, zero::Stage1>>(ranks, {.numerics = {.gradient = DataType::float32}}) == expected);
+    CHECK(run_of<FullyShardedDataParallel<M, zero::Stage2>>(ranks, {.numerics = {.gradient = DataType::float32}}) == expected);
     CHECK(run_of<FullyShardedDataParallel<M, zero::Stage3>>(ranks) == expected);
   }
 }
@@ -77,8 +76,8 @@ TEST_CASE("beside sequence parallelism") {
   check_layout<Composition>(gpt_config(), reference, 8, {.tp = 2, .pp = 2}, 4, 1e-12);
 }
 
-TEST_CASE("bits of DataParallel in float") { check_bits<nn::BasicGpt<float>>(); }
-TEST_CASE("bits of DataParallel in bfloat16") { check_bits<nn::BasicGpt<bfloat16>>(); }
+TEST_CASE("bits of DataParallel in float") { check_bits<models::BasicGpt<float>>(); }
+TEST_CASE("bits of DataParallel in bfloat16") { check_bits<models::BasicGpt<bfloat16>>(); }
 
 TEST_CASE("one reduction a step gives the bits of DataParallel with several micro-batches") {
   std::vector<double> losses[2];
@@ -86,7 +85,7 @@ TEST_CASE("one reduction a step gives the bits of DataParallel with several micr
     const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
       Mesh<dp> mesh(world);
       ModelOptions options;
-      options.reduce_each_micro_batch = false;
+      options.shard.reduce_each_micro_batch = false;
       Composition model(mesh, gpt_config(), options);
       optim::Sgd optimizer(model, {.learning_rate = 0.1});
       for (int step = 0; step < 3; ++step) {

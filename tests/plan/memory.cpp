@@ -4,9 +4,8 @@
 
 #include "support/parity.hpp"
 
-#include <weft/parallel/schedule/chosen.hpp>
-#include <weft/parallel/zero_chosen.hpp>
-#include <weft/plan/rehearse.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
+#include <weft/plan/step_simulation.hpp>
 
 using namespace weft_test;
 
@@ -41,15 +40,15 @@ std::vector<Seen> measure(typename Composition::Config config, const Case& c) {
   const int code = runtime::run(runtime::RunOptions{.ranks = int(c.world())}, [&](World& world) {
     Grid mesh(world, c.degrees());
     ModelOptions options;
-    options.zero = c.zero;
-    options.replicate = c.replicate;
-    options.ulysses = c.ulysses;
-    options.schedule = schedule::choose(c.schedule);
-    options.reproducible = c.reproducible;
-    options.quantised_gather = c.quantised;
-    options.secondary = c.secondary;
-    if (c.offload) options.offload = Offload::host();
-    if (c.float_gradients) options.gradient = DataType::float32;
+    options.shard.stage = c.zero;
+    options.shard.replicate = c.replicate;
+    options.context = c.ulysses ? ContextMethod::ulysses : ContextMethod::ring;
+    options.pipeline.schedule = schedule::choose(c.schedule);
+    options.numerics.reproducible = c.reproducible;
+    options.shard.quantised_gather = c.quantised;
+    options.shard.secondary = c.secondary;
+    if (c.offload) options.shard.offload = Offload::host();
+    if (c.float_gradients) options.numerics.gradient = DataType::float32;
     Composition model(mesh, config, options);
     optim::AdamW optimizer(model);
     Batch batch{.sequences = c.micro_batches * c.micro_batch, .length = sequence, .micro_batches = c.micro_batches};
@@ -114,7 +113,7 @@ void check(const typename Composition::Config& config, plan::Architecture archit
   }
   for (std::size_t rank = 0; rank < c.pp; ++rank) {
     const plan::Bytes& bytes = planned[rank].bytes;
-    INFO("model " << int(architecture) << " " << precision << std::string(sequence_parallel ? " sp" : "") << " dp " << c.dp << " tp " << c.tp << " pp " << c.pp << " cp " << c.cp << std::string(c.ulysses ? "u" : "") << " ep " << c.ep << " etp " << c.etp << " recompute " << int(c.recompute) << " zero " << c.zero << std::string(c.reproducible ? " reproducible" : "") << std::string(c.offload ? " offload" : "") << std::string(c.quantised ? " quantised" : "") << std::string(c.float_gradients ? " float gradients" : "") << " secondary " << c.secondary << " " << c.schedule << " micro batches "
+    INFO("model " << int(architecture) << " " << precision << std::string(sequence_parallel ? " sp" : "") << " dp " << c.dp << " tp " << c.tp << " pp " << c.pp << " cp " << c.cp << std::string(c.ulysses ? "u" : "") << " ep " << c.ep << " etp " << c.etp << " recompute " << int(c.recompute) << " zero " << c.zero << std::string(c.reproducible ? " reproducible" : "") << std::string(c.offload ? " offload" : "") << std::string(c.quantised ? " quantised" : "") << std::string(c.float_gradients ? " float gradients" : "") << " secondary " << c.secondary << " " << c.schedule << " micro-batches "
          << c.micro_batches << " rank " << rank << ": kept " << bytes.kept() / seen[rank].kept << ", total " << bytes.total() / seen[rank].peak << " of what was counted; step "
          << (bytes.total() - bytes.kept()) << " of " << seen[rank].peak - seen[rank].kept);
     CHECK(bytes.kept() == doctest::Approx(seen[rank].kept).epsilon(0.01));
@@ -186,39 +185,39 @@ const std::vector<Case> expert_cases = {{},
                                         {.dp = 2, .ep = 2, .recompute = Recomputation::full}};
 
 template <class Model, class Stream = Invariant<tp>>
-using Parallel = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<Model, schedule::Chosen>, Stream>, RingOrUlysses>, zero::Chosen>;
+using Parallel = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>, Stream>>>;
 template <class Model, class Stream = Invariant<tp>>
-using WithExperts = FullyShardedDataParallel<ContextParallel<TensorParallel<ExpertParallel<PipelineParallel<Model, schedule::Chosen>>, Stream>, RingOrUlysses>, zero::Chosen>;
+using WithExperts = FullyShardedDataParallel<ContextParallel<TensorParallel<ExpertParallel<PipelineParallel<Model>>, Stream>>>;
 using Rows = Shard<tp, 0>;
 using FoldedMesh = Mesh<dp, cp, tp, pp, ep, etp, edp>;
 
 }  // namespace
 
-const nn::GptConfig gpt{.vocabulary = vocabulary, .layers = 4, .width = 128, .heads = 4, .sequence = sequence};
-const nn::LlamaConfig llama{.vocabulary = vocabulary, .layers = 4, .width = 128, .heads = 4, .kv_heads = 2, .sequence = sequence};
+const models::GptConfig gpt{.vocabulary = vocabulary, .layers = 4, .width = 128, .heads = 4, .sequence = sequence};
+const models::LlamaConfig llama{.vocabulary = vocabulary, .layers = 4, .width = 128, .heads = 4, .kv_heads = 2, .sequence = sequence};
 // Every token goes to every expert: as even as a plan can assume.
-const nn::MixtralConfig mixtral{.vocabulary = vocabulary, .layers = 4, .width = 128, .heads = 4, .kv_heads = 2, .sequence = sequence, .experts = 2, .top_k = 2};
+const models::MixtralConfig mixtral{.vocabulary = vocabulary, .layers = 4, .width = 128, .heads = 4, .kv_heads = 2, .sequence = sequence, .experts = 2, .top_k = 2};
 
 TEST_CASE("gpt in double") {
-  for (const Case& c : {Case{}, Case{.dp = 2, .zero = 1, .micro_batches = 2}, Case{.dp = 2, .zero = 3, .micro_batch = 4}}) check<FullyShardedDataParallel<PipelineParallel<nn::BasicGpt<double>, schedule::Chosen>, zero::Chosen>, Mesh<dp, pp>>(gpt, plan::Architecture::gpt, false, "fp64", c);
+  for (const Case& c : {Case{}, Case{.dp = 2, .zero = 1, .micro_batches = 2}, Case{.dp = 2, .zero = 3, .micro_batch = 4}}) check<FullyShardedDataParallel<PipelineParallel<models::BasicGpt<double>>>, Mesh<dp, pp>>(gpt, plan::Architecture::gpt, false, "fp64", c);
 }
 TEST_CASE("gpt in float") {
   for (const auto* list : {&cases, &choice_cases, &context_cases, &recompute_cases})
-    for (const Case& c : *list) check<Parallel<nn::BasicGpt<float>>>(gpt, plan::Architecture::gpt, false, "fp32", c);
+    for (const Case& c : *list) check<Parallel<models::BasicGpt<float>>>(gpt, plan::Architecture::gpt, false, "fp32", c);
 }
 TEST_CASE("gpt in bfloat16 under sequence parallelism") {
   for (const auto* list : {&cases, &choice_cases, &context_cases, &recompute_cases})
-    for (const Case& c : *list) check<Parallel<nn::BasicGpt<bfloat16>, Rows>>(gpt, plan::Architecture::gpt, true, "bf16", c);
+    for (const Case& c : *list) check<Parallel<models::BasicGpt<bfloat16>, Rows>>(gpt, plan::Architecture::gpt, true, "bf16", c);
 }
 TEST_CASE("llama in bfloat16") {
   for (const auto* list : {&cases, &context_cases, &recompute_cases})
-    for (const Case& c : *list) check<Parallel<nn::BasicLlama<bfloat16>>>(llama, plan::Architecture::llama, false, "bf16", c);
+    for (const Case& c : *list) check<Parallel<models::BasicLlama<bfloat16>>>(llama, plan::Architecture::llama, false, "bf16", c);
 }
 TEST_CASE("mixtral in bfloat16") {
-  for (const Case& c : expert_cases) check<WithExperts<nn::BasicMixtral<bfloat16>>, FoldedMesh>(mixtral, plan::Architecture::mixtral, false, "bf16", c);
+  for (const Case& c : expert_cases) check<WithExperts<models::BasicMixtral<bfloat16>>, FoldedMesh>(mixtral, plan::Architecture::mixtral, false, "bf16", c);
 }
 TEST_CASE("mixtral in float under sequence parallelism") {
-  for (const Case& c : expert_cases) check<WithExperts<nn::BasicMixtral<float>, Rows>, FoldedMesh>(mixtral, plan::Architecture::mixtral, true, "fp32", c);
+  for (const Case& c : expert_cases) check<WithExperts<models::BasicMixtral<float>, Rows>, FoldedMesh>(mixtral, plan::Architecture::mixtral, true, "fp32", c);
 }
 TEST_CASE("ZeRO's own example: 7.5e9 parameters on 64 ranks") {
   const double gigabytes[] = {120, 31.4, 16.6, 1.88};

@@ -56,7 +56,7 @@ check(table.returncode == 0 and "tp(2) * dp(2) * pp(4)" in table.stdout and "[0 
 layout = "validate --nodes 2 --ranks-per-node 8 --tp 2 --etp 1 --cp 2 --ep 4 --pp 2 --vpp 3 --global-batch 32 --micro-batch 2 --layers 12 --heads 8 --kv-heads 2"
 check(as_json(layout + " --sequence-parallel --overlap-p2p") == {"dp": 2, "edp": 2, "micro_batches": 8}, "validate")
 table = run(layout)
-check(table.returncode == 0 and "micro batches" in table.stdout, "table of validate")
+check(table.returncode == 0 and "micro-batches" in table.stdout, "table of validate")
 
 ONE_F_ONE_B = [
     "0F0 0F1 0F2 0F3 0B0 0F4 0B1 0F5 0B2 0F6 0B3 0F7 0B4 0B5 0B6 0B7",
@@ -131,7 +131,7 @@ check(as_json("memory --model gpt --precision bf16 --dp 2 --zero 1 --float-gradi
 check(as_json("memory --model gpt --dp 2 --global-batch 6 --reproducible")["total"] > as_json("memory --model gpt --dp 2 --global-batch 6")["total"], "reproducible")
 memory = as_json("memory --model gpt --layers 128 --pp 128 --global-batch 1000")  # half a second; run() waits a minute
 kept = [stage["activations"] for stage in memory["stages"]]
-check(len(kept) == 128 and len({kept[rank] - kept[rank + 1] for rank in range(1, 126)}) == 1, "under 1F1B a rank keeps one micro batch more than the next")
+check(len(kept) == 128 and len({kept[rank] - kept[rank + 1] for rank in range(1, 126)}) == 1, "under 1F1B a rank keeps one micro-batch more than the next")
 refused("memory --model gpt --dp 8 --zero 3 --secondary 3", "dp / replicate(8) % secondary(3) != 0")
 refused("memory --model gpt --dp 8 --zero 2 --quantised-gather", "zero(2) with --quantised-gather or --secondary")
 refused("memory --model gpt --dp 8 --zero 3 --replicate 3", "dp(8) % replicate(3) != 0")
@@ -164,9 +164,9 @@ refused("memory --model gpt --world 8 --tp 3 --heads 6", "world(8) % (tp(3)")
 refused("memory --model gpt --layers 2 --pp 4", "layers(2) < pp(4)")
 refused("memory --model gpt --sequence-parallel", "tp(1)")
 refused("memory --model gpt --precision int8", "precision 'int8'")
-refused("memory --model gpt --schedule dualpipev --pp 2 --global-batch 2", "micro batches >= 2 * pp")
+refused("memory --model gpt --schedule dualpipev --pp 2 --global-batch 2", "micro-batches >= 2 * pp")
 refused("memory --model gpt --recompute some", "none, selective or full")
-refused("memory --model gpt --micro-batch 2 --global-batch 3", "global batch(3) % micro batch(2) != 0")
+refused("memory --model gpt --micro-batch 2 --global-batch 3", "global batch(3) % micro-batch(2) != 0")
 
 refused("schedule --stages 4 --micro-batches 8", "schedule needs --kind")
 refused("schedule --kind gpipe --micro-batches 8", "schedule needs --stages")
@@ -174,10 +174,10 @@ refused("schedule --kind gpipe --stages 4", "schedule needs --micro-batches")
 refused("schedule --kind gpipe --stages 100000 --micro-batches 1", "stages(100000): a pipeline has at most 4096 ranks")
 refused("schedule --kind foo --stages 4 --micro-batches 8", "unknown schedule 'foo'", "gpipe")
 refused("schedule --kind gpipe --stages 0 --micro-batches 8", "stages(0)")
-refused("schedule --kind gpipe --stages 4 --micro-batches -1", "micro batches(-1)")
+refused("schedule --kind gpipe --stages 4 --micro-batches -1", "micro-batches(-1)")
 refused("schedule --kind gpipe --stages 4 --micro-batches 8 --chunks 3", "chunks(3) != 1")
 refused("schedule --kind gpipe --stages 1000000 --micro-batches 1000000", "at most")
-refused("schedule --kind dualpipev --stages 4 --micro-batches 5", "micro batches >= 2 * pp", "works is 8")
+refused("schedule --kind dualpipev --stages 4 --micro-batches 5", "micro-batches >= 2 * pp", "works is 8")
 refused("schedule --kind gpipe --stages 4 --micro-batches 8 --forward 0", "costs must be above 0 and below 1e12")
 refused("schedule --kind gpipe --stages 4 --micro-batches 8 --forward x", "--forward")
 refused("schedule --kind gpipe --stages 4 --micro-batches 8 --svg /nonexistent/x.svg", "cannot write '/nonexistent/x.svg'")

@@ -17,9 +17,9 @@ OPERATIONS = {
     "sigmoid": ("stream entered cut", None, "sigmoid(v)", "times(subtract(g, times(g, y)), y)"),
     "silu": ("stream entered cut", None, "times(v, sigmoid(v))", "[&] { const auto s = sigmoid(v); return add(times(g, s), subtract(times(g, y), times(g, times(y, s)))); }()"),
     "exp": ("stream entered cut", None, "exp(tanh(v))", "times(g, times(y, subtract(exp(scale(v, 0)), square(tanh(v)))))"),
-    "gain": ("stream entered cut", "columns", "times_row(v, P.beside(v))", ("P.accumulate(context, sum_rows(times(v, g)));", "times_row(g, P.beside(v))")),
-    "bias": ("stream cut", "columns", "add_row(v, P.beside(v))", ("P.accumulate(context, sum_rows(g));", "g")),
-    "scalar": ("stream entered cut", "one", "times_scalar(v, P.beside(v))", ("P.accumulate(context, dot(v, g));", "times_scalar(g, P.beside(v))")),
+    "gain": ("stream entered cut", "columns", "times_row(v, P.for_operand(v))", ("P.accumulate(context, sum_rows(times(v, g)));", "times_row(g, P.for_operand(v))")),
+    "bias": ("stream cut", "columns", "add_row(v, P.for_operand(v))", ("P.accumulate(context, sum_rows(g));", "g")),
+    "scalar": ("stream entered cut", "one", "times_scalar(v, P.for_operand(v))", ("P.accumulate(context, dot(v, g));", "times_scalar(g, P.for_operand(v))")),
     "softmax": ("stream entered", None, "softmax(v)", "softmax_gradient(y, g)"),
     "log_softmax": ("stream entered", None, "scale(log_softmax(v), 0.3)", "scale(log_softmax_gradient(scale(y, 1 / 0.3), g), 0.3)"),
     "rotate": ("stream entered", None, "concat_columns(slice_columns(v, N / 2, N / 2), slice_columns(v, 0, N / 2))",
@@ -28,12 +28,12 @@ OPERATIONS = {
                  "[&] { const auto r = map(mean_columns(square(v)), search::InverseRoot{0.5}); "
                  "const auto dm = scale(times(map(r, search::Cube{}), sum_columns(times(v, g), Of::gradients)), -0.5); "
                  "return add(times_column(g, r), scale(times(v, mean_columns_gradient(v, dm)), 2)); }()"),
-    "matmul": ("stream", "square", "matmul(v, P.beside(v))", ("P.accumulate(context, matmul_weight_gradient(g, v));", "matmul_input_gradient(g, P.beside(v))")),
-    "matmul_in_place": ("stream", "square", "matmul(v, P.beside(v))", ("accumulate_product(P, g, v);", "matmul_input_gradient(g, P.beside(v))")),
-    "head_gain": ("stream entered cut", "head", "merge_heads(times_heads(split_heads(v, 4), P.beside(v)))",
-                  ("P.accumulate(context, sum_heads(times(split_heads(v, 4), split_heads(g, 4)), Of::gradients));", "merge_heads(times_heads(split_heads(g, 4), P.beside(v)))")),
-    "group_gain": ("stream entered cut", "head", "merge_heads(times_heads(split_heads(v, 4), P.beside(v)))",
-                   ("P.accumulate(context, sum_groups(times(v, g), 4, Of::gradients));", "merge_heads(times_heads(split_heads(g, 4), P.beside(v)))")),
+    "matmul": ("stream", "square", "matmul(v, P.for_operand(v))", ("P.accumulate(context, matmul_weight_gradient(g, v));", "matmul_input_gradient(g, P.for_operand(v))")),
+    "matmul_in_place": ("stream", "square", "matmul(v, P.for_operand(v))", ("accumulate_product(P, g, v);", "matmul_input_gradient(g, P.for_operand(v))")),
+    "head_gain": ("stream entered cut", "head", "merge_heads(times_heads(split_heads(v, 4), P.for_operand(v)))",
+                  ("P.accumulate(context, sum_heads(times(split_heads(v, 4), split_heads(g, 4)), Of::gradients));", "merge_heads(times_heads(split_heads(g, 4), P.for_operand(v)))")),
+    "group_gain": ("stream entered cut", "head", "merge_heads(times_heads(split_heads(v, 4), P.for_operand(v)))",
+                   ("P.accumulate(context, sum_groups(times(v, g), 4, Of::gradients));", "merge_heads(times_heads(split_heads(g, 4), P.for_operand(v)))")),
     "head_norm": ("stream entered cut", None, "[&] { const auto h = split_heads(v, 4); return merge_heads(times_each_head(h, map(mean_each_head(square(h)), search::InverseRoot{0.5}))); }()",
                   "[&] { const auto h = split_heads(v, 4), k = split_heads(g, 4); const auto r = map(mean_each_head(square(h)), search::InverseRoot{0.5}); "
                   "const auto dm = scale(times(map(r, search::Cube{}), sum_each_head(times(h, k))), -0.5); "
@@ -46,14 +46,14 @@ OPERATIONS = {
                     "return add(times_column(g, inverse_of(context, v)), scale(times(v, sum_columns_gradient(v, ds)), 2)); }()"),
     # Raw: loops over elements.
     "raw_tanh": ("stream entered cut", None, "raw_map(v, [](double e) { return std::tanh(e); })", "raw_zip(g, y, [](double a, double b) { return a * (1 - b * b); })"),
-    "raw_gain": ("stream cut", "columns", "raw_rows(v, P.beside(v).data())",
-                 ("decltype(sum_rows(times(v, g))) d(g.device(), {v.columns()}); RAW_SUM(d); P.accumulate(context, d);", "raw_rows(g, P.beside(v).data())")),
+    "raw_gain": ("stream cut", "columns", "raw_rows(v, P.for_operand(v).data())",
+                 ("decltype(sum_rows(times(v, g))) d(g.device(), {v.columns()}); RAW_SUM(d); P.accumulate(context, d);", "raw_rows(g, P.for_operand(v).data())")),
     "raw_positions": ("stream cut", None, "raw_by_position(context, v)", "raw_by_position(context, g)"),
-    "raw_open": ("stream cut", "columns", "times_row(v, P.beside(v))",
+    "raw_open": ("stream cut", "columns", "times_row(v, P.for_operand(v))",
                  ("const auto open = P.template open_gradient<decltype(sum_rows(times(v, g)))>(g.device()); const auto d = sum_rows(times(v, g)); "
-                  "for (std::size_t i = 0; i < d.size(); ++i) open.data[i] = (open.first ? 0 : open.data[i]) + d.data()[i];", "times_row(g, P.beside(v))")),
-    "halves": ("stream", "columns", "raw_half(context, times_row(v, P.beside(v)), v)",
-               ("P.accumulate(context, sum_rows(times(v, raw_half(context, g, zero_of(g)))));", "add(times_row(raw_half(context, g, zero_of(g)), P.beside(v)), raw_half(context, zero_of(g), g))")),
+                  "for (std::size_t i = 0; i < d.size(); ++i) open.data[i] = (open.first ? 0 : open.data[i]) + d.data()[i];", "times_row(g, P.for_operand(v))")),
+    "halves": ("stream", "columns", "raw_half(context, times_row(v, P.for_operand(v)), v)",
+               ("P.accumulate(context, sum_rows(times(v, raw_half(context, g, zero_of(g)))));", "add(times_row(raw_half(context, g, zero_of(g)), P.for_operand(v)), raw_half(context, zero_of(g), g))")),
 }
 RAW_SUM = "for (std::size_t i = 0; i < v.columns(); ++i) { d.data()[i] = 0; for (std::size_t r = 0; r < v.rows(); ++r) d.data()[i] += v.data()[r * v.columns() + i] * g.data()[r * v.columns() + i]; }"
 
@@ -62,42 +62,42 @@ WRONG = {
     "to_dropped_forward": ("cut", None, "times_column(v, map(sum_columns(square(v)), search::InverseRoot{1e-5, N}))", "g"),
     "to_dropped_backward": ("cut", None, OPERATIONS["column_norm"][2], OPERATIONS["column_norm"][3].replace("to<Invariant<tp>>(context, sum_columns(times(v, g), Of::gradients))", "sum_columns(times(v, g), Of::gradients)")),
     "to_dropped_replicated": ("cut", None, "times_column(v, inverse_home(context, v))", OPERATIONS["column_norm"][3]),
-    "gradient_made_as_G": ("stream", "columns", "times_row(v, P.beside(v))", ("std::remove_cvref_t<decltype(g)> d(g.device(), {v.columns()}); RAW_SUM(d); P.accumulate(context, d);", "times_row(g, P.beside(v))")),
-    "gradient_made_as_value": ("stream", "columns", "times_row(v, P.beside(v))",
-                               ("std::remove_cvref_t<decltype(P.beside(v))> d(g.device(), {v.columns()}); RAW_SUM(d); P.accumulate(context, d);", "times_row(g, P.beside(v))")),
-    "gradient_without_placement": ("stream", "columns", "times_row(v, P.beside(v))",
-                                   ("Tensor<double, typename X::execution_space> d(g.device(), {v.columns()}); RAW_SUM(d); P.accumulate(context, d);", "times_row(g, P.beside(v))")),
-    "accumulate_forgotten": ("stream", "columns", "times_row(v, P.beside(v))", "times_row(g, P.beside(v))"),
-    "whole_gain_of_cut_columns": ("cut", "whole", "times_row(v, P.beside(v))", OPERATIONS["gain"][3]),
-    "whole_gain_of_cut_columns_raw": ("cut", "whole", "raw_rows(v, P.beside(v).data())", OPERATIONS["raw_gain"][3]),
-    "cut_gain_of_whole_columns": ("stream", "sharded", "times_row(v, P.beside(v))", OPERATIONS["gain"][3]),
-    "cut_gain_of_whole_columns_raw": ("stream", "sharded", "raw_rows(v, P.beside(v).data())", OPERATIONS["raw_gain"][3]),
-    "weight_cut_along_inputs": ("stream", "square1", "matmul(to<Replicated<tp>>(context, v), P.beside(to<Replicated<tp>>(context, v)))", OPERATIONS["matmul"][3]),
-    "raw_all_reduce": ("stream", "columns", "times_row(v, P.beside(v))",
-                       ("auto d = sum_rows(times(v, g)); if constexpr (std::remove_cvref_t<decltype(context)>::has(dp{})) context.comm(dp{}).all_reduce(d); P.accumulate(context, d);", "times_row(g, P.beside(v))")),
-    "raw_all_reduce_of_raw": ("stream", "columns", "times_row(v, P.beside(v))",
-                              ("auto d = sum_rows(times(v, g)); if constexpr (std::remove_cvref_t<decltype(context)>::has(dp{})) context.comm(dp{}).all_reduce(raw(d)); P.accumulate(context, d);", "times_row(g, P.beside(v))")),
-    "same_name_twice": ("stream", "twice", "times_row(times_row(v, P.beside(v)), Q.beside(v))",
-                        ("Q.accumulate(context, sum_rows(times(times_row(v, P.beside(v)), g))); P.accumulate(context, sum_rows(times(v, times_row(g, Q.beside(v)))));", "times_row(times_row(g, Q.beside(v)), P.beside(v))")),
-    "gradient_overwritten": ("stream", "columns", "times_row(v, P.beside(v))",
+    "gradient_made_as_G": ("stream", "columns", "times_row(v, P.for_operand(v))", ("std::remove_cvref_t<decltype(g)> d(g.device(), {v.columns()}); RAW_SUM(d); P.accumulate(context, d);", "times_row(g, P.for_operand(v))")),
+    "gradient_made_as_value": ("stream", "columns", "times_row(v, P.for_operand(v))",
+                               ("std::remove_cvref_t<decltype(P.for_operand(v))> d(g.device(), {v.columns()}); RAW_SUM(d); P.accumulate(context, d);", "times_row(g, P.for_operand(v))")),
+    "gradient_without_placement": ("stream", "columns", "times_row(v, P.for_operand(v))",
+                                   ("Tensor<double, typename X::execution_space> d(g.device(), {v.columns()}); RAW_SUM(d); P.accumulate(context, d);", "times_row(g, P.for_operand(v))")),
+    "accumulate_forgotten": ("stream", "columns", "times_row(v, P.for_operand(v))", "times_row(g, P.for_operand(v))"),
+    "whole_gain_of_cut_columns": ("cut", "whole", "times_row(v, P.for_operand(v))", OPERATIONS["gain"][3]),
+    "whole_gain_of_cut_columns_raw": ("cut", "whole", "raw_rows(v, P.for_operand(v).data())", OPERATIONS["raw_gain"][3]),
+    "cut_gain_of_whole_columns": ("stream", "sharded", "times_row(v, P.for_operand(v))", OPERATIONS["gain"][3]),
+    "cut_gain_of_whole_columns_raw": ("stream", "sharded", "raw_rows(v, P.for_operand(v).data())", OPERATIONS["raw_gain"][3]),
+    "weight_cut_along_inputs": ("stream", "square1", "matmul(to<Replicated<tp>>(context, v), P.for_operand(to<Replicated<tp>>(context, v)))", OPERATIONS["matmul"][3]),
+    "raw_all_reduce": ("stream", "columns", "times_row(v, P.for_operand(v))",
+                       ("auto d = sum_rows(times(v, g)); if constexpr (std::remove_cvref_t<decltype(context)>::has(dp{})) context.comm(dp{}).all_reduce(d); P.accumulate(context, d);", "times_row(g, P.for_operand(v))")),
+    "raw_all_reduce_of_raw": ("stream", "columns", "times_row(v, P.for_operand(v))",
+                              ("auto d = sum_rows(times(v, g)); if constexpr (std::remove_cvref_t<decltype(context)>::has(dp{})) context.comm(dp{}).all_reduce(raw(d)); P.accumulate(context, d);", "times_row(g, P.for_operand(v))")),
+    "same_name_twice": ("stream", "twice", "times_row(times_row(v, P.for_operand(v)), Q.for_operand(v))",
+                        ("Q.accumulate(context, sum_rows(times(times_row(v, P.for_operand(v)), g))); P.accumulate(context, sum_rows(times(v, times_row(g, Q.for_operand(v)))));", "times_row(times_row(g, Q.for_operand(v)), P.for_operand(v))")),
+    "gradient_overwritten": ("stream", "columns", "times_row(v, P.for_operand(v))",
                              ("const auto open = P.template open_gradient<decltype(sum_rows(times(v, g)))>(g.device()); const auto d = sum_rows(times(v, g)); "
-                              "for (std::size_t i = 0; i < d.size(); ++i) open.data[i] = d.data()[i];", "times_row(g, P.beside(v))")),
-    "gradient_overwritten_through_state": ("stream", "columns", "times_row(v, P.beside(v))",
+                              "for (std::size_t i = 0; i < d.size(); ++i) open.data[i] = d.data()[i];", "times_row(g, P.for_operand(v))")),
+    "gradient_overwritten_through_state": ("stream", "columns", "times_row(v, P.for_operand(v))",
                              ("const auto d = sum_rows(times(v, g)); P.accumulate(context, d); "
-                              "for (std::size_t i = 0; i < d.size(); ++i) static_cast<double*>(P.state().gradient.get())[i] = d.data()[i];", "times_row(g, P.beside(v))")),
+                              "for (std::size_t i = 0; i < d.size(); ++i) static_cast<double*>(P.state().gradient().get())[i] = d.data()[i];", "times_row(g, P.for_operand(v))")),
     "gain_of_all_heads_raw": ("cut", "head", OPERATIONS["head_gain"][2],
                               ("decltype(sum_rows(times(v, g))) d(g.device(), {4}); for (std::size_t i = 0; i < 4; ++i) d.data()[i] = 0; "
-                               "for (std::size_t i = 0; i < v.size(); ++i) d.data()[i % 4] += v.data()[i] * g.data()[i]; P.accumulate(context, d);", "merge_heads(times_heads(split_heads(g, 4), P.beside(v)))")),
+                               "for (std::size_t i = 0; i < v.size(); ++i) d.data()[i % 4] += v.data()[i] * g.data()[i]; P.accumulate(context, d);", "merge_heads(times_heads(split_heads(g, 4), P.for_operand(v)))")),
     "gain_of_all_heads_called_whole": ("cut", "head", OPERATIONS["head_gain"][2],
-                              ("const auto right = sum_groups(times(v, g), 4, Of::gradients); const auto d = called_invariant(context, right); P.accumulate(context, d);", "merge_heads(times_heads(split_heads(g, 4), P.beside(v)))")),
-    "mutable_state": ("stream", "kept", "(kept.assign(v.data(), v.data() + v.size()), times_row(square(v), P.beside(v)))",
-                      ("X w(g.device(), g.shape()); for (std::size_t i = 0; i < w.size(); ++i) w.data()[i] = kept[i % kept.size()]; P.accumulate(context, sum_rows(times(square(w), g)));", "scale(times(times_row(g, P.beside(v)), w), 2)")),
+                              ("const auto right = sum_groups(times(v, g), 4, Of::gradients); const auto d = called_invariant(context, right); P.accumulate(context, d);", "merge_heads(times_heads(split_heads(g, 4), P.for_operand(v)))")),
+    "mutable_state": ("stream", "kept", "(kept.assign(v.data(), v.data() + v.size()), times_row(square(v), P.for_operand(v)))",
+                      ("X w(g.device(), g.shape()); for (std::size_t i = 0; i < w.size(); ++i) w.data()[i] = kept[i % kept.size()]; P.accumulate(context, sum_rows(times(square(w), g)));", "scale(times(times_row(g, P.for_operand(v)), w), 2)")),
     "shift_over_gathered_cp": ("stream", None, "shifted(context, v)", "shifted_back<X>(context, g)"),
     "shift_by_local_row": ("stream", None, "raw_shift(context, v, true)", "raw_shift(context, g, false)"),
     "mean_over_local_rows": ("stream", None, "raw_minus_mean_of_rows(v)", "raw_minus_mean_of_rows(g)"),
     "norm_of_local_columns": ("cut", None, "search::RawNorm::normed(v)", "raw_norm_gradient(v, g)"),
     "mask_by_local_index": ("stream cut", None, "raw_mask(v)", "raw_mask(g)"),
-    "gradient_divided_by_rows": ("stream", "columns", "times_row(v, P.beside(v))", ("P.accumulate(context, scale(sum_rows(times(v, g)), 1.0 / double(v.rows())));", "times_row(g, P.beside(v))")),
+    "gradient_divided_by_rows": ("stream", "columns", "times_row(v, P.for_operand(v))", ("P.accumulate(context, scale(sum_rows(times(v, g)), 1.0 / double(v.rows())));", "times_row(g, P.for_operand(v))")),
     "input_written_in_place": ("stream", None, "(scale_in_place(v, 1.5), tanh(v))", "scale(subtract(g, times(g, square(y))), 1.5)"),
     "input_gradient_not_brought_home": ("stream", None, "to<Replicated<tp>>(context, v)", "g"),
 }
@@ -279,8 +279,8 @@ class Program:
         key = f"{{0.3, {{{{{{{kv * HEAD}, {kv}}}}}, false}}}}"
         bias = ", StoredAs::out_in, false" if self.chance(0.5) else ""
         n = self.number()
-        parts = [self.norm(), "Enter<tp>{}",
-                 f'Fork(Linear<Column{bias}>(here / "q{n}", {WIDTH}, {WIDTH}, {query}), Linear<Column{bias}>(here / "k{n}", {WIDTH}, {kv * HEAD}, {key}), Linear<Column{bias}>(here / "v{n}", {WIDTH}, {kv * HEAD}, {key}))']
+        parts = [self.norm(), "EnterParallelRegion<tp>{}",
+                 f'Branch(Linear<Column{bias}>(here / "q{n}", {WIDTH}, {WIDTH}, {query}), Linear<Column{bias}>(here / "k{n}", {WIDTH}, {kv * HEAD}, {key}), Linear<Column{bias}>(here / "v{n}", {WIDTH}, {kv * HEAD}, {key}))']
         if self.chance(0.5):
             parts.append(f'search::QueryKeyNorm(here / "qk{n}", {HEAD})')
         if self.chance(0.6):
@@ -300,11 +300,11 @@ class Program:
         if self.chance(0.3) and not wrong:
             n = self.number()
             entered = [self.made_up("entered", WIDTH)] if self.chance(0.4) else []
-            fork = f'Fork(Linear<Column>(here / "gate{n}", {WIDTH}, {inside}, {{0.3}}), Linear<Column>(here / "up{n}", {WIDTH}, {inside}, {{0.3}}))'
-            parts = [self.norm(), "Enter<tp>{}", *entered, fork, "SwiGlu{}", *self.cut_layers(inside), self.linear("Row", inside, WIDTH)]
+            fork = f'Branch(Linear<Column>(here / "gate{n}", {WIDTH}, {inside}, {{0.3}}), Linear<Column>(here / "up{n}", {WIDTH}, {inside}, {{0.3}}))'
+            parts = [self.norm(), "EnterParallelRegion<tp>{}", *entered, fork, "SwiGlu{}", *self.cut_layers(inside), self.linear("Row", inside, WIDTH)]
         else:
             first, second = self.norm(), self.linear("Column", WIDTH, inside)
-            start = [f"Lean({first}, {second}, {self.random.choice(['true', 'false'])})"] if self.chance(0.25) else [first, second]
+            start = [f"RecomputeInput({first}, {second}, {self.random.choice(['true', 'false'])})"] if self.chance(0.25) else [first, second]
             between = [self.made_up("cut", inside, wrong)] if wrong or own else []
             parts = [*start, *between, *self.cut_layers(inside), self.linear("Row", inside, WIDTH)]
         if self.chance(0.2):
@@ -359,7 +359,7 @@ class Program:
         elif m == "raw_function_of_partial":
             wrong = f"Residual(Sequential({self.norm()}, {self.linear('Column', WIDTH, 16)}, Gelu{{}}, {self.linear('Row', 16, WIDTH)}, search::RawGelu{{}}))"
         elif m == "not_visited":
-            wrong = self.whole(self.stream_layers(("stream", "columns", "times_row(v, P.beside(v))", OPERATIONS["gain"][3])))
+            wrong = self.whole(self.stream_layers(("stream", "columns", "times_row(v, P.for_operand(v))", OPERATIONS["gain"][3])))
         elif m == "shared_under_block_path":
             wrong = f'Residual(Sequential(shared_layer(here / "shared", [&](const auto& here) {{ return {self.linear("Whole", WIDTH, WIDTH)}; }}), Gelu{{}}))'
         if wrong:

@@ -13,9 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <weft/nn/kept.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/layer/parameter_values.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 #include <weft/weft.hpp>
 
 #include "support/batches.hpp"
@@ -134,8 +133,8 @@ std::vector<double> train(M& model, MakeBatch&& make, Take&& take) {
       const auto buffer = buffer_of(state);
       if (!buffer) return;
       const double* values = static_cast<const double*>(buffer.get());
-      for (const auto& run : state.runs)
-        for (std::size_t i = 0; i < run.length; ++i) take(prefix + state.name, state.global.size(), run.global + i, values[run.local + i]);
+      for (const auto& run : state.runs())
+        for (std::size_t i = 0; i < run.length; ++i) take(prefix + state.name(), state.global().size(), run.global + i, values[run.local + i]);
     });
   };
   for (int step = 0; step < steps; ++step) {
@@ -153,7 +152,7 @@ template <class Model>
 Run on_one_rank(std::size_t micro_batches, bool reproducible) {
   DefaultDevice device;
   ModelOptions options;
-  options.reproducible = reproducible;
+  options.numerics.reproducible = reproducible;
   SingleDevice<Model> model(device, typename Model::Config{}, options);
   Run run;
   run.numbers = train(model, [&](int step) { return batch_of(step, 0, 1, micro_batches); },
@@ -177,19 +176,19 @@ struct Worst {
 };
 
 template <class Model>
-using Staged = PipelineParallel<Model, schedule::Chosen>;
+using Staged = PipelineParallel<Model>;
 template <class Model>
-using OverTensor = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<Model>>, Ring>, zero::Chosen>;
+using OverTensor = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<Model>>, Ring>>;
 template <class Model>
-using OverSequence = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<Model>>, Ring>, zero::Chosen>;
+using OverSequence = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<Model>>, Ring>>;
 
 template <class Composition>
 Worst on_this_rank(World& world, const Layout& layout, const Run& expected, Loop loop) {
   const Mesh<dp, cp, tp, pp> mesh(world, layout.degrees);
   ModelOptions options;
-  options.zero = layout.zero;
-  options.schedule = schedule::choose(layout.schedule);
-  options.reproducible = layout.reproducible;
+  options.shard.stage = layout.zero;
+  options.pipeline.schedule = schedule::choose(layout.schedule);
+  options.numerics.reproducible = layout.reproducible;
   Composition model(mesh, typename Composition::Config{}, options);
   Worst worst;
   const auto make = [&](int step) {

@@ -25,13 +25,13 @@ struct OwnNorm {
   OwnNorm(const auto& context, std::size_t columns) : gain(context, "gain", {columns}, normal(1)) {}
   auto forward(const auto&, const auto& x) const {
     const auto inverse = map(mean_columns(square(x)), InverseRoot{1e-5});
-    return Result{times_row(times_column(x, inverse), gain.beside(x)), std::pair{x, inverse}};
+    return Result{times_row(times_column(x, inverse), gain.for_operand(x)), std::pair{x, inverse}};
   }
   template <class X, class R, class G>
   auto backward(const auto& context, std::pair<X, R> saved, const G& g) {
     const auto& [x, inverse] = saved;
     gain.accumulate(context, sum_rows(times(times_column(x, inverse), g)));
-    const auto dn = times_row(g, gain.beside(x));
+    const auto dn = times_row(g, gain.for_operand(x));
     const auto d_inverse = sum_columns(times(x, dn), Of::gradients);
     const auto d_mean = scale(times(map(inverse, Cube{}), d_inverse), -0.5);
     return add(times_column(dn, inverse), scale(times(x, mean_columns_gradient(x, d_mean)), 2));
@@ -54,12 +54,12 @@ struct RawNorm {
     }
     return y;
   }
-  auto forward(const auto&, const auto& x) const { return Result{times_row(normed(x), gain.beside(x)), x}; }
+  auto forward(const auto&, const auto& x) const { return Result{times_row(normed(x), gain.for_operand(x)), x}; }
   template <class X, class G>
   auto backward(const auto& context, X x, const G& g) {
     const X n = normed(x);
     gain.accumulate(context, sum_rows(times(n, g)));
-    const auto dn = times_row(g, gain.beside(x));
+    const auto dn = times_row(g, gain.for_operand(x));
     G dx(g.device(), g.shape());
     const std::size_t columns = x.columns();
     for (std::size_t row = 0; row < x.rows(); ++row) {
@@ -81,14 +81,14 @@ struct HeadNorm {
   auto forward(const auto&, const auto& x) const {
     const auto heads = split_heads(x, width);
     const auto inverse = map(mean_each_head(square(heads)), InverseRoot{1e-5});
-    return Result{merge_heads(times_heads(times_each_head(heads, inverse), gain.beside(heads))), std::pair{heads, inverse}};
+    return Result{merge_heads(times_heads(times_each_head(heads, inverse), gain.for_operand(heads))), std::pair{heads, inverse}};
   }
   template <class X, class R, class G>
   auto backward(const auto& context, std::pair<X, R> saved, const G& gradient) {
     const auto& [x, inverse] = saved;
     const auto g = split_heads(gradient, width);
     gain.accumulate(context, sum_heads(times(times_each_head(x, inverse), g), Of::gradients));
-    const auto dn = times_heads(g, gain.beside(x));
+    const auto dn = times_heads(g, gain.for_operand(x));
     const auto d_mean = scale(times(map(inverse, Cube{}), sum_each_head(times(x, dn))), -0.5);
     return merge_heads(add(times_each_head(dn, inverse), scale(times(x, mean_each_head_gradient(x, d_mean)), 2)));
   }
@@ -121,16 +121,16 @@ struct ZLossHead {
   Parameter<Shard<tp, 0>> table;
   static constexpr double factor = 0.05;
   ZLossHead(const auto& context, std::size_t vocabulary, std::size_t width)
-      : norm(context / "norm", width), table(context, "table", {vocabulary, width}, normal(0.2), Cut{{}, true}) {}
+      : norm(context / "norm", width), table(context, "table", {vocabulary, width}, normal(0.2), ParameterSharding{{}, true}) {}
   auto logits(const auto& context, const auto& x) const {
     const auto inside = to<Replicated<tp>>(context, norm.forward(context, x).output);
-    return matmul(inside, table.beside(inside));
+    return matmul(inside, table.for_operand(inside));
   }
   auto forward(const auto& context, const auto& x, const auto& targets) const {
-    const auto vocabulary = table.state().global[0];
+    const auto vocabulary = table.state().global()[0];
     auto normed = norm.forward(context, x);
     const auto inside = to<Replicated<tp>>(context, normed.output);
-    const auto z = matmul(inside, table.beside(inside));
+    const auto z = matmul(inside, table.for_operand(inside));
     auto cross = cross_entropy(context, z, targets, vocabulary);
     const auto lse = log_sum_exp(context, z, vocabulary);
     return Result{cross.output + sum_losses(context, scale(square(lse), factor), targets), std::tuple{normed.saved, normed.output, z, lse, cross.saved, targets}};
@@ -139,10 +139,10 @@ struct ZLossHead {
   auto backward(const auto& context, std::tuple<N, Y, Z, L, D, T> saved, const G& g) {
     auto& [norm_saved, normed, z, lse, difference, targets] = saved;
     const auto d_lse = mask_rows(scale(times_scalar(lse, g), 2 * factor), targets);
-    const auto dz = add(times_scalar(difference, to<Replicated<tp>>(context, g)), log_sum_exp_gradient(context, z, table.state().global[0], lse, d_lse));
+    const auto dz = add(times_scalar(difference, to<Replicated<tp>>(context, g)), log_sum_exp_gradient(context, z, table.state().global()[0], lse, d_lse));
     const auto inside = to<Replicated<tp>>(context, normed);
     table.accumulate(context, matmul_weight_gradient(dz, inside));
-    return norm.backward(context, std::move(norm_saved), to_layout_of<gradient_t<Y>>(context, matmul_input_gradient(dz, table.beside(inside))));
+    return norm.backward(context, std::move(norm_saved), to_layout_of<gradient_t<Y>>(context, matmul_input_gradient(dz, table.for_operand(inside))));
   }
   void for_each_parameter(auto&& visit) {
     norm.for_each_parameter(visit);

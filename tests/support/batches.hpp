@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <weft/core/philox.hpp>
-#include <weft/nn/batch.hpp>
+#include <weft/layer/batch.hpp>
 
 namespace weft_test {
 

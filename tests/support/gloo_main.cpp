@@ -10,7 +10,7 @@
 
 #include <Kokkos_Core.hpp>
 
-#include <weft/runtime/launcher.hpp>
+#include <weft/comm/launcher.hpp>
 
 #include "support/watchdog.hpp"
 

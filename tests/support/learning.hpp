@@ -21,7 +21,7 @@ namespace learning {
 
 inline constexpr std::size_t sequences = 8, length = 16;
 inline constexpr int steps = 30;
-inline const nn::GptConfig config{.vocabulary = 50, .layers = 4, .width = 64, .heads = 4, .kv_heads = 2, .sequence = length};
+inline const models::GptConfig config{.vocabulary = 50, .layers = 4, .width = 64, .heads = 4, .kv_heads = 2, .sequence = length};
 
 /// Share `share` of `shares` of the batch: predict the next of tokens that are a function of their index.
 inline Batch batch(std::size_t share, std::size_t shares, std::size_t micro_batches) {
@@ -70,7 +70,7 @@ Curve train(Model& model, const Batch& batch, int spoil = -1) {
 template <class S>
 Curve on_one_rank(const ModelOptions& options = {}) {
   DefaultDevice device;
-  SingleDevice<nn::BasicGpt<S>> model(device, config, options);
+  SingleDevice<models::BasicGpt<S>> model(device, config, options);
   return train(model, batch(0, 1, 1));
 }
 

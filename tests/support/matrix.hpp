@@ -5,8 +5,7 @@
 
 #include "support/experts.hpp"
 
-#include <weft/parallel/schedule/chosen.hpp>
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 
 namespace weft_test {
 
@@ -21,14 +20,14 @@ struct MatrixEntry {
 };
 
 template <class Model>
-using Staged = PipelineParallel<Model, schedule::Chosen>;
+using Staged = PipelineParallel<Model>;
 /// GPT: tied embeddings, rings of keys and values.
-using DenseRing = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<nn::BasicGpt<double>>>, Ring>, zero::Chosen>;
+using DenseRing = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged<models::BasicGpt<double>>>, Ring>>;
 /// Llama: rotary positions, grouped heads, rows cut over tp between blocks, Ulysses.
-using DenseUlysses = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<nn::BasicLlama<double>>>, Ulysses>, zero::Chosen>;
+using DenseUlysses = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<models::BasicLlama<double>>>, Ulysses>>;
 /// Mixtral on a folded mesh.
-using RingExperts = FullyShardedDataParallel<ContextParallel<TensorParallel<ExpertParallel<Staged<nn::BasicMixtral<double>>>>, Ring>, zero::Chosen>;
-using SequenceExperts = FullyShardedDataParallel<SequenceParallel<ExpertParallel<Staged<nn::BasicMixtral<double>>>>, zero::Chosen>;
+using RingExperts = FullyShardedDataParallel<ContextParallel<TensorParallel<ExpertParallel<Staged<models::BasicMixtral<double>>>>, Ring>>;
+using SequenceExperts = FullyShardedDataParallel<SequenceParallel<ExpertParallel<Staged<models::BasicMixtral<double>>>>>;
 
 using DenseMesh = Mesh<dp, cp, tp, pp>;
 using FoldedMesh = Mesh<dp, cp, tp, pp, ep, etp, edp>;
@@ -120,8 +119,8 @@ std::size_t check_matrix(const std::vector<MatrixEntry>& entries, const typename
     ++run;
     INFO(std::string(entry.schedule) << ", ZeRO stage " << entry.zero);
     ModelOptions options;
-    options.zero = entry.zero;
-    options.schedule = schedule::choose(entry.schedule);
+    options.shard.stage = entry.zero;
+    options.pipeline.schedule = schedule::choose(entry.schedule);
     check_folded<Composition, Backend, Grid>(config, reference, {entry.world, entry.degrees, entry.micro_batches}, 1e-12, options);
   }
   return run;

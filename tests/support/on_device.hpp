@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/core/cuda.hpp>
+#include <weft/device/cuda/runtime.hpp>
 
 namespace weft_test {
 

@@ -19,12 +19,12 @@ template <int mistake>
 struct Scale {
   Parameter<> gain;
   Scale(const auto& context) : gain(context, "gain", {width}, normal(1.0)) {}
-  auto forward(const auto&, const auto& x) const { return Result{times_row(x, gain.beside(x)), x}; }
+  auto forward(const auto&, const auto& x) const { return Result{times_row(x, gain.for_operand(x)), x}; }
   auto backward(const auto& context, auto x, const auto& g) {
     auto sum = sum_rows(times(g, x));
     if constexpr (mistake == 1) sum = add(sum, sum);
     gain.accumulate(context, sum);
-    auto dx = times_row(g, gain.beside(x));
+    auto dx = times_row(g, gain.for_operand(x));
     if constexpr (mistake == 2) dx = g;
     return dx;
   }
@@ -68,7 +68,7 @@ TEST_CASE("norms") {
 TEST_CASE("activations and combinators") {
   CHECK_NOTHROW(check_layer([](const auto&) { return Gelu{}; }, shape));
   const auto gated = [](const auto& context) {
-    return Sequential(Enter<tp>{}, Fork(Linear<Column, StoredAs::out_in, false>(context / "gate", width, 16), Linear<Column>(context / "up", width, 16)), SwiGlu{},
+    return Sequential(EnterParallelRegion<tp>{}, Branch(Linear<Column, StoredAs::out_in, false>(context / "gate", width, 16), Linear<Column>(context / "up", width, 16)), SwiGlu{},
                       Linear<Row>(context / "down", 16, width));
   };
   CHECK_NOTHROW(check_layer(gated, shape));
@@ -106,7 +106,7 @@ TEST_CASE("attention: multi-head, grouped-query, rotary, two sequences") {
     const AttentionHeads heads{4, 2, 4};
     using In = Linear<Column, StoredAs::out_in, false>;
     const Cut by_query{{{16, 4}}, false}, by_key_value{{{8, 2}}, false};
-    return Sequential(Enter<tp>{}, Fork(In(context / "q", width, 16, {0.5, by_query}), In(context / "k", width, 8, {0.5, by_key_value}), In(context / "v", width, 8, {0.5, by_key_value})),
+    return Sequential(EnterParallelRegion<tp>{}, Branch(In(context / "q", width, 16, {0.5, by_query}), In(context / "k", width, 8, {0.5, by_key_value}), In(context / "v", width, 8, {0.5, by_key_value})),
                       RotaryPositions(4), CausalAttention(context, heads), Linear<Row>(context / "out", 16, width, LinearOptions{0.5}));
   };
   CHECK_NOTHROW(check_layer(grouped, shape, two_sequences));

@@ -9,7 +9,7 @@
 
 #include <weft/nn/attention.hpp>
 #include <weft/nn/activation.hpp>
-#include <weft/nn/combinators.hpp>
+#include <weft/layer/combinators.hpp>
 #include <weft/nn/dropout.hpp>
 #include <weft/nn/linear.hpp>
 #include <weft/nn/norm.hpp>
@@ -83,10 +83,10 @@ struct Affine {
       std::vector<double> sum{1};
       if (mistake == Mistake::calls_alone && context.rank(tp{}) == 1) context.comm(tp{}).all_reduce(sum);
     }
-    auto y = times_row(x, gain.beside(x));
-    const auto offset = shift.beside(x);
+    auto y = times_row(x, gain.for_operand(x));
+    const auto offset = shift.for_operand(x);
     for (std::size_t i = 0; i < y.size(); ++i) y.data()[i] += offset.data()[i % width];
-    if (mistake == Mistake::writes_value) gain.beside(x).data()[0] += 0.25;
+    if (mistake == Mistake::writes_value) gain.for_operand(x).data()[0] += 0.25;
     if (mistake == Mistake::writes_input) x.data()[1] = 0;
     if (mistake == Mistake::counts) y.data()[0] += ++calls;
     if (mistake == Mistake::reads_beyond) y.data()[0] += 0.5 * x.data()[x.size()];
@@ -116,11 +116,11 @@ struct Affine {
     if (mistake == Mistake::refers_to_input) saved.x = *saved.reference;
     if (mistake == Mistake::points_to_output) {
       X x(g.device(), saved.shape);
-      const auto scale = gain.beside(x), offset = shift.beside(x);
+      const auto scale = gain.for_operand(x), offset = shift.for_operand(x);
       for (std::size_t i = 0; i < x.size(); ++i) x.data()[i] = (saved.pointer[i] - offset.data()[i % width]) / scale.data()[i % width];
       saved.x = x;
     }
-    auto dx = times_row(g, gain.beside(g));
+    auto dx = times_row(g, gain.for_operand(g));
     if (mistake == Mistake::writes_gradient) g.data()[0] = 0;
     if (mistake == Mistake::writes_saved_input) saved.x.data()[0] = 0;
     if (mistake == Mistake::other_shape) dx = decltype(dx)(g.device(), {g.size()}, dx.buffer());
@@ -156,7 +156,7 @@ struct Both : Affine {
   auto backward(const Context& context, Saved saved, const G& g) {
     gain.accumulate(context, sum_rows(times(g, saved.x)));
     if (mistake != Mistake::disagrees) shift.accumulate(context, sum_rows(g));
-    return times_row(g, gain.beside(g));
+    return times_row(g, gain.for_operand(g));
   }
 };
 
@@ -343,7 +343,7 @@ TEST_CASE("degrees that a layer refuses are one error") {
 }
 
 TEST_CASE("outputs that are tuples, and attention over cp") {
-  const auto fork = [](const auto& context) { return Fork(LayerNorm(context / "norm", width), Linear(context / "linear", width, 4)); };
+  const auto fork = [](const auto& context) { return Branch(LayerNorm(context / "norm", width), Linear(context / "linear", width, 4)); };
   CHECK_NOTHROW(check_layer(fork, shape));
   CHECK_NOTHROW(check_layer_on<tp>(2, fork, shape));
   CHECK_NOTHROW(check_layer_on<dp>(4, fork, shape));

@@ -3,6 +3,7 @@
 // From typed arguments to a comm::Call: every count and rank is checked here, once for all backends.
 
 #include <cstddef>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -54,7 +55,7 @@ inline std::size_t total(Operation operation, const char* what, std::span<const 
 }
 
 inline void expect_reducible(Operation operation, Reduction reduction, DataType type) {
-  const bool real = type == DataType::bfloat16 || type == DataType::float32 || type == DataType::float64;
+  const bool real = type == DataType::float16 || type == DataType::bfloat16 || type == DataType::float32 || type == DataType::float64;
   if (reduction == Reduction::average && !real)
     throw_error<UsageError>({name_of(operation), ": the average of ", name_of(type), " is not a ", name_of(type), "; sum and divide"});
 }
@@ -76,8 +77,8 @@ Call call(Operation operation, const In& in, Out& out, std::size_t count) {
           .type = data_type_of<weft::detail::scalar_t<Out>>,
           .memory = memory_kind_of<Out>,
           .count = count,
-          .input = in.data(),
-          .output = out.data()};
+          .input = std::data(in),
+          .output = std::data(out)};
 }
 
 }  // namespace detail
@@ -85,8 +86,8 @@ Call call(Operation operation, const In& in, Out& out, std::size_t count) {
 template <class In, class Out>
 Call all_reduce(int, const In& in, Out& out, Reduction reduction) {
   detail::expect_reducible<weft::detail::scalar_t<Out>>(Operation::all_reduce, reduction);
-  detail::expect(Operation::all_reduce, "the output", out.size(), in.size());
-  Call call = detail::call(Operation::all_reduce, in, out, in.size());
+  detail::expect(Operation::all_reduce, "the output", std::size(out), std::size(in));
+  Call call = detail::call(Operation::all_reduce, in, out, std::size(in));
   call.reduction = reduction;
   call.combine = &comm::combine<weft::detail::scalar_t<Out>>;
   return call;
@@ -108,8 +109,8 @@ template <class In, class Out>
 Call reduce(const auto& communicator, const In& in, Out& out, int root, Reduction reduction) {
   detail::expect_rank(Operation::reduce, "root", root, communicator.size());
   detail::expect_reducible<weft::detail::scalar_t<Out>>(Operation::reduce, reduction);
-  if (communicator.rank() == root) detail::expect(Operation::reduce, "the output", out.size(), in.size());
-  Call call = detail::call(Operation::reduce, in, out, in.size());
+  if (communicator.rank() == root) detail::expect(Operation::reduce, "the output", std::size(out), std::size(in));
+  Call call = detail::call(Operation::reduce, in, out, std::size(in));
   call.reduction = reduction;
   call.combine = &comm::combine<weft::detail::scalar_t<Out>>;
   call.root = root;
@@ -119,8 +120,8 @@ Call reduce(const auto& communicator, const In& in, Out& out, int root, Reductio
 template <class In, class Out>
 Call reduce_scatter(int size, const In& in, Out& out, Reduction reduction) {
   detail::expect_reducible<weft::detail::scalar_t<Out>>(Operation::reduce_scatter, reduction);
-  detail::expect(Operation::reduce_scatter, "the input", in.size(), weft::detail::checked_multiply(out.size(), std::size_t(size)));
-  Call call = detail::call(Operation::reduce_scatter, in, out, out.size());
+  detail::expect(Operation::reduce_scatter, "the input", std::size(in), weft::detail::checked_multiply(std::size(out), std::size_t(size)));
+  Call call = detail::call(Operation::reduce_scatter, in, out, std::size(out));
   call.reduction = reduction;
   call.combine = &comm::combine<weft::detail::scalar_t<Out>>;
   return call;
@@ -130,9 +131,9 @@ template <class In, class Out>
 Call reduce_scatter_v(const auto& communicator, const In& in, Out& out, std::span<const std::size_t> counts,
                       Reduction reduction) {
   detail::expect_reducible<weft::detail::scalar_t<Out>>(Operation::reduce_scatter_v, reduction);
-  detail::expect(Operation::reduce_scatter_v, "the input", in.size(),
+  detail::expect(Operation::reduce_scatter_v, "the input", std::size(in),
                  detail::total(Operation::reduce_scatter_v, "counts", counts, communicator.size()));
-  detail::expect(Operation::reduce_scatter_v, "the output", out.size(), counts[std::size_t(communicator.rank())]);
+  detail::expect(Operation::reduce_scatter_v, "the output", std::size(out), counts[std::size_t(communicator.rank())]);
   Call call = detail::call(Operation::reduce_scatter_v, in, out, 0);
   call.reduction = reduction;
   call.combine = &comm::combine<weft::detail::scalar_t<Out>>;
@@ -142,15 +143,15 @@ Call reduce_scatter_v(const auto& communicator, const In& in, Out& out, std::spa
 
 template <class In, class Out>
 Call all_gather(int size, const In& in, Out& out) {
-  detail::expect(Operation::all_gather, "the output", out.size(), weft::detail::checked_multiply(in.size(), std::size_t(size)));
-  return detail::call(Operation::all_gather, in, out, in.size());
+  detail::expect(Operation::all_gather, "the output", std::size(out), weft::detail::checked_multiply(std::size(in), std::size_t(size)));
+  return detail::call(Operation::all_gather, in, out, std::size(in));
 }
 
 template <class In, class Out>
 Call all_gather_v(const auto& communicator, const In& in, Out& out, std::span<const std::size_t> counts) {
-  detail::expect(Operation::all_gather_v, "the output", out.size(),
+  detail::expect(Operation::all_gather_v, "the output", std::size(out),
                  detail::total(Operation::all_gather_v, "counts", counts, communicator.size()));
-  detail::expect(Operation::all_gather_v, "the input", in.size(), counts[std::size_t(communicator.rank())]);
+  detail::expect(Operation::all_gather_v, "the input", std::size(in), counts[std::size_t(communicator.rank())]);
   Call call = detail::call(Operation::all_gather_v, in, out, 0);
   call.receive_counts = counts;
   return call;
@@ -159,7 +160,7 @@ Call all_gather_v(const auto& communicator, const In& in, Out& out, std::span<co
 template <class X>
 Call broadcast(int size, X& inout, int root) {
   detail::expect_rank(Operation::broadcast, "root", root, size);
-  Call call = detail::call(Operation::broadcast, inout, inout, inout.size());
+  Call call = detail::call(Operation::broadcast, inout, inout, std::size(inout));
   call.root = root;
   return call;
 }
@@ -168,8 +169,8 @@ template <class In, class Out>
 Call gather(const auto& communicator, const In& in, Out& out, int root) {
   detail::expect_rank(Operation::gather, "root", root, communicator.size());
   if (communicator.rank() == root)
-    detail::expect(Operation::gather, "the output", out.size(), weft::detail::checked_multiply(in.size(), std::size_t(communicator.size())));
-  Call call = detail::call(Operation::gather, in, out, in.size());
+    detail::expect(Operation::gather, "the output", std::size(out), weft::detail::checked_multiply(std::size(in), std::size_t(communicator.size())));
+  Call call = detail::call(Operation::gather, in, out, std::size(in));
   call.root = root;
   return call;
 }
@@ -178,26 +179,26 @@ template <class In, class Out>
 Call scatter(const auto& communicator, const In& in, Out& out, int root) {
   detail::expect_rank(Operation::scatter, "root", root, communicator.size());
   if (communicator.rank() == root)
-    detail::expect(Operation::scatter, "the input", in.size(), weft::detail::checked_multiply(out.size(), std::size_t(communicator.size())));
-  Call call = detail::call(Operation::scatter, in, out, out.size());
+    detail::expect(Operation::scatter, "the input", std::size(in), weft::detail::checked_multiply(std::size(out), std::size_t(communicator.size())));
+  Call call = detail::call(Operation::scatter, in, out, std::size(out));
   call.root = root;
   return call;
 }
 
 template <class In, class Out>
 Call all_to_all(int size, const In& in, Out& out) {
-  detail::expect(Operation::all_to_all, "the output", out.size(), in.size());
-  const std::size_t piece = in.size() / std::size_t(size);
-  detail::expect(Operation::all_to_all, "the input", in.size(), piece * std::size_t(size));
+  detail::expect(Operation::all_to_all, "the output", std::size(out), std::size(in));
+  const std::size_t piece = std::size(in) / std::size_t(size);
+  detail::expect(Operation::all_to_all, "the input", std::size(in), piece * std::size_t(size));
   return detail::call(Operation::all_to_all, in, out, piece);
 }
 
 template <class In, class Out>
 Call all_to_all_v(int size, const In& in, std::span<const std::size_t> send_counts, Out& out,
                   std::span<const std::size_t> receive_counts) {
-  detail::expect(Operation::all_to_all_v, "the input", in.size(),
+  detail::expect(Operation::all_to_all_v, "the input", std::size(in),
                  detail::total(Operation::all_to_all_v, "send_counts", send_counts, size));
-  detail::expect(Operation::all_to_all_v, "the output", out.size(),
+  detail::expect(Operation::all_to_all_v, "the output", std::size(out),
                  detail::total(Operation::all_to_all_v, "receive_counts", receive_counts, size));
   Call call = detail::call(Operation::all_to_all_v, in, out, 0);
   call.send_counts = send_counts;
@@ -215,8 +216,8 @@ Call send(int size, const X& x, int to, int tag) {
           .memory = memory_kind_of<const X>,
           .root = to,
           .tag = tag,
-          .count = x.size(),
-          .input = x.data()};
+          .count = std::size(x),
+          .input = std::data(x)};
 }
 
 template <class X>
@@ -229,8 +230,8 @@ Call recv(int size, X& x, int from, int tag) {
           .memory = memory_kind_of<X>,
           .root = from,
           .tag = tag,
-          .count = x.size(),
-          .output = x.data()};
+          .count = std::size(x),
+          .output = std::data(x)};
 }
 
 }  // namespace weft::calls

@@ -44,7 +44,7 @@ class Communicator {
   WEFT_OUT_OF_LINE Communicator() : Communicator(detail::new_shared<comm::SelfGroup>()) {}
   explicit Communicator(std::shared_ptr<comm::Group> group) : group_(std::move(group)) {}
   /// Every operation comes after what `order` says; its instance must outlive this and what is split from it.
-  Communicator(std::shared_ptr<comm::Group> group, const comm::Order& order) : group_(std::move(group)), order_(order) {}
+  Communicator(std::shared_ptr<comm::Group> group, const comm::StreamOrder& order) : group_(std::move(group)), order_(order) {}
   // Copies and ends out of line: every context has some.
   WEFT_OUT_OF_LINE Communicator(const Communicator& other) : group_(other.group_), order_(other.order_) {}
   Communicator(Communicator&& other) noexcept = default;
@@ -64,7 +64,7 @@ class Communicator {
     return group_->supports(operation, type, memory);
   }
   const std::shared_ptr<comm::Group>& group() const { return group_; }
-  const comm::Order& order() const { return order_; }
+  const comm::StreamOrder& order() const { return order_; }
 
   /// The communicator of all ranks that give the same color (>= 0), ordered by key, then by rank. Collective.
   Communicator split(int color, int key, std::string axis) const {
@@ -310,7 +310,7 @@ class Communicator {
   // Lives no longer than the call it is made for.
   template <class E>
   Communicator on(const E& exec) const {
-    comm::Order order{&exec, [](const void* instance) { static_cast<const E*>(instance)->fence("weft: before a collective"); }};
+    comm::StreamOrder order{&exec, [](const void* instance) { static_cast<const E*>(instance)->fence("weft: before a collective"); }};
     if constexpr (requires { exec.cuda_stream(); })
       order.stream = [](const void* instance) -> void* { return static_cast<const E*>(instance)->cuda_stream(); };
     order.device = order_.device;
@@ -329,7 +329,7 @@ class Communicator {
   WEFT_OUT_OF_LINE Request start(const comm::Call& call) const { return Request(group_->start(checked(call))); }
 
   std::shared_ptr<comm::Group> group_;
-  comm::Order order_ = {};
+  comm::StreamOrder order_ = {};
 };
 
 /// What code that is generic over communicators may count on.

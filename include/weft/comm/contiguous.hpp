@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What collectives take: anything that shows its elements by `data()` and `size()`, such as std::span, std::vector, a
+// What collectives take: anything that shows its elements to std::data and std::size, such as std::span, std::vector, an array, a
 // contiguous Kokkos View or a Tensor.
 
 #include <Kokkos_Core.hpp>
 
 #include <concepts>
 #include <cstddef>
+#include <iterator>
 #include <type_traits>
+#include <utility>
 
 #include <weft/comm/operation.hpp>
 #include <weft/core/placed.hpp>
@@ -16,7 +18,7 @@ namespace weft {
 
 namespace detail {
 template <class X>
-using element_t = std::remove_pointer_t<decltype(std::declval<X&>().data())>;
+using element_t = std::remove_pointer_t<decltype(std::data(std::declval<X&>()))>;
 
 template <class X>
 constexpr comm::MemoryKind memory_kind() {
@@ -29,12 +31,12 @@ constexpr comm::MemoryKind memory_kind() {
 }
 }  // namespace detail
 
-/// A sequence of Scalars without gaps. (For Views with strides, that they have none is checked when they are used.)
+/// A sequence of Scalars without gaps; an array of one dim is one (float x[4]). (For Views with strides, that they have none is checked when they are used.)
 template <class X>
 concept Contiguous = requires(std::remove_reference_t<X>& x) {
-  { x.size() } -> std::convertible_to<std::size_t>;
-  requires std::is_pointer_v<decltype(x.data())>;
-  requires detail::Scalar<std::remove_cv_t<std::remove_pointer_t<decltype(x.data())>>>;
+  { std::size(x) } -> std::convertible_to<std::size_t>;
+  requires std::is_pointer_v<decltype(std::data(x))>;
+  requires detail::Scalar<std::remove_cv_t<std::remove_pointer_t<decltype(std::data(x))>>>;
 };
 
 /// A Contiguous whose elements can be written.

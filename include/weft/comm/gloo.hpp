@@ -18,17 +18,17 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/comm/ending.hpp>
+#include <weft/comm/run_result.hpp>
 #include <weft/comm/gloo/group.hpp>
 #include <weft/comm/store/client.hpp>
-#include <weft/runtime/launcher.hpp>
+#include <weft/comm/launcher.hpp>
 
 namespace weft::comm {
 
 namespace gloo {
 
 /// Meets the other ranks at rank 0's store and connects to each of them. Throws StoreError that names what is missing.
-WEFT_COLD inline std::shared_ptr<Mesh> meet(const runtime::Launch& launch, std::chrono::duration<double> patience) {
+WEFT_COLD inline std::shared_ptr<Mesh> rendezvous(const runtime::Launch& launch, std::chrono::duration<double> patience) {
   const auto deadline = store::Clock::now() + std::chrono::duration_cast<store::Clock::duration>(patience);
   const store::Identity who{std::uint32_t(launch.rank), std::uint32_t(launch.world), launch.job};
   std::optional<store::Server> server;
@@ -101,7 +101,7 @@ struct Gloo {
       const double patience = runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120);
       const char* fingerprints = std::getenv("WEFT_FINGERPRINTS");
       const bool check = fingerprints != nullptr && std::string_view(fingerprints) != "0";
-      process_ = std::make_shared<gloo::Process>(gloo::meet(launch_, std::chrono::duration<double>(patience)), std::chrono::minutes(30), check);
+      process_ = std::make_shared<gloo::Process>(gloo::rendezvous(launch_, std::chrono::duration<double>(patience)), std::chrono::minutes(30), check);
       process_->listen();
     }
     Session(const Session&) = delete;
@@ -111,7 +111,7 @@ struct Gloo {
     int here() const { return launch_.local_world; }  ///< of them on this machine
     const std::shared_ptr<gloo::Process>& process() const { return process_; }
 
-    Ending run(int, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
+    RunResult run(int, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
       process_->deadline = deadline;
       try {
         const Communicator world = gloo::over(process_);

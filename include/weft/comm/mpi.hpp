@@ -16,9 +16,9 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/comm/ending.hpp>
+#include <weft/comm/run_result.hpp>
 #include <weft/comm/mpi/group.hpp>
-#include <weft/runtime/launcher.hpp>
+#include <weft/comm/launcher.hpp>
 
 namespace weft::comm {
 
@@ -85,7 +85,7 @@ struct Mpi {
     int started() const { return size_; }  ///< by the launcher
     int here() const { return here_; }     ///< of them on this machine
 
-    Ending run(int, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
+    RunResult run(int, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
       try {
         runtime::agree_with_launcher(size_);
         const char* fingerprints = std::getenv("WEFT_FINGERPRINTS");

@@ -15,9 +15,9 @@
 #include <memory>
 #include <string_view>
 
-#include <weft/comm/nccl/meet.hpp>
+#include <weft/comm/nccl/rendezvous.hpp>
 #include <weft/comm/store/ranks.hpp>
-#include <weft/runtime/options.hpp>
+#include <weft/comm/run_options.hpp>
 
 namespace weft::comm {
 

@@ -17,7 +17,7 @@
 namespace weft {
 
 /// How a collective combines the ranks' values. Always in rank order; `average` is the sum divided by the number of ranks
-/// and is refused for integers; bfloat16 is combined in float and rounded once. max and min pass a NaN on.
+/// and is refused for integers; bfloat16 and float16 are combined in float and rounded once. max and min pass a NaN on.
 enum class Reduction : std::uint8_t { sum, max, min, average };
 
 constexpr std::string_view name_of(Reduction reduction) {
@@ -81,7 +81,7 @@ struct DeviceMemory {
 
 /// The execution-space instance on which a message is produced and used. A backend that works on host memory calls `fence`
 /// before it reads; one that launches on a device's queue takes `stream` instead, where the instance has one (a cudaStream_t).
-struct Order {
+struct StreamOrder {
   const void* instance = nullptr;
   void (*wait)(const void*) = nullptr;
   void* (*stream)(const void*) = nullptr;
@@ -119,7 +119,7 @@ struct Call {
   void* output = nullptr;
   std::span<const std::size_t> send_counts = {};
   std::span<const std::size_t> receive_counts = {};
-  Order order = {};
+  StreamOrder order = {};
   Combine combine = nullptr;  ///< of operations that reduce: named where the type is known, so that no other type's is compiled
 
   std::size_t bytes() const { return count * size_of(type); }

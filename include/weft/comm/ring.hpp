@@ -3,7 +3,7 @@
 // Work on what every rank holds, while it goes round a ring: at each step a rank works on one piece and at the same time sends
 // it to the next rank and receives the following one from the rank before.
 //
-//   comm::pass_round(comm, piece, spare, [&](int step, std::span<T> piece, auto&& progress) { ... });
+//   comm::ring_exchange(comm, piece, spare, [&](int step, std::span<T> piece, auto&& progress) { ... });
 //
 // At step s a rank works on the piece of rank (rank - s) mod size.
 
@@ -49,7 +49,7 @@ struct Hop {
 /// `progress()`, called now and then, helps messages on. `piece` and `spare` have the same size on all ranks and are used in
 /// turn. size - 1 messages each way. Collective.
 template <class T, class Work>
-void pass_round(const Communicator& comm, std::span<T> piece, std::span<T> spare, Work&& work) {
+void ring_exchange(const Communicator& comm, std::span<T> piece, std::span<T> spare, Work&& work) {
   for (int step = 0; step < comm.size(); ++step) {
     detail::Hop<T> hop(comm, piece, spare, step + 1 == comm.size());
     work(step, piece, [&] { hop.progress(); });
@@ -63,7 +63,7 @@ void pass_round(const Communicator& comm, std::span<T> piece, std::span<T> spare
 /// the end each rank has its own piece's sum, in rank order from its own on: it lies in the span returned, `sum` or
 /// `arriving`. size messages of sums each way. Collective.
 template <class T, class S, class Work, class Add>
-std::span<S> pass_round(const Communicator& comm, std::span<T> piece, std::span<T> spare, std::span<S> sum, std::span<S> arriving, Work&& work, Add&& add) {
+std::span<S> ring_exchange(const Communicator& comm, std::span<T> piece, std::span<T> spare, std::span<S> sum, std::span<S> arriving, Work&& work, Add&& add) {
   const detail::Neighbours to(comm);
   Request sending;
   const auto receive = [&] { return comm.recv_async(arriving, to.previous, detail::sum_tag); };

@@ -10,7 +10,7 @@
 
 #include <weft/comm/errors.hpp>
 #include <weft/comm/group.hpp>
-#include <weft/comm/row.hpp>
+#include <weft/comm/intrusive_list.hpp>
 #include <weft/core/owner.hpp>
 
 namespace weft::comm {
@@ -128,7 +128,7 @@ class SelfGroup final : public Group {
   std::string_view backend_;
   std::uint64_t sequence_ = 0;
   weft::detail::Owner<Message> messages_;  // not received yet, the oldest first
-  Row<Later, &Later::next> expected_;
+  IntrusiveList<Later, &Later::next> expected_;
 };
 
 }  // namespace weft::comm

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/comm/ending.hpp>
+#include <weft/comm/run_result.hpp>
 #include <weft/comm/threads/group.hpp>
 #include <weft/core/list.hpp>
 #include <weft/core/owner.hpp>
@@ -26,7 +26,7 @@ namespace weft::comm {
 namespace threads {
 
 /// Runs `body(group)` on `ranks` threads and waits for them; at most `grace` once one of them has failed.
-WEFT_COLD inline Ending run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body,
+WEFT_COLD inline RunResult run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body,
                   std::chrono::duration<double> grace = std::chrono::duration<double>::max()) {
   // What threads use is shared, since one that is left alone may outlive this function.
   struct Run {
@@ -77,7 +77,7 @@ WEFT_COLD inline Ending run(int ranks, std::chrono::duration<double> deadline, c
   if (grace == std::chrono::duration<double>::max()) run->changed.wait(lock, all_ended);
   else complete = run->changed.wait_for(lock, grace, all_ended);
   const int first = run->world->failure().rank;
-  Ending ending{first < 0 ? nullptr : run->errors[std::size_t(first)], first, complete};
+  RunResult ending{first < 0 ? nullptr : run->errors[std::size_t(first)], first, complete};
   if (first >= 0 && !ending.error) {  // found by a rank that caught the error, or that has not left yet
     for (int rank = 0; rank < ranks && !ending.error; ++rank) ending.error = run->errors[std::size_t(rank)];
     if (!ending.error && !complete) ending.error = std::make_exception_ptr(Error(run->world->failure().text));
@@ -117,7 +117,7 @@ struct Threads {
     int started() const { return 0; }         ///< by a launcher
     int here() const { return 0; }            ///< of them on this machine
 
-    Ending run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
+    RunResult run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
       return threads::run(ranks, deadline, body, std::chrono::milliseconds(1500));
     }
     /// Has the error reported once; returns the exit code.

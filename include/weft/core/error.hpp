@@ -57,9 +57,9 @@ class ShapeError : public Error {
 };
 
 /// A gradient that still owes a sum over an axis when the step ends, or is reduced while it does.
-class DebtError : public Error {
+class UnreducedGradientError : public Error {
  public:
-  explicit DebtError(const std::string& what) : Error(what) {}
+  explicit UnreducedGradientError(const std::string& what) : Error(what) {}
 };
 
 /// The training run cannot go on (ten steps in a row without a finite gradient): exit code 3.

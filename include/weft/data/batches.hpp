@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The batches of a training run. The global batch of step s is a pure function of (seed, s): sequence i of it starts at a
-// position drawn with Philox. A dp rank takes its contiguous share of the sequences, and micro batches are consecutive parts
+// position drawn with Philox. A dp rank takes its contiguous share of the sequences, and micro-batches are consecutive parts
 // of the share, so the data of a step is the same whatever the layout, and a run resumes at any step without a stored state.
 //
 //   for (auto&& batch : data::Batches(mesh, "corpus.txt", {.sequence = 256, .global_batch = 16}))
@@ -17,7 +17,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/philox.hpp>
-#include <weft/nn/batch.hpp>
+#include <weft/layer/batch.hpp>
 #include <weft/data/corpus.hpp>
 #include <weft/mesh/axis.hpp>
 
@@ -26,7 +26,7 @@ namespace weft::data {
 struct BatchOptions {
   std::size_t sequence = 256;     ///< bytes of a sequence
   std::size_t global_batch = 16;  ///< sequences of a step, over all dp ranks
-  std::size_t micro_batch = 0;    ///< sequences of a micro batch on one rank; 0: the whole share
+  std::size_t micro_batch = 0;    ///< sequences of a micro-batch on one rank; 0: the whole share
   std::uint64_t seed = 1;
   std::uint64_t first_step = 0;
   std::uint64_t steps = 1000;            ///< of the range that `begin()` and `end()` span
@@ -39,7 +39,6 @@ struct Share {
   std::size_t rank = 0, size = 1;
 };
 
-namespace detail {
 /// The place of this rank on dp; a mesh without dp has one share.
 template <class Mesh>
 Share share_of(const Mesh& mesh) {
@@ -48,7 +47,6 @@ Share share_of(const Mesh& mesh) {
     return {static_cast<std::size_t>(comm.rank()), static_cast<std::size_t>(comm.size())};
   } else return {};
 }
-}  // namespace detail
 
 /// One dp rank's batches: for training by step, for validation in order.
 class Batches {
@@ -63,13 +61,13 @@ class Batches {
       throw_error<LayoutError>({"global batch(", options_.global_batch, ") % dp(", share_.size, ") != 0: every dp rank takes the same number of sequences"});
     if (options_.micro_batch == 0) options_.micro_batch = sequences();
     if (sequences() % options_.micro_batch != 0)
-      throw_error<LayoutError>({"global batch(", options_.global_batch, ") % (micro batch(", options_.micro_batch, ") * dp(", share_.size, ")) != 0: a rank's share is cut into whole micro batches"});
+      throw_error<LayoutError>({"global batch(", options_.global_batch, ") % (micro-batch(", options_.micro_batch, ") * dp(", share_.size, ")) != 0: a rank's share is cut into whole micro-batches"});
   }
 
   template <class Mesh>
     requires(!std::is_same_v<Mesh, Share>)
   Batches(const Mesh& mesh, std::shared_ptr<const Corpus> corpus, BatchOptions options)
-      : Batches(detail::share_of(mesh), std::move(corpus), options) {}
+      : Batches(share_of(mesh), std::move(corpus), options) {}
 
   /// Reads the file itself; Corpus::read says what it throws.
   template <class Mesh>

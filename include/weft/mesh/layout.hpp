@@ -33,9 +33,9 @@ struct Layout {
   std::optional<std::int64_t> dp = {}, edp = {};  ///< what is left of the world
   std::int64_t vpp = 1;                           ///< stages a rank (virtual pipeline)
   bool sequence_parallel = false, overlap_p2p = false;
-  std::optional<std::int64_t> global_batch = {};  ///< sequences a step; default: one micro batch a dp rank
+  std::optional<std::int64_t> global_batch = {};  ///< sequences a step; default: one micro-batch a dp rank
   std::int64_t micro_batch = 1;                   ///< sequences a rank
-  /// With vpp > 1: micro batches must be whole groups of pp, as in Megatron-LM. False where the schedule's own rule is asked
+  /// With vpp > 1: micro-batches must be whole groups of pp, as in Megatron-LM. False where the schedule's own rule is asked
   /// (`schedule::require`): weft's interleaved schedules take any number.
   bool whole_groups = true;
   std::optional<std::int64_t> layers = {}, heads = {}, kv_heads = {};
@@ -85,6 +85,15 @@ inline std::string nearest_multiples(std::size_t value, std::size_t factor) {
   return (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + factor);
 }
 
+}  // namespace detail
+
+namespace mesh_layout {
+/// Checks of a program's own numbers, refused with the texts of layouts: positive("pp", 0), divides({"layers", 6}, {"pp", 4}, why).
+using detail::divides, detail::nearest_multiples, detail::number, detail::positive, detail::product_of, detail::saturating_product;
+}  // namespace mesh_layout
+
+namespace detail {
+
 inline std::size_t world_of(const mesh_layout::Layout& layout) {
   const std::size_t nodes = positive("nodes", layout.nodes);
   if (!layout.ranks_per_node) {
@@ -102,20 +111,20 @@ inline std::size_t world_of(const mesh_layout::Layout& layout) {
 }
 
 inline std::size_t micro_batches_of(const mesh_layout::Layout& layout, std::size_t dp, std::size_t pp, std::size_t vpp) {
-  const std::size_t micro = positive("micro batch", layout.micro_batch);
-  const std::size_t rows = product_of("sequences of one pass", {{"micro batch", micro}, {"dp", dp}});
+  const std::size_t micro = positive("micro-batch", layout.micro_batch);
+  const std::size_t rows = product_of("sequences of one pass", {{"micro-batch", micro}, {"dp", dp}});
   const std::size_t global = layout.global_batch ? positive("global batch", *layout.global_batch) : rows;
   const std::string given = number("global batch", global);
   const auto can_be = [&](std::size_t factor) { return "; global batch can be " + nearest_multiples(global, factor); };
   if (global % dp != 0)
     throw_error<LayoutError>({given, " % ", number("dp", dp), " != 0: every dp rank takes as many sequences", can_be(rows)});
   if (global % micro != 0)
-    throw_error<LayoutError>({given, " % ", number("micro batch", micro), " != 0: a step is whole micro batches", can_be(rows)});
+    throw_error<LayoutError>({given, " % ", number("micro-batch", micro), " != 0: a step is whole micro-batches", can_be(rows)});
   if (global % rows != 0)
-    throw_error<LayoutError>({given, " % (", number("micro batch", micro), " * ", number("dp", dp), ") != 0: every dp rank takes whole micro batches", can_be(rows)});
+    throw_error<LayoutError>({given, " % (", number("micro-batch", micro), " * ", number("dp", dp), ") != 0: every dp rank takes whole micro-batches", can_be(rows)});
   const std::size_t count = global / rows;
   if (vpp > 1 && layout.whole_groups && count % pp != 0)
-    throw_error<LayoutError>({number("micro batches", count), " % ", number("pp", pp), " != 0: with ", number("vpp", vpp), " interleaved stages a rank works on groups of pp micro batches; micro batches can be ", nearest_multiples(count, pp), " (global batch / (micro batch * dp))"});
+    throw_error<LayoutError>({number("micro-batches", count), " % ", number("pp", pp), " != 0: with ", number("vpp", vpp), " interleaved stages a rank works on groups of pp micro-batches; micro-batches can be ", nearest_multiples(count, pp), " (global batch / (micro-batch * dp))"});
   return count;
 }
 

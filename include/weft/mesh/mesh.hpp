@@ -23,7 +23,7 @@
 #include <weft/core/owner.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/mesh/rank_order.hpp>
-#include <weft/runtime/world.hpp>
+#include <weft/mesh/world.hpp>
 
 namespace weft {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include <weft/kernels/activation.hpp>
-#include <weft/nn/layer.hpp>
+#include <weft/layer/layer.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {

@@ -2,7 +2,7 @@
 #pragma once
 // Causal attention with multi-head or grouped-query heads. The core has no parameters and works on whole heads, so it is
 // local to a rank however the heads are cut over tp; it needs whole sequences, and where cp cuts them, it asks the other ranks
-// for what it lacks (Ring or Ulysses).
+// for what it lacks, by a ring or by Ulysses (ModelOptions::context).
 
 #include <tuple>
 #include <utility>
@@ -11,11 +11,11 @@
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/rope.hpp>
 #include <weft/mesh/layout.hpp>
-#include <weft/nn/layer.hpp>
-#include <weft/nn/model.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/layer/model.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/nn/ring_attention.hpp>
-#include <weft/nn/rows.hpp>
+#include <weft/layer/global_index.hpp>
 #include <weft/nn/ulysses_attention.hpp>
 
 namespace weft {
@@ -66,8 +66,8 @@ class CausalAttention {
  public:
   template <class Context>
   CausalAttention(const Context& context, const AttentionHeads& heads)
-      : heads_(detail::local_heads(context, heads)), fused_cut_(context.size(tp{}) > 1 ? DimCut::segments : DimCut::even), kv_cut_(DimCut::even) {
-    if (heads.key_value % context.size(tp{}) != 0) fused_cut_ = kv_cut_ = DimCut::replicated;
+      : heads_(detail::local_heads(context, heads)), fused_cut_(context.size(tp{}) > 1 ? DimSharding::segments : DimSharding::even), kv_cut_(DimSharding::even) {
+    if (heads.key_value % context.size(tp{}) != 0) fused_cut_ = kv_cut_ = DimSharding::replicated;
     if (detail::uses_ulysses(context)) detail::require_ulysses(heads.query, heads.key_value, context.size(tp{}), context.size(cp{}));
   }
 
@@ -76,16 +76,13 @@ class CausalAttention {
     using X = std::remove_cvref_t<decltype(first_of(input))>;
     require_not_partial<X>();
     X y(first_of(input).device(), {first_of(input).rows(), heads_.query * heads_.width});
-    if constexpr (std::is_same_v<detail::method_t<Context, cp>, RingOrUlysses>) {
+    if constexpr (Context::has(cp{})) {
       using S = Whichever<decltype(in_place(context, input, y)), decltype(by_heads(context, input, y))>;
       if (detail::uses_ulysses(context)) {
         S saved{{}, by_heads(context, input, y)};
         return Result{std::move(y), std::move(saved)};
       }
       S saved{in_place(context, input, y), {}};
-      return Result{std::move(y), std::move(saved)};
-    } else if constexpr (std::is_same_v<detail::method_t<Context, cp>, Ulysses>) {
-      auto saved = by_heads(context, input, y);
       return Result{std::move(y), std::move(saved)};
     } else {
       auto saved = in_place(context, input, y);
@@ -98,11 +95,9 @@ class CausalAttention {
     require_gradient_of<typename S::output_type, G>();
     auto d = gradient_like<typename S::input_type>(g);
     const auto out = operands_of<typename G::value_type>(d);
-    if constexpr (std::is_same_v<detail::method_t<Context, cp>, RingOrUlysses>) {
+    if constexpr (Context::has(cp{})) {
       if (saved.by_heads) differentiate_by_heads(context, std::move(*saved.by_heads), g, out);
       else differentiate_in_place(context, std::move(*saved.in_place), g, out);
-    } else if constexpr (std::is_same_v<detail::method_t<Context, cp>, Ulysses>) {
-      differentiate_by_heads(context, std::move(saved), g, out);
     } else {
       differentiate_in_place(context, std::move(saved), g, out);
     }
@@ -203,14 +198,14 @@ class CausalAttention {
   template <class Context, class X>
   detail::AttentionExtents extents_of(const Context& context, const X& x) const {
     const std::size_t length = detail::sequence_length(context.env) / context.size(cp{});
-    return {detail::sequences_of(x, length), length, heads_.query, heads_.key_value, heads_.width};
+    return {.sequences = detail::sequences_of(x, length), .length = length, .heads = heads_.query, .kv_heads = heads_.key_value, .head_width = heads_.width};
   }
 
   template <class T, AnyTensor X>
   detail::Operands<T> operands_of(const X& fused) const {
     const std::size_t q = heads_.query * heads_.width, kv = heads_.key_value * heads_.width, stride = fused.columns();
     if (stride != q + 2 * kv) throw_error<ShapeError>({"attention of fused ", fused.shape().text(), ", expected ", q + 2 * kv, " columns"});
-    return {fused.data(), fused.data() + q, fused.data() + q + kv, stride, stride, stride};
+    return {.q = fused.data(), .k = fused.data() + q, .v = fused.data() + q + kv, .q_stride = stride, .k_stride = stride, .v_stride = stride};
   }
   template <class T, class X>
   detail::Operands<T> operands_of(const std::tuple<X, X, X>& in) const {
@@ -219,31 +214,29 @@ class CausalAttention {
     if (q.columns() != heads_.query * heads_.width || k.columns() != kv || v.columns() != kv)
       throw_error<ShapeError>({"attention of query ", q.shape().text(), ", key ", k.shape().text(), " and value ", v.shape().text(), ", expected ", heads_.query * heads_.width, " and ", kv,
                                " columns (merge_heads first)"});
-    return {q.data(), k.data(), v.data(), q.columns(), k.columns(), v.columns()};
+    return {.q = q.data(), .k = k.data(), .v = v.data(), .q_stride = q.columns(), .k_stride = k.columns(), .v_stride = v.columns()};
   }
 
   template <class Input, class G>
   auto gradient_like(const G& g) const {
     const std::size_t q = heads_.query * heads_.width, kv = heads_.key_value * heads_.width;
-    const auto cut = [&](std::size_t columns, DimCut how) { return Shape{g.rows(), columns}.set_cut(1, how); };
+    const auto cut = [&](std::size_t columns, DimSharding how) { return Shape{g.rows(), columns}.set_sharding(1, how); };
     if constexpr (AnyTensor<Input>) return G(g.device(), cut(q + 2 * kv, fused_cut_));
     else return std::tuple<G, G, G>{G(g.device(), {g.rows(), q}), G(g.device(), cut(kv, kv_cut_)), G(g.device(), cut(kv, kv_cut_))};
   }
 
   template <class Exec, class T>
   static void attend(Device<Exec>& device, const detail::AttentionExtents& e, const detail::Operands<const T>& in, T* out, accumulate_t<T>* log_sum_exp) {
-    kernels::attention_forward(device, e.sequences, e.length, e.heads, e.kv_heads, e.head_width, in.q, in.q_stride, in.k, in.k_stride, in.v, in.v_stride, out, e.width(),
-                               log_sum_exp, true);
+    kernels::attention_forward<T>(device, e, in, {out, e.width()}, log_sum_exp);
   }
   template <class Exec, class T>
   static void differentiate(Device<Exec>& device, const detail::AttentionExtents& e, const detail::Operands<const T>& in, const T* output, const T* g,
                             const accumulate_t<T>* log_sum_exp, const detail::Operands<T>& d) {
-    kernels::attention_backward(device, e.sequences, e.length, e.heads, e.kv_heads, e.head_width, in.q, in.q_stride, in.k, in.k_stride, in.v, in.v_stride, output, e.width(), g,
-                                e.width(), log_sum_exp, d.q, d.q_stride, d.k, d.k_stride, d.v, d.v_stride, true);
+    kernels::attention_backward<T>(device, e, in, {output, e.width()}, {g, e.width()}, log_sum_exp, d);
   }
 
   AttentionHeads heads_;
-  DimCut fused_cut_, kv_cut_;  // of the columns of what it is given
+  DimSharding fused_cut_, kv_cut_;  // of the columns of what it is given
 };
 
 /// Rotary positions (arXiv:2104.09864) on query and key of a tuple (query, key, value), Hugging Face's half-split form.

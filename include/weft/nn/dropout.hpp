@@ -2,7 +2,7 @@
 #pragma once
 // Dropout whose mask is a function of (seed, site, step, global element): bitwise the same in every layout and every view whose
 // dim 0 is the tokens, and again when a layer is recomputed; nothing is saved. It is linear, so a Partial tensor may pass. An
-// element whose place in the whole is not known is refused (place_of).
+// element whose place in the whole is not known is refused (global_index_of).
 
 #include <cstdint>
 #include <stdexcept>
@@ -10,9 +10,9 @@
 
 #include <weft/core/philox.hpp>
 #include <weft/kernels/random.hpp>
-#include <weft/nn/layer.hpp>
-#include <weft/nn/registry.hpp>
-#include <weft/nn/rows.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/layer/registry.hpp>
+#include <weft/layer/global_index.hpp>
 
 namespace weft {
 
@@ -35,7 +35,7 @@ class Dropout {
   template <class Context, class X>
   X apply(const Context& context, const X& x) const {
     if (probability_ == 0 || !context.env.training) return x;
-    const detail::Place place = detail::place_of(context, x);
+    const detail::GlobalIndex place = detail::global_index_of(context, x);
     X y(x.device(), x.shape());
     const std::uint64_t key = key_of(context.env.seed, site_, context.env.step);
     const std::size_t rows = x.shape().rank() == 0 ? 1 : x.shape()[0], columns = rows == 0 ? 0 : x.size() / rows;

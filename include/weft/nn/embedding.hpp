@@ -5,9 +5,9 @@
 #include <utility>
 
 #include <weft/kernels/embedding.hpp>
-#include <weft/nn/layer.hpp>
-#include <weft/nn/operations.hpp>
-#include <weft/nn/rows.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/layer/operations/products.hpp>
+#include <weft/layer/global_index.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft {
@@ -31,26 +31,26 @@ class Embedding {
 
   template <class Context>
   Embedding(const Context& context, std::size_t vocabulary, std::size_t width, double standard_deviation = 0.02)
-      : table(context, "weight", {vocabulary, width}, normal(standard_deviation), Cut{{}, true}) {}
+      : table(context, "weight", {vocabulary, width}, normal(standard_deviation), ParameterSharding{{}, true}) {}
 
   template <class Context, class Ids>
   auto forward(const Context& context, const Ids& tokens) const {
-    const auto w = table.beside(context, tokens);
+    const auto w = table.for_operand(context, tokens);
     typename detail::LookedUp<Ids, std::remove_const_t<decltype(w)>>::type y(tokens.device(), {tokens.size(), w.columns()});
     kernels::embedding_forward(tokens.device(), tokens.size(), w.columns(), tokens.data(), w.data(), first(context, w.rows()), w.rows(), y.data());
     return Result{bring(context, std::move(y)), tokens};
   }
   template <class Context, class Ids, class G>
   auto backward_input(const Context& context, Ids tokens, const G& g) {
-    using Y = typename detail::LookedUp<Ids, decltype(table.beside(context, tokens))>::type;
+    using Y = typename detail::LookedUp<Ids, decltype(table.for_operand(context, tokens))>::type;
     return InputGradient{Nothing{}, std::pair{std::move(tokens), to_layout_of<gradient_t<Y>>(context, g)}};
   }
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {
     auto& [tokens, g] = deferred;
-    using W = decltype(table.beside(context, tokens));
+    using W = decltype(table.for_operand(context, tokens));
     const auto open = table.template open_gradient<gradient_t<W>>(g.device());
-    const std::size_t rows = table.state().local[0], width = g.columns();
+    const std::size_t rows = table.state().local()[0], width = g.columns();
     if (open.first) kernels::fill(g.device(), rows * width, open.data, std::remove_pointer_t<decltype(open.data)>(0));
     kernels::embedding_backward(g.device(), g.rows(), width, tokens.data(), g.data(), first(context, rows), rows, open.data);
   }
@@ -63,7 +63,7 @@ class Embedding {
   static std::int64_t first(const Context& context, std::size_t rows) { return static_cast<std::int64_t>(context.rank(tp{}) * rows); }
   template <class Context, class Y>
   static auto bring(const Context& context, Y y) {
-    if constexpr (Context::has(tp{})) return to<detail::stream_t<Context, tp>>(context, std::move(y));
+    if constexpr (Context::has(tp{})) return to<detail::hidden_placement_t<Context, tp>>(context, std::move(y));
     else return y;
   }
 };
@@ -78,10 +78,10 @@ class LearnedPositions {
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
     require_not_partial<X>();
-    if (detail::sequence_length(context.env) > table.state().global[0])
-      throw_error<ShapeError>({"a sequence of ", detail::sequence_length(context.env), " tokens, but ", table.state().name, " holds ", table.state().global[0], " positions"});
+    if (detail::sequence_length(context.env) > table.state().global()[0])
+      throw_error<ShapeError>({"a sequence of ", detail::sequence_length(context.env), " tokens, but ", table.state().name(), " holds ", table.state().global()[0], " positions"});
     auto positions = positions_of(context, x);
-    const auto w = table.beside(x);
+    const auto w = table.for_operand(x);
     X y(x.device(), x.shape());
     kernels::embedding_forward(x.device(), x.rows(), x.columns(), positions.data(), w.data(), std::int64_t(0), w.rows(), y.data());
     return Result{add(x, std::move(y)), std::move(positions)};
@@ -93,8 +93,8 @@ class LearnedPositions {
   template <class Context, class D>
   void backward_weight(const Context&, D deferred) {
     auto& [positions, g] = deferred;
-    const auto open = table.template open_gradient<Debts<std::remove_cvref_t<decltype(g)>>>(g.device());
-    const std::size_t rows = table.state().local[0], width = g.columns();
+    const auto open = table.template open_gradient<TableGradient<std::remove_cvref_t<decltype(g)>>>(g.device());
+    const std::size_t rows = table.state().local()[0], width = g.columns();
     if (open.first) kernels::fill(g.device(), rows * width, open.data, std::remove_pointer_t<decltype(open.data)>(0));
     kernels::embedding_backward(g.device(), g.rows(), width, positions.data(), g.data(), std::int64_t(0), rows, open.data);
   }
@@ -105,7 +105,7 @@ class LearnedPositions {
  private:
   // The table's gradient is a sum over rows, as a bias' is.
   template <class G>
-  using Debts = decltype(sum_rows(std::declval<const G&>()));
+  using TableGradient = decltype(sum_rows(std::declval<const G&>()));
 };
 
 }  // namespace weft

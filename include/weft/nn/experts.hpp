@@ -10,9 +10,9 @@
 #include <vector>
 
 #include <weft/kernels/activation.hpp>
-#include <weft/nn/layer.hpp>
-#include <weft/nn/operations.hpp>
-#include <weft/nn/parameter.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/layer/operations/products.hpp>
+#include <weft/layer/parameter.hpp>
 
 namespace weft::detail {
 
@@ -36,18 +36,18 @@ class Experts {
   template <class X>
   auto forward(const X& x, const std::vector<std::uint64_t>& counts) const {
     using H = hidden_t<X>;
-    using Y = contract_t<H, decltype(experts_[0].w2.beside(x)), 0, 0>;
-    const std::size_t rows = x.rows(), width = x.columns(), intermediate = experts_[0].w1.state().local[0];
+    using Y = contract_t<H, decltype(experts_[0].w2.for_operand(x)), 0, 0>;
+    const std::size_t rows = x.rows(), width = x.columns(), intermediate = experts_[0].w1.state().local()[0];
     H gate(x.device(), {rows, intermediate}), up(x.device(), {rows, intermediate});
     Y y(x.device(), {rows, width});
     each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
       const X part = rows_of(x, first, count);
-      run_matmul<0, 0>(part, expert.w1.beside(x), gate.data() + first * intermediate, false, nullptr);
-      run_matmul<0, 0>(part, expert.w3.beside(x), up.data() + first * intermediate, false, nullptr);
+      run_matmul<0, 0>(part, expert.w1.for_operand(x), gate.data() + first * intermediate, false, nullptr);
+      run_matmul<0, 0>(part, expert.w3.for_operand(x), up.data() + first * intermediate, false, nullptr);
     });
     const H active = activate(gate, up);
     each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
-      run_matmul<0, 0>(rows_of(active, first, count), expert.w2.beside(x), y.data() + first * width, false, nullptr);
+      run_matmul<0, 0>(rows_of(active, first, count), expert.w2.for_operand(x), y.data() + first * width, false, nullptr);
     });
     return Result{std::move(y), Saved<X, H>{x, std::move(gate), std::move(up)}};
   }
@@ -62,14 +62,14 @@ class Experts {
     const H active = activate(saved.gate, saved.up);
     H d_active(device, {rows, intermediate}), d_gate(device, {rows, intermediate}), d_up(device, {rows, intermediate});
     each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
-      run_matmul<0, 1>(rows_of(g, first, count), expert.w2.beside(g), d_active.data() + first * intermediate, false, nullptr);
+      run_matmul<0, 1>(rows_of(g, first, count), expert.w2.for_operand(g), d_active.data() + first * intermediate, false, nullptr);
     });
     kernels::swiglu_backward(device, rows, intermediate, saved.gate.data(), intermediate, saved.up.data(), intermediate, d_active.data(), d_gate.data(), intermediate, d_up.data(),
                              intermediate);
     gradient_t<X> dx(device, {rows, width});
     each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
-      run_matmul<0, 1>(rows_of(d_gate, first, count), expert.w1.beside(g), dx.data() + first * width, false, nullptr);
-      run_matmul<0, 1>(rows_of(d_up, first, count), expert.w3.beside(g), dx.data() + first * width, true, nullptr);
+      run_matmul<0, 1>(rows_of(d_gate, first, count), expert.w1.for_operand(g), dx.data() + first * width, false, nullptr);
+      run_matmul<0, 1>(rows_of(d_up, first, count), expert.w3.for_operand(g), dx.data() + first * width, true, nullptr);
     });
     return InputGradient<gradient_t<X>, Deferred<X, H, G>>{std::move(dx), {std::move(saved.x), active, std::move(d_gate), std::move(d_up), g}};
   }
@@ -108,7 +108,7 @@ class Experts {
     Out w2;
   };
   template <class X>
-  using hidden_t = contract_t<X, decltype(std::declval<const In&>().beside(std::declval<const X&>())), 0, 0>;
+  using hidden_t = contract_t<X, decltype(std::declval<const In&>().for_operand(std::declval<const X&>())), 0, 0>;
   template <class X, class H>
   struct Saved {
     X x;

@@ -11,7 +11,7 @@
 
 #include <weft/comm/ring.hpp>
 #include <weft/kernels/elementwise.hpp>
-#include <weft/nn/operations.hpp>
+#include <weft/layer/operations/products.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft::detail {
@@ -32,7 +32,7 @@ void for_each_rank_rows(const Communicator& comm, const X& x, Work&& work) {
   const std::size_t ranks = std::size_t(comm.size()), rank = std::size_t(comm.rank());
   X piece(x.device(), x.shape()), spare(x.device(), x.shape());
   kernels::cast<T, T>(x.device(), x.size(), x.data(), piece.data());
-  comm::pass_round(comm, std::span<T>(piece.data(), piece.size()), std::span<T>(spare.data(), spare.size()),
+  comm::ring_exchange(comm, std::span<T>(piece.data(), piece.size()), std::span<T>(spare.data(), spare.size()),
                    [&](int step, std::span<T> rows, auto&& progress) { work(rows.data(), (rank + ranks - std::size_t(step)) % ranks * x.rows(), progress); });
 }
 

@@ -2,12 +2,12 @@
 #pragma once
 // A norm, Linear, GELU and Linear as one layer, for devices whose library takes a GELU into the products around it (cuBLASLt's
 // epilogues): in forward it is taken of the first product's sums, in backward its derivative meets the second one's. The same
-// parameters, placements and formulas as Sequential(Lean(norm, in), Lean(Gelu{}, out)), which is what hosts have.
+// parameters, placements and formulas as Sequential(RecomputeInput(norm, in), RecomputeInput(Gelu{}, out)), which is what hosts have.
 
 #include <utility>
 
 #include <weft/kernels/activation.hpp>
-#include <weft/nn/layer.hpp>
+#include <weft/layer/layer.hpp>
 #include <weft/nn/linear.hpp>
 
 namespace weft {

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include <weft/nn/gathered_product.hpp>
-#include <weft/nn/layer.hpp>
-#include <weft/nn/operations.hpp>
-#include <weft/nn/parameter.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/layer/operations/products.hpp>
+#include <weft/layer/parameter.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft {
@@ -28,20 +28,20 @@ enum class StoredAs { out_in, in_out };
 
 struct LinearOptions {
   double standard_deviation = 0.02;
-  Cut cut = {};  ///< of the dim that tp cuts
+  ParameterSharding sharding = {};  ///< of the dim that tp cuts
 };
 
 namespace detail {
 
 // A Row layer adds up what ranks have of its inputs: each element once, and each rank the elements that its weight is for.
 WEFT_COLD inline void require_inputs_once(const ParameterState& weight, std::size_t dim) {
-  if (weight.local.cut(dim) == DimCut::replicated)
-    throw_error<LayoutError>({"parameter ", weight.name, " ", weight.global.text(), ": a Row layer would count inputs several times that several ranks hold alike; cut it so that each is one rank's"});
+  if (weight.local().sharding(dim) == DimSharding::replicated)
+    throw_error<LayoutError>({"parameter ", weight.name(), " ", weight.global().text(), ": a Row layer would count inputs several times that several ranks hold alike; cut it so that each is one rank's"});
 }
 WEFT_OUT_OF_LINE inline void require_inputs_of(const Shape& x, const ParameterState& weight, std::size_t dim) {
-  if (x.cut(x.rank() - 1) == weight.local.cut(dim)) return;
-  throw_error<LayoutError>({"parameter ", weight.name, " ", weight.local.text(), ": its inputs ", x.text(), " are cut otherwise over tp (by segments, alike or padded), so a rank would multiply "
-                            "other elements than on one rank; give both the same Cut, and results of own kernels the marks of their inputs (Shape::set_cut)"});
+  if (x.sharding(x.rank() - 1) == weight.local().sharding(dim)) return;
+  throw_error<LayoutError>({"parameter ", weight.name(), " ", weight.local().text(), ": its inputs ", x.text(), " are cut otherwise over tp (by segments, alike or padded), so a rank would multiply "
+                            "other elements than on one rank; give both the same ParameterSharding, and results of own kernels the marks of their inputs (Shape::set_sharding)"});
 }
 
 }  // namespace detail
@@ -63,7 +63,7 @@ class Linear {
  public:
   template <class Context>
   Linear(const Context& context, std::size_t in, std::size_t out, const LinearOptions& options = {})
-      : weight(context, "weight", stored_in_out ? Shape{in, out} : Shape{out, in}, normal(options.standard_deviation), options.cut), bias(make_bias(context, out, options)) {
+      : weight(context, "weight", stored_in_out ? Shape{in, out} : Shape{out, in}, normal(options.standard_deviation), options.sharding), bias(make_bias(context, out, options)) {
     if constexpr (row) detail::require_inputs_once(weight.state(), cut_dim);
   }
 
@@ -74,7 +74,7 @@ class Linear {
     }
     if constexpr (row) detail::require_inputs_of(x.shape(), weight.state(), cut_dim);
     auto inside = enter(context, x);
-    auto w = weight.beside(inside);
+    auto w = weight.for_operand(inside);
     if constexpr (Bias) {
       using Y = contract_t<decltype(inside), decltype(w), 0, stored_in_out ? 1 : 0>;
       return Result{linear<stored_in_out ? 1 : 0>(inside, w, bias_for<Y>(context, inside)), x};
@@ -84,7 +84,7 @@ class Linear {
   }
   template <class Context, class X, class G>
   auto backward_input(const Context& context, X x, const G& g) {
-    auto dx = to_layout_of<gradient_t<X>>(context, contract<0, stored_in_out ? 0 : 1>(g, weight.template beside_type<entered_t<Context, X>>(g.device())));
+    auto dx = to_layout_of<gradient_t<X>>(context, contract<0, stored_in_out ? 0 : 1>(g, weight.template for_operand_type<entered_t<Context, X>>(g.device())));
     return InputGradient<decltype(dx), Deferred<X, G>>{std::move(dx), {std::move(x), g}};
   }
   template <class Context, class D>
@@ -113,7 +113,7 @@ class Linear {
       return std::pair{std::move(before), std::move(after)};
     }
     auto inside = enter(context, x);
-    auto w = weight.beside(inside);
+    auto w = weight.for_operand(inside);
     using Y = contract_t<decltype(inside), decltype(w), 0, stored_in_out ? 1 : 0>;
     return linear_gelu<stored_in_out ? 1 : 0>(inside, w, bias_for<Y>(context, inside));
   }
@@ -121,7 +121,7 @@ class Linear {
   template <class Context, class X, class G>
   auto backward_input_gelu(const Context&, X x, const G& g, const X& before) {
     static_assert(!column, "weft: a GELU comes before a Linear that is Whole or Row: a Column layer's input has a gradient that is a sum");
-    auto d_before = contract_gelu<stored_in_out ? 0 : 1>(g, weight.template beside_type<entered_t<Context, X>>(g.device()), before);
+    auto d_before = contract_gelu<stored_in_out ? 0 : 1>(g, weight.template for_operand_type<entered_t<Context, X>>(g.device()), before);
     return InputGradient<decltype(d_before), Deferred<X, G>>{std::move(d_before), {std::move(x), g}};
   }
 
@@ -141,7 +141,7 @@ class Linear {
   };
   template <class Context>
   static auto make_bias(const Context& context, std::size_t out, const LinearOptions& options) {
-    if constexpr (Bias) return BiasParameter(context, "bias", {out}, zeros, column ? options.cut : Cut{});
+    if constexpr (Bias) return BiasParameter(context, "bias", {out}, zeros, column ? options.sharding : ParameterSharding{});
     else return NoBias{};
   }
   template <class Context, class X>
@@ -163,9 +163,9 @@ class Linear {
   template <class Context, class X>
   auto multiply_pieces(const Context& context, const X& x) const {
     using Inside = entered_t<Context, X>;
-    auto w = weight.template beside_type<Inside>(x.device());
+    auto w = weight.template for_operand_type<Inside>(x.device());
     using Y = contract_t<Inside, decltype(w), 0, stored_in_out ? 1 : 0>;
-    Y y(x.device(), Shape{x.rows() * context.size(tp{}), stored_in_out ? w.columns() : w.rows()}.set_cut(1, w.shape().cut(out_dim)));
+    Y y(x.device(), Shape{x.rows() * context.size(tp{}), stored_in_out ? w.columns() : w.rows()}.set_sharding(1, w.shape().sharding(out_dim)));
     if constexpr (Bias) detail::gathered_product<stored_in_out ? 1 : 0>(context.comm(tp{}), x, w, y, bias_for<Y>(context, x).data());
     else detail::gathered_product<stored_in_out ? 1 : 0>(context.comm(tp{}), x, w, y, nullptr);
     return Result{std::move(y), x};
@@ -193,7 +193,7 @@ class Linear {
   // A Row product is a term of a sum: its bias is added by one rank.
   template <class Y, class Context, class X>
   auto bias_for(const Context& context, const X& inside) const {
-    auto b = bias.template beside_type<Y>(inside.device());
+    auto b = bias.template for_operand_type<Y>(inside.device());
     if constexpr (row) return to<Partial<tp>>(context, b);
     else return b;
   }

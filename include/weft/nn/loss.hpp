@@ -8,10 +8,10 @@
 #include <utility>
 
 #include <weft/kernels/cross_entropy.hpp>
-#include <weft/nn/layer.hpp>
-#include <weft/nn/loss_sum.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/layer/loss_sum.hpp>
 #include <weft/nn/norm.hpp>
-#include <weft/nn/operations.hpp>
+#include <weft/layer/operations/products.hpp>
 
 namespace weft {
 
@@ -74,7 +74,7 @@ class LanguageHead {
   auto forward(const Context& context, const X& x, const Ids& targets) const {
     auto normed = norm.forward(context, x);
     auto inside = to<Replicated<tp>>(context, normed.output);
-    auto result = cross_entropy(context, matmul(inside, table.beside(inside)), targets, table.state().global[0]);
+    auto result = cross_entropy(context, matmul(inside, table.for_operand(inside)), targets, table.state().global()[0]);
     using N = typename decltype(normed)::saved_type;
     using D = typename decltype(result)::saved_type;
     return Result{std::move(result.output), Saved<X, N, decltype(normed.output), D>{std::move(normed.saved), std::move(normed.output), std::move(result.saved)}};
@@ -83,7 +83,7 @@ class LanguageHead {
   template <class Context, class X>
   auto logits(const Context& context, const X& x) const {
     auto inside = to<Replicated<tp>>(context, norm.forward(context, x).output);
-    return matmul(inside, table.beside(inside));
+    return matmul(inside, table.for_operand(inside));
   }
   /// `g` [1] scales the saved difference: one over the number of tokens.
   template <class Context, class S, class G>
@@ -91,7 +91,7 @@ class LanguageHead {
     auto& dz = saved.difference;
     scale_by(dz, g);
     auto inside = to<Replicated<tp>>(context, saved.normed);
-    auto dn = to_layout_of<gradient_t<decltype(saved.normed)>>(context, matmul_input_gradient(dz, table.beside(inside)));
+    auto dn = to_layout_of<gradient_t<decltype(saved.normed)>>(context, matmul_input_gradient(dz, table.for_operand(inside)));
     auto split = weft::backward_input(norm, context, std::move(saved.norm), dn);
     using D = Deferred<typename decltype(split)::deferred_type, decltype(inside), std::remove_cvref_t<decltype(dz)>>;
     return InputGradient{detail::input_gradient_of<typename S::input_type>(std::move(split.input_gradient)), D{std::move(split.deferred), std::move(inside), std::move(dz)}};

@@ -12,9 +12,9 @@
 
 #include <weft/kernels/routing.hpp>
 #include <weft/mesh/layout.hpp>
-#include <weft/nn/exchange.hpp>
+#include <weft/nn/expert_exchange.hpp>
 #include <weft/nn/experts.hpp>
-#include <weft/nn/layer.hpp>
+#include <weft/layer/layer.hpp>
 #include <weft/nn/router.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -140,8 +140,8 @@ class Mixture {
   static auto visit_experts(const Context& context, const Rows& packed, const std::vector<std::uint64_t>& counts, F&& work) {
     if constexpr (Context::has(ep{})) {
       detail::Exchange<typename Rows::execution_space> exchange(context, packed.device(), counts, detail::expert_grain<typename Rows::value_type>);
-      auto result = work(exchange.to_experts(context, refold(packed)), exchange.counts());
-      auto back = unfold<Rows>(exchange.from_experts(context, result.output));
+      auto result = work(exchange.to_experts(context, to_expert_mesh(packed)), exchange.counts());
+      auto back = to_dense_mesh<Rows>(exchange.from_experts(context, result.output));
       using S = typename decltype(result)::saved_type;
       return Visit<Rows, decltype(exchange), S>{std::move(back), exchange, std::move(result.saved), exchange.counts()};
     } else {
@@ -153,8 +153,8 @@ class Mixture {
   template <class Context, class V, class Rows>
   auto visit_back(const Context& context, V& visit, const Rows& packed) {
     if constexpr (Context::has(ep{})) {
-      auto split = experts.backward_input(std::move(visit.saved), visit.exchange.to_experts(context, refold(packed)), visit.counts);
-      auto back = unfold<Rows>(visit.exchange.from_experts(context, split.input_gradient));
+      auto split = experts.backward_input(std::move(visit.saved), visit.exchange.to_experts(context, to_expert_mesh(packed)), visit.counts);
+      auto back = to_dense_mesh<Rows>(visit.exchange.from_experts(context, split.input_gradient));
       return InputGradient{std::move(back), std::move(split.deferred)};
     } else {
       return experts.backward_input(std::move(visit.saved), packed, visit.counts);

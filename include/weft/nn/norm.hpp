@@ -7,9 +7,9 @@
 #include <utility>
 
 #include <weft/kernels/norm.hpp>
-#include <weft/nn/layer.hpp>
-#include <weft/nn/operations.hpp>
-#include <weft/nn/parameter.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/layer/operations/products.hpp>
+#include <weft/layer/parameter.hpp>
 
 namespace weft {
 
@@ -37,7 +37,7 @@ class LayerNorm {
     using S = detail::Statistics<X>;
     X y(x.device(), x.shape());
     S mean(x.device(), {x.rows()}), rstd(x.device(), {x.rows()});
-    kernels::layer_norm_forward(x.device(), x.rows(), x.columns(), x.data(), weight.beside(x).data(), bias.beside(x).data(), y.data(), mean.data(), rstd.data(), epsilon_);
+    kernels::layer_norm_forward(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(), bias.for_operand(x).data(), y.data(), mean.data(), rstd.data(), epsilon_);
     return Result{std::move(y), Saved<X, S>{x, std::move(mean), std::move(rstd)}};
   }
   template <class Context, class Saved, class G>
@@ -45,7 +45,7 @@ class LayerNorm {
     const auto& x = saved.x;
     require_gradient_of<decltype(saved.x), G>();
     G dx(x.device(), x.shape());
-    kernels::layer_norm_backward_input(x.device(), x.rows(), x.columns(), x.data(), weight.beside(x).data(), saved.mean.data(), saved.rstd.data(), g.data(), dx.data(), false);
+    kernels::layer_norm_backward_input(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(), saved.mean.data(), saved.rstd.data(), g.data(), dx.data(), false);
     return InputGradient{std::move(dx), std::pair{std::move(saved), g}};
   }
   template <class Context, class D>
@@ -83,7 +83,7 @@ class RmsNorm {
     using S = detail::Statistics<X>;
     X y(x.device(), x.shape());
     S rstd(x.device(), {x.rows()});
-    kernels::rms_norm_forward(x.device(), x.rows(), x.columns(), x.data(), weight.beside(x).data(), y.data(), rstd.data(), epsilon_);
+    kernels::rms_norm_forward(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(), y.data(), rstd.data(), epsilon_);
     return Result{std::move(y), Saved<X, S>{x, std::move(rstd)}};
   }
   template <class Context, class Saved, class G>
@@ -91,7 +91,7 @@ class RmsNorm {
     const auto& x = saved.x;
     require_gradient_of<decltype(saved.x), G>();
     G dx(x.device(), x.shape());
-    kernels::rms_norm_backward_input(x.device(), x.rows(), x.columns(), x.data(), weight.beside(x).data(), saved.rstd.data(), g.data(), dx.data(), false);
+    kernels::rms_norm_backward_input(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(), saved.rstd.data(), g.data(), dx.data(), false);
     return InputGradient{std::move(dx), std::pair{std::move(saved), g}};
   }
   template <class Context, class D>

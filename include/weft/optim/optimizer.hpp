@@ -22,9 +22,9 @@
 #include <weft/core/list.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/optimizer.hpp>
-#include <weft/nn/hooks.hpp>
-#include <weft/nn/loss_scale.hpp>
-#include <weft/nn/reproducible.hpp>
+#include <weft/layer/hooks.hpp>
+#include <weft/layer/loss_scale.hpp>
+#include <weft/parallel/reproducible/option.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/optim/slot.hpp>
 #include <weft/tensor/transfer.hpp>
@@ -60,7 +60,7 @@ concept Trainable = !std::is_const_v<M> && requires(M& model) {
 /// PyTorch leaves one whose grad is None, with every wrapper and stage of ZeRO. Adam's bias correction goes by the optimizer's steps,
 /// not by those in which a parameter took part.
 ///
-/// A value written to ParameterState::value between steps is what the next update starts from, beside a master copy too: what is not
+/// A value written to ParameterState::value() between steps is what the next update starts from, beside a master copy too: what is not
 /// the copy's rounding was written. Moments stay as they are. In stage 3 of ZeRO the value is the master copy.
 template <class Rule>
 class Optimizer {
@@ -90,19 +90,19 @@ class Optimizer {
       gradients_->applied = true;  // those of before are nobody's
     }
     if constexpr (requires { model.loss_scale(); }) loss_scale_ = model.loss_scale();
-    if constexpr (requires { model.options().reproducible; })
-      reproducible_ = model.options().reproducible;
-    if constexpr (requires { model.options().offload; }) {
-      store_ = model.options().offload.store;
-      offload_ = model.options().offload.optimizer;
+    if constexpr (requires { model.options().numerics.reproducible; })
+      reproducible_ = model.options().numerics.reproducible;
+    if constexpr (requires { model.options().shard.offload; }) {
+      store_ = model.options().shard.offload.store;
+      offload_ = model.options().shard.offload.optimizer;
     }
-    if constexpr (requires { model.require_equal_parameters(); model.options().compare_every; }) {
-      compare_every_ = model.options().compare_every;
+    if constexpr (requires { model.require_equal_parameters(); model.options().numerics.compare_every; }) {
+      compare_every_ = model.options().numerics.compare_every;
       compare_ = [](void* of) { static_cast<Model*>(of)->require_equal_parameters(); };
       model_ = &model;
     }
     model.for_each_state([this](ParameterState& state) {
-      if (!elementwise && state.gathered) throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name, " is sharded over data ranks: use ModelOptions::zero 0, or an elementwise rule"});
+      if (!elementwise && state.storage().sharder()) throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name(), " is sharded over data ranks: use ModelOptions::shard.stage 0, or an elementwise rule"});
       if constexpr (!elementwise) require_whole(state);
       slots_.push_back(make_slot<P>(state));
     });
@@ -116,17 +116,17 @@ class Optimizer {
     static_assert(!frozen, "weft: an optimizer changes the model's parameters, and this model is const: give it one that is not");
     static_assert(frozen,
                   "weft: an optimizer updates a model that is laid over ranks, which is Trainable: SingleDevice<M> model(world.device(), config), or a wrapper, such as "
-                  "DataParallel<M> model(mesh, config); a recipe (nn::Gpt) or a layer alone is not");
+                  "DataParallel<M> model(mesh, config); a recipe (models::Gpt) or a layer alone is not");
   }
 
   StepReport step() { return step(options_.learning_rate); }
   /// Applies the gradients of the last train_step. Clipping (options.clip > 0) scales all of them by min(1, clip / (norm +
   /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError before any train_step,
-  /// StorageError on every rank where a file of one of them (ModelOptions::offload) fails: parameters and state are what they were.
-  /// Throws Error where ModelOptions::compare_every finds ranks with different parameters that must be equal.
+  /// StorageError on every rank where a file of one of them (ModelOptions::shard.offload) fails: parameters and state are what they were.
+  /// Throws Error where ModelOptions::numerics.compare_every finds ranks with different parameters that must be equal.
   StepReport step(double learning_rate) {
     for (const Slot& slot : slots_)
-      if (!slot.state->gradient && slot.due()) throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name, " has no gradient"});
+      if (!slot.state->gradient() && slot.due()) throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name(), " has no gradient"});
     if (gradients_) gradients_->applied = true;
     require_same_step(learning_rate);
     StepReport report;
@@ -156,7 +156,7 @@ class Optimizer {
   }
 
   /// The 2-norm over all elements of the model, each logical element once, summed in double (NaN or infinity if any gradient
-  /// of any rank is). Collective over the whole mesh; the same bits on every rank, and under ModelOptions::reproducible in every
+  /// of any rank is). Collective over the whole mesh; the same bits on every rank, and under ModelOptions::numerics.reproducible in every
   /// layout with these gradients. A loss scale is divided out.
   double gradient_norm() { return scaled_norm() / (loss_scale_ ? loss_scale_->applied() : 1); }
 
@@ -165,7 +165,7 @@ class Optimizer {
   /// float and double, in stage 3 of ZeRO, which keeps the master alone, and for state that is offloaded.
   void refresh() {
     for (Slot& slot : slots_)
-      if (slot.master && slot.state->value && slot.state->kept_type() == slot.state->type) widen_(*device_, slot.state->kept(), slot.state->value.get(), slot.master.get());
+      if (slot.master && slot.state->value() && slot.state->kept_type() == slot.state->type()) widen_(*device_, slot.state->kept(), slot.state->value().get(), slot.master.get());
   }
 
   /// Steps applied so far; skipped ones do not count.
@@ -177,10 +177,10 @@ class Optimizer {
   double scaled_norm() {
     weft::detail::List<weft::detail::GradientPart> parts;
     for (const Slot& slot : slots_) {
-      if (!slot.state->gradient || !slot.state->touched) continue;
-      if (slot.state->replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted});
+      if (!slot.state->gradient() || !slot.state->gradients().touched()) continue;
+      if (slot.state->info().replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted()});
       else
-        for (const weft::detail::Run& run : slot.state->runs) parts.push_back({slot.state, run, slot.state->counted && run.owned});
+        for (const weft::detail::Run& run : slot.state->runs()) parts.push_back({slot.state, run, slot.state->counted() && run.owned});
     }
     if (reproducible_) return reproducible_->norm(*device_, communicator_, parts);
     Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
@@ -218,18 +218,18 @@ class Optimizer {
 
   // Pieces that tp, etp or cp leave a rank have the shape of a matrix, and are none.
   WEFT_COLD static void require_whole(const ParameterState& state) {
-    if (state.local.size() == state.global.size()) return;
+    if (state.local().size() == state.global().size()) return;
     std::string axes;
     const std::pair<unsigned, std::string_view> cutting[] = {{axis_bit<tp>, tp::name}, {axis_bit<etp>, etp::name}, {axis_bit<cp>, cp::name}, {axis_bit<ep>, ep::name}, {axis_bit<pp>, pp::name}};
     for (const auto& [bit, name] : cutting)
-      if (state.sharded & bit) weft::detail::append_to(axes, {axes.empty() ? "" : " and ", name});
-    throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name, " ", state.global.text(), " is cut over ", axes.empty() ? std::string("ranks") : axes, ": this rank holds ", state.local.text(), "; use degree 1 there, or an elementwise rule"});
+      if (state.sharded() & bit) weft::detail::append_to(axes, {axes.empty() ? "" : " and ", name});
+    throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name(), " ", state.global().text(), " is cut over ", axes.empty() ? std::string("ranks") : axes, ": this rank holds ", state.local().text(), "; use degree 1 there, or an elementwise rule"});
   }
 
   weft::detail::Buffer wide_gradient(const ParameterState& state) {
-    if (state.kept_gradient_type() == state.gradient_type) return state.gradient;
-    weft::detail::Buffer wide = device_->allocate(state.kept() * size_of(state.gradient_type));
-    widen_(*device_, state.kept(), state.gradient.get(), wide.get());
+    if (state.kept_gradient_type() == state.gradient_type()) return state.gradient();
+    weft::detail::Buffer wide = device_->allocate(state.kept() * size_of(state.gradient_type()));
+    widen_(*device_, state.kept(), state.gradient().get(), wide.get());
     return wide;
   }
   struct Call {
@@ -241,14 +241,14 @@ class Optimizer {
     struct Lent {
       Slot& slot;
       weft::detail::Buffer gradient, master;
-      Lent(Slot& to, weft::detail::Buffer wide) : slot(to), gradient(std::exchange(to.state->gradient, std::move(wide))) {
-        if (to.state->kept_type() != to.state->type) slot.master = master = std::exchange(to.state->value, nullptr);
+      Lent(Slot& to, weft::detail::Buffer wide) : slot(to), gradient(to.state->gradients().exchange_buffer(std::move(wide))) {
+        if (to.state->kept_type() != to.state->type()) slot.master = master = to.state->storage().exchange_value(nullptr);
       }
       ~Lent() {
-        slot.state->gradient = std::move(gradient);
+        slot.state->gradients().set_buffer(std::move(gradient));
         if (!master) return;
         slot.master.reset();
-        slot.state->value = std::move(master);
+        slot.state->storage().set_value(std::move(master));
       }
     } lent(slot, wide_gradient(*slot.state));
     update_(*device_, slot, options_, learning_rate, scale, steps_ + 1);
@@ -260,10 +260,10 @@ class Optimizer {
     Slot slot{&state, nullptr, {}, {}};
     const std::size_t size = state.kept();
     if (size == 0) return slot;
-    if (widen_ != nullptr && state.kept_type() == state.type) {
-      weft::detail::Buffer value = state.value;
-      if (state.store) weft::detail::read_record(*device_, *state.store, state.record, (value = device_->allocate(size * sizeof(P))).get(), size * sizeof(P));
-      slot.master = store_ ? device_->allocate(size * sizeof(A)) : device_->allocate_lasting(size * sizeof(A));
+    if (widen_ != nullptr && state.kept_type() == state.type()) {
+      weft::detail::Buffer value = state.value();
+      if (state.storage().store()) weft::detail::read_record(*device_, *state.storage().store(), state.storage().record(), (value = device_->allocate(size * sizeof(P))).get(), size * sizeof(P));
+      slot.master = store_ ? device_->allocate(size * sizeof(A)) : device_->allocate_persistent(size * sizeof(A));
       widen_(*device_, size, value.get(), slot.master.get());
     }
     slot.kept.resize(Rule::buffers);
@@ -272,7 +272,7 @@ class Optimizer {
       return slot;
     }
     for (weft::detail::Buffer& kept : slot.kept) {
-      kept = device_->allocate_lasting(size * sizeof(A));
+      kept = device_->allocate_persistent(size * sizeof(A));
       kernels::fill(*device_, size, static_cast<A*>(kept.get()), A(0));
     }
     return slot;
@@ -293,7 +293,7 @@ class Optimizer {
   const OffloadParts* offload_ = nullptr;
   weft::detail::List<Slot> slots_;
   std::uint64_t steps_ = 0;
-  std::uint64_t compare_every_ = 0;   // ModelOptions::compare_every, of
+  std::uint64_t compare_every_ = 0;   // ModelOptions::numerics.compare_every, of
   void (*compare_)(void*) = nullptr;  // require_equal_parameters of
   void* model_ = nullptr;             // the model
 };

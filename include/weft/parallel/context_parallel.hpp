@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Context parallelism: every rank has a part of each sequence, so that long sequences fit. Layers work on the rows that they
-// have; attention asks the other ranks of cp for keys and values (Ring), or changes over from tokens to heads (Ulysses).
+// have; attention asks the other ranks of cp for keys and values (a ring), or changes over from tokens to heads (Ulysses).
 // Positions and dropout are those of the whole sequence.
 //
 //   Mesh<dp, cp, tp, pp> mesh(world, {.tp = 2, .cp = 4, .pp = 2});
-//   DataParallel<ContextParallel<TensorParallel<PipelineParallel<nn::Llama>>, Ring>> model(mesh, config);
+//   DataParallel<ContextParallel<TensorParallel<PipelineParallel<models::Llama>>>> model(mesh, config, {.context = ContextMethod::ulysses});
 //
 // All ranks of cp are given the same batch, one dp rank's share with whole sequences; each takes its chunks (Zigzag).
 
 #include <span>
 #include <vector>
 
-#include <weft/parallel/debts.hpp>
+#include <weft/pipeline/unreduced_gradients.hpp>
+#include <weft/parallel/policies.hpp>
 #include <weft/parallel/wrapper.hpp>
 
 namespace weft {
@@ -21,21 +22,16 @@ namespace detail {
 
 /// Every parameter is on every rank of cp, and its gradient on each is that of the rank's tokens: a term of a sum.
 template <class Exec>
-class ContextDebts : public Hooks {
+class ContextGradientReducer : public Hooks {
  public:
-  ContextDebts(Communicator comm, Device<Exec>& device) : comm_(std::move(comm)), device_(&device) {}
+  ContextGradientReducer(Communicator comm, Device<Exec>& device) : comm_(std::move(comm)), device_(&device) {}
 
   void gradients_ready(Unit& unit) override {
-    agree_on_debts(comm_, *device_, unit, axis_bit<cp>);
+    agree_on_unreduced(comm_, *device_, unit, axis_bit<cp>);
     std::vector<Request> sums;  // all under way at once
     for (ParameterState* state : unit.parameters) {
-      if (!(state->pending & axis_bit<cp>)) continue;
-      state->pending &= ~axis_bit<cp>;
-      if (comm_.size() == 1) continue;
-      dispatch_real(state->gradient_type, [&](auto zero) {
-        using G = decltype(zero);
-        sums.push_back(comm_.all_reduce_async(std::span<G>(static_cast<G*>(state->layer_gradient().get()), state->size())));
-      });
+      if (!state->take_unreduced(cp{}) || comm_.size() == 1) continue;
+      state->gradient_span([&](auto gradient) { sums.push_back(comm_.all_reduce_async(gradient)); });
     }
     for (Request& sum : sums) sum.wait();
   }
@@ -45,48 +41,43 @@ class ContextDebts : public Hooks {
   Device<Exec>* device_;
 };
 
-template <class Method>
 struct ContextPolicy : PlainPolicy {
   using axis = cp;
-  using stream = Shard<cp, 0>;
-  using method = Method;
-  ContextPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions&) : debts(comm, device) {}
-  Hooks* hooks() { return &debts; }
-  ContextDebts<DefaultDevice::execution_space> debts;
+  using hidden_placement = Shard<cp, 0>;
+  ContextPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions&) : reducer(comm, device) {}
+  Hooks* hooks() { return &reducer; }
+  ContextGradientReducer<DefaultDevice::execution_space> reducer;
 };
-
-template <class Method>
-inline constexpr bool is_context_method = std::is_same_v<Method, Ring> || std::is_same_v<Method, Ulysses> || std::is_same_v<Method, RingOrUlysses>;
 
 }  // namespace detail
 
-/// M with each sequence cut over cp. Method: Ring (any number of heads; keys and values travel while blocks are computed),
-/// Ulysses (two all-to-alls each way; the heads of a tp rank must be divisible by cp, and its key-value heads divide cp or are
-/// divided by it), or RingOrUlysses (ModelOptions::ulysses says which). The sequence must be divisible by 2 · cp, else
+/// M with each sequence cut over cp. ModelOptions::context says how attention crosses: by a ring (any number of heads; keys and
+/// values travel while blocks are computed) or by Ulysses (two all-to-alls each way; the heads of a tp rank must be divisible by
+/// cp, and its key-value heads divide cp or are divided by it). The policies Ring and Ulysses say it in the type. The sequence must be divisible by 2 · cp, else
 /// LayoutError when the model is made, or ShapeError for a batch of another length. Numerics: equal to one rank up to the
 /// rounding of sums over blocks of keys and of cp terms; dropout masks bitwise.
-template <class M, class Method = Ring>
+template <class M, class... Method>
 class ContextParallel;
 
-template <class M, class Method>
-inline constexpr int nesting_level<ContextParallel<M, Method>> = 15;
+template <class M, class... Method>
+inline constexpr int nesting_level<ContextParallel<M, Method...>> = 15;
 
 namespace detail {
-template <class M, class Method>
-inline constexpr bool sound<ContextParallel<M, Method>> = (nesting_level<M> > 15) && is_context_method<Method> && sound<M>;
-template <class M, class Method>
-using ContextBase = std::conditional_t<sound<ContextParallel<M, Method>>, Wrapper<ContextPolicy<Method>, M>, Refused<M>>;
+template <class M, class... Method>
+inline constexpr bool sound<ContextParallel<M, Method...>> = (nesting_level<M> > 15) && context_methods<Method...> && sound<M>;
+template <class M, class... Method>
+using ContextBase = std::conditional_t<sound<ContextParallel<M, Method...>>, Wrapper<WithPolicies<ContextPolicy, Method...>, M>, Refused<M>>;
 }
 
-template <class M, class Method>
-class ContextParallel : public detail::ContextBase<M, Method> {
+template <class M, class... Method>
+class ContextParallel : public detail::ContextBase<M, Method...> {
   static_assert(nesting_level<M> > 15,
                 "weft: wrappers nest as DataParallel of ContextParallel of TensorParallel of PipelineParallel of a model, each at most once: what stands inside "
                 "ContextParallel here belongs outside it");
-  static_assert(detail::is_context_method<Method>, "weft: ContextParallel's second template parameter must be Ring, Ulysses or RingOrUlysses");
+  static_assert(detail::context_methods<Method...>, "weft: ContextParallel's second template parameter must be Ring or Ulysses, or be left out: ModelOptions::context says it when the program runs");
 
  public:
-  using detail::ContextBase<M, Method>::ContextBase;
+  using detail::ContextBase<M, Method...>::ContextBase;
 };
 
 }  // namespace weft

@@ -10,7 +10,7 @@
 
 #include <weft/core/list.hpp>
 #include <weft/core/owner.hpp>
-#include <weft/parallel/communication_hook.hpp>
+#include <weft/parallel/hook/communication_hook.hpp>
 #include <weft/parallel/policies.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/tensor/to.hpp>
@@ -23,13 +23,13 @@ template <class Exec>
 class Buckets : public Hooks {
  public:
   Buckets(Communicator comm, Device<Exec>& device, const ModelOptions& options)
-      : comm_(std::move(comm)), device_(&device), first_bytes_(options.first_bucket_bytes), bytes_(options.bucket_bytes), compare_every_(options.compare_every) {
-    if (options.replicate != 1 || options.quantised_gather || options.secondary != 0)
-      throw_error<UsageError>({"ModelOptions: replicate, quantised_gather and secondary are for FullyShardedDataParallel, and DataParallel or its stage 0 shares nothing out; leave them out"});
-    if (options.gradient && size_of(*options.gradient) == 2) throw_error<UsageError>({"ModelOptions::gradient is ", name_of(*options.gradient), ": DataParallel keeps gradients in the type in which they are added; leave it out, or use FullyShardedDataParallel"});
-    if (options.hook) hook_ = options.hook->make(device);
-    else if (const auto narrow = options.reduce.narrow()) hook_ = narrow(device);
-    if (const ReproducibleParts* parts = options.reproducible) tree_hooks_ = parts->hooks(device);
+      : comm_(std::move(comm)), device_(&device), first_bytes_(options.data.first_bucket_bytes), bytes_(options.data.bucket_bytes), compare_every_(options.numerics.compare_every) {
+    if (options.shard.replicate != 1 || options.shard.quantised_gather || options.shard.secondary != 0)
+      throw_error<UsageError>({"ModelOptions: shard.replicate, shard.quantised_gather and shard.secondary are for FullyShardedDataParallel, and DataParallel or its stage 0 shares nothing out; leave them out"});
+    if (options.numerics.gradient && size_of(*options.numerics.gradient) == 2) throw_error<UsageError>({"ModelOptions::numerics.gradient is ", name_of(*options.numerics.gradient), ": DataParallel keeps gradients in the type in which they are added; leave it out, or use FullyShardedDataParallel"});
+    if (options.data.hook) hook_ = options.data.hook->make(device);
+    else if (const auto narrow = options.numerics.reduce.narrow()) hook_ = narrow(device);
+    if (const ReproducibleParts* parts = options.numerics.reproducible) tree_hooks_ = parts->hooks(device);
   }
 
   // Gradients live in their buckets, one after the other, so that a bucket is reduced in place. A bucket closes once it
@@ -38,16 +38,16 @@ class Buckets : public Hooks {
     for (Unit* unit : units)
       for (ParameterState* state : unit->parameters) {
         const std::size_t index = open_bucket(*state);
-        buckets_[index].members.push_back({state, buckets_[index].bytes / size_of(state->gradient_type)});
+        buckets_[index].members.push_back({state, buckets_[index].bytes / size_of(state->gradient_type())});
         buckets_[index].bytes += aligned(state->gradient_bytes());
       }
     for (Bucket& bucket : buckets_) {
       const std::size_t lines = std::size_t(bucket.comm.size()) * 64;  // each rank has a piece of whole cache lines
       bucket.bytes = (bucket.bytes + lines - 1) / lines * lines;
-      bucket.storage = device_->allocate_lasting(bucket.bytes);
+      bucket.storage = device_->allocate_persistent(bucket.bytes);
       fill_zero(*device_, static_cast<char*>(bucket.storage.get()), bucket.bytes);  // the gaps are summed too
       for (const FlatMember& member : bucket.members)
-        member.state->gradient = Buffer(bucket.storage, static_cast<char*>(bucket.storage.get()) + member.first * size_of(bucket.type));
+        member.state->gradients().set_buffer(Buffer(bucket.storage, static_cast<char*>(bucket.storage.get()) + member.first * size_of(bucket.type)));
     }
   }
 
@@ -66,8 +66,7 @@ class Buckets : public Hooks {
   void gradients_ready(Unit& unit) override {
     for (ParameterState* state : unit.parameters) {
       Bucket& bucket = bucket_of(state);
-      if (state->pending & ~state->data_bit()) throw_error<DebtError>({"the gradient of ", state->name, " is to be summed over ", state->expert_data ? "edp" : "dp", " while it still owes another sum"});
-      state->pending = 0;
+      state->take_unreduced_over_data();
       if (++bucket.ready == bucket.members.size()) launch(bucket);
     }
     // Ranks make progress together: each does its part of what all have posted.
@@ -83,13 +82,13 @@ class Buckets : public Hooks {
  private:
   struct Bucket {
     Communicator comm;
-    DataType type;
-    std::size_t limit;
+    DataType type = DataType::float32;
+    std::size_t limit = 0;
     List<FlatMember> members;
     std::size_t bytes = 0, ready = 0;
     Buffer storage;
     Maybe<Request> request;
-    hook::Erased* hook = nullptr;
+    hook::AnyHook* hook = nullptr;
   };
 
   // Gradients become ready in about the order in which they were laid out, so one is looked for where the last one was.
@@ -99,19 +98,23 @@ class Buckets : public Hooks {
       for (const FlatMember& member : buckets_[index].members)
         if (member.state == state) return buckets_[looked_up_ = index];
     }
-    throw_error<Error>({"DataParallel: parameter ", state->name, " is in no bucket"});
+    throw_error<Error>({"DataParallel: parameter ", state->name(), " is in no bucket"});
   }
 
   static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
   // The last bucket of the state's communicator, or a new one where that is full or of another type.
   std::size_t open_bucket(const ParameterState& state) {
-    const Communicator& comm = state.expert_data ? *state.expert_data : comm_;
+    const Communicator& comm = state.info().expert_data ? *state.info().expert_data : comm_;
     std::size_t last = buckets_.size();
     while (last-- > 0 && buckets_[last].comm.group() != comm.group()) {}
     const bool first = last >= buckets_.size();
-    if (!first && buckets_[last].bytes < buckets_[last].limit && buckets_[last].type == state.gradient_type) return last;
-    buckets_.push_back({comm, state.gradient_type, first ? first_bytes_ : bytes_, {}, 0, 0, {}, {}, hook_.get()});
+    if (!first && buckets_[last].bytes < buckets_[last].limit && buckets_[last].type == state.gradient_type()) return last;
+    Bucket& added = buckets_.emplace_back();
+    added.comm = comm;
+    added.type = state.gradient_type();
+    added.limit = first ? first_bytes_ : bytes_;
+    added.hook = hook_.get();
     return buckets_.size() - 1;
   }
 
@@ -146,13 +149,13 @@ class Buckets : public Hooks {
   List<Bucket> buckets_;
   std::size_t looked_up_ = 0;
   List<Bucket*> launched_;  // in this step, in this order on all ranks
-  std::unique_ptr<hook::Erased> hook_;
+  std::unique_ptr<hook::AnyHook> hook_;
   std::unique_ptr<TreeHooks> tree_hooks_;  // of reproducible runs
 };
 
 struct DataPolicy : PlainPolicy {
   using axis = dp;
-  using stream = Invariant<dp>;
+  using hidden_placement = Invariant<dp>;
   DataPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions& options) : buckets(comm, device, options) {}
   Hooks* hooks() { return &buckets; }
   Buckets<DefaultDevice::execution_space> buckets;
@@ -182,7 +185,7 @@ class DataParallel : public detail::DataBase<M, Policies...> {
                 "weft: DataParallel's template parameters after the model must be policies, such as Reproducible, or a communication hook (a type with Request start(hook::Bucket&, const Communicator&))");
   static_assert(nesting_level<M> > 10, "weft: wrappers nest as DataParallel of TensorParallel of PipelineParallel of a model, each at most once: DataParallel stands outermost and once");
 
-  static_assert((detail::policy_fits<typename detail::ScalarOf<M>::type, Policies> && ...), "weft: MixedPrecision's Param must be the type that the model computes in, such as bfloat16 for nn::BasicGpt<bfloat16>");
+  static_assert((detail::policy_fits<typename detail::ScalarOf<M>::type, Policies> && ...), "weft: MixedPrecision's Param must be the type that the model computes in, such as bfloat16 for models::BasicGpt<bfloat16>");
 
  public:
   using typename detail::DataBase<M, Policies...>::Config;

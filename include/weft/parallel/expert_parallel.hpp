@@ -5,7 +5,7 @@
 // their experts.
 //
 //   Mesh<dp, tp, ep, etp, edp> mesh(world, {.tp = 2, .ep = 4});
-//   DataParallel<TensorParallel<ExpertParallel<nn::Mixtral>>> model(mesh, config);
+//   DataParallel<TensorParallel<ExpertParallel<models::Mixtral>>> model(mesh, config);
 
 #include <span>
 #include <type_traits>
@@ -17,18 +17,15 @@ namespace weft {
 namespace detail {
 
 // Where no data wrapper stands outside, nobody else sums the experts' gradients over edp.
-class ExpertDebts : public Hooks {
+class ExpertGradientReducer : public Hooks {
  public:
-  explicit ExpertDebts(bool pays) : pays_(pays) {}
+  explicit ExpertGradientReducer(bool pays) : pays_(pays) {}
   void gradients_ready(Unit& unit) override {
     for (ParameterState* state : unit.parameters) {
-      if (!pays_ || !state->expert_data) continue;
-      state->pending &= ~axis_bit<edp>;
-      if (state->expert_data->size() == 1) continue;
-      dispatch_real(state->gradient_type, [&](auto zero) {
-        using G = decltype(zero);
-        state->expert_data->all_reduce(std::span<G>(static_cast<G*>(state->layer_gradient().get()), state->size()));
-      });
+      if (!pays_ || !state->info().expert_data) continue;
+      state->take_unreduced(edp{});
+      const Communicator& ranks = *state->info().expert_data;
+      if (ranks.size() > 1) state->gradient_span([&](auto gradient) { ranks.all_reduce(gradient); });
     }
   }
 
@@ -42,17 +39,17 @@ struct ExpertPolicy : PlainPolicy {
 
   template <class Context, Axis... X>
   ExpertPolicy(const Context&, const Mesh<X...>& mesh, const ModelOptions&)
-      : etp_ranks(comm_of(mesh, etp{})), edp_ranks(comm_of(mesh, edp{})), debts(!Context::has(dp{})) {
+      : etp_ranks(comm_of(mesh, etp{})), edp_ranks(comm_of(mesh, edp{})), reducer(!Context::has(dp{})) {
     static_assert(((std::is_same_v<X, dp> || std::is_same_v<X, cp> || std::is_same_v<X, tp>) || ...),
                   "weft: ExpertParallel over a Mesh without dp, cp or tp: all ranks would have the same tokens; name one of them in axes<...>, and wrap the model in its wrapper");
   }
   template <class Context>
   auto bind(const Context& context, const Communicator& ep_ranks) {
-    return context.template with<Folded>(ep{}, ep_ranks, &debts).template with<Folded>(etp{}, etp_ranks).template with<Folded>(edp{}, edp_ranks);
+    return context.template with<ExpertMeshAxis>(ep{}, ep_ranks, &reducer).template with<ExpertMeshAxis>(etp{}, etp_ranks).template with<ExpertMeshAxis>(edp{}, edp_ranks);
   }
 
   Communicator etp_ranks, edp_ranks;
-  ExpertDebts debts;
+  ExpertGradientReducer reducer;
 
  private:
   template <class A, Axis... X>
@@ -90,7 +87,7 @@ template <class M>
 class ExpertParallel : public detail::ExpertBase<M> {
   static_assert(detail::expert_nesting<M>,
                 "weft: wrappers nest as DataParallel of TensorParallel of ExpertParallel of PipelineParallel of a model, each at most once: what stands inside ExpertParallel here belongs outside it");
-  static_assert(!detail::expert_nesting<M> || !detail::sound<M> || detail::HasExperts<detail::model_of_t<M>>, "weft: ExpertParallel needs a model with experts, such as nn::Mixtral");
+  static_assert(!detail::expert_nesting<M> || !detail::sound<M> || detail::HasExperts<detail::model_of_t<M>>, "weft: ExpertParallel needs a model with experts, such as models::Mixtral");
 
  public:
   using detail::ExpertBase<M>::ExpertBase;

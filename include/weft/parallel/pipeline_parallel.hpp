@@ -2,47 +2,48 @@
 #pragma once
 // Pipeline parallelism: the model's stack is cut into stages, and micro-batches flow through them in the order of a proven
 // schedule.
+//
+//   PipelineParallel<models::Gpt> model(mesh, config, {.pipeline = {.schedule = schedule::zbv}});
 
-#include <weft/parallel/schedule/erased.hpp>
-#include <weft/parallel/schedule/one_forward_one_backward.hpp>
+#include <weft/parallel/policies.hpp>
+#include <weft/pipeline/schedule/any_schedule.hpp>
 #include <weft/parallel/wrapper.hpp>
 
 namespace weft {
 
 namespace detail {
-template <class S>
 struct PipelinePolicy : PlainPolicy {
   using axis = pp;
-  using stream = Invariant<pp>;
+  using hidden_placement = Invariant<pp>;
   PipelinePolicy(const Communicator&, DefaultDevice&, const ModelOptions&) {}
-  static schedule::Erased schedule(const ModelOptions& options) { return schedule::erase<S>(options); }
+  static schedule::AnySchedule schedule(const ModelOptions& options) { return options.pipeline.schedule ? *options.pipeline.schedule : PlainPolicy::schedule(options); }
 };
 }  // namespace detail
 
-/// M in stages over pp, run by schedule S: a type of parallel/schedule/, schedule::Own (a table of the user's) or
-/// schedule::Chosen (ModelOptions::schedule says which). Cuts lie between blocks. Numerics: weight gradients are added in
+/// M in stages over pp, run by ModelOptions::pipeline.schedule. A schedule may stand in the type instead: one of parallel/schedule/, or
+/// schedule::Custom, a table of the user's that the compiler proves. Cuts lie between blocks. Numerics: weight gradients are added in
 /// micro-batch order, so they are bitwise those of accumulation on one rank.
-template <class M, class S = schedule::OneForwardOneBackward>
+template <class M, class... S>
 class PipelineParallel;
 
-template <class M, class S>
-inline constexpr int nesting_level<PipelineParallel<M, S>> = 30;
+template <class M, class... S>
+inline constexpr int nesting_level<PipelineParallel<M, S...>> = 30;
 
 namespace detail {
-template <class M, class S>
-inline constexpr bool sound<PipelineParallel<M, S>> = !is_wrapper<M> && schedule::Erasable<S> && sound<M>;
-template <class M, class S>
-using PipelineBase = std::conditional_t<sound<PipelineParallel<M, S>>, Wrapper<PipelinePolicy<S>, M>, Refused<M>>;
+template <class M, class... S>
+inline constexpr bool sound<PipelineParallel<M, S...>> = !is_wrapper<M> && schedule_types<S...> && sound<M>;
+template <class M, class... S>
+using PipelineBase = std::conditional_t<sound<PipelineParallel<M, S...>>, Wrapper<WithPolicies<PipelinePolicy, RunsSchedule<S>...>, M>, Refused<M>>;
 }
 
-template <class M, class S>
-class PipelineParallel : public detail::PipelineBase<M, S> {
+template <class M, class... S>
+class PipelineParallel : public detail::PipelineBase<M, S...> {
   static_assert(!is_wrapper<M>, "weft: PipelineParallel cuts a model into stages, so it stands next to the model: write DataParallel<TensorParallel<PipelineParallel<Model>>>");
-  static_assert(schedule::Erasable<S>,
-                "weft: PipelineParallel's second template parameter must be a schedule, such as schedule::OneForwardOneBackward, schedule::Own<table> or schedule::Chosen");
+  static_assert(detail::schedule_types<S...>,
+                "weft: PipelineParallel's second template parameter must be a schedule, such as schedule::Zbv or schedule::Custom<table>, or be left out: ModelOptions::pipeline.schedule says it when the program runs");
 
  public:
-  using detail::PipelineBase<M, S>::PipelineBase;
+  using detail::PipelineBase<M, S...>::PipelineBase;
 };
 
 }  // namespace weft

@@ -1,29 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Policies: what ModelOptions chooses when the program runs, said in the type of a data wrapper instead.
+// Policies: choices of ModelOptions in the type of a wrapper, for those who like to read them there. A policy sets its value before
+// anything is made, whatever the options said, and nothing else depends on its type.
 //
-//   DataParallel<nn::Gpt, Reproducible> model(mesh, config);
-//   FullyShardedDataParallel<nn::Gpt, zero::Stage2, Reproducible> model(mesh, config);
+//   DataParallel<models::Gpt, Reproducible> model(mesh, config);
+//   FullyShardedDataParallel<models::Gpt, zero::Stage2, Reproducible> model(mesh, config);
+//   ContextParallel<PipelineParallel<models::Llama, schedule::Zbv>, Ulysses> model(mesh, config);
 //
-// A policy is a type with `static void apply(ModelOptions&)`; DataParallel also takes a communication hook's type.
+// A policy is a type with `static void apply(ModelOptions&)`; DataParallel also takes a communication hook's type, PipelineParallel a
+// schedule's.
 
 #include <type_traits>
 
-#include <weft/nn/model.hpp>
-#include <weft/parallel/communication_hook.hpp>
+#include <weft/parallel/model_options.hpp>
+#include <weft/parallel/hook/communication_hook.hpp>
+#include <weft/pipeline/schedule/any_schedule.hpp>
 
 namespace weft {
 
-/// ModelOptions::reproducible: the run has the same bits for every dp degree that divides the micro-batches, every stage of ZeRO,
+/// ModelOptions::shard.stage: what FullyShardedDataParallel shares out over the data ranks. Bytes a rank, P parameters over N data
+/// ranks, with AdamW:
+///
+///               float               bfloat16, float16        double
+///   Stage1      8 P + 8 P / N       4 P + 12 P / N           16 P + 16 P / N
+///   Stage2      4 P + 12 P / N      2 P + 14 P / N            8 P + 24 P / N
+///   Stage3      16 P / N            16 P / N                 32 P / N
+///
+/// (parameter + gradient + optimizer). Of 16-bit models stages 1 and 2 keep sums of gradients in 16 bits, each micro-batch added in
+/// float and rounded once, or in float (ModelOptions::numerics.gradient: 6 P + 12 P / N and 2 P + 16 P / N); stage 3 keeps the master
+/// copy alone, which is rounded when a unit is gathered, and gradients in float. Beside it is what is on its way: up to two gathered
+/// units in stage 3, up to two units of whole gradients, a sum of a unit's shards. With ModelOptions::shard.replicate N is
+/// dp / replicate; secondary adds P / secondary values; offload takes the optimizer's bytes, and in stage 3 the parameters', off the
+/// device, where the largest parameter's of them come and go (on a GPU the next one's and the next unit's piece, too: they come while
+/// it computes).
+///
+/// A stage in the type is known to the compiler: an optimizer that needs whole matrices does not compile, and stage 0 is not compiled.
+namespace zero {
+/// Optimizer state.
+struct Stage1 {
+  static void apply(ModelOptions& options) { options.shard.stage = 1; }
+};
+/// Optimizer state and gradients.
+struct Stage2 {
+  static void apply(ModelOptions& options) { options.shard.stage = 2; }
+};
+/// Optimizer state, gradients and parameters.
+struct Stage3 {
+  static void apply(ModelOptions& options) { options.shard.stage = 3; }
+};
+}  // namespace zero
+
+/// ModelOptions::context of ContextParallel: keys and values go round a ring.
+struct Ring {
+  static void apply(ModelOptions& options) { options.context = ContextMethod::ring; }
+};
+/// ModelOptions::context of ContextParallel: ranks change over from tokens to heads.
+struct Ulysses {
+  static void apply(ModelOptions& options) { options.context = ContextMethod::ulysses; }
+};
+
+/// ModelOptions::numerics.reproducible: the run has the same bits for every dp degree that divides the micro-batches, every stage of ZeRO,
 /// every schedule and every pp degree.
 struct Reproducible {
   template <class Options>  // else every program would compile what this asks for
-  static void apply(Options& options) { options.reproducible = true; }
+  static void apply(Options& options) { options.numerics.reproducible = true; }
 };
 
-/// Layers compute in Param, the model's own scalar (nn::BasicGpt<bfloat16>), and add gradients in accumulate_t<Param>; data ranks
+/// Layers compute in Param, the model's own scalar (models::BasicGpt<bfloat16>), and add gradients in accumulate_t<Param>; data ranks
 /// send and add them in Reduce, bfloat16 or float. What is updated is a master copy in float where Param is bfloat16; stage 3 of
-/// FullyShardedDataParallel keeps nothing else, and gathers it as Param. Gradient: ModelOptions::gradient, the type in which sums of
+/// FullyShardedDataParallel keeps nothing else, and gathers it as Param. Gradient: ModelOptions::numerics.gradient, the type in which sums of
 /// gradients are kept, Param or accumulate_t<Param>; void leaves the choice to the stage.
 template <class Param, class Reduce, class Gradient = void>
 struct MixedPrecision {
@@ -33,32 +78,49 @@ struct MixedPrecision {
   static_assert(std::is_void_v<Gradient> || std::is_same_v<Gradient, Param> || std::is_same_v<Gradient, accumulate_t<Param>>,
                 "weft: MixedPrecision's Gradient must be Param, or the type in which layers add gradients: float for Param bfloat16, float16 and float, double for double");
   static void apply(ModelOptions& options) {
-    if constexpr (std::is_same_v<Reduce, bfloat16>) options.reduce = DataType::bfloat16;
-    if constexpr (!std::is_void_v<Gradient>) options.gradient = data_type_of<Gradient>;
+    if constexpr (std::is_same_v<Reduce, bfloat16>) options.numerics.reduce = DataType::bfloat16;
+    if constexpr (!std::is_void_v<Gradient>) options.numerics.gradient = data_type_of<Gradient>;
   }
 };
 
-/// ModelOptions::quantised_gather: ZeRO++ qwZ.
+/// ModelOptions::shard.quantised_gather: ZeRO++ qwZ.
 struct QuantisedGather {
-  static void apply(ModelOptions& options) { options.quantised_gather = true; }
+  static void apply(ModelOptions& options) { options.shard.quantised_gather = true; }
 };
 
-/// ModelOptions::secondary: ZeRO++ hpZ, with nodes of so many ranks.
+/// ModelOptions::shard.secondary: ZeRO++ hpZ, with nodes of so many ranks.
 template <std::size_t ranks>
 struct SecondaryShards {
-  static void apply(ModelOptions& options) { options.secondary = ranks; }
+  static void apply(ModelOptions& options) { options.shard.secondary = ranks; }
 };
 
-/// ModelOptions::replicate: hybrid sharding.
+/// ModelOptions::shard.replicate: hybrid sharding.
 template <std::size_t copies>
-struct Replicate {
-  static void apply(ModelOptions& options) { options.replicate = copies; }
+struct HybridSharding {
+  static void apply(ModelOptions& options) { options.shard.replicate = copies; }
 };
 
 namespace detail {
 
 template <class P>
-inline constexpr bool is_policy = requires(ModelOptions& options) { P::apply(options); };
+inline constexpr bool is_zero_stage = std::is_same_v<P, zero::Stage1> || std::is_same_v<P, zero::Stage2> || std::is_same_v<P, zero::Stage3>;
+template <class P>
+inline constexpr bool is_context_method = std::is_same_v<P, Ring> || std::is_same_v<P, Ulysses>;
+/// Those of the data wrappers.
+template <class P>
+inline constexpr bool is_policy = !is_zero_stage<P> && !is_context_method<P> && requires(ModelOptions& options) { P::apply(options); };
+
+// A schedule's type as PipelineParallel's policy.
+template <class S>
+struct RunsSchedule {
+  static void apply(ModelOptions& options) { options.pipeline.schedule = schedule::Value<S>(); }
+};
+
+// None, and ModelOptions says it, or one.
+template <class... S>
+inline constexpr bool schedule_types = sizeof...(S) == 0 || (sizeof...(S) == 1 && (schedule::Erasable<S> && ...));
+template <class... Method>
+inline constexpr bool context_methods = sizeof...(Method) == 0 || (sizeof...(Method) == 1 && (is_context_method<Method> && ...));
 
 // Does the model compute in what a policy says?
 template <class Scalar, class P>
@@ -68,18 +130,15 @@ inline constexpr bool policy_fits<Scalar, MixedPrecision<Param, Reduce, Gradient
 
 template <class P>
 void apply_policy(ModelOptions& options) {
-  if constexpr (is_policy<P>) P::apply(options);
-  else options.hook = hook::make<P>();
+  if constexpr (requires { P::apply(options); }) P::apply(options);
+  else options.data.hook = hook::make<P>();
 }
 
 // A wrapper's policy with these applied before anything is made.
 template <class Base, class... Policies>
 struct AppliedPolicies : Base {
   using Base::Base;
-  static ModelOptions adjusted(ModelOptions options) {
-    (apply_policy<Policies>(options), ...);
-    return options;
-  }
+  static void adjust(ModelOptions& options) { (apply_policy<Policies>(options), ...); }
 };
 template <class Base, class... Policies>
 using WithPolicies = std::conditional_t<sizeof...(Policies) == 0, Base, AppliedPolicies<Base, Policies...>>;

@@ -19,8 +19,8 @@
 #include <weft/core/fields.hpp>
 #include <weft/core/hash.hpp>
 #include <weft/mesh/axis.hpp>
-#include <weft/nn/batch.hpp>
-#include <weft/nn/model.hpp>
+#include <weft/layer/batch.hpp>
+#include <weft/parallel/model_options.hpp>
 
 namespace weft::detail {
 
@@ -34,25 +34,25 @@ struct OptionWord {
 /// The options that must be the same on all ranks. Whether there is a hook and an offload counts, not which.
 WEFT_COLD inline auto words_of(const ModelOptions& options) {
   std::uint64_t scale = 0;
-  if (options.loss_scale) hash_value(scale, *options.loss_scale);
+  if (options.numerics.loss_scale) hash_value(scale, *options.numerics.loss_scale);
   return std::array{
       OptionWord{"seed", options.seed, true},
-      OptionWord{"first_bucket_bytes", options.first_bucket_bytes, true},
-      OptionWord{"bucket_bytes", options.bucket_bytes, true},
-      OptionWord{"reduce_each_micro_batch", options.reduce_each_micro_batch, true},
-      OptionWord{"zero", std::uint64_t(options.zero), true},
-      OptionWord{"hook", options.hook != nullptr, false},
-      OptionWord{"replicate", options.replicate, true},
-      OptionWord{"reduce", options.reduce ? 1 + std::uint64_t(*options.reduce) : 0, false},
-      OptionWord{"gradient", options.gradient ? 1 + std::uint64_t(*options.gradient) : 0, false},
-      OptionWord{"quantised_gather", options.quantised_gather, true},
-      OptionWord{"secondary", options.secondary, true},
-      OptionWord{"offload", options.offload.make != nullptr, false},
-      OptionWord{"reproducible", options.reproducible ? 1u : 0u, true},
-      OptionWord{"ulysses", options.ulysses, true},
-      OptionWord{"schedule", options.schedule != nullptr, false},
-      OptionWord{"loss_scale", scale, false},
-      OptionWord{"compare_every", options.compare_every, true},
+      OptionWord{"data.first_bucket_bytes", options.data.first_bucket_bytes, true},
+      OptionWord{"data.bucket_bytes", options.data.bucket_bytes, true},
+      OptionWord{"shard.reduce_each_micro_batch", options.shard.reduce_each_micro_batch, true},
+      OptionWord{"shard.stage", std::uint64_t(options.shard.stage), true},
+      OptionWord{"data.hook", options.data.hook != nullptr, false},
+      OptionWord{"shard.replicate", options.shard.replicate, true},
+      OptionWord{"numerics.reduce", options.numerics.reduce ? 1 + std::uint64_t(*options.numerics.reduce) : 0, false},
+      OptionWord{"numerics.gradient", options.numerics.gradient ? 1 + std::uint64_t(*options.numerics.gradient) : 0, false},
+      OptionWord{"shard.quantised_gather", options.shard.quantised_gather, true},
+      OptionWord{"shard.secondary", options.shard.secondary, true},
+      OptionWord{"shard.offload", options.shard.offload.make != nullptr, false},
+      OptionWord{"numerics.reproducible", options.numerics.reproducible ? 1u : 0u, true},
+      OptionWord{"context", std::uint64_t(options.context), false},
+      OptionWord{"pipeline.schedule", options.pipeline.schedule != nullptr, false},
+      OptionWord{"numerics.loss_scale", scale, false},
+      OptionWord{"numerics.compare_every", options.numerics.compare_every, true},
   };
 }
 

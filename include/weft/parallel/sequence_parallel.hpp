@@ -4,7 +4,7 @@
 // state are cut over tp, so norms, dropouts and residual sums are done once instead of tp times, and their activations take
 // 1/tp of the memory. Every all-reduce becomes a reduce-scatter and an all-gather, which move as many bytes.
 //
-//   DataParallel<SequenceParallel<PipelineParallel<nn::Gpt>>> model(mesh, config);
+//   DataParallel<SequenceParallel<PipelineParallel<models::Gpt>>> model(mesh, config);
 //
 // Only the placement of the hidden state differs from TensorParallel: the types find every collective from it, and that the
 // gradients of norms are now terms of a sum.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Tensor parallelism (Megatron-LM, arXiv:1909.08053): column- and row-parallel weights, vocabulary-parallel ends. The layers
-// know how they are cut; the wrapper binds the axis and pays the debts that the types found: gradients that are Partial<tp>,
+// know how they are cut; the wrapper binds the axis and pays the reducer that the types found: gradients that are Partial<tp>,
 // and those of key-value heads that several ranks hold alike.
 
 #include <weft/core/list.hpp>
-#include <weft/parallel/debts.hpp>
+#include <weft/pipeline/unreduced_gradients.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -14,23 +14,20 @@ namespace weft {
 namespace detail {
 
 template <class Exec>
-class TensorDebts : public Hooks {
+class TensorGradientReducer : public Hooks {
  public:
-  TensorDebts(Communicator comm, Device<Exec>& device) : comm_(std::move(comm)), device_(&device) {}
+  TensorGradientReducer(Communicator comm, Device<Exec>& device) : comm_(std::move(comm)), device_(&device) {}
 
   bool allocate(ParameterState& state) override {
     // All ranks make the same parameters in the same order, so this is collective.
-    if (state.replicas > 1 && find_replicas(state.replicas) == nullptr)
-      replicas_.push_back({state.replicas, comm_.split(comm_.rank() / state.replicas, comm_.rank(), "tp")});
+    if (state.info().replicas > 1 && find_replicas(state.info().replicas) == nullptr)
+      replicas_.push_back({state.info().replicas, comm_.split(comm_.rank() / state.info().replicas, comm_.rank(), "tp")});
     return false;
   }
   void gradients_ready(Unit& unit) override {
-    agree_on_debts(comm_, *device_, unit, axis_bit<tp>);
+    agree_on_unreduced(comm_, *device_, unit, axis_bit<tp>);
     for (ParameterState* state : unit.parameters) {
-      if (!(state->pending & axis_bit<tp>)) continue;
-      state->pending &= ~axis_bit<tp>;
-      if (comm_.size() == 1) continue;
-      pay(*state);
+      if (state->take_unreduced(tp{}) && comm_.size() > 1) pay(*state);
     }
   }
 
@@ -47,23 +44,23 @@ class TensorDebts : public Hooks {
   static constexpr comm::MemoryKind memory = weft::detail::memory_kind<Tensor<float, Exec>>();
 
   void pay(ParameterState& state) {
-    char* gradient = static_cast<char*>(state.layer_gradient().get());
-    const DataType type = state.gradient_type;
-    if (state.replicas == 1) return comm_.all_reduce(comm::elements_of<float, double>(type, memory, gradient, state.size()));
+    char* gradient = static_cast<char*>(state.gradients().layer_buffer().get());
+    const DataType type = state.gradient_type();
+    if (state.info().replicas == 1) return comm_.all_reduce(comm::elements_of<float, double>(type, memory, gradient, state.size()));
     // Only the runs that several ranks hold alike: packed, summed, put back.
     std::size_t size = 0;
-    for (const Run& run : state.layer_runs()) size += run.shared ? run.length : 0;
+    for (const Run& run : state.info().runs) size += run.shared ? run.length : 0;
     const Buffer buffer = device_->allocate(size * size_of(type));
     char* packed = static_cast<char*>(buffer.get());
     copy_shared(state, gradient, packed, true);
-    find_replicas(state.replicas)->all_reduce(comm::elements_of<float, double>(type, memory, packed, size));
+    find_replicas(state.info().replicas)->all_reduce(comm::elements_of<float, double>(type, memory, packed, size));
     copy_shared(state, gradient, packed, false);
   }
   void copy_shared(const ParameterState& state, char* gradient, char* packed, bool pack) {
-    for (const Run& run : state.layer_runs()) {
+    for (const Run& run : state.info().runs) {
       if (!run.shared) continue;
-      const std::size_t bytes = run.length * size_of(state.gradient_type);  // whole floats: gradients are never narrower
-      float *here = reinterpret_cast<float*>(gradient + run.local * size_of(state.gradient_type)), *there = reinterpret_cast<float*>(packed);
+      const std::size_t bytes = run.length * size_of(state.gradient_type());  // whole floats: gradients are never narrower
+      float *here = reinterpret_cast<float*>(gradient + run.local * size_of(state.gradient_type())), *there = reinterpret_cast<float*>(packed);
       copy_rows(*device_, 1, bytes / sizeof(float), pack ? here : there, 0, pack ? there : here, 0);
       packed += bytes;
     }
@@ -74,38 +71,38 @@ class TensorDebts : public Hooks {
   List<Replicas> replicas_;
 };
 
-template <class Stream>
+template <class HiddenPlacement>
 struct TensorPolicy : PlainPolicy {
   using axis = tp;
-  using stream = Stream;
-  TensorPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions&) : debts(comm, device) {}
-  Hooks* hooks() { return &debts; }
-  TensorDebts<DefaultDevice::execution_space> debts;
+  using hidden_placement = HiddenPlacement;
+  TensorPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions&) : reducer(comm, device) {}
+  Hooks* hooks() { return &reducer; }
+  TensorGradientReducer<DefaultDevice::execution_space> reducer;
 };
 
 }  // namespace detail
 
-/// M with its large weights cut over tp. Stream: how the hidden state lies between blocks; Invariant<tp>, or Shard<tp, 0> for
+/// M with its large weights cut over tp. HiddenPlacement: how the hidden state lies between blocks; Invariant<tp>, or Shard<tp, 0> for
 /// sequence parallelism. Numerics: equal to one rank up to the rounding of sums of tp terms.
-template <class M, class Stream = Invariant<tp>>
+template <class M, class HiddenPlacement = Invariant<tp>>
 class TensorParallel;
 
-template <class M, class Stream>
-inline constexpr int nesting_level<TensorParallel<M, Stream>> = 20;
+template <class M, class HiddenPlacement>
+inline constexpr int nesting_level<TensorParallel<M, HiddenPlacement>> = 20;
 
 namespace detail {
-template <class M, class Stream>
-inline constexpr bool sound<TensorParallel<M, Stream>> = (nesting_level<M> > 20) && sound<M>;
-template <class M, class Stream>
-using TensorBase = std::conditional_t<sound<TensorParallel<M, Stream>>, Wrapper<TensorPolicy<Stream>, M>, Refused<M>>;
+template <class M, class HiddenPlacement>
+inline constexpr bool sound<TensorParallel<M, HiddenPlacement>> = (nesting_level<M> > 20) && sound<M>;
+template <class M, class HiddenPlacement>
+using TensorBase = std::conditional_t<sound<TensorParallel<M, HiddenPlacement>>, Wrapper<TensorPolicy<HiddenPlacement>, M>, Refused<M>>;
 }
 
-template <class M, class Stream>
-class TensorParallel : public detail::TensorBase<M, Stream> {
+template <class M, class HiddenPlacement>
+class TensorParallel : public detail::TensorBase<M, HiddenPlacement> {
   static_assert(nesting_level<M> > 20, "weft: wrappers nest as DataParallel of TensorParallel of PipelineParallel of a model, each at most once: what stands inside TensorParallel here belongs outside it");
 
  public:
-  using detail::TensorBase<M, Stream>::TensorBase;
+  using detail::TensorBase<M, HiddenPlacement>::TensorBase;
 };
 
 }  // namespace weft

@@ -3,7 +3,7 @@
 // What all wrappers have in common. A wrapper is Wrapper<Policy, M>: the policy says which axis it binds, how the hidden
 // state lies on it and which hooks it hangs up. Wrappers nest in one order, data < context < tensor < pipeline < model.
 //
-//   DataParallel<TensorParallel<PipelineParallel<nn::Gpt, schedule::OneForwardOneBackward>>> model(mesh, config);
+//   DataParallel<TensorParallel<PipelineParallel<models::Gpt>>> model(mesh, config);
 
 #include <cstddef>
 #include <optional>
@@ -16,17 +16,17 @@
 
 #include <weft/core/owner.hpp>
 #include <weft/mesh/mesh.hpp>
-#include <weft/nn/batch.hpp>
-#include <weft/nn/context.hpp>
-#include <weft/nn/loss_scale.hpp>
-#include <weft/nn/model.hpp>
+#include <weft/layer/batch.hpp>
+#include <weft/layer/context.hpp>
+#include <weft/layer/loss_scale.hpp>
+#include <weft/parallel/model_options.hpp>
 #include <weft/optim/offloaded.hpp>
-#include <weft/parallel/compress.hpp>
+#include <weft/parallel/hook/compress.hpp>
 #include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/same_parameters.hpp>
-#include <weft/parallel/schedule/erased.hpp>
-#include <weft/parallel/schedule/one_forward_one_backward.hpp>
-#include <weft/parallel/stages.hpp>
+#include <weft/pipeline/schedule/any_schedule.hpp>
+#include <weft/pipeline/schedule/one_forward_one_backward.hpp>
+#include <weft/pipeline/stages.hpp>
 #include <weft/parallel/whole_parameter.hpp>
 
 namespace weft {
@@ -43,7 +43,7 @@ namespace detail {
 WEFT_COLD inline ModelOptions with_store(const ModelOptions& given, int rank) {
   given.check();
   ModelOptions options = given;
-  if (!options.offload.store) options.offload.store = make_store(options.offload, rank);
+  if (!options.shard.offload.store) options.shard.offload.store = make_store(options.shard.offload, rank);
   return options;
 }
 
@@ -87,7 +87,7 @@ template <class M>
 struct Refused {
   static_assert(sizeof(M) != 0);  // where the fault lies further inside, it is to be said there
   static_assert(is_wrapper<M> || ModelRecipe<M>,
-                "weft: a wrapper stands around another wrapper or a model: a recipe with Config, Front, Block and Back, such as nn::Gpt; a layer goes into the blocks of a model");
+                "weft: a wrapper stands around another wrapper or a model: a recipe with Config, Front, Block and Back, such as models::Gpt; a layer goes into the blocks of a model");
   using model_type = std::conditional_t<ModelRecipe<typename ModelOf<M>::type>, typename ModelOf<M>::type, NoModel>;
   using Config = typename model_type::Config;
   Refused(const auto&, const Config&, const ModelOptions& = {}) {}
@@ -105,15 +105,6 @@ struct Refused {
   DefaultDevice& device() const;
 };
 
-// A policy may name a method (see Bind).
-template <class Policy>
-struct MethodOf { using type = void; };
-template <class Policy>
-  requires requires { typename Policy::method; }
-struct MethodOf<Policy> { using type = typename Policy::method; };
-template <class Policy>
-using method_of_t = typename MethodOf<Policy>::type;
-
 // An axis of the policy, or one of its axes where it binds several.
 template <class Policy, class X>
 inline constexpr bool policy_uses = std::is_same_v<X, typename Policy::axis>;
@@ -124,7 +115,7 @@ inline constexpr bool policy_uses<Policy, X> = Policy::axes::template has<X>;
 // Where it was asked for, or the element type needs one.
 template <class S>
 std::shared_ptr<LossScale> make_loss_scale(const ModelOptions& options) {
-  if (options.loss_scale) return new_shared<LossScale>(*options.loss_scale);
+  if (options.numerics.loss_scale) return new_shared<LossScale>(*options.numerics.loss_scale);
   return std::is_same_v<S, float16> ? new_shared<LossScale>() : nullptr;
 }
 
@@ -169,12 +160,18 @@ class Wrapper {
     else return false;
   }
 
+  /// Sets what the types of this wrapper and of those inside it choose.
+  static void adjust(ModelOptions& options) {
+    Policy::adjust(options);
+    if constexpr (is_wrapper<M>) M::adjust(options);
+  }
+
   /// The model laid over `mesh`. Collective: all ranks call alike, with the same options and config, or UsageError on all of them
   /// before anything is allocated. Throws LayoutError if the config does not fit the degrees.
   /// (As few constructors as can be: compilers list all of them where a field of the config is misspelled.)
   template <detail::Axis... X>
   Wrapper(const Mesh<X...>& mesh, const Config& config, ModelOptions options = {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
-      : Wrapper(detail::Inside{}, root(mesh.world().device(), options = agreed(Policy::adjusted(options), mesh, config)), mesh, config, options) {
+      : Wrapper(detail::Inside{}, root(mesh.world().device(), options = agreed(options, mesh, config)), mesh, config, options) {
     outermost_.reset(new detail::Outermost{&mesh.world().device(), options, detail::make_loss_scale<typename model_type::scalar>(options), mesh.communicator()});
     static_assert((uses(X{}) && ...),
                   "weft: this Mesh has an axis that no wrapper of the model uses, so its ranks would all do the same work: add the wrapper, or "
@@ -226,9 +223,9 @@ class Wrapper {
 
   /// Compares, by a hash, the parameters of which several ranks hold the same elements: what is not cut over dp, cp or tp, copies of
   /// shards, experts over edp. Throws Error on all ranks of an axis on which one differs. Collective over the mesh; an optimizer's
-  /// step calls it as ModelOptions::compare_every says.
+  /// step calls it as ModelOptions::numerics.compare_every says.
   void require_equal_parameters() {
-    enter(here(), [&](const auto& context, auto& stages) { detail::require_equal_parameters(context, stages, options().replicate); });
+    enter(here(), [&](const auto& context, auto& stages) { detail::require_equal_parameters(context, stages, options().shard.replicate); });
   }
   /// The next train_step compares the communication hook's sums with plain ones, as the first one does. All ranks call alike.
   void check_hook() {
@@ -267,7 +264,8 @@ class Wrapper {
 
  private:
   template <detail::Axis... X>
-  static ModelOptions agreed(const ModelOptions& options, const Mesh<X...>& mesh, const Config& config) {
+  static ModelOptions agreed(ModelOptions options, const Mesh<X...>& mesh, const Config& config) {
+    adjust(options);
     detail::require_same_construction(mesh.communicator(), options, config);
     return detail::with_store(options, mesh.world().rank());
   }
@@ -282,9 +280,9 @@ class Wrapper {
   static auto root(Device<Exec>& device, const ModelOptions& options) {
     detail::Environment environment;
     environment.seed = options.seed;
-    environment.reproducible = options.reproducible;
-    environment.recording = options.recording.get();
-    environment.ulysses = options.ulysses;
+    environment.reproducible = options.numerics.reproducible;
+    environment.timeline = options.pipeline.timeline.get();
+    environment.ulysses = options.context == ContextMethod::ulysses;
     return Context<Compute<Exec, typename model_type::scalar>>(device, std::move(environment));
   }
   auto here() const {
@@ -301,7 +299,7 @@ class Wrapper {
   template <class Context>
   auto bind(const Context& context) {
     if constexpr (requires { typename Policy::axes; }) return policy_.bind(context, comm_);
-    else return context.template with<typename Policy::stream, detail::method_of_t<Policy>>(axis{}, comm_, policy_.hooks());
+    else return context.template with<typename Policy::hidden_placement>(axis{}, comm_, policy_.hooks());
   }
   template <class Context>
   static Inner make(const Context& context, const auto& mesh, const Config& config, const ModelOptions& options) {
@@ -319,8 +317,8 @@ class Wrapper {
 struct PlainPolicy {
   detail::Hooks* hooks() { return nullptr; }
   static constexpr bool shards_parameters = false;
-  static const ModelOptions& adjusted(const ModelOptions& options) { return options; }
-  static schedule::Erased schedule(const ModelOptions& options) { return schedule::erase<schedule::OneForwardOneBackward>(options); }
+  static void adjust(ModelOptions&) {}
+  static schedule::AnySchedule schedule(const ModelOptions&) { return schedule::erase<schedule::OneForwardOneBackward>(); }
 };
 
 /// A model on one rank, without any wrapper: what every composition is compared with.
@@ -362,8 +360,8 @@ class SingleDevice {
   auto here() const {
     detail::Environment environment;
     environment.seed = options_.seed;
-    environment.reproducible = options_.reproducible;
-    environment.recording = options_.recording.get();
+    environment.reproducible = options_.numerics.reproducible;
+    environment.timeline = options_.pipeline.timeline.get();
     if (loss_scale_) environment.loss_scale = loss_scale_->value();
     return Context<Compute<DefaultDevice::execution_space, typename M::scalar>>(*device_, std::move(environment));
   }

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/plan/ledger.hpp>
+#include <weft/plan/memory_tracker.hpp>
 #include <weft/plan/local_model.hpp>
 
 namespace weft::plan {
@@ -38,7 +38,7 @@ using DeferredBlocks = std::vector<std::vector<Block>>;
 
 class Layers {
  public:
-  Layers(const LocalModel& model, Ledger& ledger) : m(model), ledger_(&ledger) {}
+  Layers(const LocalModel& model, MemoryTracker& tracker) : m(model), ledger_(&tracker) {}
 
   Block hidden() { return matrix(m.own_rows, m.width); }
 
@@ -336,7 +336,7 @@ class Layers {
   }
 
   const LocalModel& m;
-  Ledger* ledger_;
+  MemoryTracker* ledger_;
 };
 
 }  // namespace weft::plan

@@ -4,7 +4,7 @@
 // a training step for a model and a layout. Needs neither Kokkos nor MPI.
 //
 //   plan::Bytes bytes = plan::zero_memory(7.5e9, 64, 3);                  // 1.88 GB
-//   for (const plan::StageMemory& rank : plan::memory(model, layout)) ... // rehearse.hpp
+//   for (const plan::StageMemory& rank : plan::memory(model, layout)) ... // step_simulation.hpp
 
 #include <cstddef>
 #include <string>
@@ -78,8 +78,8 @@ struct StepLayout {
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   std::string precision = "fp32";
-  bool float_gradients = false;   ///< of 16-bit models sums of gradients are kept in fp32 in stages 1 and 2 too (ModelOptions::gradient)
-  bool reproducible = false;      ///< ModelOptions::reproducible
+  bool float_gradients = false;   ///< of 16-bit models sums of gradients are kept in fp32 in stages 1 and 2 too (ModelOptions::numerics.gradient)
+  bool reproducible = false;      ///< ModelOptions::numerics.reproducible
   bool offload = false;           ///< optimizer state, and in stage 3 parameters, lie on the device only while they are used
   bool quantised_gather = false;  ///< stage 3: gathers in 8-bit integers
   std::size_t secondary = 0;      ///< stage 3: so many neighbours keep gathered values

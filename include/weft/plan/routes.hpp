@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include <weft/parallel/schedule/table.hpp>
+#include <weft/pipeline/schedule/table.hpp>
 
 namespace weft::plan {
 
@@ -24,25 +24,25 @@ class Routes {
     for (int rank = 0; rank < table.ranks; ++rank) {
       const schedule::Order& order = table.orders[std::size_t(rank)];
       for (std::size_t i = 0; i < order.size(); ++i)
-        if (order[i].what != schedule::Do::W) (order[i].what == schedule::Do::F ? forward_ : backward_)[cell(table.stage(rank, order[i].chunk), order[i].micro)] = {rank, i};
+        if (order[i].what != schedule::Op::W) (order[i].what == schedule::Op::F ? forward_ : backward_)[cell(table.stage(rank, order[i].chunk), order[i].micro)] = {rank, i};
     }
   }
 
-  Place goes_to(int rank, const schedule::Action& action) const { return beside(rank, action, action.what == schedule::Do::F ? 1 : -1); }
-  Place comes_from(int rank, const schedule::Action& action) const { return beside(rank, action, action.what == schedule::Do::F ? -1 : 1); }
+  Place goes_to(int rank, const schedule::Action& action) const { return beside(rank, action, action.what == schedule::Op::F ? 1 : -1); }
+  Place comes_from(int rank, const schedule::Action& action) const { return beside(rank, action, action.what == schedule::Op::F ? -1 : 1); }
 
  private:
   std::size_t cell(int stage, int micro) const { return std::size_t(stage) * micro_batches_ + std::size_t(micro); }
   Place beside(int rank, const schedule::Action& action, int step) const {
     const int stage = table_.stage(rank, action.chunk) + step;
-    if (action.what == schedule::Do::W || stage < 0 || stage >= table_.stages()) return {};
-    const Place place = (action.what == schedule::Do::F ? forward_ : backward_)[cell(stage, action.micro)];
+    if (action.what == schedule::Op::W || stage < 0 || stage >= table_.stages()) return {};
+    const Place place = (action.what == schedule::Op::F ? forward_ : backward_)[cell(stage, action.micro)];
     return place.rank == rank ? Place{} : place;
   }
 
   const schedule::Table& table_;
   std::size_t micro_batches_;
-  std::vector<Place> forward_, backward_;  // [stages, micro batches]
+  std::vector<Place> forward_, backward_;  // [stages, micro-batches]
 };
 
 }  // namespace weft::plan

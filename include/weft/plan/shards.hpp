@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What the data wrappers keep, gather and reduce, as takers of memory: DataParallel's buckets, and the flat units of
-// FullyShardedDataParallel (parallel/shards.hpp) in its own order. Of the first data rank, which never keeps less than others.
+// FullyShardedDataParallel (parallel/fsdp/fully_sharded_hooks.hpp) in its own order. Of the first data rank, which never keeps less than others.
 
 #include <algorithm>
 #include <cstddef>
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include <weft/parallel/reduction_tree.hpp>
-#include <weft/plan/ledger.hpp>
+#include <weft/parallel/reproducible/reduction_tree.hpp>
+#include <weft/plan/memory_tracker.hpp>
 #include <weft/plan/memory.hpp>
 
 namespace weft::plan {
@@ -45,7 +45,7 @@ struct Group {
 
 class DataShards {
  public:
-  DataShards(const StepLayout& layout, Ledger& ledger) : layout_(layout), bytes_(kept_bytes(layout)), ledger_(&ledger) {}
+  DataShards(const StepLayout& layout, MemoryTracker& tracker) : layout_(layout), bytes_(kept_bytes(layout)), ledger_(&tracker) {}
 
   Group* add(std::vector<std::size_t> parameters, std::size_t ranks) {
     groups_.push_back(std::make_unique<Group>());
@@ -106,7 +106,7 @@ class DataShards {
   /// A layer adds to a gradient of the group.
   void open(Group& group) {
     if (!layout_.sharded || (layout_.zero < 2 && !rounds()) || group.gradients || group.parameters.empty()) return;
-    group.gradients = ledger_->take(std::size_t(double(group.whole()) * bytes_.gradient), Ledger::Kind::moving);
+    group.gradients = ledger_->take(std::size_t(double(group.whole()) * bytes_.gradient), MemoryTracker::Kind::moving);
   }
   /// Do gradients leave, or are they rounded, after every micro-batch?
   bool each_micro_batch() const { return layout_.sharded && !layout_.reproducible && (layout_.zero >= 2 || rounds()); }
@@ -123,7 +123,7 @@ class DataShards {
         group->leaving.reset();
         continue;
       }
-      if (layout_.zero < 2 || group->reduced || rounds()) group->sum = ledger_->take(std::size_t(double(group->piece) * bytes_.gradient), Ledger::Kind::moving);
+      if (layout_.zero < 2 || group->reduced || rounds()) group->sum = ledger_->take(std::size_t(double(group->piece) * bytes_.gradient), MemoryTracker::Kind::moving);
       if (layout_.reproducible) exchange(*group, group->piece, group->ranks, group->ranks * layout_.replicate);
       reducing_.push_back(group);
     }
@@ -154,7 +154,7 @@ class DataShards {
     for (const std::size_t here : updated_) {
       std::vector<Block> lent;
       const auto take = [&](double bytes) {
-        if (here != 0 && bytes > 0) lent.push_back(ledger_->take(std::size_t(double(here) * bytes), Ledger::Kind::moving));
+        if (here != 0 && bytes > 0) lent.push_back(ledger_->take(std::size_t(double(here) * bytes), MemoryTracker::Kind::moving));
       };
       if (rounds()) take(bytes_.gradient);
       if (!layout_.offload) continue;
@@ -173,7 +173,7 @@ class DataShards {
     const weft::detail::ReductionTree tree(terms, ranks);
     const std::size_t nodes = *std::max_element(tree.counts().begin(), tree.counts().end());
     if (!tree.in_rank_order() || (layout_.sharded && layout_.replicate > 1)) {
-      const auto take = [&](std::size_t pieces) { return ledger_->take(std::size_t(double(pieces * piece) * bytes_.gradient), Ledger::Kind::moving); };
+      const auto take = [&](std::size_t pieces) { return ledger_->take(std::size_t(double(pieces * piece) * bytes_.gradient), MemoryTracker::Kind::moving); };
       if (nodes != 1 || pieces != ranks) group.outgoing = take(ranks * nodes);
       group.nodes.clear();  // packed
       group.incoming = take(tree.nodes().size());
@@ -209,20 +209,20 @@ class DataShards {
   bool rounds() const { return bytes_.kept_gradient != bytes_.gradient; }
   void lasting(double& count, double bytes) {
     kept_.push_back(ledger_->take_lasting(std::size_t(bytes)));
-    count += double(weft::detail::lasting_block_bytes(std::size_t(bytes)));
+    count += double(weft::detail::persistent_block_bytes(std::size_t(bytes)));
   }
   void gather(Group& group) {
     if (layout_.zero != 3 || group.values || group.parameters.empty()) return;
-    group.values = ledger_->take(std::size_t(double(group.whole()) * bytes_.value), Ledger::Kind::moving);
+    group.values = ledger_->take(std::size_t(double(group.whole()) * bytes_.value), MemoryTracker::Kind::moving);
     if (!layout_.quantised_gather || group.secondary) return;
     const std::size_t integers = (group.piece + 63) / 64 * 64, scales = ((group.piece + 255) / 256 * (bytes_.value == 8 ? 8 : 4) + 63) / 64 * 64;
-    group.packed = ledger_->take((integers + scales) * group.ranks, Ledger::Kind::moving);
+    group.packed = ledger_->take((integers + scales) * group.ranks, MemoryTracker::Kind::moving);
   }
   void wait(Group& group) {
     group.packed.reset();
     if (layout_.secondary == 0 || group.secondary || !group.values) return;
     const std::size_t elements = group.whole() / layout_.secondary;
-    group.secondary = ledger_->take(std::size_t(double(elements) * bytes_.value), Ledger::Kind::moving);
+    group.secondary = ledger_->take(std::size_t(double(elements) * bytes_.value), MemoryTracker::Kind::moving);
   }
   void drop(Group& group) {
     group.packed.reset();
@@ -231,7 +231,7 @@ class DataShards {
 
   StepLayout layout_;
   KeptBytes bytes_;
-  Ledger* ledger_;
+  MemoryTracker* ledger_;
   std::vector<std::unique_ptr<Group>> groups_;
   std::vector<Block> kept_;
   std::vector<std::size_t> updated_;  // elements of each parameter that this rank updates

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Gradients of a reproducible run as takers of memory: each micro-batch's is kept apart until the tree says with which other one it
-// is added (parallel/gradient_trees.hpp).
+// is added (parallel/reproducible/gradient_trees.hpp).
 
 #include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
-#include <weft/parallel/reduction_tree.hpp>
-#include <weft/plan/ledger.hpp>
+#include <weft/parallel/reproducible/reduction_tree.hpp>
+#include <weft/plan/memory_tracker.hpp>
 #include <weft/plan/shards.hpp>
 
 namespace weft::plan {
@@ -37,10 +37,10 @@ class GradientTree {
 
   void begin() { held_.clear(); }
   /// Room for a micro-batch's gradient of each data rank: the first of a step goes to its group.
-  void open(DataShards& shards, Ledger& ledger) {
+  void open(DataShards& shards, MemoryTracker& tracker) {
     shards.open(*group_);
     for (std::size_t source = 0; source < sources_; ++source) {
-      leaves_.push_back(held_.empty() && source == 0 ? nullptr : ledger.take(std::size_t(double(elements_) * shards.gradient_bytes()), Ledger::Kind::moving));
+      leaves_.push_back(held_.empty() && source == 0 ? nullptr : tracker.take(std::size_t(double(elements_) * shards.gradient_bytes()), MemoryTracker::Kind::moving));
     }
   }
   /// Layers have added to them, or not.

@@ -6,8 +6,8 @@
 
 #include <cstdlib>
 
-#include <weft/core/cuda.hpp>
-#include <weft/runtime/launcher.hpp>
+#include <weft/device/cuda/runtime.hpp>
+#include <weft/comm/launcher.hpp>
 
 namespace weft::runtime {
 

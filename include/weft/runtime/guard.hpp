@@ -13,8 +13,8 @@
 
 #include <weft/comm/operation.hpp>
 #include <weft/core/error.hpp>
-#include <weft/runtime/world.hpp>
-#include <weft/tensor/device.hpp>
+#include <weft/mesh/world.hpp>
+#include <weft/device/device.hpp>
 #ifdef KOKKOS_ENABLE_CUDA
 #include <memory>
 
@@ -111,7 +111,7 @@ struct RankInstance<Kokkos::Cuda> {
 
 /// How a rank's communicators follow what it computes. `exec` must outlive them.
 template <class Exec>
-comm::Order order_on(const Exec&) { return {}; }
+comm::StreamOrder order_on(const Exec&) { return {}; }
 #ifdef KOKKOS_ENABLE_CUDA
 inline bool in_gpu_memory(const void* address) {
   cudaPointerAttributes attributes = {};
@@ -122,7 +122,7 @@ inline void copy_in_gpu_memory(void* stream, void* to, const void* from, std::si
   cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream)), "cudaMemcpyAsync");
 }
 inline constexpr comm::DeviceMemory gpu_memory{in_gpu_memory, copy_in_gpu_memory};
-inline comm::Order order_on(const Kokkos::Cuda& exec) {
+inline comm::StreamOrder order_on(const Kokkos::Cuda& exec) {
   return {&exec, nullptr, [](const void* instance) -> void* { return static_cast<const Kokkos::Cuda*>(instance)->cuda_stream(); }, &gpu_memory};
 }
 #endif

@@ -19,9 +19,9 @@
 
 #include <weft/comm/threads.hpp>
 #include <weft/runtime/guard.hpp>
-#include <weft/runtime/launcher.hpp>
-#include <weft/runtime/options.hpp>
-#include <weft/runtime/world.hpp>
+#include <weft/comm/launcher.hpp>
+#include <weft/comm/run_options.hpp>
+#include <weft/mesh/world.hpp>
 
 namespace weft {
 
@@ -59,7 +59,7 @@ template <comm::Backend B, class F>
 int run_on(RunOptions options, F& f) {
   typename B::Session session(options.argc, options.argv);
   int code = 0;
-  comm::Ending ending;
+  comm::RunResult ending;
   {
     std::mutex mutex;
     try {

@@ -12,8 +12,8 @@
 
 namespace weft {
 
-/// How a rank's elements along a dim that an axis cuts lie in the whole dim (Cut, nn/cut.hpp), as far as no type knows it.
-enum class DimCut : std::uint8_t {
+/// How a rank's elements along a dim that an axis cuts lie in the whole dim (ParameterSharding, layer/parameter_sharding.hpp), as far as no type knows it.
+enum class DimSharding : std::uint8_t {
   even,        ///< rank r has the r-th of equal parts; also of a dim that no axis cuts
   padded,      ///< one after the other with padding at the end (vocabulary)
   segments,    ///< a part of each of several segments (query, key and value in one matrix)
@@ -55,8 +55,8 @@ class Shape {
 
   /// How this dim is cut. Operations carry it from their operands to their results, so that what needs the place of an element
   /// in the whole (dropout, a gather) can refuse where it has none.
-  constexpr DimCut cut(std::size_t dim) const { return dim < max_rank ? static_cast<DimCut>(cuts_ >> (2 * dim) & 3u) : DimCut::even; }
-  constexpr Shape& set_cut(std::size_t dim, DimCut how) {
+  constexpr DimSharding sharding(std::size_t dim) const { return dim < max_rank ? static_cast<DimSharding>(cuts_ >> (2 * dim) & 3u) : DimSharding::even; }
+  constexpr Shape& set_sharding(std::size_t dim, DimSharding how) {
     if (dim < max_rank) cuts_ = static_cast<std::uint8_t>((cuts_ & ~(3u << (2 * dim))) | (static_cast<unsigned>(how) << (2 * dim)));
     return *this;
   }
@@ -66,7 +66,7 @@ class Shape {
   constexpr Shape with_cuts_of(const Shape& other) const {
     Shape both = *this;
     for (std::size_t dim = 0; dim < rank_; ++dim)
-      if (other.cut(dim) > cut(dim)) both.set_cut(dim, other.cut(dim));
+      if (other.sharding(dim) > sharding(dim)) both.set_sharding(dim, other.sharding(dim));
     return both;
   }
 

@@ -21,7 +21,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <weft/tensor/host_loop.hpp>
+#include <weft/device/parallel_for.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -63,9 +63,9 @@ inline std::size_t piece_of(std::string_view axis, const Shape& shape, std::size
 }
 
 WEFT_COLD inline void require_parts_of_whole(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks) {
-  if (shape.cut(dim) == DimCut::even) return;
+  if (shape.sharding(dim) == DimSharding::even) return;
   throw_error<LayoutError>({"to: dim ", dim, " of ", shape.text(), " is cut over ", axis, "(", ranks, ") ",
-                            shape.cut(dim) == DimCut::replicated ? "with elements that several ranks hold alike" : shape.cut(dim) == DimCut::padded ? "with padding at the end" : "by segments",
+                            shape.sharding(dim) == DimSharding::replicated ? "with elements that several ranks hold alike" : shape.sharding(dim) == DimSharding::padded ? "with padding at the end" : "by segments",
                             ": what the ranks hold one after the other is not the whole; work on it as it lies (log_sum_exp, cross_entropy), bring columns home without their padding (gather_columns), or cut it evenly: an extent that the ranks divide, a Cut by heads"});
 }
 
@@ -121,7 +121,7 @@ Y scatter_sum(std::string_view axis, const auto& comm, const X& x, std::size_t d
 }  // namespace detail
 
 /// x placed as `To` on To's axis. Shapes are this rank's; a dim that is cut must be divisible by the degree (ShapeError). What is
-/// gathered must be cut evenly: LayoutError for a dim that a Cut divides by segments, repeats or pads.
+/// gathered must be cut evenly: LayoutError for a dim that a ParameterSharding divides by segments, repeats or pads.
 /// Numerics: sums go in rank order, so every rank has the same bits.
 template <Placement To, class Context, AnyTensor X>
 auto to(const Context& context, const X& x) {

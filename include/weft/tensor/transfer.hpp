@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include <weft/tensor/host_loop.hpp>
+#include <weft/device/parallel_for.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {

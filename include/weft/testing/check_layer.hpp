@@ -49,7 +49,7 @@ struct CheckReport {
 
 /// Instead of a stream: each one that models have on the axis. tp: Invariant<tp> and Shard<tp, 0> (sequence parallelism),
 /// cp: Shard<cp, 0>, dp: Shard<dp, 0>, others: Invariant.
-struct EveryStream {};
+struct EveryPlacement {};
 
 namespace detail {
 
@@ -101,15 +101,15 @@ Share share_of(Trial& trial) {
   trial.locate([&](const std::string& name, Numbers values, std::vector<std::size_t> places) { share.tensors.push_back({name, std::move(values), std::move(places)}); });
   for (std::size_t p = 0; p < trial.parameters().size(); ++p) {
     const ParameterState& state = *trial.parameters()[p];
-    Piece piece{state.name, {}, {}};
-    for (const auto& run : state.layer_runs())
+    Piece piece{state.name(), {}, {}};
+    for (const auto& run : state.info().runs)
       for (std::size_t i = 0; i < run.length; ++i) {
         piece.values.push_back(outcome.gradients[p][run.local + i]);
         piece.places.push_back(run.global + i);
       }
     share.gradients.push_back(std::move(piece));
     share.pending.push_back(outcome.pending[p]);
-    share.sizes.push_back(state.global.size());
+    share.sizes.push_back(state.global().size());
   }
   return share;
 }
@@ -190,18 +190,18 @@ inline void on_ranks(int ranks, const std::string& where, std::vector<Share>& sh
   throw Error("check_layer_on: " + where + rank + ": " + first);
 }
 
-template <class Stream>
-std::string name_of_stream() {
-  constexpr weft::detail::Kind kind = weft::detail::kind_of<Stream>;
-  const std::string axis(Stream::axis::name);
-  if (kind == weft::detail::Kind::shard) return "Shard<" + axis + ", " + std::to_string(shard_dim<Stream>) + ">";
+template <class HiddenPlacement>
+std::string name_of_placement() {
+  constexpr weft::detail::Kind kind = weft::detail::kind_of<HiddenPlacement>;
+  const std::string axis(HiddenPlacement::axis::name);
+  if (kind == weft::detail::Kind::shard) return "Shard<" + axis + ", " + std::to_string(shard_dim<HiddenPlacement>) + ">";
   return (kind == weft::detail::Kind::invariant ? "Invariant<" : kind == weft::detail::Kind::replicated ? "Replicated<" : "Partial<") + axis + ">";
 }
 
-// Rows that can be cut as the stream cuts them.
-template <weft::detail::Axis A, class Stream>
+// Rows that can be cut as the placement cuts them.
+template <weft::detail::Axis A, class HiddenPlacement>
 void require_rows(std::size_t ranks, const Shape& shape, const CheckOptions& options) {
-  if constexpr (shard_dim<Stream> == 0) {
+  if constexpr (shard_dim<HiddenPlacement> == 0) {
     const std::size_t rows = shape[0];
     std::size_t unit = ranks;
     if (std::is_same_v<A, cp>) unit = options.length ? options.length : 2 * ranks;
@@ -211,15 +211,15 @@ void require_rows(std::size_t ranks, const Shape& shape, const CheckOptions& opt
       throw UsageError("check_layer_on: length(" + size(options.length) + ") % (2 * cp(" + size(ranks) + ")) != 0: every rank of cp has two chunks of each sequence; take a CheckOptions::length of " +
                        size((options.length / (2 * ranks) + 1) * 2 * ranks));
     if (rows % unit != 0)
-      throw UsageError("check_layer_on: rows(" + size(rows) + ") of " + shape.text() + " cannot be cut over " + std::string(A::name) + "(" + size(ranks) + ") as " + name_of_stream<Stream>() +
+      throw UsageError("check_layer_on: rows(" + size(rows) + ") of " + shape.text() + " cannot be cut over " + std::string(A::name) + "(" + size(ranks) + ") as " + name_of_placement<HiddenPlacement>() +
                        ": take a shape of " + (rows > unit ? size(rows / unit * unit) + " or " : "") + size((rows / unit + 1) * unit) + " rows" +
                        (std::is_same_v<A, tp> ? ", or only streams that do not cut them: check_layer_on<tp, Invariant<tp>>" : ""));
   }
 }
 
-template <weft::detail::Axis A, class Stream, class Make>
+template <weft::detail::Axis A, class HiddenPlacement, class Make>
 void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape& shape, const CheckOptions& options, const Share& alone) {
-  const std::string where = std::string(A::name) + "(" + std::to_string(ranks) + ") as " + name_of_stream<Stream>();
+  const std::string where = std::string(A::name) + "(" + std::to_string(ranks) + ") as " + name_of_placement<HiddenPlacement>();
   // Instances of their own: ranks must not share one.
   const auto instances = Kokkos::Experimental::partition_space(Exec(), std::vector<int>(ranks, 1));
   std::vector<Share> shares;
@@ -234,12 +234,12 @@ void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape&
     // Gradients are placed after what a rank computes on, its own sequences: as in a model, dp is in force, if with one rank.
     const auto context = [&] {
       const Root root(device, std::move(here));
-      if constexpr (std::is_same_v<A, dp>) return root.with<Stream>(dp{}, comm);
+      if constexpr (std::is_same_v<A, dp>) return root.with<HiddenPlacement>(dp{}, comm);
       else
         return root.with<Shard<dp, 0>>(dp{}, Communicator(weft::detail::new_shared<comm::SelfGroup>("dp", "threads")))
-            .template with<Stream, std::conditional_t<std::is_same_v<A, cp>, Ring, void>>(A{}, comm);
+            .template with<HiddenPlacement>(A{}, comm);
     }();
-    using X = std::conditional_t<std::is_same_v<A, dp>, Tensor<double, Exec, Stream>, Tensor<double, Exec, Shard<dp, 0>, Stream>>;
+    using X = std::conditional_t<std::is_same_v<A, dp>, Tensor<double, Exec, HiddenPlacement>, Tensor<double, Exec, Shard<dp, 0>, HiddenPlacement>>;
     auto layer = make(context);
     Trial<A, X, decltype(layer), std::remove_const_t<decltype(context)>> trial(layer, context, made, shape, rows, options.seed);
     share = share_of(trial);
@@ -290,8 +290,8 @@ CheckReport check_layer(Make&& make, const Shape& shape, const CheckOptions& opt
   compare("the input", base.input_gradient, true, [&](std::size_t i, double by) { trial.input()[i] += by; });
   for (std::size_t p = 0; p < trial.parameters().size(); ++p) {
     ParameterState& state = *trial.parameters()[p];
-    compare(state.name, base.gradients[p], base.touched[p], [&](std::size_t i, double by) {
-      detail::Whole whole(device, state.local, state.value);
+    compare(state.name(), base.gradients[p], base.touched[p], [&](std::size_t i, double by) {
+      detail::Whole whole(device, state.local(), state.value());
       auto host = copy_to_host(whole);
       host[i] += by;
       copy_from_host(whole, std::span<const double>(host));
@@ -302,16 +302,16 @@ CheckReport check_layer(Make&& make, const Shape& shape, const CheckOptions& opt
 }
 
 /// The layer on `ranks` thread ranks of axis A against one rank: outputs, input gradient, every parameter gradient, in double, and on
-/// every rank what check_layer asks but for the derivative. The input lies as Stream says (rows of cp as Zigzag cuts them), or as
-/// EveryStream's in turn: name the stream of a layer that takes one only. On dp, there is one rank beside A.
+/// every rank what check_layer asks but for the derivative. The input lies as HiddenPlacement says (rows of cp as Zigzag cuts them), or as
+/// EveryPlacement's in turn: name the placement of a layer that takes one only. On dp, there is one rank beside A.
 ///
-/// Whatever goes wrong on any rank becomes one Error with the text of the first; rows that the stream cannot cut are a UsageError
+/// Whatever goes wrong on any rank becomes one Error with the text of the first; rows that the placement cannot cut are a UsageError
 /// before anything runs. Also found: ranks that disagree about what a gradient owes; reads beyond a rank's own rows.
-template <weft::detail::Axis A, class Stream = EveryStream, class Make>
+template <weft::detail::Axis A, class HiddenPlacement = EveryPlacement, class Make>
 CheckReport check_layer_on(int ranks, Make&& make, const Shape& shape, CheckOptions options = {}) {
   options.tolerance = std::min(options.tolerance, 1e-11);
-  constexpr bool every = std::is_same_v<Stream, EveryStream>;
-  using First = std::conditional_t<!every, Stream, std::conditional_t<std::is_same_v<A, cp> || std::is_same_v<A, dp>, Shard<A, 0>, Invariant<A>>>;
+  constexpr bool every = std::is_same_v<HiddenPlacement, EveryPlacement>;
+  using First = std::conditional_t<!every, HiddenPlacement, std::conditional_t<std::is_same_v<A, cp> || std::is_same_v<A, dp>, Shard<A, 0>, Invariant<A>>>;
   if (ranks < 1) throw UsageError("check_layer_on: ranks(" + std::to_string(ranks) + ") must be at least 1");
   const auto count = static_cast<std::size_t>(ranks);
   detail::require_input(shape, options);

@@ -12,7 +12,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/matmul.hpp>
-#include <weft/tensor/device.hpp>
+#include <weft/device/device.hpp>
 
 namespace weft::trace {
 

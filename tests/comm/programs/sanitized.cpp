@@ -40,7 +40,7 @@ bool ring(const Communicator& c) {
   const auto add = [&](int step, std::span<float> total) {
     for (float& value : total) value = (step == 0 ? 0 : value) + float(1 + c.rank());
   };
-  const auto home = comm::pass_round(c, std::span(piece), std::span(spare), std::span(sum), std::span(arriving), work, add);
+  const auto home = comm::ring_exchange(c, std::span(piece), std::span(spare), std::span(sum), std::span(arriving), work, add);
   for (const float value : home) good = good && value == float(c.size() * (c.size() + 1) / 2);
   return good;
 }

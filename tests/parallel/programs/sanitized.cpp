@@ -6,9 +6,8 @@
 #include <cstdlib>
 #include <string>
 
-#include <weft/parallel/power_sgd.hpp>
-#include <weft/parallel/schedule/chosen.hpp>
-#include <weft/parallel/zero_chosen.hpp>
+#include <weft/parallel/hook/power_sgd.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 #include <weft/weft.hpp>
 
 #include "support/batches.hpp"
@@ -17,23 +16,23 @@ using namespace weft;
 
 namespace {
 
-using Model = nn::BasicGpt<double>;  // whose matrix products are weft's own: libraries synchronise in ways that the sanitizer cannot see
+using Model = models::BasicGpt<double>;  // whose matrix products are weft's own: libraries synchronise in ways that the sanitizer cannot see
 
-using Inner = SequenceParallel<PipelineParallel<Model, schedule::Chosen>>;
-using Plain = FullyShardedDataParallel<Inner, zero::Chosen>;
-using InContext = FullyShardedDataParallel<ContextParallel<Inner, RingOrUlysses>, zero::Chosen>;
+using Inner = SequenceParallel<PipelineParallel<Model>>;
+using Plain = FullyShardedDataParallel<Inner>;
+using InContext = FullyShardedDataParallel<ContextParallel<Inner>>;
 
 template <class Composition, class Axes>
 bool train(Axes, int ranks, const Degrees& degrees, int stage, const char* name, std::size_t micro_batches, bool ulysses = false, ModelOptions options = {}) {
   const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
     Mesh mesh(world, Axes(), degrees);
-    const nn::GptConfig config{.vocabulary = weft_test::batch_vocabulary, .layers = 4, .width = 16, .heads = 4, .sequence = weft_test::batch_length, .dropout = 0.1};
+    const models::GptConfig config{.vocabulary = weft_test::batch_vocabulary, .layers = 4, .width = 16, .heads = 4, .sequence = weft_test::batch_length, .dropout = 0.1};
     ModelOptions own = options;
-    own.first_bucket_bytes = 4096;
-    own.bucket_bytes = 16384;
-    own.zero = stage;
-    own.ulysses = ulysses;
-    own.schedule = schedule::choose(name);
+    own.data.first_bucket_bytes = 4096;
+    own.data.bucket_bytes = 16384;
+    own.shard.stage = stage;
+    own.context = ulysses ? ContextMethod::ulysses : ContextMethod::ring;
+    own.pipeline.schedule = schedule::choose(name);
     Composition model(mesh, config, own);
     optim::AdamW optimizer(model, {.learning_rate = 1e-3, .clip = 1.0});
     for (int step = 0; step < 2; ++step) {
@@ -66,14 +65,14 @@ int main() {
   // What data ranks may do otherwise.
   for (int stage = 0; stage <= 3; ++stage) {
     const auto choose = [&](const ModelOptions& options) { good = train<Plain>(axes<dp, tp, pp>, 4, {}, stage, "1f1b", 2, false, options) && good; };
-    good = train<Plain>(axes<dp, tp, pp>, 8, {.pp = 2}, stage, "zb-h1", 2, false, {.reproducible = true}) && good;
-    choose({.reproducible = true});
-    choose({.reduce = DataType::bfloat16});
-    choose({.offload = Offload::host()});
-    if (stage > 0) choose({.replicate = 2});
-    if (stage == 3) choose({.quantised_gather = true, .secondary = 2});
+    good = train<Plain>(axes<dp, tp, pp>, 8, {.pp = 2}, stage, "zb-h1", 2, false, {.numerics = {.reproducible = true}}) && good;
+    choose({.numerics = {.reproducible = true}});
+    choose({.numerics = {.reduce = DataType::bfloat16}});
+    choose({.shard = {.offload = Offload::host()}});
+    if (stage > 0) choose({.shard = {.replicate = 2}});
+    if (stage == 3) choose({.shard = {.quantised_gather = true, .secondary = 2}});
   }
-  good = train<Plain>(axes<dp, tp, pp>, 4, {}, 0, "1f1b", 2, false, {.hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 2})}) && good;
+  good = train<Plain>(axes<dp, tp, pp>, 4, {}, 0, "1f1b", 2, false, {.data = {.hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 2})}}) && good;
   if (!good) return 1;
   std::puts("no races were found");
   return 0;

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include <weft/comm/gloo/mesh.hpp>
+#include <weft/comm/gloo/full_mesh.hpp>
 #include <weft/comm/shared_memory/group.hpp>
 
 namespace weft::comm::gloo {

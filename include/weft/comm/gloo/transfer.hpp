@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/gloo/mesh.hpp>
+#include <weft/comm/gloo/full_mesh.hpp>
 #include <weft/comm/gloo/pipeline.hpp>
 #include <weft/comm/reduce.hpp>
 #include <weft/core/checked.hpp>

@@ -153,7 +153,7 @@ class Collective {
   /// Into this rank's slot, for others to read.
   void hand_out(std::byte* to, const void* from, std::size_t bytes) const {
     if (bytes == 0) return;
-    if (streams_) stream(to, from, bytes);
+    if (streams_) streaming_copy(to, from, bytes);
     else std::memcpy(to, from, bytes);
   }
   /// Elements [begin, end) of what the ranks' pointers show, which lie `shift` bytes further back, into the outputs.

@@ -23,8 +23,8 @@
 #include <weft/comm/group.hpp>
 #include <weft/comm/process.hpp>
 #include <weft/comm/relax.hpp>
-#include <weft/comm/row.hpp>
-#include <weft/comm/shared_memory/bell.hpp>
+#include <weft/comm/intrusive_list.hpp>
+#include <weft/comm/shared_memory/doorbell.hpp>
 #include <weft/comm/shared_memory/collective.hpp>
 #include <weft/comm/shared_memory/memory.hpp>
 
@@ -33,11 +33,11 @@ namespace weft::comm::shared_memory {
 /// The bells that this process knows: its own, and those of the processes that it has a group with.
 class Bells {
  public:
-  Bells() { memories_.push_back(Memory::create(sizeof(Bell))); }
+  Bells() { memories_.push_back(Memory::create(sizeof(Doorbell))); }
   const Address& own() const { return memories_.front().address(); }
   explicit operator bool() const { return bool(memories_.front()); }
   /// Null where it cannot be reached.
-  Bell* find(const Address& address) {
+  Doorbell* find(const Address& address) {
     for (const Memory& memory : memories_)
       if (memory && std::equal(address.secret, address.secret + 2, memory.address().secret)) return bell_of(memory);
     Memory found = Memory::open(address);
@@ -45,10 +45,10 @@ class Bells {
     memories_.push_back(std::move(found));
     return bell_of(memories_.back());
   }
-  Bell& mine() const { return *bell_of(memories_.front()); }
+  Doorbell& mine() const { return *bell_of(memories_.front()); }
 
  private:
-  static Bell* bell_of(const Memory& memory) { return reinterpret_cast<Bell*>(memory.data()); }
+  static Doorbell* bell_of(const Memory& memory) { return reinterpret_cast<Doorbell*>(memory.data()); }
   std::vector<Memory> memories_;
 };
 
@@ -86,7 +86,7 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
   /// `inner` with its collectives through shared memory, or `inner` itself where that cannot be. Collective over it.
   static std::shared_ptr<Group> over(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner);
 
-  SharedMemoryGroup(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner, Memory memory, std::vector<Bell*> bells)
+  SharedMemoryGroup(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner, Memory memory, std::vector<Doorbell*> bells)
       : process_(std::move(process)),
         inner_(std::move(inner)),
         memory_(std::move(memory)),
@@ -115,7 +115,7 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
     return inner_->split(color, key, std::move(axis));
   }
   void progress() override {
-    while (Running* running = broken_ ? nullptr : row_.first()) {
+    while (Running* running = broken_ ? nullptr : open_operations_.first()) {
       advance(*running);
       if (!running->complete()) return;
     }
@@ -129,7 +129,7 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
       sequence = ++of.sequence_;
       if (of.broken_) of.throw_broken(*this);
       number = of.process_->recorder.begin(of.axis(), sequence, signature(call), call.count);
-      of.row_.append(*this);
+      of.open_operations_.append(*this);
       ++of.process_->under_way;
       in_row = true;
     }
@@ -140,7 +140,7 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
     }
     bool complete() const { return !in_row && done; }
     void leave() {
-      group.row_.remove(*this);
+      group.open_operations_.remove(*this);
       --group.process_->under_way;
       in_row = false;
     }
@@ -164,7 +164,7 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
     running.collective.advance(posted);
     if (posted) {
       ++moves_;
-      for (Bell* bell : bells_) bell->ring();
+      for (Doorbell* bell : bells_) bell->ring();
     }
     if (!running.collective.disagreement().empty()) refuse(running);
     if (!running.collective.complete()) return;
@@ -198,9 +198,9 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
   std::shared_ptr<Sharing> process_;
   std::shared_ptr<Group> inner_;
   Memory memory_;
-  std::vector<Bell*> bells_;  // of the others
+  std::vector<Doorbell*> bells_;  // of the others
   Slots slots_;
-  Row<Running, &Running::next> row_;
+  IntrusiveList<Running, &Running::next> open_operations_;
   std::uint64_t next_round_ = 1, sequence_ = 0, moves_ = 0;
   bool broken_ = false;
 };
@@ -236,8 +236,8 @@ inline void SharedMemoryGroup::wait(Running& running) {
   const auto start = Clock::now();
   auto noticed = start;
   struct Asleep {
-    Bell& bell;
-    explicit Asleep(Bell& b) : bell(b) { bell.lie_down(); }
+    Doorbell& bell;
+    explicit Asleep(Doorbell& b) : bell(b) { bell.lie_down(); }
     ~Asleep() { bell.get_up(); }
   };
   while (!running.complete()) {
@@ -335,7 +335,7 @@ inline std::shared_ptr<Group> SharedMemoryGroup::over(std::shared_ptr<Sharing> p
     good = good && offer.shares;
     cores.add(offer.cores);
   }
-  std::vector<Bell*> bells;
+  std::vector<Doorbell*> bells;
   for (std::size_t q = 0; good != 0 && q < n; ++q) {
     if (q == std::size_t(inner->rank())) continue;
     bells.push_back(process->bells->find(offers[q].bell));

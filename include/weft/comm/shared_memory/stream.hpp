@@ -20,7 +20,7 @@ namespace weft::comm::shared_memory {
 inline constexpr std::size_t stream_bytes = 16384;
 
 /// `to` and `from` do not overlap. What comes after in this thread is not seen before it by others.
-inline void stream(void* to, const void* from, std::size_t bytes) {
+inline void streaming_copy(void* to, const void* from, std::size_t bytes) {
 #ifdef __SSE2__
   constexpr std::size_t line = 64;  // only whole lines are written without being read
   auto* out = static_cast<std::byte*>(to);

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/comm/ending.hpp>
+#include <weft/comm/run_result.hpp>
 #include <weft/comm/store/group.hpp>
-#include <weft/runtime/launcher.hpp>
+#include <weft/comm/launcher.hpp>
 
 namespace weft::comm {
 
@@ -30,7 +30,7 @@ struct Place {
 };
 
 /// Meets the other ranks. Throws StoreError that names what is missing.
-WEFT_COLD inline Place meet(const runtime::Launch& launch, std::chrono::duration<double> patience) {
+WEFT_COLD inline Place rendezvous(const runtime::Launch& launch, std::chrono::duration<double> patience) {
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(patience);
   const Identity who{std::uint32_t(launch.rank), std::uint32_t(launch.world), launch.job};
   Place place;
@@ -74,7 +74,7 @@ struct StoreRanks {
 
     Session(int&, char**&)
         : launch_(runtime::launch_from_environment()),
-          place_(store::meet(launch_, std::chrono::duration<double>(
+          place_(store::rendezvous(launch_, std::chrono::duration<double>(
                                           runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120)))) {}
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
@@ -82,7 +82,7 @@ struct StoreRanks {
     int started() const { return launch_.world; }     ///< by the launcher
     int here() const { return launch_.local_world; }  ///< of them on this machine
 
-    Ending run(int, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
+    RunResult run(int, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
       place_.process->deadline = deadline;
       try {
         const Communicator world(store::over(place_.process));

@@ -150,7 +150,7 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
   std::uint64_t sequence_ = 0;     // of all operations, for messages
   std::uint64_t collectives_ = 0;  // of those that use slots: the same on every rank
   std::uint64_t known_open_ = 0;   // collectives below this are done by all
-  Row<Collective, &Collective::next_open> open_;
+  IntrusiveList<Collective, &Collective::next_open> open_;
 };
 
 // A slot may be used again when every rank has done what was in it.

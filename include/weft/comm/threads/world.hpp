@@ -17,7 +17,7 @@
 #include <weft/comm/errors.hpp>
 #include <weft/comm/flight_recorder.hpp>
 #include <weft/comm/relax.hpp>
-#include <weft/comm/row.hpp>
+#include <weft/comm/intrusive_list.hpp>
 #include <weft/core/list.hpp>
 
 namespace weft::comm::threads {
@@ -52,7 +52,7 @@ struct alignas(128) Rank {
   bool woken = false;  // guarded by mutex
   FlightRecorder recorder;
 
-  Row<Advancing, &Advancing::next> under_way;  ///< started and not complete, in order of their start
+  IntrusiveList<Advancing, &Advancing::next> under_way;  ///< started and not complete, in order of their start
 };
 
 /// Why a world ended: the first failure.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The loops under all kernels. On hosts all of them are one Kokkos loop (tensor/host_loop.hpp), elsewhere a plain parallel_for.
+// The loops under all kernels. On hosts all of them are one Kokkos loop (device/parallel_for.hpp), elsewhere a plain parallel_for.
 //
 //   for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) { ... });
 
@@ -11,8 +11,8 @@
 #include <type_traits>
 
 #include <weft/kernels/detail/sweep.hpp>
-#include <weft/tensor/device.hpp>
-#include <weft/tensor/host_loop.hpp>
+#include <weft/device/device.hpp>
+#include <weft/device/parallel_for.hpp>
 
 namespace weft::kernels::detail {
 

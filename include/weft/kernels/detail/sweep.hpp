@@ -11,7 +11,7 @@
 
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/lanes.hpp>
-#include <weft/tensor/host_loop.hpp>
+#include <weft/device/parallel_for.hpp>
 
 namespace weft::kernels::detail {
 

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Where a process sleeps while it waits for others of its machine: one for all its groups, so that whoever posts anything for it
+// wakes it, whatever it waits for.
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include <weft/core/standard.hpp>
+
+namespace weft::comm::shared_memory {
+
+/// Lies in shared memory; of zeros it is ready.
+///
+///   bell.lie_down();               // from now on others ring
+///   if (nothing to do) bell.sleep(20ms);
+///   bell.get_up();
+struct alignas(128) Doorbell {
+  std::atomic<std::uint32_t> asleep{0}, rung{0};
+  std::uint32_t seen = 0;  ///< the owner's
+
+  void lie_down() {
+    seen = rung.load(std::memory_order_relaxed);
+    asleep.exchange(1, std::memory_order_seq_cst);
+  }
+  /// Until rung after `lie_down`, at most so long.
+  void sleep(std::chrono::microseconds most) {
+    const timespec limit{time_t(most.count() / 1000000), long(most.count() % 1000000) * 1000};
+    ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&rung), FUTEX_WAIT, seen, &limit, nullptr, 0);
+  }
+  void get_up() { asleep.store(0, std::memory_order_relaxed); }
+
+  /// To be called after what was posted is visible to all (seq_cst).
+  void ring() {
+    if (asleep.load(std::memory_order_seq_cst) == 0) return;
+    rung.fetch_add(1, std::memory_order_seq_cst);
+    ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&rung), FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  }
+};
+static_assert(sizeof(std::atomic<std::uint32_t>) == 4 && std::atomic<std::uint32_t>::is_always_lock_free);
+
+}  // namespace weft::comm::shared_memory

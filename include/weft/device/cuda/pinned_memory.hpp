@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Host memory that the GPU copies to and from at full speed, and copies on a stream of their own beside the computation. State
+// that is offloaded (ModelOptions::shard.offload = Offload::host()) lies in it where the model computes on a GPU.
+//
+//   gpu::PinnedMemory memory(bytes);
+//   gpu::SideCopy copy;
+//   copy.start(memory.data(), on_device, bytes, stream);   // after what `stream` has been given
+//   copy.wait();                                           // until it is in host memory
+
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <weft/device/cuda/runtime.hpp>
+
+namespace weft::gpu {
+
+/// Page-locked memory, all zero. Throws CudaError: there is less of it than of other memory.
+class PinnedMemory {
+ public:
+  explicit PinnedMemory(std::size_t bytes) : bytes_(bytes) {
+    if (bytes == 0) return;
+    cuda_check(cudaMallocHost(&data_, bytes), "cudaMallocHost");
+    std::memset(data_, 0, bytes);
+  }
+  PinnedMemory(PinnedMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~PinnedMemory() {
+    if (data_ != nullptr) cuda_report(cudaFreeHost(data_), "cudaFreeHost");
+  }
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// Copies on one stream of their own, in the order in which they are started.
+class SideCopy {
+ public:
+  /// After what `stream` has been given so far. The source must stay as it is, and the target unused, until `wait` or `hold_back`;
+  /// `held` is kept until the copy is done.
+  void start(void* to, const void* from, std::size_t bytes, cudaStream_t stream, std::shared_ptr<void> held = nullptr) {
+    if (bytes == 0) return;
+    begin_.record(stream);
+    begin_.hold_back(side_.get());
+    cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, side_.get()), "cudaMemcpyAsync");
+    let_go();
+    if (held) {
+      if (spare_.empty()) spare_.emplace_back();
+      held_.push_back({std::move(spare_.back()), std::move(held)});
+      spare_.pop_back();
+      held_.back().copied.record(side_.get());
+    }
+    end_.record(side_.get());  // after the others: who waits for it has waited for them
+  }
+  /// What `stream` is given from now on starts after the copies.
+  void hold_back(cudaStream_t stream) const { end_.hold_back(stream); }
+  /// Until the copies are done.
+  void wait() {
+    end_.wait();
+    let_go();
+  }
+  bool done() const { return end_.done(); }
+
+ private:
+  struct Held {
+    CudaEvent copied;
+    std::shared_ptr<void> buffer;
+  };
+  void let_go() {
+    for (; !held_.empty() && held_.front().copied.done(); held_.pop_front()) spare_.push_back(std::move(held_.front().copied));
+  }
+  std::deque<Held> held_;
+  std::vector<CudaEvent> spare_;
+  CudaStream side_;
+  CudaEvent begin_, end_;
+};
+
+}  // namespace weft::gpu

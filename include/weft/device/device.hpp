@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a rank computes on: one execution-space instance, one arena in its memory space, and the caches that kernels keep
+// (matmul primitives, library handles). Tensors carry a pointer to their device, so operations need no extra argument, and
+// nothing is global or thread_local.
+
+#include <Kokkos_Core.hpp>
+
+#include <memory>
+#include <typeinfo>
+#include <utility>
+
+#include <weft/core/owner.hpp>
+#include <weft/device/arena.hpp>
+
+namespace weft {
+
+template <class Exec>
+class Device {
+ public:
+  using execution_space = Exec;
+  using memory_space = typename Exec::memory_space;
+  /// A block of memory: copies share it, the last one gives it back to the device's arena.
+  using Buffer = detail::Buffer;
+
+  explicit Device(Exec exec = Exec()) : exec_(std::move(exec)) {}
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const Exec& exec() const { return exec_; }
+  detail::Arena<memory_space>& arena() { return arena_; }
+  Buffer allocate(std::size_t bytes) { return arena_.allocate(bytes); }
+  Buffer allocate_persistent(std::size_t bytes) { return arena_.allocate_persistent(bytes); }
+
+  /// The one T of this device, default-constructed at its first use.
+  template <class T>
+  T& cache() {
+    for (const Cache& cache : caches_)
+      if (*cache.type == typeid(T)) return *static_cast<T*>(cache.value.get());
+    caches_.push_back({&typeid(T), detail::new_shared<T>()});
+    return *static_cast<T*>(caches_.back().value.get());
+  }
+
+ private:
+  struct Cache {
+    const std::type_info* type;
+    std::shared_ptr<void> value;
+  };
+  Exec exec_;
+  detail::Arena<memory_space> arena_;
+  detail::List<Cache> caches_;  // a few
+};
+
+/// Where programs run if they do not say otherwise.
+using DefaultDevice = Device<Kokkos::DefaultExecutionSpace>;
+
+}  // namespace weft

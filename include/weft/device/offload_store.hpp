@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A store of state that is not on the device between its uses (optim/offload.hpp): records of bytes in host memory or in a
+// file of this rank's own. Records that are written take effect together, at `commit`: a disk that fails in the middle of an
+// optimizer's step leaves every record as it was.
+//
+//   FileStore store("/scratch/run.3");                           // removed when the program ends, however it does
+//   const std::size_t moments = store.record(bytes);            // room for it is taken here, or StorageError
+//   write_record(device, store, moments, pointer, bytes);
+//   store.commit();
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <Kokkos_Core.hpp>
+
+#include <weft/core/error.hpp>
+#include <weft/device/device.hpp>
+
+namespace weft {
+
+namespace detail {
+
+class Store {
+ public:
+  virtual ~Store() = default;
+  /// A new record of so many bytes, all zero.
+  virtual std::size_t record(std::size_t bytes) = 0;
+  /// The record as of the last commit.
+  virtual void read(std::size_t record, void* host) const = 0;
+  /// The record will be read soon: a store may begin to fetch it. Waits for nothing.
+  virtual void read_ahead(std::size_t /*record*/) const {}
+  /// What the record shall be after the next commit.
+  virtual void write(std::size_t record, const void* host) = 0;
+  virtual void commit() = 0;
+  /// Forgets what was written since the last commit.
+  virtual void roll_back() = 0;
+  /// Can `write` throw?
+  virtual bool may_fail() const = 0;
+  /// Where the record lies in memory, or null.
+  virtual void* memory(std::size_t /*record*/) const { return nullptr; }
+};
+
+// Memory that devices copy from and to at full speed.
+template <class Exec>
+struct HostMemory { using type = Kokkos::HostSpace; };
+#if defined(KOKKOS_HAS_SHARED_HOST_PINNED_SPACE)
+template <class Exec>
+  requires(!Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible)
+struct HostMemory<Exec> { using type = Kokkos::SharedHostPinnedSpace; };
+#endif
+
+/// Writing to memory cannot fail, so a record has one place.
+class HostStore final : public Store {
+  using Memory = HostMemory<DefaultDevice::execution_space>::type;
+
+ public:
+  std::size_t record(std::size_t bytes) override {
+    records_.push_back({std::shared_ptr<void>(Kokkos::kokkos_malloc<Memory>("weft offload", bytes > 0 ? bytes : 1), [](void* memory) { Kokkos::kokkos_free<Memory>(memory); }), bytes});
+    std::memset(records_.back().memory.get(), 0, bytes);
+    return records_.size() - 1;
+  }
+  void read(std::size_t record, void* host) const override { std::memcpy(host, records_[record].memory.get(), records_[record].bytes); }
+  void write(std::size_t record, const void* host) override { std::memcpy(records_[record].memory.get(), host, records_[record].bytes); }
+  void commit() override {}
+  bool may_fail() const override { return false; }
+  void roll_back() override {}
+  void* memory(std::size_t record) const override { return records_[record].memory.get(); }
+
+ private:
+  struct Record {
+    std::shared_ptr<void> memory;
+    std::size_t bytes;
+  };
+  std::vector<Record> records_;
+};
+
+/// Each record has two places in the file, of which one is in force. Room is taken from the file system when a record is made.
+class FileStore final : public Store {
+ public:
+  explicit FileStore(std::string path) : path_(std::move(path)) {
+    file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file_ < 0) fail("cannot be made", errno);
+    ::unlink(path_.c_str());  // lives on without a name until it is closed
+  }
+  FileStore(const FileStore&) = delete;
+  FileStore& operator=(const FileStore&) = delete;
+  ~FileStore() override { ::close(file_); }
+
+  std::size_t record(std::size_t bytes) override {
+    const std::size_t room = (bytes + page - 1) / page * page;
+    if (room > 0)
+      if (const int error = ::posix_fallocate(file_, ::off_t(end_), ::off_t(2 * room))) {
+        struct statvfs left = {};
+        const bool known = ::fstatvfs(file_, &left) == 0;
+        fail(known ? joined({"has no room for ", 2 * room, " more bytes (", end_, " in use, ", std::size_t(left.f_bavail) * std::size_t(left.f_frsize), " free)"}) : joined({"has no room for ", 2 * room, " more bytes"}),
+             error);
+      }
+    records_.push_back({end_, room, bytes, 0, false});
+    end_ += 2 * room;
+    return records_.size() - 1;
+  }
+  void read(std::size_t record, void* host) const override {
+    const Record& r = records_[record];
+    move("cannot be read", r, r.active, [&](std::size_t done, std::size_t at) { return ::pread(file_, static_cast<char*>(host) + done, r.bytes - done, ::off_t(at)); });
+  }
+  // The system fetches it while this rank computes; what was written leaves for the disk in the same way.
+  void read_ahead(std::size_t record) const override {
+    const Record& r = records_[record];
+    ::posix_fadvise(file_, ::off_t(r.begin + std::size_t(r.active) * r.room), ::off_t(r.bytes), POSIX_FADV_WILLNEED);
+  }
+  void write(std::size_t record, const void* host) override {
+    Record& r = records_[record];
+    move("cannot be written", r, 1 - r.active, [&](std::size_t done, std::size_t at) { return ::pwrite(file_, static_cast<const char*>(host) + done, r.bytes - done, ::off_t(at)); });
+    r.written = true;
+  }
+  bool may_fail() const override { return true; }
+  void commit() override {
+    for (Record& r : records_)
+      if (std::exchange(r.written, false)) r.active = 1 - r.active;
+  }
+  void roll_back() override {
+    for (Record& r : records_) r.written = false;
+  }
+
+ private:
+  static constexpr std::size_t page = 4096;
+  struct Record {
+    std::size_t begin, room, bytes;
+    int active;
+    bool written;
+  };
+
+  template <class Call>
+  void move(const char* what, const Record& r, int place, Call&& call) const {
+    const std::size_t begin = r.begin + std::size_t(place) * r.room;
+    for (std::size_t done = 0; done < r.bytes;) {
+      const ::ssize_t moved = call(done, begin + done);
+      if (moved < 0 && errno == EINTR) continue;
+      if (moved <= 0) fail(joined({what, " at byte ", begin + done, ", ", r.bytes - done, " bytes to go"}), moved < 0 ? errno : 0);
+      done += std::size_t(moved);
+    }
+  }
+  [[noreturn]] void fail(const std::string& what, int error) const {
+    throw_error<StorageError>({"offload: file '", path_, "' ", what, ": ", error != 0 ? std::strerror(error) : "it has ended"});
+  }
+
+  std::string path_;
+  int file_ = -1;
+  std::size_t end_ = 0;
+  std::vector<Record> records_;
+};
+
+/// The record -> `bytes` bytes at `data` in the device's memory. Both wait until the copy is done.
+template <class Exec>
+void read_record(Device<Exec>& device, const Store& store, std::size_t record, void* data, std::size_t bytes) {
+  if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
+    device.exec().fence("weft::read_record");
+    store.read(record, data);
+  } else {
+    using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
+    std::vector<char> staged;
+    const void* from = store.memory(record);
+    if (from == nullptr) store.read(record, (staged.resize(bytes), staged.data()));
+    Kokkos::View<const char*, Kokkos::HostSpace, Unmanaged> host(static_cast<const char*>(from ? from : staged.data()), bytes);
+    Kokkos::deep_copy(device.exec(), Kokkos::View<char*, typename Exec::memory_space, Unmanaged>(static_cast<char*>(data), bytes), host);
+    device.exec().fence("weft::read_record");
+  }
+}
+
+/// `bytes` bytes at `data` in the device's memory -> the record, in force after the store's next commit.
+template <class Exec>
+void write_record(Device<Exec>& device, Store& store, std::size_t record, const void* data, std::size_t bytes) {
+  if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
+    device.exec().fence("weft::write_record");
+    store.write(record, data);
+  } else {
+    using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
+    std::vector<char> staged;
+    void* to = store.memory(record);
+    if (to == nullptr) to = (staged.resize(bytes), staged.data());
+    Kokkos::View<char*, Kokkos::HostSpace, Unmanaged> host(static_cast<char*>(to), bytes);
+    Kokkos::deep_copy(device.exec(), host, Kokkos::View<const char*, typename Exec::memory_space, Unmanaged>(static_cast<const char*>(data), bytes));
+    device.exec().fence("weft::write_record");
+    if (!staged.empty()) store.write(record, to);
+  }
+}
+
+/// Records on their way to a device and back, of which a device has one (device.cache<RecordTraffic<Exec>>()). Here a call returns when
+/// the copy is done; a GPU copies beside its computation (device/cuda/record_traffic.hpp).
+template <class Exec>
+class RecordTraffic {
+ public:
+  static constexpr bool beside = false;
+  /// The record -> `bytes` bytes at `to`, there after the next `arrive` for what the device is given from then on.
+  void fetch(Device<Exec>& device, const Store& store, std::size_t record, void* to, std::size_t bytes) { read_record(device, store, record, to, bytes); }
+  void arrive(Device<Exec>&) {}
+  /// `from` as the device's computation so far leaves it -> the record. `from` is held, and must not be written, until `settle`.
+  void put(Device<Exec>& device, Store& store, std::size_t record, const Buffer& from, std::size_t bytes) { write_record(device, store, record, from.get(), bytes); }
+  /// All that was put is in its record: before the store commits, or anybody reads it.
+  void settle() {}
+};
+
+}  // namespace detail
+
+}  // namespace weft
+
+#ifdef KOKKOS_ENABLE_CUDA
+#include <weft/device/cuda/record_traffic.hpp>
+#endif

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A tensor that is spread over a mesh in a way chosen when the program runs, as torch.distributed.tensor's: for data that is no
+// model's (checkpoints, tables, results), where weft's own layers have placements in their types.
+//
+//   dtensor::DeviceMesh grid(mesh, dp{}, tp{});
+//   auto x = distribute_tensor(grid, whole, {dtensor::shard(0), dtensor::replicate()});   // `whole` on the first rank counts
+//   auto y = x.redistribute({dtensor::replicate(), dtensor::shard(1)});                   // y.to_local(), y.full_tensor()
+//
+// Shards may be uneven: torch.chunk's rule, later ranks short or empty.
+
+#include <cstddef>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/mesh/mesh.hpp>
+#include <weft/dtensor/redistribute.hpp>
+#include <weft/dtensor/sharding.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft {
+
+namespace dtensor {
+
+/// Axes in an order, each with its communicator: some or all axes of a Mesh, or communicators of one's own. Ranks that
+/// differ only along these axes share DTensors. A value: copies share the communicators.
+class DeviceMesh {
+ public:
+  /// The named axes of `mesh`, in this order: placements are given in it.
+  template <weft::detail::Axis... A, weft::detail::Axis... B>
+  requires(sizeof...(B) > 0) explicit DeviceMesh(const Mesh<A...>& mesh, B... axes) {
+    (axes_.push_back({std::string(B::name), mesh.comm(axes)}), ...);
+  }
+  explicit DeviceMesh(std::vector<Communicator> communicators) {
+    for (Communicator& communicator : communicators) axes_.push_back({std::string(communicator.axis()), std::move(communicator)});
+  }
+  /// All ranks of a communicator along one axis.
+  explicit DeviceMesh(const Communicator& communicator) : DeviceMesh(std::vector<Communicator>{communicator}) {}
+
+  std::size_t axes() const { return axes_.size(); }
+  const Communicator& comm(std::size_t axis) const { return axes_[axis].comm; }
+  std::vector<AxisPlace> places() const {
+    std::vector<AxisPlace> places;
+    for (const Line& axis : axes_) places.push_back({axis.name, std::size_t(axis.comm.size()), std::size_t(axis.comm.rank())});
+    return places;
+  }
+  /// The mesh of some of the axes, in the order given: ranks that differ only along them. Throws UsageError for an unknown name.
+  DeviceMesh sub(std::initializer_list<std::string_view> names) const {
+    DeviceMesh mesh{std::vector<Communicator>()};
+    for (const std::string_view name : names) {
+      std::size_t at = 0;
+      while (at < axes_.size() && axes_[at].name != name) ++at;
+      if (at == axes_.size()) throw_error<UsageError>({"dtensor: no axis ", name, " in the mesh ", dtensor::text(places())});
+      mesh.axes_.push_back(axes_[at]);
+    }
+    return mesh;
+  }
+  std::string text() const { return dtensor::text(places()); }
+
+ private:
+  struct Line {
+    std::string name;
+    Communicator comm;
+  };
+  std::vector<Line> axes_;
+};
+
+}  // namespace dtensor
+
+/// Elements of T, spread. All functions but the getters are collective over the mesh: its ranks call alike.
+template <detail::Scalar T, class Exec = DefaultDevice::execution_space>
+class DTensor {
+ public:
+  using Local = Tensor<T, Exec>;
+  using Placements = dtensor::Placements;
+
+  /// This rank's elements as a part of the whole. Without `shape` the ranks add up theirs (collective); with it nothing moves.
+  /// Throws ShapeError if `local` is not what torch.chunk's rule gives this rank.
+  static DTensor from_local(const dtensor::DeviceMesh& mesh, const Local& local, const Placements& placements, const Shape& shape) {
+    return DTensor(mesh, shape, dtensor::checked(shape, mesh.places(), placements), local);
+  }
+  static DTensor from_local(const dtensor::DeviceMesh& mesh, const Local& local, const Placements& placements) {
+    const Placements mine = dtensor::checked(local.shape(), mesh.places(), placements);
+    Shape shape = local.shape();
+    // From the last axis on: a later one has cut what an earlier one left.
+    for (std::size_t axis = mesh.axes(); axis-- > 0;)
+      if (mine[axis].is_shard()) {
+        std::int64_t extent = std::int64_t(shape[std::size_t(mine[axis].dim)]);
+        mesh.comm(axis).all_reduce(std::span<std::int64_t>(&extent, 1));
+        shape[std::size_t(mine[axis].dim)] = std::size_t(extent);
+      }
+    return from_local(mesh, local, mine, shape);
+  }
+
+  const Shape& shape() const { return shape_; }  ///< of the whole
+  const Placements& placements() const { return placements_; }
+  const dtensor::DeviceMesh& mesh() const { return mesh_; }
+  /// This rank's elements; a handle, not a copy.
+  const Local& to_local() const { return local_; }
+  /// Where they lie in the whole.
+  dtensor::Part part() const { return dtensor::part_of(shape_, mesh_.places(), placements_); }
+
+  /// The same value, placed otherwise: any placements to any others. What need not move is not copied, so the results may share
+  /// their elements. Throws UsageError for placements that do not fit, and for the average of integers. Numerics: reductions are
+  /// in rank order; all else moves bits.
+  DTensor redistribute(const Placements& placements) const {
+    const auto places = mesh_.places();
+    const Placements target = dtensor::checked(shape_, places, placements);
+    Placements now = placements_;
+    Local local = local_;
+    for (const dtensor::Step& step : dtensor::steps_between(placements_, target)) {
+      local = dtensor::detail::apply(mesh_.comm(step.axis), local, step, extent_of(places, now, step));
+      now[step.axis] = step.to;
+    }
+    return DTensor(mesh_, shape_, target, std::move(local));
+  }
+  /// The whole value, on every rank.
+  Local full_tensor() const { return redistribute(Placements(mesh_.axes())).local_; }
+
+ private:
+  DTensor(const dtensor::DeviceMesh& mesh, const Shape& shape, Placements placements, Local local)
+      : mesh_(mesh), shape_(shape), placements_(std::move(placements)), local_(std::move(local)) {
+    const Shape expected = part().shape;
+    if (!(expected == local_.shape()))
+      throw_error<ShapeError>({"dtensor ", shape_.text(), " with placements ", dtensor::text(placements_), " on ", mesh_.text(), ": this rank holds ", local_.shape().text(), ", expected ", expected.text(), where()});
+  }
+
+  std::string where() const {
+    std::string all;
+    for (const auto& axis : mesh_.places()) all += (all.empty() ? " at " : ", ") + std::string(axis.name) + " rank " + std::to_string(axis.rank);
+    return all;
+  }
+  // Of the dim that an axis cuts, as the axes before it leave it.
+  std::size_t extent_of(std::vector<dtensor::AxisPlace> places, Placements now, const dtensor::Step& step) const {
+    if (!step.from.is_shard()) return 0;
+    places.resize(step.axis);
+    now.resize(step.axis);
+    return dtensor::part_of(shape_, places, now).shape[std::size_t(step.from.dim)];
+  }
+
+  dtensor::DeviceMesh mesh_;
+  Shape shape_;
+  Placements placements_;
+  Local local_;
+};
+
+namespace dtensor {
+
+/// Whose elements distribute_tensor takes: the mesh's first rank's, sent to the others, or each rank's own, which must be the same
+/// everywhere and of which nothing moves.
+enum class Source { first_rank, every_rank };
+
+namespace detail {
+
+// The first rank of an axis sends each rank its chunk.
+template <class X>
+X scattered(const Communicator& comm, const X& x, std::size_t dim) {
+  X mine = slice(comm, x, dim);
+  if (comm.rank() != 0) {
+    if (mine.size() != 0) comm.recv(mine, 0);
+    return mine;
+  }
+  const auto chunks = chunks_of(x.shape()[dim], comm.size());
+  for (int rank = 1; rank < comm.size(); ++rank) {
+    const Chunk& chunk = chunks[std::size_t(rank)];
+    X piece(x.device(), with_extent(x.shape(), dim, chunk.length));
+    if (piece.size() == 0) continue;
+    take_slice(x.device(), x.shape(), dim, chunk, x.data(), piece.data());
+    comm.send(piece, rank);
+  }
+  return mine;
+}
+
+}  // namespace detail
+
+}  // namespace dtensor
+
+/// `whole` spread over `mesh`. Every rank gives a tensor of the whole's shape; with Source::first_rank only the first one's
+/// elements count. Collective. Throws UsageError for placements that do not fit.
+template <detail::Scalar T, class Exec>
+DTensor<T, Exec> distribute_tensor(const dtensor::DeviceMesh& mesh, const Tensor<T, Exec>& whole, const dtensor::Placements& placements, dtensor::Source source = dtensor::Source::first_rank) {
+  const auto target = dtensor::checked(whole.shape(), mesh.places(), placements);
+  using D = DTensor<T, Exec>;
+  if (source == dtensor::Source::every_rank) return D::from_local(mesh, whole, dtensor::Placements(mesh.axes()), whole.shape()).redistribute(target);
+  Tensor<T, Exec> local = whole;
+  for (std::size_t axis = 0; axis < mesh.axes(); ++axis) {
+    const Communicator& comm = mesh.comm(axis);
+    if (comm.size() == 1) continue;
+    if (target[axis].is_shard()) {
+      local = dtensor::detail::scattered(comm, local, std::size_t(target[axis].dim));
+      continue;
+    }
+    Tensor<T, Exec> copy(whole.device(), local.shape());  // `whole` stays the caller's
+    weft::detail::copy_rows(whole.device(), 1, local.size(), local.data(), local.size(), copy.data(), local.size());
+    comm.broadcast(copy, 0);
+    local = target[axis].is_partial() ? dtensor::detail::as_term(comm, copy, target[axis].reduction) : copy;
+  }
+  return D::from_local(mesh, local, target, whole.shape());
+}
+
+}  // namespace weft

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Attention of a device by cuDNN (target weft::cudnn). Without this call Kokkos kernels do it: right, and slow.
+//
+//   return run<comm::Nccl>(argc, argv, [](World& world) {
+//     cudnn::use_for_attention(world.device(), cudnn::Bits::vary);
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include <weft/kernels/cudnn/attention.hpp>
+#include <weft/kernels/detail/attention_fused.hpp>
+#include <weft/device/device.hpp>
+
+namespace weft::cudnn {
+
+/// Whether two runs of the same step give the same bits. The fast backward adds with atomics, in whatever order they come.
+enum class Bits { same, vary };
+
+namespace detail {
+
+/// The key of a call; false where cuDNN cannot take it whatever its version: it asks for 16-byte aligned rows.
+inline bool key_of(const kernels::detail::AttentionCall& call, bool backward, AttentionKey& key) {
+  const auto type_of = [](DataType type) { return type == DataType::bfloat16 ? CUDNN_DATA_BFLOAT16 : type == DataType::float16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT; };
+  const auto fits = [](const kernels::detail::AttentionCall::Rows& rows, DataType type) {
+    return reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.stride * size_of(type) % 16 == 0;
+  };
+  const auto& s = call.shape;
+  if (s.head_width % 8 != 0 || !fits(call.q, call.type) || !fits(call.k, call.type) || !fits(call.v, call.type)) return false;
+  if (!fits(call.out, backward ? call.type : call.out_type)) return false;
+  if (backward && (!fits(call.d_out, call.type) || !fits(call.dq, call.out_type) || !fits(call.dk, call.out_type) || !fits(call.dv, call.out_type))) return false;
+  key = {.type = type_of(call.type),
+         .out_type = type_of(call.out_type),
+         .sequences = s.sequences,
+         .queries = s.length,
+         .keys = s.keys,
+         .heads = s.heads,
+         .kv_heads = s.kv_heads,
+         .head_width = s.head_width,
+         .query_step = s.query_step,
+         .key_step = s.key_step,
+         .statistic_step = s.statistic_step,
+         .causal = s.causal,
+         .strides = {.q = call.q.stride,
+                     .k = call.k.stride,
+                     .v = call.v.stride,
+                     .out = call.out.stride,
+                     .d_out = call.d_out.stride,
+                     .dq = call.dq.stride,
+                     .dk = call.dk.stride,
+                     .dv = call.dv.stride}};
+  return true;
+}
+
+template <class Exec>
+class DeviceAttention final : public kernels::detail::AttentionLibrary {
+ public:
+  DeviceAttention(Device<Exec>& device, Bits bits) : device_(device), attention_(bits == Bits::same) {}
+
+  bool forward(const kernels::detail::AttentionCall& call) override {
+    AttentionKey key;
+    if (!key_of(call, false, key)) return false;
+    const std::size_t bytes = attention_.forward_workspace(key);
+    if (bytes == Attention::npos) return false;
+    const weft::detail::Buffer workspace = device_.allocate(bytes);
+    attention_.forward(key, call.q.data, call.k.data, call.v.data, mutable_(call.out.data), static_cast<float*>(mutable_(call.log_sum_exp)), workspace.get(), device_.exec().cuda_stream());
+    return true;
+  }
+  bool backward(const kernels::detail::AttentionCall& call) override {
+    AttentionKey key;
+    if (!key_of(call, true, key)) return false;
+    const std::size_t bytes = attention_.backward_workspace(key);
+    if (bytes == Attention::npos) return false;
+    const weft::detail::Buffer workspace = device_.allocate(bytes);
+    attention_.backward(key, call.q.data, call.k.data, call.v.data, call.out.data, call.d_out.data, static_cast<const float*>(call.log_sum_exp), mutable_(call.dq.data),
+                        mutable_(call.dk.data), mutable_(call.dv.data), workspace.get(), device_.exec().cuda_stream());
+    return true;
+  }
+
+ private:
+  static void* mutable_(const void* pointer) { return const_cast<void*>(pointer); }
+  Device<Exec>& device_;
+  Attention attention_;
+};
+
+}  // namespace detail
+
+/// From now on attention in bfloat16 and float16 runs in cuDNN's kernels, in Kokkos' where cuDNN has none for a shape. The device
+/// must be the current one of the calling thread. Throws CudaError.
+template <class Exec>
+requires requires(const Exec& exec) {
+  { exec.cuda_stream() } -> std::convertible_to<cudaStream_t>;
+}
+void use_for_attention(Device<Exec>& device, Bits bits) {
+  device.template cache<kernels::detail::FusedAttention>().library = std::make_shared<detail::DeviceAttention<Exec>>(device, bits);
+}
+
+}  // namespace weft::cudnn

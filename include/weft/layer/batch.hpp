@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a training step eats: one dp rank's share of the global batch, cut into micro-batches of equal size. Plain vectors on
+// the host, so that a loader needs no device and a test can write one by hand.
+//
+//   Batch batch{.tokens = {1, 2, 3}, .targets = {2, 3, 4}, .sequences = 1, .length = 3};
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <weft/core/error.hpp>
+
+namespace weft {
+
+/// A micro-batch where they are not all alike.
+struct MicroBatch {
+  std::size_t sequences = 0, length = 0;
+};
+
+/// One dp rank's share of one step. `tokens` and `targets` are [sequences, length], the sequence first (row-major); a
+/// negative target is not counted in the loss.
+struct Batch {
+  std::vector<std::int32_t> tokens = {}, targets = {};  // [sequences * length]
+  std::size_t sequences = 0;                  ///< of this share
+  std::size_t length = 0;                     ///< tokens of a sequence; of the longest one where micro-batches differ
+  std::size_t micro_batches = 1;              ///< divides `sequences`
+  std::size_t first_sequence = 0;             ///< index in the global batch of this share's first sequence
+  std::uint64_t step = 0;                     ///< the step that this batch belongs to: dropout is drawn for it
+  /// What each micro-batch holds, [micro_batches], where they differ: {{4, 128}, {1, 512}}. Their tokens follow each other.
+  std::vector<MicroBatch> differing = {};
+
+  MicroBatch micro_batch(std::size_t micro) const { return differing.empty() ? MicroBatch{sequences / micro_batches, length} : differing[micro]; }
+  /// Sequences and tokens of this share before a micro-batch.
+  std::size_t sequences_before(std::size_t micro) const {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < micro; ++i) count += micro_batch(i).sequences;
+    return count;
+  }
+  std::size_t tokens_before(std::size_t micro) const {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < micro; ++i) count += micro_batch(i).sequences * micro_batch(i).length;
+    return count;
+  }
+
+  /// Throws ShapeError if the sizes do not fit each other, and UsageError for a token or target that the vocabulary lacks.
+  void check(std::size_t vocabulary) const {
+    check();
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      if (tokens[i] < 0 || std::size_t(tokens[i]) >= vocabulary || (targets[i] >= 0 && std::size_t(targets[i]) >= vocabulary)) refuse(i, vocabulary);
+  }
+  void check() const {
+    if (!differing.empty()) return check_differing();
+    if (tokens.size() != sequences * length || targets.size() != tokens.size())
+      throw_error<ShapeError>({"batch: ", tokens.size(), " tokens and ", targets.size(), " targets, expected ", sequences, " sequences * ", length, " of each"});
+    if (micro_batches == 0 || sequences % micro_batches != 0)
+      throw_error<ShapeError>({"batch: sequences(", sequences, ") % micro-batches(", micro_batches, ") != 0: every micro-batch holds the same number of whole sequences"});
+  }
+
+ private:
+  [[noreturn]] WEFT_COLD void refuse(std::size_t at, std::size_t vocabulary) const {
+    const bool token = tokens[at] < 0 || std::size_t(tokens[at]) >= vocabulary;
+    throw_error<UsageError>({"batch: ", token ? "token(" : "target(", token ? tokens[at] : targets[at], ") at place ", at, " is not in the vocabulary(", vocabulary, ")"});
+  }
+  WEFT_COLD void check_differing() const {
+    if (differing.size() != micro_batches) throw_error<ShapeError>({"batch: ", differing.size(), " differing micro-batches, micro-batches(", micro_batches, ")"});
+    for (const MicroBatch& micro : differing)
+      if (micro.sequences == 0 || micro.length == 0 || micro.length > length)
+        throw_error<ShapeError>({"batch: a micro-batch of ", micro.sequences, " sequences of ", micro.length, " tokens; there must be at least one of 1 to ", length, " tokens, the batch's length"});
+    if (sequences_before(micro_batches) != sequences || tokens_before(micro_batches) != tokens.size() || targets.size() != tokens.size())
+      throw_error<ShapeError>({"batch: ", sequences, " sequences, ", tokens.size(), " tokens and ", targets.size(), " targets, but its micro-batches hold ", sequences_before(micro_batches), " sequences and ", tokens_before(micro_batches), " of each"});
+  }
+};
+
+}  // namespace weft

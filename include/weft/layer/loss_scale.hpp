@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Gradients of float16 below 6e-8 would be zero, so the loss is multiplied by a factor before backward and the optimizer divides
+// it out again (Micikevicius et al., arXiv:1710.03740). The factor is sought while training: it grows after many good steps, and a
+// step whose gradients overflowed is skipped and halves it.
+//
+//   Model model(mesh, config, {.numerics = {.loss_scale = LossScaleOptions{.initial = 1024}}});   // a model in float16 has one without asking
+//   optim::AdamW optimizer(model);                                                  // unscales, skips and adapts
+//   model.loss_scale()->value();
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include <weft/core/error.hpp>
+
+namespace weft {
+
+struct LossScaleOptions {
+  double initial = 65536;
+  double growth = 2;            ///< after `interval` good steps in a row; 1: a fixed factor
+  double backoff = 0.5;         ///< after a step that was skipped
+  std::uint64_t interval = 2000;
+  double smallest = 1, largest = 0x1p+24;
+};
+
+/// Every rank has one of its own, and all go the same way: whether a step is skipped is found over all ranks.
+class LossScale {
+ public:
+  using Options = LossScaleOptions;
+
+  explicit LossScale(const Options& options = {}) : options_(options), value_(options.initial) {
+    const auto is_factor = [](double x) { return std::isfinite(x) && x > 0; };
+    if (!is_factor(options.initial) || !is_factor(options.growth) || !is_factor(options.backoff) || options.growth < 1 || options.backoff > 1 || options.interval == 0 ||
+        !(options.smallest > 0) || !(options.smallest <= options.initial) || !(options.initial <= options.largest))
+      refuse(options);
+  }
+
+  /// What the loss is multiplied by.
+  double value() const { return value_; }
+  /// What the gradients at hand were multiplied by.
+  double applied() const { return applied_; }
+  /// A training step begins.
+  void apply() { applied_ = value_; }
+  /// Good steps since the factor last changed.
+  std::uint64_t good_steps() const { return good_steps_; }
+  /// The optimizer reports a step.
+  void update(bool skipped) {
+    if (skipped) {
+      value_ = std::max(options_.smallest, value_ * options_.backoff);
+      good_steps_ = 0;
+    } else if (++good_steps_ >= options_.interval) {
+      value_ = std::min(options_.largest, value_ * options_.growth);
+      good_steps_ = 0;
+    }
+  }
+  /// From a checkpoint.
+  void restore(double value, std::uint64_t good_steps) {
+    value_ = value;
+    good_steps_ = good_steps;
+  }
+
+ private:
+  [[noreturn]] WEFT_COLD static void refuse(const Options& options) {
+    const double numbers[] = {options.smallest, options.initial, options.largest, options.growth, options.backoff};
+    std::string shown[5];
+    for (int i = 0; i < 5; ++i) shown[i] = std::to_string(numbers[i]);
+    throw_error<UsageError>({"loss scale: smallest(", shown[0], ") <= initial(", shown[1], ") <= largest(", shown[2], "), growth(", shown[3], ") >= 1, 0 < backoff(", shown[4],
+                             ") <= 1 and interval(", options.interval, ") >= 1 are needed"});
+  }
+
+  Options options_;
+  double value_, applied_ = 1;
+  std::uint64_t good_steps_ = 0;
+};
+
+namespace optim {
+using weft::LossScale;
+}
+
+}  // namespace weft

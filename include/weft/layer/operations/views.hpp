@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Other shapes of a tensor, and parts of its columns. Views share the elements; what would no longer mean what the placements say
+// is refused.
+//
+//   auto by_heads = split_heads(x, width);   // [tokens, heads, width], where tp cuts heads: Shard<tp, 1>, as before
+
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+
+#include <weft/layer/operations/elementwise.hpp>
+#include <weft/layer/operations/reductions.hpp>
+#include <weft/tensor/tensor.hpp>
+#include <weft/tensor/to.hpp>
+
+namespace weft {
+
+namespace detail {
+template <class X>
+X view_as(const X& x, const Shape& shape) {
+  return X(x.device(), shape, x.buffer(), static_cast<std::size_t>(x.data() - static_cast<typename X::value_type*>(x.buffer().get())));
+}
+template <class X>
+constexpr void require_whole_columns() {
+  static_assert(!columns_cut<X>, "weft: this operation counts columns of the whole, but an axis cuts them, and ranks would take others: gather them first, "
+                                 "to<Invariant<axis>>(context, x), or make each part in a Linear of its own");
+}
+inline void require_columns(const char* operation, const Shape& shape, std::size_t first, std::size_t count) {
+  if (first > shape.columns() || count > shape.columns() - first)
+    throw_error<ShapeError>({operation, ": columns ", first, " to ", first + count, " of ", shape.text()});
+}
+}  // namespace detail
+
+namespace operations {
+
+/// x [tokens, heads * width] as [tokens, heads, width], the same elements. Any placement along dims 0 and 1: an axis that cut the
+/// columns cuts the heads. Throws ShapeError if a rank does not hold whole heads, LayoutError for columns cut by segments.
+/// Its gradient is merge_heads(g).
+template <AnyTensor X>
+X split_heads(const X& x, std::size_t width) {
+  static_assert(!detail::sharded_along<X, 2>, "weft: split_heads takes a matrix, but an axis cuts dim 2");
+  detail::require_dims("split_heads", x.shape(), 2);
+  if (width == 0 || x.columns() % width != 0) throw_error<ShapeError>({"split_heads: ", x.shape().text(), " are not whole heads of width ", width});
+  if (x.shape().sharding(1) == DimSharding::segments)
+    throw_error<LayoutError>({"split_heads: dim 1 of ", x.shape().text(), " is cut by segments, which need not be whole heads; make query, key and value in a Linear each"});
+  Shape shape{x.shape()[0], x.columns() / width, width};
+  shape.set_sharding(0, x.shape().sharding(0)).set_sharding(1, x.shape().sharding(1));
+  return detail::view_as(x, shape);
+}
+
+/// x [tokens, heads, width] as [tokens, heads * width], the same elements. An axis may cut tokens or heads, not the width.
+/// Its gradient is split_heads(g, width).
+template <AnyTensor X>
+X merge_heads(const X& x) {
+  static_assert(!detail::sharded_along<X, 2>, "weft: merge_heads: an axis cuts the width of heads (dim 2), so merged they would not be a cut of the columns");
+  detail::require_dims("merge_heads", x.shape(), 3);
+  Shape shape{x.shape()[0], x.shape()[1] * x.shape()[2]};
+  shape.set_sharding(0, x.shape().sharding(0)).set_sharding(1, x.shape().sharding(1));
+  return detail::view_as(x, shape);
+}
+
+/// x in another shape of as many elements and the same dim 0, the same elements. Only dim 0 may be cut. Its gradient is
+/// reshape(g, x.shape()).
+template <AnyTensor X>
+X reshape(const X& x, Shape shape) {
+  static_assert(!detail::columns_cut<X>, "weft: reshape: an axis cuts a dim beyond 0, and in another shape it would cut something else; use split_heads and merge_heads");
+  if (x.shape().rank() == 0 || shape.rank() == 0 || shape[0] != x.shape()[0] || shape.size() != x.size())
+    throw_error<ShapeError>({"reshape of ", x.shape().text(), " to ", shape.text(), ": dim 0 and the number of elements must stay"});
+  for (std::size_t dim = 1; dim < x.shape().rank(); ++dim)
+    if (x.shape().sharding(dim) != DimSharding::even) throw_error<LayoutError>({"reshape of ", x.shape().text(), ": dim ", dim, " is padded"});
+  return detail::view_as(x, shape.set_sharding(0, x.shape().sharding(0)));
+}
+
+/// Columns [first, first + count) of x [rows, columns]; no axis may cut the columns. Partial stays Partial.
+template <AnyTensor X>
+X slice_columns(const X& x, std::size_t first, std::size_t count) {
+  detail::require_whole_columns<X>();
+  detail::require_dims("slice_columns", x.shape(), 2);
+  detail::require_columns("slice_columns", x.shape(), first, count);
+  X out(x.device(), detail::with_extent(x.shape(), 1, count));
+  detail::copy_rows(x.device(), x.rows(), count, x.data() + first, x.columns(), out.data(), count);
+  return out;
+}
+/// The gradient of x from that of slice_columns(x, first, count), `g` [rows, count]: zeros around it.
+template <AnyTensor X, AnyTensor G>
+G slice_columns_gradient(const X& x, std::size_t first, const G& g) {
+  require_gradient_of<X, G>();
+  detail::require_whole_columns<X>();
+  detail::require_columns("slice_columns_gradient", x.shape(), first, g.columns());
+  if (g.rows() != x.rows()) throw_error<ShapeError>({"slice_columns_gradient: ", x.shape().text(), " beside ", g.shape().text()});
+  G out(x.device(), x.shape());
+  detail::fill_zero(x.device(), out.data(), out.size());
+  detail::copy_rows(x.device(), x.rows(), g.columns(), g.data(), g.columns(), out.data() + first, x.columns());
+  return out;
+}
+
+/// The columns of x [rows, a] and then those of y [rows, b], [rows, a + b]; placed alike, and no axis may cut the columns.
+/// Gradients: slice_columns(g, 0, a) and slice_columns(g, a, b).
+template <AnyTensor X, AnyTensor Y>
+X concat_columns(const X& x, const Y& y) {
+  static_assert(std::is_same_v<X, Y>, "weft: concat_columns: the two are placed differently, or hold different element types; bring one to the other's layout, "
+                                      "to_layout_of<X>(context, y), or type, cast<T>(y)");
+  if constexpr (!std::is_same_v<X, Y>) {
+    return x;  // one error is enough
+  } else {
+    detail::require_whole_columns<X>();
+    detail::require_dims("concat_columns", x.shape(), 2);
+    detail::require_dims("concat_columns", y.shape(), 2);
+    if (x.rows() != y.rows()) throw_error<ShapeError>({"concat_columns: ", x.shape().text(), " beside ", y.shape().text()});
+    if (x.shape().sharding(1) != DimSharding::even || y.shape().sharding(1) != DimSharding::even) throw_error<LayoutError>({"concat_columns: ", x.shape().text(), " beside ", y.shape().text(), ": columns are padded"});
+    const std::size_t columns = x.columns() + y.columns();
+    X out(x.device(), detail::with_extent(x.shape(), 1, columns));
+    detail::copy_rows(x.device(), x.rows(), x.columns(), x.data(), x.columns(), out.data(), columns);
+    detail::copy_rows(x.device(), x.rows(), y.columns(), y.data(), y.columns(), out.data() + x.columns(), columns);
+    return out;
+  }
+}
+
+/// z [tokens, its columns here], cut over tp along its columns and padded where tp does not divide them, as a whole [tokens, columns] without the
+/// padding, Invariant<tp>; where tp is not in force z itself. Throws ShapeError if `columns` are more than there are, LayoutError for columns cut by
+/// segments or held alike. Communication: one all-gather. Its gradient is gather_columns_gradient(context, z, g).
+template <class Context, AnyTensor Z>
+auto gather_columns(const Context& context, const Z& z, std::size_t columns) {
+  if constexpr (!Context::has(tp{}) || !std::is_same_v<placement_t<Z, tp>, Shard<tp, 1>>) {
+    static_assert(!detail::any_partial<Z>, "weft: gather_columns: z is Partial, a term of a sum: reduce it first, to<Invariant<axis>>(context, z)");
+    return z;
+  } else {
+    Shape even = z.shape();
+    if (even.sharding(1) == DimSharding::padded) even.set_sharding(1, DimSharding::even);
+    const auto all = to<Invariant<tp>>(context, detail::view_as(z, even));
+    detail::require_columns("gather_columns", all.shape(), 0, columns);
+    std::remove_const_t<decltype(all)> whole(z.device(), {all.rows(), columns});
+    detail::copy_rows(z.device(), all.rows(), columns, all.data(), all.columns(), whole.data(), columns);
+    return whole;
+  }
+}
+/// The gradient of z, g [tokens, columns]: this rank's columns of it, zero in the padding.
+template <class Context, AnyTensor Z, AnyTensor G>
+gradient_t<Z> gather_columns_gradient(const Context& context, const Z& z, const G& g) {
+  if constexpr (!Context::has(tp{}) || !std::is_same_v<placement_t<Z, tp>, Shard<tp, 1>>) {
+    return g;
+  } else {
+    using T = typename Z::value_type;
+    gradient_t<Z> dz(z.device(), z.shape());
+    const std::size_t here = z.columns(), first = std::min(g.columns(), context.rank(tp{}) * here), count = std::min(here, g.columns() - first);
+    detail::fill_zero<typename Z::execution_space, T>(z.device(), dz.data(), dz.size());
+    if (count != 0) detail::copy_rows(z.device(), z.rows(), count, static_cast<const T*>(g.data()) + first, g.columns(), dz.data(), here);
+    return dz;
+  }
+}
+
+}  // namespace operations
+
+}  // namespace weft

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A parameter of a layer. Its type holds rules, how it lies on an axis *if* that axis is in force: Parameter<Shard<tp, 0>> is
+// whole on one rank and cut along dim 0 under tensor parallelism. Elements are drawn by global name and global index, so the
+// weights are bitwise the same in every layout.
+//
+//   Parameter<Shard<tp, 0>> weight(context, "weight", {out, in}, normal(0.02));
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <weft/core/owner.hpp>
+#include <weft/core/philox.hpp>
+#include <weft/kernels/elementwise.hpp>
+#include <weft/kernels/random.hpp>
+#include <weft/layer/context.hpp>
+#include <weft/layer/parameter_sharding.hpp>
+#include <weft/layer/registry.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft {
+
+namespace detail {
+
+template <class A, class... R>
+struct RuleFor { using type = Absent<A>; };
+template <class A, class F, class... R>
+struct RuleFor<A, F, R...> {
+  using type = typename std::conditional_t<std::is_same_v<typename F::axis, A>, std::type_identity<F>, RuleFor<A, R...>>::type;
+};
+
+// How a parameter with these rules lies beside a tensor placed as P: as its rule says; else it is used once where the tensor
+// is, and by every rank's part where the tensor's work is divided.
+template <class P, class... Rules>
+using used_as_t = std::conditional_t<
+    kind_of<typename RuleFor<typename P::axis, Rules...>::type> == Kind::shard, typename RuleFor<typename P::axis, Rules...>::type,
+    std::conditional_t<kind_of<P> == Kind::invariant || kind_of<P> == Kind::partial, Invariant<typename P::axis>, Replicated<typename P::axis>>>;
+
+template <class S, class X, class... Rules>
+struct UsedForOperand;
+template <class S, class T, class E, class... P, class... Rules>
+struct UsedForOperand<S, Tensor<T, E, P...>, Rules...> { using type = Tensor<S, E, used_as_t<P, Rules...>...>; };
+
+// What is wrong with a gradient placed as P of a parameter with these rules. What leaves no debt and is not a piece of the parameter is
+// summed by nobody: on every axis a gradient is Shard if and only if the parameter is, and a data axis sums whatever it is given.
+enum class GradientFault { none, replicated, not_a_shard, another_shard, summed_twice };
+template <class P, class... Rules>
+constexpr GradientFault fault_on_axis() {
+  using A = typename P::axis;
+  using Rule = typename RuleFor<A, Rules...>::type;
+  if (kind_of<P> == Kind::replicated) return GradientFault::replicated;
+  if (kind_of<Rule> == Kind::shard) return std::is_same_v<P, Rule> ? GradientFault::none : GradientFault::not_a_shard;
+  if (kind_of<P> == Kind::shard) return GradientFault::another_shard;
+  if (kind_of<P> == Kind::invariant && (std::is_same_v<A, dp> || std::is_same_v<A, edp>)) return GradientFault::summed_twice;
+  return GradientFault::none;
+}
+
+// What a gradient owes, by its type.
+template <class Gradient, class... Rules>
+struct UnreducedAxes;
+template <class T, class E, class... P, class... Rules>
+struct UnreducedAxes<Tensor<T, E, P...>, Rules...> {
+  static constexpr GradientFault fault = [] {
+    GradientFault first = GradientFault::none;
+    ((first == GradientFault::none ? void(first = fault_on_axis<P, Rules...>()) : void()), ...);
+    return first;
+  }();
+  static constexpr unsigned axes = (axis_bit<typename P::axis> | ... | 0u);
+  static constexpr unsigned partial = ((kind_of<P> == Kind::partial ? axis_bit<typename P::axis> : 0u) | ... | 0u);
+};
+
+template <class A>
+inline constexpr bool may_shard_parameters = std::is_same_v<A, tp> || std::is_same_v<A, cp> || std::is_same_v<A, etp>;
+template <class... R>
+constexpr bool axes_differ() {
+  const int ids[] = {R::axis::id..., axis_count};
+  for (std::size_t i = 0; i < sizeof...(R); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (ids[i] == ids[j]) return false;
+  return true;
+}
+
+// The initial values of the elements that the rank keeps; padding is zero.
+template <class T, class Exec>
+WEFT_COLD void initialise_parameter(Device<Exec>& device, const ParameterState& state, std::uint64_t seed) {
+  T* data = static_cast<T*>(state.value().get());
+  std::size_t held = 0;
+  for (const Run& run : state.runs()) held += run.length;
+  if (held != state.kept()) kernels::fill<T>(device, state.kept(), data, T(0.0f));
+  const Initial& initial = state.info().initial;
+  for (const Run& run : state.runs()) {
+    if (initial.kind == Initial::Kind::constant) kernels::fill<T>(device, run.length, data + run.local, T(float(initial.value)));
+    else kernels::initialise_normal<T>(device, 1, run.length, data + run.local, key_of(seed, site_of(state.name())), 0, run.global, 0, 0.0, initial.value);
+  }
+}
+
+// Room for a parameter's values, and the values.
+template <class T, class Context>
+WEFT_COLD void make_parameter(const Context& context, ParameterState& state) {
+  bool taken = false;
+  for (auto* hooks : context.env.hooks) taken = hooks->allocate(state) || taken;
+  if (state.info().later & ~state.sharded()) state.storage().count_elsewhere();
+  if (taken) return;
+  state.storage().set_value(context.device().allocate_persistent(state.bytes()));
+  initialise_parameter<T>(context.device(), state, context.env.seed);
+}
+
+WEFT_COLD inline std::string names_of_axes(unsigned axes) {
+  std::string names;
+  const std::pair<unsigned, std::string_view> known[] = {{axis_bit<dp>, dp::name}, {axis_bit<cp>, cp::name},   {axis_bit<tp>, tp::name},  {axis_bit<pp>, pp::name},
+                                                         {axis_bit<ep>, ep::name}, {axis_bit<etp>, etp::name}, {axis_bit<edp>, edp::name}};
+  for (const auto& [bit, name] : known)
+    if (axes & bit) append_to(names, {names.empty() ? "" : ", ", name});
+  return names.empty() ? "none" : names;
+}
+[[noreturn]] WEFT_COLD inline void refuse_axes(const ParameterState& state, unsigned axes) {
+  throw_error<ShapeError>({"the gradient of parameter ", state.name(), " says how it lies on ", names_of_axes(axes), ", in force are ", names_of_axes(state.info().axes),
+                           ": what it owes on the others is not known; compute it with operations on placed tensors"});
+}
+
+// Gradients are never narrower than float.
+template <class Device>
+void fill_gradient(Device& device, ParameterState& state) {
+  void* gradient = state.gradients().layer_buffer().get();
+  if (state.gradient_type() == DataType::float32) kernels::fill(device, state.size(), static_cast<float*>(gradient), 0.0f);
+  else kernels::fill(device, state.size(), static_cast<double*>(gradient), 0.0);
+}
+
+template <class Device>
+void zero_gradient(Device& device, ParameterState& state) {
+  open_layer_gradient(device, state);
+  fill_gradient(device, state);
+  state.gradients().fill_zero();
+}
+
+// What every parameter is, whatever its rules: copies and ends out of line, since a model's chunks have a dozen at each of theirs.
+class ParameterHandle {
+ public:
+  WEFT_OUT_OF_LINE ParameterHandle() {}
+  WEFT_OUT_OF_LINE ParameterHandle(const ParameterHandle& other) noexcept : state_(other.state_) {}
+  WEFT_OUT_OF_LINE ParameterHandle(ParameterHandle&& other) noexcept : state_(std::move(other.state_)) {}
+  WEFT_OUT_OF_LINE ParameterHandle& operator=(ParameterHandle other) noexcept {
+    state_.swap(other.state_);
+    return *this;
+  }
+  WEFT_OUT_OF_LINE ~ParameterHandle() {}
+
+  ParameterState& state() { return *state_; }
+  const ParameterState& state() const { return *state_; }
+
+ protected:
+  WEFT_OUT_OF_LINE void require_usable(DataType beside) const {
+    if (beside != state_->type())
+      throw_error<ShapeError>({"parameter ", state_->name(), " holds ", name_of(state_->type()), ", used beside a tensor of ", name_of(beside)});
+    if (!state_->storage().layer_value()) throw_error<Error>({"parameter ", state_->name(), " is used while it is released"});
+  }
+  WEFT_OUT_OF_LINE void require_gradient(const Shape& shape, DataType type) const {
+    if (shape.size() != state_->size())
+      throw_error<ShapeError>({"gradient ", shape.text(), " of parameter ", state_->name(), " ", state_->local().text()});
+    if (type != state_->gradient_type()) throw_error<ShapeError>({"gradient of parameter ", state_->name(), " in another element type"});
+  }
+
+  std::shared_ptr<ParameterState> state_;
+};
+
+}  // namespace detail
+
+template <Placement... Rules>
+class Parameter : public detail::ParameterHandle {
+ public:
+  /// Shape is the whole parameter's. Dims cut by a rule must be divisible as `cut` says, else LayoutError.
+  template <class Context>
+  WEFT_COLD Parameter(const Context& context, const std::string& name, Shape shape, detail::Initial initial, const ParameterSharding& cut = {}) {
+    using T = typename Context::scalar;
+    // Here and not in the class, whose members a compiler would drop with a second error.
+    constexpr bool shards = ((detail::kind_of<Rules> == detail::Kind::shard) && ...), allowed = (detail::may_shard_parameters<typename Rules::axis> && ...), differ = detail::axes_differ<Rules...>();
+    static_assert(shards, "weft: Parameter's template parameters must be rules, Shard<axis, dim>: where it has none, a parameter is whole");
+    static_assert(!shards || allowed, "weft: a Parameter's rule must be for tp, cp or etp: data ranks share parameters out by FullyShardedDataParallel, pp and ep hold different ones");
+    static_assert(!shards || !allowed || differ, "weft: a Parameter has two rules for one axis: a rank holds one piece of it, so keep one Shard<axis, dim>");
+    static_assert(!differ || (std::size_t(Context::places(typename Rules::axis{})) + ... + 0u) <= 1,
+                  "weft: a Parameter has rules for two axes that are in force here: it is cut along one; keep the rule of the axis that is larger");
+    ParameterInfo info;
+    info.name = (context / name).env.path;
+    if (context.env.running)
+      throw_error<UsageError>({"parameter ", info.name, " is made while a step runs, so it would be drawn anew each time and never trained: make it in the layer's constructor"});
+    info.axes = Context::placed;
+    info.global = info.local = shape;
+    info.type = data_type_of<T>;
+    info.gradient_type = data_type_of<accumulate_t<T>>;
+    info.initial = initial;
+    info.runs = {{0, 0, shape.size()}};
+    [[maybe_unused]] const auto apply = [&]<class A, int Dim>(std::type_identity<Shard<A, Dim>>) {
+      if constexpr (Context::places(A{})) {
+        info.sharded |= axis_bit<A>;
+        if (context.size(A{}) > 1) detail::shard_parameter(info, Dim, cut, A::name, context.size(A{}), context.rank(A{}));
+      }
+    };
+    (apply(std::type_identity<Rules>{}), ...);
+    if constexpr (Context::places(edp{})) info.expert_data = context.comm(edp{});
+    Context::for_each_axis([&]<class A>(A axis) {
+      // A pipeline stage has parameters of its own; on every other axis a parameter that is not cut is the same on all ranks.
+      if (!std::is_same_v<A, pp> && context.rank(axis) != 0) info.later |= axis_bit<A>;
+    });
+    state_ = detail::new_shared<ParameterState>(std::move(info));
+    if (!context.env.registry || !context.env.registry->add(state_)) detail::make_parameter<T>(context, *state_);
+  }
+
+  /// The parameter as an operation on x needs it, its placements derived from x's and from the rules.
+  template <AnyTensor X>
+  auto for_operand(const X& x) const {
+    return for_operand_type<X>(x.device());
+  }
+  /// The same beside a tensor of type X that does not exist yet.
+  template <AnyTensor X>
+  auto for_operand_type(typename X::device_type& device) const {
+    return as<typename detail::UsedForOperand<typename X::value_type, X, Rules...>::type>(device);
+  }
+  /// The same beside a tensor that is not Real (token ids): the element type comes from the context.
+  template <class Context, AnyTensor X>
+  auto for_operand(const Context&, const X& x) const {
+    return as<typename detail::UsedForOperand<typename Context::scalar, X, Rules...>::type>(x.device());
+  }
+
+  /// Where a kernel may add a gradient of type Gradient itself.
+  template <class A>
+  struct OpenGradient {
+    A* data;     ///< local.size() elements
+    bool first;  ///< overwrite instead of add: nothing is there yet
+    detail::Buffer unused;  ///< where `data` is instead, if another rank counts what is added
+  };
+  /// For kernels that add in place; others call accumulate. Marks what the gradient owes. Throws ShapeError where an axis that is in force
+  /// for the parameter is not in Gradient.
+  template <AnyTensor Gradient>
+  auto open_gradient(typename Gradient::device_type& device) {
+    using UnreducedAxes = detail::UnreducedAxes<Gradient, Rules...>;
+    using enum detail::GradientFault;
+    static_assert(UnreducedAxes::fault != replicated,
+                  "weft: this parameter's gradient is Replicated, so the sum over the axis would count it several times: bring it to Invariant "
+                  "or Partial first");
+    static_assert(UnreducedAxes::fault != another_shard,
+                  "weft: this parameter's gradient is Shard on an axis (or along a dim) on which the parameter has no such rule, so each rank would keep the sum over its own "
+                  "part and nobody would add them up: add up over rows or heads with sum_rows(g), whose result is Partial there, or give the parameter the rule Parameter<Shard<axis, dim>>");
+    static_assert(UnreducedAxes::fault != not_a_shard,
+                  "weft: this parameter is cut by its rule Shard<axis, dim>, but its gradient is not that Shard: a rank's gradient is of the piece that it holds");
+    static_assert(UnreducedAxes::fault != summed_twice,
+                  "weft: this parameter's gradient is Invariant on the data axis, which sums it once more: leave it Partial (do not reduce over dp), or to<Partial<dp>>(context, gradient)");
+    auto& state = *state_;
+    if (UnreducedAxes::axes != state.info().axes) detail::refuse_axes(state, UnreducedAxes::axes);
+    detail::open_layer_gradient(device, state);
+    using A = accumulate_t<typename Gradient::value_type>;
+    detail::GradientState& gradients = state.gradients();
+    const auto addition = gradients.add(UnreducedAxes::axes & ~UnreducedAxes::partial, UnreducedAxes::partial, state.sharded(), state.info().later);
+    if (addition.zero_first) detail::fill_gradient(device, state);
+    if (addition.elsewhere) {
+      detail::Buffer unused = device.allocate(state.gradient_bytes());
+      A* data = static_cast<A*>(unused.get());
+      return OpenGradient<A>{data, true, std::move(unused)};
+    }
+    if (state.info().replicas > 1) gradients.mark_unreduced(axis_bit<tp>);
+    return OpenGradient<A>{static_cast<A*>(gradients.layer_buffer().get()), gradients.take_fresh(), nullptr};
+  }
+
+  /// Adds a gradient. On every axis in force it must be Shard where the parameter has that rule; else Invariant (the same on every rank, of
+  /// the whole) or Partial (a term of a sum), on dp Partial. A Partial one leaves a debt on its axis that the axis' wrapper pays.
+  template <class Context, class T, class E, class... P>
+  void accumulate(const Context&, const Tensor<T, E, P...>& gradient) {
+    using A = accumulate_t<T>;
+    static_assert((Context::placed & ~detail::UnreducedAxes<Tensor<T, E, P...>, Rules...>::axes) == 0,
+                  "weft: this parameter's gradient does not say how it lies on an axis that is in force, so nobody would know what it owes: compute it with operations on "
+                  "placed tensors, such as sum_rows(g), or label what a kernel wrote with every axis");
+    require_gradient(gradient.shape(), data_type_of<A>);
+    const auto open = this->template open_gradient<Tensor<T, E, P...>>(gradient.device());
+    if (open.first) kernels::cast<T, A>(gradient.device(), gradient.size(), gradient.data(), open.data);
+    else kernels::accumulate<T, A>(gradient.device(), gradient.size(), gradient.data(), open.data);
+  }
+
+ private:
+  template <class W>
+  W as(typename W::device_type& device) const {
+    require_usable(data_type_of<typename W::value_type>);
+    return W(device, state_->local(), state_->storage().layer_value());
+  }
+};
+
+}  // namespace weft

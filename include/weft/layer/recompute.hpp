@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Less memory for more work: what forward saved is dropped and computed again in backward. Bitwise the same results, dropout
+// included (but for `selective` on GPUs, where GPT's MLP differs by the rounding of an activation: nn/gelu_mlp.hpp).
+//
+//   models::GptConfig config{.recompute = Recomputation::selective};
+//
+// A model's choice, made when it runs. `full` keeps one input a block and computes the block twice (a third more work).
+// `selective` recomputes what costs next to nothing: the outputs of norms and of activation functions, each from its input, which
+// is kept anyway. Scores and probabilities of attention are not kept in any case (arXiv:2205.05198 calls their recomputation
+// selective), nor are dropout masks. Of a GPT block's 16 units of [tokens, width] it saves 6; of a Llama block's 8 units and
+// 3 [tokens, intermediate] (with as many key-value heads as heads), 2 and 1.
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <weft/core/owner.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft {
+
+enum class Recomputation { none, selective, full };
+
+/// Keeps only the input and computes forward again in backward; with `active` false, the layer itself.
+template <class L>
+class Recompute {
+ public:
+  explicit Recompute(L layer, bool active = true) : layer_(std::move(layer)), active_(active) {}
+
+  template <class Context, class X>
+  auto forward(const Context& context, const X& x) const {
+    auto result = layer_.forward(context, x);
+    Saved<X, typename decltype(result)::saved_type> saved;
+    if (active_) saved.input = x;
+    else saved.inner.emplace(std::move(result.saved));
+    return Result{std::move(result.output), std::move(saved)};
+  }
+  template <class Context, class S, class G>
+  auto backward_input(const Context& context, S saved, const G& g) {
+    if (!saved.inner) saved.inner.emplace(layer_.forward(context, saved.input).saved);
+    return weft::backward_input(layer_, context, std::move(*saved.inner), g);
+  }
+  template <class Context, class Deferred>
+  void backward_weight(const Context& context, Deferred deferred) { weft::backward_weight(layer_, context, std::move(deferred)); }
+  void for_each_parameter(auto&& visit) { layer_.for_each_parameter(visit); }
+
+ private:
+  template <class X, class Inner>
+  struct Saved {
+    X input;
+    detail::Maybe<Inner> inner;
+  };
+  L layer_;
+  bool active_;
+};
+// A Recompute of a Recompute is not its copy: the inner one may not be active. (Explicit: `Recompute copy = layer` is.)
+template <class L>
+explicit Recompute(Recompute<L>) -> Recompute<Recompute<L>>;
+
+namespace detail {
+
+// Saved state that is nothing but the layer's input, one handle or (Branch) several.
+template <class Saved, class X>
+inline constexpr bool is_input = std::is_same_v<Saved, X>;
+template <class... S, class X>
+inline constexpr bool is_input<std::tuple<S...>, X> = (is_input<S, X> && ...);
+
+template <class Saved, class X>
+void set_input(Saved& saved, const X& x) {
+  if constexpr (std::is_same_v<Saved, X>) saved = x;
+  else std::apply([&](auto&... part) { (set_input(part, x), ...); }, saved);
+}
+
+}  // namespace detail
+
+/// First, then Second, of which Second saves its input alone (Linear, or a Branch of them). With `active`, that input, First's
+/// output, is not kept but computed again from First's input: for a First that is cheap and whose input is kept anyway.
+template <class First, class Second>
+class RecomputeInput {
+ public:
+  RecomputeInput(First first, Second second, bool active = true) : first_(std::move(first)), second_(std::move(second)), active_(active) {}
+
+  template <class Context, class X>
+  auto forward(const Context& context, const X& x) const {
+    auto first = first_.forward(context, x);
+    auto second = second_.forward(context, first.output);
+    using Y = decltype(first.output);
+    using S = Saved<X, Y, decltype(first.saved), decltype(second.saved)>;
+    static_assert(detail::is_input<decltype(second.saved), Y>, "weft: RecomputeInput's second layer must save its input and nothing else, as Linear does");
+    S saved{{}, std::move(first.saved), std::move(second.saved)};
+    if (active_) {
+      saved.input = x;
+      detail::set_input(saved.second, Y());
+    }
+    return Result{std::move(second.output), std::move(saved)};
+  }
+  template <class Context, class S, class G>
+  auto backward_input(const Context& context, S saved, const G& g) {
+    if (active_) detail::set_input(saved.second, first_.forward(context, saved.input).output);
+    auto second = weft::backward_input(second_, context, std::move(saved.second), g);
+    auto first = weft::backward_input(first_, context, std::move(saved.first), detail::input_gradient_of<typename S::between_type>(std::move(second.input_gradient)));
+    return InputGradient{std::move(first.input_gradient), std::pair{std::move(first.deferred), std::move(second.deferred)}};
+  }
+  template <class Context, class Deferred>
+  void backward_weight(const Context& context, Deferred deferred) {
+    weft::backward_weight(first_, context, std::move(deferred.first));
+    weft::backward_weight(second_, context, std::move(deferred.second));
+  }
+  void for_each_parameter(auto&& visit) {
+    first_.for_each_parameter(visit);
+    second_.for_each_parameter(visit);
+  }
+
+ private:
+  template <class X, class Y, class A, class B>
+  struct Saved {
+    using between_type = Y;
+    X input;
+    A first;
+    B second;
+  };
+  First first_;
+  Second second_;
+  bool active_;
+};
+
+}  // namespace weft

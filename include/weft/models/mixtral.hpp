@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Mixtral (arXiv:2401.04088): Llama's blocks with a mixture of SwiGLU experts in the place of the MLP. Parameters have Hugging
+// Face's names and shapes.
+//
+//   DataParallel<ExpertParallel<models::Mixtral>> model(mesh, {.experts = 8, .top_k = 2});   // Mesh<dp, ep, edp>
+
+#include <cmath>
+#include <string>
+
+#include <weft/models/llama.hpp>
+#include <weft/nn/mixture.hpp>
+
+namespace weft::models {
+
+struct MixtralConfig {
+  std::size_t vocabulary = 256;
+  std::size_t layers = 6;
+  std::size_t width = 384;
+  std::size_t heads = 6;
+  std::size_t kv_heads = 0;      ///< 0: as many as heads
+  std::size_t intermediate = 0;  ///< width inside an expert; 0: 8/3 width, rounded up to a multiple of 64
+  std::size_t sequence = 256;
+  std::size_t experts = 8;
+  std::size_t top_k = 2;  ///< experts of a token
+  nn::Scores scores = nn::Scores::after_top_k;
+  double auxiliary_loss = 0.001;
+  double z_loss = 0;
+  double bias_rate = 0;        ///< of balancing without a loss
+  double capacity_factor = 0;  ///< with `drop`
+  nn::Drop drop = nn::Drop::none;
+  nn::Level level = nn::Level::sequence;  ///< of capacity and auxiliary loss
+  double dropout = 0;             ///< after attention and mixture
+  double epsilon = 1e-5;
+  double rope_base = 1e6;
+  double standard_deviation = 0.02;
+  bool tied = false;  ///< the last projection shares the embedding's table
+  Recomputation recompute = Recomputation::none;  ///< what backward computes again; selective: in attention
+};
+
+/// The Llama that is this Mixtral without its mixtures.
+inline LlamaConfig llama_of(const MixtralConfig& c) {
+  return {.vocabulary = c.vocabulary,
+          .layers = c.layers,
+          .width = c.width,
+          .heads = c.heads,
+          .kv_heads = c.kv_heads,
+          .intermediate = c.intermediate,
+          .sequence = c.sequence,
+          .dropout = c.dropout,
+          .epsilon = c.epsilon,
+          .rope_base = c.rope_base,
+          .standard_deviation = c.standard_deviation,
+          .tied = c.tied,
+          .recompute = c.recompute};
+}
+
+namespace detail {
+
+using MixtralBlock = Recompute<Sequential<LlamaAttention, Residual<Sequential<RmsNorm, Mixture, Dropout>>>>;
+template <class Context>
+WEFT_COLD MixtralBlock mixtral_block(const Context& context, const MixtralConfig& config) {
+  const LlamaConfig llama = llama_of(config);
+  const auto mixture = context / "block_sparse_moe";
+  const double std = config.standard_deviation;
+  const RouterOptions router{.experts = config.experts,
+                             .top_k = config.top_k,
+                             .scores = config.scores,
+                             .auxiliary_loss = config.auxiliary_loss,
+                             .z_loss = config.z_loss,
+                             .bias_rate = config.bias_rate,
+                             .capacity_factor = config.capacity_factor,
+                             .drop = config.drop,
+                             .level = config.level};
+  Sequential block(llama_attention(context, llama), Residual(Sequential(RmsNorm(context / "post_attention_layernorm", config.width, config.epsilon),
+                                                                        Mixture(mixture, config.width, llama.intermediate_width(), router, std, std / std::sqrt(2.0 * double(config.layers))),
+                                                                        Dropout(mixture / "dropout", config.dropout))));
+  return Recompute(std::move(block), config.recompute == Recomputation::full);
+}
+
+}  // namespace detail
+
+/// S: float, bfloat16 (parameters and activations; the router, sums and norms in float) or double.
+template <weft::detail::Real S>
+struct BasicMixtral {
+  using scalar = S;
+  using Config = MixtralConfig;
+  using Front = Embedding;
+  using Block = detail::MixtralBlock;
+  using Back = LanguageHead<RmsNorm>;
+  using Dense = BasicLlama<S>;
+
+  static std::size_t blocks(const Config& config) { return config.layers; }
+  static std::size_t experts(const Config& config) { return config.experts; }
+  static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
+  static std::size_t sequence(const Config& config) { return config.sequence; }
+  static void check(const Config& config, const ModelDegrees& degrees) {
+    const LlamaConfig llama = llama_of(config);
+    weft::detail::require_sizes(config.vocabulary, config.width, config.heads);
+    weft::detail::require_heads(detail::llama_heads(llama), degrees.tp);
+    weft::detail::require_context(detail::llama_heads(llama), config.sequence, degrees);
+    weft::detail::require_experts(config.experts, llama.intermediate_width(), degrees.ep, degrees.etp);
+  }
+  template <class Context>
+  static Front make_front(const Context& context, const Config& config) { return Dense::make_front(context, llama_of(config)); }
+  template <class Context>
+  static Block make_block(const Context& context, const Config& config, std::size_t index) {
+    return detail::mixtral_block(context / "model.layers" / weft::detail::joined({index}), config);
+  }
+  template <class Context>
+  static Back make_back(const Context& context, const Config& config, Front* here) { return Dense::make_back(context, llama_of(config), here); }
+};
+
+using Mixtral = BasicMixtral<float>;
+
+}  // namespace weft::models

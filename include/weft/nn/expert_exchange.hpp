@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Rows to the ranks that hold their experts and back (GShard, arXiv:2006.16668): all-to-all over ep, all-gather over etp, and in
+// the other direction the reverse, each the backward of the other. The tables are made once for a forward and its backward.
+
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <weft/kernels/routing.hpp>
+#include <weft/layer/context.hpp>
+#include <weft/layer/expert_mesh.hpp>
+#include <weft/nn/router.hpp>
+
+namespace weft::detail {
+
+// Who sends how many rows, and how what arrives is sorted by expert.
+struct ExchangeTables {
+  std::vector<std::size_t> send, receive;  // [ep] rows
+  std::vector<std::size_t> gathered;       // [etp] rows of each rank of etp
+  std::vector<std::uint64_t> counts;       // [experts here, terms] rows, filled up
+  std::vector<std::int32_t> sorted;        // [rows of experts here]: which row that arrived it is; -1: zeros
+  std::vector<std::int32_t> back;          // [rows that arrive]: where it is among those
+};
+
+// `counts` [experts]: rows that this rank sends. Rows arrive as [etp][ep][expert here]; they are sorted by expert, then term (so
+// many neighbouring ranks of ep x etp are one), then source.
+inline ExchangeTables exchange_tables(const Communicator& ep_ranks, const Communicator& etp_ranks, const std::vector<std::uint64_t>& counts, std::size_t grain, std::size_t ranks_of_a_term) {
+  const std::size_t ranks = std::size_t(ep_ranks.size()), parts = std::size_t(etp_ranks.size()), mine = counts.size() / ranks, sources = ranks * parts;
+  std::vector<std::uint64_t> received(counts.size()), all(counts.size() * parts);
+  ep_ranks.all_to_all(counts, received);
+  etp_ranks.all_gather(received, all);
+  const auto rows = [&](const std::vector<std::uint64_t>& of, std::size_t piece, std::size_t size) {
+    return static_cast<std::size_t>(std::accumulate(of.begin() + std::ptrdiff_t(piece * size), of.begin() + std::ptrdiff_t((piece + 1) * size), std::uint64_t(0)));
+  };
+  ExchangeTables tables;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    tables.send.push_back(rows(counts, rank, mine));
+    tables.receive.push_back(rows(received, rank, mine));
+  }
+  for (std::size_t part = 0; part < parts; ++part) tables.gathered.push_back(rows(all, part, counts.size()));
+  std::vector<std::uint64_t> first(all.size());
+  std::exclusive_scan(all.begin(), all.end(), first.begin(), std::uint64_t(0));
+  tables.back.resize(rows(all, 0, all.size()));
+  const std::size_t terms = sources / ranks_of_a_term;
+  for (std::size_t at = 0; at < mine * terms; ++at) {
+    const std::size_t expert = at / terms, before = tables.sorted.size();
+    for (std::size_t source = 0; source < sources; ++source) {
+      if ((source % ranks * parts + source / ranks) / ranks_of_a_term != at % terms) continue;
+      const std::size_t chunk = source * mine + expert;
+      for (std::uint64_t row = first[chunk]; row < first[chunk] + all[chunk]; ++row) {
+        tables.back[row] = static_cast<std::int32_t>(tables.sorted.size());
+        tables.sorted.push_back(static_cast<std::int32_t>(row));
+      }
+    }
+    tables.counts.push_back(filled(tables.sorted.size() - before, grain));
+    tables.sorted.resize(before + tables.counts.back(), -1);
+  }
+  return tables;
+}
+
+inline std::vector<std::size_t> times_width(std::vector<std::size_t> rows, std::size_t width) {
+  for (std::size_t& count : rows) count *= width;
+  return rows;
+}
+
+/// On the mesh of experts: rows, sorted by expert, between the ranks that have them and those that have the experts.
+template <class Exec>
+class Exchange {
+  using Indices = Tensor<std::int32_t, Exec>;
+
+ public:
+  /// `counts` [experts]: how many of this rank's rows go to each expert, where they are filled up with zeros to a multiple of
+  /// `grain`. Collective over ep and etp. In a reproducible run those of each data rank are kept and filled up apart, as they would
+  /// be alone.
+  template <class Context>
+  Exchange(const Context& context, Device<Exec>& device, const std::vector<std::uint64_t>& counts, std::size_t grain)
+      : tables_(exchange_tables(context.comm(ep{}), context.comm(etp{}), counts, grain, ranks_of_a_term(context))),
+        sorted_(to_device<std::int32_t>(device, {tables_.sorted.size()}, tables_.sorted)),
+        back_(to_device<std::int32_t>(device, {tables_.back.size()}, tables_.back)) {}
+
+  /// Rows of each expert here, of each term one after the other.
+  const std::vector<std::uint64_t>& counts() const { return tables_.counts; }
+
+  template <class T>
+  using Sent = Tensor<T, Exec, Shard<edp, 0>, Shard<ep, 0>, Shard<etp, 0>>;
+  template <class T>
+  using Here = Tensor<T, Exec, Shard<edp, 0>, Replicated<etp>>;
+  template <class T>
+  using Terms = Tensor<T, Exec, Shard<edp, 0>, Partial<etp>>;
+
+  /// [rows sent, width] -> [rows of the experts here, width], the same on every rank of etp.
+  template <class Context, class T>
+  Here<T> to_experts(const Context& context, const Sent<T>& x) const {
+    auto& device = x.device();
+    const std::size_t width = x.columns(), received = sum(tables_.receive);
+    Sent<T> mine = x;
+    if (context.size(ep{}) > 1) {
+      mine = Sent<T>(device, {received, width});
+      context.comm(ep{}).all_to_all_v(elements(x), times_width(tables_.send, width), elements(mine), times_width(tables_.receive, width));
+    }
+    if (context.size(etp{}) > 1) {
+      Sent<T> all(device, {tables_.back.size(), width});
+      context.comm(etp{}).all_gather_v(elements(mine), elements(all), times_width(tables_.gathered, width));
+      mine = all;
+    }
+    return reorder<Here<T>>(mine, sorted_);
+  }
+
+  /// [rows of the experts here, width], terms of a sum over etp -> [rows sent, width].
+  template <class Context, class T>
+  Sent<T> from_experts(const Context& context, const Terms<T>& y) const {
+    auto& device = y.device();
+    const std::size_t width = y.columns(), received = sum(tables_.receive);
+    Sent<T> mine = reorder<Sent<T>>(y, back_);
+    if (context.size(etp{}) > 1) {
+      Sent<T> summed(device, {received, width});
+      context.comm(etp{}).reduce_scatter_v(elements(mine), elements(summed), times_width(tables_.gathered, width));
+      mine = summed;
+    }
+    if (context.size(ep{}) > 1) {
+      Sent<T> back(device, {sum(tables_.send), width});
+      context.comm(ep{}).all_to_all_v(elements(mine), times_width(tables_.receive, width), elements(back), times_width(tables_.send, width));
+      mine = back;
+    }
+    return mine;
+  }
+
+ private:
+  // Ranks of ep x etp whose rows are of one micro-batch; dense ranks lie in the same order, dp outermost.
+  template <class Context>
+  static std::size_t ranks_of_a_term(const Context& context) {
+    const std::size_t all = context.size(ep{}) * context.size(etp{}), one = context.size(cp{}) * context.size(tp{});
+    return context.env.reproducible != nullptr && all % one == 0 ? one : all;
+  }
+  static std::size_t sum(const std::vector<std::size_t>& rows) { return std::accumulate(rows.begin(), rows.end(), std::size_t(0)); }
+  template <class X>
+  static auto elements(const X& x) { return std::span<typename X::value_type>(x.data(), x.size()); }
+  template <class Y, class X>
+  static Y reorder(const X& x, const Indices& order) {
+    Y y(x.device(), {order.size(), x.columns()});
+    kernels::gather_rows<typename X::value_type>(x.device(), y.rows(), x.columns(), order.data(), 1, x.data(), nullptr, y.data());
+    return y;
+  }
+
+  ExchangeTables tables_;
+  Indices sorted_, back_;
+};
+
+}  // namespace weft::detail

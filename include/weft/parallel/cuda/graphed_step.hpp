@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// train_step of a model on one GPU as a CUDA graph: forward and backward of all micro-batches are recorded in the third step with a shape and
+// launched as one from then on, which saves the launches of their kernels where a model is small. What waits for the GPU stays outside: a
+// step's tokens go in before, its losses come out after, and the optimizer follows as ever.
+//
+//   SingleDevice<models::Gpt> model(world.device(), config);
+//   gpu::GraphedStep train_step(model);
+//   optim::AdamW optimizer(model);
+//   for (auto&& batch : batches) {
+//     double loss = train_step(batch);   // in place of model.train_step(batch)
+//     optimizer.step();
+//   }
+//
+// On hosts the same program runs each step as it is.
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <weft/layer/batch.hpp>
+#include <weft/parallel/wrapper.hpp>
+#include <weft/tensor/transfer.hpp>
+#ifdef KOKKOS_ENABLE_CUDA
+#include <weft/device/cuda/graph.hpp>
+#endif
+
+namespace weft::gpu {
+
+namespace detail {
+/// Runs work on a device, the third time with a key and later by what it recorded of it, where the device can record.
+template <class Exec>
+struct Recorder {
+  template <class Work>
+  void run(const Exec&, const std::vector<std::uint64_t>&, Work&& work) { work(); }
+  void forget() noexcept {}
+};
+#ifdef KOKKOS_ENABLE_CUDA
+template <>
+struct Recorder<Kokkos::Cuda> {
+  template <class Work>
+  void run(const Kokkos::Cuda& exec, const std::vector<std::uint64_t>& key, Work&& work) { graph.run(exec.cuda_stream(), key, work); }
+  void forget() noexcept { graph.forget(); }
+  StepGraph graph;
+};
+#endif
+}  // namespace detail
+
+/// Steps of `model`, which must outlive this. Memory: what a step takes beside parameters and gradients is this object's own and stays taken, and
+/// is not in arena().use(). Numerics: the same kernels on the same values as model.train_step, so the same bits.
+///
+/// Not for: several ranks (their collectives are watched and ordered by the host), mixtures of experts (the host learns how many rows each
+/// gets), dropout (masks differ from step to step, and a graph has the numbers it was recorded with), layers that keep numbers on the host from
+/// step to step (make_step_buffer), and runs that are reproducible over layouts or recorded as a timeline. The first two do not compile, the
+/// others throw UsageError. What the host knows of a step's loss (Environment::loss_gradient, auxiliary_gradient) is NaN in a recorded one. A model with layers of a user's own must not wait for
+/// the GPU in them, or CudaError says that the step cannot become a graph.
+template <class M>
+class GraphedStep {
+  static_assert(!requires(const typename M::Config& config) { M::experts(config); },
+                "weft: GraphedStep: a mixture of experts cannot be recorded: how many rows each expert gets is known in the step only; use model.train_step");
+  using Model = SingleDevice<M>;
+  using Ctx = decltype(std::declval<const Model&>().here());
+  using Run = weft::detail::Executor<M, Ctx>;
+  using Memory = weft::detail::Arena<DefaultDevice::memory_space>;
+
+ public:
+  explicit GraphedStep(Model& model) : model_(&model) {
+    const auto refuse = [](const char* what) { throw_error<UsageError>({"GraphedStep: ", what, "; use model.train_step"}); };
+    if constexpr (requires { model.stages_.config().dropout; })
+      if (model.stages_.config().dropout > 0) refuse("dropout draws another mask in each step, and a recorded step would repeat its own");
+    if (model.options().numerics.reproducible) refuse("a reproducible run (ModelOptions::numerics.reproducible) adds up micro-batches on the host's word");
+    if (!model.stages_.buffers().empty()) refuse("a layer keeps numbers of each step on the host (make_step_buffer), as routers of experts do, and a recorded step has none");
+    if (model.options().pipeline.timeline) refuse("a step that is recorded as a whole has no actions to time (ModelOptions::pipeline.timeline)");
+  }
+  GraphedStep(const GraphedStep&) = delete;
+  GraphedStep& operator=(const GraphedStep&) = delete;
+
+  /// As SingleDevice::train_step. A batch of another shape begins anew, with two steps as they are.
+  double operator()(const Batch& batch) {
+    if (model_->loss_scale_) model_->loss_scale_->apply();
+    const auto context = model_->here();
+    auto& stages = model_->stages_;
+    const schedule::Table& table = stages.table(context, batch);
+    const double count = stages.count_targets(context, batch).counted;
+    std::vector<std::uint64_t> key{batch.sequences, batch.length, batch.micro_batches, batch.first_sequence};
+    for (const MicroBatch& micro : batch.differing) key.insert(key.end(), {micro.sequences, micro.length});
+    if (key != key_) begin(context, table, batch, std::move(key));
+    const double seed = context.env.loss_scale / count;
+    copy_from_host(inputs_.tokens, std::span<const std::int32_t>(batch.tokens));
+    copy_from_host(inputs_.targets, std::span<const std::int32_t>(batch.targets));
+    copy_from_host(inputs_.seed, std::span<const double>(&seed, 1));
+    recorder_.run(model_->device().exec(), key_, [&] {
+      const Lent lent{model_->device().arena(), memory_};
+      stages.for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
+      run_->run({});
+      stages.ties_.sum(context);
+    });
+    return stages.template total_loss<Ctx>(context, run_->losses()) / count;
+  }
+
+ private:
+  // What the step takes is handed out to nobody else, whether it is in use or not: a graph writes there each time.
+  struct Lent {
+    Memory &own, &step;
+    Lent(Memory& of_device, Memory& of_step) : own(of_device), step(of_step) { own.exchange(step); }
+    ~Lent() { own.exchange(step); }
+  };
+
+  void begin(const Ctx& context, const schedule::Table& table, const Batch& batch, std::vector<std::uint64_t> key) {
+    recorder_.forget();
+    run_.reset();
+    key_.clear();
+    shape_ = batch;
+    using Tokens = decltype(inputs_.tokens);
+    inputs_ = {Tokens(context.device(), {batch.tokens.size()}), Tokens(context.device(), {batch.targets.size()}), decltype(inputs_.seed)(context.device(), {1})};
+    // A layer that took a number of this step from the environment would repeat it in all that follow.
+    constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+    run_ = std::make_unique<Run>(context, model_->stages_.chunks_, table, shape_, weft::detail::TrainingInputs{.loss_gradient = unknown, .auxiliary_gradient = unknown});
+    run_->take(inputs_);
+    key_ = std::move(key);
+  }
+
+  Model* model_;
+  Memory memory_;
+  Batch shape_;
+  typename Run::Inputs inputs_;
+  std::vector<std::uint64_t> key_;
+  std::unique_ptr<Run> run_;
+  detail::Recorder<DefaultDevice::execution_space> recorder_;
+};
+
+}  // namespace weft::gpu

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// How FullyShardedDataParallel keeps a model: the parameters of a unit lie one after the other in one flat array, of which
+// each data rank keeps an equal piece, whatever the shapes are. A unit is so gathered and reduced by one collective each,
+// without a copy on either side (Zhao et al., PyTorch FSDP, arXiv:2304.11277; Rajbhandari et al., ZeRO, arXiv:1910.02054).
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include <weft/core/list.hpp>
+#include <weft/parallel/model_options.hpp>
+#include <weft/parallel/fsdp/flat_parameter_group.hpp>
+
+namespace weft::detail {
+
+template <class Exec>
+class FullyShardedHooks : public Hooks {
+  using Group = FlatParameterGroup<Exec>;
+
+ public:
+  FullyShardedHooks(Communicator comm, Device<Exec>& device, const ModelOptions& options, ShardRules rules)
+      : device_(&device), reproducible_(options.numerics.reproducible), replicate_(options.shard.replicate), secondary_(options.shard.secondary), each_micro_batch_(!rules.keeps_gradients && options.shard.reduce_each_micro_batch) {
+    settings_ = {.rules = rules,
+                 .seed = options.seed,
+                 .narrow = options.numerics.reduce == DataType::bfloat16,
+                 .quantised = options.shard.quantised_gather,
+                 .secondary = options.shard.secondary != 0,
+                 .store = options.shard.offload.store,
+                 .reproducible = bool(options.numerics.reproducible),
+                 .gradient = options.numerics.gradient};
+    check(options, rules);
+    ranks_.push_back(split(std::move(comm), "dp"));
+  }
+
+  // Nothing is allocated before the units are known: the whole parameter never exists, not even while the model is made.
+  bool allocate(ParameterState& state) override {
+    state.shard(*this);
+    if (ranks_of(state).copies.rank() != 0) state.storage().count_elsewhere();
+    return true;
+  }
+
+  void prepare(std::span<Unit*> units) override {
+    // A group for each unit and communicator: the experts of a unit are sharded over ranks of their own.
+    for (Unit* unit : units) {
+      const std::size_t before = groups_.size();
+      for (ParameterState* state : unit->parameters) {
+        const ShardRanks& ranks = ranks_of(*state);
+        std::size_t at = before;
+        while (at < groups_.size() && groups_[at]->ranks().all.group() != ranks.all.group()) ++at;
+        if (at == groups_.size()) groups_.push_back(std::make_unique<Group>(ranks, *device_, settings_));
+        groups_[at]->add(state);
+        group_of_[state] = groups_[at].get();
+      }
+      for (std::size_t at = before; at < groups_.size(); ++at) {
+        groups_[at]->place();
+        folds_ = folds_ || groups_[at]->folds();
+      }
+    }
+  }
+
+  bool reduces_each_micro_batch() const override { return each_micro_batch_ || folds_; }
+  bool sums_data() const override { return true; }
+  void add_in_order(const ReductionTree& tree) override {
+    for (auto& group : groups_) {
+      const ReductionTree& own = expert_trees_.over(tree, std::size_t(group->ranks().all.size()), reproducible_->tree);
+      group->add_in_order(!own.in_rank_order() || replicate_ > 1 ? &own : nullptr);
+    }
+  }
+
+  void begin(bool training) override {
+    trace_ = &traces_[training];
+    at_ = 0;
+    settle();  // of a step that ended early
+    for (auto& group : groups_) group->begin(training);
+  }
+  void before_forward(Unit& unit) override { use(unit); }
+  void after_forward(Unit& unit) override { leave(unit); }
+  void before_backward(Unit& unit) override { use(unit); }
+  void after_backward(Unit& unit) override { leave(unit); }
+
+  void open_gradient(ParameterState& state) override { group_of_.at(&state)->open(); }
+
+  void gradients_ready(Unit& unit) override {
+    if (unit.parameters.empty()) return;
+    for (ParameterState* state : unit.parameters) {
+      state->take_unreduced_over_data();
+      state->gradients().renew();
+    }
+    if (folds_ && !unit.complete) {
+      for (Group* group : groups_of(unit)) group->fold();
+      return;
+    }
+    // One unit's reductions are under way at a time: a second one would hold a second whole unit.
+    settle();
+    for (Group* group : groups_of(unit)) {
+      group->reduce();
+      reducing_.push_back(group);
+    }
+  }
+
+  void finish() override {
+    settle();
+    for (auto& group : groups_) group->start_copies();
+    for (auto& group : groups_) group->finish();
+  }
+
+ private:
+  static void check(const ModelOptions& options, ShardRules rules) {
+    if (options.data.hook) throw_error<UsageError>({"ModelOptions::data.hook sums buckets of DataParallel, and FullyShardedDataParallel has none: leave the hook out, or use DataParallel"});
+    if (!rules.keeps_values) return;
+    if (options.shard.quantised_gather) throw_error<UsageError>({"ModelOptions::shard.quantised_gather is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank"});
+    if (options.shard.secondary != 0) throw_error<UsageError>({"ModelOptions::shard.secondary is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank"});
+  }
+
+  // Ranks of one copy are neighbours: dp rank = copy * sharers + place in the copy.
+  ShardRanks split(Communicator all, const char* axis) const {
+    const std::size_t ranks = std::size_t(all.size()), rank = std::size_t(all.rank());
+    require_divides("replicate", replicate_, axis, ranks);
+    const std::size_t sharers = ranks / replicate_;
+    ShardRanks made{all, all, Communicator(), Communicator()};
+    if (replicate_ > 1) {
+      made.sharing = all.split(int(rank / sharers), int(rank), axis);
+      made.copies = all.split(int(rank % sharers), int(rank), axis);
+    }
+    if (secondary_ > 0) {
+      require_divides("secondary", secondary_, replicate_ > 1 ? "dp / replicate" : axis, sharers);
+      made.neighbours = made.sharing.split(int(rank % sharers / secondary_), int(rank), axis);
+    }
+    return made;
+  }
+  static void require_divides(const char* what, std::size_t part, const char* axis, std::size_t whole) {
+    if (part > 0 && whole % part == 0) return;
+    std::size_t below = std::min(part, whole), above = part;
+    while (below > 1 && whole % below != 0) --below;
+    while (above < whole && (above == 0 || whole % above != 0)) ++above;
+    below = std::max<std::size_t>(1, below);
+    std::string instead = joined({below});
+    if (above <= whole && above != below) append_to(instead, {" or ", above});
+    throw_error<LayoutError>({axis, "(", whole, ") % ", what, "(", part, ") != 0: use ", what, " ", instead});
+  }
+  const ShardRanks& ranks_of(const ParameterState& state) {
+    if (!state.info().expert_data) return ranks_.front();
+    for (const ShardRanks& ranks : ranks_)
+      if (ranks.all.group() == state.info().expert_data->group()) return ranks;
+    return ranks_.emplace_back(split(*state.info().expert_data, "edp"));
+  }
+
+  // Its units' order in a run is learnt from the last run of the same kind, the same on all data ranks: they run the same schedule.
+  void use(Unit& unit) {
+    auto& trace = *trace_;
+    if (at_ < trace.size() && trace[at_] != &unit) {
+      trace.resize(at_);
+      for (auto& group : groups_)
+        if (!settings_.rules.keeps_values && !uses(unit, *group)) group->drop();
+    }
+    if (at_ == trace.size()) trace.push_back(&unit);
+    ++at_;
+    for (Group* group : groups_of(unit)) group->gather();
+    for (Group* group : groups_of(unit)) group->wait();
+    if (at_ < trace.size())
+      for (Group* group : groups_of(*trace[at_])) group->gather();
+    if (at_ + 1 < trace.size())
+      for (Group* group : groups_of(*trace[at_ + 1])) group->read_ahead();
+    bool summed = true;
+    for (Group* group : reducing_) summed = group->test() && summed;
+    if (summed) settle();
+  }
+  void leave(Unit& unit) {
+    if (settings_.rules.keeps_values) return;
+    for (Group* group : groups_of(unit))
+      if (at_ == trace_->size() || !uses(*(*trace_)[at_], *group)) group->drop();
+  }
+
+  const List<Group*>& groups_of(Unit& unit) {
+    auto& groups = groups_of_[&unit];
+    if (groups.empty())
+      for (ParameterState* state : unit.parameters)
+        if (Group* group = group_of_.at(state); std::find(groups.begin(), groups.end(), group) == groups.end()) groups.push_back(group);
+    return groups;
+  }
+  bool uses(Unit& unit, Group& group) {
+    const auto& groups = groups_of(unit);
+    return std::find(groups.begin(), groups.end(), &group) != groups.end();
+  }
+
+  void settle() {
+    for (Group* group : reducing_) group->settle();
+    reducing_.clear();
+  }
+
+  Device<Exec>* device_;
+  const ReproducibleParts* reproducible_;
+  ExpertTrees expert_trees_;
+  ShardSettings settings_;
+  std::size_t replicate_, secondary_;
+  bool each_micro_batch_;
+  bool folds_ = false;  // micro-batches but the last leave rounded sums and no reduction
+  std::deque<ShardRanks> ranks_;  // of dp, and of each edp
+  List<std::unique_ptr<Group>> groups_;
+  std::map<const ParameterState*, Group*> group_of_;
+  std::map<const Unit*, List<Group*>> groups_of_;
+  List<Unit*> traces_[2];  // by whether the run trains: units in the order of their use
+  List<Unit*>* trace_ = &traces_[0];
+  std::size_t at_ = 0;
+  List<Group*> reducing_;  // the groups of one unit, their reductions under way
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A bucket of gradients as a communication hook sees it, and a hook without its type.
+
+#include <cstddef>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/core/error.hpp>
+#include <weft/parallel/reproducible/tree_exchange.hpp>
+#include <weft/device/device.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft::detail {
+template <class Exec>
+class TreeHook;
+}
+
+namespace weft::hook {
+
+/// Gradients that are summed together: `elements` of `type` (float32, or float64 of a model in double), with gaps between the
+/// parameters that hold zeros or nothing of interest. They lie in the device's memory.
+class Bucket {
+ public:
+  Bucket(std::size_t number, DataType element_type, weft::detail::Buffer storage, std::size_t count, std::span<const weft::detail::FlatMember> parameters)
+      : index(number), type(element_type), elements(count), members(parameters), storage_(std::move(storage)) {}
+
+  const std::size_t index;  ///< the same in every step
+  const DataType type;
+  const std::size_t elements;
+  const std::span<const weft::detail::FlatMember> members;  ///< where in the bucket each parameter's gradient begins
+
+  /// The elements, for a hook that knows their type. Throws UsageError if the bucket holds another one.
+  template <class T>
+  std::span<T> span() const {
+    using Value = std::remove_const_t<T>;
+    static_assert(std::is_same_v<Value, float> || std::is_same_v<Value, double>, "weft: a bucket of gradients holds float, or double for a model in double");
+    if (type != data_type_of<Value>) refuse(data_type_of<Value>);
+    return {static_cast<T*>(storage_.get()), elements};
+  }
+  /// f(std::span<float>) or f(std::span<double>), as the bucket's type is.
+  template <class F>
+  decltype(auto) visit(F&& f) const {
+    if (type == DataType::float64) return f(span<double>());
+    return f(span<float>());
+  }
+  /// The elements with their type as a value, for `comm.all_reduce_async(bucket.all())`.
+  comm::Elements all() const {
+    return comm::elements_of<float, double>(type, weft::detail::memory_kind<Tensor<float, DefaultDevice::execution_space>>(), storage_.get(), elements);
+  }
+  /// Does not compile: a pointer without a type let hooks add up doubles as floats.
+  template <class T = void>
+  T* data() const {
+    static_assert(sizeof(T*) == 0, "weft: a bucket's elements are float or double, as its model's gradients are: take bucket.span<float>(), which throws for the other type, bucket.visit(f) or bucket.all()");
+    return nullptr;
+  }
+
+ private:
+  template <class Exec>
+  friend class weft::detail::TreeHook;
+  [[noreturn]] WEFT_COLD void refuse(DataType asked) const {
+    throw_error<UsageError>({"hook: bucket ", index, " holds ", elements, " ", name_of(type), ", and ", name_of(asked), " was asked for: ask for span<", type == DataType::float64 ? "double" : "float",
+                             ">(), or write the hook for both, bucket.visit([&](auto gradients) { ... }), or hand bucket.all() to all_reduce_async"});
+  }
+
+  weft::detail::Buffer storage_;
+};
+
+/// A hook without its type.
+class AnyHook {
+ public:
+  virtual ~AnyHook() = default;
+  virtual Request start(Bucket& bucket, const Communicator& comm) = 0;
+  virtual void finish(Bucket& bucket, const Communicator& comm) = 0;
+  /// The next step's sums are compared with plain ones.
+  virtual void check_next_step() {}
+};
+
+}  // namespace weft::hook

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// How DataParallel sums a bucket of gradients over data ranks, where it is not a plain all-reduce. A user's own hook is a type:
+//
+//   struct Watched {
+//     Request start(hook::Bucket& bucket, const Communicator& data_ranks) {   // this rank's gradients are in the bucket
+//       return data_ranks.all_reduce_async(bucket.all());                     // or bucket.span<float>(), bucket.visit(...)
+//     }
+//     void finish(hook::Bucket& bucket, const Communicator& data_ranks);      // the request is complete: leave the sums there
+//   };
+//   DataParallel<M, Watched> model(mesh, config);                             // or ModelOptions{.data = {.hook = hook::make<Watched>()}}
+//
+// What a hook leaves is the sum over the ranks, not their mean: gradients are divided by the tokens of the global batch already. The
+// first step checks it (hook_check.hpp).
+
+#include <concepts>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include <weft/core/owner.hpp>
+#include <weft/parallel/hook/bucket.hpp>
+#include <weft/parallel/hook/hook_check.hpp>
+#include <weft/parallel/reproducible/tree_exchange.hpp>
+#include <weft/device/device.hpp>
+
+namespace weft::hook {
+
+/// What a hook type offers; `finish` may be left out. Both are called in the same order on all data ranks, so both may
+/// communicate; `start` must not wait for other ranks.
+template <class H>
+concept Hook = requires(H& hook, Bucket& bucket, const Communicator& comm) {
+  { hook.start(bucket, comm) } -> std::same_as<Request>;
+};
+
+/// Makes a hook for each rank.
+class Factory {
+ public:
+  virtual ~Factory() = default;
+  virtual std::unique_ptr<AnyHook> make(DefaultDevice& device) const = 0;
+};
+
+namespace detail {
+
+template <Hook H>
+class Holds final : public AnyHook {
+ public:
+  template <class... A>
+  explicit Holds(DefaultDevice& device, const A&... arguments) : hook_(built(device, arguments...)) {}
+  Request start(Bucket& bucket, const Communicator& comm) override { return hook_.start(bucket, comm); }
+  void finish(Bucket& bucket, const Communicator& comm) override {
+    if constexpr (requires { hook_.finish(bucket, comm); }) hook_.finish(bucket, comm);
+  }
+
+ private:
+  template <class... A>
+  static H built(DefaultDevice& device, const A&... arguments) {
+    if constexpr (std::is_constructible_v<H, DefaultDevice&, const A&...>) return H(device, arguments...);
+    else return H{arguments...};
+  }
+  H hook_;
+};
+
+template <Hook H, class... A>
+class Makes final : public Factory {
+ public:
+  explicit Makes(A... arguments) : arguments_(std::move(arguments)...) {}
+  std::unique_ptr<AnyHook> make(DefaultDevice& device) const override {
+    return std::make_unique<Checked>(device, std::apply([&](const A&... arguments) { return std::make_unique<Holds<H>>(device, arguments...); }, arguments_));
+  }
+
+ private:
+  std::tuple<A...> arguments_;
+};
+
+}  // namespace detail
+
+/// A hook as a value, for ModelOptions::data.hook: each rank makes its own H, from its device (if H takes one first) and these arguments.
+template <Hook H, class... A>
+std::shared_ptr<const Factory> make(A... arguments) {
+  return weft::detail::new_shared<detail::Makes<H, A...>>(std::move(arguments)...);
+}
+
+}  // namespace weft::hook
+
+namespace weft::detail {
+
+/// The hook of reproducible runs.
+template <class Exec>
+class TreeHook final : public hook::AnyHook {
+ public:
+  TreeHook(Device<Exec>& device, const ReductionTree& tree) : device_(&device), tree_(&tree) {}
+  Request start(hook::Bucket& bucket, const Communicator& comm) override {
+    const std::size_t ranks = std::size_t(comm.size());
+    under_way_.erase(bucket.index);  // of a step that ended early
+    under_way_.try_emplace(bucket.index, comm, *device_, *tree_, bucket.type, bucket.storage_, bucket.elements / ranks, ranks, bucket.members);
+    return Request();
+  }
+  void finish(hook::Bucket& bucket, const Communicator& comm) override {
+    const std::size_t piece = bucket.elements / std::size_t(comm.size());
+    bucket.visit([&](auto all) {
+      const auto mine = all.subspan(std::size_t(comm.rank()) * piece, piece);
+      auto exchange = under_way_.find(bucket.index);
+      exchange->second.finish(mine.data());
+      under_way_.erase(exchange);
+      comm.all_gather(mine, all);
+    });
+  }
+
+ private:
+  Device<Exec>* device_;
+  const ReductionTree* tree_;
+  std::map<std::size_t, TreeExchange<Exec>> under_way_;
+};
+
+}  // namespace weft::detail

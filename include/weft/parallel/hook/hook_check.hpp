@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The check of a communication hook's sums. A hook that forgets the sum, or that averages, is a program that runs and trains
+// something else than one rank would; the first step in which each bucket has gradients compares what the hook left with this
+// rank's own gradients and with their plain sum.
+//
+//   model.check_hook();   // the next step does it again
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <weft/kernels/elementwise.hpp>
+#include <weft/kernels/optimizer.hpp>
+#include <weft/parallel/hook/bucket.hpp>
+#include <weft/tensor/transfer.hpp>
+
+namespace weft::hook::detail {
+
+/// A hook whose first sums are checked. What compresses passes: it is refused only what lies within `tolerance`, relative in the
+/// 2-norm, of a wrong result that is itself further than this from the right one. All ranks decide alike. In a step that is checked a
+/// bucket takes its size twice more and a plain all-reduce; other steps cost nothing.
+class Checked final : public AnyHook {
+ public:
+  Checked(DefaultDevice& device, std::unique_ptr<AnyHook> hook) : device_(&device), hook_(std::move(hook)) {}
+
+  Request start(Bucket& bucket, const Communicator& comm) override {
+    if (comm.size() > 1)
+      if (Watched& watched = watched_[bucket.index]; watched.due)
+        bucket.visit([&]<class G>(std::span<G> gradients) {
+          watched.own = device_->allocate(gradients.size_bytes());
+          kernels::cast<G, G>(*device_, gradients.size(), gradients.data(), static_cast<G*>(watched.own.get()));
+        });
+    return hook_->start(bucket, comm);
+  }
+  void finish(Bucket& bucket, const Communicator& comm) override {
+    hook_->finish(bucket, comm);
+    if (const auto place = watched_.find(bucket.index); place != watched_.end() && place->second.own)
+      bucket.visit([&](auto gradients) { check(bucket, gradients, comm, place->second); });
+  }
+  void check_next_step() override {
+    for (auto& [index, watched] : watched_) watched.due = true;
+  }
+
+ private:
+  static constexpr double tolerance = 1.0 / 128;  // a rounding to bfloat16 is a tenth of it
+
+  struct Watched {
+    bool due = true;
+    weft::detail::Buffer own;  // this rank's gradients, while a bucket is under way
+  };
+  enum Norm { own_norm, sum_norm, result_norm, result_less_own, result_less_mean, result_less_multiple, sum_less_own, norms };
+
+  template <class G>
+  void check(const Bucket& bucket, std::span<G> result, const Communicator& comm, Watched& watched) {
+    const weft::detail::Buffer held = std::exchange(watched.own, nullptr), summed = device_->allocate(result.size_bytes()), beside = device_->allocate(result.size_bytes());
+    const G* own = static_cast<const G*>(held.get());
+    G *sum = static_cast<G*>(summed.get()), *difference = static_cast<G*>(beside.get());
+    kernels::cast<G, G>(*device_, result.size(), own, sum);
+    comm.all_reduce(std::span<G>(sum, result.size()));
+    Tensor<double, DefaultDevice::execution_space> squares(*device_, {std::size_t(norms), bucket.members.size()});
+    const auto add_up = [&](Norm norm, const G* x) {
+      for (std::size_t i = 0; i < bucket.members.size(); ++i)
+        kernels::squared_norm(*device_, bucket.members[i].state->size(), x + bucket.members[i].first, squares.data() + std::size_t(norm) * bucket.members.size() + i);
+    };
+    const auto subtract = [&](Norm norm, const G* from, const G* x, double factor) {
+      kernels::cast<G, G>(*device_, result.size(), from, difference);
+      kernels::axpy<G, G>(*device_, result.size(), G(-factor), x, difference);
+      add_up(norm, difference);
+    };
+    add_up(own_norm, own);
+    add_up(sum_norm, sum);
+    add_up(result_norm, result.data());
+    subtract(result_less_own, result.data(), own, 1);
+    subtract(result_less_mean, result.data(), sum, 1.0 / comm.size());
+    subtract(result_less_multiple, result.data(), sum, comm.size());
+    subtract(sum_less_own, sum, own, 1);
+    const auto host = copy_to_host(squares);
+    std::array<double, norms> norm{};
+    for (std::size_t i = 0; i < host.size(); ++i) norm[i / bucket.members.size()] += host[i];
+    for (double& square : norm) square = std::sqrt(square);
+    decide(bucket, comm, norm, watched);
+  }
+
+  // Each finding must hold on all ranks, and somewhere it must tell a wrong result from the right one.
+  WEFT_COLD void decide(const Bucket& bucket, const Communicator& comm, const std::array<double, norms>& norm, Watched& watched) {
+    bool finite = true;
+    for (const double value : norm) finite = finite && std::isfinite(value);
+    const double noise = 1e-6 * norm[own_norm];  // what is left of gradients that cancel out
+    std::array<int, 5> all{norm[result_less_own] <= tolerance * norm[own_norm], norm[sum_less_own] <= 4 * tolerance * norm[sum_norm],
+                           norm[sum_norm] > noise && norm[result_less_mean] <= tolerance * norm[sum_norm] / comm.size(),
+                           norm[sum_norm] > noise && norm[result_less_multiple] <= tolerance * norm[sum_norm] * comm.size(), finite};
+    comm.all_reduce(std::span<int>(all), Reduction::min);
+    const auto [is_own, own_is_sum, is_mean, is_multiple, all_finite] = all;
+    watched.due = !all_finite;  // a loss scale that is still sought: the next step says
+    if (!all_finite) return;
+    const auto shown = [](double value) {
+      char text[32];
+      std::snprintf(text, sizeof text, "%.4g", value);
+      return std::string(text);
+    };
+    const std::string result = shown(norm[result_norm]), own = shown(norm[own_norm]), sum = shown(norm[sum_norm]);
+    if (is_own && !own_is_sum)
+      throw_error<UsageError>({"the communication hook did not add the ranks' gradients: after it bucket ", bucket.index, " on ", comm.axis(), " rank ", comm.rank(), " of ", comm.size(),
+                               " still holds this rank's own (norm ", result, ", own ", own, ", their sum ", sum, "): return comm.all_reduce_async(bucket.all()), or add them in `finish`"});
+    if (is_mean)
+      throw_error<UsageError>({"the communication hook averages: after it bucket ", bucket.index, " on ", comm.axis(), " holds the sum of ", comm.size(), " ranks' gradients divided by ", comm.size(), " (norm ", result, ", sum ",
+                               sum, "); weft's gradients are sums: the loss is already divided by the tokens of the global batch. Leave the division out"});
+    if (is_multiple)
+      throw_error<UsageError>({"the communication hook adds too often: after it bucket ", bucket.index, " on ", comm.axis(), " holds the sum of ", comm.size(), " ranks' gradients ", comm.size(), " times (norm ", result, ", sum ",
+                               sum, "): one sum is enough, in `start` or in `finish`"});
+  }
+
+  DefaultDevice* device_;
+  std::unique_ptr<AnyHook> hook_;
+  std::map<std::size_t, Watched> watched_;
+};
+
+}  // namespace weft::hook::detail

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The sum over data ranks in the order of a ReductionTree: every rank sends each other one its pieces of all its nodes, and each
+// adds up its own piece. Where that order is the ranks' own order, a plain reduction gives the same bits and serves instead.
+
+#include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/kernels/elementwise.hpp>
+#include <weft/layer/hooks.hpp>
+#include <weft/parallel/reproducible/reduction_tree.hpp>
+
+namespace weft::detail {
+
+/// A parameter's gradient in a flat array: `first` is its first element there.
+struct FlatMember {
+  ParameterState* state;
+  std::size_t first;
+};
+
+// Gradients are never narrower than float.
+template <class F>
+void dispatch_gradient(DataType type, F&& f) {
+  if (type == DataType::float32) f(float{});
+  else f(double{});
+}
+
+template <class Exec>
+class TreeExchange {
+ public:
+  /// This rank's nodes: the first lies in `flat`, the others beside the members' gradients. `flat` holds `piece` elements for
+  /// each of `pieces` owners, and rank r wants piece r % pieces. It must live until `finish`.
+  TreeExchange(const Communicator& comm, Device<Exec>& device, const ReductionTree& tree, DataType type, const Buffer& flat, std::size_t piece, std::size_t pieces, std::span<const FlatMember> members)
+      : device_(&device), tree_(&tree), type_(type), flat_(flat), piece_(piece) {
+    const std::size_t ranks = std::size_t(comm.size()), nodes = tree.counts()[std::size_t(comm.rank())];
+    for (const std::size_t count : tree.counts()) receive_.push_back(count * piece);
+    send_.assign(ranks, nodes * piece);
+    dispatch_gradient(type, [&](auto zero) {
+      using G = decltype(zero);
+      if (nodes == 1 && pieces == ranks) outgoing_ = flat;
+      else pack<G>(ranks, pieces, nodes, members);
+      incoming_ = device.allocate(tree.nodes().size() * piece * sizeof(G));
+      request_ = comm.all_to_all_v_async(std::span<const G>(data<G>(outgoing_), ranks * nodes * piece), send_, std::span<G>(data<G>(incoming_), tree.nodes().size() * piece), receive_);
+    });
+  }
+
+  bool test() { return request_.test(); }
+  /// This rank's piece of the sum -> out.
+  void finish(void* out) {
+    request_.wait();
+    outgoing_.reset();
+    dispatch_gradient(type_, [&](auto zero) {
+      using G = decltype(zero);
+      G* in = data<G>(incoming_);
+      for (const auto& [into, from] : tree_->additions()) kernels::accumulate<G, G>(*device_, piece_, in + from * piece_, in + into * piece_);
+      kernels::cast<G, G>(*device_, piece_, in, static_cast<G*>(out));
+    });
+    incoming_.reset();
+  }
+
+ private:
+  template <class G>
+  static G* data(const Buffer& buffer) { return static_cast<G*>(buffer.get()); }
+
+  // For each rank its piece of all nodes.
+  template <class G>
+  void pack(std::size_t ranks, std::size_t pieces, std::size_t nodes, std::span<const FlatMember> members) {
+    outgoing_ = device_->allocate(ranks * nodes * piece_ * sizeof(G));
+    for (std::size_t node = 0; node < nodes; ++node) {
+      const auto copy = [&](const G* from, std::size_t first, std::size_t count) {
+        for (std::size_t done = 0; done < count;) {
+          const std::size_t at = first + done, owner = at / piece_, length = std::min(count - done, (owner + 1) * piece_ - at);
+          for (std::size_t rank = owner; rank < ranks; rank += pieces)
+            kernels::cast<G, G>(*device_, length, from + done, data<G>(outgoing_) + (rank * nodes + node) * piece_ + at % piece_);
+          done += length;
+        }
+      };
+      if (node == 0) {
+        copy(data<G>(flat_), 0, pieces * piece_);
+        continue;
+      }
+      std::size_t used = 0;
+      const auto gap = [&](std::size_t to) {  // nobody reads the sums of gaps, but they are not left undefined
+        if (used < to) copy(data<G>(flat_) + used, used, to - used);
+      };
+      for (const FlatMember& member : members) {
+        gap(member.first);
+        copy(data<G>(member.state->gradients().nodes()[node - 1]), member.first, member.state->size());
+        used = member.first + member.state->size();
+      }
+      gap(pieces * piece_);
+    }
+    for (const FlatMember& member : members) member.state->gradients().clear_nodes();
+  }
+
+  Device<Exec>* device_;
+  const ReductionTree* tree_;
+  DataType type_;
+  Buffer flat_;
+  std::size_t piece_;
+  std::vector<std::size_t> send_, receive_;
+  Buffer outgoing_, incoming_;
+  Request request_;
+};
+
+}  // namespace weft::detail

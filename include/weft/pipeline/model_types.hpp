@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Every type that crosses a border of the model, found once for a model and a context: tokens, hidden state, loss, what each
+// part saves and defers. A repeated block must be a fixed point of these types.
+
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <weft/comm/agreement.hpp>
+#include <weft/layer/context.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/layer/loss_sum.hpp>
+
+namespace weft::detail {
+
+// Over dp and cp a rank has tokens of its own; on every other axis the ranks see the same ones. Stages of a pipeline do not
+// share tensors, so pp places nothing; axes of the expert mesh place only what experts work on.
+template <class A>
+struct InputPlacement { using type = Replicated<A>; };
+template <>
+struct InputPlacement<dp> { using type = Shard<dp, 0>; };
+template <>
+struct InputPlacement<cp> { using type = Shard<cp, 0>; };
+
+template <class A>
+inline constexpr bool is_expert_axis = std::is_same_v<A, ep> || std::is_same_v<A, etp> || std::is_same_v<A, edp>;
+template <class T, class E, class Bound, class... P>
+struct InputTensor;
+template <class T, class E, class... P>
+struct InputTensor<T, E, Axes<>, P...> { using type = Tensor<T, E, P...>; };
+template <class T, class E, class A, class... R, class... P>
+struct InputTensor<T, E, Axes<A, R...>, P...> {
+  using type = typename std::conditional_t<std::is_same_v<A, pp> || is_expert_axis<A>, InputTensor<T, E, Axes<R...>, P...>,
+                                           InputTensor<T, E, Axes<R...>, P..., typename InputPlacement<A>::type>>::type;
+};
+
+template <class Context>
+struct InputOf;
+template <class C, class... B>
+struct InputOf<Context<C, B...>> {
+  template <class T>
+  using type = typename InputTensor<T, typename C::execution_space, Axes<typename B::axis...>>::type;
+};
+
+// What the back's backward gives, if its forward gives a loss: one error is enough.
+template <bool sound, class Back, class Context, class Saved, class G>
+struct BackSplit { using type = decltype(weft::backward_input(std::declval<Back&>(), std::declval<const Context&>(), std::declval<Saved>(), std::declval<const G&>())); };
+template <class Back, class Context, class Saved, class G>
+struct BackSplit<false, Back, Context, Saved, G> { using type = InputGradient<Nothing, Nothing>; };
+
+/// The type of a model's input of T under Context.
+template <class T, class Context>
+using input_t = typename InputOf<Context>::template type<T>;
+
+template <class Model, class Context>
+struct ModelTypes {
+  using Front = typename Model::Front;
+  using Block = typename Model::Block;
+  using Back = typename Model::Back;
+
+  using Tokens = input_t<std::int32_t, Context>;
+  using FrontResult = forward_t<Front, Context, Tokens>;
+  using Hidden = typename FrontResult::output_type;
+  using Gradient = gradient_t<Hidden>;
+  using FrontSaved = typename FrontResult::saved_type;
+
+  using BlockResult = forward_t<Block, Context, Hidden>;
+  using BlockSaved = typename BlockResult::saved_type;
+  static constexpr bool block_closes = std::is_same_v<typename BlockResult::output_type, Hidden>;
+
+  using BackResult = decltype(std::declval<const Back&>().forward(std::declval<const Context&>(), std::declval<const Hidden&>(), std::declval<const Tokens&>()));
+  static constexpr bool returns_loss = is_loss<typename BackResult::output_type>;
+  using Loss = std::conditional_t<returns_loss, typename BackResult::output_type, LossSum<typename Context::execution_space>>;
+  using BackSaved = typename BackResult::saved_type;
+
+  template <class Layer, class Saved, class G>
+  using split_t = decltype(weft::backward_input(std::declval<Layer&>(), std::declval<const Context&>(), std::declval<Saved>(), std::declval<const G&>()));
+  using FrontDeferred = typename split_t<Front, FrontSaved, Gradient>::deferred_type;
+  using BlockDeferred = typename split_t<Block, BlockSaved, gradient_t<typename BlockResult::output_type>>::deferred_type;
+  using BackDeferred = typename BackSplit<returns_loss, Back, Context, BackSaved, gradient_t<Loss>>::type::deferred_type;
+};
+
+WEFT_COLD inline void require_same_loss(const Communicator& ranks, std::span<const double> values) {
+  if (ranks.size() == 1) return;
+  std::vector<std::uint64_t> words;
+  for (const double value : values) words.push_back(value != value ? 0 : std::bit_cast<std::uint64_t>(value));  // NaN has many bits
+  if (same_on_all(ranks, words)) return;
+  throw_error<UsageError>({"the loss of ", ranks.axis(), " rank ", first_difference(ranks, words).rank, " is not that of ", ranks.axis(), " rank 0, though its type says that they are the same (Invariant): is it a sum over a rank's own columns? Bring the losses together before sum_losses: to<Invariant<",
+                           ranks.axis(), ">>(context, x), log_sum_exp(context, z, columns)"});
+}
+/// The axes on which a loss is a term of a sum: exactly over these are losses added up.
+template <class Loss>
+struct LossAxes;
+template <class E, class... P>
+struct LossAxes<LossSum<E, P...>> {
+  template <class Context>
+  static void all_reduce(const Context& context, std::span<double> values) {
+    [[maybe_unused]] const auto sum = [&]<class Q>(std::type_identity<Q>) {
+      if constexpr (kind_of<Q> == Kind::partial) context.comm(typename Q::axis{}).all_reduce(values);
+    };
+    (sum(std::type_identity<P>{}), ...);
+  }
+  /// On an axis on which the loss is said to be the same, every rank must have the same bits: throws UsageError on all ranks of the axis.
+  template <class Context>
+  static void require_same(const Context& context, std::span<const double> values) {
+    [[maybe_unused]] const auto compare = [&]<class Q>(std::type_identity<Q>) {
+      if constexpr (kind_of<Q> == Kind::invariant) require_same_loss(context.comm(typename Q::axis{}), values);
+    };
+    (compare(std::type_identity<P>{}), ...);
+  }
+};
+
+}  // namespace weft::detail

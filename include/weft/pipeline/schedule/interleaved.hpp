@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Interleaved 1F1B (Narayanan et al., arXiv:2104.04473; Megatron-LM's virtual pipeline): every rank holds several short stages,
+// so the bubble is that of 1F1B in the time of one of them, for more messages and more activations held.
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include <weft/pipeline/schedule/table.hpp>
+
+namespace weft::schedule {
+
+namespace detail {
+
+/// The order in which interleaved forwards run: for each group of micro-batches, for each chunk, each micro-batch of the
+/// group. Megatron fixes the size of a group and so refuses most counts. Here they are cut into as many groups of at least
+/// `ranks` as there are, as equal as can be with the larger ones first: no count is refused and none adds to the bubble.
+constexpr Order interleaved_forwards(int ranks, int chunks, int micro_batches) {
+  const int groups = std::max(1, micro_batches / ranks);
+  Order order;
+  for (int group = 0, first = 0; group < groups; ++group) {
+    const int size = micro_batches / groups + (group < micro_batches % groups ? 1 : 0);
+    for (int chunk = 0; chunk < chunks; ++chunk)
+      for (int micro = first; micro < first + size; ++micro) order.push_back({Op::F, chunk, micro});
+    first += size;
+  }
+  return order;
+}
+
+/// Micro-batches of the first, largest group.
+constexpr int interleaved_group(int ranks, int micro_batches) {
+  const int groups = std::max(1, micro_batches / ranks);
+  return (micro_batches + groups - 1) / groups;
+}
+
+/// The k-th backward: as the k-th forward with the chunks from last to first.
+constexpr Action mirrored(const Order& forwards, int k, int chunks, Op what) {
+  const Action& forward = forwards[static_cast<std::size_t>(k)];
+  return {what, chunks - 1 - forward.chunk, forward.micro};
+}
+
+/// Forwards before the first backward.
+constexpr int interleaved_warm_up(int rank, int ranks, int chunks, int micro_batches) {
+  return (chunks - 1) * interleaved_group(ranks, micro_batches) + (chunks > 1 ? 2 : 1) * (ranks - 1 - rank);
+}
+
+constexpr Order interleaved_order(int rank, int ranks, int chunks, int micro_batches) {
+  const Order forwards = interleaved_forwards(ranks, chunks, micro_batches);
+  const int count = int(forwards.size());
+  const int warm_up = std::min(interleaved_warm_up(rank, ranks, chunks, micro_batches), count);
+  Order order(forwards.begin(), forwards.begin() + warm_up);
+  for (int k = 0; k < count; ++k) {
+    if (warm_up + k < count) order.push_back(forwards[std::size_t(warm_up + k)]);
+    order.push_back(mirrored(forwards, k, chunks, Op::B));
+  }
+  return order;
+}
+
+}  // namespace detail
+
+/// V stages a rank, any number of micro-batches. With fewer than ranks the groups are short and ranks wait between chunks.
+/// A V that is only known when the program runs goes to schedule::Dynamic, as schedule::choose("interleaved", V).
+template <int V>
+struct Interleaved : Loop {
+  static_assert(V >= 1, "weft: Interleaved's V template parameter is the number of stages a rank, at least 1");
+  static constexpr std::string_view name = "interleaved";
+  static constexpr std::string_view limits = "needs at least one rank and one micro-batch";
+  static constexpr int chunks = V;
+
+  static constexpr bool applies(int ranks, int micro_batches) { return ranks >= 1 && micro_batches >= 1; }
+  static constexpr double bubble(int ranks, int micro_batches, Costs costs) {
+    return (ranks - 1 + (V - 1) * std::max(0, ranks - micro_batches)) * (costs.forward + costs.backward());
+  }
+  static constexpr int peak(int rank, int ranks, int micro_batches) {
+    return std::min(detail::interleaved_warm_up(rank, ranks, V, micro_batches) + 1, micro_batches * V);
+  }
+  static constexpr Order order(int rank, int ranks, int micro_batches) {
+    return detail::interleaved_order(rank, ranks, V, micro_batches);
+  }
+};
+static_assert(Schedule<Interleaved<2>>);
+template <int V>
+inline constexpr Value<Interleaved<V>> interleaved;
+
+}  // namespace weft::schedule

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Schedules by name, for command lines and tools: the table of "1f1b" or "zbv" for numbers known only at run time.
+//
+//   const schedule::Table table = schedule::named_table("interleaved", 4, 8, 2);   // 4 ranks, 8 micro-batches, 2 chunks a rank
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <weft/core/error.hpp>
+#include <weft/pipeline/schedule/dualpipev.hpp>
+#include <weft/pipeline/schedule/gpipe.hpp>
+#include <weft/pipeline/schedule/interleaved.hpp>
+#include <weft/pipeline/schedule/one_forward_one_backward.hpp>
+#include <weft/pipeline/schedule/table.hpp>
+#include <weft/pipeline/schedule/zbv.hpp>
+#include <weft/pipeline/schedule/zero_bubble.hpp>
+
+namespace weft::schedule {
+
+inline constexpr std::string_view names = "gpipe, 1f1b, interleaved, interleaved-zb, zb-h1, zbv and dualpipev";
+
+namespace detail {
+
+/// A schedule whose number of chunks is its own.
+template <Schedule S>
+Table fixed_table(int ranks, int micro_batches, int chunks) {
+  if (chunks != 0 && chunks != S::chunks)
+    throw LayoutError("schedule " + std::string(S::name) + ": chunks(" + std::to_string(chunks) +
+                      ") != " + std::to_string(S::chunks) + ", the number of stages that it puts on a rank");
+  require<S>(ranks, micro_batches);
+  return table<S>(ranks, micro_batches);
+}
+
+/// One whose order is a function of the number of chunks; 2 unless given.
+template <class Order>
+Table looped_table(std::string_view name, int ranks, int micro_batches, int chunks, Order order) {
+  if (chunks == 0) chunks = 2;
+  if (ranks < 1 || micro_batches < 1 || chunks < 1)
+    throw LayoutError("schedule " + std::string(name) + " with pp(" + std::to_string(ranks) + "), micro-batches(" +
+                      std::to_string(micro_batches) + ") and chunks(" + std::to_string(chunks) + "): each must be at least 1");
+  Table table{ranks, chunks, micro_batches, {}, {}};
+  for (int rank = 0; rank < ranks; ++rank) {
+    table.orders.push_back(order(rank, ranks, chunks, micro_batches));
+    auto& stages = table.stage_of.emplace_back();
+    for (int chunk = 0; chunk < chunks; ++chunk) stages.push_back(Loop::stage(rank, chunk, ranks));
+  }
+  return table;
+}
+
+}  // namespace detail
+
+/// The table of a schedule. `chunks`: stages a rank; 0 for the schedule's own (2 where it takes any). Throws UsageError for
+/// an unknown name, LayoutError for numbers without an order.
+inline Table named_table(std::string_view name, int ranks, int micro_batches, int chunks = 0) {
+  if (name == GPipe::name) return detail::fixed_table<GPipe>(ranks, micro_batches, chunks);
+  if (name == OneForwardOneBackward::name) return detail::fixed_table<OneForwardOneBackward>(ranks, micro_batches, chunks);
+  if (name == ZeroBubbleH1::name) return detail::fixed_table<ZeroBubbleH1>(ranks, micro_batches, chunks);
+  if (name == Zbv::name) return detail::fixed_table<Zbv>(ranks, micro_batches, chunks);
+  if (name == DualPipeV::name) return detail::fixed_table<DualPipeV>(ranks, micro_batches, chunks);
+  if (name == Interleaved<2>::name) return detail::looped_table(name, ranks, micro_batches, chunks, detail::interleaved_order);
+  if (name == InterleavedZeroBubble<2>::name)
+    return detail::looped_table(name, ranks, micro_batches, chunks, detail::zero_bubble_order);
+  throw UsageError("unknown schedule '" + std::string(name) + "'; the schedules are " + std::string(names));
+}
+
+namespace detail {
+
+/// Stages a rank of a schedule: as given, where it takes any, and 2 for 0; else its own. Throws as named_table does.
+inline int named_chunks(std::string_view name, int chunks) {
+  if (name == Interleaved<2>::name || name == InterleavedZeroBubble<2>::name) {
+    if (chunks < 0) throw LayoutError("schedule " + std::string(name) + " with chunks(" + std::to_string(chunks) + "): at least 1");
+    return chunks == 0 ? 2 : chunks;
+  }
+  return named_table(name, 2, 8, chunks).chunks;  // numbers that all of them take
+}
+/// Whether its stages lie there and back, so that the last one is on the first rank.
+inline bool named_v_shape(std::string_view name) { return name == Zbv::name || name == DualPipeV::name; }
+
+}  // namespace detail
+
+}  // namespace weft::schedule

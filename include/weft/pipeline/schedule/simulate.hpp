@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// When each action of a schedule starts and ends if communication takes no time: what the checker measures and what the
+// pictures show.
+//
+//   schedule::Timeline timeline = schedule::simulate(table, {.forward = 1, .input = 1, .weight = 1});
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include <weft/pipeline/schedule/table.hpp>
+
+namespace weft::schedule {
+
+/// `start[rank][i]` and `end[rank][i]` belong to the i-th action of the rank's order.
+struct Timeline {
+  bool finished = false;  ///< false: some rank waits for an input that never comes
+  double makespan = 0;
+  std::vector<std::vector<double>> start, end;
+  std::vector<double> busy;  ///< by rank
+};
+
+/// Runs a complete table: each rank takes its actions in order, each as soon as its input is there. `cost(stage, what)` is
+/// the time of an action, so that stages may be of unequal cost. An overlapped pair is one piece of work: it starts when both
+/// inputs are there, takes the sum of both times (nothing is gained that was not measured), and both results come at its end.
+template <class Cost>
+requires requires(Cost cost) { double(cost(0, Op::F)); }
+constexpr Timeline simulate(const Table& table, Cost cost) {
+  const std::size_t ranks = std::size_t(table.ranks), M = std::size_t(table.micro_batches);
+  const int stages = table.stages();
+  Timeline timeline;
+  timeline.start.resize(ranks);
+  timeline.end.resize(ranks);
+  timeline.busy.assign(ranks, 0);
+  constexpr double never = -1;
+  std::vector<double> forward(std::size_t(stages) * M, never), input(forward), clock(ranks, 0);
+  std::vector<std::size_t> at(ranks, 0);
+  const auto cell = [&](int stage, const Action& a) { return std::size_t(stage) * M + std::size_t(a.micro); };
+  const auto ready = [&](std::size_t rank, const Action& a) -> double {  // when the input is there
+    const int stage = table.stage(int(rank), a.chunk);
+    if (a.what == Op::F) return stage > 0 ? forward[cell(stage - 1, a)] : 0;
+    if (a.what == Op::W) return input[cell(stage, a)];
+    if (forward[cell(stage, a)] == never) return never;
+    return stage + 1 < stages ? input[cell(stage + 1, a)] : 0;
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const Order& order = table.orders[rank];
+      while (at[rank] < order.size()) {
+        const std::size_t members = order[at[rank]].with_next && at[rank] + 1 < order.size() ? 2 : 1;
+        double begin = clock[rank], time = 0;
+        bool wait = false;
+        for (std::size_t i = at[rank]; i < at[rank] + members; ++i) {
+          const double from = ready(rank, order[i]);
+          wait = wait || from == never;
+          begin = std::max(begin, from);
+          time += double(cost(table.stage(int(rank), order[i].chunk), order[i].what));
+        }
+        if (wait) break;
+        clock[rank] = begin + time;
+        timeline.busy[rank] += time;
+        for (std::size_t i = at[rank]; i < at[rank] + members; ++i) {
+          const Action& a = order[i];
+          const int stage = table.stage(int(rank), a.chunk);
+          timeline.start[rank].push_back(begin);
+          timeline.end[rank].push_back(clock[rank]);
+          if (a.what == Op::F) forward[cell(stage, a)] = clock[rank];
+          if (a.what == Op::B || a.what == Op::I) input[cell(stage, a)] = clock[rank];
+        }
+        at[rank] += members;
+        moved = true;
+      }
+    }
+  }
+  timeline.finished = true;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    timeline.finished = timeline.finished && at[rank] == table.orders[rank].size();
+    timeline.makespan = std::max(timeline.makespan, clock[rank]);
+  }
+  return timeline;
+}
+
+/// The same with equal stages.
+constexpr Timeline simulate(const Table& table, Costs costs = {}) {
+  return simulate(table, [costs](int, Op what) { return costs.of(what); });
+}
+
+}  // namespace weft::schedule

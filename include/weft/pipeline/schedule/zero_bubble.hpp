@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Zero bubble (Qi et al., arXiv:2401.10241): the gradient of the weights waits, since no other rank needs it, and fills what
+// would be bubble. H1 keeps the activations of 1F1B; the interleaved form does the same with several stages a rank.
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+#include <weft/pipeline/schedule/interleaved.hpp>
+#include <weft/pipeline/schedule/table.hpp>
+
+namespace weft::schedule {
+
+namespace detail {
+
+constexpr Order zero_bubble_order(int rank, int ranks, int chunks, int micro_batches) {
+  const Order forwards = interleaved_forwards(ranks, chunks, micro_batches);
+  const int count = int(forwards.size());
+  const int warm_up = std::min((chunks - 1) * interleaved_group(ranks, micro_batches) + ranks - 1 - rank, count);
+  Order order(forwards.begin(), forwards.begin() + warm_up);
+  int weights = 0;
+  for (int k = 0; k < count; ++k) {
+    if (warm_up + k < count) order.push_back(forwards[std::size_t(warm_up + k)]);
+    order.push_back(mirrored(forwards, k, chunks, Op::I));
+    if (k >= rank) order.push_back(mirrored(forwards, weights++, chunks, Op::W));
+  }
+  while (weights < count) order.push_back(mirrored(forwards, weights++, chunks, Op::W));
+  return order;
+}
+
+}  // namespace detail
+
+/// V stages a rank, any number of micro-batches. Rank r starts its weight gradients after r input gradients, so all ranks hold
+/// as much. The bubble is exact for weight <= forward and weight <= input (longer weight steps make it longer), and with several
+/// stages a rank and fewer micro-batches than ranks for equal times; it is not exceeded for others.
+template <int V>
+struct InterleavedZeroBubble : Loop {
+  static_assert(V >= 1, "weft: InterleavedZeroBubble's V template parameter is the number of stages a rank, at least 1");
+  static constexpr std::string_view name = "interleaved-zb";
+  static constexpr std::string_view limits = "needs at least one rank and one micro-batch";
+  static constexpr int chunks = V;
+
+  static constexpr bool applies(int ranks, int micro_batches) { return ranks >= 1 && micro_batches >= 1; }
+  static constexpr double bubble(int ranks, int micro_batches, Costs costs) {
+    const double saved = costs.forward + costs.input - costs.weight;
+    const int missing = std::max(0, ranks - micro_batches), far = std::max(0, ranks - 2 * micro_batches);
+    return (ranks - 1) * saved + missing * costs.weight + (V - 1) * (missing * saved + far * costs.weight);
+  }
+  static constexpr int peak(int, int ranks, int micro_batches) {
+    return std::min((V - 1) * detail::interleaved_group(ranks, micro_batches) + ranks, micro_batches * V);
+  }
+
+  static constexpr Order order(int rank, int ranks, int micro_batches) {
+    return detail::zero_bubble_order(rank, ranks, V, micro_batches);
+  }
+};
+static_assert(Schedule<InterleavedZeroBubble<2>>);
+template <int V>
+inline constexpr Value<InterleavedZeroBubble<V>> interleaved_zero_bubble;
+
+/// One stage a rank; also called ZB1P.
+struct ZeroBubbleH1 : InterleavedZeroBubble<1> {
+  static constexpr std::string_view name = "zb-h1";
+};
+static_assert(Schedule<ZeroBubbleH1>);
+inline constexpr Value<ZeroBubbleH1> zero_bubble_h1;
+
+}  // namespace weft::schedule

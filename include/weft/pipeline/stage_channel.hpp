@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Tensors between the stages of a pipeline. Sends do not block: buffers live until the peer has taken them. The receive of
+// the next tensor is posted before a rank computes, so that it arrives meanwhile. Each tensor goes with its shape, so stages
+// and micro-batches may differ in theirs.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/core/list.hpp>
+#include <weft/core/owner.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft::detail {
+
+/// Which tensor: the stage and micro-batch that want it, and whether it is an activation or a gradient.
+struct StageMessage {
+  int stage = 0, micro = 0;
+  bool forward = true;
+  friend bool operator==(const StageMessage&, const StageMessage&) = default;
+};
+
+template <class Exec>
+class StageChannel {
+ public:
+  StageChannel(Device<Exec>& device, Communicator comm) : device_(&device), comm_(std::move(comm)) {}
+
+  template <AnyTensor X>
+  void send(const X& x, int to, const StageMessage& message) {
+    if (to == comm_.rank()) {
+      kept_.push_back({message, x.shape(), x.buffer()});
+      return;
+    }
+    auto header = Owner<Header>(new Header());
+    header->at(0) = static_cast<std::int64_t>(x.shape().rank());
+    for (std::size_t dim = 0; dim < x.shape().rank(); ++dim) header->at(dim + 1) = static_cast<std::int64_t>(x.shape()[dim]);
+    // Element by element, so that a request is made before the tensor is handed on.
+    Request first = comm_.send_async(*header, to, tag(message, 0));
+    Request second = comm_.send_async(raw(x), to, tag(message, 1));
+    sending_.push_back({std::move(header), x.buffer(), std::move(first), std::move(second)});
+    progress();
+  }
+
+  template <AnyTensor Y>
+  Y receive(int from, const StageMessage& message) {
+    if (from == comm_.rank()) {
+      WaitingTensor kept = take_waiting(message);
+      return Y(*device_, kept.shape, std::move(kept.buffer));
+    }
+    expect<typename Y::value_type>(from, message);
+    progress();
+    Owner<Coming>* place = find_coming(message);
+    const Owner<Coming> owned = std::move(*place);  // stays where it is: the header is being written
+    coming_.erase(place);
+    Coming& coming = *owned;
+    coming.header_request.wait();
+    if (!coming.buffer) coming.open(*this, coming);
+    coming.request.wait();
+    return Y(*device_, shape_of(coming.header), std::move(coming.buffer));
+  }
+
+  /// Posts the receive that `receive` will ask for, of elements of T.
+  template <class T>
+  void expect(int from, const StageMessage& message) {
+    if (from == comm_.rank() || find_coming(message) != nullptr) return;
+    coming_.push_back(Owner<Coming>(new Coming()));
+    Coming& coming = *coming_.back();
+    coming.message = message;
+    coming.from = from;
+    coming.body_tag = tag(message, 1);
+    coming.open = &open<T>;
+    coming.header_request = comm_.recv_async(coming.header, from, tag(message, 0));
+  }
+
+  /// Lets go of what peers have taken, and takes what has come.
+  void progress() {
+    erase_if(sending_, [](Sending& sending) { return sending.header_request.test() && sending.request.test(); });
+    for (const auto& coming : coming_) {
+      if (!coming->buffer && coming->header_request.test()) coming->open(*this, *coming);
+      if (coming->buffer) coming->request.test();
+    }
+  }
+  /// Waits until peers have taken everything.
+  void finish() {
+    for (Sending& sending : sending_) {
+      sending.header_request.wait();
+      sending.request.wait();
+    }
+    sending_.clear();
+  }
+
+ private:
+  using Header = std::array<std::int64_t, Shape::max_rank + 1>;
+  struct WaitingTensor {
+    StageMessage message;
+    Shape shape;
+    Buffer buffer;
+  };
+  struct Sending {
+    Owner<Header> header;
+    Buffer buffer;
+    Request header_request, request;
+  };
+
+  // Announced by its header, then received into a buffer of its shape.
+  struct Coming {
+    StageMessage message;
+    int from = 0, body_tag = 0;
+    void (*open)(StageChannel&, Coming&) = nullptr;
+    Header header{};
+    Buffer buffer;
+    Request header_request, request;
+  };
+  template <class T>
+  static void open(StageChannel& link, Coming& coming) {
+    Tensor<T, Exec> body(*link.device_, shape_of(coming.header));
+    coming.request = link.comm_.recv_async(body, coming.from, coming.body_tag);
+    coming.buffer = body.buffer();
+  }
+  Owner<Coming>* find_coming(const StageMessage& message) {
+    for (Owner<Coming>& coming : coming_)
+      if (coming->message == message) return &coming;
+    return nullptr;
+  }
+
+  WEFT_OUT_OF_LINE WaitingTensor take_waiting(const StageMessage& message) {
+    for (WaitingTensor& kept : kept_)
+      if (kept.message == message) {
+        WaitingTensor taken = std::move(kept);
+        kept_.erase(&kept);
+        return taken;
+      }
+    throw_error<Error>({"pipeline: nothing was kept for stage ", message.stage, " and micro-batch ", message.micro});
+  }
+  static Shape shape_of(const Header& header) {
+    switch (header[0]) {
+      case 1: return {std::size_t(header[1])};
+      case 2: return {std::size_t(header[1]), std::size_t(header[2])};
+      case 3: return {std::size_t(header[1]), std::size_t(header[2]), std::size_t(header[3])};
+      default: return {std::size_t(header[1]), std::size_t(header[2]), std::size_t(header[3]), std::size_t(header[4])};
+    }
+  }
+  // MPI promises tags below 32768 only. Messages of one tag arrive in order, and a stage takes its micro-batches in order, so
+  // tags may come round again.
+  static int tag(const StageMessage& message, int part) {
+    return ((message.micro % 16 * 512 + message.stage % 512) * 2 + (message.forward ? 0 : 1)) * 2 + part;
+  }
+
+  Device<Exec>* device_;
+  Communicator comm_;
+  List<WaitingTensor> kept_;  // for a stage of this rank
+  List<Sending> sending_;
+  List<Owner<Coming>> coming_;
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The shared parameters of a rank whose gradients are added at the end of a step: those of several of its chunks (a tied embedding with both
+// ends of the model here), which are ready when all chunks are, and those of several stages, whose ranks add up what they have. In a
+// reproducible run so is every one of several units: how data ranks share it must not depend on where the stages are.
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/core/list.hpp>
+#include <weft/layer/parameter.hpp>
+#include <weft/layer/registry.hpp>
+#include <weft/parallel/reproducible/option.hpp>
+
+namespace weft::detail {
+
+class Ties {
+ public:
+  /// One parameter of the model, on every rank in the same order: stage_of(unit) and rank_of(unit) say where its units are. True: this rank
+  /// adds up its gradient here, and no unit owns it. Collective over the pipeline.
+  template <class Context, class StageOf, class RankOf>
+  WEFT_COLD bool add(const Context& context, const Registered& parameter, const StageOf& stage_of, const RankOf& rank_of) {
+    const int rank = static_cast<int>(context.rank(pp{}));
+    List<int> holders;
+    List<std::size_t> stages_here;
+    for (const std::size_t unit : parameter.uses) {
+      if (!contains(holders, rank_of(unit))) holders.push_back(rank_of(unit));
+      if (rank_of(unit) == rank && !contains(stages_here, stage_of(unit))) stages_here.push_back(stage_of(unit));
+    }
+    std::sort(holders.begin(), holders.end());
+    Tie tie{parameter.state.get(), nullptr, {}};
+    const bool held = contains(holders, rank);
+    if constexpr (Context::has(pp{})) {
+      if (holders.size() > 1) {
+        tie.holders = ranks_of(context.comm(pp{}), holders);
+        for (const std::size_t unit : parameter.uses) tie.uses.push_back(int(std::find(holders.begin(), holders.end(), rank_of(unit)) - holders.begin()));
+        if (rank_of(parameter.uses.front()) != rank) tie.state->storage().count_elsewhere();
+      }
+    }
+    const bool several = context.env.reproducible ? parameter.uses.size() > 1 : holders.size() > 1 || stages_here.size() > 1;
+    if (!held || !several) return false;
+    units_.push_back({"tied " + tie.state->name(), {tie.state}});
+    ties_.push_back(std::move(tie));
+    return true;
+  }
+
+  std::span<const Tie> all() const { return {ties_.data(), ties_.size()}; }
+  /// Of each one alone, in the same order.
+  List<Unit>& units() { return units_; }
+
+  /// What the stages have is added, after the sums inside of data parallelism and before the sum over data ranks.
+  template <class Context>
+  WEFT_COLD void sum(const Context& context) {
+    const auto ready = [&](Unit& unit, bool data) {
+      for (std::size_t i = context.env.hooks.size(); i-- > 0;)
+        if (context.env.hooks[i]->sums_data() == data) context.env.hooks[i]->gradients_ready(unit);
+    };
+    for (std::size_t i = 0; i < ties_.size(); ++i) {
+      ParameterState& state = *ties_[i].state;
+      if (state.gradients().fresh()) zero_gradient(context.device(), state);
+      ready(units_[i], false);
+      if (ties_[i].holders) {
+        using G = accumulate_t<typename Context::scalar>;
+        ties_[i].holders->all_reduce(comm::elements_of<G>(state.gradient_type(), memory_kind<Tensor<G, typename Context::execution_space>>(), state.gradients().layer_buffer().get(), state.size()));
+      }
+      ready(units_[i], true);
+    }
+    agree();
+  }
+
+  /// A gradient that some of those stages have is one of all.
+  WEFT_COLD void agree() {
+    for (const Tie& tie : ties_) {
+      if (!tie.holders) continue;
+      std::int32_t touched = tie.state->gradients().touched();
+      tie.holders->all_reduce(std::span(&touched, 1), Reduction::max);
+      tie.state->gradients().set_touched(touched != 0);
+    }
+  }
+
+ private:
+  // All ranks of the pipeline see the same holders, and split alike.
+  std::shared_ptr<const Communicator> ranks_of(const Communicator& pipeline, const List<int>& holders) {
+    for (const Group& group : groups_)
+      if (group.holders == holders) return group.ranks;
+    groups_.push_back({holders, std::make_shared<const Communicator>(pipeline.split(contains(holders, pipeline.rank()) ? 0 : 1, pipeline.rank(), "pp"))});
+    return groups_.back().ranks;
+  }
+
+  struct Group {
+    List<int> holders;
+    std::shared_ptr<const Communicator> ranks;
+  };
+  List<Tie> ties_;
+  List<Unit> units_;
+  List<Group> groups_;
+};
+
+}  // namespace weft::detail
