@@ -23,6 +23,6 @@ constexpr bool crossed = false;
 
 double go(World& world, const Batch& batch) {
   Mesh<pp> mesh(world, {.pp = 2});
-  PipelineParallel<models::Gpt> model(mesh, {}, {.pipeline = {.schedule = schedule::own<my_table<crossed>>()}});
+  PipelineParallel<models::Gpt> model(mesh, {}, {.pipeline = {.schedule = schedule::custom<my_table<crossed>>()}});
   return model.train_step(batch);
 }

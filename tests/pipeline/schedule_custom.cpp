@@ -53,7 +53,7 @@ TEST_CASE("a table of the user's, proven by the compiler") {
   const auto config = gpt_config();
   const Reference reference = reference_of<Model>(config);
   check_layout<Parallel<schedule::Custom<pairs>>>(config, reference, 2, {.pp = 2}, 4, 1e-12);
-  check_layout<Parallel<>>(config, reference, 2, {.pp = 2}, 4, 1e-12, ModelOptions{.pipeline = {.schedule = schedule::own<pairs>()}});
+  check_layout<Parallel<>>(config, reference, 2, {.pp = 2}, 4, 1e-12, ModelOptions{.pipeline = {.schedule = schedule::custom<pairs>()}});
 }
 
 TEST_CASE("chosen by name, by table and by file") {

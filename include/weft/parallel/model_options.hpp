@@ -65,7 +65,7 @@ struct ShardOptions {
 };
 
 struct PipelineOptions {
-  /// What PipelineParallel runs, such as schedule::zbv, schedule::own<table>() or schedule::choose("zbv"); null: one forward, one backward.
+  /// What PipelineParallel runs, such as schedule::zbv, schedule::custom<table>() or schedule::choose("zbv"); null: one forward, one backward.
   std::shared_ptr<const schedule::AnySchedule> schedule = nullptr;
   std::shared_ptr<schedule::TimelineRecorder> timeline = nullptr;  ///< takes the times of this rank's actions in each training step
 };

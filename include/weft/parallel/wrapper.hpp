@@ -281,7 +281,7 @@ class Wrapper {
     detail::Environment environment;
     environment.seed = options.seed;
     environment.reproducible = options.numerics.reproducible;
-    environment.timeline = options.pipeline.recording.get();
+    environment.timeline = options.pipeline.timeline.get();
     environment.ulysses = options.context == ContextMethod::ulysses;
     return Context<Compute<Exec, typename model_type::scalar>>(device, std::move(environment));
   }
@@ -361,7 +361,7 @@ class SingleDevice {
     detail::Environment environment;
     environment.seed = options_.seed;
     environment.reproducible = options_.numerics.reproducible;
-    environment.timeline = options_.pipeline.recording.get();
+    environment.timeline = options_.pipeline.timeline.get();
     if (loss_scale_) environment.loss_scale = loss_scale_->value();
     return Context<Compute<DefaultDevice::execution_space, typename M::scalar>>(*device_, std::move(environment));
   }
