@@ -237,7 +237,7 @@ void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape&
       if constexpr (std::is_same_v<A, dp>) return root.with<HiddenPlacement>(dp{}, comm);
       else
         return root.with<Shard<dp, 0>>(dp{}, Communicator(weft::detail::new_shared<comm::SelfGroup>("dp", "threads")))
-            .template with<HiddenPlacement, std::conditional_t<std::is_same_v<A, cp>, Ring, void>>(A{}, comm);
+            .template with<HiddenPlacement>(A{}, comm);
     }();
     using X = std::conditional_t<std::is_same_v<A, dp>, Tensor<double, Exec, HiddenPlacement>, Tensor<double, Exec, Shard<dp, 0>, HiddenPlacement>>;
     auto layer = make(context);
