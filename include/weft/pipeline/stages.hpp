@@ -45,7 +45,13 @@ class Stages {
   WEFT_COLD Stages(const Context& context, const Config& config, const schedule::AnySchedule& schedule) : schedule_(schedule), config_(config) {
     const int ranks = static_cast<int>(context.size(pp{})), rank = static_cast<int>(context.rank(pp{})), stages = ranks * schedule.chunks();
     schedule.require_ranks(ranks);
-    Model::check(config, {context.size(tp{}), context.size(pp{}), std::size_t(schedule.chunks()), context.size(cp{}), uses_ulysses(context), context.size(ep{}), context.size(etp{})});
+    Model::check(config, {.tp = context.size(tp{}),
+                          .pp = context.size(pp{}),
+                          .chunks = std::size_t(schedule.chunks()),
+                          .cp = context.size(cp{}),
+                          .ulysses = uses_ulysses(context),
+                          .ep = context.size(ep{}),
+                          .etp = context.size(etp{})});
     if (Model::blocks(config) < std::size_t(stages))
       throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(), "): every stage holds at least one layer"});
     build(context, config, ranks, rank);
@@ -68,12 +74,11 @@ class Stages {
       throw_error<UsageError>({"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, give one Batch with more "
                                "micro_batches; to go on without them, call model.discard_gradients()"});
     const auto [count, tokens] = count_targets(context, batch);
-    for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
+    for_each_state([](ParameterState& state) { state.begin_step(); });
     if (trees_) trees_->begin(batch, context.env.hooks, context.rank(dp{}), context.size(dp{}));
-    Executor<Model, Context> executor(context, chunks_, table, batch, context.env.loss_scale / count, context.env.loss_scale / tokens);
-    executor.trees = trees_.get();
-    executor.check_loss = !std::exchange(loss_checked_, true) && !requires { Model::Back::loss_is_a_sum; };
-    executor.run(false);
+    Executor<Model, Context> executor(context, chunks_, table, batch,
+                                      {.loss_gradient = context.env.loss_scale / count, .auxiliary_gradient = context.env.loss_scale / tokens, .sums = trees_.get()});
+    executor.run({.check_loss = !std::exchange(loss_checked_, true) && !requires { Model::Back::loss_is_a_sum; }});
     if (trees_) {
       for (Unit& unit : ties_.units()) executor.complete(unit);
       for (Unit& unit : trees_->second_uses()) executor.complete(unit);
@@ -100,7 +105,7 @@ class Stages {
     const auto& batch = part_of(context, whole);
     const double count = count_targets(context, batch).counted;
     Executor<Model, Context> executor(context, chunks_, table, batch);
-    executor.run(true);
+    executor.run({.forward_only = true});
     finish(context);
     return total_loss<Context>(context, executor.losses()) / count;
   }
@@ -129,8 +134,7 @@ class Stages {
     const schedule::Table table = forward_table(context, whole);
     const auto& batch = part_of(context, whole);
     Executor<Model, Context> executor(context, chunks_, table, batch);
-    executor.stop_before_back = true;
-    executor.run(true);
+    executor.run({.forward_only = true, .stop_before_back = true});
     const std::size_t vocabulary = Model::vocabulary(config_);
     std::vector<double> logits(whole.length * vocabulary);
     const Zigzag rows{whole.length, context.size(cp{}), context.rank(cp{})};
@@ -313,7 +317,7 @@ class Stages {
       }
     }
     for (const Registered& parameter : whole.parameters) {
-      names_.push_back(parameter.state->name());
+      names_.push_back(parameter.state->name);
       if (!ties_.add(context, parameter, stage_of, rank_of)) continue;
       for (const auto& chunk : chunks_)
         for (Unit& unit : chunk->owned) erase_if(unit.parameters, [&](const ParameterState* state) { return state == parameter.state.get(); });
@@ -348,8 +352,8 @@ class Stages {
   }
 
   WEFT_COLD static void require_reduced(const ParameterState& state) {
-    if (state.gradients().unreduced() == 0) return;
-    throw_error<UnreducedGradientError>({"the gradient of ", state.name(), " still owes a sum over ", names_of_axes(state.gradients().unreduced()), " after the step: no wrapper paid it"});
+    if (state.pending == 0) return;
+    throw_error<UnreducedGradientError>({"the gradient of ", state.name, " still owes a sum over ", names_of_axes(state.pending), " after the step: no wrapper paid it"});
   }
 
   schedule::AnySchedule schedule_;
