@@ -64,14 +64,21 @@ struct Chain<First, L...> {
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
-    auto result = first.forward(context, x);
-    using S = typename decltype(result)::saved_type;
-    if constexpr (sizeof...(L) == 0) {
-      return Result{std::move(result.output), SavedPair<X, S, Nothing>{std::move(result.saved), {}}};
+    if constexpr (!Forwards<First, Context, X>) {
+      return refuse_forward<First, Context, X>();
     } else {
-      auto others = rest.forward(context, result.output);
-      using R = typename decltype(others)::saved_type;
-      return Result{std::move(others.output), SavedPair<X, S, R>{std::move(result.saved), std::move(others.saved)}};
+      auto result = first.forward(context, x);
+      using S = typename decltype(result)::saved_type;
+      if constexpr (is_refused<decltype(result.output)>) {
+        return RefusedResult();
+      } else if constexpr (sizeof...(L) == 0) {
+        return Result{std::move(result.output), SavedPair<X, S, Nothing>{std::move(result.saved), {}}};
+      } else {
+        auto others = rest.forward(context, result.output);
+        using R = typename decltype(others)::saved_type;
+        if constexpr (is_refused<R>) return RefusedResult();
+        else return Result{std::move(others.output), SavedPair<X, S, R>{std::move(result.saved), std::move(others.saved)}};
+      }
     }
   }
   template <class Context, class Saved, class G>
@@ -88,8 +95,10 @@ struct Chain<First, L...> {
     weft::backward_weight(first, context, std::move(deferred.first));
     if constexpr (sizeof...(L) > 0) rest.backward_weight(context, deferred.rest);
   }
-  void for_each_parameter(auto&& visit) {
-    first.for_each_parameter(visit);
+  template <class Visit>
+  void for_each_parameter(Visit&& visit) {
+    if constexpr (VisitsParameters<First, Visit>) first.for_each_parameter(visit);
+    else refuse_parameters<First>();
     rest.for_each_parameter(visit);
   }
 
@@ -144,7 +153,8 @@ class Branch {
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
-    return forward_all(context, x, std::index_sequence_for<L...>{});
+    if constexpr ((detail::Forwards<L, Context, X> && ...)) return forward_all(context, x, std::index_sequence_for<L...>{});
+    else return ((void)detail::ForwardOf<L, Context, X>(), ...), detail::RefusedResult();
   }
   template <class Context, class Saved, class G>
   auto backward_input(const Context& context, Saved saved, const G& g) {
@@ -153,7 +163,7 @@ class Branch {
   template <class Context, class Deferred>
   void backward_weight(const Context& context, Deferred deferred) { weights(context, deferred, std::index_sequence_for<L...>{}); }
   void for_each_parameter(auto&& visit) {
-    std::apply([&](auto&... layer) { (layer.for_each_parameter(visit), ...); }, layers_);
+    std::apply([&](auto&... layer) { (detail::visit_parameters(layer, visit), ...); }, layers_);
   }
 
  private:
@@ -163,7 +173,8 @@ class Branch {
     std::tuple<decltype(std::get<I>(layers_).forward(context, x))...> parts{std::get<I>(layers_).forward(context, x)...};
     using Outputs = std::tuple<typename std::tuple_element_t<I, decltype(parts)>::output_type...>;
     using Saved = std::tuple<typename std::tuple_element_t<I, decltype(parts)>::saved_type...>;
-    return Result<Outputs, Saved>{Outputs{std::move(std::get<I>(parts).output)...}, Saved{std::move(std::get<I>(parts).saved)...}};
+    if constexpr ((detail::is_refused<typename std::tuple_element_t<I, decltype(parts)>::output_type> || ...)) return detail::RefusedResult();
+    else return Result<Outputs, Saved>{Outputs{std::move(std::get<I>(parts).output)...}, Saved{std::move(std::get<I>(parts).saved)...}};
   }
   template <class Context, class Saved, class G, std::size_t... I>
   auto backward_all(const Context& context, Saved& saved, const G& g, std::index_sequence<I...>) {
@@ -205,13 +216,18 @@ class Residual {
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
-    auto result = layer_.forward(context, x);
-    using R = decltype(result);
-    constexpr bool real = !std::is_same_v<gradient_t<X>, Nothing>;
-    static_assert(real, "weft: Residual adds a layer's output to its input, and this input is not Real (token ids): put the layer in front of the Residual, in a Sequential");
-    using S = Saved<X, typename R::output_type, typename R::saved_type>;
-    if constexpr (real) return Result{add(x, to_layout_of<X>(context, std::move(result.output))), S{std::move(result.saved)}};
-    else return Result{std::move(result.output), S{std::move(result.saved)}};  // one error is enough
+    if constexpr (!detail::Forwards<L, Context, X>) {
+      return detail::refuse_forward<L, Context, X>();
+    } else {
+      auto result = layer_.forward(context, x);
+      using R = decltype(result);
+      constexpr bool real = !std::is_same_v<gradient_t<X>, Nothing>, refused = detail::is_refused<typename R::output_type>;
+      static_assert(real || refused, "weft: Residual adds a layer's output to its input, and this input is not Real (token ids): put the layer in front of the Residual, in a Sequential");
+      using S = Saved<X, typename R::output_type, typename R::saved_type>;
+      if constexpr (refused) return detail::RefusedResult();
+      else if constexpr (real) return Result{add(x, to_layout_of<X>(context, std::move(result.output))), S{std::move(result.saved)}};
+      else return Result{std::move(result.output), S{std::move(result.saved)}};  // one error is enough
+    }
   }
   template <class Context, class Saved, class G>
   auto backward_input(const Context& context, Saved&& saved, const G& g) {
@@ -228,7 +244,7 @@ class Residual {
   }
   template <class Context, class Deferred>
   void backward_weight(const Context& context, Deferred&& deferred) { weft::backward_weight(layer_, context, std::move(deferred)); }
-  void for_each_parameter(auto&& visit) { layer_.for_each_parameter(visit); }
+  void for_each_parameter(auto&& visit) { detail::visit_parameters(layer_, visit); }
 
  private:
   template <class X, class Y, class Inner>
@@ -251,18 +267,23 @@ class Repeat {
 
   template <class Context, class X>
   auto forward(const Context& context, X x) const {
-    using R = detail::forward_t<L, Context, X>;
-    static_assert(std::is_same_v<typename R::output_type, X>,
+    using R = detail::forward_of_t<L, Context, X>;
+    constexpr bool refused = detail::is_refused<typename R::output_type>, closes = std::is_same_v<typename R::output_type, X>;
+    static_assert(refused || closes,
                   "weft: a repeated layer must return what it takes (same placement): wrap its layers in Residual, or bring its output back with "
                   "to_layout_of<X>");
-    std::vector<typename R::saved_type> saved;
-    saved.reserve(layers_.size());
-    for (const L& layer : layers_) {
-      auto result = layer.forward(context, x);
-      x = std::move(result.output);
-      saved.push_back(std::move(result.saved));
+    if constexpr (!closes) {
+      return detail::RefusedResult();
+    } else {
+      std::vector<typename R::saved_type> saved;
+      saved.reserve(layers_.size());
+      for (const L& layer : layers_) {
+        auto result = layer.forward(context, x);
+        x = std::move(result.output);
+        saved.push_back(std::move(result.saved));
+      }
+      return Result{std::move(x), std::move(saved)};
     }
-    return Result{std::move(x), std::move(saved)};
   }
   template <class Context, class Saved, class G>
   auto backward_input(const Context& context, std::vector<Saved> saved, G g) {
@@ -280,7 +301,7 @@ class Repeat {
     for (std::size_t i = layers_.size(); i-- > 0;) weft::backward_weight(layers_[i], context, std::move(deferred[i]));
   }
   void for_each_parameter(auto&& visit) {
-    for (L& layer : layers_) layer.for_each_parameter(visit);
+    for (L& layer : layers_) detail::visit_parameters(layer, visit);
   }
 
  private:

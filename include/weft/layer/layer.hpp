@@ -16,50 +16,32 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/layer/layer_check.hpp>
+#include <weft/layer/result.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
 
-/// What `forward` returns.
-template <class Output, class Saved>
-struct Result {
-  using output_type = Output;
-  using saved_type = Saved;
-  Output output;
-  Saved saved;
-};
-template <class O, class S>
-Result(O, S) -> Result<O, S>;
-
-/// What `backward_input` returns: the gradient of the input, and what the weight half still needs.
-template <class Gradient, class Deferred>
-struct InputGradient {
-  using deferred_type = Deferred;
-  Gradient input_gradient;
-  Deferred deferred;
-};
-template <class G, class D>
-InputGradient(G, D) -> InputGradient<G, D>;
-
 namespace detail {
-template <class Layer, bool takes, bool returns>
-constexpr void require_backward() {
-  static_assert(takes, "weft: this layer has no backward(context, saved, gradient), nor backward_input, that can be called with what its forward saved, handed over as an "
-                       "rvalue: take `saved` by value or const reference, not as auto&; see Layer in this function's template arguments");
-  static_assert(!takes || returns, "weft: this layer's backward returns nothing (void): return the gradient of the input, gradient_t of its type; see Layer in this function's template arguments");
-}
+template <class G>
+inline constexpr bool is_split = false;
+template <class G, class D>
+inline constexpr bool is_split<InputGradient<G, D>> = true;
+// A layer that has `backward`, and no halves.
+template <class L, class Context, class Saved, class G>
+concept WholeBackward = requires(L& layer, const Context& context, Saved&& saved, const G& g) { requires !is_split<decltype(InputGradient{layer.backward(context, std::forward<Saved>(saved), g), Nothing{}}.input_gradient)>; } &&
+                        !requires(L& layer, const Context& context, Saved&& saved, const G& g) { layer.backward_input(context, std::forward<Saved>(saved), g); };
 }  // namespace detail
 
 /// The first half of backward, of a layer that writes either form. A layer with only `backward` does all its work here.
 template <class Layer, class Context, class Saved, class Gradient>
 auto backward_input(Layer& layer, const Context& context, Saved&& saved, const Gradient& gradient) {
-  if constexpr (requires { layer.backward_input(context, std::forward<Saved>(saved), gradient); })
+  if constexpr (requires { typename decltype(layer.backward_input(context, std::forward<Saved>(saved), gradient))::deferred_type; }) {
     return layer.backward_input(context, std::forward<Saved>(saved), gradient);
-  else if constexpr (requires { InputGradient{layer.backward(context, std::forward<Saved>(saved), gradient), Nothing{}}; })
+  } else if constexpr (detail::WholeBackward<Layer, Context, Saved, Gradient>) {
     return InputGradient{layer.backward(context, std::forward<Saved>(saved), gradient), Nothing{}};
-  else {
-    constexpr bool takes = requires { layer.backward(context, std::forward<Saved>(saved), gradient); };
-    detail::require_backward<Layer, takes, false>();
+  } else {
+    detail::refuse_backward<Layer, Context, Saved, Gradient>();
     return InputGradient{detail::AlreadyRefused{}, Nothing{}};
   }
 }
@@ -78,7 +60,11 @@ gradient_t<X> input_gradient_of(G&& gradient) {
 /// The second half.
 template <class Layer, class Context, class Deferred>
 void backward_weight(Layer& layer, const Context& context, Deferred&& deferred) {
-  if constexpr (!std::is_same_v<std::remove_cvref_t<Deferred>, Nothing>) layer.backward_weight(context, std::forward<Deferred>(deferred));
+  if constexpr (requires { layer.backward_weight(context, std::forward<Deferred>(deferred)); }) {
+    if constexpr (!std::is_same_v<std::remove_cvref_t<Deferred>, Nothing>) layer.backward_weight(context, std::forward<Deferred>(deferred));
+  } else if constexpr (!std::is_same_v<std::remove_cvref_t<Deferred>, Nothing>) {
+    detail::refuse_backward_weight<Layer, Context, Deferred>();
+  }
 }
 
 /// Both halves at once.
@@ -91,17 +77,27 @@ auto backward(Layer& layer, const Context& context, Saved&& saved, const Gradien
 
 namespace detail {
 
-/// What `layer.forward(context, input)` returns.
-template <class Layer, class Context, class Input>
-using forward_t = decltype(std::declval<const Layer&>().forward(std::declval<const Context&>(), std::declval<const Input&>()));
+/// What L's forward returns, or RefusedResult after the reason was said why that is no Result.
+template <class L, class Context, class... X>
+struct ForwardOf { using type = decltype(refuse_forward<L, Context, X...>()); };
+template <class L, class Context, class... X>
+  requires Forwards<L, Context, X...>
+struct ForwardOf<L, Context, X...> { using type = forward_t<L, Context, X...>; };
+template <class L, class Context, class... X>
+using forward_of_t = typename ForwardOf<L, Context, X...>::type;
 
-/// A layer on inputs of type Input under Context.
-template <class L, class Context, class Input>
-concept Layer = requires(const L& layer, L& mutable_layer, const Context& context, const Input& input) {
-  { layer.forward(context, input).output };
-  { layer.forward(context, input).saved };
-  mutable_layer.for_each_parameter([](auto&) {});
-};
+/// layer.for_each_parameter(visit), of a layer that has it.
+template <class L, class Visit>
+void visit_parameters(L& layer, Visit& visit) {
+  if constexpr (VisitsParameters<L, Visit>) layer.for_each_parameter(visit);
+  else refuse_parameters<L>();
+}
+
+struct VisitAny { void operator()(auto&) const {} };
+
+/// A layer on inputs of types Input under Context; its gradients go from outputs to inputs.
+template <class L, class Context, class... Input>
+concept Layer = Forwards<L, Context, Input...> && VisitsParameters<L, const VisitAny>;
 
 }  // namespace detail
 

@@ -31,11 +31,16 @@ class Recompute {
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
-    auto result = layer_.forward(context, x);
-    Saved<X, typename decltype(result)::saved_type> saved;
-    if (active_) saved.input = x;
-    else saved.inner.emplace(std::move(result.saved));
-    return Result{std::move(result.output), std::move(saved)};
+    if constexpr (!detail::Forwards<L, Context, X>) {
+      return detail::refuse_forward<L, Context, X>();
+    } else {
+      auto result = layer_.forward(context, x);
+      Saved<X, typename decltype(result)::saved_type> saved;
+      if (active_) saved.input = x;
+      else saved.inner.emplace(std::move(result.saved));
+      if constexpr (detail::is_refused<decltype(result.output)>) return detail::RefusedResult();
+      else return Result{std::move(result.output), std::move(saved)};
+    }
   }
   template <class Context, class S, class G>
   auto backward_input(const Context& context, S saved, const G& g) {
@@ -44,7 +49,7 @@ class Recompute {
   }
   template <class Context, class Deferred>
   void backward_weight(const Context& context, Deferred deferred) { weft::backward_weight(layer_, context, std::move(deferred)); }
-  void for_each_parameter(auto&& visit) { layer_.for_each_parameter(visit); }
+  void for_each_parameter(auto&& visit) { detail::visit_parameters(layer_, visit); }
 
  private:
   template <class X, class Inner>
@@ -84,17 +89,22 @@ class RecomputeInput {
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
-    auto first = first_.forward(context, x);
-    auto second = second_.forward(context, first.output);
-    using Y = decltype(first.output);
-    using S = Saved<X, Y, decltype(first.saved), decltype(second.saved)>;
-    static_assert(detail::is_input<decltype(second.saved), Y>, "weft: RecomputeInput's second layer must save its input and nothing else, as Linear does");
-    S saved{{}, std::move(first.saved), std::move(second.saved)};
-    if (active_) {
-      saved.input = x;
-      detail::set_input(saved.second, Y());
+    using Y = typename detail::forward_of_t<First, Context, X>::output_type;
+    using Step = detail::forward_of_t<Second, Context, Y>;
+    constexpr bool refused = detail::is_refused<typename Step::output_type>, saves_input = detail::is_input<typename Step::saved_type, Y>;
+    static_assert(refused || saves_input, "weft: RecomputeInput's second layer must save its input and nothing else, as Linear does");
+    if constexpr (refused || !saves_input) {
+      return detail::RefusedResult();
+    } else {
+      auto first = first_.forward(context, x);
+      auto second = second_.forward(context, first.output);
+      Saved<X, Y, decltype(first.saved), decltype(second.saved)> saved{{}, std::move(first.saved), std::move(second.saved)};
+      if (active_) {
+        saved.input = x;
+        detail::set_input(saved.second, Y());
+      }
+      return Result{std::move(second.output), std::move(saved)};
     }
-    return Result{std::move(second.output), std::move(saved)};
   }
   template <class Context, class S, class G>
   auto backward_input(const Context& context, S saved, const G& g) {
@@ -109,8 +119,8 @@ class RecomputeInput {
     weft::backward_weight(second_, context, std::move(deferred.second));
   }
   void for_each_parameter(auto&& visit) {
-    first_.for_each_parameter(visit);
-    second_.for_each_parameter(visit);
+    detail::visit_parameters(first_, visit);
+    detail::visit_parameters(second_, visit);
   }
 
  private:

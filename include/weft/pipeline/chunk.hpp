@@ -11,6 +11,7 @@
 #include <weft/core/list.hpp>
 #include <weft/core/owner.hpp>
 #include <weft/layer/context.hpp>
+#include <weft/layer/layer.hpp>
 #include <weft/layer/model.hpp>
 #include <weft/layer/registry.hpp>
 #include <weft/parallel/reproducible/option.hpp>
@@ -49,9 +50,11 @@ struct WholeModel {
       registry.begin(name);
       building.env.buffers = here(visited.size()) ? &buffers : nullptr;
       List<ParameterState*> seen;
-      make().for_each_parameter([&](auto& parameter) {
-        if (!contains(seen, &parameter.state())) seen.push_back(&parameter.state());
-      });
+      const auto see = [&]<class P>(P& parameter) {
+        if constexpr (!requires { parameter.state(); }) require_parameter<P>();
+        else if (!contains(seen, &parameter.state())) seen.push_back(&parameter.state());
+      };
+      visit_parameters(make(), see);
       registry.end(visited.size(), seen);
       visited.push_back(std::move(seen));
     };

@@ -45,7 +45,7 @@ struct RunMode {
   bool check_loss = false;        ///< the loss of the first micro-batch is looked at, whether it is a sum over tokens
 };
 
-template <class Model, class Ctx, bool sound = ModelTypes<Model, Ctx>::block_closes && ModelTypes<Model, Ctx>::returns_loss>
+template <class Model, class Ctx, bool sound = ModelTypes<Model, Ctx>::forwards && ModelTypes<Model, Ctx>::block_closes && ModelTypes<Model, Ctx>::returns_loss>
 class Executor {
   using T = ModelTypes<Model, Ctx>;
   using Hidden = typename T::Hidden;
@@ -349,7 +349,7 @@ constexpr void require_loss() {
 
 namespace detail {
 
-// Stands in for a model whose blocks cannot follow each other, or whose back returns no loss, so that there is one error.
+// Stands in for a model with a layer that cannot be called, whose blocks cannot follow each other, or whose back returns no loss, so that there is one error.
 template <class Model, class Ctx>
 class Executor<Model, Ctx, false> {
   using Hidden = typename ModelTypes<Model, Ctx>::Hidden;
@@ -357,7 +357,8 @@ class Executor<Model, Ctx, false> {
  public:
   template <class... T>
   explicit Executor(Ctx context, T&&...) : context_(std::move(context)) {
-    if constexpr (ModelTypes<Model, Ctx>::block_closes) require_loss<ModelTypes<Model, Ctx>::returns_loss>();
+    if constexpr (!ModelTypes<Model, Ctx>::forwards) return;  // the reason was said
+    else if constexpr (ModelTypes<Model, Ctx>::block_closes) require_loss<ModelTypes<Model, Ctx>::returns_loss>();
     else require_closed<Hidden, typename ModelTypes<Model, Ctx>::BlockResult::output_type>();
   }
   void run(const RunMode&) {}

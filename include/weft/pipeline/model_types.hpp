@@ -45,11 +45,11 @@ struct InputOf<Context<C, B...>> {
   using type = typename InputTensor<T, typename C::execution_space, Axes<typename B::axis...>>::type;
 };
 
-// What the back's backward gives, if its forward gives a loss: one error is enough.
-template <bool sound, class Back, class Context, class Saved, class G>
-struct BackSplit { using type = decltype(weft::backward_input(std::declval<Back&>(), std::declval<const Context&>(), std::declval<Saved>(), std::declval<const G&>())); };
-template <class Back, class Context, class Saved, class G>
-struct BackSplit<false, Back, Context, Saved, G> { using type = InputGradient<Nothing, Nothing>; };
+// What a layer's backward gives, if the model's forward is sound: one error is enough.
+template <bool sound, class Layer, class Context, class Saved, class G>
+struct SplitOf { using type = decltype(weft::backward_input(std::declval<Layer&>(), std::declval<const Context&>(), std::declval<Saved>(), std::declval<const G&>())); };
+template <class Layer, class Context, class Saved, class G>
+struct SplitOf<false, Layer, Context, Saved, G> { using type = InputGradient<Nothing, Nothing>; };
 
 /// The type of a model's input of T under Context.
 template <class T, class Context>
@@ -62,25 +62,26 @@ struct ModelTypes {
   using Back = typename Model::Back;
 
   using Tokens = input_t<std::int32_t, Context>;
-  using FrontResult = forward_t<Front, Context, Tokens>;
+  using FrontResult = forward_of_t<Front, Context, Tokens>;
   using Hidden = typename FrontResult::output_type;
   using Gradient = gradient_t<Hidden>;
   using FrontSaved = typename FrontResult::saved_type;
 
-  using BlockResult = forward_t<Block, Context, Hidden>;
+  using BlockResult = forward_of_t<Block, Context, Hidden>;
   using BlockSaved = typename BlockResult::saved_type;
   static constexpr bool block_closes = std::is_same_v<typename BlockResult::output_type, Hidden>;
 
-  using BackResult = decltype(std::declval<const Back&>().forward(std::declval<const Context&>(), std::declval<const Hidden&>(), std::declval<const Tokens&>()));
+  // A back behind blocks that were refused has had its reason said.
+  using BackResult = forward_of_t<Back, Context, std::conditional_t<is_refused<typename BlockResult::output_type>, AlreadyRefused, Hidden>, Tokens>;
+  /// Forward goes through; else the compiler has said which layer's does not.
+  static constexpr bool forwards = !is_refused<typename BackResult::output_type>;
   static constexpr bool returns_loss = is_loss<typename BackResult::output_type>;
   using Loss = std::conditional_t<returns_loss, typename BackResult::output_type, LossSum<typename Context::execution_space>>;
   using BackSaved = typename BackResult::saved_type;
 
-  template <class Layer, class Saved, class G>
-  using split_t = decltype(weft::backward_input(std::declval<Layer&>(), std::declval<const Context&>(), std::declval<Saved>(), std::declval<const G&>()));
-  using FrontDeferred = typename split_t<Front, FrontSaved, Gradient>::deferred_type;
-  using BlockDeferred = typename split_t<Block, BlockSaved, gradient_t<typename BlockResult::output_type>>::deferred_type;
-  using BackDeferred = typename BackSplit<returns_loss, Back, Context, BackSaved, gradient_t<Loss>>::type::deferred_type;
+  using FrontDeferred = typename SplitOf<forwards, Front, Context, FrontSaved, Gradient>::type::deferred_type;
+  using BlockDeferred = typename SplitOf<forwards, Block, Context, BlockSaved, gradient_t<typename BlockResult::output_type>>::type::deferred_type;
+  using BackDeferred = typename SplitOf<returns_loss, Back, Context, BackSaved, gradient_t<Loss>>::type::deferred_type;
 };
 
 WEFT_COLD inline void require_same_loss(const Communicator& ranks, std::span<const double> values) {

@@ -121,6 +121,35 @@ class Stages {
   /// The logits [tokens, vocabulary] of one sequence, the same on every rank.
   template <class Context>
   std::vector<double> all_logits(const Context& context, std::span<const std::int32_t> tokens) {
+    if constexpr (!ModelTypes<Model, Context>::forwards) return {};  // the compiler has said why
+    else return forward_for_logits(context, tokens);
+  }
+
+  /// Every parameter of this rank, once.
+  template <class F>
+  void for_each_state(F&& f) {
+    for (const auto& chunk : chunks_)
+      for (Unit& unit : chunk->owned)
+        for (ParameterState* state : unit.parameters) f(*state);
+    for (const Tie& tie : ties_.all()) f(*tie.state);
+  }
+
+  /// What the layers of this rank keep from step to step beside their parameters.
+  std::span<const std::shared_ptr<StepBuffer>> buffers() const { return buffers_; }
+
+  /// Of all parameters of the model, in its order; of experts those of this rank.
+  const std::vector<std::string>& parameter_names() const { return names_; }
+  /// Shared with the optimizers of this model.
+  const std::shared_ptr<StepGradients>& gradients() const { return gradients_; }
+
+  const Config& config() const { return config_; }
+  const schedule::AnySchedule& schedule() const { return schedule_; }
+
+ private:
+  template <class>
+  friend class gpu::GraphedStep;
+  template <class Context>
+  std::vector<double> forward_for_logits(const Context& context, std::span<const std::int32_t> tokens) {
     if (tokens.empty()) throw_error<UsageError>({"logits of no tokens: at least one is needed"});
     check_length(tokens.size());
     // Attention is causal, so what follows the last token does not matter: ranks that cut the tokens get as many each.
@@ -156,30 +185,6 @@ class Stages {
     logits.resize(tokens.size() * vocabulary);
     return logits;
   }
-
-  /// Every parameter of this rank, once.
-  template <class F>
-  void for_each_state(F&& f) {
-    for (const auto& chunk : chunks_)
-      for (Unit& unit : chunk->owned)
-        for (ParameterState* state : unit.parameters) f(*state);
-    for (const Tie& tie : ties_.all()) f(*tie.state);
-  }
-
-  /// What the layers of this rank keep from step to step beside their parameters.
-  std::span<const std::shared_ptr<StepBuffer>> buffers() const { return buffers_; }
-
-  /// Of all parameters of the model, in its order; of experts those of this rank.
-  const std::vector<std::string>& parameter_names() const { return names_; }
-  /// Shared with the optimizers of this model.
-  const std::shared_ptr<StepGradients>& gradients() const { return gradients_; }
-
-  const Config& config() const { return config_; }
-  const schedule::AnySchedule& schedule() const { return schedule_; }
-
- private:
-  template <class>
-  friend class gpu::GraphedStep;
   void check(const Batch& batch) const {
     if constexpr (requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
     else batch.check();

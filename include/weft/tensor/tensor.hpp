@@ -146,6 +146,8 @@ template <class T, class E, class... P>
 struct GradientOf<Tensor<T, E, P...>> { using type = std::conditional_t<Real<T>, Tensor<T, E, dual_t<P>...>, Nothing>; };
 template <>
 struct GradientOf<Nothing> { using type = Nothing; };
+template <>
+struct GradientOf<AlreadyRefused> { using type = AlreadyRefused; };
 template <class... X>
 struct GradientOf<std::tuple<X...>> { using type = std::tuple<typename GradientOf<X>::type...>; };
 

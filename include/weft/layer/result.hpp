@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The two results of a layer: that of forward, and that of the first half of backward.
+//
+//   return Result{output, saved};              // forward
+//   return InputGradient{gradient, deferred};  // backward_input
+
+namespace weft {
+
+/// What `forward` returns.
+template <class Output, class Saved>
+struct Result {
+  using output_type = Output;
+  using saved_type = Saved;
+  Output output;
+  Saved saved;
+};
+template <class O, class S>
+Result(O, S) -> Result<O, S>;
+
+/// What `backward_input` returns: the gradient of the input, and what the weight half still needs.
+template <class Gradient, class Deferred>
+struct InputGradient {
+  using deferred_type = Deferred;
+  Gradient input_gradient;
+  Deferred deferred;
+};
+template <class G, class D>
+InputGradient(G, D) -> InputGradient<G, D>;
+
+}  // namespace weft
