@@ -12,10 +12,19 @@ using namespace weft;
 namespace {
 
 Batch four_sequences() {
-  return {.tokens = std::vector<std::int32_t>(12, 1), .targets = std::vector<std::int32_t>(12, 2), .sequences = 4, .length = 3, .micro_batches = 2};
+  return {.tokens = std::vector<std::int32_t>(12, 1),
+          .targets = std::vector<std::int32_t>(12, 2),
+          .sequences = 4,
+          .length = 3,
+          .micro_batches = 2};
 }
 Batch differing() {
-  return {.tokens = std::vector<std::int32_t>(10, 1), .targets = std::vector<std::int32_t>(10, 2), .sequences = 3, .length = 4, .micro_batches = 2, .differing = {{2, 3}, {1, 4}}};
+  return {.tokens = std::vector<std::int32_t>(10, 1),
+          .targets = std::vector<std::int32_t>(10, 2),
+          .sequences = 3,
+          .length = 4,
+          .micro_batches = 2,
+          .differing = {{2, 3}, {1, 4}}};
 }
 template <class Error>
 std::string refusal(const Batch& batch, std::size_t vocabulary = 5) {
@@ -73,8 +82,10 @@ TEST_CASE("sizes that do not fit") {
   CHECK(refusal<ShapeError>(batch).starts_with("weft: batch: 2 differing micro-batches"));
   batch = differing();
   batch.length = 3;
-  CHECK(refusal<ShapeError>(batch).starts_with("weft: batch: a micro-batch of 1 sequences of 4 tokens; there must be at least one of 1 to 3 tokens"));
+  CHECK(refusal<ShapeError>(batch).starts_with(
+      "weft: batch: a micro-batch of 1 sequences of 4 tokens; there must be at least one of 1 to 3 tokens"));
   batch = differing();
   batch.differing[0] = {1, 3};
-  CHECK(refusal<ShapeError>(batch).starts_with("weft: batch: 3 sequences, 10 tokens and 10 targets, but its micro-batches hold 2 sequences and 7 of each"));
+  CHECK(refusal<ShapeError>(batch).starts_with(
+      "weft: batch: 3 sequences, 10 tokens and 10 targets, but its micro-batches hold 2 sequences and 7 of each"));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/expert_mesh.hpp
-// What a context says of axes in force and not, its paths, the method of context parallelism; tensors on the dense and the expert mesh.
+// What a context says of axes in force and not, its paths, the method of context parallelism; tensors on the dense and the expert
+// mesh.
 #include <weft/layer/context.hpp>
 
 #include <string>
@@ -23,7 +24,8 @@ static_assert(!Root::has(tp{}) && WithTp::has(tp{}) && !WithTp::has(dp{}));
 static_assert(Root::placed == 0 && WithTp::placed == axis_bit<tp>);
 static_assert(std::is_same_v<detail::hidden_placement_t<WithTp, tp>, Shard<tp, 0>>);
 // The length of sequences is not to be read where rows are cut inside of them.
-static_assert(std::is_same_v<decltype(Root::env), detail::Environment> && std::is_same_v<decltype(WithTp::env), detail::CutEnvironment>);
+static_assert(std::is_same_v<decltype(Root::env), detail::Environment> &&
+              std::is_same_v<decltype(WithTp::env), detail::CutEnvironment>);
 
 }  // namespace
 
@@ -68,7 +70,8 @@ TEST_CASE("rows go to the expert mesh and back without a copy") {
   using Rows = Tensor<float, Exec, Shard<dp, 0>, Shard<tp, 0>>;
   const Rows rows(device, {4, 2});
   const auto there = to_expert_mesh(rows);
-  static_assert(std::is_same_v<std::remove_const_t<decltype(there)>, Tensor<float, Exec, Shard<edp, 0>, Shard<ep, 0>, Shard<etp, 0>>>);
+  static_assert(
+      std::is_same_v<std::remove_const_t<decltype(there)>, Tensor<float, Exec, Shard<edp, 0>, Shard<ep, 0>, Shard<etp, 0>>>);
   CHECK(there.data() == rows.data());
   CHECK(there.shape() == rows.shape());
   const Rows back = to_dense_mesh<Rows>(there);
@@ -87,6 +90,7 @@ TEST_CASE("the expert mesh places tensors on edp and etp; ep is in force there a
   static_assert(Dense::has(ep{}) && !Dense::places(ep{}) && Dense::places(dp{}) && Dense::placed == axis_bit<dp>);
   const auto experts = context.expert_mesh();
   using Experts = std::remove_const_t<decltype(experts)>;
-  static_assert(Experts::has(ep{}) && !Experts::places(ep{}) && Experts::places(edp{}) && Experts::places(etp{}) && !Experts::has(dp{}));
+  static_assert(Experts::has(ep{}) && !Experts::places(ep{}) && Experts::places(edp{}) && Experts::places(etp{}) &&
+                !Experts::has(dp{}));
   CHECK(experts.size(ep{}) == 1);
 }

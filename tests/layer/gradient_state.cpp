@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a gradient through a step: the first addition overwrites, sums over axes are taken once, a whole part counts on one rank.
+// The state of a gradient through a step: the first addition overwrites, sums over axes are taken once, a whole part counts on
+// one rank.
 #include <weft/layer/gradient_state.hpp>
 
 #include <memory>
@@ -86,7 +87,8 @@ TEST_CASE("layers add to the kept buffer, or to one of their own") {
   CHECK(state.layer_buffer() == layers);
 }
 
-TEST_CASE("terms of micro-batches are put aside, resumed and handed over, and nothing is left of one to which nothing was added") {
+TEST_CASE(
+    "terms of micro-batches are put aside, resumed and handed over, and nothing is left of one to which nothing was added") {
   GradientState state;
   const auto outside = buffer(), first = buffer(), second = buffer();
   state.begin_step();

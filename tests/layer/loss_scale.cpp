@@ -43,8 +43,14 @@ TEST_CASE("a step's gradients have the factor with which it began") {
 
 TEST_CASE("numbers that cannot be are refused, all of them named") {
   const double infinity = std::numeric_limits<double>::infinity();
-  for (const weft::LossScaleOptions& options : {weft::LossScaleOptions{.initial = 0}, {.initial = infinity}, {.growth = 0.5}, {.backoff = 2}, {.backoff = 0}, {.interval = 0},
-                                                {.initial = 1, .smallest = 2}, {.initial = 8, .largest = 4}}) {
+  for (const weft::LossScaleOptions& options : {weft::LossScaleOptions{.initial = 0},
+                                                {.initial = infinity},
+                                                {.growth = 0.5},
+                                                {.backoff = 2},
+                                                {.backoff = 0},
+                                                {.interval = 0},
+                                                {.initial = 1, .smallest = 2},
+                                                {.initial = 8, .largest = 4}}) {
     std::string text;
     try {
       LossScale scale(options);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/layer/parameter_info.hpp weft/layer/parameter_sharding.hpp weft/layer/parameter_state.hpp weft/layer/parameter_storage.hpp
-// covers: weft/layer/parameter_values.hpp weft/layer/hooks.hpp
-// Parameters: which elements of the whole a rank holds, that their first values are those of one rank, gradients as layers add them, the
-// part that a sharder keeps.
+// covers: weft/layer/parameter_info.hpp weft/layer/parameter_sharding.hpp weft/layer/parameter_state.hpp
+// weft/layer/parameter_storage.hpp covers: weft/layer/parameter_values.hpp weft/layer/hooks.hpp Parameters: which elements of the
+// whole a rank holds, that their first values are those of one rank, gradients as layers add them, the part that a sharder keeps.
 #include <weft/layer/parameter.hpp>
 
 #include <mutex>
@@ -28,7 +27,8 @@ namespace {
 using Exec = DefaultDevice::execution_space;
 using Root = Context<Compute<Exec, float>>;
 
-ParameterInfo info_of(const Shape& shape, std::size_t dim, const ParameterSharding& sharding, std::size_t ranks, std::size_t rank) {
+ParameterInfo info_of(const Shape& shape, std::size_t dim, const ParameterSharding& sharding, std::size_t ranks,
+                      std::size_t rank) {
   ParameterInfo info{.name = "weight", .global = shape, .local = shape};
   detail::shard_parameter(info, dim, sharding, "tp", ranks, rank);
   return info;
@@ -112,10 +112,16 @@ TEST_CASE("a padded dim leaves room on the last ranks that belongs to no run") {
 }
 
 TEST_CASE("what cannot be cut is refused with the numbers") {
-  CHECK(refusal<LayoutError>([] { info_of({6, 2}, 0, {}, 4, 0); }) == "weft: parameter weight [6, 2]: 6 elements cannot be cut by tp(4)");
-  CHECK(refusal<LayoutError>([] { info_of({6, 2}, 0, {.segments = {{6, 3}}}, 4, 0); }) == "weft: parameter weight [6, 2]: 3 heads cannot be cut by tp(4)");
+  CHECK(refusal<LayoutError>([] {
+          info_of({6, 2}, 0, {}, 4, 0);
+        }) == "weft: parameter weight [6, 2]: 6 elements cannot be cut by tp(4)");
+  CHECK(refusal<LayoutError>([] {
+          info_of({6, 2}, 0, {.segments = {{6, 3}}}, 4, 0);
+        }) == "weft: parameter weight [6, 2]: 3 heads cannot be cut by tp(4)");
   CHECK(refusal<LayoutError>([] { info_of({6, 2}, 2, {}, 2, 0); }).starts_with("weft: parameter weight [6, 2] has no dim 2"));
-  CHECK(refusal<ShapeError>([] { info_of({6, 2}, 0, {.segments = {{2, 0}, {2, 0}}}, 2, 0); }).starts_with("weft: parameter weight [6, 2]: its segments along dim 0 add up to 4"));
+  CHECK(refusal<ShapeError>([] {
+          info_of({6, 2}, 0, {.segments = {{2, 0}, {2, 0}}}, 2, 0);
+        }).starts_with("weft: parameter weight [6, 2]: its segments along dim 0 add up to 4"));
 }
 
 TEST_CASE("first values are those of one rank, element by element") {
@@ -163,14 +169,17 @@ TEST_CASE("gradients: the first overwrites, the next adds, one of another size i
   weight.accumulate(root, g);
   device.exec().fence("test");
   CHECK(static_cast<const float*>(detail::gradient_of(device, weight.state()).get())[2] == 3);
-  CHECK(refusal<ShapeError>([&] { weight.accumulate(root, Tensor<float, Exec>(device, {4})); }) == "weft: gradient [4] of parameter weight [3]");
+  CHECK(refusal<ShapeError>([&] { weight.accumulate(root, Tensor<float, Exec>(device, {4})); }) ==
+        "weft: gradient [4] of parameter weight [3]");
 }
 
 TEST_CASE("a parameter made while a step runs is refused; a hook may take its room over") {
   DefaultDevice device;
   detail::Environment environment;
   environment.running = true;
-  CHECK(refusal<UsageError>([&] { Parameter<>(Root(device, environment), "weight", {3}, zeros); }).starts_with("weft: parameter weight is made while a step runs"));
+  CHECK(refusal<UsageError>([&] {
+          Parameter<>(Root(device, environment), "weight", {3}, zeros);
+        }).starts_with("weft: parameter weight is made while a step runs"));
   struct Takes : detail::Hooks {
     bool allocate(ParameterState& state) override { return taken = state.name() == "mine"; }
     bool taken = false;
@@ -181,12 +190,15 @@ TEST_CASE("a parameter made while a step runs is refused; a hook may take its ro
   const Parameter<> mine(root, "mine", {3}, zeros), other(root, "other", {3}, zeros);
   CHECK_FALSE(mine.state().value());
   CHECK(other.state().value());
-  CHECK(refusal<Error>([&] { mine.for_operand(Tensor<float, Exec>(device, {2, 3})); }) == "weft: parameter mine is used while it is released");
+  CHECK(refusal<Error>([&] {
+          mine.for_operand(Tensor<float, Exec>(device, {2, 3}));
+        }) == "weft: parameter mine is used while it is released");
 }
 
 TEST_CASE("of a sharded parameter the rank keeps a part of its own size and type") {
   detail::Hooks sharder;
-  ParameterState state(ParameterInfo{.name = "weight", .global = {4}, .local = {4}, .type = DataType::bfloat16, .runs = {{0, 0, 4}}});
+  ParameterState state(
+      ParameterInfo{.name = "weight", .global = {4}, .local = {4}, .type = DataType::bfloat16, .runs = {{0, 0, 4}}});
   CHECK(state.kept() == 4);
   CHECK(state.sharded() == 0);
   state.shard(sharder);
@@ -198,7 +210,9 @@ TEST_CASE("of a sharded parameter the rank keeps a part of its own size and type
   CHECK(state.sharded() == axis_bit<dp>);
   CHECK_FALSE(state.storage().layer_value());
   state.gradients().mark_unreduced(axis_bit<tp>);
-  CHECK(refusal<UnreducedGradientError>([&] { state.take_unreduced_over_data(); }).starts_with("weft: the gradient of weight is to be summed over dp"));
+  CHECK(refusal<UnreducedGradientError>([&] {
+          state.take_unreduced_over_data();
+        }).starts_with("weft: the gradient of weight is to be summed over dp"));
   CHECK(state.take_unreduced(tp{}));
   state.take_unreduced_over_data();
   detail::Unit unit{.name = "block", .parameters = {&state}};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/layer/operations/products.hpp weft/layer/layer.hpp weft/nn/gathered_product.hpp
-// Products of placed tensors against plain loops, their types by placement, rows gathered while they are multiplied; a layer's backward in
-// one piece and in two.
+// covers: weft/layer/operations/products.hpp weft/layer/layer.hpp weft/layer/result.hpp weft/nn/gathered_product.hpp
+// Products of placed tensors against plain loops, their types by placement, rows gathered while they are multiplied; a layer's
+// backward in one piece and in two.
 #include <weft/layer/operations/products.hpp>
 
 #include <mutex>
@@ -13,6 +13,7 @@
 
 #include <weft/layer/context.hpp>
 #include <weft/layer/layer.hpp>
+#include <weft/layer/result.hpp>
 #include <weft/nn/gathered_product.hpp>
 #include <weft/runtime/run.hpp>
 #include <weft/tensor/to.hpp>
@@ -41,11 +42,13 @@ X tensor(DefaultDevice& device, const Shape& shape, const Numbers& values) {
   return x;
 }
 // a [m, k] times b [k, n]; each may be stored transposed.
-Numbers product(std::size_t m, std::size_t n, std::size_t k, const Numbers& a, bool a_transposed, const Numbers& b, bool b_transposed) {
+Numbers product(std::size_t m, std::size_t n, std::size_t k, const Numbers& a, bool a_transposed, const Numbers& b,
+                bool b_transposed) {
   Numbers out(m * n, 0);
   for (std::size_t i = 0; i < m; ++i)
     for (std::size_t j = 0; j < n; ++j)
-      for (std::size_t l = 0; l < k; ++l) out[i * n + j] += (a_transposed ? a[l * m + i] : a[i * k + l]) * (b_transposed ? b[j * k + l] : b[l * n + j]);
+      for (std::size_t l = 0; l < k; ++l)
+        out[i * n + j] += (a_transposed ? a[l * m + i] : a[i * k + l]) * (b_transposed ? b[j * k + l] : b[l * n + j]);
   return out;
 }
 
@@ -89,7 +92,8 @@ TEST_CASE("matmul and the products of its backward are plain loops") {
 TEST_CASE("a bias, a gain and sums of rows") {
   DefaultDevice device;
   const Numbers xs = numbers(6, 1), vs = numbers(3, 2), ws = numbers(6, 3), bs = numbers(2, 4);
-  const auto x = tensor(device, {2, 3}, xs), v = tensor(device, {3}, vs), w = tensor(device, {2, 3}, ws), b = tensor(device, {2}, bs);
+  const auto x = tensor(device, {2, 3}, xs), v = tensor(device, {3}, vs), w = tensor(device, {2, 3}, ws),
+             b = tensor(device, {2}, bs);
   Numbers scaled = xs, added = xs, sums(3, 0), both = product(2, 2, 3, xs, false, ws, true);
   for (std::size_t i = 0; i < 6; ++i) scaled[i] *= vs[i % 3], added[i] += vs[i % 3], sums[i % 3] += xs[i];
   for (std::size_t i = 0; i < 4; ++i) both[i] += bs[i % 2];
@@ -97,14 +101,19 @@ TEST_CASE("a bias, a gain and sums of rows") {
   CHECK(copy_to_host(add_row(x, v)) == added);
   CHECK(copy_to_host(sum_rows(x)) == sums);
   CHECK(copy_to_host(linear<0>(x, w, b)) == both);
-  CHECK(copy_to_host(add(x, w)) == [&] { Numbers all = xs; for (std::size_t i = 0; i < 6; ++i) all[i] += ws[i]; return all; }());
+  CHECK(copy_to_host(add(x, w)) == [&] {
+    Numbers all = xs;
+    for (std::size_t i = 0; i < 6; ++i) all[i] += ws[i];
+    return all;
+  }());
   CHECK_THROWS_AS(times_row(x, b), ShapeError);
   CHECK_THROWS_AS(add(x, v), ShapeError);
 }
 
 TEST_CASE("rows that come round from other ranks give the product of all rows") {
   const std::size_t ranks = 4, rows = 3, in = 5, out = 2;
-  const Numbers xs = numbers(ranks * rows * in, 1), ws = numbers(out * in, 2), bs = numbers(out, 3), gs = numbers(ranks * rows * out, 4);
+  const Numbers xs = numbers(ranks * rows * in, 1), ws = numbers(out * in, 2), bs = numbers(out, 3),
+                gs = numbers(ranks * rows * out, 4);
   Numbers expected = product(ranks * rows, out, in, xs, false, ws, true);
   for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += bs[i % out];
   const Numbers gradient = product(out, in, ranks * rows, gs, true, xs, false);
@@ -113,7 +122,8 @@ TEST_CASE("rows that come round from other ranks give the product of all rows") 
           auto& device = world.device();
           const auto from = xs.begin() + std::ptrdiff_t(std::size_t(world.rank()) * rows * in);
           const auto x = tensor<D<Shard<tp, 0>>>(device, {rows, in}, Numbers(from, from + std::ptrdiff_t(rows * in)));
-          const auto w = tensor<D<Replicated<tp>>>(device, {out, in}, ws), g = tensor<D<Replicated<tp>>>(device, {ranks * rows, out}, gs);
+          const auto w = tensor<D<Replicated<tp>>>(device, {out, in}, ws),
+                     g = tensor<D<Replicated<tp>>>(device, {ranks * rows, out}, gs);
           const auto bias = tensor(device, {out}, bs);
           D<Replicated<tp>> y(device, {ranks * rows, out}), dw(device, {out, in});
           detail::gathered_product<0>(world.communicator(), x, w, y, bias.data());

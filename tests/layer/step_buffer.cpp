@@ -22,7 +22,8 @@ TEST_CASE("the model that is being built gets the buffer, zeros under its path")
   detail::List<std::shared_ptr<detail::StepBuffer>> buffers;
   detail::Environment environment;
   environment.buffers = &buffers;
-  const auto buffer = detail::make_step_buffer(Root(device, environment) / "router", "load", 2, 3, [](detail::StepBuffer&) {}, 0.5);
+  const auto buffer = detail::make_step_buffer(
+      Root(device, environment) / "router", "load", 2, 3, [](detail::StepBuffer&) {}, 0.5);
   REQUIRE(buffers.size() == 1);
   CHECK(buffers[0] == buffer);
   CHECK(buffer->name == "router.load");

@@ -50,7 +50,8 @@ Results through(const Context& context, Layer& layer, const X& x, ParameterState
   copy_from_host(g, std::span<const float>(gradient()));
   state.gradients().begin_step();
   weft::backward(layer, context, std::move(step.saved), g);
-  for_elements(context.device(), state.gradients().layer_buffer(), [&](const float* data) { results.gradient.assign(data, data + state.size()); });
+  for_elements(context.device(), state.gradients().layer_buffer(),
+               [&](const float* data) { results.gradient.assign(data, data + state.size()); });
   results.rows = state.local()[0];
   return results;
 }
@@ -84,7 +85,8 @@ TEST_CASE("rows of the table by token; their gradients are sums over the tokens"
           CHECK(results.rows == 4);
           CHECK(results.y == alone.y);
           for (std::size_t row = 0; row < 4 && std::size_t(world.rank()) * 4 + row < vocabulary; ++row)
-            for (std::size_t i = 0; i < width; ++i) CHECK(results.gradient[row * width + i] == sums[(std::size_t(world.rank()) * 4 + row) * width + i]);
+            for (std::size_t i = 0; i < width; ++i)
+              CHECK(results.gradient[row * width + i] == sums[(std::size_t(world.rank()) * 4 + row) * width + i]);
         }) == 0);
 }
 

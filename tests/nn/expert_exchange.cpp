@@ -24,7 +24,9 @@ using detail::ExpertMeshAxis;
 constexpr std::size_t experts = 4, width = 2, grain = 4;
 
 // Rows of rank `rank` for each expert; one expert has none of rank 0.
-std::vector<std::uint64_t> counts_of(int rank) { return rank == 0 ? std::vector<std::uint64_t>{2, 0, 3, 1} : std::vector<std::uint64_t>{1, 5, 0, 2}; }
+std::vector<std::uint64_t> counts_of(int rank) {
+  return rank == 0 ? std::vector<std::uint64_t>{2, 0, 3, 1} : std::vector<std::uint64_t>{1, 5, 0, 2};
+}
 // 100 rank + 10 expert + index, and its negative.
 std::vector<float> rows_of(int rank) {
   std::vector<float> rows;
@@ -44,7 +46,8 @@ std::vector<float> arriving(std::size_t first, std::size_t last) {
       const auto counts = counts_of(rank);
       const auto rows = rows_of(rank);
       const auto before = std::accumulate(counts.begin(), counts.begin() + std::ptrdiff_t(expert), std::uint64_t(0)) * width;
-      all.insert(all.end(), rows.begin() + std::ptrdiff_t(before), rows.begin() + std::ptrdiff_t(before + counts[expert] * width));
+      all.insert(all.end(), rows.begin() + std::ptrdiff_t(before),
+                 rows.begin() + std::ptrdiff_t(before + counts[expert] * width));
     }
     while (all.size() % (grain * width) != 0) all.push_back(0);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/loss_sum.hpp
-// Cross-entropy and sums of losses against plain loops in double: targets that do not count, a padded vocabulary, columns cut over tp, rows
-// cut over dp.
+// Cross-entropy and sums of losses against plain loops in double: targets that do not count, a padded vocabulary, columns cut
+// over tp, rows cut over dp.
 #include <weft/nn/loss.hpp>
 
 #include <cmath>
@@ -44,7 +44,8 @@ Expected expected() {
     double sum = 0;
     for (std::size_t j = 0; j < vocabulary; ++j) sum += std::exp(logit(row, j));
     all.loss += std::log(sum) - logit(row, std::size_t(targets[row]));
-    for (std::size_t j = 0; j < vocabulary; ++j) all.difference[row * padded + j] = std::exp(logit(row, j)) / sum - (int(j) == targets[row] ? 1 : 0);
+    for (std::size_t j = 0; j < vocabulary; ++j)
+      all.difference[row * padded + j] = std::exp(logit(row, j)) / sum - (int(j) == targets[row] ? 1 : 0);
   }
   return all;
 }
@@ -91,7 +92,8 @@ TEST_CASE("losses of one's own: those that count, in double; a term of the sum w
   CHECK(copy_to_host(mask_rows(losses, ids)) == std::vector<double>{1, 0, 2, 4, 0});
   const auto rows = tensor<Tensor<double, Exec>>(device, {tokens, 2}, std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
   CHECK(copy_to_host(mask_rows(rows, ids)) == std::vector<double>{1, 2, 0, 0, 5, 6, 7, 8, 0, 0});
-  using Cut = decltype(sum_losses(context, Tensor<double, Exec, Shard<dp, 0>, Invariant<tp>>(), Tensor<std::int32_t, Exec, Shard<dp, 0>, Invariant<tp>>()));
+  using Cut = decltype(sum_losses(context, Tensor<double, Exec, Shard<dp, 0>, Invariant<tp>>(),
+                                  Tensor<std::int32_t, Exec, Shard<dp, 0>, Invariant<tp>>()));
   static_assert(std::is_same_v<Cut, LossSum<Exec, Partial<dp>, Invariant<tp>>>);
   static_assert(detail::is_loss<Cut> && !detail::is_loss<Tensor<double, Exec>>);
 }
