@@ -121,7 +121,7 @@ struct Call {
   std::span<const std::size_t> receive_counts = {};
   StreamOrder order = {};
   /// The arithmetic of operations that reduce; set by the typed layer, so that no other type's arithmetic is compiled.
-  Combine combine = nullptr;  /
+  Combine combine = nullptr;
 
   std::size_t bytes() const { return count * size_of(type); }
 };

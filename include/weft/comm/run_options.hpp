@@ -20,7 +20,7 @@ namespace weft::runtime {
 /// Zero means: the environment's value (WEFT_RANKS, WEFT_TIMEOUT_S), else the default.
 struct RunOptions {
   /// Default: one a core; under a launcher the number that it started, and no other number.
-  int ranks = 0;             /
+  int ranks = 0;
   double deadline_s = 0;     ///< of every wait in communication; default: 30 minutes
   int threads_per_rank = 0;  ///< of kernels; default: cores / ranks, at least 1
   int argc = 0;              ///< the program's arguments, for libraries that want them

@@ -20,7 +20,7 @@ namespace weft::comm::gloo {
 class Pipeline {
  public:
   /// Chunks that may have arrived before they are added.
-  static constexpr std::size_t chunk_bytes = 1048576, window = 4;  /
+  static constexpr std::size_t chunk_bytes = 1048576, window = 4;
   struct Bytes {
     std::size_t begin, length;
   };

@@ -19,7 +19,7 @@ namespace weft::comm::mpi {
 class Pipeline {
  public:
   /// Chunks of one kind, to or from one rank, that may be on their way at a time.
-  static constexpr std::size_t chunk_bytes = 262144, window = 4;  /
+  static constexpr std::size_t chunk_bytes = 262144, window = 4;
   struct Bytes {
     std::size_t begin, length;
   };

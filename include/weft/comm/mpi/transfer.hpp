@@ -94,7 +94,7 @@ class Transfer {
 
  private:
   /// Reductions go in chunks if a rank's piece has at least this many bytes.
-  static constexpr std::size_t long_piece = 1024;  /
+  static constexpr std::size_t long_piece = 1024;
 
   bool integral() const {
     using enum DataType;

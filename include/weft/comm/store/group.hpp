@@ -254,8 +254,7 @@ inline bool StoreGroup::advance(Running& running) {
   });
 }
 
-/// Called on the first rank once it has all data: sends the data to the others, or the names of the first two ranks that
-/// disagree.
+/// Called on the first rank once it has all data: sends the data to the others, or a text that names two ranks that disagree.
 inline void StoreGroup::gather_all(Running& running) {
   std::string everything(1, '1');
   for (std::size_t q = 1; q < members_.size() && everything[0] == '1'; ++q) {
