@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Whether all ranks have the same numbers, in one small all-reduce; which rank has not is asked only then.
+// A check that all ranks have the same numbers, in one small all-reduce. Only if they differ is the rank with other numbers
+// searched.
 //
 //   if (!detail::same_on_all(ranks, words)) throw ... detail::first_difference(ranks, words).rank ...
 
@@ -15,7 +16,7 @@
 
 namespace weft::detail {
 
-/// Does every rank give the same words? Collective.
+/// True if every rank gives the same words. Collective.
 WEFT_OUT_OF_LINE inline bool same_on_all(const Communicator& ranks, std::span<const std::uint64_t> words) {
   const std::uint64_t hash = hash_bytes(words.data(), words.size_bytes());
   std::array<std::uint64_t, 2> extremes{hash, ~hash};  // the largest one, and the smallest one's complement
@@ -24,8 +25,8 @@ WEFT_OUT_OF_LINE inline bool same_on_all(const Communicator& ranks, std::span<co
 }
 
 struct FirstDifference {
-  int rank;          // the first whose words are not those of rank 0
-  std::size_t word;  // the first of them
+  int rank;          // the first rank whose words differ from those of rank 0
+  std::size_t word;  // the first word that differs
   std::uint64_t on_first, on_rank;
 };
 WEFT_COLD inline FirstDifference first_difference(const Communicator& ranks, std::span<const std::uint64_t> words) {

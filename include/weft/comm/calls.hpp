@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// From typed arguments to a comm::Call: every count and rank is checked here, once for all backends.
+// The conversion of typed arguments to a comm::Call. Every count and rank is checked here, once for all backends.
+//
+//   group.execute(calls::all_reduce(group.size(), in, out, Reduction::sum));
 
 #include <cstddef>
 #include <iterator>

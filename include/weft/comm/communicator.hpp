@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The communicator that all of weft talks through: a small value (copies share one group), typed and checked above, erased
-// below. It is never implied: there is no default communicator of the program.
+// The communicator: ranks and the collectives between them. A small value (copies share one group), typed and checked on top,
+// type-erased below. It is never implied: a program has no default communicator.
 //
 //   communicator.all_reduce(gradients);                                  // in place, sum
 //   Request request = communicator.all_gather_async(shard, whole);       // [n] -> [size * n], in rank order
@@ -30,22 +30,23 @@ template <class E>
 concept ExecutionSpace = Kokkos::is_execution_space<E>::value;
 }  // namespace detail
 
-/// Ranks that talk to each other, along one axis of a mesh or all of a world.
+/// Ranks that exchange messages: those along one axis of a mesh, or all ranks of a world.
 ///
-/// Every operation has a form that returns when its output is there and its input may be changed, and a form `..._async`
-/// that returns a Request. Both also take an execution-space instance as their first argument, on which the buffers were
-/// written and will be read. All ranks of the communicator must call the same operations in the same order, from the thread
-/// of the rank. Pieces of different ranks lie in rank order without gaps. Reductions are in rank order and give the same
-/// bits on every rank. Throws ShapeError (counts that do not fit), UsageError (a rank that does not exist, what the backend
-/// does not support) and the CommunicationErrors. A Tensor with placements is refused at compile time: see to<Placement> and raw.
+/// Every operation has a form that returns when its output is complete and its input may be changed, and a form `..._async` that
+/// returns a Request. Both also take an execution-space instance as an optional first argument: the one on which the buffers were
+/// written and will be read. All ranks of the communicator must call the same operations in the same order, each from its own
+/// thread. Pieces of different ranks lie in rank order without gaps. Reductions are in rank order and give the same bits on every
+/// rank. Throws ShapeError (counts that do not fit), UsageError (a rank that does not exist, an operation that the backend does
+/// not support) and the CommunicationErrors. A Tensor with placements is refused at compile time: see to<Placement> and raw.
 class Communicator {
  public:
   /// The group of one rank.
   WEFT_OUT_OF_LINE Communicator() : Communicator(detail::new_shared<comm::SelfGroup>()) {}
   explicit Communicator(std::shared_ptr<comm::Group> group) : group_(std::move(group)) {}
-  /// Every operation comes after what `order` says; its instance must outlive this and what is split from it.
+  /// Every operation is ordered after the work that `order` names; its instance must outlive this communicator and all splits of
+  /// it.
   Communicator(std::shared_ptr<comm::Group> group, const comm::StreamOrder& order) : group_(std::move(group)), order_(order) {}
-  // Copies and ends out of line: every context has some.
+  // Copies and destruction are out of line: every context has some communicators.
   WEFT_OUT_OF_LINE Communicator(const Communicator& other) : group_(other.group_), order_(other.order_) {}
   Communicator(Communicator&& other) noexcept = default;
   WEFT_OUT_OF_LINE Communicator& operator=(Communicator other) noexcept {
@@ -59,7 +60,7 @@ class Communicator {
   int size() const { return group_->size(); }
   std::string_view axis() const { return group_->axis(); }
   std::string_view backend() const { return group_->backend(); }
-  /// The backend's table of traits, to be asked before a run rather than in its middle.
+  /// The backend's table of traits, so that a program can ask before a run and not fail in its middle.
   bool supports(comm::Operation operation, DataType type, comm::MemoryKind memory = comm::MemoryKind::host) const {
     return group_->supports(operation, type, memory);
   }
@@ -123,7 +124,7 @@ class Communicator {
     return start(calls::reduce_scatter(size(), in, out, reduction));
   }
 
-  /// The same with pieces of counts[r] elements for rank r: [sum of counts] -> [counts[rank]].
+  /// A reduce_scatter with pieces of counts[r] elements for rank r: [sum of counts] -> [counts[rank]].
   template <Contiguous In, MutableContiguous Out>
   void reduce_scatter_v(const In& in, Out&& out, std::span<const std::size_t> counts,
                         Reduction reduction = Reduction::sum) const {
@@ -145,7 +146,7 @@ class Communicator {
     return start(calls::all_gather(size(), in, out));
   }
 
-  /// The same with pieces of counts[r] elements from rank r: [counts[rank]] -> [sum of counts].
+  /// An all_gather with pieces of counts[r] elements from rank r: [counts[rank]] -> [sum of counts].
   template <Contiguous In, MutableContiguous Out>
   void all_gather_v(const In& in, Out&& out, std::span<const std::size_t> counts) const {
     execute(calls::all_gather_v(*this, in, out, counts));
@@ -155,7 +156,7 @@ class Communicator {
     return start(calls::all_gather_v(*this, in, out, counts));
   }
 
-  /// Everybody's inout = the root's.
+  /// Copies the root's inout to every rank's inout.
   template <MutableContiguous X>
   void broadcast(X&& inout, int root) const {
     execute(calls::broadcast(size(), inout, root));
@@ -195,7 +196,7 @@ class Communicator {
     return start(calls::all_to_all(size(), in, out));
   }
 
-  /// The same with send_counts[r] elements for rank r and receive_counts[r] from it. Not in place.
+  /// An all_to_all with send_counts[r] elements for rank r and receive_counts[r] elements from it. Not in place.
   template <Contiguous In, MutableContiguous Out>
   void all_to_all_v(const In& in, std::span<const std::size_t> send_counts, Out&& out,
                     std::span<const std::size_t> receive_counts) const {
@@ -207,7 +208,7 @@ class Communicator {
     return start(calls::all_to_all_v(size(), in, send_counts, out, receive_counts));
   }
 
-  /// A message to rank `to`. Messages of one tag between two ranks arrive in the order sent. May wait for the receiver.
+  /// Sends a message to rank `to`. Messages of one tag between two ranks arrive in the order sent. May wait for the receiver.
   template <Contiguous X>
   void send(const X& x, int to, int tag = 0) const {
     execute(calls::send(size(), x, to, tag));
@@ -217,7 +218,7 @@ class Communicator {
     return start(calls::send(size(), x, to, tag));
   }
 
-  /// The message of rank `from`, which must have the type and count of `x`.
+  /// Receives the message of rank `from`, which must have the type and count of `x`.
   template <MutableContiguous X>
   void recv(X&& x, int from, int tag = 0) const {
     execute(calls::recv(size(), x, from, tag));
@@ -227,7 +228,7 @@ class Communicator {
     return start(calls::recv(size(), x, from, tag));
   }
 
-  /// Sends `in` to rank `to` and receives `out` from rank `from`, both at once, so that a ring of them cannot wait in a circle.
+  /// Sends `in` to rank `to` and receives `out` from rank `from` at the same time, so that a ring of such calls cannot deadlock.
   template <Contiguous In, MutableContiguous Out>
   void send_recv(const In& in, int to, Out&& out, int from, int tag = 0) const {
     Request receive = recv_async(out, from, tag);
@@ -236,7 +237,7 @@ class Communicator {
     sending.wait();
   }
 
-  // The same on an execution-space instance.
+  // The same operations on an execution-space instance.
   template <detail::ExecutionSpace E, class... A>
   void all_reduce(const E& exec, A&&... arguments) const { on(exec).all_reduce(std::forward<A>(arguments)...); }
   template <detail::ExecutionSpace E, class... A>
@@ -307,7 +308,7 @@ class Communicator {
   Request recv_async(const E& exec, A&&... arguments) const { return on(exec).recv_async(std::forward<A>(arguments)...); }
 
  private:
-  // Lives no longer than the call it is made for.
+  // The result must not outlive the call for which it is made.
   template <class E>
   Communicator on(const E& exec) const {
     comm::StreamOrder order{&exec, [](const void* instance) { static_cast<const E*>(instance)->fence("weft: before a collective"); }};
@@ -332,7 +333,7 @@ class Communicator {
   comm::StreamOrder order_ = {};
 };
 
-/// What code that is generic over communicators may count on.
+/// The operations that code generic over communicators may use.
 template <class C>
 concept CommunicatorLike = std::copyable<C> && requires(const C& c, std::span<float> x, std::span<const float> in) {
   { c.rank() } -> std::same_as<int>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What collectives take: anything that shows its elements to std::data and std::size, such as std::span, std::vector, an array, a
-// contiguous Kokkos View or a Tensor.
+// The argument types of collectives: anything that gives its elements to std::data and std::size, such as std::span, std::vector,
+// an array, a contiguous Kokkos View or a Tensor.
 
 #include <Kokkos_Core.hpp>
 
@@ -31,7 +31,8 @@ constexpr comm::MemoryKind memory_kind() {
 }
 }  // namespace detail
 
-/// A sequence of Scalars without gaps; an array of one dim is one (float x[4]). (For Views with strides, that they have none is checked when they are used.)
+/// A sequence of Scalars without gaps; an array of one dim is one (float x[4]). Views with strides are checked when they are
+/// used.
 template <class X>
 concept Contiguous = requires(std::remove_reference_t<X>& x) {
   { std::size(x) } -> std::convertible_to<std::size_t>;
@@ -39,7 +40,7 @@ concept Contiguous = requires(std::remove_reference_t<X>& x) {
   requires detail::Scalar<std::remove_cv_t<std::remove_pointer_t<decltype(std::data(x))>>>;
 };
 
-/// A Contiguous whose elements can be written.
+/// A Contiguous with writable elements.
 template <class X>
 concept MutableContiguous = Contiguous<X> && !std::is_const_v<detail::element_t<std::remove_reference_t<X>>>;
 
@@ -50,7 +51,7 @@ using scalar_t = std::remove_cv_t<element_t<std::remove_reference_t<X>>>;
 
 }  // namespace detail
 
-/// Refuses at compile time arguments whose type says how their elements lie on axes.
+/// Refuses, at compile time, arguments whose type says how their elements lie on axes.
 template <class... X>
 constexpr void require_unplaced() {
   static_assert((!is_placed<std::remove_cvref_t<X>> && ...),

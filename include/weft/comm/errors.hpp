@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Errors of communication. Each names the rank, the axis (or "world"), the operation and its sequence number on that
-// communicator, so that logs of different ranks can be laid side by side.
+// The errors of communication. Each names the rank, the axis (or "world"), the operation and its sequence number on that
+// communicator, so that logs of different ranks can be compared line by line.
 
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace weft {
 
-/// Base of all errors of communication. After one, the communicators of this world carry nothing more.
+/// Base of all errors of communication. After one, the communicators of this world carry out no further operation.
 class CommunicationError : public Error {
  public:
   WEFT_COLD CommunicationError(int rank, std::string_view axis, std::string_view operation, std::uint64_t sequence, const std::string& what)
@@ -22,10 +22,10 @@ class CommunicationError : public Error {
         operation_(operation),
         sequence_(sequence) {}
 
-  int rank() const noexcept { return rank_; }                           ///< in the world
+  int rank() const noexcept { return rank_; }                           ///< its number in the world
   const std::string& axis() const noexcept { return axis_; }            ///< of the communicator
   const std::string& operation() const noexcept { return operation_; }  ///< as in "all_reduce(sum) of 16 float32"
-  std::uint64_t sequence() const noexcept { return sequence_; }         ///< how many operations this rank began there
+  std::uint64_t sequence() const noexcept { return sequence_; }         ///< operations that this rank had begun there
 
  private:
   int rank_;
@@ -33,17 +33,17 @@ class CommunicationError : public Error {
   std::uint64_t sequence_;
 };
 
-/// A wait passed its deadline. The text ends with the last operations of every rank that could be seen.
+/// A wait that passed its deadline. The text ends with the last operations of every rank that could be seen.
 class TimeoutError : public CommunicationError {
   using CommunicationError::CommunicationError;
 };
 
-/// Ranks called operations that do not fit together; the text names two ranks and both calls. No buffer was changed.
+/// Calls of different ranks that do not match; the text names two ranks and both calls. No buffer was changed.
 class MismatchError : public CommunicationError {
   using CommunicationError::CommunicationError;
 };
 
-/// Another rank failed (its own error says why), so this wait could not end.
+/// A wait that could not end because another rank failed (that rank's own error says why).
 class AbortedError : public CommunicationError {
   using CommunicationError::CommunicationError;
 };

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The last operations of a rank, kept in a small ring that other threads may read at any time: a wait that passes its
-// deadline prints where every rank was.
+// A ring buffer of a rank's last operations that other threads may read at any time. A wait that passes its deadline prints it,
+// so that one sees the position of every rank.
+//
+//   const auto number = recorder.begin("tp", sequence, signature, count);
+//   recorder.complete(number);
 
 #include <algorithm>
 #include <array>
@@ -14,13 +17,13 @@
 
 namespace weft::comm {
 
-/// Written by one rank, read by all. A reader may see an entry half replaced; it is a help to people, never to programs.
+/// Written by one rank, read by all. A reader may see a half-replaced entry, so only messages for people may use it.
 class FlightRecorder {
  public:
   static constexpr std::size_t capacity = 8;
   enum class Stage : std::uint64_t { begun, complete };
 
-  /// Notes that an operation begins and returns its number, to be given to `complete`.
+  /// Records the begin of an operation and returns its number, which `complete` takes.
   std::uint64_t begin(std::string_view axis, std::uint64_t sequence, std::uint64_t signature, std::size_t count) {
     const std::uint64_t number = next_.load(std::memory_order_relaxed);
     Entry& entry = entries_[number % capacity];
@@ -40,7 +43,7 @@ class FlightRecorder {
     sequence.store(sequence.load(std::memory_order_relaxed) | 1, std::memory_order_relaxed);
   }
 
-  /// Operations begun so far, on all communicators.
+  /// The number of operations begun so far, on all communicators.
   std::uint64_t begun() const { return next_.load(std::memory_order_acquire); }
 
   /// The newest `most` operations, newest first: "all_reduce(sum) of 16 float32 on tp #3 (not complete), ...".

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Ranks as processes that talk by TCP through Gloo, started by torchrun or by anything that sets its environment.
+// The Gloo backend: ranks are processes that communicate by TCP through Gloo, started by torchrun or by anything that sets its
+// environment.
 //
 //   return weft::run<comm::Threads, comm::Mpi, comm::Gloo>(argc, argv, f);     // torchrun --no-python --nproc-per-node 4 program
 
@@ -27,7 +28,7 @@ namespace weft::comm {
 
 namespace gloo {
 
-/// Meets the other ranks at rank 0's store and connects to each of them. Throws StoreError that names what is missing.
+/// Connects to every other rank; their addresses are exchanged in rank 0's store. Throws StoreError that names the missing ranks.
 WEFT_COLD inline std::shared_ptr<Mesh> rendezvous(const runtime::Launch& launch, std::chrono::duration<double> patience) {
   const auto deadline = store::Clock::now() + std::chrono::duration_cast<store::Clock::duration>(patience);
   const store::Identity who{std::uint32_t(launch.rank), std::uint32_t(launch.world), launch.job};
@@ -74,7 +75,7 @@ WEFT_COLD inline std::shared_ptr<Mesh> rendezvous(const runtime::Launch& launch,
   }
 }
 
-/// The communicator of all ranks of `process`, which all are connected.
+/// The communicator of all ranks of `process`, which must all be connected.
 inline Communicator over(const std::shared_ptr<Process>& process) {
   if (process->mesh->size() == 1) return Communicator(std::make_shared<SelfGroup>("world", "gloo"));
   std::vector<int> members(std::size_t(process->mesh->size()));
@@ -84,15 +85,15 @@ inline Communicator over(const std::shared_ptr<Process>& process) {
 
 }  // namespace gloo
 
-/// Ranks as processes that Gloo connects.
+/// Ranks are processes connected by Gloo.
 struct Gloo {
   static constexpr std::string_view name = "gloo";
-  /// All operations on all types, in memory that the process can read.
+  /// All operations on all types, in host memory.
   static constexpr bool supports(Operation, DataType, MemoryKind memory) { return memory == MemoryKind::host; }
-  /// Whether the environment names a world of processes and where they meet.
+  /// True if the environment describes a world of processes and the address of rank 0.
   static bool detected() { return runtime::launched_with_addresses(); }
 
-  /// The connections from their making to their end.
+  /// The connections, from start to end of the program.
   class Session {
    public:
     static constexpr bool owns_ranks = false;
@@ -107,8 +108,8 @@ struct Gloo {
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
-    int started() const { return launch_.world; }     ///< by the launcher
-    int here() const { return launch_.local_world; }  ///< of them on this machine
+    int started() const { return launch_.world; }     ///< ranks started by the launcher
+    int here() const { return launch_.local_world; }  ///< ranks on this machine
     const std::shared_ptr<gloo::Process>& process() const { return process_; }
 
     RunResult run(int, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
@@ -127,8 +128,8 @@ struct Gloo {
       return {};
     }
 
-    /// Has one rank report its error: the lowest whose error is its own, or else the lowest of those that lost another.
-    /// Returns the exit code of an error that is its own.
+    /// Makes one rank report its error: the lowest one that failed by itself, else the lowest one that lost another rank. Returns
+    /// the exit code of an error that is a rank's own.
     int fail(int code, const std::function<void()>& report) {
       process_->tell(code, primary_, std::chrono::milliseconds(400));
       bool mine = true;

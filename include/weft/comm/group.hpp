@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a backend implements: three functions for all operations. Collectives are coarse, so the interface is virtual and
-// models are compiled once, not once for each backend.
+// The interface that a backend implements: three functions for all operations. Collectives are coarse, so the interface is
+// virtual, and models are compiled once instead of once for each backend.
+//
+//   group.execute({.operation = Operation::barrier});
 
 #include <concepts>
 #include <memory>
@@ -13,7 +15,7 @@
 
 namespace weft::comm {
 
-/// The ranks of one communicator, as one of them sees it. The typed layer has checked counts and ranks.
+/// The ranks of one communicator, seen from one of them. The typed layer has already checked counts and ranks.
 class Group {
  public:
   virtual ~Group() = default;
@@ -25,14 +27,14 @@ class Group {
   virtual bool supports(Operation, DataType, MemoryKind) const = 0;
 
   virtual void execute(const Call& call) = 0;
-  /// The call's spans are copied; its buffers must live until the operation is complete.
+  /// Starts an operation. The call's spans are copied; its buffers must live until the operation is complete.
   virtual std::unique_ptr<Pending> start(const Call& call) = 0;
-  /// The group of all ranks that give the same color, ordered by key, then by rank here. Collective.
+  /// The group of all ranks that give the same color, ordered by key, then by rank in this group. Collective.
   virtual std::shared_ptr<Group> split(int color, int key, std::string axis) = 0;
 };
 
-/// A backend is a type with a name, its table of traits, a look at the environment (was this program started by its
-/// launcher?), and a Session, which owns the library for the life of the program.
+/// A backend: a type with a name, a table of traits, a test of the environment (did its launcher start this program?), and a
+/// Session, which owns the library for the life of the program.
 template <class B>
 concept Backend = requires {
   { B::name } -> std::convertible_to<std::string_view>;

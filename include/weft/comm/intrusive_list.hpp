@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Objects in a row, linked through a member of their own: what waits and what is under way, in the order in which it began. The
-// objects belong to others; coming and going needs no memory.
+// A list whose objects are linked through a member of their own, so that adding and removing an object needs no memory. It keeps
+// waiting and running operations in the order of their start; the objects belong to others.
+//
+//   IntrusiveList<Running, &Running::next> under_way;
 
 #include <weft/core/standard.hpp>
 
@@ -15,7 +17,7 @@ class IntrusiveList {
     object.*next = nullptr;
     *place_of(nullptr) = &object;
   }
-  /// Nothing if it is not in the row.
+  /// Removes the object; does nothing if it is not in the list.
   void remove(T& object) {
     if (T** place = place_of(&object); *place != nullptr) *place = object.*next;
   }

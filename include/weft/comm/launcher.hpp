@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What torchrun, mpirun and srun say in the environment about the processes that they started. torchrun's names come first:
-// who sets them by hand means them, and torchrun may itself have been started by srun.
+// The description of a job by its launcher: the environment variables that torchrun, mpirun and srun give to the processes that
+// they start. torchrun's variables take precedence: a user may have set them on purpose, and srun may have started torchrun.
+//
+//   if (launched_with_addresses()) connect(launch_from_environment());
 
 #include <cstdint>
 #include <cstdio>
@@ -14,12 +16,12 @@
 
 namespace weft::runtime {
 
-/// One process of a job that a launcher started.
+/// One process of a launched job.
 struct Launch {
   int rank = 0, world = 1;
   int local_world = 1;  ///< processes on this machine
-  std::string host;     ///< rank 0's, MASTER_ADDR
-  int port = 0;         ///< of weft's store on it
+  std::string host;     ///< address of rank 0, MASTER_ADDR
+  int port = 0;         ///< port of weft's store on that host
   std::string job;
   std::string secret;  ///< empty: loopback only
 };
@@ -48,7 +50,7 @@ inline constexpr Names other_names[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORL
                                         {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
                                         {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"}};
 
-/// The secret of the job, from WEFT_SECRET or the file named by WEFT_SECRET_FILE.
+/// The secret of the job, from WEFT_SECRET or the file that WEFT_SECRET_FILE names.
 WEFT_COLD inline std::string secret_from_environment() {
   if (is_set("WEFT_SECRET")) return std::getenv("WEFT_SECRET");
   if (!is_set("WEFT_SECRET_FILE")) return {};
@@ -64,8 +66,8 @@ WEFT_COLD inline std::string secret_from_environment() {
   return secret;
 }
 
-/// Where a launcher says how many processes it started, its name, and what a program needs that is to take part. The innermost
-/// comes first: mpirun's daemons may be srun's tasks.
+/// A launcher's variable for the number of started processes, its name, and the requirement for a program that takes part. The
+/// innermost launcher comes first: mpirun's daemons may be srun's tasks.
 struct Starter {
   const char *size, *name, *need;
 };
@@ -76,8 +78,8 @@ inline constexpr Starter starters[] = {{"WORLD_SIZE", "torchrun", "comm::Gloo am
 
 }  // namespace detail
 
-/// Throws UsageError if MPI connects another number of processes than the environment says: as where each is alone in its
-/// MPI_COMM_WORLD, because the launcher belongs to another MPI library, and would train for itself.
+/// Throws UsageError if MPI connects another number of processes than the environment says. For example, every process is alone
+/// in its MPI_COMM_WORLD, and would train alone, if the launcher belongs to another MPI library.
 WEFT_COLD inline void agree_with_launcher(int connected) {
   using namespace detail;
   for (const Starter& starter : starters) {
@@ -89,7 +91,7 @@ WEFT_COLD inline void agree_with_launcher(int connected) {
   }
 }
 
-/// Throws UsageError where a launcher started several processes and no backend of the program connects them.
+/// Throws UsageError if a launcher started several processes and no backend of the program connects them.
 WEFT_COLD inline void refuse_unconnected(std::string_view backend) {
   using namespace detail;
   for (const Starter& starter : starters)
@@ -98,10 +100,10 @@ WEFT_COLD inline void refuse_unconnected(std::string_view backend) {
         throw_error<UsageError>({starter.size, " is ", started, ": ", starter.name, " started as many processes, each of which would be a world of ", backend, " of its own; it takes ", starter.need});
 }
 
-/// Whether this process is one that torchrun itself started, whatever started torchrun.
+/// True if torchrun itself started this process, whatever started torchrun.
 inline bool under_torchrun() { return detail::is_set("TORCHELASTIC_RUN_ID"); }
 
-/// Whether the environment says all that ranks need to find each other by TCP: RANK or WORLD_SIZE as torchrun sets them, or
+/// True if the environment has all that ranks need to find each other by TCP: RANK or WORLD_SIZE as torchrun sets them, or
 /// MASTER_ADDR beside mpirun's or srun's own variables.
 inline bool launched_with_addresses() {
   if (detail::is_set("RANK") || detail::is_set("WORLD_SIZE")) return true;
@@ -111,7 +113,8 @@ inline bool launched_with_addresses() {
   return false;
 }
 
-/// Reads it. Throws UsageError that names the variable which is missing, is no number or disagrees with another launcher's.
+/// Reads the launch from the environment. Throws UsageError that names the variable that is missing, is not a number, or
+/// contradicts another launcher's.
 WEFT_COLD inline Launch launch_from_environment() {
   using namespace detail;
   constexpr int most = most_processes;

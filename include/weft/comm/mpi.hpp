@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Ranks as processes that mpirun or srun started (OpenMPI, MPICH and what is built on them).
+// The MPI backend: ranks are processes started by mpirun or srun (OpenMPI, MPICH and libraries built on them).
 //
 //   return weft::run<comm::Threads, comm::Mpi>(argc, argv, f);     // mpirun -np 4 program; without mpirun: threads
 
@@ -24,7 +24,7 @@ namespace weft::comm {
 
 namespace mpi {
 
-/// A communicator over `comm` (duplicated) for programs that initialise MPI themselves. Collective over it.
+/// A communicator over a duplicate of `comm`, for programs that initialise MPI themselves. Collective over `comm`.
 inline Communicator over(MPI_Comm comm, std::chrono::duration<double> deadline = std::chrono::minutes(30),
                          bool fingerprints = false, std::string axis = "world") {
   auto process = std::make_shared<Process>();
@@ -41,12 +41,12 @@ inline Communicator over(MPI_Comm comm, std::chrono::duration<double> deadline =
 
 }  // namespace mpi
 
-/// Ranks as MPI processes.
+/// Ranks are MPI processes.
 struct Mpi {
   static constexpr std::string_view name = "mpi";
-  /// All operations on all types, in memory that the process can read.
+  /// All operations on all types, in host memory.
   static constexpr bool supports(Operation, DataType, MemoryKind memory) { return memory == MemoryKind::host; }
-  /// Whether an MPI launcher started this program.
+  /// True if an MPI launcher started this program.
   static bool detected() {
     if (std::getenv("TORCHELASTIC_RUN_ID") != nullptr) return false;  // torchrun's own processes, though srun may have started it
     for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK"})
@@ -54,7 +54,7 @@ struct Mpi {
     return false;
   }
 
-  /// MPI from its initialisation to its end.
+  /// The MPI library, from its initialisation to its end.
   class Session {
    public:
     static constexpr bool owns_ranks = false;
@@ -82,8 +82,8 @@ struct Mpi {
         std::fprintf(stderr, "weft: MPI_Finalize failed with code %d\n", code);
     }
 
-    int started() const { return size_; }  ///< by the launcher
-    int here() const { return here_; }     ///< of them on this machine
+    int started() const { return size_; }  ///< ranks started by the launcher
+    int here() const { return here_; }     ///< ranks on this machine
 
     RunResult run(int, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
       try {
@@ -98,8 +98,8 @@ struct Mpi {
       return {};
     }
 
-    /// Has one rank, the lowest that fails, report its error, and ends all processes with its exit code. Where all ranks fail
-    /// because of their arguments (exit code 2), they end in good order; else by MPI_Abort.
+    /// Makes the lowest failed rank report its error, and ends all processes with its exit code: in good order if all ranks fail
+    /// because of their arguments (exit code 2), else by MPI_Abort.
     int fail(int code, const std::function<void()>& report);
 
    private:

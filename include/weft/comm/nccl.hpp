@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Ranks with a GPU each, whose device memory NCCL moves and adds. They meet over a backend of the host, which keeps carrying host
-// memory, barriers and word of a rank that failed:
+// The NCCL backend: ranks with a GPU each, whose device memory NCCL moves and adds. The ranks meet over a host backend, which
+// continues to carry host memory, barriers and notices of failed ranks:
 //
 //   weft::run<comm::Threads, comm::Nccl>(argc, argv, f);                    // torchrun --no-python --nproc-per-node 8 program
 //   weft::run<comm::Threads, comm::NcclOver<comm::Mpi>>(argc, argv, f);     // mpirun -np 8 program
@@ -23,7 +23,7 @@ namespace weft::comm {
 
 namespace nccl {
 
-/// WEFT_FINGERPRINTS, WEFT_SHARE_GPUS and WEFT_RENDEZVOUS_S.
+/// Options from WEFT_FINGERPRINTS, WEFT_SHARE_GPUS and WEFT_RENDEZVOUS_S.
 inline Options options_from_environment(std::chrono::duration<double> deadline) {
   const auto set = [](const char* name) {
     const char* text = std::getenv(name);
@@ -39,11 +39,11 @@ inline Options options_from_environment(std::chrono::duration<double> deadline) 
 
 }  // namespace nccl
 
-/// Ranks of the backend Host, with a GPU each.
+/// Ranks of the backend Host with a GPU each.
 template <Backend Host>
 struct NcclOver {
   static constexpr std::string_view name = "nccl";
-  /// Device memory: everything but reductions of 16-bit integers, which NCCL has not. Host memory: as Host does.
+  /// Device memory: everything except reductions of 16-bit integers, which NCCL lacks. Host memory: the same as Host.
   static constexpr bool supports(Operation operation, DataType type, MemoryKind memory) {
     if (memory == MemoryKind::host || operation == Operation::barrier) return Host::supports(operation, type, MemoryKind::host);
     return !reduces(operation) || nccl::reducible(type);
@@ -63,7 +63,8 @@ struct NcclOver {
   };
 };
 
-/// Processes that torchrun started, or that its environment names: they meet at weft's own store, and need neither MPI nor Gloo.
+/// Processes started by torchrun or described by its environment variables. They meet at weft's own store and need neither MPI
+/// nor Gloo.
 using Nccl = NcclOver<StoreRanks>;
 static_assert(Backend<Nccl>);
 

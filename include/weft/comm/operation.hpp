@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One collective as a value: what the typed layer hands to a backend, what a fingerprint compares and what an error prints.
-// Erasing it here keeps a backend at one function for all operations and types.
+// One collective as a value: the typed layer hands it to a backend, a fingerprint compares it, an error prints it. With the types
+// erased here, a backend needs one function for all operations and types.
 
 #include <algorithm>
 #include <array>
@@ -16,8 +16,8 @@
 
 namespace weft {
 
-/// How a collective combines the ranks' values. Always in rank order; `average` is the sum divided by the number of ranks
-/// and is refused for integers; bfloat16 and float16 are combined in float and rounded once. max and min pass a NaN on.
+/// The reduction of the ranks' values, always in rank order. `average` is the sum divided by the number of ranks and is refused
+/// for integers; bfloat16 and float16 are combined in float and rounded once. max and min propagate a NaN.
 enum class Reduction : std::uint8_t { sum, max, min, average };
 
 constexpr std::string_view name_of(Reduction reduction) {
@@ -67,35 +67,35 @@ constexpr bool has_root(Operation operation) {
 }
 constexpr bool is_point_to_point(Operation operation) { return operation == Operation::send || operation == Operation::recv; }
 
-/// Where the bytes of a message lie: `host` can be read by any thread of the process, `device` only by the device.
+/// The memory of a message's bytes: `host` is readable by any thread of the process, `device` only by the device.
 enum class MemoryKind : std::uint8_t { host, device };
 
 constexpr std::string_view name_of(MemoryKind kind) { return kind == MemoryKind::host ? "host" : "device"; }
 
-/// The memory of devices, in programs whose ranks compute on them: how to tell an address in it, and how to copy within it in the order
-/// of a queue (a cudaStream_t).
+/// Device memory, for programs whose ranks compute on devices: a test whether an address is in it, and a copy within it in the
+/// order of a queue (a cudaStream_t).
 struct DeviceMemory {
   bool (*holds)(const void* address);
   void (*copy)(void* stream, void* to, const void* from, std::size_t bytes);
 };
 
-/// The execution-space instance on which a message is produced and used. A backend that works on host memory calls `fence`
-/// before it reads; one that launches on a device's queue takes `stream` instead, where the instance has one (a cudaStream_t).
+/// The execution-space instance on which a message is produced and used. A backend that works on host memory calls `fence` before
+/// it reads; one that launches on a device's queue uses `stream` instead, if the instance has one (a cudaStream_t).
 struct StreamOrder {
   const void* instance = nullptr;
   void (*wait)(const void*) = nullptr;
   void* (*stream)(const void*) = nullptr;
-  const DeviceMemory* device = nullptr;  ///< null: all memory is the host's, or what a view says of itself
+  const DeviceMemory* device = nullptr;  ///< null: all memory is host memory, unless a View's type says otherwise
   void fence() const {
     if (wait != nullptr) wait(instance);
   }
 };
 
-/// Element by element: outputs[j][i] = reduction over k, in order, of inputs[k][i], for begin <= i < end and every j. An output may be
-/// one of the inputs.
+/// An elementwise reduction: outputs[j][i] = reduction over k, in order, of inputs[k][i], for begin <= i < end and every j. An
+/// output may be one of the inputs.
 using Combine = void (*)(Reduction, std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t begin, std::size_t end);
 
-/// Elements whose type is a value, where a template for each type would only cost the compiler's time (comm/reduce.hpp: elements_of).
+/// Elements whose type is a value, for functions that would compile slower as templates (comm/reduce.hpp: elements_of).
 struct Elements {
   DataType type;
   MemoryKind memory;
@@ -104,15 +104,15 @@ struct Elements {
   Combine combine;
 };
 
-/// A collective of one rank. `count` is in elements: of the buffer (all_reduce, broadcast, reduce, send, recv), of one
-/// rank's piece (all_gather, gather, scatter, reduce_scatter, all_to_all), unused by the `_v` operations, whose pieces are
-/// `send_counts` (all_to_all_v) and `receive_counts` (one a rank). Pieces lie in rank order without gaps.
+/// A collective call of one rank. `count` is in elements: of the buffer (all_reduce, broadcast, reduce, send, recv) or of one
+/// rank's piece (all_gather, gather, scatter, reduce_scatter, all_to_all). The `_v` operations do not use it; their pieces are
+/// `send_counts` (all_to_all_v) and `receive_counts`, one number a rank. Pieces lie in rank order without gaps.
 struct Call {
   Operation operation = Operation::barrier;
   DataType type = DataType::uint8;
   Reduction reduction = Reduction::sum;
   MemoryKind memory = MemoryKind::host;
-  int root = 0;  ///< or the other rank of a send or recv
+  int root = 0;  ///< or the peer of a send or recv
   int tag = 0;
   std::size_t count = 0;
   const void* input = nullptr;
@@ -120,12 +120,13 @@ struct Call {
   std::span<const std::size_t> send_counts = {};
   std::span<const std::size_t> receive_counts = {};
   StreamOrder order = {};
-  Combine combine = nullptr;  ///< of operations that reduce: named where the type is known, so that no other type's is compiled
+  /// The arithmetic of operations that reduce; set by the typed layer, so that no other type's arithmetic is compiled.
+  Combine combine = nullptr;
 
   std::size_t bytes() const { return count * size_of(type); }
 };
 
-/// What ranks must agree on, besides the count, in one word: operation, type, reduction, and root or tag.
+/// The properties that must agree between ranks, besides the count, in one word: operation, type, reduction, and root or tag.
 constexpr std::uint64_t signature(const Call& call) {
   const auto op = call.operation;
   const std::uint64_t reduction = reduces(op) ? std::uint64_t(call.reduction) : 0;

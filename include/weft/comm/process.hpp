@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What all groups of a rank that is a process share. Progress is cooperative: whatever the rank waits for, everything that it has
-// under way advances.
+// The state that all groups of a rank share if the rank is a process. Progress is cooperative: whatever the rank waits for, all
+// its operations advance.
 
 #include <chrono>
 #include <cstddef>
@@ -12,11 +12,11 @@
 
 namespace weft::comm {
 
-/// A group of a process with operations that may be under way.
+/// A group of a process, with operations that may be in progress.
 class Progress {
  public:
   virtual ~Progress() = default;
-  /// Does what can be done now for every operation under way.
+  /// Advances every started operation as far as possible without waiting.
   virtual void progress() = 0;
 };
 
@@ -29,16 +29,16 @@ struct Process {
 
   int rank = 0;  ///< in the world
   std::chrono::duration<double> deadline{1800};
-  bool fingerprints = false;  ///< before a collective begins, every rank looks at what all the others called
+  bool fingerprints = false;  ///< before each collective, every rank compares the calls of all others
   FlightRecorder recorder;
   std::vector<Progress*> groups;
-  std::size_t under_way = 0;  ///< operations, of all groups
-  std::size_t polled = 0;     ///< those of them that advance only when this process looks, and wake nobody
+  std::size_t under_way = 0;  ///< operations in progress, of all groups
+  std::size_t polled = 0;     ///< those that advance only if this process polls, and wake nobody
 
   void progress() {
     for (std::size_t k = 0; k < groups.size(); ++k) groups[k]->progress();
   }
-  /// The lowest rank of the world that is known to have failed, or -1; and what is known about it.
+  /// The lowest rank of the world that is known to have failed, or -1; `fate` describes its end.
   virtual int lost() { return -1; }
   virtual std::string fate(int) const { return {}; }
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Reduction of several buffers, element by element in the order they are given, into several others: the arithmetic of
-// every collective that weft computes itself. One order on every backend means one result, bit for bit.
+// Elementwise reduction of several buffers, in the order given, into several others: the arithmetic of every collective that weft
+// computes itself. One order on every backend means one result, bit for bit.
 
 #include <algorithm>
 #include <cstddef>
@@ -33,8 +33,8 @@ struct Line {
   void store(T* to) const { std::memcpy(static_cast<void*>(to), values, sizeof values); }
 };
 
-// Loops of a constant length over a local block: every compiler makes vectors of them at -O2, without asking whether the
-// buffers overlap (in place they do).
+// Loops of constant length over a local block: every compiler vectorises them at -O2, without a test whether the buffers overlap
+// (in place they do).
 template <class T, std::size_t block>
 void sum_block(Inputs inputs, Outputs outputs, std::size_t at, bool average) {
   using A = accumulate_t<T>;
@@ -52,9 +52,9 @@ void sum_block(Inputs inputs, Outputs outputs, std::size_t at, bool average) {
   for (void* output : outputs) std::memcpy(static_cast<T*>(output) + at, rounded, sizeof rounded);
 }
 
-// The sums of two buffers into one or two, as two ranks do it; the lines stay in registers. Eight at a time: where the two
-// addresses fall into one slot of the cache's way predictor (of some AMD processors), going back and forth line by line takes 5
-// times as long.
+// Sums of two buffers into one or two outputs, for two ranks; the cache lines stay in registers. Eight lines at a time: if both
+// addresses fall into one slot of the cache's way predictor (of some AMD processors), alternating between them line by line takes
+// 5 times as long.
 template <class T, std::size_t... K>
 void sum_pair(const T* a, const T* b, T* c, T* d, std::index_sequence<K...>) {  // d may be null
   using A = accumulate_t<T>;
@@ -86,7 +86,7 @@ void sum(Inputs inputs, Outputs outputs, std::size_t begin, std::size_t end, boo
   }
 }
 
-// Statistics and flags: few elements, so no vectors, which would only cost the compiler's time.
+// max and min, used for statistics and flags: few elements, so no vector code, which would only slow compilation.
 template <class T>
 void extreme(Inputs inputs, Outputs outputs, std::size_t begin, std::size_t end, bool largest) {
   for (; begin < end; ++begin) {
@@ -99,8 +99,8 @@ void extreme(Inputs inputs, Outputs outputs, std::size_t begin, std::size_t end,
   }
 }
 
-// Integers carry counts and flags. Of one width, those with a sign and those without share their code: sums wrap alike, and for
-// comparisons the upper half of the values is moved below the lower one.
+// Integers carry counts and flags. Signed and unsigned integers of one width share their code: sums wrap alike, and for
+// comparisons the upper half of the values is moved below the lower half.
 template <class U>
 void reduce_integers(Reduction reduction, bool is_signed, Inputs inputs, Outputs outputs, std::size_t begin, std::size_t end) {
   const U moved = is_signed ? U(U(1) << (8 * sizeof(U) - 1)) : U(0);
@@ -126,14 +126,14 @@ void reduce_reals(Reduction reduction, Inputs inputs, Outputs outputs, std::size
 
 }  // namespace detail
 
-/// The Combine of T's. bfloat16 and float16 are combined in float and rounded once.
+/// The Combine of type T. bfloat16 and float16 are combined in float and rounded once.
 template <class T>
 void combine(Reduction reduction, std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t begin, std::size_t end) {
   if constexpr (std::is_integral_v<T>) detail::reduce_integers<std::make_unsigned_t<T>>(reduction, std::is_signed_v<T>, inputs, outputs, begin, end);
   else detail::reduce_reals<T>(reduction, inputs, outputs, begin, end);
 }
 
-/// Elements whose type is one of T.
+/// Elements of a type that must be one of T.
 template <class... T>
 Elements elements_of(DataType type, MemoryKind memory, void* data, std::size_t count) {
   Combine combines = nullptr;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+// A pause for spinning loops, in the instruction of the processor that the program is compiled for.
 
 #include <weft/core/standard.hpp>
 
 namespace weft::comm {
 
-/// Tells the processor that this is a spinning loop.
+/// A pause inside a spinning loop: tells the processor that the thread only polls.
 inline void relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The handle of an operation that has been started but not finished.
+// The handle of an operation that was started and is not complete.
 //
 //   Request request = communicator.all_reduce_async(gradients);
 //   ...                                     // other work; request.test() now and then lets the operation advance
@@ -15,29 +15,29 @@ namespace weft {
 
 namespace comm {
 
-/// What a backend gives back for a started operation.
+/// A backend's handle of a started operation.
 class Pending {
  public:
   virtual ~Pending() = default;
-  /// Advances the operation as far as it goes without waiting; true once it is complete.
+  /// Advances the operation as far as possible without waiting; true once it is complete.
   virtual bool test() = 0;
-  /// Advances it until it is complete.
+  /// Advances the operation until it is complete.
   virtual void wait() = 0;
-  /// Called when the handle goes away before the operation is complete: waits, or ends the world's communication when an
-  /// exception is on its way, so that no rank touches the buffers any more.
+  /// Called when the handle is destroyed before the operation is complete. Waits; during an exception it ends the world's
+  /// communication instead, so that no rank touches the buffers any more.
   virtual void abandon() noexcept = 0;
 };
 
 }  // namespace comm
 
-/// A started operation. Progress is cooperative: it is made by `test` and `wait` of any request of this rank and by its
-/// blocking operations, in the thread that calls them, which must be the thread of the rank.
+/// A started operation. Progress is cooperative: it is made by `test` and `wait` of any request of this rank and by the rank's
+/// blocking operations, in the thread that calls them, which must be the rank's thread.
 class [[nodiscard]] Request {
  public:
-  Request() = default;  ///< complete
+  Request() = default;  ///< a complete operation
   explicit Request(std::unique_ptr<comm::Pending> pending) : pending_(std::move(pending)) {}
   Request(Request&& other) noexcept = default;
-  // Nothing comes back: nvcc takes a reference to a [[nodiscard]] class for one more request that is let go.
+  // void, because nvcc takes a returned reference to a [[nodiscard]] class for one more discarded request.
   WEFT_OUT_OF_LINE void operator=(Request&& other) noexcept {
     if (this == &other) return;
     if (pending_) pending_->abandon();
@@ -47,7 +47,7 @@ class [[nodiscard]] Request {
     if (pending_) pending_->abandon();
   }
 
-  /// True once the operation is complete. Throws what the operation would throw.
+  /// True once the operation is complete. Throws the operation's error.
   bool test() {
     if (pending_ && pending_->test()) pending_.reset();
     return pending_ == nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Work on what every rank holds, while it goes round a ring: at each step a rank works on one piece and at the same time sends
-// it to the next rank and receives the following one from the rank before.
+// A ring exchange: pieces of all ranks go round a ring, and every rank works on each of them. At each step a rank works on one
+// piece and at the same time sends it to the next rank and receives the following one from the previous rank.
 //
 //   comm::ring_exchange(comm, piece, spare, [&](int step, std::span<T> piece, auto&& progress) { ... });
 //
@@ -23,7 +23,7 @@ struct Neighbours {
 
 inline constexpr int piece_tag = 0, sum_tag = 1;
 
-// One hop of a piece, under way while the rank works on it.
+// One hop of a piece, in progress while the rank works on it.
 template <class T>
 struct Hop {
   Request receiving, sending;
@@ -45,8 +45,8 @@ struct Hop {
 
 }  // namespace detail
 
-/// Calls work(step, piece, progress) for each of the ranks' pieces, this rank's own first; the next one arrives meanwhile, and
-/// `progress()`, called now and then, helps messages on. `piece` and `spare` have the same size on all ranks and are used in
+/// Calls work(step, piece, progress) for the piece of each rank, this rank's own first. The next piece arrives meanwhile;
+/// `progress()`, called now and then, advances the messages. `piece` and `spare` have the same size on all ranks and are used in
 /// turn. size - 1 messages each way. Collective.
 template <class T, class Work>
 void ring_exchange(const Communicator& comm, std::span<T> piece, std::span<T> spare, Work&& work) {
@@ -58,10 +58,10 @@ void ring_exchange(const Communicator& comm, std::span<T> piece, std::span<T> sp
   }
 }
 
-/// The same, with a sum that follows each piece: after work(step, piece, progress), add(step, sum) puts this rank's part of the
-/// piece's sum into `sum` (over what is there at step 0, and adding to what the ranks before have put in at later steps). In
-/// the end each rank has its own piece's sum, in rank order from its own on: it lies in the span returned, `sum` or
-/// `arriving`. size messages of sums each way. Collective.
+/// A ring exchange with a sum that travels with each piece. After work(step, piece, progress), add(step, sum) adds this rank's
+/// part to the piece's `sum`; at step 0 it overwrites the old content. In the end each rank has the sum of its own piece, added
+/// in rank order starting with itself; it lies in the returned span, `sum` or `arriving`. size messages of sums each way.
+/// Collective.
 template <class T, class S, class Work, class Add>
 std::span<S> ring_exchange(const Communicator& comm, std::span<T> piece, std::span<T> spare, std::span<S> sum, std::span<S> arriving, Work&& work, Add&& add) {
   const detail::Neighbours to(comm);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a program, or its user through the environment, may say about how it runs.
+// Options of a run, set by the program or by its user in the environment: ranks, deadline, threads.
+//
+//   weft::run<comm::Threads>(RunOptions{.ranks = 4, .deadline_s = 60}, f);
 
 #include <algorithm>
 #include <charconv>
@@ -15,12 +17,13 @@
 
 namespace weft::runtime {
 
-/// Zero means: as the environment says (WEFT_RANKS, WEFT_TIMEOUT_S), else the default.
+/// Zero means: the environment's value (WEFT_RANKS, WEFT_TIMEOUT_S), else the default.
 struct RunOptions {
-  int ranks = 0;             ///< default: one a core; under a launcher what it started, and then no more than that
+  /// Default: one a core; under a launcher the number that it started, and no other number.
+  int ranks = 0;
   double deadline_s = 0;     ///< of every wait in communication; default: 30 minutes
   int threads_per_rank = 0;  ///< of kernels; default: cores / ranks, at least 1
-  int argc = 0;              ///< the program's, for libraries that want to see them
+  int argc = 0;              ///< the program's arguments, for libraries that want them
   char** argv = nullptr;
 };
 
@@ -45,8 +48,8 @@ inline int cores() {
   return count == 0 ? 1 : int(count);
 }
 
-/// The options with nothing left open, for a backend that starts its own ranks (`started` = 0) or whose launcher has, `here` of
-/// them on this machine.
+/// The options with every default filled in. `started` is 0 for a backend that starts its own ranks, else the number that the
+/// launcher started, `here` of them on this machine.
 WEFT_COLD inline RunOptions resolve(RunOptions options, int started, int here) {
   if (options.ranks < 0) throw_error<UsageError>({"ranks(", options.ranks, ") must be at least 1"});
   if (started > 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How the ranks that a backend ran came to their end.
+// The outcome of a run of several ranks by a backend.
 
 #include <exception>
 
@@ -9,9 +9,9 @@
 namespace weft::comm {
 
 struct RunResult {
-  std::exception_ptr error;  ///< of the rank that failed first, or null
-  int rank = -1;             ///< which that was
-  bool complete = true;      ///< false: some ranks still ran some time after the failure, and were left alone
+  std::exception_ptr error;  ///< of the first rank that failed, or null
+  int rank = -1;             ///< the number of that rank
+  bool complete = true;      ///< false: some ranks still ran some time after the failure and were abandoned
 };
 
 }  // namespace weft::comm

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The group of one rank: what an axis of degree 1, and a default-constructed Communicator, talk to. Every collective is a
-// copy from input to output, or nothing.
+// The group of one rank, used by axes of degree 1 and default-constructed Communicators. Every collective is a copy from input to
+// output, or nothing.
 
 #include <cstring>
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The default backend: ranks are threads of one process that read each other's memory. No launcher, one debugger, and every
-// combination of wrappers can be tried on one machine.
+// The default backend: ranks are threads of one process that read each other's memory. It needs no launcher and one debugger, and
+// every combination of wrappers runs on one machine.
 //
 //   comm::run_threads(4, [](const Communicator& world) { world.barrier(); });
 
@@ -25,7 +25,7 @@ namespace weft::comm {
 
 namespace threads {
 
-/// Runs `body(group)` on `ranks` threads and waits for them; at most `grace` once one of them has failed.
+/// Runs `body(group)` on `ranks` threads and waits for all of them; after the first failure it waits at most `grace`.
 WEFT_COLD inline RunResult run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body,
                   std::chrono::duration<double> grace = std::chrono::duration<double>::max()) {
   // What threads use is shared, since one that is left alone may outlive this function.
@@ -93,8 +93,8 @@ WEFT_COLD inline RunResult run(int ranks, std::chrono::duration<double> deadline
 
 }  // namespace threads
 
-/// Runs `f(communicator)` once on each of `ranks` threads, any number of times in a process; throws the error of the rank that
-/// failed first once all have ended. What tests and programs that own their main use; others take `weft::run`.
+/// Runs `f(communicator)` once on each of `ranks` threads; may be called any number of times in a process. Throws the error of
+/// the rank that failed first, after all have ended. For tests and programs with their own main; others use `weft::run`.
 template <class F>
 void run_threads(int ranks, F&& f, std::chrono::duration<double> deadline = std::chrono::minutes(30)) {
   if (ranks < 1) throw_error<UsageError>({"run_threads: ranks(", ranks, ") must be at least 1"});
@@ -102,25 +102,25 @@ void run_threads(int ranks, F&& f, std::chrono::duration<double> deadline = std:
   if (ending.error) std::rethrow_exception(ending.error);
 }
 
-/// Ranks as threads.
+/// Ranks are threads of this process.
 struct Threads {
   static constexpr std::string_view name = "threads";
-  /// All operations on all types, in memory that the threads can read.
+  /// All operations on all types, in host memory.
   static constexpr bool supports(Operation, DataType, MemoryKind memory) { return memory == MemoryKind::host; }
-  /// Threads need no launcher: they are what runs when no other backend is detected.
+  /// Threads need no launcher: they run if no other backend is detected.
   static constexpr bool detected() { return false; }
 
   class Session {
    public:
     Session(int&, char**&) {}
-    static constexpr bool owns_ranks = true;  ///< the ranks are started here, as many as are wanted
-    int started() const { return 0; }         ///< by a launcher
-    int here() const { return 0; }            ///< of them on this machine
+    static constexpr bool owns_ranks = true;  ///< this backend starts the ranks itself, as many as requested
+    int started() const { return 0; }         ///< ranks started by a launcher
+    int here() const { return 0; }            ///< ranks of a launcher on this machine
 
     RunResult run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
       return threads::run(ranks, deadline, body, std::chrono::milliseconds(1500));
     }
-    /// Has the error reported once; returns the exit code.
+    /// Makes one rank report the error; returns the exit code.
     int fail(int code, const std::function<void()>& report) {
       report();
       return code;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Arithmetic that says so when a count does not fit: counts in weft are std::size_t, libraries below it take int.
+// Checked integer arithmetic. Counts in weft are std::size_t, the libraries below it take int: a count that does not fit is an
+// error.
+//
+//   const int n = detail::narrow<int>(elements, "elements of a message");
 
 #include <concepts>
 #include <cstddef>
@@ -11,7 +14,7 @@
 
 namespace weft::detail {
 
-/// `value` as a To; throws Error if it does not fit. `what` names the number in the message.
+/// Converts `value` to To; throws Error if it does not fit. `what` names the number in the message.
 template <std::integral To, std::integral From>
 constexpr To narrow(From value, const char* what = "a count") {
   if (!std::in_range<To>(value))

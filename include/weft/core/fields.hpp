@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The fields of an aggregate, one after the other, without a word from its author: what a model's Config needs to be compared between
-// ranks field by field. How many there are is found by initialising them with empty braces, which count an array or a nested
-// aggregate once; what that cannot count (more than 24 fields, base classes, fields without a default) has none.
+// Iteration over the fields of an aggregate, with no help from its author. A model's Config is compared between ranks field by
+// field with it. The number of fields is found by initialising them with empty braces, which count an array or a nested aggregate
+// once. Aggregates that cannot be counted (more than 24 fields, base classes, fields without a default) have no fields here.
 //
 //   struct Config { std::size_t width = 32; double dropout = 0; };
 //   detail::for_each_field(config, [](std::size_t i, const auto& field) { ... });
@@ -21,7 +21,7 @@ namespace weft::detail {
 
 struct AnyField {
   template <class T>
-  operator T() const;  // of no body: it is only asked for
+  operator T() const;  // declared only, never defined
 };
 template <class Derived>
 struct AnyBase {
@@ -35,8 +35,7 @@ struct AnyBase {
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 #endif
 
-/// The number of fields of an aggregate T; -1 where it is not known.
-// A table, a line for each number:
+/// The number of fields of an aggregate T; -1 if it is unknown.
 // clang-format off
 template <class T>
 consteval int count_fields() {
@@ -159,7 +158,8 @@ constexpr void for_each_field(const T& object, F&& f) {
   }
 }
 
-/// Adds a value to a hash; false if it is of a kind that has none (a pointer, a function, a class with private parts), and is left out.
+/// Adds a value to a hash. Returns false, and leaves the value out, if its kind has no hash (pointers, functions, classes with
+/// private members).
 template <class T>
 bool hash_value(std::uint64_t& state, const T& value) {
   if constexpr (std::is_enum_v<T>) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A question to a class that was refused: does it have a member of this name at all? A concept says only that a call is not possible;
-// a message should tell a member that is missing from one that is private, not const, or takes something else.
+// A test for a member by its name alone, used in the messages about a refused class. A concept says only that a call is
+// impossible; a message should tell a missing member from one that is private, not const, or takes other arguments.
 //
 //   WEFT_HAS_MEMBER(forward)
 //   static_assert(has_forward<Linear<>>());
 //
-// A second base has a member of the name, too: what both have is ambiguous, whatever it is and whoever may call it.
+// A second base class has a member of that name too. A name that both bases have is ambiguous, whatever the member is and whoever
+// may access it.
 
 #include <type_traits>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A 64-bit hash of bytes at the speed of memory, by which ranks compare what must be equal without sending it. Not for adversaries:
-// eight lanes of rotate, xor and multiply, each a bijection of its word, so that two inputs that differ in one word never agree.
+// A 64-bit hash of bytes at memory speed, with which ranks compare values without sending them. Not secure against adversaries:
+// eight lanes of rotate, xor and multiply, each a bijection of its word, so two inputs that differ in one word never have the
+// same hash.
 //
 //   detail::hash_bytes(batch.tokens.data(), batch.tokens.size() * sizeof(std::int32_t))
 
@@ -21,7 +22,7 @@ constexpr std::uint64_t hash_end(std::uint64_t state) {
   state = (state ^ (state >> 32)) * 0xD6E8FEB86659FD93u;
   return state ^ (state >> 29);
 }
-/// A few words, one after the other.
+/// Adds a word to a hash and finishes it.
 constexpr std::uint64_t hash_of(std::uint64_t state, std::uint64_t word) { return hash_end(hash_step(state, word)); }
 
 WEFT_OUT_OF_LINE inline std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed = 0) {

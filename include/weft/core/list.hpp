@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A growing array, for what weft keeps of its own types. As std::vector, with what of it is needed here: each vector of a further
-// type is some seventy functions for a compiler, each List fifteen (decision 20).
+// A growing array with the part of std::vector's interface that weft uses, for weft's own types. A std::vector of one more type
+// costs the compiler some seventy functions, a List fifteen (decision 20).
 
 #include <cstddef>
 #include <initializer_list>
@@ -86,7 +86,7 @@ class List {
     pop_back();
   }
   void pop_back() { data_[--size_].~T(); }
-  /// The first n elements, of more.
+  /// Keeps the first n elements; n must not exceed the size.
   void shorten(std::size_t n) {
     while (size_ > n) pop_back();
   }
@@ -122,7 +122,7 @@ class List {
   std::size_t size_ = 0, capacity_ = 0;
 };
 
-/// Takes out the elements for which `unwanted` is true; the others keep their order.
+/// Removes the elements for which `unwanted` is true; the others keep their order.
 template <class T, class F>
 void erase_if(List<T>& list, F&& unwanted) {
   std::size_t left = 0;
@@ -134,7 +134,7 @@ void erase_if(List<T>& list, F&& unwanted) {
   list.shorten(left);
 }
 
-/// Whether an element equals `value`.
+/// True if an element equals `value`.
 template <class T>
 bool contains(const List<T>& list, const T& value) {
   for (const T& element : list)
@@ -142,7 +142,7 @@ bool contains(const List<T>& list, const T& value) {
   return false;
 }
 
-/// Sorts a short list; elements that compare alike keep their order.
+/// Sorts a short list; equal elements keep their order.
 template <class T, class Less>
 void sort_short(List<T>& list, const Less& less) {
   for (std::size_t i = 1; i < list.size(); ++i)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What owns an object, or may hold one, for what weft keeps of its own types: std::unique_ptr, std::optional and std::make_shared with
-// what of them is needed here. Each of those is 25 to 35 ms of a compiler for one more type, each of these some 5 (decision 20).
+// Owning pointers and an optional value with the parts of std::unique_ptr, std::optional and std::make_shared that weft uses. One
+// more type costs the compiler 25 to 35 ms with each of those, some 5 ms with each of these (decision 20).
 
 #include <memory>
 #include <new>
@@ -12,7 +12,7 @@
 
 namespace weft::detail {
 
-/// As std::unique_ptr.
+/// A std::unique_ptr.
 template <class T>
 class Owner {
  public:
@@ -44,7 +44,7 @@ class Owner {
   T* object_ = nullptr;
 };
 
-/// As std::optional. T's move constructor must not throw.
+/// A std::optional. T's move constructor must not throw.
 template <class T>
 class Maybe {
  public:
@@ -96,7 +96,7 @@ void end_object(void* object) {
 // One control block for all types.
 inline std::shared_ptr<void> share(void* object, void (*end)(void*)) { return std::shared_ptr<void>(object, end); }
 
-/// As std::make_shared, of a type that is no std::enable_shared_from_this.
+/// A std::make_shared for types that are not std::enable_shared_from_this.
 template <class T, class... A>
 std::shared_ptr<T> new_shared(A&&... arguments) {
   auto* object = new std::remove_const_t<T>(std::forward<A>(arguments)...);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Counter-based random numbers: Philox4x32-10 (Salmon et al., SC'11). A number is a pure function of (key, counter), so any
-// rank can draw its part of a tensor alone: with counter = global element index, initial weights and dropout are bitwise the
-// same in every layout. Tests hold it to Random123's known answers.
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., SC'11). A number is a pure function of (key, counter), so any rank
+// can draw its part of a tensor alone. With the global element index as the counter, initial weights and dropout are bitwise the
+// same in every layout. Tests compare it with Random123's known answers.
+//
+//   const float u = Philox::uniform(key_of(seed, site_of("dropout"), step), index);
 
 #include <Kokkos_Core.hpp>
 
@@ -31,7 +33,7 @@ struct Philox {
     return c;
   }
 
-  /// The `index`-th 32-bit number of the stream `key`; four of them come from one draw.
+  /// The `index`-th 32-bit number of the stream `key`; one draw gives four of them.
   KOKKOS_INLINE_FUNCTION static constexpr std::uint32_t at(std::uint64_t key, std::uint64_t index) {
     return draw(key, index >> 2).word[index & 3];
   }
@@ -41,7 +43,8 @@ struct Philox {
     return float(at(key, index) >> 8) * 0x1p-24f;
   }
 
-  /// Standard normal number by Box and Muller, one draw each, in double: the same bits on every host with the same libm.
+  /// A standard normal number by the Box-Muller transform, one draw each, in double: the same bits on every host with the same
+  /// libm.
   KOKKOS_INLINE_FUNCTION static double normal(std::uint64_t key, std::uint64_t index) {
     const Words w = draw(key, index);
     const double u = (double(w.word[0]) + 0.5) * 0x1p-32, v = (double(w.word[1]) + 0.5) * 0x1p-32;
@@ -49,15 +52,15 @@ struct Philox {
   }
 };
 
-/// The random-number site of a name: FNV-1a, 64 bits.
+/// The random-number site of a name: its 64-bit FNV-1a hash.
 constexpr std::uint64_t site_of(std::string_view name) {
   std::uint64_t hash = 14695981039346656037ull;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
   return hash;
 }
 
-/// One key from several numbers (seed, site, step, ...): SplitMix64's finaliser after each, so that no two tuples that
-/// differ in one number give related keys.
+/// One key from several numbers (seed, site, step, ...). SplitMix64's finaliser follows each number, so that tuples that differ
+/// in one number give unrelated keys.
 template <class... N>
 constexpr std::uint64_t key_of(N... numbers) {
   std::uint64_t hash = 0;

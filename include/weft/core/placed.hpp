@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The mark of a type that says how its elements lie on axes: a Tensor with placements sets it. Collectives on raw memory refuse such
-// arguments without knowing tensors: they would change how the elements lie, and the type would go on saying what it said.
+// A mark on types that say how their elements lie on axes, such as a Tensor with placements. Collectives on raw memory refuse
+// such arguments without knowing tensors: the collective would change the placement of the elements but not the type that states
+// it.
 
 #include <weft/core/standard.hpp>
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The scalar types that tensors and messages hold, and a bfloat16 and a float16 of our own: on hosts Kokkos' bhalf_t and half_t
-// are floats, which would store (and send) twice the bytes.
+// The scalar types of tensors and messages, with weft's own bfloat16 and float16: on hosts Kokkos' bhalf_t and half_t are floats,
+// which would take twice the bytes in memory and in messages.
+//
+//   using Sum = accumulate_t<bfloat16>;             // float
+//   const DataType type = data_type_of<bfloat16>;   // DataType::bfloat16
 
 #include <Kokkos_Core.hpp>
 
@@ -16,7 +19,7 @@
 
 namespace weft {
 
-/// Storage in 16 bits with float's exponent: 8 bits of precision, rounded to nearest even. Arithmetic is done in float.
+/// A 16-bit float with float's exponent: 8 bits of precision, rounded to nearest even. Arithmetic is done in float.
 struct bfloat16 {
   std::uint16_t bits = 0;
 
@@ -32,8 +35,9 @@ struct bfloat16 {
 };
 static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16>);
 
-/// Storage in 16 bits as IEEE 754 binary16: 11 bits of precision, up to 65504, and from 6e-8 on (6e-5 with full precision), so
-/// gradients need a LossScale. Rounded to nearest even; larger values become infinity. Arithmetic is done in float.
+/// A 16-bit float in the format IEEE 754 binary16: 11 bits of precision, values up to 65504 and down to 6e-8 (6e-5 with full
+/// precision), so gradients need a LossScale. Rounded to nearest even; larger values become infinity. Arithmetic is done in
+/// float.
 struct float16 {
   std::uint16_t bits = 0;
 
@@ -59,11 +63,11 @@ struct float16 {
 };
 static_assert(sizeof(float16) == 2 && std::is_trivially_copyable_v<float16>);
 
-/// The type in which sums over T are kept: float for bfloat16, float16 and float, double for double.
+/// The type of sums over T: float for bfloat16, float16 and float, double for double.
 template <class T>
 using accumulate_t = std::conditional_t<std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>, float, T>;
 
-/// Element types of tensors and messages, for where a type is a value (files, fingerprints, erased parameters).
+/// Element types as values, for files, fingerprints and type-erased parameters.
 enum class DataType : std::uint8_t { int8, uint8, int16, uint16, int32, uint32, int64, uint64, float16, bfloat16, float32, float64 };
 
 constexpr std::size_t size_of(DataType type) {
@@ -91,7 +95,7 @@ constexpr int data_type_index() {
   } else return -1;
 }
 
-/// Types that weft's tensors and collectives take: the integers of 1 to 8 bytes, float, double, bfloat16, float16.
+/// The element types of weft's tensors and collectives: integers of 1 to 8 bytes, float, double, bfloat16, float16.
 template <class T>
 concept Scalar = data_type_index<std::remove_cv_t<T>>() >= 0;
 
@@ -126,7 +130,7 @@ decltype(auto) dispatch(DataType type, F&& f) {
   throw_error<Error>({"dispatch: unknown DataType"});
 }
 
-/// The same where only Real types can be; throws Error for others.
+/// dispatch for Real types only; throws Error for others.
 template <class F>
 decltype(auto) dispatch_real(DataType type, F&& f) {
   switch (type) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The C++ standard that weft needs, checked before anything else of weft is read: an older one gives this line first, and not pages
-// about concepts and spans. Headers that include no other header of weft include this one, so no header comes without it.
+// A check of the C++ standard before any other header of weft is read, so that an older standard gives this one line first, not
+// pages of errors about concepts and spans. Headers that include no other header of weft include this one, so every header has
+// the check.
 //
 //   #include <weft/core/standard.hpp>
 

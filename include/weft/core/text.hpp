@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Messages out of words and numbers. A sum of std::strings is several calls, temporaries and their clean-up wherever it
-// stands; a list of words is an array and one call, and what a program hardly ever says should cost its compiler little.
+// Messages made of words and numbers. A sum of std::strings compiles to several calls, temporaries and their clean-up at every
+// place of use; a list of words compiles to an array and one call. Rare messages should cost the compiler little.
 //
 //   joined({"heads(", heads, ") % tp(", tp, ") != 0"})
 
@@ -25,8 +25,8 @@
 
 namespace weft::detail {
 
-/// A piece of a message: letters, which must outlive it, or a whole number. Two plain values, so that a message with numbers in
-/// it is little code where it stands.
+/// A piece of a message: characters, which must outlive it, or a whole number. It is two plain values, so that a message with
+/// numbers compiles to little code.
 class Word {
  public:
   constexpr Word(std::string_view letters) : letters_(letters.size() == 0 ? nothing : letters.data()), value_(letters.size()) {}
@@ -55,18 +55,18 @@ class Word {
   static constexpr std::uint64_t ends_with_zero = ~std::uint64_t(0);
   static constexpr char nothing[1] = "", with_sign[1] = "";
 
-  const char* letters_;  // or null, or `with_sign`: a number
-  std::uint64_t value_;  // the number's, or how many letters
+  const char* letters_;  // null or `with_sign` for a number
+  std::uint64_t value_;  // the number, or how many characters
 };
 
 using Words = std::initializer_list<Word>;
 
-/// Adds words to a text.
+/// Appends words to a text.
 WEFT_COLD inline void append_to(std::string& text, Words words) {
   for (const Word& word : words) word.append_to(text);
 }
 
-/// The words as one text.
+/// The words as one string.
 WEFT_COLD inline std::string joined(Words words) {
   std::string text;
   append_to(text, words);

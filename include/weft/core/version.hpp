@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The one place where the version is written: CMake and Conan read it from here.
+// The version of weft. It is written only here: CMake and Conan read it from this file.
 
 #define WEFT_VERSION_MAJOR 0
 #define WEFT_VERSION_MINOR 1

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A caching allocator: a training step asks for the same sizes again and again, and returning activations to the system costs
-// 20 % of a step. Freed blocks are kept by size and handed out again; they are returned when the arena ends or memory is full. One
-// arena belongs to one rank and is not safe to share between threads; buffers may outlive it.
+// A caching allocator of device memory. A training step asks for the same sizes again and again, and returning activations to the
+// system would cost 20 % of a step. Freed blocks are kept by size and handed out again; they go back to the system when the arena
+// ends or the memory is full. An arena belongs to one rank and is not thread-safe; buffers may outlive it.
+//
+//   Buffer block = device.allocate(bytes);  // goes back to the arena with its last copy
 
 #include <Kokkos_Core.hpp>
 
@@ -25,7 +27,7 @@
 namespace weft {
 
 namespace detail {
-/// Where an arena's blocks come from. `take` gives null where the memory is full.
+/// The source of an arena's blocks. `take` returns null if the memory is full.
 template <class MemorySpace>
 struct System {
   static void* take(std::size_t bytes) {
@@ -39,7 +41,7 @@ struct System {
   static std::string room() { return ""; }
 };
 #ifdef KOKKOS_ENABLE_CUDA
-/// Of the calling thread's current GPU: Kokkos would take those of its own, and a rank may be on another.
+/// Memory of the calling thread's current GPU. Kokkos would allocate on its own GPU, and the rank may use another.
 template <>
 struct System<Kokkos::CudaSpace> {
   static void* take(std::size_t bytes) {
@@ -62,7 +64,7 @@ struct System<Kokkos::CudaSpace> {
 #endif
 }  // namespace detail
 
-/// Bytes that an arena counts.
+/// The arena's byte counters.
 struct MemoryUse {
   std::size_t current = 0;   ///< in use now
   std::size_t peak = 0;      ///< largest value of `current` so far
@@ -71,13 +73,13 @@ struct MemoryUse {
 
 namespace detail {
 
-/// A shared handle of a block of bytes; the last one gives the block back to its arena.
+/// A shared handle of a block of bytes; the last copy gives the block back to its arena.
 class Buffer : public std::shared_ptr<void> {
  public:
   using std::shared_ptr<void>::shared_ptr;
   Buffer() = default;
   Buffer(std::shared_ptr<void> other) noexcept : std::shared_ptr<void>(std::move(other)) {}
-  // Copies and ends out of line: what a program does most often.
+  // Copies and destruction are out of line: programs do them more often than anything else.
   WEFT_OUT_OF_LINE Buffer(const Buffer& other) noexcept : std::shared_ptr<void>(other) {}
   WEFT_OUT_OF_LINE Buffer(Buffer&& other) noexcept : std::shared_ptr<void>(std::move(other)) {}
   WEFT_OUT_OF_LINE Buffer& operator=(Buffer other) noexcept {
@@ -88,9 +90,9 @@ class Buffer : public std::shared_ptr<void> {
   WEFT_OUT_OF_LINE ~Buffer() {}
 };
 
-/// Blocks in Kokkos' MemorySpace, 64-byte aligned there where Kokkos' allocations are. On a GPU a block may be handed out again while
-/// kernels that were given it still run: those of the same stream come one after the other, and who uses another stream holds the
-/// block until that is done.
+/// Blocks in Kokkos' MemorySpace, 64-byte aligned if Kokkos' allocations are. On a GPU a block may be handed out again while
+/// kernels that use it still run: kernels of the same stream run one after the other, and a user of another stream must hold the
+/// block until that stream is done with it.
 template <class MemorySpace>
 class Arena {
   struct Free {
@@ -116,7 +118,7 @@ class Arena {
       return free[first].blocks;
     }
 
-    /// Returns all blocks that nobody uses to the system.
+    /// Returns all unused blocks to the system.
     void give_back() {
       for (Free& of_size : free)
         for (List<void*>& unused = of_size.blocks; !unused.empty(); unused.pop_back(), use.reserved -= of_size.size)
@@ -125,14 +127,14 @@ class Arena {
   };
 
  public:
-  /// A block of at least `bytes`. Throws MemoryError when the memory space is full even without the blocks that nobody uses.
+  /// A block of at least `bytes`. Throws MemoryError if the memory space is full even after unused blocks were returned.
   Buffer allocate(std::size_t bytes) { return take(block_bytes(bytes)); }
-  /// The same for what lives as long as the model (parameters, optimizer state): nothing else would share its block, so it is
-  /// not made larger than a cache line asks for.
+  /// A block for data that lives as long as the model (parameters, optimizer state). No other data would reuse the block, so its
+  /// size is rounded up to a cache line only.
   Buffer allocate_persistent(std::size_t bytes) { return take(persistent_block_bytes(bytes)); }
 
-  /// From now on this arena hands out what was the other's, and the reverse: blocks that a recorded step writes each time it is
-  /// launched must go to nobody else. Blocks in use go back to where they came from.
+  /// Swaps the contents of two arenas. Blocks that a recorded step writes at every launch must not be handed to other code.
+  /// Blocks in use go back to the arena that they came from.
   void exchange(Arena& other) noexcept { state_.swap(other.state_); }
 
   const MemoryUse& use() const { return state_->use; }

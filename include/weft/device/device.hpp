@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a rank computes on: one execution-space instance, one arena in its memory space, and the caches that kernels keep
+// The device that a rank computes on: one execution-space instance, one arena in its memory space, and the caches of kernels
 // (matmul primitives, library handles). Tensors carry a pointer to their device, so operations need no extra argument, and
 // nothing is global or thread_local.
+//
+//   DefaultDevice device;
+//   Tensor<float, DefaultDevice::execution_space> x(device, {tokens, width});
 
 #include <Kokkos_Core.hpp>
 
@@ -20,7 +23,7 @@ class Device {
  public:
   using execution_space = Exec;
   using memory_space = typename Exec::memory_space;
-  /// A block of memory: copies share it, the last one gives it back to the device's arena.
+  /// A block of memory shared by its copies; the last one gives it back to the device's arena.
   using Buffer = detail::Buffer;
 
   explicit Device(Exec exec = Exec()) : exec_(std::move(exec)) {}
@@ -32,7 +35,7 @@ class Device {
   Buffer allocate(std::size_t bytes) { return arena_.allocate(bytes); }
   Buffer allocate_persistent(std::size_t bytes) { return arena_.allocate_persistent(bytes); }
 
-  /// The one T of this device, default-constructed at its first use.
+  /// The device's single object of type T, default-constructed at its first use.
   template <class T>
   T& cache() {
     for (const Cache& cache : caches_)
@@ -51,7 +54,7 @@ class Device {
   detail::List<Cache> caches_;  // a few
 };
 
-/// Where programs run if they do not say otherwise.
+/// The device of programs that do not choose one.
 using DefaultDevice = Device<Kokkos::DefaultExecutionSpace>;
 
 }  // namespace weft

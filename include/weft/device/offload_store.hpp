@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A store of state that is not on the device between its uses (optim/offload.hpp): records of bytes in host memory or in a
-// file of this rank's own. Records that are written take effect together, at `commit`: a disk that fails in the middle of an
-// optimizer's step leaves every record as it was.
+// A store of state that is off the device between its uses (optim/offload.hpp): records of bytes in host memory or in a file of
+// this rank. Written records take effect together, at `commit`: a disk that fails in the middle of an optimizer's step leaves
+// every record unchanged.
 //
-//   FileStore store("/scratch/run.3");                           // removed when the program ends, however it does
-//   const std::size_t moments = store.record(bytes);            // room for it is taken here, or StorageError
+//   FileStore store("/scratch/run.3");                           // removed when the program ends, in whatever way
+//   const std::size_t moments = store.record(bytes);            // takes the room now, or throws StorageError
 //   write_record(device, store, moments, pointer, bytes);
 //   store.commit();
 
@@ -34,24 +34,24 @@ namespace detail {
 class Store {
  public:
   virtual ~Store() = default;
-  /// A new record of so many bytes, all zero.
+  /// Creates a record of `bytes` bytes, all zero, and returns its number.
   virtual std::size_t record(std::size_t bytes) = 0;
-  /// The record as of the last commit.
+  /// Copies the record, as of the last commit, to `host`.
   virtual void read(std::size_t record, void* host) const = 0;
-  /// The record will be read soon: a store may begin to fetch it. Waits for nothing.
+  /// Announces that the record will be read soon, so that a store may begin to fetch it. Does not wait.
   virtual void read_ahead(std::size_t /*record*/) const {}
-  /// What the record shall be after the next commit.
+  /// Sets the contents of the record after the next commit.
   virtual void write(std::size_t record, const void* host) = 0;
   virtual void commit() = 0;
-  /// Forgets what was written since the last commit.
+  /// Discards all writes since the last commit.
   virtual void roll_back() = 0;
-  /// Can `write` throw?
+  /// True if `write` can throw.
   virtual bool may_fail() const = 0;
-  /// Where the record lies in memory, or null.
+  /// The record's address in memory, or null.
   virtual void* memory(std::size_t /*record*/) const { return nullptr; }
 };
 
-// Memory that devices copy from and to at full speed.
+// Host memory that devices copy from and to at full speed.
 template <class Exec>
 struct HostMemory { using type = Kokkos::HostSpace; };
 #if defined(KOKKOS_HAS_SHARED_HOST_PINNED_SPACE)
@@ -60,7 +60,7 @@ template <class Exec>
 struct HostMemory<Exec> { using type = Kokkos::SharedHostPinnedSpace; };
 #endif
 
-/// Writing to memory cannot fail, so a record has one place.
+/// Records in host memory. Writing to memory cannot fail, so a record has one place.
 class HostStore final : public Store {
   using Memory = HostMemory<DefaultDevice::execution_space>::type;
 
@@ -85,13 +85,14 @@ class HostStore final : public Store {
   std::vector<Record> records_;
 };
 
-/// Each record has two places in the file, of which one is in force. Room is taken from the file system when a record is made.
+/// Records in a file. Each record has two places in the file, one of which is valid. A new record takes its room from the file
+/// system at once.
 class FileStore final : public Store {
  public:
   explicit FileStore(std::string path) : path_(std::move(path)) {
     file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file_ < 0) fail("cannot be made", errno);
-    ::unlink(path_.c_str());  // lives on without a name until it is closed
+    ::unlink(path_.c_str());  // the open file lives on without a name until it is closed
   }
   FileStore(const FileStore&) = delete;
   FileStore& operator=(const FileStore&) = delete;
@@ -114,7 +115,7 @@ class FileStore final : public Store {
     const Record& r = records_[record];
     move("cannot be read", r, r.active, [&](std::size_t done, std::size_t at) { return ::pread(file_, static_cast<char*>(host) + done, r.bytes - done, ::off_t(at)); });
   }
-  // The system fetches it while this rank computes; what was written leaves for the disk in the same way.
+  /// Lets the system fetch the record while this rank computes; written records go to the disk in the same way.
   void read_ahead(std::size_t record) const override {
     const Record& r = records_[record];
     ::posix_fadvise(file_, ::off_t(r.begin + std::size_t(r.active) * r.room), ::off_t(r.bytes), POSIX_FADV_WILLNEED);
@@ -161,7 +162,7 @@ class FileStore final : public Store {
   std::vector<Record> records_;
 };
 
-/// The record -> `bytes` bytes at `data` in the device's memory. Both wait until the copy is done.
+/// Copies the record to `bytes` bytes at `data` in the device's memory. Waits until the copy is done.
 template <class Exec>
 void read_record(Device<Exec>& device, const Store& store, std::size_t record, void* data, std::size_t bytes) {
   if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
@@ -178,7 +179,8 @@ void read_record(Device<Exec>& device, const Store& store, std::size_t record, v
   }
 }
 
-/// `bytes` bytes at `data` in the device's memory -> the record, in force after the store's next commit.
+/// Copies `bytes` bytes at `data` in the device's memory to the record, valid after the store's next commit. Waits until the copy
+/// is done.
 template <class Exec>
 void write_record(Device<Exec>& device, Store& store, std::size_t record, const void* data, std::size_t bytes) {
   if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
@@ -196,18 +198,19 @@ void write_record(Device<Exec>& device, Store& store, std::size_t record, const 
   }
 }
 
-/// Records on their way to a device and back, of which a device has one (device.cache<RecordTraffic<Exec>>()). Here a call returns when
-/// the copy is done; a GPU copies beside its computation (device/cuda/record_traffic.hpp).
+/// Transfers of records to a device and back. A device has one (device.cache<RecordTraffic<Exec>>()). This general version copies
+/// before it returns; a GPU copies while it computes (device/cuda/record_traffic.hpp).
 template <class Exec>
 class RecordTraffic {
  public:
   static constexpr bool beside = false;
-  /// The record -> `bytes` bytes at `to`, there after the next `arrive` for what the device is given from then on.
+  /// Copies the record to `bytes` bytes at `to`. Work given to the device after the next `arrive` sees them.
   void fetch(Device<Exec>& device, const Store& store, std::size_t record, void* to, std::size_t bytes) { read_record(device, store, record, to, bytes); }
   void arrive(Device<Exec>&) {}
-  /// `from` as the device's computation so far leaves it -> the record. `from` is held, and must not be written, until `settle`.
+  /// Copies `from`, in the state after the device's computation so far, to the record. `from` is kept alive, and must not be
+  /// written, until `settle`.
   void put(Device<Exec>& device, Store& store, std::size_t record, const Buffer& from, std::size_t bytes) { write_record(device, store, record, from.get(), bytes); }
-  /// All that was put is in its record: before the store commits, or anybody reads it.
+  /// Waits until every `put` is in its record. Needed before the store commits or anyone reads it.
   void settle() {}
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The one Kokkos loop of a program on hosts: its body is called through a pointer, so it is compiled once for each execution space
-// however many loops there are (each further one costs the compiler 30 ms), and a space of one thread runs it in place.
+// A parallel loop over indices. On hosts the body is called through a pointer, so Kokkos' loop is compiled once for each
+// execution space, however many loops there are (each further one costs the compiler 30 ms); an execution space with one thread
+// runs the loop in the calling thread.
 //
 //   for_each_index(device, rows, KOKKOS_LAMBDA(std::size_t row) { ... });
 
@@ -15,7 +16,7 @@
 
 namespace weft::detail {
 
-/// True where Exec's threads and the calling thread see the same memory: loops then run on plain host pointers.
+/// True if Exec's threads and the calling thread see the same memory: loops then run on plain host pointers.
 template <class Exec>
 inline constexpr bool on_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible&&
     Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
@@ -27,7 +28,7 @@ struct HostLoop {
   void operator()(std::size_t piece) const { call(body, count * piece / pieces, count * (piece + 1) / pieces); }
 };
 
-/// Threads of this instance: with its deprecated code enabled, Kokkos 4's exec.concurrency() is the default instance's.
+/// The number of threads of this instance. With deprecated code enabled, Kokkos 4's exec.concurrency() is the default instance's.
 template <class Exec>
 int threads_of(const Exec& exec) {
   if constexpr (requires { Exec::concurrency(exec); }) return Exec::concurrency(exec);
@@ -44,14 +45,14 @@ WEFT_OUT_OF_LINE void run_on_host(const Exec& exec, const HostLoop& loop) {
   Kokkos::parallel_for("weft", Policy(exec, std::size_t(0), split.pieces), split);
 }
 
-// A functor travels as an argument of its kernel. Kokkos would send those above 512 bytes through constant memory, and wait for the kernel
-// that was sent before: not in a step that is recorded, nor in a fast one.
+// A policy that passes the functor as a kernel argument. Kokkos sends functors above 512 bytes through constant memory and waits
+// for the previous kernel first: impossible in a recorded step, and slow otherwise.
 template <class Policy>
 auto by_argument(const Policy& policy) {
   return Kokkos::Experimental::require(policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight);
 }
 
-/// f(i) for each i of [0, n), on the device's threads.
+/// Calls f(i) for each i of [0, n) on the device's threads.
 template <class Exec, class F>
 requires(on_host<Exec>) void for_each_index(Device<Exec>& device, std::size_t n, const F& f) {
   const auto call = [](const void* body, std::size_t begin, std::size_t end) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The TCP connections between all processes of a world, by Gloo's transport, and messages over them. A message begins with an
-// envelope that says what the sender called; what is short travels in it, what is long only once the receiver has found that
-// both called the same. Gloo's own thread moves the bytes.
+// TCP connections between all processes of a world by Gloo's transport, and messages over them. A message begins with an envelope
+// that describes the sender's call. Short data travels in the envelope; long data follows once the receiver has found that both
+// ranks made the same call. Gloo's own thread moves the bytes.
 
 #include <gloo/transport/address.h>
 #include <gloo/transport/context.h>
@@ -29,11 +29,11 @@ namespace weft::comm::gloo {
 using Bytes = std::vector<char>;
 using GlooBuffer = ::gloo::transport::tcp::UnboundBuffer;
 
-/// Gloo counts what a buffer has sent and received, but lets its user only wait for it, and a wait that passes its time closes
-/// every connection. Here the counts are read.
+/// Access to Gloo's counts of messages sent and received by a buffer. Gloo's interface only lets a user wait for them, and a wait
+/// that times out closes every connection.
 class Peek final : public GlooBuffer {
  public:
-  /// How many messages; throw what ended the connection.
+  /// The number of messages; throws the error that ended the connection.
   static std::size_t receives(GlooBuffer& buffer) {
     std::lock_guard lock(buffer.*&Peek::m_);
     (buffer.*&Peek::throwIfException)();
@@ -46,7 +46,7 @@ class Peek final : public GlooBuffer {
   }
   static bool received(GlooBuffer& buffer) { return receives(buffer) > 0; }
   static bool sent(GlooBuffer& buffer) { return sends(buffer) > 0; }
-  /// Waits until it has received or sent `count` messages, at most so long.
+  /// Waits until the buffer has received or sent `count` messages, for at most `patience`.
   static void wait(GlooBuffer& buffer, bool sends, std::size_t count, std::chrono::microseconds patience) {
     std::unique_lock lock(buffer.*&Peek::m_);
     auto& changed = sends ? buffer.*&Peek::sendCv_ : buffer.*&Peek::recvCv_;
@@ -57,7 +57,7 @@ class Peek final : public GlooBuffer {
   }
 };
 
-/// What goes over one connection is told apart by these 64 bits: kind, group, number, step.
+/// The 64-bit tag that tells messages of one connection apart: kind, group, number, step.
 enum class Kind : std::uint64_t { collective, message, payload, notice };
 constexpr std::uint64_t slot(Kind kind, std::uint64_t group, std::uint64_t number, std::uint64_t step = 0) {
   return std::uint64_t(kind) << 62 | (group & 0xfffff) << 40 | (number & 0xffffffff) << 8 | step;
@@ -89,7 +89,7 @@ class Mesh {
     return std::unique_ptr<GlooBuffer>(static_cast<GlooBuffer*>(any.release()));
   }
   std::uint64_t next_payload() { return reserve_payloads(1); }
-  /// The first of so many new numbers.
+  /// The first of `count` new payload numbers.
   std::uint64_t reserve_payloads(std::uint64_t count) { return std::exchange(payloads_, payloads_ + count); }
 
  private:
@@ -99,7 +99,7 @@ class Mesh {
   std::uint64_t payloads_ = 1;
 };
 
-/// The envelope: what the sender called, the length of this message, and where its payload goes.
+/// The envelope: the sender's call, the length of this message, and the number of its payload.
 struct Head {
   std::uint64_t signature = 0, count = 0, bytes = 0, payload = 0;
 };
@@ -122,7 +122,7 @@ class Outgoing {
   int peer() const { return peer_; }
   bool done() const { return Peek::sent(*envelope_) && (!payload_ || Peek::sent(*payload_)); }
   void wait(std::chrono::microseconds patience) const { Peek::wait(payload_ ? *payload_ : *envelope_, true, 1, patience); }
-  /// The user's memory is not used any more. The envelope stays: a message that was announced and never comes would block the connection.
+  /// Releases the user's memory. The envelope stays: a message that was announced and never comes would block the connection.
   void drop() { payload_.reset(); }
 
  private:
@@ -142,7 +142,7 @@ class Incoming {
   }
   int peer() const { return peer_; }
   const Head& expected() const { return expected_; }
-  /// Whether the envelope is there.
+  /// True once the envelope has arrived.
   bool arrived() const { return Peek::received(*envelope_); }
   Head head() const {
     Head head;
@@ -153,7 +153,7 @@ class Incoming {
     const Head found = head();
     return found.signature == expected_.signature && found.count == expected_.count && found.bytes == expected_.bytes;
   }
-  /// Copies what came with the envelope, or lets the payload come.
+  /// Copies the data out of the envelope, or starts to receive the payload.
   void deliver() {
     if (expected_.bytes > eager) {
       payload_ = mesh_->buffer(data_, expected_.bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The Group of processes that Gloo connects. Gloo's thread moves messages at any time; second steps of operations are taken by
-// the waits and tests of this rank, whatever operation they are for. Every wait has a deadline and sees a rank that is lost.
+// The Group of processes connected by Gloo. Gloo's thread moves messages at any time; the later steps of an operation run inside
+// any wait or test of this rank. Every wait has a deadline and notices a lost rank.
 
 #include <algorithm>
 #include <chrono>
@@ -22,7 +22,7 @@ namespace weft::comm::gloo {
 
 class GlooGroup final : public Group, public Progress, public std::enable_shared_from_this<GlooGroup> {
  public:
-  /// `members`: the ranks of the world in the order of the group; this rank is one of them.
+  /// `members`: the ranks of the world in the order of the group, this rank among them.
   GlooGroup(std::shared_ptr<Process> process, std::uint64_t number, std::vector<int> members, std::string axis)
       : process_(std::move(process)), number_(number), members_(std::move(members)), axis_(std::move(axis)) {
     rank_ = int(std::find(members_.begin(), members_.end(), process_->rank) - members_.begin());
@@ -61,7 +61,7 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
  private:
   class Started;
 
-  /// An operation between its start and its end.
+  /// An operation from start to end.
   struct Running {
     Running(const Place& place, const Call& call, std::uint64_t collective, bool check, std::uint64_t s, std::uint64_t n)
         : transfer(place, call, collective, check), sequence(s), number(n) {}
@@ -74,7 +74,7 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
     process_->under_way += std::size_t(operations);
     process_->polled += std::size_t(operations);
   }
-  /// Gloo's errors with the operation's name, and the rank's that was lost.
+  /// Runs f; errors of Gloo get the name of the operation and of the lost rank.
   template <class F>
   bool guarded(const Running& running, F&& f) {
     try {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Long reductions over Gloo's connections, in chunks: while one is added up, the next are on their way, and of an all_reduce the
-// results of the one before go back. Each rank adds its own piece, in rank order (comm/reduce.hpp). The receives of the results
-// are open from the beginning, so that no chunk waits for its receiver.
+// Long reductions over Gloo's connections, in chunks: while one chunk is added up, the next ones are on their way, and in an
+// all_reduce the results of earlier chunks go back. Each rank adds its own piece, in rank order (comm/reduce.hpp). The receives
+// of the results are posted at the beginning, so that no chunk waits for its receiver.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,12 +19,14 @@ namespace weft::comm::gloo {
 
 class Pipeline {
  public:
-  static constexpr std::size_t chunk_bytes = 1048576, window = 4;  ///< chunks that may have arrived before they are added
+  /// Chunks that may have arrived before they are added.
+  static constexpr std::size_t chunk_bytes = 1048576, window = 4;
   struct Bytes {
     std::size_t begin, length;
   };
 
-  /// Rank q of `members` adds bytes pieces[q] of all inputs into `own_output`; `whole_output` is where all results go, or null.
+  /// Rank q of `members` adds the bytes pieces[q] of all inputs into `own_output`; `whole_output` receives all results, or is
+  /// null.
   Pipeline(Mesh& mesh, std::span<const int> members, int rank, const Call& call, std::vector<Bytes> pieces, std::byte* own_output, std::byte* whole_output)
       : mesh_(mesh),
         members_(members),
@@ -54,10 +56,10 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  /// The first of the numbers under which this rank's chunks go, which the envelopes tell the others.
+  /// The first number of this rank's chunks, sent to the others in the envelopes.
   std::uint64_t numbers() const { return numbers_; }
 
-  /// The others called the same: `theirs` are their numbers.
+  /// Starts the receives once the others are known to have made the same call; `theirs` are the first numbers of their chunks.
   void accept(std::vector<std::uint64_t> theirs) {
     theirs_ = std::move(theirs);
     rows_.reset(new std::byte[weft::detail::checked_multiply(members_.size(), window * chunk_bytes)]);
@@ -75,7 +77,7 @@ class Pipeline {
     if (whole_ != nullptr) result_ = mesh_.buffer(own_, pieces_[rank_].length);
   }
 
-  /// Does what can be done now; true once complete.
+  /// Advances as far as possible without waiting; true once complete.
   bool advance() {
     for (; reduced_ < chunks(pieces_[rank_]); ++reduced_) {
       for (std::size_t q = 0; q < members_.size(); ++q)
@@ -89,7 +91,7 @@ class Pipeline {
       if (buffer) sent += Peek::sends(*buffer);
     return sent == sends_;
   }
-  /// Waits until something has moved, at most so long.
+  /// Waits until a message has moved, for at most `patience`.
   void wait(std::chrono::microseconds patience) const {
     if (!accepted()) return;  // the last envelope came just now: there is something to do
     for (std::size_t q = 0; q < members_.size(); ++q) {
@@ -104,7 +106,7 @@ class Pipeline {
       if (sent_[q] && Peek::sends(*sent_[q]) < chunks(pieces_[q])) return Peek::wait(*sent_[q], true, chunks(pieces_[q]), patience);
     if (result_) Peek::wait(*result_, true, chunks(pieces_[rank_]) * (members_.size() - 1), patience);
   }
-  /// Ranks of the world whose chunks are missing.
+  /// The ranks of the world whose chunks are missing.
   std::vector<int> missing() const {
     std::vector<int> ranks;
     for (std::size_t q = 0; accepted() && q < members_.size(); ++q)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What all groups of this process share: its connections, and word of the other processes' ends. Each process keeps one receive
-// open from every other: it gets a last word, or breaks with the connection, so that a rank that is lost is found by name
-// within milliseconds whatever this one waits for.
+// The state that all Gloo groups of a process share: its connections, and notice of how the other processes end. Each process
+// keeps one receive open from every other process: it gets a last message or breaks with the connection, so that a lost rank is
+// named within milliseconds, whatever this process waits for.
 
 #include <signal.h>
 
@@ -29,22 +29,22 @@ class Process final : public shared_memory::Sharing {
   }
 
   const std::shared_ptr<Mesh> mesh;
-  std::vector<std::shared_ptr<void>> given_up;  ///< operations that failed, whose envelopes are still announced
+  std::vector<std::shared_ptr<void>> given_up;  ///< failed operations whose envelopes are still announced
   std::uint64_t next_group = 1;
 
-  /// How a rank ended.
+  /// The end of a rank.
   struct Word {
-    std::int64_t code = 0;     ///< its exit code, 0 after a good end
-    std::int64_t primary = 0;  ///< its error was its own
+    std::int64_t code = 0;     ///< its exit code, 0 after success
+    std::int64_t primary = 0;  ///< nonzero: the error was its own
     bool heard = false, broken = false;
-    std::string problem;  ///< of the connection
+    std::string problem;  ///< of its connection
     std::chrono::steady_clock::time_point when = {};
     std::unique_ptr<GlooBuffer> buffer = nullptr;
     std::int64_t bytes[2] = {0, 0};
   };
   const std::vector<Word>& words() const { return words_; }
 
-  /// To be called once all are connected.
+  /// Posts the receives; to be called once all processes are connected.
   void listen() {
     for (int q = 0; q < mesh->size(); ++q) {
       if (q == rank) continue;
@@ -78,14 +78,15 @@ class Process final : public shared_memory::Sharing {
     }
     return first;
   }
-  /// What is known about the end of that rank.
+  /// A description of the end of that rank.
   std::string fate(int q) const override {
     const Word& word = words_[std::size_t(q)];
     if (word.broken) return "rank " + std::to_string(q) + " is lost, its process ended or its connection broke (" + word.problem + ")";
     return "rank " + std::to_string(q) + " failed with exit code " + std::to_string(word.code);
   }
 
-  /// Tells all others how this process ends, and waits until they know, at most so long. With a failure it also waits for theirs.
+  /// Tells all other processes how this one ends, and waits for at most `patience` until they know. After a failure it also waits
+  /// for their notices.
   void tell(std::int64_t code, bool primary, std::chrono::milliseconds patience) {
     std::int64_t bytes[2] = {code, primary};
     std::vector<std::unique_ptr<GlooBuffer>> buffers(words_.size());

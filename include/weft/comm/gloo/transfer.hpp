@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One operation under way over Gloo's connections: messages to and from the ranks of a group, then perhaps arithmetic of our
-// own and more messages. Sums are formed in rank order (comm/reduce.hpp), so that they have the bits of every other backend;
-// Gloo's own collectives, whose order differs by algorithm, are not used.
+// One operation in progress over Gloo's connections: messages to and from the ranks of a group, then for some operations
+// arithmetic of weft's own and more messages. Sums are formed in rank order (comm/reduce.hpp), so they have the bits of every
+// other backend; Gloo's own collectives, whose order differs by algorithm, are not used.
 
 #include <cstddef>
 #include <cstring>
@@ -20,7 +20,7 @@
 
 namespace weft::comm::gloo {
 
-/// Where an operation happens: a group is some ranks of the mesh, in its own order.
+/// The ranks of an operation: a group is some ranks of the mesh, in its own order.
 struct Place {
   Mesh* mesh;
   std::uint64_t group;
@@ -52,7 +52,7 @@ class Transfer {
     }
     next_ = [this] { begin(); };
   }
-  /// True once complete. Throws MismatchError's text as Error where a rank called something else.
+  /// True once complete. Throws Error with MismatchError's text if another rank made a different call.
   bool test() {
     for (;;) {
       if (!delivered_) {
@@ -90,9 +90,9 @@ class Transfer {
       std::exchange(next_, nullptr)();
     }
   }
-  /// A message of a rank that called something else.
+  /// The message of a rank that made a different call, or null.
   const Incoming* mismatch() const { return mismatch_; }
-  /// Waits until something has moved, at most so long.
+  /// Waits until a message has moved, for at most `patience`.
   void wait(std::chrono::microseconds patience) const {
     for (const auto& incoming : receives_)
       if (delivered_ ? !incoming.done() : !incoming.arrived()) return incoming.wait(patience);
@@ -100,14 +100,14 @@ class Transfer {
       if (!outgoing.done()) return outgoing.wait(patience);
     if (pipeline_) pipeline_->wait(patience);
   }
-  /// Lets go of the user's buffers: nothing is written or read any more.
+  /// Releases the user's buffers: they are neither read nor written any more.
   void drop() {
     for (auto& incoming : receives_) incoming.drop();
     for (auto& outgoing : sends_) outgoing.drop();
     next_ = nullptr;
     pipeline_.reset();
   }
-  /// Ranks of the group (numbers of the world) that this waits for.
+  /// The ranks (numbers in the world) for which this operation waits.
   std::vector<int> missing() const {
     std::vector<int> ranks;
     for (const auto& incoming : receives_)
@@ -137,7 +137,7 @@ class Transfer {
   void post_receive(int q, void* data, std::size_t elements) {
     receives_.emplace_back(*place_.mesh, (*place_.members)[std::size_t(q)], where(), head(elements), data);
   }
-  /// Every rank adds its own piece, in chunks; only envelopes go before.
+  /// Starts a reduction in chunks, in which every rank adds its own piece; only the envelopes precede it.
   void begin_pipeline(std::vector<Pipeline::Bytes> pieces, std::byte* own, std::byte* whole) {
     pipeline_ = std::make_unique<Pipeline>(*place_.mesh, *place_.members, place_.rank, call_, std::move(pieces), own, whole);
     others([&](int q) { post_receive(q, nullptr, 0); });
@@ -241,7 +241,7 @@ inline void Transfer::begin() {
   }
 }
 
-/// The rows of scratch and this rank's own, in rank order, into `out`.
+/// Reduces the rows of scratch and this rank's own data, in rank order, into `out`.
 inline void Transfer::combine(const void* own, void* out, std::size_t elements) {
   std::vector<const void*> inputs;
   for (int q = 0; q < place_.size; ++q) inputs.push_back(q == place_.rank ? own : row(q, elements));

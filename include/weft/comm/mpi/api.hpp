@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The MPI library as weft uses it: every return code checked, counts either of 64 bits (MPI 4) or checked to fit an int, types
-// by DataType.
+// A thin layer over the MPI library: every return code checked, counts of 64 bits (MPI 4) or checked to fit an int, types by
+// DataType.
 
-// MPI's own C++ classes, long withdrawn, would need one more library.
+// Without MPI's own C++ classes, which were withdrawn long ago and would need one more library.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
@@ -47,7 +47,7 @@ inline void check(int code, const char* function) {
               std::string(text, std::size_t(length)));
 }
 
-/// A count as this MPI takes it. Throws Error where it does not fit: before MPI 4 that is beyond 2^31 - 1 elements.
+/// A count in this MPI's count type. Throws Error if it does not fit: before MPI 4 the limit is 2^31 - 1 elements.
 inline Count to_count(std::size_t count) {
   return weft::detail::narrow<Count>(count, "MPI (before version 4) counts in int; the number of elements");
 }
@@ -89,7 +89,7 @@ inline MPI_Op operation_of(Reduction reduction) {
   return reduction == Reduction::max ? MPI_MAX : reduction == Reduction::min ? MPI_MIN : MPI_SUM;
 }
 
-/// Counts and displacements of pieces that lie one after the other, as the `v` functions take them.
+/// Counts and displacements of adjacent pieces, in the form that the `v` functions take.
 struct Pieces {
   std::vector<Count> counts;
   std::vector<Offset> offsets;
@@ -106,11 +106,11 @@ struct Pieces {
   }
 };
 
-/// A communicator of our own, whose errors come back as codes.
+/// An owned communicator whose errors are returned as codes.
 class Handle {
  public:
   Handle() = default;
-  /// Takes over `comm`.
+  /// Takes ownership of `comm`.
   explicit Handle(MPI_Comm comm) : comm_(comm) {
     check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   }

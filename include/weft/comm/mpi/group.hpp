@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The Group of MPI processes. Every wait polls, so that it has a deadline and everything this rank has started advances.
+// The Group of MPI processes. Every wait polls, so that it has a deadline and advances every operation that this rank has
+// started.
 
 #include <algorithm>
 #include <array>
@@ -24,7 +25,7 @@ using Process = shared_memory::Sharing;
 
 class MpiGroup final : public Group, public Progress, public std::enable_shared_from_this<MpiGroup> {
  public:
-  /// Takes over `main`. Collective over it.
+  /// Takes ownership of `main`. Collective over it.
   MpiGroup(std::shared_ptr<Process> process, Handle main, std::string axis)
       : process_(std::move(process)), main_(std::move(main)), steps_(Handle::duplicate(main_.get())), axis_(std::move(axis)) {
     check(MPI_Comm_rank(main_.get(), &rank_), "MPI_Comm_rank");
@@ -71,13 +72,13 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
     process_->polled += std::size_t(operations);
   }
 
-  /// An operation between its start and its end.
+  /// An operation from start to end.
   struct Running {
     Running(const Place& place, const Call& call, int tag, std::uint64_t s, std::uint64_t n)
         : transfer(place, call, tag), sequence(s), number(n) {}
     Transfer transfer;
     std::uint64_t sequence, number;
-    MPI_Request check = MPI_REQUEST_NULL;  // of the fingerprints
+    MPI_Request check = MPI_REQUEST_NULL;  // of the exchange of fingerprints
     std::array<std::uint64_t, 3> mine{};
     std::vector<std::uint64_t> all;
     bool complete = false;
@@ -95,7 +96,7 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
     process_->recorder.complete(running.number);
     return true;
   }
-  /// MPI's errors with the operation's name.
+  /// Runs f; errors of MPI get the name of the operation.
   template <class F>
   void guarded(const Running& running, F&& f) {
     guarded(running.transfer.call(), running.sequence, f);
@@ -118,7 +119,7 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
                           "rank " + std::to_string(call.root) + " sent " + std::to_string(received) + " elements, " +
                               std::to_string(call.count) + " were expected");
   }
-  /// Checks the call and notes its begin; returns its number for the recorder.
+  /// Checks the call and records its begin; returns its number in the flight recorder.
   std::uint64_t begin(const Call& call) {
     call.order.fence();
     if (call.tag < 0 || call.tag >= tags)
@@ -128,10 +129,10 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
     return process_->recorder.begin(axis_, sequence_, signature(call), call.count);
   }
   void send_or_receive(const Call& call);
-  // Spinning pays only where the process that is waited for has a core of its own.
+  // Spinning pays only if the awaited process has a core of its own.
   int spins() const { return process_->crowded ? 10 : 20000; }
 
-  static constexpr int tags = 32768;  // every MPI has at least as many
+  static constexpr int tags = 32768;  // every MPI has at least this many
 
   std::shared_ptr<Process> process_;
   Handle main_, steps_, checks_;
@@ -169,7 +170,7 @@ class MpiGroup::Started final : public Pending {
   std::shared_ptr<Running> running_;
 };
 
-// Most messages are there soon: these need no memory of their own.
+// Sends and receives without memory of their own: most messages arrive soon.
 inline void MpiGroup::send_or_receive(const Call& call) {
   const std::uint64_t number = begin(call), sequence = sequence_;
   MPI_Request request = MPI_REQUEST_NULL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Long reductions over MPI's messages, in chunks: while one is added up in rank order (comm/reduce.hpp), the next are on their way, and
-// of an all_reduce the results of those before go back. Each rank adds its own piece of the whole.
+// Long reductions over MPI's messages, in chunks: while one chunk is added up in rank order (comm/reduce.hpp), the next ones are
+// on their way, and in an all_reduce the results of earlier chunks go back. Each rank adds its own piece of the whole.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,13 +18,14 @@ namespace weft::comm::mpi {
 
 class Pipeline {
  public:
-  static constexpr std::size_t chunk_bytes = 262144, window = 4;  ///< chunks of one kind to or from one rank that are on their way
+  /// Chunks of one kind, to or from one rank, that may be on their way at a time.
+  static constexpr std::size_t chunk_bytes = 262144, window = 4;
   struct Bytes {
     std::size_t begin, length;
   };
 
-  /// Rank q adds bytes pieces[q] of all inputs into `own_output`; `whole_output` is where all results go, or null. Takes `tag` and the
-  /// one after it.
+  /// Rank q adds the bytes pieces[q] of all inputs into `own_output`; `whole_output` receives all results, or is null. Uses the
+  /// tags `tag` and `tag + 1`.
   Pipeline(MPI_Comm comm, int rank, const Call& call, int tag, std::vector<Bytes> pieces, std::byte* own_output, std::byte* whole_output)
       : comm_(comm),
         rank_(std::size_t(rank)),
@@ -56,13 +57,13 @@ class Pipeline {
   }
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
-  /// MPI cannot take back what an error has left under way: its memory stays.
+  /// Keeps the memory of requests that an error has left running: MPI cannot cancel them.
   ~Pipeline() {
     const auto done = std::count(requests_.begin(), requests_.end(), MPI_REQUEST_NULL);
     if (std::size_t(done) != requests_.size()) static_cast<void>(rows_.release());
   }
 
-  /// Does what can be done now; true once complete.
+  /// Advances as far as possible without waiting; true once complete.
   bool advance() {
     while (test()) {
       while (reduce_ready()) post();
@@ -74,7 +75,7 @@ class Pipeline {
 
  private:
   enum Kind : std::size_t { send_input, receive_input, send_result, receive_result, kinds };
-  /// Chunks of one kind to or from one rank, in order.
+  /// The chunks of one kind to or from one rank, in order.
   struct Stream {
     std::size_t total = 0, posted = 0, done = 0;
   };
@@ -85,7 +86,7 @@ class Pipeline {
   static Bytes chunk(const Bytes& piece, std::size_t c) { return {c * chunk_bytes, std::min(chunk_bytes, piece.length - c * chunk_bytes)}; }
   std::byte* row(std::size_t q, std::size_t c) { return rows_.get() + (q * window + c % window) * row_; }
 
-  /// Whether anything has arrived or left.
+  /// True if any message has arrived or left.
   bool test() {
     int count = 0;
     const int code = MPI_Testsome(int(requests_.size()), requests_.data(), &count, indices_.data(), statuses_.data());
@@ -124,7 +125,7 @@ class Pipeline {
     }
     return reduced_ != before;
   }
-  /// Starts every message that may be under way.
+  /// Starts every message that may be on its way.
   void post() {
     for (std::size_t k = 1; k < pieces_.size(); ++k) {
       const std::size_t q = (rank_ + k) % pieces_.size();
@@ -140,7 +141,7 @@ class Pipeline {
       post(send_result, q, mine, reduced_, send_own);
     }
   }
-  /// Chunks of `piece` before `end`, as far as the window goes.
+  /// Starts the chunks of `piece` before `end` that the window allows.
   template <class F>
   void post(Kind kind, std::size_t q, const Bytes& piece, std::size_t end, F&& start) {
     Stream& s = stream(kind, q);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One operation under way over MPI: some requests, then perhaps arithmetic of our own and more requests. Sums of floating
-// point numbers are formed here, in rank order, so that they have the same bits on every rank and on every backend; MPI adds
-// only where the order cannot matter.
+// One operation in progress over MPI: some requests, then for some operations arithmetic of weft's own and more requests. Sums of
+// floating-point numbers are formed here, in rank order, so that they have the same bits on every rank and on every backend; MPI
+// adds only if the order cannot matter.
 
 #include <cstddef>
 #include <cstring>
@@ -18,7 +18,7 @@
 
 namespace weft::comm::mpi {
 
-/// Where an operation happens. `steps` carries those in chunks, told apart by tag (each has two).
+/// The communicators of an operation. `steps` carries operations in chunks, told apart by tag (two tags each).
 struct Place {
   MPI_Comm main, steps;
   int rank, size;
@@ -34,7 +34,7 @@ inline MPI_Request post_message(MPI_Comm comm, const Call& call) {
   return request;
 }
 
-/// How many elements a receive got.
+/// The number of elements that a receive got.
 inline std::size_t elements_of(const MPI_Status& status, DataType type) {
   Count elements = 0;
   check(WEFT_MPI(Get_count)(&status, type_of(type), &elements), "MPI_Get_count");
@@ -55,11 +55,11 @@ class Transfer {
 
   const Call& call() const { return call_; }
   bool launched() const { return launched_; }
-  /// Elements that a receive got.
+  /// The number of elements that this operation's receive got.
   std::size_t received() const { return received_; }
 
   void launch();
-  /// A send or recv whose request has been made already.
+  /// Adopts a send or recv whose request exists already.
   void launched(MPI_Request request) {
     launched_ = true;
     requests_.push_back(request);
@@ -93,7 +93,8 @@ class Transfer {
   }
 
  private:
-  static constexpr std::size_t long_piece = 1024;  ///< bytes of a rank's piece from which on reductions go in chunks
+  /// Reductions go in chunks if a rank's piece has at least this many bytes.
+  static constexpr std::size_t long_piece = 1024;
 
   bool integral() const {
     using enum DataType;
@@ -110,7 +111,7 @@ class Transfer {
     scratch_.resize(elements * size_of(call_.type));
     return scratch_.data();
   }
-  /// The rows of scratch, `row` elements each, one from each rank, combined into `out`.
+  /// Reduces the rows of scratch, `row` elements from each rank, into `out`.
   void combine_rows(void* out, std::size_t row) {
     std::vector<const void*> inputs;
     for (int q = 0; q < place_.size; ++q) inputs.push_back(scratch_.data() + std::size_t(q) * row * size_of(call_.type));
@@ -119,7 +120,7 @@ class Transfer {
   }
   void launch_all_reduce();
   void launch_reduce_scatter(std::span<const std::size_t> counts);
-  /// Elements counts[q] of all inputs are added by rank q, in chunks.
+  /// Starts a reduction in chunks, in which rank q adds counts[q] elements of all inputs.
   void launch_pipeline(std::span<const std::size_t> counts, bool all) {
     std::vector<Pipeline::Bytes> pieces;
     std::size_t begin = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The NCCL library as weft uses it: every return code checked, types by DataType, communicators that never block, and grouped calls
-// that take the open group as a witness.
+// A thin layer over the NCCL library: every return code checked, types by DataType, communicators that never block, and grouped
+// calls that take the open group as an argument.
 
 #include <nccl.h>
 
@@ -19,7 +19,7 @@ static_assert(NCCL_VERSION_CODE >= 21800, "weft needs NCCL 2.18 or newer (ncclCo
 
 namespace weft::comm::nccl {
 
-/// Throws Error with NCCL's own text unless `code` is success, or says that the call goes on: communicators here do not block.
+/// Throws Error with NCCL's own text unless `code` is success or "in progress" (communicators here do not block).
 inline void check(ncclResult_t code, const char* function, ncclComm_t comm = nullptr) {
   if (code == ncclSuccess || code == ncclInProgress) [[likely]] return;
   const char* last = ncclGetLastError(comm);
@@ -27,22 +27,22 @@ inline void check(ncclResult_t code, const char* function, ncclComm_t comm = nul
                       last == nullptr ? "" : last});
 }
 
-/// The same where nothing may be thrown (destructors): one line on stderr.
+/// check for places that must not throw (destructors): one line on stderr.
 inline void report(ncclResult_t code, const char* function) noexcept {
   if (code == ncclSuccess || code == ncclInProgress) [[likely]] return;
   std::fprintf(stderr, "weft: nccl: %s failed: %s\n", function, ncclGetErrorString(code));
 }
 
-/// An error's text without the name that all begin with, to stand in another's.
+/// An error's text without the common prefix of all errors, for use inside another message.
 inline std::string_view words_of(const std::exception& error) {
   const std::string_view text = error.what();
   return text.substr(0, 6) == "weft: " ? text.substr(6) : text;
 }
 
-/// Whether NCCL adds and compares this type; it moves any.
+/// True if NCCL can reduce this type; it can move every type.
 constexpr bool reducible(DataType type) { return type != DataType::int16 && type != DataType::uint16; }
 
-/// For reductions.
+/// The type of a reduction.
 inline ncclDataType_t type_of(DataType type) {
   switch (type) {
     case DataType::int8: return ncclInt8;
@@ -74,8 +74,8 @@ inline ncclRedOp_t operation_of(Reduction reduction) {
 /// "2.28.9", from what ncclGetVersion says.
 inline std::string version_text(int code) { return weft::detail::joined({code / 10000, ".", code % 10000 / 100, ".", code % 100}); }
 
-/// An open group: calls made with it start together when it ends, in no order among themselves, so that a rank may send and receive
-/// without waiting in a circle. The functions below take one: without it they do not compile.
+/// An open group. Its calls start together when it ends, in no order among themselves, so that a rank may send and receive
+/// without deadlock. The functions below take a group: without one they do not compile.
 class GroupCall {
  public:
   GroupCall() { check(ncclGroupStart(), "ncclGroupStart"); }
@@ -84,7 +84,7 @@ class GroupCall {
   ~GroupCall() {
     if (open_) report(ncclGroupEnd(), "ncclGroupEnd");
   }
-  /// Starts them. To be called at the end: a group that is left by an exception only closes.
+  /// Starts the calls. To be called at the end: a group that is left by an exception only closes.
   void end() {
     open_ = false;
     check(ncclGroupEnd(), "ncclGroupEnd");
@@ -108,7 +108,7 @@ inline void reduce(GroupCall&, const void* in, void* out, std::size_t count, Dat
   check(ncclReduce(in, out, count, type_of(type), operation_of(reduction), root, comm, stream), "ncclReduce", comm);
 }
 
-/// A configuration under which no call waits for another rank: that is for us to do, with a deadline.
+/// A configuration in which no call blocks: weft itself waits, with a deadline.
 inline ncclConfig_t not_blocking() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The Group of ranks with a GPU each. Device memory goes through NCCL; host memory, barriers and everything that ranks must agree on
-// go over the host's group of the same ranks, over which they met (threads, MPI, Gloo or weft's store). Nothing is copied between the
-// two kinds of memory behind the caller's back.
+// The Group of ranks with a GPU each. Device memory goes through NCCL; host memory, barriers and everything on which ranks must
+// agree go through the host backend's group of the same ranks, over which they met (threads, MPI, Gloo or weft's store). Nothing
+// is copied between the two kinds of memory without the caller's knowledge.
 
 #include <chrono>
 #include <exception>
@@ -20,7 +20,8 @@ namespace weft::comm::nccl {
 
 class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGroup> {
  public:
-  /// `comm`: of these ranks, made; none for a group of one. `host` and `control`: two groups of the same ranks in the same order.
+  /// `comm`: the finished communicator of these ranks, or null for a group of one. `host` and `control`: two groups of the same
+  /// ranks in the same order.
   NcclGroup(std::shared_ptr<Process> process, std::shared_ptr<Comm> comm, std::shared_ptr<Group> host, std::shared_ptr<Group> control,
             std::string axis)
       : process_(std::move(process)), comm_(std::move(comm)), host_(std::move(host)), control_(std::move(control)), axis_(std::move(axis)) {
@@ -71,7 +72,7 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
       for (const auto& [peer, pair] : group->pairs_) pair->advance();
     process.look();
   }
-  /// Everything that can advance does, and a rank of the host that failed is noticed.
+  /// Advances every operation that can advance, and notices a failed rank of the host backend.
   void advance(const Running& running) {
     if (process_->failed()) process_->refuse(running);
     try {
@@ -83,7 +84,7 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
     }
     advance_everything(*process_);
   }
-  /// Advances everything until `done()`, at most until the deadline. Spins for a moment, then sleeps a little.
+  /// Advances everything until `done()`, at most until the deadline. Spins briefly, then sleeps a little between polls.
   template <class F>
   void until(const Running& running, F&& done) {
     const auto start = Clock::now();
@@ -148,7 +149,8 @@ class NcclGroup::Started final : public Pending {
   }
 
  private:
-  /// True if there is nothing to wait for. After a failure this rank's GPU touches no buffer any more.
+  /// True if nothing is left to wait for: the operation is complete, or communication has failed and this rank's GPU touches no
+  /// buffer any more.
   bool leave(bool failing) noexcept {
     std::lock_guard lock(group_->process_->mutex);
     if (running_->stage == Running::Stage::complete) return true;
@@ -162,7 +164,7 @@ class NcclGroup::Started final : public Pending {
   std::shared_ptr<Running> running_;
 };
 
-/// An operation of the host's, while this rank's other operations go on.
+/// An operation of the host backend that keeps this rank's other operations advancing.
 class NcclGroup::OnHost final : public Pending {
  public:
   OnHost(std::shared_ptr<NcclGroup> group, const Call& call, std::unique_ptr<Pending> pending, std::uint64_t sequence)

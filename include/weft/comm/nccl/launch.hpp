@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A call of weft as calls of NCCL on a stream. NCCL has no collectives with counts: they are broadcasts, reductions or messages in one
-// group, which start together and move the same bytes.
+// Execution of a call of weft as NCCL calls on a stream. NCCL has no collectives with counts: they become broadcasts, reductions
+// or messages in one group, which start together and move the same bytes.
 
 #include <cstddef>
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace weft::comm::nccl {
 
-/// Where a call happens.
+/// The communicator and stream of a call.
 struct Place {
   ncclComm_t comm;
   int rank, size;
@@ -21,7 +21,7 @@ class Launch {
  public:
   Launch(const Call& call, const Place& place) : call_(call), place_(place) {}
 
-  /// Gives all of it to NCCL; nothing where there is nothing to move.
+  /// Gives the whole call to NCCL; does nothing if there is nothing to move.
   void run() const {
     using enum Operation;
     const auto [comm, rank, size, stream] = place_;
@@ -86,7 +86,7 @@ class Launch {
       nccl::reduce(group, input(begin), call_.output, count, call_.type, call_.reduction, root, place_.comm, place_.stream);
     });
   }
-  /// One group of calls, f(group, rank, begin, count) for each rank that has a piece; none if all pieces are empty.
+  /// One group of NCCL calls: f(group, rank, begin, count) for each rank that has a piece; no group if all pieces are empty.
   template <class F>
   void for_each_count(F&& f) const {
     std::optional<GroupCall> group;
@@ -102,7 +102,7 @@ class Launch {
     if (group) group->end();
   }
 
-  /// Messages to and from every rank; gather has receivers and scatter senders at the root alone.
+  /// Messages to and from every rank; in a gather only the root receives, in a scatter only the root sends.
   void messages() const {
     const auto element = size_of(call_.type);
     const int me = place_.rank;

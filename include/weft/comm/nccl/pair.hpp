@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Messages between this rank and one other. NCCL knows no tags, runs messages of a stream one after the other and waits for both sides,
-// so that two ranks which send first would wait in a circle. Here the lower of the two ranks keeps both lists of what was posted, matches
-// them by tag and says over the host's ranks in which order they go: both then launch in that order, on a stream and a communicator of
-// their own. Types and counts are compared before anything is launched.
+// Messages between this rank and one other. NCCL has no tags, runs the messages of a stream one after the other and waits for
+// both sides, so two ranks that both send first would deadlock. Here the lower of the two ranks keeps the lists of posted
+// messages of both, matches them by tag, and announces their order over the host backend. Both ranks then launch in that order,
+// on a separate stream and communicator. Types and counts are compared before any launch.
 
 #include <array>
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace weft::comm::nccl {
 
 class Pair {
  public:
-  /// `control`: the host's group of the same ranks, which carries nothing else.
+  /// `control`: the host backend's group of the same ranks, used for nothing else.
   Pair(Process& process, std::shared_ptr<Group> control, int peer) : process_(process), control_(std::move(control)), peer_(peer) {}
   Pair(const Pair&) = delete;
   Pair& operator=(const Pair&) = delete;
@@ -44,7 +44,7 @@ class Pair {
                 .type = std::int64_t(running->call.type),
                 .count = std::int64_t(running->call.count)});
   }
-  /// Nothing is waiting to be matched or launched.
+  /// True if no message waits to be matched or launched.
   bool idle() const { return mine_.empty() && lane_.waiting.empty() && outgoing_.empty(); }
 
   void advance() {
@@ -54,15 +54,16 @@ class Pair {
     else follow();
     process_.advance(lane_);
   }
-  /// Nothing is launched any more.
+  /// Drops all messages that are not launched yet.
   void give_up() {
     mine_.clear();
     lane_.waiting.clear();
   }
 
  private:
-  enum Kind : std::int64_t { sends, receives };  // of the rank that does not lead
-  /// What one rank tells the other: it posted this, or (the leader) this goes next. The first go carries the communicator's id.
+  enum Kind : std::int64_t { sends, receives };  // seen from the rank that does not lead
+  /// A note between the two ranks: "I posted this message", or, from the leader, "this message goes next". The leader's first
+  /// note also carries the communicator's id.
   struct Note {
     std::int64_t kind = 0, tag = 0, type = 0, count = 0, refused = 0;
     ncclUniqueId id = {};
@@ -85,7 +86,7 @@ class Pair {
     sent.pending = control_->start(letter(Operation::send, peer_, sent.note.get()));
     if (sent.pending) outgoing_.push_back(std::move(sent));
   }
-  /// A note from the other side, while something is waited for.
+  /// Takes the next note of the other rank; false if none has arrived.
   bool hear(Note& note) {
     if (!listening_) {
       if (!incoming_) incoming_ = std::make_unique<Note>();
@@ -170,7 +171,7 @@ class Pair {
     }
   }
 
-  /// Messages of this rank to itself.
+  /// Matches messages of this rank to itself.
   void match_own() {
     for (bool any = true; any;) {
       any = false;
@@ -199,8 +200,8 @@ class Pair {
   int peer_;
   Lane lane_;
   std::shared_ptr<Comm> comm_;
-  std::deque<std::shared_ptr<Running>> mine_;  // posted and not matched
-  std::deque<Note> theirs_;                    // the leader's: what the other posted
+  std::deque<std::shared_ptr<Running>> mine_;  // posted, not matched yet
+  std::deque<Note> theirs_;                    // on the leader: the other rank's posts
   std::list<Letter> outgoing_;
   std::unique_ptr<Note> incoming_;
   std::unique_ptr<Pending> listening_;

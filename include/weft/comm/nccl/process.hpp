@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What all NCCL groups of a rank share: its GPU, one lane on which the collectives of all axes follow each other, everything that is
-// under way, and one end for all: after the first failure every communicator of the rank is aborted.
+// The state that all NCCL groups of a rank share: its GPU, one lane on which the collectives of all axes follow each other, all
+// operations in progress, and one failure: after it every communicator of the rank is aborted.
 //
-// A thread watches operations whose Request was waited for on a stream alone: the host may then sit in a fence that only an abort
-// ends. It makes no progress for anyone; `mutex` keeps it and the rank's own thread apart.
+// A thread watches the operations whose Request was waited for only on a stream: the host may then block in a fence that only an
+// abort ends. The thread makes no progress for anyone; `mutex` separates it from the rank's own thread.
 
 #include <algorithm>
 #include <array>
@@ -33,7 +33,7 @@ class Process {
   struct Options {
     int rank = 0, device = 0;
     std::chrono::duration<double> deadline{1800};
-    bool fingerprints = false;  ///< one exchange more before each collective, to find ranks that disagree
+    bool fingerprints = false;  ///< one more exchange before each collective, to find ranks that disagree
   };
   explicit Process(const Options& options) : options_(options) {}
   Process(const Process&) = delete;
@@ -44,12 +44,12 @@ class Process {
   bool fingerprints() const { return options_.fingerprints; }
   std::chrono::duration<double> deadline() const { return options_.deadline; }
 
-  std::mutex mutex;  ///< of all below; held for a moment, never while anything is waited for
+  std::mutex mutex;  ///< guards everything below; held briefly, never during a wait
   FlightRecorder recorder;
   std::vector<NcclGroup*> groups;
   Lane collectives;
 
-  /// Listens to the host's ranks: one of them that fails is noticed by whoever waits for NCCL. `host` carries nothing else.
+  /// Listens to the host backend's ranks, so that a wait for NCCL notices a failed rank. `host` is used for nothing else.
   void listen(Communicator host) {
     host_.emplace(std::move(host));
     const int n = host_->size();
@@ -57,7 +57,7 @@ class Process {
     Request alarm = host_->recv_async(std::span(&heard_, 1), (host_->rank() + n - 1) % n);
     std::swap(alarm_, alarm);
   }
-  /// Throws the host's error where a rank has failed.
+  /// Throws the host backend's error if a rank has failed.
   void look_around() { (void)alarm_.test(); }
 
   std::shared_ptr<Comm> adopt() {
@@ -70,7 +70,7 @@ class Process {
     retired_.push_back(comm);
   }
 
-  /// Events are used again: an operation makes none after the first few.
+  /// An event, reused: after the first few, operations create none.
   CudaEvent event() {
     if (spare_.empty()) return {};
     CudaEvent event = std::move(spare_.back());
@@ -78,13 +78,13 @@ class Process {
     return event;
   }
 
-  /// Launches what can be launched on a lane.
+  /// Launches the operations of a lane that are ready.
   void advance(Lane& lane);
-  /// Looks at what was launched.
+  /// Checks the launched operations.
   void look();
   bool idle() const { return collectives.waiting.empty(); }
 
-  /// Why nothing more is carried; thrown by whatever comes next.
+  /// The reason why communication ended; every later operation throws it.
   struct Failure {
     bool late = false;
     std::string axis, operation, text;
@@ -99,14 +99,14 @@ class Process {
     throw CommunicationError(rank(), found.axis, found.operation, found.sequence, found.text);
   }
   bool failed() const { return failure_.has_value(); }
-  /// Aborts every communicator, so that no kernel waits any more and buffers are free; the first reason stays.
+  /// Aborts every communicator, so that no kernel waits any more and buffers are free; the first reason is kept.
   WEFT_COLD void abort(const Running& running, const std::string& text, bool late = false) noexcept {
     if (!failure_) failure_ = Failure{late, running.axis, describe(running.call), text, running.sequence};
     collectives.waiting.clear();
     for (const auto& comm : comms_) comm->abort();
     for (const auto& comm : retired_) comm->abort();
   }
-  /// The same, as the error of the rank's own thread.
+  /// abort, and then throws the error in the rank's own thread.
   template <class E = CommunicationError>
   [[noreturn]] WEFT_COLD void fail(const Running& running, const std::string& text) {
     abort(running, text, std::is_same_v<E, TimeoutError>);
@@ -115,7 +115,7 @@ class Process {
   }
   [[noreturn]] WEFT_COLD void too_late(const Running& running) { fail<TimeoutError>(running, late_text(running)); }
 
-  /// Runs f with errors of libraries as errors of this operation.
+  /// Runs f; errors of libraries become errors of this operation.
   template <class F>
   auto guarded(const Running& running, F&& f) {
     try {
@@ -127,7 +127,7 @@ class Process {
     }
   }
 
-  /// Has the thread look after operations that nobody waits for on the host. Called with `mutex` held.
+  /// Starts the thread that watches operations for which no host thread waits. Called with `mutex` held.
   void watch() {
     if (!watchdog_.joinable()) watchdog_ = std::thread([this] { guard(); });
   }
@@ -164,7 +164,7 @@ class Process {
   Options options_;
   std::optional<Communicator> host_;
   std::uint8_t heard_ = 0;
-  Request alarm_;  // a word that the rank before this one sends at its end
+  Request alarm_;  // a message that the previous rank sends at its end
   std::vector<std::shared_ptr<Comm>> comms_, retired_;
   std::vector<std::shared_ptr<Running>> flying_;
   std::vector<CudaEvent> spare_;
@@ -190,7 +190,7 @@ inline void Process::launch(const Running& running, cudaStream_t stream) const {
   group.end();
 }
 
-/// Whether all ranks called the same. Throws MismatchError with two of them.
+/// True if all ranks made the same call. Throws MismatchError that names two ranks if not.
 inline bool Process::checked(Process& process, Running& running) {
   if (running.check && !running.check->test()) return false;
   running.check.reset();
@@ -253,7 +253,7 @@ inline void Process::look() {
   std::erase_if(retired_, [](const auto& comm) { return comm->retire(); });
 }
 
-/// The watching thread: aborts what passed its deadline or broke.
+/// The watching thread: aborts if an operation passed its deadline or failed.
 inline void Process::guard() {
   (void)cudaSetDevice(options_.device);
   const auto interval = std::min<std::chrono::duration<double>>(std::chrono::milliseconds(100), options_.deadline / 4);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How ranks that know each other on the host come to have a GPU each and a communicator of NCCL's: everyone says what its machine has,
-// everyone judges all of it, so that what cannot be is refused by all ranks with one line, before NCCL hears of it.
+// The rendezvous of ranks that already share a host backend: it gives each rank a GPU and all ranks an NCCL communicator. Every
+// rank publishes its machine's properties, and every rank judges all of them, so that an impossible setup is refused by all ranks
+// with the same line, before NCCL is called.
 
 #include <sys/types.h>
 #include <unistd.h>
@@ -22,20 +23,20 @@ namespace weft::comm::nccl {
 
 struct Options {
   std::chrono::duration<double> deadline = std::chrono::minutes(30);  ///< of every wait
-  std::chrono::duration<double> patience = std::chrono::minutes(2);   ///< with the first communicator
-  bool fingerprints = false;                                          ///< compare calls before every collective
-  bool share_gpus = false;                                            ///< several ranks may use one GPU; each needs a process of its own
+  std::chrono::duration<double> patience = std::chrono::minutes(2);   ///< for the first communicator
+  bool fingerprints = false;                                          ///< compare the calls of all ranks before every collective
+  bool share_gpus = false;                                            ///< allow several ranks on one GPU, each a process
 };
 
-/// What a rank says of itself. Plain numbers: it travels as bytes between processes of one architecture.
+/// A rank's description of itself. Plain numbers: it travels as bytes between processes of one architecture.
 struct Card {
-  std::int32_t nccl = 0;  ///< version, as ncclGetVersion gives it
+  std::int32_t nccl = 0;  ///< the version, in ncclGetVersion's form
   std::int32_t gpus = 0, driver = 0, runtime = 0;
   std::int32_t shares = 0;
   std::int32_t process = 0;
-  std::uint64_t host = 0;         ///< of the machine's name and boot
+  std::uint64_t host = 0;         ///< a hash of the machine's name and boot
   char first[16] = {};            ///< the UUID of its first GPU
-  char problem[192] = {};         ///< what the CUDA runtime said, if it failed otherwise
+  char problem[192] = {};         ///< the CUDA runtime's message, if it failed
 
   GpuMachine machine() const { return {gpus, driver, runtime}; }
 };
@@ -76,7 +77,8 @@ WEFT_COLD inline Card this_card(const Options& options) {
   return card;
 }
 
-/// The GPU of rank `rank`, given everyone's card. Throws UsageError for the lowest rank for which there is none, the same on every rank.
+/// The GPU of rank `rank`, from the cards of all ranks. Throws UsageError for the lowest rank without a GPU, the same on every
+/// rank.
 WEFT_COLD inline int judge(const std::vector<Card>& cards, int rank) {
   const auto size = int(cards.size());
   const auto card = [&](int r) -> const Card& { return cards[std::size_t(r)]; };
@@ -124,8 +126,9 @@ WEFT_COLD inline int judge(const std::vector<Card>& cards, int rank) {
   return device;
 }
 
-/// A communicator over the ranks of `host`, one GPU each; host memory still goes over `host`. Collective. The calling thread's current
-/// device is the rank's from now on. Throws UsageError for what the machines lack and TimeoutError for a rank that does not come.
+/// A communicator over the ranks of `host`, one GPU each; host memory still goes over `host`. Collective. Sets the calling
+/// thread's current device to the rank's GPU. Throws UsageError if the machines lack something and TimeoutError if a rank does
+/// not come.
 inline Communicator over(const Communicator& host, const Options& options = {}) {
   const Communicator mine = host.split(0, host.rank(), std::string(host.axis()));
   const auto size = std::size_t(host.size());

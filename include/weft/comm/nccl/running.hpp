@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A communicator of NCCL's, an operation on it from its start to its end, and the order of those that follow each other.
+// An NCCL communicator, an operation on it from start to end, and the queue of operations that follow each other.
 
 #include <array>
 #include <chrono>
@@ -21,7 +21,7 @@ namespace weft::comm::nccl {
 
 using Clock = std::chrono::steady_clock;
 
-/// A communicator of NCCL's. Ends by `retire` or `abort`, which the process calls; what is left is aborted.
+/// An NCCL communicator. The process ends it by `retire` or `abort`; otherwise the destructor aborts it.
 class Comm {
  public:
   Comm() = default;
@@ -31,7 +31,7 @@ class Comm {
 
   ncclComm_t get() const { return comm_; }
   ncclComm_t* address() { return &comm_; }
-  /// ncclInProgress until the last call is done, then ncclSuccess or what went wrong.
+  /// ncclInProgress until the last call is done, then ncclSuccess or the error.
   ncclResult_t state() const {
     ncclResult_t state = ncclSuccess;
     check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
@@ -40,7 +40,7 @@ class Comm {
   void abort() noexcept {
     if (comm_ != nullptr) report(ncclCommAbort(std::exchange(comm_, nullptr)), "ncclCommAbort");
   }
-  /// Begins its end; true once it has ended. Never waits.
+  /// Begins to close it; true once it is closed. Never waits.
   bool retire() noexcept {
     if (comm_ == nullptr) return true;
     ncclResult_t state = ncclSuccess;
@@ -66,7 +66,7 @@ class Comm {
   bool finalized_ = false;
 };
 
-/// An operation from its start to its end.
+/// An operation from start to end.
 struct Running {
   enum class Stage { checking, queued, issuing, flying, complete };
 
@@ -87,20 +87,20 @@ struct Running {
 
   Call call;
   std::string axis;
-  int rank, size;  ///< in the communicator that carries it
+  int rank, size;  ///< in the communicator that carries the operation
   std::uint64_t sequence, number;
   Stage stage = Stage::queued;
-  std::shared_ptr<Comm> comm;        ///< none: a group of one
-  std::optional<CudaEvent> before;   ///< its input is there
-  std::optional<CudaEvent> after;    ///< it is done; while it flies
-  bool on_stream = false;            ///< waits are of this stream, not of the host
+  std::shared_ptr<Comm> comm;        ///< null: a group of one
+  std::optional<CudaEvent> before;   ///< recorded when its input is ready
+  std::optional<CudaEvent> after;    ///< recorded when it is done; only in stage `flying`
+  bool on_stream = false;            ///< waits are on this stream, not on the host
   cudaStream_t stream = nullptr;
-  const void* own_message = nullptr;  ///< of a receive from itself
-  Clock::time_point since = {};       ///< it was launched
+  const void* own_message = nullptr;  ///< the source of a receive from itself
+  Clock::time_point since = {};       ///< time of its launch
   std::vector<std::size_t> counts;
   std::array<std::uint64_t, 3> fingerprint{};
   std::vector<std::uint64_t> fingerprints;  ///< of all ranks
-  std::unique_ptr<Pending> check;           ///< their exchange
+  std::unique_ptr<Pending> check;           ///< the exchange of fingerprints
 };
 
 /// Operations that follow each other on one stream.

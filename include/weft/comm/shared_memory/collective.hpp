@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One rank's part in one collective through a group's slots. Messages go in pieces that fit a slot: while the others fetch one, the
-// next is filled. Sums are formed in rank order (comm/reduce.hpp), as on every backend.
+// One rank's part in one collective through a group's slots. Messages are cut into pieces that fit a slot: while the others read
+// one piece, the next is written. Sums are formed in rank order (comm/reduce.hpp), as on every backend.
 //
-//   barrier                                        one empty round
-//   broadcast, scatter                             the root fills, the others read
-//   reduce, gather                                 the others fill, the root reads
-//   all_gather(_v), all_to_all(_v), reduce_scatter(_v)   all fill, all read
-//   all_reduce, short or of two ranks              all fill, all read everything and reduce it
-//   all_reduce, else                               rounds in pairs: inputs, of which each rank reduces its part; results
+//   barrier                                              one empty round
+//   broadcast, scatter                                   the root writes, the others read
+//   reduce, gather                                       the others write, the root reads
+//   all_gather(_v), all_to_all(_v), reduce_scatter(_v)   all write, all read
+//   all_reduce, short or of two ranks                    all write, all read everything and reduce it
+//   all_reduce, otherwise                                rounds in pairs: inputs, of which each rank reduces its part; results
 //
-// The first round carries what each rank called. Who reads another's slot compares it before it writes anything.
+// The first round carries a description of each rank's call. A reader of a slot compares it with its own call before it writes
+// any output.
 
 #include <algorithm>
 #include <cstdint>
@@ -29,13 +30,13 @@ namespace weft::comm::shared_memory {
 
 class Collective {
  public:
-  /// `first`: the number of its first round, at least 1. `check`: every rank looks at what all others called.
+  /// `check`: every rank compares the calls of all other ranks.
   Collective(Slots& slots, const Call& call, bool check) : slots_(slots), call_(call), check_(check) {}
   Collective(const Collective&) = delete;
   Collective& operator=(const Collective&) = delete;
 
   const Call& call() const { return call_; }
-  /// Keeps the counts of a `_v` operation, for one that outlives its caller's.
+  /// Copies the counts of a `_v` operation, for an operation that outlives the caller's.
   void keep_counts() {
     counts_.assign(call_.receive_counts.begin(), call_.receive_counts.end());
     counts_.insert(counts_.end(), call_.send_counts.begin(), call_.send_counts.end());
@@ -47,7 +48,7 @@ class Collective {
 
   bool begun() const { return first_ != 0; }
   void begin(std::uint64_t first);
-  /// Does what can be done now; `posted` becomes true where others can see of it.
+  /// Advances as far as possible without waiting; sets `posted` if other ranks can see the progress.
   void advance(bool& posted) {
     for (bool moved = true; moved && disagreement_.empty();) {
       moved = false;
@@ -64,9 +65,9 @@ class Collective {
     }
   }
   bool complete() const { return begun() && read_ == rounds_; }
-  /// Not empty once another rank is found to have called something else: "rank 1 of dp called ...".
+  /// Not empty once a rank is found to have made another call: "rank 1 of dp called ...".
   const std::string& disagreement() const { return disagreement_; }
-  /// The number of the round after its last.
+  /// The number of the round after the last one of this operation.
   std::uint64_t end() const { return first_ + rounds_; }
   /// A rank of the group whose post is missing, or -1.
   int missing() const {
@@ -77,7 +78,7 @@ class Collective {
 
  private:
   struct Range {
-    std::size_t begin, length;  // bytes
+    std::size_t begin, length;  // in bytes
   };
   int size() const { return slots_.size(); }
   int me() const { return slots_.rank(); }
@@ -86,8 +87,8 @@ class Collective {
   const std::byte* input() const { return static_cast<const std::byte*>(call_.input); }
   std::byte* output() const { return static_cast<std::byte*>(call_.output); }
 
-  // ---- what a round carries -----------------------------------------------------------------------------------------
-  bool to_each() const {  // a slot holds a part for each of the others
+  // ---- contents of a round -------------------------------------------------------------------------------------------
+  bool to_each() const {  // a slot has one part for each other rank
     using enum Operation;
     const auto op = call_.operation;
     return op == reduce_scatter || op == reduce_scatter_v || op == scatter || op == all_to_all || op == all_to_all_v;
@@ -119,14 +120,14 @@ class Collective {
     for (int r = 0; r < q; ++r) before += counts[std::size_t(r)];
     return {before * element, counts[std::size_t(q)] * element};
   }
-  /// Where in this rank's input lies what goes to rank q.
+  /// The part of this rank's input that goes to rank q.
   Range sent(int q) const {
     using enum Operation;
     if (call_.operation == all_to_all_v) return of_counts(call_.send_counts, q, element());
     if (call_.operation == reduce_scatter_v) return of_counts(call_.receive_counts, q, element());
     return to_each() ? Range{std::size_t(q) * call_.bytes(), call_.bytes()} : Range{0, own_bytes()};
   }
-  /// Where in this rank's output lies what comes from rank q.
+  /// The part of this rank's output that comes from rank q.
   Range received(int q) const {
     using enum Operation;
     if (call_.operation == all_to_all_v || call_.operation == all_gather_v) return of_counts(call_.receive_counts, q, element());
@@ -150,13 +151,14 @@ class Collective {
   static void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes != 0 && to != from) std::memmove(to, from, bytes);
   }
-  /// Into this rank's slot, for others to read.
+  /// Copies into this rank's slot, for others to read.
   void hand_out(std::byte* to, const void* from, std::size_t bytes) const {
     if (bytes == 0) return;
     if (streams_) streaming_copy(to, from, bytes);
     else std::memcpy(to, from, bytes);
   }
-  /// Elements [begin, end) of what the ranks' pointers show, which lie `shift` bytes further back, into the outputs.
+  /// Reduces `bytes` bytes of every rank's data in this round, in rank order, into the outputs. `own` is this rank's data, `skip`
+  /// the offset in the other ranks' slots.
   void reduce_slots(std::uint64_t round, const std::byte* own, std::size_t skip, std::size_t bytes, std::span<void* const> outputs) {
     const void* inputs[most_ranks];
     for (int q = 0; q < size(); ++q)
@@ -323,7 +325,7 @@ inline bool Collective::fetch(std::uint64_t round) {
   return true;
 }
 
-/// Whether all that this rank looks at called the same.
+/// True if every slot that this rank reads describes the same call.
 inline bool Collective::agree() {
   for (int q = 0; q < size(); ++q) {
     if (q == me() || !looks_at(q, 0)) continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where a process sleeps while it waits for others of its machine: one for all its groups, so that whoever posts anything for it
-// wakes it, whatever it waits for.
+// The place where a process sleeps while it waits for other processes of its machine. A process has one doorbell for all its
+// groups, so that any post to any of them wakes it.
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -16,27 +16,27 @@
 
 namespace weft::comm::shared_memory {
 
-/// Lies in shared memory; of zeros it is ready.
+/// Lies in shared memory; zeroed memory is a valid doorbell.
 ///
 ///   bell.lie_down();               // from now on others ring
 ///   if (nothing to do) bell.sleep(20ms);
 ///   bell.get_up();
 struct alignas(128) Doorbell {
   std::atomic<std::uint32_t> asleep{0}, rung{0};
-  std::uint32_t seen = 0;  ///< the owner's
+  std::uint32_t seen = 0;  ///< used by the owner only
 
   void lie_down() {
     seen = rung.load(std::memory_order_relaxed);
     asleep.exchange(1, std::memory_order_seq_cst);
   }
-  /// Until rung after `lie_down`, at most so long.
+  /// Sleeps until rung after `lie_down`, for at most `most`.
   void sleep(std::chrono::microseconds most) {
     const timespec limit{time_t(most.count() / 1000000), long(most.count() % 1000000) * 1000};
     ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&rung), FUTEX_WAIT, seen, &limit, nullptr, 0);
   }
   void get_up() { asleep.store(0, std::memory_order_relaxed); }
 
-  /// To be called after what was posted is visible to all (seq_cst).
+  /// Wakes the owner; to be called after the posted data is visible to all (seq_cst).
   void ring() {
     if (asleep.load(std::memory_order_seq_cst) == 0) return;
     rung.fetch_add(1, std::memory_order_seq_cst);

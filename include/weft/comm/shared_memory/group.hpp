@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The Group of processes of one machine: collectives through memory that they share, messages between two ranks through the group
-// of the backend that started them. It is made where all ranks of a group reach each other's memory; WEFT_SHARED_MEMORY=0 turns it
-// off.
+// The Group of processes of one machine: collectives through shared memory, messages between two ranks through the group of the
+// backend that started the processes. It is used if all ranks of a group can open each other's memory; WEFT_SHARED_MEMORY=0 turns
+// it off.
 
 #include <sched.h>
 
@@ -30,13 +30,13 @@
 
 namespace weft::comm::shared_memory {
 
-/// The bells that this process knows: its own, and those of the processes that it has a group with.
+/// The doorbells known to this process: its own, and those of the processes with which it has a group.
 class Bells {
  public:
   Bells() { memories_.push_back(Memory::create(sizeof(Doorbell))); }
   const Address& own() const { return memories_.front().address(); }
   explicit operator bool() const { return bool(memories_.front()); }
-  /// Null where it cannot be reached.
+  /// Null if it cannot be opened.
   Doorbell* find(const Address& address) {
     for (const Memory& memory : memories_)
       if (memory && std::equal(address.secret, address.secret + 2, memory.address().secret)) return bell_of(memory);
@@ -60,10 +60,10 @@ struct Sharing : Process {
     return text == nullptr || std::string_view(text) != "0";
   }();
   std::unique_ptr<Bells> bells;
-  bool crowded = false;  ///< ranks on this machine have fewer cores than they are
+  bool crowded = false;  ///< the ranks on this machine outnumber their cores
 };
 
-/// The cores that a process may use: launchers often give each a part of them.
+/// The cores that a process may use: launchers often give each process some of them.
 struct Cores {
   std::uint64_t bits[16] = {};
   static Cores mine() {
@@ -83,7 +83,7 @@ struct Cores {
 
 class SharedMemoryGroup final : public Group, public Progress, public std::enable_shared_from_this<SharedMemoryGroup> {
  public:
-  /// `inner` with its collectives through shared memory, or `inner` itself where that cannot be. Collective over it.
+  /// `inner` with its collectives through shared memory, or `inner` itself if memory cannot be shared. Collective over it.
   static std::shared_ptr<Group> over(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner);
 
   SharedMemoryGroup(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner, Memory memory, std::vector<Doorbell*> bells)
@@ -122,7 +122,7 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
   }
 
  private:
-  /// An operation from its start on; in the group's row until it is complete. They advance in the order of their starts.
+  /// An operation, in the group's list from its start until it is complete. Operations advance in the order of their starts.
   struct Running {
     Running(SharedMemoryGroup& of, const Call& call) : group(of), collective(of.slots_, call, of.process_->fingerprints) {
       call.order.fence();
@@ -144,7 +144,8 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
       --group.process_->under_way;
       in_row = false;
     }
-    /// Touches no buffer any more. The group has lost its place among the others.
+    /// Ends the operation early; it touches no buffer any more. The group is broken: its rounds no longer match those of the
+    /// other ranks.
     void give_up() {
       leave();
       group.broken_ = true;
@@ -198,16 +199,17 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
   std::shared_ptr<Sharing> process_;
   std::shared_ptr<Group> inner_;
   Memory memory_;
-  std::vector<Doorbell*> bells_;  // of the others
+  std::vector<Doorbell*> bells_;  // the other ranks'
   Slots slots_;
   IntrusiveList<Running, &Running::next> open_operations_;
   std::uint64_t next_round_ = 1, sequence_ = 0, moves_ = 0;
   bool broken_ = false;
 };
 
-/// Spins a little where every rank has a core, and again whenever the group has moved on; then sleeps until another rings. Who sleeps
-/// between two rounds makes the others wait so long that they sleep too, and every round would take as long as it takes to wake up.
-/// Where spinning is in vain again and again (other programs have left one core for two ranks) it is short, but for one try in eight.
+/// Spins a little if every rank has a core, and again whenever the group has advanced; then sleeps until another rank rings. A
+/// rank that slept between two rounds would make the others wait so long that they sleep too, and every round would take as long
+/// as a wake-up. If spinning fails again and again (other programs have left one core for two ranks) it is short, except for one
+/// try in eight.
 inline void SharedMemoryGroup::wait(Running& running) {
   using Clock = std::chrono::steady_clock;
   const int spins = process_->crowded ? 20 : 3000, yields = process_->crowded ? 4 : 2;
@@ -286,7 +288,7 @@ class SharedMemoryGroup::Started final : public Pending {
   }
 
  private:
-  /// It may have failed while this rank waited for another.
+  /// Throws if the operation failed while this rank waited for another one.
   void expect_alive() {
     if (!running_.collective.disagreement().empty()) group_->refuse(running_);
     if (group_->broken_) group_->throw_broken(running_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Memory that processes of one machine share. It has no name in any file system, so a process that is killed leaves nothing behind,
-// and /dev/shm may be as small as containers make it: the others open it through the owner's /proc/<pid>/fd. Whoever is on another
-// machine, in another container or another user fails to, and its group goes another way.
+// Memory shared by processes of one machine. It has no name in any file system, so a killed process leaves nothing behind and the
+// size of /dev/shm in a container does not matter: other processes open it through the owner's /proc/<pid>/fd. A process on
+// another machine, in another container or of another user cannot open it, and its group uses another way.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -19,7 +19,8 @@
 
 namespace weft::comm::shared_memory {
 
-/// Where another process finds it. `secret` is random: a process of another machine with the same numbers is not taken for the owner.
+/// The memory's address for other processes. `secret` is random, so that a process with the same numbers on another machine is
+/// not taken for the owner.
 struct Address {
   std::int64_t process = 0, descriptor = -1;
   std::uint64_t secret[2] = {0, 0}, bytes = 0;
@@ -28,7 +29,7 @@ struct Address {
 class Memory {
  public:
   Memory() = default;
-  /// `bytes` of zeros, taken from the system now, so that a lack of memory shows here; empty where that fails.
+  /// `bytes` of zeros, allocated now, so that a lack of memory shows here; empty if that fails.
   static Memory create(std::size_t bytes) {
     Memory memory;
     Address& at = memory.address_;
@@ -42,7 +43,7 @@ class Memory {
     if (memory.descriptor_ < 0 || ::posix_fallocate(memory.descriptor_, 0, off_t(bytes)) != 0 || !memory.map()) return {};
     return memory;
   }
-  /// The memory of another process; empty where it cannot be reached.
+  /// The memory of another process; empty if it cannot be opened.
   static Memory open(const Address& address) {
     char path[64], name[64], expected[96], found[96];
     std::snprintf(path, sizeof path, "/proc/%lld/fd/%lld", static_cast<long long>(address.process), static_cast<long long>(address.descriptor));
@@ -72,7 +73,7 @@ class Memory {
   explicit operator bool() const { return data_ != nullptr; }
   std::byte* data() const { return static_cast<std::byte*>(data_); }
   const Address& address() const { return address_; }
-  /// Nobody else can open it any more.
+  /// Ends the sharing: no other process can open it any more.
   void close() {
     if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How the memory of a group is laid out. Its collectives are cut into rounds, which count on from one to the next and are the same
-// on all ranks. In a round a rank fills one of its slots and posts it; the others read it, and say how far they are: a slot is
-// filled anew when all have done with what was in it.
+// The layout of a group's shared memory. Collectives are cut into rounds, whose numbers continue from one collective to the next
+// and are the same on all ranks. In a round a rank writes one of its slots and posts it; the others read it and report how far
+// they are. A slot is written again once all have finished with its content.
 
 #include <algorithm>
 #include <atomic>
@@ -18,18 +18,18 @@ inline constexpr int most_ranks = 128;
 
 class Slots {
  public:
-  static constexpr std::size_t depth = 4;  ///< slots of a rank: rounds that it may be ahead of another
+  static constexpr std::size_t depth = 4;  ///< slots of a rank: the rounds that it may be ahead of another rank
 
-  /// What a rank posts before its bytes.
+  /// The description that a rank posts before its bytes.
   struct alignas(64) Header {
-    std::atomic<std::uint64_t> posted;  ///< the round
+    std::atomic<std::uint64_t> posted;  ///< the number of the round
     std::uint64_t signature, count;
-    std::uint64_t detail;  ///< of operations with counts: their hash, or the rounds that the rank needs
+    std::uint64_t detail;  ///< of operations with counts: a hash of them, or the rounds that the rank needs
   };
 
   Slots(std::byte* memory, int rank, int size) : memory_(memory), rank_(rank), size_(size), bytes_(bytes_for(size)) {}
 
-  /// Bytes of one slot: long enough that a round costs more to copy than to announce, as measured from 16 to 128 KiB.
+  /// The bytes of one slot: long enough that a round costs more to copy than to announce, measured for 16 to 128 KiB.
   static std::size_t bytes_for(int size) { return std::max<std::size_t>(64 * std::size_t(size), size <= 8 ? 131072 : 32768); }
   static std::size_t total(int size) { return std::size_t(size) * of_rank(bytes_for(size)); }
 
@@ -43,7 +43,7 @@ class Slots {
   bool posted(int rank, std::uint64_t round) const { return header(rank, round).posted.load(std::memory_order_acquire) == round; }
   void post(std::uint64_t round) { header(rank_, round).posted.exchange(round, std::memory_order_seq_cst); }
 
-  /// Whether all have done with what is in this rank's slot for `round`.
+  /// True if all ranks have finished with the content of this rank's slot for `round`.
   bool free(std::uint64_t round) {
     if (round <= known_ + depth) return true;
     std::uint64_t least = round;
@@ -52,7 +52,7 @@ class Slots {
     known_ = least;
     return round <= known_ + depth;
   }
-  /// This rank has read all that it reads in rounds up to this one.
+  /// Reports that this rank has finished reading all rounds up to this one.
   void finish(std::uint64_t round) { done(rank_).exchange(round, std::memory_order_seq_cst); }
 
  private:
@@ -63,7 +63,7 @@ class Slots {
   std::byte* memory_;
   int rank_, size_;
   std::size_t bytes_;
-  std::uint64_t known_ = 0;  // rounds that all have done
+  std::uint64_t known_ = 0;  // rounds that all ranks have finished
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(Slots::Header) == 64);
 

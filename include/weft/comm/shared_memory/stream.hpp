@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Copies into memory that another core reads next. Where they pass by this core's caches, the reader fetches from memory, which
-// processors foresee; lines that lie changed in another core's cache come one by one, at half the speed or, where the two cores
-// share no cache, at a twentieth. Short messages arrive sooner through the caches.
+// Streaming copies into memory that another core reads next. A copy that bypasses this core's caches lets the reader fetch from
+// memory, which the processor's prefetcher foresees. Modified lines in another core's cache come one by one, at half the speed,
+// or at a twentieth if the two cores share no cache. Short messages arrive sooner through the caches.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,10 +16,10 @@
 
 namespace weft::comm::shared_memory {
 
-/// From so many bytes on copies stream: measured, docs/benchmarks/2026-11-21-collectives.md.
+/// Copies of at least this many bytes stream: measured, docs/benchmarks/2026-11-21-collectives.md.
 inline constexpr std::size_t stream_bytes = 16384;
 
-/// `to` and `from` do not overlap. What comes after in this thread is not seen before it by others.
+/// Copies `bytes` bytes; `to` and `from` must not overlap. Other threads see the copy before any later write of this thread.
 inline void streaming_copy(void* to, const void* from, std::size_t bytes) {
 #ifdef __SSE2__
   constexpr std::size_t line = 64;  // only whole lines are written without being read

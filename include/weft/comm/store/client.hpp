@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A rank's connection to the store of its job.
+// A rank's connection to the store of its job, in which ranks find each other's addresses.
 //
 //   store::Client client("127.0.0.1", 29501, {rank, world, job}, secret, deadline);
 //   client.set("address/3", bytes, deadline);
@@ -16,7 +16,7 @@ namespace weft::comm::store {
 
 class Client {
  public:
-  /// Tries until the store answers. Throws StoreError at the deadline, or where the store turns this rank away.
+  /// Retries until the store answers. Throws StoreError at the deadline, or if the store refuses this rank.
   Client(const std::string& host, int port, const Identity& who, std::string_view secret, Deadline deadline)
       : where_(weft::detail::joined({host, ":", port})) {
     const Address address = resolve(host, port);
@@ -37,7 +37,7 @@ class Client {
     send(request(Op::set, ++number_, key, value), deadline);
     receive(key, deadline);
   }
-  /// Waits until somebody has set the key; nothing once the deadline has passed.
+  /// The value of the key, once any rank has set it; nothing if the deadline passes first.
   std::optional<std::string> get(std::string_view key, Deadline deadline) {
     send(request(Op::get, ++number_, key, {}), deadline);
     return receive(key, deadline, true);
@@ -46,7 +46,7 @@ class Client {
     send(request(Op::has, ++number_, key, {}), deadline);
     return receive(key, deadline) == "1";
   }
-  /// The value of the key, which is gone then; nothing if nobody has set it yet.
+  /// Removes the key and returns its value; nothing if no rank has set it yet.
   std::optional<std::string> take(std::string_view key, Deadline deadline) {
     send(request(Op::take, ++number_, key, {}), deadline);
     const auto found = receive(key, deadline);
@@ -57,7 +57,7 @@ class Client {
   Address local() const { return local_address(socket_); }
 
  private:
-  /// 0, or errno.
+  /// Returns 0 or errno.
   int try_connect(const Address& address, Deadline deadline) {
     socket_ = Socket(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!socket_) return errno;
@@ -124,7 +124,7 @@ class Client {
     incoming_.erase(0, count);
     return text;
   }
-  /// The reply to request `number`; replies to requests that were given up are passed over.
+  /// The reply to request `number`; replies to abandoned requests are skipped.
   std::pair<Status, std::string> read_reply(std::uint32_t number, Deadline deadline) {
     for (;;) {
       if (!head_) head_ = read(reply_bytes, deadline);

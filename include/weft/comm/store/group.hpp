@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A Group of processes that have nothing in common but the store at rank 0: host memory for backends of devices, whose ranks agree on
-// small things (identifiers, splits, scalars) and need no other library for it. A collective is a message from everyone to the group's
-// first rank and one back with everything; sums are formed by each rank itself, in rank order. Not for large data: all of it goes through
-// rank 0, and the store holds 64 MiB.
+// A Group of processes that share only the store at rank 0. Device backends use it for host memory: their ranks agree on small
+// things (identifiers, splits, scalars) and need no other library for that. A collective is a message from every rank to the
+// group's first rank and one message back with all data; each rank forms sums itself, in rank order. Not for large data:
+// everything goes through rank 0, and the store holds 64 MiB.
 
 #include <algorithm>
 #include <chrono>
@@ -27,7 +27,7 @@ namespace weft::comm::store {
 
 class StoreGroup final : public Group, public std::enable_shared_from_this<StoreGroup> {
  public:
-  /// `members`: the ranks of the world in the order of the group; this rank is one of them.
+  /// `members`: the ranks of the world in the order of the group, this rank among them.
   StoreGroup(std::shared_ptr<Process> process, std::uint64_t number, std::vector<int> members, std::string axis)
       : process_(std::move(process)), number_(number), members_(std::move(members)), axis_(std::move(axis)) {
     rank_ = int(std::find(members_.begin(), members_.end(), process_->rank()) - members_.begin());
@@ -56,13 +56,13 @@ class StoreGroup final : public Group, public std::enable_shared_from_this<Store
     Call call;
     std::vector<std::size_t> counts;
     std::uint64_t sequence = 0, number = 0;
-    std::string key;                 ///< of the message that is waited for, or the beginning of its keys
-    std::vector<std::string> parts;  ///< the first rank's: what has come from each
+    std::string key;                 ///< of the awaited message, or the prefix of its keys
+    std::vector<std::string> parts;  ///< on the first rank: what each rank has sent
     std::vector<bool> come;
     bool complete = false;
   };
 
-  /// What ranks compare, and the lengths that only the sender knows.
+  /// The properties that ranks compare, and the lengths that only the sender knows.
   struct Head {
     std::uint64_t signature = 0, count = 0, counts = 0, bytes = 0;
   };
@@ -78,7 +78,7 @@ class StoreGroup final : public Group, public std::enable_shared_from_this<Store
     return operation == Operation::all_gather_v || operation == Operation::reduce_scatter_v || operation == Operation::all_to_all_v;
   }
 
-  /// Elements that this rank gives.
+  /// The number of elements that this rank sends.
   std::size_t given(const Call& call) const {
     using enum Operation;
     const auto n = members_.size();
@@ -122,7 +122,7 @@ class StoreGroup final : public Group, public std::enable_shared_from_this<Store
     for (StoreGroup* group : groups) group->advance_all();
   }
   void wait(Running& running);
-  /// The store's errors with the operation's name.
+  /// Runs f; errors of the store get the name of the operation.
   template <class F>
   auto guarded(const Running& running, F&& f) {
     try {
@@ -139,7 +139,7 @@ class StoreGroup final : public Group, public std::enable_shared_from_this<Store
   std::string axis_;
   int rank_ = 0;
   std::uint64_t sequence_ = 0, collectives_ = 0;
-  std::map<std::pair<int, int>, std::uint64_t> sent_, received_;  // messages, by rank and tag
+  std::map<std::pair<int, int>, std::uint64_t> sent_, received_;  // numbers of messages, by rank and tag
   std::vector<std::shared_ptr<Running>> under_way_;
 };
 
@@ -198,7 +198,7 @@ inline std::unique_ptr<Pending> StoreGroup::start(const Call& call) {
   return std::make_unique<Started>(shared_from_this(), std::move(running));
 }
 
-/// Gives away what this rank has to give.
+/// Sends this rank's data.
 inline void StoreGroup::post(Running& running) {
   const Call& call = running.call;
   if (call.operation == Operation::send) {
@@ -254,7 +254,7 @@ inline bool StoreGroup::advance(Running& running) {
   });
 }
 
-/// The first rank has everything: the others get it, or word of the first two that disagree.
+/// Called on the first rank once it has all data: sends the data to the others, or a text that names two ranks that disagree.
 inline void StoreGroup::gather_all(Running& running) {
   std::string everything(1, '1');
   for (std::size_t q = 1; q < members_.size() && everything[0] == '1'; ++q) {
@@ -272,7 +272,7 @@ inline void StoreGroup::gather_all(Running& running) {
   finish(running, everything);
 }
 
-/// This rank's result, from what all gave.
+/// Computes this rank's result from the data of all ranks.
 inline void StoreGroup::finish(Running& running, const std::string& everything) {
   using enum Operation;
   const Call& call = running.call;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What all groups of a process share that has nothing but the store at rank 0: its connection, its record of operations, and
-// values longer than the store takes at once.
+// The state that all groups of a process share if the store at rank 0 is its only connection: the client, the record of
+// operations, and values longer than one entry of the store.
 
 #include <algorithm>
 #include <chrono>
@@ -20,7 +20,7 @@ namespace weft::comm::store {
 
 class StoreGroup;
 
-/// What all groups of this process share.
+/// The state that all groups of this process share.
 struct Process {
   Process(Client connection, const Identity& identity, std::chrono::duration<double> most)
       : client(std::move(connection)), who(identity), deadline(most) {}
@@ -37,7 +37,7 @@ struct Process {
     return Clock::now() + std::max(std::chrono::duration_cast<Clock::duration>(deadline), Clock::duration(std::chrono::seconds(10)));
   }
 
-  /// Long values go in pieces, the first last: once that is there, all are.
+  /// Stores a value. A long one goes in pieces, the first piece last: once that is there, all are.
   void put(const std::string& key, const std::string& bytes) {
     const std::size_t rest = bytes.size() <= piece ? 0 : (bytes.size() - 1) / piece;
     for (std::size_t k = rest; k > 0; --k) client.set(weft::detail::joined({key, "/", k}), std::string_view(bytes).substr(k * piece, piece), soon());
@@ -58,7 +58,7 @@ struct Process {
     }
     return bytes;
   }
-  /// What ended another rank, as far as the store knows; empty while all is well.
+  /// The error that ended another rank, if the store knows one; empty otherwise.
   std::string failure() {
     if (client.has("failed", soon())) return *client.get("failed", soon());
     if (client.has("lost", soon()))

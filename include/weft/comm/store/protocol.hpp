@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What travels between the store and its clients, without sockets, so that it can be fuzzed. All numbers are little-endian.
+// The protocol between the store and its clients, without sockets, so that it can be fuzzed. All numbers are little-endian.
 //
 //   server: "weftstor", version, nonce                               challenge
-//   client: "weftstor", version, rank, world, job, nonce, HMAC       hello; the HMAC is over it and the server's nonce
+//   client: "weftstor", version, rank, world, job, nonce, HMAC       hello; the HMAC covers it and the server's nonce
 //   server: reply 0 with an HMAC over both nonces, or a refusal
-//   client: operation, number, key and value lengths, key, value     as often as it likes
+//   client: operation, number, key and value lengths, key, value     any number of times
 //   server: status, number, length, value
 //
-// Every length is checked against its cap before there is memory for it, and memory grows with the bytes that came.
+// Every length is checked against its limit before memory is allocated for it, and memory grows only with the received bytes.
 
 #include <algorithm>
 #include <array>
@@ -24,7 +24,7 @@
 
 namespace weft::comm {
 
-/// The store or a client of it failed: no connection, another secret, a rank that did not come.
+/// A failure of the store or of a client: no connection, another secret, a rank that did not come.
 class StoreError : public Error {
  public:
   explicit StoreError(const std::string& what, int exit_code = 1) : Error(what, exit_code) {}
@@ -53,7 +53,7 @@ inline std::uint32_t number_at(std::string_view bytes, std::size_t at) {
 inline std::string_view letters(const Digest& digest) { return {reinterpret_cast<const char*>(digest.data()), digest.size()}; }
 inline std::string_view letters(const Nonce& nonce) { return {nonce.data(), nonce.size()}; }
 
-/// Who a client says it is.
+/// A client's claimed identity.
 struct Identity {
   std::uint32_t rank = 0, world = 0;
   std::string job;
@@ -76,7 +76,7 @@ inline std::string hello(const Identity& who, const Nonce& mine, const Nonce& se
   return text += letters(hmac_sha256(secret, signed_text));
 }
 
-/// What the server proves its own knowledge of the secret with.
+/// The server's proof that it knows the secret.
 inline Digest welcome(const Nonce& client, const Nonce& server, std::string_view secret) {
   return hmac_sha256(secret, "welcome" + std::string(letters(client)) + std::string(letters(server)));
 }
@@ -105,17 +105,17 @@ struct Request {
   std::string_view key, value;  ///< valid until the next call of the reader
 };
 
-/// Cuts the bytes of one client into its hello and its requests.
+/// Splits the bytes of one client into its hello and its requests.
 class RequestReader {
  public:
-  /// Adds what came. The caller reads at most 64 KiB at a time and takes all requests out before it adds more.
+  /// Adds received bytes. The caller reads at most 64 KiB at a time and takes all requests out before it adds more.
   void add(std::string_view bytes) {
     if (used_ != 0) bytes_.erase(0, std::exchange(used_, 0));
     bytes_ += bytes;
   }
   std::size_t held() const { return bytes_.size() - used_; }
 
-  /// The whole hello, or nothing yet.
+  /// The whole hello, or empty while it is incomplete.
   std::string_view hello() {
     const std::string_view rest = std::string_view(bytes_).substr(used_);
     if (rest.substr(0, magic.size()) != magic.substr(0, std::min(rest.size(), magic.size())))
@@ -125,7 +125,7 @@ class RequestReader {
     return rest.substr(0, hello_bytes);
   }
 
-  /// True with a whole request in `request`; false where more must come. Throws StoreError where it cannot be one.
+  /// True with a whole request in `request`; false if more bytes are needed. Throws StoreError if the bytes cannot be a request.
   bool next(Request& request) {
     const std::string_view rest = std::string_view(bytes_).substr(used_);
     if (rest.empty()) return false;
@@ -146,7 +146,8 @@ class RequestReader {
   std::size_t used_ = 0;
 };
 
-/// Reads a hello; empty text if all is well, else why not. Where the HMAC is wrong nothing else of it is believed.
+/// The result of reading a hello: an empty text if it is valid, else the reason why not. If the HMAC is wrong, nothing else in it
+/// is believed.
 struct Greeting {
   Identity who;  ///< without the job
   Nonce nonce{};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Ranks as processes that meet at weft's own store and talk through it: what a backend of devices stands on where neither MPI nor Gloo
-// is there. Under torchrun, or with its environment set by hand.
+// The store backend: ranks are processes that meet at weft's own store and communicate through it. Device backends use it if
+// neither MPI nor Gloo is available. Started by torchrun, or with torchrun's environment set by hand.
 
 #include <chrono>
 #include <exception>
@@ -23,13 +23,13 @@ namespace weft::comm {
 
 namespace store {
 
-/// This rank at the store, which rank 0 serves.
+/// This rank's connection to the store, and the store itself on rank 0.
 struct Place {
   std::unique_ptr<Server> server;
   std::shared_ptr<Process> process;
 };
 
-/// Meets the other ranks. Throws StoreError that names what is missing.
+/// Connects to the store and waits for the other ranks. Throws StoreError that names the missing ranks.
 WEFT_COLD inline Place rendezvous(const runtime::Launch& launch, std::chrono::duration<double> patience) {
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(patience);
   const Identity who{std::uint32_t(launch.rank), std::uint32_t(launch.world), launch.job};
@@ -51,7 +51,7 @@ WEFT_COLD inline Place rendezvous(const runtime::Launch& launch, std::chrono::du
   return place;
 }
 
-/// The group of all ranks that met.
+/// The group of all connected ranks.
 inline std::shared_ptr<Group> over(const std::shared_ptr<Process>& process) {
   if (process->who.world == 1) return std::make_shared<SelfGroup>("world", "store");
   std::vector<int> members(process->who.world);
@@ -61,11 +61,11 @@ inline std::shared_ptr<Group> over(const std::shared_ptr<Process>& process) {
 
 }  // namespace store
 
-/// Ranks as processes that have the store alone in common.
+/// Ranks are processes that share only the store.
 struct StoreRanks {
   static constexpr std::string_view name = "store";
   static constexpr bool supports(Operation, DataType, MemoryKind memory) { return memory == MemoryKind::host; }
-  /// Whether the environment names a world of processes and where they meet.
+  /// True if the environment describes a world of processes and the address of rank 0.
   static bool detected() { return runtime::launched_with_addresses(); }
 
   class Session {
@@ -79,8 +79,8 @@ struct StoreRanks {
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
-    int started() const { return launch_.world; }     ///< by the launcher
-    int here() const { return launch_.local_world; }  ///< of them on this machine
+    int started() const { return launch_.world; }     ///< ranks started by the launcher
+    int here() const { return launch_.local_world; }  ///< ranks on this machine
 
     RunResult run(int, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
       place_.process->deadline = deadline;
@@ -98,8 +98,8 @@ struct StoreRanks {
       return {};
     }
 
-    /// Has one rank report its error: the lowest whose error is its own, or else the lowest of those that lost another.
-    /// Returns the exit code of an error that is its own.
+    /// Makes one rank report its error: the lowest one that failed by itself, else the lowest one that lost another rank. Returns
+    /// the exit code of an error that is a rank's own.
     int fail(int code, const std::function<void()>& report) {
       bool mine = true;
       int result = primary_ ? code : 0;
@@ -121,7 +121,8 @@ struct StoreRanks {
     }
 
    private:
-    /// Says a last word and hears the others', at most so long; rank 0 also serves until they have heard.
+    /// Stores this rank's last word and reads those of the others, for at most the given time; rank 0 also serves until the
+    /// others have read.
     std::vector<std::string> leave(const std::string& key, const std::string& word, std::chrono::milliseconds patience) {
       auto& client = place_.process->client;
       const auto end = store::Clock::now() + patience;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The store of a job: keys and values that rank 0 serves while ranks find each other, in a thread of its own that ends with
-// this object. Loopback unless a secret is given; nothing is encrypted.
+// The store of a job: keys and values that rank 0 serves while ranks find each other, in a thread that ends with this object. It
+// listens on loopback unless a secret is given; nothing is encrypted.
+//
+//   store::Server server("127.0.0.1", 29501, {rank, world, job}, secret);
 
 #include <atomic>
 #include <cstdio>
@@ -18,9 +20,9 @@ namespace weft::comm::store {
 
 class Server {
  public:
-  static constexpr std::size_t least_secret = 16;  ///< bytes: 128 bits
+  static constexpr std::size_t least_secret = 16;  ///< in bytes: 128 bits
 
-  /// Listens on `host`:`port` (0: any free port). Throws StoreError where the port is taken, UsageError where the address is not
+  /// Listens on `host`:`port` (0: any free port). Throws StoreError if the port is taken, UsageError if the address is not
   /// loopback and the secret is missing.
   Server(const std::string& host, int port, Identity identity, std::string secret) : identity_(std::move(identity)), secret_(std::move(secret)) {
     const Address address = resolve(host, port);
@@ -45,7 +47,7 @@ class Server {
     thread_.join();
   }
   int port() const { return port_; }
-  std::size_t refused() const { return refused_.load(); }  ///< connections so far
+  std::size_t refused() const { return refused_.load(); }  ///< refused connections so far
 
  private:
   struct Connection {
@@ -53,7 +55,7 @@ class Server {
     RequestReader reader;
     Nonce nonce = random_nonce();
     std::string outgoing;
-    std::string waits_for;  // a key
+    std::string waits_for;  // a key, or empty
     std::uint32_t number = 0;
     bool greeted = false, closing = false;
     std::uint32_t rank = 0;
@@ -103,7 +105,7 @@ class Server {
     }
   }
 
-  /// False once the connection is to be closed.
+  /// False if the connection must be closed.
   bool receive(Connection& c) {
     char bytes[65536];
     const ssize_t got = ::recv(c.socket.get(), bytes, sizeof bytes, 0);
@@ -176,7 +178,7 @@ class Server {
     }
   }
 
-  /// Nobody is left to wait for what cannot come.
+  /// Fails the job: every client that waits for a key gets the reason.
   void fail(const std::string& why) {
     failure_ = why;
     for (const auto& c : connections_)

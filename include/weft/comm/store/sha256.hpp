@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// SHA-256 (FIPS 180-4) and HMAC (RFC 2104), for the handshake of the store: a few hundred bytes a connection, so that a
-// cryptographic library would be one dependency too many.
+// SHA-256 (FIPS 180-4) and HMAC (RFC 2104) for the handshake of the store. They hash a few hundred bytes a connection, which does
+// not justify a dependency on a cryptographic library.
 
 #include <array>
 #include <bit>
@@ -98,7 +98,7 @@ inline Digest hmac_sha256(std::string_view key, std::string_view bytes) {
   return second.finish();
 }
 
-/// Takes the same time wherever the two differ.
+/// Takes the same time wherever the digests differ.
 inline bool equal_in_constant_time(const Digest& a, const Digest& b) {
   unsigned difference = 0;
   for (std::size_t i = 0; i < a.size(); ++i) difference |= unsigned(a[i] ^ b[i]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// TCP sockets as the store uses them: closed by their owner, never blocking, every wait with a deadline.
+// TCP sockets for the store: closed by their owner, never blocking, every wait with a deadline.
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -74,7 +74,7 @@ struct Address {
     if (family == AF_INET) return (ntohl(reinterpret_cast<const sockaddr_in&>(storage).sin_addr.s_addr) >> 24) == 127;
     return family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr);
   }
-  /// Without its port, as it is written.
+  /// The address as text, without its port.
   std::string text() const {
     char host[NI_MAXHOST] = "?";
     ::getnameinfo(reinterpret_cast<const sockaddr*>(&storage), length, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
@@ -83,7 +83,7 @@ struct Address {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-/// The address of a name; IPv4 where it has one. Throws StoreError where the name has none.
+/// The address of a host name, IPv4 if it has one. Throws StoreError if the name has no address.
 inline Address resolve(const std::string& host, int port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Collectives between thread ranks. Every rank posts where its buffers lie in a slot of the group's ring; once all have, each
-// compares the fingerprints and does its share by reading and writing the others' memory: one pass, no copy between. Short
-// messages are posted with their bytes, so a rank needs nobody once all have posted, and may leave.
+// Collectives between thread ranks. Every rank posts the addresses of its buffers in a slot of the group's ring. Once all have
+// posted, each rank compares the fingerprints and does its share by reading and writing the others' memory: one pass, no
+// intermediate copy. Short messages are posted with their bytes, so that a rank needs no other rank once all have posted, and may
+// continue.
 
 #include <atomic>
 #include <cstdint>
@@ -22,10 +23,10 @@ namespace weft::comm::threads {
 class Exchange {
  public:
   static constexpr std::size_t slots = 16;          ///< operations that a rank may be ahead of another
-  static constexpr std::size_t inline_bytes = 256;  ///< messages up to this travel in their slot
+  static constexpr std::size_t inline_bytes = 256;  ///< messages up to this size travel in their slot
 
-  /// What one rank posts. Fields before `posted` are read by others only while posted == the operation's number and
-  /// done < it; `open` is the oldest operation that the rank had not done when it posted this one.
+  /// The post of one rank. Other ranks read the fields before `posted` only while posted == the operation's number and done < it.
+  /// `open` is the oldest operation that the rank had not finished when it posted this one.
   struct alignas(128) Entry {
     std::atomic<std::uint64_t> posted{0};
     std::uint64_t signature = 0;
@@ -50,7 +51,7 @@ class Exchange {
 
   int size_;
   weft::detail::List<Entry> entries_;
-  std::unique_ptr<std::byte[]> payload_;  // pages are taken when they are first used
+  std::unique_ptr<std::byte[]> payload_;  // pages are allocated at their first use
 };
 
 /// One rank's part in one collective.
@@ -69,7 +70,7 @@ class Collective final : public Advancing {
   const Call& call() const { return call_; }
   std::uint64_t sequence() const { return sequence_; }
   bool shared() const { return shared_; }
-  /// Keeps the counts of a `_v` operation alive beside it, for one that outlives its caller's.
+  /// Copies the counts of a `_v` operation, for an operation that outlives the caller's.
   void keep_counts() {
     const std::size_t receives = call_.receive_counts.size(), sends = call_.send_counts.size();
     if (receives + sends == 0) return;
@@ -134,9 +135,9 @@ class Collective final : public Advancing {
     return step();
   }
 
-  Collective* next_open = nullptr;  ///< of those that its group has started
+  Collective* next_open = nullptr;  ///< the next started operation of its group
 
-  /// The oldest operation not done by some rank when it posted this one. Known once this rank has done its share.
+  /// The oldest operation that some rank had not finished when it posted this one. Known once this rank has done its share.
   std::uint64_t oldest_open() const { return oldest_open_; }
 
  private:
@@ -201,7 +202,7 @@ class Collective final : public Advancing {
     }
   }
 
-  /// Empty if all ranks called the same; else two that did not, by their ranks in the world.
+  /// Empty if all ranks made the same call; else names two ranks that did not, by their numbers in the world.
   std::string disagreement() {
     const auto& first = exchange_.entry(sequence_, 0);
     for (int q = 1; q < size(); ++q) {
@@ -240,7 +241,7 @@ class Collective final : public Advancing {
     if (bytes != 0 && to != from) std::memmove(to, from, bytes);
   }
 
-  /// Reduces elements [begin, end) of all inputs, each `skip` bytes in, into the given outputs.
+  /// Reduces elements [begin, end) of all inputs, each starting `skip` bytes in, into the given outputs.
   void reduce_into(std::span<void* const> outputs, std::size_t begin, std::size_t end, std::size_t skip = 0) {
     constexpr std::size_t most = 64;
     const void* few[most];
@@ -266,8 +267,8 @@ class Collective final : public Advancing {
   std::unique_ptr<std::size_t[]> counts_;
 };
 
-// Whoever can do a part without waiting does it: with inline bytes each rank fills its own output; else the ranks divide the
-// work, also that of writing to the root.
+// Each part is done by a rank that can do it without waiting: with inline bytes each rank fills its own output; otherwise the
+// ranks divide the work, including the writes to the root's output.
 inline void Collective::share() {
   using enum Operation;
   const std::size_t bytes = call_.bytes();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The Group of thread ranks: one object a rank and communicator, over slots and mailboxes that its ranks share.
+// The Group of thread ranks: one object for each rank and communicator, over slots and mailboxes that its ranks share.
 
 #include <cstring>
 #include <exception>
@@ -19,7 +19,7 @@
 
 namespace weft::comm::threads {
 
-/// What the ranks of one communicator share.
+/// The state that the ranks of one communicator share.
 struct Shared {
   Shared(std::shared_ptr<World> w, weft::detail::List<int> m, std::string a)
       : world(std::move(w)),
@@ -29,12 +29,13 @@ struct Shared {
         mailboxes(members.size()) {}
 
   std::shared_ptr<World> world;
-  weft::detail::List<int> members;  ///< their ranks in the world
+  weft::detail::List<int> members;  ///< their numbers in the world
   std::string axis;
   Exchange exchange;
   weft::detail::List<Mailbox> mailboxes;
 
-  /// The part with this color of the split of this number, kept until all its ranks have joined and one says so.
+  /// The part of the split with this number that has this color, kept until all its ranks have joined and one of them releases
+  /// it.
   WEFT_COLD std::shared_ptr<Shared> part(std::uint64_t number, int color, const weft::detail::List<int>& its_members, const std::string& its_axis) {
     std::lock_guard lock(mutex);
     for (Part* known = parts.get(); known != nullptr; known = known->next.get())
@@ -91,7 +92,8 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
     self().recorder.complete(number);
   }
 
-  // `inline` here: else the first of them is the key function, and every file that includes this emits the class.
+  // `inline` here: otherwise the first of these functions is the key function, and every file that includes this one emits the
+  // class.
   inline std::unique_ptr<Pending> start(const Call& call) override;
   inline std::shared_ptr<Group> split(int color, int key, std::string axis) override;
 
@@ -130,7 +132,7 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
   /// The number of the next collective, once its slot is free.
   std::uint64_t next_collective(const Call& call);
 
-  /// The oldest collective of this group that this rank has not done, or `next`.
+  /// The oldest collective of this group that this rank has not finished, or `next`.
   std::uint64_t oldest_open(std::uint64_t next) {
     for (const Collective* operation = open_.first(); operation != nullptr; operation = operation->next_open)
       if (!operation->shared()) next = std::min(next, operation->sequence());
@@ -147,13 +149,13 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
   std::shared_ptr<Shared> shared_;
   World& world_;
   int rank_, world_rank_;
-  std::uint64_t sequence_ = 0;     // of all operations, for messages
-  std::uint64_t collectives_ = 0;  // of those that use slots: the same on every rank
-  std::uint64_t known_open_ = 0;   // collectives below this are done by all
+  std::uint64_t sequence_ = 0;     // counts all operations, for messages
+  std::uint64_t collectives_ = 0;  // counts operations that use slots: the same on every rank
+  std::uint64_t known_open_ = 0;   // all ranks have finished the collectives below this one
   IntrusiveList<Collective, &Collective::next_open> open_;
 };
 
-// A slot may be used again when every rank has done what was in it.
+// A wait for a free slot: a slot may be used again once every rank has finished with its content.
 class ThreadGroup::SlotFree final : public Advancing {
  public:
   SlotFree(Exchange& exchange, std::uint64_t sequence) : exchange_(exchange), sequence_(sequence) {}
@@ -240,7 +242,7 @@ class ThreadGroup::Started final : public Pending {
 
   std::shared_ptr<ThreadGroup> group_;
   weft::detail::Owner<Advancing> operation_;
-  Collective* collective_;  // the same, if it is one
+  Collective* collective_;  // the operation, if it is a collective
   Call call_;
   std::uint64_t number_;
 };

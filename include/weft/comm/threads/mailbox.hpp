@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Messages between two thread ranks, matched by sender and tag, first in first out. Short ones are copied when sent; of
-// others the receiver copies straight from the sender's memory, and the sender waits for that.
+// Messages between two thread ranks, matched by sender and tag, first in first out. Short messages are copied when sent; of
+// longer ones the receiver copies straight from the sender's memory, and the sender waits for that.
 
 #include <atomic>
 #include <cstddef>
@@ -22,15 +22,15 @@ struct Message {
   int from, tag;
   DataType type;
   std::size_t count;
-  const void* data;  // of the sender, or of `copy`
+  const void* data;  // the sender's, or in `copy`
   std::unique_ptr<std::byte[]> copy;
   std::atomic<bool> taken{false};
-  std::shared_ptr<Message> next;  // in its mailbox
+  std::shared_ptr<Message> next;  // the next one in its mailbox
 };
 
 class Receive;
 
-/// What is on its way to one rank of a group.
+/// The messages on their way to one rank of a group.
 class Mailbox {
  public:
   Mailbox() = default;
@@ -46,9 +46,9 @@ class Mailbox {
 
  private:
   std::mutex mutex_;
-  std::shared_ptr<Message> oldest_;  // of those that nobody has asked for yet
+  std::shared_ptr<Message> oldest_;  // of the messages for which no receive was posted yet
   Message* newest_ = nullptr;
-  Receive* expected_ = nullptr;  // the oldest
+  Receive* expected_ = nullptr;  // the oldest posted receive without a message
 };
 
 /// A send whose buffer the receiver still has to read.
@@ -121,11 +121,11 @@ class Receive final : public Advancing {
   World& world_;
   Mailbox& mailbox_;
   std::span<const int> members_;
-  int rank_;  // in the world
+  int rank_;  // its number in the world
   Call call_;
   std::shared_ptr<Message> message_;
   std::atomic<bool> matched_{false};
-  Receive* next_ = nullptr;  // in the mailbox
+  Receive* next_ = nullptr;  // the next one in the mailbox
 };
 
 inline void Mailbox::send(const std::shared_ptr<Message>& message) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What all thread ranks of one world share: where each rank sleeps, how a failure reaches everybody, and proof that nobody
-// can go on. Groups (groups.hpp) are built on it; nothing here knows of operations but that they advance when polled.
+// The state that all thread ranks of one world share: sleeping and waking, the spread of a failure to every rank, and the proof
+// of a deadlock. Groups (comm/threads/group.hpp) are built on it; the world knows of operations only that they advance when
+// polled.
 
 #include <algorithm>
 #include <atomic>
@@ -24,41 +25,41 @@ namespace weft::comm::threads {
 
 using Clock = std::chrono::steady_clock;
 
-/// An operation under way: advances when polled, by the thread of its rank.
+/// An operation in progress: it advances when the thread of its rank polls it.
 class Advancing {
  public:
   virtual ~Advancing() = default;
-  /// Does what can be done now. True if that was anything.
+  /// Advances as far as possible without waiting; true if anything changed.
   virtual bool advance() = 0;
   bool complete() const { return complete_; }
 
-  Advancing* next = nullptr;  ///< of those that its rank has under way
+  Advancing* next = nullptr;  ///< the next one that its rank has in progress
 
  protected:
   bool complete_ = false;
 };
 
-/// One rank of the world. Atomics are read by all ranks, the rest only by its own thread.
+/// One rank of the world. Atomics are read by all ranks, other members only by the rank's own thread.
 struct alignas(128) Rank {
   enum class State : int { running, waiting, ended };
 
   std::atomic<std::uint32_t> asleep{0};
-  std::atomic<std::uint32_t> touching{0};  ///< reads or writes other ranks' buffers now
+  std::atomic<std::uint32_t> touching{0};  ///< nonzero while it reads or writes other ranks' buffers
   std::atomic<State> state{State::running};
-  std::atomic<std::uint64_t> advances{0};    ///< steps of operations made
-  std::atomic<std::uint64_t> vain_polls{0};  ///< times that everything was polled and nothing could advance
+  std::atomic<std::uint64_t> advances{0};    ///< steps of operations done
+  std::atomic<std::uint64_t> vain_polls{0};  ///< times that it polled every operation and none could advance
   std::mutex mutex;
   std::condition_variable wake;
   bool woken = false;  // guarded by mutex
   FlightRecorder recorder;
 
-  IntrusiveList<Advancing, &Advancing::next> under_way;  ///< started and not complete, in order of their start
+  IntrusiveList<Advancing, &Advancing::next> under_way;  ///< started, not complete, in order of their start
 };
 
-/// Why a world ended: the first failure.
+/// The reason why a world ended: its first failure.
 struct Failure {
   int rank = -1;
-  bool mismatch = false;  ///< every rank that waits is a party to it
+  bool mismatch = false;  ///< every waiting rank takes part in the mismatch
   std::string text;
 };
 
@@ -78,7 +79,7 @@ class World {
 
   // --- failure -----------------------------------------------------------------------------------------------------
   bool failed() const { return failed_.load(std::memory_order_acquire); }
-  /// Ends the world's communication; the first caller's reason is kept. Wakes everybody.
+  /// Ends the world's communication and wakes every rank; the first caller's reason is kept.
   WEFT_COLD void fail(int rank, const std::string& text, bool mismatch = false) {
     {
       std::lock_guard lock(failure_mutex_);
@@ -92,12 +93,13 @@ class World {
     std::lock_guard lock(failure_mutex_);
     return failure_;
   }
-  /// After `fail`: returns when no rank but `self` touches a buffer of another. None will begin to, so buffers may be freed.
+  /// After `fail`: returns once no rank but `self` touches a buffer of another rank. None begins to afterwards, so buffers may be
+  /// freed.
   void quiesce(int self) {
     for (int r = 0; r < size(); ++r)
       while (r != self && rank(r).touching.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
   }
-  /// Held while a rank reads or writes buffers of other ranks; false if the world has failed and they may be gone.
+  /// Held while a rank reads or writes buffers of other ranks; false if the world has failed and the buffers may be gone.
   class Touch {
    public:
     Touch(World& world, Rank& rank) : rank_(rank) {
@@ -123,7 +125,7 @@ class World {
     sleeper.wake.notify_one();
   }
 
-  /// Polls everything that this rank has under way.
+  /// Polls every operation that this rank has in progress.
   bool advance_all(Rank& self) {
     bool any = false;
     for (Advancing *operation = self.under_way.first(), *next = nullptr; operation != nullptr; operation = next) {
@@ -136,14 +138,15 @@ class World {
 
   enum class Outcome { done, failed, timed_out, stuck };
 
-  /// A rank may fail between this rank's look at an operation and its look at failures. What every rank had joined by then is
-  /// complete on all of them, so which operation an error names does not depend on the moment.
+  /// A last poll after a failure. A rank may fail between this rank's look at an operation and its look at failures. An operation
+  /// that every rank had joined by then is complete on all of them, so the operation that an error names does not depend on
+  /// timing.
   static Outcome last_chance(Advancing& operation) {
     operation.advance();
     return operation.complete() ? Outcome::done : Outcome::failed;
   }
 
-  /// Advances `operation`, and all else that this rank has under way, until it is complete: spins a little, then sleeps.
+  /// Advances `operation`, and all others that this rank has in progress, until it is complete: spins a little, then sleeps.
   Outcome wait(int r, Advancing& operation) {
     Rank& self = rank(r);
     for (unsigned turn = 0; turn < spins_ + yields_; ++turn) {
@@ -191,14 +194,14 @@ class World {
     return outcome;  // else it still shows as waiting, for the message that follows
   }
 
-  /// Called when a rank's function has returned or thrown.
+  /// Called after a rank's function has returned or thrown.
   void end(int r) {
     rank(r).state.store(Rank::State::ended, std::memory_order_release);
     for (int other = 0; other < size(); ++other)
       if (other != r) wake(other);
   }
 
-  /// Where every rank is, for messages.
+  /// The position of every rank, for messages.
   WEFT_COLD std::string positions() {
     std::string text;
     for (int r = 0; r < size(); ++r) {
@@ -216,8 +219,9 @@ class World {
   static constexpr auto poll_interval = std::chrono::milliseconds(20);
   static constexpr auto deadlock_after = std::chrono::milliseconds(60);
 
-  // Proof that the world cannot go on: between two looks every rank was waiting (or had ended), each polled all it has under
-  // way at least once from beginning to end, and none advanced. Only ranks change what ranks wait for, so nothing will.
+  // Proof that the world cannot continue: between two looks every rank was waiting (or had ended), each polled all its operations
+  // at least once from beginning to end, and none advanced. Only ranks change the state for which ranks wait, so nothing will
+  // change.
   class DeadlockWatch {
    public:
     WEFT_COLD bool proves(World& world) {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A step as one CUDA graph (parallel/cuda/graphed_step.hpp: a model's train_step): what it gives to a stream is recorded once and launched again, which saves the launches of its kernels
-// (a microsecond or more each, where small models run for as long). Opt-in, for steps that
-//  - give all their work to that stream, or to others that wait for it and that it waits for,
+// A training step as one CUDA graph (parallel/cuda/graphed_step.hpp uses it for a model's train_step). The work that a step gives
+// to a stream is recorded once and launched again, which saves the launches of its kernels: a microsecond or more each, as long
+// as the kernels of small models run. Opt-in, for steps that
+//  - give all their work to that stream, or to streams that are joined with it by events in both directions,
 //  - allocate nothing from CUDA and never wait for the GPU (the first runs fill the arena and the libraries' caches),
-//  - have the same shapes and pointers each time. Numbers that a kernel gets by value (a learning rate, the number of the step that
-//    dropout is a function of) are recorded too: they belong into the key, or into device memory.
+//  - have the same shapes and pointers each time. Numbers that a kernel gets by value (a learning rate, the step number that
+//    dropout depends on) are recorded too: put them into the key or into device memory.
 //
 //   gpu::StepGraph graph;
-//   graph.run(stream, {batch, length}, [&] { ... });   // twice as it is, then recorded, then launched
+//   graph.run(stream, {batch, length}, [&] { ... });   // runs twice, then is recorded, then only launched
 
 #include <algorithm>
 #include <cstddef>
@@ -24,7 +25,7 @@ namespace weft::gpu {
 
 class StepGraph {
  public:
-  /// Runs before the recording: they take from CUDA what the step keeps.
+  /// Ordinary runs before the recording, in which the step allocates the memory that it keeps.
   static constexpr int warm_up = 2;
 
   StepGraph() = default;
@@ -32,8 +33,8 @@ class StepGraph {
   StepGraph& operator=(const StepGraph&) = delete;
   ~StepGraph() { forget(); }
 
-  /// Runs `step`, or launches what it did with the same key and stream; a new key starts anew. Throws CudaError where the step
-  /// cannot be recorded; it has then done nothing on the GPU. What `step` itself throws is passed on.
+  /// Runs `step`, or launches the recording made with the same key and stream; a new key starts again with ordinary runs. Throws
+  /// CudaError if the step cannot be recorded; the GPU has then executed none of it. Exceptions of `step` itself are passed on.
   template <class Step>
   void run(cudaStream_t stream, std::initializer_list<std::uint64_t> key, Step&& step) {
     run(stream, std::span<const std::uint64_t>(key.begin(), key.size()), step);
@@ -57,7 +58,7 @@ class StepGraph {
   }
 
   bool recorded() const { return launchable_ != nullptr; }
-  /// The next run is as it is; after shapes, pointers or values that the key does not hold have changed.
+  /// Drops the recording; the next run is an ordinary one. For changed shapes, pointers or values that are not in the key.
   void forget() noexcept {
     if (launchable_ != nullptr) cuda_report(cudaGraphExecDestroy(std::exchange(launchable_, nullptr)), "cudaGraphExecDestroy");
     runs_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Host memory that the GPU copies to and from at full speed, and copies on a stream of their own beside the computation. State
-// that is offloaded (ModelOptions::shard.offload = Offload::host()) lies in it where the model computes on a GPU.
+// Page-locked host memory, which the GPU reads and writes at full speed, and copies on a separate stream while the GPU computes.
+// It holds offloaded state (ModelOptions::shard.offload = Offload::host()) if the model computes on a GPU.
 //
 //   gpu::PinnedMemory memory(bytes);
 //   gpu::SideCopy copy;
@@ -19,7 +19,7 @@
 
 namespace weft::gpu {
 
-/// Page-locked memory, all zero. Throws CudaError: there is less of it than of other memory.
+/// Page-locked memory, all zero. Throws CudaError if none is left: a system has less of it than of ordinary memory.
 class PinnedMemory {
  public:
   explicit PinnedMemory(std::size_t bytes) : bytes_(bytes) {
@@ -44,11 +44,11 @@ class PinnedMemory {
   std::size_t bytes_ = 0;
 };
 
-/// Copies on one stream of their own, in the order in which they are started.
+/// Copies on a separate stream, in the order in which they are started.
 class SideCopy {
  public:
-  /// After what `stream` has been given so far. The source must stay as it is, and the target unused, until `wait` or `hold_back`;
-  /// `held` is kept until the copy is done.
+  /// Starts a copy after the work that `stream` has been given so far. The source must not change, and the target must not be
+  /// used, until `wait` or `hold_back`; `held` is kept alive until the copy is done.
   void start(void* to, const void* from, std::size_t bytes, cudaStream_t stream, std::shared_ptr<void> held = nullptr) {
     if (bytes == 0) return;
     begin_.record(stream);
@@ -61,11 +61,11 @@ class SideCopy {
       spare_.pop_back();
       held_.back().copied.record(side_.get());
     }
-    end_.record(side_.get());  // after the others: who waits for it has waited for them
+    end_.record(side_.get());  // recorded last: waiting for it is waiting for all copies
   }
-  /// What `stream` is given from now on starts after the copies.
+  /// Work given to `stream` from now on starts after the copies.
   void hold_back(cudaStream_t stream) const { end_.hold_back(stream); }
-  /// Until the copies are done.
+  /// Waits until the copies are done.
   void wait() {
     end_.wait();
     let_go();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Offloaded records of host memory come to a GPU and leave it on streams of their own, one for each direction, while the GPU computes.
-// Files go through the host, and it waits for them. Exists where Kokkos itself was built for CUDA.
+// Transfer of offloaded records between host memory and a GPU on separate streams, one for each direction, while the GPU
+// computes. Records in files go through the host, which waits for them. Only if Kokkos itself was built for CUDA.
 
 #include <Kokkos_Core.hpp>
 

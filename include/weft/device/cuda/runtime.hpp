@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What everything on a GPU shares: return codes turned into errors, and the choice of a rank's GPU, refused in one line where
-// there is none for it. Needs the CUDA runtime alone, neither Kokkos nor nvcc (target weft::cuda).
+// Basics of all CUDA code in weft: return codes as errors, the choice of a rank's GPU with a one-line error if there is none,
+// events and streams. Needs only the CUDA runtime, neither Kokkos nor nvcc (target weft::cuda).
 //
 //   cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
 //   const int device = choose_gpu(gpu_machine(), local_rank, local_ranks);
@@ -16,8 +16,8 @@
 
 namespace weft {
 
-/// A call of a CUDA library that failed: exit code 1. What the GPU was given before it is lost where the error is the device's own
-/// (an illegal address, say): CUDA then refuses every later call of the process.
+/// A failed call of a CUDA library: exit code 1. After an error of the device itself (an illegal address, for example) all work
+/// given to the GPU is lost and CUDA refuses every later call of the process.
 class CudaError : public Error {
  public:
   explicit CudaError(const std::string& what) : Error(what) {}
@@ -29,29 +29,30 @@ inline void cuda_check(cudaError_t status, const char* what) {
   throw_error<CudaError>({"cuda: ", what, " failed: ", cudaGetErrorName(status), ", ", cudaGetErrorString(status)});
 }
 
-/// The same where nothing may be thrown (destructors): one line on stderr. A runtime that has ended has nothing left to free.
+/// cuda_check for places that must not throw (destructors): one line on stderr. A runtime that has ended has nothing left to
+/// free.
 inline void cuda_report(cudaError_t status, const char* what) noexcept {
   if (status == cudaSuccess || status == cudaErrorCudartUnloading) [[likely]] return;
   std::fprintf(stderr, "weft: cuda: %s failed: %s, %s\n", what, cudaGetErrorName(status), cudaGetErrorString(status));
 }
 
-/// What the CUDA runtime says of this machine. Versions are 1000 major + 10 minor.
+/// The CUDA runtime's description of this machine. Versions are 1000 major + 10 minor.
 struct GpuMachine {
   int gpus = 0;
   int driver = 0;   ///< newest CUDA that the driver supports; 0: no driver
   int runtime = 0;  ///< CUDA that this program was built with
 };
 
-/// Asks it; no GPU and no driver are answers, not errors.
+/// Queries the CUDA runtime; no GPU and no driver are answers, not errors.
 inline GpuMachine gpu_machine() {
   GpuMachine machine;
   cuda_check(cudaRuntimeGetVersion(&machine.runtime), "cudaRuntimeGetVersion");
   if (cudaDriverGetVersion(&machine.driver) != cudaSuccess) machine.driver = 0;
   if (const cudaError_t status = cudaGetDeviceCount(&machine.gpus); status != cudaSuccess) {
     machine.gpus = 0;
-    // A driver that is too old says so here too; its version tells.
+    // A driver that is too old gives an error here too; its version tells.
     if (status != cudaErrorNoDevice && status != cudaErrorInsufficientDriver && status != cudaErrorStubLibrary) cuda_check(status, "cudaGetDeviceCount");
-    (void)cudaGetLastError();  // or a later, unrelated check would find it
+    (void)cudaGetLastError();  // else a later, unrelated check would report it
   }
   return machine;
 }
@@ -60,8 +61,8 @@ namespace detail {
 WEFT_COLD inline std::string cuda_version_text(int version) { return joined({version / 1000, ".", version % 1000 / 10}); }
 }  // namespace detail
 
-/// Throws UsageError where this machine cannot run a program on a GPU: no driver, one older than the program's CUDA (within one
-/// major version an older driver will do), no GPU.
+/// Throws UsageError if this machine cannot run a program on a GPU: no GPU, no driver, or a driver older than the program's CUDA
+/// (an older driver of the same major version will do).
 WEFT_COLD inline void require_gpu(const GpuMachine& machine) {
   const std::string built = detail::cuda_version_text(machine.runtime);
   if (machine.driver == 0) throw_error<UsageError>({"cuda: no NVIDIA driver on this machine; this program was built for GPUs with CUDA ", built});
@@ -71,8 +72,8 @@ WEFT_COLD inline void require_gpu(const GpuMachine& machine) {
     throw_error<UsageError>({"cuda: no GPU is visible to this program (nvidia-smi lists them; CUDA_VISIBLE_DEVICES hides them)"});
 }
 
-/// The GPU of rank `local_rank` of the `local_ranks` ranks on this machine: the one of that number. Throws UsageError as
-/// require_gpu does, and where there are fewer GPUs than ranks, unless `share` says that several ranks may use one GPU.
+/// The GPU of rank `local_rank` among the `local_ranks` ranks of this machine: the GPU with that number. Throws UsageError as
+/// require_gpu does, and also if there are fewer GPUs than ranks, unless `share` allows several ranks to use one GPU.
 WEFT_COLD inline int choose_gpu(const GpuMachine& machine, int local_rank, int local_ranks, bool share = false) {
   require_gpu(machine);
   if (local_rank < 0 || local_rank >= local_ranks) throw_error<UsageError>({"cuda: local rank ", local_rank, " is not one of the ", local_ranks, " ranks on this machine"});
@@ -81,7 +82,7 @@ WEFT_COLD inline int choose_gpu(const GpuMachine& machine, int local_rank, int l
   return local_rank % machine.gpus;
 }
 
-/// An event on a stream, without timing; the cheapest way to let one stream wait for another.
+/// An event on a stream, without timing: the cheapest way to make one stream wait for another.
 class CudaEvent {
  public:
   CudaEvent() { cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
@@ -95,7 +96,7 @@ class CudaEvent {
   }
 
   void record(cudaStream_t stream) { cuda_check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  /// Work given to `stream` from now on starts after what was recorded.
+  /// Work given to `stream` from now on starts after the recorded event.
   void hold_back(cudaStream_t stream) const { cuda_check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
   void wait() const { cuda_check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
   bool done() const {
@@ -108,7 +109,7 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-/// A stream of its own, which waits for no other.
+/// A CUDA stream that waits for no other.
 class CudaStream {
  public:
   CudaStream() { cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
