@@ -91,7 +91,8 @@ template <class M, class Stage /* zero::Stage1, zero::Stage2 or zero::Stage3 */,
 class FullyShardedDataParallel : public detail::ShardedDataBase<M, Stage, Policies...> {
   static_assert(nesting_level<M> > 10, "weft: wrappers nest as FullyShardedDataParallel of TensorParallel of PipelineParallel of a model, each at most once: FullyShardedDataParallel stands outermost, once, and in place of DataParallel");
   static_assert(detail::is_zero_stage<Stage>, "weft: FullyShardedDataParallel's second template parameter must be zero::Stage1, zero::Stage2 or zero::Stage3");
-  static_assert((detail::is_policy<Policies> && ...), "weft: FullyShardedDataParallel's template parameters after the stage must be policies, such as Reproducible");
+  static_assert((detail::CheckedDataPolicy<Policies>::said && ...));
+  static_assert(((detail::is_policy<Policies> || detail::resembles_policy<Policies> || detail::resembles_hook<Policies>) && ...), "weft: FullyShardedDataParallel's template parameters after the stage must be policies, such as Reproducible");
 
   static_assert((detail::policy_fits<typename detail::ScalarOf<M>::type, Policies> && ...), "weft: MixedPrecision's Param must be the type that the model computes in, such as bfloat16 for models::BasicGpt<bfloat16>");
 
