@@ -208,6 +208,14 @@ class Context : B... {
 
 namespace detail {
 
+/// f(communicator) for each axis in force whose ranks have sequences of their own.
+template <class Context, class F>
+void for_each_data_axis([[maybe_unused]] const Context& context, [[maybe_unused]] F&& f) {
+  Context::for_each_axis([&]<class A>([[maybe_unused]] A axis) {
+    if constexpr (is_data_axis<A>) f(context.comm(axis));
+  });
+}
+
 template <class Context, class A>
 auto hidden_placement_of() {
   if constexpr (Context::has(A{})) return typename Context::template bind_t<A>::hidden_placement{};

@@ -50,6 +50,10 @@ class Stages {
       throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(), "): every stage holds at least one layer"});
     build(context, config, ranks, rank);
     if (context.env.reproducible) {
+      Context::for_each_axis([&]<class A>(A axis) {
+        if (is_data_axis<A> && !std::is_same_v<A, dp> && context.size(axis) > 1)
+          throw_error<UsageError>({"reproducible: ", A::name, "(", context.size(axis), ") is a data axis of a user's own, and the order of sums is known over dp alone: use dp in its place, or leave reproducible out"});
+      });
       trees_ = context.env.reproducible->sums(context.device());
       trees_->find_uses(units_in_order(), context.env.hooks, context.size(dp{}));
     }
@@ -84,7 +88,7 @@ class Stages {
       ties_.sum(context);
       finish(context);
     }
-    if constexpr (Context::has(dp{})) detail::agree_on_touched(context.comm(dp{}), *this);
+    for_each_data_axis(context, [&](const Communicator& ranks) { detail::agree_on_touched(ranks, *this); });
     detail::renew(context, buffers_);
     for_each_state([](ParameterState& state) { require_reduced(state); });
     const double loss = total_loss<Context>(context, executor.losses()) / count;
@@ -247,7 +251,7 @@ class Stages {
     double counts[] = {0, double(batch.targets.size())};
     for (const std::int32_t target : batch.targets) counts[0] += double(target >= 0);
     // Over the axes that cut the batch, wherever the loss is a term of a sum.
-    if constexpr (Context::has(dp{})) context.comm(dp{}).all_reduce(std::span<double>(counts));
+    for_each_data_axis(context, [&](const Communicator& ranks) { ranks.all_reduce(std::span<double>(counts)); });
     if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(std::span<double>(counts));
     if (counts[0] == 0)
       throw_error<UsageError>({"batch: none of the ", std::size_t(counts[1]), " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
@@ -349,7 +353,7 @@ class Stages {
 
   WEFT_COLD static void require_reduced(const ParameterState& state) {
     if (state.gradients().unreduced() == 0) return;
-    throw_error<UnreducedGradientError>({"the gradient of ", state.name(), " still owes a sum over ", names_of_axes(state.gradients().unreduced()), " after the step: no wrapper paid it"});
+    throw_error<UnreducedGradientError>({"the gradient of ", state.name(), " still owes a sum over ", names_of_axes(state.info(), state.gradients().unreduced()), " after the step: no wrapper paid it"});
   }
 
   schedule::AnySchedule schedule_;
