@@ -99,7 +99,7 @@ WEFT_COLD void initialise_parameter(Device<Exec>& device, const ParameterState& 
 template <class T, class Context>
 WEFT_COLD void make_parameter(const Context& context, ParameterState& state) {
   bool taken = false;
-  for (auto* hooks : context.env.hooks) taken = hooks->allocate(state) || taken;
+  for (auto* hooks : context.engine.hooks) taken = hooks->allocate(state) || taken;
   if (state.info().later & ~state.sharded()) state.storage().count_elsewhere();
   if (taken) return;
   state.storage().set_value(context.device().allocate_persistent(state.bytes()));
@@ -184,7 +184,7 @@ class Parameter : public detail::ParameterHandle {
                   "weft: a Parameter has rules for two axes that are in force here: it is cut along one; keep the rule of the axis that is larger");
     ParameterInfo info;
     info.name = (context / name).env.path;
-    if (context.env.running)
+    if (context.engine.running)
       throw_error<UsageError>({"parameter ", info.name, " is made while a step runs, so it would be drawn anew each time and never trained: make it in the layer's constructor"});
     info.axes = Context::placed;
     info.global = info.local = shape;
@@ -206,7 +206,7 @@ class Parameter : public detail::ParameterHandle {
       if (A::id >= axis_count) info.user_axes.push_back({axis_bit<A>, A::name});
     });
     state_ = detail::new_shared<ParameterState>(std::move(info));
-    if (!context.env.registry || !context.env.registry->add(state_)) detail::make_parameter<T>(context, *state_);
+    if (!context.engine.registry || !context.engine.registry->add(state_)) detail::make_parameter<T>(context, *state_);
   }
 
   /// The parameter as an operation on x needs it, its placements derived from x's and from the rules.

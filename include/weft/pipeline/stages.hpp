@@ -49,13 +49,13 @@ class Stages {
     if (Model::blocks(config) < std::size_t(stages))
       throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(), "): every stage holds at least one layer"});
     build(context, config, ranks, rank);
-    if (context.env.reproducible) {
+    if (context.engine.reproducible) {
       Context::for_each_axis([&]<class A>(A axis) {
         if (is_data_axis<A> && !std::is_same_v<A, dp> && context.size(axis) > 1)
           throw_error<UsageError>({"reproducible: ", A::name, "(", context.size(axis), ") is a data axis of a user's own, and the order of sums is known over dp alone: use dp in its place, or leave reproducible out"});
       });
-      trees_ = context.env.reproducible->sums(context.device());
-      trees_->find_uses(units_in_order(), context.env.hooks, context.size(dp{}));
+      trees_ = context.engine.reproducible->sums(context.device());
+      trees_->find_uses(units_in_order(), context.engine.hooks, context.size(dp{}));
     }
     prepare(context);
   }
@@ -73,8 +73,8 @@ class Stages {
                                "micro_batches; to go on without them, call model.discard_gradients()"});
     const auto [count, tokens] = count_targets(context, batch);
     for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
-    if (trees_) trees_->begin(batch, context.env.hooks, context.rank(dp{}), context.size(dp{}));
-    Executor<Model, Context> executor(context, chunks_, table, batch, context.env.loss_scale / count, context.env.loss_scale / tokens);
+    if (trees_) trees_->begin(batch, context.engine.hooks, context.rank(dp{}), context.size(dp{}));
+    Executor<Model, Context> executor(context, chunks_, table, batch, context.engine.loss_scale / count, context.engine.loss_scale / tokens);
     executor.trees = trees_.get();
     executor.check_loss = !std::exchange(loss_checked_, true) && !requires { Model::Back::loss_is_a_sum; };
     executor.run(false);
@@ -259,7 +259,7 @@ class Stages {
   }
   template <class Context>
   static double total_loss(const Context& context, std::vector<double> losses) {
-    if (context.env.reproducible) {  // of every micro-batch of the step, then added as a tree
+    if (context.engine.reproducible) {  // of every micro-batch of the step, then added as a tree
       std::vector<double> all(losses.size() * context.size(dp{}));
       for (std::size_t i = 0; i < losses.size(); ++i) all[losses.size() * context.rank(dp{}) + i] = losses[i];
       losses = std::move(all);
@@ -336,7 +336,7 @@ class Stages {
   }
   template <class Context>
   static void finish(const Context& context) {
-    for (Hooks* hooks : context.env.hooks) hooks->finish();
+    for (Hooks* hooks : context.engine.hooks) hooks->finish();
   }
 
   // Units in the order in which their gradients become ready.
@@ -348,7 +348,7 @@ class Stages {
     for (Unit& unit : ties_.units()) order.push_back(&unit);
     if (trees_)
       for (Unit& unit : trees_->second_uses()) order.push_back(&unit);
-    for (Hooks* hooks : context.env.hooks) hooks->prepare(order);
+    for (Hooks* hooks : context.engine.hooks) hooks->prepare(order);
   }
 
   WEFT_COLD static void require_reduced(const ParameterState& state) {
