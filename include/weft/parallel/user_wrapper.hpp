@@ -95,8 +95,25 @@ inline constexpr int nesting_level<UserWrapper<Policy, M>> = detail::user_level<
 namespace detail {
 template <class Policy, class M>
 struct ModelOf<UserWrapper<Policy, M>> : ModelOf<M> {};
+// Whether M, or what stands in it, is a user's wrapper over A.
+template <class M, class A>
+inline constexpr bool wraps_over = false;
+template <template <class, class...> class W, class M, class... R, class A>
+inline constexpr bool wraps_over<W<M, R...>, A> = wraps_over<M, A>;
+template <class Policy, class M, class A>
+inline constexpr bool wraps_over<UserWrapper<Policy, M>, A> = wraps_over<M, A>;
+template <class Policy, class M, class A>
+  requires is_user_policy<Policy>
+inline constexpr bool wraps_over<UserWrapper<Policy, M>, A> = std::is_same_v<typename Policy::axis, A> || wraps_over<M, A>;
+
 template <class Policy, class M>
-inline constexpr bool sound<UserWrapper<Policy, M>> = is_user_policy<Policy> && nesting_level<M> >= user_level<Policy> && sound<M>;
+inline constexpr bool stands_where_it_may = false;
+template <class Policy, class M>
+  requires is_user_policy<Policy>
+inline constexpr bool stands_where_it_may<Policy, M> = nesting_level<M> >= user_level<Policy> && !wraps_over<M, typename Policy::axis>;
+
+template <class Policy, class M>
+inline constexpr bool sound<UserWrapper<Policy, M>> = stands_where_it_may<Policy, M> && sound<M>;
 template <class Policy, class M, bool = sound<UserWrapper<Policy, M>>>
 struct UserBase { using type = Refused<M>; };
 template <class Policy, class M>
@@ -109,6 +126,8 @@ class UserWrapper : public detail::UserBase<Policy, M>::type {
   static_assert(!std::is_base_of_v<detail::UserPolicyBase, Policy> || detail::is_user_policy<Policy>, "weft: a policy of your own is made by weft and gets the axis' ranks then: it needs a default constructor and must not be final or abstract");
   static_assert(!detail::is_user_policy<Policy> || nesting_level<M> >= detail::user_level<Policy>,
                 "weft: what stands inside this wrapper of your own belongs outside of it: its policy's Nesting says data, context or tensor, and wrappers nest in that order");
+  static_assert(!detail::is_user_policy<Policy> || nesting_level<M> < detail::user_level<Policy> || detail::stands_where_it_may<Policy, M>,
+                "weft: two wrappers of your own are over one axis, so its ranks would do their part twice: keep one, or give the other an axis of its own");
   using Base = typename detail::UserBase<Policy, M>::type;
 
  public:
