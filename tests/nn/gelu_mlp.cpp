@@ -35,7 +35,7 @@ std::vector<float> numbers_of(Make&& make) {
   DefaultDevice device;
   Context<Compute<DefaultDevice::execution_space, float>> context(device, detail::Environment());
   auto layer = make(context);
-  layer.for_each_parameter([](auto& parameter) { parameter.state().fresh = true; });
+  layer.for_each_parameter([](auto& parameter) { parameter.state().gradients().renew(); });
   using X = Tensor<float, DefaultDevice::execution_space>;
   X x(device, {rows, width}), g(device, {rows, width});
   for (std::size_t i = 0; i < rows * width; ++i) {
@@ -49,7 +49,7 @@ std::vector<float> numbers_of(Make&& make) {
   add(copy_to_host(dx));
   layer.for_each_parameter([&](auto& parameter) {
     const auto& state = parameter.state();
-    const auto* gradient = static_cast<const float*>(state.gradient.get());
+    const auto* gradient = static_cast<const float*>(state.gradient().get());
     add(std::vector<float>(gradient, gradient + state.size()));
   });
   return all;

@@ -28,7 +28,7 @@ auto mixture_of(const RouterOptions& options) {
 }
 
 std::vector<double> values_of(ParameterState& state) {
-  const auto* data = static_cast<const double*>(state.value.get());
+  const auto* data = static_cast<const double*>(state.value().get());
   return {data, data + state.size()};
 }
 std::vector<double> numbers(std::uint64_t key, std::size_t count) {
@@ -41,7 +41,7 @@ std::vector<double> numbers(std::uint64_t key, std::size_t count) {
 std::vector<double> oracle(Mixture& layer, const std::vector<double>& x, std::size_t length, std::size_t* dropped) {
   const RouterOptions& options = layer.router.options();
   std::map<std::string, std::vector<double>> weights;
-  layer.for_each_parameter([&](auto& parameter) { weights[parameter.state().name] = values_of(parameter.state()); });
+  layer.for_each_parameter([&](auto& parameter) { weights[parameter.state().name()] = values_of(parameter.state()); });
   const std::size_t tokens = x.size() / width, experts = options.experts, k = options.top_k;
   std::vector<std::vector<std::pair<std::size_t, double>>> choice(tokens);
   for (std::size_t t = 0; t < tokens; ++t) {
@@ -153,7 +153,7 @@ struct Fixture {
     detail::Router router(context / "gate", experts, options);
     std::vector<double> identity(experts * experts);
     for (std::size_t e = 0; e < experts; ++e) identity[e * experts + e] = 1;
-    copy_from_host(Tensor<double, Exec>(device, {experts, experts}, router.weight.state().value), std::span<const double>(identity));
+    copy_from_host(Tensor<double, Exec>(device, {experts, experts}, router.weight.state().value()), std::span<const double>(identity));
     Tensor<double, Exec> x(device, {tokens, experts});
     copy_from_host(x, std::span<const double>(logits));
     auto routed = router.forward(context, x);

@@ -38,7 +38,7 @@ class Buckets : public Hooks {
     for (Unit* unit : units)
       for (ParameterState* state : unit->parameters) {
         const std::size_t index = open_bucket(*state);
-        buckets_[index].members.push_back({state, buckets_[index].bytes / size_of(state->gradient_type)});
+        buckets_[index].members.push_back({state, buckets_[index].bytes / size_of(state->gradient_type())});
         buckets_[index].bytes += aligned(state->gradient_bytes());
       }
     for (Bucket& bucket : buckets_) {
@@ -47,7 +47,7 @@ class Buckets : public Hooks {
       bucket.storage = device_->allocate_persistent(bucket.bytes);
       fill_zero(*device_, static_cast<char*>(bucket.storage.get()), bucket.bytes);  // the gaps are summed too
       for (const FlatMember& member : bucket.members)
-        member.state->gradient = Buffer(bucket.storage, static_cast<char*>(bucket.storage.get()) + member.first * size_of(bucket.type));
+        member.state->gradients().set_buffer(Buffer(bucket.storage, static_cast<char*>(bucket.storage.get()) + member.first * size_of(bucket.type)));
     }
   }
 
@@ -66,8 +66,7 @@ class Buckets : public Hooks {
   void gradients_ready(Unit& unit) override {
     for (ParameterState* state : unit.parameters) {
       Bucket& bucket = bucket_of(state);
-      if (state->pending & ~state->data_bit()) throw_error<UnreducedGradientError>({"the gradient of ", state->name, " is to be summed over ", state->expert_data ? "edp" : "dp", " while it still owes another sum"});
-      state->pending = 0;
+      state->take_unreduced_over_data();
       if (++bucket.ready == bucket.members.size()) launch(bucket);
     }
     // Ranks make progress together: each does its part of what all have posted.
@@ -99,21 +98,21 @@ class Buckets : public Hooks {
       for (const FlatMember& member : buckets_[index].members)
         if (member.state == state) return buckets_[looked_up_ = index];
     }
-    throw_error<Error>({"DataParallel: parameter ", state->name, " is in no bucket"});
+    throw_error<Error>({"DataParallel: parameter ", state->name(), " is in no bucket"});
   }
 
   static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
   // The last bucket of the state's communicator, or a new one where that is full or of another type.
   std::size_t open_bucket(const ParameterState& state) {
-    const Communicator& comm = state.expert_data ? *state.expert_data : comm_;
+    const Communicator& comm = state.info().expert_data ? *state.info().expert_data : comm_;
     std::size_t last = buckets_.size();
     while (last-- > 0 && buckets_[last].comm.group() != comm.group()) {}
     const bool first = last >= buckets_.size();
-    if (!first && buckets_[last].bytes < buckets_[last].limit && buckets_[last].type == state.gradient_type) return last;
+    if (!first && buckets_[last].bytes < buckets_[last].limit && buckets_[last].type == state.gradient_type()) return last;
     Bucket& added = buckets_.emplace_back();
     added.comm = comm;
-    added.type = state.gradient_type;
+    added.type = state.gradient_type();
     added.limit = first ? first_bytes_ : bytes_;
     added.hook = hook_.get();
     return buckets_.size() - 1;

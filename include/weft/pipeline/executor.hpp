@@ -283,7 +283,7 @@ class Executor {
     Unit& owned = chunk.owned[unit];
     if (sums_) return complete(owned);
     for (ParameterState* state : owned.parameters)
-      if (state->fresh) zero_gradient(context_.device(), *state);  // nobody used it: others wait for its sum all the same
+      if (state->gradients().fresh()) zero_gradient(context_.device(), *state);  // nobody used it: others wait for its sum all the same
     owned.complete = done_[index] == table_.micro_batches;
     after(&Hooks::gradients_ready, owned);
   }

@@ -74,7 +74,7 @@ class Stages {
       throw_error<UsageError>({"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, give one Batch with more "
                                "micro_batches; to go on without them, call model.discard_gradients()"});
     const auto [count, tokens] = count_targets(context, batch);
-    for_each_state([](ParameterState& state) { state.begin_step(); });
+    for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
     if (trees_) trees_->begin(batch, context.env.hooks, context.rank(dp{}), context.size(dp{}));
     Executor<Model, Context> executor(context, chunks_, table, batch,
                                       {.loss_gradient = context.env.loss_scale / count, .auxiliary_gradient = context.env.loss_scale / tokens, .sums = trees_.get()});
@@ -317,7 +317,7 @@ class Stages {
       }
     }
     for (const Registered& parameter : whole.parameters) {
-      names_.push_back(parameter.state->name);
+      names_.push_back(parameter.state->name());
       if (!ties_.add(context, parameter, stage_of, rank_of)) continue;
       for (const auto& chunk : chunks_)
         for (Unit& unit : chunk->owned) erase_if(unit.parameters, [&](const ParameterState* state) { return state == parameter.state.get(); });
@@ -352,8 +352,8 @@ class Stages {
   }
 
   WEFT_COLD static void require_reduced(const ParameterState& state) {
-    if (state.pending == 0) return;
-    throw_error<UnreducedGradientError>({"the gradient of ", state.name, " still owes a sum over ", names_of_axes(state.pending), " after the step: no wrapper paid it"});
+    if (state.gradients().unreduced() == 0) return;
+    throw_error<UnreducedGradientError>({"the gradient of ", state.name(), " still owes a sum over ", names_of_axes(state.gradients().unreduced()), " after the step: no wrapper paid it"});
   }
 
   schedule::AnySchedule schedule_;

@@ -38,13 +38,12 @@ class Ties {
       if (holders.size() > 1) {
         tie.holders = ranks_of(context.comm(pp{}), holders);
         for (const std::size_t unit : parameter.uses) tie.uses.push_back(int(std::find(holders.begin(), holders.end(), rank_of(unit)) - holders.begin()));
-        if (held) tie.state->tied = true;
-        if (rank_of(parameter.uses.front()) != rank) tie.state->counted = false;
+        if (rank_of(parameter.uses.front()) != rank) tie.state->storage().count_elsewhere();
       }
     }
     const bool several = context.env.reproducible ? parameter.uses.size() > 1 : holders.size() > 1 || stages_here.size() > 1;
     if (!held || !several) return false;
-    units_.push_back({"tied " + tie.state->name, {tie.state}});
+    units_.push_back({"tied " + tie.state->name(), {tie.state}});
     ties_.push_back(std::move(tie));
     return true;
   }
@@ -62,11 +61,11 @@ class Ties {
     };
     for (std::size_t i = 0; i < ties_.size(); ++i) {
       ParameterState& state = *ties_[i].state;
-      if (state.fresh) zero_gradient(context.device(), state);
+      if (state.gradients().fresh()) zero_gradient(context.device(), state);
       ready(units_[i], false);
       if (ties_[i].holders) {
         using G = accumulate_t<typename Context::scalar>;
-        ties_[i].holders->all_reduce(comm::elements_of<G>(state.gradient_type, memory_kind<Tensor<G, typename Context::execution_space>>(), state.layer_gradient().get(), state.size()));
+        ties_[i].holders->all_reduce(comm::elements_of<G>(state.gradient_type(), memory_kind<Tensor<G, typename Context::execution_space>>(), state.gradients().layer_buffer().get(), state.size()));
       }
       ready(units_[i], true);
     }
@@ -77,9 +76,9 @@ class Ties {
   WEFT_COLD void agree() {
     for (const Tie& tie : ties_) {
       if (!tie.holders) continue;
-      std::int32_t touched = tie.state->touched;
+      std::int32_t touched = tie.state->gradients().touched();
       tie.holders->all_reduce(std::span(&touched, 1), Reduction::max);
-      tie.state->touched = touched != 0;
+      tie.state->gradients().set_touched(touched != 0);
     }
   }
 

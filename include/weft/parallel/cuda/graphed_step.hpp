@@ -93,7 +93,7 @@ class GraphedStep {
     copy_from_host(inputs_.seed, std::span<const double>(&seed, 1));
     recorder_.run(model_->device().exec(), key_, [&] {
       const Lent lent{model_->device().arena(), memory_};
-      stages.for_each_state([](ParameterState& state) { state.begin_step(); });
+      stages.for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
       run_->run({});
       stages.ties_.sum(context);
     });

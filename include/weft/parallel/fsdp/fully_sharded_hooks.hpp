@@ -38,11 +38,8 @@ class FullyShardedHooks : public Hooks {
 
   // Nothing is allocated before the units are known: the whole parameter never exists, not even while the model is made.
   bool allocate(ParameterState& state) override {
-    state.sharded |= state.data_bit();
-    if (ranks_of(state).copies.rank() != 0) state.counted = false;
-    state.gathered.emplace();
-    state.gathered->keeper = this;
-    state.gathered->runs = std::exchange(state.runs, {});
+    state.shard(*this);
+    if (ranks_of(state).copies.rank() != 0) state.storage().count_elsewhere();
     return true;
   }
 
@@ -90,9 +87,8 @@ class FullyShardedHooks : public Hooks {
   void gradients_ready(Unit& unit) override {
     if (unit.parameters.empty()) return;
     for (ParameterState* state : unit.parameters) {
-      if (state->pending & ~state->data_bit()) throw_error<UnreducedGradientError>({"the gradient of ", state->name, " is to be summed over ", state->expert_data ? "edp" : "dp", " while it still owes another sum"});
-      state->pending = 0;
-      state->fresh = true;
+      state->take_unreduced_over_data();
+      state->gradients().renew();
     }
     if (folds_ && !unit.complete) {
       for (Group* group : groups_of(unit)) group->fold();
@@ -147,10 +143,10 @@ class FullyShardedHooks : public Hooks {
     throw_error<LayoutError>({axis, "(", whole, ") % ", what, "(", part, ") != 0: use ", what, " ", instead});
   }
   const ShardRanks& ranks_of(const ParameterState& state) {
-    if (!state.expert_data) return ranks_.front();
+    if (!state.info().expert_data) return ranks_.front();
     for (const ShardRanks& ranks : ranks_)
-      if (ranks.all.group() == state.expert_data->group()) return ranks;
-    return ranks_.emplace_back(split(*state.expert_data, "edp"));
+      if (ranks.all.group() == state.info().expert_data->group()) return ranks;
+    return ranks_.emplace_back(split(*state.info().expert_data, "edp"));
   }
 
   // Its units' order in a run is learnt from the last run of the same kind, the same on all data ranks: they run the same schedule.

@@ -45,10 +45,10 @@ struct ShardSettings {
   std::optional<DataType> gradient = {};  // in which sums of gradients are kept
 
   DataType kept_gradient_type(const ParameterState& state) const {
-    if (!gradient) return rules.keeps_values && !reproducible ? state.type : state.gradient_type;
-    if (*gradient != state.type && *gradient != state.gradient_type)
-      throw_error<UsageError>({"ModelOptions::gradient is ", name_of(*gradient), ": gradients of parameters in ", name_of(state.type), " are kept in ", name_of(state.gradient_type),
-                               state.type == state.gradient_type ? "" : " or ", state.type == state.gradient_type ? "" : name_of(state.type)});
+    if (!gradient) return rules.keeps_values && !reproducible ? state.type() : state.gradient_type();
+    if (*gradient != state.type() && *gradient != state.gradient_type())
+      throw_error<UsageError>({"ModelOptions::gradient is ", name_of(*gradient), ": gradients of parameters in ", name_of(state.type()), " are kept in ", name_of(state.gradient_type()),
+                               state.type() == state.gradient_type() ? "" : " or ", state.type() == state.gradient_type() ? "" : name_of(state.type())});
     return *gradient;
   }
 };

@@ -17,7 +17,7 @@ namespace weft {
 
 struct Batch;
 class Communicator;
-struct ParameterState;
+class ParameterState;
 namespace hook {
 class AnyHook;
 }
@@ -52,7 +52,7 @@ class MicroBatchSums {
   /// They have; what wrappers inside of data parallelism owe is paid.
   virtual void close(const Unit& unit, std::size_t micro) = 0;
   /// All micro-batches of these parameters are in: the first of the rank's nodes lies where the gradient belongs, the others in
-  /// ParameterState::nodes.
+  /// GradientState::nodes.
   virtual void complete(const Unit& owned) = 0;
   /// The second states: a unit of its own each, since how data ranks share one must not depend on what else is here.
   virtual std::span<Unit> second_uses() = 0;

@@ -88,12 +88,12 @@ class TreeExchange {
       };
       for (const FlatMember& member : members) {
         gap(member.first);
-        copy(data<G>(member.state->nodes[node - 1]), member.first, member.state->size());
+        copy(data<G>(member.state->gradients().nodes()[node - 1]), member.first, member.state->size());
         used = member.first + member.state->size();
       }
       gap(pieces * piece_);
     }
-    for (const FlatMember& member : members) member.state->nodes.clear();
+    for (const FlatMember& member : members) member.state->gradients().clear_nodes();
   }
 
   Device<Exec>* device_;
