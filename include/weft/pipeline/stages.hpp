@@ -21,6 +21,7 @@
 #include <weft/layer/batch.hpp>
 #include <weft/parallel/model_options.hpp>
 #include <weft/layer/parameter.hpp>
+#include <weft/layer/plain_accumulator.hpp>
 #include <weft/layer/step_buffer.hpp>
 #include <weft/pipeline/executor.hpp>
 #include <weft/parallel/reproducible/parts.hpp>
@@ -42,7 +43,8 @@ class Stages {
   using Config = typename Model::Config;
 
   template <class Context>
-  WEFT_COLD Stages(const Context& context, const Config& config, const schedule::AnySchedule& schedule) : schedule_(schedule), config_(config) {
+  WEFT_COLD Stages(const Context& context, const Config& config, const schedule::AnySchedule& schedule, const ReproducibleOption& reproducible)
+      : schedule_(schedule), config_(config), accumulator_(make_accumulator(context.device(), reproducible)) {
     const int ranks = static_cast<int>(context.size(pp{})), rank = static_cast<int>(context.rank(pp{})), stages = ranks * schedule.chunks();
     schedule.require_ranks(ranks);
     Model::check(config, {.tp = context.size(tp{}),
@@ -55,10 +57,7 @@ class Stages {
     if (Model::blocks(config) < std::size_t(stages))
       throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(), "): every stage holds at least one layer"});
     build(context, config, ranks, rank);
-    if (context.env.reproducible) {
-      trees_ = context.env.reproducible->sums(context.device());
-      trees_->find_uses(units_in_order(), context.env.hooks, context.size(dp{}));
-    }
+    accumulator_->find_uses(units_in_order(), context.env.hooks, context.size(dp{}));
     prepare(context);
   }
 
@@ -75,20 +74,11 @@ class Stages {
                                "micro_batches; to go on without them, call model.discard_gradients()"});
     const auto [count, tokens] = count_targets(context, batch);
     for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
-    if (trees_) trees_->begin(batch, context.env.hooks, context.rank(dp{}), context.size(dp{}));
-    Executor<Model, Context> executor(context, chunks_, table, batch,
-                                      {.loss_gradient = context.env.loss_scale / count, .auxiliary_gradient = context.env.loss_scale / tokens, .sums = trees_.get()});
+    accumulator_->begin(batch, context.env.hooks, context.rank(dp{}), context.size(dp{}));
+    Executor<Model, Context> executor(context, chunks_, table, batch, *accumulator_,
+                                      {.loss_gradient = context.env.loss_scale / count, .auxiliary_gradient = context.env.loss_scale / tokens});
     executor.run({.check_loss = !std::exchange(loss_checked_, true) && !requires { Model::Back::loss_is_a_sum; }});
-    if (trees_) {
-      for (Unit& unit : ties_.units()) executor.complete(unit);
-      for (Unit& unit : trees_->second_uses()) executor.complete(unit);
-      finish(context);
-      ties_.agree();
-      trees_->add_uses(ties_.all());
-    } else {
-      ties_.sum(context);
-      finish(context);
-    }
+    accumulator_->finish(ties_.all(), ties_.units(), context.env.hooks);
     if constexpr (Context::has(dp{})) detail::agree_on_touched(context.comm(dp{}), *this);
     detail::renew(context, buffers_);
     for_each_state([](ParameterState& state) { require_reduced(state); });
@@ -104,7 +94,7 @@ class Stages {
     check_length(longest_of(whole));
     const auto& batch = part_of(context, whole);
     const double count = count_targets(context, batch).counted;
-    Executor<Model, Context> executor(context, chunks_, table, batch);
+    Executor<Model, Context> executor(context, chunks_, table, batch, *accumulator_);
     executor.run({.forward_only = true});
     finish(context);
     return total_loss<Context>(context, executor.losses()) / count;
@@ -133,7 +123,7 @@ class Stages {
     whole.targets.assign(whole.length, -1);
     const schedule::Table table = forward_table(context, whole);
     const auto& batch = part_of(context, whole);
-    Executor<Model, Context> executor(context, chunks_, table, batch);
+    Executor<Model, Context> executor(context, chunks_, table, batch, *accumulator_);
     executor.run({.forward_only = true, .stop_before_back = true});
     const std::size_t vocabulary = Model::vocabulary(config_);
     std::vector<double> logits(whole.length * vocabulary);
@@ -174,12 +164,20 @@ class Stages {
   /// Shared with the optimizers of this model.
   const std::shared_ptr<StepGradients>& gradients() const { return gradients_; }
 
+  /// How the gradients of this model are added up; shared with its optimizers.
+  const std::shared_ptr<GradientAccumulator>& accumulator() const { return accumulator_; }
+
   const Config& config() const { return config_; }
   const schedule::AnySchedule& schedule() const { return schedule_; }
 
  private:
   template <class>
   friend class gpu::GraphedStep;
+  template <class Exec>
+  static std::shared_ptr<GradientAccumulator> make_accumulator(Device<Exec>& device, const ReproducibleOption& reproducible) {
+    if (const auto make = reproducible.accumulator()) return make(device);
+    return std::make_shared<PlainAccumulator<Exec>>(device);
+  }
   void check(const Batch& batch) const {
     if constexpr (requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
     else batch.check();
@@ -258,16 +256,8 @@ class Stages {
     return {counts[0], counts[1]};
   }
   template <class Context>
-  static double total_loss(const Context& context, std::vector<double> losses) {
-    if (context.env.reproducible) {  // of every micro-batch of the step, then added as a tree
-      std::vector<double> all(losses.size() * context.size(dp{}));
-      for (std::size_t i = 0; i < losses.size(); ++i) all[losses.size() * context.rank(dp{}) + i] = losses[i];
-      losses = std::move(all);
-    } else {
-      double sum = 0;
-      for (const double loss : losses) sum += loss;
-      losses = {sum};
-    }
+  double total_loss(const Context& context, std::vector<double> losses) const {
+    losses = accumulator_->loss_terms(std::move(losses), context.rank(dp{}), context.size(dp{}));
     if constexpr (Context::has(pp{})) context.comm(pp{}).all_reduce(losses);
     LossAxes<typename ModelTypes<Model, Context>::Loss>::require_same(context, losses);
     LossAxes<typename ModelTypes<Model, Context>::Loss>::all_reduce(context, losses);
@@ -318,7 +308,7 @@ class Stages {
     }
     for (const Registered& parameter : whole.parameters) {
       names_.push_back(parameter.state->name());
-      if (!ties_.add(context, parameter, stage_of, rank_of)) continue;
+      if (!ties_.add(context, parameter, stage_of, rank_of, accumulator_->separates_terms())) continue;
       for (const auto& chunk : chunks_)
         for (Unit& unit : chunk->owned) erase_if(unit.parameters, [&](const ParameterState* state) { return state == parameter.state.get(); });
     }
@@ -346,8 +336,7 @@ class Stages {
     for (std::size_t chunk = chunks_.size(); chunk-- > 0;)
       for (std::size_t unit = chunks_[chunk]->owned.size(); unit-- > 0;) order.push_back(&chunks_[chunk]->owned[unit]);
     for (Unit& unit : ties_.units()) order.push_back(&unit);
-    if (trees_)
-      for (Unit& unit : trees_->second_uses()) order.push_back(&unit);
+    for (Unit& unit : accumulator_->second_uses()) order.push_back(&unit);
     for (Hooks* hooks : context.env.hooks) hooks->prepare(order);
   }
 
@@ -365,8 +354,7 @@ class Stages {
   std::shared_ptr<StepGradients> gradients_ = new_shared<StepGradients>();
   Maybe<schedule::Table> table_;
   bool loss_checked_ = false;
-
-  std::unique_ptr<MicroBatchSums> trees_;  // of reproducible runs
+  std::shared_ptr<GradientAccumulator> accumulator_;
 };
 
 }  // namespace detail
