@@ -85,13 +85,13 @@ static_assert(!detail::ModelRecipe<WithoutScalar> && detail::ModelRecipe<Without
 // --- policies and hooks --------------------------------------------------------------------------------------------------------
 
 static_assert(detail::WrapperPolicy<detail::DataPolicy> && detail::WrapperPolicy<detail::WithPolicies<detail::DataPolicy, Reproducible>>);
-static_assert(detail::WrapperPolicy<detail::ShardedDataPolicy<zero::Stage1>> && detail::WrapperPolicy<detail::ShardedDataPolicy<zero::Stage3>> && detail::WrapperPolicy<detail::ShardedDataPolicy<zero::Dynamic>>);
+static_assert(detail::WrapperPolicy<detail::ShardedDataPolicy<true>> && detail::WrapperPolicy<detail::ShardedDataPolicy<false>>);
 static_assert(detail::WrapperPolicy<detail::TensorPolicy<Invariant<tp>>> && detail::WrapperPolicy<detail::TensorPolicy<Shard<tp, 0>>>);
-static_assert(detail::WrapperPolicy<detail::ContextPolicy<Ring>> && detail::WrapperPolicy<detail::ExpertPolicy> && detail::WrapperPolicy<detail::PipelinePolicy<schedule::GPipe>>);
+static_assert(detail::WrapperPolicy<detail::ContextPolicy> && detail::WrapperPolicy<detail::ExpertPolicy> && detail::WrapperPolicy<detail::PipelinePolicy>);
 static_assert(!detail::WrapperPolicy<detail::TensorPolicy<Partial<tp>>> && !detail::WrapperPolicy<detail::TensorPolicy<Invariant<cp>>> && !detail::WrapperPolicy<detail::TensorPolicy<tp>>);
 static_assert(!detail::WrapperPolicy<PlainPolicy> && !detail::WrapperPolicy<Reproducible> && !detail::WrapperPolicy<int>);
 
-static_assert(detail::StepHooks<detail::Buckets<Exec>> && detail::StepHooks<detail::Shards<Exec>> && detail::StepHooks<detail::TensorGradientReducer<Exec>>);
+static_assert(detail::StepHooks<detail::Buckets<Exec>> && detail::StepHooks<detail::FullyShardedHooks<Exec>> && detail::StepHooks<detail::TensorGradientReducer<Exec>>);
 static_assert(detail::StepHooks<detail::ContextGradientReducer<Exec>> && detail::StepHooks<detail::ExpertGradientReducer>);
 struct NoEvents : detail::Hooks {
   void gradient_ready(detail::Unit&) {}

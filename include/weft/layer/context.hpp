@@ -48,6 +48,7 @@ struct Environment {
   std::size_t first_row = 0;  ///< of this micro-batch in the global batch, in tokens
   std::size_t length = 0;     ///< tokens of a sequence; see sequence_length(context, x), layer/global_index.hpp
   std::size_t rows = 0;       ///< tokens of this micro-batch on this data rank, before cp and tp cut them; 0: not known
+  bool separates_terms = false;  ///< GradientAccumulator::separates_terms: rows of different data ranks are not multiplied together
   bool ulysses = false;       ///< ModelOptions::context: attention crosses cp by Ulysses, else by a ring
   bool training = true;       ///< dropout is active
   double loss_gradient = 1;   ///< of each token's loss: the loss scale over the tokens that count in the global batch

@@ -14,15 +14,10 @@
 
 namespace weft {
 
-namespace schedule {
-class TimelineRecorder;
-}
-
 namespace detail {
 
 struct StepBuffer;
 class Registry;
-struct ReproducibleParts;
 
 struct EngineState {
   EngineState() = default;
@@ -38,8 +33,6 @@ struct EngineState {
   std::size_t longest = 0;   ///< sequence of the global batch: rows of the global batch are counted in steps of it; 0: as this rank's batch says
   Registry* registry = nullptr;  ///< of the model that is being built: parameters get their room when it is known who holds them
   List<std::shared_ptr<StepBuffer>>* buffers = nullptr;  ///< where layers being built leave what they keep from step to step
-  const ReproducibleParts* reproducible = nullptr;       ///< ModelOptions::numerics.reproducible; null: off
-  schedule::TimelineRecorder* timeline = nullptr;              ///< ModelOptions::pipeline.timeline
 };
 
 }  // namespace detail

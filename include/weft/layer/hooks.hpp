@@ -15,7 +15,7 @@ namespace weft {
 
 namespace detail {
 
-class ReductionTree;
+class GradientAccumulator;
 
 /// Whether the gradients of a model's last training step have been used.
 struct StepGradients {
@@ -46,8 +46,8 @@ class Hooks {
   virtual void prepare(std::span<Unit*>) {}
   /// This wrapper sums over data ranks: it comes after all others, also where those have their turn after every micro-batch.
   virtual bool sums_data() const { return false; }
-  /// The order in which data ranks' gradients are added in the next step of a reproducible run. The tree outlives the step.
-  virtual void add_in_order(const ReductionTree&) {}
+  /// A training step begins: the accumulator says in which order data ranks' gradients are added in it.
+  virtual void begin_sums(GradientAccumulator&) {}
   /// gradients_ready comes after every micro-batch, not only after the last one.
   virtual bool reduces_each_micro_batch() const { return false; }
   /// A step, or forward alone, begins.

@@ -47,7 +47,7 @@ constexpr Found find() {
   WEFT_LOOK(allocate)
   WEFT_LOOK(prepare)
   WEFT_LOOK(sums_data)
-  WEFT_LOOK(add_in_order)
+  WEFT_LOOK(begin_sums)
   WEFT_LOOK(reduces_each_micro_batch)
   WEFT_LOOK(begin)
   WEFT_LOOK(before_forward)

@@ -24,7 +24,7 @@
 #include <weft/kernels/optimizer.hpp>
 #include <weft/layer/hooks.hpp>
 #include <weft/layer/loss_scale.hpp>
-#include <weft/parallel/reproducible/option.hpp>
+#include <weft/layer/plain_accumulator.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/optim/slot.hpp>
 #include <weft/optim/update_rule.hpp>
@@ -92,8 +92,8 @@ class Optimizer {
       gradients_->applied = true;  // those of before are nobody's
     }
     if constexpr (requires { model.loss_scale(); }) loss_scale_ = model.loss_scale();
-    if constexpr (requires { model.options().numerics.reproducible; })
-      reproducible_ = model.options().numerics.reproducible;
+    if constexpr (requires { model.stages().accumulator(); }) accumulator_ = model.stages().accumulator();
+    else accumulator_ = std::make_shared<weft::detail::PlainAccumulator<Exec>>(*device_);
     if constexpr (requires { model.options().shard.offload; }) {
       store_ = model.options().shard.offload.store;
       offload_ = model.options().shard.offload.optimizer;
@@ -184,16 +184,10 @@ class Optimizer {
       else
         for (const weft::detail::Run& run : slot.state->runs()) parts.push_back({slot.state, run, slot.state->counted() && run.owned});
     }
-    if (reproducible_) return reproducible_->norm(*device_, communicator_, parts);
-    Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
-    for (std::size_t i = 0; i < parts.size(); ++i) squared_norm_(*device_, wide_gradient(*parts[i].state).get(), parts[i].run, squares.data() + i);
-    double sum = 0;
-    const auto host = copy_to_host(squares);
-    // What another rank counts is looked at too: a copy that went bad on this rank alone must stop all ranks.
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      if (parts[i].counted || !std::isfinite(host[i])) sum += host[i];
-    communicator_.all_reduce(std::span<double>(&sum, 1));
-    return std::sqrt(sum);
+    return accumulator_->norm(communicator_, parts, {this, [](void* optimizer, const weft::detail::GradientPart& part, double* out) {
+                                Optimizer& self = *static_cast<Optimizer*>(optimizer);
+                                self.squared_norm_(*self.device_, self.wide_gradient(*part.state).get(), part.run, out);
+                              }});
   }
 
   // Ranks that update their pieces by other rules would put one model together from them.
@@ -288,7 +282,7 @@ class Optimizer {
   void (*update_)(Device<Exec>&, Slot&, const Options&, double, double, std::uint64_t);
   void (*squared_norm_)(Device<Exec>&, const void*, const weft::detail::Run&, double*);
   void (*widen_)(Device<Exec>&, std::size_t, const void*, void*) = nullptr;  // from the model's type, where it has 16 bits
-  const weft::detail::ReproducibleParts* reproducible_ = nullptr;
+  std::shared_ptr<weft::detail::GradientAccumulator> accumulator_;
   std::shared_ptr<weft::detail::StepGradients> gradients_;  // null: the model does not say
   std::shared_ptr<LossScale> loss_scale_;  // null: gradients are as they are
   std::shared_ptr<weft::detail::Store> store_;

@@ -10,6 +10,7 @@
 
 #include <weft/core/list.hpp>
 #include <weft/core/owner.hpp>
+#include <weft/layer/gradient_accumulator.hpp>
 #include <weft/parallel/hook/communication_hook.hpp>
 #include <weft/parallel/policies.hpp>
 #include <weft/parallel/wrapper.hpp>
@@ -29,7 +30,6 @@ class Buckets : public Hooks {
     if (options.numerics.gradient && size_of(*options.numerics.gradient) == 2) throw_error<UsageError>({"ModelOptions::numerics.gradient is ", name_of(*options.numerics.gradient), ": DataParallel keeps gradients in the type in which they are added; leave it out, or use FullyShardedDataParallel"});
     if (options.data.hook) hook_ = options.data.hook->make(device);
     else if (const auto narrow = options.numerics.reduce.narrow()) hook_ = narrow(device);
-    if (const ReproducibleParts* parts = options.numerics.reproducible) tree_hooks_ = parts->hooks(device);
   }
 
   // Gradients live in their buckets, one after the other, so that a bucket is reduced in place. A bucket closes once it
@@ -58,9 +58,8 @@ class Buckets : public Hooks {
   void begin(bool training) override {
     if (training && hook_ && compare_every_ != 0 && ++steps_ % compare_every_ == 0) check_sums();
   }
-  void add_in_order(const ReductionTree& tree) override {
-    tree_hooks_->clear();
-    for (Bucket& bucket : buckets_) bucket.hook = tree_hooks_->add(tree, std::size_t(bucket.comm.size()));
+  void begin_sums(GradientAccumulator& accumulator) override {
+    for (Bucket& bucket : buckets_) bucket.hook = accumulator.bucket_hook(std::size_t(bucket.comm.size()), hook_.get());
   }
 
   void gradients_ready(Unit& unit) override {
@@ -150,7 +149,6 @@ class Buckets : public Hooks {
   std::size_t looked_up_ = 0;
   List<Bucket*> launched_;  // in this step, in this order on all ranks
   std::unique_ptr<hook::AnyHook> hook_;
-  std::unique_ptr<TreeHooks> tree_hooks_;  // of reproducible runs
 };
 
 struct DataPolicy : PlainPolicy {

@@ -22,7 +22,7 @@
 #include <weft/parallel/model_options.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/parallel/hook/compress.hpp>
-#include <weft/parallel/model_check.hpp>
+#include <weft/layer/model_check.hpp>
 #include <weft/parallel/policy_check.hpp>
 #include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/same_parameters.hpp>
@@ -32,6 +32,11 @@
 #include <weft/parallel/whole_parameter.hpp>
 
 namespace weft {
+
+namespace gpu {
+template <class M>
+class GraphedStep;  // parallel/cuda/graphed_step.hpp
+}
 
 /// The place of a type in the nesting order; a model stands innermost.
 template <class M>
@@ -109,6 +114,14 @@ inline constexpr bool policy_uses = std::is_same_v<X, typename Policy::axis>;
 template <class Policy, class X>
   requires requires { typename Policy::axes; }
 inline constexpr bool policy_uses<Policy, X> = Policy::axes::template has<X>;
+
+template <class Exec>
+StageSettings stage_settings(Device<Exec>& device, schedule::AnySchedule schedule, const ModelOptions& options) {
+  const auto reproducible = options.numerics.reproducible.accumulator();
+  return {.schedule = std::move(schedule),
+          .accumulator = reproducible ? reproducible(device) : std::make_shared<PlainAccumulator<Exec>>(device),
+          .timeline = options.pipeline.timeline.get()};
+}
 
 // Where it was asked for, or the element type needs one.
 template <class S>
@@ -282,8 +295,6 @@ class Wrapper {
     environment.seed = options.seed;
     environment.ulysses = options.context == ContextMethod::ulysses;
     detail::EngineState engine;
-    engine.reproducible = options.numerics.reproducible;
-    engine.timeline = options.pipeline.timeline.get();
     return Context<Compute<Exec, typename model_type::scalar>>(device, std::move(environment), std::move(engine));
   }
   auto here() const {
@@ -305,7 +316,7 @@ class Wrapper {
   template <class Context>
   static Inner make(const Context& context, const auto& mesh, const Config& config, const ModelOptions& options) {
     if constexpr (is_wrapper<M>) return Inner(detail::Inside{}, context, mesh, config, options);
-    else return Inner(context, config, Policy::schedule(options));
+    else return Inner(context, config, detail::stage_settings(context.device(), Policy::schedule(options), options));
   }
 
   Communicator comm_;
@@ -375,7 +386,7 @@ class SingleDevice {
   using Config = typename M::Config;
 
   SingleDevice(DefaultDevice& device, const Config& config, const ModelOptions& options = {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
-      : device_(&device), options_(detail::with_store(options, 0)), loss_scale_(detail::make_loss_scale<typename M::scalar>(options)), stages_(here(), config, PlainPolicy::schedule(options)) {}
+      : device_(&device), options_(detail::with_store(options, 0)), loss_scale_(detail::make_loss_scale<typename M::scalar>(options)), stages_(here(), config, detail::stage_settings(device, PlainPolicy::schedule(options), options)) {}
 
   double train_step(const Batch& batch) {
     if (loss_scale_) loss_scale_->apply();
@@ -407,8 +418,6 @@ class SingleDevice {
     detail::Environment environment;
     environment.seed = options_.seed;
     detail::EngineState engine;
-    engine.reproducible = options_.numerics.reproducible;
-    engine.timeline = options_.pipeline.timeline.get();
     if (loss_scale_) engine.loss_scale = loss_scale_->value();
     return Context<Compute<DefaultDevice::execution_space, typename M::scalar>>(*device_, std::move(environment), std::move(engine));
   }

@@ -14,7 +14,6 @@
 #include <weft/layer/layer.hpp>
 #include <weft/layer/model.hpp>
 #include <weft/layer/registry.hpp>
-#include <weft/parallel/reproducible/option.hpp>
 
 namespace weft::detail {
 

@@ -15,7 +15,7 @@
 #include <weft/core/owner.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/layer/batch.hpp>
-#include <weft/parallel/reproducible/option.hpp>
+#include <weft/layer/gradient_accumulator.hpp>
 #include <weft/pipeline/chunk.hpp>
 #include <weft/pipeline/unreduced_gradients.hpp>
 #include <weft/pipeline/model_types.hpp>
@@ -35,7 +35,7 @@ namespace detail {
 struct TrainingInputs {
   double loss_gradient = 0;       ///< of each micro-batch's loss
   double auxiliary_gradient = 0;  ///< of a token's part of an auxiliary loss
-  MicroBatchSums* sums = nullptr;  ///< where the gradients of each micro-batch go in a reproducible run
+  schedule::TimelineRecorder* timeline = nullptr;
 };
 
 /// How an executor runs its rank's actions.
@@ -56,8 +56,8 @@ class Executor {
   using Op = schedule::Op;
 
  public:
-  Executor(Ctx context, List<Owner<Chunk<Model>>>& chunks, const schedule::Table& table, const Batch& batch, const TrainingInputs& training = {})
-      : context_(std::move(context)), chunks_(chunks), table_(table), batch_(batch), sums_(training.sums), channel_(context_.device(), pipeline_of(context_)), done_(chunks.size(), 0) {
+  Executor(Ctx context, List<Owner<Chunk<Model>>>& chunks, const schedule::Table& table, const Batch& batch, GradientAccumulator& accumulator, const TrainingInputs& training = {})
+      : context_(std::move(context)), chunks_(chunks), table_(table), batch_(batch), accumulator_(accumulator), recording_(training.timeline), channel_(context_.device(), pipeline_of(context_)), done_(chunks.size(), 0) {
     for (const auto& chunk : chunks) units_ = std::max(units_, chunk->units.size());
     const std::size_t micro_batches = static_cast<std::size_t>(table.micro_batches), places = chunks.size() * micro_batches * units_;
     saved_.resize(places);
@@ -65,6 +65,7 @@ class Executor {
     losses_.resize(micro_batches);
     sharers_ = batch.tokens.empty() ? 1 : batch.tokens_before(batch.micro_batches) / batch.tokens.size();
     context_.env.step = batch.step;
+    context_.env.separates_terms = accumulator.separates_terms();
     context_.env.loss_gradient = training.loss_gradient;
     context_.env.auxiliary_gradient = training.auxiliary_gradient;
     seed_ = gradient_t<Loss>(context_.device(), {1});
@@ -84,13 +85,9 @@ class Executor {
     mode_ = mode;
     const bool forward_only = mode.forward_only;
     std::fill(done_.begin(), done_.end(), 0);
-    for (Hooks* hooks : context_.engine.hooks) {
-      hooks->begin(!forward_only);
-      each_micro_batch_ = sums_ == nullptr && (each_micro_batch_ || hooks->reduces_each_micro_batch());
-    }
+    for (Hooks* hooks : context_.engine.hooks) hooks->begin(!forward_only);
     context_.env.training = !forward_only;
     context_.engine.running = true;
-    recording_ = forward_only ? nullptr : context_.engine.timeline;
     if (recording_) recording_->begin(table_);
     const schedule::Order& order = table_.orders[rank()];
     std::size_t expected = 0;
@@ -241,7 +238,7 @@ class Executor {
       --unit;
       AnyValue& saved = saved_[place(action) + unit];
       before(&Hooks::before_backward, chunk.units[unit]);
-      open(chunk.units[unit], action.micro);
+      accumulator_.open(chunk.units[unit], static_cast<std::size_t>(action.micro));
       auto split = weft::backward_input(layer, context_, std::move(saved.template as<Saved>()), g);
       saved.reset();
       if constexpr (std::is_same_v<Input, Hidden>) gradient = input_gradient_of<Hidden>(std::move(split.input_gradient));
@@ -267,7 +264,7 @@ class Executor {
     const auto run = [&]<class Deferred>(std::type_identity<Deferred>, auto& layer) {
       --unit;
       AnyValue& deferred = deferred_[place(action) + unit];
-      open(chunk.units[unit], action.micro);
+      accumulator_.open(chunk.units[unit], static_cast<std::size_t>(action.micro));
       weft::backward_weight(layer, context_, std::move(deferred.template as<Deferred>()));
       deferred.reset();
       close(chunk.units[unit], action.micro, true);
@@ -278,49 +275,25 @@ class Executor {
     if (chunk.front) run(std::type_identity<typename T::FrontDeferred>(), *chunk.front);
   }
 
-  WEFT_OUT_OF_LINE void ready(Chunk<Model>& chunk, std::size_t index, std::size_t unit) {
-    if (done_[index] < table_.micro_batches && !each_micro_batch_) return;
-    Unit& owned = chunk.owned[unit];
-    if (sums_) return complete(owned);
-    for (ParameterState* state : owned.parameters)
-      if (state->gradients().fresh()) zero_gradient(context_.device(), *state);  // nobody used it: others wait for its sum all the same
-    owned.complete = done_[index] == table_.micro_batches;
-    after(&Hooks::gradients_ready, owned);
-  }
-
-  // In a reproducible run the wrappers inside of data parallelism have their turn after every micro-batch, data ranks at the end.
-  WEFT_OUT_OF_LINE void open(Unit& unit, int micro) {
-    if (sums_) sums_->open(unit, static_cast<std::size_t>(micro));
+  void ready(Chunk<Model>& chunk, std::size_t index, std::size_t unit) {
+    accumulator_.ready(chunk.owned[unit], context_.engine.hooks, done_[index] == table_.micro_batches);
   }
   // `done`: no further part of this micro-batch's backward comes.
   WEFT_OUT_OF_LINE void close(Unit& unit, int micro, bool done) {
-    if (!sums_) return;
-    if (!done) return sums_->leave(unit, static_cast<std::size_t>(micro));
-    for (std::size_t i = context_.engine.hooks.size(); i-- > 0;)
-      if (!context_.engine.hooks[i]->sums_data()) context_.engine.hooks[i]->gradients_ready(unit);
-    sums_->close(unit, static_cast<std::size_t>(micro));
+    if (done) accumulator_.close(unit, static_cast<std::size_t>(micro), context_.engine.hooks);
+    else accumulator_.leave(unit, static_cast<std::size_t>(micro));
   }
 
- public:
-  /// A unit's sums of micro-batches go to the data ranks.
-  void complete(Unit& owned) {
-    sums_->complete(owned);
-    for (std::size_t i = context_.engine.hooks.size(); i-- > 0;)
-      if (context_.engine.hooks[i]->sums_data()) context_.engine.hooks[i]->gradients_ready(owned);
-  }
-
- private:
   Ctx context_;
   List<Owner<Chunk<Model>>>& chunks_;
   const schedule::Table& table_;
   const Batch& batch_;
-  MicroBatchSums* sums_;
+  GradientAccumulator& accumulator_;
+  schedule::TimelineRecorder* recording_;
   RunMode mode_;
   StageChannel<typename Ctx::execution_space> channel_;
   std::vector<int> done_;
   std::size_t sharers_ = 1;  // ranks of cp: each has so small a part of every sequence
-  bool each_micro_batch_ = false;
-  schedule::TimelineRecorder* recording_ = nullptr;
   const Inputs* inputs_ = nullptr;
   gradient_t<Loss> seed_;
   std::size_t units_ = 0;                                // places for a chunk and micro-batch
@@ -367,8 +340,6 @@ class Executor<Model, Ctx, false> {
   const Ctx& context() const { return context_; }
   template <class... T>
   void with_unit(T&&...) {}
-  template <class... T>
-  void complete(T&&...) {}
 
  private:
   Ctx context_;

@@ -19,23 +19,24 @@
 #include <weft/kernels/elementwise.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/layer/batch.hpp>
-#include <weft/parallel/model_options.hpp>
 #include <weft/layer/parameter.hpp>
+#include <weft/layer/plain_accumulator.hpp>
 #include <weft/layer/step_buffer.hpp>
 #include <weft/pipeline/executor.hpp>
-#include <weft/parallel/model_check.hpp>
-#include <weft/parallel/reproducible/parts.hpp>
+#include <weft/layer/model_check.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
 #include <weft/pipeline/tied_parameters.hpp>
 
 namespace weft {
 
-namespace gpu {
-template <class M>
-class GraphedStep;  // parallel/cuda/graphed_step.hpp
-}
-
 namespace detail {
+
+/// What a rank's stages are told beside the model's config.
+struct StageSettings {
+  schedule::AnySchedule schedule;
+  std::shared_ptr<GradientAccumulator> accumulator;
+  schedule::TimelineRecorder* timeline = nullptr;  ///< takes the times of this rank's actions in each training step
+};
 
 template <class Model>
 class Stages {
@@ -43,8 +44,8 @@ class Stages {
   using Config = typename Model::Config;
 
   template <class Context>
-  WEFT_COLD Stages(const Context& context, const Config& config, const schedule::AnySchedule& schedule) : schedule_(schedule), config_(config) {
-    if constexpr (detail::Model<Model, Context>) construct(context, config, schedule);
+  WEFT_COLD Stages(const Context& context, const Config& config, StageSettings settings) : settings_(std::move(settings)), config_(config) {
+    if constexpr (detail::Model<Model, Context>) construct(context, config);
     else refuse_functions_of_model<Model, Context>();
   }
 
@@ -61,20 +62,11 @@ class Stages {
                                "micro_batches; to go on without them, call model.discard_gradients()"});
     const auto [count, tokens] = count_targets(context, batch);
     for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
-    if (trees_) trees_->begin(batch, context.engine.hooks, context.rank(dp{}), context.size(dp{}));
-    Executor<Model, Context> executor(context, chunks_, table, batch,
-                                      {.loss_gradient = context.engine.loss_scale / count, .auxiliary_gradient = context.engine.loss_scale / tokens, .sums = trees_.get()});
+    settings_.accumulator->begin(batch, context.engine.hooks, context.rank(dp{}), context.size(dp{}));
+    Executor<Model, Context> executor(context, chunks_, table, batch, *settings_.accumulator,
+                                      {.loss_gradient = context.engine.loss_scale / count, .auxiliary_gradient = context.engine.loss_scale / tokens, .timeline = settings_.timeline});
     executor.run({.check_loss = !std::exchange(loss_checked_, true) && !requires { Model::Back::loss_is_a_sum; }});
-    if (trees_) {
-      for (Unit& unit : ties_.units()) executor.complete(unit);
-      for (Unit& unit : trees_->second_uses()) executor.complete(unit);
-      finish(context);
-      ties_.agree();
-      trees_->add_uses(ties_.all());
-    } else {
-      ties_.sum(context);
-      finish(context);
-    }
+    finish_gradients(context);
     for_each_data_axis(context, [&](const Communicator& ranks) { detail::agree_on_touched(ranks, *this); });
     detail::renew(context, buffers_);
     for_each_state([](ParameterState& state) { require_reduced(state); });
@@ -90,7 +82,7 @@ class Stages {
     check_length(longest_of(whole));
     const auto& batch = part_of(context, whole);
     const double count = count_targets(context, batch).counted;
-    Executor<Model, Context> executor(context, chunks_, table, batch);
+    Executor<Model, Context> executor(context, chunks_, table, batch, *settings_.accumulator);
     executor.run({.forward_only = true});
     finish(context);
     return total_loss<Context>(context, executor.losses()) / count;
@@ -129,11 +121,56 @@ class Stages {
   const std::shared_ptr<StepGradients>& gradients() const { return gradients_; }
 
   const Config& config() const { return config_; }
-  const schedule::AnySchedule& schedule() const { return schedule_; }
+  const schedule::AnySchedule& schedule() const { return settings_.schedule; }
+
+  /// How the gradients of this model are added up; shared with its optimizers.
+  const std::shared_ptr<GradientAccumulator>& accumulator() const { return settings_.accumulator; }
+
+  // ---- The parts of a training step, for a caller that runs them in another way (parallel/cuda/graphed_step.hpp).
+
+  auto& chunks() { return chunks_; }
+  /// The schedule's table for this batch. Throws as train_step.
+  template <class Context>
+  const schedule::Table& table(const Context& context, const Batch& batch) {
+    check(batch);
+    check_length(longest_of(batch));
+    const int ranks = static_cast<int>(context.size(pp{})), micro = static_cast<int>(batch.micro_batches);
+    if (!table_ || table_->micro_batches != micro) {
+      table_ = settings_.schedule.table(ranks, micro);
+    }
+    return *table_;
+  }
+  struct Counts {
+    double counted, tokens;  // targets that count, and all tokens, of the global batch
+  };
+  /// Collective over the axes that cut the batch.
+  template <class Context>
+  static Counts count_targets(const Context& context, const Batch& batch) {
+    double counts[] = {0, double(batch.targets.size())};
+    for (const std::int32_t target : batch.targets) counts[0] += double(target >= 0);
+    // Over the axes that cut the batch, wherever the loss is a term of a sum.
+    for_each_data_axis(context, [&](const Communicator& ranks) { ranks.all_reduce(std::span<double>(counts)); });
+    if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(std::span<double>(counts));
+    if (counts[0] == 0)
+      throw_error<UsageError>({"batch: none of the ", std::size_t(counts[1]), " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
+    return {counts[0], counts[1]};
+  }
+  /// All micro-batches are in: shared parameters' gradients are added, and the sums over data ranks are complete.
+  template <class Context>
+  void finish_gradients(const Context& context) {
+    settings_.accumulator->finish(ties_.all(), ties_.units(), context.engine.hooks);
+  }
+  /// The sum of the losses of all ranks' micro-batches.
+  template <class Context>
+  double total_loss(const Context& context, std::vector<double> losses) const {
+    losses = settings_.accumulator->loss_terms(std::move(losses), context.rank(dp{}), context.size(dp{}));
+    if constexpr (Context::has(pp{})) context.comm(pp{}).all_reduce(losses);
+    LossAxes<typename ModelTypes<Model, Context>::Loss>::require_same(context, losses);
+    LossAxes<typename ModelTypes<Model, Context>::Loss>::all_reduce(context, losses);
+    return tree_sum(losses);
+  }
 
  private:
-  template <class>
-  friend class gpu::GraphedStep;
   template <class Context>
   std::vector<double> forward_for_logits(const Context& context, std::span<const std::int32_t> tokens) {
     if (tokens.empty()) throw_error<UsageError>({"logits of no tokens: at least one is needed"});
@@ -148,7 +185,7 @@ class Stages {
     whole.targets.assign(whole.length, -1);
     const schedule::Table table = forward_table(context, whole);
     const auto& batch = part_of(context, whole);
-    Executor<Model, Context> executor(context, chunks_, table, batch);
+    Executor<Model, Context> executor(context, chunks_, table, batch, *settings_.accumulator);
     executor.run({.forward_only = true, .stop_before_back = true});
     const std::size_t vocabulary = Model::vocabulary(config_);
     std::vector<double> logits(whole.length * vocabulary);
@@ -166,7 +203,7 @@ class Stages {
     finish(context);
     if constexpr (Context::has(pp{})) {
       const int ranks = static_cast<int>(context.size(pp{}));
-      context.comm(pp{}).broadcast(logits, schedule_.stage_rank(ranks * schedule_.chunks() - 1, ranks));
+      context.comm(pp{}).broadcast(logits, settings_.schedule.stage_rank(ranks * settings_.schedule.chunks() - 1, ranks));
     }
     logits.resize(tokens.size() * vocabulary);
     return logits;
@@ -186,27 +223,17 @@ class Stages {
     for (const MicroBatch& micro : batch.differing) longest = std::max(longest, micro.length);
     return longest;
   }
-  template <class Context>
-  const schedule::Table& table(const Context& context, const Batch& batch) {
-    check(batch);
-    check_length(longest_of(batch));
-    const int ranks = static_cast<int>(context.size(pp{})), micro = static_cast<int>(batch.micro_batches);
-    if (!table_ || table_->micro_batches != micro) {
-      table_ = schedule_.table(ranks, micro);
-    }
-    return *table_;
-  }
   // Forward alone has no limits on micro-batches: a rank takes its chunks in the order of the model, each for all of them.
   template <class Context>
   schedule::Table forward_table(const Context& context, const Batch& batch) const {
     check(batch);
     const int ranks = static_cast<int>(context.size(pp{})), micro_batches = static_cast<int>(batch.micro_batches);
-    schedule::Table table{ranks, schedule_.chunks(), micro_batches, {}, {}};
+    schedule::Table table{ranks, settings_.schedule.chunks(), micro_batches, {}, {}};
     for (int rank = 0; rank < ranks; ++rank) {
       auto& order = table.orders.emplace_back();
       auto& stages = table.stage_of.emplace_back();
-      for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
-        stages.push_back(schedule_.stage(rank, chunk, ranks));
+      for (int chunk = 0; chunk < settings_.schedule.chunks(); ++chunk) {
+        stages.push_back(settings_.schedule.stage(rank, chunk, ranks));
         for (int micro = 0; micro < micro_batches; ++micro) order.push_back({schedule::Op::F, chunk, micro});
       }
       std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) { return stages[a.chunk] < stages[b.chunk]; });
@@ -234,37 +261,6 @@ class Stages {
     }
   }
 
-  struct Counts {
-    double counted, tokens;  // targets that count, and all tokens, of the global batch
-  };
-  template <class Context>
-  static Counts count_targets(const Context& context, const Batch& batch) {
-    double counts[] = {0, double(batch.targets.size())};
-    for (const std::int32_t target : batch.targets) counts[0] += double(target >= 0);
-    // Over the axes that cut the batch, wherever the loss is a term of a sum.
-    for_each_data_axis(context, [&](const Communicator& ranks) { ranks.all_reduce(std::span<double>(counts)); });
-    if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(std::span<double>(counts));
-    if (counts[0] == 0)
-      throw_error<UsageError>({"batch: none of the ", std::size_t(counts[1]), " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
-    return {counts[0], counts[1]};
-  }
-  template <class Context>
-  static double total_loss(const Context& context, std::vector<double> losses) {
-    if (context.engine.reproducible) {  // of every micro-batch of the step, then added as a tree
-      std::vector<double> all(losses.size() * context.size(dp{}));
-      for (std::size_t i = 0; i < losses.size(); ++i) all[losses.size() * context.rank(dp{}) + i] = losses[i];
-      losses = std::move(all);
-    } else {
-      double sum = 0;
-      for (const double loss : losses) sum += loss;
-      losses = {sum};
-    }
-    if constexpr (Context::has(pp{})) context.comm(pp{}).all_reduce(losses);
-    LossAxes<typename ModelTypes<Model, Context>::Loss>::require_same(context, losses);
-    LossAxes<typename ModelTypes<Model, Context>::Loss>::all_reduce(context, losses);
-    return tree_sum(losses);
-  }
-
   template <class Exec, class Z>
   static void gather_columns(Device<Exec>&, const Z& z, std::size_t vocabulary, const Zigzag& rows, std::vector<double>& logits) {
     const auto host = copy_to_host(z);
@@ -273,7 +269,8 @@ class Stages {
   }
 
   template <class Context>
-  WEFT_COLD void construct(const Context& context, const Config& config, const schedule::AnySchedule& schedule) {
+  WEFT_COLD void construct(const Context& context, const Config& config) {
+    const schedule::AnySchedule& schedule = settings_.schedule;
     const int ranks = static_cast<int>(context.size(pp{})), rank = static_cast<int>(context.rank(pp{})), stages = ranks * schedule.chunks();
     schedule.require_ranks(ranks);
     Model::check(config, {.tp = context.size(tp{}),
@@ -286,36 +283,33 @@ class Stages {
     if (Model::blocks(config) < std::size_t(stages))
       throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(), "): every stage holds at least one layer"});
     build(context, config, ranks, rank);
-    if (context.engine.reproducible) {
-      Context::for_each_axis([&]<class A>(A axis) {
-        if (is_data_axis<A> && !std::is_same_v<A, dp> && context.size(axis) > 1)
-          throw_error<UsageError>({"reproducible: ", A::name, "(", context.size(axis), ") is a data axis of a user's own, and the order of sums is known over dp alone: use dp in its place, or leave reproducible out"});
-      });
-      trees_ = context.engine.reproducible->sums(context.device());
-      trees_->find_uses(units_in_order(), context.engine.hooks, context.size(dp{}));
-    }
+    Context::for_each_axis([&]<class A>(A axis) {
+      if (settings_.accumulator->separates_terms() && is_data_axis<A> && !std::is_same_v<A, dp> && context.size(axis) > 1)
+        throw_error<UsageError>({"reproducible: ", A::name, "(", context.size(axis), ") is a data axis of a user's own, and the order of sums is known over dp alone: use dp in its place, or leave reproducible out"});
+    });
+    settings_.accumulator->find_uses(units_in_order(), context.engine.hooks, context.size(dp{}));
     prepare(context);
   }
 
   // The whole model is built on every rank; a rank keeps its stages and makes their parameters.
   template <class Context>
   WEFT_COLD void build(const Context& context, const Config& config, int ranks, int rank) {
-    const std::size_t blocks = Model::blocks(config), stages = std::size_t(ranks * schedule_.chunks());
+    const std::size_t blocks = Model::blocks(config), stages = std::size_t(ranks * settings_.schedule.chunks());
     const auto stage_of = [&](std::size_t unit) {  // stage s has the blocks from blocks * s / stages on
       return unit == 0 ? std::size_t(0) : unit > blocks ? stages - 1 : (unit * stages - 1) / blocks;
     };
-    const auto rank_of = [&](std::size_t unit) { return schedule_.stage_rank(int(stage_of(unit)), ranks); };
+    const auto rank_of = [&](std::size_t unit) { return settings_.schedule.stage_rank(int(stage_of(unit)), ranks); };
     WholeModel<Model> whole(context, config, buffers_, [&](std::size_t unit) { return rank_of(unit) == rank; });
     Context::for_each_axis([&](auto axis) {
       const std::uint64_t print[] = {whole.print};
       if (context.size(axis) > 1 && !same_on_all(context.comm(axis), print))
         throw_error<UsageError>({axis.name, " rank ", first_difference(context.comm(axis), print).rank, " makes another model than ", axis.name, " rank 0, of other names, shapes, initial values or dropouts: all ranks are given the same config"});
     });
-    chunks_.reserve(schedule_.chunks());
+    chunks_.reserve(settings_.schedule.chunks());
     List<ParameterState*> seen;
-    for (int index = 0; index < schedule_.chunks(); ++index) {
+    for (int index = 0; index < settings_.schedule.chunks(); ++index) {
       Chunk<Model>& chunk = *chunks_.emplace_back(new Chunk<Model>());
-      chunk.stage = schedule_.stage(rank, index, ranks);
+      chunk.stage = settings_.schedule.stage(rank, index, ranks);
       for (std::size_t unit = 0; unit < blocks + 2; ++unit) {
         if (stage_of(unit) != std::size_t(chunk.stage)) continue;
         if (unit == 0) chunk.front = std::move(whole.front);
@@ -334,7 +328,7 @@ class Stages {
     }
     for (const Registered& parameter : whole.parameters) {
       names_.push_back(parameter.state->name());
-      if (!ties_.add(context, parameter, stage_of, rank_of)) continue;
+      if (!ties_.add(context, parameter, stage_of, rank_of, settings_.accumulator->separates_terms())) continue;
       for (const auto& chunk : chunks_)
         for (Unit& unit : chunk->owned) erase_if(unit.parameters, [&](const ParameterState* state) { return state == parameter.state.get(); });
     }
@@ -362,8 +356,7 @@ class Stages {
     for (std::size_t chunk = chunks_.size(); chunk-- > 0;)
       for (std::size_t unit = chunks_[chunk]->owned.size(); unit-- > 0;) order.push_back(&chunks_[chunk]->owned[unit]);
     for (Unit& unit : ties_.units()) order.push_back(&unit);
-    if (trees_)
-      for (Unit& unit : trees_->second_uses()) order.push_back(&unit);
+    for (Unit& unit : settings_.accumulator->second_uses()) order.push_back(&unit);
     for (Hooks* hooks : context.engine.hooks) hooks->prepare(order);
   }
 
@@ -372,7 +365,7 @@ class Stages {
     throw_error<UnreducedGradientError>({"the gradient of ", state.name(), " still owes a sum over ", names_of_axes(state.info(), state.gradients().unreduced()), " after the step: no wrapper paid it"});
   }
 
-  schedule::AnySchedule schedule_;
+  StageSettings settings_;
   Config config_;
   std::vector<std::string> names_;
   List<std::shared_ptr<StepBuffer>> buffers_;
@@ -381,8 +374,6 @@ class Stages {
   std::shared_ptr<StepGradients> gradients_ = new_shared<StepGradients>();
   Maybe<schedule::Table> table_;
   bool loss_checked_ = false;
-
-  std::unique_ptr<MicroBatchSums> trees_;  // of reproducible runs
 };
 
 }  // namespace detail

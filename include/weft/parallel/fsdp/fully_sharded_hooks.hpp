@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <weft/core/list.hpp>
+#include <weft/layer/gradient_accumulator.hpp>
 #include <weft/parallel/model_options.hpp>
 #include <weft/parallel/fsdp/flat_parameter_group.hpp>
 
@@ -23,14 +24,14 @@ class FullyShardedHooks : public Hooks {
 
  public:
   FullyShardedHooks(Communicator comm, Device<Exec>& device, const ModelOptions& options, ShardRules rules)
-      : device_(&device), reproducible_(options.numerics.reproducible), replicate_(options.shard.replicate), secondary_(options.shard.secondary), each_micro_batch_(!rules.keeps_gradients && options.shard.reduce_each_micro_batch) {
+      : device_(&device), replicate_(options.shard.replicate), secondary_(options.shard.secondary), each_micro_batch_(!rules.keeps_gradients && options.shard.reduce_each_micro_batch) {
     settings_ = {.rules = rules,
                  .seed = options.seed,
                  .narrow = options.numerics.reduce == DataType::bfloat16,
                  .quantised = options.shard.quantised_gather,
                  .secondary = options.shard.secondary != 0,
                  .store = options.shard.offload.store,
-                 .reproducible = bool(options.numerics.reproducible),
+                 .rounds = !options.numerics.reproducible,
                  .gradient = options.numerics.gradient};
     check(options, rules);
     ranks_.push_back(split(std::move(comm), "dp"));
@@ -64,11 +65,8 @@ class FullyShardedHooks : public Hooks {
 
   bool reduces_each_micro_batch() const override { return each_micro_batch_ || folds_; }
   bool sums_data() const override { return true; }
-  void add_in_order(const ReductionTree& tree) override {
-    for (auto& group : groups_) {
-      const ReductionTree& own = expert_trees_.over(tree, std::size_t(group->ranks().all.size()), reproducible_->tree);
-      group->add_in_order(!own.in_rank_order() || replicate_ > 1 ? &own : nullptr);
-    }
+  void begin_sums(GradientAccumulator& accumulator) override {
+    for (auto& group : groups_) group->add_in_order(accumulator.order_over(std::size_t(group->ranks().all.size()), replicate_ > 1));
   }
 
   void begin(bool training) override {
@@ -193,8 +191,6 @@ class FullyShardedHooks : public Hooks {
   }
 
   Device<Exec>* device_;
-  const ReproducibleParts* reproducible_;
-  ExpertTrees expert_trees_;
   ShardSettings settings_;
   std::size_t replicate_, secondary_;
   bool each_micro_batch_;

@@ -24,7 +24,7 @@
 
 #include <weft/core/has_member.hpp>
 #include <weft/core/owner.hpp>
-#include <weft/parallel/hook/bucket.hpp>
+#include <weft/layer/hook/bucket.hpp>
 #include <weft/parallel/hook/hook_check.hpp>
 #include <weft/parallel/reproducible/tree_exchange.hpp>
 #include <weft/device/device.hpp>
@@ -140,7 +140,7 @@ class TreeHook final : public hook::AnyHook {
   Request start(hook::Bucket& bucket, const Communicator& comm) override {
     const std::size_t ranks = std::size_t(comm.size());
     under_way_.erase(bucket.index);  // of a step that ended early
-    under_way_.try_emplace(bucket.index, comm, *device_, *tree_, bucket.type, bucket.storage_, bucket.elements / ranks, ranks, bucket.members);
+    under_way_.try_emplace(bucket.index, comm, *device_, *tree_, bucket.type, bucket.storage(), bucket.elements / ranks, ranks, bucket.members);
     return Request();
   }
   void finish(hook::Bucket& bucket, const Communicator& comm) override {

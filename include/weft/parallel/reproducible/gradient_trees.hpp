@@ -16,8 +16,8 @@
 #include <weft/kernels/elementwise.hpp>
 #include <weft/layer/batch.hpp>
 #include <weft/layer/hooks.hpp>
-#include <weft/parallel/reproducible/option.hpp>
-#include <weft/parallel/reproducible/reduction_tree.hpp>
+#include <weft/layer/gradient_accumulator.hpp>
+#include <weft/layer/reduction_tree.hpp>
 
 namespace weft::detail {
 
@@ -36,12 +36,14 @@ inline std::unique_ptr<ParameterState> second_use(const ParameterState& state) {
   return std::make_unique<ParameterState>(std::move(info));
 }
 
+/// The part of the accumulator that works on one rank; the sums over data ranks are ReproducibleAccumulator's.
 template <class Exec>
-class GradientTrees final : public MicroBatchSums {
+class GradientTrees : public GradientAccumulator {
  public:
   explicit GradientTrees(Device<Exec>& device) : device_(&device) {}
 
-  void find_uses(std::span<Unit* const> units, std::span<Hooks* const> hooks, std::size_t data_ranks) override {
+  bool separates_terms() const override { return true; }
+  void find_uses(std::span<Unit* const> units, AllHooks hooks, std::size_t data_ranks) override {
     List<ParameterState*> seen;
     for (Unit* unit : units)
       for (ParameterState* state : unit->parameters) {
@@ -58,7 +60,7 @@ class GradientTrees final : public MicroBatchSums {
       }
   }
 
-  void begin(const Batch& batch, std::span<Hooks* const> hooks, std::size_t data_rank, std::size_t data_ranks) override {
+  void begin(const Batch& batch, AllHooks hooks, std::size_t data_rank, std::size_t data_ranks) override {
     if (batch.first_sequence != data_rank * batch.sequences)
       throw_error<UsageError>({"reproducible: dp rank ", data_rank, "'s share of the batch begins at sequence ", batch.first_sequence, ", expected ", data_rank * batch.sequences, ": shares lie in the order of the ranks and are of one size"});
     count_ = batch.micro_batches;
@@ -73,7 +75,7 @@ class GradientTrees final : public MicroBatchSums {
       tree.added.assign(count_ * sources, false);
       home->gradients().clear_nodes();
     }
-    for (Hooks* wrapper : hooks) wrapper->add_in_order(*tree_);
+    for (Hooks* wrapper : hooks) wrapper->begin_sums(*this);
   }
 
   void open(const Unit& unit, std::size_t micro) override {
@@ -98,7 +100,9 @@ class GradientTrees final : public MicroBatchSums {
       if (auto term = use.state->gradients().leave_term(std::exchange(tree.outside, nullptr))) tree.begun[micro] = std::move(*term);
     }
   }
-  void close(const Unit& unit, std::size_t micro) override {
+  // The wrappers inside of data parallelism have their turn after every micro-batch, data ranks at the end.
+  void close(Unit& unit, std::size_t micro, AllHooks hooks) override {
+    notify(unit, hooks, false);
     for (const Use& use : uses_of(unit)) {
       Tree& tree = trees_.at(use.home);
       List<Buffer> leaves = use.state->gradients().end_term(std::exchange(tree.outside, nullptr));
@@ -107,7 +111,30 @@ class GradientTrees final : public MicroBatchSums {
     }
   }
 
-  void complete(const Unit& owned) override {
+  void ready(Unit& owned, AllHooks hooks, bool last) override {
+    if (!last) return;
+    complete(owned);
+    notify(owned, hooks, true);
+  }
+  /// What the data ranks have summed for each use of a parameter is added in the order of the model.
+  void finish(std::span<const Tie> ties, std::span<Unit> tied, AllHooks hooks) override {
+    for (Unit& unit : tied) ready(unit, hooks, true);
+    for (Unit& unit : again_) ready(unit, hooks, true);
+    for (Hooks* wrapper : hooks) wrapper->finish();
+    agree_on_touched(ties);
+    add_uses(ties);
+  }
+
+  std::span<Unit> second_uses() override { return again_; }
+
+ protected:
+  Device<Exec>& device() const { return *device_; }
+  /// Of the step, over the data ranks.
+  const ReductionTree& tree() const { return *tree_; }
+
+ private:
+  // All micro-batches of these parameters are in: the first of the rank's nodes lies where the gradient belongs, the others beside it.
+  void complete(const Unit& owned) {
     for (ParameterState* home : owned.parameters) {
       Tree& tree = trees_.at(home);
       if (!home->gradients().layer_buffer()) open_layer_gradient(*device_, *home);
@@ -130,8 +157,8 @@ class GradientTrees final : public MicroBatchSums {
     }
   }
 
-  std::span<Unit> second_uses() override { return again_; }
-  void add_uses(std::span<const Tie> ties) override {
+  // The same bits on all ranks that hold one.
+  void add_uses(std::span<const Tie> ties) {
     for (const Tie& tie : ties) {
       if (tie.state->kept() == 0) continue;
       typed(*tie.state, [&](auto zero) {
@@ -159,7 +186,6 @@ class GradientTrees final : public MicroBatchSums {
     }
   }
 
- private:
   struct Use {
     ParameterState* state;
     ParameterState* home;

@@ -10,16 +10,11 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/kernels/elementwise.hpp>
+#include <weft/layer/hook/bucket.hpp>
 #include <weft/layer/hooks.hpp>
-#include <weft/parallel/reproducible/reduction_tree.hpp>
+#include <weft/layer/reduction_tree.hpp>
 
 namespace weft::detail {
-
-/// A parameter's gradient in a flat array: `first` is its first element there.
-struct FlatMember {
-  ParameterState* state;
-  std::size_t first;
-};
 
 // Gradients are never narrower than float.
 template <class F>

@@ -9,14 +9,19 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
-#include <weft/parallel/reproducible/tree_exchange.hpp>
+#include <weft/layer/parameter_state.hpp>
 #include <weft/device/device.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft::detail {
-template <class Exec>
-class TreeHook;
-}
+
+/// A parameter's gradient in a flat array: `first` is its first element there.
+struct FlatMember {
+  ParameterState* state;
+  std::size_t first;
+};
+
+}  // namespace weft::detail
 
 namespace weft::hook {
 
@@ -50,6 +55,8 @@ class Bucket {
   comm::Elements all() const {
     return comm::elements_of<float, double>(type, weft::detail::memory_kind<Tensor<float, DefaultDevice::execution_space>>(), storage_.get(), elements);
   }
+  /// The memory of the elements, for weft's own hooks.
+  const weft::detail::Buffer& storage() const { return storage_; }
   /// Does not compile: a pointer without a type let hooks add up doubles as floats.
   template <class T = void>
   T* data() const {
@@ -58,8 +65,6 @@ class Bucket {
   }
 
  private:
-  template <class Exec>
-  friend class weft::detail::TreeHook;
   [[noreturn]] WEFT_COLD void refuse(DataType asked) const {
     throw_error<UsageError>({"hook: bucket ", index, " holds ", elements, " ", name_of(type), ", and ", name_of(asked), " was asked for: ask for span<", type == DataType::float64 ? "double" : "float",
                              ">(), or write the hook for both, bucket.visit([&](auto gradients) { ... }), or hand bucket.all() to all_reduce_async"});

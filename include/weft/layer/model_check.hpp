@@ -11,7 +11,7 @@
 
 #include <weft/core/has_member.hpp>
 #include <weft/core/scalar.hpp>
-#include <weft/parallel/model_options.hpp>
+#include <weft/layer/model.hpp>
 
 namespace weft::detail {
 
