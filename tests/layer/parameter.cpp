@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/layer/parameter_info.hpp weft/layer/parameter_sharding.hpp weft/layer/parameter_state.hpp
-// weft/layer/parameter_storage.hpp covers: weft/layer/parameter_values.hpp weft/layer/hooks.hpp Parameters: which elements of the
-// whole a rank holds, that their first values are those of one rank, gradients as layers add them, the part that a sharder keeps.
+// covers: weft/layer/parameter_info.hpp weft/layer/parameter_sharding.hpp weft/layer/parameter_state.hpp weft/layer/parameter_storage.hpp
+// covers: weft/layer/parameter_values.hpp weft/layer/hooks.hpp
+// Parameters: which elements of the whole a rank holds, that their first values are those of one rank, gradients as layers add
+// them, the part that a sharder keeps.
 #include <weft/layer/parameter.hpp>
 
 #include <mutex>
