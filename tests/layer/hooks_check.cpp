@@ -9,6 +9,9 @@
 using namespace weft;
 using namespace weft::detail;
 
+// A name that hides an event is what is looked for.
+#pragma GCC diagnostic ignored "-Woverloaded-virtual"
+
 namespace {
 
 struct Right : Hooks {
