@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/layer/expert_mesh.hpp
+// covers: weft/layer/expert_mesh.hpp weft/layer/engine_state.hpp
 // What a context says of axes in force and not, its paths, the method of context parallelism; tensors on the dense and the expert
 // mesh.
 #include <weft/layer/context.hpp>
@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include <weft/layer/engine_state.hpp>
 #include <weft/layer/expert_mesh.hpp>
 #include <weft/runtime/run.hpp>
 
@@ -46,6 +47,19 @@ TEST_CASE("paths grow by names, and the outer context keeps its own") {
   const Root inner = root / "block" / "0" / "weight";
   CHECK(inner.env.path == "block.0.weight");
   CHECK(root.env.path.empty());
+}
+
+TEST_CASE("the engine's part goes to the contexts that are made of one, as it was then") {
+  DefaultDevice device;
+  detail::Hooks hooks;
+  detail::EngineState engine;
+  engine.loss_scale = 8;
+  const Root root(device, {}, engine);
+  const auto inner = (root / "block").with<Invariant<tp>>(tp{}, Communicator(), &hooks);
+  CHECK(inner.engine.loss_scale == 8);
+  CHECK(inner.engine.hooks.size() == 1);
+  CHECK(root.engine.hooks.empty());
+  CHECK_FALSE(root.engine.running);
 }
 
 TEST_CASE("axes in force have their communicator, in the order of the wrappers") {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/parameter_info.hpp weft/layer/parameter_sharding.hpp weft/layer/parameter_state.hpp
-// weft/layer/parameter_storage.hpp covers: weft/layer/parameter_values.hpp weft/layer/hooks.hpp Parameters: which elements of the
-// whole a rank holds, that their first values are those of one rank, gradients as layers add them, the part that a sharder keeps.
+// covers: weft/layer/parameter_storage.hpp weft/layer/parameter_values.hpp weft/layer/hooks.hpp
+// Parameters: which elements of the whole a rank holds, that their first values are those of one rank, gradients as layers add
+// them, the part that a sharder keeps.
 #include <weft/layer/parameter.hpp>
 
 #include <mutex>
@@ -175,18 +176,18 @@ TEST_CASE("gradients: the first overwrites, the next adds, one of another size i
 
 TEST_CASE("a parameter made while a step runs is refused; a hook may take its room over") {
   DefaultDevice device;
-  detail::Environment environment;
-  environment.running = true;
+  detail::EngineState engine;
+  engine.running = true;
   CHECK(refusal<UsageError>([&] {
-          Parameter<>(Root(device, environment), "weight", {3}, zeros);
+          Parameter<>(Root(device, {}, engine), "weight", {3}, zeros);
         }).starts_with("weft: parameter weight is made while a step runs"));
   struct Takes : detail::Hooks {
     bool allocate(ParameterState& state) override { return taken = state.name() == "mine"; }
     bool taken = false;
   } takes;
-  detail::Environment with_hook;
+  detail::EngineState with_hook;
   with_hook.add(&takes);
-  const Root root(device, with_hook);
+  const Root root(device, {}, with_hook);
   const Parameter<> mine(root, "mine", {3}, zeros), other(root, "other", {3}, zeros);
   CHECK_FALSE(mine.state().value());
   CHECK(other.state().value());

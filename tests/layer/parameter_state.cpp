@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <weft/layer/hooks.hpp>
+#include <weft/layer/parameter_state.hpp>
 
 using namespace weft;
 

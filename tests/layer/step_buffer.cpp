@@ -20,10 +20,10 @@ using Root = Context<Compute<Exec, float>>;
 TEST_CASE("the model that is being built gets the buffer, zeros under its path") {
   DefaultDevice device;
   detail::List<std::shared_ptr<detail::StepBuffer>> buffers;
-  detail::Environment environment;
-  environment.buffers = &buffers;
+  detail::EngineState engine;
+  engine.buffers = &buffers;
   const auto buffer = detail::make_step_buffer(
-      Root(device, environment) / "router", "load", 2, 3, [](detail::StepBuffer&) {}, 0.5);
+      Root(device, {}, engine) / "router", "load", 2, 3, [](detail::StepBuffer&) {}, 0.5);
   REQUIRE(buffers.size() == 1);
   CHECK(buffers[0] == buffer);
   CHECK(buffer->name == "router.load");
