@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The axes of a mesh. An axis is an empty type, passed as a value where a function needs one (`mesh.comm(tp{})`), so that no
-// caller writes `.template`. Say *axis* for a mesh and *dim* for a tensor.
+// The axes of a mesh. An axis is an empty type, passed as a value to a function that needs one, so that no caller writes
+// `.template`. weft says *axis* of a mesh and *dim* of a tensor.
+//
+//   mesh.comm(tp{}).all_reduce(x);
 
 #include <concepts>
 #include <cstddef>
@@ -60,21 +62,21 @@ concept Axis = std::is_empty_v<A> && requires {
 
 inline constexpr int axis_count = 7;
 
-/// A bit for a set of axes.
+/// The bit of an axis, for sets of axes.
 template <detail::Axis A>
 inline constexpr unsigned axis_bit = 1u << A::id;
 
 /// A list of axes, as a value: `Mesh mesh(world, axes<dp, tp>, {.tp = 2})`.
 template <detail::Axis... A>
 struct Axes {
-  explicit Axes() = default;  // so that {} means degrees where both could be meant
+  explicit Axes() = default;  // so that {} means degrees if both would fit
   template <detail::Axis X>
   static constexpr bool has = (std::is_same_v<X, A> || ...);
 };
 template <detail::Axis... A>
 inline constexpr Axes<A...> axes{};
 
-/// How many ranks lie along each axis. 0: what is left of the world (for dp and edp).
+/// The number of ranks along each axis. 0: the rest of the world (dp and edp).
 struct Degrees {
   std::size_t tp = 1, cp = 1, ep = 1, etp = 1, dp = 0, edp = 0, pp = 1;
 };
