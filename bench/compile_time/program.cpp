@@ -14,7 +14,7 @@ constexpr auto in_force = axes<dp>;
 using Model = DataParallel<TensorParallel<models::Gpt>>;
 constexpr auto in_force = axes<dp, tp>;
 #else
-using Model = DataParallel<TensorParallel<PipelineParallel<models::Gpt, schedule::OneForwardOneBackward>>>;
+using Model = DataParallel<TensorParallel<PipelineParallel<models::Gpt>>>;
 constexpr auto in_force = axes<dp, tp, pp>;
 #endif
 

@@ -20,7 +20,7 @@ using namespace weft;
 
 namespace {
 
-using Parallel = DataParallel<TensorParallel<PipelineParallel<models::Gpt, schedule::OneForwardOneBackward>>>;
+using Parallel = DataParallel<TensorParallel<PipelineParallel<models::Gpt>>>;
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + std::ptrdiff_t(values.size() / 2), values.end());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What most programs use of weft, and what needs only Kokkos and the matmul library. Chosen by including them: backends that need
-// more (weft/comm/mpi.hpp), weft/pipeline/schedule/dynamic.hpp and zero_chosen.hpp (a schedule or a stage of ZeRO that is chosen when
-// the program runs), weft/parallel/hook/compress.hpp and power_sgd.hpp (communication hooks), weft/testing/check_layer.hpp.
+// more (weft/comm/mpi.hpp), weft/pipeline/schedule/dynamic.hpp (a schedule by name or from a file),
+// weft/parallel/hook/compress.hpp and power_sgd.hpp (communication hooks), weft/testing/check_layer.hpp.
 
 #include <weft/core/standard.hpp>  // before Kokkos, which may have its own to say
 

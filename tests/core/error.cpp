@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/core/checked.hpp
 #include <weft/core/checked.hpp>
 #include <weft/core/error.hpp>
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <weft/optim/sgd.hpp>
+#include <weft/parallel/fully_sharded_data_parallel.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/mesh/world.hpp>

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# covers: weft/core/standard.hpp
 """A compiler that is told an older standard than C++20 says so in its first error, whichever header of weft is included first: every
 header comes to core/standard.hpp before any text of weft's own, since those that include no other header of weft include that one."""
 import os

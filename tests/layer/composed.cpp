@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/layer/combinators.hpp
 // Layers made of layers where a composition had been refused or had meant something else: token ids, which have no gradient, go
 // through Sequential, Branch, Recompute and RecomputeInput; a Residual of a Residual is two of them, a Branch of a Branch has one branch.
 
 #include <doctest/doctest.h>
 
+#include <weft/layer/combinators.hpp>
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>
 

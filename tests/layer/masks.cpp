@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/layer/global_index.hpp
 // Dropout masks are functions of the element in the whole, whatever cuts the tensor and however it is viewed; an element
 // whose place is not known is refused. What is cut by segments or repeated is not gathered as if it were not.
 
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <weft/layer/global_index.hpp>
 #include <weft/weft.hpp>
 
 #include "support/degrees.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/layer/operations/heads.hpp
 // Layers of one's own written with typed operations alone, backward by hand: an RMS norm, a norm of each head with one gain for
 // all (Qwen3's of query and key), a head with a z-loss. Checked alone, and in a model over dp, tp, sp, cp and pp against one rank.
 
@@ -9,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/layer/operations/heads.hpp>
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>
 

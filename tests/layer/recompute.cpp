@@ -7,6 +7,7 @@
 
 #include "support/experts.hpp"
 
+#include <weft/layer/recompute.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 
 using namespace weft_test;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/layer/model.hpp
 // Models that do not fit their layout are refused with one text, the same on every rank and before any communication.
 
 #include <doctest/doctest.h>
@@ -6,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <weft/layer/model.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

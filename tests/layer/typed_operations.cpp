@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/layer/operations/elementwise.hpp weft/layer/operations/reductions.hpp weft/layer/operations/softmax.hpp
+// covers: weft/layer/operations/views.hpp
 // Every typed operation: values and gradients against finite differences, the same on several ranks, how its result lies, and what
 // it refuses.
 
@@ -10,6 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include <weft/layer/operations/elementwise.hpp>
+#include <weft/layer/operations/reductions.hpp>
+#include <weft/layer/operations/softmax.hpp>
+#include <weft/layer/operations/views.hpp>
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/nn/ring_attention.hpp weft/nn/ulysses_attention.hpp
 // The attention core over 1, 2, 4 and 8 ranks of cp, by a ring and by Ulysses, against one rank: outputs and gradients, fused
 // and separate operands, several sequences, messages too long to be copied when sent. Dropout masks under cp are bitwise those
 // of the whole batch.
@@ -9,6 +10,8 @@
 #include <mutex>
 #include <vector>
 
+#include <weft/nn/ring_attention.hpp>
+#include <weft/nn/ulysses_attention.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

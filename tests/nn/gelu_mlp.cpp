@@ -6,6 +6,7 @@
 #include <weft/nn/activation.hpp>
 #include <weft/layer/combinators.hpp>
 #include <weft/nn/gelu_mlp.hpp>
+#include <weft/models/gpt.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/testing/check_layer.hpp>
@@ -55,6 +56,9 @@ std::vector<float> numbers_of(Make&& make) {
 }
 
 }  // namespace
+
+// A model's type is the same on hosts and GPUs: which kernels a product and its GELU take is the operation's choice.
+static_assert(std::is_same_v<models::detail::GptMlp, Sequential<GeluMlp<LayerNorm, models::detail::GptIn, models::detail::GptOut>, Dropout>>);
 
 TEST_CASE("the same bits as norm, linear, GELU and linear one after the other, kept or computed again") {
   const auto want = numbers_of(apart(false));

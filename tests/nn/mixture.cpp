@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/nn/experts.hpp weft/nn/router.hpp
 // The mixture layer on its own: its gradients by finite differences of the whole objective, against a brute-force oracle with
 // and without drops, over tp; auxiliary losses and biases by hand.
 
@@ -9,7 +10,9 @@
 #include <numeric>
 
 #include <weft/layer/combinators.hpp>
+#include <weft/nn/experts.hpp>
 #include <weft/nn/mixture.hpp>
+#include <weft/nn/router.hpp>
 #include <weft/testing/check_layer.hpp>
 
 using namespace weft;

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/layer/registry.hpp weft/layer/shared_layer.hpp
 // Parameters that a user's model shares: twice in a block, between blocks, between front and back, by handle and by shared_layer. Equal to
 // one rank in every layout, and bitwise where runs are reproducible; names made twice and parameters that nothing visits are refused.
 
 #include "support/matrix.hpp"
 #include "support/reproducible.hpp"
+
+#include <weft/layer/registry.hpp>
+#include <weft/layer/shared_layer.hpp>
 
 using namespace weft_test;
 

@@ -18,10 +18,10 @@ struct Case {
 
 const Case layouts[] = {{1, {}, 2}, {2, {}, 1}, {2, {}, 4}, {4, {}, 2}, {8, {}, 1}, {4, {.tp = 2}, 2}, {4, {.pp = 2}, 4}, {8, {.tp = 2, .pp = 2}, 4}};
 
-template <class Model, class Stage>
+template <class Model, class... Stage>
 void check_stage(const typename Model::Config& config, const Reference& reference, double tolerance, const ModelOptions& options = {}) {
   for (const Case& layout : layouts)
-    check_layout<FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, Stage>>(config, reference, layout.world, layout.degrees, layout.micro_batches, tolerance, options);
+    check_layout<FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, Stage...>>(config, reference, layout.world, layout.degrees, layout.micro_batches, tolerance, options);
 }
 
 // The stage as a choice of the run: the same hooks as the types Stage1 to Stage3 hang up, compiled once.

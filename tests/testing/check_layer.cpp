@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/nn/activation.hpp weft/nn/attention.hpp weft/nn/dropout.hpp weft/nn/linear.hpp weft/nn/norm.hpp
 // Every layer's gradients by finite differences and against several ranks; and the check itself finds a wrong backward.
 
 #include <doctest/doctest.h>
 
+#include <weft/nn/activation.hpp>
+#include <weft/nn/attention.hpp>
+#include <weft/nn/dropout.hpp>
+#include <weft/nn/linear.hpp>
+#include <weft/nn/norm.hpp>
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>
 
@@ -96,8 +102,8 @@ TEST_CASE("dropout has the mask of one rank on every rank") {
 TEST_CASE("attention: multi-head, grouped-query, rotary, two sequences") {
   const auto fused = [](const auto& context) {
     const AttentionHeads heads{4, 4, 3};
-    const Cut::Segment segment{12, 4};
-    return Sequential(Linear<Column>(context / "qkv", width, 36, LinearOptions{0.5, Cut{{segment, segment, segment}, false}}), CausalAttention(context, heads),
+    const ParameterSharding::Segment segment{12, 4};
+    return Sequential(Linear<Column>(context / "qkv", width, 36, LinearOptions{0.5, ParameterSharding{{segment, segment, segment}, false}}), CausalAttention(context, heads),
                       Linear<Row>(context / "out", width, width, LinearOptions{0.5}));
   };
   CHECK_NOTHROW(check_layer(fused, shape, two_sequences));
@@ -105,7 +111,7 @@ TEST_CASE("attention: multi-head, grouped-query, rotary, two sequences") {
   const auto grouped = [](const auto& context) {
     const AttentionHeads heads{4, 2, 4};
     using In = Linear<Column, StoredAs::out_in, false>;
-    const Cut by_query{{{16, 4}}, false}, by_key_value{{{8, 2}}, false};
+    const ParameterSharding by_query{{{16, 4}}, false}, by_key_value{{{8, 2}}, false};
     return Sequential(EnterParallelRegion<tp>{}, Branch(In(context / "q", width, 16, {0.5, by_query}), In(context / "k", width, 8, {0.5, by_key_value}), In(context / "v", width, 8, {0.5, by_key_value})),
                       RotaryPositions(4), CausalAttention(context, heads), Linear<Row>(context / "out", 16, width, LinearOptions{0.5}));
   };

@@ -11,6 +11,8 @@
 
 #include <type_traits>
 
+#include <weft/core/standard.hpp>
+
 #define WEFT_HAS_MEMBER(name)                                                              \
   struct Named_##name {                                                                    \
     int name;                                                                              \

@@ -8,6 +8,8 @@
 
 #include <cstddef>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::kernels {
 
 /// Whole sequences of `length` tokens. Query head h reads key-value head h / group().

@@ -166,7 +166,7 @@ class ParameterHandle {
 
 }  // namespace detail
 
-template <Placement... Rules>
+template <class... Rules>
 class Parameter : public detail::ParameterHandle {
  public:
   /// Shape is the whole parameter's. Dims cut by a rule must be divisible as `cut` says, else LayoutError.
@@ -281,6 +281,17 @@ class Parameter : public detail::ParameterHandle {
     require_usable(data_type_of<typename W::value_type>);
     return W(device, state_->local(), state_->storage().layer_value());
   }
+};
+
+/// Stands in for a parameter whose rules are none, so that there is one error.
+template <class... Rules>
+  requires(!(Placement<Rules> && ...))
+class Parameter<Rules...> : public Parameter<> {
+  static_assert((Placement<Rules> && ...),
+                "weft: Parameter's template parameters must be rules, Shard<axis, dim>, such as Parameter<Shard<tp, 0>>: an axis alone does not say along which dim it cuts; where it has no rule, a parameter is whole");
+
+ public:
+  using Parameter<>::Parameter;
 };
 
 }  // namespace weft

@@ -5,6 +5,8 @@
 //   return Result{output, saved};              // forward
 //   return InputGradient{gradient, deferred};  // backward_input
 
+#include <weft/core/standard.hpp>
+
 namespace weft {
 
 /// What `forward` returns.

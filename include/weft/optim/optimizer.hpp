@@ -27,6 +27,7 @@
 #include <weft/parallel/reproducible/option.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/optim/slot.hpp>
+#include <weft/optim/update_rule.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft::optim {
@@ -51,7 +52,7 @@ concept Trainable = !std::is_const_v<M> && requires(M& model) {
   model.device();
 };
 
-/// Rule: `Options` with learning_rate and clip, `static constexpr buffers`, `update<P>(device, slot, options, learning_rate,
+/// Rule (an UpdateRule): `Options` with learning_rate and clip, `static constexpr buffers`, `update<P>(device, slot, options, learning_rate,
 /// gradient_scale, step)`, where it has options of its own `check(options)`, and `static constexpr bool elementwise`: true where the update of an element needs no other element of
 /// the parameter (AdamW, SGD), so that ranks may hold pieces of it; a rule that does not say so is taken for one that needs whole
 /// parameters (a factored second moment, an orthogonalised momentum), and is refused where ranks hold pieces: UsageError.
@@ -79,7 +80,8 @@ class Optimizer {
     if constexpr (requires { Rule::check(options); }) Rule::check(options);
     if (options.clip < 0) throw_error<UsageError>({"clip ", std::to_string(options.clip), " is negative; 0 turns clipping off"});
     using P = typename Model::model_type::scalar;
-    update_ = &Rule::template update<P, Exec>;
+    if constexpr (Updates<Rule, P, Exec>) update_ = &Rule::template update<P, Exec>;
+    else detail::refuse_update<Rule, P, Exec>();
     squared_norm_ = [](Device<Exec>& device, const void* gradient, const weft::detail::Run& run, double* out) {
       kernels::squared_norm(device, run.length, static_cast<const accumulate_t<P>*>(gradient) + run.local, out);
     };
@@ -296,6 +298,21 @@ class Optimizer {
   std::uint64_t compare_every_ = 0;   // ModelOptions::numerics.compare_every, of
   void (*compare_)(void*) = nullptr;  // require_equal_parameters of
   void* model_ = nullptr;             // the model
+};
+
+/// Stands in for an optimizer of what is no rule, and accepts everything, so that there is one error.
+template <class Rule>
+  requires(!UpdateRule<Rule>)
+class Optimizer<Rule> {
+ public:
+  using Options = typename detail::RuleOptions<Rule>::type;
+  template <class Model>
+  explicit Optimizer(Model&, const Options& = {}) { detail::refuse_rule<Rule>(); }
+  StepReport step() { return {}; }
+  StepReport step(double) { return {}; }
+  double gradient_norm() { return 0; }
+  void refresh() {}
+  std::uint64_t steps() const { return 0; }
 };
 
 }  // namespace weft::optim

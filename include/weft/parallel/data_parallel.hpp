@@ -174,14 +174,15 @@ inline constexpr int nesting_level<DataParallel<M, Policies...>> = 10;
 
 namespace detail {
 template <class M, class... Policies>
-inline constexpr bool sound<DataParallel<M, Policies...>> = (nesting_level<M> > 10) && ((is_policy<Policies> || hook::Hook<Policies>) && ...) && sound<M>;
+inline constexpr bool sound<DataParallel<M, Policies...>> = (nesting_level<M> > 10) && (is_data_policy<Policies> && ...) && sound<M>;
 template <class M, class... Policies>
 using DataBase = std::conditional_t<sound<DataParallel<M, Policies...>>, Wrapper<WithPolicies<DataPolicy, Policies...>, M>, Refused<M>>;
 }
 
 template <class M, class... Policies>
 class DataParallel : public detail::DataBase<M, Policies...> {
-  static_assert(((detail::is_policy<Policies> || hook::Hook<Policies>) && ...),
+  static_assert((detail::CheckedDataPolicy<Policies>::said && ...));
+  static_assert(((detail::is_data_policy<Policies> || detail::resembles_policy<Policies> || detail::resembles_hook<Policies>) && ...),
                 "weft: DataParallel's template parameters after the model must be policies, such as Reproducible, or a communication hook (a type with Request start(hook::Bucket&, const Communicator&))");
   static_assert(nesting_level<M> > 10, "weft: wrappers nest as DataParallel of TensorParallel of PipelineParallel of a model, each at most once: DataParallel stands outermost and once");
 

@@ -73,7 +73,8 @@ using ShardedDataBase = std::conditional_t<sound<FullyShardedDataParallel<M, Pol
 template <class M, class... Policies /* zero::Stage1, zero::Stage2 or zero::Stage3, and policies */>
 class FullyShardedDataParallel : public detail::ShardedDataBase<M, Policies...> {
   static_assert(nesting_level<M> > 10, "weft: wrappers nest as FullyShardedDataParallel of TensorParallel of PipelineParallel of a model, each at most once: FullyShardedDataParallel stands outermost, once, and in place of DataParallel");
-  static_assert(((detail::is_zero_stage<Policies> || detail::is_policy<Policies>) && ...),
+  static_assert((detail::CheckedDataPolicy<Policies>::said && ...));
+  static_assert(((detail::is_zero_stage<Policies> || detail::is_policy<Policies> || detail::resembles_policy<Policies> || detail::resembles_hook<Policies>) && ...),
                 "weft: FullyShardedDataParallel's template parameters after the model must be zero::Stage1, zero::Stage2 or zero::Stage3, or policies, such as Reproducible; a stage that is known when "
                 "the program runs is ModelOptions::shard.stage");
   static_assert(detail::stages_in_type<Policies...> <= 1, "weft: FullyShardedDataParallel has one stage of ZeRO: leave all but one of zero::Stage1, zero::Stage2 and zero::Stage3 out");

@@ -106,9 +106,39 @@ template <class P>
 inline constexpr bool is_zero_stage = std::is_same_v<P, zero::Stage1> || std::is_same_v<P, zero::Stage2> || std::is_same_v<P, zero::Stage3>;
 template <class P>
 inline constexpr bool is_context_method = std::is_same_v<P, Ring> || std::is_same_v<P, Ulysses>;
-/// Those of the data wrappers.
+
+// By value, or as what cannot be changed: what it sets would be lost.
 template <class P>
-inline constexpr bool is_policy = !is_zero_stage<P> && !is_context_method<P> && requires(ModelOptions& options) { P::apply(options); };
+concept AppliesToACopy = requires { static_cast<void (*)(ModelOptions)>(&P::apply); } ||
+                         (requires { static_cast<void (*)(const ModelOptions&)>(&P::apply); } && !requires { static_cast<void (*)(ModelOptions&)>(&P::apply); });
+template <class P>
+inline constexpr bool is_policy = !is_zero_stage<P> && !is_context_method<P> && requires(ModelOptions& options) { P::apply(options); } && !AppliesToACopy<P>;
+template <class P>
+inline constexpr bool is_data_policy = is_policy<P> || hook::detail::fault_of_hook<P>() == hook::detail::HookFault::none;
+
+WEFT_HAS_MEMBER(apply)
+
+// What is neither, and has something of a policy or of a hook: the class below says what is wrong. Of anything else a wrapper says what
+// may stand there.
+template <class P>
+inline constexpr bool resembles_policy = !is_data_policy<P> && !is_zero_stage<P> && !is_context_method<P> && has_apply<P>();
+template <class P>
+inline constexpr bool resembles_hook = !is_data_policy<P> && !has_apply<P>() && (hook::detail::has_start<P>() || hook::detail::has_finish<P>());
+
+template <class P>
+struct CheckedDataPolicy { static constexpr bool said = true; };
+template <class P>
+  requires resembles_hook<P>
+struct CheckedDataPolicy<P> : hook::detail::RefusedHook<P> {};
+template <class P>
+  requires resembles_policy<P>
+struct CheckedDataPolicy<P> {
+  static constexpr bool said = true, copy = AppliesToACopy<P>;
+  static_assert(!copy,
+                "weft: this policy's apply takes ModelOptions by value or const reference, so what it sets would be lost: write `static void apply(ModelOptions& options)`; see P in this class's template "
+                "arguments");
+  static_assert(copy, "weft: this policy's apply cannot be called with ModelOptions: write `static void apply(ModelOptions& options)`, static and public; see P in this class's template arguments");
+};
 
 // A schedule's type as PipelineParallel's policy.
 template <class S>

@@ -22,6 +22,8 @@
 #include <weft/parallel/model_options.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/parallel/hook/compress.hpp>
+#include <weft/parallel/model_check.hpp>
+#include <weft/parallel/policy_check.hpp>
 #include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/same_parameters.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
@@ -59,36 +61,32 @@ template <template <class, class...> class W, class M, class... R>
   requires is_wrapper<W<M, R...>>
 struct ModelOf<W<M, R...>> : ModelOf<M> {};
 
-/// What a wrapper can stand around beside another wrapper: the recipe of a stack, cut between its blocks.
-template <class M>
-concept ModelRecipe = requires(const typename M::Config& config) {
-  typename M::Front;
-  typename M::Block;
-  typename M::Back;
-  M::blocks(config);
-};
-
 // Whether a wrapper, and all that it wraps, may stand where they do. Known without looking into the wrappers' classes, so that what
 // stands around a refused wrapper is silent. A wrapper of a user's own says by its nesting_level that it is one.
 template <class M>
 inline constexpr bool sound = is_wrapper<M> || ModelRecipe<M>;
 
-// Stands in for what should be a model.
-struct NoModel {
-  using scalar = float;
-  struct Config {
-    template <class... T>
-    Config(T&&...) {}
-  };
+// Says why a wrapper cannot stand around M, which is neither a wrapper nor a model.
+template <class M>
+struct RefusedModel : RefusedTypes<M> {};
+template <class M>
+  requires is_wrapper<M>
+struct RefusedModel<M> { static constexpr bool said = true; };  // of which something else is wrong: it is said there
+template <class M>
+  requires(!is_wrapper<M> && requires { typename M::model_type; typename M::Inner; })
+struct RefusedModel<M> {
+  static_assert(is_wrapper<M>,
+                "weft: a wrapper around a wrapper that does not say where it stands in the order of nesting: write `template <class M> inline constexpr int weft::nesting_level<Own<M>> = 18;` before "
+                "its class (data 10, context 15, tensor 20, expert 25, pipeline 30); see M in this class's template arguments");
+  static constexpr bool said = true;
 };
 
 // Stands in for a wrapper that is not sound, and accepts everything, so that there is one error.
 template <class M>
 struct Refused {
   static_assert(sizeof(M) != 0);  // where the fault lies further inside, it is to be said there
-  static_assert(is_wrapper<M> || ModelRecipe<M>,
-                "weft: a wrapper stands around another wrapper or a model: a recipe with Config, Front, Block and Back, such as models::Gpt; a layer goes into the blocks of a model");
-  using model_type = std::conditional_t<ModelRecipe<typename ModelOf<M>::type>, typename ModelOf<M>::type, NoModel>;
+  static_assert(sound<M> || RefusedModel<M>::said);
+  using model_type = std::conditional_t<ModelRecipe<typename ModelOf<M>::type>, typename ModelOf<M>::type, NoModel<typename ModelOf<M>::type>>;
   using Config = typename model_type::Config;
   Refused(const auto&, const Config&, const ModelOptions& = {}) {}
   template <class... T>
@@ -144,6 +142,8 @@ using model_of_t = typename ModelOf<M>::type;
 
 template <class Policy, class M>
 class Wrapper {
+  static_assert(detail::CheckedHooksOf<Policy>::said);
+
  public:
   using model_type = detail::model_of_t<M>;
   using Config = typename model_type::Config;
@@ -313,6 +313,38 @@ class Wrapper {
   detail::Owner<detail::Outermost> outermost_;  // of the wrapper that a program constructs
 };
 
+namespace detail {
+
+// What is asked of a refused wrapper by those around it: it answers everything, and does nothing.
+struct Anything {
+  template <class T>
+  operator T() const { return T(); }
+};
+template <class M>
+struct RefusedInner : Refused<M> {
+  using Refused<M>::Refused;
+  using Inner = RefusedInner;
+  static constexpr bool shards_parameters = false;
+  template <class X>
+  static constexpr bool uses(X) { return true; }
+  auto& stages() { return *this; }
+  template <class... T>
+  Anything enter(T&&...) { return {}; }
+  void check_hook() {}
+};
+
+}  // namespace detail
+
+/// Stands in for a wrapper whose policy is none, so that there is one error.
+template <class Policy, class M>
+  requires(!detail::WrapperPolicy<Policy>)
+class Wrapper<Policy, M> : public detail::RefusedInner<M> {
+  static_assert(detail::RefusedPolicy<Policy>::said);
+
+ public:
+  using detail::RefusedInner<M>::RefusedInner;
+};
+
 /// A policy without hooks and with the schedule of a model that has no pipeline: one micro-batch after the other.
 struct PlainPolicy {
   detail::Hooks* hooks() { return nullptr; }
@@ -322,6 +354,19 @@ struct PlainPolicy {
 };
 
 /// A model on one rank, without any wrapper: what every composition is compared with.
+template <class M>
+class SingleDevice;
+
+/// Stands in for one of what is no model, so that there is one error.
+template <class M>
+  requires(!detail::ModelRecipe<M>)
+class SingleDevice<M> : public detail::Refused<M> {
+  static_assert(!is_wrapper<M>, "weft: SingleDevice takes a model alone, and this is one in a wrapper: construct that on a mesh, or leave the wrapper out: SingleDevice<models::Gpt>");
+
+ public:
+  using detail::Refused<M>::Refused;
+};
+
 template <class M>
 class SingleDevice {
  public:

@@ -23,6 +23,7 @@
 #include <weft/layer/parameter.hpp>
 #include <weft/layer/step_buffer.hpp>
 #include <weft/pipeline/executor.hpp>
+#include <weft/parallel/model_check.hpp>
 #include <weft/parallel/reproducible/parts.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
 #include <weft/pipeline/tied_parameters.hpp>
@@ -43,23 +44,8 @@ class Stages {
 
   template <class Context>
   WEFT_COLD Stages(const Context& context, const Config& config, const schedule::AnySchedule& schedule) : schedule_(schedule), config_(config) {
-    const int ranks = static_cast<int>(context.size(pp{})), rank = static_cast<int>(context.rank(pp{})), stages = ranks * schedule.chunks();
-    schedule.require_ranks(ranks);
-    Model::check(config, {.tp = context.size(tp{}),
-                          .pp = context.size(pp{}),
-                          .chunks = std::size_t(schedule.chunks()),
-                          .cp = context.size(cp{}),
-                          .ulysses = uses_ulysses(context),
-                          .ep = context.size(ep{}),
-                          .etp = context.size(etp{})});
-    if (Model::blocks(config) < std::size_t(stages))
-      throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(), "): every stage holds at least one layer"});
-    build(context, config, ranks, rank);
-    if (context.env.reproducible) {
-      trees_ = context.env.reproducible->sums(context.device());
-      trees_->find_uses(units_in_order(), context.env.hooks, context.size(dp{}));
-    }
-    prepare(context);
+    if constexpr (detail::Model<Model, Context>) construct(context, config, schedule);
+    else refuse_functions_of_model<Model, Context>();
   }
 
   /// One step: forward and backward of all micro-batches, gradients summed over every axis. Returns the mean loss over the
@@ -114,15 +100,15 @@ class Stages {
   template <class Context>
   std::vector<float> next_logits(const Context& context, std::span<const std::int32_t> tokens) {
     const auto logits = all_logits(context, tokens);
-    const std::size_t vocabulary = Model::vocabulary(config_);
-    return std::vector<float>(logits.end() - static_cast<std::ptrdiff_t>(vocabulary), logits.end());
+    return std::vector<float>(logits.end() - static_cast<std::ptrdiff_t>(logits.size() / std::max<std::size_t>(1, tokens.size())), logits.end());
   }
 
   /// The logits [tokens, vocabulary] of one sequence, the same on every rank.
   template <class Context>
   std::vector<double> all_logits(const Context& context, std::span<const std::int32_t> tokens) {
     if constexpr (!ModelTypes<Model, Context>::forwards) return {};  // the compiler has said why
-    else return forward_for_logits(context, tokens);
+    else if constexpr (HasLogits<Model, Context, typename ModelTypes<Model, Context>::Hidden>) return forward_for_logits(context, tokens);
+    else return refuse_logits<Model>(), std::vector<double>();
   }
 
   /// Every parameter of this rank, once.
@@ -284,6 +270,27 @@ class Stages {
     const auto host = copy_to_host(z);
     for (std::size_t row = 0; row < z.rows(); ++row)
       for (std::size_t i = 0; i < vocabulary; ++i) logits[rows.row(row) * vocabulary + i] = double(accumulate_t<typename Z::value_type>(host[row * z.columns() + i]));
+  }
+
+  template <class Context>
+  WEFT_COLD void construct(const Context& context, const Config& config, const schedule::AnySchedule& schedule) {
+    const int ranks = static_cast<int>(context.size(pp{})), rank = static_cast<int>(context.rank(pp{})), stages = ranks * schedule.chunks();
+    schedule.require_ranks(ranks);
+    Model::check(config, {.tp = context.size(tp{}),
+                          .pp = context.size(pp{}),
+                          .chunks = std::size_t(schedule.chunks()),
+                          .cp = context.size(cp{}),
+                          .ulysses = uses_ulysses(context),
+                          .ep = context.size(ep{}),
+                          .etp = context.size(etp{})});
+    if (Model::blocks(config) < std::size_t(stages))
+      throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(), "): every stage holds at least one layer"});
+    build(context, config, ranks, rank);
+    if (context.env.reproducible) {
+      trees_ = context.env.reproducible->sums(context.device());
+      trees_->find_uses(units_in_order(), context.env.hooks, context.size(dp{}));
+    }
+    prepare(context);
   }
 
   // The whole model is built on every rank; a rank keeps its stages and makes their parameters.

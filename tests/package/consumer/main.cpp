@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/core/version.hpp
 // The smallest program: what it includes must be found, what it calls must link, and two ranks must meet.
 #include <cstdio>
 #include <vector>

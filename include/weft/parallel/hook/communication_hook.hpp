@@ -19,8 +19,10 @@
 #include <memory>
 #include <span>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
+#include <weft/core/has_member.hpp>
 #include <weft/core/owner.hpp>
 #include <weft/parallel/hook/bucket.hpp>
 #include <weft/parallel/hook/hook_check.hpp>
@@ -35,6 +37,42 @@ template <class H>
 concept Hook = requires(H& hook, Bucket& bucket, const Communicator& comm) {
   { hook.start(bucket, comm) } -> std::same_as<Request>;
 };
+
+namespace detail {
+
+WEFT_HAS_MEMBER(start)
+WEFT_HAS_MEMBER(finish)
+
+enum class HookFault { none, no_start, start, start_returns, finish };
+
+template <class H>
+constexpr HookFault fault_of_hook() {
+  if constexpr (!requires(H& hook, Bucket& bucket, const Communicator& comm) { hook.start(bucket, comm); }) return has_start<H>() ? HookFault::start : HookFault::no_start;
+  else if constexpr (!Hook<H>) return HookFault::start_returns;
+  else if constexpr (!requires(H& hook, Bucket& bucket, const Communicator& comm) { hook.finish(bucket, comm); } && has_finish<H>()) return HookFault::finish;
+  else return HookFault::none;
+}
+
+/// Says why H is no communication hook.
+template <class H>
+struct RefusedHook {
+  static constexpr bool said = true;
+  static constexpr HookFault fault = fault_of_hook<H>();
+  static_assert(fault != HookFault::no_start,
+                "weft: this communication hook has no start: write `Request start(hook::Bucket& bucket, const Communicator& data_ranks)`, which begins to add this rank's gradients to the others'; see H in "
+                "this class's template arguments");
+  static_assert(fault != HookFault::start,
+                "weft: this communication hook's start cannot be called with a bucket and the data ranks: write `Request start(hook::Bucket& bucket, const Communicator& data_ranks)`, public; see H in this "
+                "class's template arguments");
+  static_assert(fault != HookFault::start_returns,
+                "weft: this communication hook's start returns no Request, so nobody would wait for it: return that of an operation, such as `return data_ranks.all_reduce_async(bucket.all());`, or "
+                "Request() where nothing is under way; see H in this class's template arguments");
+  static_assert(fault != HookFault::finish,
+                "weft: this communication hook's finish cannot be called with a bucket and the data ranks, so nobody would call it: write `void finish(hook::Bucket& bucket, const Communicator& "
+                "data_ranks)`, public, or leave it out; see H in this class's template arguments");
+};
+
+}  // namespace detail
 
 /// Makes a hook for each rank.
 class Factory {
@@ -79,9 +117,15 @@ class Makes final : public Factory {
 }  // namespace detail
 
 /// A hook as a value, for ModelOptions::data.hook: each rank makes its own H, from its device (if H takes one first) and these arguments.
-template <Hook H, class... A>
+template <class H, class... A>
 std::shared_ptr<const Factory> make(A... arguments) {
-  return weft::detail::new_shared<detail::Makes<H, A...>>(std::move(arguments)...);
+  constexpr bool sound = detail::fault_of_hook<H>() == detail::HookFault::none, made = requires(DefaultDevice& device, const A&... given) { requires std::is_constructible_v<H, DefaultDevice&, const A&...> || requires { H{given...}; }; };
+  static_assert(!sound || made,
+                "weft: this communication hook cannot be made on a rank: give it a constructor that takes what follows hook::make<H>, after a DefaultDevice& or without one; see H and A in this function's "
+                "template arguments");
+  static_assert(sound || detail::RefusedHook<H>::said);
+  if constexpr (sound && made) return weft::detail::new_shared<detail::Makes<H, A...>>(std::move(arguments)...);
+  else return nullptr;
 }
 
 }  // namespace weft::hook

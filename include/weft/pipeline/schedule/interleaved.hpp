@@ -61,7 +61,7 @@ constexpr Order interleaved_order(int rank, int ranks, int chunks, int micro_bat
 }  // namespace detail
 
 /// V stages a rank, any number of micro-batches. With fewer than ranks the groups are short and ranks wait between chunks.
-/// A V that is only known when the program runs goes to schedule::Dynamic, as schedule::choose("interleaved", V).
+/// For a V that is only known when the program runs there is schedule::choose("interleaved", V).
 template <int V>
 struct Interleaved : Loop {
   static_assert(V >= 1, "weft: Interleaved's V template parameter is the number of stages a rank, at least 1");

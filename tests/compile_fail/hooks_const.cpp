@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// An event that is const where the one of Hooks is not.
+// expect: these hooks have a function of the name of an event that takes or returns something else, or is const
+// mention: Mine
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+struct Mine : detail::Hooks {
+#ifdef WEFT_FAIL
+  void gradients_ready(detail::Unit&) const {}
+#else
+  void gradients_ready(detail::Unit&) override {}
+#endif
+};
+struct OwnPolicy : PlainPolicy {
+  using axis = tp;
+  using hidden_placement = Invariant<tp>;
+  OwnPolicy(const Communicator&, DefaultDevice&, const ModelOptions&) {}
+  Mine* hooks() { return &mine; }
+  Mine mine;
+};
+template <class M>
+struct Own;
+template <class M>
+inline constexpr int weft::nesting_level<Own<M>> = 18;
+template <class M>
+struct Own : Wrapper<OwnPolicy, M> {
+  using Wrapper<OwnPolicy, M>::Wrapper;
+};
+
+double go(World& world, const Batch& batch) {
+  Mesh<dp, tp> mesh(world, {.tp = 2});
+  DataParallel<Own<models::Gpt>> model(mesh, models::GptConfig{});
+  optim::AdamW optimizer(model);
+  const double loss = model.train_step(batch);
+  optimizer.step();
+  return loss;
+}

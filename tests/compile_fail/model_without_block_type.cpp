@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model on one rank whose block has no name.
+// expect: this model has no Block.*write `using Block
+// mention: Own
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+struct Own {
+  struct Config {
+    std::size_t vocabulary = 16, width = 8, layers = 2;
+  };
+  using scalar = float;
+  using Front = Embedding;
+#ifndef WEFT_FAIL
+  using Block = Residual<LayerNorm>;
+#endif
+  using Back = LanguageHead<LayerNorm>;
+  static std::size_t blocks(const Config& config) { return config.layers; }
+  static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
+  static void check(const Config&, const ModelDegrees&) {}
+  static Front make_front(const auto& context, const Config& config) { return Embedding(context / "tokens", config.vocabulary, config.width); }
+  static Residual<LayerNorm> make_block(const auto& context, const Config& config, std::size_t index) { return Residual<LayerNorm>(LayerNorm(context / "blocks" / std::to_string(index), config.width)); }
+  static Back make_back(const auto& context, const Config& config, Front* front) { return Back(LayerNorm(context / "norm", config.width), front->table); }
+};
+
+double go(World& world, const Batch& batch) {
+  SingleDevice<Own> model(world.device(), {});
+  optim::AdamW optimizer(model);
+  const double loss = model.train_step(batch);
+  optimizer.step();
+  return loss;
+}

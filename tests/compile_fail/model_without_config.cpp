@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model whose sizes have a name of their own.
+// expect: this model has no Config: write `struct Config
+// mention: Own
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+struct Own {
+  struct Sizes {
+    std::size_t vocabulary = 16, width = 8, layers = 2;
+  };
+#ifndef WEFT_FAIL
+  using Config = Sizes;
+#endif
+  using scalar = float;
+  using Front = Embedding;
+  using Block = Residual<LayerNorm>;
+  using Back = LanguageHead<LayerNorm>;
+  static std::size_t blocks(const Sizes& config) { return config.layers; }
+  static std::size_t vocabulary(const Sizes& config) { return config.vocabulary; }
+  static void check(const Sizes&, const ModelDegrees&) {}
+  static Front make_front(const auto& context, const Sizes& config) { return Embedding(context / "tokens", config.vocabulary, config.width); }
+  static Block make_block(const auto& context, const Sizes& config, std::size_t index) { return Block(LayerNorm(context / "blocks" / std::to_string(index), config.width)); }
+  static Back make_back(const auto& context, const Sizes& config, Front* front) { return Back(LayerNorm(context / "norm", config.width), front->table); }
+};
+
+double go(World& world, const Batch& batch) {
+  Mesh<dp, tp> mesh(world, {.tp = 2});
+  DataParallel<TensorParallel<Own>> model(mesh, {});
+  optim::AdamW optimizer(model);
+  const double loss = model.train_step(batch);
+  optimizer.step();
+  return loss;
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A policy that is not derived from PlainPolicy.
+// expect: this policy lacks shards_parameters, adjusted.options. or schedule.options.*derive it from PlainPolicy
+// mention: OwnPolicy
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+struct OwnPolicy
+#ifndef WEFT_FAIL
+    : PlainPolicy
+#endif
+{
+  using axis = tp;
+  using hidden_placement = Invariant<tp>;
+  OwnPolicy(const Communicator&, DefaultDevice&, const ModelOptions&) {}
+};
+template <class M>
+struct Own;
+template <class M>
+inline constexpr int weft::nesting_level<Own<M>> = 18;
+template <class M>
+struct Own : Wrapper<OwnPolicy, M> {
+  using Wrapper<OwnPolicy, M>::Wrapper;
+};
+
+double go(World& world, const Batch& batch) {
+  Mesh<dp, tp> mesh(world, {.tp = 2});
+  DataParallel<Own<models::Gpt>> model(mesh, models::GptConfig{});
+  optim::AdamW optimizer(model);
+  const double loss = model.train_step(batch);
+  optimizer.step();
+  return loss;
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// A policy that is made of nothing.
+// expect: this policy cannot be made on a rank: write the constructor
+// mention: OwnPolicy
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+struct OwnPolicy : PlainPolicy {
+  using axis = tp;
+  using hidden_placement = Invariant<tp>;
+#ifndef WEFT_FAIL
+  OwnPolicy(const Communicator&, DefaultDevice&, const ModelOptions&) {}
+#endif
+};
+template <class M>
+struct Own;
+template <class M>
+inline constexpr int weft::nesting_level<Own<M>> = 18;
+template <class M>
+struct Own : Wrapper<OwnPolicy, M> {
+  using Wrapper<OwnPolicy, M>::Wrapper;
+};
+
+double go(World& world, const Batch& batch) {
+  Mesh<dp, tp> mesh(world, {.tp = 2});
+  DataParallel<Own<models::Gpt>> model(mesh, models::GptConfig{});
+  optim::AdamW optimizer(model);
+  const double loss = model.train_step(batch);
+  optimizer.step();
+  return loss;
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// An update that does not take the step's number.
+// expect: this update rule's update is not one for parameters of the model's element type P
+// mention: Own
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+struct Own {
+  struct Options {
+    double learning_rate = 1e-3, clip = 0;
+  };
+  static constexpr bool elementwise = true;
+  static constexpr int buffers = 0;
+#ifdef WEFT_FAIL
+  template <class P, class Exec>
+  static void update(Device<Exec>&, optim::Slot&, const Options&, double, double) {}
+#else
+  template <class P, class Exec>
+  static void update(Device<Exec>&, optim::Slot&, const Options&, double, double, std::uint64_t) {}
+#endif
+};
+
+void go(SingleDevice<models::Gpt>& model) {
+  optim::Optimizer<Own> optimizer(model, {});
+  optimizer.step();
+}
