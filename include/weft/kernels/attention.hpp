@@ -3,7 +3,8 @@
 // Causal softmax attention, multi-head or grouped-query, without the matrix of probabilities: the forward keeps one log-sum-exp
 // for each row, the backward recomputes the probabilities (FlashAttention-2, Dao 2023).
 //
-//   kernels::attention_forward(device, {.sequences = 2, .length = 64, .heads = 4, .kv_heads = 2, .head_width = 32}, in, {out, width}, lse);
+//   const kernels::AttentionExtents extents{.sequences = 2, .length = 64, .heads = 4, .kv_heads = 2, .head_width = 32};
+//   kernels::attention_forward(device, extents, in, {out, extents.width()}, lse);
 //
 // A row is a token; there are sequences * length rows. Row r of q has heads * head_width values starting at q + r * q_stride;
 // rows of k and v have kv_heads * head_width values, so q, k and v may be slices of one array. Head h reads key-value head h /

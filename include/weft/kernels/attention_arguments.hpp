@@ -3,7 +3,8 @@
 // Named arguments of attention, because a call has five extents and up to eight arrays with strides.
 //
 //   const kernels::AttentionExtents extents{.sequences = 2, .length = 64, .heads = 4, .kv_heads = 2, .head_width = 32};
-//   const kernels::AttentionOperands<const float> in{.q = q, .k = k, .v = v, .q_stride = stride, .k_stride = stride, .v_stride = stride};
+//   const kernels::AttentionOperands<const float> in{.q = q, .k = k, .v = v,
+//                                                    .q_stride = stride, .k_stride = stride, .v_stride = stride};
 //   kernels::attention_forward(device, extents, in, {out, extents.width()}, lse);
 
 #include <cstddef>

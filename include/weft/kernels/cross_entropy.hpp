@@ -7,7 +7,7 @@
 //   kernels::row_max(device, rows, columns, valid, logits, max);
 //   kernels::softmax_sums(device, rows, columns, valid, logits, max, targets, first, sum_exp, target_logit);
 //   kernels::cross_entropy_finish(device, rows, columns, valid, logits, max, sum_exp, target_logit, targets, first, loss,
-//   gradient);
+//                                 gradient);
 
 #include <cstddef>
 #include <cstdint>

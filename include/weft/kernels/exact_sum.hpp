@@ -4,7 +4,7 @@
 // sums in one integer that is wide enough for every double (Kulisch's long accumulator), so the sums of ranks are added without
 // rounding.
 //
-//   ExactSum words(device, {exact_sum_words});                       // zeros
+//   Tensor<std::int64_t, Exec> words(device, {exact_sum_words});     // filled with zeros
 //   kernels::exact_squared_norm(device, n, first, gradient, words.data());
 //   communicator.all_reduce(words);
 //   kernels::exact_value(words on the host)

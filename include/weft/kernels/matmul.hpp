@@ -4,7 +4,7 @@
 // of weft's own; Kokkos::Cuda uses cuBLASLt; other spaces use a plain loop.
 //
 //   kernels::matmul(device, Transpose::no, Transpose::yes, rows, outputs, inputs, x, inputs, weight, inputs, y, outputs, false,
-//   bias);
+//                   bias);
 
 #include <cstddef>
 #include <type_traits>

@@ -2,7 +2,7 @@
 #pragma once
 // A mesh: the ranks of a world laid out over axes, with a communicator for each axis. Axes are types, degrees are values:
 //
-//   Mesh<dp, tp, pp> mesh(world, {.tp = 2, .pp = 2});           // dp is what is left of the world
+//   Mesh<dp, tp, pp> mesh(world, {.tp = 2, .pp = 2});           // dp is the rest of the world
 //   mesh.comm(tp{}).all_reduce(x);
 //   mesh.comm(dp{}, cp{});                                      // one communicator over both axes
 //   Mesh<dp, tp, pp, ep, edp> both(world, {.tp = 2, .ep = 4});  // a dense and an expert mesh over the same ranks

@@ -3,8 +3,8 @@
 // The memory that a rank needs, known before anything runs: from ZeRO's formulas for a number of parameters, or from a simulated
 // training step for a model and a layout. Needs neither Kokkos nor MPI.
 //
-//   plan::Bytes bytes = plan::zero_memory(7.5e9, 64, 3);                  // 1.88 GB
-//   for (const plan::StageMemory& rank : plan::memory(model, layout)) ... // step_simulation.hpp
+//   plan::Bytes bytes = plan::zero_memory(7.5e9, 64, 3);                           // 1.88 GB
+//   for (const plan::StageMemory& rank : plan::memory(model, layout, table)) ...   // plan/step_simulation.hpp
 
 #include <cstddef>
 #include <string>

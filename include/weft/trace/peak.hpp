@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The machine's peak speed in matrix products by weft's own kernels, on all ranks at once: the reference for a training step's
-// speed.
+// The machine's peak speed in weft's matrix products, on all ranks at once: the reference for the speed of a training step.
 //
 //   double flops = trace::matmul_peak<float>(world.device(), world.communicator());   // a second, of all ranks together
 

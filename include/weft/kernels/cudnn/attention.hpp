@@ -3,8 +3,9 @@
 // Softmax attention, forward and backward, by cuDNN's fused kernels (FlashAttention-2, Dao 2023). The graph of a shape is
 // compiled once and kept. It takes pointers and strides only; kernels/cudnn/use.hpp connects it to a device.
 //
-//   cudnn::Attention attention;
-//   if (!attention.forward(shape, operands, out, log_sum_exp, stream)) ...   // cuDNN has no kernel for this shape
+//   cudnn::Attention attention(false);
+//   const std::size_t bytes = attention.forward_workspace(key);   // npos: cuDNN has no kernel for this shape
+//   attention.forward(key, q, k, v, out, log_sum_exp, workspace, stream);
 
 #include <cudnn.h>
 

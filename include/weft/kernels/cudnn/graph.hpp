@@ -4,10 +4,10 @@
 // interface (backend API, version 9), so that it depends on cuDNN only.
 //
 //   cudnn::Graph graph(CUDNN_DATA_BFLOAT16);
-//   const auto q = graph.input(1, {b, h, s, d}, {...}), k = graph.input(2, {b, h, d, s}, {...});
-//   const auto scores = graph.multiply(q, k, {b, h, s, s});
-//   ...
-//   cudnn::Plan plan = graph.plan(handle, device_properties);
+//   const auto q = graph.memory(1, {b, h, s, d}, {...}), k = graph.memory(2, {b, h, d, s}, {...});
+//   const auto scores = graph.multiply(q, k, graph.memory(3, {b, h, s, s}, {...}));
+//   cudnn::Plan plan = graph.plan(handle, nullptr, false);
+//   plan.run(handle, {1, 2, 3}, {q_pointer, k_pointer, scores_pointer}, workspace);
 
 #include <cudnn.h>
 
