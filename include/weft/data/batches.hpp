@@ -93,7 +93,8 @@ class Batches {
     return batch;
   }
 
-  /// The number of validation sequences: consecutive ones without overlap, at most options().validation_sequences.
+  /// The number of validation sequences: parts of the validation text without overlap, at most options().validation_sequences of
+  /// them, spread evenly.
   std::size_t validation_sequences() const {
     const std::size_t all = validation_windows();
     return options_.validation_sequences == 0 ? all : std::min(all, options_.validation_sequences);

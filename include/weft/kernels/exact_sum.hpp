@@ -6,8 +6,10 @@
 //
 //   Tensor<std::int64_t, Exec> words(device, {exact_sum_words});     // filled with zeros
 //   kernels::exact_squared_norm(device, n, first, gradient, words.data());
-//   communicator.all_reduce(words);
-//   kernels::exact_value(words on the host)
+//   std::vector<std::int64_t> host = copy_to_host(words);
+//   kernels::carry(host);
+//   communicator.all_reduce(host);
+//   const double sum = kernels::exact_value(host);
 
 #include <Kokkos_Core.hpp>
 
