@@ -3,7 +3,7 @@
 // The steps of a redistribution, each a function of one rank's elements: it chooses the collective, and lays out pieces of uneven
 // size in the collective's buffers.
 //
-//   from           to             what moves
+//   from           to             data that moves
 //   shard(d)       replicate      all-gather
 //   shard(d)       shard(e)       all-to-all
 //   partial        replicate      all-reduce
