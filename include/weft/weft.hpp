@@ -36,6 +36,7 @@
 #include <weft/pipeline/schedule/zero_bubble.hpp>
 #include <weft/parallel/sequence_parallel.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
+#include <weft/parallel/user_wrapper.hpp>
 #include <weft/runtime/run.hpp>
 #include <weft/dtensor/dtensor.hpp>
 #include <weft/tensor/transfer.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A policy that is not derived from PlainPolicy.
-// expect: this policy lacks shards_parameters, adjusted.options. or schedule.options.*derive it from PlainPolicy
+// expect: this policy lacks shards_parameters, adjust.options. or schedule.options.*derive it from PlainPolicy
 // mention: OwnPolicy
 #include <weft/weft.hpp>
 

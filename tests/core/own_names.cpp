@@ -17,7 +17,7 @@ using namespace weft;
 
 // clang-format off
 #define OWN_TYPES(X)                                                                                                                        \
-  X(Action) X(Arena) X(Assignments) X(Axis) X(Bucket) X(Buffer) X(Candidate) X(Chunk) X(Elements) X(Environment) X(Exchange)        \
+  X(Action) X(Arena) X(Assignments) X(Axis) X(Bucket) X(Buffer) X(Candidate) X(Chunk) X(Elements) X(EngineState) X(Environment) X(Exchange)        \
   X(Executor) X(Experts) X(Field) X(ModelTypes) X(ExpertMeshAxis) X(Gathered) X(GradientPart) X(Graph) X(Grid) X(Group) X(Heads) X(Held) X(Hooks)         \
   X(Initial) X(Item) X(Layer) X(Layout) X(Level) X(Line) X(StageChannel) X(List) X(Maybe) X(Member) X(Message) X(Node) X(Option) X(Order) X(Owner)  \
   X(StageMessage) X(Piece) X(Place) X(Point) X(Position) X(Range) X(RankAxis) X(RankGrid) X(RankOrder) X(Real) X(Record) X(ResolvedLayout)        \

@@ -9,7 +9,6 @@
 #include <tuple>
 
 #include <weft/parallel/hook/power_sgd.hpp>
-#include <weft/parallel/fsdp/dynamic_stage.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

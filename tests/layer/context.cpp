@@ -56,9 +56,9 @@ TEST_CASE("axes in force have their communicator, in the order of the wrappers")
           CHECK(both.rank(dp{}) == std::size_t(world.rank()));
           CHECK(both.size(dp{}) == 2);
           CHECK(both.size(tp{}) == 1);
-          CHECK(both.env.hooks.size() == 2);
-          CHECK(both.env.hooks[0] == &outer);
-          CHECK(data.env.hooks.size() == 1);
+          CHECK(both.engine.hooks.size() == 2);
+          CHECK(both.engine.hooks[0] == &outer);
+          CHECK(data.engine.hooks.size() == 1);
           std::string axes;
           both.for_each_axis([&]<class A>(A) { axes += A::name; });
           CHECK(axes == "dptp");

@@ -151,8 +151,9 @@ struct Fixture {
     const std::size_t experts = options.experts, tokens = logits.size() / experts;
     environment.length = tokens;
     buffers.clear();
-    environment.buffers = &buffers;
-    const Root context(device, environment);
+    detail::EngineState engine;
+    engine.buffers = &buffers;
+    const Root context(device, environment, engine);
     detail::Router router(context / "gate", experts, options);
     std::vector<double> identity(experts * experts);
     for (std::size_t e = 0; e < experts; ++e) identity[e * experts + e] = 1;

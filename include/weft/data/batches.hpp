@@ -39,13 +39,26 @@ struct Share {
   std::size_t rank = 0, size = 1;
 };
 
-/// This rank's share on dp; a mesh without dp has one share.
+namespace detail {
+/// This rank's share over the data axes, the first one fastest; a mesh without any has one share.
+template <class... A>
+Share share_over(const auto& mesh, Axes<A...>) {
+  Share share;
+  [[maybe_unused]] const auto add = [&]<class One>(One axis) {
+    if constexpr (weft::detail::is_data_axis<One>) {
+      share.rank += share.size * static_cast<std::size_t>(mesh.rank(axis));
+      share.size *= static_cast<std::size_t>(mesh.size(axis));
+    }
+  };
+  (add(A{}), ...);
+  return share;
+}
+}  // namespace detail
+
+/// This rank's share over the data axes of its mesh; a mesh without any has one share.
 template <class Mesh>
 Share share_of(const Mesh& mesh) {
-  if constexpr (requires { mesh.comm(dp{}); }) {
-    const auto& comm = mesh.comm(dp{});
-    return {static_cast<std::size_t>(comm.rank()), static_cast<std::size_t>(comm.size())};
-  } else return {};
+  return detail::share_over(mesh, typename Mesh::axes_type());
 }
 
 /// One dp rank's batches: for training any step, for validation in order.

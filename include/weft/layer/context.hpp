@@ -14,8 +14,7 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/core/list.hpp>
-#include <weft/layer/hooks.hpp>
+#include <weft/layer/engine_state.hpp>
 #include <weft/device/device.hpp>
 #include <weft/tensor/placement.hpp>
 
@@ -42,46 +41,18 @@ namespace detail {
 /// be talked over, and Context::expert_mesh() is where it places tensors.
 struct ExpertMeshAxis { using axis = void; };
 
-struct StepBuffer;
-
-class Registry;
-struct ReproducibleParts;
-
-}  // namespace detail
-
-namespace schedule {
-class TimelineRecorder;
-}
-
-namespace detail {
-
-/// The part of a context on which no type depends.
+/// The run as layers see it: the part of a context on which no type depends.
 struct Environment {
-  Environment() = default;
-  WEFT_OUT_OF_LINE Environment(const Environment& other) = default;
-  WEFT_OUT_OF_LINE Environment(Environment&& other) noexcept = default;
-  Environment& operator=(Environment&& other) noexcept = default;
-  WEFT_OUT_OF_LINE ~Environment() {}
-  WEFT_OUT_OF_LINE void add(Hooks* more) { hooks.push_back(more); }
-
-  List<Hooks*> hooks;  ///< outermost wrapper first
   std::uint64_t seed = 1;     ///< of weights and dropout
   std::uint64_t step = 0;     ///< dropout masks differ from step to step
   std::size_t first_row = 0;  ///< of this micro-batch in the global batch, in tokens
   std::size_t length = 0;     ///< tokens of a sequence; see sequence_length(context, x), layer/global_index.hpp
-  std::size_t longest = 0;    ///< sequence of the global batch: rows of the global batch are counted in steps of it; 0: as this rank's batch says
   std::size_t rows = 0;       ///< tokens of this micro-batch on this data rank, before cp and tp cut them; 0: not known
-  const ReproducibleParts* reproducible = nullptr;  ///< ModelOptions::numerics.reproducible; null: off
   bool ulysses = false;       ///< ModelOptions::context: attention crosses cp by Ulysses, else by a ring
   bool training = true;       ///< dropout is active
-  bool running = false;       ///< a step, or forward alone: layers are used, and none is made
-  double loss_scale = 1;      ///< factor in every gradient (LossScale)
   double loss_gradient = 1;   ///< of each token's loss: the loss scale over the tokens that count in the global batch
   double auxiliary_gradient = 1;  ///< of each token's part of an auxiliary loss: the loss scale over the tokens of the global batch, masked or not
   std::string path;           ///< of the layer being built
-  Registry* registry = nullptr;  ///< of the model that is being built: parameters get their room when it is known who holds them
-  List<std::shared_ptr<StepBuffer>>* buffers = nullptr;  ///< where layers being built leave what they keep from step to step
-  schedule::TimelineRecorder* timeline = nullptr;              ///< ModelOptions::pipeline.timeline
 };
 
 /// Tokens of a sequence, for the library's own uses: they know which rows of it a rank holds.
@@ -129,7 +100,12 @@ class Context : B... {
   /// An Environment whose `length` cannot be read where rows of a sequence are cut over an axis.
   std::conditional_t<(detail::cuts_sequences<typename B::hidden_placement> || ...), detail::CutEnvironment, detail::Environment> env;
 
+  /// The wrappers' and the executor's own; no layer needs it.
+  detail::EngineState engine;
+
   Context(device_type& device, detail::Environment environment, B... binds) : B(std::move(binds))..., env(std::move(environment)), device_(&device) {}
+  Context(device_type& device, detail::Environment environment, detail::EngineState state, B... binds)
+      : B(std::move(binds))..., env(std::move(environment)), engine(std::move(state)), device_(&device) {}
 
   device_type& device() const { return *device_; }
 
@@ -160,9 +136,9 @@ class Context : B... {
   template <class HiddenPlacement, detail::Axis A>
   auto with(A, Communicator comm, detail::Hooks* hooks = nullptr) const {
     static_assert(!has(A{}), "weft: this axis is bound twice: two wrappers over the same axis");
-    detail::Environment environment = env;
-    if (hooks) environment.add(hooks);
-    return Context<C, B..., Bind<A, HiddenPlacement>>(*device_, std::move(environment), static_cast<const B&>(*this)..., Bind<A, HiddenPlacement>{std::move(comm)});
+    detail::EngineState state = engine;
+    if (hooks) state.add(hooks);
+    return Context<C, B..., Bind<A, HiddenPlacement>>(*device_, env, std::move(state), static_cast<const B&>(*this)..., Bind<A, HiddenPlacement>{std::move(comm)});
   }
 
   /// The context of a part of the layer: `context / "query"` extends the path of names.
@@ -191,7 +167,7 @@ class Context : B... {
   /// The context of the expert mesh over the same ranks, for parameters and tensors of experts: edp and etp place them, ep only
   /// says which experts are here, as pp does with layers.
   auto expert_mesh() const {
-    return Context<C, Bind<edp>, Bind<etp>, Bind<ep, detail::ExpertMeshAxis>>(*device_, env, {comm(edp{})}, {comm(etp{})}, {comm(ep{})});
+    return Context<C, Bind<edp>, Bind<etp>, Bind<ep, detail::ExpertMeshAxis>>(*device_, env, engine, {comm(edp{})}, {comm(etp{})}, {comm(ep{})});
   }
 
  private:
@@ -199,6 +175,14 @@ class Context : B... {
 };
 
 namespace detail {
+
+/// f(communicator) for each axis in force whose ranks have sequences of their own.
+template <class Context, class F>
+void for_each_data_axis([[maybe_unused]] const Context& context, [[maybe_unused]] F&& f) {
+  Context::for_each_axis([&]<class A>([[maybe_unused]] A axis) {
+    if constexpr (is_data_axis<A>) f(context.comm(axis));
+  });
+}
 
 template <class Context, class A>
 auto hidden_placement_of() {

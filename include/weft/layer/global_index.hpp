@@ -64,7 +64,7 @@ template <class X>
 struct GlobalIndexOf;
 template <class T, class E, class... P>
 struct GlobalIndexOf<Tensor<T, E, P...>> {
-  static_assert(((shard_dim<P> != 0 || std::is_same_v<typename P::axis, dp> || std::is_same_v<typename P::axis, cp> || std::is_same_v<typename P::axis, tp>) && ...),
+  static_assert(((shard_dim<P> != 0 || is_data_axis<typename P::axis> || std::is_same_v<typename P::axis, cp> || std::is_same_v<typename P::axis, tp>) && ...),
                 "weft: masks and positions go by tokens, but the rows of this tensor are cut over an axis that does not cut tokens (experts): draw the mask on the dense mesh");
   static_assert(((shard_dim<P> < 2) && ...) && (0 + ... + int(shard_dim<P> == 1)) <= 1,
                 "weft: a mask needs the place of each element in the whole: at most one axis may cut the columns, along dim 1");
@@ -76,12 +76,12 @@ struct GlobalIndexOf<Tensor<T, E, P...>> {
     std::size_t cp_ranks = 1, tp_ranks = 1;
     [[maybe_unused]] const auto add = [&]<class Q>(std::type_identity<Q>) {
       using A = typename Q::axis;
-      // Over dp a rank has sequences of its own, which the environment counts; cp cuts each sequence, and tp cuts the rows of
+      // Over a data axis a rank has sequences of its own, which the environment counts; cp cuts each sequence, and tp cuts the rows of
       // what is then here.
       if constexpr (shard_dim<Q> == 0 && std::is_same_v<A, cp>) {
         place.cut = {detail::sequence_length(context.env), context.size(A{}), context.rank(A{})};
         cp_ranks = context.size(A{});
-      } else if constexpr (shard_dim<Q> == 0 && !std::is_same_v<A, dp>) {
+      } else if constexpr (shard_dim<Q> == 0 && !is_data_axis<A>) {
         place.skipped += context.rank(A{}) * rows;
         tp_ranks = context.size(A{});
       }

@@ -99,23 +99,25 @@ WEFT_COLD void initialise_parameter(Device<Exec>& device, const ParameterState& 
 template <class T, class Context>
 WEFT_COLD void make_parameter(const Context& context, ParameterState& state) {
   bool taken = false;
-  for (auto* hooks : context.env.hooks) taken = hooks->allocate(state) || taken;
+  for (auto* hooks : context.engine.hooks) taken = hooks->allocate(state) || taken;
   if (state.info().later & ~state.sharded()) state.storage().count_elsewhere();
   if (taken) return;
   state.storage().set_value(context.device().allocate_persistent(state.bytes()));
   initialise_parameter<T>(context.device(), state, context.env.seed);
 }
 
-WEFT_COLD inline std::string names_of_axes(unsigned axes) {
+WEFT_COLD inline std::string names_of_axes(const ParameterInfo& info, unsigned axes) {
   std::string names;
   const std::pair<unsigned, std::string_view> known[] = {{axis_bit<dp>, dp::name}, {axis_bit<cp>, cp::name},   {axis_bit<tp>, tp::name},  {axis_bit<pp>, pp::name},
                                                          {axis_bit<ep>, ep::name}, {axis_bit<etp>, etp::name}, {axis_bit<edp>, edp::name}};
   for (const auto& [bit, name] : known)
     if (axes & bit) append_to(names, {names.empty() ? "" : ", ", name});
+  for (const auto& [bit, name] : info.user_axes)
+    if (axes & bit) append_to(names, {names.empty() ? "" : ", ", name});
   return names.empty() ? "none" : names;
 }
 [[noreturn]] WEFT_COLD inline void refuse_axes(const ParameterState& state, unsigned axes) {
-  throw_error<ShapeError>({"the gradient of parameter ", state.name(), " says how it lies on ", names_of_axes(axes), ", in force are ", names_of_axes(state.info().axes),
+  throw_error<ShapeError>({"the gradient of parameter ", state.name(), " says how it lies on ", names_of_axes(state.info(), axes), ", in force are ", names_of_axes(state.info(), state.info().axes),
                            ": what it owes on the others is not known; compute it with operations on placed tensors"});
 }
 
@@ -182,7 +184,7 @@ class Parameter : public detail::ParameterHandle {
                   "weft: a Parameter has rules for two axes that are in force here: it is cut along one; keep the rule of the axis that is larger");
     ParameterInfo info;
     info.name = (context / name).env.path;
-    if (context.env.running)
+    if (context.engine.running)
       throw_error<UsageError>({"parameter ", info.name, " is made while a step runs, so it would be drawn anew each time and never trained: make it in the layer's constructor"});
     info.axes = Context::placed;
     info.global = info.local = shape;
@@ -201,9 +203,10 @@ class Parameter : public detail::ParameterHandle {
     Context::for_each_axis([&]<class A>(A axis) {
       // A pipeline stage has parameters of its own; on every other axis a parameter that is not cut is the same on all ranks.
       if (!std::is_same_v<A, pp> && context.rank(axis) != 0) info.later |= axis_bit<A>;
+      if (A::id >= axis_count) info.user_axes.push_back({axis_bit<A>, A::name});
     });
     state_ = detail::new_shared<ParameterState>(std::move(info));
-    if (!context.env.registry || !context.env.registry->add(state_)) detail::make_parameter<T>(context, *state_);
+    if (!context.engine.registry || !context.engine.registry->add(state_)) detail::make_parameter<T>(context, *state_);
   }
 
   /// The parameter as an operation on x needs it, its placements derived from x's and from the rules.

@@ -8,6 +8,8 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/list.hpp>
@@ -49,6 +51,8 @@ struct ParameterInfo {
   detail::Initial initial = {};
   detail::List<detail::Run> runs = {};  ///< the local elements in the whole; padding belongs to no run
 
+  /// Names of those of its axes that are a user's own, for messages.
+  detail::List<std::pair<unsigned, std::string_view>> user_axes = {};
   unsigned axes = 0;     ///< axis bits on which the parameter's gradient must say how it lies
   unsigned sharded = 0;  ///< axis bits over which the rules of the parameter cut its elements
   unsigned later = 0;    ///< axis bits on which this rank is not the first: it does not count what the first rank has, too

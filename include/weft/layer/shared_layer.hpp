@@ -24,8 +24,8 @@ inline constexpr char kind_of_layer = 0;
 template <class Context, class Make>
 WEFT_COLD auto shared_layer(const Context& context, Make&& make) {
   using L = decltype(make(context));
-  if (!context.env.registry) throw_error<UsageError>({"shared_layer ", context.env.path, ": there is no model that is being built; share a layer by copying it"});
-  std::shared_ptr<void>& layer = context.env.registry->shared(context.env.path, &detail::kind_of_layer<L>);
+  if (!context.engine.registry) throw_error<UsageError>({"shared_layer ", context.env.path, ": there is no model that is being built; share a layer by copying it"});
+  std::shared_ptr<void>& layer = context.engine.registry->shared(context.env.path, &detail::kind_of_layer<L>);
   if (!layer) layer = std::make_shared<L>(make(context));
   return L(*static_cast<const L*>(layer.get()));
 }

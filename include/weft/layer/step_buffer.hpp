@@ -33,7 +33,7 @@ struct StepBuffer {
 template <class Context>
 std::shared_ptr<StepBuffer> make_step_buffer(const Context& context, const std::string& name, std::size_t values, std::size_t sums, void (*update)(StepBuffer&), double rate = 0) {
   auto buffer = new_shared<StepBuffer>(StepBuffer{(context / name).env.path, std::vector<double>(values), std::vector<double>(sums), update, rate});
-  if (context.env.buffers) context.env.buffers->push_back(buffer);
+  if (context.engine.buffers) context.engine.buffers->push_back(buffer);
   return buffer;
 }
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include <weft/core/standard.hpp>
 
@@ -60,11 +61,39 @@ concept Axis = std::is_empty_v<A> && requires {
 
 }  // namespace detail
 
-inline constexpr int axis_count = 7;
+inline constexpr int axis_count = 7;  ///< of weft's own
+
+/// Base of a user-defined axis whose ranks work on the same sequences. The axes of one Mesh have different numbers, from 0 on:
+///
+///   struct replica : weft::UserAxis<0> { static constexpr std::string_view name = "replica"; };
+template <int number>
+struct UserAxis {
+  static_assert(number >= 0 && number < 32 - axis_count, "weft: UserAxis's number must be from 0 to 24: axes are counted by the bits of a word");
+  static constexpr int id = axis_count + number;
+};
+/// Base of a user-defined axis whose ranks have different sequences, like those of dp.
+template <int number>
+struct UserDataAxis : UserAxis<number> {
+  static constexpr bool own_sequences = true;
+};
 
 /// The bit of an axis, for sets of axes.
 template <detail::Axis A>
 inline constexpr unsigned axis_bit = 1u << A::id;
+
+namespace detail {
+
+/// The bits of all axes of users' own.
+inline constexpr unsigned user_axes = ~((1u << axis_count) - 1);
+
+/// Whether ranks of the axis have sequences of their own, so that loss and gradients are sums over it.
+template <class A>
+inline constexpr bool is_data_axis = std::is_same_v<A, dp>;
+template <class A>
+  requires requires { A::own_sequences; }
+inline constexpr bool is_data_axis<A> = A::own_sequences;
+
+}  // namespace detail
 
 /// A list of axes, as a value: `Mesh mesh(world, axes<dp, tp>, {.tp = 2})`.
 template <detail::Axis... A>
@@ -76,9 +105,21 @@ struct Axes {
 template <detail::Axis... A>
 inline constexpr Axes<A...> axes{};
 
+/// The degree of a user-defined axis: {replica{}, 2}.
+struct UserDegree {
+  template <detail::Axis A>
+  UserDegree(A, std::size_t degree) : bit(axis_bit<A>), name(A::name), degree(degree) {
+    static_assert(A::id >= axis_count, "weft: Degrees::user is for axes of a user's own: weft's axes have fields of their names, {.tp = 2}");
+  }
+  unsigned bit;
+  std::string_view name;
+  std::size_t degree;
+};
+
 /// The number of ranks along each axis. 0: the rest of the world (dp and edp).
 struct Degrees {
   std::size_t tp = 1, cp = 1, ep = 1, etp = 1, dp = 0, edp = 0, pp = 1;
+  std::vector<UserDegree> user = {};  ///< of axes of a user's own, 1 where none is given: {.tp = 2, .user = {{replica{}, 2}}}
 };
 
 }  // namespace weft

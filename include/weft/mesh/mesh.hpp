@@ -9,6 +9,7 @@
 
 #include <bit>
 #include <cstddef>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,11 +30,22 @@ namespace weft {
 
 namespace detail {
 
-inline constexpr unsigned dense_axes = axis_bit<tp> | axis_bit<cp> | axis_bit<dp>;
+inline constexpr unsigned dense_axes = axis_bit<tp> | axis_bit<cp> | axis_bit<dp> | user_axes;
 inline constexpr unsigned expert_axes = axis_bit<etp> | axis_bit<ep> | axis_bit<edp>;
 
 /// True if one communicator can span these axes: axes of the dense mesh and of the expert mesh have no common one; pp is in both.
 constexpr bool in_one_grid(unsigned set) { return (set & dense_axes) == 0 || (set & expert_axes) == 0; }
+
+/// False if a user-defined axis has the name of another axis of the mesh or of one of weft's axes, in the mesh or not.
+template <class... A>
+constexpr bool names_differ() {
+  const std::string_view names[] = {dp::name, cp::name, tp::name, pp::name, ep::name, etp::name, edp::name, A::name...};
+  const int ids[] = {dp::id, cp::id, tp::id, pp::id, ep::id, etp::id, edp::id, A::id...};
+  for (std::size_t i = 0; i < std::size(ids); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (names[i] == names[j] && ids[i] != ids[j]) return false;
+  return true;
+}
 
 /// The part of a Mesh that does not depend on its axis types, which are values here: compiled once.
 class MeshState {
@@ -52,9 +64,14 @@ class MeshState {
     const unsigned bits[] = {axis_bit<tp>, axis_bit<cp>, axis_bit<ep>, axis_bit<etp>, axis_bit<dp>, axis_bit<edp>, axis_bit<pp>};
     for (std::size_t i = 0; i < 7; ++i)
       if (given[i] > 1 && (set_ & bits[i]) == 0)
-        throw_error<LayoutError>({names[i], "(", given[i], "): this mesh has no axis ", names[i], ", its axes are ", names_of(set_)});
+        refuse_degree(names[i], given[i]);
+    std::vector<mesh_layout::RankAxis> sizes{{"tp", degrees.tp}, {"cp", degrees.cp}, {"pp", degrees.pp}};
+    for (const UserDegree& user : degrees.user)
+      if (user.degree > 1 && (set_ & user.bit) == 0) refuse_degree(user.name, user.degree);
+    for (const Line& line : lines)
+      if (line.bit & user_axes) sizes.push_back({line.name, degree_of(line, degrees.user), true});
     const bool expert = (set_ & expert_axes) != 0, dense = (set_ & dense_axes) != 0 || !expert;
-    if (dense) grids_.dense = grid("dp", degrees.dp, {{"tp", degrees.tp}, {"cp", degrees.cp}, {"pp", degrees.pp}}, ranks);
+    if (dense) grids_.dense = grid("dp", degrees.dp, sizes, ranks);
     if (expert) grids_.expert = grid("edp", degrees.edp, {{"etp", degrees.etp}, {"ep", degrees.ep}, {"pp", degrees.pp}}, ranks);
     if (dense && expert) mesh_layout::require_same_pipelines(order_, grids_);
     for (const Line& line : lines_) comm(line.bit);  // from here on ranks communicate
@@ -106,6 +123,14 @@ class MeshState {
     Owner<Made> next;
   };
 
+  [[noreturn]] void refuse_degree(std::string_view name, std::size_t given) const {
+    throw_error<LayoutError>({name, "(", given, "): this mesh has no axis ", name, ", its axes are ", names_of(set_)});
+  }
+  static std::size_t degree_of(const Line& line, const std::vector<UserDegree>& user) {
+    for (const UserDegree& given : user)
+      if (given.bit == line.bit) return given.degree;
+    return 1;
+  }
   unsigned bit(std::string_view name) const {
     for (const Line& line : lines_)
       if (line.name == name) return line.bit;
@@ -119,7 +144,7 @@ class MeshState {
     mine.reserve(others.size());
     for (const mesh_layout::RankAxis& axis : others) {
       if (bit(axis.name) != 0) mine.push_back(axis);
-      all.push_back({axis.name, bit(axis.name) != 0 ? axis.size : 1});
+      all.push_back({axis.name, bit(axis.name) != 0 ? axis.size : 1, axis.user});
     }
     if (bit(rest) != 0) {
       all.push_back({rest, mesh_layout::degree_left(rest, rest_given, ranks, mine)});
@@ -167,10 +192,7 @@ class MeshState {
 /// LayoutError, the same on every rank and before any communication, if the product of the degrees is not the size of the world.
 template <detail::Axis... A>
 class Mesh {
-  static_assert(((A::id >= 0 && A::id < axis_count) && ...),
-                "weft: Mesh's A template parameters are the axes of weft/mesh/axis.hpp");
   static constexpr unsigned set = (axis_bit<A> | ... | 0u);
-  static_assert(std::popcount(set) == int(sizeof...(A)), "weft: a Mesh names each axis once");
   template <class... B>
   static constexpr bool holds = ((axis_bit<B> | ... | 0u) & ~set) == 0;
 
@@ -228,6 +250,13 @@ class Mesh {
   explicit Mesh(std::shared_ptr<detail::MeshState> state) : state_(std::move(state)) {}
 
   std::shared_ptr<detail::MeshState> state_;
+
+  // At the end: a compiler stops at the first one that fails, and what it has not seen by then is a second error.
+  static_assert(((A::id >= 0 && A::id < 32) && ...),
+                "weft: Mesh's A template parameters are the axes of weft/mesh/axis.hpp, or axes of your own, derived from UserAxis or UserDataAxis");
+  static_assert(std::popcount(set) == int(sizeof...(A)),
+                "weft: a Mesh names each axis once, and axes of your own have different numbers: UserAxis<0>, UserDataAxis<1>");
+  static_assert(detail::names_differ<A...>(), "weft: an axis of your own has the name of another axis: give it a name of its own");
 };
 
 template <detail::Axis... A>

@@ -73,6 +73,7 @@ namespace mesh_layout {
 struct RankAxis {
   std::string_view name;
   std::size_t size;
+  bool user = false;  ///< an axis of a user's own
 
   friend bool operator==(const RankAxis&, const RankAxis&) = default;
 };
@@ -157,8 +158,8 @@ class RankGrid {
   std::vector<RankAxis> axes_;
 };
 
-/// The order of the axes, fastest first. `tp` and `dp` stand for `etp` and `edp` in the expert grid. An axis of degree 1 may be
-/// left out. Throws LayoutError if a name is unknown or occurs twice.
+/// The order of the axes, fastest first. `tp` and `dp` stand for `etp` and `edp` in the expert grid. Axes of a user's own come right after
+/// dp, in the order in which the mesh names them. A name may be left out where its degree is 1. Throws LayoutError if a name is unknown or comes twice.
 class RankOrder {
  public:
   static constexpr std::string_view standard = "tp-cp-ep-dp-pp";
@@ -193,14 +194,17 @@ class RankOrder {
     const auto plain = [](std::string_view name) { return name == "etp" ? "tp" : name == "edp" ? "dp" : name; };
     std::vector<RankAxis> axes;
     axes.reserve(sizes.size());
-    for (std::size_t i = 0; i < count_; ++i)
+    for (std::size_t i = 0; i < count_; ++i) {
       for (const RankAxis& axis : sizes)
         if (plain(axis.name) == names_[i]) axes.push_back(axis);
+      for (const RankAxis& axis : sizes)
+        if (axis.user && names_[i] == "dp") axes.push_back(axis);
+    }
     for (const RankAxis& axis : sizes) {
-      if (has(plain(axis.name))) continue;
+      if (has(axis.user ? "dp" : plain(axis.name))) continue;
       if (axis.size != 1)
         throw_error<LayoutError>({"rank order '", text_, "' does not say where ", axis.name, "(", axis.size, ") goes: add '",
-                                  plain(axis.name), "' to it"});
+                                  axis.user ? "dp" : plain(axis.name), axis.user ? "' to it, which axes of your own come after" : "' to it"});
       axes.push_back(axis);
     }
     return RankGrid(std::move(axes));

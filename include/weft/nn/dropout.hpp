@@ -22,7 +22,7 @@ class Dropout {
   template <class Context>
   Dropout(const Context& context, double probability) : probability_(probability), site_(site_of(context.env.path)) {
     if (!(probability >= 0 && probability < 1)) throw_error<UsageError>({"dropout ", std::to_string(probability), " at ", context.env.path, " is not in [0, 1)"});
-    if (probability > 0 && context.env.registry) context.env.registry->add_site(context.env.path, "Dropouts", probability);
+    if (probability > 0 && context.engine.registry) context.engine.registry->add_site(context.env.path, "Dropouts", probability);
   }
 
   template <class Context, class X>

@@ -135,7 +135,7 @@ class Exchange {
   template <class Context>
   static std::size_t ranks_of_a_term(const Context& context) {
     const std::size_t all = context.size(ep{}) * context.size(etp{}), one = context.size(cp{}) * context.size(tp{});
-    return context.env.reproducible != nullptr && all % one == 0 ? one : all;
+    return context.engine.reproducible != nullptr && all % one == 0 ? one : all;
   }
   static std::size_t sum(const std::vector<std::size_t>& rows) { return std::accumulate(rows.begin(), rows.end(), std::size_t(0)); }
   template <class X>

@@ -123,8 +123,7 @@ template <class Context>
 void sum_over_rows(const Context& context, std::vector<double>& values, bool data) {
   if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(values);
   if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(values);
-  if constexpr (Context::has(dp{}))
-    if (data) context.comm(dp{}).all_reduce(values);
+  if (data) detail::for_each_data_axis(context, [&](const Communicator& ranks) { ranks.all_reduce(values); });
 }
 
 /// rows [rows, width], distinct on every rank -> experts and weights of each. Parameter "weight" [experts, width]; buffers

@@ -34,9 +34,9 @@ WEFT_HAS_MEMBER(hooks)
 enum class Fault { none, no_axis, axis, plain, no_stream, stream, stream_axis, stream_kind, no_hooks, hooks, constructor, axes };
 
 template <class P>
-concept Plain = requires(const ModelOptions& options) {
+concept Plain = requires(const ModelOptions& options, ModelOptions& adjusted) {
   typename std::bool_constant<P::shards_parameters>;
-  { P::adjusted(options) } -> std::convertible_to<ModelOptions>;
+  P::adjust(adjusted);
   { P::schedule(options) } -> std::convertible_to<schedule::AnySchedule>;
 };
 
@@ -59,10 +59,10 @@ constexpr Fault fault() {
   else if constexpr (!Axis<typename P::axis>) return Fault::axis;
   else if constexpr (!Plain<P>) return Fault::plain;
   else if constexpr (requires { typename P::axes; }) return is_axes<typename P::axes> ? Fault::none : Fault::axes;  // it binds them itself
-  else if constexpr (!requires { typename P::stream; }) return Fault::no_stream;
-  else if constexpr (kind_of<typename P::stream> == Kind::absent) return Fault::stream;
-  else if constexpr (!std::is_same_v<typename AxisOf<typename P::stream>::type, typename P::axis>) return Fault::stream_axis;
-  else if constexpr (!lies<typename P::stream>) return Fault::stream_kind;
+  else if constexpr (!requires { typename P::hidden_placement; }) return Fault::no_stream;
+  else if constexpr (kind_of<typename P::hidden_placement> == Kind::absent) return Fault::stream;
+  else if constexpr (!std::is_same_v<typename AxisOf<typename P::hidden_placement>::type, typename P::axis>) return Fault::stream_axis;
+  else if constexpr (!lies<typename P::hidden_placement>) return Fault::stream_kind;
   else if constexpr (!requires(P& policy) { { policy.hooks() } -> std::convertible_to<Hooks*>; }) return has_hooks<P>() ? Fault::hooks : Fault::no_hooks;
   else if constexpr (!std::is_constructible_v<P, const Communicator&, DefaultDevice&, const ModelOptions&>) return Fault::constructor;
   else return Fault::none;
@@ -85,18 +85,18 @@ struct RefusedPolicy {
                 "weft: this policy's axis is no axis: write `using axis = tp;`, or an empty type of your own with `static constexpr std::string_view name` and `static constexpr int id`; see P in this "
                 "class's template arguments");
   static_assert(fault != Fault::plain,
-                "weft: this policy lacks shards_parameters, adjusted(options) or schedule(options), which every policy has: derive it from PlainPolicy (`struct Own : PlainPolicy`), publicly; see P in "
+                "weft: this policy lacks shards_parameters, adjust(options) or schedule(options), which every policy has: derive it from PlainPolicy (`struct Own : PlainPolicy`), publicly; see P in "
                 "this class's template arguments");
   static_assert(fault != Fault::no_stream,
-                "weft: this policy has no stream, the placement of the hidden state on its axis between blocks: write `using hidden_placement = Invariant<axis>;` where all ranks have the same, or `Shard<axis, 0>` "
+                "weft: this policy has no hidden_placement, the placement of the hidden state on its axis between blocks: write `using hidden_placement = Invariant<axis>;` where all ranks have the same, or `Shard<axis, 0>` "
                 "where each has rows of its own; see P in this class's template arguments");
   static_assert(fault != Fault::stream,
-                "weft: this policy's stream is no placement: write `using hidden_placement = Invariant<axis>;`, or `Shard<axis, 0>`; see P in this class's template arguments");
+                "weft: this policy's hidden_placement is no placement: write `using hidden_placement = Invariant<axis>;`, or `Shard<axis, 0>`; see P in this class's template arguments");
   static_assert(fault != Fault::stream_axis,
-                "weft: this policy's stream is a placement on another axis than the one that it binds: write `using hidden_placement = Invariant<axis>;`, or `Shard<axis, 0>`; see P in this class's template "
+                "weft: this policy's hidden_placement is a placement on another axis than the one that it binds: write `using hidden_placement = Invariant<axis>;`, or `Shard<axis, 0>`; see P in this class's template "
                 "arguments");
   static_assert(fault != Fault::stream_kind,
-                "weft: this policy's stream is Replicated or Partial, and the hidden state between blocks is neither used in part nor a term of a sum: write `using hidden_placement = Invariant<axis>;`, or "
+                "weft: this policy's hidden_placement is Replicated or Partial, and the hidden state between blocks is neither used in part nor a term of a sum: write `using hidden_placement = Invariant<axis>;`, or "
                 "`Shard<axis, 0>`; see P in this class's template arguments");
   static_assert(fault != Fault::no_hooks, "weft: this policy has no hooks(): write `auto hooks() { return &hooks_; }`, or derive it from PlainPolicy, which has none to register; see P in this class's template arguments");
   static_assert(fault != Fault::hooks,

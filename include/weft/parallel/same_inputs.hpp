@@ -125,16 +125,22 @@ WEFT_OUT_OF_LINE inline void require_same_batch(std::span<const BatchAxis> axes,
 
 /// Throws UsageError on all data ranks if they are not at the same step, or their shares do not lie side by side in the global batch.
 /// Wherever the first one begins. An empty share lies nowhere. Returns the longest sequence of all.
-WEFT_OUT_OF_LINE inline std::size_t require_shares(const BatchAxis& axis, const Batch& batch) {
+WEFT_OUT_OF_LINE inline std::size_t require_shares(std::span<const BatchAxis> axes, const Batch& batch) {
   struct Share {
     std::uint64_t first, count, step;
   };
-  const std::array<std::uint64_t, 4> mine{batch.first_sequence, batch.sequences, batch.step, batch.length};
-  std::vector<std::uint64_t> words(mine.size() * std::size_t(axis.ranks->size()));
-  axis.ranks->all_gather(mine, words);
+  constexpr std::size_t facts = 4;
+  std::vector<std::uint64_t> words{batch.first_sequence, batch.sequences, batch.step, batch.length};
+  std::string axis;  // all of them, the first one fastest
+  for (const BatchAxis& one : axes) {
+    const std::vector<std::uint64_t> mine = words;
+    words.resize(mine.size() * std::size_t(one.ranks->size()));
+    one.ranks->all_gather(mine, words);
+    append_to(axis, {axis.empty() ? "" : "-", one.name});
+  }
   std::vector<Share> all;
   std::size_t longest = 0;
-  for (std::size_t i = 0; i < words.size(); i += mine.size()) {
+  for (std::size_t i = 0; i < words.size(); i += facts) {
     all.push_back({words[i], words[i + 1], words[i + 2]});
     longest = std::max(longest, std::size_t(words[i + 3]));
   }
@@ -146,17 +152,17 @@ WEFT_OUT_OF_LINE inline std::size_t require_shares(const BatchAxis& axis, const 
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i].step != all[0].step)
-      throw_error<UsageError>({"batch: step ", all[0].step, " on ", axis.name, " rank 0, ", all[i].step, " on ", axis.name, " rank ", i, ": ranks are at different steps; give each the same Batch::step, the number of the training step"});
+      throw_error<UsageError>({"batch: step ", all[0].step, " on ", axis, " rank 0, ", all[i].step, " on ", axis, " rank ", i, ": ranks are at different steps; give each the same Batch::step, the number of the training step"});
     if (all[i].count != 0) order.push_back(i);
   }
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return all[a].first < all[b].first; });
   for (std::size_t i = 1; i < order.size(); ++i) {
     const std::size_t end = all[order[i - 1]].first + all[order[i - 1]].count, begin = all[order[i]].first;
     if (begin < end)
-      throw_error<UsageError>({"batch: ", axis.name, " rank ", order[i], "'s share begins at sequence ", begin, ", which ", axis.name, " rank ", order[i - 1], "'s share [", all[order[i - 1]].first, ", ", end,
+      throw_error<UsageError>({"batch: ", axis, " rank ", order[i], "'s share begins at sequence ", begin, ", which ", axis, " rank ", order[i - 1], "'s share [", all[order[i - 1]].first, ", ", end,
                                ") holds: set Batch::first_sequence to the index in the global batch of the share's first sequence (dropout goes by it)"});
     if (begin > end)
-      throw_error<UsageError>({"batch: sequences ", end, " to ", begin - 1, " of the global batch are in no share: ", axis.name, " rank ", order[i - 1], "'s ends before sequence ", end, ", ", axis.name, " rank ", order[i], "'s begins at ", begin,
+      throw_error<UsageError>({"batch: sequences ", end, " to ", begin - 1, " of the global batch are in no share: ", axis, " rank ", order[i - 1], "'s ends before sequence ", end, ", ", axis, " rank ", order[i], "'s begins at ", begin,
                                "; set Batch::first_sequence to the index of the share's first sequence, made for mesh.rank(dp{}) of mesh.size(dp{})"});
   }
   return longest;
@@ -166,22 +172,22 @@ WEFT_OUT_OF_LINE inline std::size_t require_shares(const BatchAxis& axis, const 
 /// rank is told.
 template <class Context>
 std::size_t require_batches(const Context& context, const Batch& batch, bool shares) {
-  std::array<BatchAxis, 3> axes;
-  std::size_t count = 0;
+  std::vector<BatchAxis> same, data;
   const auto add = [&]<class A>(A axis) {
     if constexpr (Context::has(A{}))
-      if (context.size(axis) > 1) axes[count++] = {A::name, &context.comm(axis)};
+      if (context.size(axis) > 1) (is_data_axis<A> ? data : same).push_back({A::name, &context.comm(axis)});
   };
   add(tp{});
   add(cp{});
   add(pp{});
-  require_same_batch(std::span<const BatchAxis>(axes.data(), count), batch);
-  if constexpr (Context::has(dp{})) {
-    if (!shares || context.size(dp{}) == 1) return batch.length;
-    batch.check();  // its own sizes first
-    return require_shares({dp::name, &context.comm(dp{})}, batch);
-  }
-  return batch.length;
+  add(dp{});
+  Context::for_each_axis([&]<class A>(A axis) {
+    if constexpr (A::id >= axis_count) add(axis);
+  });
+  require_same_batch(same, batch);
+  if (!shares || data.empty()) return batch.length;
+  batch.check();  // its own sizes first
+  return require_shares(data, batch);
 }
 
 /// The tokens that logits follow: the same on the ranks that work on them together; those of dp each have their own.

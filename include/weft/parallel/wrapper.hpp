@@ -192,7 +192,7 @@ class Wrapper {
     if (outermost_->loss_scale) outermost_->loss_scale->apply();
     return enter(here(), [&](const auto& context, auto& stages) {
       auto here = context;
-      here.env.longest = detail::require_batches(context, batch, true);
+      here.engine.longest = detail::require_batches(context, batch, true);
       return stages.train_step(here, batch);
     });
   }
@@ -280,14 +280,15 @@ class Wrapper {
   static auto root(Device<Exec>& device, const ModelOptions& options) {
     detail::Environment environment;
     environment.seed = options.seed;
-    environment.reproducible = options.numerics.reproducible;
-    environment.timeline = options.pipeline.timeline.get();
     environment.ulysses = options.context == ContextMethod::ulysses;
-    return Context<Compute<Exec, typename model_type::scalar>>(device, std::move(environment));
+    detail::EngineState engine;
+    engine.reproducible = options.numerics.reproducible;
+    engine.timeline = options.pipeline.timeline.get();
+    return Context<Compute<Exec, typename model_type::scalar>>(device, std::move(environment), std::move(engine));
   }
   auto here() const {
     auto context = root(*outermost_->device, outermost_->options);
-    if (outermost_->loss_scale) context.env.loss_scale = outermost_->loss_scale->value();
+    if (outermost_->loss_scale) context.engine.loss_scale = outermost_->loss_scale->value();
     return context;
   }
   // A policy over several axes takes the mesh.
@@ -405,10 +406,11 @@ class SingleDevice {
   auto here() const {
     detail::Environment environment;
     environment.seed = options_.seed;
-    environment.reproducible = options_.numerics.reproducible;
-    environment.timeline = options_.pipeline.timeline.get();
-    if (loss_scale_) environment.loss_scale = loss_scale_->value();
-    return Context<Compute<DefaultDevice::execution_space, typename M::scalar>>(*device_, std::move(environment));
+    detail::EngineState engine;
+    engine.reproducible = options_.numerics.reproducible;
+    engine.timeline = options_.pipeline.timeline.get();
+    if (loss_scale_) engine.loss_scale = loss_scale_->value();
+    return Context<Compute<DefaultDevice::execution_space, typename M::scalar>>(*device_, std::move(environment), std::move(engine));
   }
   DefaultDevice* device_;
   ModelOptions options_;

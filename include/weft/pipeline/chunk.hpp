@@ -43,12 +43,12 @@ struct WholeModel {
   WEFT_COLD WholeModel(const Context& context, const typename Model::Config& config, List<std::shared_ptr<StepBuffer>>& buffers, const Here& here) {
     Registry registry;
     Context building = context;
-    building.env.registry = &registry;
+    building.engine.registry = &registry;
     const std::size_t count = Model::blocks(config);
     blocks.reserve(count);
     const auto unit = [&](const std::string& name, const auto& make) {
       registry.begin(name);
-      building.env.buffers = here(visited.size()) ? &buffers : nullptr;
+      building.engine.buffers = here(visited.size()) ? &buffers : nullptr;
       List<ParameterState*> seen;
       const auto see = [&]<class P>(P& parameter) {
         if constexpr (!requires { parameter.state(); }) require_parameter<P>();

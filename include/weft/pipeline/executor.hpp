@@ -84,13 +84,13 @@ class Executor {
     mode_ = mode;
     const bool forward_only = mode.forward_only;
     std::fill(done_.begin(), done_.end(), 0);
-    for (Hooks* hooks : context_.env.hooks) {
+    for (Hooks* hooks : context_.engine.hooks) {
       hooks->begin(!forward_only);
       each_micro_batch_ = sums_ == nullptr && (each_micro_batch_ || hooks->reduces_each_micro_batch());
     }
     context_.env.training = !forward_only;
-    context_.env.running = true;
-    recording_ = forward_only ? nullptr : context_.env.timeline;
+    context_.engine.running = true;
+    recording_ = forward_only ? nullptr : context_.engine.timeline;
     if (recording_) recording_->begin(table_);
     const schedule::Order& order = table_.orders[rank()];
     std::size_t expected = 0;
@@ -99,7 +99,7 @@ class Executor {
       while (expected <= i + 1 && expected < order.size()) expected = expect_next(order, expected);  // its own and one ahead
       if (recording_) recording_->start();
       const std::size_t micro = std::size_t(action.micro);
-      context_.env.first_row = (batch_.first_sequence + batch_.sequences_before(micro)) * std::max(batch_.length, context_.env.longest);
+      context_.env.first_row = (batch_.first_sequence + batch_.sequences_before(micro)) * std::max(batch_.length, context_.engine.longest);
       sequence_length(context_.env) = batch_.micro_batch(micro).length;
       context_.env.rows = batch_.micro_batch(micro).sequences * batch_.micro_batch(micro).length;
       if (action.what == Op::F) forward(action);
@@ -158,10 +158,10 @@ class Executor {
 
   // One event of a unit, to every wrapper: outermost first before, innermost first after.
   WEFT_OUT_OF_LINE void before(void (Hooks::*event)(Unit&), Unit& unit) {
-    for (Hooks* hooks : context_.env.hooks) (hooks->*event)(unit);
+    for (Hooks* hooks : context_.engine.hooks) (hooks->*event)(unit);
   }
   WEFT_OUT_OF_LINE void after(void (Hooks::*event)(Unit&), Unit& unit) {
-    for (std::size_t i = context_.env.hooks.size(); i-- > 0;) (context_.env.hooks[i]->*event)(unit);
+    for (std::size_t i = context_.engine.hooks.size(); i-- > 0;) (context_.engine.hooks[i]->*event)(unit);
   }
 
   Tokens tokens_of(const std::vector<std::int32_t>& all, int micro) {
@@ -296,8 +296,8 @@ class Executor {
   WEFT_OUT_OF_LINE void close(Unit& unit, int micro, bool done) {
     if (!sums_) return;
     if (!done) return sums_->leave(unit, static_cast<std::size_t>(micro));
-    for (std::size_t i = context_.env.hooks.size(); i-- > 0;)
-      if (!context_.env.hooks[i]->sums_data()) context_.env.hooks[i]->gradients_ready(unit);
+    for (std::size_t i = context_.engine.hooks.size(); i-- > 0;)
+      if (!context_.engine.hooks[i]->sums_data()) context_.engine.hooks[i]->gradients_ready(unit);
     sums_->close(unit, static_cast<std::size_t>(micro));
   }
 
@@ -305,8 +305,8 @@ class Executor {
   /// A unit's sums of micro-batches go to the data ranks.
   void complete(Unit& owned) {
     sums_->complete(owned);
-    for (std::size_t i = context_.env.hooks.size(); i-- > 0;)
-      if (context_.env.hooks[i]->sums_data()) context_.env.hooks[i]->gradients_ready(owned);
+    for (std::size_t i = context_.engine.hooks.size(); i-- > 0;)
+      if (context_.engine.hooks[i]->sums_data()) context_.engine.hooks[i]->gradients_ready(owned);
   }
 
  private:

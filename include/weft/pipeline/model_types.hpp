@@ -16,14 +16,19 @@
 
 namespace weft::detail {
 
-// Over dp and cp a rank has tokens of its own; on every other axis the ranks see the same ones. Stages of a pipeline do not
+// Over data axes and cp a rank has tokens of its own; on every other axis the ranks see the same ones. Stages of a pipeline do not
 // share tensors, so pp places nothing; axes of the expert mesh place only what experts work on.
 template <class A>
 struct InputPlacement { using type = Replicated<A>; };
-template <>
-struct InputPlacement<dp> { using type = Shard<dp, 0>; };
+template <class A>
+  requires is_data_axis<A>
+struct InputPlacement<A> { using type = Shard<A, 0>; };
 template <>
 struct InputPlacement<cp> { using type = Shard<cp, 0>; };
+// An axis of a user's own: all ranks compute the same, until a layer of the user's own does otherwise.
+template <class A>
+  requires(A::id >= axis_count && !is_data_axis<A>)
+struct InputPlacement<A> { using type = Invariant<A>; };
 
 template <class A>
 inline constexpr bool is_expert_axis = std::is_same_v<A, ep> || std::is_same_v<A, etp> || std::is_same_v<A, edp>;

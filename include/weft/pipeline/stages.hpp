@@ -61,9 +61,9 @@ class Stages {
                                "micro_batches; to go on without them, call model.discard_gradients()"});
     const auto [count, tokens] = count_targets(context, batch);
     for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
-    if (trees_) trees_->begin(batch, context.env.hooks, context.rank(dp{}), context.size(dp{}));
+    if (trees_) trees_->begin(batch, context.engine.hooks, context.rank(dp{}), context.size(dp{}));
     Executor<Model, Context> executor(context, chunks_, table, batch,
-                                      {.loss_gradient = context.env.loss_scale / count, .auxiliary_gradient = context.env.loss_scale / tokens, .sums = trees_.get()});
+                                      {.loss_gradient = context.engine.loss_scale / count, .auxiliary_gradient = context.engine.loss_scale / tokens, .sums = trees_.get()});
     executor.run({.check_loss = !std::exchange(loss_checked_, true) && !requires { Model::Back::loss_is_a_sum; }});
     if (trees_) {
       for (Unit& unit : ties_.units()) executor.complete(unit);
@@ -75,7 +75,7 @@ class Stages {
       ties_.sum(context);
       finish(context);
     }
-    if constexpr (Context::has(dp{})) detail::agree_on_touched(context.comm(dp{}), *this);
+    for_each_data_axis(context, [&](const Communicator& ranks) { detail::agree_on_touched(ranks, *this); });
     detail::renew(context, buffers_);
     for_each_state([](ParameterState& state) { require_reduced(state); });
     const double loss = total_loss<Context>(context, executor.losses()) / count;
@@ -242,7 +242,7 @@ class Stages {
     double counts[] = {0, double(batch.targets.size())};
     for (const std::int32_t target : batch.targets) counts[0] += double(target >= 0);
     // Over the axes that cut the batch, wherever the loss is a term of a sum.
-    if constexpr (Context::has(dp{})) context.comm(dp{}).all_reduce(std::span<double>(counts));
+    for_each_data_axis(context, [&](const Communicator& ranks) { ranks.all_reduce(std::span<double>(counts)); });
     if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(std::span<double>(counts));
     if (counts[0] == 0)
       throw_error<UsageError>({"batch: none of the ", std::size_t(counts[1]), " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
@@ -250,7 +250,7 @@ class Stages {
   }
   template <class Context>
   static double total_loss(const Context& context, std::vector<double> losses) {
-    if (context.env.reproducible) {  // of every micro-batch of the step, then added as a tree
+    if (context.engine.reproducible) {  // of every micro-batch of the step, then added as a tree
       std::vector<double> all(losses.size() * context.size(dp{}));
       for (std::size_t i = 0; i < losses.size(); ++i) all[losses.size() * context.rank(dp{}) + i] = losses[i];
       losses = std::move(all);
@@ -286,9 +286,13 @@ class Stages {
     if (Model::blocks(config) < std::size_t(stages))
       throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(), "): every stage holds at least one layer"});
     build(context, config, ranks, rank);
-    if (context.env.reproducible) {
-      trees_ = context.env.reproducible->sums(context.device());
-      trees_->find_uses(units_in_order(), context.env.hooks, context.size(dp{}));
+    if (context.engine.reproducible) {
+      Context::for_each_axis([&]<class A>(A axis) {
+        if (is_data_axis<A> && !std::is_same_v<A, dp> && context.size(axis) > 1)
+          throw_error<UsageError>({"reproducible: ", A::name, "(", context.size(axis), ") is a data axis of a user's own, and the order of sums is known over dp alone: use dp in its place, or leave reproducible out"});
+      });
+      trees_ = context.engine.reproducible->sums(context.device());
+      trees_->find_uses(units_in_order(), context.engine.hooks, context.size(dp{}));
     }
     prepare(context);
   }
@@ -348,7 +352,7 @@ class Stages {
   }
   template <class Context>
   static void finish(const Context& context) {
-    for (Hooks* hooks : context.env.hooks) hooks->finish();
+    for (Hooks* hooks : context.engine.hooks) hooks->finish();
   }
 
   // Units in the order in which their gradients become ready.
@@ -360,12 +364,12 @@ class Stages {
     for (Unit& unit : ties_.units()) order.push_back(&unit);
     if (trees_)
       for (Unit& unit : trees_->second_uses()) order.push_back(&unit);
-    for (Hooks* hooks : context.env.hooks) hooks->prepare(order);
+    for (Hooks* hooks : context.engine.hooks) hooks->prepare(order);
   }
 
   WEFT_COLD static void require_reduced(const ParameterState& state) {
     if (state.gradients().unreduced() == 0) return;
-    throw_error<UnreducedGradientError>({"the gradient of ", state.name(), " still owes a sum over ", names_of_axes(state.gradients().unreduced()), " after the step: no wrapper paid it"});
+    throw_error<UnreducedGradientError>({"the gradient of ", state.name(), " still owes a sum over ", names_of_axes(state.info(), state.gradients().unreduced()), " after the step: no wrapper paid it"});
   }
 
   schedule::AnySchedule schedule_;

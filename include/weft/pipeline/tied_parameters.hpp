@@ -41,7 +41,7 @@ class Ties {
         if (rank_of(parameter.uses.front()) != rank) tie.state->storage().count_elsewhere();
       }
     }
-    const bool several = context.env.reproducible ? parameter.uses.size() > 1 : holders.size() > 1 || stages_here.size() > 1;
+    const bool several = context.engine.reproducible ? parameter.uses.size() > 1 : holders.size() > 1 || stages_here.size() > 1;
     if (!held || !several) return false;
     units_.push_back({"tied " + tie.state->name(), {tie.state}});
     ties_.push_back(std::move(tie));
@@ -56,8 +56,8 @@ class Ties {
   template <class Context>
   WEFT_COLD void sum(const Context& context) {
     const auto ready = [&](Unit& unit, bool data) {
-      for (std::size_t i = context.env.hooks.size(); i-- > 0;)
-        if (context.env.hooks[i]->sums_data() == data) context.env.hooks[i]->gradients_ready(unit);
+      for (std::size_t i = context.engine.hooks.size(); i-- > 0;)
+        if (context.engine.hooks[i]->sums_data() == data) context.engine.hooks[i]->gradients_ready(unit);
     };
     for (std::size_t i = 0; i < ties_.size(); ++i) {
       ParameterState& state = *ties_[i].state;

@@ -23,21 +23,30 @@ namespace weft::detail {
 template <class Device>
 void agree_on_unreduced(const Communicator& comm, Device& device, const Unit& unit, unsigned axis) {
   if (comm.size() == 1 || unit.parameters.empty()) return;
-  std::vector<std::int32_t> flags;  // whether some rank: touched it, owes a term over tp, over cp, has it whole, lacks it
+  // Of each parameter, whether some rank: touched it, has it whole, lacks it, owes a term over tp, over cp, over each axis of a user's own.
+  const auto for_each_term = [](const ParameterState& state, auto&& f) {
+    f(axis_bit<tp>);
+    f(axis_bit<cp>);
+    for (const auto& [bit, name] : state.info().user_axes) f(bit);
+  };
+  std::vector<std::int32_t> flags;
   flags.reserve(unit.parameters.size() * 5);
   for (const ParameterState* state : unit.parameters) {
     const GradientState& gradients = state->gradients();
     const bool whole = gradients.whole(axis);
-    flags.insert(flags.end(), {gradients.touched(), gradients.unreduced(tp{}), gradients.unreduced(cp{}), whole, !whole});
+    flags.insert(flags.end(), {gradients.touched(), whole, !whole});
+    for_each_term(*state, [&](unsigned bit) { flags.push_back((gradients.unreduced() & bit) != 0); });
   }
   comm.all_reduce(flags, Reduction::max);
   const std::int32_t* flag = flags.data();
   for (ParameterState* state : unit.parameters) {
-    const unsigned unreduced = (flag[1] ? axis_bit<tp> : 0u) | (flag[2] ? axis_bit<cp> : 0u);
     GradientState& gradients = state->gradients();
-    gradients.set_touched(flag[0]);
-    if (flag[3] && flag[4]) refuse_ways(*state, comm.axis(), unreduced & axis);
-    flag += 5;
+    gradients.set_touched(*flag++);
+    const bool differ = flag[0] && flag[1];
+    flag += 2;
+    unsigned unreduced = 0;
+    for_each_term(*state, [&](unsigned bit) { unreduced |= *flag++ ? bit : 0u; });
+    if (differ) refuse_ways(*state, comm.axis(), unreduced & axis);
     // A term that this rank lacks is zero: what is whole is the first rank's.
     if ((unreduced & axis & ~gradients.unreduced()) && (gradients.fresh() || (state->info().later & axis))) zero_gradient(device, *state);
     gradients.mark_unreduced(unreduced);

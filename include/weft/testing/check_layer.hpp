@@ -56,14 +56,18 @@ namespace detail {
 using Root = Context<Compute<Exec, double>>;
 using Whole = Tensor<double, Exec>;
 
-inline weft::detail::Environment environment(const CheckOptions& options, const Shape& shape, Made& made) {
+inline weft::detail::Environment environment(const CheckOptions& options, const Shape& shape) {
   weft::detail::Environment environment;
   environment.seed = options.seed;
   environment.length = options.length ? options.length : shape[0];
   environment.rows = shape[0];
-  environment.add(&made);
-  environment.registry = &made.registry;
   return environment;
+}
+inline weft::detail::EngineState engine(Made& made) {
+  weft::detail::EngineState engine;
+  engine.add(&made);
+  engine.registry = &made.registry;
+  return engine;
 }
 
 inline void require(const CheckReport& report, const CheckOptions& options, const std::string& what) {
@@ -228,13 +232,13 @@ void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape&
     const auto rank = static_cast<std::size_t>(comm.rank());
     Device device(instances[rank]);
     Made made(device);
-    weft::detail::Environment here = environment(options, shape, made);
+    weft::detail::Environment here = environment(options, shape);
     RankRows rows{ranks, rank, {}};
     if constexpr (std::is_same_v<A, dp>) here.first_row = (here.rows = shape[0] / ranks) * rank;
     if constexpr (std::is_same_v<A, cp>) rows.cut = {here.length, ranks, rank};
     // Gradients need a device and a rank's own sequences: as in a model, dp is bound, with one rank.
     const auto context = [&] {
-      const Root root(device, std::move(here));
+      const Root root(device, std::move(here), engine(made));
       if constexpr (std::is_same_v<A, dp>) return root.with<HiddenPlacement>(dp{}, comm);
       else
         return root.with<Shard<dp, 0>>(dp{}, Communicator(weft::detail::new_shared<comm::SelfGroup>("dp", "threads")))
@@ -270,7 +274,7 @@ CheckReport check_layer(Make&& make, const Shape& shape, const CheckOptions& opt
   detail::require_input(shape, options);
   detail::Device device;
   detail::Made made(device);
-  const detail::Root context(device, detail::environment(options, shape, made));
+  const detail::Root context(device, detail::environment(options, shape), detail::engine(made));
   auto layer = make(context);
   detail::Trial<tp, detail::Whole, decltype(layer), detail::Root> trial(layer, context, made, shape, {}, options.seed);
   const auto base = trial.prove();
@@ -331,7 +335,7 @@ CheckReport check_layer_on(int ranks, Make&& make, const Shape& shape, CheckOpti
   {
     detail::Device device;
     detail::Made made(device);
-    const detail::Root context(device, detail::environment(options, shape, made));
+    const detail::Root context(device, detail::environment(options, shape), detail::engine(made));
     auto layer = make(context);
     detail::Trial<tp, detail::Whole, decltype(layer), detail::Root> trial(layer, context, made, shape, {}, options.seed);
     alone = detail::share_of(trial);

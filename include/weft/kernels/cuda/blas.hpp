@@ -36,7 +36,7 @@ enum class Epilogue : std::uint8_t {
   bias,           ///< + bias [n]
   gelu_aux_bias,  ///< gelu(x + bias); x + bias goes to aux [m, n], for the backward
   gelu_backward,  ///< x * gelu'(aux): the gradient before a GELU whose input is aux
-  // Overwrites bias [m] with the sums over k of op(a): the gradient of a bias together with that of its weight.
+  /// Overwrites bias [m] with the sums over k of op(a): the gradient of a bias together with that of its weight.
   sums_of_a,
   sums_of_b,      ///< the same sums of op(b), into bias [n]
 };

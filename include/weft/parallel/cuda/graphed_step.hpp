@@ -87,7 +87,7 @@ class GraphedStep {
     std::vector<std::uint64_t> key{batch.sequences, batch.length, batch.micro_batches, batch.first_sequence};
     for (const MicroBatch& micro : batch.differing) key.insert(key.end(), {micro.sequences, micro.length});
     if (key != key_) begin(context, table, batch, std::move(key));
-    const double seed = context.env.loss_scale / count;
+    const double seed = context.engine.loss_scale / count;
     copy_from_host(inputs_.tokens, std::span<const std::int32_t>(batch.tokens));
     copy_from_host(inputs_.targets, std::span<const std::int32_t>(batch.targets));
     copy_from_host(inputs_.seed, std::span<const double>(&seed, 1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy that does not say how the hidden state lies on its axis.
-// expect: this policy has no stream, the placement of the hidden state
+// A placement on another axis than the one that is bound.
+// expect: this policy's hidden_placement is a placement on another axis
 // mention: OwnPolicy
 #include <weft/weft.hpp>
 
@@ -8,7 +8,9 @@ using namespace weft;
 
 struct OwnPolicy : PlainPolicy {
   using axis = tp;
-#ifndef WEFT_FAIL
+#ifdef WEFT_FAIL
+  using hidden_placement = Invariant<cp>;
+#else
   using hidden_placement = Invariant<tp>;
 #endif
   OwnPolicy(const Communicator&, DefaultDevice&, const ModelOptions&) {}

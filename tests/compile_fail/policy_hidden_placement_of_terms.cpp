@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An axis in the place of a placement.
-// expect: this policy's stream is no placement
+// A hidden state that would be a term of a sum between blocks.
+// expect: this policy's hidden_placement is Replicated or Partial
 // mention: OwnPolicy
 #include <weft/weft.hpp>
 
@@ -9,7 +9,7 @@ using namespace weft;
 struct OwnPolicy : PlainPolicy {
   using axis = tp;
 #ifdef WEFT_FAIL
-  using hidden_placement = tp;
+  using hidden_placement = Partial<tp>;
 #else
   using hidden_placement = Invariant<tp>;
 #endif
