@@ -34,7 +34,7 @@ struct BatchOptions {
   std::size_t validation_sequences = 0;  ///< the largest number of them, spread evenly; 0: all
 };
 
-/// A rank's number on the axis over which the sequences are divided.
+/// A rank's number on the data axes, over which the sequences are divided.
 struct Share {
   std::size_t rank = 0, size = 1;
 };

@@ -61,7 +61,7 @@ concept Axis = std::is_empty_v<A> && requires {
 
 }  // namespace detail
 
-inline constexpr int axis_count = 7;  ///< of weft's own
+inline constexpr int axis_count = 7;  ///< number of weft's own axes
 
 /// Base of a user-defined axis whose ranks work on the same sequences. The axes of one Mesh have different numbers, from 0 on:
 ///
@@ -83,10 +83,10 @@ inline constexpr unsigned axis_bit = 1u << A::id;
 
 namespace detail {
 
-/// The bits of all axes of users' own.
+/// The bits of all user-defined axes.
 inline constexpr unsigned user_axes = ~((1u << axis_count) - 1);
 
-/// Whether ranks of the axis have sequences of their own, so that loss and gradients are sums over it.
+/// True if the ranks of the axis have different sequences, so that loss and gradients are sums over it.
 template <class A>
 inline constexpr bool is_data_axis = std::is_same_v<A, dp>;
 template <class A>
@@ -119,7 +119,8 @@ struct UserDegree {
 /// The number of ranks along each axis. 0: the rest of the world (dp and edp).
 struct Degrees {
   std::size_t tp = 1, cp = 1, ep = 1, etp = 1, dp = 0, edp = 0, pp = 1;
-  std::vector<UserDegree> user = {};  ///< of axes of a user's own, 1 where none is given: {.tp = 2, .user = {{replica{}, 2}}}
+  /// Of user-defined axes; 1 if not given: {.tp = 2, .user = {{replica{}, 2}}}.
+  std::vector<UserDegree> user = {};
 };
 
 }  // namespace weft

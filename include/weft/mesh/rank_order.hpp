@@ -73,7 +73,7 @@ namespace mesh_layout {
 struct RankAxis {
   std::string_view name;
   std::size_t size;
-  bool user = false;  ///< an axis of a user's own
+  bool user = false;  ///< a user-defined axis
 
   friend bool operator==(const RankAxis&, const RankAxis&) = default;
 };
@@ -158,8 +158,9 @@ class RankGrid {
   std::vector<RankAxis> axes_;
 };
 
-/// The order of the axes, fastest first. `tp` and `dp` stand for `etp` and `edp` in the expert grid. Axes of a user's own come right after
-/// dp, in the order in which the mesh names them. A name may be left out where its degree is 1. Throws LayoutError if a name is unknown or comes twice.
+/// The order of the axes, fastest first. `tp` and `dp` stand for `etp` and `edp` in the expert grid. User-defined axes come right
+/// after dp, in the order in which the mesh names them. An axis of degree 1 may be left out. Throws LayoutError if a name is
+/// unknown or occurs twice.
 class RankOrder {
  public:
   static constexpr std::string_view standard = "tp-cp-ep-dp-pp";
