@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A check that all ranks have the same numbers, in one small all-reduce. Only if they differ is the rank with other numbers
-// searched.
+// A check that all ranks have the same numbers, in one small all-reduce. If they differ, a second step finds the rank whose
+// numbers are different.
 //
 //   if (!detail::same_on_all(ranks, words)) throw ... detail::first_difference(ranks, words).rank ...
 

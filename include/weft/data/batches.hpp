@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The batches of a training run. The global batch of step s is a pure function of (seed, s): sequence i of it starts at a
-// position drawn with Philox. A dp rank takes its contiguous share of the sequences, and micro-batches are consecutive parts
-// of the share, so the data of a step is the same whatever the layout, and a run resumes at any step without a stored state.
+// The batches of a training run. The global batch of step s is a pure function of (seed, s): the start of each sequence is drawn
+// with Philox. A dp rank takes its contiguous share of the sequences, and micro-batches are consecutive parts of the share. So a
+// step's data is the same in every layout, and a run resumes at any step without a stored state.
 //
 //   for (auto&& batch : data::Batches(mesh, "corpus.txt", {.sequence = 256, .global_batch = 16}))
 //     model.train_step(batch);
@@ -30,17 +30,17 @@ struct BatchOptions {
   std::uint64_t seed = 1;
   std::uint64_t first_step = 0;
   std::uint64_t steps = 1000;            ///< of the range that `begin()` and `end()` span
-  double validation_fraction = 0.1;      ///< where Batches reads the files itself
-  std::size_t validation_sequences = 0;  ///< at most so many, spread evenly; 0: all
+  double validation_fraction = 0.1;      ///< if Batches reads the files itself
+  std::size_t validation_sequences = 0;  ///< the largest number of them, spread evenly; 0: all
 };
 
-/// A rank's place on the axis that shares out sequences.
+/// A rank's number on the data axes, over which the sequences are divided.
 struct Share {
   std::size_t rank = 0, size = 1;
 };
 
 namespace detail {
-/// The place of this rank on the data axes, the first one fastest; a mesh without any has one share.
+/// This rank's share over the data axes, the first one fastest; a mesh without any has one share.
 template <class... A>
 Share share_over(const auto& mesh, Axes<A...>) {
   Share share;
@@ -55,16 +55,16 @@ Share share_over(const auto& mesh, Axes<A...>) {
 }
 }  // namespace detail
 
-/// The place of this rank on the data axes of its mesh; a mesh without any has one share.
+/// This rank's share over the data axes of its mesh; a mesh without any has one share.
 template <class Mesh>
 Share share_of(const Mesh& mesh) {
   return detail::share_over(mesh, typename Mesh::axes_type());
 }
 
-/// One dp rank's batches: for training by step, for validation in order.
+/// One dp rank's batches: for training any step, for validation in order.
 class Batches {
  public:
-  /// Throws UsageError if the corpus is too short for a sequence, LayoutError if the sequences cannot be shared out.
+  /// Throws UsageError if the corpus is too short for a sequence, LayoutError if the sequences do not divide over the ranks.
   Batches(Share share, std::shared_ptr<const Corpus> corpus, BatchOptions options)
       : corpus_(std::move(corpus)), options_(options), share_(share) {
     if (options_.sequence == 0 || options_.global_batch == 0)
@@ -82,12 +82,12 @@ class Batches {
   Batches(const Mesh& mesh, std::shared_ptr<const Corpus> corpus, BatchOptions options)
       : Batches(share_of(mesh), std::move(corpus), options) {}
 
-  /// Reads the file itself; Corpus::read says what it throws.
+  /// Reads the file itself and throws the errors of Corpus::read.
   template <class Mesh>
   Batches(const Mesh& mesh, const std::string& file, BatchOptions options = {})
       : Batches(mesh, std::make_shared<const Corpus>(Corpus::read({file}, {options.validation_fraction})), options) {}
 
-  /// Sequences of this rank's share.
+  /// The number of sequences in this rank's share.
   std::size_t sequences() const { return options_.global_batch / share_.size; }
   const BatchOptions& options() const { return options_; }
   const Corpus& corpus() const { return *corpus_; }
@@ -106,15 +106,16 @@ class Batches {
     return batch;
   }
 
-  /// Sequences of the validation part that are used: consecutive ones without overlap, at most validation_sequences.
+  /// The number of validation sequences: parts of the validation text without overlap, at most options().validation_sequences of
+  /// them, spread evenly.
   std::size_t validation_sequences() const {
     const std::size_t all = validation_windows();
     return options_.validation_sequences == 0 ? all : std::min(all, options_.validation_sequences);
   }
-  /// Number of batches that cover them.
+  /// The number of batches that cover them.
   std::size_t validation_batches() const { return (validation_sequences() + options_.global_batch - 1) / options_.global_batch; }
 
-  /// Share `index` of the validation part; where it has run out, targets are -1, which no loss counts.
+  /// This rank's share of validation batch `index`. Past the end of the validation part targets are -1, which no loss counts.
   Batch validation(std::size_t index) const {
     const std::size_t used = validation_sequences();
     Batch batch = empty(index);
@@ -126,7 +127,7 @@ class Batches {
     }
     return batch;
   }
-  /// Targets counted in validation batch `index` over all dp ranks: the weight of its mean loss.
+  /// The number of targets in validation batch `index` over all dp ranks: the weight of its mean loss.
   std::size_t validation_targets(std::size_t index) const {
     const std::size_t first = index * options_.global_batch, used = validation_sequences();
     return first >= used ? 0 : std::min(options_.global_batch, used - first) * options_.sequence;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Text as bytes: files are read whole, and the end of each is kept back for validation, so that both parts hold the same mix
-// of files. The vocabulary is the 256 bytes: no tokenizer, nothing to download.
+// Text as bytes. Files are read whole, and the end of each is reserved for validation, so that both parts have the same mix of
+// files. The vocabulary is the 256 bytes: no tokenizer, no download.
 //
 //   data::Corpus corpus = data::Corpus::read({"a.txt", "b.txt"}, {.validation_fraction = 0.1});
 //   corpus.require(256);   // throws UsageError if a sequence of 256 does not fit
@@ -36,13 +36,13 @@ class Corpus {
     for (const auto& file : files) corpus.append(read_file(file));
     return corpus;
   }
-  /// The same of paths (std::filesystem is not included for them here: it is half a second of every program's compilation).
+  /// `read` for paths. A template, because std::filesystem would add half a second to every program's compile time.
   template <class Path>
   static Corpus read(const std::vector<Path>& files, CorpusOptions options = {}) {
     return read(std::vector<std::string>(files.begin(), files.end()), options);
   }
 
-  /// One text as if it were one file. Throws UsageError if it is empty.
+  /// A corpus of one text. Throws UsageError if it is empty.
   static Corpus from_text(std::string_view text, CorpusOptions options = {}) {
     if (text.empty()) throw UsageError("data: the text is empty");
     Corpus corpus(options);
@@ -56,8 +56,8 @@ class Corpus {
   std::size_t bytes() const { return training_.size() + validation_.size(); }
   double validation_fraction() const { return fraction_; }
 
-  /// Throws UsageError unless one sequence of `length` bytes and the byte after it fit into the training part and, if there
-  /// is one, into the validation part.
+  /// Throws UsageError unless one sequence of `length` bytes and the byte after it fit into the training part and, if there is
+  /// one, into the validation part.
   void require(std::size_t length) const {
     const auto check = [&](const char* part, std::size_t size) {
       if (size > length) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The text that is there without a download: a source tree's own. Apart from corpus.hpp, since std::filesystem is half a second of
-// every program that includes it.
+// The files of a source tree as a corpus that needs no download. Separate from corpus.hpp, because std::filesystem costs every
+// program that includes it half a second of compile time.
 //
 //   data::Corpus corpus = data::Corpus::read(data::source_files("."));
 
@@ -14,8 +14,8 @@
 
 namespace weft::data {
 
-/// The files under `folder` that make a corpus without a download: its headers (include/), documents (docs/, *.md) and
-/// examples, sorted by path, so that the order is the same on every machine. Empty if there are none.
+/// A source tree's headers (include/), documents (docs/, *.md) and examples under `folder`, sorted by path, so that the order is
+/// the same on every machine. Empty if there are none.
 inline std::vector<std::filesystem::path> source_files(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
   std::vector<fs::path> files;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A tensor that is spread over a mesh in a way chosen when the program runs, as torch.distributed.tensor's: for data that is no
-// model's (checkpoints, tables, results), where weft's own layers have placements in their types.
+// A distributed tensor whose layout over a mesh is chosen at run time, similar to torch.distributed.tensor's: for data outside a
+// model (checkpoints, tables, results). weft's own layers have placements in their types.
 //
 //   dtensor::DeviceMesh grid(mesh, dp{}, tp{});
 //   auto x = distribute_tensor(grid, whole, {dtensor::shard(0), dtensor::replicate()});   // `whole` on the first rank counts
@@ -27,11 +27,11 @@ namespace weft {
 
 namespace dtensor {
 
-/// Axes in an order, each with its communicator: some or all axes of a Mesh, or communicators of one's own. Ranks that
-/// differ only along these axes share DTensors. A value: copies share the communicators.
+/// Axes in an order, each with its communicator: some or all axes of a Mesh, or a program's own communicators. Ranks that differ
+/// only along these axes share DTensors. A value: copies share the communicators.
 class DeviceMesh {
  public:
-  /// The named axes of `mesh`, in this order: placements are given in it.
+  /// The named axes of `mesh`; placements are given in this order.
   template <weft::detail::Axis... A, weft::detail::Axis... B>
   requires(sizeof...(B) > 0) explicit DeviceMesh(const Mesh<A...>& mesh, B... axes) {
     (axes_.push_back({std::string(B::name), mesh.comm(axes)}), ...);
@@ -39,7 +39,7 @@ class DeviceMesh {
   explicit DeviceMesh(std::vector<Communicator> communicators) {
     for (Communicator& communicator : communicators) axes_.push_back({std::string(communicator.axis()), std::move(communicator)});
   }
-  /// All ranks of a communicator along one axis.
+  /// One axis with all ranks of a communicator.
   explicit DeviceMesh(const Communicator& communicator) : DeviceMesh(std::vector<Communicator>{communicator}) {}
 
   std::size_t axes() const { return axes_.size(); }
@@ -49,7 +49,8 @@ class DeviceMesh {
     for (const Line& axis : axes_) places.push_back({axis.name, std::size_t(axis.comm.size()), std::size_t(axis.comm.rank())});
     return places;
   }
-  /// The mesh of some of the axes, in the order given: ranks that differ only along them. Throws UsageError for an unknown name.
+  /// The mesh of some of the axes, in the order given: the ranks that differ only along them. Throws UsageError for an unknown
+  /// name.
   DeviceMesh sub(std::initializer_list<std::string_view> names) const {
     DeviceMesh mesh{std::vector<Communicator>()};
     for (const std::string_view name : names) {
@@ -72,22 +73,22 @@ class DeviceMesh {
 
 }  // namespace dtensor
 
-/// Elements of T, spread. All functions but the getters are collective over the mesh: its ranks call alike.
+/// A distributed tensor of T. All functions but the getters are collective over the mesh: its ranks make the same calls.
 template <detail::Scalar T, class Exec = DefaultDevice::execution_space>
 class DTensor {
  public:
   using Local = Tensor<T, Exec>;
   using Placements = dtensor::Placements;
 
-  /// This rank's elements as a part of the whole. Without `shape` the ranks add up theirs (collective); with it nothing moves.
-  /// Throws ShapeError if `local` is not what torch.chunk's rule gives this rank.
+  /// Makes this rank's elements a part of the whole. Without `shape` the ranks add up the extents (collective); with it nothing
+  /// is communicated. Throws ShapeError if `local` does not have the shape that torch.chunk's rule gives this rank.
   static DTensor from_local(const dtensor::DeviceMesh& mesh, const Local& local, const Placements& placements, const Shape& shape) {
     return DTensor(mesh, shape, dtensor::checked(shape, mesh.places(), placements), local);
   }
   static DTensor from_local(const dtensor::DeviceMesh& mesh, const Local& local, const Placements& placements) {
     const Placements mine = dtensor::checked(local.shape(), mesh.places(), placements);
     Shape shape = local.shape();
-    // From the last axis on: a later one has cut what an earlier one left.
+    // Starts with the last axis, because a later axis divides the parts of an earlier one.
     for (std::size_t axis = mesh.axes(); axis-- > 0;)
       if (mine[axis].is_shard()) {
         std::int64_t extent = std::int64_t(shape[std::size_t(mine[axis].dim)]);
@@ -102,12 +103,12 @@ class DTensor {
   const dtensor::DeviceMesh& mesh() const { return mesh_; }
   /// This rank's elements; a handle, not a copy.
   const Local& to_local() const { return local_; }
-  /// Where they lie in the whole.
+  /// The position of this rank's elements in the whole.
   dtensor::Part part() const { return dtensor::part_of(shape_, mesh_.places(), placements_); }
 
-  /// The same value, placed otherwise: any placements to any others. What need not move is not copied, so the results may share
-  /// their elements. Throws UsageError for placements that do not fit, and for the average of integers. Numerics: reductions are
-  /// in rank order; all else moves bits.
+  /// The same value with other placements, from any to any. Data that stays is not copied, so the results may share their
+  /// elements. Throws UsageError for placements that do not fit, and for the average of integers. Numerics: reductions are in
+  /// rank order; all else moves bits.
   DTensor redistribute(const Placements& placements) const {
     const auto places = mesh_.places();
     const Placements target = dtensor::checked(shape_, places, placements);
@@ -135,7 +136,7 @@ class DTensor {
     for (const auto& axis : mesh_.places()) all += (all.empty() ? " at " : ", ") + std::string(axis.name) + " rank " + std::to_string(axis.rank);
     return all;
   }
-  // Of the dim that an axis cuts, as the axes before it leave it.
+  // The extent of the dim that the step's axis divides, after the division by earlier axes.
   std::size_t extent_of(std::vector<dtensor::AxisPlace> places, Placements now, const dtensor::Step& step) const {
     if (!step.from.is_shard()) return 0;
     places.resize(step.axis);
@@ -151,8 +152,8 @@ class DTensor {
 
 namespace dtensor {
 
-/// Whose elements distribute_tensor takes: the mesh's first rank's, sent to the others, or each rank's own, which must be the same
-/// everywhere and of which nothing moves.
+/// The source of distribute_tensor's elements: the mesh's first rank, which sends them to the others, or each rank's own copy;
+/// these must be equal on all ranks, and nothing is sent.
 enum class Source { first_rank, every_rank };
 
 namespace detail {
@@ -180,8 +181,8 @@ X scattered(const Communicator& comm, const X& x, std::size_t dim) {
 
 }  // namespace dtensor
 
-/// `whole` spread over `mesh`. Every rank gives a tensor of the whole's shape; with Source::first_rank only the first one's
-/// elements count. Collective. Throws UsageError for placements that do not fit.
+/// Distributes `whole` over `mesh`. Every rank gives a tensor of the whole's shape; with Source::first_rank only the first rank's
+/// elements matter. Collective. Throws UsageError for placements that do not fit.
 template <detail::Scalar T, class Exec>
 DTensor<T, Exec> distribute_tensor(const dtensor::DeviceMesh& mesh, const Tensor<T, Exec>& whole, const dtensor::Placements& placements, dtensor::Source source = dtensor::Source::first_rank) {
   const auto target = dtensor::checked(whole.shape(), mesh.places(), placements);
@@ -195,7 +196,7 @@ DTensor<T, Exec> distribute_tensor(const dtensor::DeviceMesh& mesh, const Tensor
       local = dtensor::detail::scattered(comm, local, std::size_t(target[axis].dim));
       continue;
     }
-    Tensor<T, Exec> copy(whole.device(), local.shape());  // `whole` stays the caller's
+    Tensor<T, Exec> copy(whole.device(), local.shape());  // `whole` remains the caller's
     weft::detail::copy_rows(whole.device(), 1, local.size(), local.data(), local.size(), copy.data(), local.size());
     comm.broadcast(copy, 0);
     local = target[axis].is_partial() ? dtensor::detail::as_term(comm, copy, target[axis].reduction) : copy;

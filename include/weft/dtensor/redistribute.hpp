@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The steps of a redistribution, each a function of one rank's elements: which collective moves them, and how pieces of uneven
-// size lie in its buffers.
+// The steps of a redistribution, each a function of one rank's elements: it chooses the collective, and lays out pieces of uneven
+// size in the collective's buffers.
 //
-//   from           to             what moves
+//   from           to             data that moves
 //   shard(d)       replicate      all-gather
 //   shard(d)       shard(e)       all-to-all
 //   partial        replicate      all-reduce
@@ -28,7 +28,7 @@ using weft::detail::Around;
 using weft::detail::copy_rows;
 using weft::detail::with_extent;
 
-// Elements [first, first + length) of a dim of `whole`, to or from an array of their own.
+// Copies the elements [first, first + length) of a dim of `whole` to or from a separate array.
 template <class Exec, class T>
 void take_slice(Device<Exec>& device, const Shape& whole, std::size_t dim, const Chunk& chunk, const T* from, T* to) {
   const Around around(whole, dim);
@@ -42,13 +42,13 @@ void put_slice(Device<Exec>& device, const Shape& whole, std::size_t dim, const 
   copy_rows(device, around.outer, width, from, width, to + chunk.first * around.inner, around.extent * around.inner);
 }
 
-// The chunks of `extent` over the ranks of an axis.
+// The chunks of `extent` on all ranks of an axis.
 inline std::vector<Chunk> chunks_of(std::size_t extent, int ranks) {
   std::vector<Chunk> chunks;
   for (int rank = 0; rank < ranks; ++rank) chunks.push_back(chunk_of(extent, std::size_t(ranks), std::size_t(rank)));
   return chunks;
 }
-// Elements of each rank's piece, where `shape` is any rank's but for `dim`.
+// The number of elements of each rank's piece; `shape` is any rank's shape and only its dim `dim` is replaced.
 inline std::vector<std::size_t> counts_of(const std::vector<Chunk>& chunks, const Shape& shape, std::size_t dim) {
   std::vector<std::size_t> counts;
   for (const Chunk& chunk : chunks) counts.push_back(with_extent(shape, dim, chunk.length).size());
@@ -98,7 +98,7 @@ X scatter_reduced(const Communicator& comm, const X& x, std::size_t dim, Reducti
   return y;
 }
 
-// The cut moves from dim `from` (of `extent` elements over all ranks) to dim `to`.
+// Moves the shard from dim `from` (of `extent` elements over all ranks) to dim `to`.
 template <class X>
 X exchange(const Communicator& comm, const X& x, std::size_t from, std::size_t extent, std::size_t to) {
   const std::size_t me = std::size_t(comm.rank());
@@ -123,7 +123,7 @@ X reduced(const Communicator& comm, const X& x, Reduction reduction) {
   return y;
 }
 
-// A whole value as a term of a reduction: the same for max, min and average; for a sum the first rank's alone.
+// A whole value as a term of a reduction: unchanged for max, min and average; for a sum only the first rank keeps it.
 template <class X>
 X as_term(const Communicator& comm, const X& x, Reduction reduction) {
   if (reduction != Reduction::sum || comm.rank() == 0) return x;
@@ -132,7 +132,7 @@ X as_term(const Communicator& comm, const X& x, Reduction reduction) {
   return y;
 }
 
-// A shard as a term of a sum: zeros around it.
+// A shard as a term of a sum: surrounded by zeros.
 template <class X>
 X embedded(const Communicator& comm, const X& x, std::size_t dim, std::size_t extent) {
   X y(x.device(), with_extent(x.shape(), dim, extent));
@@ -141,7 +141,7 @@ X embedded(const Communicator& comm, const X& x, std::size_t dim, std::size_t ex
   return y;
 }
 
-/// One step. `extent`: of the dim that `step.from` cuts, as the earlier axes leave it.
+/// Executes one step. `extent` is that of the dim that `step.from` shards, after the division by earlier axes.
 template <class X>
 X apply(const Communicator& comm, const X& x, const Step& step, std::size_t extent) {
   const auto &from = step.from, &to = step.to;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How a DTensor lies on the axes of its mesh, as values: what torch.distributed.tensor calls placements, its rule for uneven
+// The layout of a DTensor on the axes of its mesh, as values: placements in torch.distributed.tensor's sense, its rule for uneven
 // shards, and the steps from one layout to another. No data moves here.
 //
 //   dtensor::Placements rows = {dtensor::shard(0), dtensor::replicate()};   // one for each axis of the mesh, in its order
@@ -17,7 +17,7 @@
 
 namespace weft::dtensor {
 
-/// On one axis: each rank holds its chunk of a dim, the whole value, or a term of a reduction.
+/// The placement on one axis: each rank holds its chunk of a dim, the whole value, or a term of a reduction.
 struct AxisPlacement {
   enum class Kind { replicate, shard, partial } kind = Kind::replicate;
   int dim = 0;                            ///< of shard; negative: counted from the last
@@ -47,7 +47,7 @@ inline std::string text(const Placements& placements) {
   return "[" + all + "]";
 }
 
-/// One chunk of a dim: where it begins and how long it is.
+/// One chunk of a dim: its begin and its length.
 struct Chunk {
   std::size_t first = 0, length = 0;
 };
@@ -57,7 +57,7 @@ constexpr Chunk chunk_of(std::size_t extent, std::size_t ranks, std::size_t rank
   return {first, std::min(length, extent - first)};
 }
 
-/// An axis of a mesh as the rules see it.
+/// An axis of a mesh, for the rules below: its name, its size and this rank's number.
 struct AxisPlace {
   std::string_view name;
   std::size_t ranks = 1, rank = 0;
@@ -69,7 +69,7 @@ inline std::string text(const std::vector<AxisPlace>& axes) {
   return all;
 }
 
-/// Placements fit for a tensor of this shape on these axes: negative dims are counted from the last. Throws UsageError for a wrong
+/// The placements with negative dims resolved, checked for a tensor of this shape on these axes. Throws UsageError for a wrong
 /// number of placements, a dim that does not exist, and partial placements whose reductions do not commute (sum with max).
 inline Placements checked(const Shape& shape, const std::vector<AxisPlace>& axes, Placements placements) {
   if (placements.size() != axes.size())
@@ -91,8 +91,8 @@ inline Placements checked(const Shape& shape, const std::vector<AxisPlace>& axes
   return placements;
 }
 
-/// A rank's part of the whole: its shape, and the index of its first element along each dim. Several axes that cut one dim cut it
-/// from the first axis to the last.
+/// A rank's part of the whole: its shape, and the index of its first element along each dim. Several axes that shard one dim
+/// divide it one after the other, from the first axis to the last.
 struct Part {
   Shape shape, first;
 };
@@ -116,9 +116,9 @@ struct Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-/// The steps between two layouts. What an axis cuts can only be joined while no later axis cuts the same dim, so first, from the
-/// last axis on, every cut goes that the target does not have in the same place; a cut that only moves to another dim
-/// does so in one all-to-all where that dim's earlier cuts are in place. Then, from the first axis on, the target is made.
+/// The steps between two layouts. A shard can only be joined while no later axis shards the same dim. So first, from the last
+/// axis on, every shard is removed that the target does not have in the same place; a shard that only moves to another dim does
+/// so in one all-to-all if that dim's earlier shards are in place. Then, from the first axis on, the target is made.
 inline std::vector<Step> steps_between(Placements now, const Placements& target) {
   std::vector<Step> steps;
   const auto change = [&](std::size_t axis, const AxisPlacement& to) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // GELU (its tanh form, GPT-2's gelu_new) and SwiGLU, with their backward. float and bfloat16 use a polynomial exp on hosts (2 ulp
-// of float); double uses the C library's.
+// of float); double uses the C library's exp.
 //
 //   kernels::gelu_forward(device, n, x, y);   // y = 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 
@@ -13,7 +13,7 @@
 namespace weft::kernels {
 
 namespace detail {
-// 0.5 (1 + tanh u) = sigmoid(2 u), which costs one exp and no cancellation for large negative u.
+// 0.5 (1 + tanh u) = sigmoid(2 u): costs one exp, without cancellation for large negative u.
 template <class V>
 KOKKOS_FORCEINLINE_FUNCTION V gelu_gate(V x) {
   using A = typename V::value_type;

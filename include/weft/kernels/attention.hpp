@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Causal softmax attention, multi-head or grouped-query, without the matrix of probabilities: the forward keeps one log-sum-exp
-// for each row, the backward computes the probabilities again (FlashAttention-2, Dao 2023).
+// for each row, the backward recomputes the probabilities (FlashAttention-2, Dao 2023).
 //
-//   kernels::attention_forward(device, {.sequences = 2, .length = 64, .heads = 4, .kv_heads = 2, .head_width = 32}, in, {out, width}, lse);
+//   const kernels::AttentionExtents extents{.sequences = 2, .length = 64, .heads = 4, .kv_heads = 2, .head_width = 32};
+//   kernels::attention_forward(device, extents, in, {out, extents.width()}, lse);
 //
-// A row is a token, sequences * length of them; row r of q holds heads * head_width values from q + r * q_stride on, rows of k
-// and v kv_heads * head_width values, so that q, k and v may be slices of one array. Head h reads key-value head
-// h / (heads / kv_heads). Scores are scaled by 1 / sqrt(head_width).
+// A row is a token; there are sequences * length rows. Row r of q has heads * head_width values starting at q + r * q_stride;
+// rows of k and v have kv_heads * head_width values, so q, k and v may be slices of one array. Head h reads key-value head h /
+// (heads / kv_heads). Scores are scaled by 1 / sqrt(head_width).
 
 #include <cmath>
 #include <cstddef>
@@ -22,8 +23,8 @@
 
 namespace weft::kernels {
 
-/// out[r, h] = softmax(q k^T / sqrt(head_width)) v; lse [sequences, heads, length] keeps log(sum(exp(scores))) in
-/// accumulate_t<T>. Throws ShapeError where kv_heads does not divide heads. The same bits for any number of threads.
+/// out[r, h] = softmax(q k^T / sqrt(head_width)) v; lse [sequences, heads, length] receives log(sum(exp(scores))) in
+/// accumulate_t<T>. Throws ShapeError if kv_heads does not divide heads. The same bits for any number of threads.
 template <class T, class Exec>
 void attention_forward(Device<Exec>& device, const AttentionExtents& extents, const AttentionOperands<const T>& in, StridedRows<T> out, accumulate_t<T>* lse, bool causal = true) {
   const detail::AttentionShape shape(extents, causal);
@@ -31,8 +32,8 @@ void attention_forward(Device<Exec>& device, const AttentionExtents& extents, co
   else detail::attention_device_forward(device, shape, in, out, lse);
 }
 
-/// d: dq, dk and dv from d_out, with out and lse of the forward. They are written, not added to, and may be slices of one array, but
-/// not the arrays of q, k and v. The same bits for any number of threads.
+/// Computes `d` (dq, dk and dv) from d_out and the forward's out and lse. The gradients are overwritten, not added to; they may
+/// be slices of one array, but not the arrays of q, k and v. The same bits for any number of threads.
 template <class T, class Exec>
 void attention_backward(Device<Exec>& device, const AttentionExtents& extents, const AttentionOperands<const T>& in, StridedRows<const T> out, StridedRows<const T> d_out,
                         const accumulate_t<T>* lse, const AttentionOperands<T>& d, bool causal = true) {
@@ -41,14 +42,14 @@ void attention_backward(Device<Exec>& device, const AttentionExtents& extents, c
   else detail::attention_device_backward(device, shape, in, out, d_out, lse, d);
 }
 
-/// A block of a longer attention, whose parts `merge_attention` puts together: `queries` rows of each sequence against `keys`
-/// rows. Sequences lie `query_step` rows apart in q and what is shaped like it, `key_step` in k and v, and `statistic_step` in
-/// lse [sequences, heads, statistic_step].
+/// A block of a longer attention, whose parts `merge_attention` combines: `queries` rows of each sequence against `keys` rows.
+/// Sequences lie `query_step` rows apart in q and arrays of its shape, `key_step` rows apart in k and v, and `statistic_step`
+/// values apart in lse [sequences, heads, statistic_step].
 struct AttentionBlock {
   std::size_t sequences = 1, queries = 1, keys = 1;
   std::size_t query_step = queries, key_step = keys, statistic_step = queries;
   std::size_t heads = 1, kv_heads = 1, head_width = 1;
-  bool causal = false;  ///< row i sees keys up to i; only where queries = keys
+  bool causal = false;  ///< row i sees keys up to i; only if queries = keys
 
   detail::AttentionShape shape() const {
     if (causal && queries != keys)
@@ -59,7 +60,7 @@ struct AttentionBlock {
   }
 };
 
-/// As attention_forward, on a block. R: T, or accumulate_t<T> so that nothing is rounded before blocks are merged.
+/// attention_forward on a block. R is T, or accumulate_t<T> to merge blocks without rounding them first.
 template <class T, class R, class Exec>
 void attention_block_forward(Device<Exec>& device, const AttentionBlock& block, const AttentionOperands<const T>& in, StridedRows<R> out, accumulate_t<T>* lse) {
   const detail::AttentionShape shape = block.shape();
@@ -67,7 +68,7 @@ void attention_block_forward(Device<Exec>& device, const AttentionBlock& block, 
   else detail::attention_device_forward(device, shape, in, out, lse);
 }
 
-/// As attention_backward, on a block: out and lse are those of the whole attention, d this block's part of the gradients.
+/// attention_backward on a block: out and lse are those of the whole attention, d is this block's part of the gradients.
 template <class T, class R, class Exec>
 void attention_block_backward(Device<Exec>& device, const AttentionBlock& block, const AttentionOperands<const T>& in, StridedRows<const T> out, StridedRows<const T> d_out,
                               const accumulate_t<T>* lse, const AttentionOperands<R>& d) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The arguments of attention by name: a call has five extents, and up to eight arrays whose rows lie apart.
+// Named arguments of attention, because a call has five extents and up to eight arrays with strides.
 //
 //   const kernels::AttentionExtents extents{.sequences = 2, .length = 64, .heads = 4, .kv_heads = 2, .head_width = 32};
-//   const kernels::AttentionOperands<const float> in{.q = q, .k = k, .v = v, .q_stride = stride, .k_stride = stride, .v_stride = stride};
+//   const kernels::AttentionOperands<const float> in{.q = q, .k = k, .v = v,
+//                                                    .q_stride = stride, .k_stride = stride, .v_stride = stride};
 //   kernels::attention_forward(device, extents, in, {out, extents.width()}, lse);
 
 #include <cstddef>
@@ -30,7 +31,7 @@ struct StridedRows {
 template <class T>
 StridedRows(T*, std::size_t) -> StridedRows<T>;
 
-/// Query, key and value (or their gradients), rows the strides apart. They may be slices of one array.
+/// Query, key and value, or their gradients, with the strides of their rows. They may be slices of one array.
 template <class T>
 struct AttentionOperands {
   T *q = nullptr, *k = nullptr, *v = nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Puts the parts of an attention over blocks of keys together: softmax over all keys is the mean of the softmaxes over each
-// block, weighted by exp(log-sum-exp) (ring attention, arXiv:2310.01889).
+// The merge of attention over two blocks of keys: softmax over all keys is the mean of the softmaxes over each block, weighted by
+// exp(log-sum-exp) (ring attention, arXiv:2310.01889).
 //
 //   kernels::merge_attention(device, block, part, part_lse, {out, width}, lse);
 
@@ -13,9 +13,9 @@
 
 namespace weft::kernels {
 
-/// whole and lse become those of the attention over the keys behind them and behind `part` and `part_lse`; all are laid out as
-/// `block` says, part and whole with rows `whole.stride` values apart. A is accumulate_t of the values. An lse of -infinity
-/// means that no key was seen: such a side has no weight, whatever its values are, and two such sides stay unseen.
+/// Replaces `whole` and `lse` by the attention over their keys and those of `part` and `part_lse` together. All are laid out as
+/// `block` describes; rows of part and whole are `whole.stride` values apart. A is accumulate_t of the values. An lse of
+/// -infinity means that no key was seen: that side has no weight, whatever its values, and two such sides stay unseen.
 template <class A, class Exec>
 void merge_attention(Device<Exec>& device, const AttentionBlock& block, const A* part, const A* part_lse, StridedRows<A> whole, A* lse) {
   using V = detail::lanes_for<Exec, A>;
@@ -32,7 +32,7 @@ void merge_attention(Device<Exec>& device, const AttentionBlock& block, const A*
           if (theirs == -Kokkos::Experimental::infinity_v<A>) continue;
           const bool only = mine == -Kokkos::Experimental::infinity_v<A>;
           const A difference = only ? A(0) : theirs - mine;
-          const A weight = A(1) / (A(1) + Kokkos::exp(-difference));  // of the part
+          const A weight = A(1) / (A(1) + Kokkos::exp(-difference));  // the weight of `part`
           lse[statistic] = only ? theirs : (difference > 0 ? theirs + Kokkos::log1p(Kokkos::exp(-difference)) : mine + Kokkos::log1p(Kokkos::exp(difference)));
           const A* from = part + at;
           A* to = out + at;

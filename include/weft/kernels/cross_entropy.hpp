@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Cross-entropy over logits whose columns (the vocabulary) may be spread over ranks. It comes in three pieces, so that a caller
+// Cross-entropy over logits whose columns (the vocabulary) may be distributed over ranks. It has three steps, so that a caller
 // can reduce between them: the maximum of each row (max over ranks), the sums of each row (sum over ranks), and the loss with its
-// gradient. Columns >= valid are padding: they take no part, and their gradient is 0. A target < 0 is ignored.
+// gradient. Columns >= valid are padding: they are ignored, and their gradient is 0. A target < 0 is ignored.
 //
 //   kernels::row_max(device, rows, columns, valid, logits, max);
 //   kernels::softmax_sums(device, rows, columns, valid, logits, max, targets, first, sum_exp, target_logit);
 //   kernels::cross_entropy_finish(device, rows, columns, valid, logits, max, sum_exp, target_logit, targets, first, loss,
-//   gradient);
+//                                 gradient);
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace weft::kernels {
 
-/// max[r] = the largest of logits[r, 0 .. valid); the lowest finite number where valid is 0. logits is [rows, columns].
+/// max[r] = the largest of logits[r, 0 .. valid); the lowest finite number if valid is 0. logits is [rows, columns].
 template <class T, class Exec>
 void row_max(Device<Exec>& device, std::size_t rows, std::size_t columns, std::size_t valid, const T* logits,
              accumulate_t<T>* max) {
@@ -32,8 +32,8 @@ void row_max(Device<Exec>& device, std::size_t rows, std::size_t columns, std::s
       });
 }
 
-/// sum_exp[r] = sum over c < valid of exp(logits[r, c] - max[r]); target_logit[r] = logits[r, targets[r] - first] - max[r] where
-/// that column is here, else 0. `first` is the global number of column 0.
+/// sum_exp[r] = sum over c < valid of exp(logits[r, c] - max[r]); target_logit[r] = logits[r, targets[r] - first] - max[r] if
+/// that column is on this rank, else 0. `first` is the global number of column 0.
 template <class T, class Exec>
 void softmax_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, std::size_t valid, const T* logits,
                   const accumulate_t<T>* max, const std::int32_t* targets, std::int64_t first, accumulate_t<T>* sum_exp,
@@ -81,7 +81,7 @@ void cross_entropy_finish(Device<Exec>& device, std::size_t rows, std::size_t co
         const V top = V(max[row]), inverse = V(A(1) / sum_exp[row]);
         const std::int64_t column = std::int64_t(targets[row]) - first;
         const bool here = column >= 0 && column < std::int64_t(valid);
-        // Every lane looks at the target before any lane writes: `gradient` may be `logits`.
+        // Every lane reads the target before any lane writes: `gradient` may be `logits`.
         const A target = team.template same<A>([&] { return A(in[here ? column : 0]); });
         const A one_hot = here ? A(Kokkos::exp(target - max[row])) / sum_exp[row] - A(1) : A(0);
         team.template sweep<V>(valid, [&](std::size_t i, std::size_t count) {

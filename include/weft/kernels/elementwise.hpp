@@ -68,7 +68,7 @@ void axpy(Device<Exec>& device, std::size_t n, accumulate_t<T> factor, const T* 
       });
 }
 
-/// sum[i] += x[i], where sum may be wider than x (gradients of bfloat16 parameters are summed in float).
+/// sum[i] += x[i]; sum may be wider than x (gradients of bfloat16 parameters are summed in float).
 template <class T, class A, class Exec>
 void accumulate(Device<Exec>& device, std::size_t n, const T* x, A* sum) {
   using V = detail::lanes_for<Exec, T>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Rows of a table by token id, where a rank may hold only a part of the table's rows (vocabulary parallelism): ids outside the
-// part give zero rows, so that the sum over the ranks is the whole embedding.
+// Rows of a table by token id. A rank may hold only some of the table's rows (vocabulary parallelism): ids outside them give zero
+// rows, so that the sum over the ranks is the whole embedding.
 //
 //   kernels::embedding_forward(device, tokens, width, ids, table, first, rows_here, y);
 
@@ -13,8 +13,8 @@
 
 namespace weft::kernels {
 
-/// y[t, :] = table[ids[t] - first, :], or 0 where ids[t] is not in [first, first + rows_here).
-/// y is [tokens, width], table [rows_here, width].
+/// y[t, :] = table[ids[t] - first, :], or 0 if ids[t] is not in [first, first + rows_here). y is [tokens, width], table
+/// [rows_here, width].
 template <class T, class Exec>
 void embedding_forward(Device<Exec>& device, std::size_t tokens, std::size_t width, const std::int32_t* ids, const T* table,
                        std::int64_t first, std::size_t rows_here, T* y) {
@@ -60,7 +60,7 @@ requires(!detail::on_host<Exec>) void embedding_backward(Device<Exec>& device, s
   using Team = detail::row_team<Exec>;
   constexpr std::size_t group = 128;
   const std::size_t groups = (width + group - 1) / group;
-  // The first token of an id adds up for all of that id.
+  // The first token of an id adds up the gradients of all tokens with that id.
   detail::for_each_row(
       device, tokens * groups, KOKKOS_LAMBDA(std::size_t item, Team team) {
         const std::size_t token = item / groups, column = item % groups * group, columns = width - column < group ? width - column : group;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A sum of squares that does not depend on the order of its terms: squares are added in blocks of 32 neighbours, and the blocks'
-// sums in one integer that is wide enough for every double (Kulisch's long accumulator), so ranks' sums are added without rounding.
+// A sum of squares that does not depend on the order of its terms. Squares are added in blocks of 32 neighbours, and the blocks'
+// sums in one integer that is wide enough for every double (Kulisch's long accumulator), so the sums of ranks are added without
+// rounding.
 //
-//   ExactSum words(device, {exact_sum_words});                       // zeros
+//   Tensor<std::int64_t, Exec> words(device, {exact_sum_words});     // filled with zeros
 //   kernels::exact_squared_norm(device, n, first, gradient, words.data());
-//   communicator.all_reduce(words);
-//   kernels::exact_value(words on the host)
+//   std::vector<std::int64_t> host = copy_to_host(words);
+//   kernels::carry(host);
+//   communicator.all_reduce(host);
+//   const double sum = kernels::exact_value(host);
 
 #include <Kokkos_Core.hpp>
 
@@ -21,18 +24,18 @@
 
 namespace weft::kernels {
 
-/// Word i counts multiples of 2^(32 i - 1074); the last but one counts terms that are not finite, the last one such terms among
-/// those that are not to be counted.
+/// Word i counts multiples of 2^(32 i - 1074). The last but one word counts terms that are not finite, the last one such terms
+/// among those that are not to be counted.
 inline constexpr std::size_t exact_sum_words = 70;
-/// Squares are added in blocks of so many neighbours, beginning at multiples of it.
+/// Squares are added in blocks of this many neighbours, which begin at multiples of it.
 inline constexpr std::size_t exact_sum_block = 32;
 
 namespace detail {
 
-/// words += x, which is not negative.
+/// words += x; x must not be negative.
 KOKKOS_INLINE_FUNCTION void deposit(std::int64_t* words, double x) {
   const std::uint64_t bits = std::bit_cast<std::uint64_t>(x), exponent = bits >> 52;
-  if (exponent >= 0x7ff) {  // infinite or not a number, of either sign
+  if (exponent >= 0x7ff) {  // infinite or NaN, of either sign
     ++words[exact_sum_words - 2];
     return;
   }
@@ -46,7 +49,7 @@ KOKKOS_INLINE_FUNCTION void deposit(std::int64_t* words, double x) {
 
 }  // namespace detail
 
-/// words += g[0]^2 + ... + g[n - 1]^2. Blocks begin where `first` + i is a multiple of 32. Up to 2^35 elements a rank.
+/// words += g[0]^2 + ... + g[n - 1]^2. Blocks begin at indices with `first` + i a multiple of 32. Up to 2^35 elements a rank.
 /// `words` lies in the device's memory space.
 template <class T, class Exec>
 void exact_squared_norm(Device<Exec>& device, std::size_t n, std::size_t first, const T* g, std::int64_t* words) {
@@ -79,7 +82,7 @@ void exact_squared_norm(Device<Exec>& device, std::size_t n, std::size_t first, 
       });
 }
 
-/// Brings every word but the last two below 2^32, so that words of up to 2^31 ranks can be added.
+/// Carries, so that every word but the last two is below 2^32 and the words of up to 2^31 ranks can be added.
 inline void carry(std::span<std::int64_t> words) {
   for (std::size_t i = 0; i + 3 < exact_sum_words; ++i) {
     words[i + 1] += words[i] >> 32;
@@ -87,7 +90,7 @@ inline void carry(std::span<std::int64_t> words) {
   }
 }
 
-/// The sum as a double; not a number where a term was not finite.
+/// The sum as a double; NaN if a term was not finite.
 inline double exact_value(std::span<std::int64_t> words) {
   if (words[exact_sum_words - 2] != 0 || words[exact_sum_words - 1] != 0) return std::numeric_limits<double>::quiet_NaN();
   carry(words);

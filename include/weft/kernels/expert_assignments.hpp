@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Which rows go to which expert, as tables on the host: the order in which rows are packed for their experts, and who is dropped
-// where an expert takes only so many. A few integers a row, compiled once for all types.
+// The assignment of rows to experts, as tables on the host: the order in which rows are packed for their experts, and the rows
+// dropped by experts of limited capacity. A few integers a row, compiled once for all types.
 
 #include <algorithm>
 #include <cmath>
@@ -18,44 +18,45 @@ namespace weft {
 
 namespace nn {
 
-/// Who is dropped where an expert is full.
+/// The tokens that a full expert drops.
 enum class Drop {
-  none,            ///< nobody: experts take whatever comes
-  by_probability,  ///< those of the lowest weight; of equal weights the later tokens
+  none,            ///< none: experts take any number of tokens
+  by_probability,  ///< the tokens of lowest weight; of equal weights the later ones
   by_position,     ///< the later tokens
 };
 
-/// Over which tokens an expert's capacity, and the balance that the auxiliary loss asks for, are counted.
+/// The tokens over which an expert's capacity and the balance of the auxiliary loss are counted.
 enum class Level {
-  sequence,     ///< each sequence alone: the same result in every layout and with any number of micro-batches
+  sequence,     ///< each sequence alone: the same result in every layout, for any number of micro-batches
   micro_batch,  ///< a data rank's micro-batch, over tp and cp: depends on dp and on the number of micro-batches
-  data,         ///< a micro-batch over all data ranks, too; capacity is then counted as for micro_batch
+  data,         ///< a micro-batch over all data ranks; capacity is still counted as for micro_batch
 };
 
 }  // namespace nn
 
 namespace detail {
 
-/// Tokens that an expert takes of a group: ceil(tokens · k / experts · factor).
+/// The number of a group's tokens that an expert takes: ceil(tokens · k / experts · factor).
 inline std::size_t expert_capacity(std::size_t tokens, std::size_t k, std::size_t experts, double factor) {
-  return static_cast<std::size_t>(std::ceil(double(tokens) * double(k) / double(experts) * factor - 1e-9));  // 5 and its rounding is 5
+  // The last term makes 5 plus a rounding error 5 tokens, not 6.
+  return static_cast<std::size_t>(std::ceil(double(tokens) * double(k) / double(experts) * factor - 1e-9));
 }
 
-/// An expert's rows are filled up with zeros to a multiple of this: a library that makes a program for each shape of a product
-/// would make one for each number of rows, at the price of several products.
+/// The rows of an expert are filled up with zeros to a multiple of this. A library that compiles a kernel for each shape of a
+/// product would otherwise compile one for each number of rows, at the cost of several products.
 template <class T>
 inline constexpr std::size_t expert_grain = sizeof(T) < sizeof(double) ? 32 : 1;
 
 inline std::uint64_t filled(std::uint64_t count, std::size_t grain) { return (count + grain - 1) / grain * grain; }
 
-/// Where the slots of rows (row · k + which of its experts) go.
+/// The destinations of the slots of rows. Slot row · k + j is the j-th expert of a row.
 struct Assignments {
-  std::vector<std::int32_t> order;   ///< slots, by expert, of one expert by row; -1: a row of zeros
-  std::vector<std::int32_t> place;   ///< [rows · k] where in `order`; -1: dropped
-  std::vector<std::uint64_t> counts; ///< [experts] entries of `order`
+  std::vector<std::int32_t> order;   ///< slots sorted by expert, then by row; -1: a row of zeros
+  std::vector<std::int32_t> place;   ///< [rows · k] index in `order`; -1: dropped
+  std::vector<std::uint64_t> counts; ///< [experts] entries in `order`
 };
 
-/// A stable sort by expert. `kept` [rows · k]; empty: all are.
+/// A stable sort by expert. `kept` is [rows · k]; empty: all slots are kept.
 inline Assignments assign(std::span<const std::int32_t> chosen, std::size_t experts, const std::vector<char>& kept, std::size_t grain) {
   Assignments made{{}, std::vector<std::int32_t>(chosen.size(), -1), std::vector<std::uint64_t>(experts, 0)};
   const auto keeps = [&](std::size_t slot) { return kept.empty() || kept[slot]; };
@@ -74,20 +75,22 @@ inline Assignments assign(std::span<const std::int32_t> chosen, std::size_t expe
   return made;
 }
 
-/// Devices that sort slots themselves, where nobody is dropped (nn/cuda/expert_order.hpp): then exists is true, and
-/// `std::vector<std::uint64_t> sort(device, slots, experts, grain, chosen, order, room, place)` does what `assign` does, all on the device
-/// but what it returns: slots of each expert, before they are filled. order has room for slots + experts (grain - 1) entries.
+/// Sorting of slots on a device, for routers that drop nothing (nn/cuda/expert_order.hpp). A specialisation sets `exists` to true
+/// and has `std::vector<std::uint64_t> sort(device, slots, experts, grain, chosen, order, room, place)`, which does the work of
+/// `assign` on the device and returns the slots of each expert before they are filled up. `order` has room for slots + experts
+/// (grain - 1) entries.
 template <class Exec>
 struct DeviceOrder {
   static constexpr bool exists = false;
 };
 
-/// A slot among those that compete for an expert; doubles, so that ranks can send it.
+/// A slot that competes for an expert; its members are doubles so that ranks can send it.
 struct Candidate {
   double group, expert, row, weight;
 };
 
-/// Which of `all` their experts take, `capacity` in each group: the answer for the `count` candidates from `first` on.
+/// Marks the candidates that their experts take, `capacity` in each group; the result is for the `count` candidates starting at
+/// `first`.
 inline std::vector<char> within_capacity(const std::vector<Candidate>& all, std::size_t capacity, nn::Drop drop, std::size_t first, std::size_t count) {
   std::vector<std::uint32_t> sorted(all.size());
   std::iota(sorted.begin(), sorted.end(), 0u);

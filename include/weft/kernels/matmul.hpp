@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Matrix products. On hosts float and bfloat16 go to oneDNN, float16 too after it was
-// widened to float, double to a blocked kernel of our own; on Kokkos::Cuda all go to
-// cuBLASLt; other spaces use a plain loop.
+// Matrix products. On hosts float and bfloat16 use oneDNN, float16 too after widening to float, and double uses a blocked kernel
+// of weft's own; Kokkos::Cuda uses cuBLASLt; other spaces use a plain loop.
 //
 //   kernels::matmul(device, Transpose::no, Transpose::yes, rows, outputs, inputs, x, inputs, weight, inputs, y, outputs, false,
-//   bias);
+//                   bias);
 
 #include <cstddef>
 #include <type_traits>
@@ -22,10 +21,10 @@ namespace weft::kernels {
 
 enum class Transpose { no, yes };
 
-/// c (+)= op(a) op(b) (+ bias): op(a) is [m, k], op(b) [k, n], c [m, n], bias [n] or null. All are row-major with leading dims
-/// lda, ldb, ldc: the distance in values between rows of the array as stored, so that a transposed `a` is stored [k, m]. C is T
-/// or accumulate_t<T>; sums are kept in accumulate_t<T> and rounded once. With `accumulate` c is added to. An empty k gives zeros
-/// (or the bias). The same bits in every run with the same shapes and number of threads.
+/// c (+)= op(a) op(b) (+ bias): op(a) is [m, k], op(b) [k, n], c [m, n], bias [n] or null. All are row-major. The leading dims
+/// lda, ldb, ldc are the distances in values between rows of the array as stored; a transposed `a` is stored [k, m]. C is T or
+/// accumulate_t<T>; sums are kept in accumulate_t<T> and rounded once. `accumulate` adds to c. An empty k gives zeros (or the
+/// bias). The same bits in every run with the same shapes and number of threads.
 template <class T, class C, class Exec>
 void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, std::size_t m, std::size_t n, std::size_t k,
             const T* a, std::size_t lda, const T* b, std::size_t ldb, C* c, std::size_t ldc, bool accumulate = false,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Products with what a layer does right before or after them. On Kokkos::Cuda these are epilogues of cuBLASLt, one pass over memory
-// less each; elsewhere, and where it has no kernel (double; a width that 8 does not divide), the product and then the other kernel.
+// Matrix products fused with the operation of a layer right before or after them. On Kokkos::Cuda the operation is an epilogue of
+// cuBLASLt, which saves one pass over memory. Elsewhere, and if cuBLASLt has no kernel (double; a width that is not a multiple of
+// 8), the product and the other kernel run one after the other.
 //
 //   kernels::matmul_gelu(device, Transpose::no, tokens, outputs, inputs, x, weight, bias, before, after);
 
@@ -13,8 +14,8 @@
 
 namespace weft::kernels {
 
-/// before [m, n] = a op(b) + bias and after [m, n] = gelu(before), in its tanh form; a [m, k], op(b) [k, n], bias [n], all of them
-/// contiguous. Numerics: an epilogue takes the GELU of the sum before it is rounded to T.
+/// before [m, n] = a op(b) + bias and after [m, n] = gelu(before), in its tanh form; a [m, k], op(b) [k, n], bias [n], all
+/// contiguous. Numerics: an epilogue applies GELU to the sum before it is rounded to T.
 template <class T, class Exec>
 void matmul_gelu(Device<Exec>& device, Transpose transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b, const T* bias, T* before, T* after) {
   const std::size_t ldb = transpose_b == Transpose::yes ? k : n;
@@ -26,7 +27,7 @@ void matmul_gelu(Device<Exec>& device, Transpose transpose_b, std::size_t m, std
   gelu_forward<T>(device, m * n, before, after);
 }
 
-/// c [m, n] = (a op(b)) gelu'(before), element by element: the gradient before a GELU whose input was `before` [m, n].
+/// c [m, n] = (a op(b)) gelu'(before), elementwise: the gradient before a GELU whose input was `before` [m, n].
 template <class T, class Exec>
 void matmul_gelu_backward(Device<Exec>& device, Transpose transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b, const T* before, T* c) {
   const std::size_t ldb = transpose_b == Transpose::yes ? k : n;
@@ -38,10 +39,11 @@ void matmul_gelu_backward(Device<Exec>& device, Transpose transpose_b, std::size
   gelu_backward<T>(device, m * n, before, c, c);
 }
 
-/// Whose rows are summed.
+/// The factor whose rows are summed.
 enum class Factor { left, right };
 
-/// c [m, n] (+)= aᵀ b, and the sums over the rows of a to sums [m], or of b to sums [n]: a weight's gradient and its bias'. a [k, m], b [k, n].
+/// c [m, n] (+)= aᵀ b, and the sums over the rows of a into sums [m], or of b into sums [n]: the gradients of a weight and its
+/// bias. a [k, m], b [k, n].
 template <Factor Summed, class T, class Exec>
 void matmul_sums(Device<Exec>& device, std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b, accumulate_t<T>* c, bool accumulate, accumulate_t<T>* sums) {
   constexpr bool right = Summed == Factor::right;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Moving rows of values between arrays of other widths and element types: what attention over several ranks needs around its
-// messages.
+// Moves of rows between arrays of other widths and element types, which attention over several ranks needs around its messages.
 //
 //   kernels::cast_rows<float, bfloat16>(device, rows, width, from, from_stride, to, to_stride);
 
@@ -13,7 +12,7 @@
 
 namespace weft::kernels {
 
-/// to[r, c] = from[r, c], rounded where To is narrower; rows of `width` values, the strides apart.
+/// to[r, c] = from[r, c], rounded if To is narrower; rows have `width` values and lie from_stride and to_stride apart.
 template <class From, class To, class Exec>
 void cast_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const From* from, std::size_t from_stride, To* to, std::size_t to_stride) {
   using V = detail::lanes_for<Exec, From>;
@@ -38,8 +37,8 @@ void add_rows(Device<Exec>& device, std::size_t sequences, std::size_t rows, std
       });
 }
 
-/// Rows as context-parallel ranks hold them, [ranks, rows, width], into the order of their sequences, [ranks * rows, width];
-/// `back` turns round.
+/// Reorders rows from the order of context-parallel ranks, [ranks, rows, width], into the order of their sequences, [ranks *
+/// rows, width]; `back` is the inverse.
 template <class T, class Exec>
 void order_rows(Device<Exec>& device, std::size_t length, std::size_t ranks, std::size_t rows, std::size_t width, const T* from, T* to, bool back) {
   using V = detail::lanes_for<Exec, T>;
@@ -52,7 +51,7 @@ void order_rows(Device<Exec>& device, std::size_t length, std::size_t ranks, std
       });
 }
 
-/// to[r, c] = the sum over `parts` arrays, `part_step` values apart, of from[r, c], in accumulate_t and in order.
+/// to[r, c] = the sum over `parts` arrays, `part_step` values apart, of from[r, c], in order and in accumulate_t.
 template <class T, class Exec>
 void sum_parts(Device<Exec>& device, std::size_t rows, std::size_t width, std::size_t parts, std::size_t part_step, const T* from, std::size_t from_stride, T* to,
                std::size_t to_stride) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// LayerNorm (Ba et al. 2016) and RMSNorm (Zhang and Sennrich 2019) over the last dim, with backward for the input and, apart,
-// for the weights. Statistics are kept in accumulate_t<T>; the variance is taken in a second pass over the row, around the mean.
+// LayerNorm (Ba et al. 2016) and RMSNorm (Zhang and Sennrich 2019) over the last dim, with separate backward functions for the
+// input and the weights. Statistics are kept in accumulate_t<T>; a second pass over the row computes the variance around the
+// mean.
 //
 //   kernels::layer_norm_forward(device, rows, width, x, gain, bias, y, mean, rstd, 1e-5);
 

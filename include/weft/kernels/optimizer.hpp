@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Updates of parameters, fused into one pass over memory, and the sum of squares that clipping needs. PyTorch's formulas: AdamW
+// Updates of parameters, fused into one pass over memory, and the sum of squares for gradient clipping. PyTorch's formulas: AdamW
 // (Loshchilov and Hutter 2019) with decoupled decay, SGD with momentum.
 //
 //   kernels::adamw_update(device, n, parameter, master, gradient, m, v, {.learning_rate = 3e-4});
@@ -15,7 +15,7 @@
 namespace weft::kernels {
 
 /// *out = sum of g[i]^2, in double over blocks of a fixed size: the same bits for any number of threads on a host. NaN and
-/// infinity come through. `out` lies in the device's memory space.
+/// infinity propagate. `out` lies in the device's memory space.
 template <class T, class Exec>
 void squared_norm(Device<Exec>& device, std::size_t n, const T* g, double* out) {
   using V = detail::lanes_for<Exec, T>;
@@ -23,7 +23,7 @@ void squared_norm(Device<Exec>& device, std::size_t n, const T* g, double* out) 
   detail::sum_blocks(
       device, n, out, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
         double total = 0;
-        for (std::size_t i = begin; i < end;) {  // short float sums, long double ones
+        for (std::size_t i = begin; i < end;) {  // short sums in float, long ones in double
           const std::size_t stop = end - i < 1024 ? end : i + 1024;
           V even = V(A(0)), odd = V(A(0));
           for (; i + 2 * V::size <= stop; i += 2 * V::size) {
@@ -43,8 +43,8 @@ void squared_norm(Device<Exec>& device, std::size_t n, const T* g, double* out) 
 }
 
 namespace detail {
-/// The values that an update starts from: the master copy's, but where a parameter of 16 bits is not its rounding somebody wrote the
-/// parameter since the last update, and what was written counts.
+/// The values from which an update starts: those of the master copy. If a 16-bit parameter is not the rounding of its master
+/// value, the program wrote the parameter after the last update, and the written value counts.
 template <class V, class P>
 KOKKOS_FORCEINLINE_FUNCTION V values_before(const P* parameter, const accumulate_t<P>* master, std::size_t i, std::size_t count) {
   if (master == nullptr) return V::load(parameter + i, count);
@@ -54,7 +54,7 @@ KOKKOS_FORCEINLINE_FUNCTION V values_before(const P* parameter, const accumulate
 }
 }  // namespace detail
 
-/// Options of adamw_update. gradient_scale multiplies the gradient first (clipping).
+/// Options of adamw_update. The gradient is first multiplied by gradient_scale (clipping).
 struct AdamwOptions {
   double learning_rate = 1e-3;
   double beta1 = 0.9;
@@ -66,9 +66,9 @@ struct AdamwOptions {
   double gradient_scale = 1;
 };
 
-/// One AdamW step on n elements. `master` holds the parameter in accumulate_t<P>, where P is narrower than that; else it is null
-/// and the parameter is updated itself. Beside a master copy `parameter` may be null; an element of it that is not the copy's
-/// rounding was written by somebody else, and is what the update starts from. m and v are the moments.
+/// One AdamW step on n elements. `master` holds the parameter in accumulate_t<P> if P is narrower; otherwise it is null and the
+/// parameter itself is updated. With a master copy `parameter` may be null; an element of `parameter` that is not the rounding of
+/// its master value was written by the program, and the update starts from it. m and v are the moments.
 template <class P, class G, class Exec>
 void adamw_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_t<P>* master, const G* gradient,
                   accumulate_t<P>* m, accumulate_t<P>* v, const AdamwOptions& options) {
@@ -92,7 +92,7 @@ void adamw_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_
       });
 }
 
-/// Options of sgd_update; gradient_scale multiplies the gradient first (clipping).
+/// Options of sgd_update. The gradient is first multiplied by gradient_scale (clipping).
 struct SgdOptions {
   double learning_rate = 1e-3;
   double momentum = 0;
@@ -102,7 +102,7 @@ struct SgdOptions {
 };
 
 /// One SGD step on n elements: g += decay * p; buffer = momentum * buffer + g; p -= rate * (nesterov ? g + momentum * buffer :
-/// buffer). `momentum` may be null where options.momentum is 0, and starts at 0 elsewhere. `master` as in adamw_update.
+/// buffer). `momentum` may be null if options.momentum is 0; otherwise it starts at 0. `master` is the same as in adamw_update.
 template <class P, class G, class Exec>
 void sgd_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_t<P>* master, const G* gradient,
                 accumulate_t<P>* momentum, const SgdOptions& options) {

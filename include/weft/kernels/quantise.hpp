@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// 8-bit integers with a scale for each block of 256 numbers, and back (ZeRO++, arXiv:2306.10209, section 3.1).
+// Quantisation to 8-bit integers with a scale for each block of 256 numbers, and back (ZeRO++, arXiv:2306.10209, section 3.1).
 //
 //   kernels::quantise(device, n, x, integers, scales);      // |x - integer * scale| <= max|x| of the block / 127 / 2
 //   kernels::dequantise(device, n, integers, scales, y);
@@ -14,11 +14,11 @@
 namespace weft::kernels {
 
 inline constexpr std::size_t quantised_block = 256;
-/// Scales of n numbers.
+/// The number of scales for n numbers.
 constexpr std::size_t quantised_blocks(std::size_t n) { return (n + quantised_block - 1) / quantised_block; }
 
-/// integers[i] = x[i] / scale rounded, scales[b] = max |x| over block b / 127. A block with a number that is not finite comes back
-/// as numbers that are none, one below 1e-30 as zeros.
+/// integers[i] = x[i] / scale, rounded; scales[b] = max |x| over block b, divided by 127. A block with a number that is not
+/// finite comes back as NaN, a block below 1e-30 as zeros.
 template <class T, class Exec>
 void quantise(Device<Exec>& device, std::size_t n, const T* x, std::int8_t* integers, accumulate_t<T>* scales) {
   using A = accumulate_t<T>;
@@ -42,7 +42,7 @@ void quantise(Device<Exec>& device, std::size_t n, const T* x, std::int8_t* inte
       });
 }
 
-/// out[i] = integers[i] * scale of its block.
+/// out[i] = integers[i] * the scale of its block.
 template <class T, class Exec>
 void dequantise(Device<Exec>& device, std::size_t n, const std::int8_t* integers, const accumulate_t<T>* scales, T* out) {
   using A = accumulate_t<T>;

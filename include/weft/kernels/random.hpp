@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Random numbers that are a function of the global index of an element: a shard of a tensor draws exactly the numbers that the
-// whole tensor has there, so initial weights and dropout do not depend on the layout.
+// Random numbers as a function of the global index of an element. A shard of a tensor draws exactly the numbers that the whole
+// tensor has at its indices, so initial weights and dropout do not depend on the layout.
 //
 //   kernels::initialise_normal(device, rows, columns, weight, key, first_row, first_column, row_width, 0.0, 0.02);
 
@@ -30,7 +30,7 @@ void initialise_normal(Device<Exec>& device, std::size_t rows, std::size_t colum
       });
 }
 
-/// The same, uniform in [low, high) with 24 bits.
+/// initialise_normal with a uniform distribution in [low, high), 24 bits.
 template <class T, class Exec>
 void initialise_uniform(Device<Exec>& device, std::size_t rows, std::size_t columns, T* out, std::uint64_t key,
                         std::size_t first_row, std::size_t first_column, std::size_t row_width, double low, double high) {
@@ -43,7 +43,7 @@ void initialise_uniform(Device<Exec>& device, std::size_t rows, std::size_t colu
       });
 }
 
-/// The same arguments, every element `value`.
+/// initialise_normal with every element equal to `value`.
 template <class T, class Exec>
 void initialise_constant(Device<Exec>& device, std::size_t rows, std::size_t columns, T* out, std::uint64_t, std::size_t,
                          std::size_t, std::size_t, double value) {
@@ -53,9 +53,9 @@ void initialise_constant(Device<Exec>& device, std::size_t rows, std::size_t col
       });
 }
 
-/// y[r, c] = kept ? x[r, c] / (1 - p) : 0, plus residual[r, c] where residual is not null. Element i = (first_row + r) *
-/// row_width + first_column + c is kept where Philox::uniform(key, i) >= p, so the backward is the same call on the gradient. x,
-/// y and residual are [rows, columns], contiguous; y may be x or residual. 0 <= p < 1.
+/// y[r, c] = kept ? x[r, c] / (1 - p) : 0, plus residual[r, c] unless residual is null. Element i = (first_row + r) * row_width +
+/// first_column + c is kept if Philox::uniform(key, i) >= p, so the backward is the same call on the gradient. x, y and residual
+/// are [rows, columns], contiguous; y may be x or residual. 0 <= p < 1.
 template <class T, class Exec>
 requires(detail::on_host<Exec>) void dropout(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, T* y,
                                              double p, std::uint64_t key, std::size_t first_row, std::size_t first_column,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Rotary positions (Su et al. 2021) in Hugging Face's half-split convention: within a head, value d is paired with d + half.
+// Rotary position embedding (Su et al. 2021) in Hugging Face's half-split convention: within a head, value d is paired with d +
+// half.
 //
 //   kernels::rope(device, rows, heads, head_width, q, stride, q, stride, positions, 10000.0, false);
 
@@ -19,12 +20,13 @@ namespace weft::kernels {
 
 namespace detail {
 
-/// Angle of pair d at a position: position / base^(2 d / head_width). Taken in double, so that far positions keep their phase.
+/// The angle of pair d at a position: position / base^(2 d / head_width). Computed in double, so that far positions keep their
+/// phase.
 KOKKOS_FORCEINLINE_FUNCTION double rope_angle(std::int32_t position, std::size_t d, std::size_t head_width, double base) {
   return double(position) * Kokkos::pow(base, -2.0 * double(d) / double(head_width));
 }
 
-/// Cosines and sines of all positions met so far, kept by the device: computing them anew costs as much as a matmul.
+/// Cosines and sines of all positions so far, kept by the device: computing them again costs as much as a matmul.
 template <class A>
 struct RopeTable {
   double base = 0;
@@ -69,9 +71,9 @@ KOKKOS_FORCEINLINE_FUNCTION void rotate_heads(std::size_t heads, std::size_t hea
 
 }  // namespace detail
 
-/// Rotates every head of `in` by the angles of its row's position; `inverse` turns back, which is the backward. A row of `in`
-/// holds heads * head_width values and starts `stride` values after the one before; `out` may be `in`. positions is [rows], each
-/// >= 0. Throws ShapeError for an odd head_width. Angles are taken in double, sines and cosines rounded to accumulate_t<T>.
+/// Rotates every head of `in` by the angles of its row's position; `inverse` rotates back, which is the backward. A row of `in`
+/// has heads * head_width values and starts `stride` values after the previous row; `out` may be `in`. positions is [rows], each
+/// >= 0. Throws ShapeError if head_width is odd. Angles are computed in double, sines and cosines rounded to accumulate_t<T>.
 template <class T, class Exec>
 requires(detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t rows, std::size_t heads, std::size_t head_width,
                                           const T* in, std::size_t stride, T* out, std::size_t out_stride,

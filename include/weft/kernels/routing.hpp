@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a mixture of experts does to rows: probabilities and the choice of experts, and moving rows to where an order says and
-// back as weighted sums.
+// The kernels of a mixture of experts: routing probabilities, the choice of experts, gathering rows into the order of experts and
+// summing them back with weights.
 //
 //   kernels::route(device, rows, experts, k, logits, bias, true, probabilities, log_sum_exp, chosen, weights);
 
@@ -33,7 +33,7 @@ struct RouteRow {
     for (std::size_t e = 0; e < experts; ++e) total += p[e] = Kokkos::exp(z[e] - largest);
     for (std::size_t e = 0; e < experts; ++e) p[e] /= total;
     log_sum_exp[row] = largest + Kokkos::log(total);
-    // Without a bias logits decide: probabilities may underflow to ties that the logits do not have.
+    // Without a bias the logits decide: probabilities may underflow to ties that the logits do not have.
     std::int32_t* best = chosen + row * k;
     A* weight = weights + row * k;
     A chosen_total = 0;
@@ -50,7 +50,7 @@ struct RouteRow {
         }
       }
       best[slot] = at;
-      // Over the chosen alone: relative to the first of them, so that underflow cannot make 0 / 0.
+      // Over the chosen experts only, relative to the first of them, so that underflow cannot give 0 / 0.
       weight[slot] = chosen_only ? Kokkos::exp(z[at] - z[best[0]]) : p[at];
       chosen_total += weight[slot];
     }
@@ -74,7 +74,7 @@ struct RouteRowBackward {
   KOKKOS_FUNCTION void operator()(std::size_t row) const {
     const A* p = probabilities + row * experts;
     A* d = d_logits + row * experts;
-    // First the gradient of the probabilities, then through their softmax.
+    // The gradient of the probabilities first, then that of the logits through the softmax.
     for (std::size_t e = 0; e < experts; ++e) d[e] = balance ? balance[std::size_t(group[row]) * experts + e] : A(0);
     if (!chosen_only)
       for (std::size_t slot = row * k; slot < (row + 1) * k; ++slot) d[chosen[slot]] += d_weights[slot];
@@ -90,9 +90,9 @@ struct RouteRowBackward {
 
 }  // namespace detail
 
-/// For each row of logits [rows, experts]: probabilities = softmax(logits), log_sum_exp [rows], the k experts chosen [rows, k],
-/// best first, and their weights [rows, k]: softmax over the chosen logits alone (chosen_only), or the probabilities. With
-/// `bias` [experts] (null: none) probability + bias decides who is chosen, and weighs nothing. Of equal scores the lowest expert
+/// For each row of logits [rows, experts]: probabilities = softmax(logits), log_sum_exp [rows], the k chosen experts [rows, k],
+/// best first, and their weights [rows, k]: the softmax over the chosen logits only (chosen_only), or the probabilities. With
+/// `bias` [experts] (null: none) probability + bias decides the choice but not the weights. Of equal scores the lowest expert
 /// index wins. A NaN chooses the lowest index left.
 template <class A, class Exec>
 void route(Device<Exec>& device, std::size_t rows, std::size_t experts, std::size_t k, const A* logits, const A* bias, bool chosen_only,
@@ -128,7 +128,7 @@ void route_backward(Device<Exec>& device, std::size_t rows, std::size_t experts,
                                                                  .d_logits = d_logits});
 }
 
-/// out[i] = scale x[order[i] / k], with scale = weights[order[i]] (null: 1), and 0 where order[i] is -1; x is [.., width], out
+/// out[i] = scale x[order[i] / k], with scale = weights[order[i]] (null: 1), and 0 if order[i] is -1; x is [.., width], out
 /// [count, width].
 template <class T, class Exec>
 void gather_rows(Device<Exec>& device, std::size_t count, std::size_t width, const std::int32_t* order, std::size_t k, const T* x,
@@ -165,7 +165,7 @@ void sum_places(Device<Exec>& device, std::size_t rows, std::size_t width, const
       });
 }
 
-/// d_weights[slot] = g[row] · y[place[slot]]; 0 where the place is -1.
+/// d_weights[slot] = g[row] · y[place[slot]]; 0 if the place is -1.
 template <class T, class Exec>
 void dot_places(Device<Exec>& device, std::size_t rows, std::size_t width, const std::int32_t* place, std::size_t k, const T* y, const T* g,
                 accumulate_t<T>* d_weights) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Loops over the rows of a matrix and over all elements that operations of one's own layers need: differences and quotients, one
-// number for each row, softmax of a row. Rows are contiguous; sums run in accumulate_t, in the order of the columns.
+// Loops over the rows and elements of a matrix for user-written layers: differences and quotients, one number for each row,
+// softmax of a row. Rows are contiguous; sums run in accumulate_t, in the order of the columns.
 //
 //   kernels::row_sums(device, rows, columns, x, 1.0f / columns, mean);   // mean[r] = sum over c of x[r, c] / columns
 
@@ -43,7 +43,7 @@ void fill_scalar(Device<Exec>& device, std::size_t n, const S* value, T* out) {
   weft::detail::for_each_index(device, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(static_cast<A>(*value)); });
 }
 
-/// *out = sum of a[i] * b[i], or of a[i] where b is null; added in double.
+/// *out = sum of a[i] * b[i], or of a[i] if b is null; added in double.
 template <class T, class Exec>
 void dot(Device<Exec>& device, std::size_t n, const T* a, const T* b, double* out) {
   using A = accumulate_t<T>;
@@ -122,7 +122,7 @@ void finish_log_sum_exp(Device<Exec>& device, std::size_t rows, const A* maximum
   weft::detail::for_each_index(device, rows, KOKKOS_LAMBDA(const std::size_t row) { sums[row] = maximum[row] + Kokkos::log(sums[row]); });
 }
 
-/// out[r, c] = x[r, c] - lse[r] where Log, its exp elsewise; times g[r] where g is not null. 0 for c >= valid.
+/// out[r, c] = x[r, c] - lse[r] if Log, its exp otherwise; times g[r] unless g is null. 0 for c >= valid.
 template <bool Log, class T, class Exec>
 void normalise_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, std::size_t valid, const T* x, const accumulate_t<T>* lse, const accumulate_t<T>* g, T* out) {
   using A = accumulate_t<T>;

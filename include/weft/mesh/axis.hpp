@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The axes of a mesh. An axis is an empty type, passed as a value where a function needs one (`mesh.comm(tp{})`), so that no
-// caller writes `.template`. Say *axis* for a mesh and *dim* for a tensor.
+// The axes of a mesh. An axis is an empty type, passed as a value to a function that needs one, so that no caller writes
+// `.template`. weft says *axis* of a mesh and *dim* of a tensor.
+//
+//   mesh.comm(tp{}).all_reduce(x);
 
 #include <concepts>
 #include <cstddef>
@@ -59,9 +61,9 @@ concept Axis = std::is_empty_v<A> && requires {
 
 }  // namespace detail
 
-inline constexpr int axis_count = 7;  ///< of weft's own
+inline constexpr int axis_count = 7;  ///< number of weft's own axes
 
-/// Base of an axis of a user's own, whose ranks work on the same sequences. Axes that meet in one Mesh have different numbers, from 0 on:
+/// Base of a user-defined axis whose ranks work on the same sequences. The axes of one Mesh have different numbers, from 0 on:
 ///
 ///   struct replica : weft::UserAxis<0> { static constexpr std::string_view name = "replica"; };
 template <int number>
@@ -69,22 +71,22 @@ struct UserAxis {
   static_assert(number >= 0 && number < 32 - axis_count, "weft: UserAxis's number must be from 0 to 24: axes are counted by the bits of a word");
   static constexpr int id = axis_count + number;
 };
-/// The same for an axis whose ranks have sequences of their own, as those of dp.
+/// Base of a user-defined axis whose ranks have different sequences, like those of dp.
 template <int number>
 struct UserDataAxis : UserAxis<number> {
   static constexpr bool own_sequences = true;
 };
 
-/// A bit for a set of axes.
+/// The bit of an axis, for sets of axes.
 template <detail::Axis A>
 inline constexpr unsigned axis_bit = 1u << A::id;
 
 namespace detail {
 
-/// The bits of all axes of users' own.
+/// The bits of all user-defined axes.
 inline constexpr unsigned user_axes = ~((1u << axis_count) - 1);
 
-/// Whether ranks of the axis have sequences of their own, so that loss and gradients are sums over it.
+/// True if the ranks of the axis have different sequences, so that loss and gradients are sums over it.
 template <class A>
 inline constexpr bool is_data_axis = std::is_same_v<A, dp>;
 template <class A>
@@ -96,14 +98,14 @@ inline constexpr bool is_data_axis<A> = A::own_sequences;
 /// A list of axes, as a value: `Mesh mesh(world, axes<dp, tp>, {.tp = 2})`.
 template <detail::Axis... A>
 struct Axes {
-  explicit Axes() = default;  // so that {} means degrees where both could be meant
+  explicit Axes() = default;  // so that {} means degrees if both would fit
   template <detail::Axis X>
   static constexpr bool has = (std::is_same_v<X, A> || ...);
 };
 template <detail::Axis... A>
 inline constexpr Axes<A...> axes{};
 
-/// The degree of an axis of a user's own: {replica{}, 2}.
+/// The degree of a user-defined axis: {replica{}, 2}.
 struct UserDegree {
   template <detail::Axis A>
   UserDegree(A, std::size_t degree) : bit(axis_bit<A>), name(A::name), degree(degree) {
@@ -114,10 +116,11 @@ struct UserDegree {
   std::size_t degree;
 };
 
-/// How many ranks lie along each axis. 0: what is left of the world (for dp and edp).
+/// The number of ranks along each axis. 0: the rest of the world (dp and edp).
 struct Degrees {
   std::size_t tp = 1, cp = 1, ep = 1, etp = 1, dp = 0, edp = 0, pp = 1;
-  std::vector<UserDegree> user = {};  ///< of axes of a user's own, 1 where none is given: {.tp = 2, .user = {{replica{}, 2}}}
+  /// Of user-defined axes; 1 if not given: {.tp = 2, .user = {{replica{}, 2}}}.
+  std::vector<UserDegree> user = {};
 };
 
 }  // namespace weft

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Which degrees divide what: every rule that a layout of a model over ranks must keep, checked before any communication, with
-// the same text on every rank.
+// The rules of divisibility of a layout of a model over ranks, all checked before any communication, with the same text on every
+// rank.
 //
 //   ResolvedLayout resolved = resolve({.world = 8, .tp = 2, .pp = 2, .global_batch = 16, .layers = 12, .heads = 6});
 //   resolved.dp;             // 2
@@ -22,33 +22,33 @@ namespace weft {
 
 namespace mesh_layout {
 
-/// A layout as it was asked for. Signed, so that a wrong sign can be named. What is not given is inferred (world, dp, edp,
-/// etp, kv_heads) or, for the model's sizes, not checked.
+/// A requested layout. Signed, so that the error can name a negative number. Omitted numbers are inferred (world, dp, edp, etp,
+/// kv_heads) or, for the model's sizes, not checked.
 struct Layout {
   std::int64_t nodes = 1;
   std::optional<std::int64_t> ranks_per_node = {};  ///< inferred from the world
   std::optional<std::int64_t> world = {};           ///< nodes · ranks_per_node
   std::int64_t tp = 1, cp = 1, pp = 1, ep = 1;
-  std::optional<std::int64_t> etp = {};           ///< as tp
-  std::optional<std::int64_t> dp = {}, edp = {};  ///< what is left of the world
+  std::optional<std::int64_t> etp = {};           ///< default: tp
+  std::optional<std::int64_t> dp = {}, edp = {};  ///< default: the rest of the world
   std::int64_t vpp = 1;                           ///< stages a rank (virtual pipeline)
   bool sequence_parallel = false, overlap_p2p = false;
   std::optional<std::int64_t> global_batch = {};  ///< sequences a step; default: one micro-batch a dp rank
   std::int64_t micro_batch = 1;                   ///< sequences a rank
-  /// With vpp > 1: micro-batches must be whole groups of pp, as in Megatron-LM. False where the schedule's own rule is asked
+  /// With vpp > 1: micro-batches must be whole groups of pp, as in Megatron-LM. False if the schedule checks its own rule
   /// (`schedule::require`): weft's interleaved schedules take any number.
   bool whole_groups = true;
   std::optional<std::int64_t> layers = {}, heads = {}, kv_heads = {};
-  std::optional<std::int64_t> experts = {}, intermediate = {};  ///< of a mixture, and the width inside an expert
+  std::optional<std::int64_t> experts = {}, intermediate = {};  ///< of a mixture of experts, and the width inside an expert
   std::optional<std::int64_t> sequence = {};  ///< tokens of a sequence
-  bool ulysses = false;                       ///< context parallelism by Ulysses, not by a ring
+  bool ulysses = false;                       ///< context parallelism by Ulysses instead of a ring
 };
 
-/// What follows from a layout.
+/// The numbers that follow from a layout.
 struct ResolvedLayout {
   std::size_t world, dp, edp;
-  std::size_t micro_batches;         ///< a step and dp rank
-  std::size_t kv_replicas;           ///< ranks of tp that hold the same key and value head
+  std::size_t micro_batches;         ///< of one step and dp rank
+  std::size_t kv_replicas;           ///< tp ranks that hold the same key-value head
   std::size_t layers_per_stage = 0;  ///< 0: layers not given
 };
 
@@ -88,7 +88,8 @@ inline std::string nearest_multiples(std::size_t value, std::size_t factor) {
 }  // namespace detail
 
 namespace mesh_layout {
-/// Checks of a program's own numbers, refused with the texts of layouts: positive("pp", 0), divides({"layers", 6}, {"pp", 4}, why).
+/// Checks for a program's own numbers, with the same texts as those of layouts: positive("pp", 0), divides({"layers", 6}, {"pp",
+/// 4}, why).
 using detail::divides, detail::nearest_multiples, detail::number, detail::positive, detail::product_of, detail::saturating_product;
 }  // namespace mesh_layout
 
@@ -140,13 +141,13 @@ inline std::size_t kv_replicas_of(const mesh_layout::Layout& layout, std::size_t
   return kv >= tp ? 1 : tp / kv;
 }
 
-/// Context parallelism cuts a sequence into two chunks for each rank.
+/// LayoutError unless a sequence divides into two chunks for each rank of cp.
 inline void require_chunks(std::size_t sequence, std::size_t cp) {
   if (cp > 1 && (sequence == 0 || sequence % (2 * cp) != 0))
     throw_error<LayoutError>({number("sequence", sequence), " % (2 * ", number("cp", cp), ") != 0: every rank holds two chunks of a sequence, one early and one late; sequence can be ", nearest_multiples(sequence, 2 * cp), sequence % 2 == 0 && sequence != 0 ? ", cp " + divisors_text(sequence / 2) : ""});
 }
 
-/// Ulysses gives each rank of cp some of the heads that its tp rank holds.
+/// LayoutError unless each rank of cp can take an equal share of its tp rank's heads (Ulysses).
 WEFT_COLD inline void require_ulysses(std::size_t heads, std::size_t kv_heads, std::size_t tp, std::size_t cp) {
   const std::size_t here = heads / tp, kv_here = kv_heads > tp ? kv_heads / tp : 1;
   std::string can_be;
@@ -174,7 +175,7 @@ inline std::size_t layers_per_stage_of(const mesh_layout::Layout& layout, std::s
   return layers / stages;
 }
 
-/// LayoutError unless whole experts lie on every rank of ep and each is cut evenly over etp.
+/// LayoutError unless every rank of ep holds whole experts and etp divides each of them evenly.
 inline void require_experts(std::size_t experts, std::size_t intermediate, std::size_t ep, std::size_t etp) {
   divides({"experts", experts}, {"ep", ep}, "a rank holds whole experts");
   divides({"intermediate", intermediate}, {"etp", etp}, "an expert is cut evenly");

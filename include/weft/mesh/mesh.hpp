@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The ranks of a world laid out over axes, with a communicator for each axis. Axes are types, degrees are values:
+// A mesh: the ranks of a world laid out over axes, with a communicator for each axis. Axes are types, degrees are values:
 //
-//   Mesh<dp, tp, pp> mesh(world, {.tp = 2, .pp = 2});           // dp is what is left of the world
+//   Mesh<dp, tp, pp> mesh(world, {.tp = 2, .pp = 2});           // dp is the rest of the world
 //   mesh.comm(tp{}).all_reduce(x);
 //   mesh.comm(dp{}, cp{});                                      // one communicator over both axes
 //   Mesh<dp, tp, pp, ep, edp> both(world, {.tp = 2, .ep = 4});  // a dense and an expert mesh over the same ranks
@@ -33,10 +33,10 @@ namespace detail {
 inline constexpr unsigned dense_axes = axis_bit<tp> | axis_bit<cp> | axis_bit<dp> | user_axes;
 inline constexpr unsigned expert_axes = axis_bit<etp> | axis_bit<ep> | axis_bit<edp>;
 
-/// Axes of the dense mesh and axes of the expert mesh have no common communicator; pp is in both.
+/// True if one communicator can span these axes: axes of the dense mesh and of the expert mesh have no common one; pp is in both.
 constexpr bool in_one_grid(unsigned set) { return (set & dense_axes) == 0 || (set & expert_axes) == 0; }
 
-/// Whether an axis of a user's own has the name of another axis: weft's, whether it is in the mesh or not, or one of these.
+/// False if a user-defined axis has the name of another axis of the mesh or of one of weft's axes, in the mesh or not.
 template <class... A>
 constexpr bool names_differ() {
   const std::string_view names[] = {dp::name, cp::name, tp::name, pp::name, ep::name, etp::name, edp::name, A::name...};
@@ -47,7 +47,7 @@ constexpr bool names_differ() {
   return true;
 }
 
-/// The types of Mesh's axes as values, and all that does not depend on them: compiled once.
+/// The part of a Mesh that does not depend on its axis types, which are values here: compiled once.
 class MeshState {
  public:
   struct Line {
@@ -91,7 +91,7 @@ class MeshState {
     return grid.place(static_cast<std::size_t>(world_->rank()), mask);
   }
 
-  /// Made at the first call, which is collective over the world, and kept.
+  /// The communicator of a set of axes. It is created at the first call, which is collective over the world, and kept.
   WEFT_COLD const Communicator& comm(unsigned set) {
     for (const Made* made = made_.get(); made != nullptr; made = made->next.get())
       if (made->set == set) return made->communicator;
@@ -116,7 +116,7 @@ class MeshState {
   }
 
  private:
-  // A list, since references to communicators stay valid.
+  // A list, because references to communicators must stay valid.
   struct Made {
     unsigned set;
     Communicator communicator;
@@ -137,7 +137,7 @@ class MeshState {
     return 0;
   }
 
-  /// The grid of one mesh; an axis that is not in the type has one rank and is not spoken of.
+  /// The grid of one mesh. Axes that are not in the type have one rank and do not appear in messages.
   WEFT_COLD mesh_layout::RankGrid grid(std::string_view rest, std::size_t rest_given, const std::vector<mesh_layout::RankAxis>& others, std::size_t ranks) const {
     std::vector<mesh_layout::RankAxis> mine, all;
     all.reserve(others.size() + 1);
@@ -186,11 +186,10 @@ class MeshState {
 
 }  // namespace detail
 
-/// A mesh over a world. Ranks are numbered in the rank order, by default Megatron-LM's "tp-cp-ep-dp-pp", the first axis
-/// fastest. Axes that are not named have one rank; dp (and edp of the expert axes) is what the others leave of the world
-/// unless it is given. A value: copies share their communicators. To be made by all ranks of the world alike; valid as long
-/// as the world.
-/// Throws LayoutError, the same on every rank and before any communication, if the product is not the world.
+/// A mesh over a world. Ranks are numbered in the rank order, by default Megatron-LM's "tp-cp-ep-dp-pp", the first axis fastest.
+/// Axes that are not named have one rank; dp (edp of the expert axes) is the rest of the world unless it is given. A value:
+/// copies share their communicators. All ranks of the world must construct it alike; it is valid as long as the world. Throws
+/// LayoutError, the same on every rank and before any communication, if the product of the degrees is not the size of the world.
 template <detail::Axis... A>
 class Mesh {
   static constexpr unsigned set = (axis_bit<A> | ... | 0u);
@@ -204,43 +203,45 @@ class Mesh {
       : state_(detail::new_shared<detail::MeshState>(world, detail::List<detail::MeshState::Line>{{axis_bit<A>, A::name}...}, degrees, order)) {}
   Mesh(World& world, Axes<A...>, Degrees degrees = {}, const mesh_layout::RankOrder& order = mesh_layout::RankOrder()) : Mesh(world, degrees, order) {}
 
-  /// Whether all of these axes are in the mesh, and in one of its two grids (dense or expert).
+  /// True if all of these axes are in the mesh and in the same of its two grids (dense or expert).
   template <detail::Axis... B>
   static constexpr bool has(B...) {
     return holds<B...> && detail::in_one_grid((axis_bit<B> | ... | 0u));
   }
 
-  /// The ranks that differ from this one only along these axes, the first axis of the rank order fastest, whatever the order
-  /// of the arguments. For one axis made with the mesh; for several at the first call, which all ranks must make alike.
+  /// The ranks that differ from this one only along these axes, the first axis of the rank order fastest, whatever the order of
+  /// the arguments. The communicator of one axis exists from the start; that of several axes is created at the first call, which
+  /// all ranks must make alike.
   template <detail::Axis... B>
   requires(sizeof...(B) > 0 && Mesh::has(B{}...)) const Communicator& comm(B...) const {
     return state_->comm((axis_bit<B> | ...));
   }
-  /// The mesh has no such axis (name it in axes<...>), or a dense axis was joined with one of the expert mesh.
+  /// The error overload: the mesh has no such axis (name it in axes<...>), or a dense axis was combined with an axis of the
+  /// expert mesh.
   template <detail::Axis... B>
   requires(sizeof...(B) > 0 && !Mesh::has(B{}...)) const Communicator& comm(B... this_mesh_has_no_such_axis) const = delete;
 
-  /// Ranks along these axes together.
+  /// The number of ranks along these axes together.
   template <detail::Axis... B>
   requires(Mesh::has(B{}...)) int size(B...) const { return int(state_->place((axis_bit<B> | ... | 0u)).size); }
-  /// This rank's place along these axes.
+  /// This rank's number along these axes.
   template <detail::Axis... B>
   requires(Mesh::has(B{}...)) int rank(B...) const { return int(state_->place((axis_bit<B> | ... | 0u)).member); }
 
-  /// The mesh of some of the axes: the ranks that differ from this one only along them. It shares the communicators.
+  /// A mesh of some of the axes: the ranks that differ from this one only along them. It shares the communicators.
   template <detail::Axis... B>
   requires(holds<B...>) auto sub(Axes<B...>) const -> Mesh<B...> { return Mesh<B...>(state_); }
   template <detail::Axis... B>
   requires(holds<B...>) auto operator[](Axes<B...>) const -> Mesh<B...> { return Mesh<B...>(state_); }
 
-  /// All ranks of the mesh; of a sub-mesh those that it spans. Collective at the first call.
+  /// All ranks of the mesh; for a sub-mesh, the ranks that it spans. The first call is collective.
   const Communicator& communicator() const {
     if (set == state_->axes()) return state_->world().communicator();
     return state_->comm(detail::in_one_grid(set) ? set : set & ~detail::expert_axes);
   }
   World& world() const { return state_->world(); }
   const mesh_layout::RankOrder& order() const { return state_->order(); }
-  /// "tp(2) * dp(2) * pp(2)", in rank order; axes of the expert mesh come after.
+  /// "tp(2) * dp(2) * pp(2)", in rank order, followed by the axes of the expert mesh.
   std::string text() const { return state_->text(set); }
 
  private:

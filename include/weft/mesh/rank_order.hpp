@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Which ranks form a group: pure arithmetic on an order string such as "tp-cp-ep-dp-pp" (fastest axis first) and the degrees.
-// Two grids lie on the same ranks, dense (tp, cp, dp, pp) and expert (etp, ep, edp, pp), so that experts may be spread
-// otherwise than attention (parallel folding, arXiv:2504.14960).
+// The groups of ranks along each axis: pure arithmetic on an order string such as "tp-cp-ep-dp-pp" (fastest axis first) and the
+// degrees. Two grids lie on the same ranks, dense (tp, cp, dp, pp) and expert (etp, ep, edp, pp), so that experts can be
+// distributed differently from attention (parallel folding, arXiv:2504.14960).
 //
 //   RankGrids grids = rank_grids(RankOrder("tp-cp-ep-dp-pp"), 16, {.tp = 2, .etp = 2, .pp = 4});
 //   grids.dense.groups({"dp"});   // {{0, 2}, {1, 3}, {4, 6}, ...}
@@ -29,7 +29,7 @@ using RankGroups = std::vector<std::vector<std::size_t>>;
 
 namespace detail {
 
-/// The product, or the largest number if it does not fit.
+/// The product, or the largest std::size_t if it overflows.
 constexpr std::size_t saturating_product(std::initializer_list<std::size_t> factors) {
   std::size_t product = 1;
   for (const std::size_t f : factors)
@@ -39,7 +39,7 @@ constexpr std::size_t saturating_product(std::initializer_list<std::size_t> fact
   return product;
 }
 
-/// The divisors of n, ascending, as a text: "1, 2, 3 or 6"; a long list is cut in its middle.
+/// The divisors of n, ascending, as a text: "1, 2, 3 or 6"; a long list is shortened in its middle.
 WEFT_COLD inline std::string divisors_text(std::size_t n) {
   std::vector<std::size_t> divisors;
   for (std::size_t d = 1; d <= n / d && d < 1'000'000; ++d)
@@ -60,7 +60,7 @@ WEFT_COLD inline std::string divisors_text(std::size_t n) {
 
 WEFT_COLD inline std::string number(std::string_view name, std::size_t value) { return joined({name, "(", value, ")"}); }
 
-/// Adds a factor to a product in words: "tp(2) * pp(4)".
+/// Appends a factor to a product in words: "tp(2) * pp(4)".
 WEFT_COLD inline void append_factor(std::string& product, std::string_view name, std::size_t value) {
   append_to(product, {product.empty() ? "" : " * ", name, "(", value, ")"});
 }
@@ -73,7 +73,7 @@ namespace mesh_layout {
 struct RankAxis {
   std::string_view name;
   std::size_t size;
-  bool user = false;  ///< an axis of a user's own
+  bool user = false;  ///< a user-defined axis
 
   friend bool operator==(const RankAxis&, const RankAxis&) = default;
 };
@@ -98,9 +98,9 @@ class RankGrid {
     return false;
   }
 
-  /// Where a rank stands in the partition of all ranks by a set of axes: the number of its group, its place in the group,
-  /// and the group's size. Places count over the axes of the set, groups over the others, first-in-order fastest; the
-  /// order of the names does not matter.
+  /// A rank's position in the partition of all ranks by a set of axes: the number of its group, its number in the group, and the
+  /// group's size. Members are counted over the axes of the set, groups over the other axes, both with the first axis of the
+  /// order fastest; the order of the names does not matter.
   struct Place {
     std::size_t group, member, size;
 
@@ -129,7 +129,7 @@ class RankGrid {
     return text;
   }
 
-  /// The same place, with a bit for each axis of the set, by its position in axes().
+  /// The same position, for a set given as a mask with one bit for each axis, by its index in axes().
   Place place(std::size_t rank, unsigned mask) const {
     Place place{0, 0, 1};
     std::size_t groups = 1;
@@ -145,7 +145,7 @@ class RankGrid {
   }
 
  private:
-  /// A bit for each axis of the set.
+  /// The mask of a set of axes.
   unsigned mask(const std::vector<std::string_view>& names) const {
     unsigned mask = 0;
     for (const std::string_view name : names) {
@@ -158,8 +158,9 @@ class RankGrid {
   std::vector<RankAxis> axes_;
 };
 
-/// The order of the axes, fastest first. `tp` and `dp` stand for `etp` and `edp` in the expert grid. Axes of a user's own come right after
-/// dp, in the order in which the mesh names them. A name may be left out where its degree is 1. Throws LayoutError if a name is unknown or comes twice.
+/// The order of the axes, fastest first. `tp` and `dp` stand for `etp` and `edp` in the expert grid. User-defined axes come right
+/// after dp, in the order in which the mesh names them. An axis of degree 1 may be left out. Throws LayoutError if a name is
+/// unknown or occurs twice.
 class RankOrder {
  public:
   static constexpr std::string_view standard = "tp-cp-ep-dp-pp";
@@ -188,8 +189,8 @@ class RankOrder {
   }
   bool pipeline_last() const { return names_[count_ - 1] == "pp"; }
 
-  /// The grid of these sizes, in this order; `sizes` names axes as the grid does (etp, edp). An axis that the order leaves
-  /// out goes last and must have size 1.
+  /// The grid of these sizes, in this order; `sizes` uses the grid's names (etp, edp). An axis that the order leaves out goes
+  /// last and must have size 1.
   WEFT_COLD RankGrid grid(const std::vector<RankAxis>& sizes) const {
     const auto plain = [](std::string_view name) { return name == "etp" ? "tp" : name == "edp" ? "dp" : name; };
     std::vector<RankAxis> axes;
@@ -218,14 +219,14 @@ class RankOrder {
   std::size_t count_ = 0;
 };
 
-/// Both grids over one world.
+/// The two grids over one world.
 struct RankGrids {
   RankGrid dense;   ///< tp, cp, dp, pp
   RankGrid expert;  ///< etp, ep, edp, pp
 };
 
-/// `given`, or what is left of the world where it is 0. Throws LayoutError, with the whole product, if the world does not
-/// divide or the product is not the world.
+/// `given`, or the rest of the world if `given` is 0. Throws LayoutError, with the whole product, if the world is not divisible
+/// or the product is not the world.
 WEFT_COLD inline std::size_t degree_left(std::string_view name, std::size_t given, std::size_t world, const std::vector<RankAxis>& others) {
   std::size_t product = 1;
   std::string text, names;
@@ -275,7 +276,7 @@ WEFT_COLD inline void require_same_pipelines(const RankOrder& order, const RankG
   }
 }
 
-/// Both grids, dp and edp inferred where they are 0. Throws LayoutError if the world does not divide or the pipelines of the
+/// Both grids; dp and edp are inferred if they are 0. Throws LayoutError if the world is not divisible or the pipelines of the
 /// two grids differ.
 inline RankGrids rank_grids(const RankOrder& order, std::size_t world, Degrees d) {
   d.dp = degree_left("dp", d.dp, world, {{"tp", d.tp}, {"pp", d.pp}, {"cp", d.cp}});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Which tokens of a sequence a context-parallel rank holds. Under a causal mask late tokens have more work than early ones, so
-// a sequence is cut into 2 · ranks chunks, and rank r holds chunk r and chunk 2 · ranks - 1 - r: every rank has as much work
+// The tokens of a sequence that a context-parallel rank holds. Under a causal mask late tokens need more work than early ones, so
+// a sequence is cut into 2 · ranks chunks, and rank r holds chunk r and chunk 2 · ranks - 1 - r: every rank has the same work
 // (zig-zag, Zhu 2024; Megatron-LM's load balancing).
 //
 //   Zigzag cut{length, ranks, rank};
@@ -24,16 +24,16 @@ struct Zigzag {
 
   /// Tokens of a sequence on one rank.
   KOKKOS_INLINE_FUNCTION std::size_t local() const { return length / ranks; }
-  /// Tokens of a chunk. Without ranks to share with, a sequence is one piece.
+  /// Tokens of a chunk. On one rank a sequence is one chunk.
   KOKKOS_INLINE_FUNCTION std::size_t chunk() const { return ranks == 1 ? length : length / (2 * ranks); }
-  /// Where the i-th local token of a sequence stands in it.
+  /// The position in its sequence of the i-th local token of that sequence.
   KOKKOS_INLINE_FUNCTION std::size_t position(std::size_t i) const {
     return i < chunk() ? rank * chunk() + i : (2 * ranks - 2 - rank) * chunk() + i;
   }
-  /// The token of several sequences, one after the other, that is the i-th here.
+  /// The global row, in sequences stored one after the other, of the i-th local row.
   KOKKOS_INLINE_FUNCTION std::size_t row(std::size_t i) const { return i / local() * length + position(i % local()); }
 
-  /// Throws ShapeError unless the chunks are whole.
+  /// Throws ShapeError unless the sequence divides into whole chunks.
   void require() const {
     if (ranks > 1 && (length == 0 || length % (2 * ranks) != 0))
       throw ShapeError("sequence(" + std::to_string(length) + ") % (2 * cp(" + std::to_string(ranks) +
@@ -42,7 +42,7 @@ struct Zigzag {
                        std::to_string((length / (2 * ranks) + 1) * 2 * ranks));
   }
 
-  /// Adds this rank's part of [sequences, length] values to the end of `mine`.
+  /// Appends this rank's part of [sequences, length] values to `mine`.
   template <class T>
   void take(std::span<const T> all, std::vector<T>& mine) const {
     const std::size_t begin = mine.size();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The layers of nn/ as takers of memory: each function takes and drops blocks in the order in which the layer of that name
-// makes and frees its tensors, temporaries of a Sequential included, which live until it returns. What changes there changes
-// here; tests/plan/memory.cpp compares the two.
+// The layers of nn/ as users of memory. Each function takes and drops blocks in the order in which the layer of that name creates
+// and frees its tensors, including the temporaries of a Sequential, which live until it returns. A change of a layer needs the
+// same change here; tests/plan/memory.cpp compares the two.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,26 +14,26 @@
 
 namespace weft::plan {
 
-/// What a norm, half a block, a block and the ends keep for backward.
+/// The blocks that a norm, half a block, a block and the ends keep for backward.
 struct SavedNorm {
   Block input;
   std::vector<Block> statistics;
 };
 struct SavedHalf {
   SavedNorm norm;
-  Block entered;             ///< the input of the column-parallel layers, as it is kept
+  Block entered;             ///< the input of the column-parallel layers, in its kept form
   std::vector<Block> inner;  ///< of attention or activation, freed after its gradient
   Block row;                 ///< the input of the row-parallel layer
 };
 struct SavedBlock {
-  Block input;  ///< where the rest is computed again
+  Block input;  ///< kept if the rest is recomputed
   SavedHalf attention, mlp;
 };
 struct SavedHead {
   SavedNorm norm;
   Block normed, difference;
 };
-/// What the weight half of backward needs, in the order in which it is freed.
+/// The blocks that the weight half of backward needs, in the order in which they are freed.
 using DeferredBlocks = std::vector<std::vector<Block>>;
 
 class Layers {
@@ -85,7 +85,7 @@ class Layers {
     return out;
   }
 
-  /// The weight half: each layer drops what it kept.
+  /// The weight half: each layer drops its deferred blocks.
   void weights(DeferredBlocks deferred) {
     for (auto& blocks : deferred) {
       pass_rows();
@@ -95,14 +95,14 @@ class Layers {
 
  private:
   Block matrix(std::size_t rows, std::size_t columns) { return ledger_->take(rows * columns * m.value); }
-  // Under sequence parallelism the shard is gathered for a column-parallel layer.
+  // The input of a column-parallel layer: under sequence parallelism the gathered shard.
   Block enter(const Block& x) { return m.sharded_rows ? matrix(m.rows, m.width) : x; }
   // GPT's column-parallel layers multiply pieces of rows while the next ones arrive.
   void pass_rows() {
     if (!m.sharded_rows || m.gated) return;
     const Block piece = hidden(), spare = hidden();
   }
-  // A term of a sum over tp goes to the layout of the stream: summed in place where nothing else holds it, or scattered.
+  // Brings a term of a sum over tp to the hidden placement: summed in place if no other tensor shares it, or scattered.
   Block leave(Block partial, bool alone) { return m.sharded_rows ? hidden() : m.summed && !alone ? matrix(m.rows, m.width) : partial; }
 
   Block norm_forward(const Block& x, SavedNorm& saved) {
@@ -118,7 +118,7 @@ class Layers {
     return kept;
   }
 
-  // The product of a row-parallel layer, its dropout, and the way back to the stream.
+  // The product of a row-parallel layer, its dropout, and its way back to the hidden placement.
   Block row_forward() {
     Block product = matrix(m.rows, m.width);
     Block out = m.dropout ? matrix(m.rows, m.width) : product;
@@ -158,7 +158,7 @@ class Layers {
     return row_forward();
   }
 
-  // Attention whose keys and values go round (nn/ring_attention.hpp).
+  // Attention whose keys and values go round a ring (nn/ring_attention.hpp).
   void ring_forward() {
     const Block piece = matrix(m.rows, 2 * m.key), spare = matrix(m.rows, 2 * m.key), part = ledger_->take(m.rows * m.query * m.sum), statistic = ledger_->take(m.rows * m.heads * m.sum);
     const Block whole = m.value != m.sum ? ledger_->take(m.rows * m.query * m.sum) : nullptr;
@@ -171,7 +171,7 @@ class Layers {
     for (int i = 0; i < 2; ++i) sums.push_back(ledger_->take(m.rows * m.query * m.sum));
     ledger_->take(m.workspace(true, m.length, m.kv_heads));
   }
-  // Attention that changes over to heads (nn/ulysses_attention.hpp): whole rows of some heads.
+  // Attention that exchanges sequence parts for heads (nn/ulysses_attention.hpp): whole rows of some heads.
   std::size_t whole_rows() const { return m.rows * m.layout.cp; }
   std::size_t whole_query() const { return m.query / m.layout.cp; }
   std::size_t whole_fused() const { return whole_query() + 2 * std::max<std::size_t>(1, m.kv_heads / m.layout.cp) * m.head; }
@@ -212,13 +212,13 @@ class Layers {
     return out;
   }
 
-  // The norm's output, computed again.
+  // The recomputed output of the norm.
   Block entered_again() {
     const Block statistics = ledger_->take(m.own_rows * m.sum), normed = hidden();
     return m.gated ? enter(normed) : normed;
   }
 
-  // What row-parallel layer, core and column-parallel layers leave: gradients of a Sequential live until it returns.
+  // The backward of row-parallel layer, core and column-parallel layers: gradients of a Sequential live until it returns.
   Block half_backward(SavedHalf saved, const Block& gradient, DeferredBlocks& deferred, std::size_t row_columns, const std::vector<std::size_t>& column_outputs, bool attention) {
     std::vector<Block> alive;
     Block entered_gradient = m.sharded_rows ? matrix(m.rows, m.width) : gradient;
@@ -273,10 +273,11 @@ class Layers {
     return half_backward(std::move(saved), gradient, deferred, m.middle, outputs, false);
   }
 
-  // Tokens that go to experts, evenly: each rank of ep gets as many as it sends, each of etp all of their ranks' (nn/mixture.hpp).
+  // The rows that go to experts, evenly distributed: each rank of ep gets as many as it sends, each rank of etp those of all etp
+  // ranks (nn/mixture.hpp).
   std::size_t sent_rows() const { return m.routed_rows * m.top_k; }
   std::size_t expert_rows() const { return sent_rows() * m.layout.etp; }
-  // Rows of the stream as the router takes them, cut over tp, and back.
+  // The hidden rows in the router's placement, divided over tp, and back.
   Block cut_rows(const Block& x) { return m.sharded_rows || !m.summed ? x : matrix(m.routed_rows, m.width); }
   Block joined_rows(const Block& x) { return m.sharded_rows || !m.summed ? x : matrix(m.rows, m.width); }
   Block to_experts(const Block& sent) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One rank's part of a model: the sizes of its parameters and of its tensors, for a rehearsal of its step.
+// One rank's part of a model: the sizes of its parameters and tensors, for the simulation of its step.
 
 #include <algorithm>
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace weft::plan {
 
-/// The parameters of a unit (front, a block, back) on one rank of tp, or of ep and etp, as numbers of elements; `table`: of the
-/// vocabulary.
+/// The numbers of elements of a unit's parameters (front, a block, back) on one rank of tp, or of ep and etp; `table` is the
+/// vocabulary's.
 struct UnitSizes {
   std::vector<std::size_t> parameters;
   std::size_t table = 0;
   std::vector<std::size_t> experts = {};
 };
 
-/// A rank's part of a model: sizes of its tensors.
+/// A rank's part of a model: the sizes of its tensors.
 class LocalModel {
  public:
   LocalModel(const ModelSizes& m, const StepLayout& l)
@@ -66,7 +66,7 @@ class LocalModel {
   }
   UnitSizes back() const { return {gated ? std::vector<std::size_t>{width} : std::vector<std::size_t>{width, width}, vocabulary * width}; }
 
-  /// Of attention over sequences of so many tokens, for each thread.
+  /// The workspace of attention over sequences of `tokens` tokens, for each thread.
   std::size_t workspace(bool backward, std::size_t tokens, std::size_t items) const {
     const std::size_t keys = (tokens + 31) / 32 * 32, wide = (head + 31) / 32 * 32, block = 64;
     const std::size_t values = backward ? 5 * (keys + block) * wide + 2 * (block + 8) * 128 + 2 * block : 2 * (keys + block) * wide + 8 * 256 + 2 * block;

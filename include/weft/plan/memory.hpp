@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a rank needs of memory, before anything runs: by the formulas of ZeRO for a number of parameters, or by a rehearsal of
-// a training step for a model and a layout. Needs neither Kokkos nor MPI.
+// The memory that a rank needs, known before anything runs: from ZeRO's formulas for a number of parameters, or from a simulated
+// training step for a model and a layout. Needs neither Kokkos nor MPI.
 //
-//   plan::Bytes bytes = plan::zero_memory(7.5e9, 64, 3);                  // 1.88 GB
-//   for (const plan::StageMemory& rank : plan::memory(model, layout)) ... // step_simulation.hpp
+//   plan::Bytes bytes = plan::zero_memory(7.5e9, 64, 3);                           // 1.88 GB
+//   for (const plan::StageMemory& rank : plan::memory(model, layout, table)) ...   // plan/step_simulation.hpp
 
 #include <cstddef>
 #include <string>
@@ -15,13 +15,13 @@
 
 namespace weft::plan {
 
-/// Bytes a rank, by what they are for.
+/// Bytes of a rank, by purpose.
 struct Bytes {
   double parameters = 0;
   double gradients = 0;
-  double optimizer = 0;    ///< AdamW's two moments, and the master copy where parameters have 16 bits
-  double activations = 0;  ///< most that is kept between two actions of the schedule
-  double buffers = 0;      ///< what comes and goes on top of it: temporaries, gathered parameters, gradients on their way
+  double optimizer = 0;    ///< AdamW's two moments, and the master copy of 16-bit parameters
+  double activations = 0;  ///< the most that is kept between two actions of the schedule
+  double buffers = 0;      ///< temporary memory beyond that: temporaries, gathered parameters, gradients in transit
 
   double total() const { return parameters + gradients + optimizer + activations + buffers; }
   double kept() const { return parameters + gradients + optimizer; }  ///< between two steps
@@ -32,8 +32,8 @@ struct ElementBytes {
   double value = 2, gradient = 2, optimizer = 12;
 };
 
-/// Of "fp32", "bf16", "fp16" or "fp64", with AdamW. Of 16 bits as the literature counts mixed precision, and as every stage of
-/// FullyShardedDataParallel adds up: 2 + 2 + 12. Throws UsageError for other names.
+/// The bytes for "fp32", "bf16", "fp16" or "fp64", with AdamW. 16-bit types count as mixed precision in the literature does, and
+/// as every stage of FullyShardedDataParallel adds up: 2 + 2 + 12. Throws UsageError for other names.
 inline ElementBytes element_bytes(std::string_view precision) {
   if (precision == "fp32") return {4, 4, 8};
   if (precision == "fp64") return {8, 8, 16};
@@ -41,7 +41,7 @@ inline ElementBytes element_bytes(std::string_view precision) {
   throw_error<UsageError>({"precision '", precision, "': it can be fp32, bf16, fp16 or fp64"});
 }
 
-/// What `parameters` elements take on each of `ranks` data ranks under a stage of ZeRO (0: plain data parallelism), without
+/// The bytes of `parameters` elements on each of `ranks` data ranks under a stage of ZeRO (0: plain data parallelism), without
 /// activations (Rajbhandari et al., arXiv:1910.02054, figure 1).
 inline Bytes zero_memory(double parameters, double ranks, int stage, const ElementBytes& bytes = {}) {
   const auto cut = [&](int from) { return stage >= from ? parameters / ranks : parameters; };
@@ -50,12 +50,12 @@ inline Bytes zero_memory(double parameters, double ranks, int stage, const Eleme
 
 enum class Architecture { gpt, llama, mixtral };
 
-/// A model by its sizes.
+/// The sizes of a model.
 struct ModelSizes {
   Architecture architecture = Architecture::gpt;
   std::size_t layers = 6, width = 384, heads = 6;
   std::size_t kv_heads = 0;      ///< 0: as many as heads
-  std::size_t intermediate = 0;  ///< of the MLP (llama) or an expert (mixtral); 0: as the model's own rule
+  std::size_t intermediate = 0;  ///< of the MLP (llama) or an expert (mixtral); 0: the model's own rule
   std::size_t sequence = 256, vocabulary = 256;
   std::size_t experts = 8, top_k = 2;
   bool tied = false;     ///< llama, mixtral: the last projection shares the embedding's table (GPT-2's always does)
@@ -64,32 +64,33 @@ struct ModelSizes {
 
 enum class Recompute { none, selective, full };
 
-/// How it is spread and run.
+/// The layout and the options of a training step.
 struct StepLayout {
   std::size_t dp = 1, tp = 1, pp = 1, cp = 1;
-  bool ulysses = false;                     ///< cp by Ulysses, else by a ring
+  bool ulysses = false;                     ///< cp by Ulysses instead of a ring
   std::size_t ep = 1, etp = 1, edp = 1;     ///< of mixtral's experts
   std::string schedule = "1f1b";
   std::size_t chunks = 0;  ///< stages a rank; 0: the schedule's own
-  std::size_t micro_batches = 1, micro_batch = 1;  ///< a step and rank; sequences in each
+  std::size_t micro_batches = 1, micro_batch = 1;  ///< of a step and rank; sequences in each
   int zero = 0;
-  std::size_t replicate = 1;  ///< groups of data ranks that share out among themselves alone (hybrid sharding)
+  std::size_t replicate = 1;  ///< groups of data ranks that shard only among themselves (hybrid sharding)
   bool sharded = false;  ///< FullyShardedDataParallel; false only with zero 0
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   std::string precision = "fp32";
-  bool float_gradients = false;   ///< of 16-bit models sums of gradients are kept in fp32 in stages 1 and 2 too (ModelOptions::numerics.gradient)
+  /// Sums of gradients of 16-bit models stay in fp32 in stages 1 and 2 too (ModelOptions::numerics.gradient).
+  bool float_gradients = false;
   bool reproducible = false;      ///< ModelOptions::numerics.reproducible
-  bool offload = false;           ///< optimizer state, and in stage 3 parameters, lie on the device only while they are used
+  bool offload = false;           ///< optimizer state, and in stage 3 parameters, are on the device only while in use
   bool quantised_gather = false;  ///< stage 3: gathers in 8-bit integers
-  std::size_t secondary = 0;      ///< stage 3: so many neighbours keep gathered values
+  std::size_t secondary = 0;      ///< stage 3: the number of neighbours that keep gathered values
   std::size_t threads = 1;  ///< of a rank: attention has a workspace for each
 };
 
-/// One rank of the pipeline.
+/// The memory of one rank of the pipeline.
 struct StageMemory {
-  std::vector<int> stages;  ///< that it holds
-  std::size_t elements = 0; ///< parameters of its stages, of which tp and dp may hold a part
+  std::vector<int> stages;  ///< the stages that it holds
+  std::size_t elements = 0; ///< parameters of its stages; tp and dp may divide them
   Bytes bytes;
 };
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Memory that is only counted: blocks as the arena hands them out, without the memory. A rehearsal of a step takes and drops
-// them in the order in which the step does.
+// A memory allocator that only counts: blocks of the arena's sizes, without the memory. The simulation of a step takes and drops
+// them in the same order as the real step.
+//
+//   const Block activations = tracker.take(bytes);   // dropped with its last copy
 
 #include <cstddef>
 #include <memory>
@@ -10,12 +12,12 @@
 
 namespace weft::plan {
 
-/// A shared handle of a counted block, as tensors share theirs.
+/// A shared handle of a counted block, like the buffer of a tensor.
 using Block = std::shared_ptr<const void>;
 
 class MemoryTracker {
  public:
-  /// What a block counts as between actions.
+  /// The category of a block between actions.
   enum class Kind { kept, activation, moving };
 
   Block take(std::size_t bytes, Kind kind = Kind::activation) { return hold(weft::detail::block_bytes(bytes), kind); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where the result of each action of a schedule is wanted, and where what it wants is made: looked up once for all ranks of a
-// table, which a rehearsal would otherwise search for every message.
+// The routes of messages between the ranks of a schedule: the action that uses the result of an action, and the action that makes
+// its input. Computed once for all ranks of a table; the simulation of a step would otherwise search for every message.
 
 #include <cstddef>
 #include <vector>
@@ -12,7 +12,7 @@ namespace weft::plan {
 
 class Routes {
  public:
-  /// The action `at` of another rank's order; `rank` is -1 if there is none (an end of the model, or the same rank).
+  /// The action `at` in another rank's order; `rank` is -1 if there is none (an end of the model, or the same rank).
   struct Place {
     int rank = -1;
     std::size_t at = 0;

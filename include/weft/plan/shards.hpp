@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the data wrappers keep, gather and reduce, as takers of memory: DataParallel's buckets, and the flat units of
-// FullyShardedDataParallel (parallel/fsdp/fully_sharded_hooks.hpp) in its own order. Of the first data rank, which never keeps less than others.
+// The memory of the data wrappers: DataParallel's buckets, and the flat parameter groups that FullyShardedDataParallel
+// (parallel/fsdp/fully_sharded_hooks.hpp) keeps, gathers and reduces, in its order. For the first data rank, which never keeps
+// less than the others.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,9 +17,9 @@
 
 namespace weft::plan {
 
-/// Bytes of an element: as layers use it and as a rank keeps it between steps.
+/// Bytes of an element: as layers use it, and as a rank keeps it between steps.
 struct KeptBytes {
-  double value = 4, gradient = 4;            ///< layers compute with the one and add to the other
+  double value = 4, gradient = 4;            ///< layers compute with values and add to gradients
   double kept_value = 4, kept_gradient = 4;  ///< stage 3 keeps master copies, stages 1 and 2 rounded sums
   double moments = 8, master = 0;            ///< of the optimizer
 };
@@ -32,13 +33,13 @@ inline KeptBytes kept_bytes(const StepLayout& layout) {
   return {2, 4, wide ? 4.0 : 2.0, rounds ? 2.0 : 4.0, 8, wide ? 0.0 : 4.0};
 }
 
-/// Parameters that are gathered and reduced together, over so many data ranks.
+/// Parameters that are gathered and reduced together over `ranks` data ranks.
 struct Group {
   std::vector<std::size_t> parameters;
   std::size_t ranks = 1, piece = 0;
   Block values, gradients, leaving, sum, packed, secondary, outgoing, incoming;
   std::vector<Block> nodes;    // further sums of micro-batches (reproducible runs)
-  bool gradient_only = false;  // of second uses of parameters
+  bool gradient_only = false;  // for second uses of parameters
   bool reduced = false;
   std::size_t whole() const { return piece * ranks; }
 };
@@ -54,7 +55,7 @@ class DataShards {
     return groups_.back().get();
   }
 
-  /// Takes what lives between steps; returns it by kind.
+  /// Takes the memory that lives between steps; returns its bytes by kind.
   Bytes keep() {
     Bytes kept;
     for (auto& group : groups_) {
@@ -88,7 +89,7 @@ class DataShards {
       group->reduced = false;
     }
   }
-  /// Before a unit's forward or backward; a unit is the list of its groups.
+  /// Called before a unit's forward or backward; a unit is the list of its groups.
   void use(const std::vector<Group*>& unit) {
     if (!layout_.sharded) return;
     if (at_ == trace_.size()) trace_.push_back(&unit);
@@ -103,15 +104,16 @@ class DataShards {
     for (Group* group : unit)
       if (at_ == trace_.size() || std::find(trace_[at_]->begin(), trace_[at_]->end(), group) == trace_[at_]->end()) drop(*group);
   }
-  /// A layer adds to a gradient of the group.
+  /// Called before a layer adds to a gradient of the group.
   void open(Group& group) {
     if (!layout_.sharded || (layout_.zero < 2 && !rounds()) || group.gradients || group.parameters.empty()) return;
     group.gradients = ledger_->take(std::size_t(double(group.whole()) * bytes_.gradient), MemoryTracker::Kind::moving);
   }
-  /// Do gradients leave, or are they rounded, after every micro-batch?
+  /// True if gradients are reduced, or rounded, after every micro-batch.
   bool each_micro_batch() const { return layout_.sharded && !layout_.reproducible && (layout_.zero >= 2 || rounds()); }
   double gradient_bytes() const { return bytes_.gradient; }
-  /// One unit's reductions are under way at a time; that they last until the next one starts is the worst case.
+  /// Starts a unit's reductions. One unit's reductions run at a time; the worst case is that they last until the next unit
+  /// starts.
   void ready(const std::vector<Group*>& owned, bool complete) {
     if (!layout_.sharded) return ready_in_buckets(owned);
     settle();
@@ -119,7 +121,7 @@ class DataShards {
       if (group->parameters.empty()) continue;
       open(*group);
       group->leaving = std::exchange(group->gradients, nullptr);
-      if (layout_.zero < 2 && !complete) {  // rounded where it is
+      if (layout_.zero < 2 && !complete) {  // rounded in place
         group->leaving.reset();
         continue;
       }
@@ -149,7 +151,7 @@ class DataShards {
       group->secondary.reset();
     }
   }
-  /// The optimizer's step: what it brings to the device for one parameter after the other.
+  /// The optimizer's step: the memory that it brings to the device for one parameter after the other.
   void update() {
     for (const std::size_t here : updated_) {
       std::vector<Block> lent;
@@ -167,7 +169,7 @@ class DataShards {
  private:
   static constexpr std::size_t grain = 32;
 
-  // Ranks send each other their pieces of their nodes, unless a plain reduction has the tree's order.
+  // Ranks exchange the pieces of their tree nodes, unless a plain reduction has the tree's order.
   void exchange(Group& group, std::size_t piece, std::size_t pieces, std::size_t ranks) {
     const std::size_t terms = layout_.micro_batches * layout_.dp;
     const weft::detail::ReductionTree tree(terms, ranks);
@@ -180,7 +182,7 @@ class DataShards {
     }
     group.nodes.clear();
   }
-  // DataParallel's buckets matter in reproducible runs only, where what they exchange is not done in place; two are under way.
+  // DataParallel's buckets take memory in reproducible runs only, whose exchange is not in place; two buckets are in progress.
   struct Filling {
     std::size_t bytes = 0;
     bool first = true;
@@ -238,7 +240,7 @@ class DataShards {
   std::vector<const std::vector<Group*>*> trace_;
   std::size_t at_ = 0;
   std::vector<Group*> reducing_;
-  std::map<std::size_t, Filling> filling_;  // by the ranks that add it
+  std::map<std::size_t, Filling> filling_;  // by the number of ranks that reduce the bucket
   std::vector<Group> under_way_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A training step of one pipeline rank without its numbers: the executor's actions, each taking and dropping the memory that
-// the real one takes and drops. Gives bytes by kind that agree with what the arena counts.
+// The simulation of one pipeline rank's training step without its numbers: the executor's actions, each of which takes and drops
+// the same memory as the real one. The resulting bytes by kind agree with the arena's counters.
 //
 //   const auto table = schedule::named_table("1f1b", 4, 8);
 //   for (const plan::StageMemory& rank : plan::memory(model, layout, table)) total = std::max(total, rank.bytes.total());
@@ -32,7 +32,7 @@ class StepSimulation {
     const auto& held = table.stage_of[std::size_t(rank)];
     const auto holds = [&](std::size_t stage) { return std::find(held.begin(), held.end(), int(stage)) != held.end(); };
     const bool both_ends = holds(0) && holds(stages - 1);
-    // The table of a tied embedding: shared where both ends are in one chunk, else a group of its own on each rank of an end.
+    // The table of a tied embedding: shared if both ends are in one chunk, else a separate group on each rank with an end.
     const bool own_group = model_.tied && stages > 1 && (holds(0) || holds(stages - 1));
     if (own_group) tied_ = shards_.add({model_.front().table}, layout.dp / layout.replicate);
     Group* front_table = nullptr;
@@ -67,7 +67,7 @@ class StepSimulation {
         if (!shared) continue;
         Unit& back = mine.units.back();
         back.uses.push_back(both_ends && !own_group ? front_table : tied_);
-        if (both_ends && layout.reproducible) {  // a second use has a gradient of its own
+        if (both_ends && layout.reproducible) {  // a second use has a separate gradient
           again_ = shards_.add({unit.table}, layout.dp / layout.replicate);
           again_->gradient_only = true;
         }
@@ -96,7 +96,7 @@ class StepSimulation {
   };
   struct Unit {
     std::vector<Group*> uses, owns;
-    std::vector<std::size_t> trees;  // of its uses of parameters, in a reproducible run
+    std::vector<std::size_t> trees;  // of the uses of parameters, in a reproducible run
   };
   struct Chunk {
     std::size_t stage = 0, blocks = 0;
@@ -117,7 +117,7 @@ class StepSimulation {
     return sum;
   }
 
-  // Experts have data ranks of their own.
+  // Experts have their own data ranks.
   void add_unit(Chunk& chunk, std::vector<std::size_t> parameters, std::vector<std::size_t> experts) {
     Unit& unit = chunk.units.emplace_back();
     unit.owns.push_back(shards_.add(std::move(parameters), layout_.dp / layout_.replicate));
@@ -133,7 +133,7 @@ class StepSimulation {
     const std::size_t count = layout_.micro_batches;
     trees_.emplace_back(group, elements, sources, worst_first_term(count * layout_.dp, count) / (sources * count) * sources * count);
   }
-  // Layers are about to add to the gradients of a unit; they have, unless they deferred it.
+  // Called before layers add to the gradients of a unit; they have afterwards, unless they deferred it.
   void open(const Unit& unit) {
     for (Group* group : unit.uses) shards_.open(*group);
     for (const std::size_t tree : unit.trees) trees_[tree].open(shards_, ledger_);
@@ -180,7 +180,7 @@ class StepSimulation {
     if (routes_.comes_from(rank_, action).rank < 0) return kept_.extract(std::pair(action.micro, action.what == schedule::Op::F)).mapped();
     return came_ ? std::exchange(came_, nullptr) : layers_.hidden();
   }
-  // The next input from another rank is received as soon as it has been sent.
+  // Posts the receive of the next input from another rank as soon as that input has been sent.
   void receive_ahead(std::size_t at, double now) {
     const schedule::Order& order = table_.orders[std::size_t(rank_)];
     for (; at < order.size() && !came_; ++at) {
@@ -299,7 +299,7 @@ class StepSimulation {
   Group *tied_ = nullptr, *again_ = nullptr;
   std::vector<GradientTree> trees_;
   std::vector<Sending> sending_;
-  Block came_;  // the next input, where it is here early
+  Block came_;  // the next input, if it has arrived early
   std::map<std::pair<int, bool>, Block> kept_;  // between two stages of this rank
   std::size_t elements_ = 0, activations_ = 0;
   Bytes bytes_;
@@ -307,7 +307,7 @@ class StepSimulation {
 
 }  // namespace detail
 
-/// What each rank of the pipeline needs. `table` is the schedule's for layout.pp and layout.micro_batches.
+/// The memory of each rank of the pipeline. `table` is the schedule's table for layout.pp and layout.micro_batches.
 inline std::vector<StageMemory> memory(const ModelSizes& model, const StepLayout& layout, const schedule::Table& table) {
   const schedule::Timeline timeline = schedule::simulate(table);
   const Routes routes(table);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Gradients of a reproducible run as takers of memory: each micro-batch's is kept apart until the tree says with which other one it
-// is added (parallel/reproducible/gradient_trees.hpp).
+// The memory of gradients in a reproducible run: the gradient of each micro-batch stays separate until the reduction tree adds it
+// to another one (parallel/reproducible/gradient_trees.hpp).
 
 #include <algorithm>
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace weft::plan {
 
-/// The first term of the rank that keeps most terms apart, of those that have `count` contiguous ones each.
+/// The first term of the rank that keeps the most separate terms, among ranks that have `count` contiguous terms each.
 inline std::size_t worst_first_term(std::size_t terms, std::size_t count) {
   std::size_t worst = 0, most = 0;
   for (std::size_t first = 0; first < terms; first += count) {
@@ -30,20 +30,20 @@ inline std::size_t worst_first_term(std::size_t terms, std::size_t count) {
   return worst;
 }
 
-/// One use of a parameter, whose sum lies in a group. Of the data rank whose micro-batches begin with `first`.
+/// The gradients of one use of a parameter, whose sum lies in a group, on the data rank whose first micro-batch is `first`.
 class GradientTree {
  public:
   GradientTree(Group* group, std::size_t elements, std::size_t sources, std::size_t first) : group_(group), elements_(elements), sources_(sources), first_(first) {}
 
   void begin() { held_.clear(); }
-  /// Room for a micro-batch's gradient of each data rank: the first of a step goes to its group.
+  /// Takes room for a micro-batch's gradient of each data rank; the first one of a step uses the group's memory.
   void open(DataShards& shards, MemoryTracker& tracker) {
     shards.open(*group_);
     for (std::size_t source = 0; source < sources_; ++source) {
       leaves_.push_back(held_.empty() && source == 0 ? nullptr : tracker.take(std::size_t(double(elements_) * shards.gradient_bytes()), MemoryTracker::Kind::moving));
     }
   }
-  /// Layers have added to them, or not.
+  /// Called after the layers' backward; `added`: they have added to the gradients.
   void close(std::size_t micro, std::size_t micro_batches, std::size_t terms, bool added) {
     std::vector<Block> leaves = std::exchange(leaves_, {});
     if (!added) return;
@@ -52,7 +52,7 @@ class GradientTree {
         if (from.block == nullptr) std::swap(into.block, from.block);
       });
   }
-  /// All are in: what is left beside the first node leaves with the group.
+  /// Called after the last micro-batch: the nodes beside the first one leave with the group.
   void complete() {
     for (std::size_t i = 1; i < held_.size(); ++i) group_->nodes.push_back(std::move(held_[i].block));
     held_.clear();

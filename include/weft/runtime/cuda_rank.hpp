@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Which GPU a process takes before its ranks have met: the one of its number on this machine, as its launcher says. A backend that
-// knows all ranks (comm::NcclOver) chooses again for each, and refuses what cannot be; a rank then computes on its thread's
-// current GPU.
+// The GPU of a process before its ranks have met: the one with the process's local number, from the launcher's environment. A
+// backend that knows all ranks (comm::NcclOver) chooses again for each and refuses impossible choices; a rank then computes on
+// its thread's current GPU.
 
 #include <cstdlib>
 
@@ -11,12 +11,12 @@
 
 namespace weft::runtime {
 
-/// This process among those that a launcher started on this machine.
+/// The number of this process among the processes that a launcher started on this machine.
 struct LocalPlace {
   int rank = 0, ranks = 1;
 };
 
-/// From torchrun's, mpirun's or srun's environment; 0 of 1 without one.
+/// From torchrun's, mpirun's or srun's environment; process 0 of 1 without one.
 inline LocalPlace local_place_from_environment() {
   struct Names {
     const char *rank, *ranks;
@@ -32,7 +32,7 @@ inline LocalPlace local_place_from_environment() {
   return {};
 }
 
-/// The GPU to begin with. Throws UsageError where this machine has none that the program can use.
+/// The first choice of a GPU. Throws UsageError if this machine has no GPU that the program can use.
 inline int first_gpu(const GpuMachine& machine, const LocalPlace& place) {
   require_gpu(machine);
   return place.rank % machine.gpus;  // whether ranks may share a GPU is asked when they have met

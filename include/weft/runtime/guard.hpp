@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What `run` sets up around a program, each undone in the reverse order: signals, Kokkos, a device for each rank.
+// The guards that `run` sets up around a program, undone in reverse order: signals, Kokkos, a device for each rank.
 
 #include <Kokkos_Core.hpp>
 #ifdef _OPENMP
@@ -23,7 +23,7 @@
 
 namespace weft::runtime::detail {
 
-/// Turns the first SIGINT or SIGTERM into a flag; the second does what it would have done.
+/// Turns the first SIGINT or SIGTERM into a flag; the second one has its normal effect.
 class InterruptGuard {
  public:
   InterruptGuard() {
@@ -47,7 +47,7 @@ class InterruptGuard {
   void (*previous_terminate_)(int);
 };
 
-/// Initialises Kokkos unless the program has, with `threads` threads in all.
+/// Initialises Kokkos unless the program has done so, with `threads` threads in all.
 class KokkosGuard {
  public:
   WEFT_COLD explicit KokkosGuard(int threads) : owner_(!Kokkos::is_initialized()) {
@@ -72,7 +72,7 @@ class KokkosGuard {
   bool owner_;
 };
 
-/// An execution-space instance of its own for rank `rank` of `local_ranks` in this process. To be called in the rank's thread.
+/// A separate execution-space instance for rank `rank` of `local_ranks` in this process. To be called in the rank's thread.
 template <class Exec = Kokkos::DefaultExecutionSpace>
 Exec instance_for(int rank, int local_ranks, int threads_per_rank) {
 #ifdef _OPENMP
@@ -87,14 +87,15 @@ Exec instance_for(int rank, int local_ranks, int threads_per_rank) {
     return Kokkos::Experimental::partition_space(Exec(), std::vector<int>(std::size_t(local_ranks), 1))[std::size_t(rank)];
 }
 
-/// What a rank computes on, with what that needs to live.
+/// The execution space of a rank and the objects that must outlive it.
 template <class Exec>
 struct RankInstance {
   RankInstance(int rank, int local_ranks, int threads_per_rank) : exec(instance_for<Exec>(rank, local_ranks, threads_per_rank)) {}
   Exec exec;
 };
 #ifdef KOKKOS_ENABLE_CUDA
-/// On the calling thread's current GPU; a stream of its own where that is not Kokkos' own GPU or other ranks are in this process.
+/// A rank on the calling thread's current GPU, with a separate stream if that GPU is not Kokkos' own or the process has other
+/// ranks.
 template <>
 struct RankInstance<Kokkos::Cuda> {
   RankInstance(int, int local_ranks, int) {
@@ -109,7 +110,7 @@ struct RankInstance<Kokkos::Cuda> {
 };
 #endif
 
-/// How a rank's communicators follow what it computes. `exec` must outlive them.
+/// The order between a rank's communication and its computation. `exec` must outlive the communicators.
 template <class Exec>
 comm::StreamOrder order_on(const Exec&) { return {}; }
 #ifdef KOKKOS_ENABLE_CUDA

@@ -106,7 +106,7 @@ int choose(const RunOptions& options, F& f) {
   return run_on<First>(options, f);
 }
 
-// Says what of f is not as `run` needs it.
+// Reports the requirement of `run` that f does not meet.
 template <class F>
 constexpr bool runs_on_ranks() {
   constexpr bool takes_world = std::is_invocable_v<F&, World&>;
@@ -123,9 +123,9 @@ constexpr bool runs_on_ranks() {
 
 }  // namespace detail
 
-/// Runs `f(world)` on every rank and returns the program's exit code: 0, what `f` returned (the first that is not 0), or that of
-/// the first error, which is printed once. Backends named after the first are taken where their launcher started the program.
-/// The first Ctrl-C or SIGTERM is left to `f`, which asks `world.interrupted()`; the second ends the process.
+/// Runs `f(world)` on every rank and returns the program's exit code: 0, the first nonzero value that `f` returned, or the code
+/// of the first error, which is printed once. A backend after the first is used if its launcher started the program. The first
+/// Ctrl-C or SIGTERM is left to `f`, which asks `world.interrupted()`; the second one ends the process.
 template <comm::Backend... Backends, class F>
 int run(const RunOptions& options, F&& f) {
   try {

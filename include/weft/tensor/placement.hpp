@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Placements: how a tensor lies on one axis of the mesh. They are part of a tensor's type, so that a forgotten collective,
+// Placements: the layout of a tensor on one axis of the mesh. They are part of a tensor's type, so that a forgotten collective,
 // forward or backward, is a compile error and not a silently wrong gradient.
 //
 //   placement        each rank holds                                         its gradient is
@@ -24,7 +24,7 @@ template <detail::Axis A, int Dim>
 struct Shard { using axis = A; };
 template <detail::Axis A>
 struct Partial { using axis = A; };
-/// What a tensor that does not know the axis answers; never written by users.
+/// The placement of a tensor that does not know the axis; never written by users.
 template <detail::Axis A>
 struct Absent { using axis = A; };
 
@@ -45,11 +45,11 @@ inline constexpr Kind kind_of<Partial<A>> = Kind::partial;
 
 }  // namespace detail
 
-/// Every rank holds the whole value.
+/// True if every rank holds the whole value.
 template <class P>
 inline constexpr bool is_whole = detail::kind_of<P> == detail::Kind::invariant || detail::kind_of<P> == detail::Kind::replicated;
 
-/// The dim that P shards; -1 if it does not.
+/// The dim that P shards; -1 if P shards none.
 template <class P>
 inline constexpr int shard_dim = -1;
 template <class A, int Dim>

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The extents of a tensor: up to four dims, row-major, no allocation.
+//
+//   const Shape shape{tokens, width};
+//   shape.rows() * shape.columns() == shape.size();
 
 #include <array>
 #include <cstddef>
@@ -12,12 +15,12 @@
 
 namespace weft {
 
-/// How a rank's elements along a dim that an axis cuts lie in the whole dim (ParameterSharding, layer/parameter_sharding.hpp), as far as no type knows it.
+/// The division of a dim over the ranks of an axis, if no type states it (ParameterSharding, layer/parameter_sharding.hpp).
 enum class DimSharding : std::uint8_t {
-  even,        ///< rank r has the r-th of equal parts; also of a dim that no axis cuts
-  padded,      ///< one after the other with padding at the end (vocabulary)
+  even,        ///< rank r has the r-th of equal parts; also a dim that no axis divides
+  padded,      ///< consecutive parts with padding at the end (vocabulary)
   segments,    ///< a part of each of several segments (query, key and value in one matrix)
-  replicated,  ///< some elements are held alike by several ranks (fewer key-value heads than ranks)
+  replicated,  ///< several ranks hold the same elements (fewer key-value heads than ranks)
 };
 
 class Shape {
@@ -35,7 +38,7 @@ class Shape {
   constexpr std::size_t operator[](std::size_t dim) const { return extents_[dim]; }
   constexpr std::size_t& operator[](std::size_t dim) { return extents_[dim]; }
 
-  /// Number of elements: 1 for a scalar (rank 0).
+  /// The number of elements: 1 for a scalar (rank 0).
   WEFT_OUT_OF_LINE constexpr std::size_t size() const {
     std::size_t product = 1;
     for (std::size_t dim = 0; dim < rank_; ++dim) product = detail::checked_multiply(product, extents_[dim], "a tensor's size");
@@ -50,19 +53,19 @@ class Shape {
     return product;
   }
 
-  /// Of extents alone: a mark (`cut`) makes no other shape.
+  /// Compares extents only; the sharding of a dim does not matter.
   friend constexpr bool operator==(const Shape& a, const Shape& b) { return a.rank_ == b.rank_ && a.extents_ == b.extents_; }
 
-  /// How this dim is cut. Operations carry it from their operands to their results, so that what needs the place of an element
-  /// in the whole (dropout, a gather) can refuse where it has none.
+  /// The division of this dim. Operations copy it from their operands to their results, so that operations that need the global
+  /// index of an element (dropout, a gather) can refuse a dim without one.
   constexpr DimSharding sharding(std::size_t dim) const { return dim < max_rank ? static_cast<DimSharding>(cuts_ >> (2 * dim) & 3u) : DimSharding::even; }
   constexpr Shape& set_sharding(std::size_t dim, DimSharding how) {
     if (dim < max_rank) cuts_ = static_cast<std::uint8_t>((cuts_ & ~(3u << (2 * dim))) | (static_cast<unsigned>(how) << (2 * dim)));
     return *this;
   }
-  /// The cuts of all dims, to compare or to copy.
+  /// The divisions of all dims, to compare or to copy.
   constexpr std::uint8_t cuts() const { return cuts_; }
-  /// This shape, each dim cut as the less even of the two.
+  /// This shape, with each dim divided as in the less even one of both shapes.
   constexpr Shape with_cuts_of(const Shape& other) const {
     Shape both = *this;
     for (std::size_t dim = 0; dim < rank_; ++dim)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A tensor: this rank's piece of a value, with its placement on each axis in the type. It is a handle (copies share the
-// elements, as those of a Kokkos View do), row-major and contiguous, and it knows its device, so that operations need no
-// further argument.
+// A tensor: this rank's piece of a value, with its placement on each axis in the type. It is a handle (copies share the elements,
+// as with a Kokkos View), row-major and contiguous, and it knows its device, so that operations need no further argument.
 //
 //   Tensor<float, Exec, Shard<dp, 0>, Invariant<tp>> x(device, {tokens, width});
 //
@@ -38,20 +37,22 @@ inline constexpr bool is_placed<Tensor<T, E, P, R...>> = true;
 template <class X>
 concept AnyTensor = detail::is_tensor<std::remove_cvref_t<X>>;
 
-/// Nothing saved, nothing deferred, or no gradient: that of what is not Real (token ids).
+/// A type for "nothing saved", "nothing deferred" and "no gradient" (the gradient of a value that is not Real, such as token
+/// ids).
 struct Nothing {};
 
 namespace detail {
-// In the place of a gradient of which the compiler has said what is wrong.
+// Replaces a gradient that the compiler has already refused, so that only one error is printed.
 struct AlreadyRefused {};
 }  // namespace detail
 
-/// What programs call with tensors and without a namespace: add(x, y), map(x, f), softmax(x). Every Tensor derives from a class that is
-/// here, so that the compiler looks here for such a call (argument-dependent lookup), while `using namespace weft` leaves the names to a program.
+/// The operations that programs call with tensors and without a namespace: add(x, y), map(x, f), softmax(x). Every Tensor derives
+/// from a class in this namespace, so that argument-dependent lookup finds them here, while `using namespace weft` does not take
+/// their names from a program.
 namespace operations {
 
-// What every tensor holds, whatever its type. Copies are made and ended out of line, once for all types: inlined into every
-// layer they were a third of what the compiler had to generate.
+// The members of every tensor, whatever its type. Copies and destruction are out of line, once for all types: inlined into every
+// layer they were a third of the code that the compiler had to generate.
 class Elements {
  public:
   Elements() = default;
@@ -101,9 +102,9 @@ class Tensor : operations::Elements {
   using device_type = Device<Exec>;
 
   Tensor() = default;
-  /// Elements are not initialised.
+  /// Allocates the elements without initialising them.
   Tensor(device_type& device, const Shape& shape) : Elements(detail::make_elements(device, shape, sizeof(T))) {}
-  /// Elements that something else holds, `first` elements into `buffer`.
+  /// Uses elements in an existing buffer, starting `first` elements into it.
   Tensor(device_type& device, const Shape& shape, detail::Buffer buffer, std::size_t first = 0) : Elements(&device, shape, std::move(buffer), nullptr) {
     data_ = static_cast<T*>(buffer_.get()) + first;
   }
@@ -116,7 +117,7 @@ class Tensor : operations::Elements {
   device_type& device() const { return *static_cast<device_type*>(device_); }
   const detail::Buffer& buffer() const { return buffer_; }
   explicit operator bool() const { return data_ != nullptr; }
-  /// No other tensor shares the elements, so an operation may write its result over them.
+  /// True if no other tensor shares the elements, so that an operation may overwrite them with its result.
   bool unique() const { return buffer_.use_count() == 1; }
 
   /// The elements as a matrix of rows() times columns(), for user kernels.
@@ -174,11 +175,11 @@ template <class T, class E, class... P, int Dim>
 inline constexpr bool sharded_along<Tensor<T, E, P...>, Dim> = ((shard_dim<P> == Dim) || ...);
 }  // namespace detail
 
-/// How X lies on axis A (Absent<A> if X does not know the axis).
+/// X's placement on axis A (Absent<A> if X does not know the axis).
 template <class X, class A>
 using placement_t = typename detail::PlacementOf<std::remove_cvref_t<X>, A>::type;
-/// The type of the gradient of an X: every placement replaced by its dual; Nothing for an X that is not Real. Works on tuples of
-/// tensors too.
+/// The type of the gradient of an X: every placement replaced by its dual; Nothing for an X that is not Real. Also works on
+/// tuples of tensors.
 template <class X>
 using gradient_t = typename detail::GradientOf<std::remove_cvref_t<X>>::type;
 /// X with its placement on Q's axis replaced by Q.
@@ -188,8 +189,8 @@ using replace_t = typename detail::Replace<std::remove_cvref_t<X>, Q>::type;
 template <class X, class U>
 using with_scalar_t = typename detail::Rescalar<std::remove_cvref_t<X>, U>::type;
 
-/// The same elements under another type: a promise about placements that nobody checks. For kernels that label their own
-/// result; keep its uses few and tested at 1 and 2 ranks.
+/// The same elements under another type: a promise about placements that nothing checks. For kernels that label their own result;
+/// keep its uses few and tested at 1 and 2 ranks.
 template <AnyTensor Y, AnyTensor X>
 Y relabel(const X& x) {
   static_assert(std::is_same_v<typename Y::value_type, typename X::value_type>, "weft: relabel changes placements, not the element type");
@@ -197,14 +198,14 @@ Y relabel(const X& x) {
 }
 
 /// The same elements without placements, for collectives that no placement describes: `comm.all_reduce(raw(x), Reduction::max)`.
-/// Shares x's memory, so what is written there is x's, whose type then says nothing about it: nobody checks that it still holds, and
-/// the collective has no backward.
+/// It shares x's memory, so a collective changes x without changing its type: nothing checks that the type still holds, and the
+/// collective has no backward.
 template <class T, class E, class... P>
 Tensor<T, E> raw(const Tensor<T, E, P...>& x) {
   return relabel<Tensor<T, E>>(x);
 }
 
-/// Refuses at compile time what is not linear on a tensor of which each rank holds only a term of a sum.
+/// Refuses, at compile time, a nonlinear operation on a tensor of which each rank holds only a term of a sum.
 template <AnyTensor X>
 constexpr void require_not_partial() {
   static_assert(!detail::any_partial<X>,
@@ -212,7 +213,8 @@ constexpr void require_not_partial() {
                 "to<Invariant<axis>>(context, x), to<Shard<axis, 0>>(context, x), or wrap the layers in Residual");
 }
 
-/// Refuses at compile time a gradient that is not placed as the dual of its tensor, and Nothing but for what has no gradient.
+/// Refuses, at compile time, a gradient whose placements are not the duals of its tensor's, and Nothing for a tensor that has a
+/// gradient.
 template <class X, class G>
 constexpr void require_gradient_of() {
   constexpr bool refused = std::is_same_v<std::remove_cvref_t<G>, detail::AlreadyRefused>;  // one error is enough

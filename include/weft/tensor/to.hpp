@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The one function that moves tensors between placements: `to<Placement>(context, x)`. It picks the collective, and its
-// backward is `to` from the dual of the target to the dual of the source:
+// The one function that moves tensors between placements: `to<Placement>(context, x)`. It picks the collective, and its backward
+// is `to` from the dual of the target to the dual of the source:
 //
 //   from          to            collective          backward
 //   Partial       Invariant     all-reduce          nothing
@@ -12,7 +12,7 @@
 //   whole         Shard         slice               all-gather
 //   whole         Partial       keep on rank 0      broadcast in type only
 //
-// On an axis that is not in force it is the identity, so a layer needs no `if`.
+// On an axis that the context does not bind it is the identity, so a layer needs no `if`.
 
 #include <Kokkos_Core.hpp>
 
@@ -28,7 +28,7 @@ namespace weft {
 
 namespace detail {
 
-// Rows of `width` elements, `from_stride` and `to_stride` elements apart.
+// Copies rows of `width` elements, `from_stride` and `to_stride` elements apart.
 template <class Exec, class T>
 void copy_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const T* from, std::size_t from_stride, T* to, std::size_t to_stride) {
   for_each_index(device, rows, KOKKOS_LAMBDA(const std::size_t row) {
@@ -43,7 +43,7 @@ void fill_zero(Device<Exec>& device, T* data, std::size_t size) {
   for_each_index(device, size, KOKKOS_LAMBDA(const std::size_t i) { data[i] = T{}; });
 }
 
-// A shape around one dim: `outer` rows of `extent * inner` elements.
+// A shape seen from one dim: `outer` rows of `extent * inner` elements.
 struct Around {
   std::size_t outer = 1, extent = 1, inner = 1;
   Around(const Shape& shape, std::size_t dim) {
@@ -78,7 +78,8 @@ Y slice(std::string_view axis, const X& x, std::size_t dim, std::size_t ranks, s
   return y;
 }
 
-// [rank][outer][piece] <-> [outer][rank][piece]: how collectives lay out pieces along an inner dim.
+// Converts between [rank][outer][piece], the order in which collectives store pieces along an inner dim, and
+// [outer][rank][piece].
 template <class Exec, class T>
 void interleave(Device<Exec>& device, const Around& whole, std::size_t ranks, const T* from, T* to, bool ranks_outside) {
   const std::size_t piece = whole.extent / ranks * whole.inner;
@@ -120,9 +121,9 @@ Y scatter_sum(std::string_view axis, const auto& comm, const X& x, std::size_t d
 
 }  // namespace detail
 
-/// x placed as `To` on To's axis. Shapes are this rank's; a dim that is cut must be divisible by the degree (ShapeError). What is
-/// gathered must be cut evenly: LayoutError for a dim that a ParameterSharding divides by segments, repeats or pads.
-/// Numerics: sums go in rank order, so every rank has the same bits.
+/// x with the placement `To` on To's axis. Shapes are this rank's; a sharded dim must be divisible by the degree (ShapeError). A
+/// gathered dim must be divided evenly: LayoutError if a ParameterSharding divides it by segments, repeats or pads it. Numerics:
+/// sums go in rank order, so every rank has the same bits.
 template <Placement To, class Context, AnyTensor X>
 auto to(const Context& context, const X& x) {
   using A = typename To::axis;
@@ -170,14 +171,15 @@ auto to(const Context& context, const X& x) {
   }
 }
 
-/// As `to`, but may write over x's own elements when nothing else holds them: saves a copy before an all-reduce.
+/// `to` for a tensor that is given up: it may write over x's elements if no other tensor shares them, which saves a copy before
+/// an all-reduce.
 template <Placement To, class Context, AnyTensor X>
 auto to(const Context& context, X&& x)
   requires(!std::is_lvalue_reference_v<X>)
 {
   using A = typename To::axis;
   if constexpr (!Context::has(A{}) || std::is_same_v<placement_t<X, A>, To>) {
-    return X(std::move(x));  // a copy would make a second holder, and the next axis could not work in place
+    return X(std::move(x));  // a copy would share the elements, and the next axis could not work in place
   } else {
     if constexpr (detail::kind_of<placement_t<X, A>> == detail::Kind::partial && is_whole<To>) {
       if (x.unique()) {
@@ -206,7 +208,7 @@ struct Bring<Tensor<T, E, Q, R...>> {
 };
 }  // namespace detail
 
-/// x with every axis as `Like` has it, in the order of Like's axes.
+/// x with Like's placement on every axis, in the order of Like's axes.
 template <AnyTensor Like, class Context, AnyTensor X>
 auto to_layout_of(const Context& context, X x) {
   return detail::Bring<Like>::apply(context, std::move(x));

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Elements between host memory and a tensor, wherever the tensor lies. Both wait until the copy is done.
+// Copies of elements between host memory and a tensor in any memory space. Both functions wait until the copy is done.
+//
+//   copy_from_host(x, std::span<const float>(values));
+//   const auto numbers = copy_to_host(x);
 
 #include <Kokkos_Core.hpp>
 
@@ -14,7 +17,7 @@
 namespace weft {
 
 namespace detail {
-// Kokkos' own copy of views costs the compiler a quarter of a second, for each element type.
+// A copy without Kokkos: its own copy of views costs the compiler a quarter of a second for each element type.
 template <class Exec>
 void copy_on_host(const Exec& exec, void* to, const void* from, std::size_t bytes) {
   exec.fence("weft: before a copy on the host");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Proves a layer: what it computes and its gradients, in double, on one rank and on several. For a user's own primitive this is the
-// test to write:
+// A check of a layer's outputs and gradients, in double, on one rank and on several. A user's own primitive layer needs only this
+// test:
 //
 //   testing::check_layer([](const auto& context) { return Scale(context, 8); }, {4, 8});
 //   testing::check_layer_on<tp>(2, [](const auto& context) { return Up(context, 8); }, {4, 8});
@@ -26,12 +26,12 @@ namespace weft::testing {
 struct CheckOptions {
   double step = 1e-5;          ///< of the central difference
   double tolerance = 1e-6;     ///< largest difference allowed, relative to the largest gradient of the same tensor
-  std::size_t samples = 24;    ///< elements tried of each tensor; all of them if it has fewer
+  std::size_t samples = 24;    ///< elements tested of each tensor; all if it has fewer
   std::size_t length = 0;      ///< tokens of a sequence; 0: all rows are one sequence (over dp: all rows of a rank)
   std::uint64_t seed = 1;
 };
 
-/// What was compared. `worst` names the tensor with the largest difference.
+/// The result of a check. `worst` names the tensor with the largest difference.
 struct CheckReport {
   double error = 0;  ///< relative
   std::string worst;
@@ -47,8 +47,8 @@ struct CheckReport {
   }
 };
 
-/// Instead of a stream: each one that models have on the axis. tp: Invariant<tp> and Shard<tp, 0> (sequence parallelism),
-/// cp: Shard<cp, 0>, dp: Shard<dp, 0>, others: Invariant.
+/// Stands for each placement that models use on the axis, in turn. tp: Invariant<tp> and Shard<tp, 0> (sequence parallelism), cp:
+/// Shard<cp, 0>, dp: Shard<dp, 0>, others: Invariant.
 struct EveryPlacement {};
 
 namespace detail {
@@ -84,7 +84,7 @@ inline void require_input(const Shape& shape, const CheckOptions& options) {
                      std::to_string((shape[0] / options.length + 1) * options.length) + " rows");
 }
 
-/// What one rank has of one tensor, and where that lies in the whole.
+/// One rank's piece of one tensor, and its global indices.
 struct Piece {
   std::string name;
   Numbers values;
@@ -95,7 +95,7 @@ struct Share {
   std::vector<Piece> gradients;  // of parameters
   std::vector<unsigned> pending;
   std::vector<std::size_t> sizes;  // of the whole parameters
-  std::string error;               // this rank's own, not another's that ended it
+  std::string error;               // this rank's own, not a consequence of another rank's error
 };
 
 template <class Trial>
@@ -126,7 +126,7 @@ inline void compare(CheckReport& report, const Piece& piece, const Numbers& expe
 
 [[noreturn]] WEFT_COLD inline void differ(const std::string& text) { throw Error("check_layer_on: " + text); }
 
-/// The ranks' shares against that of one rank.
+/// Compares the ranks' shares with the result of one rank.
 inline void compare(CheckReport& report, const std::vector<Share>& ranks, const Share& alone, unsigned axis, const std::string& where) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     if (ranks[r].tensors.size() != alone.tensors.size()) differ(where + ": " + std::to_string(ranks[r].tensors.size()) + " outputs and gradients, one rank has " + std::to_string(alone.tensors.size()));
@@ -162,7 +162,8 @@ inline void compare(CheckReport& report, const std::vector<Share>& ranks, const 
     }
 }
 
-/// `body(comm)` on every rank; whatever any of them throws, one Error that begins with `where` and says what the first of them said.
+/// Runs `body(comm)` on every rank. Errors of any rank become one Error that begins with `where` and ends with the text of the
+/// first.
 inline void on_ranks(int ranks, const std::string& where, std::vector<Share>& shares, const std::function<void(const Communicator&, Share&)>& body) {
   shares.resize(static_cast<std::size_t>(ranks));
   std::string first = "an exception that is no std::exception";
@@ -202,7 +203,7 @@ std::string name_of_placement() {
   return (kind == weft::detail::Kind::invariant ? "Invariant<" : kind == weft::detail::Kind::replicated ? "Replicated<" : "Partial<") + axis + ">";
 }
 
-// Rows that can be cut as the placement cuts them.
+// Throws unless the rows divide over the ranks as the placement requires.
 template <weft::detail::Axis A, class HiddenPlacement>
 void require_rows(std::size_t ranks, const Shape& shape, const CheckOptions& options) {
   if constexpr (shard_dim<HiddenPlacement> == 0) {
@@ -224,7 +225,7 @@ void require_rows(std::size_t ranks, const Shape& shape, const CheckOptions& opt
 template <weft::detail::Axis A, class HiddenPlacement, class Make>
 void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape& shape, const CheckOptions& options, const Share& alone) {
   const std::string where = std::string(A::name) + "(" + std::to_string(ranks) + ") as " + name_of_placement<HiddenPlacement>();
-  // Instances of their own: ranks must not share one.
+  // Separate instances: ranks must not share one.
   const auto instances = Kokkos::Experimental::partition_space(Exec(), std::vector<int>(ranks, 1));
   std::vector<Share> shares;
   on_ranks(static_cast<int>(ranks), where, shares, [&](const Communicator& comm, Share& share) {
@@ -235,7 +236,7 @@ void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape&
     RankRows rows{ranks, rank, {}};
     if constexpr (std::is_same_v<A, dp>) here.first_row = (here.rows = shape[0] / ranks) * rank;
     if constexpr (std::is_same_v<A, cp>) rows.cut = {here.length, ranks, rank};
-    // Gradients are placed after what a rank computes on, its own sequences: as in a model, dp is in force, if with one rank.
+    // Gradients need a device and a rank's own sequences: as in a model, dp is bound, with one rank.
     const auto context = [&] {
       const Root root(device, std::move(here), engine(made));
       if constexpr (std::is_same_v<A, dp>) return root.with<HiddenPlacement>(dp{}, comm);
@@ -253,17 +254,21 @@ void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape&
 
 }  // namespace detail
 
-/// Central differences of Σ output · w for random w against backward, on one rank in double. `make(context)` builds the layer
-/// for inputs [shape]; its output may be a tuple of tensors. Throws an Error that says what is wrong and what to do:
+/// Compares central differences of Σ output · w, for random w, with backward, on one rank in double. `make(context)` builds the
+/// layer for inputs of shape [shape]; its output may be a tuple of tensors. Throws an Error that names the problem and its
+/// remedy:
 ///
-///   - a gradient, of the input or of a parameter, that is not the derivative; that backward never touches; in another shape; Nothing
-///   - a gradient that is overwritten where it is to be added to, or added to where open_gradient says `first`
-///   - forward is no function (a mutable member), two forwards before their backwards, in either order, are not as one after the other
-///   - backward_input and backward_weight, at once and after others', are not as backward
-///   - forward or backward writes into the input, the given gradient or a parameter's value, or beyond their ends; reads beyond them
-///   - saved or deferred keep a pointer to a tensor that is gone, not the tensor
-///   - a parameter that for_each_parameter does not visit; two of one name
-///   - two dropouts under one path, which would draw one mask.
+///   - a gradient, of the input or of a parameter, that is not the derivative, is never written by backward, or has another
+///     shape; Nothing in place of a gradient
+///   - a gradient that is overwritten instead of added to, or added to although open_gradient says `first`
+///   - a forward that is not a function (a mutable member); two forwards before their backwards, in either order, whose results
+///     differ from those of one after the other
+///   - backward_input and backward_weight, together and after others', that differ from backward
+///   - a forward or backward that writes into the input, the given gradient or a parameter's value, or beyond their ends, or
+///     reads beyond them
+///   - saved or deferred data that keeps a pointer to a freed tensor instead of the tensor
+///   - a parameter that for_each_parameter does not visit; two parameters of one name
+///   - two dropouts under one path, which would draw the same mask.
 template <class Make>
 CheckReport check_layer(Make&& make, const Shape& shape, const CheckOptions& options = {}) {
   detail::require_input(shape, options);
@@ -305,12 +310,13 @@ CheckReport check_layer(Make&& make, const Shape& shape, const CheckOptions& opt
   return report;
 }
 
-/// The layer on `ranks` thread ranks of axis A against one rank: outputs, input gradient, every parameter gradient, in double, and on
-/// every rank what check_layer asks but for the derivative. The input lies as HiddenPlacement says (rows of cp as Zigzag cuts them), or as
-/// EveryPlacement's in turn: name the placement of a layer that takes one only. On dp, there is one rank beside A.
+/// Compares the layer on `ranks` thread ranks of axis A with one rank: outputs, input gradient, every parameter gradient, in
+/// double; and checks on every rank all rules of check_layer except the derivative. The input has the placement HiddenPlacement
+/// (rows of cp in Zigzag order), or each of EveryPlacement's in turn: name the placement of a layer that takes only one. On dp,
+/// there is one rank beside A.
 ///
-/// Whatever goes wrong on any rank becomes one Error with the text of the first; rows that the placement cannot cut are a UsageError
-/// before anything runs. Also found: ranks that disagree about what a gradient owes; reads beyond a rank's own rows.
+/// An error on any rank becomes one Error with the text of the first; rows that the placement cannot divide are a UsageError
+/// before anything runs. Also found: ranks that disagree about the missing sums of a gradient; reads beyond a rank's own rows.
 template <weft::detail::Axis A, class HiddenPlacement = EveryPlacement, class Make>
 CheckReport check_layer_on(int ranks, Make&& make, const Shape& shape, CheckOptions options = {}) {
   options.tolerance = std::min(options.tolerance, 1e-11);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a pipeline, micro-batches and an executor ask of a layer, tried on one rank's part of it: forward is a function, backward
-// adds, halves agree with the whole, `saved` holds what backward reads. Each rule that is broken is an Error that names the remedy.
-// Used by testing/check_layer.hpp.
+// A trial of the rules that pipelines, micro-batches and the executor require of a layer, on one rank's part of it: forward is a
+// function, backward adds, the halves of backward agree with the whole, `saved` owns everything that backward reads. A broken
+// rule is an Error that names the remedy. testing/check_layer.hpp uses it.
 
 #include <algorithm>
 #include <cmath>
@@ -29,30 +29,30 @@
 
 namespace weft::testing::detail {
 
-/// Where a rank's rows lie in the whole, on the axis A.
+/// The global indices of a rank's rows, on the axis A.
 struct RankRows {
   std::size_t ranks = 1, rank = 0;
-  weft::detail::Zigzag cut;  ///< where cp cuts sequences
+  weft::detail::Zigzag cut;  ///< the division of sequences by cp
   std::size_t global(std::size_t row, std::size_t rows) const { return cut.ranks > 1 ? cut.row(row) : rank * rows + row; }
 };
 
-/// One layer under one context in which A is in force, or no axis is. X is its input's type.
+/// One layer under a context that binds A, or no axis at all. X is the type of the layer's input.
 template <weft::detail::Axis A, class X, class Layer, class Context>
 class Trial {
  public:
   static constexpr bool spread = Context::has(A{});
-  /// Cut into rows over A, so that their places are RankRows'.
+  /// True if Y's rows are divided over A, so that RankRows gives their global indices.
   template <class Y>
   static constexpr bool by_rows = spread && shard_dim<placement_t<Y, A>> == 0;
 
   struct Outcome {
     Numbers output, input_gradient;       // this rank's
     std::vector<Numbers> gradients;       // of the parameters, in their order
-    std::vector<bool> touched;            // by backward
+    std::vector<bool> touched;            // written by backward
     std::vector<unsigned> pending;
   };
 
-  /// `shape` is the whole input's.
+  /// `shape` is that of the whole input.
   Trial(Layer& layer, const Context& context, const Made& made, const Shape& shape, const RankRows& rows, std::uint64_t seed)
       : layer_(layer), context_(context), parameters_(parameters_of(layer, made)), rows_(rows), guard_((shape.size() + 63) / 64 * 64) {
     for (std::size_t k = 0; k < 2; ++k) {
@@ -65,7 +65,7 @@ class Trial {
   const std::vector<ParameterState*>& parameters() const { return parameters_; }
   Numbers& input() { return inputs_[0]; }
 
-  /// All that is asked of a layer without knowing its derivative. Returns the first forward and backward, alone.
+  /// Checks every rule except the derivative. Returns the first forward and backward, run alone.
   Outcome prove() {
     std::vector<Numbers> values;
     for (const ParameterState* state : parameters_) values.push_back(value_of(*state));
@@ -85,19 +85,19 @@ class Trial {
     return first;
   }
 
-  /// Sum of output · weights, of which backward gives the derivatives.
+  /// The sum of output · weights; backward computes its derivatives.
   double objective() {
     auto step = layer_.forward(context_, input_of(0));
     const Numbers output = read(step.output), weights = read(gradient_of(step.output, 0));
     double value = 0;
     for (std::size_t i = 0; i < output.size(); ++i) value += output[i] * weights[i];
-    // What a layer puts into the gradient beside its output's (a router's auxiliary losses) belongs to the objective.
+    // Losses that a layer adds to its gradients besides its output (a router's auxiliary losses) belong to the objective.
     if constexpr (requires { layer_.added_loss(step.saved); }) value += layer_.added_loss(step.saved);
     kept_.clear();
     return value;
   }
 
-  /// f(name, elements, their places in the whole) of the output's and then of the input gradient's.
+  /// Calls f(name, elements, their global indices) for the output and then for the input gradient.
   template <class F>
   void locate(F&& f) {
     begin();
@@ -121,7 +121,7 @@ class Trial {
   using Step = weft::detail::forward_t<Layer, Context, X>;
   using G = gradient_t<decltype(std::declval<Step>().output)>;
   struct Flight {
-    std::unique_ptr<X> x;  // stays where forward has seen it, for a layer that keeps a reference
+    std::unique_ptr<X> x;  // stays where forward saw it, for a layer that keeps a reference
     Step step;
     G g;
   };
@@ -135,8 +135,8 @@ class Trial {
 
   Device& device() const { return context_.device(); }
 
-  // Elements between numbers that are none: who reads beyond them finds that out. When the last handle is gone so are they, which
-  // who kept a pointer only finds out; their memory stays.
+  // Elements surrounded by NaN, which reveal reads beyond the ends. When the last handle is gone the elements become NaN as well,
+  // which reveals a kept pointer; the memory itself stays valid.
   template <class Y>
   Y guarded(const Shape& shape, const Numbers& values) {
     Numbers all(values.size() + 2 * guard_, not_a_number);
@@ -156,7 +156,7 @@ class Trial {
     return all;
   }
 
-  // The places in the whole of a Y of this shape.
+  // The global indices of a Y of this shape.
   template <class Y>
   std::vector<std::size_t> places(const Shape& shape) const {
     std::vector<std::size_t> at(shape.size());
@@ -165,7 +165,7 @@ class Trial {
       for (std::size_t i = 0; i < inner; ++i) at[row * inner + i] = (by_rows<Y> ? rows_.global(row, rows) : row) * inner + i;
     return at;
   }
-  // This rank's part of the numbers of a whole Y; `shape` becomes the part's.
+  // This rank's part of the numbers of a whole Y; `shape` becomes the part's shape.
   template <class Y>
   Numbers local_part(const Numbers& all, Shape& shape) const {
     if constexpr (!spread) {
@@ -186,7 +186,7 @@ class Trial {
 
   X input_of(std::size_t k) { return guarded<X>(shape_, inputs_[k]); }
 
-  // The gradient of forward's output, as it lies.
+  // The gradient of forward's output, in the output's dual placement.
   template <class Y>
   auto gradient_of(const Y& output, std::size_t k) {
     std::size_t part = 0;
@@ -223,7 +223,7 @@ class Trial {
     return all;
   }
 
-  // A step begins: gradients hold what an earlier one left, which is to be overwritten.
+  // Begins a step: gradients hold the values of an earlier step, which must be overwritten.
   void begin(double left = not_a_number) {
     for (ParameterState* state : parameters_) {
       state->gradients().discard();
@@ -306,7 +306,7 @@ class Trial {
            " that are not numbers: it does not overwrite all of them where open_gradient says `first` (accumulate does), or reads beyond what it is given");
   }
 
-  // The first parameter whose gradient is not the expected, if any, with how far it is off.
+  // A text about the first parameter with an unexpected gradient and its difference; empty if there is none.
   std::string other_gradient(const std::vector<Numbers>& mine, const std::vector<Numbers>& expected) const {
     for (std::size_t i = 0; i < mine.size(); ++i)
       if (const double off = distance(mine[i], expected[i]); !(off <= tolerance)) return "the gradient of " + parameters_[i]->name() + " (off by " + std::to_string(off) + " of its largest element)";
@@ -344,7 +344,7 @@ class Trial {
     }
   }
 
-  // Fills with numbers that are none what nobody else holds.
+  // Fills memory that no other handle shares with NaN.
   template <class Y>
   void drop(Y y) {
     if constexpr (!std::is_same_v<Y, Nothing>)
@@ -412,7 +412,7 @@ class Trial {
   std::size_t guard_;
   Shape shape_;  // of this rank's input
   Numbers inputs_[2];
-  std::vector<Tensor<double, Exec>> kept_;  // memory of inputs and gradients, whoever has dropped them
+  std::vector<Tensor<double, Exec>> kept_;  // memory of inputs and gradients, after their handles are gone
 };
 
 }  // namespace weft::testing::detail

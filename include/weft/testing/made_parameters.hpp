@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The parameters of a layer under test, as they are made: which of them it still holds, and which it visits.
+// The parameters of a layer under test, recorded at their creation: which ones the layer still holds, and which ones it visits.
 
 #include <algorithm>
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace weft::testing::detail {
 
-/// Notes every parameter that is made. Its gradient has room from the beginning, so that who adds to what is not there yet is found,
-/// and so that one sees which parameters are still held.
+/// Records every parameter that is created. Its gradient has memory from the start, so that adding to a gradient before it is
+/// opened is found, and so that parameters that are still held can be told from others.
 class Made final : public weft::detail::Hooks {
  public:
   explicit Made(Device& device) : device_(&device) {}
@@ -24,7 +24,7 @@ class Made final : public weft::detail::Hooks {
     made_.push_back({&state, state.gradient()});
     return false;
   }
-  /// Those that something still holds.
+  /// The parameters that are still held.
   std::vector<ParameterState*> held() const {
     std::vector<ParameterState*> states;
     for (const One& one : made_)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Numbers on the host that checks of layers draw and compare, and how they refuse a layer.
+// Host numbers for checks of layers: random values, their comparison, and the error that refuses a layer.
 
 #include <algorithm>
 #include <cmath>
@@ -34,7 +34,7 @@ inline double largest(const Numbers& values) {
   return scale;
 }
 
-/// The largest difference relative to the largest element of `expected`; infinite where an element is not a number.
+/// The largest difference relative to the largest element of `expected`; infinite if an element is NaN.
 inline double distance(const Numbers& mine, const Numbers& expected) {
   if (mine.size() != expected.size()) return INFINITY;
   double worst = 0;
@@ -55,7 +55,7 @@ inline Numbers sum_of(Numbers a, const Numbers& b) {
 
 [[noreturn]] WEFT_COLD inline void refuse(const std::string& text) { throw Error("check_layer: " + text); }
 
-/// f(tensor), or for an output of several the tuple of f of each, in their order.
+/// f(tensor), or, for an output of several tensors, the tuple of f of each, in order.
 template <class Y, class F>
 auto each_tensor(const Y& y, F&& f) {
   if constexpr (AnyTensor<Y>) return f(y);

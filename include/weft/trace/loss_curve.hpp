@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A loss curve as an SVG picture, drawn with nothing but text: training loss (thin: every step; thick: smoothed) and
-// validation loss over the steps, on a white ground, so that it can be put into a document as it is.
+// A loss curve as an SVG picture, written as plain text: training loss (thin: every step; thick: smoothed) and validation loss
+// over the steps, on a white background, so that documents can include the file unchanged.
 //
 //   trace::LossCurve curve;
 //   curve.training.push_back({step, loss});
@@ -59,7 +59,7 @@ inline std::vector<LossCurve::Point> finite(const std::vector<LossCurve::Point>&
   return out;
 }
 
-/// Exponential mean over about `window` points, free of the bias towards its start (as in Adam).
+/// The exponential mean over about `window` points, with the bias of its start corrected (the same as in Adam).
 inline std::vector<LossCurve::Point> smoothed(const std::vector<LossCurve::Point>& points, double window) {
   std::vector<LossCurve::Point> out;
   double sum = 0, weight = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a training run measures, a line of JSON a step, flushed at once, so that a run that is killed leaves what it did.
+// The measurements of a training run, one line of JSON a step. Each line is flushed at once, so that a killed run leaves its
+// records.
 //
 //   trace::MetricsFile metrics("runs/a/metrics.jsonl");
 //   metrics.write({.step = 0, .loss = 5.5, .tokens_per_s = 21000});
@@ -26,10 +27,10 @@ struct StepRecord {
   double learning_rate = 0;
   double tokens_per_s = 0;  ///< of all ranks
   double ms = 0;            ///< wall time of the step
-  bool skipped = false;     ///< the parameters were left as they were: loss or gradient is not finite
+  bool skipped = false;     ///< the parameters were not updated: the loss or the gradient is not finite
 };
 
-/// `number` as JSON writes it, with 9 significant digits; `null` where it is not finite.
+/// `number` in JSON, with 9 significant digits; `null` if it is not finite.
 inline std::string json_number(double number) {
   if (!std::isfinite(number)) return "null";
   char text[40];
@@ -37,8 +38,8 @@ inline std::string json_number(double number) {
   return text;
 }
 
-/// The record as one line of JSON, without line end: step, loss, gradient_norm, learning_rate, tokens_per_s, ms, and
-/// `"skipped": true` where the step was.
+/// The record as one line of JSON, without line end: step, loss, gradient_norm, learning_rate, tokens_per_s, ms, and `"skipped":
+/// true` if the step was skipped.
 inline std::string to_json(const StepRecord& record) {
   return "{\"step\": " + std::to_string(record.step) + ", \"loss\": " + json_number(record.loss) +
          ", \"gradient_norm\": " + json_number(record.gradient_norm) + ", \"learning_rate\": " + json_number(record.learning_rate) +
@@ -46,7 +47,7 @@ inline std::string to_json(const StepRecord& record) {
          (record.skipped ? ", \"skipped\": true}" : "}");
 }
 
-/// Writes a text file whole. Throws UsageError if it cannot.
+/// Writes a text file. Throws UsageError if it cannot.
 inline void write_text(const std::filesystem::path& path, const std::string& text) {
   errno = 0;
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
@@ -55,7 +56,7 @@ inline void write_text(const std::filesystem::path& path, const std::string& tex
   if (!out) throw UsageError("cannot write '" + path.string() + "': " + std::strerror(errno != 0 ? errno : EIO));
 }
 
-/// A file of records, begun anew.
+/// A file of records, overwritten from the start.
 class MetricsFile {
  public:
   /// Throws UsageError if the file cannot be opened.
@@ -65,7 +66,7 @@ class MetricsFile {
     check();
   }
 
-  /// Throws UsageError if the file cannot be written (the disk is full, say).
+  /// Throws UsageError if the file cannot be written (for example, the disk is full).
   void write(const StepRecord& record) {
     errno = 0;
     out_ << to_json(record) << '\n' << std::flush;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The machine's peak in matrix products as weft's own library reaches it, all ranks at once: what a training step is held to.
+// The machine's peak speed in weft's matrix products, on all ranks at once: the reference for the speed of a training step.
 //
 //   double flops = trace::matmul_peak<float>(world.device(), world.communicator());   // a second, of all ranks together
 
@@ -16,9 +16,9 @@
 
 namespace weft::trace {
 
-/// Floating-point operations a second of square products of T, summed over the ranks of `ranks`, which all call it. The best of
-/// five short windows that all ranks begin together: neither a disturbance nor a core that ranks share can flatter it. Takes about
-/// a third of a second.
+/// Floating-point operations a second in square products of T, summed over all ranks of `ranks`. Collective. The best of five
+/// short windows that all ranks begin together, so that neither a disturbance nor a core shared by ranks can distort it upwards.
+/// Takes about a third of a second.
 template <weft::detail::Real T, class Exec>
 double matmul_peak(Device<Exec>& device, const Communicator& ranks) {
   using Clock = std::chrono::steady_clock;

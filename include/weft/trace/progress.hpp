@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where a run is: a bar that is drawn over itself on a terminal, and now and then a plain line where the output goes to a file.
+// A progress display of a run: a bar that is redrawn in place on a terminal, and an occasional plain line if the output is a
+// file.
 //
 //   trace::Progress progress({.steps = 500, .flops_per_token = 2e7, .peak_flops = 5e11});
 //   progress.update(record);       // after each step
@@ -26,16 +27,16 @@ namespace weft::trace {
 
 struct ProgressOptions {
   std::uint64_t steps = 1;      ///< of the whole run
-  double flops_per_token = 0;   ///< forward and backward; 0: the share of peak is not shown
-  double peak_flops = 0;        ///< per second, of all ranks together; 0: likewise
-  bool terminal = false;        ///< draw a bar over itself
+  double flops_per_token = 0;   ///< forward and backward; 0: the share of the peak is not shown
+  double peak_flops = 0;        ///< per second, of all ranks together; 0: the share of the peak is not shown
+  bool terminal = false;        ///< redraw a bar in place
   std::size_t width = 100;      ///< columns of the terminal
   bool unicode = false;         ///< the output shows UTF-8
-  double line_every_s = 10;     ///< off a terminal: seconds between two lines
+  double line_every_s = 10;     ///< not on a terminal: seconds between two lines
   std::uint64_t first_step = 0; ///< of a resumed run
 };
 
-/// The options that fit standard output: whether it is a terminal, how wide, and whether it shows UTF-8.
+/// The options for standard output: whether it is a terminal, its width, and whether it shows UTF-8.
 inline ProgressOptions for_standard_output(ProgressOptions options = {}) {
   options.terminal = ::isatty(STDOUT_FILENO) != 0;
   winsize size{};
@@ -49,7 +50,7 @@ inline ProgressOptions for_standard_output(ProgressOptions options = {}) {
   return options;
 }
 
-/// Writes to one stream, by one rank.
+/// The display of one rank on one stream.
 class Progress {
   using Clock = std::chrono::steady_clock;
 
@@ -57,14 +58,14 @@ class Progress {
   explicit Progress(ProgressOptions options, std::ostream& out = std::cout)
       : options_(options), out_(&out), done_(options.first_step), started_(Clock::now()) {}
 
-  /// Shows the run before its first step has ended.
+  /// Shows the display before the first step has ended.
   void start() {
     started_ = Clock::now();
     if (options_.terminal) draw(line("waiting for the first step"));
     else *out_ << "step 0/" << options_.steps << '\n' << std::flush;
   }
 
-  /// After a step. Speeds are smoothed over about ten steps; the first step, which warms caches, does not count.
+  /// Shows a finished step. Speeds are smoothed over about ten steps; the first step, which warms caches, does not count.
   void update(const StepRecord& record) {
     const bool first = done_ == options_.first_step;
     done_ = record.step + 1;
@@ -81,7 +82,7 @@ class Progress {
     else *out_ << text << '\n' << std::flush;
   }
 
-  /// A line of its own, above the bar.
+  /// Prints a line above the bar.
   void note(const std::string& text) {
     if (options_.terminal) *out_ << "\r\033[K";
     *out_ << text << '\n';
@@ -89,13 +90,13 @@ class Progress {
     *out_ << std::flush;
   }
 
-  /// Leaves the bar as it is and goes to the next line.
+  /// Keeps the bar and moves to the next line.
   void finish() {
     if (options_.terminal && !drawn_.empty()) *out_ << '\n' << std::flush;
     drawn_.clear();
   }
 
-  /// What follows the step and the bar: "loss 2.314  21,300 tokens/s  71 % of peak  1:23 left".
+  /// The text after the step and the bar: "loss 2.314  21,300 tokens/s  71 % of peak  1:23 left".
   std::string facts(const StepRecord& record) const {
     char loss[32];
     std::snprintf(loss, sizeof loss, "loss %.4f", record.loss);

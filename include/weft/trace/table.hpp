@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tables and numbers for people.
+// Tables and numbers formatted for people.
 //
 //   trace::Table table({"axis", "degree", "shares"});
 //   table.row({"dp", "2", "sequences"});
@@ -46,7 +46,7 @@ inline std::size_t columns(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-/// Rows of text under a header, columns as wide as their widest cell. A cell that is a number stands right.
+/// Rows of text under a header, with columns as wide as their widest cell. Numbers are aligned to the right.
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}

@@ -71,7 +71,7 @@ inline ncclRedOp_t operation_of(Reduction reduction) {
   return ncclSum;
 }
 
-/// "2.28.9", from what ncclGetVersion says.
+/// "2.28.9", from the number that ncclGetVersion returns.
 inline std::string version_text(int code) { return weft::detail::joined({code / 10000, ".", code % 10000 / 100, ".", code % 100}); }
 
 /// An open group. Its calls start together when it ends, in no order among themselves, so that a rank may send and receive

@@ -18,8 +18,8 @@ namespace weft::comm::shared_memory {
 
 /// Lies in shared memory; zeroed memory is a valid doorbell.
 ///
-///   bell.lie_down();               // from now on others ring
-///   if (nothing to do) bell.sleep(20ms);
+///   bell.lie_down();                               // from now on others ring
+///   if (nothing was posted before) bell.sleep(20ms);
 ///   bell.get_up();
 struct alignas(128) Doorbell {
   std::atomic<std::uint32_t> asleep{0}, rung{0};

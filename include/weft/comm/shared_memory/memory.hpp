@@ -2,7 +2,7 @@
 #pragma once
 // Memory shared by processes of one machine. It has no name in any file system, so a killed process leaves nothing behind and the
 // size of /dev/shm in a container does not matter: other processes open it through the owner's /proc/<pid>/fd. A process on
-// another machine, in another container or of another user cannot open it, and its group uses another way.
+// another machine, in another container or of another user cannot open it, and its group keeps the backend's own collectives.
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -4,7 +4,7 @@
 //
 //   store::Client client("127.0.0.1", 29501, {rank, world, job}, secret, deadline);
 //   client.set("address/3", bytes, deadline);
-//   std::string other = client.get("address/2", deadline);        // waits for it
+//   std::optional<std::string> other = client.get("address/2", deadline);        // waits for it
 
 #include <optional>
 #include <string>

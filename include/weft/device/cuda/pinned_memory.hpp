@@ -5,8 +5,8 @@
 //
 //   gpu::PinnedMemory memory(bytes);
 //   gpu::SideCopy copy;
-//   copy.start(memory.data(), on_device, bytes, stream);   // after what `stream` has been given
-//   copy.wait();                                           // until it is in host memory
+//   copy.start(memory.data(), on_device, bytes, stream);   // after the work already given to `stream`
+//   copy.wait();                                           // until the bytes are in host memory
 
 #include <cstddef>
 #include <cstring>

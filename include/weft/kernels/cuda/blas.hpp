@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Matrix products by cuBLASLt on one stream. Finding an algorithm costs more than small products, so one object keeps what it has
-// found, by shape, types and alignment, beside its handle and workspace: a step that was seen before allocates nothing. Pointers
-// and strides only; kernels/matmul.hpp calls it for Kokkos::Cuda.
+// Matrix products by cuBLASLt on one stream. The search for an algorithm costs more than a small product, so one object keeps the
+// algorithms that it has found, by shape, types and alignment, with its handle and workspace: a repeated training step allocates
+// nothing. It takes pointers and strides only; kernels/matmul.hpp calls it for Kokkos::Cuda.
 //
 //   gpu::Blas blas;
 //   blas.run({.transpose_b = true, .m = tokens, .n = out, .k = in, .lda = in, .ldb = in, .ldc = out, .type = CUDA_R_16BF,
@@ -30,17 +30,18 @@ inline void blas_report(cublasStatus_t status, const char* what) noexcept {
   if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]] std::fprintf(stderr, "weft: cuda: %s failed: %s\n", what, cublasLtGetStatusName(status));
 }
 
-/// What follows a product in the same kernel. GELU is its tanh form.
+/// An operation that follows a product in the same kernel. GELU is its tanh form.
 enum class Epilogue : std::uint8_t {
   none,
   bias,           ///< + bias [n]
-  gelu_aux_bias,  ///< gelu(. + bias), and . + bias goes to aux [m, n], for the backward
-  gelu_backward,  ///< . * gelu'(aux): the gradient before a GELU whose input is aux
-  sums_of_a,      ///< the sums over k of op(a) go to bias [m], which is overwritten: a bias' gradient beside its weight's
-  sums_of_b,      ///< the same of op(b), to bias [n]
+  gelu_aux_bias,  ///< gelu(x + bias); x + bias goes to aux [m, n], for the backward
+  gelu_backward,  ///< x * gelu'(aux): the gradient before a GELU whose input is aux
+  /// Overwrites bias [m] with the sums over k of op(a): the gradient of a bias together with that of its weight.
+  sums_of_a,
+  sums_of_b,      ///< the same sums of op(b), into bias [n]
 };
 
-/// c [m, n] (+)= op(a) op(b), then the epilogue. Row-major, with the distances of rows as stored.
+/// c [m, n] (+)= op(a) op(b), then the epilogue. Row-major, with the strides of the rows as stored.
 struct Product {
   bool transpose_a = false, transpose_b = false;
   std::size_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0;
@@ -54,7 +55,7 @@ struct Product {
 
 namespace detail {
 
-/// Bytes to which an address is aligned, at most 256: algorithms are chosen for what they may assume.
+/// The alignment of an address in bytes, at most 256: the choice of an algorithm depends on it.
 inline std::uint32_t alignment_of(const void* address) {
   const auto bits = reinterpret_cast<std::uintptr_t>(address);
   return bits == 0 ? 256u : static_cast<std::uint32_t>(std::uint64_t(1) << (std::countr_zero(bits) < 8 ? std::countr_zero(bits) : 8));
@@ -77,7 +78,7 @@ struct ProductHash {
   }
 };
 
-/// A matrix as cuBLASLt sees it: it counts columns first, so what is [rows, columns] here is its transpose there.
+/// A matrix in cuBLASLt's column-major order: [rows, columns] in weft is its transpose in cuBLASLt.
 class MatrixLayout {
  public:
   MatrixLayout(cudaDataType_t type, std::size_t rows, std::size_t columns, std::size_t ld) {
@@ -108,7 +109,7 @@ class Preference {
   cublasLtMatmulPreference_t preference_ = nullptr;
 };
 
-/// The descriptors of one product. c = op(a) op(b) row by row is cᵀ = op(b)ᵀ op(a)ᵀ column by column: b comes first.
+/// The descriptors of one product. Row-major c = op(a) op(b) is column-major cᵀ = op(b)ᵀ op(a)ᵀ: b comes first.
 class ProductPlan {
  public:
   explicit ProductPlan(const Product& p)
@@ -141,7 +142,7 @@ class ProductPlan {
       case Epilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
       case Epilogue::gelu_aux_bias: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
       case Epilogue::gelu_backward: return CUBLASLT_EPILOGUE_DGELU;
-      case Epilogue::sums_of_a: return CUBLASLT_EPILOGUE_BGRADB;  // it takes b first
+      case Epilogue::sums_of_a: return CUBLASLT_EPILOGUE_BGRADB;  // cuBLASLt's first operand is b
       case Epilogue::sums_of_b: return CUBLASLT_EPILOGUE_BGRADA;
       default: return CUBLASLT_EPILOGUE_DEFAULT;
     }
@@ -150,17 +151,17 @@ class ProductPlan {
   cublasLtMatmulDesc_t operation = nullptr;
   MatrixLayout a, b, c;
   cublasLtMatmulAlgo_t algorithm = {};
-  bool found = false;  ///< false: this cuBLASLt has no algorithm for it
+  bool found = false;  ///< false: this cuBLASLt has no algorithm for the product
 };
 
 }  // namespace detail
 
-/// Handle, workspace and what was found, for the products of one stream after another. Not safe to share between threads.
+/// The handle, the workspace and the known algorithms, for products on one stream at a time. Not thread-safe.
 class Blas {
  public:
-  static constexpr std::size_t workspace_bytes = std::size_t(32) << 20;  ///< what NVIDIA recommends for Hopper
+  static constexpr std::size_t workspace_bytes = std::size_t(32) << 20;  ///< NVIDIA's recommendation for Hopper
 
-  /// On the current device. Throws CudaError.
+  /// Uses the current device. Throws CudaError.
   Blas() {
     blas_check(cublasLtCreate(&handle_), "cublasLtCreate");
     if (const cudaError_t status = cudaMalloc(&workspace_, workspace_bytes); status != cudaSuccess) {
@@ -176,9 +177,9 @@ class Blas {
     blas_report(cublasLtDestroy(handle_), "cublasLtDestroy");
   }
 
-  /// Runs the product on `stream`; false, and nothing was done, where cuBLASLt has no algorithm for it (an epilogue that the
-  /// types lack, say). Bias and aux are read or written as the epilogue says, both in c's type. Throws CudaError. The same bits in
-  /// every run with the same shapes and alignments on one kind of GPU: algorithms that add with atomics are not taken.
+  /// Runs the product on `stream`. Returns false, and does nothing, if cuBLASLt has no algorithm for it (for example, an epilogue
+  /// that the types lack). The epilogue reads or writes bias and aux, both in c's type. Throws CudaError. The same bits in every
+  /// run with the same shapes and alignments on one kind of GPU: algorithms that add with atomics are excluded.
   bool run(const Product& product, const void* a, const void* b, void* c, cudaStream_t stream, const void* bias = nullptr, const void* aux = nullptr) {
     detail::ProductPlan& plan =
         find({product, detail::alignment_of(a), detail::alignment_of(b), detail::alignment_of(c), detail::alignment_of(bias), detail::alignment_of(aux)}, bias, aux);
@@ -196,7 +197,7 @@ class Blas {
   std::size_t plans() const { return plans_.size(); }
 
  private:
-  static constexpr std::size_t most_plans = 4096;  // text that grows word by word has a new shape each time
+  static constexpr std::size_t most_plans = 4096;  // growing text has a new shape at each step
 
   detail::ProductPlan& find(const detail::ProductKey& key, const void* bias, const void* aux) {
     const auto found = plans_.find(key);
@@ -218,7 +219,7 @@ class Blas {
   WEFT_COLD void choose(detail::ProductPlan& plan, const detail::ProductKey& key) const {
     detail::Preference preference;
     preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
-    // INPLACE adds partial sums with atomics: in whatever order they come.
+    // INPLACE would add partial sums with atomics, in varying order.
     preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
     preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.b);
     preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.a);
@@ -228,7 +229,7 @@ class Blas {
     int results = 0;
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation, plan.b.get(), plan.a.get(), plan.c.get(), plan.c.get(), preference.get(), 1, &result, &results);
-    // What an epilogue cannot take (strides of aux, say) is an invalid value, too.
+    // An epilogue's unsupported arguments (strides of aux, for example) give an invalid value, too.
     if (status == CUBLAS_STATUS_INVALID_VALUE && key.product.epilogue != Epilogue::none) return;
     if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && (results == 0 || result.state != CUBLAS_STATUS_SUCCESS))) return;
     blas_check(status, "cublasLtMatmulAlgoGetHeuristic");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The order in which rows are packed for their experts, on the GPU: what kernels/expert_assignments.hpp makes on the host. A stable sort by
-// expert (CUB), prefix sums of the counts, and each slot's place. For nvcc alone.
+// The packing order of rows for their experts, computed on the GPU; kernels/expert_assignments.hpp does the same on the host. A
+// stable sort by expert (CUB), prefix sums of the counts, and each slot's place. For nvcc only.
 //
 //   gpu::ExpertOrder sorter;
 //   sorter.assign(chosen, slots, experts, grain, order, room, place, counts, stream);
@@ -20,7 +20,8 @@ namespace weft::gpu {
 namespace detail {
 
 struct OrderTables {
-  std::int32_t *sorted_expert, *sorted_slot, *slot, *begin;  // begin [experts + 1]: of each expert among the sorted
+  // begin [experts + 1]: the first sorted slot of each expert.
+  std::int32_t *sorted_expert, *sorted_slot, *slot, *begin;
 };
 
 static __global__ void number_slots(std::int32_t* slot, std::int32_t* place, std::int32_t slots) {
@@ -49,7 +50,7 @@ static __global__ void place_slots(OrderTables t, std::int32_t slots, std::int32
 
 }  // namespace detail
 
-/// Keeps what it works in: a size that was seen before allocates nothing.
+/// Keeps its work memory: a repeated size allocates nothing.
 class ExpertOrder {
  public:
   ExpertOrder() = default;
@@ -59,9 +60,10 @@ class ExpertOrder {
     if (memory_ != nullptr) cuda_report(cudaFree(memory_), "cudaFree");
   }
 
-  /// order [room]: slots, by expert and of one expert in their order, each expert's filled with -1 to a multiple of `grain`;
-  /// place [slots]: where in `order`, -1 for a slot whose `chosen` is `experts` or more (dropped); counts [experts]: slots of
-  /// each, before they are filled. room >= slots + experts * (grain - 1). All on the GPU; the same bits in every run.
+  /// order [room]: slots by expert, the slots of one expert in ascending order, each expert's filled up with -1 to a multiple of
+  /// `grain`; place [slots]: the index in `order`, -1 for a slot whose `chosen` is `experts` or more (dropped); counts [experts]:
+  /// slots of each expert before they are filled up. room >= slots + experts * (grain - 1). All on the GPU; the same bits in
+  /// every run.
   void assign(const std::int32_t* chosen, std::size_t slots, std::size_t experts, std::size_t grain, std::int32_t* order, std::size_t room, std::int32_t* place, std::uint64_t* counts,
               cudaStream_t stream) {
     const std::int32_t n = weft::detail::narrow<std::int32_t>(slots, "slots"), e = weft::detail::narrow<std::int32_t>(experts, "experts"), g = weft::detail::narrow<std::int32_t>(grain, "rows"), r = weft::detail::narrow<std::int32_t>(room, "room");
@@ -90,7 +92,7 @@ class ExpertOrder {
  private:
   static constexpr unsigned threads = 256;
   static unsigned blocks(std::size_t items) { return static_cast<unsigned>(items == 0 ? 1 : items / threads + 1 < 1024 ? items / threads + 1 : 1024); }
-  // Of the numbers 0 .. experts, the last for who is dropped.
+  // Sort keys are 0 .. experts; `experts` itself marks dropped slots.
   static int bits_of(std::int32_t experts) {
     int bits = 1;
     while (bits < 31 && (std::int64_t(1) << bits) <= experts) ++bits;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where sorted slots go among the rows of experts: the arithmetic of kernels/cuda/expert_order.cuh, apart so that hosts can test it.
+// The destination of sorted slots among the rows of experts: the arithmetic of kernels/cuda/expert_order.cuh, separate so that
+// hosts can test it.
 
 #include <cstdint>
 
@@ -16,7 +17,7 @@ namespace weft::gpu::detail {
 
 WEFT_CUDA_BOTH constexpr std::int32_t filled_rows(std::int32_t count, std::int32_t grain) { return (count + grain - 1) / grain * grain; }
 
-/// Of sorted experts, the first that is not below `expert`.
+/// The index of the first sorted slot whose expert is not below `expert`.
 WEFT_CUDA_BOTH inline std::int32_t first_of_expert(const std::int32_t* sorted, std::int32_t slots, std::int32_t expert) {
   std::int32_t low = 0, high = slots;
   while (low < high) {
@@ -27,7 +28,8 @@ WEFT_CUDA_BOTH inline std::int32_t first_of_expert(const std::int32_t* sorted, s
   return low;
 }
 
-/// Where the i-th sorted slot, one of `expert`, goes: rows of the experts before it are filled up to the grain. There are few.
+/// The destination of the i-th sorted slot, whose expert is `expert`: the rows of every expert before it are filled up to the
+/// grain. Experts are few, so a loop over them will do.
 WEFT_CUDA_BOTH inline std::int32_t place_of_sorted(const std::int32_t* begin, std::int32_t expert, std::int32_t i, std::int32_t grain) {
   std::int32_t first = 0;
   for (std::int32_t e = 0; e < expert; ++e) first += filled_rows(begin[e + 1] - begin[e], grain);

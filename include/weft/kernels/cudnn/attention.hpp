@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Softmax attention, forward and backward, by cuDNN's fused kernels (FlashAttention-2, Dao 2023). A shape's graph is compiled once
-// and kept. Pointers and strides only; weft/kernels/cudnn.hpp gives it to a device.
+// Softmax attention, forward and backward, by cuDNN's fused kernels (FlashAttention-2, Dao 2023). The graph of a shape is
+// compiled once and kept. It takes pointers and strides only; kernels/cudnn/use.hpp connects it to a device.
 //
-//   cudnn::Attention attention;
-//   if (!attention.forward(shape, operands, out, log_sum_exp, stream)) ...   // cuDNN has no kernel for this shape
+//   cudnn::Attention attention(false);
+//   const std::size_t bytes = attention.forward_workspace(key);   // npos: cuDNN has no kernel for this shape
+//   attention.forward(key, q, k, v, out, log_sum_exp, workspace, stream);
 
 #include <cudnn.h>
 
@@ -20,17 +21,17 @@
 
 namespace weft::cudnn {
 
-/// How rows of a matrix lie: the values between them.
+/// The distance between rows of each matrix, in values.
 struct Strides {
   std::size_t q = 0, k = 0, v = 0, out = 0, d_out = 0, dq = 0, dk = 0, dv = 0;
   bool operator==(const Strides&) const = default;
 };
 
-/// As kernels::AttentionBlock: `queries` rows of each of `sequences` against `keys`, rows of one sequence after the other's
-/// query_step and key_step rows; log-sum-exp [sequences, heads, statistic_step] in float.
+/// The shape of a kernels::AttentionBlock: `queries` rows of each of `sequences` against `keys` rows; sequences are query_step
+/// and key_step rows apart; log-sum-exp is [sequences, heads, statistic_step] in float.
 struct AttentionKey {
   cudnnDataType_t type = CUDNN_DATA_BFLOAT16;      ///< of q, k, v and out
-  cudnnDataType_t out_type = CUDNN_DATA_BFLOAT16;  ///< of what is computed: out of the forward, dq, dk and dv of the backward
+  cudnnDataType_t out_type = CUDNN_DATA_BFLOAT16;  ///< of the results: out in the forward, dq, dk and dv in the backward
   std::size_t sequences = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_width = 0;
   std::size_t query_step = 0, key_step = 0, statistic_step = 0;
   bool causal = true;
@@ -90,8 +91,9 @@ inline Graph forward_graph(const AttentionKey& key) {
   return graph;
 }
 
-/// Gradients of q, k and v, with the probabilities computed again from the log-sum-exp. `delta` (the sum over a row of d_out * out)
-/// and, unless the bits must be the same, float sums of dq lie in memory between its kernels: blocks of keys add to those in any order.
+/// Gradients of q, k and v, with the probabilities recomputed from the log-sum-exp. Between its kernels `delta` (the sum over a
+/// row of d_out * out) lies in memory and, unless the bits must be the same, float sums of dq, to which blocks of keys add in any
+/// order.
 inline Graph backward_graph(const AttentionKey& key, bool same_bits = false) {
   const Layout q(key.sequences, key.heads, key.queries, key.head_width, key.query_step, key.strides.q);
   const Layout k(key.sequences, key.kv_heads, key.keys, key.head_width, key.key_step, key.strides.k);
@@ -107,7 +109,7 @@ inline Graph backward_graph(const AttentionKey& key, bool same_bits = false) {
   const auto in_d_out = graph.memory(name_d_out, d_out.dims, d_out.strides), in_q = graph.memory(name_q, q.dims, q.strides);
   const auto in_k = graph.memory(name_k, k.transposed().dims, k.transposed().strides);
   const auto scale = graph.constant(scale_of(key));
-  // A gradient of shared keys is the sum over the heads that share them.
+  // The gradient of shared keys is the sum over the heads that share them.
   const auto for_keys = [&](Graph::Value a, Graph::Value b, std::int64_t name, const Layout& to) {
     const auto result = graph.memory(name, to.dims, to.strides, key.out_type);
     if (key.heads == key.kv_heads) graph.multiply(a, b, result);
@@ -139,10 +141,10 @@ inline Graph backward_graph(const AttentionKey& key, bool same_bits = false) {
 
 }  // namespace detail
 
-/// Plans of one GPU, by shape. Not safe to share between threads.
+/// Plans of one GPU, by shape. Not thread-safe.
 class Attention {
  public:
-  /// On the current device. With `same_bits`, the backward takes only kernels that add in one order: slower.
+  /// Uses the current device. With `same_bits`, the backward only uses kernels that add in one fixed order: slower.
   explicit Attention(bool same_bits) : same_bits_(same_bits) { check(cudnnCreate(&handle_), "cudnnCreate"); }
   Attention(const Attention&) = delete;
   Attention& operator=(const Attention&) = delete;
@@ -151,8 +153,8 @@ class Attention {
     report(cudnnDestroy(handle_), "cudnnDestroy");
   }
 
-  /// Bytes that `forward` or `backward` needs to work in; npos where cuDNN has no kernel for the shape. Compiles it when it is
-  /// first met. Throws CudaError.
+  /// The workspace that `forward` or `backward` needs, in bytes; npos if cuDNN has no kernel for the shape. The first call for a
+  /// shape compiles its graph. Throws CudaError.
   static constexpr std::size_t npos = std::size_t(-1);
   std::size_t forward_workspace(const AttentionKey& key) {
     Plan& plan = find(key, false);

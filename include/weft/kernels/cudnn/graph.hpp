@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A graph of cuDNN operations on tensors of four dims, and the plan that runs it as one or a few kernels. Through cuDNN's own
-// C interface (backend API, version 9), so that nothing but cuDNN itself is needed.
+// A graph of cuDNN operations on tensors of four dims, and the plan that runs it as one or a few kernels. It uses cuDNN's own C
+// interface (backend API, version 9), so that it depends on cuDNN only.
 //
 //   cudnn::Graph graph(CUDNN_DATA_BFLOAT16);
-//   const auto q = graph.input(1, {b, h, s, d}, {...}), k = graph.input(2, {b, h, d, s}, {...});
-//   const auto scores = graph.multiply(q, k, {b, h, s, s});
-//   ...
-//   cudnn::Plan plan = graph.plan(handle, device_properties);
+//   const auto q = graph.memory(1, {b, h, s, d}, {...}), k = graph.memory(2, {b, h, d, s}, {...});
+//   const auto scores = graph.multiply(q, k, graph.memory(3, {b, h, s, s}, {...}));
+//   cudnn::Plan plan = graph.plan(handle, nullptr, false);
+//   plan.run(handle, {1, 2, 3}, {q_pointer, k_pointer, scores_pointer}, workspace);
 
 #include <cudnn.h>
 
@@ -35,7 +35,7 @@ inline void report(cudnnStatus_t status, const char* what) noexcept {
   if (status != CUDNN_STATUS_SUCCESS) [[unlikely]] std::fprintf(stderr, "weft: cuda: cuDNN: %s failed: %s\n", what, cudnnGetErrorString(status));
 }
 
-/// One of the backend's descriptors.
+/// A descriptor of cuDNN's backend API.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -61,7 +61,7 @@ class Descriptor {
   cudnnBackendDescriptor_t descriptor_ = nullptr;
 };
 
-/// What cuDNN knows of a GPU, from its own JSON: plans can then be made on a machine that has none.
+/// cuDNN's properties of a GPU, from its own JSON format: plans can then be made on a machine without one.
 inline Descriptor device_properties(const char* json, std::size_t length) {
   Descriptor properties(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
   properties.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, static_cast<std::int64_t>(length), json);
@@ -69,7 +69,7 @@ inline Descriptor device_properties(const char* json, std::size_t length) {
   return properties;
 }
 
-/// A graph that was compiled for a GPU; runs it.
+/// A compiled graph for one GPU.
 class Plan {
  public:
   Plan() = default;
@@ -80,7 +80,7 @@ class Plan {
   explicit operator bool() const { return bool(plan_); }
   std::size_t workspace_bytes() const { return static_cast<std::size_t>(workspace_bytes_); }
 
-  /// Runs it on the handle's stream. `names` and `pointers` are those of the graph's inputs and outputs.
+  /// Runs the graph on the handle's stream. `names` and `pointers` are those of the graph's inputs and outputs.
   void run(cudnnHandle_t handle, std::vector<std::int64_t> names, std::vector<void*> pointers, void* workspace) {
     for (auto& [name, value] : constants_) {
       names.push_back(name);
@@ -97,7 +97,7 @@ class Plan {
  private:
   Descriptor plan_;
   std::int64_t workspace_bytes_ = 0;
-  std::vector<std::pair<std::int64_t, float>> constants_;  // by value, at addresses that stay while it runs
+  std::vector<std::pair<std::int64_t, float>> constants_;  // values at addresses that stay valid during a run
 };
 
 using Dims = std::array<std::int64_t, 4>;
@@ -107,23 +107,23 @@ constexpr Dims contiguous(const Dims& dims) { return {dims[1] * dims[2] * dims[3
 
 class Graph {
  public:
-  /// A tensor of this graph: its place in `tensors_`.
+  /// A tensor of this graph: its index in `tensors_`.
   struct Value {
     std::size_t index;
   };
 
-  /// Inputs and outputs are `type`, what lies between is float.
+  /// Inputs and outputs have the type `type`, intermediate tensors are float.
   explicit Graph(cudnnDataType_t type) : type_(type) {}
 
-  /// A tensor in memory that the caller names by `name` (> 0, < 1000) when the plan runs.
+  /// A tensor in memory, which the caller identifies by `name` (> 0, < 1000) when the plan runs.
   Value memory(std::int64_t name, const Dims& dims, const Dims& strides, cudnnDataType_t type) { return add({name, dims, strides, type, false, false}); }
   Value memory(std::int64_t name, const Dims& dims, const Dims& strides) { return memory(name, dims, strides, type_); }
-  /// A number, as a tensor.
+  /// A number as a tensor.
   Value constant(float value) {
     constants_.emplace_back(next_, value);
     return add({next_++, {1, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_FLOAT, false, true});
   }
-  /// What an operation leaves for the next one.
+  /// An intermediate tensor: the result of an operation and an input of the next one.
   Value between(const Dims& dims, cudnnDataType_t type = CUDNN_DATA_FLOAT) { return between(dims, contiguous(dims), type); }
   Value between(const Dims& dims, const Dims& strides, cudnnDataType_t type) { return add({next_++, dims, strides, type, true, false}); }
 
@@ -170,8 +170,8 @@ class Graph {
     return finish(std::move(operation), Descriptor(), to);
   }
 
-  /// The first plan that cuDNN's heuristics name and that can be made; an empty one where there is none. With
-  /// `same_bits`, only plans that give the same bits in every run. `handle` is the GPU's, or null with the properties of one.
+  /// The first plan of cuDNN's heuristics that can be made; an empty plan if there is none. With `same_bits`, only plans that
+  /// give the same bits in every run. `handle` is the GPU's, or null with the properties of a GPU.
   Plan plan(cudnnHandle_t handle, const Descriptor* properties, bool same_bits) {
     const Descriptor graph = finished(handle);
     for (const Descriptor& configuration : configurations(graph, properties)) {
@@ -185,7 +185,7 @@ class Graph {
     return {};
   }
 
-  /// How many kernels cuDNN has for the graph on a GPU with these properties. None is compiled.
+  /// The number of kernels that cuDNN has for the graph on a GPU with these properties. None is compiled.
   std::size_t kernels(const Descriptor& properties, bool same_bits) {
     const Descriptor graph = finished(nullptr);
     std::size_t count = 0;
@@ -231,7 +231,7 @@ class Graph {
     graph.finalize("operation graph");
     return graph;
   }
-  // What cuDNN would run the graph with, best first; empty where it does not support it.
+  // cuDNN's choices for the graph, best first; empty if cuDNN does not support it.
   static std::vector<Descriptor> configurations(const Descriptor& graph, const Descriptor* properties) {
     Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Attention of a device by cuDNN (target weft::cudnn). Without this call Kokkos kernels do it: right, and slow.
+// Attention of a device by cuDNN (target weft::cudnn). Without this call it runs in Kokkos kernels: correct, but slow.
 //
 //   return run<comm::Nccl>(argc, argv, [](World& world) {
 //     cudnn::use_for_attention(world.device(), cudnn::Bits::vary);
@@ -16,12 +16,12 @@
 
 namespace weft::cudnn {
 
-/// Whether two runs of the same step give the same bits. The fast backward adds with atomics, in whatever order they come.
+/// The reproducibility of a step's bits between two runs. The fast backward (`vary`) adds with atomics, in varying order.
 enum class Bits { same, vary };
 
 namespace detail {
 
-/// The key of a call; false where cuDNN cannot take it whatever its version: it asks for 16-byte aligned rows.
+/// The key of a call; false if no version of cuDNN can take it: rows must be 16-byte aligned.
 inline bool key_of(const kernels::detail::AttentionCall& call, bool backward, AttentionKey& key) {
   const auto type_of = [](DataType type) { return type == DataType::bfloat16 ? CUDNN_DATA_BFLOAT16 : type == DataType::float16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT; };
   const auto fits = [](const kernels::detail::AttentionCall::Rows& rows, DataType type) {
@@ -87,8 +87,8 @@ class DeviceAttention final : public kernels::detail::AttentionLibrary {
 
 }  // namespace detail
 
-/// From now on attention in bfloat16 and float16 runs in cuDNN's kernels, in Kokkos' where cuDNN has none for a shape. The device
-/// must be the current one of the calling thread. Throws CudaError.
+/// Makes cuDNN compute all later attention in bfloat16 and float16; shapes for which cuDNN has no kernel stay with Kokkos. The
+/// device must be the current one of the calling thread. Throws CudaError.
 template <class Exec>
 requires requires(const Exec& exec) {
   { exec.cuda_stream() } -> std::convertible_to<cudaStream_t>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where a library's fused attention comes in on devices: who has one gives it to the device (cudnn::use_for_attention), and the
-// kernels ask it first. Which libraries a program has is thereby no question of its headers.
+// The hook for a library's fused attention on devices. A program gives the library to its device (cudnn::use_for_attention), and
+// the kernels ask it first, so these headers do not depend on the libraries of a program.
 
 #include <cstddef>
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace weft::kernels::detail {
 
-/// One call, with what its types said as values.
+/// A call of attention, with its types as values.
 struct AttentionCall {
   AttentionShape shape;
   DataType type, out_type;
@@ -21,24 +21,25 @@ struct AttentionCall {
     const void* data = nullptr;
     std::size_t stride = 0;
   };
-  Rows q = {}, k = {}, v = {}, out = {}, d_out = {}, dq = {}, dk = {}, dv = {};  // the last four: backward; those that are computed are written to
+  // The last four are of the backward; results are written through these pointers.
+  Rows q = {}, k = {}, v = {}, out = {}, d_out = {}, dq = {}, dk = {}, dv = {};
   const void* log_sum_exp = nullptr;
 };
 
 class AttentionLibrary {
  public:
   virtual ~AttentionLibrary() = default;
-  /// False, and nothing was done, where the library has no kernel for it.
+  /// Returns false, and does nothing, if the library has no kernel for the call.
   virtual bool forward(const AttentionCall& call) = 0;
   virtual bool backward(const AttentionCall& call) = 0;
 };
 
-/// What a device was given.
+/// The library of a device, or null.
 struct FusedAttention {
   std::shared_ptr<AttentionLibrary> library;
 };
 
-/// Libraries have 16-bit types alone.
+/// The libraries support 16-bit types only.
 template <class T, class Exec>
 inline constexpr bool may_be_fused = !on_host<Exec> && sizeof(T) == 2;
 
@@ -75,7 +76,7 @@ bool attention_fused_backward(Device<Exec>& device, const AttentionShape& shape,
                             .log_sum_exp = lse});
 }
 
-/// On devices: the library's kernel where there is one, else loops over rows.
+/// On devices: the library's kernel if it has one, else loops over rows.
 template <class T, class R, class Exec>
 void attention_device_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<R> out, accumulate_t<T>* lse) {
   if constexpr (may_be_fused<T, Exec>)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Attention on hosts, in tiles (FlashAttention-2, Dao 2023): a worker takes one key-value head of one sequence, packs its keys
-// and values, and walks blocks of queries against blocks of keys. Nothing above the causal diagonal is computed but the corner of
-// 8 rows by 2 registers that the diagonal cuts.
+// Attention on hosts, in tiles (FlashAttention-2, Dao 2023). A worker takes one key-value head of one sequence, packs its keys
+// and values, and loops over blocks of queries and blocks of keys. Above the causal diagonal only the corners of 8 rows by 2
+// registers that the diagonal cuts are computed.
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@
 
 namespace weft::kernels::detail {
 
-/// The tiles for values of type T: pairs of bfloat16 where the processor multiplies them, else numbers.
+/// The tiles for values of type T: pairs of bfloat16 if the processor multiplies them, else single numbers.
 template <class V, class T>
 struct TilesFor {
   using type = NumberTiles<V, T>;
@@ -29,7 +29,7 @@ struct TilesFor<V, bfloat16> {
 };
 #endif
 
-/// The pointers of one call and the loops over one (sequence, key-value head). R: in which results are written.
+/// The pointers of one call and the loops over one (sequence, key-value head). R is the type of the results.
 template <class V, class T, class R>
 struct AttentionHost {
   using A = accumulate_t<T>;
@@ -53,10 +53,10 @@ struct AttentionHost {
       : shape(s), scale(A(1) / std::sqrt(A(s.head_width))), operands((s.head_width + depth - 1) / depth) {
     const auto padded = [](std::size_t n, std::size_t step) { return (n + step - 1) / step * step; };
     width = padded(s.head_width, columns);
-    keys = padded(s.keys, std::max(columns, tile_rows));  // keys are rows of a tile, too
+    keys = padded(s.keys, std::max(columns, tile_rows));  // keys are also rows of a tile
   }
 
-  /// Runs `work(item, workspace)` for each (sequence, key-value head), each worker with `values` numbers of its own.
+  /// Runs `work(item, workspace)` for each (sequence, key-value head); each worker has `values` numbers of its own as workspace.
   template <class Exec, class Work>
   static void run(Device<Exec>& device, const AttentionShape& shape, std::size_t values, const Work& work) {
     const std::size_t items = shape.sequences * shape.kv_heads, workers = std::min(items, std::size_t(threads_of(device.exec())));
@@ -68,7 +68,7 @@ struct AttentionHost {
     });
   }
 
-  /// Hands out pieces of a worker's memory.
+  /// Hands out parts of a worker's memory.
   struct Workspace {
     char* next;
     template <class N>
@@ -79,12 +79,12 @@ struct AttentionHost {
     }
   };
 
-  /// Keys of a block that rows [first, first + tile_rows) see.
+  /// The number of keys of a block that rows [first, first + tile_rows) see.
   std::size_t visible_keys(std::size_t first, std::size_t block, std::size_t block_size) const {
     const std::size_t end = shape.causal ? std::min(first + tile_rows, shape.length) : shape.keys;
     return end <= block ? 0 : std::min(end - block, block_size);
   }
-  /// How many of `count` keys from `block` on the row `row` of the sequence sees.
+  /// The number of the `count` keys starting at `block` that the row `row` of the sequence sees.
   std::size_t visible_to(std::size_t row, std::size_t block, std::size_t count) const {
     if (row >= shape.length) return 0;
     return !shape.causal ? count : row < block ? 0 : std::min(row + 1 - block, count);
@@ -138,8 +138,8 @@ struct AttentionHost {
       }
   }
 
-  /// scores [count] become, in place, operands of exp(scale * scores - maximum), 0 from `visible` on; what was summed for earlier
-  /// keys is brought to the new maximum.
+  /// Turns scores [count], in place, into operands of exp(scale * scores - maximum), 0 from `visible` on, and rescales the sums
+  /// of earlier keys to the new maximum.
   void soften_row(A* scores, std::size_t visible, std::size_t count, bool first, A& top, A& total, A* sums) const {
     const A lowest = -std::numeric_limits<A>::infinity();
     const std::size_t whole = visible / V::size * V::size;
@@ -264,8 +264,8 @@ struct AttentionHost {
     unpack_rows<V>(s.keys, s.head_width, A(1), value_gradient, width, dv + key_start * dv_stride + kv_column, dv_stride);
   }
 
-  /// `depth` rows of scores become probabilities p, of d_scores p * (d_scores - delta), both 0 for keys that a row does not see:
-  /// the latter in place as left operands, and both as operands along the rows.
+  /// Turns `depth` rows of scores into probabilities p, and those of d_scores into p * (d_scores - delta), both 0 for keys that a
+  /// row does not see: the latter in place as left operands, and both as operands along the rows.
   void differentiate_rows(A* scores, A* d_scores, std::size_t row, std::size_t block, std::size_t count, const A* statistic,
                           const A* delta, Operand* probability_columns, Operand* d_score_columns) const {
     constexpr std::size_t ld = backward_key_block;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Tiles of attention whose operands are pairs of bfloat16 along the sum, for AVX-512 BF16: one instruction multiplies 16 pairs
-// and adds both products to 16 floats, twice the rate of float.
+// and adds both products to 16 floats, at twice the rate of float.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +23,7 @@ struct PairTiles {
   static constexpr std::size_t depth = 2;
   static constexpr std::size_t columns = 2 * V::size;
 
-  /// Two numbers as they lie in memory; a missing second one is 0.
+  /// Two adjacent numbers in memory as one word; a missing second one is 0.
   [[gnu::always_inline]] static Operand pair_at(const bfloat16* p, std::size_t numbers) {
     Operand word = 0;
     if (numbers >= 2) std::memcpy(&word, p, 4);

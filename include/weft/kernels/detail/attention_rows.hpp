@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Attention row by row, for any execution space: simple, and as slow as that. Each work item owns the rows that it writes, so
-// there are no atomics and the results do not depend on scheduling.
+// Attention row by row, for any execution space: simple and slow. Each work item owns the rows that it writes, so there are no
+// atomics and the results do not depend on scheduling.
 
 #include <cstddef>
 #include <string>
@@ -16,7 +16,8 @@ namespace weft::kernels::detail {
 struct AttentionShape {
   std::size_t sequences, length, heads, kv_heads, head_width, group;  // group: query heads of one key-value head
   bool causal;
-  // A block of a longer attention sees as many keys of a sequence, and its sequences may lie further apart (in rows).
+  // A block of a longer attention may have another number of keys per sequence, and its sequences may lie further apart (in
+  // rows).
   std::size_t keys = length, query_step = length, key_step = length, statistic_step = length;
   AttentionShape(const AttentionExtents& e, bool is_causal)
       : sequences(e.sequences), length(e.length), heads(e.heads), kv_heads(e.kv_heads), head_width(e.head_width), group(1), causal(is_causal) {
@@ -36,7 +37,7 @@ KOKKOS_FORCEINLINE_FUNCTION accumulate_t<T> dot(std::size_t n, const T* a, const
 template <class T, class R, class Exec>
 void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<R> output, accumulate_t<T>* lse) {
   using A = accumulate_t<T>;
-  // Names of their own: a lambda for devices cannot capture structured bindings.
+  // Plain variables, because a lambda for devices cannot capture structured bindings.
   const T *const q = in.q, *const k = in.k, *const v = in.v;
   const std::size_t q_stride = in.q_stride, k_stride = in.k_stride, v_stride = in.v_stride, out_stride = output.stride;
   R* const out = output.data;
@@ -55,7 +56,7 @@ void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, c
         A top = 0, total = 0;
         for (std::size_t j = 0; j < keys; ++j) {
           const A score = scale * dot(s.head_width, row, k + (key_start + j) * k_stride + kv);
-          if (j == 0 || score > top) {  // what is summed so far was relative to the old maximum
+          if (j == 0 || score > top) {  // the sum so far is relative to the old maximum
             const A shrink = j == 0 ? A(0) : Kokkos::exp(top - score);
             total *= shrink;
             for (std::size_t d = 0; d < s.head_width; ++d) sum[d] *= shrink;

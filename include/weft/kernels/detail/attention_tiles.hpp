@@ -2,7 +2,7 @@
 #pragma once
 // The innermost product of attention on hosts: 8 rows by 2 registers of columns, whose 16 sums stay in registers (with g++ 12
 // this shape reaches oneDNN's rate, 4 by 4 less than half of it). Operands are packed first: the left one by rows, the right one
-// with its rows along the sum. Here they are numbers of accumulate_t<T>; attention_pairs.hpp has pairs of bfloat16.
+// with its rows along the sum. The operands here are numbers of accumulate_t<T>; attention_pairs.hpp has pairs of bfloat16.
 
 #include <cstddef>
 
@@ -14,7 +14,7 @@
 namespace weft::kernels::detail {
 
 inline constexpr std::size_t tile_rows = 8;
-inline constexpr std::size_t rows_ahead = 8;  // to fetch
+inline constexpr std::size_t rows_ahead = 8;  // rows to prefetch
 
 /// to [rows, width] = factor * from [rows, ld], rounded once to T.
 template <class V, class T>
@@ -52,7 +52,7 @@ WEFT_NOINLINE void pack_transposed(std::size_t rows, std::size_t width, std::siz
   }
 }
 
-/// Operands of one number each.
+/// Tiles whose operands are single numbers.
 template <class V, class T>
 struct NumberTiles {
   using A = typename V::value_type;
@@ -61,7 +61,7 @@ struct NumberTiles {
   static constexpr std::size_t depth = 1;  // numbers along the sum in one operand
   static constexpr std::size_t columns = 2 * V::size;
 
-  /// to [padded_rows, ld] = from [rows, width]; the rest is 0.
+  /// to [padded_rows, ld] = from [rows, width], padded with 0.
   static void left(std::size_t rows, std::size_t padded_rows, std::size_t width, std::size_t ld, const T* from,
                    std::size_t stride, A* to) {
     for (std::size_t row = 0; row < padded_rows; ++row) {
@@ -77,7 +77,7 @@ struct NumberTiles {
                     std::size_t stride, A* to) {
     left(rows, padded_rows, width, ld, from, stride, to);
   }
-  /// The right operand of a product over `width`: [width, ld], of the rows' transpose.
+  /// The right operand of a product over `width`: [width, ld], the transpose of the rows.
   static void right_transposed(std::size_t rows, std::size_t width, std::size_t ld, const T* from, std::size_t stride, A* to) {
     pack_transposed<V>(rows, width, ld, from, stride, to);
   }
@@ -102,7 +102,7 @@ struct NumberTiles {
     store_tile(sums, c, ldc, add);
   }
 
-  /// One register of operands along the rows.
+  /// Stores one register of operands along the rows.
   static void store_column(const V (&rows)[1], Operand* to) { rows[0].store(to); }
 
   static void store_tile(V (&sums)[tile_rows][2], A* c, std::size_t ldc, bool add) {

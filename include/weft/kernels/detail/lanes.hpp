@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A few numbers side by side, so that one text of a kernel serves every space: SIMD registers on hosts (compiler vectors of GCC
-// and clang), one number a thread elsewhere. Sums run lane by lane, so results do not depend on the number of threads.
+// A few numbers side by side, so that one source of a kernel serves every execution space: SIMD registers on hosts (compiler
+// vectors of GCC and clang), one number a thread elsewhere. Sums run lane by lane, so results do not depend on the number of
+// threads.
 //
 //   using V = Lanes<float, register_bytes / 4>;
 //   (V::load(x) * V(2.f)).store(y);
@@ -35,7 +36,7 @@
 
 namespace weft::kernels::detail {
 
-/// Bytes of the widest register that the compiler was told to use.
+/// The size in bytes of the widest register for which the program is compiled.
 #if defined(__AVX512F__)
 inline constexpr std::size_t register_bytes = 64;
 #elif defined(__AVX__)
@@ -44,7 +45,7 @@ inline constexpr std::size_t register_bytes = 32;
 inline constexpr std::size_t register_bytes = 16;
 #endif
 
-/// N numbers of type T, as an array: what devices (N = 1) and compilers without vectors use.
+/// N numbers of type T in an array, for devices (N = 1) and compilers without vectors.
 template <class T, std::size_t N>
 struct Lanes {
   using value_type = T;
@@ -61,7 +62,7 @@ struct Lanes {
     for (std::size_t k = 0; k < N; ++k) r.v[k] = T(p[k]);
     return r;
   }
-  /// The first `count` numbers from memory, the others `fill`.
+  /// Loads the first `count` numbers from memory; the others are `fill`.
   template <class S>
   KOKKOS_FORCEINLINE_FUNCTION static Lanes load(const S* p, std::size_t count, T fill = T(0)) {
     Lanes r;
@@ -100,11 +101,11 @@ struct Lanes {
   KOKKOS_FORCEINLINE_FUNCTION static Lanes first(Lanes x, std::size_t count, T fill) {
     return make([&](std::size_t k) { return k < count ? x.v[k] : fill; });
   }
-  /// x where the upper 24 bits of its word are at least `threshold`, else 0.
+  /// x in lanes whose word has at least `threshold` in its upper 24 bits, else 0.
   KOKKOS_FORCEINLINE_FUNCTION static Lanes keep(Lanes x, const std::uint32_t* words, std::uint32_t threshold) {
     return make([&](std::size_t k) { return (words[k] >> 8) >= threshold ? x.v[k] : T(0); });
   }
-  /// x, but in the lanes where its rounding to 16 bits is not what stands at p, the number there.
+  /// x in lanes whose number at p is x rounded to 16 bits; in all other lanes the number at p.
   template <class S>
   KOKKOS_FORCEINLINE_FUNCTION static Lanes unless_written(Lanes x, const S* p, std::size_t count = N) {
     return make([&](std::size_t k) { return k < count && S(x.v[k]).bits != p[k].bits ? T(p[k]) : x.v[k]; });
@@ -129,7 +130,7 @@ struct Lanes {
 };
 
 #if WEFT_COMPILER_VECTORS
-// The attribute does not reach a type that depends on template parameters, so each type is spelled out.
+// One specialisation for each type, because the vector attribute cannot depend on template parameters.
 template <class T>
 struct Register;
 template <>
@@ -146,9 +147,9 @@ typedef std::int32_t IntegerRegister __attribute__((vector_size(register_bytes))
 typedef std::uint32_t WordRegister __attribute__((vector_size(register_bytes)));
 typedef std::uint16_t HalfRegister __attribute__((vector_size(register_bytes / 2)));
 
-/// Each 16 bits in a word of 32.
+/// Widens each 16-bit number to a 32-bit word.
 [[gnu::always_inline]] inline WordRegister widen(HalfRegister bits) {
-#if defined(__AVX512F__)  // g++ 12 makes five instructions of the conversion
+#if defined(__AVX512F__)  // g++ 12 needs five instructions for the conversion
   WordRegister words;
   asm("vpmovzxwd %1, %0" : "=v"(words) : "vm"(bits));
   return words;
@@ -157,7 +158,7 @@ typedef std::uint16_t HalfRegister __attribute__((vector_size(register_bytes / 2
 #endif
 }
 
-/// N > 1: one compiler vector.
+/// A compiler vector, for N > 1.
 template <class T, std::size_t N>
 requires(N > 1) struct Lanes<T, N> {
   static_assert(N * sizeof(T) == register_bytes, "Lanes are one number or one register");
@@ -168,7 +169,7 @@ requires(N > 1) struct Lanes<T, N> {
   native v;
 
   Lanes() = default;
-  [[gnu::always_inline]] Lanes(T x) : v(x - native{}) {}  // x - 0 is x even for -0, so nothing is computed
+  [[gnu::always_inline]] Lanes(T x) : v(x - native{}) {}  // x - 0 is x even for -0, so the compiler removes it
   [[gnu::always_inline]] explicit Lanes(native x) : v(x) {}
 
   [[gnu::always_inline]] static Lanes load(const T* p) { return Lanes(native(*reinterpret_cast<const unaligned*>(p))); }
@@ -234,7 +235,7 @@ requires(N > 1) struct Lanes<T, N> {
   [[gnu::always_inline]] friend Lanes operator*(Lanes a, Lanes b) { return Lanes(a.v * b.v); }
   [[gnu::always_inline]] friend Lanes operator/(Lanes a, Lanes b) { return Lanes(a.v / b.v); }
   [[gnu::always_inline]] friend Lanes operator-(Lanes a) { return Lanes(-a.v); }
-  /// The larger one; a NaN in `b` stays.
+  /// The larger of the two; a NaN in `b` is kept.
   [[gnu::always_inline]] friend Lanes max_of(Lanes a, Lanes b) { return Lanes(native(b.v < a.v ? a.v : b.v)); }
   [[gnu::always_inline]] static Lanes first(Lanes x, std::size_t count, T fill) {
     static constexpr T index[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -254,7 +255,8 @@ requires(N > 1) struct Lanes<T, N> {
   [[gnu::always_inline]] static Lanes unless_written(Lanes x, const S* p, std::size_t count = N) {
     static_assert(std::is_same_v<T, float>);
     if (count < N) return make_unless_written(x, p, count);
-    if constexpr (std::is_same_v<S, bfloat16>) {  // rounds to it if, as in store, the upper 16 bits of the sum are the same
+    // A number rounds to the stored one if, as in store, the upper 16 bits of the sum are the same.
+    if constexpr (std::is_same_v<S, bfloat16>) {
       const WordRegister u = (WordRegister)x.v, w = (WordRegister)load(p).v;
       const WordRegister same = (WordRegister)((u + 0x7fffu + ((u >> 16) & 1u) - w) >> 16 == 0);
       return Lanes((native)((u & same) | (w & ~same)));
@@ -274,12 +276,12 @@ requires(N > 1) struct Lanes<T, N> {
     for (std::size_t k = 0; k < count; ++k) x.v[k] = Lanes<T, 1>::unless_written(x.v[k], p + k).v[0];
     return x;
   }
-  /// e^a. float: polynomial of degree 6 on [-ln 2 / 2, ln 2 / 2], at most 2 ulp; it is 0 below -104 (-87.3 without AVX-512), and
-  /// stays at 2.3e38 above 88.3. double: the C library's.
+  /// e^a. float: polynomial of degree 6 on [-ln 2 / 2, ln 2 / 2], at most 2 ulp; 0 below -104 (-87.3 without AVX-512), 2.3e38
+  /// above 88.3. double: the C library's.
   [[gnu::always_inline]] friend Lanes exp(Lanes a) {
     if constexpr (std::is_same_v<T, float>) {
 #if defined(__AVX512F__)
-      native x, n, result;  // max and min return their second operand where one is NaN
+      native x, n, result;  // max and min return their second operand if one is NaN
       asm("vmaxps %1, %2, %0" : "=v"(x) : "v"(a.v), "v"(Lanes(-110.f).v));
       asm("vminps %1, %2, %0" : "=v"(x) : "v"(x), "v"(Lanes(88.37f).v));
       asm("vrndscaleps $8, %1, %0" : "=v"(n) : "v"(x * 1.44269504f));
@@ -287,7 +289,7 @@ requires(N > 1) struct Lanes<T, N> {
       return Lanes(result);
 #else
       const native x0 = max_of(Lanes(-87.33f), a).v;
-      const native x = x0 > 88.37f ? native{} + 88.37f : x0;  // a NaN stays
+      const native x = x0 > 88.37f ? native{} + 88.37f : x0;  // a NaN is kept
       const native shifted = x * 1.44269504f + 12582912.f;    // 1.5 * 2^23: the integer part is in the last bits
       const native scale = (native)(((IntegerRegister)shifted << 23) + 0x3f800000);
       const native p = exp_reduced(x, shifted - 12582912.f) * scale;
@@ -299,7 +301,7 @@ requires(N > 1) struct Lanes<T, N> {
       return r;
     }
   }
-  /// 1 / a. float with AVX-512: 1 ulp, from an estimate of 14 bits and one step of Newton; division takes three times as long.
+  /// 1 / a. float with AVX-512: 1 ulp, from a 14-bit estimate and one Newton step; a division takes three times as long.
   [[gnu::always_inline]] friend Lanes reciprocal(Lanes a) {
 #if defined(__AVX512F__)
     if constexpr (std::is_same_v<T, float>) {
@@ -311,7 +313,7 @@ requires(N > 1) struct Lanes<T, N> {
     return Lanes(T(1)) / a;
   }
   [[gnu::always_inline]] friend Lanes sqrt(Lanes a) {
-#if defined(__AVX512F__)  // as text: the header of the intrinsics costs every user 0.4 s
+#if defined(__AVX512F__)  // as text: the header of the intrinsics costs every user 0.4 s of compile time
     if constexpr (std::is_same_v<T, float>) {
       native r;
       asm("vsqrtps %1, %0" : "=v"(r) : "v"(a.v));

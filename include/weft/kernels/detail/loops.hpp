@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The loops under all kernels. On hosts all of them are one Kokkos loop (device/parallel_for.hpp), elsewhere a plain parallel_for.
+// The loops that all kernels use. On hosts all of them share one Kokkos loop (device/parallel_for.hpp), elsewhere each is a plain
+// parallel_for.
 //
 //   for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) { ... });
 
@@ -27,7 +28,7 @@ WEFT_FLATTEN inline void call_body(const void* body, std::size_t begin, std::siz
   for (std::size_t i = begin; i < end; ++i) f(i);
 }
 
-/// f(i) for each i of [0, n), on the device's threads.
+/// Calls f(i) for each i of [0, n) on the device's threads.
 template <class Exec, class F>
 requires(on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const F& f) {
   if (n != 0) run_on_host(device.exec(), HostLoop{&call_body<F>, &f, n, 1});
@@ -37,8 +38,8 @@ requires(!on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, cons
   if (n != 0) Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)), f);
 }
 
-/// Who computes one row of a matrix: one thread on hosts, the lanes of a warp (Kokkos' vector) elsewhere. Its sums are known to all
-/// lanes; what lies between them is computed by each.
+/// The threads that compute one row of a matrix together: one thread on hosts, the lanes of a warp (Kokkos' vector) elsewhere.
+/// All lanes know the sums; code between the sums runs in every lane.
 struct OneThread {
   template <class V, class F>
   KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) const { detail::sweep<V>(n, f); }
@@ -66,10 +67,10 @@ struct OneThread {
     for (; i < n; ++i) result += Kokkos::exp(A(x[i]) - top);
     return result;
   }
-  /// f() as one lane finds it, before any of them goes on.
+  /// The result of f() in one lane, computed before any lane continues.
   template <class A, class F>
   KOKKOS_FORCEINLINE_FUNCTION A same(const F& f) const { return f(); }
-  /// True for the one that writes a row's numbers.
+  /// True for the one lane that writes the row's statistics.
   KOKKOS_FORCEINLINE_FUNCTION bool leads() const { return true; }
 };
 
@@ -80,12 +81,12 @@ class RowTeam {
   using Member = typename Policy::member_type;
   KOKKOS_FORCEINLINE_FUNCTION explicit RowTeam(const Member& member) : member_(&member) {}
 
-  /// f(i, 1) for each i of [0, n), each by one lane.
+  /// Calls f(i, 1) for each i of [0, n), each in one lane.
   template <class V, class F>
   KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) const {
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(*member_, n), [&](std::size_t i) { f(i, 1); });
   }
-  /// The sum of f(i, 1), in an order that depends on n and the number of lanes alone.
+  /// The sum of f(i, 1), in an order that depends only on n and the number of lanes.
   template <class V, class F>
   KOKKOS_FORCEINLINE_FUNCTION auto add_up(std::size_t n, const F& f) const {
     using Sum = decltype(f(n, n));
@@ -130,7 +131,7 @@ class RowTeam {
   const Member* member_;
 };
 
-/// The parameter of a row's body.
+/// The type of the second argument of a row's body.
 template <class Exec>
 using row_team = std::conditional_t<on_host<Exec>, OneThread, RowTeam<Exec>>;
 
@@ -149,7 +150,7 @@ struct RowTeamBody {
   }
 };
 
-/// f(row, team) for each row of [0, rows), with `team` a row_team<Exec>.
+/// Calls f(row, team) for each row of [0, rows), with `team` a row_team<Exec>.
 template <class Exec, class F>
 requires(on_host<Exec>) void for_each_row(Device<Exec>& device, std::size_t rows, const F& f) { for_each(device, rows, OneThreadBody<F>{f}); }
 template <class Exec, class F>
@@ -159,7 +160,7 @@ requires(!on_host<Exec>) void for_each_row(Device<Exec>& device, std::size_t row
   if (rows != 0) Kokkos::parallel_for("weft", by_argument(Policy(device.exec(), int((rows + std::size_t(rows_of_team) - 1) / std::size_t(rows_of_team)), rows_of_team, lanes)), RowTeamBody<Exec, F>{f, rows});
 }
 
-/// f(i, count) over the pieces of [0, n) that fit into V.
+/// Calls f(i, count) for the pieces of [0, n) that fit into V.
 template <class V, class Exec, class F>
 requires(on_host<Exec>) void for_lanes(Device<Exec>& device, std::size_t n, const F& f) {
   constexpr std::size_t block = 4096;
@@ -174,8 +175,8 @@ requires(!on_host<Exec>) void for_lanes(Device<Exec>& device, std::size_t n, con
       device, n, KOKKOS_LAMBDA(std::size_t i) { f(i, 1); });
 }
 
-/// *out = sum over [0, n) of f(begin, end), each call on one block of a fixed size, in double: the same bits for any number of
-/// threads on hosts.
+/// *out = the sum over [0, n) of f(begin, end), each call on one block of a fixed size, in double: the same bits for any number
+/// of threads on hosts.
 template <class Exec, class F>
 requires(on_host<Exec>) void sum_blocks(Device<Exec>& device, std::size_t n, double* out, const F& f) {
   constexpr std::size_t block = 16384;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Matrix products on Kokkos::Cuda, by cuBLASLt. Exists where Kokkos itself was built for CUDA.
+// Matrix products on Kokkos::Cuda by cuBLASLt. Only if Kokkos itself was built for CUDA.
 
 #include <Kokkos_Core.hpp>
 
@@ -21,13 +21,13 @@ namespace detail {
 template <class T>
 inline constexpr cudaDataType_t cuda_type_of = std::is_same_v<T, bfloat16> ? CUDA_R_16BF : std::is_same_v<T, float16> ? CUDA_R_16F : std::is_same_v<T, double> ? CUDA_R_64F : CUDA_R_32F;
 
-/// cuBLASLt of one device, and whether its float products may round their factors to TensorFloat-32.
+/// cuBLASLt of one device, and the permission to round factors of float products to TensorFloat-32.
 struct DeviceBlas {
   gpu::Blas blas;
   bool tf32 = false;
 };
 
-// c[row, column] += bias[column], where the product could not.
+// c[row, column] += bias[column], for products that have no epilogue.
 template <class T, class C>
 struct AddBiasOne {
   C* c;
@@ -39,7 +39,7 @@ struct AddBiasOne {
   }
 };
 
-/// False where cuBLASLt has no algorithm: nothing was done then.
+/// Returns false, and does nothing, if cuBLASLt has no algorithm.
 template <class T, class C>
 bool matmul_cublas(Device<Kokkos::Cuda>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias) {
   DeviceBlas& own = device.template cache<DeviceBlas>();
@@ -66,7 +66,7 @@ bool matmul_cublas(Device<Kokkos::Cuda>& device, const MatmulShape& s, const T* 
   return true;
 }
 
-// What products do beside themselves (kernels/matmul_fused.hpp). False where cuBLASLt has no algorithm.
+// Products with an operation before or after them (kernels/matmul_fused.hpp). False if cuBLASLt has no algorithm.
 template <class T>
 gpu::Product fused_product(const DeviceBlas& own, std::size_t m, std::size_t n, std::size_t k, std::size_t lda, std::size_t ldb, gpu::Epilogue epilogue) {
   gpu::Product product{.m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = n, .type = cuda_type_of<T>, .c_type = cuda_type_of<T>, .tf32 = own.tf32, .epilogue = epilogue};
@@ -104,8 +104,8 @@ bool matmul_sums_cublas(Device<Kokkos::Cuda>& device, bool of_b, std::size_t m, 
 
 }  // namespace detail
 
-/// Float products of this device in TensorFloat-32 from now on, or not: 10 bits of precision instead of 23, many times the speed.
-/// Off unless asked for; other types are not concerned.
+/// Allows, or forbids, TensorFloat-32 in later float products of this device: 10 bits of precision instead of 23, many times the
+/// speed. Off by default; other types are not affected.
 inline void allow_tf32(Device<Kokkos::Cuda>& device, bool allow = true) { device.template cache<detail::DeviceBlas>().tf32 = allow; }
 
 }  // namespace weft::kernels

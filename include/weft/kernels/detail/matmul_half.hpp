@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Products of float16 on hosts: few processors multiply it, so operands are widened to float (exactly), multiplied, and the
-// result is rounded once. It saves memory and messages, not time.
+// Products of float16 on hosts. Few processors multiply float16, so operands are widened to float (exactly) and multiplied, and
+// the result is rounded once. float16 saves memory and messages, not time.
 
 #include <cstddef>
 
@@ -11,7 +11,7 @@
 
 namespace weft::kernels::detail {
 
-/// Rows of `width` numbers in another type; the strides apart.
+/// Converts rows of `width` numbers to another type; the arrays have strides of their own.
 template <class From, class To, class Exec>
 void convert_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const From* from, std::size_t from_stride, To* to, std::size_t to_stride) {
   using V = lanes_for<Exec, float>;
@@ -20,7 +20,7 @@ void convert_rows(Device<Exec>& device, std::size_t rows, std::size_t width, con
   });
 }
 
-/// `multiply(shape, a, b, c, bias)` on float arrays does the product.
+/// Converts the operands; `multiply(shape, a, b, c, bias)` computes the product on float arrays.
 template <class C, class Exec, class Multiply>
 void matmul_half(Device<Exec>& device, const MatmulShape& s, const float16* a, const float16* b, C* c, const float16* bias, const Multiply& multiply) {
   constexpr bool narrow_result = std::is_same_v<C, float16>;

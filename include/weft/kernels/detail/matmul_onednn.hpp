@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Matrix products by oneDNN 2.6 and 3.x. Making a primitive costs more than small products, so each device keeps those that it
-// has made, by shape and types. Through oneDNN's C interface: its C++ header costs each program half a second of the compiler.
+// Matrix products by oneDNN 2.6 and 3.x. Creating a primitive costs more than a small product, so each device keeps its
+// primitives, by shape and types. It uses oneDNN's C interface: the C++ header costs each program half a second of compile time.
 
 #include <dnnl.h>
 #include <dnnl_version.h>
@@ -23,7 +23,7 @@
 
 namespace weft::kernels::detail {
 
-/// oneDNN's own threads number as many as the execution space has: it asks OpenMP for a count that is kept for each thread.
+/// Sets oneDNN's number of threads to that of the execution space: oneDNN asks OpenMP for a number that is kept for each thread.
 class OneDnnThreads {
  public:
 #ifdef _OPENMP
@@ -41,7 +41,7 @@ class OneDnnThreads {
 #endif
 };
 
-/// A matrix for oneDNN.
+/// A matrix in oneDNN's terms.
 class OneDnnMatrix {
  public:
   OneDnnMatrix() = default;
@@ -70,7 +70,7 @@ class OneDnnMatrix {
   dnnl_memory_desc_t description_ = {};
 };
 
-/// The primitives of one device. Nothing here is a template: it is compiled once, for all types.
+/// The primitives of one device. No templates: compiled once for all types.
 class OneDnn {
  public:
   using Type = dnnl_data_type_t;
@@ -88,7 +88,7 @@ class OneDnn {
     if (engine_ != nullptr) dnnl_engine_destroy(engine_);
   }
 
-  /// Runs the product of one shape; `c` is added to with shape.accumulate, `bias` may be null.
+  /// Runs the product of one shape; adds to `c` if shape.accumulate is set; `bias` may be null.
   void run(const MatmulShape& s, Type type, Type c_type, int threads, const void* a, const void* b, void* c, const void* bias) {
     const Product& product = find(Key{s, type, c_type, bias != nullptr, threads});
     dnnl_memory_set_data_handle(product.a, const_cast<void*>(a));
@@ -134,7 +134,7 @@ class OneDnn {
     dnnl_primitive_t primitive = nullptr;
     dnnl_memory_t a = nullptr, b = nullptr, c = nullptr, bias = nullptr;
   };
-  // What is needed only while a primitive is made.
+  // Objects that are only needed while a primitive is created.
   struct Making {
     Making() = default;
     Making(const Making&) = delete;
@@ -160,7 +160,7 @@ class OneDnn {
     weft::detail::List<weft::detail::Owner<Product>>& bucket = products_[key.bucket()];
     for (const auto& product : bucket)
       if (product->key == key) return *product;
-    // Text that grows word by word has a new shape each time: forget rather than grow without end.
+    // Growing text has a new shape at each step, so the cache is emptied when it is full.
     if (bucket.size() >= most_in_bucket) bucket.clear();
     bucket.push_back(weft::detail::Owner<Product>(new Product(key)));
     try {
@@ -217,7 +217,7 @@ void matmul_onednn(Device<Exec>& device, const MatmulShape& s, const T* a, const
   const int threads = threads_of(device.exec());
   const OneDnnThreads guard(threads);
   if constexpr (std::is_same_v<T, float>)
-    if (bias == nullptr && (s.transpose_a || !s.transpose_b))  // plain sgemm is 1 to 5 % faster there, not for a b^T
+    if (bias == nullptr && (s.transpose_a || !s.transpose_b))  // plain sgemm is 1 to 5 % faster here, but not for a b^T
       return OneDnn::run_sgemm(s, a, b, c);
   constexpr auto type_of = []<class N>(const N*) { return std::is_same_v<N, bfloat16> ? OneDnn::bf16 : OneDnn::f32; };
   device.template cache<OneDnn>().run(s, type_of(a), type_of(c), threads, a, b, c, bias);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A matrix product in register tiles, on hosts, for types that oneDNN lacks (double) or where it is not there: the right matrix
-// is packed into panels as wide as a tile, and blocks of rows run along each panel.
+// A matrix product in register tiles on hosts, for types that oneDNN lacks (double) and for programs without oneDNN. The right
+// matrix is packed into panels as wide as a tile, and blocks of rows run along each panel.
 
 #include <algorithm>
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace weft::kernels::detail {
 
-/// As matmul, for T = C = accumulate_t<T>. The same bits for any number of threads.
+/// matmul for T = C = accumulate_t<T>. The same bits for any number of threads.
 template <class T, class Exec>
 void matmul_tiles(Device<Exec>& device, const MatmulShape& s, const T* a, const T* b, T* c, const T* bias) {
   using V = lanes_for<Exec, T>;
@@ -22,7 +22,7 @@ void matmul_tiles(Device<Exec>& device, const MatmulShape& s, const T* a, const 
   const std::size_t panels = (s.n + columns - 1) / columns, edge = s.m % tile_rows, whole = s.m - edge;
   const weft::detail::Buffer buffer = device.allocate((panels * columns + tile_rows) * s.k * sizeof(T));
   T* const packed = static_cast<T*>(buffer.get());       // [panels, k, columns]
-  T* const edge_rows = packed + panels * columns * s.k;  // [tile_rows, k]: the rows of the last tile where it is not whole
+  T* const edge_rows = packed + panels * columns * s.k;  // [tile_rows, k]: the rows of a last, partial tile
   for_each(device, panels, [=](std::size_t panel) {
     const std::size_t first = panel * columns, here = std::min(columns, s.n - first);
     T* const to = packed + panel * columns * s.k;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Philox, a register of draws at a time: the same words as core/philox.hpp, bit for bit, at a fifth of the cost where the
+// Philox for a register of draws at a time: the same words as core/philox.hpp, bit for bit, at a fifth of the cost if the
 // processor has 64-byte registers.
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 
 namespace weft::kernels::detail {
 
-/// Words that one call of philox_words writes.
+/// The number of words that one call of philox_words writes.
 inline constexpr std::size_t philox_block = WEFT_COMPILER_VECTORS ? register_bytes / 2 : 4;
 
 #if WEFT_COMPILER_VECTORS
 typedef std::uint64_t LongRegister __attribute__((vector_size(register_bytes)));
 
-/// The products of the low halves of each 64 bits.
+/// The products of the low halves of each 64-bit lane.
 [[gnu::always_inline]] inline LongRegister multiply_low(LongRegister a, std::uint64_t b) {
 #if defined(__AVX512F__)
   LongRegister product;
@@ -39,7 +39,7 @@ template <std::size_t... i>
 }
 
 /// out[4 d + k] = Philox::draw(key, first + d).word[k] for all 4 d + k below philox_block. Each counter word is the low half of a
-/// 64-bit lane; what the high halves hold takes no part.
+/// 64-bit lane; the high halves are ignored.
 [[gnu::always_inline]] inline void philox_words(std::uint64_t key, std::uint64_t first, std::uint32_t* out) {
   constexpr std::size_t draws = philox_block / 4;
   static constexpr std::uint64_t steps[8] = {0, 1, 2, 3, 4, 5, 6, 7};

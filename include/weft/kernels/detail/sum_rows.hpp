@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Sums over the rows of a matrix, one for each column: gradients of biases and gains. Eight rows at a time run through registers
-// into the result, so memory is read in long runs and a float sum of many rows stays accurate (the error grows with rows / 8).
+// Sums over the rows of a matrix, one for each column, for gradients of biases and gains. Eight rows at a time are added in
+// registers before they go into the result, so memory is read in long runs and a float sum of many rows stays accurate (the error
+// grows with rows / 8).
 
 #include <algorithm>
 #include <cstddef>
@@ -17,7 +18,8 @@ struct Outputs {
   A* pointer[N];
 };
 
-/// Columns of one work item: as wide as the threads allow. Each column is summed alone, so the results do not depend on it.
+/// The columns of one work item: as many as the number of threads allows. Each column is summed alone, so the results do not
+/// depend on it.
 template <class V, class Exec>
 std::size_t columns_of_item(Device<Exec>& device, std::size_t columns) {
   if constexpr (on_host<Exec>) {
@@ -26,8 +28,8 @@ std::size_t columns_of_item(Device<Exec>& device, std::size_t columns) {
   } else return V::size;
 }
 
-/// outputs[k][c] (+)= sum over rows of term(row, c, count, k-th sum). `Term` has `void operator()(row, c, count, V (&sums)[N])`
-/// that adds the row's terms of columns [c, c + count) to sums.
+/// outputs[k][c] (+)= the sum over rows of term(row, c, count, k-th sum). `Term` has `void operator()(row, c, count, V
+/// (&sums)[N])`, which adds the row's terms of columns [c, c + count) to `sums`.
 template <class V, int N, class Exec, class Term, class A>
 requires(on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term term, Outputs<A, N> outputs, bool accumulate) {
   const std::size_t width = columns_of_item<V>(device, columns);
@@ -53,7 +55,7 @@ requires(on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, st
       });
 }
 
-/// On devices in two passes: blocks of rows side by side, then the sums of the blocks in their order.
+/// On devices, in two passes: the sums of blocks of rows in parallel, then the sum of the blocks in order.
 template <class V, int N, class Exec, class Term, class A>
 requires(!on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term term, Outputs<A, N> outputs, bool accumulate) {
   constexpr std::size_t block = 64;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Walking along an array in lanes: which lanes a space has, pieces of a range, sums.
+// Loops along an array in lanes: the lanes of an execution space, the pieces of a range, sums.
 //
 //   using V = lanes_for<Exec, float>;
 //   sweep<V>(n, [&](std::size_t i, std::size_t count) { (V::load(x + i, count) * V(2)).store(y + i, count); });
@@ -21,8 +21,8 @@ using weft::detail::on_host;
 template <class Exec, class T>
 using lanes_for = Lanes<accumulate_t<T>, on_host<Exec> ? register_bytes / sizeof(accumulate_t<T>) : 1>;
 
-/// Asks for the memory of n values that will be read, or written, soon: rows of a matrix are too far apart for the processor to
-/// guess.
+/// Prefetches the memory of n values that will be read or written soon: rows of a matrix are too far apart for the processor's
+/// own prefetcher.
 template <bool write = false, class T>
 [[gnu::always_inline]] inline void fetch([[maybe_unused]] const T* p, [[maybe_unused]] std::size_t n) {
 #if WEFT_COMPILER_VECTORS
@@ -31,7 +31,7 @@ template <bool write = false, class T>
 #endif
 }
 
-/// f(i, count) for the pieces of [0, n) that fit into V; count is V::size but for the last piece.
+/// Calls f(i, count) for the pieces of [0, n) that fit into V; count is V::size except for the last piece.
 template <class V, class F>
 KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) {
   std::size_t i = 0;
@@ -39,7 +39,7 @@ KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) {
   if (i < n) f(i, n - i);
 }
 
-/// The sum of f(i, count) over the pieces of [0, n); four sums run side by side, since one alone waits for each addition.
+/// The sum of f(i, count) over the pieces of [0, n). Four sums run side by side, because a single sum waits for each addition.
 template <class V, class F>
 KOKKOS_FORCEINLINE_FUNCTION auto add_up(std::size_t n, const F& f) {
   using Sum = decltype(f(n, n));
@@ -57,7 +57,7 @@ KOKKOS_FORCEINLINE_FUNCTION auto add_up(std::size_t n, const F& f) {
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-/// Two sums that are taken together.
+/// Two sums computed together.
 template <class V>
 struct Two {
   V first, second;

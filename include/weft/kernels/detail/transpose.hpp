@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The transpose of a square of 32-bit words in registers: log2(words of a register) rounds that each swap one bit of the row
-// number with one of the lane. Twice as fast as moving single words.
+// The transpose of a square of 32-bit words in registers: log2(words of a register) rounds, each of which swaps one bit of the
+// row number with one bit of the lane number. Twice as fast as moving single words.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace weft::kernels::detail {
 
 inline constexpr std::size_t square_words = register_bytes / 4;
 
-// Lane j of `low` is a[j], or b[j - step] where j has the bit `step`; `high` is a[j + step], or b[j].
+// Lane j of `low` is a[j], or b[j - step] if j has the bit `step`; `high` is a[j + step], or b[j].
 template <std::size_t step, std::size_t... j>
 [[gnu::always_inline]] inline void swap_bit(WordRegister& a, WordRegister& b, std::index_sequence<j...>) {
   constexpr std::size_t n = sizeof...(j);
@@ -35,7 +35,7 @@ template <std::size_t step>
   }
 }
 
-/// to[j * ld + i] = load(i)'s lane j, for i and j below square_words; `load(i)` gives a WordRegister.
+/// to[j * ld + i] = lane j of load(i), for i and j below square_words; `load(i)` returns a WordRegister.
 template <class Load, class Word>
 [[gnu::always_inline]] inline void transpose_square(const Load& load, Word* to, std::size_t ld) {
   static_assert(sizeof(Word) == 4);

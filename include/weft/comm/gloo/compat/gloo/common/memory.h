@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Debian's libgloo-dev installs gloo/transport/tcp/unbound_buffer.h but not this file, which it includes. These are the names
-// that it needs. Nothing here is ever constructed or destroyed by weft: libgloo does both, with its own definitions; the one
-// member of these types is the last of its class, so no offset that weft uses depends on them. A Gloo that installs the file
-// is used with its own: this folder is searched only where it is missing.
+// The header gloo/common/memory.h, which Debian's libgloo-dev does not install although its gloo/transport/tcp/unbound_buffer.h
+// includes it. It has the names that unbound_buffer.h needs. weft never constructs or destroys these types: libgloo does both,
+// with its own definitions, and the one member of these types is the last of its class, so no offset that weft uses depends on
+// them. An installed Gloo that has the file is used with its own: this folder is searched only if the file is missing.
 
 #include <memory>
 
