@@ -92,7 +92,7 @@ static_assert(detail::WrapperPolicy<detail::ContextPolicy<Ring>> && detail::Wrap
 static_assert(!detail::WrapperPolicy<detail::TensorPolicy<Partial<tp>>> && !detail::WrapperPolicy<detail::TensorPolicy<Invariant<cp>>> && !detail::WrapperPolicy<detail::TensorPolicy<tp>>);
 static_assert(!detail::WrapperPolicy<PlainPolicy> && !detail::WrapperPolicy<Reproducible> && !detail::WrapperPolicy<int>);
 
-static_assert(detail::StepHooks<detail::Buckets<Exec>> && detail::StepHooks<detail::Shards<Exec>> && detail::StepHooks<detail::TensorGradientReducer<Exec>>);
+static_assert(detail::StepHooks<detail::Buckets<Exec>> && detail::StepHooks<detail::FullyShardedHooks<Exec>> && detail::StepHooks<detail::TensorGradientReducer<Exec>>);
 static_assert(detail::StepHooks<detail::ContextGradientReducer<Exec>> && detail::StepHooks<detail::ExpertGradientReducer>);
 struct NoEvents : detail::Hooks {
   void gradient_ready(detail::Unit&) {}

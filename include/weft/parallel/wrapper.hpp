@@ -22,7 +22,7 @@
 #include <weft/parallel/model_options.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/parallel/hook/compress.hpp>
-#include <weft/parallel/model_check.hpp>
+#include <weft/layer/model_check.hpp>
 #include <weft/parallel/policy_check.hpp>
 #include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/same_parameters.hpp>

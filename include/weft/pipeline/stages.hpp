@@ -23,7 +23,7 @@
 #include <weft/layer/parameter.hpp>
 #include <weft/layer/step_buffer.hpp>
 #include <weft/pipeline/executor.hpp>
-#include <weft/parallel/model_check.hpp>
+#include <weft/layer/model_check.hpp>
 #include <weft/parallel/reproducible/parts.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
 #include <weft/pipeline/tied_parameters.hpp>

@@ -24,7 +24,7 @@
 
 #include <weft/core/has_member.hpp>
 #include <weft/core/owner.hpp>
-#include <weft/parallel/hook/bucket.hpp>
+#include <weft/layer/hook/bucket.hpp>
 #include <weft/parallel/hook/hook_check.hpp>
 #include <weft/parallel/reproducible/tree_exchange.hpp>
 #include <weft/device/device.hpp>
