@@ -60,11 +60,9 @@ gradient_t<X> input_gradient_of(G&& gradient) {
 /// The second half.
 template <class Layer, class Context, class Deferred>
 void backward_weight(Layer& layer, const Context& context, Deferred&& deferred) {
-  if constexpr (requires { layer.backward_weight(context, std::forward<Deferred>(deferred)); }) {
-    if constexpr (!std::is_same_v<std::remove_cvref_t<Deferred>, Nothing>) layer.backward_weight(context, std::forward<Deferred>(deferred));
-  } else if constexpr (!std::is_same_v<std::remove_cvref_t<Deferred>, Nothing>) {
-    detail::refuse_backward_weight<Layer, Context, Deferred>();
-  }
+  if constexpr (std::is_same_v<std::remove_cvref_t<Deferred>, Nothing>) return;
+  else if constexpr (requires { layer.backward_weight(context, std::forward<Deferred>(deferred)); }) layer.backward_weight(context, std::forward<Deferred>(deferred));
+  else detail::refuse_backward_weight<Layer, Context, Deferred>();
 }
 
 /// Both halves at once.

@@ -290,11 +290,13 @@ class Parameter : public detail::ParameterHandle {
 template <class... Rules>
   requires(!(Placement<Rules> && ...))
 class Parameter<Rules...> : public Parameter<> {
-  static_assert((Placement<Rules> && ...),
-                "weft: Parameter's template parameters must be rules, Shard<axis, dim>, such as Parameter<Shard<tp, 0>>: an axis alone does not say along which dim it cuts; where it has no rule, a parameter is whole");
-
  public:
-  using Parameter<>::Parameter;
+  template <class Context>
+  Parameter(const Context& context, const std::string& name, Shape shape, detail::Initial initial, const ParameterSharding& cut = {}) : Parameter<>(context, name, std::move(shape), initial, cut) {
+    // Here and not in the class, whose members a compiler would drop with a second error.
+    static_assert(sizeof(Context) == 0,
+                  "weft: Parameter's template parameters must be rules, Shard<axis, dim>, such as Parameter<Shard<tp, 0>>: an axis alone does not say along which dim it cuts; where it has no rule, a parameter is whole");
+  }
 };
 
 }  // namespace weft

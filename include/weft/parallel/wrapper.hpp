@@ -80,10 +80,10 @@ struct RefusedModel<M> { static constexpr bool said = true; };  // of which some
 template <class M>
   requires(!is_wrapper<M> && requires { typename M::model_type; typename M::Inner; })
 struct RefusedModel<M> {
+  static constexpr bool said = true;  // first: a compiler drops what comes after the error
   static_assert(is_wrapper<M>,
                 "weft: a wrapper around a wrapper that does not say where it stands in the order of nesting: write `template <class M> inline constexpr int weft::nesting_level<Own<M>> = 18;` before "
                 "its class (data 10, context 15, tensor 20, expert 25, pipeline 30); see M in this class's template arguments");
-  static constexpr bool said = true;
 };
 
 // Stands in for a wrapper that is not sound, and accepts everything, so that there is one error.
@@ -369,11 +369,19 @@ struct PlainPolicy {
 template <class M>
 class SingleDevice;
 
+namespace detail {
+template <class M>
+struct RefusedAlone {
+  static constexpr bool said = true;
+  static_assert(!is_wrapper<M>, "weft: SingleDevice takes a model alone, and this is one in a wrapper: construct that on a mesh, or leave the wrapper out: SingleDevice<models::Gpt>");
+};
+}  // namespace detail
+
 /// Stands in for one of what is no model, so that there is one error.
 template <class M>
   requires(!detail::ModelRecipe<M>)
 class SingleDevice<M> : public detail::Refused<M> {
-  static_assert(!is_wrapper<M>, "weft: SingleDevice takes a model alone, and this is one in a wrapper: construct that on a mesh, or leave the wrapper out: SingleDevice<models::Gpt>");
+  static_assert(detail::RefusedAlone<M>::said);
 
  public:
   using detail::Refused<M>::Refused;

@@ -252,6 +252,70 @@ void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape&
   compare(report, shares, alone, axis_bit<A>, where);
 }
 
+// The layer that `make` makes, for the tests on one rank.
+template <class Make>
+using layer_of_t = std::remove_cvref_t<decltype(std::declval<Make&>()(std::declval<const Root&>()))>;
+
+// Whether L is a layer at all. If not, the compiler says why and nothing else.
+template <class L>
+constexpr bool is_layer() {
+  if constexpr (weft::detail::is_refused<typename weft::detail::forward_of_t<L, Root, Whole>::output_type>) {
+    return false;
+  } else if constexpr (!weft::detail::VisitsParameters<L, const weft::detail::VisitAny>) {
+    return false;
+  } else {
+    using Step = weft::detail::forward_t<L, Root, Whole>;
+    using Split = decltype(weft::backward_input(std::declval<L&>(), std::declval<const Root&>(), std::declval<typename Step::saved_type>(),
+                                                std::declval<const gradient_t<typename Step::output_type>&>()));
+    return !weft::detail::is_refused<decltype(Split::input_gradient)>;
+  }
+}
+template <class L>
+void refuse_layer() {
+  if constexpr (weft::detail::Forwards<L, Root, Whole> && !weft::detail::VisitsParameters<L, const weft::detail::VisitAny>) weft::detail::refuse_parameters<L>();
+}
+
+template <class Make>
+CheckReport check_alone(Make& make, const Shape& shape, const CheckOptions& options) {
+  require_input(shape, options);
+  Device device;
+  Made made(device);
+  const Root context(device, environment(options, shape), engine(made));
+  auto layer = make(context);
+  Trial<tp, Whole, decltype(layer), Root> trial(layer, context, made, shape, {}, options.seed);
+  const auto base = trial.prove();
+  CheckReport report;
+  const auto compare = [&](const std::string& name, const Numbers& gradient, bool touched, auto&& nudge) {
+    const double scale = largest(gradient);
+    const std::size_t tries = std::min(options.samples, gradient.size());
+    for (std::size_t k = 0; k < tries; ++k) {
+      const std::size_t i = tries == gradient.size() ? k : key_of(options.seed, site_of(name), k) % gradient.size();
+      nudge(i, options.step);
+      const double up = trial.objective();
+      nudge(i, -2 * options.step);
+      const double down = trial.objective();
+      nudge(i, options.step);
+      const double slope = (up - down) / (2 * options.step);
+      if (!touched && std::abs(slope) > options.tolerance)
+        refuse("backward adds nothing to the gradient of " + name + ", on which forward's output depends (a derivative is " + std::to_string(slope) +
+                       "): it would never be trained; accumulate its gradient in backward or backward_weight");
+      report.add(name, std::abs(slope - gradient[i]), scale);
+    }
+  };
+  compare("the input", base.input_gradient, true, [&](std::size_t i, double by) { trial.input()[i] += by; });
+  for (std::size_t p = 0; p < trial.parameters().size(); ++p) {
+    ParameterState& state = *trial.parameters()[p];
+    compare(state.name(), base.gradients[p], base.touched[p], [&](std::size_t i, double by) {
+      Whole whole(device, state.local(), state.value());
+      auto host = copy_to_host(whole);
+      host[i] += by;
+      copy_from_host(whole, std::span<const double>(host));
+    });
+  }
+  require(report, options, "finite differences");
+  return report;
+}
+
 }  // namespace detail
 
 /// Compares central differences of Σ output · w, for random w, with backward, on one rank in double. `make(context)` builds the
@@ -271,43 +335,8 @@ void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape&
 ///   - two dropouts under one path, which would draw the same mask.
 template <class Make>
 CheckReport check_layer(Make&& make, const Shape& shape, const CheckOptions& options = {}) {
-  detail::require_input(shape, options);
-  detail::Device device;
-  detail::Made made(device);
-  const detail::Root context(device, detail::environment(options, shape), detail::engine(made));
-  auto layer = make(context);
-  detail::Trial<tp, detail::Whole, decltype(layer), detail::Root> trial(layer, context, made, shape, {}, options.seed);
-  const auto base = trial.prove();
-  CheckReport report;
-  const auto compare = [&](const std::string& name, const detail::Numbers& gradient, bool touched, auto&& nudge) {
-    const double scale = detail::largest(gradient);
-    const std::size_t tries = std::min(options.samples, gradient.size());
-    for (std::size_t k = 0; k < tries; ++k) {
-      const std::size_t i = tries == gradient.size() ? k : key_of(options.seed, site_of(name), k) % gradient.size();
-      nudge(i, options.step);
-      const double up = trial.objective();
-      nudge(i, -2 * options.step);
-      const double down = trial.objective();
-      nudge(i, options.step);
-      const double slope = (up - down) / (2 * options.step);
-      if (!touched && std::abs(slope) > options.tolerance)
-        detail::refuse("backward adds nothing to the gradient of " + name + ", on which forward's output depends (a derivative is " + std::to_string(slope) +
-                       "): it would never be trained; accumulate its gradient in backward or backward_weight");
-      report.add(name, std::abs(slope - gradient[i]), scale);
-    }
-  };
-  compare("the input", base.input_gradient, true, [&](std::size_t i, double by) { trial.input()[i] += by; });
-  for (std::size_t p = 0; p < trial.parameters().size(); ++p) {
-    ParameterState& state = *trial.parameters()[p];
-    compare(state.name(), base.gradients[p], base.touched[p], [&](std::size_t i, double by) {
-      detail::Whole whole(device, state.local(), state.value());
-      auto host = copy_to_host(whole);
-      host[i] += by;
-      copy_from_host(whole, std::span<const double>(host));
-    });
-  }
-  detail::require(report, options, "finite differences");
-  return report;
+  if constexpr (detail::is_layer<detail::layer_of_t<Make>>()) return detail::check_alone(make, shape, options);
+  else return detail::refuse_layer<detail::layer_of_t<Make>>(), CheckReport();
 }
 
 /// Compares the layer on `ranks` thread ranks of axis A with one rank: outputs, input gradient, every parameter gradient, in

@@ -312,25 +312,39 @@ auto times(const X& x, const Y& y) {
 
 /// Each row of x [rows, columns] times the vector v [columns], element by element.
 template <AnyTensor X, AnyTensor V>
-X times_row(const X& x, const V& v) {
+auto times_row(const X& x, const V& v) {
   detail::require_matrix("times_row", x);
   detail::require_extents("times_row", x.shape(), x.columns(), v.shape(), v.size());
-  X out(x.device(), x.shape());
-  if constexpr (!detail::RowRules<X, V>::factor) detail::refuse_row<X, V, true>();
-  else kernels::multiply_row(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
-  return out;
+  if constexpr (!detail::RowRules<X, V>::factor) {
+    detail::refuse_row<X, V, true>();
+    return detail::AlreadyRefused();  // so that nothing is said of its backward
+  } else {
+    X out(x.device(), x.shape());
+    kernels::multiply_row(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
+    return out;
+  }
 }
 
 /// The vector v [columns] added to each row of x [rows, columns].
 template <AnyTensor X, AnyTensor V>
-X add_row(const X& x, const V& v) {
+auto add_row(const X& x, const V& v) {
   detail::require_matrix("add_row", x);
   detail::require_extents("add_row", x.shape(), x.columns(), v.shape(), v.size());
-  X out(x.device(), x.shape());
-  if constexpr (!detail::RowRules<X, V>::bias) detail::refuse_row<X, V, false>();
-  else kernels::add_row(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
-  return out;
+  if constexpr (!detail::RowRules<X, V>::bias) {
+    detail::refuse_row<X, V, false>();
+    return detail::AlreadyRefused();  // so that nothing is said of its backward
+  } else {
+    X out(x.device(), x.shape());
+    kernels::add_row(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
+    return out;
+  }
 }
+
+// A row beside what was refused: one error is enough.
+template <AnyTensor V>
+detail::AlreadyRefused times_row(detail::AlreadyRefused refused, const V&) { return refused; }
+template <AnyTensor V>
+detail::AlreadyRefused add_row(detail::AlreadyRefused refused, const V&) { return refused; }
 
 /// The sum over rows, [columns], in accumulate_t. Rows that an axis cuts leave a Partial sum.
 template <AnyTensor X>
