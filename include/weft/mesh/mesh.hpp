@@ -36,7 +36,7 @@ inline constexpr unsigned expert_axes = axis_bit<etp> | axis_bit<ep> | axis_bit<
 /// Axes of the dense mesh and axes of the expert mesh have no common communicator; pp is in both.
 constexpr bool in_one_grid(unsigned set) { return (set & dense_axes) == 0 || (set & expert_axes) == 0; }
 
-/// Whether an axis of a user's own has the name of another axis: weft's, whether it is in the mesh or not, or one of these.
+/// Whether no axis of a user's own has the name of another axis: one of weft's, in the mesh or not, or one of these.
 template <class... A>
 constexpr bool names_differ() {
   const std::string_view names[] = {dp::name, cp::name, tp::name, pp::name, ep::name, etp::name, edp::name, A::name...};

@@ -17,7 +17,7 @@
 #include <weft/layer/batch.hpp>
 #include <weft/layer/hooks.hpp>
 #include <weft/parallel/reproducible/option.hpp>
-#include <weft/parallel/reproducible/reduction_tree.hpp>
+#include <weft/layer/reduction_tree.hpp>
 
 namespace weft::detail {
 

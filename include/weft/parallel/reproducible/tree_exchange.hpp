@@ -11,7 +11,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/layer/hooks.hpp>
-#include <weft/parallel/reproducible/reduction_tree.hpp>
+#include <weft/layer/reduction_tree.hpp>
 
 namespace weft::detail {
 
