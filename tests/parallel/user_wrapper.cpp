@@ -64,9 +64,11 @@ TEST_CASE("a data axis of a user's own equals one rank, alone and beside weft's"
   const Reference reference = reference_of<Gpt>(config);
   check<ReplicaParallel<Gpt>>(axes<replica>, 2, {.user = {{replica{}, 2}}}, config, reference);
   check<ReplicaParallel<Gpt>>(axes<replica>, 1, {}, config, reference, {}, 4);
-  check<DataParallel<ReplicaParallel<TensorParallel<Gpt>>>>(axes<dp, replica, tp>, 8, {.tp = 2, .user = {{replica{}, 2}}}, config, reference);
-  check<DataParallel<ReplicaParallel<TensorParallel<PipelineParallel<Gpt>>>>>(axes<dp, replica, tp, pp>, 8, {.dp = 1, .pp = 4, .user = {{replica{}, 2}}}, config, reference, {}, 2);
-  check<FullyShardedDataParallel<ReplicaParallel<Gpt>>>(axes<replica, dp>, 4, {.user = {{replica{}, 2}}}, config, reference, {}, 2);
+  using Deep = DataParallel<ReplicaParallel<TensorParallel<PipelineParallel<Gpt>>>>;
+  check<Deep>(axes<dp, replica, tp, pp>, 8, {.tp = 2, .user = {{replica{}, 2}}}, config, reference);
+  check<Deep>(axes<dp, replica, tp, pp>, 8, {.tp = 2, .dp = 1, .pp = 2, .user = {{replica{}, 2}}}, config, reference, {}, 2);
+  for (const bool each : {false, true})  // the wrapper has its turn after the last micro-batch, or after each
+    check<FullyShardedDataParallel<ReplicaParallel<Gpt>>>(axes<replica, dp>, 4, {.user = {{replica{}, 2}}}, config, reference, {.reduce_each_micro_batch = each}, 2);
   check<ReplicaParallel<ContextParallel<Gpt>>>(axes<replica, cp>, 4, {.cp = 2, .user = {{replica{}, 2}}}, config, reference);
 }
 
@@ -74,7 +76,6 @@ TEST_CASE("beside an axis whose ranks compute the same") {
   const auto config = gpt_config();
   const Reference reference = reference_of<Gpt>(config);
   check<ReplicaParallel<SequenceParallel<TwinParallel<PipelineParallel<Gpt>>>>>(axes<replica, tp, twin, pp>, 8, {.tp = 2, .user = {{replica{}, 2}, {twin{}, 2}}}, config, reference);
-  check<DataParallel<TwinParallel<Gpt>>>(axes<dp, twin>, 4, {.user = {{twin{}, 2}}}, config, reference);
 }
 
 TEST_CASE("experts lie on their own mesh beside it") {
@@ -125,7 +126,6 @@ TEST_CASE("mistakes are named") {
   CHECK(refusal<UserWrapper<Idle, Gpt>>(axes<replica>, 2, {.user = {{replica{}, 2}}}).find("still owes a sum over replica after the step: no wrapper paid it") != std::string::npos);
   CHECK(refusal<DataParallel<UserWrapper<Idle, Gpt>>>(axes<dp, replica>, 2, {.user = {{replica{}, 2}}}).find("is to be summed over dp while it still owes another sum") != std::string::npos);
   CHECK(refusal<ReplicaParallel<Gpt>>(axes<replica>, 2, {.user = {{replica{}, 3}}}) == "weft: replica(3) != world(2): this mesh has no axis dp to take what is left");
-  CHECK(refusal<DataParallel<Gpt>>(axes<dp>, 2, {.user = {{replica{}, 2}}}) == "weft: replica(2): this mesh has no axis replica, its axes are dp");
   CHECK(refusal<ReplicaParallel<Gpt>>(axes<replica>, 2, {.user = {{replica{}, 2}}}, {.numerics = {.reproducible = true}}) ==
         "weft: reproducible: replica(2) is a data axis of a user's own, and the order of sums is known over dp alone: use dp in its place, or leave reproducible out");
 }
@@ -145,5 +145,6 @@ TEST_CASE("ranks lie after dp, and before pp") {
           CHECK(mesh.text() == "dp(2) * replica(2) * pp(2)");
           CHECK(mesh.rank(replica{}) == world.rank() / 2 % 2);
           CHECK(mesh.size(dp{}, replica{}) == 4);
+          CHECK_THROWS_WITH_AS((Mesh<dp>(world, Degrees{.user = {{replica{}, 2}}})), "weft: replica(2): this mesh has no axis replica, its axes are dp", LayoutError);
         }) == 0);
 }

@@ -74,9 +74,9 @@ class Bucket {
 };
 
 /// A hook without its type.
-class AnyHook {
+class Erased {
  public:
-  virtual ~AnyHook() = default;
+  virtual ~Erased() = default;
   virtual Request start(Bucket& bucket, const Communicator& comm) = 0;
   virtual void finish(Bucket& bucket, const Communicator& comm) = 0;
   /// The next step's sums are compared with plain ones.
