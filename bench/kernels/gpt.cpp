@@ -88,17 +88,17 @@ class Step {
     const double attention_flops =
         2.0 * double(pairs) * double(o_.sequence) * double(o_.sequence) * double(head_width);  // causal: half
     A* lse = array<A>(pairs * o_.sequence);
+    const kernels::AttentionExtents extents{.sequences = o_.sequences, .length = o_.sequence, .heads = o_.heads, .kv_heads = o_.heads, .head_width = head_width};
+    const auto operands = [&](auto* of) {
+      return kernels::AttentionOperands<std::remove_pointer_t<decltype(of)>>{.q = of, .k = of + w, .v = of + 2 * w, .q_stride = 3 * w, .k_stride = 3 * w, .v_stride = 3 * w};
+    };
     time("attention forward", o_.layers, attention_flops, [&](std::size_t s) {
       const T* q = fused(s);
-      kernels::attention_forward<T>(device_, o_.sequences, o_.sequence, o_.heads, o_.heads, head_width, q, 3 * w, q + w, 3 * w,
-                                    q + 2 * w, 3 * w, narrow(s), w, lse);
+      kernels::attention_forward<T>(device_, extents, operands(q), {narrow(s), w}, lse);
     });
     time("attention backward", o_.layers, 2.5 * attention_flops, [&](std::size_t s) {
       const T* q = fused(s);
-      T* dq = wide(s);
-      kernels::attention_backward<T>(device_, o_.sequences, o_.sequence, o_.heads, o_.heads, head_width, q, 3 * w, q + w, 3 * w,
-                                     q + 2 * w, 3 * w, narrow(s), w, narrow(s + 1), w, lse, dq, 3 * w, dq + w, 3 * w, dq + 2 * w,
-                                     3 * w);
+      kernels::attention_backward<T>(device_, extents, operands(q), {narrow(s), w}, {narrow(s + 1), w}, lse, operands(wide(s)));
     });
 
     const std::size_t norms = 2 * o_.layers + 1;

@@ -99,14 +99,14 @@ template <class Model>
 Errors compare(const Golden& golden, Model& model, const Batch& batch) {
   Errors errors;
   model.for_each_state([&](ParameterState& state) {
-    const auto found = golden.parameters.find(state.name);
-    if (found == golden.parameters.end() || found->second.size() != state.global.size()) {
-      errors.unknown = state.name;
+    const auto found = golden.parameters.find(state.name());
+    if (found == golden.parameters.end() || found->second.size() != state.global().size()) {
+      errors.unknown = state.name();
       return;
     }
-    for (const auto& run : state.runs) {
-      std::copy_n(found->second.begin() + std::ptrdiff_t(run.global), run.length, static_cast<double*>(state.value.get()) + run.local);
-      if (state.counted && run.owned) errors.elements += run.length;
+    for (const auto& run : state.runs()) {
+      std::copy_n(found->second.begin() + std::ptrdiff_t(run.global), run.length, static_cast<double*>(state.value().get()) + run.local);
+      if (state.counted() && run.owned) errors.elements += run.length;
     }
   });
   if (!errors.unknown.empty()) return errors;
@@ -121,11 +121,11 @@ Errors compare(const Golden& golden, Model& model, const Batch& batch) {
 
   errors.loss = std::max(error_of(model.evaluate(batch), golden.json["loss"], 1), error_of(model.train_step(batch), golden.json["loss"], 1));
   model.for_each_state([&](ParameterState& state) {
-    const auto& reference = golden.gradients.at(state.name);
+    const auto& reference = golden.gradients.at(state.name());
     const double scale = scale_of(reference);
-    for (const auto& run : state.runs)
+    for (const auto& run : state.runs())
       for (std::size_t i = 0; i < run.length; ++i)
-        errors.gradients = std::max(errors.gradients, error_of(static_cast<const double*>(state.gradient.get())[run.local + i], reference[run.global + i], scale));
+        errors.gradients = std::max(errors.gradients, error_of(static_cast<const double*>(state.gradient().get())[run.local + i], reference[run.global + i], scale));
   });
 
   const auto& training = golden.json["training"];

@@ -121,9 +121,12 @@ void attention(const std::string& how, std::size_t kv_heads, bool causal) {
     const T* g = a.in(gradient);
     T *out = a.template out<T>(sequences * length * width), *d = a.template out<T>(sequences * length * fused);
     auto* lse = a.template out<accumulate_t<T>>(sequences * heads * length);
-    kernels::attention_forward(a.device(), sequences, length, heads, kv_heads, head, x, fused, x + width, fused, x + width + kv, fused, out, width, lse, causal);
-    kernels::attention_backward(a.device(), sequences, length, heads, kv_heads, head, x, fused, x + width, fused, x + width + kv, fused, out, width, g, width, lse, d, fused, d + width, fused,
-                                d + width + kv, fused, causal);
+    const kernels::AttentionExtents extents{.sequences = sequences, .length = length, .heads = heads, .kv_heads = kv_heads, .head_width = head};
+    const auto operands = [&](auto* of) {
+      return kernels::AttentionOperands<std::remove_pointer_t<decltype(of)>>{.q = of, .k = of + width, .v = of + width + kv, .q_stride = fused, .k_stride = fused, .v_stride = fused};
+    };
+    kernels::attention_forward<T>(a.device(), extents, operands(x), {out, width}, lse, causal);
+    kernels::attention_backward<T>(a.device(), extents, operands(x), {out, width}, {g, width}, lse, operands(d), causal);
   });
 }
 

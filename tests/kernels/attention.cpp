@@ -18,17 +18,17 @@ struct Case {
   std::vector<T> d_fused = std::vector<T>(rows * stride);
   std::vector<accumulate_t<T>> lse = std::vector<accumulate_t<T>>(sequences * heads * length);
 
+  weft::kernels::AttentionExtents extents() const { return {.sequences = sequences, .length = length, .heads = heads, .kv_heads = kv_heads, .head_width = head_width}; }
+  /// Query, key and value of a fused array.
+  template <class U>
+  weft::kernels::AttentionOperands<U> operands(U* of) const {
+    return {.q = of, .k = of + width, .v = of + width + kv_width, .q_stride = stride, .k_stride = stride, .v_stride = stride};
+  }
   void forward(DefaultDevice& device) {
-    const T* q = fused.data();
-    weft::kernels::attention_forward<T>(device, sequences, length, heads, kv_heads, head_width, q, stride, q + width, stride,
-                                        q + width + kv_width, stride, out.data(), width, lse.data(), causal);
+    weft::kernels::attention_forward<T>(device, extents(), operands<const T>(fused.data()), {out.data(), width}, lse.data(), causal);
   }
   void backward(DefaultDevice& device) {
-    const T* q = fused.data();
-    T* dq = d_fused.data();
-    weft::kernels::attention_backward<T>(device, sequences, length, heads, kv_heads, head_width, q, stride, q + width, stride,
-                                         q + width + kv_width, stride, out.data(), width, d_out.data(), width, lse.data(), dq,
-                                         stride, dq + width, stride, dq + width + kv_width, stride, causal);
+    weft::kernels::attention_backward<T>(device, extents(), operands<const T>(fused.data()), {out.data(), width}, {d_out.data(), width}, lse.data(), operands(d_fused.data()), causal);
   }
 };
 
@@ -107,15 +107,11 @@ TEST_CASE_TEMPLATE("attention by rows, for spaces without tiles, is the same", T
     DefaultDevice device;
     std::vector<double> out, lse, d_fused;
     reference(c, out, lse, d_fused);
-    const weft::kernels::detail::AttentionShape shape(c.sequences, c.length, c.heads, c.kv_heads, c.head_width, causal);
-    const T *q = c.fused.data(), *k = q + c.width, *v = k + c.kv_width;
-    weft::kernels::detail::attention_rows_forward(device, shape, q, c.stride, k, c.stride, v, c.stride, c.out.data(), c.width,
-                                                  c.lse.data());
+    const weft::kernels::detail::AttentionShape shape(c.extents(), causal);
+    const auto in = c.template operands<const T>(c.fused.data());
+    weft::kernels::detail::attention_rows_forward<T, T>(device, shape, in, {c.out.data(), c.width}, c.lse.data());
     check_close(c.out, out);
-    T *dq = c.d_fused.data(), *dk = dq + c.width, *dv = dk + c.kv_width;
-    weft::kernels::detail::attention_rows_backward(device, shape, q, c.stride, k, c.stride, v, c.stride, c.out.data(), c.width,
-                                                   c.d_out.data(), c.width, c.lse.data(), dq, c.stride, dk, c.stride, dv,
-                                                   c.stride);
+    weft::kernels::detail::attention_rows_backward<T, T>(device, shape, in, {c.out.data(), c.width}, {c.d_out.data(), c.width}, c.lse.data(), c.operands(c.d_fused.data()));
     check_close(c.d_fused, d_fused);
   }
 }

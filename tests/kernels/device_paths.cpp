@@ -154,9 +154,11 @@ TEST_CASE_TEMPLATE("attention without a library, whole and as merged blocks", T,
   const auto d_out = normal<T>(sequences * length * width, 11);
   std::vector<T> out(q.size()), dq(q.size()), dk(k.size()), dv(v.size());
   std::vector<A> lse(sequences * heads * length);
-  kernels::attention_forward(device, sequences, length, heads, kv_heads, head, q.data(), width, k.data(), kv, v.data(), kv, out.data(), width, lse.data());
-  kernels::attention_backward(device, sequences, length, heads, kv_heads, head, q.data(), width, k.data(), kv, v.data(), kv, out.data(), width, d_out.data(), width, lse.data(), dq.data(), width,
-                              dk.data(), kv, dv.data(), kv);
+  const kernels::AttentionExtents extents{.sequences = sequences, .length = length, .heads = heads, .kv_heads = kv_heads, .head_width = head};
+  const kernels::AttentionOperands<const T> in{.q = q.data(), .k = k.data(), .v = v.data(), .q_stride = width, .k_stride = kv, .v_stride = kv};
+  kernels::attention_forward<T>(device, extents, in, {out.data(), width}, lse.data());
+  kernels::attention_backward<T>(device, extents, in, {out.data(), width}, {d_out.data(), width}, lse.data(),
+                                 {.q = dq.data(), .k = dk.data(), .v = dv.data(), .q_stride = width, .k_stride = kv, .v_stride = kv});
   std::vector<double> want(q.size()), want_lse(lse.size()), want_dq(q.size()), want_dk(k.size()), want_dv(v.size());
   for (std::size_t s = 0; s < sequences; ++s)
     for (std::size_t h = 0; h < heads; ++h)
@@ -193,11 +195,11 @@ TEST_CASE_TEMPLATE("attention without a library, whole and as merged blocks", T,
   check_close(dv, want_dv, 4);
 
   // A block in accumulate_t, as a ring asks for it: without rounding it is the same.
-  kernels::AttentionBlock block{sequences, length, length, length, length, length, true};
+  kernels::AttentionBlock block{.sequences = sequences, .queries = length, .keys = length, .heads = heads, .kv_heads = kv_heads, .head_width = head, .causal = true};
   std::vector<A> wide(q.size()), wide_lse(lse.size()), wide_dq(q.size()), wide_dk(k.size()), wide_dv(v.size());
-  kernels::attention_block_forward(device, block, heads, kv_heads, head, q.data(), width, k.data(), kv, v.data(), kv, wide.data(), width, wide_lse.data());
-  kernels::attention_block_backward(device, block, heads, kv_heads, head, q.data(), width, k.data(), kv, v.data(), kv, out.data(), width, d_out.data(), width, lse.data(), wide_dq.data(), width,
-                                    wide_dk.data(), kv, wide_dv.data(), kv);
+  kernels::attention_block_forward<T, A>(device, block, in, {wide.data(), width}, wide_lse.data());
+  kernels::attention_block_backward<T, A>(device, block, in, {out.data(), width}, {d_out.data(), width}, lse.data(),
+                                          {.q = wide_dq.data(), .k = wide_dk.data(), .v = wide_dv.data(), .q_stride = width, .k_stride = kv, .v_stride = kv});
   check_close(wide, want);
   check_close(wide_dk, want_dk, std::is_same_v<T, bfloat16> ? 4e3 : 4);  // `out` was rounded to bfloat16
 }
@@ -206,7 +208,7 @@ TEST_CASE_TEMPLATE("attention without a library, whole and as merged blocks", T,
 struct Recorder final : kernels::detail::AttentionLibrary {
   int forwards = 0, backwards = 0;
   bool takes = false;
-  kernels::detail::AttentionCall last{{1, 1, 1, 1, 1, true}, weft::DataType::float32, weft::DataType::float32, {}, {}, {}, {}, {}};
+  kernels::detail::AttentionCall last{.shape = {{}, true}, .type = weft::DataType::float32, .out_type = weft::DataType::float32};
   bool forward(const kernels::detail::AttentionCall& call) override { return last = call, ++forwards, takes; }
   bool backward(const kernels::detail::AttentionCall& call) override { return last = call, ++backwards, takes; }
 };
@@ -219,8 +221,10 @@ TEST_CASE("a device's library of attention is asked first, for 16-bit types alon
   const auto q = normal<bfloat16>(length * 3 * head, 12);
   std::vector<bfloat16> out(length * head), untouched = out, d(q.size());
   std::vector<float> lse(length);
+  const kernels::AttentionExtents extents{.length = length, .head_width = head};
+  const kernels::AttentionOperands<const bfloat16> in{.q = q.data(), .k = q.data() + head, .v = q.data() + 2 * head, .q_stride = 3 * head, .k_stride = 3 * head, .v_stride = 3 * head};
   const auto forward = [&] {
-    kernels::attention_forward(device, 1, length, 1, 1, head, q.data(), 3 * head, q.data() + head, 3 * head, q.data() + 2 * head, 3 * head, out.data(), head, lse.data());
+    kernels::attention_forward<bfloat16>(device, extents, in, {out.data(), head}, lse.data());
   };
   library->takes = true;
   forward();
@@ -232,13 +236,15 @@ TEST_CASE("a device's library of attention is asked first, for 16-bit types alon
   forward();
   CHECK(library->forwards == 2);
   CHECK(!same_bits(out, untouched));
-  kernels::attention_backward(device, 1, length, 1, 1, head, q.data(), 3 * head, q.data() + head, 3 * head, q.data() + 2 * head, 3 * head, out.data(), head, out.data(), head, lse.data(), d.data(),
-                              3 * head, d.data() + head, 3 * head, d.data() + 2 * head, 3 * head);
+  kernels::attention_backward<bfloat16>(
+      device, extents, in, {out.data(), head}, {out.data(), head}, lse.data(),
+      {.q = d.data(), .k = d.data() + head, .v = d.data() + 2 * head, .q_stride = 3 * head, .k_stride = 3 * head, .v_stride = 3 * head});
   CHECK(library->backwards == 1);
   CHECK((library->last.dv.data == d.data() + 2 * head && library->last.d_out.data == out.data() && library->last.log_sum_exp == lse.data()));
   const auto wide = normal<float>(length * head, 13);
   std::vector<float> wide_out(length * head);
-  kernels::attention_forward(device, 1, length, 1, 1, head, wide.data(), head, wide.data(), head, wide.data(), head, wide_out.data(), head, lse.data());
+  kernels::attention_forward<float>(device, extents, {.q = wide.data(), .k = wide.data(), .v = wide.data(), .q_stride = head, .k_stride = head, .v_stride = head},
+                                    {wide_out.data(), head}, lse.data());
   CHECK(library->forwards == 2);
 }
 

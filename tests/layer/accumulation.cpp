@@ -44,9 +44,9 @@ template <class Model>
 Gradients gradients_of(Model& model) {
   Gradients gradients;
   model.for_each_state([&](ParameterState& state) {
-    const auto* data = static_cast<const double*>(state.gradient.get());
+    const auto* data = static_cast<const double*>(state.gradient().get());
     REQUIRE(data != nullptr);
-    gradients[state.name].assign(data, data + state.size());
+    gradients[state.name()].assign(data, data + state.size());
   });
   return gradients;
 }

@@ -45,24 +45,24 @@ using Weights = std::map<std::string, Whole>;
 
 /// Adds what one rank holds. Returns what is wrong with it, else "".
 std::string put(Weights& weights, DefaultDevice& device, ParameterState& state) {
-  const std::size_t size = size_of(state.type);
-  auto& whole = weights[state.name];
-  if (whole.bytes.empty()) whole = {Bytes(state.global.size() * size), std::vector<int>(state.global.size()), std::vector<int>(state.global.size())};
-  if (whole.held.size() != state.global.size()) return state.name + " has another shape on another rank";
+  const std::size_t size = size_of(state.type());
+  auto& whole = weights[state.name()];
+  if (whole.bytes.empty()) whole = {Bytes(state.global().size() * size), std::vector<int>(state.global().size()), std::vector<int>(state.global().size())};
+  if (whole.held.size() != state.global().size()) return state.name() + " has another shape on another rank";
   const Bytes mine = bytes_of(detail::value_of(device, state), state.kept() * size);
   std::vector<char> padding(state.kept(), 1);
-  for (const auto& run : state.runs)
+  for (const auto& run : state.runs())
     for (std::size_t i = 0; i < run.length; ++i) {
       unsigned char* there = whole.bytes.data() + (run.global + i) * size;
       const unsigned char* here = mine.data() + (run.local + i) * size;
       if (whole.held[run.global + i]++ == 0) std::memcpy(there, here, size);
-      else if (std::memcmp(there, here, size) != 0) return state.name + " differs between two ranks that hold the same element";
-      whole.counted[run.global + i] += state.counted && run.owned;
+      else if (std::memcmp(there, here, size) != 0) return state.name() + " differs between two ranks that hold the same element";
+      whole.counted[run.global + i] += state.counted() && run.owned;
       padding[run.local + i] = 0;
     }
   for (std::size_t i = 0; i < state.kept(); ++i)
     for (std::size_t byte = 0; padding[i] && byte < size; ++byte)
-      if (mine[i * size + byte] != 0) return state.name + ": padding is not zero";
+      if (mine[i * size + byte] != 0) return state.name() + ": padding is not zero";
   return "";
 }
 
@@ -232,7 +232,7 @@ std::vector<float> all_results(const Context& context, Layer layer) {
   append(copy_to_host(weft::backward(layer, context, std::move(step.saved), x)));
   layer.for_each_parameter([&](auto& parameter) {
     ParameterState& state = parameter.state();
-    append(copy_to_host(Tensor<float, Exec>(context.device(), state.local, state.gradient)));
+    append(copy_to_host(Tensor<float, Exec>(context.device(), state.local(), state.gradient())));
   });
   return results;
 }
@@ -294,7 +294,7 @@ Training train(std::uint64_t seed) {
             optimizer.step();
           }
           model.for_each_state([&](ParameterState& state) {
-            const Bytes bytes = bytes_of(state.value, state.bytes());
+            const Bytes bytes = bytes_of(state.value(), state.bytes());
             auto& all = training.weights[std::size_t(world.rank())];
             all.insert(all.end(), bytes.begin(), bytes.end());
           });

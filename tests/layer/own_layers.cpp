@@ -109,7 +109,7 @@ struct ZLossHead {
     return matmul(inside, table.for_operand(inside));
   }
   auto forward(const auto& context, const auto& x, const auto& targets) const {
-    const auto vocabulary = table.state().global[0];
+    const auto vocabulary = table.state().global()[0];
     auto normed = norm.forward(context, x);
     const auto inside = to<Replicated<tp>>(context, normed.output);
     const auto z = matmul(inside, table.for_operand(inside));  // [tokens, vocabulary / tp]
@@ -121,7 +121,7 @@ struct ZLossHead {
   auto backward(const auto& context, std::tuple<N, Y, Z, L, D, T> saved, const G& g) {
     auto& [norm_saved, normed, z, lse, difference, targets] = saved;
     const auto d_lse = mask_rows(scale(times_scalar(lse, g), 2 * factor), targets);
-    const auto dz = add(times_scalar(difference, to<Replicated<tp>>(context, g)), log_sum_exp_gradient(context, z, table.state().global[0], lse, d_lse));
+    const auto dz = add(times_scalar(difference, to<Replicated<tp>>(context, g)), log_sum_exp_gradient(context, z, table.state().global()[0], lse, d_lse));
     const auto inside = to<Replicated<tp>>(context, normed);
     table.accumulate(context, matmul_weight_gradient(dz, inside));
     return norm.backward(context, std::move(norm_saved), to_layout_of<gradient_t<Y>>(context, matmul_input_gradient(dz, table.for_operand(inside))));

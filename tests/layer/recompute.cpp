@@ -19,7 +19,7 @@ template <class Model>
 Gradients gradients_of(Model& model, const Batch& batch) {
   Gradients gradients;
   model.train_step(batch);
-  model.for_each_state([&](ParameterState& state) { for_each_gradient(state, [&](std::size_t, double value) { gradients[state.name].push_back(value); }); });
+  model.for_each_state([&](ParameterState& state) { for_each_gradient(state, [&](std::size_t, double value) { gradients[state.name()].push_back(value); }); });
   return gradients;
 }
 

@@ -48,13 +48,11 @@ TEST_CASE("layouts that a model does not fit") {
 }
 
 TEST_CASE("parameters that cannot be cut") {
-  ParameterState state;
-  state.name = "P";
-  state.global = state.local = {36, 4};
-  CHECK_THROWS_WITH_AS(detail::shard_parameter(state, 0, {{{36, 6}}, false}, "tp", 4, 0), "weft: parameter P [36, 4]: 6 heads cannot be cut by tp(4)", LayoutError);
-  CHECK_THROWS_WITH_AS(detail::shard_parameter(state, 0, {}, "tp", 8, 0), "weft: parameter P [36, 4]: 36 elements cannot be cut by tp(8)", LayoutError);
-  CHECK_THROWS_WITH_AS(detail::shard_parameter(state, 2, {}, "tp", 2, 0), "weft: parameter P [36, 4] has no dim 2, which its rule Shard<tp, 2> cuts", LayoutError);
-  CHECK_THROWS_WITH_AS(detail::shard_parameter(state, 0, {{{30, 0}}, false}, "tp", 2, 0), "weft: parameter P [36, 4]: its segments along dim 0 add up to 30", ShapeError);
+  ParameterInfo info{.name = "P", .global = {36, 4}, .local = {36, 4}};
+  CHECK_THROWS_WITH_AS(detail::shard_parameter(info, 0, {{{36, 6}}, false}, "tp", 4, 0), "weft: parameter P [36, 4]: 6 heads cannot be cut by tp(4)", LayoutError);
+  CHECK_THROWS_WITH_AS(detail::shard_parameter(info, 0, {}, "tp", 8, 0), "weft: parameter P [36, 4]: 36 elements cannot be cut by tp(8)", LayoutError);
+  CHECK_THROWS_WITH_AS(detail::shard_parameter(info, 2, {}, "tp", 2, 0), "weft: parameter P [36, 4] has no dim 2, which its rule Shard<tp, 2> cuts", LayoutError);
+  CHECK_THROWS_WITH_AS(detail::shard_parameter(info, 0, {{{30, 0}}, false}, "tp", 2, 0), "weft: parameter P [36, 4]: its segments along dim 0 add up to 30", ShapeError);
 }
 
 TEST_CASE("layers that cannot be") {

@@ -6,6 +6,7 @@
 #include <weft/nn/activation.hpp>
 #include <weft/layer/combinators.hpp>
 #include <weft/nn/gelu_mlp.hpp>
+#include <weft/models/gpt.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/testing/check_layer.hpp>
@@ -34,7 +35,7 @@ std::vector<float> numbers_of(Make&& make) {
   DefaultDevice device;
   Context<Compute<DefaultDevice::execution_space, float>> context(device, detail::Environment());
   auto layer = make(context);
-  layer.for_each_parameter([](auto& parameter) { parameter.state().fresh = true; });
+  layer.for_each_parameter([](auto& parameter) { parameter.state().gradients().renew(); });
   using X = Tensor<float, DefaultDevice::execution_space>;
   X x(device, {rows, width}), g(device, {rows, width});
   for (std::size_t i = 0; i < rows * width; ++i) {
@@ -48,13 +49,16 @@ std::vector<float> numbers_of(Make&& make) {
   add(copy_to_host(dx));
   layer.for_each_parameter([&](auto& parameter) {
     const auto& state = parameter.state();
-    const auto* gradient = static_cast<const float*>(state.gradient.get());
+    const auto* gradient = static_cast<const float*>(state.gradient().get());
     add(std::vector<float>(gradient, gradient + state.size()));
   });
   return all;
 }
 
 }  // namespace
+
+// A model's type is the same on hosts and GPUs: which kernels a product and its GELU take is the operation's choice.
+static_assert(std::is_same_v<nn::detail::GptMlp, Sequential<GeluMlp<LayerNorm, nn::detail::GptIn, nn::detail::GptOut>, Dropout>>);
 
 TEST_CASE("the same bits as norm, linear, GELU and linear one after the other, kept or computed again") {
   const auto want = numbers_of(apart(false));

@@ -28,7 +28,7 @@ auto mixture_of(const RouterOptions& options) {
 }
 
 std::vector<double> values_of(ParameterState& state) {
-  const auto* data = static_cast<const double*>(state.value.get());
+  const auto* data = static_cast<const double*>(state.value().get());
   return {data, data + state.size()};
 }
 std::vector<double> numbers(std::uint64_t key, std::size_t count) {
@@ -41,7 +41,7 @@ std::vector<double> numbers(std::uint64_t key, std::size_t count) {
 std::vector<double> oracle(Mixture& layer, const std::vector<double>& x, std::size_t length, std::size_t* dropped) {
   const RouterOptions& options = layer.router.options();
   std::map<std::string, std::vector<double>> weights;
-  layer.for_each_parameter([&](auto& parameter) { weights[parameter.state().name] = values_of(parameter.state()); });
+  layer.for_each_parameter([&](auto& parameter) { weights[parameter.state().name()] = values_of(parameter.state()); });
   const std::size_t tokens = x.size() / width, experts = options.experts, k = options.top_k;
   std::vector<std::vector<std::pair<std::size_t, double>>> choice(tokens);
   for (std::size_t t = 0; t < tokens; ++t) {
@@ -153,14 +153,18 @@ struct Fixture {
     detail::Router router(context / "gate", experts, options);
     std::vector<double> identity(experts * experts);
     for (std::size_t e = 0; e < experts; ++e) identity[e * experts + e] = 1;
-    copy_from_host(Tensor<double, Exec>(device, {experts, experts}, router.weight.state().value), std::span<const double>(identity));
+    copy_from_host(Tensor<double, Exec>(device, {experts, experts}, router.weight.state().value()), std::span<const double>(identity));
     Tensor<double, Exec> x(device, {tokens, experts});
     copy_from_host(x, std::span<const double>(logits));
     auto routed = router.forward(context, x);
+    const Tensor<double, Exec> d_weights(device, {tokens, options.top_k});
+    copy_from_host(d_weights, std::vector<double>(d_weights.size()));
     for (int step = 1; step < steps; ++step) {
+      router.backward_input(context, x, routed, d_weights);
       detail::renew(context, buffers);
       routed = router.forward(context, x);
     }
+    router.backward_input(context, x, routed, d_weights);
     detail::renew(context, buffers);
     return routed;
   }
@@ -254,6 +258,52 @@ TEST_CASE("the bias moves the choice and not the weights") {
   const auto routed = fixture.route(logits, 2);
   CHECK(copy_to_host(routed.chosen) == std::vector<std::int32_t>{1, 1, 1, 0});
   CHECK(copy_to_host(routed.weights)[0] == doctest::Approx(1 / (1 + std::exp(0.1))));
+}
+
+TEST_CASE("a router counts a micro-batch once, in its backward: forward alone changes nothing") {
+  DefaultDevice device;
+  detail::Environment environment;
+  detail::List<std::shared_ptr<detail::StepBuffer>> buffers;
+  environment.length = 4;
+  environment.buffers = &buffers;
+  Root context(device, environment);
+  detail::Router router(context / "gate", 3, {.experts = 3, .top_k = 2, .auxiliary_loss = 0.01, .z_loss = 0.1, .bias_rate = 0.05});
+  const detail::Router& const_router = router;
+  const std::vector<double> nothing_of_bias(3), nothing_of_load(7);
+  const auto bias = [&] { return buffers.front()->sum; };
+  const auto load = [&] { return buffers.back()->sum; };
+  const auto input = [&](unsigned seed) {
+    Tensor<double, Exec> x(device, {4, 3});
+    copy_from_host(x, std::span<const double>(numbers(seed, 12)));
+    return x;
+  };
+  const auto first = input(1), second = input(2);
+  const Tensor<double, Exec> d_weights(device, {4, 2});
+  copy_from_host(d_weights, std::vector<double>(8));
+
+  context.env.training = false;
+  const auto evaluated = const_router.forward(context, first);
+  CHECK(evaluated.counted.empty());
+  router.backward_input(context, first, evaluated, d_weights);
+  CHECK(bias() == nothing_of_bias);
+  CHECK(load() == nothing_of_load);
+
+  context.env.training = true;
+  const auto one = const_router.forward(context, first), other = const_router.forward(context, second);  // two in flight
+  const auto again = const_router.forward(context, first);                                               // as a recomputation does
+  CHECK(bias() == nothing_of_bias);
+  CHECK(load() == nothing_of_load);
+  CHECK(again.counted == one.counted);
+  router.backward_input(context, second, other, d_weights);
+  CHECK(load() == other.counted);
+  router.backward_input(context, first, again, d_weights);
+  const auto counts = bias(), all = load();
+  CHECK(counts == std::vector<double>(all.begin(), all.begin() + 3));
+  CHECK(std::accumulate(counts.begin(), counts.end(), 0.0) == 2 * 8);
+  CHECK(all.back() == 8);
+  CHECK(all[4] == other.counted[4] + one.counted[4]);  // auxiliary loss
+  CHECK(all[4] > 0);
+  CHECK(all[5] > 0);  // z-loss
 }
 
 TEST_CASE("capacity: rounded up, and the worked examples") {

@@ -21,17 +21,17 @@ void change(DefaultDevice& device, ParameterState& state, F&& f) {
   if (state.kept() == 0) return;
   detail::dispatch_real(state.kept_type(), [&]<class T>(T) {
     const std::size_t bytes = state.kept() * sizeof(T);
-    const detail::Buffer value = state.store ? device.allocate(bytes) : state.value;
-    if (state.store) detail::read_record(device, *state.store, state.record, value.get(), bytes);
+    const detail::Buffer value = state.storage().store() ? device.allocate(bytes) : state.value();
+    if (state.storage().store()) detail::read_record(device, *state.storage().store(), state.storage().record(), value.get(), bytes);
     T* data = static_cast<T*>(value.get());
     for (std::size_t i = 0; i < state.kept(); ++i) {
       double element = double(accumulate_t<T>(data[i]));
       f(i, element);
       data[i] = T(accumulate_t<T>(element));
     }
-    if (!state.store) return;
-    detail::write_record(device, *state.store, state.record, value.get(), bytes);
-    state.store->commit();
+    if (!state.storage().store()) return;
+    detail::write_record(device, *state.storage().store(), state.storage().record(), value.get(), bytes);
+    state.storage().store()->commit();
   });
 }
 template <class M>
@@ -85,9 +85,9 @@ void check_left_alone(World& world, const ModelOptions& options) {
   const Batch batch = make_batch(0, world.rank(), world.size(), 1);
   step(model, optimizer, batch, 1e-2, [] {});
   const auto before = values_of(model);
-  const auto idle = [](const ParameterState& state) { return state.name.find("transformer.h.1") != std::string::npos; };
+  const auto idle = [](const ParameterState& state) { return state.name().find("transformer.h.1") != std::string::npos; };
   const auto touch = [&](bool all) {
-    model.for_each_state([&](ParameterState& state) { state.touched = all || !idle(state); });
+    model.for_each_state([&](ParameterState& state) { state.gradients().set_touched(all || !idle(state)); });
   };
   const auto changed_where_due = [&](bool all) {
     const auto after = values_of(model);
@@ -95,7 +95,7 @@ void check_left_alone(World& world, const ModelOptions& options) {
     model.for_each_state([&](ParameterState& state) {
       const bool due = all || !idle(state);
       left += std::size_t(!due);
-      if (state.kept() != 0 && (after[k] != before[k]) != due) throw Error(state.name + (due ? " took no part in a step" : " was not left alone"));
+      if (state.kept() != 0 && (after[k] != before[k]) != due) throw Error(state.name() + (due ? " took no part in a step" : " was not left alone"));
       ++k;
     });
     if (all != (left == 0)) throw Error("no parameter of that name");
@@ -136,7 +136,7 @@ TEST_CASE("refresh takes masters from the values as they are") {
   const auto differing = [&] {
     std::size_t count = 0;
     for (const auto& slot : optimizer.slots())
-      for (std::size_t i = 0; i < slot.state->kept(); ++i) count += static_cast<const float*>(slot.master.get())[i] != float(static_cast<const bfloat16*>(slot.state->value.get())[i]);
+      for (std::size_t i = 0; i < slot.state->kept(); ++i) count += static_cast<const float*>(slot.master.get())[i] != float(static_cast<const bfloat16*>(slot.state->value().get())[i]);
     return count;
   };
   model.train_step(make_batch(0, 0, 1, 1));

@@ -33,23 +33,20 @@ struct TwoParameters {
 
   TwoParameters() {
     for (const auto& [name, shape] : {std::pair{"matrix", Shape{7, 5}}, std::pair{"vector", Shape{11}}}) {
-      ParameterState& state = states.emplace_back();
-      state.name = name;
-      state.global = state.local = shape;
-      state.type = data_type_of<S>;
-      state.gradient_type = data_type_of<A>;
-      state.runs = {{0, 0, shape.size()}};
-      state.value = the_device.allocate(state.bytes());
+      ParameterInfo info{.name = name, .global = shape, .local = shape, .type = data_type_of<S>, .gradient_type = data_type_of<A>};
+      info.runs = {{0, 0, shape.size()}};
+      ParameterState& state = states.emplace_back(std::move(info));
+      state.storage().set_value(the_device.allocate(state.bytes()));
       for (std::size_t i = 0; i < state.size(); ++i) value(state)[i] = S(A(Philox::normal(site_of(name), i)));
     }
   }
 
-  static S* value(const ParameterState& state) { return static_cast<S*>(state.value.get()); }
-  static A* gradient(const ParameterState& state) { return static_cast<A*>(state.gradient.get()); }
+  static S* value(const ParameterState& state) { return static_cast<S*>(state.value().get()); }
+  static A* gradient(const ParameterState& state) { return static_cast<A*>(state.gradient().get()); }
   void set_gradients(std::uint64_t step, double scale = 1) {
     for (ParameterState& state : states) {
-      if (!state.gradient) state.gradient = the_device.allocate(state.gradient_bytes());
-      for (std::size_t i = 0; i < state.size(); ++i) gradient(state)[i] = A(scale * Philox::normal(key_of(site_of(state.name), step), i));
+      if (!state.gradient()) state.gradients().set_buffer(the_device.allocate(state.gradient_bytes()));
+      for (std::size_t i = 0; i < state.size(); ++i) gradient(state)[i] = A(scale * Philox::normal(key_of(site_of(state.name()), step), i));
     }
   }
   double norm() const {
@@ -195,13 +192,21 @@ using OfMatrices = optim::Optimizer<WholeRule>;
 TEST_CASE("a rule that needs whole parameters is refused where an axis leaves this rank a piece") {
   TwoParameters<float> model;
   CHECK_NOTHROW(OfMatrices{model});
-  model.states[0].sharded = axis_bit<tp>;  // an axis of degree 1
+  const auto cut = [&](unsigned axis, const Shape& global) {
+    ParameterInfo info = model.states[0].info();
+    info.sharded = axis;
+    info.global = global;
+    ParameterState state(std::move(info));
+    state.storage().set_value(model.states[0].value());
+    model.states[0] = std::move(state);
+  };
+  cut(axis_bit<tp>, {7, 5});  // an axis of degree 1
   CHECK_NOTHROW(OfMatrices{model});
-  model.states[0].global = {14, 5};
+  cut(axis_bit<tp>, {14, 5});
   CHECK_THROWS_WITH_AS(OfMatrices{model}, "weft: this optimizer's rule is not elementwise and matrix [14, 5] is cut over tp: this rank holds [7, 5]; use degree 1 there, or an elementwise rule", UsageError);
-  model.states[0].sharded = axis_bit<etp>;
+  cut(axis_bit<etp>, {14, 5});
   CHECK_THROWS_WITH_AS(OfMatrices{model}, doctest::Contains("is cut over etp: this rank holds [7, 5]"), UsageError);
-  model.states[0].sharded = axis_bit<cp>;
+  cut(axis_bit<cp>, {14, 5});
   CHECK_THROWS_WITH_AS(OfMatrices{model}, doctest::Contains("is cut over cp: this rank holds [7, 5]"), UsageError);
   CHECK_NOTHROW(optim::Sgd{model});
 }
@@ -213,20 +218,20 @@ TEST_CASE("a parameter that no micro-batch added to is left alone: no decay, no 
     optimizer.step();  // moments are no longer zero
     const auto& slot = optimizer.slots()[0];
     const std::size_t size = slot.state->gradient_bytes(), value_size = slot.state->bytes();
-    const auto everything = [&] { return bytes(slot.state->value, value_size) + bytes(slot.master ? slot.master : slot.state->value, slot.master ? size : value_size) + bytes(slot.kept[0], size); };
+    const auto everything = [&] { return bytes(slot.state->value(), value_size) + bytes(slot.master ? slot.master : slot.state->value(), slot.master ? size : value_size) + bytes(slot.kept[0], size); };
     const std::string before = everything();
     model.set_gradients(2);
-    model.states[0].touched = false;
+    model.states[0].gradients().set_touched(false);
     double norm = 0;
     for (std::size_t i = 0; i < model.states[1].size(); ++i) norm += double(model.gradient(model.states[1])[i]) * double(model.gradient(model.states[1])[i]);
-    const std::string other = bytes(model.states[1].value, model.states[1].bytes());
+    const std::string other = bytes(model.states[1].value(), model.states[1].bytes());
     CHECK(optimizer.step().gradient_norm == doctest::Approx(std::sqrt(norm)).epsilon(1e-6));
     CHECK(everything() == before);
-    CHECK(bytes(model.states[1].value, model.states[1].bytes()) != other);
-    model.states[0].gradient = nullptr;  // nor does it need one
+    CHECK(bytes(model.states[1].value(), model.states[1].bytes()) != other);
+    model.states[0].gradients().set_buffer(nullptr);  // nor does it need one
     CHECK_NOTHROW(optimizer.step());
     model.set_gradients(3);
-    model.states[0].touched = true;
+    model.states[0].gradients().set_touched(true);
     optimizer.step();
     CHECK(everything() != before);
   };
@@ -251,11 +256,11 @@ template <class Model>
 void set_gradients(Model& model) {
   using A = accumulate_t<typename Model::model_type::scalar>;
   model.for_each_state([&](ParameterState& state) {
-    if (!state.gradient) state.gradient = model.device().allocate(state.kept() * sizeof(A));
-    A* gradient = static_cast<A*>(state.gradient.get());
+    if (!state.gradient()) state.gradients().set_buffer(model.device().allocate(state.kept() * sizeof(A)));
+    A* gradient = static_cast<A*>(state.gradient().get());
     std::fill_n(gradient, state.kept(), A(0));
-    for (const auto& run : state.runs)
-      for (std::size_t i = 0; i < run.length; ++i) gradient[run.local + i] = A(Philox::normal(site_of(state.name), run.global + i));
+    for (const auto& run : state.runs())
+      for (std::size_t i = 0; i < run.length; ++i) gradient[run.local + i] = A(Philox::normal(site_of(state.name()), run.global + i));
   });
 }
 
@@ -278,9 +283,9 @@ std::vector<unsigned char> everything(const Optimizer& optimizer) {
   };
   for (const auto& slot : optimizer.slots()) {
     const std::size_t kept = slot.state->kept();
-    append(slot.state->value, kept * size_of(slot.state->type));
-    append(slot.master, kept * size_of(slot.state->gradient_type));
-    for (const detail::Buffer& buffer : slot.kept) append(buffer, kept * size_of(slot.state->gradient_type));
+    append(slot.state->value(), kept * size_of(slot.state->type()));
+    append(slot.master, kept * size_of(slot.state->gradient_type()));
+    for (const detail::Buffer& buffer : slot.kept) append(buffer, kept * size_of(slot.state->gradient_type()));
   }
   return bytes;
 }
@@ -302,11 +307,11 @@ void check_skipping(std::size_t world, const Degrees& degrees) {
       if (std::size_t(rank.rank()) == victim) {
         std::vector<ParameterState*> states;
         model.for_each_state([&](ParameterState& state) {
-          if (!state.runs.empty()) states.push_back(&state);
+          if (!state.runs().empty()) states.push_back(&state);
         });
         const ParameterState& state = *states[key_of(victim, 1) % states.size()];
-        const ParameterState::Run& run = state.runs[key_of(victim, 2) % state.runs.size()];
-        static_cast<A*>(state.gradient.get())[run.local + key_of(victim, 3) % run.length] = A(bad[victim % 3]);
+        const ParameterState::Run& run = state.runs()[key_of(victim, 2) % state.runs().size()];
+        static_cast<A*>(state.gradient().get())[run.local + key_of(victim, 3) % run.length] = A(bad[victim % 3]);
       }
       not_skipped += !optimizer.step().skipped;
       changed += everything(optimizer) != before;

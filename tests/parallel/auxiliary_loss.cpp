@@ -37,8 +37,8 @@ using Parts = std::map<std::string, std::map<std::size_t, double>>;
 template <class M>
 Parts gradients_of_routers(M& model, double factor, Parts sum = {}) {
   model.for_each_state([&](ParameterState& state) {
-    if (state.name.find(".gate.") == std::string::npos) return;
-    for_each_gradient(state, [&](std::size_t index, double value) { sum[state.name][index] += factor * value; });
+    if (state.name().find(".gate.") == std::string::npos) return;
+    for_each_gradient(state, [&](std::size_t index, double value) { sum[state.name()][index] += factor * value; });
   });
   return sum;
 }

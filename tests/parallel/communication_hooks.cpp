@@ -37,12 +37,12 @@ struct GatherAndAdd {
 template <class F>
 void with_bucket(int ranks, const hook::Factory& recipe, const std::vector<Shape>& shapes, F&& f) {
   const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
-    std::vector<ParameterState> states(shapes.size());
+    std::vector<ParameterState> states;
+    states.reserve(shapes.size());  // members point to them
     std::vector<detail::FlatMember> members;
     std::size_t size = 0;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
-      states[i].name = "parameter " + std::to_string(i);
-      states[i].local = states[i].global = shapes[i];
+      states.emplace_back(ParameterInfo{.name = "parameter " + std::to_string(i), .global = shapes[i], .local = shapes[i]});
       members.push_back({&states[i], size});
       size += shapes[i].size();
     }
@@ -99,7 +99,7 @@ std::pair<std::vector<double>, std::vector<T>> trained(const ModelOptions& optio
       if (world.rank() == 0) result.first.push_back(loss);
     }
     auto& mine = weights[static_cast<std::size_t>(world.rank())];
-    model.for_each_state([&](ParameterState& state) { mine.insert(mine.end(), static_cast<T*>(state.value.get()), static_cast<T*>(state.value.get()) + state.size()); });
+    model.for_each_state([&](ParameterState& state) { mine.insert(mine.end(), static_cast<T*>(state.value().get()), static_cast<T*>(state.value().get()) + state.size()); });
   });
   CHECK(code == 0);
   for (const auto& other : weights) CHECK(other == weights[0]);

@@ -39,8 +39,8 @@ TEST_CASE("gpt: micro-batches of different shapes, dp or ZeRO, tp, cp, pp") {
   const double loss = single.train_step(share(0, 1));
   std::map<std::string, std::vector<double>> expected;
   single.for_each_state([&](ParameterState& state) {
-    auto& values = expected[state.name];
-    values.resize(state.global.size());
+    auto& values = expected[state.name()];
+    values.resize(state.global().size());
     for_each_gradient(state, [&](std::size_t index, double value) { values[index] = value; });
   });
   for (const MatrixEntry& entry : {MatrixEntry{2, {}, 0, "1f1b", 3}, {4, {.tp = 2, .cp = 2}, 0}, {4, {.pp = 2}, 0, "zbv", 2}, {4, {.cp = 2, .pp = 2}, 0, "interleaved"}, {8, {.tp = 2, .cp = 2}, 0, "gpipe", 1}}) {
@@ -55,7 +55,7 @@ TEST_CASE("gpt: micro-batches of different shapes, dp or ZeRO, tp, cp, pp") {
             const double mine = model.train_step(share(std::size_t(data.rank()), std::size_t(data.size())));
             double worst = 0;
             model.for_each_state([&](ParameterState& state) {
-              const auto& values = expected.at(state.name);
+              const auto& values = expected.at(state.name());
               double scale = 0;
               for (const double value : values) scale = std::max(scale, std::abs(value));
               for_each_gradient(state, [&](std::size_t index, double value) { worst = std::isfinite(value) ? std::max(worst, std::abs(value - values[index]) / scale) : INFINITY; });

@@ -18,11 +18,11 @@ template <class M>
 void spoil(M& model, const std::string& end) {
   bool done = false;
   model.for_each_state([&](ParameterState& state) {
-    if (done || state.kept() == 0 || (end.empty() && (state.sharded & axis_bit<tp>)) || state.name.size() < end.size() || state.name.compare(state.name.size() - end.size(), end.size(), end) != 0) return;
+    if (done || state.kept() == 0 || (end.empty() && (state.sharded() & axis_bit<tp>)) || state.name().size() < end.size() || state.name().compare(state.name().size() - end.size(), end.size(), end) != 0) return;
     done = true;
     detail::dispatch_real(state.kept_type(), [&](auto zero) {
       using T = decltype(zero);
-      T& last = static_cast<T*>(state.value.get())[state.kept() - 1];
+      T& last = static_cast<T*>(state.value().get())[state.kept() - 1];
       last = T(accumulate_t<T>(last) + accumulate_t<T>(0.25));
     });
   });

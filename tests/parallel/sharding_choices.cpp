@@ -33,10 +33,10 @@ template <class M>
 void keep_weights(M& model, Trained& trained) {
   model.for_each_state([&](ParameterState& state) {
     const detail::Buffer value = detail::value_of(model.device(), state);
-    detail::dispatch_real(state.type, [&](auto zero) {
+    detail::dispatch_real(state.type(), [&](auto zero) {
       using T = decltype(zero);
-      for (const auto& run : state.runs)
-        for (std::size_t i = 0; i < run.length; ++i) trained.weights[{state.name, run.global + i}] = double(accumulate_t<T>(static_cast<const T*>(value.get())[run.local + i]));
+      for (const auto& run : state.runs())
+        for (std::size_t i = 0; i < run.length; ++i) trained.weights[{state.name(), run.global + i}] = double(accumulate_t<T>(static_cast<const T*>(value.get())[run.local + i]));
     });
   });
 }

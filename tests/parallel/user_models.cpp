@@ -195,9 +195,9 @@ TEST_CASE("a parameter without a gradient is left alone, the same in every stage
             }
             std::size_t seen = 0, wrong = 0;
             model.for_each_state([&](ParameterState& state) {
-              if (!state.name.ends_with("unused")) return;
-              for (const auto& run : state.runs)
-                for (std::size_t i = 0; i < run.length; ++i, ++seen) wrong += static_cast<const double*>(state.value.get())[run.local + i] != 1.0;
+              if (!state.name().ends_with("unused")) return;
+              for (const auto& run : state.runs())
+                for (std::size_t i = 0; i < run.length; ++i, ++seen) wrong += static_cast<const double*>(state.value().get())[run.local + i] != 1.0;
             });
             std::lock_guard lock(mutex);
             CHECK(wrong == 0);

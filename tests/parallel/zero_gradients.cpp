@@ -33,7 +33,7 @@ Trained train(const ModelOptions& options, std::size_t micro_batches, int ranks 
       const double loss = model.train_step(make_batch(step, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), micro_batches));
       if (step == 0) {
         std::lock_guard lock(mutex);
-        model.for_each_state([&](ParameterState& state) { for_each_gradient(state, [&](std::size_t index, double value) { out.first[state.name][index] = value; }); });
+        model.for_each_state([&](ParameterState& state) { for_each_gradient(state, [&](std::size_t index, double value) { out.first[state.name()][index] = value; }); });
       }
       const double norm = optimizer.step().gradient_norm;
       if (world.rank() != 0) continue;
@@ -136,7 +136,7 @@ TEST_CASE("a step starts anew: what earlier steps left rounded is not added") {
     for (int i = 0; i < 2; ++i) model.train_step(make_batch(0, std::size_t(world.rank()), 2, 2));
     static std::mutex mutex;
     std::lock_guard lock(mutex);
-    model.for_each_state([&](ParameterState& state) { for_each_gradient(state, [&](std::size_t index, double value) { again.first[state.name][index] = value; }); });
+    model.for_each_state([&](ParameterState& state) { for_each_gradient(state, [&](std::size_t index, double value) { again.first[state.name()][index] = value; }); });
   });
   CHECK(code == 0);
   CHECK(again.first == once.first);
@@ -160,8 +160,8 @@ TEST_CASE("what is kept is read in the types of layers") {
       if (state.kept() == 0) return;
       const detail::Buffer value = detail::value_of(model.device(), state), gradient = detail::gradient_of(model.device(), state);
       for (std::size_t i = 0; i < state.kept(); ++i) {
-        REQUIRE(float(static_cast<const bfloat16*>(value.get())[i]) == float(bfloat16(static_cast<const float*>(state.value.get())[i])));
-        REQUIRE(static_cast<const float*>(gradient.get())[i] == float(static_cast<const bfloat16*>(state.gradient.get())[i]));
+        REQUIRE(float(static_cast<const bfloat16*>(value.get())[i]) == float(bfloat16(static_cast<const float*>(state.value().get())[i])));
+        REQUIRE(static_cast<const float*>(gradient.get())[i] == float(static_cast<const bfloat16*>(state.gradient().get())[i]));
       }
     });
   });

@@ -41,9 +41,9 @@ std::vector<double> run_of(int ranks, const ModelOptions& options = {}) {
     std::lock_guard lock(mutex);
     model.for_each_state([&](ParameterState& state) {
       const detail::Buffer value = detail::value_of(model.device(), state);
-      detail::dispatch_real(state.type, [&](auto zero) {
-        for (const auto& run : state.runs)
-          for (std::size_t i = 0; i < run.length; ++i) values[{state.name, run.global + i}] = double(accumulate_t<decltype(zero)>(static_cast<const decltype(zero)*>(value.get())[run.local + i]));
+      detail::dispatch_real(state.type(), [&](auto zero) {
+        for (const auto& run : state.runs())
+          for (std::size_t i = 0; i < run.length; ++i) values[{state.name(), run.global + i}] = double(accumulate_t<decltype(zero)>(static_cast<const decltype(zero)*>(value.get())[run.local + i]));
       });
     });
   });

@@ -84,7 +84,7 @@ WRONG = {
                               "for (std::size_t i = 0; i < d.size(); ++i) open.data[i] = d.data()[i];", "times_row(g, P.for_operand(v))")),
     "gradient_overwritten_through_state": ("stream", "columns", "times_row(v, P.for_operand(v))",
                              ("const auto d = sum_rows(times(v, g)); P.accumulate(context, d); "
-                              "for (std::size_t i = 0; i < d.size(); ++i) static_cast<double*>(P.state().gradient.get())[i] = d.data()[i];", "times_row(g, P.for_operand(v))")),
+                              "for (std::size_t i = 0; i < d.size(); ++i) static_cast<double*>(P.state().gradient().get())[i] = d.data()[i];", "times_row(g, P.for_operand(v))")),
     "gain_of_all_heads_raw": ("cut", "head", OPERATIONS["head_gain"][2],
                               ("decltype(sum_rows(times(v, g))) d(g.device(), {4}); for (std::size_t i = 0; i < 4; ++i) d.data()[i] = 0; "
                                "for (std::size_t i = 0; i < v.size(); ++i) d.data()[i % 4] += v.data()[i] * g.data()[i]; P.accumulate(context, d);", "merge_heads(times_heads(split_heads(g, 4), P.for_operand(v)))")),

@@ -134,8 +134,8 @@ std::vector<double> train(M& model, MakeBatch&& make, Take&& take) {
       const auto buffer = buffer_of(state);
       if (!buffer) return;
       const double* values = static_cast<const double*>(buffer.get());
-      for (const auto& run : state.runs)
-        for (std::size_t i = 0; i < run.length; ++i) take(prefix + state.name, state.global.size(), run.global + i, values[run.local + i]);
+      for (const auto& run : state.runs())
+        for (std::size_t i = 0; i < run.length; ++i) take(prefix + state.name(), state.global().size(), run.global + i, values[run.local + i]);
     });
   };
   for (int step = 0; step < steps; ++step) {

@@ -24,8 +24,8 @@ using namespace weft;
 template <class F>
 void for_each_gradient(ParameterState& state, F&& f) {
   detail::dispatch_real(state.kept_gradient_type(), [&](auto zero) {
-    const auto* gradient = static_cast<const decltype(zero)*>(state.gradient.get());
-    for (const auto& run : state.runs)
+    const auto* gradient = static_cast<const decltype(zero)*>(state.gradient().get());
+    for (const auto& run : state.runs())
       for (std::size_t i = 0; i < run.length; ++i) f(run.global + i, double(accumulate_t<decltype(zero)>(gradient[run.local + i])));
   });
 }
@@ -50,8 +50,8 @@ Reference reference_of(const typename Model::Config& config) {
     reference.losses.push_back(model.train_step(batch));
     auto& gradients = reference.gradients.emplace_back();
     model.for_each_state([&](ParameterState& state) {
-      auto& values = gradients[state.name];
-      values.resize(state.global.size());
+      auto& values = gradients[state.name()];
+      values.resize(state.global().size());
       for_each_gradient(state, [&](std::size_t index, double value) { values[index] = value; });
     });
     reference.norms.push_back(optimizer.step().gradient_norm);
@@ -80,7 +80,7 @@ Difference compare(const Mesh& mesh, std::size_t data_rank, std::size_t data_ran
     const Batch batch = make_batch(step, data_rank, data_ranks, micro_batches);
     difference.loss = std::max(difference.loss, relative(model.train_step(batch), reference.losses[step], reference.losses[step]));
     model.for_each_state([&](ParameterState& state) {
-      const auto& expected = reference.gradients[step].at(state.name);
+      const auto& expected = reference.gradients[step].at(state.name());
       double scale = 0;
       for (const double value : expected) scale = std::max(scale, std::abs(value));
       for_each_gradient(state, [&](std::size_t index, double value) {
@@ -88,7 +88,7 @@ Difference compare(const Mesh& mesh, std::size_t data_rank, std::size_t data_ran
         const double error = std::isfinite(value) ? relative(value, expected[index], scale) : INFINITY;
         if (error > difference.gradient) {
           difference.gradient = error;
-          difference.worst = state.name;
+          difference.worst = state.name();
         }
       });
     });

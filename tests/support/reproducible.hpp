@@ -47,11 +47,11 @@ void train_20(M& model, std::size_t rank, std::size_t ranks, std::size_t micro_b
   if (first) run.losses.push_back(evaluation);
   std::lock_guard lock(mutex);
   model.for_each_state([&](ParameterState& state) {
-    auto& values = run.weights[state.name];
-    values.resize(state.global.size());
+    auto& values = run.weights[state.name()];
+    values.resize(state.global().size());
     const detail::Buffer value = detail::value_of(model.device(), state);
     using T = typename M::model_type::scalar;
-    for (const auto& part : state.runs)
+    for (const auto& part : state.runs())
       for (std::size_t i = 0; i < part.length; ++i) values[part.global + i] = accumulate_t<T>(static_cast<const T*>(value.get())[part.local + i]);
   });
 }

@@ -3,7 +3,7 @@
 // Puts the parts of an attention over blocks of keys together: softmax over all keys is the mean of the softmaxes over each
 // block, weighted by exp(log-sum-exp) (ring attention, arXiv:2310.01889).
 //
-//   kernels::merge_attention(device, block, heads, head_width, part, part_lse, out, width, lse);
+//   kernels::merge_attention(device, block, part, part_lse, {out, width}, lse);
 
 #include <cmath>
 #include <cstddef>
@@ -13,20 +13,21 @@
 
 namespace weft::kernels {
 
-/// out and lse become those of the attention over the keys behind them and behind `part` and `part_lse`; all are laid out as
-/// `block` says, part and out with rows `stride` values apart. Out is A's type, accumulate_t of the values. An lse of -infinity
+/// whole and lse become those of the attention over the keys behind them and behind `part` and `part_lse`; all are laid out as
+/// `block` says, part and whole with rows `whole.stride` values apart. A is accumulate_t of the values. An lse of -infinity
 /// means that no key was seen: such a side has no weight, whatever its values are, and two such sides stay unseen.
 template <class A, class Exec>
-void merge_attention(Device<Exec>& device, const AttentionBlock& block, std::size_t heads, std::size_t head_width, const A* part,
-                     const A* part_lse, A* out, std::size_t stride, A* lse) {
+void merge_attention(Device<Exec>& device, const AttentionBlock& block, const A* part, const A* part_lse, StridedRows<A> whole, A* lse) {
   using V = detail::lanes_for<Exec, A>;
   const AttentionBlock b = block;
+  A* const out = whole.data;
+  const std::size_t stride = whole.stride;
   detail::for_each(
       device, b.sequences * b.queries, KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t sequence = item / b.queries, row = item % b.queries;
-        for (std::size_t head = 0; head < heads; ++head) {
-          const std::size_t statistic = (sequence * heads + head) * b.statistic_step + row;
-          const std::size_t at = (sequence * b.query_step + row) * stride + head * head_width;
+        for (std::size_t head = 0; head < b.heads; ++head) {
+          const std::size_t statistic = (sequence * b.heads + head) * b.statistic_step + row;
+          const std::size_t at = (sequence * b.query_step + row) * stride + head * b.head_width;
           const A mine = lse[statistic], theirs = part_lse[statistic];
           if (theirs == -Kokkos::Experimental::infinity_v<A>) continue;
           const bool only = mine == -Kokkos::Experimental::infinity_v<A>;
@@ -35,7 +36,7 @@ void merge_attention(Device<Exec>& device, const AttentionBlock& block, std::siz
           lse[statistic] = only ? theirs : (difference > 0 ? theirs + Kokkos::log1p(Kokkos::exp(-difference)) : mine + Kokkos::log1p(Kokkos::exp(difference)));
           const A* from = part + at;
           A* to = out + at;
-          detail::sweep<V>(head_width, [&](std::size_t i, std::size_t count) {
+          detail::sweep<V>(b.head_width, [&](std::size_t i, std::size_t count) {
             const V theirs_here = V::load(from + i, count);
             if (only) theirs_here.store(to + i, count);
             else {

@@ -33,8 +33,15 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
   static_assert(std::is_same_v<C, T> || std::is_same_v<C, accumulate_t<T>>,
                 "matmul's C must be T or accumulate_t<T>: sums are kept in accumulate_t<T>");
   if (m == 0 || n == 0) return;
-  const detail::MatmulShape shape{
-      transpose_a == Transpose::yes, transpose_b == Transpose::yes, m, n, k, lda, ldb, ldc, accumulate};
+  const detail::MatmulShape shape{.transpose_a = transpose_a == Transpose::yes,
+                                  .transpose_b = transpose_b == Transpose::yes,
+                                  .m = m,
+                                  .n = n,
+                                  .k = k,
+                                  .lda = lda,
+                                  .ldb = ldb,
+                                  .ldc = ldc,
+                                  .accumulate = accumulate};
   if constexpr (detail::on_host<Exec> && std::is_same_v<T, float16>) {
     if (k != 0)
       return detail::matmul_half(device, shape, a, b, c, bias, [&](const detail::MatmulShape& wide, const float* wide_a, const float* wide_b, float* wide_c, const float* wide_bias) {

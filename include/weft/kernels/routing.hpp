@@ -97,7 +97,15 @@ struct RouteRowBackward {
 template <class A, class Exec>
 void route(Device<Exec>& device, std::size_t rows, std::size_t experts, std::size_t k, const A* logits, const A* bias, bool chosen_only,
            A* probabilities, A* log_sum_exp, std::int32_t* chosen, A* weights) {
-  detail::for_each(device, rows, detail::RouteRow<A>{experts, k, logits, bias, chosen_only, probabilities, log_sum_exp, chosen, weights});
+  detail::for_each(device, rows, detail::RouteRow<A>{.experts = experts,
+                                                         .k = k,
+                                                         .logits = logits,
+                                                         .bias = bias,
+                                                         .chosen_only = chosen_only,
+                                                         .probabilities = probabilities,
+                                                         .log_sum_exp = log_sum_exp,
+                                                         .chosen = chosen,
+                                                         .weights = weights});
 }
 
 /// d_logits [rows, experts] from d_weights [rows, k], from `balance` [groups, experts] (null: none), the gradient of every
@@ -106,8 +114,18 @@ template <class A, class Exec>
 void route_backward(Device<Exec>& device, std::size_t rows, std::size_t experts, std::size_t k, const A* probabilities, const A* log_sum_exp,
                     const std::int32_t* chosen, const A* weights, const A* d_weights, bool chosen_only, const A* balance, const std::int32_t* group,
                     A z_scale, A* d_logits) {
-  detail::for_each(device, rows, detail::RouteRowBackward<A>{experts, k, probabilities, log_sum_exp, chosen, weights, d_weights, chosen_only, balance, group,
-                                                               z_scale, d_logits});
+  detail::for_each(device, rows, detail::RouteRowBackward<A>{.experts = experts,
+                                                                 .k = k,
+                                                                 .probabilities = probabilities,
+                                                                 .log_sum_exp = log_sum_exp,
+                                                                 .chosen = chosen,
+                                                                 .weights = weights,
+                                                                 .d_weights = d_weights,
+                                                                 .chosen_only = chosen_only,
+                                                                 .balance = balance,
+                                                                 .group = group,
+                                                                 .z_scale = z_scale,
+                                                                 .d_logits = d_logits});
 }
 
 /// out[i] = scale x[order[i] / k], with scale = weights[order[i]] (null: 1), and 0 where order[i] is -1; x is [.., width], out

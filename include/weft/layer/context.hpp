@@ -53,7 +53,6 @@ struct ExpertMeshAxis { using axis = void; };
 struct StepBuffer;
 
 class Registry;
-struct ReproducibleParts;
 
 }  // namespace detail
 
@@ -79,7 +78,7 @@ struct Environment {
   std::size_t length = 0;     ///< tokens of a sequence; see sequence_length(context, x), layer/global_index.hpp
   std::size_t longest = 0;    ///< sequence of the global batch: rows of the global batch are counted in steps of it; 0: as this rank's batch says
   std::size_t rows = 0;       ///< tokens of this micro-batch on this data rank, before cp and tp cut them; 0: not known
-  const ReproducibleParts* reproducible = nullptr;  ///< ModelOptions::reproducible; null: off
+  bool separates_terms = false;  ///< GradientAccumulator::separates_terms: rows of different data ranks are not multiplied together
   bool ulysses = false;       ///< ModelOptions::ulysses
   bool training = true;       ///< dropout is active
   bool running = false;       ///< a step, or forward alone: layers are used, and none is made

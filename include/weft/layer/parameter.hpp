@@ -84,13 +84,14 @@ constexpr bool axes_differ() {
 // The initial values of the elements that the rank keeps; padding is zero.
 template <class T, class Exec>
 WEFT_COLD void initialise_parameter(Device<Exec>& device, const ParameterState& state, std::uint64_t seed) {
-  T* data = static_cast<T*>(state.value.get());
+  T* data = static_cast<T*>(state.value().get());
   std::size_t held = 0;
-  for (const Run& run : state.runs) held += run.length;
+  for (const Run& run : state.runs()) held += run.length;
   if (held != state.kept()) kernels::fill<T>(device, state.kept(), data, T(0.0f));
-  for (const Run& run : state.runs) {
-    if (state.initial.kind == Initial::Kind::constant) kernels::fill<T>(device, run.length, data + run.local, T(float(state.initial.value)));
-    else kernels::initialise_normal<T>(device, 1, run.length, data + run.local, key_of(seed, site_of(state.name)), 0, run.global, 0, 0.0, state.initial.value);
+  const Initial& initial = state.info().initial;
+  for (const Run& run : state.runs()) {
+    if (initial.kind == Initial::Kind::constant) kernels::fill<T>(device, run.length, data + run.local, T(float(initial.value)));
+    else kernels::initialise_normal<T>(device, 1, run.length, data + run.local, key_of(seed, site_of(state.name())), 0, run.global, 0, 0.0, initial.value);
   }
 }
 
@@ -99,9 +100,9 @@ template <class T, class Context>
 WEFT_COLD void make_parameter(const Context& context, ParameterState& state) {
   bool taken = false;
   for (auto* hooks : context.env.hooks) taken = hooks->allocate(state) || taken;
-  if (state.later & ~state.sharded) state.counted = false;
+  if (state.info().later & ~state.sharded()) state.storage().count_elsewhere();
   if (taken) return;
-  state.value = context.device().allocate_persistent(state.bytes());
+  state.storage().set_value(context.device().allocate_persistent(state.bytes()));
   initialise_parameter<T>(context.device(), state, context.env.seed);
 }
 
@@ -114,39 +115,29 @@ WEFT_COLD inline std::string names_of_axes(unsigned axes) {
   return names.empty() ? "none" : names;
 }
 [[noreturn]] WEFT_COLD inline void refuse_axes(const ParameterState& state, unsigned axes) {
-  throw_error<ShapeError>({"the gradient of parameter ", state.name, " says how it lies on ", names_of_axes(axes), ", in force are ", names_of_axes(state.axes),
+  throw_error<ShapeError>({"the gradient of parameter ", state.name(), " says how it lies on ", names_of_axes(axes), ", in force are ", names_of_axes(state.info().axes),
                            ": what it owes on the others is not known; compute it with operations on placed tensors"});
 }
 
 // Gradients are never narrower than float.
 template <class Device>
-void zero_gradient(Device& device, ParameterState& state) {
-  open_layer_gradient(device, state);
-  void* gradient = state.layer_gradient().get();
-  if (state.gradient_type == DataType::float32) kernels::fill(device, state.size(), static_cast<float*>(gradient), 0.0f);
+void fill_gradient(Device& device, ParameterState& state) {
+  void* gradient = state.gradients().layer_buffer().get();
+  if (state.gradient_type() == DataType::float32) kernels::fill(device, state.size(), static_cast<float*>(gradient), 0.0f);
   else kernels::fill(device, state.size(), static_cast<double*>(gradient), 0.0);
-  state.fresh = false;
-  state.whole = 0;
 }
 
-// A gradient that is whole on an axis from one use and a term of a sum there from another (a gain inside of a parallel region and outside of
-// it): the whole part counts as the term of the axis' first rank. Returns whether what comes now is another rank's.
 template <class Device>
-bool join_gradients(Device& device, ParameterState& state, unsigned whole, unsigned partial) {
-  if (state.fresh) state.whole = 0;
-  whole &= ~state.sharded;
-  const bool elsewhere = (whole & state.pending & state.later) != 0;
-  whole |= state.whole;
-  if (state.whole & partial & ~state.pending & state.later) zero_gradient(device, state);
-  state.pending |= partial;
-  state.whole = whole;
-  return elsewhere;
+void zero_gradient(Device& device, ParameterState& state) {
+  open_layer_gradient(device, state);
+  fill_gradient(device, state);
+  state.gradients().fill_zero();
 }
 
 // What every parameter is, whatever its rules: copies and ends out of line, since a model's chunks have a dozen at each of theirs.
 class ParameterHandle {
  public:
-  WEFT_OUT_OF_LINE ParameterHandle() : state_(new_shared<ParameterState>()) {}
+  WEFT_OUT_OF_LINE ParameterHandle() {}
   WEFT_OUT_OF_LINE ParameterHandle(const ParameterHandle& other) noexcept : state_(other.state_) {}
   WEFT_OUT_OF_LINE ParameterHandle(ParameterHandle&& other) noexcept : state_(std::move(other.state_)) {}
   WEFT_OUT_OF_LINE ParameterHandle& operator=(ParameterHandle other) noexcept {
@@ -160,14 +151,14 @@ class ParameterHandle {
 
  protected:
   WEFT_OUT_OF_LINE void require_usable(DataType beside) const {
-    if (beside != state_->type)
-      throw_error<ShapeError>({"parameter ", state_->name, " holds ", name_of(state_->type), ", used beside a tensor of ", name_of(beside)});
-    if (!state_->layer_value()) throw_error<Error>({"parameter ", state_->name, " is used while it is released"});
+    if (beside != state_->type())
+      throw_error<ShapeError>({"parameter ", state_->name(), " holds ", name_of(state_->type()), ", used beside a tensor of ", name_of(beside)});
+    if (!state_->storage().layer_value()) throw_error<Error>({"parameter ", state_->name(), " is used while it is released"});
   }
   WEFT_OUT_OF_LINE void require_gradient(const Shape& shape, DataType type) const {
     if (shape.size() != state_->size())
-      throw_error<ShapeError>({"gradient ", shape.text(), " of parameter ", state_->name, " ", state_->local.text()});
-    if (type != state_->gradient_type) throw_error<ShapeError>({"gradient of parameter ", state_->name, " in another element type"});
+      throw_error<ShapeError>({"gradient ", shape.text(), " of parameter ", state_->name(), " ", state_->local().text()});
+    if (type != state_->gradient_type()) throw_error<ShapeError>({"gradient of parameter ", state_->name(), " in another element type"});
   }
 
   std::shared_ptr<ParameterState> state_;
@@ -189,29 +180,30 @@ class Parameter : public detail::ParameterHandle {
     static_assert(!shards || !allowed || differ, "weft: a Parameter has two rules for one axis: a rank holds one piece of it, so keep one Shard<axis, dim>");
     static_assert(!differ || (std::size_t(Context::places(typename Rules::axis{})) + ... + 0u) <= 1,
                   "weft: a Parameter has rules for two axes that are in force here: it is cut along one; keep the rule of the axis that is larger");
-    auto& state = *state_;
+    ParameterInfo info;
+    info.name = (context / name).env.path;
     if (context.env.running)
-      throw_error<UsageError>({"parameter ", (context / name).env.path, " is made while a step runs, so it would be drawn anew each time and never trained: make it in the layer's constructor"});
-    state.axes = Context::placed;
-    state.name = (context / name).env.path;
-    state.global = state.local = shape;
-    state.type = data_type_of<T>;
-    state.gradient_type = data_type_of<accumulate_t<T>>;
-    state.initial = initial;
-    state.runs = {{0, 0, shape.size()}};
+      throw_error<UsageError>({"parameter ", info.name, " is made while a step runs, so it would be drawn anew each time and never trained: make it in the layer's constructor"});
+    info.axes = Context::placed;
+    info.global = info.local = shape;
+    info.type = data_type_of<T>;
+    info.gradient_type = data_type_of<accumulate_t<T>>;
+    info.initial = initial;
+    info.runs = {{0, 0, shape.size()}};
     [[maybe_unused]] const auto apply = [&]<class A, int Dim>(std::type_identity<Shard<A, Dim>>) {
       if constexpr (Context::places(A{})) {
-        state.sharded |= axis_bit<A>;
-        if (context.size(A{}) > 1) detail::shard_parameter(state, Dim, cut, A::name, context.size(A{}), context.rank(A{}));
+        info.sharded |= axis_bit<A>;
+        if (context.size(A{}) > 1) detail::shard_parameter(info, Dim, cut, A::name, context.size(A{}), context.rank(A{}));
       }
     };
     (apply(std::type_identity<Rules>{}), ...);
-    if constexpr (Context::places(edp{})) state.expert_data = context.comm(edp{});
+    if constexpr (Context::places(edp{})) info.expert_data = context.comm(edp{});
     Context::for_each_axis([&]<class A>(A axis) {
       // A pipeline stage has parameters of its own; on every other axis a parameter that is not cut is the same on all ranks.
-      if (!std::is_same_v<A, pp> && context.rank(axis) != 0) state.later |= axis_bit<A>;
+      if (!std::is_same_v<A, pp> && context.rank(axis) != 0) info.later |= axis_bit<A>;
     });
-    if (!context.env.registry || !context.env.registry->add(state_)) detail::make_parameter<T>(context, state);
+    state_ = detail::new_shared<ParameterState>(std::move(info));
+    if (!context.env.registry || !context.env.registry->add(state_)) detail::make_parameter<T>(context, *state_);
   }
 
   /// The parameter as an operation on x needs it, its placements derived from x's and from the rules.
@@ -254,17 +246,19 @@ class Parameter : public detail::ParameterHandle {
     static_assert(UnreducedAxes::fault != summed_twice,
                   "weft: this parameter's gradient is Invariant on the data axis, which sums it once more: leave it Partial (do not reduce over dp), or to<Partial<dp>>(context, gradient)");
     auto& state = *state_;
-    if (UnreducedAxes::axes != state.axes) detail::refuse_axes(state, UnreducedAxes::axes);
+    if (UnreducedAxes::axes != state.info().axes) detail::refuse_axes(state, UnreducedAxes::axes);
     detail::open_layer_gradient(device, state);
     using A = accumulate_t<typename Gradient::value_type>;
-    state.touched = true;
-    if (detail::join_gradients(device, state, UnreducedAxes::axes & ~UnreducedAxes::partial, UnreducedAxes::partial)) {
+    detail::GradientState& gradients = state.gradients();
+    const auto addition = gradients.add(UnreducedAxes::axes & ~UnreducedAxes::partial, UnreducedAxes::partial, state.sharded(), state.info().later);
+    if (addition.zero_first) detail::fill_gradient(device, state);
+    if (addition.elsewhere) {
       detail::Buffer unused = device.allocate(state.gradient_bytes());
       A* data = static_cast<A*>(unused.get());
       return OpenGradient<A>{data, true, std::move(unused)};
     }
-    if (state.replicas > 1) state.pending |= axis_bit<tp>;
-    return OpenGradient<A>{static_cast<A*>(state.layer_gradient().get()), std::exchange(state.fresh, false), nullptr};
+    if (state.info().replicas > 1) gradients.mark_unreduced(axis_bit<tp>);
+    return OpenGradient<A>{static_cast<A*>(gradients.layer_buffer().get()), gradients.take_fresh(), nullptr};
   }
 
   /// Adds a gradient. On every axis in force it must be Shard where the parameter has that rule; else Invariant (the same on every rank, of
@@ -285,7 +279,7 @@ class Parameter : public detail::ParameterHandle {
   template <class W>
   W as(typename W::device_type& device) const {
     require_usable(data_type_of<typename W::value_type>);
-    return W(device, state_->local, state_->layer_value());
+    return W(device, state_->local(), state_->storage().layer_value());
   }
 };
 

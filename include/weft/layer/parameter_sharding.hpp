@@ -32,7 +32,7 @@ struct Piece {
   bool owned = true;
 };
 
-WEFT_COLD inline Piece shard_segment(const ParameterState& state, const ParameterSharding::Segment& segment, bool padded, std::string_view axis, std::size_t ranks, std::size_t rank) {
+WEFT_COLD inline Piece shard_segment(const ParameterInfo& info, const ParameterSharding::Segment& segment, bool padded, std::string_view axis, std::size_t ranks, std::size_t rank) {
   const std::size_t units = segment.units ? segment.units : segment.extent, width = segment.extent / units;
   if (padded) {
     const std::size_t local = (units + ranks - 1) / ranks, first = std::min(units, rank * local);
@@ -43,38 +43,38 @@ WEFT_COLD inline Piece shard_segment(const ParameterState& state, const Paramete
     const std::size_t replicas = ranks / units;
     return {rank / replicas * width, width, width, int(replicas), rank % replicas == 0};
   }
-  throw_error<LayoutError>({"parameter ", state.name, " ", state.global.text(), ": ", units, segment.units ? " heads" : " elements", " cannot be cut by ", axis, "(", ranks, ")"});
+  throw_error<LayoutError>({"parameter ", info.name, " ", info.global.text(), ": ", units, segment.units ? " heads" : " elements", " cannot be cut by ", axis, "(", ranks, ")"});
 }
 
 // Sets local shape, runs and replicas of a parameter cut along `dim`.
-WEFT_COLD inline void shard_parameter(ParameterState& state, std::size_t dim, const ParameterSharding& cut, std::string_view axis, std::size_t ranks, std::size_t rank) {
-  if (dim >= state.global.rank()) throw_error<LayoutError>({"parameter ", state.name, " ", state.global.text(), " has no dim ", dim, ", which its rule Shard<", axis, ", ", dim, "> cuts"});
+WEFT_COLD inline void shard_parameter(ParameterInfo& info, std::size_t dim, const ParameterSharding& cut, std::string_view axis, std::size_t ranks, std::size_t rank) {
+  if (dim >= info.global.rank()) throw_error<LayoutError>({"parameter ", info.name, " ", info.global.text(), " has no dim ", dim, ", which its rule Shard<", axis, ", ", dim, "> cuts"});
   List<ParameterSharding::Segment> segments = cut.segments;
-  if (segments.empty()) segments.push_back({state.global[dim], 0});
+  if (segments.empty()) segments.push_back({info.global[dim], 0});
   List<Piece> pieces;
   std::size_t local = 0, total = 0;
   for (const auto& segment : segments) {
-    pieces.push_back(shard_segment(state, segment, cut.padded, axis, ranks, rank));
+    pieces.push_back(shard_segment(info, segment, cut.padded, axis, ranks, rank));
     local += pieces.back().local;
     total += segment.extent;
-    state.replicas = std::max(state.replicas, pieces.back().replicas);
+    info.replicas = std::max(info.replicas, pieces.back().replicas);
   }
-  if (total != state.global[dim]) throw_error<ShapeError>({"parameter ", state.name, " ", state.global.text(), ": its segments along dim ", dim, " add up to ", total});
+  if (total != info.global[dim]) throw_error<ShapeError>({"parameter ", info.name, " ", info.global.text(), ": its segments along dim ", dim, " add up to ", total});
   std::size_t outer = 1, inner = 1;
-  for (std::size_t d = 0; d < dim; ++d) outer *= state.global[d];
-  for (std::size_t d = dim + 1; d < state.global.rank(); ++d) inner *= state.global[d];
-  state.local[dim] = local;
+  for (std::size_t d = 0; d < dim; ++d) outer *= info.global[d];
+  for (std::size_t d = dim + 1; d < info.global.rank(); ++d) inner *= info.global[d];
+  info.local[dim] = local;
   if (ranks > 1) {
     const bool replicated = std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.replicas > 1; });
     const bool padding = cut.padded && local * ranks != total;
-    state.local.set_sharding(dim, replicated ? DimSharding::replicated : segments.size() > 1 ? DimSharding::segments : padding ? DimSharding::padded : DimSharding::even);
+    info.local.set_sharding(dim, replicated ? DimSharding::replicated : segments.size() > 1 ? DimSharding::segments : padding ? DimSharding::padded : DimSharding::even);
   }
-  state.runs.clear();
+  info.runs.clear();
   for (std::size_t row = 0; row < outer; ++row) {
     std::size_t before = 0, here = 0;
     for (std::size_t s = 0; s < pieces.size(); ++s) {
       const Piece& piece = pieces[s];
-      if (piece.valid) state.runs.push_back({(row * local + here) * inner, (row * total + before + piece.first) * inner, piece.valid * inner, piece.owned, piece.replicas > 1});
+      if (piece.valid) info.runs.push_back({(row * local + here) * inner, (row * total + before + piece.first) * inner, piece.valid * inner, piece.owned, piece.replicas > 1});
       here += piece.local;
       before += segments[s].extent;
     }

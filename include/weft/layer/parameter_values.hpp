@@ -2,7 +2,7 @@
 #pragma once
 // What this rank keeps of a parameter, for those who read it: wherever it lies, and in the types that layers use.
 //
-//   const Buffer value = value_of(device, state);   // [state.kept()] of state.type
+//   const Buffer value = value_of(device, state);   // [state.kept()] of state.type()
 
 #include <weft/kernels/elementwise.hpp>
 #include <weft/layer/hooks.hpp>
@@ -20,20 +20,20 @@ Buffer as_type(Device& device, const Buffer& buffer, std::size_t count, DataType
   return out;
 }
 
-/// The value, [kept()] of state.type: brought to the device if it lies in a store, rounded if what is kept is the master copy. Do
+/// The value, [kept()] of state.type(): brought to the device if it lies in a store, rounded if what is kept is the master copy. Do
 /// not write to it.
 template <class Device>
 Buffer value_of(Device& device, const ParameterState& state) {
-  if (!state.store) return as_type(device, state.value, state.kept(), state.kept_type(), state.type);
-  Buffer value = device.allocate(state.kept() * size_of(state.type));
-  if (state.kept() != 0) read_record(device, *state.store, state.record, value.get(), state.kept() * size_of(state.type));
+  if (!state.storage().store()) return as_type(device, state.value(), state.kept(), state.kept_type(), state.type());
+  Buffer value = device.allocate(state.kept() * size_of(state.type()));
+  if (state.kept() != 0) read_record(device, *state.storage().store(), state.storage().record(), value.get(), state.kept() * size_of(state.type()));
   return value;
 }
 
-/// The gradient, [kept()] of state.gradient_type; null before any step. Do not write to it.
+/// The gradient, [kept()] of state.gradient_type(); null before any step. Do not write to it.
 template <class Device>
 Buffer gradient_of(Device& device, const ParameterState& state) {
-  return as_type(device, state.gradient, state.kept(), state.kept_gradient_type(), state.gradient_type);
+  return as_type(device, state.gradient(), state.kept(), state.kept_gradient_type(), state.gradient_type());
 }
 
 }  // namespace weft::detail

@@ -63,22 +63,22 @@ class Registry {
     for (; checked_ < made_.size(); ++checked_) {
       Registered& entry = made_[checked_];
       if (entry.state.use_count() == 1) continue;  // made and thrown away
-      const auto [at, added] = by_name_.try_emplace(entry.state->name, checked_);
+      const auto [at, added] = by_name_.try_emplace(entry.state->name(), checked_);
       note(*entry.state);
       if (!added)
-        throw_error<UsageError>({"two parameters named ", entry.state->name, ", made by ", both(made_[at->second].unit, entry.unit),
+        throw_error<UsageError>({"two parameters named ", entry.state->name(), ", made by ", both(made_[at->second].unit, entry.unit),
                                  ": a name is one parameter. Give each a path of its own (context / \"blocks\" / std::to_string(index)), or share the first one by handing on a copy of "
                                  "its Parameter"});
     }
     for (ParameterState* state : visited) {
-      const auto at = by_name_.find(state->name);
+      const auto at = by_name_.find(state->name());
       if (at == by_name_.end() || made_[at->second].state.get() != state)
-        throw_error<UsageError>({"parameter ", state->name, " of ", unit_, " was not made with the model's context: make it in make_front, make_block or make_back"});
+        throw_error<UsageError>({"parameter ", state->name(), " of ", unit_, " was not made with the model's context: make it in make_front, make_block or make_back"});
       made_[at->second].uses.push_back(unit);
     }
     for (const Registered& entry : made_)
       if (entry.state.use_count() > entry.handles && (entry.uses.empty() || entry.uses.back() != unit))
-        throw_error<UsageError>({unit_, " holds parameter ", entry.state->name, ", but its for_each_parameter does not visit it, so nothing would bring it there, sum its gradient or train it: visit it in every unit that uses it"});
+        throw_error<UsageError>({unit_, " holds parameter ", entry.state->name(), ", but its for_each_parameter does not visit it, so nothing would bring it there, sum its gradient or train it: visit it in every unit that uses it"});
   }
   /// A hash of what was made so far, the same on all ranks if they make the same model: experts, which ranks of ep have each their own, are
   /// left out.
@@ -95,10 +95,10 @@ class Registry {
 
  private:
   void note(const ParameterState& state) {
-    if (state.expert_data) return;
-    print_ = hash_of(print_, hash_bytes(state.name.data(), state.name.size()));
-    for (std::size_t dim = 0; dim < state.global.rank(); ++dim) print_ = hash_of(print_, state.global[dim]);
-    print_ = hash_of(hash_of(print_, std::uint64_t(state.initial.kind)), std::bit_cast<std::uint64_t>(state.initial.value));
+    if (state.info().expert_data) return;
+    print_ = hash_of(print_, hash_bytes(state.name().data(), state.name().size()));
+    for (std::size_t dim = 0; dim < state.global().rank(); ++dim) print_ = hash_of(print_, state.global()[dim]);
+    print_ = hash_of(hash_of(print_, std::uint64_t(state.info().initial.kind)), std::bit_cast<std::uint64_t>(state.info().initial.value));
   }
   static std::string both(const std::string& first, const std::string& second) { return first == second ? first + ", twice" : first + " and " + second; }
 

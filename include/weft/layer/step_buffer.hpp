@@ -4,6 +4,9 @@
 // sums over all of its tokens. A layer leaves its buffers with the model while it is built:
 //
 //   auto load = make_step_buffer(context, "load", experts, experts, [](StepBuffer& buffer) { buffer.value = buffer.sum; });
+//
+// forward changes no buffer: it may run for an evaluation, or twice for one micro-batch. What it counts travels in what it saves, and
+// backward adds it to `sum`.
 
 #include <algorithm>
 #include <memory>

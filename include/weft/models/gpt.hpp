@@ -47,19 +47,17 @@ WEFT_COLD inline ParameterSharding fused_sharding(const AttentionHeads& heads) {
 // Written out: deduced from the functions below, every program would build the block of each model once more, on one rank.
 using GptIn = Linear<Column, StoredAs::in_out>;
 using GptOut = Linear<Row, StoredAs::in_out>;
-inline constexpr bool gpt_on_host = weft::detail::on_host<DefaultDevice::execution_space>;
-using GptMlp = std::conditional_t<gpt_on_host, Sequential<RecomputeInput<LayerNorm, GptIn>, RecomputeInput<Gelu, GptOut>, Dropout>, Sequential<GeluMlp<LayerNorm, GptIn, GptOut>, Dropout>>;
+using GptMlp = Sequential<GeluMlp<LayerNorm, GptIn, GptOut>, Dropout>;
 using GptBlock = Recompute<Sequential<Residual<Sequential<RecomputeInput<LayerNorm, GptIn>, CausalAttention, GptOut, Dropout>>, Residual<GptMlp>>>;
-template <class Mlp, class Context>
-WEFT_COLD Mlp gpt_mlp(const Context& context, const GptConfig& config, double std, double residual_std) {
+template <class Context>
+WEFT_COLD GptMlp gpt_mlp(const Context& context, const GptConfig& config, double std, double residual_std) {
   const auto mlp = context / "mlp";
   const bool lean = config.recompute == Recomputation::selective;
   LayerNorm norm(context / "ln_2", config.width, config.epsilon);
   GptIn in(mlp / "c_fc", config.width, 4 * config.width, {std});
   GptOut out(mlp / "c_proj", 4 * config.width, config.width, {residual_std});
   Dropout dropout(mlp / "dropout", config.dropout);
-  if constexpr (gpt_on_host) return Mlp(RecomputeInput(std::move(norm), std::move(in), lean), RecomputeInput(Gelu{}, std::move(out), lean), std::move(dropout));
-  else return Mlp(GeluMlp(std::move(norm), std::move(in), std::move(out), lean), std::move(dropout));
+  return GptMlp(GeluMlp(std::move(norm), std::move(in), std::move(out), lean), std::move(dropout));
 }
 template <class Context>
 WEFT_COLD GptBlock gpt_block(const Context& context, const GptConfig& config) {
@@ -71,7 +69,7 @@ WEFT_COLD GptBlock gpt_block(const Context& context, const GptConfig& config) {
   Sequential block(
       Residual(Sequential(RecomputeInput(LayerNorm(context / "ln_1", width, config.epsilon), GptIn(attention / "c_attn", width, fused, {std, fused_sharding(heads)}), lean),
                           CausalAttention(attention, heads), GptOut(attention / "c_proj", width, width, {residual_std}), Dropout(attention / "dropout", config.dropout))),
-      Residual(gpt_mlp<GptMlp>(context, config, std, residual_std)));
+      Residual(gpt_mlp(context, config, std, residual_std)));
   return Recompute(std::move(block), config.recompute == Recomputation::full);
 }
 

@@ -41,7 +41,19 @@ struct MixtralConfig {
 namespace detail {
 
 inline LlamaConfig llama_of(const MixtralConfig& c) {
-  return {c.vocabulary, c.layers, c.width, c.heads, c.kv_heads, c.intermediate, c.sequence, c.dropout, c.epsilon, c.rope_base, c.standard_deviation, c.tied, c.recompute};
+  return {.vocabulary = c.vocabulary,
+          .layers = c.layers,
+          .width = c.width,
+          .heads = c.heads,
+          .kv_heads = c.kv_heads,
+          .intermediate = c.intermediate,
+          .sequence = c.sequence,
+          .dropout = c.dropout,
+          .epsilon = c.epsilon,
+          .rope_base = c.rope_base,
+          .standard_deviation = c.standard_deviation,
+          .tied = c.tied,
+          .recompute = c.recompute};
 }
 
 using MixtralBlock = Recompute<Sequential<LlamaAttention, Residual<Sequential<RmsNorm, Mixture, Dropout>>>>;
@@ -50,7 +62,15 @@ WEFT_COLD MixtralBlock mixtral_block(const Context& context, const MixtralConfig
   const LlamaConfig llama = llama_of(config);
   const auto mixture = context / "block_sparse_moe";
   const double std = config.standard_deviation;
-  const RouterOptions router{config.experts, config.top_k, config.scores, config.auxiliary_loss, config.z_loss, config.bias_rate, config.capacity_factor, config.drop, config.level};
+  const RouterOptions router{.experts = config.experts,
+                             .top_k = config.top_k,
+                             .scores = config.scores,
+                             .auxiliary_loss = config.auxiliary_loss,
+                             .z_loss = config.z_loss,
+                             .bias_rate = config.bias_rate,
+                             .capacity_factor = config.capacity_factor,
+                             .drop = config.drop,
+                             .level = config.level};
   Sequential block(llama_attention(context, llama), Residual(Sequential(RmsNorm(context / "post_attention_layernorm", config.width, config.epsilon),
                                                                         Mixture(mixture, config.width, llama_intermediate(llama), router, std, std / std::sqrt(2.0 * double(config.layers))),
                                                                         Dropout(mixture / "dropout", config.dropout))));

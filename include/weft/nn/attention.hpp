@@ -203,14 +203,14 @@ class CausalAttention {
   template <class Context, class X>
   detail::AttentionExtents extents_of(const Context& context, const X& x) const {
     const std::size_t length = detail::sequence_length(context.env) / context.size(cp{});
-    return {detail::sequences_of(x, length), length, heads_.query, heads_.key_value, heads_.width};
+    return {.sequences = detail::sequences_of(x, length), .length = length, .heads = heads_.query, .kv_heads = heads_.key_value, .head_width = heads_.width};
   }
 
   template <class T, AnyTensor X>
   detail::Operands<T> operands_of(const X& fused) const {
     const std::size_t q = heads_.query * heads_.width, kv = heads_.key_value * heads_.width, stride = fused.columns();
     if (stride != q + 2 * kv) throw_error<ShapeError>({"attention of fused ", fused.shape().text(), ", expected ", q + 2 * kv, " columns"});
-    return {fused.data(), fused.data() + q, fused.data() + q + kv, stride, stride, stride};
+    return {.q = fused.data(), .k = fused.data() + q, .v = fused.data() + q + kv, .q_stride = stride, .k_stride = stride, .v_stride = stride};
   }
   template <class T, class X>
   detail::Operands<T> operands_of(const std::tuple<X, X, X>& in) const {
@@ -219,7 +219,7 @@ class CausalAttention {
     if (q.columns() != heads_.query * heads_.width || k.columns() != kv || v.columns() != kv)
       throw_error<ShapeError>({"attention of query ", q.shape().text(), ", key ", k.shape().text(), " and value ", v.shape().text(), ", expected ", heads_.query * heads_.width, " and ", kv,
                                " columns (merge_heads first)"});
-    return {q.data(), k.data(), v.data(), q.columns(), k.columns(), v.columns()};
+    return {.q = q.data(), .k = k.data(), .v = v.data(), .q_stride = q.columns(), .k_stride = k.columns(), .v_stride = v.columns()};
   }
 
   template <class Input, class G>
@@ -232,14 +232,12 @@ class CausalAttention {
 
   template <class Exec, class T>
   static void attend(Device<Exec>& device, const detail::AttentionExtents& e, const detail::Operands<const T>& in, T* out, accumulate_t<T>* log_sum_exp) {
-    kernels::attention_forward(device, e.sequences, e.length, e.heads, e.kv_heads, e.head_width, in.q, in.q_stride, in.k, in.k_stride, in.v, in.v_stride, out, e.width(),
-                               log_sum_exp, true);
+    kernels::attention_forward<T>(device, e, in, {out, e.width()}, log_sum_exp);
   }
   template <class Exec, class T>
   static void differentiate(Device<Exec>& device, const detail::AttentionExtents& e, const detail::Operands<const T>& in, const T* output, const T* g,
                             const accumulate_t<T>* log_sum_exp, const detail::Operands<T>& d) {
-    kernels::attention_backward(device, e.sequences, e.length, e.heads, e.kv_heads, e.head_width, in.q, in.q_stride, in.k, in.k_stride, in.v, in.v_stride, output, e.width(), g,
-                                e.width(), log_sum_exp, d.q, d.q_stride, d.k, d.k_stride, d.v, d.v_stride, true);
+    kernels::attention_backward<T>(device, e, in, {output, e.width()}, {g, e.width()}, log_sum_exp, d);
   }
 
   AttentionHeads heads_;

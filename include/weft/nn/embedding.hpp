@@ -50,7 +50,7 @@ class Embedding {
     auto& [tokens, g] = deferred;
     using W = decltype(table.for_operand(context, tokens));
     const auto open = table.template open_gradient<gradient_t<W>>(g.device());
-    const std::size_t rows = table.state().local[0], width = g.columns();
+    const std::size_t rows = table.state().local()[0], width = g.columns();
     if (open.first) kernels::fill(g.device(), rows * width, open.data, std::remove_pointer_t<decltype(open.data)>(0));
     kernels::embedding_backward(g.device(), g.rows(), width, tokens.data(), g.data(), first(context, rows), rows, open.data);
   }
@@ -78,8 +78,8 @@ class LearnedPositions {
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
     require_not_partial<X>();
-    if (detail::sequence_length(context.env) > table.state().global[0])
-      throw_error<ShapeError>({"a sequence of ", detail::sequence_length(context.env), " tokens, but ", table.state().name, " holds ", table.state().global[0], " positions"});
+    if (detail::sequence_length(context.env) > table.state().global()[0])
+      throw_error<ShapeError>({"a sequence of ", detail::sequence_length(context.env), " tokens, but ", table.state().name(), " holds ", table.state().global()[0], " positions"});
     auto positions = positions_of(context, x);
     const auto w = table.for_operand(x);
     X y(x.device(), x.shape());
@@ -94,7 +94,7 @@ class LearnedPositions {
   void backward_weight(const Context&, D deferred) {
     auto& [positions, g] = deferred;
     const auto open = table.template open_gradient<TableGradient<std::remove_cvref_t<decltype(g)>>>(g.device());
-    const std::size_t rows = table.state().local[0], width = g.columns();
+    const std::size_t rows = table.state().local()[0], width = g.columns();
     if (open.first) kernels::fill(g.device(), rows * width, open.data, std::remove_pointer_t<decltype(open.data)>(0));
     kernels::embedding_backward(g.device(), g.rows(), width, positions.data(), g.data(), std::int64_t(0), rows, open.data);
   }

@@ -75,8 +75,8 @@ class Exchange {
 
  public:
   /// `counts` [experts]: how many of this rank's rows go to each expert, where they are filled up with zeros to a multiple of
-  /// `grain`. Collective over ep and etp. In a reproducible run those of each data rank are kept and filled up apart, as they would
-  /// be alone.
+  /// `grain`. Collective over ep and etp. If terms are separate (Environment::separates_terms), those of each data rank are kept and filled up
+  /// apart, as they would be alone.
   template <class Context>
   Exchange(const Context& context, Device<Exec>& device, const std::vector<std::uint64_t>& counts, std::size_t grain)
       : tables_(exchange_tables(context.comm(ep{}), context.comm(etp{}), counts, grain, ranks_of_a_term(context))),
@@ -135,7 +135,7 @@ class Exchange {
   template <class Context>
   static std::size_t ranks_of_a_term(const Context& context) {
     const std::size_t all = context.size(ep{}) * context.size(etp{}), one = context.size(cp{}) * context.size(tp{});
-    return context.env.reproducible != nullptr && all % one == 0 ? one : all;
+    return context.env.separates_terms && all % one == 0 ? one : all;
   }
   static std::size_t sum(const std::vector<std::size_t>& rows) { return std::accumulate(rows.begin(), rows.end(), std::size_t(0)); }
   template <class X>

@@ -37,7 +37,7 @@ class Experts {
   auto forward(const X& x, const std::vector<std::uint64_t>& counts) const {
     using H = hidden_t<X>;
     using Y = contract_t<H, decltype(experts_[0].w2.for_operand(x)), 0, 0>;
-    const std::size_t rows = x.rows(), width = x.columns(), intermediate = experts_[0].w1.state().local[0];
+    const std::size_t rows = x.rows(), width = x.columns(), intermediate = experts_[0].w1.state().local()[0];
     H gate(x.device(), {rows, intermediate}), up(x.device(), {rows, intermediate});
     Y y(x.device(), {rows, width});
     each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {

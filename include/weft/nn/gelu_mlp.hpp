@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A norm, Linear, GELU and Linear as one layer, for devices whose library takes a GELU into the products around it (cuBLASLt's
-// epilogues): in forward it is taken of the first product's sums, in backward its derivative meets the second one's. The same
-// parameters, placements and formulas as Sequential(RecomputeInput(norm, in), RecomputeInput(Gelu{}, out)), which is what hosts have.
+// A norm, Linear, GELU and Linear as one layer, so that a GELU can go into the products around it: in forward it is taken of the
+// first product's sums, in backward its derivative meets the second one's. Whether a library does both at once (cuBLASLt's epilogues) or two
+// kernels follow each other is the operation's choice, by the space of its tensors (kernels/matmul_fused.hpp): a model has this layer on
+// hosts and on GPUs. The same parameters, placements and formulas as Sequential(RecomputeInput(norm, in), RecomputeInput(Gelu{}, out)); without a library, the
+// same bits.
 
 #include <utility>
 
@@ -32,13 +34,14 @@ class GeluMlp {
   }
   template <class Context, class S, class G>
   auto backward_input(const Context& context, S saved, const G& g) {
+    using H = decltype(saved.after);
     if (lean_) {
-      using H = decltype(saved.after);
-      saved.normed = norm_.forward(context, saved.input).output;
       saved.after = H(saved.before.device(), saved.before.shape());
       kernels::gelu_forward(saved.before.device(), saved.before.size(), saved.before.data(), saved.after.data());
     }
     auto out = out_.backward_input_gelu(context, std::move(saved.after), g, saved.before);
+    saved.before = H();
+    if (lean_) saved.normed = norm_.forward(context, saved.input).output;
     auto in = weft::backward_input(in_, context, std::move(saved.normed), out.input_gradient);
     auto norm = weft::backward_input(norm_, context, std::move(saved.norm), in.input_gradient);
     using D = Deferred<decltype(norm.deferred), decltype(in.deferred), decltype(out.deferred)>;

@@ -35,12 +35,12 @@ namespace detail {
 
 // A Row layer adds up what ranks have of its inputs: each element once, and each rank the elements that its weight is for.
 WEFT_COLD inline void require_inputs_once(const ParameterState& weight, std::size_t dim) {
-  if (weight.local.sharding(dim) == DimSharding::replicated)
-    throw_error<LayoutError>({"parameter ", weight.name, " ", weight.global.text(), ": a Row layer would count inputs several times that several ranks hold alike; cut it so that each is one rank's"});
+  if (weight.local().sharding(dim) == DimSharding::replicated)
+    throw_error<LayoutError>({"parameter ", weight.name(), " ", weight.global().text(), ": a Row layer would count inputs several times that several ranks hold alike; cut it so that each is one rank's"});
 }
 WEFT_OUT_OF_LINE inline void require_inputs_of(const Shape& x, const ParameterState& weight, std::size_t dim) {
-  if (x.sharding(x.rank() - 1) == weight.local.sharding(dim)) return;
-  throw_error<LayoutError>({"parameter ", weight.name, " ", weight.local.text(), ": its inputs ", x.text(), " are cut otherwise over tp (by segments, alike or padded), so a rank would multiply "
+  if (x.sharding(x.rank() - 1) == weight.local().sharding(dim)) return;
+  throw_error<LayoutError>({"parameter ", weight.name(), " ", weight.local().text(), ": its inputs ", x.text(), " are cut otherwise over tp (by segments, alike or padded), so a rank would multiply "
                             "other elements than on one rank; give both the same ParameterSharding, and results of own kernels the marks of their inputs (Shape::set_sharding)"});
 }
 

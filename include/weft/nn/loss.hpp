@@ -74,7 +74,7 @@ class LanguageHead {
   auto forward(const Context& context, const X& x, const Ids& targets) const {
     auto normed = norm.forward(context, x);
     auto inside = to<Replicated<tp>>(context, normed.output);
-    auto result = cross_entropy(context, matmul(inside, table.for_operand(inside)), targets, table.state().global[0]);
+    auto result = cross_entropy(context, matmul(inside, table.for_operand(inside)), targets, table.state().global()[0]);
     using N = typename decltype(normed)::saved_type;
     using D = typename decltype(result)::saved_type;
     return Result{std::move(result.output), Saved<X, N, decltype(normed.output), D>{std::move(normed.saved), std::move(normed.output), std::move(result.saved)}};

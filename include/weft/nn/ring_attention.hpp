@@ -21,27 +21,25 @@
 namespace weft::detail {
 
 /// Extents of one rank's part: `length` tokens of each of the sequences.
-struct AttentionExtents {
-  std::size_t sequences, length, heads, kv_heads, head_width;
-  std::size_t rows() const { return sequences * length; }
-  std::size_t group() const { return heads / kv_heads; }
-  std::size_t width() const { return heads * head_width; }
-  std::size_t kv_width() const { return kv_heads * head_width; }
-};
-
-/// Query, key and value (or their gradients), rows the strides apart.
+using kernels::AttentionExtents;
 template <class T>
-struct Operands {
-  T *q, *k, *v;
-  std::size_t q_stride, k_stride, v_stride;
-};
+using Operands = kernels::AttentionOperands<T>;
 
 /// What a rank computes at one step: its queries from `first` on against the keys that have arrived.
 struct RingPart {
   kernels::AttentionBlock block;
   std::size_t first;
   RingPart(const AttentionExtents& e, int step, int rank)
-      : block{e.sequences, step <= rank ? e.length : e.length / 2, step == 0 || step > rank ? e.length : e.length / 2, e.length, e.length, e.length, step == 0},
+      : block{.sequences = e.sequences,
+              .queries = step <= rank ? e.length : e.length / 2,
+              .keys = step == 0 || step > rank ? e.length : e.length / 2,
+              .query_step = e.length,
+              .key_step = e.length,
+              .statistic_step = e.length,
+              .heads = e.heads,
+              .kv_heads = e.kv_heads,
+              .head_width = e.head_width,
+              .causal = step == 0},
         first(step <= rank ? 0 : e.length / 2) {}
 };
 
@@ -93,15 +91,20 @@ void ring_attention_forward(Device<Exec>& device, const Communicator& comm, cons
     A *const result = (step == 0 ? total : part.data()) + at.first * e.width(), *const statistic = (step == 0 ? lse : part_lse.data()) + at.first;
     for_each_piece(device, e, [&](const RingPiece& work) {
       auto block = at.block;
-      block.sequences = work.sequences;
+      block.sequences = work.sequences, block.heads = work.kv_heads * e.group(), block.kv_heads = work.kv_heads;
       const std::size_t row = work.sequence * e.length, head = work.kv_head * e.group(), column = head * e.head_width;
       const T* const keys = kv.data() + row * 2 * e.kv_width() + work.kv_head * e.head_width;
-      kernels::attention_block_forward<T>(device, block, work.kv_heads * e.group(), work.kv_heads, e.head_width,
-                                          in.q + (row + at.first) * in.q_stride + column, in.q_stride, keys, 2 * e.kv_width(), keys + e.kv_width(), 2 * e.kv_width(),
-                                          result + row * e.width() + column, e.width(), statistic + (work.sequence * e.heads + head) * e.length);
+      kernels::attention_block_forward<T>(device, block,
+                                          {.q = in.q + (row + at.first) * in.q_stride + column,
+                                           .k = keys,
+                                           .v = keys + e.kv_width(),
+                                           .q_stride = in.q_stride,
+                                           .k_stride = 2 * e.kv_width(),
+                                           .v_stride = 2 * e.kv_width()},
+                                          kernels::StridedRows(result + row * e.width() + column, e.width()), statistic + (work.sequence * e.heads + head) * e.length);
       progress();
     });
-    if (step != 0) kernels::merge_attention(device, at.block, e.heads, e.head_width, result, statistic, total + at.first * e.width(), e.width(), lse + at.first);
+    if (step != 0) kernels::merge_attention<A>(device, at.block, result, statistic, {total + at.first * e.width(), e.width()}, lse + at.first);
   });
   if constexpr (!std::is_same_v<T, A>) kernels::cast_rows(device, e.rows(), e.width(), total, e.width(), out, e.width());
 }
@@ -121,15 +124,21 @@ void ring_attention_backward(Device<Exec>& device, const Communicator& comm, con
     A *const dq_here = (step == 0 ? dq : dq_part).data() + at.first * e.width(), *const d_keys = (step == 0 ? sum : part).data();
     for_each_piece(device, e, [&](const RingPiece& work) {
       auto block = at.block;
-      block.sequences = work.sequences;
+      block.sequences = work.sequences, block.heads = work.kv_heads * e.group(), block.kv_heads = work.kv_heads;
       const std::size_t row = work.sequence * e.length, head = work.kv_head * e.group(), column = head * e.head_width;
       const std::size_t query = (row + at.first) * e.width() + column, key = row * kv_stride + work.kv_head * e.head_width;
       const T* const keys = kv.data() + key;
       A* const d_here = d_keys + key;
-      kernels::attention_block_backward<T>(device, block, work.kv_heads * e.group(), work.kv_heads, e.head_width,
-                                           in.q + (row + at.first) * in.q_stride + column, in.q_stride, keys, kv_stride, keys + e.kv_width(), kv_stride, out + query,
-                                           e.width(), d_out + query, e.width(), lse + (work.sequence * e.heads + head) * e.length + at.first,
-                                           dq_here + row * e.width() + column, e.width(), d_here, kv_stride, d_here + e.kv_width(), kv_stride);
+      kernels::attention_block_backward<T>(
+          device, block,
+          {.q = in.q + (row + at.first) * in.q_stride + column, .k = keys, .v = keys + e.kv_width(), .q_stride = in.q_stride, .k_stride = kv_stride, .v_stride = kv_stride},
+          {out + query, e.width()}, {d_out + query, e.width()}, lse + (work.sequence * e.heads + head) * e.length + at.first,
+          kernels::AttentionOperands<A>{.q = dq_here + row * e.width() + column,
+                                        .k = d_here,
+                                        .v = d_here + e.kv_width(),
+                                        .q_stride = e.width(),
+                                        .k_stride = kv_stride,
+                                        .v_stride = kv_stride});
       progress();
     });
     if (step != 0) kernels::add_rows(device, e.sequences, at.block.queries, e.length, e.width(), dq_here, dq.data() + at.first * e.width());

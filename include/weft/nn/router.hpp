@@ -70,7 +70,7 @@ inline void renew_bias(StepBuffer& buffer) {
   for (const double load : buffer.sum) mean += load / double(buffer.sum.size());
   for (std::size_t e = 0; e < buffer.value.size(); ++e) buffer.value[e] += buffer.rate * double((buffer.sum[e] < mean) - (buffer.sum[e] > mean));
 }
-// Fractions, so that a forward that is computed twice counts as one: the last sum is of rows.
+// Per token: the last sum is of rows.
 inline void renew_report(StepBuffer& buffer) {
   const double rows = std::max(buffer.sum.back(), 1.0);
   for (std::size_t i = 0; i < buffer.value.size(); ++i) buffer.value[i] = buffer.sum[i] / rows;
@@ -152,13 +152,15 @@ class Router {
     Tensor<A, Exec> log_sum_exp;         // [rows]
     Tensor<std::int32_t, Exec> chosen;   // [rows, k]
     Tensor<A, Exec> weights;             // [rows, k]
-    Tensor<A, Exec> balance;             // [groups, experts]: gradient of each probability; empty without an auxiliary loss
-    Tensor<std::int32_t, Exec> group;    // [rows]
-    Assignments assignments;     // counts alone where the device has sorted
-    Tensor<std::int32_t, Exec> order, place;  // of the assignments, where it has
+    Tensor<A, Exec> balance = {};        // [groups, experts]: gradient of each probability; empty without an auxiliary loss
+    Tensor<std::int32_t, Exec> group = {};  // [rows]
+    Assignments assignments = {};        // counts alone where the device has sorted
+    Tensor<std::int32_t, Exec> order = {}, place = {};  // of the assignments, where it has
     double added_loss = 0;               // of these rows: what the gradient includes and the loss does not
+    std::vector<double> counted = {};    // [experts + 4] in training: what backward_input adds to the sums of "load"; else empty
   };
 
+  /// Changes nothing, whatever runs it (evaluation, a recomputation, several micro-batches in flight): what it counts is in its result.
   template <class Context, class Rows>
   auto forward(const Context& context, const Rows& rows, std::size_t grain = 1) const {
     require_whole_rows<Rows>();
@@ -169,7 +171,12 @@ class Router {
     auto input = in_accumulate(rows);
     const auto logits = contract<0, 0>(input, in_accumulate(weight.for_operand(rows)));
     using R = Routed<decltype(input), A, Exec>;
-    R routed{std::move(input), {device, {count, experts}}, {device, {count}}, {device, {count, k}}, {device, {count, k}}, {}, {}, {}, {}, {}, 0};
+    R routed{.input = std::move(input),
+             .probabilities = {device, {count, experts}},
+             .log_sum_exp = {device, {count}},
+             .chosen = {device, {count, k}},
+             .weights = {device, {count, k}}};
+    if (context.env.training) routed.counted.resize(experts + 4);
     Tensor<A, Exec> bias;
     if (bias_) bias = to_device<A>(device, {experts}, std::vector<A>(bias_->value.begin(), bias_->value.end()));
     kernels::route<A>(device, count, experts, k, logits.data(), bias.data(), chosen_only(), routed.probabilities.data(), routed.log_sum_exp.data(), routed.chosen.data(),
@@ -184,21 +191,23 @@ class Router {
       if (options_.auxiliary_loss > 0 && context.env.training) balance(context, routed, groups, chosen);
     }
     if (options_.z_loss > 0 && context.env.training)
-      for (const A lse : copy_to_host(routed.log_sum_exp)) report_->sum[experts + 2] += count_added(routed, context, options_.z_loss * double(lse) * double(lse));
+      for (const A lse : copy_to_host(routed.log_sum_exp)) routed.counted[experts + 2] += count_added(routed, context, options_.z_loss * double(lse) * double(lse));
     if constexpr (sorts) {
       if (options_.drop == nn::Drop::none) {
-        sort_there(routed, experts, grain, context.env.training);
+        sort_there(routed, experts, grain);
         return routed;
       }
     }
     routed.assignments = assign(chosen, experts, kept, grain);
-    if (context.env.training) count_load(chosen, routed.assignments, count);
+    count_load(routed, chosen);
     return routed;
   }
 
-  /// The gradient of the rows from that of the weights [rows, k]; the second half is backward_weight's.
+  /// The gradient of the rows from that of the weights [rows, k]; the second half is backward_weight's. A micro-batch of a training step
+  /// comes by here once, so here it is counted.
   template <class Context, class Rows, class R, class A, class Exec>
   auto backward_input(const Context& context, const Rows& like, const R& routed, const Tensor<A, Exec>& d_weights) {
+    add_counted(routed.counted);
     using Logits = contract_t<decltype(routed.input), decltype(in_accumulate(weight.for_operand(like))), 0, 0>;
     gradient_t<Logits> d_logits(like.device(), routed.probabilities.shape());
     kernels::route_backward<A>(like.device(), d_logits.rows(), options_.experts, options_.top_k, routed.probabilities.data(), routed.log_sum_exp.data(), routed.chosen.data(),
@@ -255,7 +264,7 @@ class Router {
     const auto probabilities = copy_to_host(routed.probabilities);
     double loss = 0;
     for (std::size_t i = 0; i < probabilities.size(); ++i) loss += double(probabilities[i]) * counts[std::size_t(groups.group[i / experts]) * experts + i % experts];
-    report_->sum[experts + 1] += count_added(routed, context, loss);
+    routed.counted[experts + 1] += count_added(routed, context, loss);
     for (std::size_t i = 0; i < counts.size(); ++i) gradient[i] = A(counts[i] * context.env.auxiliary_gradient);
     routed.balance = to_device<A>(routed.probabilities.device(), {groups.count, experts}, gradient);
     routed.group = to_device<std::int32_t>(routed.probabilities.device(), {groups.group.size()}, groups.group);
@@ -267,7 +276,7 @@ class Router {
   }
 
   template <class R>
-  void sort_there(R& routed, std::size_t experts, std::size_t grain, bool training) const {
+  void sort_there(R& routed, std::size_t experts, std::size_t grain) const {
     auto& device = routed.chosen.device();
     using Indices = std::remove_cvref_t<decltype(routed.order)>;
     using Exec = typename Indices::execution_space;
@@ -275,25 +284,28 @@ class Router {
     const Indices all(device, {room});
     routed.place = Indices(device, {slots});
     auto& counts = routed.assignments.counts = DeviceOrder<Exec>::sort(device, slots, experts, grain, routed.chosen.data(), all.data(), room, routed.place.data());
-    if (training) {
-      for (std::size_t e = 0; e < experts; ++e) {
-        report_->sum[e] += double(counts[e]);
-        if (bias_) bias_->sum[e] += double(counts[e]);
-      }
-      report_->sum.back() += double(routed.chosen.rows());
+    if (!routed.counted.empty()) {
+      for (std::size_t e = 0; e < experts; ++e) routed.counted[e] += double(counts[e]);
+      routed.counted.back() += double(routed.chosen.rows());
     }
     std::uint64_t kept = 0;
     for (std::uint64_t& count : counts) kept += count = filled(count, grain);
     routed.order = Indices(device, {std::size_t(kept)}, all.buffer());
   }
 
-  void count_load(const std::vector<std::int32_t>& chosen, const Assignments& assignments, std::size_t rows) const {
-    for (const std::int32_t expert : chosen) {
-      ++report_->sum[std::size_t(expert)];
-      if (bias_) ++bias_->sum[std::size_t(expert)];
-    }
-    report_->sum[options_.experts] += double(std::count(assignments.place.begin(), assignments.place.end(), -1));
-    report_->sum.back() += double(rows);
+  template <class R>
+  void count_load(R& routed, const std::vector<std::int32_t>& chosen) const {
+    if (routed.counted.empty()) return;
+    for (const std::int32_t expert : chosen) ++routed.counted[std::size_t(expert)];
+    const auto& place = routed.assignments.place;
+    routed.counted[options_.experts] += double(std::count(place.begin(), place.end(), -1));
+    routed.counted.back() += double(routed.chosen.rows());
+  }
+
+  void add_counted(const std::vector<double>& counted) {
+    for (std::size_t i = 0; i < counted.size(); ++i) report_->sum[i] += counted[i];
+    if (bias_ && !counted.empty())
+      for (std::size_t e = 0; e < options_.experts; ++e) bias_->sum[e] += counted[e];
   }
 
   RouterOptions options_;

@@ -27,7 +27,11 @@ class HeadExchange {
         local_(local),
         ranks_(std::size_t(comm.size())),
         copies_(std::max<std::size_t>(1, ranks_ / local.kv_heads)),
-        whole_{local.sequences, local.length * ranks_, local.heads / ranks_, std::max<std::size_t>(1, local.kv_heads / ranks_), local.head_width},
+        whole_{.sequences = local.sequences,
+               .length = local.length * ranks_,
+               .heads = local.heads / ranks_,
+               .kv_heads = std::max<std::size_t>(1, local.kv_heads / ranks_),
+               .head_width = local.head_width},
         fused_(whole_.width() + 2 * whole_.kv_width()) {}
 
   /// Whole sequences of this rank's heads.
@@ -73,7 +77,9 @@ class HeadExchange {
 
   /// The fused array's query, key and value.
   template <class U>
-  Operands<U> operands(U* fused) const { return {fused, fused + whole_.width(), fused + whole_.width() + whole_.kv_width(), fused_, fused_, fused_}; }
+  Operands<U> operands(U* fused) const {
+    return {.q = fused, .k = fused + whole_.width(), .v = fused + whole_.width() + whole_.kv_width(), .q_stride = fused_, .k_stride = fused_, .v_stride = fused_};
+  }
 
  private:
   std::size_t kv_column(std::size_t rank) const { return rank / copies_ * whole_.kv_width(); }

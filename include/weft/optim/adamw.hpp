@@ -34,7 +34,7 @@ struct AdamWRule {
   template <class P, class Exec>
   static void update(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, double gradient_scale, std::uint64_t step) {
     using A = accumulate_t<P>;
-    const double decay = slot.state->global.rank() > 1 || options.decay_vectors ? options.weight_decay : 0;
+    const double decay = slot.state->global().rank() > 1 || options.decay_vectors ? options.weight_decay : 0;
     kernels::AdamwOptions fused{.learning_rate = learning_rate,
                                 .beta1 = options.beta1,
                                 .beta2 = options.beta2,
@@ -43,8 +43,8 @@ struct AdamWRule {
                                 .bias_correction1 = 1 - std::pow(options.beta1, double(step)),
                                 .bias_correction2 = 1 - std::pow(options.beta2, double(step)),
                                 .gradient_scale = gradient_scale};
-    kernels::adamw_update<P, A>(device, slot.state->kept(), static_cast<P*>(slot.state->value.get()), static_cast<A*>(slot.master.get()),
-                                static_cast<const A*>(slot.state->gradient.get()), static_cast<A*>(slot.kept[0].get()), static_cast<A*>(slot.kept[1].get()), fused);
+    kernels::adamw_update<P, A>(device, slot.state->kept(), static_cast<P*>(slot.state->value().get()), static_cast<A*>(slot.master.get()),
+                                static_cast<const A*>(slot.state->gradient().get()), static_cast<A*>(slot.kept[0].get()), static_cast<A*>(slot.kept[1].get()), fused);
   }
 };
 

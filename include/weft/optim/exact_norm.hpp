@@ -25,8 +25,8 @@ double exact_norm(Device<Exec>& device, const Communicator& communicator, const 
   for (const weft::detail::GradientPart& part : parts) {
     std::int64_t* sum = sums.data() + (part.counted ? 0 : words);
     const auto add = [&]<class G>(const G* gradient) { kernels::exact_squared_norm(device, part.run.length, part.run.local, gradient + part.run.local, sum); };
-    if (part.state->gradient_type == DataType::float32) add(static_cast<const float*>(part.state->gradient.get()));
-    else add(static_cast<const double*>(part.state->gradient.get()));
+    if (part.state->gradient_type() == DataType::float32) add(static_cast<const float*>(part.state->gradient().get()));
+    else add(static_cast<const double*>(part.state->gradient().get()));
   }
   auto host = copy_to_host(sums);
   host[words - 1] = host[2 * words - 2];

@@ -33,12 +33,12 @@ class OffloadedSlots {
 
   WEFT_COLD void keep(Slot& slot) {
     const ParameterState& state = *slot.state;
-    const std::size_t bytes = state.kept() * size_of(state.gradient_type), value_bytes = state.kept() * size_of(state.type);
+    const std::size_t bytes = state.kept() * size_of(state.gradient_type()), value_bytes = state.kept() * size_of(state.type());
     stored(slot, [&](weft::detail::Buffer&) { slot.records.push_back(store_.record(bytes)); });
     if (slot.master) weft::detail::write_record(device_, store_, slot.records.front(), slot.master.get(), bytes);
     if (guarded(slot)) {
       slot.records.push_back(store_.record(value_bytes));
-      weft::detail::write_record(device_, store_, slot.records.back(), state.value.get(), value_bytes);
+      weft::detail::write_record(device_, store_, slot.records.back(), state.value().get(), value_bytes);
     }
     slot.master.reset();
   }
@@ -69,7 +69,7 @@ class OffloadedSlots {
     store_.roll_back();
     for (std::size_t i = 0; i < done; ++i)
       if (const Slot& slot = slots[i]; slot.due() && guarded(slot))
-        weft::detail::read_record(device_, store_, slot.records.back(), slot.state->value.get(), slot.state->kept() * size_of(slot.state->type));
+        weft::detail::read_record(device_, store_, slot.records.back(), slot.state->value().get(), slot.state->kept() * size_of(slot.state->type()));
     throw_error<StorageError>({failure.empty() ? "offload: the file of another rank failed in this optimizer step" : std::string_view(failure).substr(6), "; parameters and optimizer state are what they were before it"});
   }
 
@@ -77,17 +77,17 @@ class OffloadedSlots {
   // Each buffer of a slot that has a record, in their order.
   template <class F>
   static void stored(Slot& slot, F&& f) {
-    if (slot.state->type != slot.state->gradient_type) f(slot.master);
+    if (slot.state->type() != slot.state->gradient_type()) f(slot.master);
     for (weft::detail::Buffer& kept : slot.kept) f(kept);
   }
   // A parameter that stays on the device is put back from the store where that fails in the middle of a step.
-  bool guarded(const Slot& slot) const { return store_.may_fail() && !slot.state->store; }
+  bool guarded(const Slot& slot) const { return store_.may_fail() && !slot.state->storage().store(); }
 
   void read_ahead(const Slot& slot) const {
     if (!slot.due()) return;
     const std::size_t written_only = guarded(slot) ? 1 : 0;
     for (std::size_t i = 0; i + written_only < slot.records.size(); ++i) store_.read_ahead(slot.records[i]);
-    if (slot.state->store) slot.state->store->read_ahead(slot.state->record);
+    if (slot.state->storage().store()) slot.state->storage().store()->read_ahead(slot.state->storage().record());
   }
   // What a slot has in the store while it is on the device, or on its way there.
   struct Visit {
@@ -98,28 +98,28 @@ class OffloadedSlots {
     ParameterState& state = *slot.state;
     Visit visit{{&state, nullptr, weft::detail::List<weft::detail::Buffer>(slot.kept.size()), {}}, nullptr};
     if (!slot.due()) return visit;
-    const std::size_t bytes = state.kept() * size_of(state.gradient_type), value_bytes = state.kept() * size_of(state.type);
+    const std::size_t bytes = state.kept() * size_of(state.gradient_type()), value_bytes = state.kept() * size_of(state.type());
     std::size_t record = 0;
     stored(visit.here, [&](weft::detail::Buffer& buffer) { traffic_.fetch(device_, store_, slot.records[record++], (buffer = device_.allocate(bytes)).get(), bytes); });
-    if (state.store) traffic_.fetch(device_, *state.store, state.record, (visit.value = device_.allocate(value_bytes)).get(), value_bytes);
+    if (state.storage().store()) traffic_.fetch(device_, *state.storage().store(), state.storage().record(), (visit.value = device_.allocate(value_bytes)).get(), value_bytes);
     return visit;
   }
   template <class Apply>
   void update_one(Slot& slot, Visit& visit, const Apply& apply) {
     ParameterState& state = *slot.state;
-    const std::size_t bytes = state.kept() * size_of(state.gradient_type), value_bytes = state.kept() * size_of(state.type);
+    const std::size_t bytes = state.kept() * size_of(state.gradient_type()), value_bytes = state.kept() * size_of(state.type());
     struct Lent {  // the value comes for the update only
       ParameterState& state;
       ~Lent() {
-        if (state.store) state.value.reset();
+        if (state.storage().store()) state.storage().set_value(nullptr);
       }
     } lent{state};
-    if (state.store) state.value = std::move(visit.value);
+    if (state.storage().store()) state.storage().set_value(std::move(visit.value));
     apply(visit.here);
     std::size_t record = 0;
     stored(visit.here, [&](weft::detail::Buffer& buffer) { traffic_.put(device_, store_, slot.records[record++], buffer, bytes); });
-    if (state.store) traffic_.put(device_, *state.store, state.record, state.value, value_bytes);
-    else if (guarded(slot)) weft::detail::write_record(device_, store_, slot.records.back(), state.value.get(), value_bytes);
+    if (state.storage().store()) traffic_.put(device_, *state.storage().store(), state.storage().record(), state.value(), value_bytes);
+    else if (guarded(slot)) weft::detail::write_record(device_, store_, slot.records.back(), state.value().get(), value_bytes);
   }
 
   Device& device_;

@@ -24,7 +24,7 @@
 #include <weft/kernels/optimizer.hpp>
 #include <weft/layer/hooks.hpp>
 #include <weft/layer/loss_scale.hpp>
-#include <weft/parallel/reproducible/option.hpp>
+#include <weft/layer/plain_accumulator.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/optim/slot.hpp>
 #include <weft/tensor/transfer.hpp>
@@ -60,7 +60,7 @@ concept Trainable = !std::is_const_v<M> && requires(M& model) {
 /// PyTorch leaves one whose grad is None, with every wrapper and stage of ZeRO. Adam's bias correction goes by the optimizer's steps,
 /// not by those in which a parameter took part.
 ///
-/// A value written to ParameterState::value between steps is what the next update starts from, beside a master copy too: what is not
+/// A value written to ParameterState::value() between steps is what the next update starts from, beside a master copy too: what is not
 /// the copy's rounding was written. Moments stay as they are. In stage 3 of ZeRO the value is the master copy.
 template <class Rule>
 class Optimizer {
@@ -90,8 +90,8 @@ class Optimizer {
       gradients_->applied = true;  // those of before are nobody's
     }
     if constexpr (requires { model.loss_scale(); }) loss_scale_ = model.loss_scale();
-    if constexpr (requires { model.options().reproducible; })
-      reproducible_ = model.options().reproducible;
+    if constexpr (requires { model.stages().accumulator(); }) accumulator_ = model.stages().accumulator();
+    else accumulator_ = std::make_shared<weft::detail::PlainAccumulator<Exec>>(*device_);
     if constexpr (requires { model.options().offload; }) {
       store_ = model.options().offload.store;
       offload_ = model.options().offload.optimizer;
@@ -102,7 +102,7 @@ class Optimizer {
       model_ = &model;
     }
     model.for_each_state([this](ParameterState& state) {
-      if (!elementwise && state.gathered) throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name, " is sharded over data ranks: use ModelOptions::zero 0, or an elementwise rule"});
+      if (!elementwise && state.storage().sharder()) throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name(), " is sharded over data ranks: use ModelOptions::zero 0, or an elementwise rule"});
       if constexpr (!elementwise) require_whole(state);
       slots_.push_back(make_slot<P>(state));
     });
@@ -126,7 +126,7 @@ class Optimizer {
   /// Throws Error where ModelOptions::compare_every finds ranks with different parameters that must be equal.
   StepReport step(double learning_rate) {
     for (const Slot& slot : slots_)
-      if (!slot.state->gradient && slot.due()) throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name, " has no gradient"});
+      if (!slot.state->gradient() && slot.due()) throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name(), " has no gradient"});
     if (gradients_) gradients_->applied = true;
     require_same_step(learning_rate);
     StepReport report;
@@ -165,7 +165,7 @@ class Optimizer {
   /// float and double, in stage 3 of ZeRO, which keeps the master alone, and for state that is offloaded.
   void refresh() {
     for (Slot& slot : slots_)
-      if (slot.master && slot.state->value && slot.state->kept_type() == slot.state->type) widen_(*device_, slot.state->kept(), slot.state->value.get(), slot.master.get());
+      if (slot.master && slot.state->value() && slot.state->kept_type() == slot.state->type()) widen_(*device_, slot.state->kept(), slot.state->value().get(), slot.master.get());
   }
 
   /// Steps applied so far; skipped ones do not count.
@@ -177,21 +177,15 @@ class Optimizer {
   double scaled_norm() {
     weft::detail::List<weft::detail::GradientPart> parts;
     for (const Slot& slot : slots_) {
-      if (!slot.state->gradient || !slot.state->touched) continue;
-      if (slot.state->replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted});
+      if (!slot.state->gradient() || !slot.state->gradients().touched()) continue;
+      if (slot.state->info().replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted()});
       else
-        for (const weft::detail::Run& run : slot.state->runs) parts.push_back({slot.state, run, slot.state->counted && run.owned});
+        for (const weft::detail::Run& run : slot.state->runs()) parts.push_back({slot.state, run, slot.state->counted() && run.owned});
     }
-    if (reproducible_) return reproducible_->norm(*device_, communicator_, parts);
-    Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
-    for (std::size_t i = 0; i < parts.size(); ++i) squared_norm_(*device_, wide_gradient(*parts[i].state).get(), parts[i].run, squares.data() + i);
-    double sum = 0;
-    const auto host = copy_to_host(squares);
-    // What another rank counts is looked at too: a copy that went bad on this rank alone must stop all ranks.
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      if (parts[i].counted || !std::isfinite(host[i])) sum += host[i];
-    communicator_.all_reduce(std::span<double>(&sum, 1));
-    return std::sqrt(sum);
+    return accumulator_->norm(communicator_, parts, {this, [](void* optimizer, const weft::detail::GradientPart& part, double* out) {
+                                Optimizer& self = *static_cast<Optimizer*>(optimizer);
+                                self.squared_norm_(*self.device_, self.wide_gradient(*part.state).get(), part.run, out);
+                              }});
   }
 
   // Ranks that update their pieces by other rules would put one model together from them.
@@ -218,18 +212,18 @@ class Optimizer {
 
   // Pieces that tp, etp or cp leave a rank have the shape of a matrix, and are none.
   WEFT_COLD static void require_whole(const ParameterState& state) {
-    if (state.local.size() == state.global.size()) return;
+    if (state.local().size() == state.global().size()) return;
     std::string axes;
     const std::pair<unsigned, std::string_view> cutting[] = {{axis_bit<tp>, tp::name}, {axis_bit<etp>, etp::name}, {axis_bit<cp>, cp::name}, {axis_bit<ep>, ep::name}, {axis_bit<pp>, pp::name}};
     for (const auto& [bit, name] : cutting)
-      if (state.sharded & bit) weft::detail::append_to(axes, {axes.empty() ? "" : " and ", name});
-    throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name, " ", state.global.text(), " is cut over ", axes.empty() ? std::string("ranks") : axes, ": this rank holds ", state.local.text(), "; use degree 1 there, or an elementwise rule"});
+      if (state.sharded() & bit) weft::detail::append_to(axes, {axes.empty() ? "" : " and ", name});
+    throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name(), " ", state.global().text(), " is cut over ", axes.empty() ? std::string("ranks") : axes, ": this rank holds ", state.local().text(), "; use degree 1 there, or an elementwise rule"});
   }
 
   weft::detail::Buffer wide_gradient(const ParameterState& state) {
-    if (state.kept_gradient_type() == state.gradient_type) return state.gradient;
-    weft::detail::Buffer wide = device_->allocate(state.kept() * size_of(state.gradient_type));
-    widen_(*device_, state.kept(), state.gradient.get(), wide.get());
+    if (state.kept_gradient_type() == state.gradient_type()) return state.gradient();
+    weft::detail::Buffer wide = device_->allocate(state.kept() * size_of(state.gradient_type()));
+    widen_(*device_, state.kept(), state.gradient().get(), wide.get());
     return wide;
   }
   struct Call {
@@ -241,14 +235,14 @@ class Optimizer {
     struct Lent {
       Slot& slot;
       weft::detail::Buffer gradient, master;
-      Lent(Slot& to, weft::detail::Buffer wide) : slot(to), gradient(std::exchange(to.state->gradient, std::move(wide))) {
-        if (to.state->kept_type() != to.state->type) slot.master = master = std::exchange(to.state->value, nullptr);
+      Lent(Slot& to, weft::detail::Buffer wide) : slot(to), gradient(to.state->gradients().exchange_buffer(std::move(wide))) {
+        if (to.state->kept_type() != to.state->type()) slot.master = master = to.state->storage().exchange_value(nullptr);
       }
       ~Lent() {
-        slot.state->gradient = std::move(gradient);
+        slot.state->gradients().set_buffer(std::move(gradient));
         if (!master) return;
         slot.master.reset();
-        slot.state->value = std::move(master);
+        slot.state->storage().set_value(std::move(master));
       }
     } lent(slot, wide_gradient(*slot.state));
     update_(*device_, slot, options_, learning_rate, scale, steps_ + 1);
@@ -260,9 +254,9 @@ class Optimizer {
     Slot slot{&state, nullptr, {}, {}};
     const std::size_t size = state.kept();
     if (size == 0) return slot;
-    if (widen_ != nullptr && state.kept_type() == state.type) {
-      weft::detail::Buffer value = state.value;
-      if (state.store) weft::detail::read_record(*device_, *state.store, state.record, (value = device_->allocate(size * sizeof(P))).get(), size * sizeof(P));
+    if (widen_ != nullptr && state.kept_type() == state.type()) {
+      weft::detail::Buffer value = state.value();
+      if (state.storage().store()) weft::detail::read_record(*device_, *state.storage().store(), state.storage().record(), (value = device_->allocate(size * sizeof(P))).get(), size * sizeof(P));
       slot.master = store_ ? device_->allocate(size * sizeof(A)) : device_->allocate_persistent(size * sizeof(A));
       widen_(*device_, size, value.get(), slot.master.get());
     }
@@ -286,7 +280,7 @@ class Optimizer {
   void (*update_)(Device<Exec>&, Slot&, const Options&, double, double, std::uint64_t);
   void (*squared_norm_)(Device<Exec>&, const void*, const weft::detail::Run&, double*);
   void (*widen_)(Device<Exec>&, std::size_t, const void*, void*) = nullptr;  // from the model's type, where it has 16 bits
-  const weft::detail::ReproducibleParts* reproducible_ = nullptr;
+  std::shared_ptr<weft::detail::GradientAccumulator> accumulator_;
   std::shared_ptr<weft::detail::StepGradients> gradients_;  // null: the model does not say
   std::shared_ptr<LossScale> loss_scale_;  // null: gradients are as they are
   std::shared_ptr<weft::detail::Store> store_;

@@ -35,8 +35,8 @@ struct SgdRule {
     fused.weight_decay = options.weight_decay;
     fused.nesterov = options.nesterov;
     fused.gradient_scale = gradient_scale;
-    kernels::sgd_update<P, A>(device, slot.state->kept(), static_cast<P*>(slot.state->value.get()), static_cast<A*>(slot.master.get()),
-                              static_cast<const A*>(slot.state->gradient.get()), static_cast<A*>(slot.kept[0].get()), fused);
+    kernels::sgd_update<P, A>(device, slot.state->kept(), static_cast<P*>(slot.state->value().get()), static_cast<A*>(slot.master.get()),
+                              static_cast<const A*>(slot.state->gradient().get()), static_cast<A*>(slot.kept[0].get()), fused);
   }
 };
 

@@ -11,7 +11,7 @@
 namespace weft::optim {
 
 /// A parameter, or what this rank keeps of it, and the buffers that a rule keeps beside it, all in its accumulate type. While a rule
-/// runs state->gradient is in accumulate_t too, and state->value is null where a rank keeps the master copy alone (stage 3 of ZeRO).
+/// runs state->gradient() is in accumulate_t too, and state->value() is null where a rank keeps the master copy alone (stage 3 of ZeRO).
 struct Slot {
   ParameterState* state = nullptr;
   weft::detail::Buffer master;             ///< parameter in accumulate_t where that is wider than the parameter's type, else null
@@ -21,7 +21,7 @@ struct Slot {
   std::vector<std::size_t> records;
 
   /// Whether a step has something to do here: this rank keeps elements, and their gradient was added to.
-  bool due() const { return state->kept() != 0 && state->touched; }
+  bool due() const { return state->kept() != 0 && state->gradients().touched(); }
 };
 
 }  // namespace weft::optim

@@ -29,13 +29,8 @@ class ContextGradientReducer : public Hooks {
     agree_on_unreduced(comm_, *device_, unit, axis_bit<cp>);
     std::vector<Request> sums;  // all under way at once
     for (ParameterState* state : unit.parameters) {
-      if (!(state->pending & axis_bit<cp>)) continue;
-      state->pending &= ~axis_bit<cp>;
-      if (comm_.size() == 1) continue;
-      dispatch_real(state->gradient_type, [&](auto zero) {
-        using G = decltype(zero);
-        sums.push_back(comm_.all_reduce_async(std::span<G>(static_cast<G*>(state->layer_gradient().get()), state->size())));
-      });
+      if (!state->take_unreduced(cp{}) || comm_.size() == 1) continue;
+      state->gradient_span([&](auto gradient) { sums.push_back(comm_.all_reduce_async(gradient)); });
     }
     for (Request& sum : sums) sum.wait();
   }

@@ -10,6 +10,7 @@
 
 #include <weft/core/list.hpp>
 #include <weft/core/owner.hpp>
+#include <weft/layer/gradient_accumulator.hpp>
 #include <weft/parallel/hook/communication_hook.hpp>
 #include <weft/parallel/policies.hpp>
 #include <weft/parallel/wrapper.hpp>
@@ -29,7 +30,6 @@ class Buckets : public Hooks {
     if (options.gradient && size_of(*options.gradient) == 2) throw_error<UsageError>({"ModelOptions::gradient is ", name_of(*options.gradient), ": DataParallel keeps gradients in the type in which they are added; leave it out, or use FullyShardedDataParallel"});
     if (options.hook) hook_ = options.hook->make(device);
     else if (const auto narrow = options.reduce.narrow()) hook_ = narrow(device);
-    if (const ReproducibleParts* parts = options.reproducible) tree_hooks_ = parts->hooks(device);
   }
 
   // Gradients live in their buckets, one after the other, so that a bucket is reduced in place. A bucket closes once it
@@ -38,7 +38,7 @@ class Buckets : public Hooks {
     for (Unit* unit : units)
       for (ParameterState* state : unit->parameters) {
         const std::size_t index = open_bucket(*state);
-        buckets_[index].members.push_back({state, buckets_[index].bytes / size_of(state->gradient_type)});
+        buckets_[index].members.push_back({state, buckets_[index].bytes / size_of(state->gradient_type())});
         buckets_[index].bytes += aligned(state->gradient_bytes());
       }
     for (Bucket& bucket : buckets_) {
@@ -47,7 +47,7 @@ class Buckets : public Hooks {
       bucket.storage = device_->allocate_persistent(bucket.bytes);
       fill_zero(*device_, static_cast<char*>(bucket.storage.get()), bucket.bytes);  // the gaps are summed too
       for (const FlatMember& member : bucket.members)
-        member.state->gradient = Buffer(bucket.storage, static_cast<char*>(bucket.storage.get()) + member.first * size_of(bucket.type));
+        member.state->gradients().set_buffer(Buffer(bucket.storage, static_cast<char*>(bucket.storage.get()) + member.first * size_of(bucket.type)));
     }
   }
 
@@ -58,16 +58,14 @@ class Buckets : public Hooks {
   void begin(bool training) override {
     if (training && hook_ && compare_every_ != 0 && ++steps_ % compare_every_ == 0) check_sums();
   }
-  void add_in_order(const ReductionTree& tree) override {
-    tree_hooks_->clear();
-    for (Bucket& bucket : buckets_) bucket.hook = tree_hooks_->add(tree, std::size_t(bucket.comm.size()));
+  void begin_sums(GradientAccumulator& accumulator) override {
+    for (Bucket& bucket : buckets_) bucket.hook = accumulator.bucket_hook(std::size_t(bucket.comm.size()), hook_.get());
   }
 
   void gradients_ready(Unit& unit) override {
     for (ParameterState* state : unit.parameters) {
       Bucket& bucket = bucket_of(state);
-      if (state->pending & ~state->data_bit()) throw_error<UnreducedGradientError>({"the gradient of ", state->name, " is to be summed over ", state->expert_data ? "edp" : "dp", " while it still owes another sum"});
-      state->pending = 0;
+      state->take_unreduced_over_data();
       if (++bucket.ready == bucket.members.size()) launch(bucket);
     }
     // Ranks make progress together: each does its part of what all have posted.
@@ -83,8 +81,8 @@ class Buckets : public Hooks {
  private:
   struct Bucket {
     Communicator comm;
-    DataType type;
-    std::size_t limit;
+    DataType type = DataType::float32;
+    std::size_t limit = 0;
     List<FlatMember> members;
     std::size_t bytes = 0, ready = 0;
     Buffer storage;
@@ -99,19 +97,23 @@ class Buckets : public Hooks {
       for (const FlatMember& member : buckets_[index].members)
         if (member.state == state) return buckets_[looked_up_ = index];
     }
-    throw_error<Error>({"DataParallel: parameter ", state->name, " is in no bucket"});
+    throw_error<Error>({"DataParallel: parameter ", state->name(), " is in no bucket"});
   }
 
   static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
   // The last bucket of the state's communicator, or a new one where that is full or of another type.
   std::size_t open_bucket(const ParameterState& state) {
-    const Communicator& comm = state.expert_data ? *state.expert_data : comm_;
+    const Communicator& comm = state.info().expert_data ? *state.info().expert_data : comm_;
     std::size_t last = buckets_.size();
     while (last-- > 0 && buckets_[last].comm.group() != comm.group()) {}
     const bool first = last >= buckets_.size();
-    if (!first && buckets_[last].bytes < buckets_[last].limit && buckets_[last].type == state.gradient_type) return last;
-    buckets_.push_back({comm, state.gradient_type, first ? first_bytes_ : bytes_, {}, 0, 0, {}, {}, hook_.get()});
+    if (!first && buckets_[last].bytes < buckets_[last].limit && buckets_[last].type == state.gradient_type()) return last;
+    Bucket& added = buckets_.emplace_back();
+    added.comm = comm;
+    added.type = state.gradient_type();
+    added.limit = first ? first_bytes_ : bytes_;
+    added.hook = hook_.get();
     return buckets_.size() - 1;
   }
 
@@ -147,7 +149,6 @@ class Buckets : public Hooks {
   std::size_t looked_up_ = 0;
   List<Bucket*> launched_;  // in this step, in this order on all ranks
   std::unique_ptr<hook::AnyHook> hook_;
-  std::unique_ptr<TreeHooks> tree_hooks_;  // of reproducible runs
 };
 
 struct DataPolicy : PlainPolicy {

@@ -22,13 +22,10 @@ class ExpertGradientReducer : public Hooks {
   explicit ExpertGradientReducer(bool pays) : pays_(pays) {}
   void gradients_ready(Unit& unit) override {
     for (ParameterState* state : unit.parameters) {
-      if (!pays_ || !state->expert_data) continue;
-      state->pending &= ~axis_bit<edp>;
-      if (state->expert_data->size() == 1) continue;
-      dispatch_real(state->gradient_type, [&](auto zero) {
-        using G = decltype(zero);
-        state->expert_data->all_reduce(std::span<G>(static_cast<G*>(state->layer_gradient().get()), state->size()));
-      });
+      if (!pays_ || !state->info().expert_data) continue;
+      state->take_unreduced(edp{});
+      const Communicator& ranks = *state->info().expert_data;
+      if (ranks.size() > 1) state->gradient_span([&](auto gradient) { ranks.all_reduce(gradient); });
     }
   }
 

@@ -95,7 +95,7 @@ class ParameterHashes {
     const Tensor<std::int8_t, Exec> value(*device_, {bytes}, value_of(state));
     const std::vector<std::int8_t> host = copy_to_host(value);
     std::uint64_t all = 1;
-    for (const Run& run : state.runs)
+    for (const Run& run : state.runs())
       if (run.shared) all = hash_of(all, hash_bytes(host.data() + run.local * element, run.length * element));
     return all;
   }
@@ -103,10 +103,10 @@ class ParameterHashes {
  private:
   // What lies in a store is fetched.
   Buffer value_of(const ParameterState& state) {
-    if (!state.store || state.value) return state.value;
-    const std::size_t bytes = state.kept() * size_of(state.type);
+    if (!state.storage().store() || state.value()) return state.value();
+    const std::size_t bytes = state.kept() * size_of(state.type());
     Buffer value = device_->allocate(bytes);
-    read_record(*device_, *state.store, state.record, value.get(), bytes);
+    read_record(*device_, *state.storage().store(), state.storage().record(), value.get(), bytes);
     return value;
   }
 
@@ -125,17 +125,17 @@ struct CopySlot {
 // The copies of a parameter over an axis: one of all ranks; or one for each part that ranks share, of which this rank has one.
 inline void add_slots(List<CopySlot>& slots, std::size_t i, const ParameterState& state, const CopyAxis& axis, std::size_t replicate) {
   constexpr unsigned of_experts = axis_bit<edp> | axis_bit<etp>;
-  if (bool(axis.bit & of_experts) != bool(state.expert_data) || state.gradient_only) return;
+  if (bool(axis.bit & of_experts) != bool(state.info().expert_data) || state.info().gradient_only) return;
   const bool kept = state.kept() != 0;
   const std::size_t size = std::size_t(axis.ranks.size()), rank = std::size_t(axis.ranks.rank());
-  if (!(state.sharded & axis.bit)) {
+  if (!(state.sharded() & axis.bit)) {
     slots.push_back({i, kept, false});
-  } else if (state.gathered && axis.bit == state.data_bit() && replicate > 1) {
+  } else if (state.storage().sharder() && axis.bit == state.info().data_bit() && replicate > 1) {
     const std::size_t sharers = size / replicate;
     for (std::size_t piece = 0; piece < sharers; ++piece) slots.push_back({i, kept && rank % sharers == piece, false});
-  } else if (axis.bit == axis_bit<tp> && state.replicas > 1) {
-    const std::size_t parts = size / std::size_t(state.replicas);
-    for (std::size_t part = 0; part < parts; ++part) slots.push_back({i, kept && rank / std::size_t(state.replicas) == part, true});
+  } else if (axis.bit == axis_bit<tp> && state.info().replicas > 1) {
+    const std::size_t parts = size / std::size_t(state.info().replicas);
+    for (std::size_t part = 0; part < parts; ++part) slots.push_back({i, kept && rank / std::size_t(state.info().replicas) == part, true});
   }
 }
 
@@ -175,7 +175,7 @@ WEFT_COLD void require_equal_copies(Device<Exec>& device, const List<ParameterSt
       ++differ;
       first = i;
     }
-    if (differ != 0) refuse_copies(axis, states[slots[first].parameter]->name, slots[first].mine, hash_of_slot(slots[first]), differ, slots.size());
+    if (differ != 0) refuse_copies(axis, states[slots[first].parameter]->name(), slots[first].mine, hash_of_slot(slots[first]), differ, slots.size());
   }
 }
 

@@ -25,24 +25,24 @@ template <class Exec, class Stages>
 std::vector<double> whole_parameter(Device<Exec>& device, const Communicator& everyone, Stages& stages, std::string_view name, bool gradient, double loss_scale) {
   ParameterState* mine = nullptr;
   stages.for_each_state([&](ParameterState& state) {
-    if (state.name == name) mine = &state;
+    if (state.name() == name) mine = &state;
   });
   const std::uint64_t site = site_of(name);
-  const bool missing = mine != nullptr && gradient && !mine->gradient && mine->kept() != 0;
-  std::uint64_t facts[] = {mine ? mine->global.size() : 0, missing, site, ~site};
+  const bool missing = mine != nullptr && gradient && !mine->gradient() && mine->kept() != 0;
+  std::uint64_t facts[] = {mine ? mine->global().size() : 0, missing, site, ~site};
   everyone.all_reduce(std::span(facts), Reduction::max);
   if (facts[2] != ~facts[3]) throw_error<UsageError>({"a parameter is read by all ranks together, but one asks for ", name, " and another for another one"});
   if (facts[0] == 0) throw_error<UsageError>({"the model has no parameter ", name, "; its first is ", stages.parameter_names().empty() ? "" : stages.parameter_names()[0]});
   if (facts[1]) throw_error<UsageError>({"the gradient of ", name, " before any train_step"});
   std::vector<double> whole(facts[0]);
   if (mine && mine->kept() != 0) {
-    const DataType type = gradient ? mine->gradient_type : mine->type;
+    const DataType type = gradient ? mine->gradient_type() : mine->type();
     const Buffer kept = gradient ? gradient_of(device, *mine) : value_of(device, *mine);
     dispatch_real(type, [&](auto zero) {
       using T = decltype(zero);
       const std::vector<T> host = copy_to_host(Tensor<T, Exec>(device, {mine->kept()}, kept));
-      for (const auto& run : mine->runs)
-        for (std::size_t i = 0; mine->counted && run.owned && i < run.length; ++i) whole[run.global + i] = double(accumulate_t<T>(host[run.local + i])) / loss_scale;
+      for (const auto& run : mine->runs())
+        for (std::size_t i = 0; mine->counted() && run.owned && i < run.length; ++i) whole[run.global + i] = double(accumulate_t<T>(host[run.local + i])) / loss_scale;
     });
   }
   everyone.all_reduce(whole);

@@ -282,7 +282,6 @@ class Wrapper {
   static auto root(Device<Exec>& device, const ModelOptions& options) {
     detail::Environment environment;
     environment.seed = options.seed;
-    environment.reproducible = options.reproducible;
     environment.timeline = options.timeline.get();
     environment.ulysses = options.ulysses;
     return Context<Compute<Exec, typename model_type::scalar>>(device, std::move(environment));
@@ -306,7 +305,7 @@ class Wrapper {
   template <class Context>
   static Inner make(const Context& context, const auto& mesh, const Config& config, const ModelOptions& options) {
     if constexpr (is_wrapper<M>) return Inner(detail::Inside{}, context, mesh, config, options);
-    else return Inner(context, config, Policy::schedule(options));
+    else return Inner(context, config, Policy::schedule(options), options.reproducible);
   }
 
   Communicator comm_;
@@ -331,7 +330,7 @@ class SingleDevice {
   using Config = typename M::Config;
 
   SingleDevice(DefaultDevice& device, const Config& config, const ModelOptions& options = {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
-      : device_(&device), options_(detail::with_store(options, 0)), loss_scale_(detail::make_loss_scale<typename M::scalar>(options)), stages_(here(), config, PlainPolicy::schedule(options)) {}
+      : device_(&device), options_(detail::with_store(options, 0)), loss_scale_(detail::make_loss_scale<typename M::scalar>(options)), stages_(here(), config, PlainPolicy::schedule(options), options.reproducible) {}
 
   double train_step(const Batch& batch) {
     if (loss_scale_) loss_scale_->apply();
@@ -362,7 +361,6 @@ class SingleDevice {
   auto here() const {
     detail::Environment environment;
     environment.seed = options_.seed;
-    environment.reproducible = options_.reproducible;
     environment.timeline = options_.timeline.get();
     if (loss_scale_) environment.loss_scale = loss_scale_->value();
     return Context<Compute<DefaultDevice::execution_space, typename M::scalar>>(*device_, std::move(environment));

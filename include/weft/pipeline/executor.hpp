@@ -15,7 +15,7 @@
 #include <weft/core/owner.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/layer/batch.hpp>
-#include <weft/parallel/reproducible/option.hpp>
+#include <weft/layer/gradient_accumulator.hpp>
 #include <weft/pipeline/chunk.hpp>
 #include <weft/pipeline/unreduced_gradients.hpp>
 #include <weft/pipeline/model_types.hpp>
@@ -31,6 +31,19 @@ namespace weft {
 
 namespace detail {
 
+/// What a training step gives an executor: nothing of it where only forward runs.
+struct TrainingInputs {
+  double loss_gradient = 0;       ///< of each micro-batch's loss
+  double auxiliary_gradient = 0;  ///< of a token's part of an auxiliary loss
+};
+
+/// How an executor runs its rank's actions.
+struct RunMode {
+  bool forward_only = false;      ///< actions other than F are left out, and nothing is kept
+  bool stop_before_back = false;  ///< stops before the last unit: it is given `last_hidden` to work on
+  bool check_loss = false;        ///< the loss of the first micro-batch is looked at, whether it is a sum over tokens
+};
+
 template <class Model, class Ctx, bool sound = ModelTypes<Model, Ctx>::block_closes && ModelTypes<Model, Ctx>::returns_loss>
 class Executor {
   using T = ModelTypes<Model, Ctx>;
@@ -42,9 +55,8 @@ class Executor {
   using Op = schedule::Op;
 
  public:
-  /// `seed`: the gradient of each micro-batch's loss, `auxiliary` of a token's part of an auxiliary loss; 0 where only forward runs.
-  Executor(Ctx context, List<Owner<Chunk<Model>>>& chunks, const schedule::Table& table, const Batch& batch, double seed = 0, double auxiliary = 0)
-      : context_(std::move(context)), chunks_(chunks), table_(table), batch_(batch), channel_(context_.device(), pipeline_of(context_)), done_(chunks.size(), 0) {
+  Executor(Ctx context, List<Owner<Chunk<Model>>>& chunks, const schedule::Table& table, const Batch& batch, GradientAccumulator& accumulator, const TrainingInputs& training = {})
+      : context_(std::move(context)), chunks_(chunks), table_(table), batch_(batch), accumulator_(accumulator), channel_(context_.device(), pipeline_of(context_)), done_(chunks.size(), 0) {
     for (const auto& chunk : chunks) units_ = std::max(units_, chunk->units.size());
     const std::size_t micro_batches = static_cast<std::size_t>(table.micro_batches), places = chunks.size() * micro_batches * units_;
     saved_.resize(places);
@@ -52,10 +64,11 @@ class Executor {
     losses_.resize(micro_batches);
     sharers_ = batch.tokens.empty() ? 1 : batch.tokens_before(batch.micro_batches) / batch.tokens.size();
     context_.env.step = batch.step;
-    context_.env.loss_gradient = seed;
-    context_.env.auxiliary_gradient = auxiliary;
+    context_.env.separates_terms = accumulator.separates_terms();
+    context_.env.loss_gradient = training.loss_gradient;
+    context_.env.auxiliary_gradient = training.auxiliary_gradient;
     seed_ = gradient_t<Loss>(context_.device(), {1});
-    copy_from_host(seed_, std::span<const double>(&seed, 1));
+    copy_from_host(seed_, std::span<const double>(&training.loss_gradient, 1));
   }
 
   /// f() with the values of a unit's parameters at hand, outside of a run.
@@ -66,14 +79,12 @@ class Executor {
     after(&Hooks::after_forward, unit);
   }
 
-  /// Runs all actions of this rank; with `forward_only` those other than F are left out and nothing is kept.
-  void run(bool forward_only) {
-    forward_only_ = forward_only;
+  /// Runs all actions of this rank.
+  void run(const RunMode& mode) {
+    mode_ = mode;
+    const bool forward_only = mode.forward_only;
     std::fill(done_.begin(), done_.end(), 0);
-    for (Hooks* hooks : context_.env.hooks) {
-      hooks->begin(!forward_only);
-      each_micro_batch_ = trees == nullptr && (each_micro_batch_ || hooks->reduces_each_micro_batch());
-    }
+    for (Hooks* hooks : context_.env.hooks) hooks->begin(!forward_only);
     context_.env.training = !forward_only;
     context_.env.running = true;
     recording_ = forward_only ? nullptr : context_.env.timeline;
@@ -119,13 +130,6 @@ class Executor {
     seed_ = inputs.seed;
   }
 
-  /// Stops before the last unit: it is given `last_hidden` to work on.
-  bool stop_before_back = false;
-  /// Looks at the loss of the first micro-batch whether it is a sum over tokens.
-  bool check_loss = false;
-  /// Where the gradients of each micro-batch go in a reproducible run, else null.
-  MicroBatchSums* trees = nullptr;
-
  private:
   static Communicator pipeline_of(const Ctx& context) {
     if constexpr (Ctx::has(pp{})) return context.comm(pp{});
@@ -140,7 +144,7 @@ class Executor {
   std::size_t expect_next(const schedule::Order& order, std::size_t at) {
     static_assert(std::is_same_v<typename Hidden::value_type, typename Gradient::value_type>);
     for (; at < order.size(); ++at) {
-      if (forward_only_ && order[at].what != Op::F) continue;
+      if (mode_.forward_only && order[at].what != Op::F) continue;
       const schedule::Message wanted = schedule::wanted_by(table_, int(rank()), order[at]);
       if (wanted.from < 0) continue;
       channel_.template expect<typename Hidden::value_type>(wanted.from, {wanted.stage, wanted.micro, wanted.forward});
@@ -173,7 +177,7 @@ class Executor {
       before(&Hooks::before_forward, chunk.units[unit]);
       auto result = layer.forward(context_, inputs...);
       output = std::move(result.output);
-      if (!forward_only_) saved_[place(action) + unit] = AnyValue(std::move(result.saved));
+      if (!mode_.forward_only) saved_[place(action) + unit] = AnyValue(std::move(result.saved));
       after(&Hooks::after_forward, chunk.units[unit]);
       ++unit;
     };
@@ -184,10 +188,10 @@ class Executor {
       if (recording_) recording_->start();
     }
     for (auto& block : chunk.blocks) run(block, hidden, hidden);
-    if (chunk.back && stop_before_back) {
+    if (chunk.back && mode_.stop_before_back) {
       last_hidden_ = std::move(hidden);
     } else if (chunk.back) {
-      if (std::exchange(check_loss, false)) with_unit(chunk.units[unit], [&] { require_sum(*chunk.back, hidden, action.micro); });
+      if (std::exchange(mode_.check_loss, false)) with_unit(chunk.units[unit], [&] { require_sum(*chunk.back, hidden, action.micro); });
       run(*chunk.back, losses_[static_cast<std::size_t>(action.micro)], hidden, tokens_of(batch_.targets, action.micro));
     } else {
       channel_.send(hidden, rank_of(chunk.stage + 1), {chunk.stage + 1, action.micro, true});
@@ -234,7 +238,7 @@ class Executor {
       --unit;
       AnyValue& saved = saved_[place(action) + unit];
       before(&Hooks::before_backward, chunk.units[unit]);
-      open(chunk.units[unit], action.micro);
+      accumulator_.open(chunk.units[unit], static_cast<std::size_t>(action.micro));
       auto split = weft::backward_input(layer, context_, std::move(saved.template as<Saved>()), g);
       saved.reset();
       if constexpr (std::is_same_v<Input, Hidden>) gradient = input_gradient_of<Hidden>(std::move(split.input_gradient));
@@ -260,7 +264,7 @@ class Executor {
     const auto run = [&]<class Deferred>(std::type_identity<Deferred>, auto& layer) {
       --unit;
       AnyValue& deferred = deferred_[place(action) + unit];
-      open(chunk.units[unit], action.micro);
+      accumulator_.open(chunk.units[unit], static_cast<std::size_t>(action.micro));
       weft::backward_weight(layer, context_, std::move(deferred.template as<Deferred>()));
       deferred.reset();
       close(chunk.units[unit], action.micro, true);
@@ -271,46 +275,24 @@ class Executor {
     if (chunk.front) run(std::type_identity<typename T::FrontDeferred>(), *chunk.front);
   }
 
-  WEFT_OUT_OF_LINE void ready(Chunk<Model>& chunk, std::size_t index, std::size_t unit) {
-    if (done_[index] < table_.micro_batches && !each_micro_batch_) return;
-    Unit& owned = chunk.owned[unit];
-    if (trees) return complete(owned);
-    for (ParameterState* state : owned.parameters)
-      if (state->fresh) zero_gradient(context_.device(), *state);  // nobody used it: others wait for its sum all the same
-    owned.complete = done_[index] == table_.micro_batches;
-    after(&Hooks::gradients_ready, owned);
-  }
-
-  // In a reproducible run the wrappers inside of data parallelism have their turn after every micro-batch, data ranks at the end.
-  WEFT_OUT_OF_LINE void open(Unit& unit, int micro) {
-    if (trees) trees->open(unit, static_cast<std::size_t>(micro));
+  void ready(Chunk<Model>& chunk, std::size_t index, std::size_t unit) {
+    accumulator_.ready(chunk.owned[unit], context_.env.hooks, done_[index] == table_.micro_batches);
   }
   // `done`: no further part of this micro-batch's backward comes.
   WEFT_OUT_OF_LINE void close(Unit& unit, int micro, bool done) {
-    if (!trees) return;
-    if (!done) return trees->leave(unit, static_cast<std::size_t>(micro));
-    for (std::size_t i = context_.env.hooks.size(); i-- > 0;)
-      if (!context_.env.hooks[i]->sums_data()) context_.env.hooks[i]->gradients_ready(unit);
-    trees->close(unit, static_cast<std::size_t>(micro));
+    if (done) accumulator_.close(unit, static_cast<std::size_t>(micro), context_.env.hooks);
+    else accumulator_.leave(unit, static_cast<std::size_t>(micro));
   }
 
- public:
-  /// A unit's sums of micro-batches go to the data ranks.
-  void complete(Unit& owned) {
-    trees->complete(owned);
-    for (std::size_t i = context_.env.hooks.size(); i-- > 0;)
-      if (context_.env.hooks[i]->sums_data()) context_.env.hooks[i]->gradients_ready(owned);
-  }
-
- private:
   Ctx context_;
   List<Owner<Chunk<Model>>>& chunks_;
   const schedule::Table& table_;
   const Batch& batch_;
+  GradientAccumulator& accumulator_;
+  RunMode mode_;
   StageChannel<typename Ctx::execution_space> channel_;
   std::vector<int> done_;
   std::size_t sharers_ = 1;  // ranks of cp: each has so small a part of every sequence
-  bool forward_only_ = false, each_micro_batch_ = false;
   schedule::TimelineRecorder* recording_ = nullptr;
   const Inputs* inputs_ = nullptr;
   gradient_t<Loss> seed_;
@@ -351,16 +333,12 @@ class Executor<Model, Ctx, false> {
     if constexpr (ModelTypes<Model, Ctx>::block_closes) require_loss<ModelTypes<Model, Ctx>::returns_loss>();
     else require_closed<Hidden, typename ModelTypes<Model, Ctx>::BlockResult::output_type>();
   }
-  void run(bool) {}
+  void run(const RunMode&) {}
   std::vector<double> losses() const { return {}; }
   const Hidden& last_hidden() const { return hidden_; }
   const Ctx& context() const { return context_; }
   template <class... T>
   void with_unit(T&&...) {}
-  template <class... T>
-  void complete(T&&...) {}
-  bool stop_before_back = false, check_loss = false;
-  MicroBatchSums* trees = nullptr;
 
  private:
   Ctx context_;

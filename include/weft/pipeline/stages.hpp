@@ -21,6 +21,7 @@
 #include <weft/layer/batch.hpp>
 #include <weft/parallel/model_options.hpp>
 #include <weft/layer/parameter.hpp>
+#include <weft/layer/plain_accumulator.hpp>
 #include <weft/layer/step_buffer.hpp>
 #include <weft/pipeline/executor.hpp>
 #include <weft/parallel/reproducible/parts.hpp>
@@ -42,17 +43,21 @@ class Stages {
   using Config = typename Model::Config;
 
   template <class Context>
-  WEFT_COLD Stages(const Context& context, const Config& config, const schedule::AnySchedule& schedule) : schedule_(schedule), config_(config) {
+  WEFT_COLD Stages(const Context& context, const Config& config, const schedule::AnySchedule& schedule, const ReproducibleOption& reproducible)
+      : schedule_(schedule), config_(config), accumulator_(make_accumulator(context.device(), reproducible)) {
     const int ranks = static_cast<int>(context.size(pp{})), rank = static_cast<int>(context.rank(pp{})), stages = ranks * schedule.chunks();
     schedule.require_ranks(ranks);
-    Model::check(config, {context.size(tp{}), context.size(pp{}), std::size_t(schedule.chunks()), context.size(cp{}), uses_ulysses(context), context.size(ep{}), context.size(etp{})});
+    Model::check(config, {.tp = context.size(tp{}),
+                          .pp = context.size(pp{}),
+                          .chunks = std::size_t(schedule.chunks()),
+                          .cp = context.size(cp{}),
+                          .ulysses = uses_ulysses(context),
+                          .ep = context.size(ep{}),
+                          .etp = context.size(etp{})});
     if (Model::blocks(config) < std::size_t(stages))
       throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(), "): every stage holds at least one layer"});
     build(context, config, ranks, rank);
-    if (context.env.reproducible) {
-      trees_ = context.env.reproducible->sums(context.device());
-      trees_->find_uses(units_in_order(), context.env.hooks, context.size(dp{}));
-    }
+    accumulator_->find_uses(units_in_order(), context.env.hooks, context.size(dp{}));
     prepare(context);
   }
 
@@ -68,22 +73,12 @@ class Stages {
       throw_error<UsageError>({"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, give one Batch with more "
                                "micro_batches; to go on without them, call model.discard_gradients()"});
     const auto [count, tokens] = count_targets(context, batch);
-    for_each_state([](ParameterState& state) { state.begin_step(); });
-    if (trees_) trees_->begin(batch, context.env.hooks, context.rank(dp{}), context.size(dp{}));
-    Executor<Model, Context> executor(context, chunks_, table, batch, context.env.loss_scale / count, context.env.loss_scale / tokens);
-    executor.trees = trees_.get();
-    executor.check_loss = !std::exchange(loss_checked_, true) && !requires { Model::Back::loss_is_a_sum; };
-    executor.run(false);
-    if (trees_) {
-      for (Unit& unit : ties_.units()) executor.complete(unit);
-      for (Unit& unit : trees_->second_uses()) executor.complete(unit);
-      finish(context);
-      ties_.agree();
-      trees_->add_uses(ties_.all());
-    } else {
-      ties_.sum(context);
-      finish(context);
-    }
+    for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
+    accumulator_->begin(batch, context.env.hooks, context.rank(dp{}), context.size(dp{}));
+    Executor<Model, Context> executor(context, chunks_, table, batch, *accumulator_,
+                                      {.loss_gradient = context.env.loss_scale / count, .auxiliary_gradient = context.env.loss_scale / tokens});
+    executor.run({.check_loss = !std::exchange(loss_checked_, true) && !requires { Model::Back::loss_is_a_sum; }});
+    accumulator_->finish(ties_.all(), ties_.units(), context.env.hooks);
     if constexpr (Context::has(dp{})) detail::agree_on_touched(context.comm(dp{}), *this);
     detail::renew(context, buffers_);
     for_each_state([](ParameterState& state) { require_reduced(state); });
@@ -99,8 +94,8 @@ class Stages {
     check_length(longest_of(whole));
     const auto& batch = part_of(context, whole);
     const double count = count_targets(context, batch).counted;
-    Executor<Model, Context> executor(context, chunks_, table, batch);
-    executor.run(true);
+    Executor<Model, Context> executor(context, chunks_, table, batch, *accumulator_);
+    executor.run({.forward_only = true});
     finish(context);
     return total_loss<Context>(context, executor.losses()) / count;
   }
@@ -128,9 +123,8 @@ class Stages {
     whole.targets.assign(whole.length, -1);
     const schedule::Table table = forward_table(context, whole);
     const auto& batch = part_of(context, whole);
-    Executor<Model, Context> executor(context, chunks_, table, batch);
-    executor.stop_before_back = true;
-    executor.run(true);
+    Executor<Model, Context> executor(context, chunks_, table, batch, *accumulator_);
+    executor.run({.forward_only = true, .stop_before_back = true});
     const std::size_t vocabulary = Model::vocabulary(config_);
     std::vector<double> logits(whole.length * vocabulary);
     const Zigzag rows{whole.length, context.size(cp{}), context.rank(cp{})};
@@ -170,12 +164,20 @@ class Stages {
   /// Shared with the optimizers of this model.
   const std::shared_ptr<StepGradients>& gradients() const { return gradients_; }
 
+  /// How the gradients of this model are added up; shared with its optimizers.
+  const std::shared_ptr<GradientAccumulator>& accumulator() const { return accumulator_; }
+
   const Config& config() const { return config_; }
   const schedule::AnySchedule& schedule() const { return schedule_; }
 
  private:
   template <class>
   friend class gpu::GraphedStep;
+  template <class Exec>
+  static std::shared_ptr<GradientAccumulator> make_accumulator(Device<Exec>& device, const ReproducibleOption& reproducible) {
+    if (const auto make = reproducible.accumulator()) return make(device);
+    return std::make_shared<PlainAccumulator<Exec>>(device);
+  }
   void check(const Batch& batch) const {
     if constexpr (requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
     else batch.check();
@@ -254,16 +256,8 @@ class Stages {
     return {counts[0], counts[1]};
   }
   template <class Context>
-  static double total_loss(const Context& context, std::vector<double> losses) {
-    if (context.env.reproducible) {  // of every micro-batch of the step, then added as a tree
-      std::vector<double> all(losses.size() * context.size(dp{}));
-      for (std::size_t i = 0; i < losses.size(); ++i) all[losses.size() * context.rank(dp{}) + i] = losses[i];
-      losses = std::move(all);
-    } else {
-      double sum = 0;
-      for (const double loss : losses) sum += loss;
-      losses = {sum};
-    }
+  double total_loss(const Context& context, std::vector<double> losses) const {
+    losses = accumulator_->loss_terms(std::move(losses), context.rank(dp{}), context.size(dp{}));
     if constexpr (Context::has(pp{})) context.comm(pp{}).all_reduce(losses);
     LossAxes<typename ModelTypes<Model, Context>::Loss>::require_same(context, losses);
     LossAxes<typename ModelTypes<Model, Context>::Loss>::all_reduce(context, losses);
@@ -313,8 +307,8 @@ class Stages {
       }
     }
     for (const Registered& parameter : whole.parameters) {
-      names_.push_back(parameter.state->name);
-      if (!ties_.add(context, parameter, stage_of, rank_of)) continue;
+      names_.push_back(parameter.state->name());
+      if (!ties_.add(context, parameter, stage_of, rank_of, accumulator_->separates_terms())) continue;
       for (const auto& chunk : chunks_)
         for (Unit& unit : chunk->owned) erase_if(unit.parameters, [&](const ParameterState* state) { return state == parameter.state.get(); });
     }
@@ -342,14 +336,13 @@ class Stages {
     for (std::size_t chunk = chunks_.size(); chunk-- > 0;)
       for (std::size_t unit = chunks_[chunk]->owned.size(); unit-- > 0;) order.push_back(&chunks_[chunk]->owned[unit]);
     for (Unit& unit : ties_.units()) order.push_back(&unit);
-    if (trees_)
-      for (Unit& unit : trees_->second_uses()) order.push_back(&unit);
+    for (Unit& unit : accumulator_->second_uses()) order.push_back(&unit);
     for (Hooks* hooks : context.env.hooks) hooks->prepare(order);
   }
 
   WEFT_COLD static void require_reduced(const ParameterState& state) {
-    if (state.pending == 0) return;
-    throw_error<UnreducedGradientError>({"the gradient of ", state.name, " still owes a sum over ", names_of_axes(state.pending), " after the step: no wrapper paid it"});
+    if (state.gradients().unreduced() == 0) return;
+    throw_error<UnreducedGradientError>({"the gradient of ", state.name(), " still owes a sum over ", names_of_axes(state.gradients().unreduced()), " after the step: no wrapper paid it"});
   }
 
   schedule::AnySchedule schedule_;
@@ -361,8 +354,7 @@ class Stages {
   std::shared_ptr<StepGradients> gradients_ = new_shared<StepGradients>();
   Maybe<schedule::Table> table_;
   bool loss_checked_ = false;
-
-  std::unique_ptr<MicroBatchSums> trees_;  // of reproducible runs
+  std::shared_ptr<GradientAccumulator> accumulator_;
 };
 
 }  // namespace detail

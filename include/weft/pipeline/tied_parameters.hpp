@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The shared parameters of a rank whose gradients are added at the end of a step: those of several of its chunks (a tied embedding with both
-// ends of the model here), which are ready when all chunks are, and those of several stages, whose ranks add up what they have. In a
-// reproducible run so is every one of several units: how data ranks share it must not depend on where the stages are.
+// ends of the model here), which are ready when all chunks are, and those of several stages, whose ranks add up what they have. So
+// is every one of several units if their gradients are separate terms: how data ranks share it must not depend on where the stages are.
 
 #include <algorithm>
 #include <cstdint>
@@ -14,16 +14,16 @@
 #include <weft/core/list.hpp>
 #include <weft/layer/parameter.hpp>
 #include <weft/layer/registry.hpp>
-#include <weft/parallel/reproducible/option.hpp>
+#include <weft/layer/gradient_accumulator.hpp>
 
 namespace weft::detail {
 
 class Ties {
  public:
   /// One parameter of the model, on every rank in the same order: stage_of(unit) and rank_of(unit) say where its units are. True: this rank
-  /// adds up its gradient here, and no unit owns it. Collective over the pipeline.
+  /// adds up its gradient here, and no unit owns it. `separate_uses`: GradientAccumulator::separates_terms. Collective over the pipeline.
   template <class Context, class StageOf, class RankOf>
-  WEFT_COLD bool add(const Context& context, const Registered& parameter, const StageOf& stage_of, const RankOf& rank_of) {
+  WEFT_COLD bool add(const Context& context, const Registered& parameter, const StageOf& stage_of, const RankOf& rank_of, bool separate_uses) {
     const int rank = static_cast<int>(context.rank(pp{}));
     List<int> holders;
     List<std::size_t> stages_here;
@@ -38,13 +38,12 @@ class Ties {
       if (holders.size() > 1) {
         tie.holders = ranks_of(context.comm(pp{}), holders);
         for (const std::size_t unit : parameter.uses) tie.uses.push_back(int(std::find(holders.begin(), holders.end(), rank_of(unit)) - holders.begin()));
-        if (held) tie.state->tied = true;
-        if (rank_of(parameter.uses.front()) != rank) tie.state->counted = false;
+        if (rank_of(parameter.uses.front()) != rank) tie.state->storage().count_elsewhere();
       }
     }
-    const bool several = context.env.reproducible ? parameter.uses.size() > 1 : holders.size() > 1 || stages_here.size() > 1;
+    const bool several = separate_uses ? parameter.uses.size() > 1 : holders.size() > 1 || stages_here.size() > 1;
     if (!held || !several) return false;
-    units_.push_back({"tied " + tie.state->name, {tie.state}});
+    units_.push_back({"tied " + tie.state->name(), {tie.state}});
     ties_.push_back(std::move(tie));
     return true;
   }
@@ -52,36 +51,6 @@ class Ties {
   std::span<const Tie> all() const { return {ties_.data(), ties_.size()}; }
   /// Of each one alone, in the same order.
   List<Unit>& units() { return units_; }
-
-  /// What the stages have is added, after the sums inside of data parallelism and before the sum over data ranks.
-  template <class Context>
-  WEFT_COLD void sum(const Context& context) {
-    const auto ready = [&](Unit& unit, bool data) {
-      for (std::size_t i = context.env.hooks.size(); i-- > 0;)
-        if (context.env.hooks[i]->sums_data() == data) context.env.hooks[i]->gradients_ready(unit);
-    };
-    for (std::size_t i = 0; i < ties_.size(); ++i) {
-      ParameterState& state = *ties_[i].state;
-      if (state.fresh) zero_gradient(context.device(), state);
-      ready(units_[i], false);
-      if (ties_[i].holders) {
-        using G = accumulate_t<typename Context::scalar>;
-        ties_[i].holders->all_reduce(comm::elements_of<G>(state.gradient_type, memory_kind<Tensor<G, typename Context::execution_space>>(), state.layer_gradient().get(), state.size()));
-      }
-      ready(units_[i], true);
-    }
-    agree();
-  }
-
-  /// A gradient that some of those stages have is one of all.
-  WEFT_COLD void agree() {
-    for (const Tie& tie : ties_) {
-      if (!tie.holders) continue;
-      std::int32_t touched = tie.state->touched;
-      tie.holders->all_reduce(std::span(&touched, 1), Reduction::max);
-      tie.state->touched = touched != 0;
-    }
-  }
 
  private:
   // All ranks of the pipeline see the same holders, and split alike.

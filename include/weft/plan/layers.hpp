@@ -198,13 +198,16 @@ class Layers {
     saved.inner.push_back(matrix(m.rows, m.middle));
     if (m.gated) saved.inner.push_back(matrix(m.rows, m.middle));
     else pass_rows();
-    if (m.lean) {
+    const auto drop = [&] {
+      if (!m.lean) return;
       saved.entered.reset();
       inside.reset();
       normed.reset();
-    }
+    };
+    if (m.gated) drop();
     saved.row = matrix(m.rows, m.middle);
     Block out = row_forward();
+    if (!m.gated) drop();  // GPT's is one layer (nn/gelu_mlp.hpp)
     if (m.lean) saved.row.reset();
     return out;
   }
@@ -221,14 +224,18 @@ class Layers {
     Block entered_gradient = m.sharded_rows ? matrix(m.rows, m.width) : gradient;
     if (m.dropout) alive.push_back(std::exchange(entered_gradient, matrix(m.rows, m.width)));
     if (m.lean && !attention) saved.row = matrix(m.rows, row_columns);
-    alive.push_back(matrix(m.rows, row_columns));
+    const bool one_layer = !attention && !m.gated;  // the gradient of GELU's output becomes that of its input in place
+    if (!one_layer) alive.push_back(matrix(m.rows, row_columns));
     const std::vector<Block> row{std::move(saved.row), entered_gradient};
     std::vector<Block> core;
     for (const std::size_t columns : column_outputs) core.push_back(matrix(m.rows, columns));
-    if (!attention) alive.pop_back();
-    else if (m.layout.cp == 1) ledger_->take(m.workspace(true, m.length, m.kv_heads));
-    else if (m.layout.ulysses) heads_backward();
-    else ring_backward();
+    if (attention) {
+      if (m.layout.cp == 1) ledger_->take(m.workspace(true, m.length, m.kv_heads));
+      else if (m.layout.ulysses) heads_backward();
+      else ring_backward();
+    } else if (!one_layer) {
+      alive.pop_back();
+    }
     saved.inner.clear();
     if (m.lean) saved.entered = entered_again();
     std::vector<Block> inputs;

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/parallel/reproducible/reduction_tree.hpp>
+#include <weft/layer/reduction_tree.hpp>
 #include <weft/plan/memory_tracker.hpp>
 #include <weft/plan/memory.hpp>
 

@@ -101,15 +101,15 @@ Share share_of(Trial& trial) {
   trial.locate([&](const std::string& name, Numbers values, std::vector<std::size_t> places) { share.tensors.push_back({name, std::move(values), std::move(places)}); });
   for (std::size_t p = 0; p < trial.parameters().size(); ++p) {
     const ParameterState& state = *trial.parameters()[p];
-    Piece piece{state.name, {}, {}};
-    for (const auto& run : state.layer_runs())
+    Piece piece{state.name(), {}, {}};
+    for (const auto& run : state.info().runs)
       for (std::size_t i = 0; i < run.length; ++i) {
         piece.values.push_back(outcome.gradients[p][run.local + i]);
         piece.places.push_back(run.global + i);
       }
     share.gradients.push_back(std::move(piece));
     share.pending.push_back(outcome.pending[p]);
-    share.sizes.push_back(state.global.size());
+    share.sizes.push_back(state.global().size());
   }
   return share;
 }
@@ -290,8 +290,8 @@ CheckReport check_layer(Make&& make, const Shape& shape, const CheckOptions& opt
   compare("the input", base.input_gradient, true, [&](std::size_t i, double by) { trial.input()[i] += by; });
   for (std::size_t p = 0; p < trial.parameters().size(); ++p) {
     ParameterState& state = *trial.parameters()[p];
-    compare(state.name, base.gradients[p], base.touched[p], [&](std::size_t i, double by) {
-      detail::Whole whole(device, state.local, state.value);
+    compare(state.name(), base.gradients[p], base.touched[p], [&](std::size_t i, double by) {
+      detail::Whole whole(device, state.local(), state.value());
       auto host = copy_to_host(whole);
       host[i] += by;
       copy_from_host(whole, std::span<const double>(host));

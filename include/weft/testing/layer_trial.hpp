@@ -81,7 +81,7 @@ class Trial {
       for (const bool reversed : {false, true}) in_flight(true, reversed, first, second);
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       if (!same_bits(values[i], value_of(*parameters_[i])))
-        refuse("forward or backward writes into the value of " + parameters_[i]->name + ": only the optimizer changes parameters");
+        refuse("forward or backward writes into the value of " + parameters_[i]->name() + ": only the optimizer changes parameters");
     return first;
   }
 
@@ -212,10 +212,10 @@ class Trial {
     });
     return all;
   }
-  Numbers value_of(const ParameterState& state) const { return copy_to_host(Tensor<double, Exec>(device(), state.local, state.value)); }
+  Numbers value_of(const ParameterState& state) const { return copy_to_host(Tensor<double, Exec>(device(), state.local(), state.value())); }
   Numbers gradient_of(const ParameterState& state) const {
-    if (state.fresh || !state.gradient) return Numbers(state.size(), 0.0);
-    return copy_to_host(Tensor<double, Exec>(device(), state.local, state.gradient));
+    if (state.gradients().fresh() || !state.gradient()) return Numbers(state.size(), 0.0);
+    return copy_to_host(Tensor<double, Exec>(device(), state.local(), state.gradient()));
   }
   std::vector<Numbers> gradients() const {
     std::vector<Numbers> all;
@@ -226,9 +226,8 @@ class Trial {
   // A step begins: gradients hold what an earlier one left, which is to be overwritten.
   void begin(double left = not_a_number) {
     for (ParameterState* state : parameters_) {
-      state->fresh = true;
-      state->pending = 0;
-      if (state->gradient) kernels::fill<double>(device(), state->size(), static_cast<double*>(state->gradient.get()), left);
+      state->gradients().discard();
+      if (state->gradient()) kernels::fill<double>(device(), state->size(), static_cast<double*>(state->gradient().get()), left);
     }
   }
 
@@ -282,8 +281,8 @@ class Trial {
     require_unwritten(before, around_all(x, g), "backward_weight");
     outcome.gradients = gradients();
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      outcome.touched.push_back(!parameters_[i]->fresh);
-      outcome.pending.push_back(parameters_[i]->pending);
+      outcome.touched.push_back(!parameters_[i]->gradients().fresh());
+      outcome.pending.push_back(parameters_[i]->gradients().unreduced());
     }
     bool all_finite = true;
     for (const Numbers& gradient : outcome.gradients) all_finite = all_finite && finite(gradient);
@@ -292,7 +291,7 @@ class Trial {
   }
 
   WEFT_COLD void unwritten_gradient(std::size_t k, const Outcome& outcome) {
-    const auto name = [&](std::size_t i) { return parameters_[i]->name; };
+    const auto name = [&](std::size_t i) { return parameters_[i]->name(); };
     std::size_t bad = 0;
     while (finite(outcome.gradients[bad])) ++bad;
     if constexpr (!spread) {
@@ -310,7 +309,7 @@ class Trial {
   // The first parameter whose gradient is not the expected, if any, with how far it is off.
   std::string other_gradient(const std::vector<Numbers>& mine, const std::vector<Numbers>& expected) const {
     for (std::size_t i = 0; i < mine.size(); ++i)
-      if (const double off = distance(mine[i], expected[i]); !(off <= tolerance)) return "the gradient of " + parameters_[i]->name + " (off by " + std::to_string(off) + " of its largest element)";
+      if (const double off = distance(mine[i], expected[i]); !(off <= tolerance)) return "the gradient of " + parameters_[i]->name() + " (off by " + std::to_string(off) + " of its largest element)";
     return {};
   }
   static std::string other_input_gradient(const Numbers& mine, const Numbers& expected) {

@@ -20,8 +20,8 @@ class Made final : public weft::detail::Hooks {
   explicit Made(Device& device) : device_(&device) {}
   weft::detail::Registry registry{false};  ///< refuses two dropouts under one path
   bool allocate(ParameterState& state) override {
-    state.gradient = device_->allocate_persistent(state.gradient_bytes());
-    made_.push_back({&state, state.gradient});
+    state.gradients().set_buffer(device_->allocate_persistent(state.gradient_bytes()));
+    made_.push_back({&state, state.gradient()});
     return false;
   }
   /// Those that something still holds.
@@ -51,11 +51,11 @@ std::vector<ParameterState*> parameters_of(Layer& layer, const Made& made) {
   });
   for (const ParameterState* state : made.held())
     if (std::find(visited.begin(), visited.end(), state) == visited.end())
-      refuse("for_each_parameter does not visit " + state->name + ", which the layer holds: no wrapper would sum its gradient and no optimizer change it; add visit(member)");
+      refuse("for_each_parameter does not visit " + state->name() + ", which the layer holds: no wrapper would sum its gradient and no optimizer change it; add visit(member)");
   for (std::size_t i = 0; i < visited.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
-      if (visited[i]->name == visited[j]->name)
-        refuse("two parameters of this layer are called " + visited[i]->name +
+      if (visited[i]->name() == visited[j]->name())
+        refuse("two parameters of this layer are called " + visited[i]->name() +
                ": they start alike, and one name is one parameter in checkpoints and between stages; give each a path of its own (context / \"first\")");
   return visited;
 }

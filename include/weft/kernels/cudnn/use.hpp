@@ -31,8 +31,26 @@ inline bool key_of(const kernels::detail::AttentionCall& call, bool backward, At
   if (s.head_width % 8 != 0 || !fits(call.q, call.type) || !fits(call.k, call.type) || !fits(call.v, call.type)) return false;
   if (!fits(call.out, backward ? call.type : call.out_type)) return false;
   if (backward && (!fits(call.d_out, call.type) || !fits(call.dq, call.out_type) || !fits(call.dk, call.out_type) || !fits(call.dv, call.out_type))) return false;
-  key = {type_of(call.type), type_of(call.out_type), s.sequences, s.length, s.keys, s.heads, s.kv_heads, s.head_width, s.query_step, s.key_step, s.statistic_step, s.causal,
-         {call.q.stride, call.k.stride, call.v.stride, call.out.stride, call.d_out.stride, call.dq.stride, call.dk.stride, call.dv.stride}};
+  key = {.type = type_of(call.type),
+         .out_type = type_of(call.out_type),
+         .sequences = s.sequences,
+         .queries = s.length,
+         .keys = s.keys,
+         .heads = s.heads,
+         .kv_heads = s.kv_heads,
+         .head_width = s.head_width,
+         .query_step = s.query_step,
+         .key_step = s.key_step,
+         .statistic_step = s.statistic_step,
+         .causal = s.causal,
+         .strides = {.q = call.q.stride,
+                     .k = call.k.stride,
+                     .v = call.v.stride,
+                     .out = call.out.stride,
+                     .d_out = call.d_out.stride,
+                     .dq = call.dq.stride,
+                     .dk = call.dk.stride,
+                     .dv = call.dv.stride}};
   return true;
 }
 

@@ -21,7 +21,7 @@ struct AttentionCall {
     const void* data = nullptr;
     std::size_t stride = 0;
   };
-  Rows q, k, v, out, d_out, dq = {}, dk = {}, dv = {};  // the last four: backward; those that are computed are written to
+  Rows q = {}, k = {}, v = {}, out = {}, d_out = {}, dq = {}, dk = {}, dv = {};  // the last four: backward; those that are computed are written to
   const void* log_sum_exp = nullptr;
 };
 
@@ -43,41 +43,52 @@ template <class T, class Exec>
 inline constexpr bool may_be_fused = !on_host<Exec> && sizeof(T) == 2;
 
 template <class T, class R, class Exec>
-bool attention_fused_forward(Device<Exec>& device, const AttentionShape& shape, const T* q, std::size_t q_stride, const T* k, std::size_t k_stride, const T* v, std::size_t v_stride,
-                             R* out, std::size_t out_stride, accumulate_t<T>* lse) {
+bool attention_fused_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<R> out, accumulate_t<T>* lse) {
   AttentionLibrary* library = device.template cache<FusedAttention>().library.get();
   if (library == nullptr) return false;
-  AttentionCall call{shape, data_type_of<T>, data_type_of<R>, {q, q_stride}, {k, k_stride}, {v, v_stride}, {out, out_stride}, {}};
-  call.log_sum_exp = lse;
-  return library->forward(call);
+  return library->forward({.shape = shape,
+                           .type = data_type_of<T>,
+                           .out_type = data_type_of<R>,
+                           .q = {in.q, in.q_stride},
+                           .k = {in.k, in.k_stride},
+                           .v = {in.v, in.v_stride},
+                           .out = {out.data, out.stride},
+                           .log_sum_exp = lse});
 }
 
 template <class T, class R, class Exec>
-bool attention_fused_backward(Device<Exec>& device, const AttentionShape& shape, const T* q, std::size_t q_stride, const T* k, std::size_t k_stride, const T* v, std::size_t v_stride,
-                              const T* out, std::size_t out_stride, const T* d_out, std::size_t d_out_stride, const accumulate_t<T>* lse, R* dq, std::size_t dq_stride, R* dk,
-                              std::size_t dk_stride, R* dv, std::size_t dv_stride) {
+bool attention_fused_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
+                               const AttentionOperands<R>& d) {
   AttentionLibrary* library = device.template cache<FusedAttention>().library.get();
   if (library == nullptr) return false;
-  AttentionCall call{shape, data_type_of<T>, data_type_of<R>, {q, q_stride}, {k, k_stride}, {v, v_stride}, {out, out_stride}, {d_out, d_out_stride}, {dq, dq_stride}, {dk, dk_stride}, {dv, dv_stride}, lse};
-  return library->backward(call);
+  return library->backward({.shape = shape,
+                            .type = data_type_of<T>,
+                            .out_type = data_type_of<R>,
+                            .q = {in.q, in.q_stride},
+                            .k = {in.k, in.k_stride},
+                            .v = {in.v, in.v_stride},
+                            .out = {out.data, out.stride},
+                            .d_out = {d_out.data, d_out.stride},
+                            .dq = {d.q, d.q_stride},
+                            .dk = {d.k, d.k_stride},
+                            .dv = {d.v, d.v_stride},
+                            .log_sum_exp = lse});
 }
 
 /// On devices: the library's kernel where there is one, else loops over rows.
 template <class T, class R, class Exec>
-void attention_device_forward(Device<Exec>& device, const AttentionShape& shape, const T* q, std::size_t q_stride, const T* k, std::size_t k_stride, const T* v, std::size_t v_stride,
-                              R* out, std::size_t out_stride, accumulate_t<T>* lse) {
+void attention_device_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<R> out, accumulate_t<T>* lse) {
   if constexpr (may_be_fused<T, Exec>)
-    if (attention_fused_forward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, lse)) return;
-  attention_rows_forward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, lse);
+    if (attention_fused_forward(device, shape, in, out, lse)) return;
+  attention_rows_forward(device, shape, in, out, lse);
 }
 
 template <class T, class R, class Exec>
-void attention_device_backward(Device<Exec>& device, const AttentionShape& shape, const T* q, std::size_t q_stride, const T* k, std::size_t k_stride, const T* v, std::size_t v_stride,
-                               const T* out, std::size_t out_stride, const T* d_out, std::size_t d_out_stride, const accumulate_t<T>* lse, R* dq, std::size_t dq_stride, R* dk,
-                               std::size_t dk_stride, R* dv, std::size_t dv_stride) {
+void attention_device_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
+                               const AttentionOperands<R>& d) {
   if constexpr (may_be_fused<T, Exec>)
-    if (attention_fused_backward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, d_out, d_out_stride, lse, dq, dq_stride, dk, dk_stride, dv, dv_stride)) return;
-  attention_rows_backward(device, shape, q, q_stride, k, k_stride, v, v_stride, out, out_stride, d_out, d_out_stride, lse, dq, dq_stride, dk, dk_stride, dv, dv_stride);
+    if (attention_fused_backward(device, shape, in, out, d_out, lse, d)) return;
+  attention_rows_backward(device, shape, in, out, d_out, lse, d);
 }
 
 }  // namespace weft::kernels::detail

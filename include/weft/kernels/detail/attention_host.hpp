@@ -287,27 +287,23 @@ struct AttentionHost {
 };
 
 template <class T, class R, class Exec>
-void attention_host_forward(Device<Exec>& device, const AttentionShape& shape, const T* q, std::size_t q_stride, const T* k,
-                            std::size_t k_stride, const T* v, std::size_t v_stride, R* out, std::size_t out_stride,
-                            accumulate_t<T>* lse) {
+void attention_host_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<R> out, accumulate_t<T>* lse) {
   using Loops = AttentionHost<lanes_for<Exec, T>, T, R>;
   Loops loops(shape);
-  loops.q = q, loops.k = k, loops.v = v, loops.result = out, loops.lse = lse;
-  loops.q_stride = q_stride, loops.k_stride = k_stride, loops.v_stride = v_stride, loops.out_stride = out_stride;
+  loops.q = in.q, loops.k = in.k, loops.v = in.v, loops.result = out.data, loops.lse = lse;
+  loops.q_stride = in.q_stride, loops.k_stride = in.k_stride, loops.v_stride = in.v_stride, loops.out_stride = out.stride;
   Loops::run(device, shape, loops.forward_values(), [=](std::size_t item, char* workspace) { loops.forward(item, workspace); });
 }
 
 template <class T, class R, class Exec>
-void attention_host_backward(Device<Exec>& device, const AttentionShape& shape, const T* q, std::size_t q_stride, const T* k,
-                             std::size_t k_stride, const T* v, std::size_t v_stride, const T* out, std::size_t out_stride,
-                             const T* d_out, std::size_t d_out_stride, const accumulate_t<T>* lse, R* dq, std::size_t dq_stride,
-                             R* dk, std::size_t dk_stride, R* dv, std::size_t dv_stride) {
+void attention_host_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
+                             const AttentionOperands<R>& d) {
   using Loops = AttentionHost<lanes_for<Exec, T>, T, R>;
   Loops loops(shape);
-  loops.q = q, loops.k = k, loops.v = v, loops.out = out, loops.d_out = d_out, loops.lse_in = lse;
-  loops.dq = dq, loops.dk = dk, loops.dv = dv;
-  loops.q_stride = q_stride, loops.k_stride = k_stride, loops.v_stride = v_stride, loops.out_stride = out_stride;
-  loops.d_out_stride = d_out_stride, loops.dq_stride = dq_stride, loops.dk_stride = dk_stride, loops.dv_stride = dv_stride;
+  loops.q = in.q, loops.k = in.k, loops.v = in.v, loops.out = out.data, loops.d_out = d_out.data, loops.lse_in = lse;
+  loops.dq = d.q, loops.dk = d.k, loops.dv = d.v;
+  loops.q_stride = in.q_stride, loops.k_stride = in.k_stride, loops.v_stride = in.v_stride, loops.out_stride = out.stride;
+  loops.d_out_stride = d_out.stride, loops.dq_stride = d.q_stride, loops.dk_stride = d.k_stride, loops.dv_stride = d.v_stride;
   Loops::run(device, shape, loops.backward_values(), [=](std::size_t item, char* workspace) { loops.backward(item, workspace); });
 }
 

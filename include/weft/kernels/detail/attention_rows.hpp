@@ -8,6 +8,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/scalar.hpp>
+#include <weft/kernels/attention_arguments.hpp>
 #include <weft/kernels/detail/loops.hpp>
 
 namespace weft::kernels::detail {
@@ -17,15 +18,8 @@ struct AttentionShape {
   bool causal;
   // A block of a longer attention sees as many keys of a sequence, and its sequences may lie further apart (in rows).
   std::size_t keys = length, query_step = length, key_step = length, statistic_step = length;
-  AttentionShape(std::size_t sequences_, std::size_t length_, std::size_t heads_, std::size_t kv_heads_, std::size_t head_width_,
-                 bool causal_)
-      : sequences(sequences_),
-        length(length_),
-        heads(heads_),
-        kv_heads(kv_heads_),
-        head_width(head_width_),
-        group(1),
-        causal(causal_) {
+  AttentionShape(const AttentionExtents& e, bool is_causal)
+      : sequences(e.sequences), length(e.length), heads(e.heads), kv_heads(e.kv_heads), head_width(e.head_width), group(1), causal(is_causal) {
     if (kv_heads == 0 || heads % kv_heads != 0)
       throw_error<ShapeError>({"attention: heads(", heads, ") % kv_heads(", kv_heads, ") != 0: every key-value head serves the same number of query heads"});
     group = heads / kv_heads;
@@ -40,10 +34,12 @@ KOKKOS_FORCEINLINE_FUNCTION accumulate_t<T> dot(std::size_t n, const T* a, const
 }
 
 template <class T, class R, class Exec>
-void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, const T* q, std::size_t q_stride, const T* k,
-                            std::size_t k_stride, const T* v, std::size_t v_stride, R* out, std::size_t out_stride,
-                            accumulate_t<T>* lse) {
+void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<R> output, accumulate_t<T>* lse) {
   using A = accumulate_t<T>;
+  // Names of their own: a lambda for devices cannot capture structured bindings.
+  const T *const q = in.q, *const k = in.k, *const v = in.v;
+  const std::size_t q_stride = in.q_stride, k_stride = in.k_stride, v_stride = in.v_stride, out_stride = output.stride;
+  R* const out = output.data;
   const AttentionShape s = shape;
   const A scale = A(1) / std::sqrt(A(s.head_width));
   const weft::detail::Buffer buffer = device.allocate(s.sequences * s.heads * s.length * s.head_width * sizeof(A));
@@ -77,11 +73,13 @@ void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, c
 }
 
 template <class T, class R, class Exec>
-void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, const T* q, std::size_t q_stride, const T* k,
-                             std::size_t k_stride, const T* v, std::size_t v_stride, const T* out, std::size_t out_stride,
-                             const T* d_out, std::size_t d_out_stride, const accumulate_t<T>* lse, R* dq, std::size_t dq_stride,
-                             R* dk, std::size_t dk_stride, R* dv, std::size_t dv_stride) {
+void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<const T> output, StridedRows<const T> d_output, const accumulate_t<T>* lse,
+                             const AttentionOperands<R>& gradients) {
   using A = accumulate_t<T>;
+  const T *const q = in.q, *const k = in.k, *const v = in.v, *const out = output.data, *const d_out = d_output.data;
+  const std::size_t q_stride = in.q_stride, k_stride = in.k_stride, v_stride = in.v_stride, out_stride = output.stride, d_out_stride = d_output.stride;
+  R *const dq = gradients.q, *const dk = gradients.k, *const dv = gradients.v;
+  const std::size_t dq_stride = gradients.q_stride, dk_stride = gradients.k_stride, dv_stride = gradients.v_stride;
   const AttentionShape s = shape;
   const A scale = A(1) / std::sqrt(A(s.head_width));
   const std::size_t items = s.sequences * s.heads * s.length;

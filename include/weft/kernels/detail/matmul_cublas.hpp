@@ -44,7 +44,18 @@ template <class T, class C>
 bool matmul_cublas(Device<Kokkos::Cuda>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias) {
   DeviceBlas& own = device.template cache<DeviceBlas>();
   const cudaStream_t stream = device.exec().cuda_stream();
-  gpu::Product product{s.transpose_a, s.transpose_b, s.m, s.n, s.k, s.lda, s.ldb, s.ldc, s.accumulate, cuda_type_of<T>, cuda_type_of<C>, own.tf32, gpu::Epilogue::none, 0};
+  gpu::Product product{.transpose_a = s.transpose_a,
+                       .transpose_b = s.transpose_b,
+                       .m = s.m,
+                       .n = s.n,
+                       .k = s.k,
+                       .lda = s.lda,
+                       .ldb = s.ldb,
+                       .ldc = s.ldc,
+                       .accumulate = s.accumulate,
+                       .type = cuda_type_of<T>,
+                       .c_type = cuda_type_of<C>,
+                       .tf32 = own.tf32};
   if (bias != nullptr && std::is_same_v<T, C>) {
     product.epilogue = gpu::Epilogue::bias;
     if (own.blas.run(product, a, b, c, stream, bias)) return true;

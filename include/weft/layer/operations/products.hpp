@@ -123,7 +123,7 @@ WEFT_OUT_OF_LINE inline void require_extents(const char* operation, const Shape&
   if (columns != size) throw_error<ShapeError>({operation, ": ", shape.text(), " beside ", vector.text()});
 }
 WEFT_OUT_OF_LINE inline void require_gradient_size(const Shape& gradient, std::size_t size, const ParameterState& state) {
-  if (size != state.size()) throw_error<ShapeError>({"gradient ", gradient.text(), " of parameter ", state.name, " ", state.local.text()});
+  if (size != state.size()) throw_error<ShapeError>({"gradient ", gradient.text(), " of parameter ", state.name(), " ", state.local().text()});
 }
 
 template <int LI, int RJ, class L, class R, class C>

@@ -93,9 +93,9 @@ class GraphedStep {
     copy_from_host(inputs_.seed, std::span<const double>(&seed, 1));
     recorder_.run(model_->device().exec(), key_, [&] {
       const Lent lent{model_->device().arena(), memory_};
-      stages.for_each_state([](ParameterState& state) { state.begin_step(); });
-      run_->run(false);
-      stages.ties_.sum(context);
+      stages.for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
+      run_->run({});
+      stages.accumulator_->finish(stages.ties_.all(), stages.ties_.units(), context.env.hooks);
     });
     return stages.template total_loss<Ctx>(context, run_->losses()) / count;
   }
@@ -117,7 +117,7 @@ class GraphedStep {
     inputs_ = {Tokens(context.device(), {batch.tokens.size()}), Tokens(context.device(), {batch.targets.size()}), decltype(inputs_.seed)(context.device(), {1})};
     // A layer that took a number of this step from the environment would repeat it in all that follow.
     constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-    run_ = std::make_unique<Run>(context, model_->stages_.chunks_, table, shape_, unknown, unknown);
+    run_ = std::make_unique<Run>(context, model_->stages_.chunks_, table, shape_, *model_->stages_.accumulator_, weft::detail::TrainingInputs{.loss_gradient = unknown, .auxiliary_gradient = unknown});
     run_->take(inputs_);
     key_ = std::move(key);
   }

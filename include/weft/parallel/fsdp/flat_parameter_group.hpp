@@ -41,9 +41,9 @@ class FlatParameterGroup {
   void place() {
     const ParameterState& any = *members_.front().state;
     for (const FlatMember& member : members_)
-      if (member.state->type != any.type) throw_error<UsageError>({"parameters ", any.name, " and ", member.state->name, " of one unit differ in their element type"});
-    type_ = any.type;
-    gradient_type_ = any.gradient_type;
+      if (member.state->type() != any.type()) throw_error<UsageError>({"parameters ", any.name(), " and ", member.state->name(), " of one unit differ in their element type"});
+    type_ = any.type();
+    gradient_type_ = any.gradient_type();
     // In a store it is the parameter itself, half the bytes to load for each gather; its master copy then lies there too.
     kept_type_ = settings_->rules.keeps_values || stored() ? type_ : gradient_type_;
     kept_gradient_type_ = settings_->kept_gradient_type(any);
@@ -56,7 +56,7 @@ class FlatParameterGroup {
     } else {
       shard_gradient_ = device_->allocate_persistent(piece_ * kept_gradient_bytes());
     }
-    if (any.gradient_only) {
+    if (any.info().gradient_only) {
       for (const FlatMember& member : members_) keep(member);
       return;
     }
@@ -69,10 +69,9 @@ class FlatParameterGroup {
       if (state.kept() == 0) continue;
       initialise(state, at(shard, (first_kept(member) - begin_) * kept_bytes()));
       if (!stored()) continue;
-      state.store = settings_->store;
-      state.record = state.store->record(state.kept() * value_bytes());
-      write_record(*device_, *state.store, state.record, state.value.get(), state.kept() * value_bytes());
-      state.value.reset();
+      state.storage().offload(settings_->store, settings_->store->record(state.kept() * value_bytes()));
+      write_record(*device_, *state.storage().store(), state.storage().record(), state.value().get(), state.kept() * value_bytes());
+      state.storage().set_value(nullptr);
     }
     if (stored()) settings_->store->commit();
     else shard_ = std::move(shard);
@@ -91,7 +90,7 @@ class FlatParameterGroup {
       }
       clear(used, piece_ * sharers());
     }
-    for (const FlatMember& member : members_) member.state->gathered->gradient = at(gradients_, member.first * gradient_bytes());
+    for (const FlatMember& member : members_) member.state->gradients().set_layer_buffer(at(gradients_, member.first * gradient_bytes()));
   }
   // Stage 1, where the sums of the step so far are kept rounded: a micro-batch's gradients are whole, all that is owed inside of data
   // parallelism is paid.
@@ -150,7 +149,7 @@ class FlatParameterGroup {
       return;
     }
     for (const FlatMember& member : members_)
-      if (member.state->kept() != 0) member.state->store->read_ahead(member.state->record);
+      if (member.state->kept() != 0) member.state->storage().store()->read_ahead(member.state->storage().record());
   }
   void wait() {
     if (!gathering_) return;
@@ -173,14 +172,14 @@ class FlatParameterGroup {
       using Words = Kokkos::View<std::int64_t*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
       Kokkos::deep_copy(device_->exec(), Words(words(secondary_, secondary_bytes()).data(), from.size()), Words(from.data(), from.size()));
     }
-    for (const FlatMember& member : members_) member.state->gathered->value = at(values_, member.first * value_bytes());
+    for (const FlatMember& member : members_) member.state->storage().set_gathered(at(values_, member.first * value_bytes()));
   }
   void drop() {
     wait();
     if (loaded_) traffic().arrive(*device_);  // for a gather that does not come: what is on its way is not to meet the next use of the block
     loaded_.reset();
     here_ = false;
-    for (const FlatMember& member : members_) member.state->gathered->value.reset();
+    for (const FlatMember& member : members_) member.state->storage().release();
     if (!settings_->rules.keeps_values) values_.reset();
   }
 
@@ -234,7 +233,7 @@ class FlatParameterGroup {
         else cast<float, N>(piece_, sum_, shard_gradient_);
       });
     for (const FlatMember& member : members_)
-      if (member.state->kept() != 0) member.state->gradient = at(shard_gradient_, (first_kept(member) - begin_) * kept_gradient_bytes());
+      if (member.state->kept() != 0) member.state->gradients().set_buffer(at(shard_gradient_, (first_kept(member) - begin_) * kept_gradient_bytes()));
     reduced_ = true;
     sum_.reset();
     narrow_sum_.reset();
@@ -278,17 +277,17 @@ class FlatParameterGroup {
     });
   }
   void close() {
-    for (const FlatMember& member : members_) member.state->gathered->gradient.reset();
+    for (const FlatMember& member : members_) member.state->gradients().set_layer_buffer(nullptr);
     gradients_.reset();
   }
   // A master copy begins as the parameter's value, so that every wrapper begins with the same bits.
   void initialise(ParameterState& state, Buffer place) {
     const bool wide = kept_type_ != type_;
-    state.value = wide ? device_->allocate(state.kept() * value_bytes()) : place;
-    dispatch_real(state.type, [&](auto zero) { initialise_parameter<decltype(zero)>(*device_, state, settings_->seed); });
+    state.storage().set_value(wide ? device_->allocate(state.kept() * value_bytes()) : place);
+    dispatch_real(state.type(), [&](auto zero) { initialise_parameter<decltype(zero)>(*device_, state, settings_->seed); });
     if (!wide) return;
-    dispatch_narrow(type_, [&](auto zero) { cast<decltype(zero), float>(state.kept(), state.value, place); });
-    state.value = std::move(place);
+    dispatch_narrow(type_, [&](auto zero) { cast<decltype(zero), float>(state.kept(), state.value(), place); });
+    state.storage().set_value(std::move(place));
   }
   bool stored() const { return settings_->store != nullptr && !settings_->rules.keeps_values; }
   std::size_t secondary_bytes() const { return piece_ * sharers() * value_bytes() / std::size_t(ranks_.neighbours.size()); }
@@ -303,10 +302,7 @@ class FlatParameterGroup {
   void keep(const FlatMember& member) const {
     ParameterState& state = *member.state;
     const std::size_t first = std::clamp(begin_, member.first, member.first + state.size()), last = std::clamp(begin_ + piece_, member.first, member.first + state.size());
-    state.gathered->kept = last - first;
-    state.gathered->type = kept_type_;
-    state.gathered->gradient_type = kept_gradient_type_;
-    if (first != last) state.runs = cut_runs(state.gathered->runs, first - member.first, last - member.first);
+    state.storage().keep({last - first, kept_type_, kept_gradient_type_, first != last ? cut_runs(state.info().runs, first - member.first, last - member.first) : List<Run>()});
   }
   // The piece, from the store to its place among the gathered values, unless it is on its way elsewhere.
   Buffer load() {
@@ -323,7 +319,7 @@ class FlatParameterGroup {
     fill_zero(*device_, static_cast<char*>(to.get()), piece_ * value_bytes());
     for (const FlatMember& member : members_)
       if (const ParameterState& state = *member.state; state.kept() != 0)
-        traffic().fetch(*device_, *state.store, state.record, static_cast<char*>(to.get()) + (first_kept(member) - begin_) * value_bytes(), state.kept() * value_bytes());
+        traffic().fetch(*device_, *state.storage().store(), state.storage().record(), static_cast<char*>(to.get()) + (first_kept(member) - begin_) * value_bytes(), state.kept() * value_bytes());
   }
   Traffic& traffic() { return device_->template cache<Traffic>(); }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <weft/core/list.hpp>
+#include <weft/layer/gradient_accumulator.hpp>
 #include <weft/parallel/model_options.hpp>
 #include <weft/parallel/fsdp/flat_parameter_group.hpp>
 
@@ -23,19 +24,23 @@ class FullyShardedHooks : public Hooks {
 
  public:
   FullyShardedHooks(Communicator comm, Device<Exec>& device, const ModelOptions& options, ShardRules rules)
-      : device_(&device), reproducible_(options.reproducible), replicate_(options.replicate), secondary_(options.secondary), each_micro_batch_(!rules.keeps_gradients && options.reduce_each_micro_batch) {
-    settings_ = {rules, options.seed, options.reduce == DataType::bfloat16, options.quantised_gather, options.secondary != 0, options.offload.store, bool(options.reproducible), options.gradient};
+      : device_(&device), replicate_(options.replicate), secondary_(options.secondary), each_micro_batch_(!rules.keeps_gradients && options.reduce_each_micro_batch) {
+    settings_ = {.rules = rules,
+                 .seed = options.seed,
+                 .narrow = options.reduce == DataType::bfloat16,
+                 .quantised = options.quantised_gather,
+                 .secondary = options.secondary != 0,
+                 .store = options.offload.store,
+                 .rounds = !options.reproducible,
+                 .gradient = options.gradient};
     check(options, rules);
     ranks_.push_back(split(std::move(comm), "dp"));
   }
 
   // Nothing is allocated before the units are known: the whole parameter never exists, not even while the model is made.
   bool allocate(ParameterState& state) override {
-    state.sharded |= state.data_bit();
-    if (ranks_of(state).copies.rank() != 0) state.counted = false;
-    state.gathered.emplace();
-    state.gathered->keeper = this;
-    state.gathered->runs = std::exchange(state.runs, {});
+    state.shard(*this);
+    if (ranks_of(state).copies.rank() != 0) state.storage().count_elsewhere();
     return true;
   }
 
@@ -60,11 +65,8 @@ class FullyShardedHooks : public Hooks {
 
   bool reduces_each_micro_batch() const override { return each_micro_batch_ || folds_; }
   bool sums_data() const override { return true; }
-  void add_in_order(const ReductionTree& tree) override {
-    for (auto& group : groups_) {
-      const ReductionTree& own = expert_trees_.over(tree, std::size_t(group->ranks().all.size()), reproducible_->tree);
-      group->add_in_order(!own.in_rank_order() || replicate_ > 1 ? &own : nullptr);
-    }
+  void begin_sums(GradientAccumulator& accumulator) override {
+    for (auto& group : groups_) group->add_in_order(accumulator.order_over(std::size_t(group->ranks().all.size()), replicate_ > 1));
   }
 
   void begin(bool training) override {
@@ -83,9 +85,8 @@ class FullyShardedHooks : public Hooks {
   void gradients_ready(Unit& unit) override {
     if (unit.parameters.empty()) return;
     for (ParameterState* state : unit.parameters) {
-      if (state->pending & ~state->data_bit()) throw_error<UnreducedGradientError>({"the gradient of ", state->name, " is to be summed over ", state->expert_data ? "edp" : "dp", " while it still owes another sum"});
-      state->pending = 0;
-      state->fresh = true;
+      state->take_unreduced_over_data();
+      state->gradients().renew();
     }
     if (folds_ && !unit.complete) {
       for (Group* group : groups_of(unit)) group->fold();
@@ -140,10 +141,10 @@ class FullyShardedHooks : public Hooks {
     throw_error<LayoutError>({axis, "(", whole, ") % ", what, "(", part, ") != 0: use ", what, " ", instead});
   }
   const ShardRanks& ranks_of(const ParameterState& state) {
-    if (!state.expert_data) return ranks_.front();
+    if (!state.info().expert_data) return ranks_.front();
     for (const ShardRanks& ranks : ranks_)
-      if (ranks.all.group() == state.expert_data->group()) return ranks;
-    return ranks_.emplace_back(split(*state.expert_data, "edp"));
+      if (ranks.all.group() == state.info().expert_data->group()) return ranks;
+    return ranks_.emplace_back(split(*state.info().expert_data, "edp"));
   }
 
   // Its units' order in a run is learnt from the last run of the same kind, the same on all data ranks: they run the same schedule.
@@ -190,8 +191,6 @@ class FullyShardedHooks : public Hooks {
   }
 
   Device<Exec>* device_;
-  const ReproducibleParts* reproducible_;
-  ExpertTrees expert_trees_;
   ShardSettings settings_;
   std::size_t replicate_, secondary_;
   bool each_micro_batch_;

@@ -36,19 +36,19 @@ struct ShardRanks {
 };
 
 struct ShardSettings {
-  ShardRules rules;
+  ShardRules rules = {};
   std::uint64_t seed = 1;
   bool narrow = false;  // gradients are reduced in bfloat16
   bool quantised = false, secondary = false;
-  std::shared_ptr<Store> store;  // of the values
-  bool reproducible = false;
-  std::optional<DataType> gradient;  // in which sums of gradients are kept
+  std::shared_ptr<Store> store = nullptr;  // of the values
+  bool rounds = true;  // sums may be kept in the type of a parameter of 16 bits
+  std::optional<DataType> gradient = {};  // in which sums of gradients are kept
 
   DataType kept_gradient_type(const ParameterState& state) const {
-    if (!gradient) return rules.keeps_values && !reproducible ? state.type : state.gradient_type;
-    if (*gradient != state.type && *gradient != state.gradient_type)
-      throw_error<UsageError>({"ModelOptions::gradient is ", name_of(*gradient), ": gradients of parameters in ", name_of(state.type), " are kept in ", name_of(state.gradient_type),
-                               state.type == state.gradient_type ? "" : " or ", state.type == state.gradient_type ? "" : name_of(state.type)});
+    if (!gradient) return rules.keeps_values && rounds ? state.type() : state.gradient_type();
+    if (*gradient != state.type() && *gradient != state.gradient_type())
+      throw_error<UsageError>({"ModelOptions::gradient is ", name_of(*gradient), ": gradients of parameters in ", name_of(state.type()), " are kept in ", name_of(state.gradient_type()),
+                               state.type() == state.gradient_type() ? "" : " or ", state.type() == state.gradient_type() ? "" : name_of(state.type())});
     return *gradient;
   }
 };

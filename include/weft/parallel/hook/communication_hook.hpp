@@ -22,7 +22,7 @@
 #include <utility>
 
 #include <weft/core/owner.hpp>
-#include <weft/parallel/hook/bucket.hpp>
+#include <weft/layer/hook/bucket.hpp>
 #include <weft/parallel/hook/hook_check.hpp>
 #include <weft/parallel/reproducible/tree_exchange.hpp>
 #include <weft/device/device.hpp>

@@ -18,7 +18,7 @@
 
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/optimizer.hpp>
-#include <weft/parallel/hook/bucket.hpp>
+#include <weft/layer/hook/bucket.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft::hook::detail {

@@ -68,10 +68,16 @@ class PowerSgd {
     if (!state.matrices.empty() || !state.whole.empty()) return state;
     const std::size_t r = std::size_t(options_.rank);
     for (const weft::detail::FlatMember& member : bucket.members) {
-      const Shape& shape = member.state->local;
+      const Shape& shape = member.state->local();
       const std::size_t rows = shape.rank() > 1 ? shape[0] : 1, columns = rows == 0 ? 0 : shape.size() / rows;
       if (shape.rank() < 2 || r * (rows + columns) >= rows * columns) continue;
-      state.matrices.push_back({member.first, rows, columns, state.sent, state.right_size, state.error_size, site_of(member.state->name)});
+      state.matrices.push_back({.first = member.first,
+                                .rows = rows,
+                                .columns = columns,
+                                .left = state.sent,
+                                .right = state.right_size,
+                                .error = state.error_size,
+                                .site = site_of(member.state->name())});
       state.sent += rows * r;
       state.right_size += columns * r;
       state.error_size += rows * columns;

@@ -16,36 +16,38 @@
 #include <weft/kernels/elementwise.hpp>
 #include <weft/layer/batch.hpp>
 #include <weft/layer/hooks.hpp>
-#include <weft/parallel/reproducible/option.hpp>
-#include <weft/parallel/reproducible/reduction_tree.hpp>
+#include <weft/layer/gradient_accumulator.hpp>
+#include <weft/layer/reduction_tree.hpp>
 
 namespace weft::detail {
 
 // The state of a second use of a parameter: a gradient and no value.
 inline std::unique_ptr<ParameterState> second_use(const ParameterState& state) {
-  auto second = std::make_unique<ParameterState>();
-  second->name = state.name;
-  second->global = state.global;
-  second->local = state.local;
-  second->type = state.type;
-  second->gradient_type = state.gradient_type;
-  second->runs = state.layer_runs();
-  second->sharded = state.sharded;
-  second->replicas = state.replicas;
-  second->gradient_only = true;
-  return second;
+  ParameterInfo info;
+  info.name = state.name();
+  info.global = state.global();
+  info.local = state.local();
+  info.type = state.type();
+  info.gradient_type = state.gradient_type();
+  info.runs = state.info().runs;
+  info.sharded = state.sharded();
+  info.replicas = state.info().replicas;
+  info.gradient_only = true;
+  return std::make_unique<ParameterState>(std::move(info));
 }
 
+/// The part of the accumulator that works on one rank; the sums over data ranks are ReproducibleAccumulator's.
 template <class Exec>
-class GradientTrees final : public MicroBatchSums {
+class GradientTrees : public GradientAccumulator {
  public:
   explicit GradientTrees(Device<Exec>& device) : device_(&device) {}
 
-  void find_uses(std::span<Unit* const> units, std::span<Hooks* const> hooks, std::size_t data_ranks) override {
+  bool separates_terms() const override { return true; }
+  void find_uses(std::span<Unit* const> units, AllHooks hooks, std::size_t data_ranks) override {
     List<ParameterState*> seen;
     for (Unit* unit : units)
       for (ParameterState* state : unit->parameters) {
-        if (state->expert_data) ExpertTrees::require(data_ranks, std::size_t(state->expert_data->size()));
+        if (state->info().expert_data) ExpertTrees::require(data_ranks, std::size_t(state->info().expert_data->size()));
         ParameterState* home = state;
         if (contains(seen, state)) {
           home = seconds_.emplace_back(Second{state, second_use(*state)}).home.get();
@@ -58,7 +60,7 @@ class GradientTrees final : public MicroBatchSums {
       }
   }
 
-  void begin(const Batch& batch, std::span<Hooks* const> hooks, std::size_t data_rank, std::size_t data_ranks) override {
+  void begin(const Batch& batch, AllHooks hooks, std::size_t data_rank, std::size_t data_ranks) override {
     if (batch.first_sequence != data_rank * batch.sequences)
       throw_error<UsageError>({"reproducible: dp rank ", data_rank, "'s share of the batch begins at sequence ", batch.first_sequence, ", expected ", data_rank * batch.sequences, ": shares lie in the order of the ranks and are of one size"});
     count_ = batch.micro_batches;
@@ -66,31 +68,28 @@ class GradientTrees final : public MicroBatchSums {
     if (!tree_ || tree_->terms() != terms_) tree_ = std::make_unique<ReductionTree>(terms_, data_ranks);
     for (auto& [home, tree] : trees_) {
       // An expert sees the micro-batches of as many data ranks, neighbours, as there are to one of edp.
-      const std::size_t sources = home->expert_data ? std::max<std::size_t>(1, data_ranks / std::size_t(home->expert_data->size())) : 1;
+      const std::size_t sources = home->info().expert_data ? std::max<std::size_t>(1, data_ranks / std::size_t(home->info().expert_data->size())) : 1;
       tree.first = data_rank / sources * sources * count_;
       tree.held.clear();
       tree.begun.clear();
       tree.added.assign(count_ * sources, false);
-      home->nodes.clear();
+      home->gradients().clear_nodes();
     }
-    for (Hooks* wrapper : hooks) wrapper->add_in_order(*tree_);
+    for (Hooks* wrapper : hooks) wrapper->begin_sums(*this);
   }
 
   void open(const Unit& unit, std::size_t micro) override {
     for (const Use& use : uses_of(unit))
-      if (!use.state->layer_gradient()) open_layer_gradient(*device_, *use.state);
+      if (!use.state->gradients().layer_buffer()) open_layer_gradient(*device_, *use.state);
     for (const Use& use : uses_of(unit)) {
-      if (!use.home->layer_gradient()) open_layer_gradient(*device_, *use.home);
+      if (!use.home->gradients().layer_buffer()) open_layer_gradient(*device_, *use.home);
       Tree& tree = trees_.at(use.home);
-      tree.outside = use.state->layer_gradient();
+      tree.outside = use.state->gradients().layer_buffer();
       const auto begun = tree.begun.find(micro);
-      use.state->fresh = begun == tree.begun.end();
-      if (use.state->fresh) {
-        use.state->layer_gradient() = tree.held.empty() && tree.begun.empty() ? use.home->layer_gradient() : device_->allocate(use.state->gradient_bytes());
+      if (begun == tree.begun.end()) {
+        use.state->gradients().begin_term(tree.held.empty() && tree.begun.empty() ? use.home->gradients().layer_buffer() : device_->allocate(use.state->gradient_bytes()));
       } else {
-        use.state->layer_gradient() = std::move(begun->second.sum);
-        use.state->pending = begun->second.pending;
-        use.state->whole = begun->second.whole;
+        use.state->gradients().resume_term(std::move(begun->second));
         tree.begun.erase(begun);
       }
     }
@@ -98,26 +97,48 @@ class GradientTrees final : public MicroBatchSums {
   void leave(const Unit& unit, std::size_t micro) override {
     for (const Use& use : uses_of(unit)) {
       Tree& tree = trees_.at(use.home);
-      Buffer leaf = std::exchange(use.state->layer_gradient(), std::exchange(tree.outside, nullptr));
-      if (!std::exchange(use.state->fresh, true)) tree.begun[micro] = {std::move(leaf), std::exchange(use.state->pending, 0u), use.state->whole};
+      if (auto term = use.state->gradients().leave_term(std::exchange(tree.outside, nullptr))) tree.begun[micro] = std::move(*term);
     }
   }
-  void close(const Unit& unit, std::size_t micro) override {
+  // The wrappers inside of data parallelism have their turn after every micro-batch, data ranks at the end.
+  void close(Unit& unit, std::size_t micro, AllHooks hooks) override {
+    notify(unit, hooks, false);
     for (const Use& use : uses_of(unit)) {
       Tree& tree = trees_.at(use.home);
-      List<Buffer> leaves = std::exchange(use.state->terms, {});
-      leaves.push_back(std::exchange(use.state->layer_gradient(), std::exchange(tree.outside, nullptr)));
-      if (std::exchange(use.state->fresh, true)) continue;
+      List<Buffer> leaves = use.state->gradients().end_term(std::exchange(tree.outside, nullptr));
       for (std::size_t source = 0; source < leaves.size(); ++source) add(*use.home, tree, source * count_ + micro, std::move(leaves[source]));
-      if (use.home != use.state) use.home->pending |= std::exchange(use.state->pending, 0u);
+      if (use.home != use.state && !leaves.empty()) use.home->gradients().mark_unreduced(use.state->gradients().hand_on_unreduced());
     }
   }
 
-  void complete(const Unit& owned) override {
+  void ready(Unit& owned, AllHooks hooks, bool last) override {
+    if (!last) return;
+    complete(owned);
+    notify(owned, hooks, true);
+  }
+  /// What the data ranks have summed for each use of a parameter is added in the order of the model.
+  void finish(std::span<const Tie> ties, std::span<Unit> tied, AllHooks hooks) override {
+    for (Unit& unit : tied) ready(unit, hooks, true);
+    for (Unit& unit : again_) ready(unit, hooks, true);
+    for (Hooks* wrapper : hooks) wrapper->finish();
+    agree_on_touched(ties);
+    add_uses(ties);
+  }
+
+  std::span<Unit> second_uses() override { return again_; }
+
+ protected:
+  Device<Exec>& device() const { return *device_; }
+  /// Of the step, over the data ranks.
+  const ReductionTree& tree() const { return *tree_; }
+
+ private:
+  // All micro-batches of these parameters are in: the first of the rank's nodes lies where the gradient belongs, the others beside it.
+  void complete(const Unit& owned) {
     for (ParameterState* home : owned.parameters) {
       Tree& tree = trees_.at(home);
-      if (!home->layer_gradient()) open_layer_gradient(*device_, *home);
-      const Buffer place = home->layer_gradient();
+      if (!home->gradients().layer_buffer()) open_layer_gradient(*device_, *home);
+      const Buffer place = home->gradients().layer_buffer();
       for (std::size_t micro = 0; micro < tree.added.size(); ++micro) {
         if (tree.added[micro]) continue;
         Buffer zero = tree.held.empty() ? place : device_->allocate(home->gradient_bytes());
@@ -129,24 +150,24 @@ class GradientTrees final : public MicroBatchSums {
       for (Node& node : tree.held)
         if (&node != &tree.held.front() && node.sum == place) node.sum = copied(*home, place, device_->allocate(home->gradient_bytes()));
       if (tree.held.front().sum != place) copied(*home, tree.held.front().sum, place);
-      home->nodes.clear();
-      for (std::size_t i = 1; i < tree.held.size(); ++i) home->nodes.push_back(std::move(tree.held[i].sum));
+      home->gradients().clear_nodes();
+      for (std::size_t i = 1; i < tree.held.size(); ++i) home->gradients().add_node(std::move(tree.held[i].sum));
       tree.held.clear();
-      home->fresh = false;
+      home->gradients().fill();
     }
   }
 
-  std::span<Unit> second_uses() override { return again_; }
-  void add_uses(std::span<const Tie> ties) override {
+  // The same bits on all ranks that hold one.
+  void add_uses(std::span<const Tie> ties) {
     for (const Tie& tie : ties) {
       if (tie.state->kept() == 0) continue;
       typed(*tie.state, [&](auto zero) {
         using G = decltype(zero);
         const std::size_t size = tie.state->kept();
         const auto data = [](const Buffer& buffer) { return static_cast<G*>(buffer.get()); };
-        List<Buffer> mine{tie.state->gradient};  // of the uses here, in the order of the model
+        List<Buffer> mine{tie.state->gradient()};  // of the uses here, in the order of the model
         for (const Second& second : seconds_)
-          if (second.of == tie.state) mine.push_back(second.home->gradient);
+          if (second.of == tie.state) mine.push_back(second.home->gradient());
         if (!tie.holders) {
           for (std::size_t i = 1; i < mine.size(); ++i) kernels::accumulate<G, G>(*device_, size, data(mine[i]), data(mine[0]));
           return;
@@ -165,7 +186,6 @@ class GradientTrees final : public MicroBatchSums {
     }
   }
 
- private:
   struct Use {
     ParameterState* state;
     ParameterState* home;
@@ -174,17 +194,12 @@ class GradientTrees final : public MicroBatchSums {
     ParameterState* of;
     std::unique_ptr<ParameterState> home;
   };
-  // A micro-batch's gradient to which layers have yet to add.
-  struct Begun {
-    Buffer sum;
-    unsigned pending, whole;
-  };
   struct Node : TreeNode {
     Buffer sum;
   };
   struct Tree {
     List<Node> held;
-    std::map<std::size_t, Begun> begun;
+    std::map<std::size_t, GradientTerm> begun;  // micro-batches whose gradient layers have yet to add to
     List<char> added;
     std::size_t first = 0;  // of its micro-batches among all of the step
     Buffer outside;  // the state's gradient while layers add to another place
@@ -193,7 +208,7 @@ class GradientTrees final : public MicroBatchSums {
   const List<Use>& uses_of(const Unit& unit) { return uses_[&unit]; }
 
   void add(const ParameterState& home, Tree& tree, std::size_t micro, Buffer leaf) {
-    if (tree.added[micro]) throw_error<Error>({"reproducible: two gradients of ", home.name, " for micro-batch ", tree.first + micro});
+    if (tree.added[micro]) throw_error<Error>({"reproducible: two gradients of ", home.name(), " for micro-batch ", tree.first + micro});
     tree.added[micro] = true;
     insert_node(tree.held, Node{{0, tree.first + micro}, std::move(leaf)}, terms_, [&](Node& into, Node& from) {
       typed(home, [&](auto zero) {
@@ -212,7 +227,7 @@ class GradientTrees final : public MicroBatchSums {
   // Gradients are never narrower than float.
   template <class F>
   static void typed(const ParameterState& state, F&& f) {
-    if (state.gradient_type == DataType::float32) f(float{});
+    if (state.gradient_type() == DataType::float32) f(float{});
     else f(double{});
   }
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What reproducible runs need beside plain ones (decision 14), for ReproducibleOption.
+// The accumulator of reproducible runs (decision 14), for ReproducibleOption: trees over micro-batches on a rank (gradient_trees.hpp), the
+// same trees over data ranks, and a norm without rounding.
 
 #include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include <weft/core/list.hpp>
 #include <weft/parallel/reproducible/option.hpp>
@@ -13,32 +17,43 @@
 namespace weft::detail {
 
 template <class Exec>
-class BucketTreeHooks final : public TreeHooks {
+class ReproducibleAccumulator final : public GradientTrees<Exec> {
+  using Base = GradientTrees<Exec>;
+
  public:
-  explicit BucketTreeHooks(Device<Exec>& device) : device_(&device) {}
-  void clear() override { hooks_.clear(); }
-  hook::AnyHook* add(const ReductionTree& tree, std::size_t ranks) override {
-    const ReductionTree& own = trees_.over(tree, ranks, [](std::size_t terms, std::size_t of) { return std::make_unique<ReductionTree>(terms, of); });
+  explicit ReproducibleAccumulator(Device<Exec>& device) : Base(device) {}
+
+  void begin(const Batch& batch, typename Base::AllHooks hooks, std::size_t data_rank, std::size_t data_ranks) override {
+    hooks_.clear();
+    Base::begin(batch, hooks, data_rank, data_ranks);
+  }
+  hook::AnyHook* bucket_hook(std::size_t ranks, hook::AnyHook*) override {
+    const ReductionTree& own = trees_.over(this->tree(), ranks);
     if (own.in_rank_order()) return nullptr;
-    hooks_.push_back(std::make_unique<TreeHook<Exec>>(*device_, own));
+    hooks_.push_back(std::make_unique<TreeHook<Exec>>(this->device(), own));
     return hooks_.back().get();
+  }
+  const ReductionTree* order_over(std::size_t ranks, bool copies) override {
+    const ReductionTree& own = trees_.over(this->tree(), ranks);
+    return !own.in_rank_order() || copies ? &own : nullptr;
+  }
+  std::vector<double> loss_terms(std::vector<double> losses, std::size_t data_rank, std::size_t data_ranks) const override {
+    std::vector<double> all(losses.size() * data_ranks);  // of every micro-batch of the step
+    for (std::size_t i = 0; i < losses.size(); ++i) all[losses.size() * data_rank + i] = losses[i];
+    return all;
+  }
+  double norm(const Communicator& communicator, const List<GradientPart>& parts, const SquaredNorm&) override {
+    return optim::exact_norm(this->device(), communicator, parts);
   }
 
  private:
-  Device<Exec>* device_;
   List<std::unique_ptr<TreeHook<Exec>>> hooks_;
   ExpertTrees trees_;  // experts are summed over fewer ranks
 };
 
 template <class Device>
-const ReproducibleParts& reproducible_parts() {
-  using Exec = typename Device::execution_space;
-  static constexpr ReproducibleParts parts{
-      [](Device& device) -> std::unique_ptr<MicroBatchSums> { return std::make_unique<GradientTrees<Exec>>(device); },
-      [](std::size_t terms, std::size_t ranks) { return std::make_unique<ReductionTree>(terms, ranks); },
-      [](Device& device) -> std::unique_ptr<TreeHooks> { return std::make_unique<BucketTreeHooks<Exec>>(device); },
-      [](Device& device, const Communicator& communicator, const List<GradientPart>& parts) { return optim::exact_norm(device, communicator, parts); }};
-  return parts;
+std::shared_ptr<GradientAccumulator> reproducible_accumulator(Device& device) {
+  return std::make_shared<ReproducibleAccumulator<typename Device::execution_space>>(device);
 }
 
 }  // namespace weft::detail

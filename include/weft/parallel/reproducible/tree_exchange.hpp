@@ -11,7 +11,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/layer/hooks.hpp>
-#include <weft/parallel/reproducible/reduction_tree.hpp>
+#include <weft/layer/reduction_tree.hpp>
 
 namespace weft::detail {
 
@@ -88,12 +88,12 @@ class TreeExchange {
       };
       for (const FlatMember& member : members) {
         gap(member.first);
-        copy(data<G>(member.state->nodes[node - 1]), member.first, member.state->size());
+        copy(data<G>(member.state->gradients().nodes()[node - 1]), member.first, member.state->size());
         used = member.first + member.state->size();
       }
       gap(pieces * piece_);
     }
-    for (const FlatMember& member : members) member.state->nodes.clear();
+    for (const FlatMember& member : members) member.state->gradients().clear_nodes();
   }
 
   Device<Exec>* device_;

@@ -94,18 +94,17 @@ class ReductionTree {
 /// Trees for the experts' gradients: of the same terms, where each of fewer ranks has those of several data ranks, neighbours.
 class ExpertTrees {
  public:
-  using Make = std::unique_ptr<ReductionTree> (*)(std::size_t terms, std::size_t ranks);
   /// Throws UsageError where a data rank's terms are with several ranks.
   WEFT_COLD static void require(std::size_t dp, std::size_t edp) {
     if (dp % edp != 0)
       throw_error<UsageError>({"reproducible: dp(", dp, ") % edp(", edp, ") != 0: a data rank's gradients of an expert are in parts on several ranks of edp; use ep * etp that is a multiple of cp * tp"});
   }
   /// `require` has been called for these ranks.
-  const ReductionTree& over(const ReductionTree& dense, std::size_t ranks, Make make) {
+  const ReductionTree& over(const ReductionTree& dense, std::size_t ranks) {
     if (ranks == dense.ranks()) return dense;
     for (const auto& tree : trees_)
       if (tree->terms() == dense.terms() && tree->ranks() == ranks) return *tree;
-    trees_.push_back(make(dense.terms(), ranks));
+    trees_.push_back(std::make_unique<ReductionTree>(dense.terms(), ranks));
     return *trees_.back();
   }
 

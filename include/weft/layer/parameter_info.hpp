@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The description of a parameter: its name, its shapes, and which of its elements lie on this rank. Fixed when the parameter is
+// made, so that wrappers, optimizers and checkpoints may rely on it.
+//
+//   state.info().global   // [out, in]
+//   state.info().local    // [out / tp, in]
+
+#include <cstddef>
+#include <string>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/core/list.hpp>
+#include <weft/core/owner.hpp>
+#include <weft/core/scalar.hpp>
+#include <weft/mesh/axis.hpp>
+#include <weft/tensor/shape.hpp>
+
+namespace weft {
+
+namespace detail {
+
+/// The distribution of a parameter's first values: a function of (name, seed, global element index), so the same in every layout.
+struct Initial {
+  enum class Kind { constant, normal } kind = Kind::constant;
+  double value = 0;  ///< the constant, or the standard deviation
+};
+
+/// A contiguous run of a rank's elements and its place in the whole parameter.
+struct Run {
+  std::size_t local = 0, global = 0, length = 0;
+  bool owned = true;    ///< false where another rank of the axis holds the same elements and counts them
+  bool shared = false;  ///< other ranks of the axis hold the same elements
+};
+
+}  // namespace detail
+
+inline constexpr detail::Initial zeros{detail::Initial::Kind::constant, 0};
+inline constexpr detail::Initial ones{detail::Initial::Kind::constant, 1};
+constexpr detail::Initial normal(double standard_deviation) { return {detail::Initial::Kind::normal, standard_deviation}; }
+
+/// A parameter's description, immutable once its ParameterState exists.
+struct ParameterInfo {
+  std::string name = {};     ///< global: random-number site, checkpoint name; no two parameters of a model have one name
+  Shape global = {};         ///< of the whole parameter
+  Shape local = {};          ///< of the elements that layers use on this rank
+  DataType type = DataType::float32;
+  DataType gradient_type = DataType::float32;  ///< accumulate_t of `type`: float for bfloat16
+  detail::Initial initial = {};
+  detail::List<detail::Run> runs = {};  ///< the local elements in the whole; padding belongs to no run
+
+  unsigned axes = 0;     ///< axis bits on which the parameter's gradient must say how it lies
+  unsigned sharded = 0;  ///< axis bits over which the rules of the parameter cut its elements
+  unsigned later = 0;    ///< axis bits on which this rank is not the first: it does not count what the first rank has, too
+  int replicas = 1;      ///< ranks of tp that hold the same elements of a sharded parameter (key-value heads < tp)
+  /// Of a parameter on the expert mesh: the ranks of edp. Its gradient is summed over them, and not over dp.
+  detail::Maybe<Communicator> expert_data = {};
+  bool gradient_only = false;  ///< stands for a second use of a parameter: it has no value
+
+  std::size_t size() const { return local.size(); }  ///< elements that layers use
+  std::size_t bytes() const { return size() * size_of(type); }
+  std::size_t gradient_bytes() const { return size() * size_of(gradient_type); }
+  /// The bit of the axis that a data wrapper sums and shards over.
+  unsigned data_bit() const { return expert_data ? axis_bit<edp> : axis_bit<dp>; }
+};
+
+}  // namespace weft

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A parameter without its placement rules, as wrappers, optimizers and checkpoints see it: its description, the storage of its
+// value, and the state of its gradient.
+//
+//   model.for_each_state([](ParameterState& state) { std::cout << state.name() << ' ' << state.global().text() << '\n'; });
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <weft/core/error.hpp>
+#include <weft/layer/gradient_state.hpp>
+#include <weft/layer/parameter_info.hpp>
+#include <weft/layer/parameter_storage.hpp>
+
+namespace weft {
+
+class ParameterState {
+ public:
+  using Run = detail::Run;
+
+  explicit ParameterState(ParameterInfo info) : info_(std::move(info)) {}
+
+  // ---- the description
+  const ParameterInfo& info() const { return info_; }
+  const std::string& name() const { return info_.name; }
+  const Shape& global() const { return info_.global; }
+  const Shape& local() const { return info_.local; }
+  DataType type() const { return info_.type; }
+  DataType gradient_type() const { return info_.gradient_type; }
+  std::size_t size() const { return info_.size(); }  ///< elements that layers use
+  std::size_t bytes() const { return info_.bytes(); }
+  std::size_t gradient_bytes() const { return info_.gradient_bytes(); }
+  /// Axis bits over which the elements are cut, data ranks' sharding included.
+  unsigned sharded() const { return info_.sharded | (storage_.sharder() ? info_.data_bit() : 0u); }
+
+  // ---- what this rank keeps between steps and updates
+  std::size_t kept() const { return storage_.sharder() ? storage_.kept().size : size(); }  ///< elements
+  DataType kept_type() const { return storage_.sharder() ? storage_.kept().type : type(); }
+  DataType kept_gradient_type() const { return storage_.sharder() ? storage_.kept().gradient_type : gradient_type(); }
+  const detail::List<Run>& runs() const { return storage_.sharder() ? storage_.kept().runs : info_.runs; }  ///< of those elements
+  const detail::Buffer& value() const { return storage_.value(); }
+  const detail::Buffer& gradient() const { return gradients_.buffer(); }
+  bool counted() const { return storage_.counted(); }
+
+  detail::ParameterStorage& storage() { return storage_; }
+  const detail::ParameterStorage& storage() const { return storage_; }
+  detail::GradientState& gradients() { return gradients_; }
+  const detail::GradientState& gradients() const { return gradients_; }
+
+  /// Data ranks share the parameter out.
+  void shard(detail::Hooks& sharder) {
+    storage_.shard(sharder);
+    gradients_.separate();
+  }
+
+  // ---- for wrappers
+  /// Whether the gradient is still to be summed over this axis. The caller does it now: it counts as reduced from here on.
+  template <detail::Axis A>
+  bool take_unreduced(A axis) { return gradients_.take_unreduced(axis); }
+  /// The same for the sum over data ranks, which is the last one: every parameter takes part. Throws UnreducedGradientError if another sum is missing.
+  void take_unreduced_over_data() {
+    if (gradients_.unreduced() & ~info_.data_bit())
+      throw_error<UnreducedGradientError>({"the gradient of ", name(), " is to be summed over ", info_.expert_data ? "edp" : "dp", " while it still owes another sum"});
+    gradients_.take_unreduced();
+  }
+  /// The whole local gradient: f(std::span<float>) or f(std::span<double>), [size()]. On a GPU its memory is the device's.
+  template <class F>
+  void gradient_span(F&& f) {
+    const auto call = [&]<class G>(G*) { f(std::span<G>(static_cast<G*>(gradients_.layer_buffer().get()), size())); };
+    if (gradient_type() == DataType::float64) call(static_cast<double*>(nullptr));
+    else call(static_cast<float*>(nullptr));
+  }
+
+ private:
+  ParameterInfo info_;
+  detail::ParameterStorage storage_;
+  detail::GradientState gradients_;
+};
+
+namespace detail {
+
+/// Elements of a gradient, for a norm: those that another rank counts are only asked whether they are finite.
+struct GradientPart {
+  const ParameterState* state;
+  Run run;
+  bool counted;
+};
+
+}  // namespace detail
+
+}  // namespace weft

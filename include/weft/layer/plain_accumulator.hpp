@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The accumulator of runs that are not to be reproducible over layouts: gradients of micro-batches are added in place as they come, and
+// data ranks add theirs in rank order.
+//
+//   PlainAccumulator<Exec> accumulator(device);
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <weft/layer/gradient_accumulator.hpp>
+#include <weft/layer/parameter.hpp>
+#include <weft/tensor/transfer.hpp>
+
+namespace weft::detail {
+
+template <class Exec>
+class PlainAccumulator final : public GradientAccumulator {
+ public:
+  explicit PlainAccumulator(Device<Exec>& device) : device_(&device) {}
+
+  bool separates_terms() const override { return false; }
+  void find_uses(std::span<Unit* const>, AllHooks, std::size_t) override {}
+  std::span<Unit> second_uses() override { return {}; }
+
+  void begin(const Batch&, AllHooks hooks, std::size_t, std::size_t) override {
+    for (Hooks* wrapper : hooks) wrapper->begin_sums(*this);
+  }
+  void open(const Unit&, std::size_t) override {}
+  void leave(const Unit&, std::size_t) override {}
+  void close(Unit&, std::size_t, AllHooks) override {}
+  void ready(Unit& owned, AllHooks hooks, bool last) override {
+    if (!last && std::none_of(hooks.begin(), hooks.end(), [](Hooks* wrapper) { return wrapper->reduces_each_micro_batch(); })) return;
+    for (ParameterState* state : owned.parameters)
+      if (state->gradients().fresh()) zero_gradient(*device_, *state);  // nobody used it: others wait for its sum all the same
+    owned.complete = last;
+    for (std::size_t i = hooks.size(); i-- > 0;) hooks[i]->gradients_ready(owned);
+  }
+  /// What the stages have is added after the sums inside of data parallelism and before the sum over data ranks.
+  WEFT_COLD void finish(std::span<const Tie> ties, std::span<Unit> tied, AllHooks hooks) override {
+    for (std::size_t i = 0; i < ties.size(); ++i) {
+      ParameterState& state = *ties[i].state;
+      if (state.gradients().fresh()) zero_gradient(*device_, state);
+      notify(tied[i], hooks, false);
+      if (ties[i].holders)
+        ties[i].holders->all_reduce(
+            comm::elements_of<float, double>(state.gradient_type(), memory_kind<Tensor<float, Exec>>(), state.gradients().layer_buffer().get(), state.size()));
+      notify(tied[i], hooks, true);
+    }
+    agree_on_touched(ties);
+    for (Hooks* wrapper : hooks) wrapper->finish();
+  }
+
+  hook::AnyHook* bucket_hook(std::size_t, hook::AnyHook* own) override { return own; }
+  const ReductionTree* order_over(std::size_t, bool) override { return nullptr; }
+  std::vector<double> loss_terms(std::vector<double> losses, std::size_t, std::size_t) const override {
+    double sum = 0;
+    for (const double loss : losses) sum += loss;
+    return {sum};
+  }
+  double norm(const Communicator& communicator, const List<GradientPart>& parts, const SquaredNorm& square) override {
+    Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
+    for (std::size_t i = 0; i < parts.size(); ++i) square.call(square.optimizer, parts[i], squares.data() + i);
+    double sum = 0;
+    const auto host = copy_to_host(squares);
+    // What another rank counts is looked at too: a copy that went bad on this rank alone must stop all ranks.
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      if (parts[i].counted || !std::isfinite(host[i])) sum += host[i];
+    communicator.all_reduce(std::span<double>(&sum, 1));
+    return std::sqrt(sum);
+  }
+
+ private:
+  Device<Exec>* device_;
+};
+
+}  // namespace weft::detail
