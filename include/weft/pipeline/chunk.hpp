@@ -26,7 +26,6 @@
 #include <weft/layer/context.hpp>
 #include <weft/parallel/model_options.hpp>
 #include <weft/layer/registry.hpp>
-#include <weft/parallel/reproducible/option.hpp>
 
 namespace weft::detail {
 
