@@ -14,7 +14,7 @@
 
 namespace weft::detail {
 
-/// The gradient of one micro-batch, put aside before its backward is complete (reproducible runs).
+/// The gradient of one micro-batch, put aside before its backward is complete (GradientAccumulator::separates_terms).
 struct GradientTerm {
   Buffer sum;
   unsigned unreduced = 0, whole = 0;
@@ -102,7 +102,7 @@ class GradientState {
   /// The axes, for another state that the gradient was added to.
   unsigned hand_on_unreduced() { return std::exchange(unreduced_, 0u); }
 
-  // ---- terms of reproducible runs, one for each micro-batch
+  // ---- separate terms, one for each micro-batch (GradientAccumulator::separates_terms)
 
   /// The next micro-batch's gradient goes to `buffer`.
   void begin_term(Buffer buffer) {

@@ -101,7 +101,7 @@ void ring_attention_forward(Device<Exec>& device, const Communicator& comm, cons
                                            .q_stride = in.q_stride,
                                            .k_stride = 2 * e.kv_width(),
                                            .v_stride = 2 * e.kv_width()},
-                                          kernels::StridedRows(result + row * e.width() + column, e.width()), statistic + (work.sequence * e.heads + head) * e.length);
+                                          kernels::StridedRows{result + row * e.width() + column, e.width()}, statistic + (work.sequence * e.heads + head) * e.length);
       progress();
     });
     if (step != 0) kernels::merge_attention<A>(device, at.block, result, statistic, {total + at.first * e.width(), e.width()}, lse + at.first);

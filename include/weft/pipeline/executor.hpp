@@ -328,8 +328,7 @@ class Executor<Model, Ctx, false> {
   using Hidden = typename ModelTypes<Model, Ctx>::Hidden;
 
  public:
-  template <class... T>
-  explicit Executor(Ctx context, T&&...) : context_(std::move(context)) {
+  Executor(Ctx context, List<Owner<Chunk<Model>>>&, const schedule::Table&, const Batch&, GradientAccumulator&, const TrainingInputs& = {}) : context_(std::move(context)) {
     if constexpr (!ModelTypes<Model, Ctx>::forwards) return;  // the reason was said
     else if constexpr (ModelTypes<Model, Ctx>::block_closes) require_loss<ModelTypes<Model, Ctx>::returns_loss>();
     else require_closed<Hidden, typename ModelTypes<Model, Ctx>::BlockResult::output_type>();

@@ -74,9 +74,9 @@ class Bucket {
 };
 
 /// A hook without its type.
-class Erased {
+class AnyHook {
  public:
-  virtual ~Erased() = default;
+  virtual ~AnyHook() = default;
   virtual Request start(Bucket& bucket, const Communicator& comm) = 0;
   virtual void finish(Bucket& bucket, const Communicator& comm) = 0;
   /// The next step's sums are compared with plain ones.

@@ -132,7 +132,7 @@ std::shared_ptr<const Factory> make(A... arguments) {
 
 namespace weft::detail {
 
-/// The hook of reproducible runs.
+/// Sums buckets in the order of a tree.
 template <class Exec>
 class TreeHook final : public hook::AnyHook {
  public:
