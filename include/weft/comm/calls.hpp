@@ -45,22 +45,9 @@ void expect_contiguous(Operation operation, const X& x) {
   }
 }
 
-inline std::size_t total(Operation operation, const char* what, std::span<const std::size_t> counts, int size) {
-  expect(operation, what, counts.size(), std::size_t(size));
-  std::size_t sum = 0;
-  for (const std::size_t count : counts) {
-    if (count > std::numeric_limits<std::size_t>::max() - sum)
-      throw_error<ShapeError>({name_of(operation), ": the sum of ", what, " overflows"});
-    sum += count;
-  }
-  return sum;
-}
+std::size_t total(Operation operation, const char* what, std::span<const std::size_t> counts, int size);
 
-inline void expect_reducible(Operation operation, Reduction reduction, DataType type) {
-  const bool real = type == DataType::float16 || type == DataType::bfloat16 || type == DataType::float32 || type == DataType::float64;
-  if (reduction == Reduction::average && !real)
-    throw_error<UsageError>({name_of(operation), ": the average of ", name_of(type), " is not a ", name_of(type), "; sum and divide"});
-}
+void expect_reducible(Operation operation, Reduction reduction, DataType type);
 template <class T>
 void expect_reducible(Operation operation, Reduction reduction) {
   expect_reducible(operation, reduction, data_type_of<T>);
@@ -95,17 +82,7 @@ Call all_reduce(int, const In& in, Out& out, Reduction reduction) {
   return call;
 }
 
-inline Call all_reduce(const comm::Elements& inout, Reduction reduction) {
-  detail::expect_reducible(Operation::all_reduce, reduction, inout.type);
-  return {.operation = Operation::all_reduce,
-          .type = inout.type,
-          .reduction = reduction,
-          .memory = inout.memory,
-          .count = inout.count,
-          .input = inout.data,
-          .output = inout.data,
-          .combine = inout.combine};
-}
+Call all_reduce(const comm::Elements& inout, Reduction reduction);
 
 template <class In, class Out>
 Call reduce(const auto& communicator, const In& in, Out& out, int root, Reduction reduction) {
@@ -237,3 +214,7 @@ Call recv(int size, X& x, int from, int tag) {
 }
 
 }  // namespace weft::calls
+
+#ifndef WEFT_COMPILED
+#include <weft/comm/calls_impl.hpp>
+#endif

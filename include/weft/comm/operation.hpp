@@ -137,24 +137,12 @@ constexpr std::uint64_t signature(const Call& call) {
 }
 
 /// "all_reduce(sum) of 16 float32", from a signature and a count.
-WEFT_COLD inline std::string describe(std::uint64_t signature, std::size_t count) {
-  const auto op = static_cast<Operation>(signature & 0xff);
-  std::string text(name_of(op));
-  if (op == Operation::barrier || op == Operation::split) return text += "()";
-  if (reduces(op)) weft::detail::append_to(text, {"(", name_of(static_cast<Reduction>(signature >> 16 & 0xff)), ")"});
-  if (op != Operation::all_gather_v && op != Operation::reduce_scatter_v && op != Operation::all_to_all_v)
-    weft::detail::append_to(text, {" of ", count});
-  weft::detail::append_to(text, {" ", name_of(static_cast<DataType>(signature >> 8 & 0xff))});
-  if (has_root(op) || is_point_to_point(op))
-    weft::detail::append_to(text, {has_root(op) ? " with root " : " with tag ", static_cast<std::int32_t>(signature >> 32)});
-  return text;
-}
+std::string describe(std::uint64_t signature, std::size_t count);
 
-WEFT_COLD inline std::string describe(const Call& call) {
-  std::string text = describe(signature(call), call.count);
-  if (call.operation == Operation::send) weft::detail::append_to(text, {" to rank ", call.root});
-  if (call.operation == Operation::recv) weft::detail::append_to(text, {" from rank ", call.root});
-  return text;
-}
+std::string describe(const Call& call);
 
 }  // namespace weft::comm
+
+#ifndef WEFT_COMPILED
+#include <weft/comm/operation_impl.hpp>
+#endif

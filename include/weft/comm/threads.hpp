@@ -26,70 +26,8 @@ namespace weft::comm {
 namespace threads {
 
 /// Runs `body(group)` on `ranks` threads and waits for all of them; after the first failure it waits at most `grace`.
-WEFT_COLD inline RunResult run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body,
-                  std::chrono::duration<double> grace = std::chrono::duration<double>::max()) {
-  // What threads use is shared, since one that is left alone may outlive this function.
-  struct Run {
-    std::shared_ptr<World> world;
-    std::function<void(std::shared_ptr<Group>)> body;
-    std::unique_ptr<std::exception_ptr[]> errors;
-    std::mutex mutex;
-    std::condition_variable changed;
-    int ended = 0;
-  };
-  auto run = weft::detail::new_shared<Run>();
-  run->world = weft::detail::new_shared<World>(ranks, deadline);
-  run->body = body;
-  run->errors.reset(new std::exception_ptr[std::size_t(ranks)]);
-  weft::detail::List<int> members;
-  for (int rank = 0; rank < ranks; ++rank) members.push_back(rank);
-  auto shared = weft::detail::new_shared<Shared>(run->world, std::move(members), std::string("world"));
-
-  const auto rank_main = [](Run* run, const std::shared_ptr<Shared>& shared, int rank) {
-    std::exception_ptr error;
-    std::string text;
-    try {
-      if (run->world->size() == 1) run->body(weft::detail::new_shared<SelfGroup>("world", "threads"));
-      else run->body(std::make_shared<ThreadGroup>(shared, rank));
-    } catch (const std::exception& caught) {
-      error = std::current_exception();
-      text = caught.what();
-    } catch (...) {
-      error = std::current_exception();
-      text = "an exception that is no std::exception";
-    }
-    if (error) run->world->fail(rank, text);
-    run->world->end(rank);
-    std::lock_guard lock(run->mutex);
-    run->errors[std::size_t(rank)] = error;
-    ++run->ended;
-    run->changed.notify_all();
-  };
-  const std::unique_ptr<std::thread[]> threads(new std::thread[std::size_t(ranks)]);
-  for (int rank = 0; rank < ranks; ++rank)
-    threads[std::size_t(rank)] = std::thread([rank_main, run, shared, rank] { rank_main(run.get(), shared, rank); });
-  shared.reset();
-
-  std::unique_lock lock(run->mutex);
-  const auto all_ended = [&] { return run->ended == ranks; };
-  while (!all_ended() && !run->world->failed()) run->changed.wait_for(lock, std::chrono::milliseconds(100));
-  bool complete = true;
-  if (grace == std::chrono::duration<double>::max()) run->changed.wait(lock, all_ended);
-  else complete = run->changed.wait_for(lock, grace, all_ended);
-  const int first = run->world->failure().rank;
-  RunResult ending{first < 0 ? nullptr : run->errors[std::size_t(first)], first, complete};
-  if (first >= 0 && !ending.error) {  // found by a rank that caught the error, or that has not left yet
-    for (int rank = 0; rank < ranks && !ending.error; ++rank) ending.error = run->errors[std::size_t(rank)];
-    if (!ending.error && !complete) ending.error = std::make_exception_ptr(Error(run->world->failure().text));
-  }
-  lock.unlock();
-  for (int rank = 0; rank < ranks; ++rank) {
-    std::thread& thread = threads[std::size_t(rank)];
-    if (complete) thread.join();
-    else thread.detach();
-  }
-  return ending;
-}
+RunResult run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body,
+                  std::chrono::duration<double> grace = std::chrono::duration<double>::max());
 
 }  // namespace threads
 
@@ -130,3 +68,7 @@ struct Threads {
 static_assert(Backend<Threads>);
 
 }  // namespace weft::comm
+
+#ifndef WEFT_COMPILED
+#include <weft/comm/threads_impl.hpp>
+#endif

@@ -16,21 +16,10 @@ namespace weft::data {
 
 /// A source tree's headers (include/), documents (docs/, *.md) and examples under `folder`, sorted by path, so that the order is
 /// the same on every machine. Empty if there are none.
-inline std::vector<std::filesystem::path> source_files(const std::filesystem::path& folder) {
-  namespace fs = std::filesystem;
-  std::vector<fs::path> files;
-  std::error_code error;
-  const auto take = [&](const fs::path& path) {
-    const auto extension = path.extension();
-    const bool text = extension == ".hpp" || extension == ".cpp" || extension == ".md";
-    if (text && fs::is_regular_file(path, error) && fs::file_size(path, error) > 0) files.push_back(path);
-  };
-  for (const char* part : {"include", "docs", "examples"})
-    for (fs::recursive_directory_iterator at(folder / part, error), end; !error && at != end; at.increment(error)) take(at->path());
-  error.clear();
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) take(at->path());
-  std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return a.generic_string() < b.generic_string(); });
-  return files;
-}
+std::vector<std::filesystem::path> source_files(const std::filesystem::path& folder);
 
 }  // namespace weft::data
+
+#ifndef WEFT_COMPILED
+#include <weft/data/source_files_impl.hpp>
+#endif

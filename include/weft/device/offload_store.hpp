@@ -25,6 +25,7 @@
 #include <Kokkos_Core.hpp>
 
 #include <weft/core/error.hpp>
+#include <weft/core/inline.hpp>
 #include <weft/device/device.hpp>
 
 namespace weft {
@@ -65,17 +66,13 @@ class HostStore final : public Store {
   using Memory = HostMemory<DefaultDevice::execution_space>::type;
 
  public:
-  std::size_t record(std::size_t bytes) override {
-    records_.push_back({std::shared_ptr<void>(Kokkos::kokkos_malloc<Memory>("weft offload", bytes > 0 ? bytes : 1), [](void* memory) { Kokkos::kokkos_free<Memory>(memory); }), bytes});
-    std::memset(records_.back().memory.get(), 0, bytes);
-    return records_.size() - 1;
-  }
-  void read(std::size_t record, void* host) const override { std::memcpy(host, records_[record].memory.get(), records_[record].bytes); }
-  void write(std::size_t record, const void* host) override { std::memcpy(records_[record].memory.get(), host, records_[record].bytes); }
+  WEFT_INLINE std::size_t record(std::size_t bytes) override;
+  WEFT_INLINE void read(std::size_t record, void* host) const override;
+  WEFT_INLINE void write(std::size_t record, const void* host) override;
   void commit() override {}
-  bool may_fail() const override { return false; }
+  WEFT_INLINE bool may_fail() const override;
   void roll_back() override {}
-  void* memory(std::size_t record) const override { return records_[record].memory.get(); }
+  WEFT_INLINE void* memory(std::size_t record) const override;
 
  private:
   struct Record {
@@ -89,50 +86,19 @@ class HostStore final : public Store {
 /// system at once.
 class FileStore final : public Store {
  public:
-  explicit FileStore(std::string path) : path_(std::move(path)) {
-    file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (file_ < 0) fail("cannot be made", errno);
-    ::unlink(path_.c_str());  // the open file lives on without a name until it is closed
-  }
+  explicit FileStore(std::string path);
   FileStore(const FileStore&) = delete;
   FileStore& operator=(const FileStore&) = delete;
-  ~FileStore() override { ::close(file_); }
+  WEFT_INLINE ~FileStore() override;
 
-  std::size_t record(std::size_t bytes) override {
-    const std::size_t room = (bytes + page - 1) / page * page;
-    if (room > 0)
-      if (const int error = ::posix_fallocate(file_, ::off_t(end_), ::off_t(2 * room))) {
-        struct statvfs left = {};
-        const bool known = ::fstatvfs(file_, &left) == 0;
-        fail(known ? joined({"has no room for ", 2 * room, " more bytes (", end_, " in use, ", std::size_t(left.f_bavail) * std::size_t(left.f_frsize), " free)"}) : joined({"has no room for ", 2 * room, " more bytes"}),
-             error);
-      }
-    records_.push_back({end_, room, bytes, 0, false});
-    end_ += 2 * room;
-    return records_.size() - 1;
-  }
-  void read(std::size_t record, void* host) const override {
-    const Record& r = records_[record];
-    move("cannot be read", r, r.active, [&](std::size_t done, std::size_t at) { return ::pread(file_, static_cast<char*>(host) + done, r.bytes - done, ::off_t(at)); });
-  }
+  WEFT_INLINE std::size_t record(std::size_t bytes) override;
+  WEFT_INLINE void read(std::size_t record, void* host) const override;
   /// Lets the system fetch the record while this rank computes; written records go to the disk in the same way.
-  void read_ahead(std::size_t record) const override {
-    const Record& r = records_[record];
-    ::posix_fadvise(file_, ::off_t(r.begin + std::size_t(r.active) * r.room), ::off_t(r.bytes), POSIX_FADV_WILLNEED);
-  }
-  void write(std::size_t record, const void* host) override {
-    Record& r = records_[record];
-    move("cannot be written", r, 1 - r.active, [&](std::size_t done, std::size_t at) { return ::pwrite(file_, static_cast<const char*>(host) + done, r.bytes - done, ::off_t(at)); });
-    r.written = true;
-  }
-  bool may_fail() const override { return true; }
-  void commit() override {
-    for (Record& r : records_)
-      if (std::exchange(r.written, false)) r.active = 1 - r.active;
-  }
-  void roll_back() override {
-    for (Record& r : records_) r.written = false;
-  }
+  WEFT_INLINE void read_ahead(std::size_t record) const override;
+  WEFT_INLINE void write(std::size_t record, const void* host) override;
+  WEFT_INLINE bool may_fail() const override;
+  WEFT_INLINE void commit() override;
+  WEFT_INLINE void roll_back() override;
 
  private:
   static constexpr std::size_t page = 4096;
@@ -220,4 +186,8 @@ class RecordTraffic {
 
 #ifdef KOKKOS_ENABLE_CUDA
 #include <weft/device/cuda/record_traffic.hpp>
+#endif
+
+#ifndef WEFT_COMPILED
+#include <weft/device/offload_store_impl.hpp>
 #endif

@@ -36,11 +36,7 @@ inline AxisPlacement replicate() { return {}; }
 inline AxisPlacement shard(int dim) { return {AxisPlacement::Kind::shard, dim, Reduction::sum}; }
 inline AxisPlacement partial(Reduction reduction = Reduction::sum) { return {AxisPlacement::Kind::partial, 0, reduction}; }
 
-inline std::string text(const AxisPlacement& placement) {
-  if (placement.is_shard()) return "shard(" + std::to_string(placement.dim) + ")";
-  if (placement.is_partial()) return "partial(" + std::string(name_of(placement.reduction)) + ")";
-  return "replicate";
-}
+std::string text(const AxisPlacement& placement);
 inline std::string text(const Placements& placements) {
   std::string all;
   for (const AxisPlacement& placement : placements) all += (all.empty() ? "" : ", ") + text(placement);
@@ -63,51 +59,18 @@ struct AxisPlace {
   std::size_t ranks = 1, rank = 0;
 };
 
-inline std::string text(const std::vector<AxisPlace>& axes) {
-  std::string all;
-  for (const AxisPlace& axis : axes) all += (all.empty() ? "" : " * ") + std::string(axis.name) + "(" + std::to_string(axis.ranks) + ")";
-  return all;
-}
+std::string text(const std::vector<AxisPlace>& axes);
 
 /// The placements with negative dims resolved, checked for a tensor of this shape on these axes. Throws UsageError for a wrong
 /// number of placements, a dim that does not exist, and partial placements whose reductions do not commute (sum with max).
-inline Placements checked(const Shape& shape, const std::vector<AxisPlace>& axes, Placements placements) {
-  if (placements.size() != axes.size())
-    throw_error<UsageError>({"dtensor: ", placements.size(), " placements ", text(placements), " for a mesh of ", axes.size(), " axes, ", text(axes)});
-  const AxisPlacement* reduced = nullptr;
-  const auto linear = [](Reduction reduction) { return reduction == Reduction::sum || reduction == Reduction::average; };
-  for (AxisPlacement& placement : placements) {
-    if (placement.is_partial()) {
-      if (reduced && reduced->reduction != placement.reduction && !(linear(reduced->reduction) && linear(placement.reduction)))
-        throw_error<UsageError>({"dtensor: placements ", text(placements), ": a ", text(*reduced), " and a ", text(placement), " give another value in another order"});
-      reduced = &placement;
-    }
-    if (!placement.is_shard()) continue;
-    const int rank = int(shape.rank());
-    if (placement.dim < -rank || placement.dim >= rank)
-      throw_error<UsageError>({"dtensor: ", text(placement), " of a tensor ", shape.text(), ": it has ", rank, " dims"});
-    if (placement.dim < 0) placement.dim += rank;
-  }
-  return placements;
-}
+Placements checked(const Shape& shape, const std::vector<AxisPlace>& axes, Placements placements);
 
 /// A rank's part of the whole: its shape, and the index of its first element along each dim. Several axes that shard one dim
 /// divide it one after the other, from the first axis to the last.
 struct Part {
   Shape shape, first;
 };
-inline Part part_of(const Shape& shape, const std::vector<AxisPlace>& axes, const Placements& placements) {
-  Part part{shape, shape};
-  for (std::size_t dim = 0; dim < shape.rank(); ++dim) part.first[dim] = 0;
-  for (std::size_t axis = 0; axis < axes.size(); ++axis) {
-    if (!placements[axis].is_shard()) continue;
-    const std::size_t dim = std::size_t(placements[axis].dim);
-    const Chunk chunk = chunk_of(part.shape[dim], axes[axis].ranks, axes[axis].rank);
-    part.first[dim] += chunk.first;
-    part.shape[dim] = chunk.length;
-  }
-  return part;
-}
+Part part_of(const Shape& shape, const std::vector<AxisPlace>& axes, const Placements& placements);
 
 /// A change of one axis' placement, by one collective or none.
 struct Step {
@@ -119,31 +82,10 @@ struct Step {
 /// The steps between two layouts. A shard can only be joined while no later axis shards the same dim. So first, from the last
 /// axis on, every shard is removed that the target does not have in the same place; a shard that only moves to another dim does
 /// so in one all-to-all if that dim's earlier shards are in place. Then, from the first axis on, the target is made.
-inline std::vector<Step> steps_between(Placements now, const Placements& target) {
-  std::vector<Step> steps;
-  const auto change = [&](std::size_t axis, const AxisPlacement& to) {
-    if (now[axis] == to) return;
-    steps.push_back({axis, now[axis], to});
-    now[axis] = to;
-  };
-  const auto same_cuts_before = [&](std::size_t axis, int dim) {
-    for (std::size_t before = 0; before < axis; ++before)
-      if ((now[before] == shard(dim)) != (target[before] == shard(dim))) return false;
-    return true;
-  };
-  for (std::size_t axis = now.size(); axis-- > 0;) {
-    if (!now[axis].is_shard() || (now[axis] == target[axis] && same_cuts_before(axis, now[axis].dim))) continue;
-    const bool moves = target[axis].is_shard() && !(target[axis] == now[axis]) && same_cuts_before(axis, target[axis].dim);
-    const bool becomes_sum = target[axis] == partial(Reduction::sum);
-    change(axis, moves || becomes_sum ? target[axis] : replicate());
-  }
-  for (std::size_t axis = 0; axis < now.size(); ++axis) {
-    if (now[axis].is_partial() && target[axis].is_partial()) {
-      if (!(now[axis] == target[axis])) change(axis, replicate());
-    }
-    change(axis, target[axis]);
-  }
-  return steps;
-}
+std::vector<Step> steps_between(Placements now, const Placements& target);
 
 }  // namespace weft::dtensor
+
+#ifndef WEFT_COMPILED
+#include <weft/dtensor/sharding_impl.hpp>
+#endif

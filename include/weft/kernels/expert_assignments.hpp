@@ -57,23 +57,7 @@ struct Assignments {
 };
 
 /// A stable sort by expert. `kept` is [rows · k]; empty: all slots are kept.
-inline Assignments assign(std::span<const std::int32_t> chosen, std::size_t experts, const std::vector<char>& kept, std::size_t grain) {
-  Assignments made{{}, std::vector<std::int32_t>(chosen.size(), -1), std::vector<std::uint64_t>(experts, 0)};
-  const auto keeps = [&](std::size_t slot) { return kept.empty() || kept[slot]; };
-  for (std::size_t slot = 0; slot < chosen.size(); ++slot)
-    if (keeps(slot)) ++made.counts[static_cast<std::size_t>(chosen[slot])];
-  for (std::uint64_t& count : made.counts) count = filled(count, grain);
-  std::vector<std::uint64_t> next(experts, 0);
-  std::exclusive_scan(made.counts.begin(), made.counts.end(), next.begin(), std::uint64_t(0));
-  made.order.resize(static_cast<std::size_t>(std::accumulate(made.counts.begin(), made.counts.end(), std::uint64_t(0))), -1);
-  for (std::size_t slot = 0; slot < chosen.size(); ++slot) {
-    if (!keeps(slot)) continue;
-    const std::uint64_t at = next[static_cast<std::size_t>(chosen[slot])]++;
-    made.order[at] = static_cast<std::int32_t>(slot);
-    made.place[slot] = static_cast<std::int32_t>(at);
-  }
-  return made;
-}
+Assignments assign(std::span<const std::int32_t> chosen, std::size_t experts, const std::vector<char>& kept, std::size_t grain);
 
 /// Sorting of slots on a device, for routers that drop nothing (nn/cuda/expert_order.hpp). A specialisation sets `exists` to true
 /// and has `std::vector<std::uint64_t> sort(device, slots, experts, grain, chosen, order, room, place)`, which does the work of
@@ -91,25 +75,12 @@ struct Candidate {
 
 /// Marks the candidates that their experts take, `capacity` in each group; the result is for the `count` candidates starting at
 /// `first`.
-inline std::vector<char> within_capacity(const std::vector<Candidate>& all, std::size_t capacity, nn::Drop drop, std::size_t first, std::size_t count) {
-  std::vector<std::uint32_t> sorted(all.size());
-  std::iota(sorted.begin(), sorted.end(), 0u);
-  const auto key = [&](std::uint32_t i) {
-    const Candidate& c = all[i];
-    return std::tuple(c.group, c.expert, drop == nn::Drop::by_probability ? -c.weight : 0.0, c.row);
-  };
-  std::sort(sorted.begin(), sorted.end(), [&](std::uint32_t a, std::uint32_t b) { return key(a) < key(b); });
-  std::vector<char> kept(count, 0);
-  std::size_t taken = 0;
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    const Candidate& c = all[sorted[i]];
-    const bool same = i > 0 && all[sorted[i - 1]].group == c.group && all[sorted[i - 1]].expert == c.expert;
-    taken = same ? taken + 1 : 1;
-    if (taken <= capacity && sorted[i] >= first && sorted[i] < first + count) kept[sorted[i] - first] = 1;
-  }
-  return kept;
-}
+std::vector<char> within_capacity(const std::vector<Candidate>& all, std::size_t capacity, nn::Drop drop, std::size_t first, std::size_t count);
 
 }  // namespace detail
 
 }  // namespace weft
+
+#ifndef WEFT_COMPILED
+#include <weft/kernels/expert_assignments_impl.hpp>
+#endif

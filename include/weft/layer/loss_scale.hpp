@@ -29,12 +29,7 @@ class LossScale {
  public:
   using Options = LossScaleOptions;
 
-  explicit LossScale(const Options& options = {}) : options_(options), value_(options.initial) {
-    const auto is_factor = [](double x) { return std::isfinite(x) && x > 0; };
-    if (!is_factor(options.initial) || !is_factor(options.growth) || !is_factor(options.backoff) || options.growth < 1 || options.backoff > 1 || options.interval == 0 ||
-        !(options.smallest > 0) || !(options.smallest <= options.initial) || !(options.initial <= options.largest))
-      refuse(options);
-  }
+  explicit LossScale(const Options& options = {});
 
   /// What the loss is multiplied by.
   double value() const { return value_; }
@@ -45,15 +40,7 @@ class LossScale {
   /// Good steps since the factor last changed.
   std::uint64_t good_steps() const { return good_steps_; }
   /// The optimizer reports a step.
-  void update(bool skipped) {
-    if (skipped) {
-      value_ = std::max(options_.smallest, value_ * options_.backoff);
-      good_steps_ = 0;
-    } else if (++good_steps_ >= options_.interval) {
-      value_ = std::min(options_.largest, value_ * options_.growth);
-      good_steps_ = 0;
-    }
-  }
+  void update(bool skipped);
   /// From a checkpoint.
   void restore(double value, std::uint64_t good_steps) {
     value_ = value;
@@ -61,13 +48,7 @@ class LossScale {
   }
 
  private:
-  [[noreturn]] WEFT_COLD static void refuse(const Options& options) {
-    const double numbers[] = {options.smallest, options.initial, options.largest, options.growth, options.backoff};
-    std::string shown[5];
-    for (int i = 0; i < 5; ++i) shown[i] = std::to_string(numbers[i]);
-    throw_error<UsageError>({"loss scale: smallest(", shown[0], ") <= initial(", shown[1], ") <= largest(", shown[2], "), growth(", shown[3], ") >= 1, 0 < backoff(", shown[4],
-                             ") <= 1 and interval(", options.interval, ") >= 1 are needed"});
-  }
+  [[noreturn]] static void refuse(const Options& options);
 
   Options options_;
   double value_, applied_ = 1;
@@ -79,3 +60,7 @@ using weft::LossScale;
 }
 
 }  // namespace weft
+
+#ifndef WEFT_COMPILED
+#include <weft/layer/loss_scale_impl.hpp>
+#endif

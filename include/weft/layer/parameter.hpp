@@ -106,20 +106,8 @@ WEFT_COLD void make_parameter(const Context& context, ParameterState& state) {
   initialise_parameter<T>(context.device(), state, context.env.seed);
 }
 
-WEFT_COLD inline std::string names_of_axes(const ParameterInfo& info, unsigned axes) {
-  std::string names;
-  const std::pair<unsigned, std::string_view> known[] = {{axis_bit<dp>, dp::name}, {axis_bit<cp>, cp::name},   {axis_bit<tp>, tp::name},  {axis_bit<pp>, pp::name},
-                                                         {axis_bit<ep>, ep::name}, {axis_bit<etp>, etp::name}, {axis_bit<edp>, edp::name}};
-  for (const auto& [bit, name] : known)
-    if (axes & bit) append_to(names, {names.empty() ? "" : ", ", name});
-  for (const auto& [bit, name] : info.user_axes)
-    if (axes & bit) append_to(names, {names.empty() ? "" : ", ", name});
-  return names.empty() ? "none" : names;
-}
-[[noreturn]] WEFT_COLD inline void refuse_axes(const ParameterState& state, unsigned axes) {
-  throw_error<ShapeError>({"the gradient of parameter ", state.name(), " says how it lies on ", names_of_axes(state.info(), axes), ", in force are ", names_of_axes(state.info(), state.info().axes),
-                           ": what it owes on the others is not known; compute it with operations on placed tensors"});
-}
+std::string names_of_axes(const ParameterInfo& info, unsigned axes);
+[[noreturn]] void refuse_axes(const ParameterState& state, unsigned axes);
 
 // Gradients are never narrower than float.
 template <class Device>
@@ -139,29 +127,18 @@ void zero_gradient(Device& device, ParameterState& state) {
 // What every parameter is, whatever its rules: copies and ends out of line, since a model's chunks have a dozen at each of theirs.
 class ParameterHandle {
  public:
-  WEFT_OUT_OF_LINE ParameterHandle() {}
-  WEFT_OUT_OF_LINE ParameterHandle(const ParameterHandle& other) noexcept : state_(other.state_) {}
-  WEFT_OUT_OF_LINE ParameterHandle(ParameterHandle&& other) noexcept : state_(std::move(other.state_)) {}
-  WEFT_OUT_OF_LINE ParameterHandle& operator=(ParameterHandle other) noexcept {
-    state_.swap(other.state_);
-    return *this;
-  }
-  WEFT_OUT_OF_LINE ~ParameterHandle() {}
+  ParameterHandle();
+  ParameterHandle(const ParameterHandle& other) noexcept;
+  ParameterHandle(ParameterHandle&& other) noexcept;
+  ParameterHandle& operator=(ParameterHandle other) noexcept;
+  ~ParameterHandle();
 
   ParameterState& state() { return *state_; }
   const ParameterState& state() const { return *state_; }
 
  protected:
-  WEFT_OUT_OF_LINE void require_usable(DataType beside) const {
-    if (beside != state_->type())
-      throw_error<ShapeError>({"parameter ", state_->name(), " holds ", name_of(state_->type()), ", used beside a tensor of ", name_of(beside)});
-    if (!state_->storage().layer_value()) throw_error<Error>({"parameter ", state_->name(), " is used while it is released"});
-  }
-  WEFT_OUT_OF_LINE void require_gradient(const Shape& shape, DataType type) const {
-    if (shape.size() != state_->size())
-      throw_error<ShapeError>({"gradient ", shape.text(), " of parameter ", state_->name(), " ", state_->local().text()});
-    if (type != state_->gradient_type()) throw_error<ShapeError>({"gradient of parameter ", state_->name(), " in another element type"});
-  }
+  void require_usable(DataType beside) const;
+  void require_gradient(const Shape& shape, DataType type) const;
 
   std::shared_ptr<ParameterState> state_;
 };
@@ -300,3 +277,7 @@ class Parameter<Rules...> : public Parameter<> {
 };
 
 }  // namespace weft
+
+#ifndef WEFT_COMPILED
+#include <weft/layer/parameter_impl.hpp>
+#endif

@@ -50,20 +50,7 @@ void insert_node(List<Node>& held, Node node, std::size_t terms, Add&& add) {
 /// The tree over `terms` terms of which each of `ranks` ranks has an equal contiguous part; ranks must divide terms.
 class ReductionTree {
  public:
-  ReductionTree(std::size_t terms, std::size_t ranks) : terms_(terms), ranks_(ranks) {
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      List<TreeNode> held;
-      for (std::size_t term = first(rank); term < first(rank + 1); ++term) insert_node(held, TreeNode{0, term}, terms, [](auto&, auto&) {});
-      counts_.push_back(held.size());
-      nodes_.append(held.begin(), held.end());
-    }
-    struct Slot : TreeNode {
-      std::size_t slot = 0;
-    };
-    List<Slot> slots;
-    for (std::size_t slot = 0; slot < nodes_.size(); ++slot)
-      insert_node(slots, Slot{nodes_[slot], slot}, terms, [&](Slot& into, Slot& from) { additions_.push_back({into.slot, from.slot}); });
-  }
+  ReductionTree(std::size_t terms, std::size_t ranks);
 
   std::size_t terms() const { return terms_; }
   std::size_t ranks() const { return ranks_; }
@@ -77,12 +64,7 @@ class ReductionTree {
   std::span<const std::pair<std::size_t, std::size_t>> additions() const { return additions_; }
 
   /// Is this the order of a plain reduction, one node a rank, added in rank order?
-  bool in_rank_order() const {
-    if (nodes_.size() != ranks_) return false;
-    for (std::size_t i = 0; i < additions_.size(); ++i)
-      if (additions_[i].first != 0 || additions_[i].second != i + 1) return false;
-    return true;
-  }
+  bool in_rank_order() const;
 
  private:
   std::size_t terms_, ranks_;
@@ -95,28 +77,19 @@ class ReductionTree {
 class ExpertTrees {
  public:
   /// Throws UsageError where a data rank's terms are with several ranks.
-  WEFT_COLD static void require(std::size_t dp, std::size_t edp) {
-    if (dp % edp != 0)
-      throw_error<UsageError>({"reproducible: dp(", dp, ") % edp(", edp, ") != 0: a data rank's gradients of an expert are in parts on several ranks of edp; use ep * etp that is a multiple of cp * tp"});
-  }
+  static void require(std::size_t dp, std::size_t edp);
   /// `require` has been called for these ranks.
-  const ReductionTree& over(const ReductionTree& dense, std::size_t ranks) {
-    if (ranks == dense.ranks()) return dense;
-    for (const auto& tree : trees_)
-      if (tree->terms() == dense.terms() && tree->ranks() == ranks) return *tree;
-    trees_.push_back(std::make_unique<ReductionTree>(dense.terms(), ranks));
-    return *trees_.back();
-  }
+  const ReductionTree& over(const ReductionTree& dense, std::size_t ranks);
 
  private:
   List<std::unique_ptr<ReductionTree>> trees_;
 };
 
 /// The sum of numbers in the order of the tree over them. Changes `terms`.
-inline double tree_sum(std::span<double> terms) {
-  for (std::size_t step = 1; step < terms.size(); step *= 2)
-    for (std::size_t i = 0; i + step < terms.size(); i += 2 * step) terms[i] += terms[i + step];
-  return terms.empty() ? 0 : terms[0];
-}
+double tree_sum(std::span<double> terms);
 
 }  // namespace weft::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/layer/reduction_tree_impl.hpp>
+#endif

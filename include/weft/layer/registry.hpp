@@ -33,73 +33,25 @@ class Registry {
   explicit Registry(bool defers = true) : defers_(defers) {}
 
   /// A parameter was made. True: its maker leaves it without room.
-  WEFT_COLD bool add(const std::shared_ptr<ParameterState>& state) {
-    if (defers_) made_.push_back({state, unit_, {}, 1});
-    return defers_;
-  }
+  bool add(const std::shared_ptr<ParameterState>& state);
   /// A place that draws random numbers by its path.
-  WEFT_COLD void add_site(const std::string& path, const char* what, double number) {
-    print_ = hash_of(hash_of(print_, hash_bytes(path.data(), path.size())), std::bit_cast<std::uint64_t>(number));
-    const auto [at, added] = sites_.try_emplace(path, unit_);
-    if (!added)
-      throw_error<UsageError>({"two ", what, " under one path, ", path.empty() ? "the model's own" : path, " (", both(at->second, unit_), "): they would draw the same mask; give each a path of its own, context / \"name\""});
-  }
+  void add_site(const std::string& path, const char* what, double number);
 
   /// What was first made under a path (shared_layer); null: nothing yet. `kind` tells types apart.
-  WEFT_COLD std::shared_ptr<void>& shared(const std::string& path, const void* kind) {
-    Shared& shared = shared_[path];
-    if (shared.kind != nullptr && shared.kind != kind) throw_error<UsageError>({"shared_layer ", path, " is asked for as two types of layer"});
-    shared.kind = kind;
-    return shared.layer;
-  }
+  std::shared_ptr<void>& shared(const std::string& path, const void* kind);
 
-  WEFT_COLD void begin(std::string unit) {
-    unit_ = std::move(unit);
-    for (Registered& entry : made_) entry.handles = entry.state.use_count();
-  }
+  void begin(std::string unit);
   /// The unit with this index is built; `visited`: what its for_each_parameter shows, each once. Throws UsageError for two parameters of
   /// one name, and for one that the unit holds and does not show.
-  WEFT_COLD void end(std::size_t unit, const List<ParameterState*>& visited) {
-    for (; checked_ < made_.size(); ++checked_) {
-      Registered& entry = made_[checked_];
-      if (entry.state.use_count() == 1) continue;  // made and thrown away
-      const auto [at, added] = by_name_.try_emplace(entry.state->name(), checked_);
-      note(*entry.state);
-      if (!added)
-        throw_error<UsageError>({"two parameters named ", entry.state->name(), ", made by ", both(made_[at->second].unit, entry.unit),
-                                 ": a name is one parameter. Give each a path of its own (context / \"blocks\" / std::to_string(index)), or share the first one by handing on a copy of "
-                                 "its Parameter"});
-    }
-    for (ParameterState* state : visited) {
-      const auto at = by_name_.find(state->name());
-      if (at == by_name_.end() || made_[at->second].state.get() != state)
-        throw_error<UsageError>({"parameter ", state->name(), " of ", unit_, " was not made with the model's context: make it in make_front, make_block or make_back"});
-      made_[at->second].uses.push_back(unit);
-    }
-    for (const Registered& entry : made_)
-      if (entry.state.use_count() > entry.handles && (entry.uses.empty() || entry.uses.back() != unit))
-        throw_error<UsageError>({unit_, " holds parameter ", entry.state->name(), ", but its for_each_parameter does not visit it, so nothing would bring it there, sum its gradient or train it: visit it in every unit that uses it"});
-  }
+  void end(std::size_t unit, const List<ParameterState*>& visited);
   /// A hash of what was made so far, the same on all ranks if they make the same model: experts, which ranks of ep have each their own, are
   /// left out.
   std::uint64_t print() const { return print_; }
   /// All units are built.
-  WEFT_COLD List<Registered> finish() {
-    List<Registered> all;
-    for (Registered& entry : made_)
-      if (!entry.uses.empty()) all.push_back(std::move(entry));
-    made_.clear();
-    shared_.clear();
-    return all;
-  }
+  List<Registered> finish();
 
  private:
-  void note(const ParameterState& state) {
-    if (state.info().expert_data) return;
-    print_ = hash_of(print_, hash_bytes(state.name().data(), state.name().size()));
-    for (std::size_t dim = 0; dim < state.global().rank(); ++dim) print_ = hash_of(print_, state.global()[dim]);
-    print_ = hash_of(hash_of(print_, std::uint64_t(state.info().initial.kind)), std::bit_cast<std::uint64_t>(state.info().initial.value));
-  }
+  void note(const ParameterState& state);
   static std::string both(const std::string& first, const std::string& second) { return first == second ? first + ", twice" : first + " and " + second; }
 
   struct Shared {
@@ -117,3 +69,7 @@ class Registry {
 };
 
 }  // namespace weft::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/layer/registry_impl.hpp>
+#endif

@@ -67,14 +67,7 @@ std::uint64_t word_of_field(const T& field) {
   }
 }
 
-[[noreturn]] WEFT_COLD inline void refuse_construction(const Communicator& ranks, std::span<const std::uint64_t> words, std::span<const OptionWord> options, std::uint64_t numbers) {
-  const FirstDifference found = first_difference(ranks, words);
-  const bool option = found.word < options.size();
-  const std::string what = option ? joined({"ModelOptions::", options[found.word].name}) : joined({"field ", found.word - options.size() + 1, " of the model's Config"});
-  const bool shown = option ? options[found.word].shown : (numbers >> (found.word - options.size()) & 1) != 0;
-  const std::string values = shown ? joined({" is ", found.on_first, " on rank 0 and ", found.on_rank, " on rank ", found.rank}) : joined({" on rank ", found.rank, " is not that on rank 0"});
-  throw_error<UsageError>({what, values, " of ", ranks.size(), ": all ranks make a model with the same seed, options and config", option ? "" : " (fields count from 1)", "; read them on one rank and broadcast, or give each rank the same arguments"});
-}
+[[noreturn]] void refuse_construction(const Communicator& ranks, std::span<const std::uint64_t> words, std::span<const OptionWord> options, std::uint64_t numbers);
 
 /// Throws UsageError on all ranks if the options or the config are not the same on all of them. Fields of a Config that is not an
 /// aggregate, and those of kinds that have no hash, are left out. Collective.
@@ -102,71 +95,14 @@ struct BatchAxis {
 
 inline constexpr std::string_view batch_words[] = {"step", "first_sequence", "sequences", "length", "micro_batches", "differing", "tokens", "targets"};
 
-WEFT_OUT_OF_LINE inline std::array<std::uint64_t, 8> words_of(const Batch& batch) {
-  std::uint64_t differing = 0;
-  for (const MicroBatch& micro : batch.differing) differing = hash_of(hash_of(differing, micro.sequences), micro.length);
-  return {batch.step, batch.first_sequence, batch.sequences, batch.length, batch.micro_batches, differing, hash_bytes(batch.tokens.data(), batch.tokens.size() * sizeof(std::int32_t)),
-          hash_bytes(batch.targets.data(), batch.targets.size() * sizeof(std::int32_t))};
-}
+std::array<std::uint64_t, 8> words_of(const Batch& batch);
 
 /// Throws UsageError on all ranks of an axis that does not cut the batch between them if they have different ones.
-WEFT_OUT_OF_LINE inline void require_same_batch(std::span<const BatchAxis> axes, const Batch& batch) {
-  if (axes.empty()) return;
-  const auto words = words_of(batch);
-  for (const BatchAxis& axis : axes) {
-    if (same_on_all(*axis.ranks, words)) continue;
-    const FirstDifference found = first_difference(*axis.ranks, words);
-    const bool shown = found.word < 5;
-    const std::string values = shown ? joined({batch_words[found.word], " is ", found.on_first, " on ", axis.name, " rank 0 and ", found.on_rank, " on ", axis.name, " rank ", found.rank})
-                                     : joined({batch_words[found.word], " on ", axis.name, " rank ", found.rank, found.word == 5 ? " is" : " are", " not ", axis.name, " rank 0's"});
-    throw_error<UsageError>({"batch: ", values, ": the ", axis.ranks->size(), " ranks of ", axis.name, " work on one share, so each takes the same Batch: make it for mesh.rank(dp{}) of mesh.size(dp{}), not for the rank in the world"});
-  }
-}
+void require_same_batch(std::span<const BatchAxis> axes, const Batch& batch);
 
 /// Throws UsageError on all data ranks if they are not at the same step, or their shares do not lie side by side in the global batch.
 /// Wherever the first one begins. An empty share lies nowhere. Returns the longest sequence of all.
-WEFT_OUT_OF_LINE inline std::size_t require_shares(std::span<const BatchAxis> axes, const Batch& batch) {
-  struct Share {
-    std::uint64_t first, count, step;
-  };
-  constexpr std::size_t facts = 4;
-  std::vector<std::uint64_t> words{batch.first_sequence, batch.sequences, batch.step, batch.length};
-  std::string axis;  // all of them, the first one fastest
-  for (const BatchAxis& one : axes) {
-    const std::vector<std::uint64_t> mine = words;
-    words.resize(mine.size() * std::size_t(one.ranks->size()));
-    one.ranks->all_gather(mine, words);
-    append_to(axis, {axis.empty() ? "" : "-", one.name});
-  }
-  std::vector<Share> all;
-  std::size_t longest = 0;
-  for (std::size_t i = 0; i < words.size(); i += facts) {
-    all.push_back({words[i], words[i + 1], words[i + 2]});
-    longest = std::max(longest, std::size_t(words[i + 3]));
-  }
-  // In the order of the ranks is how most programs have it.
-  bool in_order = true;
-  for (std::size_t i = 0; i < all.size() && in_order; ++i)
-    in_order = all[i].step == all[0].step && all[i].count != 0 && (i == 0 || all[i].first == all[i - 1].first + all[i - 1].count);
-  if (in_order) return longest;
-  std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i].step != all[0].step)
-      throw_error<UsageError>({"batch: step ", all[0].step, " on ", axis, " rank 0, ", all[i].step, " on ", axis, " rank ", i, ": ranks are at different steps; give each the same Batch::step, the number of the training step"});
-    if (all[i].count != 0) order.push_back(i);
-  }
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return all[a].first < all[b].first; });
-  for (std::size_t i = 1; i < order.size(); ++i) {
-    const std::size_t end = all[order[i - 1]].first + all[order[i - 1]].count, begin = all[order[i]].first;
-    if (begin < end)
-      throw_error<UsageError>({"batch: ", axis, " rank ", order[i], "'s share begins at sequence ", begin, ", which ", axis, " rank ", order[i - 1], "'s share [", all[order[i - 1]].first, ", ", end,
-                               ") holds: set Batch::first_sequence to the index in the global batch of the share's first sequence (dropout goes by it)"});
-    if (begin > end)
-      throw_error<UsageError>({"batch: sequences ", end, " to ", begin - 1, " of the global batch are in no share: ", axis, " rank ", order[i - 1], "'s ends before sequence ", end, ", ", axis, " rank ", order[i], "'s begins at ", begin,
-                               "; set Batch::first_sequence to the index of the share's first sequence, made for mesh.rank(dp{}) of mesh.size(dp{})"});
-  }
-  return longest;
-}
+std::size_t require_shares(std::span<const BatchAxis> axes, const Batch& batch);
 
 /// What all ranks have been given for a step; `shares`: and over dp, too. Returns the longest sequence of the global batch, as far as this
 /// rank is told.
@@ -197,3 +133,7 @@ void require_prompt(const Context& context, std::span<const std::int32_t> tokens
 }
 
 }  // namespace weft::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/parallel/same_inputs_impl.hpp>
+#endif

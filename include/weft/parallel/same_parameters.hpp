@@ -123,37 +123,9 @@ struct CopySlot {
 };
 
 // The copies of a parameter over an axis: one of all ranks; or one for each part that ranks share, of which this rank has one.
-inline void add_slots(List<CopySlot>& slots, std::size_t i, const ParameterState& state, const CopyAxis& axis, std::size_t replicate) {
-  constexpr unsigned of_experts = axis_bit<edp> | axis_bit<etp>;
-  if (bool(axis.bit & of_experts) != bool(state.info().expert_data) || state.info().gradient_only) return;
-  const bool kept = state.kept() != 0;
-  const std::size_t size = std::size_t(axis.ranks.size()), rank = std::size_t(axis.ranks.rank());
-  if (!(state.sharded() & axis.bit)) {
-    slots.push_back({i, kept, false});
-  } else if (state.storage().sharder() && axis.bit == state.info().data_bit() && replicate > 1) {
-    const std::size_t sharers = size / replicate;
-    for (std::size_t piece = 0; piece < sharers; ++piece) slots.push_back({i, kept && rank % sharers == piece, false});
-  } else if (axis.bit == axis_bit<tp> && state.info().replicas > 1) {
-    const std::size_t parts = size / std::size_t(state.info().replicas);
-    for (std::size_t part = 0; part < parts; ++part) slots.push_back({i, kept && rank / std::size_t(state.info().replicas) == part, true});
-  }
-}
+void add_slots(List<CopySlot>& slots, std::size_t i, const ParameterState& state, const CopyAxis& axis, std::size_t replicate);
 
-[[noreturn]] WEFT_COLD inline void refuse_copies(const CopyAxis& axis, const std::string& name, bool mine, std::uint64_t hash, std::size_t differ, std::size_t compared) {
-  const std::uint64_t here[] = {std::uint64_t(mine), hash};
-  std::vector<std::uint64_t> all(2 * std::size_t(axis.ranks.size()));
-  axis.ranks.all_gather(std::span<const std::uint64_t>(here), all);
-  std::size_t first = 0;
-  while (all[2 * first] == 0) ++first;
-  std::size_t other = first + 1;
-  while (all[2 * other] == 0 || all[2 * other + 1] == all[2 * first + 1]) ++other;
-  char ours[20], theirs[20];
-  std::snprintf(ours, sizeof ours, "%016llx", static_cast<unsigned long long>(all[2 * first + 1]));
-  std::snprintf(theirs, sizeof theirs, "%016llx", static_cast<unsigned long long>(all[2 * other + 1]));
-  throw_error<Error>({"parameters differ: ", name, " on ", axis.name, " rank ", other, " (hash ", theirs, ") is not that on ", axis.name, " rank ", first, " (hash ", ours, "), and so are ", differ, " of ", compared,
-                      " compared over ", axis.name, "(", axis.ranks.size(), "), which must be equal: a communication hook that leaves ranks different sums, a gradient that misses its sum over ", axis.name,
-                      ", or a write to parameters on some ranks alone"});
-}
+[[noreturn]] void refuse_copies(const CopyAxis& axis, const std::string& name, bool mine, std::uint64_t hash, std::size_t differ, std::size_t compared);
 
 /// Throws Error on all ranks of an axis on which copies of a parameter differ. Collective over each axis.
 template <class Exec>
@@ -200,3 +172,7 @@ WEFT_COLD void require_equal_parameters(const Context& context, Stages& stages, 
 }
 
 }  // namespace weft::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/parallel/same_parameters_impl.hpp>
+#endif

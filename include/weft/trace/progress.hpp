@@ -37,18 +37,7 @@ struct ProgressOptions {
 };
 
 /// The options for standard output: whether it is a terminal, its width, and whether it shows UTF-8.
-inline ProgressOptions for_standard_output(ProgressOptions options = {}) {
-  options.terminal = ::isatty(STDOUT_FILENO) != 0;
-  winsize size{};
-  if (options.terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) options.width = size.ws_col;
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"})
-    if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
-      const std::string text = value;
-      options.unicode = text.find("UTF-8") != std::string::npos || text.find("utf8") != std::string::npos;
-      break;
-    }
-  return options;
-}
+ProgressOptions for_standard_output(ProgressOptions options = {});
 
 /// The display of one rank on one stream.
 class Progress {
@@ -66,29 +55,10 @@ class Progress {
   }
 
   /// Shows a finished step. Speeds are smoothed over about ten steps; the first step, which warms caches, does not count.
-  void update(const StepRecord& record) {
-    const bool first = done_ == options_.first_step;
-    done_ = record.step + 1;
-    if (first || smoothed_tokens_ == 0) smoothed_tokens_ = record.tokens_per_s, smoothed_ms_ = record.ms;
-    else if (done_ == options_.first_step + 2) smoothed_tokens_ = record.tokens_per_s, smoothed_ms_ = record.ms;
-    else smoothed_tokens_ += 0.1 * (record.tokens_per_s - smoothed_tokens_), smoothed_ms_ += 0.1 * (record.ms - smoothed_ms_);
-    const auto now = Clock::now();
-    const double pause = std::chrono::duration<double>(now - shown_).count();
-    const bool last = done_ >= options_.steps;
-    if (!first && !last && pause < (options_.terminal ? 0.1 : options_.line_every_s)) return;
-    shown_ = now;
-    const std::string text = line(facts(record));
-    if (options_.terminal) draw(text);
-    else *out_ << text << '\n' << std::flush;
-  }
+  void update(const StepRecord& record);
 
   /// Prints a line above the bar.
-  void note(const std::string& text) {
-    if (options_.terminal) *out_ << "\r\033[K";
-    *out_ << text << '\n';
-    if (options_.terminal && !drawn_.empty()) *out_ << drawn_;
-    *out_ << std::flush;
-  }
+  void note(const std::string& text);
 
   /// Keeps the bar and moves to the next line.
   void finish() {
@@ -97,39 +67,12 @@ class Progress {
   }
 
   /// The text after the step and the bar: "loss 2.314  21,300 tokens/s  71 % of peak  1:23 left".
-  std::string facts(const StepRecord& record) const {
-    char loss[32];
-    std::snprintf(loss, sizeof loss, "loss %.4f", record.loss);
-    std::string text = std::string(loss) + "  " + grouped(smoothed_tokens_) + " tokens/s";
-    if (options_.peak_flops > 0 && options_.flops_per_token > 0) {
-      char share[32];
-      std::snprintf(share, sizeof share, "  %.0f %% of peak", 100 * smoothed_tokens_ * options_.flops_per_token / options_.peak_flops);
-      text += share;
-    }
-    if (done_ >= options_.steps) text += "  " + duration(std::chrono::duration<double>(Clock::now() - started_).count());
-    else text += "  " + duration(static_cast<double>(options_.steps - done_) * smoothed_ms_ / 1000) + " left";
-    return record.skipped ? text + "  (skipped)" : text;
-  }
+  std::string facts(const StepRecord& record) const;
 
  private:
-  std::string line(const std::string& facts) const {
-    const std::string total = std::to_string(options_.steps), done = std::to_string(done_);
-    std::string text = "step " + std::string(total.size() > done.size() ? total.size() - done.size() : 0, ' ') + done + "/" + total;
-    if (!options_.terminal) return text + "  " + facts;
-    const std::size_t used = text.size() + facts.size() + 6;  // the bar has one of two widths, so that it does not tremble
-    if (options_.width > used + 24) text += "  " + bar(24);
-    else if (options_.width > used + 10) text += "  " + bar(10);
-    return text + "  " + facts;
-  }
+  std::string line(const std::string& facts) const;
 
-  std::string bar(std::size_t width) const {
-    const double part = options_.steps == 0 ? 1 : std::min(1.0, static_cast<double>(done_) / static_cast<double>(options_.steps));
-    const auto full = static_cast<std::size_t>(part * static_cast<double>(width));
-    std::string text;
-    if (!options_.unicode) return "[" + std::string(full, '=') + std::string(width - full, '.') + "]";
-    for (std::size_t i = 0; i < width; ++i) text += i < full ? "\u2501" : "\u2500";
-    return "\u2595" + text + "\u258F";
-  }
+  std::string bar(std::size_t width) const;
 
   void draw(const std::string& text) {
     drawn_ = text;
@@ -145,3 +88,7 @@ class Progress {
 };
 
 }  // namespace weft::trace
+
+#ifndef WEFT_COMPILED
+#include <weft/trace/progress_impl.hpp>
+#endif

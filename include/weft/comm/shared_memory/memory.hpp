@@ -30,33 +30,9 @@ class Memory {
  public:
   Memory() = default;
   /// `bytes` of zeros, allocated now, so that a lack of memory shows here; empty if that fails.
-  static Memory create(std::size_t bytes) {
-    Memory memory;
-    Address& at = memory.address_;
-    if (::getrandom(at.secret, sizeof at.secret, 0) != ssize_t(sizeof at.secret)) return {};
-    char name[64];
-    text_of(at, name, sizeof name);
-    at.process = ::getpid();
-    at.bytes = bytes;
-    memory.descriptor_ = ::memfd_create(name, MFD_CLOEXEC);
-    at.descriptor = memory.descriptor_;
-    if (memory.descriptor_ < 0 || ::posix_fallocate(memory.descriptor_, 0, off_t(bytes)) != 0 || !memory.map()) return {};
-    return memory;
-  }
+  static Memory create(std::size_t bytes);
   /// The memory of another process; empty if it cannot be opened.
-  static Memory open(const Address& address) {
-    char path[64], name[64], expected[96], found[96];
-    std::snprintf(path, sizeof path, "/proc/%lld/fd/%lld", static_cast<long long>(address.process), static_cast<long long>(address.descriptor));
-    text_of(address, name, sizeof name);
-    const int length = std::snprintf(expected, sizeof expected, "/memfd:%s (deleted)", name);
-    if (::readlink(path, found, sizeof found) != length || std::memcmp(found, expected, std::size_t(length)) != 0) return {};
-    Memory memory;
-    memory.address_ = address;
-    memory.descriptor_ = ::open(path, O_RDWR | O_CLOEXEC);
-    if (memory.descriptor_ < 0 || !memory.map()) return {};
-    memory.close();
-    return memory;
-  }
+  static Memory open(const Address& address);
   Memory(Memory&& other) noexcept
       : address_(other.address_), descriptor_(std::exchange(other.descriptor_, -1)), data_(std::exchange(other.data_, nullptr)) {}
   Memory& operator=(Memory&& other) noexcept {
@@ -95,3 +71,7 @@ class Memory {
 };
 
 }  // namespace weft::comm::shared_memory
+
+#ifndef WEFT_COMPILED
+#include <weft/comm/shared_memory/memory_impl.hpp>
+#endif

@@ -38,36 +38,17 @@ struct Process {
   }
 
   /// Stores a value. A long one goes in pieces, the first piece last: once that is there, all are.
-  void put(const std::string& key, const std::string& bytes) {
-    const std::size_t rest = bytes.size() <= piece ? 0 : (bytes.size() - 1) / piece;
-    for (std::size_t k = rest; k > 0; --k) client.set(weft::detail::joined({key, "/", k}), std::string_view(bytes).substr(k * piece, piece), soon());
-    std::string first;
-    store::put(first, std::uint32_t(rest));
-    client.set(key, first += std::string_view(bytes).substr(0, piece), soon());
-  }
-  std::optional<std::string> take(const std::string& key) {
-    auto found = client.take(key, soon());
-    if (!found) return std::nullopt;
-    if (found->size() < 4) throw_error<StoreError>({"the store holds nothing sensible under '", key, "'"});
-    std::string bytes = found->substr(4);
-    const std::uint32_t rest = number_at(*found, 0);
-    for (std::uint32_t k = 1; k <= rest; ++k) {
-      const auto next = client.take(weft::detail::joined({key, "/", k}), soon());
-      if (!next) throw_error<StoreError>({"the store has lost a part of '", key, "'"});
-      bytes += *next;
-    }
-    return bytes;
-  }
+  void put(const std::string& key, const std::string& bytes);
+  std::optional<std::string> take(const std::string& key);
   /// The error that ended another rank, if the store knows one; empty otherwise.
-  std::string failure() {
-    if (client.has("failed", soon())) return *client.get("failed", soon());
-    if (client.has("lost", soon()))
-      return weft::detail::joined({"rank ", *client.get("lost", soon()), " is lost, its process ended or its connection broke"});
-    return {};
-  }
+  std::string failure();
 
  private:
   static constexpr std::size_t piece = std::size_t(4) << 20;
 };
 
 }  // namespace weft::comm::store
+
+#ifndef WEFT_COMPILED
+#include <weft/comm/store/process_impl.hpp>
+#endif

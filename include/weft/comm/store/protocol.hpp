@@ -45,11 +45,7 @@ enum class Status : unsigned char { done = 0, refused = 1 };
 inline void put(std::string& text, std::uint32_t value) {
   for (int shift = 0; shift < 32; shift += 8) text.push_back(char(value >> shift & 0xff));
 }
-inline std::uint32_t number_at(std::string_view bytes, std::size_t at) {
-  std::uint32_t value = 0;
-  for (std::size_t i = 0; i < 4; ++i) value |= std::uint32_t(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
-  return value;
-}
+std::uint32_t number_at(std::string_view bytes, std::size_t at);
 inline std::string_view letters(const Digest& digest) { return {reinterpret_cast<const char*>(digest.data()), digest.size()}; }
 inline std::string_view letters(const Nonce& nonce) { return {nonce.data(), nonce.size()}; }
 
@@ -65,16 +61,7 @@ inline std::string challenge(const Nonce& nonce) {
   return text += letters(nonce);
 }
 
-inline std::string hello(const Identity& who, const Nonce& mine, const Nonce& server, std::string_view secret) {
-  std::string text(magic);
-  put(text, version);
-  put(text, who.rank);
-  put(text, who.world);
-  text += letters(sha256(who.job));
-  text += letters(mine);
-  const std::string signed_text = text + std::string(letters(server));
-  return text += letters(hmac_sha256(secret, signed_text));
-}
+std::string hello(const Identity& who, const Nonce& mine, const Nonce& server, std::string_view secret);
 
 /// The server's proof that it knows the secret.
 inline Digest welcome(const Nonce& client, const Nonce& server, std::string_view secret) {
@@ -88,16 +75,7 @@ inline std::string reply(Status status, std::uint32_t number, std::string_view v
   return text += value;
 }
 
-inline std::string request(Op op, std::uint32_t number, std::string_view key, std::string_view value) {
-  if (key.empty() || key.size() > most_key || value.size() > most_value)
-    throw_error<UsageError>({"store: a key has 1 to ", most_key, " bytes and a value at most ", most_value, "; these have ", key.size(), " and ", value.size()});
-  std::string text(1, char(op));
-  put(text, number);
-  put(text, std::uint32_t(key.size()));
-  put(text, std::uint32_t(value.size()));
-  text += key;
-  return text += value;
-}
+std::string request(Op op, std::uint32_t number, std::string_view key, std::string_view value);
 
 struct Request {
   Op op = Op::has;
@@ -116,30 +94,10 @@ class RequestReader {
   std::size_t held() const { return bytes_.size() - used_; }
 
   /// The whole hello, or empty while it is incomplete.
-  std::string_view hello() {
-    const std::string_view rest = std::string_view(bytes_).substr(used_);
-    if (rest.substr(0, magic.size()) != magic.substr(0, std::min(rest.size(), magic.size())))
-      throw StoreError("store: a connection does not speak its protocol");
-    if (rest.size() < hello_bytes) return {};
-    used_ += hello_bytes;
-    return rest.substr(0, hello_bytes);
-  }
+  std::string_view hello();
 
   /// True with a whole request in `request`; false if more bytes are needed. Throws StoreError if the bytes cannot be a request.
-  bool next(Request& request) {
-    const std::string_view rest = std::string_view(bytes_).substr(used_);
-    if (rest.empty()) return false;
-    const auto op = static_cast<unsigned char>(rest[0]);
-    if (op < 1 || op > 4) throw_error<StoreError>({"store: unknown operation ", int(op)});
-    if (rest.size() < request_bytes) return false;
-    const std::size_t key = number_at(rest, 5), value = number_at(rest, 9);
-    if (key == 0 || key > most_key || value > most_value || (Op(op) != Op::set && value != 0))
-      throw_error<StoreError>({"store: a request announces a key of ", key, " and a value of ", value, " bytes"});
-    if (rest.size() - request_bytes < key + value) return false;
-    request = {Op(op), number_at(rest, 1), rest.substr(request_bytes, key), rest.substr(request_bytes + key, value)};
-    used_ += request_bytes + key + value;
-    return true;
-  }
+  bool next(Request& request);
 
  private:
   std::string bytes_;
@@ -154,27 +112,12 @@ struct Greeting {
   bool genuine = false;
   std::string refusal;
 };
-inline Greeting read_hello(std::string_view bytes, const Identity& server, const Nonce& nonce, std::string_view secret) {
-  Greeting greeting;
-  const std::size_t end = hello_bytes - 32;
-  Digest claimed;
-  std::memcpy(claimed.data(), bytes.data() + end, claimed.size());
-  const std::string signed_text = std::string(bytes.substr(0, end)) + std::string(letters(nonce));
-  greeting.genuine = equal_in_constant_time(claimed, hmac_sha256(secret, signed_text));
-  if (!greeting.genuine) {
-    greeting.refusal = "another secret (WEFT_SECRET)";
-    return greeting;
-  }
-  greeting.who = {number_at(bytes, 12), number_at(bytes, 16), {}};
-  std::memcpy(greeting.nonce.data(), bytes.data() + 52, greeting.nonce.size());
-  const auto& who = greeting.who;
-  if (number_at(bytes, 8) != version) greeting.refusal = weft::detail::joined({"rank ", who.rank, " speaks version ", number_at(bytes, 8), " of the store's protocol, rank 0 version ", version});
-  else if (bytes.substr(20, 32) != letters(sha256(server.job))) greeting.refusal = weft::detail::joined({"rank ", who.rank, " belongs to another job"});
-  else if (who.world != server.world) greeting.refusal = weft::detail::joined({"ranks disagree about the world: WORLD_SIZE is ", who.world, " on rank ", who.rank, " and ", server.world, " on rank 0"});
-  else if (who.rank >= server.world) greeting.refusal = weft::detail::joined({"rank ", who.rank, " is not in a world of ", server.world});
-  return greeting;
-}
+Greeting read_hello(std::string_view bytes, const Identity& server, const Nonce& nonce, std::string_view secret);
 
 }  // namespace store
 
 }  // namespace weft::comm
+
+#ifndef WEFT_COMPILED
+#include <weft/comm/store/protocol_impl.hpp>
+#endif

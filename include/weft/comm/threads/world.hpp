@@ -80,25 +80,14 @@ class World {
   // --- failure -----------------------------------------------------------------------------------------------------
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   /// Ends the world's communication and wakes every rank; the first caller's reason is kept.
-  WEFT_COLD void fail(int rank, const std::string& text, bool mismatch = false) {
-    {
-      std::lock_guard lock(failure_mutex_);
-      if (failure_.rank < 0) failure_ = {rank, mismatch, text};
-      else if (failure_.rank == rank && failure_.text.empty()) failure_.text = text;  // it left before it could say why
-    }
-    failed_.store(true, std::memory_order_seq_cst);
-    for (int r = 0; r < size(); ++r) wake(r, true);
-  }
+  void fail(int rank, const std::string& text, bool mismatch = false);
   Failure failure() const {
     std::lock_guard lock(failure_mutex_);
     return failure_;
   }
   /// After `fail`: returns once no rank but `self` touches a buffer of another rank. None begins to afterwards, so buffers may be
   /// freed.
-  void quiesce(int self) {
-    for (int r = 0; r < size(); ++r)
-      while (r != self && rank(r).touching.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
-  }
+  void quiesce(int self);
   /// Held while a rank reads or writes buffers of other ranks; false if the world has failed and the buffers may be gone.
   class Touch {
    public:
@@ -117,24 +106,10 @@ class World {
   };
 
   // --- sleep and wake ----------------------------------------------------------------------------------------------
-  void wake(int r, bool always = false) {
-    Rank& sleeper = rank(r);
-    if (!always && sleeper.asleep.load(std::memory_order_seq_cst) == 0) return;
-    std::lock_guard lock(sleeper.mutex);
-    sleeper.woken = true;
-    sleeper.wake.notify_one();
-  }
+  void wake(int r, bool always = false);
 
   /// Polls every operation that this rank has in progress.
-  bool advance_all(Rank& self) {
-    bool any = false;
-    for (Advancing *operation = self.under_way.first(), *next = nullptr; operation != nullptr; operation = next) {
-      next = operation->next;
-      any |= operation->advance();
-      if (operation->complete()) self.under_way.remove(*operation);
-    }
-    return any;
-  }
+  bool advance_all(Rank& self);
 
   enum class Outcome { done, failed, timed_out, stuck };
 
@@ -147,73 +122,13 @@ class World {
   }
 
   /// Advances `operation`, and all others that this rank has in progress, until it is complete: spins a little, then sleeps.
-  Outcome wait(int r, Advancing& operation) {
-    Rank& self = rank(r);
-    for (unsigned turn = 0; turn < spins_ + yields_; ++turn) {
-      operation.advance();
-      if (operation.complete()) return Outcome::done;
-      if (self.under_way.first() != nullptr) advance_all(self);
-      if (failed()) return last_chance(operation);
-      if (turn < spins_) relax();
-      else std::this_thread::yield();
-    }
-    const auto start = Clock::now();
-    DeadlockWatch watch;
-    self.state.store(Rank::State::waiting, std::memory_order_release);
-    Outcome outcome = Outcome::done;
-    for (unsigned turn = 0;; ++turn) {
-      if (turn != 0) self.asleep.exchange(1, std::memory_order_seq_cst);
-      bool any = operation.advance();
-      if (self.under_way.first() != nullptr && advance_all(self)) any = true;
-      if (operation.complete()) break;
-      if (failed()) {
-        outcome = last_chance(operation);
-        break;
-      }
-      if (any) continue;
-      self.vain_polls.fetch_add(1, std::memory_order_release);
-      if (turn == 0) continue;  // once more, now that others see it asleep
-      {
-        std::unique_lock lock(self.mutex);
-        self.wake.wait_for(lock, poll_interval, [&] { return self.woken; });
-        self.woken = false;
-      }
-      self.asleep.store(0, std::memory_order_relaxed);
-      const auto waited = Clock::now() - start;
-      if (waited > deadline_) {
-        outcome = Outcome::timed_out;
-        break;
-      }
-      if (waited > deadlock_after && watch.proves(*this)) {
-        outcome = Outcome::stuck;
-        break;
-      }
-    }
-    self.asleep.store(0, std::memory_order_relaxed);
-    if (outcome == Outcome::done) self.state.store(Rank::State::running, std::memory_order_release);
-    return outcome;  // else it still shows as waiting, for the message that follows
-  }
+  Outcome wait(int r, Advancing& operation);
 
   /// Called after a rank's function has returned or thrown.
-  void end(int r) {
-    rank(r).state.store(Rank::State::ended, std::memory_order_release);
-    for (int other = 0; other < size(); ++other)
-      if (other != r) wake(other);
-  }
+  void end(int r);
 
   /// The position of every rank, for messages.
-  WEFT_COLD std::string positions() {
-    std::string text;
-    for (int r = 0; r < size(); ++r) {
-      const auto state = rank(r).state.load(std::memory_order_acquire);
-      weft::detail::append_to(text, {r == 0 ? "rank " : "; rank ", r,
-                       state == Rank::State::ended     ? " has ended, last: "
-                       : state == Rank::State::waiting ? " waits, last: "
-                                                       : " is not waiting, last: ",
-                       rank(r).recorder.text(3)});
-    }
-    return text;
-  }
+  std::string positions();
 
  private:
   static constexpr auto poll_interval = std::chrono::milliseconds(20);
@@ -224,26 +139,7 @@ class World {
   // change.
   class DeadlockWatch {
    public:
-    WEFT_COLD bool proves(World& world) {
-      weft::detail::List<std::uint64_t> advances, polls;
-      for (auto& rank : world.ranks_) {
-        const auto state = rank.state.load(std::memory_order_acquire);
-        polls.push_back(state == Rank::State::ended ? 0 : rank.vain_polls.load(std::memory_order_acquire));
-        advances.push_back(rank.advances.load(std::memory_order_relaxed));
-        if (state == Rank::State::running) {
-          advances_.clear();
-          return false;
-        }
-      }
-      if (advances != advances_) {
-        advances_ = std::move(advances);
-        polls_ = std::move(polls);
-        return false;
-      }
-      for (std::size_t r = 0; r < polls.size(); ++r)
-        if (world.ranks_[r].state.load(std::memory_order_acquire) != Rank::State::ended && polls[r] < polls_[r] + 2) return false;
-      return true;
-    }
+    bool proves(World& world);
 
    private:
     weft::detail::List<std::uint64_t> advances_, polls_;
@@ -258,3 +154,7 @@ class World {
 };
 
 }  // namespace weft::comm::threads
+
+#ifndef WEFT_COMPILED
+#include <weft/comm/threads/world_impl.hpp>
+#endif

@@ -89,24 +89,10 @@ class OneDnn {
   }
 
   /// Runs the product of one shape; adds to `c` if shape.accumulate is set; `bias` may be null.
-  void run(const MatmulShape& s, Type type, Type c_type, int threads, const void* a, const void* b, void* c, const void* bias) {
-    const Product& product = find(Key{s, type, c_type, bias != nullptr, threads});
-    dnnl_memory_set_data_handle(product.a, const_cast<void*>(a));
-    dnnl_memory_set_data_handle(product.b, const_cast<void*>(b));
-    dnnl_memory_set_data_handle(product.c, c);
-    if (bias != nullptr) dnnl_memory_set_data_handle(product.bias, const_cast<void*>(bias));
-    const dnnl_exec_arg_t arguments[] = {
-        {DNNL_ARG_SRC, product.a}, {DNNL_ARG_WEIGHTS, product.b}, {DNNL_ARG_DST, product.c}, {DNNL_ARG_BIAS, product.bias}};
-    check(dnnl_primitive_execute(product.primitive, stream_, bias != nullptr ? 4 : 3, arguments), s);
-  }
+  void run(const MatmulShape& s, Type type, Type c_type, int threads, const void* a, const void* b, void* c, const void* bias);
 
   /// Plain sgemm, without a primitive.
-  static void run_sgemm(const MatmulShape& s, const float* a, const float* b, float* c) {
-    constexpr auto dim = OneDnnMatrix::dim;
-    check(dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', dim(s.m), dim(s.n), dim(s.k), 1.f, a, dim(s.lda), b,
-                     dim(s.ldb), s.accumulate ? 1.f : 0.f, c, dim(s.ldc)),
-          s);
-  }
+  static void run_sgemm(const MatmulShape& s, const float* a, const float* b, float* c);
 
  private:
   struct Key {
@@ -115,11 +101,7 @@ class OneDnn {
     bool bias;
     int threads;
     bool operator==(const Key&) const = default;
-    std::size_t bucket() const {
-      std::size_t hash = shape.m;
-      for (const std::size_t n : {shape.n, shape.k, shape.lda, shape.ldb, shape.ldc}) hash = hash * 31 + n;
-      return (hash ^ (hash >> 13)) % buckets;
-    }
+    std::size_t bucket() const;
   };
   struct Product {
     explicit Product(const Key& k) : key(k) {}
@@ -156,21 +138,7 @@ class OneDnn {
       throw_error<Error>({"matmul: oneDNN failed with status ", int(status), " for m ", s.m, ", n ", s.n, ", k ", s.k});
   }
 
-  Product& find(const Key& key) {
-    weft::detail::List<weft::detail::Owner<Product>>& bucket = products_[key.bucket()];
-    for (const auto& product : bucket)
-      if (product->key == key) return *product;
-    // Growing text has a new shape at each step, so the cache is emptied when it is full.
-    if (bucket.size() >= most_in_bucket) bucket.clear();
-    bucket.push_back(weft::detail::Owner<Product>(new Product(key)));
-    try {
-      make(*bucket.back());
-    } catch (...) {
-      bucket.pop_back();
-      throw;
-    }
-    return *bucket.back();
-  }
+  Product& find(const Key& key);
 
   WEFT_COLD void make(Product& product) const {
     const Key& key = product.key;
@@ -224,3 +192,7 @@ void matmul_onednn(Device<Exec>& device, const MatmulShape& s, const T* a, const
 }
 
 }  // namespace weft::kernels::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/kernels/detail/matmul_onednn_impl.hpp>
+#endif

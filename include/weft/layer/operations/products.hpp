@@ -94,21 +94,10 @@ struct MatmulExtents {
   Shape product = {};  // [m, n], each dim cut as that of the operand it comes from
 };
 // Not templates of the operands: shapes and their errors are compiled once.
-WEFT_OUT_OF_LINE inline MatmulExtents matmul_extents(const Shape& l, const Shape& r, bool l_second, bool r_second) {
-  MatmulExtents e{l_second ? l.columns() : l.rows(), r_second ? r.columns() : r.rows(), l_second ? l.rows() : l.columns()};
-  if (e.k != (r_second ? r.rows() : r.columns())) throw_error<ShapeError>({"matmul of ", l.text(), " and ", r.text(), ": the summed dims differ"});
-  e.product = Shape{e.m, e.n};
-  e.product.set_sharding(0, l.sharding(l_second ? l.rank() - 1 : 0)).set_sharding(1, r.sharding(r_second ? r.rank() - 1 : 0));
-  return e;
-}
+MatmulExtents matmul_extents(const Shape& l, const Shape& r, bool l_second, bool r_second);
 // The rules by dims 0 and 1 are those of a matrix: an axis that cuts dim 0 cuts rows, one that cuts dim 1 columns. Of a vector
 // the first, of three dims the second is another thing, which no type knows.
-WEFT_OUT_OF_LINE inline void require_two_dims(const char* operation, const Shape& shape, bool second) {
-  if (shape.rank() == 2 || (shape.rank() > 2 && !second)) return;
-  if (shape.rank() > 2)
-    throw_error<ShapeError>({operation, ": an axis cuts dim 1 of ", shape.text(), ", which are not its columns; use times_heads and sum_heads, or merge_heads first"});
-  throw_error<ShapeError>({operation, ": an axis cuts ", shape.text(), ", which is not a matrix of rows and columns"});
-}
+void require_two_dims(const char* operation, const Shape& shape, bool second);
 template <AnyTensor X>
 void require_matrix(const char* operation, const X& x) {
   if constexpr (sharded_along<X, 0> || sharded_along<X, 1>) require_two_dims(operation, x.shape(), sharded_along<X, 1>);
@@ -119,12 +108,8 @@ MatmulExtents matmul_extents(const L& l, const R& r, bool l_second, bool r_secon
   require_matrix("matmul", r);
   return matmul_extents(l.shape(), r.shape(), l_second, r_second);
 }
-WEFT_OUT_OF_LINE inline void require_extents(const char* operation, const Shape& shape, std::size_t columns, const Shape& vector, std::size_t size) {
-  if (columns != size) throw_error<ShapeError>({operation, ": ", shape.text(), " beside ", vector.text()});
-}
-WEFT_OUT_OF_LINE inline void require_gradient_size(const Shape& gradient, std::size_t size, const ParameterState& state) {
-  if (size != state.size()) throw_error<ShapeError>({"gradient ", gradient.text(), " of parameter ", state.name(), " ", state.local().text()});
-}
+void require_extents(const char* operation, const Shape& shape, std::size_t columns, const Shape& vector, std::size_t size);
+void require_gradient_size(const Shape& gradient, std::size_t size, const ParameterState& state);
 
 template <int LI, int RJ, class L, class R, class C>
 void run_matmul(const L& l, const R& r, C* out, bool accumulate, const typename L::value_type* bias) {
@@ -401,3 +386,7 @@ G chain(const X& x, const G& g, F derivative) {
 }  // namespace operations
 
 }  // namespace weft
+
+#ifndef WEFT_COMPILED
+#include <weft/layer/operations/products_impl.hpp>
+#endif

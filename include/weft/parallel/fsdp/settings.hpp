@@ -21,14 +21,7 @@ struct ShardRules {
 };
 
 // The runs of the elements [begin, end), counted from `begin`.
-inline List<Run> cut_runs(const List<Run>& runs, std::size_t begin, std::size_t end) {
-  List<Run> cut;
-  for (const Run& run : runs) {
-    const std::size_t first = std::max(begin, run.local), last = std::min(end, run.local + run.length);
-    if (first < last) cut.push_back({first - begin, run.global + (first - run.local), last - first, run.owned, run.shared});
-  }
-  return cut;
-}
+List<Run> cut_runs(const List<Run>& runs, std::size_t begin, std::size_t end);
 
 // The data ranks of some parameters: all of them, those that share one copy out, those that keep the same piece, and the
 // neighbours that keep gathered values among them.
@@ -45,13 +38,7 @@ struct ShardSettings {
   bool rounds = true;  // sums may be kept in the type of a parameter of 16 bits
   std::optional<DataType> gradient = {};  // in which sums of gradients are kept
 
-  DataType kept_gradient_type(const ParameterState& state) const {
-    if (!gradient) return rules.keeps_values && rounds ? state.type() : state.gradient_type();
-    if (*gradient != state.type() && *gradient != state.gradient_type())
-      throw_error<UsageError>({"ModelOptions::numerics.gradient is ", name_of(*gradient), ": gradients of parameters in ", name_of(state.type()), " are kept in ", name_of(state.gradient_type()),
-                               state.type() == state.gradient_type() ? "" : " or ", state.type() == state.gradient_type() ? "" : name_of(state.type())});
-    return *gradient;
-  }
+  DataType kept_gradient_type(const ParameterState& state) const;
 };
 
 template <class F>
@@ -61,3 +48,7 @@ void dispatch_narrow(DataType type, F&& f) {
 }
 
 }  // namespace weft::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/parallel/fsdp/settings_impl.hpp>
+#endif

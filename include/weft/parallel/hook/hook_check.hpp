@@ -16,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include <weft/core/inline.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/optimizer.hpp>
 #include <weft/layer/hook/bucket.hpp>
@@ -30,23 +31,9 @@ class Checked final : public AnyHook {
  public:
   Checked(DefaultDevice& device, std::unique_ptr<AnyHook> hook) : device_(&device), hook_(std::move(hook)) {}
 
-  Request start(Bucket& bucket, const Communicator& comm) override {
-    if (comm.size() > 1)
-      if (Watched& watched = watched_[bucket.index]; watched.due)
-        bucket.visit([&]<class G>(std::span<G> gradients) {
-          watched.own = device_->allocate(gradients.size_bytes());
-          kernels::cast<G, G>(*device_, gradients.size(), gradients.data(), static_cast<G*>(watched.own.get()));
-        });
-    return hook_->start(bucket, comm);
-  }
-  void finish(Bucket& bucket, const Communicator& comm) override {
-    hook_->finish(bucket, comm);
-    if (const auto place = watched_.find(bucket.index); place != watched_.end() && place->second.own)
-      bucket.visit([&](auto gradients) { check(bucket, gradients, comm, place->second); });
-  }
-  void check_next_step() override {
-    for (auto& [index, watched] : watched_) watched.due = true;
-  }
+  WEFT_INLINE Request start(Bucket& bucket, const Communicator& comm) override;
+  WEFT_INLINE void finish(Bucket& bucket, const Communicator& comm) override;
+  WEFT_INLINE void check_next_step() override;
 
  private:
   static constexpr double tolerance = 1.0 / 128;  // a rounding to bfloat16 is a tenth of it
@@ -89,33 +76,7 @@ class Checked final : public AnyHook {
   }
 
   // Each finding must hold on all ranks, and somewhere it must tell a wrong result from the right one.
-  WEFT_COLD void decide(const Bucket& bucket, const Communicator& comm, const std::array<double, norms>& norm, Watched& watched) {
-    bool finite = true;
-    for (const double value : norm) finite = finite && std::isfinite(value);
-    const double noise = 1e-6 * norm[own_norm];  // what is left of gradients that cancel out
-    std::array<int, 5> all{norm[result_less_own] <= tolerance * norm[own_norm], norm[sum_less_own] <= 4 * tolerance * norm[sum_norm],
-                           norm[sum_norm] > noise && norm[result_less_mean] <= tolerance * norm[sum_norm] / comm.size(),
-                           norm[sum_norm] > noise && norm[result_less_multiple] <= tolerance * norm[sum_norm] * comm.size(), finite};
-    comm.all_reduce(std::span<int>(all), Reduction::min);
-    const auto [is_own, own_is_sum, is_mean, is_multiple, all_finite] = all;
-    watched.due = !all_finite;  // a loss scale that is still sought: the next step says
-    if (!all_finite) return;
-    const auto shown = [](double value) {
-      char text[32];
-      std::snprintf(text, sizeof text, "%.4g", value);
-      return std::string(text);
-    };
-    const std::string result = shown(norm[result_norm]), own = shown(norm[own_norm]), sum = shown(norm[sum_norm]);
-    if (is_own && !own_is_sum)
-      throw_error<UsageError>({"the communication hook did not add the ranks' gradients: after it bucket ", bucket.index, " on ", comm.axis(), " rank ", comm.rank(), " of ", comm.size(),
-                               " still holds this rank's own (norm ", result, ", own ", own, ", their sum ", sum, "): return comm.all_reduce_async(bucket.all()), or add them in `finish`"});
-    if (is_mean)
-      throw_error<UsageError>({"the communication hook averages: after it bucket ", bucket.index, " on ", comm.axis(), " holds the sum of ", comm.size(), " ranks' gradients divided by ", comm.size(), " (norm ", result, ", sum ",
-                               sum, "); weft's gradients are sums: the loss is already divided by the tokens of the global batch. Leave the division out"});
-    if (is_multiple)
-      throw_error<UsageError>({"the communication hook adds too often: after it bucket ", bucket.index, " on ", comm.axis(), " holds the sum of ", comm.size(), " ranks' gradients ", comm.size(), " times (norm ", result, ", sum ",
-                               sum, "): one sum is enough, in `start` or in `finish`"});
-  }
+  void decide(const Bucket& bucket, const Communicator& comm, const std::array<double, norms>& norm, Watched& watched);
 
   DefaultDevice* device_;
   std::unique_ptr<AnyHook> hook_;
@@ -123,3 +84,7 @@ class Checked final : public AnyHook {
 };
 
 }  // namespace weft::hook::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/parallel/hook/hook_check_impl.hpp>
+#endif

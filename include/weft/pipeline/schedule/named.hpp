@@ -53,31 +53,19 @@ Table looped_table(std::string_view name, int ranks, int micro_batches, int chun
 
 /// The table of a schedule. `chunks`: stages a rank; 0 for the schedule's own (2 where it takes any). Throws UsageError for
 /// an unknown name, LayoutError for numbers without an order.
-inline Table named_table(std::string_view name, int ranks, int micro_batches, int chunks = 0) {
-  if (name == GPipe::name) return detail::fixed_table<GPipe>(ranks, micro_batches, chunks);
-  if (name == OneForwardOneBackward::name) return detail::fixed_table<OneForwardOneBackward>(ranks, micro_batches, chunks);
-  if (name == ZeroBubbleH1::name) return detail::fixed_table<ZeroBubbleH1>(ranks, micro_batches, chunks);
-  if (name == Zbv::name) return detail::fixed_table<Zbv>(ranks, micro_batches, chunks);
-  if (name == DualPipeV::name) return detail::fixed_table<DualPipeV>(ranks, micro_batches, chunks);
-  if (name == Interleaved<2>::name) return detail::looped_table(name, ranks, micro_batches, chunks, detail::interleaved_order);
-  if (name == InterleavedZeroBubble<2>::name)
-    return detail::looped_table(name, ranks, micro_batches, chunks, detail::zero_bubble_order);
-  throw UsageError("unknown schedule '" + std::string(name) + "'; the schedules are " + std::string(names));
-}
+Table named_table(std::string_view name, int ranks, int micro_batches, int chunks = 0);
 
 namespace detail {
 
 /// Stages a rank of a schedule: as given, where it takes any, and 2 for 0; else its own. Throws as named_table does.
-inline int named_chunks(std::string_view name, int chunks) {
-  if (name == Interleaved<2>::name || name == InterleavedZeroBubble<2>::name) {
-    if (chunks < 0) throw LayoutError("schedule " + std::string(name) + " with chunks(" + std::to_string(chunks) + "): at least 1");
-    return chunks == 0 ? 2 : chunks;
-  }
-  return named_table(name, 2, 8, chunks).chunks;  // numbers that all of them take
-}
+int named_chunks(std::string_view name, int chunks);
 /// Whether its stages lie there and back, so that the last one is on the first rank.
 inline bool named_v_shape(std::string_view name) { return name == Zbv::name || name == DualPipeV::name; }
 
 }  // namespace detail
 
 }  // namespace weft::schedule
+
+#ifndef WEFT_COMPILED
+#include <weft/pipeline/schedule/named_impl.hpp>
+#endif

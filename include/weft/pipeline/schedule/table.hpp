@@ -84,26 +84,13 @@ WEFT_COLD void require(int ranks, int micro_batches) {
 }
 
 /// "2F5": stage, operation, micro-batch.
-inline std::string to_string(const Table& table, int rank, Action action) {
-  const char what = static_cast<char>(action.what);
-  return weft::detail::joined({table.stage(rank, action.chunk), std::string_view(&what, 1), action.micro});
-}
+std::string to_string(const Table& table, int rank, Action action);
 
 /// A rank's order as texts; an overlapped pair is one text, "(0F3;3B1)".
-inline std::vector<std::string> to_strings(const Table& table, int rank) {
-  std::vector<std::string> texts;
-  const Order& order = table.orders[static_cast<std::size_t>(rank)];
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    if (order[i].with_next && i + 1 < order.size()) {
-      std::string pair(1, '(');
-      pair.append(to_string(table, rank, order[i])).append(1, ';').append(to_string(table, rank, order[i + 1])).append(1, ')');
-      texts.push_back(std::move(pair));
-      ++i;
-    } else {
-      texts.push_back(to_string(table, rank, order[i]));
-    }
-  }
-  return texts;
-}
+std::vector<std::string> to_strings(const Table& table, int rank);
 
 }  // namespace weft::schedule
+
+#ifndef WEFT_COMPILED
+#include <weft/pipeline/schedule/table_impl.hpp>
+#endif

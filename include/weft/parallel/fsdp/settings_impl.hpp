@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Definitions for parallel/fsdp/settings.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+
+#include <weft/core/inline.hpp>
+#include <weft/parallel/fsdp/settings.hpp>
+
+namespace weft::detail {
+
+WEFT_INLINE List<Run> cut_runs(const List<Run>& runs, std::size_t begin, std::size_t end) {
+  List<Run> cut;
+  for (const Run& run : runs) {
+    const std::size_t first = std::max(begin, run.local), last = std::min(end, run.local + run.length);
+    if (first < last) cut.push_back({first - begin, run.global + (first - run.local), last - first, run.owned, run.shared});
+  }
+  return cut;
+}
+
+WEFT_INLINE DataType ShardSettings::kept_gradient_type(const ParameterState& state) const {
+  if (!gradient) return rules.keeps_values && rounds ? state.type() : state.gradient_type();
+  if (*gradient != state.type() && *gradient != state.gradient_type())
+    throw_error<UsageError>({"ModelOptions::numerics.gradient is ", name_of(*gradient), ": gradients of parameters in ", name_of(state.type()), " are kept in ", name_of(state.gradient_type()),
+                             state.type() == state.gradient_type() ? "" : " or ", state.type() == state.gradient_type() ? "" : name_of(state.type())});
+  return *gradient;
+}
+
+}  // namespace weft::detail
