@@ -19,7 +19,7 @@ using Root = Context<Compute<Exec, float>>;
 
 TEST_CASE("the model that is being built gets the buffer, zeros under its path") {
   DefaultDevice device;
-  detail::List<std::shared_ptr<detail::StepBuffer>> buffers;
+  std::vector<std::shared_ptr<detail::StepBuffer>> buffers;
   detail::EngineState engine;
   engine.buffers = &buffers;
   const auto buffer = detail::make_step_buffer(
@@ -40,7 +40,7 @@ TEST_CASE("renewed from the sums over data, context and tensor ranks; stages of 
             for (std::size_t i = 0; i < buffer.value.size(); ++i) buffer.value[i] += buffer.rate * buffer.sum[i];
           };
           const auto renewed = [&](const auto& context) {
-            detail::List<std::shared_ptr<detail::StepBuffer>> buffers;
+            std::vector<std::shared_ptr<detail::StepBuffer>> buffers;
             buffers.push_back(detail::make_step_buffer(context, "a", 1, 1, update, 1.0));
             buffers.push_back(detail::make_step_buffer(context, "b", 2, 2, update, 0.5));
             buffers[0]->value = {100};
@@ -53,7 +53,7 @@ TEST_CASE("renewed from the sums over data, context and tensor ranks; stages of 
           const Root root(world.device(), {});
           const auto over_data = renewed(root.with<Shard<dp, 0>>(dp{}, world.communicator()));
           const auto over_stages = renewed(root.with<Invariant<pp>>(pp{}, world.communicator()));
-          detail::List<std::shared_ptr<detail::StepBuffer>> none;
+          std::vector<std::shared_ptr<detail::StepBuffer>> none;
           detail::renew(root, none);
           std::lock_guard lock(mutex);
           CHECK(over_data == std::vector<double>{103, 2, 5});

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <vector>
 
 #include <weft/layer/combinators.hpp>
 #include <weft/nn/experts.hpp>
@@ -144,7 +145,7 @@ namespace {
 struct Fixture {
   DefaultDevice device;
   detail::Environment environment;
-  detail::List<std::shared_ptr<detail::StepBuffer>> buffers;
+  std::vector<std::shared_ptr<detail::StepBuffer>> buffers;
   RouterOptions options;
 
   auto route(const std::vector<double>& logits, int steps = 1) {
@@ -267,7 +268,7 @@ TEST_CASE("the bias moves the choice and not the weights") {
 TEST_CASE("a router counts a micro-batch once, in its backward: forward alone changes nothing") {
   DefaultDevice device;
   detail::Environment environment;
-  detail::List<std::shared_ptr<detail::StepBuffer>> buffers;
+  std::vector<std::shared_ptr<detail::StepBuffer>> buffers;
   environment.length = 4;
   environment.buffers = &buffers;
   Root context(device, environment);

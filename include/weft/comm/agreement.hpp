@@ -13,6 +13,7 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/hash.hpp>
+#include <weft/core/text.hpp>
 
 namespace weft::detail {
 

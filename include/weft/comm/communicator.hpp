@@ -21,7 +21,7 @@
 #include <weft/comm/calls.hpp>
 #include <weft/comm/group.hpp>
 #include <weft/comm/self.hpp>
-#include <weft/core/owner.hpp>
+#include <weft/core/text.hpp>
 
 namespace weft {
 
@@ -41,7 +41,7 @@ concept ExecutionSpace = Kokkos::is_execution_space<E>::value;
 class Communicator {
  public:
   /// The group of one rank.
-  WEFT_OUT_OF_LINE Communicator() : Communicator(detail::new_shared<comm::SelfGroup>()) {}
+  WEFT_OUT_OF_LINE Communicator() : Communicator(std::make_shared<comm::SelfGroup>()) {}
   explicit Communicator(std::shared_ptr<comm::Group> group) : group_(std::move(group)) {}
   /// Every operation is ordered after the work that `order` names; its instance must outlive this communicator and all splits of
   /// it.

@@ -23,6 +23,7 @@
 #include <weft/comm/gloo/group.hpp>
 #include <weft/comm/store/client.hpp>
 #include <weft/comm/launcher.hpp>
+#include <weft/core/text.hpp>
 
 namespace weft::comm {
 

@@ -12,7 +12,6 @@
 #include <weft/comm/group.hpp>
 #include <weft/comm/intrusive_list.hpp>
 #include <weft/core/inline.hpp>
-#include <weft/core/owner.hpp>
 
 namespace weft::comm {
 
@@ -38,7 +37,7 @@ class SelfGroup final : public Group {
     DataType type;
     std::size_t bytes;
     std::unique_ptr<std::byte[]> copy;
-    weft::detail::Owner<Message> next;
+    std::unique_ptr<Message> next;
   };
 
   // A receive that was started before its send.
@@ -73,7 +72,7 @@ class SelfGroup final : public Group {
   std::string axis_;
   std::string_view backend_;
   std::uint64_t sequence_ = 0;
-  weft::detail::Owner<Message> messages_;  // not received yet, the oldest first
+  std::unique_ptr<Message> messages_;  // not received yet, the oldest first
   IntrusiveList<Later, &Later::next> expected_;
 };
 

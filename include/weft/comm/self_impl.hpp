@@ -44,7 +44,7 @@ WEFT_INLINE std::unique_ptr<Pending> SelfGroup::start(const Call& call) {
 }
 
 WEFT_INLINE std::shared_ptr<Group> SelfGroup::split(int, int, std::string axis) {
-  return weft::detail::new_shared<SelfGroup>(std::move(axis), backend_);
+  return std::make_shared<SelfGroup>(std::move(axis), backend_);
 }
 
 WEFT_INLINE void SelfGroup::send(const Call& call) {
@@ -56,16 +56,16 @@ WEFT_INLINE void SelfGroup::send(const Call& call) {
     expected->done = true;
     return;
   }
-  weft::detail::Owner<Message>* last = &messages_;
+  std::unique_ptr<Message>* last = &messages_;
   while (*last) last = &(*last)->next;
   last->reset(new Message{call.tag, call.type, call.bytes(), std::unique_ptr<std::byte[]>(new std::byte[call.bytes()]), {}});
   if (call.bytes() != 0) std::memcpy((*last)->copy.get(), call.input, call.bytes());
 }
 
 WEFT_INLINE bool SelfGroup::receive(const Call& call) {
-  for (weft::detail::Owner<Message>* at = &messages_; *at; at = &(*at)->next) {
+  for (std::unique_ptr<Message>* at = &messages_; *at; at = &(*at)->next) {
     if ((*at)->tag != call.tag) continue;
-    const weft::detail::Owner<Message> message = std::move(*at);
+    const std::unique_ptr<Message> message = std::move(*at);
     *at = std::move(message->next);
     take(message->type, message->bytes, message->copy.get(), call);
     return true;

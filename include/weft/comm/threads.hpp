@@ -18,8 +18,6 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/comm/run_result.hpp>
 #include <weft/comm/threads/group.hpp>
-#include <weft/core/list.hpp>
-#include <weft/core/owner.hpp>
 
 namespace weft::comm {
 

@@ -18,19 +18,19 @@ WEFT_COLD WEFT_INLINE RunResult run(int ranks, std::chrono::duration<double> dea
     std::condition_variable changed;
     int ended = 0;
   };
-  auto run = weft::detail::new_shared<Run>();
-  run->world = weft::detail::new_shared<World>(ranks, deadline);
+  auto run = std::make_shared<Run>();
+  run->world = std::make_shared<World>(ranks, deadline);
   run->body = body;
   run->errors.reset(new std::exception_ptr[std::size_t(ranks)]);
-  weft::detail::List<int> members;
+  std::vector<int> members;
   for (int rank = 0; rank < ranks; ++rank) members.push_back(rank);
-  auto shared = weft::detail::new_shared<Shared>(run->world, std::move(members), std::string("world"));
+  auto shared = std::make_shared<Shared>(run->world, std::move(members), std::string("world"));
 
   const auto rank_main = [](Run* run, const std::shared_ptr<Shared>& shared, int rank) {
     std::exception_ptr error;
     std::string text;
     try {
-      if (run->world->size() == 1) run->body(weft::detail::new_shared<SelfGroup>("world", "threads"));
+      if (run->world->size() == 1) run->body(std::make_shared<SelfGroup>("world", "threads"));
       else run->body(std::make_shared<ThreadGroup>(shared, rank));
     } catch (const std::exception& caught) {
       error = std::current_exception();

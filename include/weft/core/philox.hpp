@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include <weft/core/standard.hpp>
+#include <weft/core/text.hpp>
 
 namespace weft {
 

@@ -17,8 +17,6 @@
 #include <vector>
 
 #include <weft/core/error.hpp>
-#include <weft/core/list.hpp>
-#include <weft/core/owner.hpp>
 #include <weft/device/block_bytes.hpp>
 #ifdef KOKKOS_ENABLE_CUDA
 #include <weft/device/cuda/runtime.hpp>
@@ -97,14 +95,14 @@ template <class MemorySpace>
 class Arena {
   struct Free {
     std::size_t size;
-    List<void*> blocks;
+    std::vector<void*> blocks;
   };
   struct State {
-    List<Free> free;  // by size
+    std::vector<Free> free;  // by size
     MemoryUse use;
     ~State() { give_back(); }
 
-    WEFT_OUT_OF_LINE List<void*>& blocks(std::size_t size) {
+    WEFT_OUT_OF_LINE std::vector<void*>& blocks(std::size_t size) {
       std::size_t first = 0;
       for (std::size_t end = free.size(); first < end;) {
         const std::size_t middle = (first + end) / 2;
@@ -121,7 +119,7 @@ class Arena {
     /// Returns all unused blocks to the system.
     void give_back() {
       for (Free& of_size : free)
-        for (List<void*>& unused = of_size.blocks; !unused.empty(); unused.pop_back(), use.reserved -= of_size.size)
+        for (std::vector<void*>& unused = of_size.blocks; !unused.empty(); unused.pop_back(), use.reserved -= of_size.size)
           System<MemorySpace>::give_back(unused.back());
     }
   };
@@ -142,7 +140,7 @@ class Arena {
 
  private:
   Buffer take(std::size_t size) {
-    List<void*>& blocks = state_->blocks(size);
+    std::vector<void*>& blocks = state_->blocks(size);
     void* block = nullptr;
     if (blocks.empty()) {
       block = taken_from_system(size);
@@ -168,7 +166,7 @@ class Arena {
                               System::room(), ": a smaller model or micro-batch, recomputation, or more ranks to share it"});
   }
 
-  std::shared_ptr<State> state_ = new_shared<State>();
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 }  // namespace detail

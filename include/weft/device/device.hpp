@@ -12,8 +12,8 @@
 #include <memory>
 #include <typeinfo>
 #include <utility>
+#include <vector>
 
-#include <weft/core/owner.hpp>
 #include <weft/device/arena.hpp>
 
 namespace weft {
@@ -40,7 +40,7 @@ class Device {
   T& cache() {
     for (const Cache& cache : caches_)
       if (*cache.type == typeid(T)) return *static_cast<T*>(cache.value.get());
-    caches_.push_back({&typeid(T), detail::new_shared<T>()});
+    caches_.push_back({&typeid(T), std::make_shared<T>()});
     return *static_cast<T*>(caches_.back().value.get());
   }
 
@@ -51,7 +51,7 @@ class Device {
   };
   Exec exec_;
   detail::Arena<memory_space> arena_;
-  detail::List<Cache> caches_;  // a few
+  std::vector<Cache> caches_;  // a few
 };
 
 /// The device of programs that do not choose one.

@@ -11,6 +11,7 @@
 
 #include <weft/core/philox.hpp>
 #include <weft/core/scalar.hpp>
+#include <weft/core/text.hpp>
 #include <weft/kernels/detail/loops.hpp>
 #include <weft/kernels/detail/philox_lanes.hpp>
 

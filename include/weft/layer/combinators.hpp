@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/core/text.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/recompute.hpp>

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/core/text.hpp>
 #include <weft/layer/engine_state.hpp>
 #include <weft/device/device.hpp>
 #include <weft/tensor/placement.hpp>

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <utility>
 
+#include <weft/core/text.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/layer/context.hpp>
 #include <weft/device/parallel_for.hpp>

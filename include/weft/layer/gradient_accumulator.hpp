@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/core/list.hpp>
+#include <weft/core/text.hpp>
 #include <weft/layer/batch.hpp>
 #include <weft/layer/hook/bucket.hpp>
 #include <weft/layer/hooks.hpp>
@@ -30,7 +30,7 @@ namespace detail {
 struct Tie {
   ParameterState* state;
   std::shared_ptr<const Communicator> holders;  ///< the ranks of the pipeline that have a use of it; null: this rank has all
-  List<int> uses;                               ///< of each use, in the order of the model, the rank of `holders` that has it
+  std::vector<int> uses;                               ///< of each use, in the order of the model, the rank of `holders` that has it
 };
 
 /// How an optimizer squares its gradients: the sum over the squares of a part goes to `*out` on the device.
@@ -78,7 +78,7 @@ class GradientAccumulator {
   /// The terms of a step's loss at their places, for a sum over all ranks and then over the terms as a tree.
   virtual std::vector<double> loss_terms(std::vector<double> losses, std::size_t data_rank, std::size_t data_ranks) const = 0;
   /// The 2-norm over the parts of all ranks. Collective.
-  virtual double norm(const Communicator& communicator, const List<GradientPart>& parts, const SquaredNorm& square) = 0;
+  virtual double norm(const Communicator& communicator, const std::vector<GradientPart>& parts, const SquaredNorm& square) = 0;
 
  protected:
   // The wrappers inside of data parallelism, or those that sum over data ranks; innermost first.

@@ -5,10 +5,10 @@
 //
 //   if (state.gradients().take_unreduced(tp{})) comm.all_reduce(...);
 
+#include <optional>
 #include <utility>
+#include <vector>
 
-#include <weft/core/list.hpp>
-#include <weft/core/owner.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/device/arena.hpp>
 
@@ -116,14 +116,14 @@ class GradientState {
     whole_ = term.whole;
   }
   /// The term as it is, to be resumed later; nothing if nothing was added. `outside` is the buffer from here on.
-  Maybe<GradientTerm> leave_term(Buffer outside) {
+  std::optional<GradientTerm> leave_term(Buffer outside) {
     Buffer sum = exchange_layer_buffer(std::move(outside));
     if (std::exchange(fresh_, true)) return {};
     return GradientTerm{std::move(sum), std::exchange(unreduced_, 0u), whole_};
   }
   /// The terms of the micro-batch, complete: this data rank's, behind those of others (experts); none if nothing was added.
-  List<Buffer> end_term(Buffer outside) {
-    List<Buffer> all = std::exchange(terms_, {});
+  std::vector<Buffer> end_term(Buffer outside) {
+    std::vector<Buffer> all = std::exchange(terms_, {});
     all.push_back(exchange_layer_buffer(std::move(outside)));
     if (std::exchange(fresh_, true)) return {};
     return all;
@@ -134,13 +134,13 @@ class GradientState {
     fresh_ = true;
   }
   /// Further sums of micro-batches that may not be added here yet: the nodes of the reduction tree after the first.
-  const List<Buffer>& nodes() const { return nodes_; }
+  const std::vector<Buffer>& nodes() const { return nodes_; }
   void add_node(Buffer sum) { nodes_.push_back(std::move(sum)); }
   void clear_nodes() { nodes_.clear(); }
 
  private:
   Buffer buffer_, layer_;
-  List<Buffer> nodes_, terms_;
+  std::vector<Buffer> nodes_, terms_;
   unsigned unreduced_ = 0;
   unsigned whole_ = 0;  // axis bits on which something that was added is the same on every rank
   bool separate_ = false, fresh_ = true, touched_ = true;

@@ -7,8 +7,8 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
-#include <weft/core/list.hpp>
 #include <weft/layer/parameter_state.hpp>
 
 namespace weft {
@@ -25,7 +25,7 @@ struct StepGradients {
 /// What is gathered, released and reduced together.
 struct Unit {
   std::string name;
-  List<ParameterState*> parameters;
+  std::vector<ParameterState*> parameters;
   bool complete = true;  ///< at gradients_ready: no micro-batch of the step adds to these gradients any more
 
   bool uses(const ParameterState* state) const {

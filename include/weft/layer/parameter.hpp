@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
-#include <weft/core/owner.hpp>
 #include <weft/core/philox.hpp>
+#include <weft/core/text.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/random.hpp>
 #include <weft/layer/context.hpp>
@@ -182,7 +182,7 @@ class Parameter : public detail::ParameterHandle {
       if (!std::is_same_v<A, pp> && context.rank(axis) != 0) info.later |= axis_bit<A>;
       if (A::id >= axis_count) info.user_axes.push_back({axis_bit<A>, A::name});
     });
-    state_ = detail::new_shared<ParameterState>(std::move(info));
+    state_ = std::make_shared<ParameterState>(std::move(info));
     if (!context.engine.registry || !context.engine.registry->add(state_)) detail::make_parameter<T>(context, *state_);
   }
 

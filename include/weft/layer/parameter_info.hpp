@@ -7,13 +7,13 @@
 //   state.info().local    // [out / tp, in]
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/core/list.hpp>
-#include <weft/core/owner.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/tensor/shape.hpp>
@@ -49,16 +49,16 @@ struct ParameterInfo {
   DataType type = DataType::float32;
   DataType gradient_type = DataType::float32;  ///< accumulate_t of `type`: float for bfloat16
   detail::Initial initial = {};
-  detail::List<detail::Run> runs = {};  ///< the local elements in the whole; padding belongs to no run
+  std::vector<detail::Run> runs = {};  ///< the local elements in the whole; padding belongs to no run
 
   /// Names of those of its axes that are a user's own, for messages.
-  detail::List<std::pair<unsigned, std::string_view>> user_axes = {};
+  std::vector<std::pair<unsigned, std::string_view>> user_axes = {};
   unsigned axes = 0;     ///< axis bits on which the parameter's gradient must say how it lies
   unsigned sharded = 0;  ///< axis bits over which the rules of the parameter cut its elements
   unsigned later = 0;    ///< axis bits on which this rank is not the first: it does not count what the first rank has, too
   int replicas = 1;      ///< ranks of tp that hold the same elements of a sharded parameter (key-value heads < tp)
   /// Of a parameter on the expert mesh: the ranks of edp. Its gradient is summed over them, and not over dp.
-  detail::Maybe<Communicator> expert_data = {};
+  std::optional<Communicator> expert_data = {};
   bool gradient_only = false;  ///< stands for a second use of a parameter: it has no value
 
   std::size_t size() const { return local.size(); }  ///< elements that layers use

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include <weft/core/list.hpp>
 #include <weft/layer/hooks.hpp>
 
 namespace weft {
@@ -19,7 +18,7 @@ struct ParameterSharding {
     std::size_t extent = 0;  ///< elements along the sharded dim
     std::size_t units = 0;   ///< indivisible parts (heads); 0: every element may stand alone
   };
-  detail::List<Segment> segments;  ///< empty: one segment, the whole dim
+  std::vector<Segment> segments;  ///< empty: one segment, the whole dim
   bool padded = false;            ///< ranks hold ceil(extent / ranks) elements, the last ones fewer valid (vocabulary)
 };
 

@@ -23,9 +23,9 @@ WEFT_COLD WEFT_INLINE Piece shard_segment(const ParameterInfo& info, const Param
 
 WEFT_COLD WEFT_INLINE void shard_parameter(ParameterInfo& info, std::size_t dim, const ParameterSharding& cut, std::string_view axis, std::size_t ranks, std::size_t rank) {
   if (dim >= info.global.rank()) throw_error<LayoutError>({"parameter ", info.name, " ", info.global.text(), " has no dim ", dim, ", which its rule Shard<", axis, ", ", dim, "> cuts"});
-  List<ParameterSharding::Segment> segments = cut.segments;
+  std::vector<ParameterSharding::Segment> segments = cut.segments;
   if (segments.empty()) segments.push_back({info.global[dim], 0});
-  List<Piece> pieces;
+  std::vector<Piece> pieces;
   std::size_t local = 0, total = 0;
   for (const auto& segment : segments) {
     pieces.push_back(shard_segment(info, segment, cut.padded, axis, ranks, rank));

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <weft/core/error.hpp>
 #include <weft/layer/gradient_state.hpp>
@@ -40,7 +41,7 @@ class ParameterState {
   std::size_t kept() const { return storage_.sharder() ? storage_.kept().size : size(); }  ///< elements
   DataType kept_type() const { return storage_.sharder() ? storage_.kept().type : type(); }
   DataType kept_gradient_type() const { return storage_.sharder() ? storage_.kept().gradient_type : gradient_type(); }
-  const detail::List<Run>& runs() const { return storage_.sharder() ? storage_.kept().runs : info_.runs; }  ///< of those elements
+  const std::vector<Run>& runs() const { return storage_.sharder() ? storage_.kept().runs : info_.runs; }  ///< of those elements
   const detail::Buffer& value() const { return storage_.value(); }
   const detail::Buffer& gradient() const { return gradients_.buffer(); }
   bool counted() const { return storage_.counted(); }

@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <memory>
 #include <utility>
+#include <vector>
 
-#include <weft/core/list.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/layer/parameter_info.hpp>
 #include <weft/device/arena.hpp>
@@ -25,7 +25,7 @@ class Hooks;
 struct KeptPart {
   std::size_t size = 0;
   DataType type = DataType::float32, gradient_type = DataType::float32;
-  List<Run> runs = {};  ///< its elements in the whole parameter
+  std::vector<Run> runs = {};  ///< its elements in the whole parameter
 };
 
 class ParameterStorage {

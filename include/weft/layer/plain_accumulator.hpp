@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/core/text.hpp>
 #include <weft/layer/gradient_accumulator.hpp>
 #include <weft/layer/parameter.hpp>
 #include <weft/tensor/transfer.hpp>
@@ -62,7 +63,7 @@ class PlainAccumulator final : public GradientAccumulator {
     for (const double loss : losses) sum += loss;
     return {sum};
   }
-  double norm(const Communicator& communicator, const List<GradientPart>& parts, const SquaredNorm& square) override {
+  double norm(const Communicator& communicator, const std::vector<GradientPart>& parts, const SquaredNorm& square) override {
     Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
     for (std::size_t i = 0; i < parts.size(); ++i) square.call(square.optimizer, parts[i], squares.data() + i);
     double sum = 0;

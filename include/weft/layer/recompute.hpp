@@ -11,11 +11,11 @@
 // selective), nor are dropout masks. Of a GPT block's 16 units of [tokens, width] it saves 6; of a Llama block's 8 units and
 // 3 [tokens, intermediate] (with as many key-value heads as heads), 2 and 1.
 
+#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
-#include <weft/core/owner.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/tensor/tensor.hpp>
 
@@ -55,7 +55,7 @@ class Recompute {
   template <class X, class Inner>
   struct Saved {
     X input;
-    detail::Maybe<Inner> inner;
+    std::optional<Inner> inner;
   };
   L layer_;
   bool active_;

@@ -12,9 +12,9 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <weft/core/error.hpp>
-#include <weft/core/list.hpp>
 
 namespace weft::detail {
 
@@ -28,7 +28,7 @@ struct TreeNode {
 /// Adds `node` to a list of held nodes and merges what can be merged: `add(into, from)` with places in the list; the sum takes
 /// the left one's place and the right one leaves the list. Node is a TreeNode or derives from it.
 template <class Node, class Add>
-void insert_node(List<Node>& held, Node node, std::size_t terms, Add&& add) {
+void insert_node(std::vector<Node>& held, Node node, std::size_t terms, Add&& add) {
   std::size_t at = held.size();
   held.push_back(std::move(node));
   while (std::size_t(1) << held[at].level < terms) {
@@ -68,9 +68,9 @@ class ReductionTree {
 
  private:
   std::size_t terms_, ranks_;
-  List<std::size_t> counts_;
-  List<TreeNode> nodes_;
-  List<std::pair<std::size_t, std::size_t>> additions_;
+  std::vector<std::size_t> counts_;
+  std::vector<TreeNode> nodes_;
+  std::vector<std::pair<std::size_t, std::size_t>> additions_;
 };
 
 /// Trees for the experts' gradients: of the same terms, where each of fewer ranks has those of several data ranks, neighbours.
@@ -82,7 +82,7 @@ class ExpertTrees {
   const ReductionTree& over(const ReductionTree& dense, std::size_t ranks);
 
  private:
-  List<std::unique_ptr<ReductionTree>> trees_;
+  std::vector<std::unique_ptr<ReductionTree>> trees_;
 };
 
 /// The sum of numbers in the order of the tree over them. Changes `terms`.

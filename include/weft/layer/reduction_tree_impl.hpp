@@ -9,15 +9,15 @@ namespace weft::detail {
 
 WEFT_INLINE ReductionTree::ReductionTree(std::size_t terms, std::size_t ranks) : terms_(terms), ranks_(ranks) {
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    List<TreeNode> held;
+    std::vector<TreeNode> held;
     for (std::size_t term = first(rank); term < first(rank + 1); ++term) insert_node(held, TreeNode{0, term}, terms, [](auto&, auto&) {});
     counts_.push_back(held.size());
-    nodes_.append(held.begin(), held.end());
+    nodes_.insert(nodes_.end(), held.begin(), held.end());
   }
   struct Slot : TreeNode {
     std::size_t slot = 0;
   };
-  List<Slot> slots;
+  std::vector<Slot> slots;
   for (std::size_t slot = 0; slot < nodes_.size(); ++slot)
     insert_node(slots, Slot{nodes_[slot], slot}, terms, [&](Slot& into, Slot& from) { additions_.push_back({into.slot, from.slot}); });
 }

@@ -14,7 +14,6 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/hash.hpp>
-#include <weft/core/list.hpp>
 #include <weft/layer/hooks.hpp>
 
 namespace weft::detail {
@@ -23,7 +22,7 @@ namespace weft::detail {
 struct Registered {
   std::shared_ptr<ParameterState> state;
   std::string unit;  // in which it was made
-  List<std::size_t> uses;
+  std::vector<std::size_t> uses;
   long handles = 1;  // before the unit that is being built; the first is the registry's
 };
 
@@ -43,12 +42,12 @@ class Registry {
   void begin(std::string unit);
   /// The unit with this index is built; `visited`: what its for_each_parameter shows, each once. Throws UsageError for two parameters of
   /// one name, and for one that the unit holds and does not show.
-  void end(std::size_t unit, const List<ParameterState*>& visited);
+  void end(std::size_t unit, const std::vector<ParameterState*>& visited);
   /// A hash of what was made so far, the same on all ranks if they make the same model: experts, which ranks of ep have each their own, are
   /// left out.
   std::uint64_t print() const { return print_; }
   /// All units are built.
-  List<Registered> finish();
+  std::vector<Registered> finish();
 
  private:
   void note(const ParameterState& state);
@@ -62,7 +61,7 @@ class Registry {
   std::uint64_t print_ = 0;
   std::string unit_ = "the layer";
   std::map<std::string, Shared> shared_;
-  List<Registered> made_;
+  std::vector<Registered> made_;
   std::size_t checked_ = 0;
   std::map<std::string, std::size_t> by_name_;
   std::map<std::string, std::string> sites_;

@@ -31,7 +31,7 @@ WEFT_COLD WEFT_INLINE void Registry::begin(std::string unit) {
   for (Registered& entry : made_) entry.handles = entry.state.use_count();
 }
 
-WEFT_COLD WEFT_INLINE void Registry::end(std::size_t unit, const List<ParameterState*>& visited) {
+WEFT_COLD WEFT_INLINE void Registry::end(std::size_t unit, const std::vector<ParameterState*>& visited) {
   for (; checked_ < made_.size(); ++checked_) {
     Registered& entry = made_[checked_];
     if (entry.state.use_count() == 1) continue;  // made and thrown away
@@ -53,8 +53,8 @@ WEFT_COLD WEFT_INLINE void Registry::end(std::size_t unit, const List<ParameterS
       throw_error<UsageError>({unit_, " holds parameter ", entry.state->name(), ", but its for_each_parameter does not visit it, so nothing would bring it there, sum its gradient or train it: visit it in every unit that uses it"});
 }
 
-WEFT_COLD WEFT_INLINE List<Registered> Registry::finish() {
-  List<Registered> all;
+WEFT_COLD WEFT_INLINE std::vector<Registered> Registry::finish() {
+  std::vector<Registered> all;
   for (Registered& entry : made_)
     if (!entry.uses.empty()) all.push_back(std::move(entry));
   made_.clear();

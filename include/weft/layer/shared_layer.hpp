@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include <weft/core/text.hpp>
 #include <weft/layer/context.hpp>
 #include <weft/layer/registry.hpp>
 

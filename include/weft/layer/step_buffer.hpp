@@ -14,8 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include <weft/core/list.hpp>
-#include <weft/core/owner.hpp>
 #include <weft/layer/context.hpp>
 
 namespace weft::detail {
@@ -32,14 +30,14 @@ struct StepBuffer {
 /// A buffer of zeros that the model which is being built will renew.
 template <class Context>
 std::shared_ptr<StepBuffer> make_step_buffer(const Context& context, const std::string& name, std::size_t values, std::size_t sums, void (*update)(StepBuffer&), double rate = 0) {
-  auto buffer = new_shared<StepBuffer>(StepBuffer{(context / name).env.path, std::vector<double>(values), std::vector<double>(sums), update, rate});
+  auto buffer = std::make_shared<StepBuffer>(StepBuffer{(context / name).env.path, std::vector<double>(values), std::vector<double>(sums), update, rate});
   if (context.engine.buffers) context.engine.buffers->push_back(buffer);
   return buffer;
 }
 
 /// Sums over every rank that had tokens of its own, one message for all buffers, and renews them.
 template <class Context>
-void renew(const Context& context, List<std::shared_ptr<StepBuffer>>& buffers) {
+void renew(const Context& context, std::vector<std::shared_ptr<StepBuffer>>& buffers) {
   if (buffers.empty()) return;
   std::vector<double> sums;
   for (const auto& buffer : buffers) sums.insert(sums.end(), buffer->sum.begin(), buffer->sum.end());

@@ -20,8 +20,6 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/checked.hpp>
 #include <weft/core/error.hpp>
-#include <weft/core/list.hpp>
-#include <weft/core/owner.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/mesh/rank_order.hpp>
 #include <weft/mesh/world.hpp>
@@ -55,7 +53,7 @@ class MeshState {
     std::string_view name;
   };
 
-  MeshState(World& world, const List<Line>& lines, const Degrees& degrees, const mesh_layout::RankOrder& order);
+  MeshState(World& world, const std::vector<Line>& lines, const Degrees& degrees, const mesh_layout::RankOrder& order);
 
   World& world() const { return *world_; }
   const mesh_layout::RankOrder& order() const { return order_; }
@@ -73,7 +71,7 @@ class MeshState {
   struct Made {
     unsigned set;
     Communicator communicator;
-    Owner<Made> next;
+    std::unique_ptr<Made> next;
   };
 
   [[noreturn]] void refuse_degree(std::string_view name, std::size_t given) const {
@@ -102,10 +100,10 @@ class MeshState {
 
   World* world_;
   mesh_layout::RankOrder order_;
-  List<Line> lines_;
+  std::vector<Line> lines_;
   unsigned set_ = 0;
   mesh_layout::RankGrids grids_;
-  Owner<Made> made_;
+  std::unique_ptr<Made> made_;
 };
 
 }  // namespace detail
@@ -124,7 +122,7 @@ class Mesh {
   using axes_type = Axes<A...>;
 
   explicit Mesh(World& world, Degrees degrees = {}, const mesh_layout::RankOrder& order = mesh_layout::RankOrder())
-      : state_(detail::new_shared<detail::MeshState>(world, detail::List<detail::MeshState::Line>{{axis_bit<A>, A::name}...}, degrees, order)) {}
+      : state_(std::make_shared<detail::MeshState>(world, std::vector<detail::MeshState::Line>{{axis_bit<A>, A::name}...}, degrees, order)) {}
   Mesh(World& world, Axes<A...>, Degrees degrees = {}, const mesh_layout::RankOrder& order = mesh_layout::RankOrder()) : Mesh(world, degrees, order) {}
 
   /// True if all of these axes are in the mesh and in the same of its two grids (dense or expert).

@@ -7,7 +7,7 @@
 
 namespace weft::detail {
 
-WEFT_COLD WEFT_INLINE MeshState::MeshState(World& world, const List<Line>& lines, const Degrees& degrees, const mesh_layout::RankOrder& order)
+WEFT_COLD WEFT_INLINE MeshState::MeshState(World& world, const std::vector<Line>& lines, const Degrees& degrees, const mesh_layout::RankOrder& order)
     : world_(&world), order_(order), lines_(lines) {
   for (const Line& line : lines) set_ |= line.bit;
   const std::size_t ranks = narrow<std::size_t>(world.size(), "the world");
@@ -44,7 +44,7 @@ WEFT_COLD WEFT_INLINE const Communicator& MeshState::comm(unsigned set) {
     if (made->set == set) return made->communicator;
   const mesh_layout::RankGrid::Place at = place(set);
   std::string name = names_of(set);
-  Communicator made = at.size == 1 ? Communicator(new_shared<comm::SelfGroup>(std::move(name), world_->backend()), world_->communicator().order())
+  Communicator made = at.size == 1 ? Communicator(std::make_shared<comm::SelfGroup>(std::move(name), world_->backend()), world_->communicator().order())
                                    : world_->communicator().split(narrow<int>(at.group, "a group's number"),
                                                                   narrow<int>(at.member, "a rank"), std::move(name));
   made_.reset(new Made{set, std::move(made), std::move(made_)});

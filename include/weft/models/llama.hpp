@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include <weft/core/text.hpp>
 #include <weft/nn/activation.hpp>
 #include <weft/nn/attention.hpp>
 #include <weft/layer/combinators.hpp>

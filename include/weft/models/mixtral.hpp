@@ -8,6 +8,7 @@
 #include <cmath>
 #include <string>
 
+#include <weft/core/text.hpp>
 #include <weft/models/llama.hpp>
 #include <weft/nn/mixture.hpp>
 

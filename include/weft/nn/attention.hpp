@@ -4,10 +4,10 @@
 // local to a rank however the heads are cut over tp; it needs whole sequences, and where cp cuts them, it asks the other ranks
 // for what it lacks, by a ring or by Ulysses (ModelOptions::context).
 
+#include <optional>
 #include <tuple>
 #include <utility>
 
-#include <weft/core/owner.hpp>
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/rope.hpp>
 #include <weft/mesh/layout.hpp>
@@ -128,8 +128,8 @@ class CausalAttention {
   struct Whichever {
     using input_type = typename InPlace::input_type;
     using output_type = typename InPlace::output_type;
-    detail::Maybe<InPlace> in_place;
-    detail::Maybe<ByHeads> by_heads;
+    std::optional<InPlace> in_place;
+    std::optional<ByHeads> by_heads;
   };
 
   // Each rank keeps its tokens; under cp keys and values go round.

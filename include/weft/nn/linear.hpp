@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/core/text.hpp>
 #include <weft/nn/gathered_product.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/operations/products.hpp>

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/core/list.hpp>
 #include <weft/kernels/exact_sum.hpp>
 #include <weft/layer/hooks.hpp>
 #include <weft/tensor/transfer.hpp>
@@ -18,7 +17,7 @@ namespace weft::optim {
 
 /// The 2-norm over the parts of all ranks. Collective.
 template <class Exec>
-double exact_norm(Device<Exec>& device, const Communicator& communicator, const weft::detail::List<weft::detail::GradientPart>& parts) {
+double exact_norm(Device<Exec>& device, const Communicator& communicator, const std::vector<weft::detail::GradientPart>& parts) {
   constexpr std::size_t words = kernels::exact_sum_words;
   Tensor<std::int64_t, Exec> sums(device, {2, words});  // of what this rank counts, and of the rest
   copy_from_host(sums, std::vector<std::int64_t>(2 * words));

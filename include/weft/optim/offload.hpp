@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include <weft/core/text.hpp>
 #include <weft/device/offload_store.hpp>
 
 namespace weft {

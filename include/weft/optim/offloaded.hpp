@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
-#include <weft/core/list.hpp>
 #include <weft/optim/slot.hpp>
 #include <weft/optim/offload.hpp>
 
@@ -21,7 +21,7 @@ struct OffloadParts {
   /// Records for what a new slot keeps beside its parameter, whose buffers are empty from here on.
   void (*keep)(DefaultDevice&, weft::detail::Store&, Slot&);
   /// A step: `apply(call, slot)` updates a slot that is on the device and due. All of it takes effect, on all ranks, or nothing.
-  void (*update)(DefaultDevice&, weft::detail::Store&, const Communicator&, weft::detail::List<Slot>&, void (*apply)(const void* call, Slot&), const void* call);
+  void (*update)(DefaultDevice&, weft::detail::Store&, const Communicator&, std::vector<Slot>&, void (*apply)(const void* call, Slot&), const void* call);
 };
 
 namespace detail {
@@ -44,7 +44,7 @@ class OffloadedSlots {
   }
 
   template <class Apply>
-  WEFT_COLD void update(const Communicator& communicator, weft::detail::List<Slot>& slots, const Apply& apply) {
+  WEFT_COLD void update(const Communicator& communicator, std::vector<Slot>& slots, const Apply& apply) {
     std::string failure;
     std::size_t done = 0;
     // Where copies run beside the computation, those for the next parameter do so while this one is updated.
@@ -96,7 +96,7 @@ class OffloadedSlots {
   };
   Visit fetch(const Slot& slot) {
     ParameterState& state = *slot.state;
-    Visit visit{{&state, nullptr, weft::detail::List<weft::detail::Buffer>(slot.kept.size()), {}}, nullptr};
+    Visit visit{{&state, nullptr, std::vector<weft::detail::Buffer>(slot.kept.size()), {}}, nullptr};
     if (!slot.due()) return visit;
     const std::size_t bytes = state.kept() * size_of(state.gradient_type()), value_bytes = state.kept() * size_of(state.type());
     std::size_t record = 0;
@@ -133,7 +133,7 @@ template <class Device>
 const OffloadParts& offload_parts() {
   static constexpr OffloadParts parts{
       [](Device& device, weft::detail::Store& store, Slot& slot) { detail::OffloadedSlots(device, store).keep(slot); },
-      [](Device& device, weft::detail::Store& store, const Communicator& communicator, weft::detail::List<Slot>& slots, void (*apply)(const void*, Slot&), const void* call) {
+      [](Device& device, weft::detail::Store& store, const Communicator& communicator, std::vector<Slot>& slots, void (*apply)(const void*, Slot&), const void* call) {
         detail::OffloadedSlots(device, store).update(communicator, slots, [&](Slot& slot) { apply(call, slot); });
       }};
   return parts;

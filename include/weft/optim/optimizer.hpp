@@ -19,7 +19,7 @@
 
 #include <weft/comm/agreement.hpp>
 #include <weft/core/fields.hpp>
-#include <weft/core/list.hpp>
+#include <weft/core/text.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/optimizer.hpp>
 #include <weft/layer/hooks.hpp>
@@ -172,12 +172,12 @@ class Optimizer {
 
   /// Steps applied so far; skipped ones do not count.
   std::uint64_t steps() const { return steps_; }
-  const weft::detail::List<Slot>& slots() const { return slots_; }
+  const std::vector<Slot>& slots() const { return slots_; }
 
  private:
   // Of the gradients as they are, with the loss scale in them.
   double scaled_norm() {
-    weft::detail::List<weft::detail::GradientPart> parts;
+    std::vector<weft::detail::GradientPart> parts;
     for (const Slot& slot : slots_) {
       if (!slot.state->gradient() || !slot.state->gradients().touched()) continue;
       if (slot.state->info().replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted()});
@@ -287,7 +287,7 @@ class Optimizer {
   std::shared_ptr<LossScale> loss_scale_;  // null: gradients are as they are
   std::shared_ptr<weft::detail::Store> store_;
   const OffloadParts* offload_ = nullptr;
-  weft::detail::List<Slot> slots_;
+  std::vector<Slot> slots_;
   std::uint64_t steps_ = 0;
   std::uint64_t compare_every_ = 0;   // ModelOptions::numerics.compare_every, of
   void (*compare_)(void*) = nullptr;  // require_equal_parameters of

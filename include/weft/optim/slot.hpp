@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <vector>
 
-#include <weft/core/list.hpp>
 #include <weft/layer/hooks.hpp>
 
 namespace weft::optim {
@@ -15,7 +14,7 @@ namespace weft::optim {
 struct Slot {
   ParameterState* state = nullptr;
   weft::detail::Buffer master;             ///< parameter in accumulate_t where that is wider than the parameter's type, else null
-  weft::detail::List<weft::detail::Buffer> kept;  ///< Rule::buffers of them, zero at first
+  std::vector<weft::detail::Buffer> kept;  ///< Rule::buffers of them, zero at first
   /// Where these lie in the model's store, if it offloads: the master if there is one, then `kept`, whose buffers are null between
   /// steps; and last the parameter, where that stays on the device but the store may fail.
   std::vector<std::size_t> records;

@@ -5,11 +5,11 @@
 // model, so buckets are laid out once. Micro-batches accumulate locally; only the last one is reduced.
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include <weft/core/list.hpp>
-#include <weft/core/owner.hpp>
+#include <weft/core/text.hpp>
 #include <weft/layer/gradient_accumulator.hpp>
 #include <weft/parallel/hook/communication_hook.hpp>
 #include <weft/parallel/policies.hpp>
@@ -83,10 +83,10 @@ class Buckets : public Hooks {
     Communicator comm;
     DataType type = DataType::float32;
     std::size_t limit = 0;
-    List<FlatMember> members;
+    std::vector<FlatMember> members;
     std::size_t bytes = 0, ready = 0;
     Buffer storage;
-    Maybe<Request> request;
+    std::optional<Request> request;
     hook::AnyHook* hook = nullptr;
   };
 
@@ -145,9 +145,9 @@ class Buckets : public Hooks {
   Device<Exec>* device_;
   std::size_t first_bytes_, bytes_;
   std::uint64_t compare_every_, steps_ = 0;  // hooks are looked at in the first step, and in each so many
-  List<Bucket> buckets_;
+  std::vector<Bucket> buckets_;
   std::size_t looked_up_ = 0;
-  List<Bucket*> launched_;  // in this step, in this order on all ranks
+  std::vector<Bucket*> launched_;  // in this step, in this order on all ranks
   std::unique_ptr<hook::AnyHook> hook_;
 };
 

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include <weft/core/scalar.hpp>
+#include <weft/core/text.hpp>
 #include <weft/layer/loss_scale.hpp>
 #include <weft/parallel/hook/reduce_option.hpp>
 #include <weft/parallel/reproducible/option.hpp>

@@ -18,7 +18,6 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/hash.hpp>
-#include <weft/core/list.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/layer/hooks.hpp>
 #include <weft/device/parallel_for.hpp>
@@ -78,7 +77,7 @@ std::uint64_t hash_elements(Device<Exec>& device, const void* data, std::size_t 
 template <class Exec>
 class ParameterHashes {
  public:
-  ParameterHashes(Device<Exec>& device, const List<ParameterState*>& states) : device_(&device), states_(&states), whole_(states.size(), 0), made_(states.size(), false) {}
+  ParameterHashes(Device<Exec>& device, const std::vector<ParameterState*>& states) : device_(&device), states_(&states), whole_(states.size(), 0), made_(states.size(), false) {}
 
   /// Of all that this rank keeps of it between steps.
   std::uint64_t whole(std::size_t i) {
@@ -111,7 +110,7 @@ class ParameterHashes {
   }
 
   Device<Exec>* device_;
-  const List<ParameterState*>* states_;
+  const std::vector<ParameterState*>* states_;
   std::vector<std::uint64_t> whole_;
   std::vector<bool> made_;
 };
@@ -123,16 +122,16 @@ struct CopySlot {
 };
 
 // The copies of a parameter over an axis: one of all ranks; or one for each part that ranks share, of which this rank has one.
-void add_slots(List<CopySlot>& slots, std::size_t i, const ParameterState& state, const CopyAxis& axis, std::size_t replicate);
+void add_slots(std::vector<CopySlot>& slots, std::size_t i, const ParameterState& state, const CopyAxis& axis, std::size_t replicate);
 
 [[noreturn]] void refuse_copies(const CopyAxis& axis, const std::string& name, bool mine, std::uint64_t hash, std::size_t differ, std::size_t compared);
 
 /// Throws Error on all ranks of an axis on which copies of a parameter differ. Collective over each axis.
 template <class Exec>
-WEFT_COLD void require_equal_copies(Device<Exec>& device, const List<ParameterState*>& states, const List<CopyAxis>& axes, std::size_t replicate) {
+WEFT_COLD void require_equal_copies(Device<Exec>& device, const std::vector<ParameterState*>& states, const std::vector<CopyAxis>& axes, std::size_t replicate) {
   ParameterHashes<Exec> hashes(device, states);
   for (const CopyAxis& axis : axes) {
-    List<CopySlot> slots;
+    std::vector<CopySlot> slots;
     for (std::size_t i = 0; i < states.size(); ++i) add_slots(slots, i, *states[i], axis, replicate);
     if (slots.empty()) continue;
     const auto hash_of_slot = [&](const CopySlot& slot) { return !slot.mine ? 0 : slot.shared_runs ? hashes.shared(slot.parameter) : hashes.whole(slot.parameter); };
@@ -154,7 +153,7 @@ WEFT_COLD void require_equal_copies(Device<Exec>& device, const List<ParameterSt
 /// The same for what a context has in force and what stages hold.
 template <class Context, class Stages>
 WEFT_COLD void require_equal_parameters(const Context& context, Stages& stages, std::size_t replicate) {
-  List<CopyAxis> axes;
+  std::vector<CopyAxis> axes;
   const auto add = [&]<class A>(A axis) {
     if (context.size(axis) > 1) axes.push_back({A::name, axis_bit<A>, context.comm(axis)});
   };
@@ -166,7 +165,7 @@ WEFT_COLD void require_equal_parameters(const Context& context, Stages& stages, 
     add(etp{});
   }
   if (axes.empty()) return;
-  List<ParameterState*> states;
+  std::vector<ParameterState*> states;
   stages.for_each_state([&](ParameterState& state) { states.push_back(&state); });
   require_equal_copies(context.device(), states, axes, replicate);
 }

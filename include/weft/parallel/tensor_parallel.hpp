@@ -4,7 +4,8 @@
 // know how they are cut; the wrapper binds the axis and pays the reducer that the types found: gradients that are Partial<tp>,
 // and those of key-value heads that several ranks hold alike.
 
-#include <weft/core/list.hpp>
+#include <vector>
+
 #include <weft/pipeline/unreduced_gradients.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/tensor/to.hpp>
@@ -68,7 +69,7 @@ class TensorGradientReducer : public Hooks {
 
   Communicator comm_;
   Device<Exec>* device_;
-  List<Replicas> replicas_;
+  std::vector<Replicas> replicas_;
 };
 
 template <class HiddenPlacement>

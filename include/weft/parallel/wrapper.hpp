@@ -6,6 +6,7 @@
 //   DataParallel<TensorParallel<PipelineParallel<models::Gpt>>> model(mesh, config);
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/core/owner.hpp>
+#include <weft/core/text.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/layer/batch.hpp>
 #include <weft/layer/context.hpp>
@@ -126,8 +127,8 @@ StageSettings stage_settings(Device<Exec>& device, schedule::AnySchedule schedul
 // Where it was asked for, or the element type needs one.
 template <class S>
 std::shared_ptr<LossScale> make_loss_scale(const ModelOptions& options) {
-  if (options.numerics.loss_scale) return new_shared<LossScale>(*options.numerics.loss_scale);
-  return std::is_same_v<S, float16> ? new_shared<LossScale>() : nullptr;
+  if (options.numerics.loss_scale) return std::make_shared<LossScale>(*options.numerics.loss_scale);
+  return std::is_same_v<S, float16> ? std::make_shared<LossScale>() : nullptr;
 }
 
 // What a program asks of the model as a whole, kept by the outermost wrapper alone.
@@ -322,7 +323,7 @@ class Wrapper {
   Communicator comm_;
   Policy policy_;
   Inner inner_;
-  detail::Owner<detail::Outermost> outermost_;  // of the wrapper that a program constructs
+  std::unique_ptr<detail::Outermost> outermost_;  // of the wrapper that a program constructs
 };
 
 namespace detail {

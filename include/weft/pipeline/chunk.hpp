@@ -4,12 +4,13 @@
 // holds one or several (layer/model.hpp has the model concept).
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/core/list.hpp>
-#include <weft/core/owner.hpp>
+#include <weft/core/text.hpp>
 #include <weft/layer/context.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/model.hpp>
@@ -20,26 +21,26 @@ namespace weft::detail {
 template <class Model>
 struct Chunk {
   int stage = 0;
-  Maybe<typename Model::Front> front;
-  List<typename Model::Block> blocks;
-  Maybe<typename Model::Back> back;
-  List<Unit> units;  ///< front, blocks, back: every parameter they use
-  List<Unit> owned;  ///< the same, each parameter in the first unit that uses it: its gradient is ready with that one
+  std::optional<typename Model::Front> front;
+  std::vector<typename Model::Block> blocks;
+  std::optional<typename Model::Back> back;
+  std::vector<Unit> units;  ///< front, blocks, back: every parameter they use
+  std::vector<Unit> owned;  ///< the same, each parameter in the first unit that uses it: its gradient is ready with that one
 };
 
 /// All units of a model (0: front, 1 and on: blocks, last: back) without room for their parameters' values.
 template <class Model>
 struct WholeModel {
-  Maybe<typename Model::Front> front;
-  List<typename Model::Block> blocks;
-  Maybe<typename Model::Back> back;
-  List<List<ParameterState*>> visited;  // by unit
-  List<Registered> parameters;
+  std::optional<typename Model::Front> front;
+  std::vector<typename Model::Block> blocks;
+  std::optional<typename Model::Back> back;
+  std::vector<std::vector<ParameterState*>> visited;  // by unit
+  std::vector<Registered> parameters;
   std::uint64_t print = 0;  // of all that was made
 
   /// `here(unit)`: whether this rank keeps the unit, and what its layers keep from step to step.
   template <class Context, class Here>
-  WEFT_COLD WholeModel(const Context& context, const typename Model::Config& config, List<std::shared_ptr<StepBuffer>>& buffers, const Here& here) {
+  WEFT_COLD WholeModel(const Context& context, const typename Model::Config& config, std::vector<std::shared_ptr<StepBuffer>>& buffers, const Here& here) {
     Registry registry;
     Context building = context;
     building.engine.registry = &registry;
@@ -48,10 +49,10 @@ struct WholeModel {
     const auto unit = [&](const std::string& name, const auto& make) {
       registry.begin(name);
       building.engine.buffers = here(visited.size()) ? &buffers : nullptr;
-      List<ParameterState*> seen;
+      std::vector<ParameterState*> seen;
       const auto see = [&]<class P>(P& parameter) {
         if constexpr (!requires { parameter.state(); }) require_parameter<P>();
-        else if (!contains(seen, &parameter.state())) seen.push_back(&parameter.state());
+        else if (std::find(seen.begin(), seen.end(), &parameter.state()) == seen.end()) seen.push_back(&parameter.state());
       };
       visit_parameters(make(), see);
       registry.end(visited.size(), seen);

@@ -11,8 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/core/list.hpp>
-#include <weft/core/owner.hpp>
+#include <weft/core/text.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/layer/batch.hpp>
 #include <weft/layer/gradient_accumulator.hpp>
@@ -56,7 +55,7 @@ class Executor {
   using Op = schedule::Op;
 
  public:
-  Executor(Ctx context, List<Owner<Chunk<Model>>>& chunks, const schedule::Table& table, const Batch& batch, GradientAccumulator& accumulator, const TrainingInputs& training = {})
+  Executor(Ctx context, std::vector<std::unique_ptr<Chunk<Model>>>& chunks, const schedule::Table& table, const Batch& batch, GradientAccumulator& accumulator, const TrainingInputs& training = {})
       : context_(std::move(context)), chunks_(chunks), table_(table), batch_(batch), accumulator_(accumulator), recording_(training.timeline), channel_(context_.device(), pipeline_of(context_)), done_(chunks.size(), 0) {
     for (const auto& chunk : chunks) units_ = std::max(units_, chunk->units.size());
     const std::size_t micro_batches = static_cast<std::size_t>(table.micro_batches), places = chunks.size() * micro_batches * units_;
@@ -285,7 +284,7 @@ class Executor {
   }
 
   Ctx context_;
-  List<Owner<Chunk<Model>>>& chunks_;
+  std::vector<std::unique_ptr<Chunk<Model>>>& chunks_;
   const schedule::Table& table_;
   const Batch& batch_;
   GradientAccumulator& accumulator_;
@@ -297,8 +296,8 @@ class Executor {
   const Inputs* inputs_ = nullptr;
   gradient_t<Loss> seed_;
   std::size_t units_ = 0;                                // places for a chunk and micro-batch
-  List<AnyValue> saved_, deferred_;     // by chunk, micro-batch and unit
-  List<Loss> losses_;                       // by micro-batch; empty where the last stage is not here
+  std::vector<AnyValue> saved_, deferred_;     // by chunk, micro-batch and unit
+  std::vector<Loss> losses_;                       // by micro-batch; empty where the last stage is not here
   Hidden last_hidden_;
 };
 
@@ -328,7 +327,7 @@ class Executor<Model, Ctx, false> {
   using Hidden = typename ModelTypes<Model, Ctx>::Hidden;
 
  public:
-  Executor(Ctx context, List<Owner<Chunk<Model>>>&, const schedule::Table&, const Batch&, GradientAccumulator&, const TrainingInputs& = {}) : context_(std::move(context)) {
+  Executor(Ctx context, std::vector<std::unique_ptr<Chunk<Model>>>&, const schedule::Table&, const Batch&, GradientAccumulator&, const TrainingInputs& = {}) : context_(std::move(context)) {
     if constexpr (!ModelTypes<Model, Ctx>::forwards) return;  // the reason was said
     else if constexpr (ModelTypes<Model, Ctx>::block_closes) require_loss<ModelTypes<Model, Ctx>::returns_loss>();
     else require_closed<Hidden, typename ModelTypes<Model, Ctx>::BlockResult::output_type>();

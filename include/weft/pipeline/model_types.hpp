@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <weft/comm/agreement.hpp>
+#include <weft/core/text.hpp>
 #include <weft/layer/context.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/loss_sum.hpp>

@@ -12,8 +12,7 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/core/list.hpp>
-#include <weft/core/owner.hpp>
+#include <weft/core/text.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft::detail {
@@ -36,7 +35,7 @@ class StageChannel {
       kept_.push_back({message, x.shape(), x.buffer()});
       return;
     }
-    auto header = Owner<Header>(new Header());
+    auto header = std::unique_ptr<Header>(new Header());
     header->at(0) = static_cast<std::int64_t>(x.shape().rank());
     for (std::size_t dim = 0; dim < x.shape().rank(); ++dim) header->at(dim + 1) = static_cast<std::int64_t>(x.shape()[dim]);
     // Element by element, so that a request is made before the tensor is handed on.
@@ -54,9 +53,9 @@ class StageChannel {
     }
     expect<typename Y::value_type>(from, message);
     progress();
-    Owner<Coming>* place = find_coming(message);
-    const Owner<Coming> owned = std::move(*place);  // stays where it is: the header is being written
-    coming_.erase(place);
+    std::unique_ptr<Coming>* place = find_coming(message);
+    const std::unique_ptr<Coming> owned = std::move(*place);  // stays where it is: the header is being written
+    coming_.erase(coming_.begin() + (place - coming_.data()));
     Coming& coming = *owned;
     coming.header_request.wait();
     if (!coming.buffer) coming.open(*this, coming);
@@ -68,7 +67,7 @@ class StageChannel {
   template <class T>
   void expect(int from, const StageMessage& message) {
     if (from == comm_.rank() || find_coming(message) != nullptr) return;
-    coming_.push_back(Owner<Coming>(new Coming()));
+    coming_.push_back(std::unique_ptr<Coming>(new Coming()));
     Coming& coming = *coming_.back();
     coming.message = message;
     coming.from = from;
@@ -79,7 +78,7 @@ class StageChannel {
 
   /// Lets go of what peers have taken, and takes what has come.
   void progress() {
-    erase_if(sending_, [](Sending& sending) { return sending.header_request.test() && sending.request.test(); });
+    std::erase_if(sending_, [](Sending& sending) { return sending.header_request.test() && sending.request.test(); });
     for (const auto& coming : coming_) {
       if (!coming->buffer && coming->header_request.test()) coming->open(*this, *coming);
       if (coming->buffer) coming->request.test();
@@ -102,7 +101,7 @@ class StageChannel {
     Buffer buffer;
   };
   struct Sending {
-    Owner<Header> header;
+    std::unique_ptr<Header> header;
     Buffer buffer;
     Request header_request, request;
   };
@@ -122,8 +121,8 @@ class StageChannel {
     coming.request = link.comm_.recv_async(body, coming.from, coming.body_tag);
     coming.buffer = body.buffer();
   }
-  Owner<Coming>* find_coming(const StageMessage& message) {
-    for (Owner<Coming>& coming : coming_)
+  std::unique_ptr<Coming>* find_coming(const StageMessage& message) {
+    for (std::unique_ptr<Coming>& coming : coming_)
       if (coming->message == message) return &coming;
     return nullptr;
   }
@@ -132,7 +131,7 @@ class StageChannel {
     for (WaitingTensor& kept : kept_)
       if (kept.message == message) {
         WaitingTensor taken = std::move(kept);
-        kept_.erase(&kept);
+        kept_.erase(kept_.begin() + (&kept - kept_.data()));
         return taken;
       }
     throw_error<Error>({"pipeline: nothing was kept for stage ", message.stage, " and micro-batch ", message.micro});
@@ -153,9 +152,9 @@ class StageChannel {
 
   Device<Exec>* device_;
   Communicator comm_;
-  List<WaitingTensor> kept_;  // for a stage of this rank
-  List<Sending> sending_;
-  List<Owner<Coming>> coming_;
+  std::vector<WaitingTensor> kept_;  // for a stage of this rank
+  std::vector<Sending> sending_;
+  std::vector<std::unique_ptr<Coming>> coming_;
 };
 
 }  // namespace weft::detail

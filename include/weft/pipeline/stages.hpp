@@ -7,15 +7,15 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <weft/comm/agreement.hpp>
-#include <weft/core/list.hpp>
-#include <weft/core/owner.hpp>
 #include <weft/core/philox.hpp>
+#include <weft/core/text.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/layer/batch.hpp>
@@ -306,7 +306,7 @@ class Stages {
         throw_error<UsageError>({axis.name, " rank ", first_difference(context.comm(axis), print).rank, " makes another model than ", axis.name, " rank 0, of other names, shapes, initial values or dropouts: all ranks are given the same config"});
     });
     chunks_.reserve(settings_.schedule.chunks());
-    List<ParameterState*> seen;
+    std::vector<ParameterState*> seen;
     for (int index = 0; index < settings_.schedule.chunks(); ++index) {
       Chunk<Model>& chunk = *chunks_.emplace_back(new Chunk<Model>());
       chunk.stage = settings_.schedule.stage(rank, index, ranks);
@@ -319,7 +319,7 @@ class Stages {
         chunk.units.push_back({name, whole.visited[unit]});
         chunk.owned.push_back({name, {}});
         for (ParameterState* state : whole.visited[unit]) {
-          if (contains(seen, state)) continue;
+          if (std::find(seen.begin(), seen.end(), state) != seen.end()) continue;
           seen.push_back(state);
           chunk.owned.back().parameters.push_back(state);
           make_parameter<typename Context::scalar>(context, *state);
@@ -330,16 +330,16 @@ class Stages {
       names_.push_back(parameter.state->name());
       if (!ties_.add(context, parameter, stage_of, rank_of, settings_.accumulator->separates_terms())) continue;
       for (const auto& chunk : chunks_)
-        for (Unit& unit : chunk->owned) erase_if(unit.parameters, [&](const ParameterState* state) { return state == parameter.state.get(); });
+        for (Unit& unit : chunk->owned) std::erase_if(unit.parameters, [&](const ParameterState* state) { return state == parameter.state.get(); });
     }
   }
 
   // Of this rank's chunks, first in the model first.
-  WEFT_COLD List<Unit*> units_in_order() const {
-    List<Chunk<Model>*> chunks;
+  WEFT_COLD std::vector<Unit*> units_in_order() const {
+    std::vector<Chunk<Model>*> chunks;
     for (const auto& chunk : chunks_) chunks.push_back(chunk.get());
-    sort_short(chunks, [](const Chunk<Model>* a, const Chunk<Model>* b) { return a->stage < b->stage; });
-    List<Unit*> units;
+    std::stable_sort(chunks.begin(), chunks.end(), [](const Chunk<Model>* a, const Chunk<Model>* b) { return a->stage < b->stage; });
+    std::vector<Unit*> units;
     for (Chunk<Model>* chunk : chunks)
       for (Unit& unit : chunk->units) units.push_back(&unit);
     return units;
@@ -352,7 +352,7 @@ class Stages {
   // Units in the order in which their gradients become ready.
   template <class Context>
   WEFT_COLD void prepare(const Context& context) {
-    List<Unit*> order;
+    std::vector<Unit*> order;
     for (std::size_t chunk = chunks_.size(); chunk-- > 0;)
       for (std::size_t unit = chunks_[chunk]->owned.size(); unit-- > 0;) order.push_back(&chunks_[chunk]->owned[unit]);
     for (Unit& unit : ties_.units()) order.push_back(&unit);
@@ -368,11 +368,11 @@ class Stages {
   StageSettings settings_;
   Config config_;
   std::vector<std::string> names_;
-  List<std::shared_ptr<StepBuffer>> buffers_;
-  List<Owner<Chunk<Model>>> chunks_;
+  std::vector<std::shared_ptr<StepBuffer>> buffers_;
+  std::vector<std::unique_ptr<Chunk<Model>>> chunks_;
   Ties ties_;
-  std::shared_ptr<StepGradients> gradients_ = new_shared<StepGradients>();
-  Maybe<schedule::Table> table_;
+  std::shared_ptr<StepGradients> gradients_ = std::make_shared<StepGradients>();
+  std::optional<schedule::Table> table_;
   bool loss_checked_ = false;
 };
 

@@ -9,9 +9,10 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/core/list.hpp>
+#include <weft/core/text.hpp>
 #include <weft/layer/parameter.hpp>
 #include <weft/layer/registry.hpp>
 #include <weft/layer/gradient_accumulator.hpp>
@@ -25,15 +26,15 @@ class Ties {
   template <class Context, class StageOf, class RankOf>
   WEFT_COLD bool add(const Context& context, const Registered& parameter, const StageOf& stage_of, const RankOf& rank_of, bool separate_uses) {
     const int rank = static_cast<int>(context.rank(pp{}));
-    List<int> holders;
-    List<std::size_t> stages_here;
+    std::vector<int> holders;
+    std::vector<std::size_t> stages_here;
     for (const std::size_t unit : parameter.uses) {
-      if (!contains(holders, rank_of(unit))) holders.push_back(rank_of(unit));
-      if (rank_of(unit) == rank && !contains(stages_here, stage_of(unit))) stages_here.push_back(stage_of(unit));
+      if (std::find(holders.begin(), holders.end(), rank_of(unit)) == holders.end()) holders.push_back(rank_of(unit));
+      if (rank_of(unit) == rank && std::find(stages_here.begin(), stages_here.end(), stage_of(unit)) == stages_here.end()) stages_here.push_back(stage_of(unit));
     }
     std::sort(holders.begin(), holders.end());
     Tie tie{parameter.state.get(), nullptr, {}};
-    const bool held = contains(holders, rank);
+    const bool held = std::find(holders.begin(), holders.end(), rank) != holders.end();
     if constexpr (Context::has(pp{})) {
       if (holders.size() > 1) {
         tie.holders = ranks_of(context.comm(pp{}), holders);
@@ -50,24 +51,24 @@ class Ties {
 
   std::span<const Tie> all() const { return {ties_.data(), ties_.size()}; }
   /// Of each one alone, in the same order.
-  List<Unit>& units() { return units_; }
+  std::vector<Unit>& units() { return units_; }
 
  private:
   // All ranks of the pipeline see the same holders, and split alike.
-  std::shared_ptr<const Communicator> ranks_of(const Communicator& pipeline, const List<int>& holders) {
+  std::shared_ptr<const Communicator> ranks_of(const Communicator& pipeline, const std::vector<int>& holders) {
     for (const Group& group : groups_)
       if (group.holders == holders) return group.ranks;
-    groups_.push_back({holders, std::make_shared<const Communicator>(pipeline.split(contains(holders, pipeline.rank()) ? 0 : 1, pipeline.rank(), "pp"))});
+    groups_.push_back({holders, std::make_shared<const Communicator>(pipeline.split(std::find(holders.begin(), holders.end(), pipeline.rank()) != holders.end() ? 0 : 1, pipeline.rank(), "pp"))});
     return groups_.back().ranks;
   }
 
   struct Group {
-    List<int> holders;
+    std::vector<int> holders;
     std::shared_ptr<const Communicator> ranks;
   };
-  List<Tie> ties_;
-  List<Unit> units_;
-  List<Group> groups_;
+  std::vector<Tie> ties_;
+  std::vector<Unit> units_;
+  std::vector<Group> groups_;
 };
 
 }  // namespace weft::detail

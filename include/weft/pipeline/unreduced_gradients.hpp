@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/core/text.hpp>
 #include <weft/layer/parameter.hpp>
 
 namespace weft::detail {

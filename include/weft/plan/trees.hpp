@@ -18,7 +18,7 @@ namespace weft::plan {
 inline std::size_t worst_first_term(std::size_t terms, std::size_t count) {
   std::size_t worst = 0, most = 0;
   for (std::size_t first = 0; first < terms; first += count) {
-    weft::detail::List<weft::detail::TreeNode> held;
+    std::vector<weft::detail::TreeNode> held;
     std::size_t kept = 0;
     for (std::size_t term = first; term < first + count; ++term) {
       weft::detail::insert_node(held, weft::detail::TreeNode{0, term}, terms, [](auto&, auto&) {});
@@ -66,7 +66,7 @@ class GradientTree {
   Group* group_;
   std::size_t elements_, sources_, first_;
   std::vector<Block> leaves_;
-  weft::detail::List<Node> held_;
+  std::vector<Node> held_;
 };
 
 }  // namespace weft::plan

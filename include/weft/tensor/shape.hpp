@@ -12,6 +12,7 @@
 #include <string>
 
 #include <weft/core/checked.hpp>
+#include <weft/core/text.hpp>
 
 namespace weft {
 

@@ -15,6 +15,7 @@
 
 #include <weft/core/placed.hpp>
 #include <weft/core/scalar.hpp>
+#include <weft/core/text.hpp>
 #include <weft/device/device.hpp>
 #include <weft/tensor/placement.hpp>
 #include <weft/tensor/shape.hpp>

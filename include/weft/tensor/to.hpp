@@ -21,6 +21,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/core/text.hpp>
 #include <weft/device/parallel_for.hpp>
 #include <weft/tensor/tensor.hpp>
 

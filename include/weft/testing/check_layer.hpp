@@ -11,6 +11,7 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -19,6 +20,7 @@
 
 #include <weft/comm/self.hpp>
 #include <weft/comm/threads.hpp>
+#include <weft/core/text.hpp>
 #include <weft/testing/layer_trial.hpp>
 
 namespace weft::testing {
@@ -241,7 +243,7 @@ void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape&
       const Root root(device, std::move(here), engine(made));
       if constexpr (std::is_same_v<A, dp>) return root.with<HiddenPlacement>(dp{}, comm);
       else
-        return root.with<Shard<dp, 0>>(dp{}, Communicator(weft::detail::new_shared<comm::SelfGroup>("dp", "threads")))
+        return root.with<Shard<dp, 0>>(dp{}, Communicator(std::make_shared<comm::SelfGroup>("dp", "threads")))
             .template with<HiddenPlacement>(A{}, comm);
     }();
     using X = std::conditional_t<std::is_same_v<A, dp>, Tensor<double, Exec, HiddenPlacement>, Tensor<double, Exec, Shard<dp, 0>, HiddenPlacement>>;

@@ -17,6 +17,7 @@
 #include <weft/comm/gloo/transfer.hpp>
 #include <weft/comm/group.hpp>
 #include <weft/comm/self.hpp>
+#include <weft/core/text.hpp>
 
 namespace weft::comm::gloo {
 

@@ -13,6 +13,7 @@
 
 #include <weft/comm/errors.hpp>
 #include <weft/comm/operation.hpp>
+#include <weft/core/text.hpp>
 #include <weft/device/cuda/runtime.hpp>
 
 static_assert(NCCL_VERSION_CODE >= 21800, "weft needs NCCL 2.18 or newer (ncclCommSplit)");

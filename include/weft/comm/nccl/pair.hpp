@@ -15,6 +15,7 @@
 #include <utility>
 
 #include <weft/comm/nccl/process.hpp>
+#include <weft/core/text.hpp>
 
 namespace weft::comm::nccl {
 

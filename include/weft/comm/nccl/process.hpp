@@ -23,6 +23,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/comm/flight_recorder.hpp>
 #include <weft/comm/nccl/running.hpp>
+#include <weft/core/text.hpp>
 
 namespace weft::comm::nccl {
 

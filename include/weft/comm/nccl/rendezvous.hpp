@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <weft/comm/nccl/group.hpp>
+#include <weft/core/text.hpp>
 
 namespace weft::comm::nccl {
 

@@ -128,4 +128,5 @@ class StoreGroup::Started final : public Pending {
 #ifndef WEFT_COMPILED
 #include <weft/comm/store/group_impl.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/core/text.hpp>
 #endif

@@ -11,12 +11,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <weft/comm/operation.hpp>
 #include <weft/comm/reduce.hpp>
 #include <weft/comm/threads/world.hpp>
 #include <weft/core/inline.hpp>
-#include <weft/core/list.hpp>
 
 namespace weft::comm::threads {
 
@@ -51,7 +51,7 @@ class Exchange {
   std::size_t index(std::uint64_t sequence, int rank) const { return sequence % slots * std::size_t(size_) + std::size_t(rank); }
 
   int size_;
-  weft::detail::List<Entry> entries_;
+  std::vector<Entry> entries_;
   std::unique_ptr<std::byte[]> payload_;  // pages are allocated at their first use
 };
 

@@ -15,14 +15,12 @@
 #include <weft/comm/threads/exchange.hpp>
 #include <weft/comm/threads/mailbox.hpp>
 #include <weft/core/inline.hpp>
-#include <weft/core/list.hpp>
-#include <weft/core/owner.hpp>
 
 namespace weft::comm::threads {
 
 /// The state that the ranks of one communicator share.
 struct Shared {
-  Shared(std::shared_ptr<World> w, weft::detail::List<int> m, std::string a)
+  Shared(std::shared_ptr<World> w, std::vector<int> m, std::string a)
       : world(std::move(w)),
         members(std::move(m)),
         axis(std::move(a)),
@@ -30,14 +28,14 @@ struct Shared {
         mailboxes(members.size()) {}
 
   std::shared_ptr<World> world;
-  weft::detail::List<int> members;  ///< their numbers in the world
+  std::vector<int> members;  ///< their numbers in the world
   std::string axis;
   Exchange exchange;
-  weft::detail::List<Mailbox> mailboxes;
+  std::vector<Mailbox> mailboxes;
 
   /// The part of the split with this number that has this color, kept until all its ranks have joined and one of them releases
   /// it.
-  std::shared_ptr<Shared> part(std::uint64_t number, int color, const weft::detail::List<int>& its_members, const std::string& its_axis);
+  std::shared_ptr<Shared> part(std::uint64_t number, int color, const std::vector<int>& its_members, const std::string& its_axis);
   void forget_part(std::uint64_t number, int color);
 
  private:
@@ -45,10 +43,10 @@ struct Shared {
     std::uint64_t number;
     int color;
     std::shared_ptr<Shared> shared;
-    weft::detail::Owner<Part> next;
+    std::unique_ptr<Part> next;
   };
   std::mutex mutex;
-  weft::detail::Owner<Part> parts;
+  std::unique_ptr<Part> parts;
 };
 
 class ThreadGroup final : public Group, public std::enable_shared_from_this<ThreadGroup> {
@@ -115,7 +113,7 @@ class ThreadGroup::SlotFree final : public Advancing {
 /// The handle of a started operation: keeps it in its rank's list until it is complete.
 class ThreadGroup::Started final : public Pending {
  public:
-  Started(std::shared_ptr<ThreadGroup> group, weft::detail::Owner<Advancing> operation, Collective* collective, const Call& call,
+  Started(std::shared_ptr<ThreadGroup> group, std::unique_ptr<Advancing> operation, Collective* collective, const Call& call,
           std::uint64_t number)
       : group_(std::move(group)), operation_(std::move(operation)), collective_(collective), call_(call), number_(number) {
     if (!operation_->complete()) group_->self().under_way.append(*operation_);
@@ -136,7 +134,7 @@ class ThreadGroup::Started final : public Pending {
   }
 
   std::shared_ptr<ThreadGroup> group_;
-  weft::detail::Owner<Advancing> operation_;
+  std::unique_ptr<Advancing> operation_;
   Collective* collective_;  // the operation, if it is a collective
   Call call_;
   std::uint64_t number_;

@@ -7,18 +7,18 @@
 
 namespace weft::comm::threads {
 
-WEFT_COLD WEFT_INLINE std::shared_ptr<Shared> Shared::part(std::uint64_t number, int color, const weft::detail::List<int>& its_members, const std::string& its_axis) {
+WEFT_COLD WEFT_INLINE std::shared_ptr<Shared> Shared::part(std::uint64_t number, int color, const std::vector<int>& its_members, const std::string& its_axis) {
   std::lock_guard lock(mutex);
   for (Part* known = parts.get(); known != nullptr; known = known->next.get())
     if (known->number == number && known->color == color) return known->shared;
-  auto made = weft::detail::new_shared<Shared>(world, weft::detail::List<int>(its_members), std::string(its_axis));
+  auto made = std::make_shared<Shared>(world, std::vector<int>(its_members), std::string(its_axis));
   parts.reset(new Part{number, color, made, std::move(parts)});
   return made;
 }
 
 WEFT_INLINE void Shared::forget_part(std::uint64_t number, int color) {
   std::lock_guard lock(mutex);
-  for (weft::detail::Owner<Part>* at = &parts; *at; at = &(*at)->next)
+  for (std::unique_ptr<Part>* at = &parts; *at; at = &(*at)->next)
     if ((*at)->number == number && (*at)->color == color) {
       *at = std::move((*at)->next);
       return;
@@ -61,7 +61,7 @@ WEFT_INLINE std::uint64_t ThreadGroup::begin(const Call& call) {
 
 WEFT_INLINE Send ThreadGroup::post_send(const Call& call) {
   const bool eager = call.bytes() <= eager_bytes;
-  auto message = weft::detail::new_shared<Message>();
+  auto message = std::make_shared<Message>();
   message->from = rank_;
   message->tag = call.tag;
   message->type = call.type;
@@ -147,7 +147,7 @@ WEFT_INLINE void ThreadGroup::Started::abandon() noexcept {
 
 WEFT_INLINE std::unique_ptr<Pending> ThreadGroup::start(const Call& call) {
   const std::uint64_t number = begin(call);
-  weft::detail::Owner<Advancing> operation;
+  std::unique_ptr<Advancing> operation;
   Collective* collective = nullptr;
   if (call.operation == Operation::send) {
     operation.reset(new Send(post_send(call)));
@@ -170,7 +170,7 @@ WEFT_INLINE std::shared_ptr<Group> ThreadGroup::split(int color, int key, std::s
   const Asked mine{color, key, std::int64_t(std::hash<std::string>{}(axis))};
   const std::unique_ptr<Asked[]> all(new Asked[std::size_t(n)]);
   execute({.operation = Operation::all_gather, .type = DataType::int64, .count = 3, .input = &mine, .output = all.get()});
-  weft::detail::List<int> order;  // ranks here, by key
+  std::vector<int> order;  // ranks here, by key
   for (int q = 0; q < n; ++q) {
     if (all[std::size_t(q)].color == color) {
       order.push_back(q);
@@ -196,7 +196,7 @@ WEFT_INLINE std::shared_ptr<Group> ThreadGroup::split(int color, int key, std::s
   if (!alone) part = shared_->part(number, color, order, axis);
   execute({.operation = Operation::barrier});
   if (rank == 0) shared_->forget_part(number, color);
-  if (alone) return weft::detail::new_shared<SelfGroup>(std::move(axis), "threads");
+  if (alone) return std::make_shared<SelfGroup>(std::move(axis), "threads");
   return std::make_shared<ThreadGroup>(std::move(part), rank);
 }
 

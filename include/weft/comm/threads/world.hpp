@@ -19,7 +19,6 @@
 #include <weft/comm/flight_recorder.hpp>
 #include <weft/comm/relax.hpp>
 #include <weft/comm/intrusive_list.hpp>
-#include <weft/core/list.hpp>
 
 namespace weft::comm::threads {
 
@@ -142,12 +141,12 @@ class World {
     bool proves(World& world);
 
    private:
-    weft::detail::List<std::uint64_t> advances_, polls_;
+    std::vector<std::uint64_t> advances_, polls_;
   };
 
   std::chrono::duration<double> deadline_;
   unsigned spins_, yields_;
-  weft::detail::List<Rank> ranks_;
+  std::vector<Rank> ranks_;
   std::atomic<bool> failed_{false};
   mutable std::mutex failure_mutex_;
   Failure failure_;

@@ -107,7 +107,7 @@ WEFT_COLD WEFT_INLINE std::string World::positions() {
 }
 
 WEFT_COLD WEFT_INLINE bool World::DeadlockWatch::proves(World& world) {
-  weft::detail::List<std::uint64_t> advances, polls;
+  std::vector<std::uint64_t> advances, polls;
   for (auto& rank : world.ranks_) {
     const auto state = rank.state.load(std::memory_order_acquire);
     polls.push_back(state == Rank::State::ended ? 0 : rank.vain_polls.load(std::memory_order_acquire));

@@ -17,6 +17,7 @@
 #include <unordered_map>
 
 #include <weft/core/checked.hpp>
+#include <weft/core/text.hpp>
 #include <weft/device/cuda/runtime.hpp>
 
 namespace weft::gpu {

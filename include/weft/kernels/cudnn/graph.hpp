@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/core/text.hpp>
 #include <weft/device/cuda/runtime.hpp>
 
 namespace weft::cudnn {

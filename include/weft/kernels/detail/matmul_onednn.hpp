@@ -9,14 +9,13 @@
 #include <cstddef>
 #include <memory>
 #include <type_traits>
+#include <vector>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
 #include <weft/core/checked.hpp>
 #include <weft/core/error.hpp>
-#include <weft/core/list.hpp>
-#include <weft/core/owner.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/loops.hpp>
 #include <weft/kernels/detail/matmul_loops.hpp>
@@ -177,7 +176,7 @@ class OneDnn {
 
   dnnl_engine_t engine_ = nullptr;
   dnnl_stream_t stream_ = nullptr;
-  weft::detail::List<weft::detail::Owner<Product>> products_[buckets];
+  std::vector<std::unique_ptr<Product>> products_[buckets];
 };
 
 template <class T, class C, class Exec>

@@ -32,12 +32,12 @@ WEFT_INLINE std::size_t OneDnn::Key::bucket() const {
 }
 
 WEFT_INLINE OneDnn::Product& OneDnn::find(const Key& key) {
-  weft::detail::List<weft::detail::Owner<Product>>& bucket = products_[key.bucket()];
+  std::vector<std::unique_ptr<Product>>& bucket = products_[key.bucket()];
   for (const auto& product : bucket)
     if (product->key == key) return *product;
   // Growing text has a new shape at each step, so the cache is emptied when it is full.
   if (bucket.size() >= most_in_bucket) bucket.clear();
-  bucket.push_back(weft::detail::Owner<Product>(new Product(key)));
+  bucket.push_back(std::unique_ptr<Product>(new Product(key)));
   try {
     make(*bucket.back());
   } catch (...) {

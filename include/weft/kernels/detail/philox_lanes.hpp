@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include <weft/core/philox.hpp>
+#include <weft/core/text.hpp>
 #include <weft/kernels/detail/lanes.hpp>
 
 namespace weft::kernels::detail {

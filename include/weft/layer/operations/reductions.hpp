@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include <weft/core/text.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/rows.hpp>
 #include <weft/layer/operations/elementwise.hpp>

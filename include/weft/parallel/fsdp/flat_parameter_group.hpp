@@ -11,9 +11,10 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/core/list.hpp>
+#include <weft/core/text.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/quantise.hpp>
 #include <weft/layer/hooks.hpp>
@@ -302,7 +303,7 @@ class FlatParameterGroup {
   void keep(const FlatMember& member) const {
     ParameterState& state = *member.state;
     const std::size_t first = std::clamp(begin_, member.first, member.first + state.size()), last = std::clamp(begin_ + piece_, member.first, member.first + state.size());
-    state.storage().keep({last - first, kept_type_, kept_gradient_type_, first != last ? cut_runs(state.info().runs, first - member.first, last - member.first) : List<Run>()});
+    state.storage().keep({last - first, kept_type_, kept_gradient_type_, first != last ? cut_runs(state.info().runs, first - member.first, last - member.first) : std::vector<Run>()});
   }
   // The piece, from the store to its place among the gathered values, unless it is on its way elsewhere.
   Buffer load() {
@@ -326,7 +327,7 @@ class FlatParameterGroup {
   ShardRanks ranks_;
   Device<Exec>* device_;
   const ShardSettings* settings_;
-  List<FlatMember> members_;
+  std::vector<FlatMember> members_;
   std::size_t elements_ = 0, piece_ = 0, begin_ = 0;  // of the flat array, of a rank's part of it, and where this rank's begins
   DataType type_ = DataType::float32, gradient_type_ = DataType::float32;            // of what layers use
   DataType kept_type_ = DataType::float32, kept_gradient_type_ = DataType::float32;  // of this rank's piece

@@ -10,8 +10,9 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
-#include <weft/core/list.hpp>
+#include <weft/core/text.hpp>
 #include <weft/layer/gradient_accumulator.hpp>
 #include <weft/parallel/model_options.hpp>
 #include <weft/parallel/fsdp/flat_parameter_group.hpp>
@@ -173,7 +174,7 @@ class FullyShardedHooks : public Hooks {
       if (at_ == trace_->size() || !uses(*(*trace_)[at_], *group)) group->drop();
   }
 
-  const List<Group*>& groups_of(Unit& unit) {
+  const std::vector<Group*>& groups_of(Unit& unit) {
     auto& groups = groups_of_[&unit];
     if (groups.empty())
       for (ParameterState* state : unit.parameters)
@@ -196,13 +197,13 @@ class FullyShardedHooks : public Hooks {
   bool each_micro_batch_;
   bool folds_ = false;  // micro-batches but the last leave rounded sums and no reduction
   std::deque<ShardRanks> ranks_;  // of dp, and of each edp
-  List<std::unique_ptr<Group>> groups_;
+  std::vector<std::unique_ptr<Group>> groups_;
   std::map<const ParameterState*, Group*> group_of_;
-  std::map<const Unit*, List<Group*>> groups_of_;
-  List<Unit*> traces_[2];  // by whether the run trains: units in the order of their use
-  List<Unit*>* trace_ = &traces_[0];
+  std::map<const Unit*, std::vector<Group*>> groups_of_;
+  std::vector<Unit*> traces_[2];  // by whether the run trains: units in the order of their use
+  std::vector<Unit*>* trace_ = &traces_[0];
   std::size_t at_ = 0;
-  List<Group*> reducing_;  // the groups of one unit, their reductions under way
+  std::vector<Group*> reducing_;  // the groups of one unit, their reductions under way
 };
 
 }  // namespace weft::detail

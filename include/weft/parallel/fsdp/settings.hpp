@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/core/list.hpp>
 #include <weft/layer/hooks.hpp>
 #include <weft/device/offload_store.hpp>
 
@@ -21,7 +21,7 @@ struct ShardRules {
 };
 
 // The runs of the elements [begin, end), counted from `begin`.
-List<Run> cut_runs(const List<Run>& runs, std::size_t begin, std::size_t end);
+std::vector<Run> cut_runs(const std::vector<Run>& runs, std::size_t begin, std::size_t end);
 
 // The data ranks of some parameters: all of them, those that share one copy out, those that keep the same piece, and the
 // neighbours that keep gathered values among them.

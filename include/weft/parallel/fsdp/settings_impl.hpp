@@ -7,8 +7,8 @@
 
 namespace weft::detail {
 
-WEFT_INLINE List<Run> cut_runs(const List<Run>& runs, std::size_t begin, std::size_t end) {
-  List<Run> cut;
+WEFT_INLINE std::vector<Run> cut_runs(const std::vector<Run>& runs, std::size_t begin, std::size_t end) {
+  std::vector<Run> cut;
   for (const Run& run : runs) {
     const std::size_t first = std::max(begin, run.local), last = std::min(end, run.local + run.length);
     if (first < last) cut.push_back({first - begin, run.global + (first - run.local), last - first, run.owned, run.shared});

@@ -23,7 +23,6 @@
 #include <utility>
 
 #include <weft/core/has_member.hpp>
-#include <weft/core/owner.hpp>
 #include <weft/layer/hook/bucket.hpp>
 #include <weft/parallel/hook/hook_check.hpp>
 #include <weft/parallel/reproducible/tree_exchange.hpp>
@@ -124,7 +123,7 @@ std::shared_ptr<const Factory> make(A... arguments) {
                 "weft: this communication hook cannot be made on a rank: give it a constructor that takes what follows hook::make<H>, after a DefaultDevice& or without one; see H and A in this function's "
                 "template arguments");
   static_assert(sound || detail::RefusedHook<H>::said);
-  if constexpr (sound && made) return weft::detail::new_shared<detail::Makes<H, A...>>(std::move(arguments)...);
+  if constexpr (sound && made) return std::make_shared<detail::Makes<H, A...>>(std::move(arguments)...);
   else return nullptr;
 }
 

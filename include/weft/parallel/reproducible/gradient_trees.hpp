@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include <weft/core/list.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/layer/batch.hpp>
 #include <weft/layer/hooks.hpp>
@@ -44,12 +43,12 @@ class GradientTrees : public GradientAccumulator {
 
   bool separates_terms() const override { return true; }
   void find_uses(std::span<Unit* const> units, AllHooks hooks, std::size_t data_ranks) override {
-    List<ParameterState*> seen;
+    std::vector<ParameterState*> seen;
     for (Unit* unit : units)
       for (ParameterState* state : unit->parameters) {
         if (state->info().expert_data) ExpertTrees::require(data_ranks, std::size_t(state->info().expert_data->size()));
         ParameterState* home = state;
-        if (contains(seen, state)) {
+        if (std::find(seen.begin(), seen.end(), state) != seen.end()) {
           home = seconds_.emplace_back(Second{state, second_use(*state)}).home.get();
           for (Hooks* wrapper : hooks) wrapper->allocate(*home);
           again_.push_back({"tied, further use", {home}});
@@ -105,7 +104,7 @@ class GradientTrees : public GradientAccumulator {
     notify(unit, hooks, false);
     for (const Use& use : uses_of(unit)) {
       Tree& tree = trees_.at(use.home);
-      List<Buffer> leaves = use.state->gradients().end_term(std::exchange(tree.outside, nullptr));
+      std::vector<Buffer> leaves = use.state->gradients().end_term(std::exchange(tree.outside, nullptr));
       for (std::size_t source = 0; source < leaves.size(); ++source) add(*use.home, tree, source * count_ + micro, std::move(leaves[source]));
       if (use.home != use.state && !leaves.empty()) use.home->gradients().mark_unreduced(use.state->gradients().hand_on_unreduced());
     }
@@ -145,7 +144,7 @@ class GradientTrees : public GradientAccumulator {
         typed(*home, [&](auto zero_of) { kernels::fill(*device_, home->size(), static_cast<decltype(zero_of)*>(zero.get()), zero_of); });
         add(*home, tree, micro, std::move(zero));
       }
-      sort_short(tree.held, [](const Node& a, const Node& b) { return a.begin() < b.begin(); });
+      std::stable_sort(tree.held.begin(), tree.held.end(), [](const Node& a, const Node& b) { return a.begin() < b.begin(); });
       // Layers' order of micro-batches may have put another node there; it moves out first.
       for (Node& node : tree.held)
         if (&node != &tree.held.front() && node.sum == place) node.sum = copied(*home, place, device_->allocate(home->gradient_bytes()));
@@ -165,7 +164,7 @@ class GradientTrees : public GradientAccumulator {
         using G = decltype(zero);
         const std::size_t size = tie.state->kept();
         const auto data = [](const Buffer& buffer) { return static_cast<G*>(buffer.get()); };
-        List<Buffer> mine{tie.state->gradient()};  // of the uses here, in the order of the model
+        std::vector<Buffer> mine{tie.state->gradient()};  // of the uses here, in the order of the model
         for (const Second& second : seconds_)
           if (second.of == tie.state) mine.push_back(second.home->gradient());
         if (!tie.holders) {
@@ -198,14 +197,14 @@ class GradientTrees : public GradientAccumulator {
     Buffer sum;
   };
   struct Tree {
-    List<Node> held;
+    std::vector<Node> held;
     std::map<std::size_t, GradientTerm> begun;  // micro-batches whose gradient layers have yet to add to
-    List<char> added;
+    std::vector<char> added;
     std::size_t first = 0;  // of its micro-batches among all of the step
     Buffer outside;  // the state's gradient while layers add to another place
   };
 
-  const List<Use>& uses_of(const Unit& unit) { return uses_[&unit]; }
+  const std::vector<Use>& uses_of(const Unit& unit) { return uses_[&unit]; }
 
   void add(const ParameterState& home, Tree& tree, std::size_t micro, Buffer leaf) {
     if (tree.added[micro]) throw_error<Error>({"reproducible: two gradients of ", home.name(), " for micro-batch ", tree.first + micro});
@@ -233,11 +232,11 @@ class GradientTrees : public GradientAccumulator {
 
   Device<Exec>* device_;
   std::size_t count_ = 0, terms_ = 0;
-  std::map<const Unit*, List<Use>> uses_;
+  std::map<const Unit*, std::vector<Use>> uses_;
   std::map<ParameterState*, Tree> trees_;
   std::unique_ptr<ReductionTree> tree_;  // of the step
-  List<Second> seconds_;
-  List<Unit> again_;
+  std::vector<Second> seconds_;
+  std::vector<Unit> again_;
 };
 
 }  // namespace weft::detail

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <weft/core/list.hpp>
 #include <weft/parallel/reproducible/option.hpp>
 #include <weft/optim/exact_norm.hpp>
 #include <weft/parallel/hook/communication_hook.hpp>
@@ -42,12 +41,12 @@ class ReproducibleAccumulator final : public GradientTrees<Exec> {
     for (std::size_t i = 0; i < losses.size(); ++i) all[losses.size() * data_rank + i] = losses[i];
     return all;
   }
-  double norm(const Communicator& communicator, const List<GradientPart>& parts, const SquaredNorm&) override {
+  double norm(const Communicator& communicator, const std::vector<GradientPart>& parts, const SquaredNorm&) override {
     return optim::exact_norm(this->device(), communicator, parts);
   }
 
  private:
-  List<std::unique_ptr<TreeHook<Exec>>> hooks_;
+  std::vector<std::unique_ptr<TreeHook<Exec>>> hooks_;
   ExpertTrees trees_;  // experts are summed over fewer ranks
 };
 

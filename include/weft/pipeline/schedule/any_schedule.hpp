@@ -12,7 +12,6 @@
 #include <utility>
 
 #include <weft/core/error.hpp>
-#include <weft/core/owner.hpp>
 #include <weft/pipeline/schedule/table.hpp>
 
 namespace weft::schedule {
@@ -95,11 +94,11 @@ concept Erasable = Schedule<S> || requires {
 
 template <Erasable S>
 AnySchedule erase() {
-  if constexpr (Schedule<S>) return AnySchedule(weft::detail::new_shared<const detail::TypeSource<S>>());
+  if constexpr (Schedule<S>) return AnySchedule(std::make_shared<const detail::TypeSource<S>>());
   else return S::any_schedule();
 }
 
 template <class S>
-Value<S>::operator std::shared_ptr<const AnySchedule>() const { return weft::detail::new_shared<const AnySchedule>(erase<S>()); }
+Value<S>::operator std::shared_ptr<const AnySchedule>() const { return std::make_shared<const AnySchedule>(erase<S>()); }
 
 }  // namespace weft::schedule
