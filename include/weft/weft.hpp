@@ -40,3 +40,16 @@
 #include <weft/runtime/run.hpp>
 #include <weft/dtensor/dtensor.hpp>
 #include <weft/tensor/transfer.hpp>
+
+#ifdef WEFT_COMPILED
+namespace weft {
+extern template struct schedule::detail::TypeSource<schedule::GPipe>;
+extern template struct schedule::detail::TypeSource<schedule::OneForwardOneBackward>;
+extern template struct schedule::detail::TypeSource<schedule::ZeroBubbleH1>;
+extern template struct schedule::detail::TypeSource<schedule::Zbv>;
+extern template struct schedule::detail::TypeSource<schedule::DualPipeV>;
+extern template void detail::require_same_construction(const Communicator&, const ModelOptions&, const models::GptConfig&);
+extern template void detail::require_same_construction(const Communicator&, const ModelOptions&, const models::LlamaConfig&);
+extern template void detail::require_same_construction(const Communicator&, const ModelOptions&, const models::MixtralConfig&);
+}  // namespace weft
+#endif

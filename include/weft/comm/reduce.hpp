@@ -153,3 +153,14 @@ inline Piece piece_of(std::size_t count, std::size_t element_bytes, int rank, in
 }
 
 }  // namespace weft::comm
+
+#ifdef WEFT_COMPILED
+namespace weft::comm {
+extern template void combine<float>(Reduction, std::span<const void* const>, std::span<void* const>, std::size_t, std::size_t);
+extern template void combine<double>(Reduction, std::span<const void* const>, std::span<void* const>, std::size_t, std::size_t);
+extern template void combine<bfloat16>(Reduction, std::span<const void* const>, std::span<void* const>, std::size_t, std::size_t);
+extern template void combine<std::int32_t>(Reduction, std::span<const void* const>, std::span<void* const>, std::size_t, std::size_t);
+extern template void combine<std::int64_t>(Reduction, std::span<const void* const>, std::span<void* const>, std::size_t, std::size_t);
+extern template void combine<std::uint64_t>(Reduction, std::span<const void* const>, std::span<void* const>, std::size_t, std::size_t);
+}  // namespace weft::comm
+#endif

@@ -172,3 +172,9 @@ class Arena {
 }  // namespace detail
 
 }  // namespace weft
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template class Arena<Kokkos::HostSpace>;
+}  // namespace weft::detail
+#endif

@@ -58,3 +58,9 @@ class Device {
 using DefaultDevice = Device<Kokkos::DefaultExecutionSpace>;
 
 }  // namespace weft
+
+#ifdef WEFT_COMPILED
+namespace weft {
+extern template class Device<Kokkos::DefaultHostExecutionSpace>;
+}  // namespace weft
+#endif

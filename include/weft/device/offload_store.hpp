@@ -191,3 +191,10 @@ class RecordTraffic {
 #ifndef WEFT_COMPILED
 #include <weft/device/offload_store_impl.hpp>
 #endif
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template void read_record(Device<Kokkos::DefaultHostExecutionSpace>&, const Store&, std::size_t, void*, std::size_t);
+extern template void write_record(Device<Kokkos::DefaultHostExecutionSpace>&, Store&, std::size_t, const void*, std::size_t);
+}  // namespace weft::detail
+#endif

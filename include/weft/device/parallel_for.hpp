@@ -66,3 +66,9 @@ requires(!on_host<Exec>) void for_each_index(Device<Exec>& device, std::size_t n
 }
 
 }  // namespace weft::detail
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template void run_on_host(const Kokkos::DefaultHostExecutionSpace&, const HostLoop&);
+}  // namespace weft::detail
+#endif

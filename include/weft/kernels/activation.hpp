@@ -79,3 +79,7 @@ void swiglu_backward(Device<Exec>& device, std::size_t rows, std::size_t width, 
 }
 
 }  // namespace weft::kernels
+
+#ifdef WEFT_COMPILED
+#include <weft/kernels/compiled.hpp>
+#endif

@@ -78,3 +78,7 @@ void attention_block_backward(Device<Exec>& device, const AttentionBlock& block,
 }
 
 }  // namespace weft::kernels
+
+#ifdef WEFT_COMPILED
+#include <weft/kernels/compiled.hpp>
+#endif

@@ -49,3 +49,7 @@ void merge_attention(Device<Exec>& device, const AttentionBlock& block, const A*
 }
 
 }  // namespace weft::kernels
+
+#ifdef WEFT_COMPILED
+#include <weft/kernels/compiled.hpp>
+#endif

@@ -94,3 +94,7 @@ void cross_entropy_finish(Device<Exec>& device, std::size_t rows, std::size_t co
 }
 
 }  // namespace weft::kernels
+
+#ifdef WEFT_COMPILED
+#include <weft/kernels/compiled.hpp>
+#endif

@@ -126,3 +126,7 @@ void column_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, co
 }
 
 }  // namespace weft::kernels
+
+#ifdef WEFT_COMPILED
+#include <weft/kernels/compiled.hpp>
+#endif

@@ -82,3 +82,7 @@ requires(!detail::on_host<Exec>) void embedding_backward(Device<Exec>& device, s
 }
 
 }  // namespace weft::kernels
+
+#ifdef WEFT_COMPILED
+#include <weft/kernels/compiled.hpp>
+#endif

@@ -59,3 +59,7 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
 }
 
 }  // namespace weft::kernels
+
+#ifdef WEFT_COMPILED
+#include <weft/kernels/compiled.hpp>
+#endif

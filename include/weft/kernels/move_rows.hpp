@@ -69,3 +69,7 @@ void sum_parts(Device<Exec>& device, std::size_t rows, std::size_t width, std::s
 }
 
 }  // namespace weft::kernels
+
+#ifdef WEFT_COMPILED
+#include <weft/kernels/compiled.hpp>
+#endif

@@ -158,3 +158,7 @@ void rms_norm_backward_weight(Device<Exec>& device, std::size_t rows, std::size_
 }
 
 }  // namespace weft::kernels
+
+#ifdef WEFT_COMPILED
+#include <weft/kernels/compiled.hpp>
+#endif

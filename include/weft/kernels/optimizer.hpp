@@ -127,3 +127,7 @@ void sgd_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_t<
 }
 
 }  // namespace weft::kernels
+
+#ifdef WEFT_COMPILED
+#include <weft/kernels/compiled.hpp>
+#endif

@@ -106,3 +106,7 @@ requires(!detail::on_host<Exec>) void dropout(Device<Exec>& device, std::size_t 
 }
 
 }  // namespace weft::kernels
+
+#ifdef WEFT_COMPILED
+#include <weft/kernels/compiled.hpp>
+#endif

@@ -115,3 +115,7 @@ requires(!detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t row
 }
 
 }  // namespace weft::kernels
+
+#ifdef WEFT_COMPILED
+#include <weft/kernels/compiled.hpp>
+#endif

@@ -183,3 +183,7 @@ void dot_places(Device<Exec>& device, std::size_t rows, std::size_t width, const
 }
 
 }  // namespace weft::kernels
+
+#ifdef WEFT_COMPILED
+#include <weft/kernels/compiled.hpp>
+#endif

@@ -159,3 +159,7 @@ void log_softmax_backward(Device<Exec>& device, std::size_t rows, std::size_t co
 }
 
 }  // namespace weft::kernels
+
+#ifdef WEFT_COMPILED
+#include <weft/kernels/compiled.hpp>
+#endif

@@ -100,3 +100,7 @@ class GradientAccumulator {
 }  // namespace detail
 
 }  // namespace weft
+
+#ifdef WEFT_COMPILED
+extern template class std::vector<weft::detail::Tie>;
+#endif

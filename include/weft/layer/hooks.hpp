@@ -83,3 +83,10 @@ void open_layer_gradient(Device& device, ParameterState& state) {
 }  // namespace detail
 
 }  // namespace weft
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template void open_layer_gradient(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);
+extern template void next_term(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);
+}  // namespace weft::detail
+#endif

@@ -281,3 +281,11 @@ class Parameter<Rules...> : public Parameter<> {
 #ifndef WEFT_COMPILED
 #include <weft/layer/parameter_impl.hpp>
 #endif
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template void zero_gradient(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);
+extern template void initialise_parameter<float>(Device<Kokkos::DefaultHostExecutionSpace>&, const ParameterState&, std::uint64_t);
+extern template void initialise_parameter<bfloat16>(Device<Kokkos::DefaultHostExecutionSpace>&, const ParameterState&, std::uint64_t);
+}  // namespace weft::detail
+#endif

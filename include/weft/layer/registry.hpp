@@ -72,3 +72,7 @@ class Registry {
 #ifndef WEFT_COMPILED
 #include <weft/layer/registry_impl.hpp>
 #endif
+
+#ifdef WEFT_COMPILED
+extern template class std::vector<weft::detail::Registered>;
+#endif

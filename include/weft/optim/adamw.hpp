@@ -51,3 +51,13 @@ struct AdamWRule {
 using AdamW = Optimizer<AdamWRule>;
 
 }  // namespace weft::optim
+
+#if defined(WEFT_COMPILED) && !defined(KOKKOS_ENABLE_CUDA)
+namespace weft::optim {
+extern template class Optimizer<AdamWRule>;
+extern template Slot Optimizer<AdamWRule>::make_slot<float>(ParameterState&);
+extern template void AdamWRule::update<float, Kokkos::DefaultHostExecutionSpace>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&, const AdamWOptions&, double, double, std::uint64_t);
+extern template Slot Optimizer<AdamWRule>::make_slot<bfloat16>(ParameterState&);
+extern template void AdamWRule::update<bfloat16, Kokkos::DefaultHostExecutionSpace>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&, const AdamWOptions&, double, double, std::uint64_t);
+}  // namespace weft::optim
+#endif

@@ -43,3 +43,10 @@ struct SgdRule {
 using Sgd = Optimizer<SgdRule>;
 
 }  // namespace weft::optim
+
+#if defined(WEFT_COMPILED) && !defined(KOKKOS_ENABLE_CUDA)
+namespace weft::optim {
+extern template class Optimizer<SgdRule>;
+extern template Slot Optimizer<SgdRule>::make_slot<float>(ParameterState&);
+}  // namespace weft::optim
+#endif

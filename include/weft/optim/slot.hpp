@@ -24,3 +24,7 @@ struct Slot {
 };
 
 }  // namespace weft::optim
+
+#ifdef WEFT_COMPILED
+extern template class std::vector<weft::optim::Slot>;
+#endif

@@ -81,3 +81,9 @@ class ContextParallel : public detail::ContextBase<M, Method...> {
 };
 
 }  // namespace weft
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template class ContextGradientReducer<Kokkos::DefaultHostExecutionSpace>;
+}  // namespace weft::detail
+#endif

@@ -195,3 +195,9 @@ class DataParallel : public detail::DataBase<M, Policies...> {
 };
 
 }  // namespace weft
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template class Buckets<Kokkos::DefaultHostExecutionSpace>;
+}  // namespace weft::detail
+#endif

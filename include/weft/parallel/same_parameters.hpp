@@ -175,3 +175,11 @@ WEFT_COLD void require_equal_parameters(const Context& context, Stages& stages, 
 #ifndef WEFT_COMPILED
 #include <weft/parallel/same_parameters_impl.hpp>
 #endif
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template class ParameterHashes<Kokkos::DefaultHostExecutionSpace>;
+extern template std::uint64_t hash_elements(Device<Kokkos::DefaultHostExecutionSpace>&, const void*, std::size_t, std::size_t);
+extern template void require_equal_copies(Device<Kokkos::DefaultHostExecutionSpace>&, const std::vector<ParameterState*>&, const std::vector<CopyAxis>&, std::size_t);
+}  // namespace weft::detail
+#endif

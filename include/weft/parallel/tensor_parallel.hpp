@@ -107,3 +107,9 @@ class TensorParallel : public detail::TensorBase<M, HiddenPlacement> {
 };
 
 }  // namespace weft
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template class TensorGradientReducer<Kokkos::DefaultHostExecutionSpace>;
+}  // namespace weft::detail
+#endif

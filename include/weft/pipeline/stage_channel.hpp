@@ -158,3 +158,9 @@ class StageChannel {
 };
 
 }  // namespace weft::detail
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template class StageChannel<Kokkos::DefaultHostExecutionSpace>;
+}  // namespace weft::detail
+#endif

@@ -66,3 +66,9 @@ void agree_on_touched(const Communicator& comm, Stages& stages) {
 }
 
 }  // namespace weft::detail
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template void agree_on_unreduced(const Communicator&, Device<Kokkos::DefaultHostExecutionSpace>&, const Unit&, unsigned);
+}  // namespace weft::detail
+#endif

@@ -232,3 +232,9 @@ constexpr void require_gradient_of() {
 }
 
 }  // namespace weft
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template operations::Elements make_elements(Device<Kokkos::DefaultHostExecutionSpace>&, const Shape&, std::size_t);
+}  // namespace weft::detail
+#endif

@@ -57,3 +57,9 @@ std::vector<typename X::value_type> copy_to_host(const X& x) {
 }
 
 }  // namespace weft
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template void copy_on_host(const Kokkos::DefaultHostExecutionSpace&, void*, const void*, std::size_t);
+}  // namespace weft::detail
+#endif

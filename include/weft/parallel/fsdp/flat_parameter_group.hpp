@@ -344,3 +344,9 @@ class FlatParameterGroup {
 };
 
 }  // namespace weft::detail
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template class FlatParameterGroup<Kokkos::DefaultHostExecutionSpace>;
+}  // namespace weft::detail
+#endif

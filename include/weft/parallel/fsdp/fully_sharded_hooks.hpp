@@ -207,3 +207,9 @@ class FullyShardedHooks : public Hooks {
 };
 
 }  // namespace weft::detail
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template class FullyShardedHooks<Kokkos::DefaultHostExecutionSpace>;
+}  // namespace weft::detail
+#endif

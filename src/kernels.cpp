@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of the common scalars.
+#include <weft/kernels/compiled.hpp>
+
+#ifndef KOKKOS_ENABLE_CUDA
+namespace weft::kernels {
+WEFT_KERNELS_OF(, float)
+WEFT_KERNELS_OF(, bfloat16)
+WEFT_OTHER_KERNELS()
+}  // namespace weft::kernels
+#endif
