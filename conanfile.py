@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""weft as a Conan 2 package: the headers and the CMake package that `cmake --install` gives.
+"""weft as a Conan 2 package: the headers and the CMake package that `cmake --install` gives; with -o "weft/*:compiled=True" the library
+weft::compiled, too.
 
 Kokkos, oneDNN and MPI are not requirements of it: ConanCenter has no Kokkos, and MPI belongs to the machine. The CMake
 package finds them when a program asks for weft (set Kokkos_ROOT).
@@ -21,12 +22,18 @@ class Weft(ConanFile):
     topics = ("machine-learning", "distributed-training", "kokkos", "mpi", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "include/*"
+    options = {"compiled": [True, False]}
+    default_options = {"compiled": False}
+    exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "include/*", "src/*"
     no_copy_source = True
 
     def set_version(self):
         text = load(self, os.path.join(self.recipe_folder, "include/weft/core/version.hpp"))
         self.version = ".".join(re.search(rf"WEFT_VERSION_{part} (\d+)", text)[1] for part in ("MAJOR", "MINOR", "PATCH"))
+
+    def configure(self):
+        if self.options.compiled:
+            self.package_type = "static-library"
 
     def layout(self):
         cmake_layout(self)
@@ -35,21 +42,27 @@ class Weft(ConanFile):
         toolchain = CMakeToolchain(self)
         toolchain.user_presets_path = False
         toolchain.cache_variables["WEFT_INSTALL_ONLY"] = True
+        toolchain.cache_variables["WEFT_COMPILED"] = bool(self.options.compiled)  # this alone needs Kokkos and oneDNN here
+        toolchain.cache_variables["WEFT_NATIVE"] = False  # the profile says for which processor
         toolchain.cache_variables["CMAKE_INSTALL_LIBDIR"] = "lib"
         toolchain.generate()
 
     def build(self):
-        CMake(self).configure()
+        cmake = CMake(self)
+        cmake.configure()
+        if self.options.compiled:
+            cmake.build()
 
     def package(self):
         CMake(self).install()
 
     def package_id(self):
-        self.info.clear()
+        if not self.info.options.compiled:
+            self.info.clear()
 
     def package_info(self):
         # The package's own weft-config.cmake is what programs find: it knows the targets and what they need.
         self.cpp_info.bindirs = []
-        self.cpp_info.libdirs = []
+        self.cpp_info.libdirs = ["lib"] if self.options.compiled else []
         self.cpp_info.builddirs = ["lib/cmake/weft"]
         self.cpp_info.set_property("cmake_find_mode", "none")

@@ -12,13 +12,23 @@ if(WEFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
       CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${WEFT_CCACHE})
 endif()
 
+# Programs take weft::compiled, where it is built. Those that must see every definition (sanitizers of their own, the tests of the
+# header-only library) take weft_own_header_only.
+add_library(weft_own_header_only INTERFACE)
+target_link_libraries(weft_own_header_only INTERFACE weft::weft)
+target_compile_options(weft_own_header_only INTERFACE -Wall -Wextra $<$<BOOL:${WEFT_NATIVE}>:-march=native>)
 add_library(weft_own INTERFACE)
-target_link_libraries(weft_own INTERFACE weft::weft)
-target_compile_options(weft_own INTERFACE -Wall -Wextra $<$<BOOL:${WEFT_NATIVE}>:-march=native>)
+target_link_libraries(weft_own INTERFACE weft_own_header_only $<TARGET_NAME_IF_EXISTS:weft::compiled>)
 
 # weft_program(NAME SOURCES...): an executable with the warnings, the standard and the processor of our own programs.
+# weft_program(NAME HEADER_ONLY SOURCES...): one without weft::compiled.
 function(weft_program name)
-  add_executable(${name} ${ARGN})
-  target_link_libraries(${name} PRIVATE weft_own)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "HEADER_ONLY" "" "")
+  set(own weft_own)
+  if(arg_HEADER_ONLY)
+    set(own weft_own_header_only)
+  endif()
+  add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PRIVATE ${own})
   set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
 endfunction()

@@ -8,11 +8,17 @@
 #include <weft/core/version.hpp>
 #include <weft/runtime/run.hpp>
 
+#ifdef WEFT_COMPILED
+constexpr const char* mode = "compiled";
+#else
+constexpr const char* mode = "header-only";
+#endif
+
 int main(int argc, char** argv) {
   return weft::run<weft::comm::Threads>(argc, argv, [](weft::World& world) {
     std::vector<int> ranks{1};
     world.communicator().all_reduce(ranks);
     if (world.rank() == 0)
-      std::printf("weft %d.%d.%d, oneDNN %d, %d ranks\n", WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR, WEFT_VERSION_PATCH, dnnl_version()->major, ranks[0]);
+      std::printf("weft %d.%d.%d %s, oneDNN %d, %d ranks\n", WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR, WEFT_VERSION_PATCH, mode, dnnl_version()->major, ranks[0]);
   });
 }

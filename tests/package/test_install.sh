@@ -5,15 +5,18 @@
 must cmake --install "$WEFT_BUILD" --prefix "$scratch/first" >"$scratch/log"
 mv "$scratch/first" "$scratch/prefix"  # a package that remembers where it was installed would break here
 [ -e "$scratch/prefix/include/weft/core/version.hpp" ] || fail "the headers were not installed"
-[ -z "$(find "$scratch/prefix" -type f -not -path '*/include/weft/*' -not -path '*/cmake/weft/*')" ] ||
-  fail "more than headers and the CMake package is installed: $(find "$scratch/prefix" -type f | grep -v weft/)"
-if grep -rn "$WEFT_SOURCE\|$scratch" "$scratch/prefix"; then fail "the installed files name a folder of this machine"; fi
+[ -z "$(find "$scratch/prefix" -type f -not -path '*/include/weft/*' -not -path '*/cmake/weft/*' -not -name 'libweft_compiled.*')" ] ||
+  fail "more than headers, the library and the CMake package is installed: $(find "$scratch/prefix" -type f | grep -v weft/)"
+if grep -rnI "$WEFT_SOURCE\|$scratch" "$scratch/prefix"; then fail "the installed files name a folder of this machine"; fi
 
 must cmake -S "$WEFT_SOURCE/tests/package/consumer" -B "$scratch/build" -G Ninja -DCMAKE_CXX_COMPILER="$WEFT_CXX" \
   -DCMAKE_PREFIX_PATH="$scratch/prefix" -DKokkos_DIR="$Kokkos_DIR" -DWEFT_EXPECTED_VERSION="${WEFT_VERSION%.*}"
 must cmake --build "$scratch/build"
 must "$scratch/build/consumer" | grep "weft $WEFT_VERSION" || fail "the program did not print weft's version"
 must "$scratch/build/consumer_mpi"
+if grep -q WEFT_COMPILED:BOOL=ON "$WEFT_BUILD/CMakeCache.txt"; then
+  must "$scratch/build/consumer_compiled" | grep "weft $WEFT_VERSION" || fail "the program with weft::compiled did not print weft's version"
+fi
 
 cmake -S "$WEFT_SOURCE/tests/package/consumer" -B "$scratch/build" -DWEFT_EXPECTED_VERSION=99 >"$scratch/log" 2>&1 &&
   fail "version 99 was found"

@@ -2,7 +2,11 @@
 # weft inside of another project: no tests, no examples, no flags of the other project changed.
 . "$WEFT_SOURCE/tests/support/environment.sh"
 
-must cmake -S "$WEFT_SOURCE/tests/package/consumer" -B "$scratch/build" -G Ninja -DCMAKE_CXX_COMPILER="$WEFT_CXX" \
-  -DWEFT_AS=subdirectory -DWEFT_SOURCE="$WEFT_SOURCE" -DKokkos_DIR="$Kokkos_DIR"
-must cmake --build "$scratch/build"
-must "$scratch/build/consumer" | grep "weft $WEFT_VERSION" || fail "the program did not print weft's version"
+for compiled in OFF ON; do
+  must cmake -S "$WEFT_SOURCE/tests/package/consumer" -B "$scratch/build$compiled" -G Ninja -DCMAKE_CXX_COMPILER="$WEFT_CXX" \
+    -DWEFT_AS=subdirectory -DWEFT_COMPILED=$compiled -DWEFT_SOURCE="$WEFT_SOURCE" -DKokkos_DIR="$Kokkos_DIR"
+  must cmake --build "$scratch/build$compiled"
+  program=consumer
+  [ $compiled = ON ] && program=consumer_compiled
+  must "$scratch/build$compiled/$program" | grep "weft $WEFT_VERSION" || fail "the program did not print weft's version"
+done

@@ -27,6 +27,7 @@
 #include <weft/comm/shared_memory/doorbell.hpp>
 #include <weft/comm/shared_memory/collective.hpp>
 #include <weft/comm/shared_memory/memory.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::shared_memory {
 
@@ -170,5 +171,4 @@ class SharedMemoryGroup::Started final : public Pending {
 
 #ifndef WEFT_COMPILED
 #include <weft/comm/shared_memory/group_impl.hpp>
-#include <weft/core/inline.hpp>
 #endif

@@ -22,6 +22,8 @@
 #include <weft/comm/reduce.hpp>
 #include <weft/comm/self.hpp>
 #include <weft/comm/store/process.hpp>
+#include <weft/core/inline.hpp>
+#include <weft/core/text.hpp>
 
 namespace weft::comm::store {
 
@@ -127,6 +129,4 @@ class StoreGroup::Started final : public Pending {
 
 #ifndef WEFT_COMPILED
 #include <weft/comm/store/group_impl.hpp>
-#include <weft/core/inline.hpp>
-#include <weft/core/text.hpp>
 #endif

@@ -13,6 +13,7 @@
 
 #include <weft/comm/operation.hpp>
 #include <weft/comm/threads/world.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::threads {
 
@@ -104,5 +105,4 @@ class Receive final : public Advancing {
 
 #ifndef WEFT_COMPILED
 #include <weft/comm/threads/mailbox_impl.hpp>
-#include <weft/core/inline.hpp>
 #endif

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# A program of which one file is compiled with WEFT_COMPILED and one without does not link, and neither does one that was compiled for
+# other vector registers than the library: two definitions of one function, or sums of another order, would go unnoticed.
+. "$WEFT_SOURCE/tests/support/environment.sh"
+
+compile() { must "$WEFT_CXX" -std=c++20 -I "$WEFT_SOURCE/include" "$@"; }
+echo '#include <weft/core/inline.hpp>
+int other();
+int main() { return other(); }' >"$scratch/one.cpp"
+echo '#include <weft/core/inline.hpp>
+int other() { return 0; }' >"$scratch/two.cpp"
+for file in one two; do
+  compile -c "$scratch/$file.cpp" -o "$scratch/$file.header_only.o"
+  compile -DWEFT_COMPILED -c "$scratch/$file.cpp" -o "$scratch/$file.compiled.o"
+done
+compile -DWEFT_COMPILED -c "$WEFT_SOURCE/src/mode.cpp" -o "$scratch/mode.o"
+
+link() { "$WEFT_CXX" "$@" -o "$scratch/program" 2>"$scratch/log"; }
+refused() {
+  local wanted=$1
+  shift
+  link "$@" && fail "a program that must not link does: $*"
+  grep "$wanted" "$scratch/log" || { cat "$scratch/log"; fail "the linker does not name $wanted"; }
+}
+must link "$scratch/one.header_only.o" "$scratch/two.header_only.o"
+must "$scratch/program"
+must link "$scratch/one.compiled.o" "$scratch/two.compiled.o" "$scratch/mode.o"
+must "$scratch/program"
+refused weft_with_and_without_WEFT_COMPILED "$scratch/one.compiled.o" "$scratch/two.header_only.o" "$scratch/mode.o"
+refused weft_with_and_without_WEFT_COMPILED "$scratch/one.header_only.o" "$scratch/two.compiled.o" "$scratch/mode.o"
+case "$(uname -m)" in
+  x86_64)
+    compile -mavx2 -DWEFT_COMPILED -c "$scratch/two.cpp" -o "$scratch/two.wider.o"
+    refused weft_compiled_for_registers_of_32_bytes "$scratch/one.compiled.o" "$scratch/two.wider.o" "$scratch/mode.o" ;;
+esac
