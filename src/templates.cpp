@@ -8,6 +8,7 @@
 #include <weft/layer/gradient_accumulator.hpp>
 #include <weft/layer/hooks.hpp>
 #include <weft/layer/parameter.hpp>
+#include <weft/layer/plain_accumulator.hpp>
 #include <weft/layer/registry.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/optim/sgd.hpp>
@@ -57,6 +58,7 @@ template class ParameterHashes<Kokkos::DefaultHostExecutionSpace>;
 template std::uint64_t hash_elements(Device<Kokkos::DefaultHostExecutionSpace>&, const void*, std::size_t, std::size_t);
 template void require_equal_copies(Device<Kokkos::DefaultHostExecutionSpace>&, const std::vector<ParameterState*>&, const std::vector<CopyAxis>&, std::size_t);
 template void agree_on_unreduced(const Communicator&, Device<Kokkos::DefaultHostExecutionSpace>&, const Unit&, unsigned);
+template class PlainAccumulator<Kokkos::DefaultHostExecutionSpace>;
 template void open_layer_gradient(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);
 template void next_term(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);
 template void zero_gradient(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);

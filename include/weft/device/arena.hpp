@@ -136,38 +136,47 @@ class Arena {
   void exchange(Arena& other) noexcept { state_.swap(other.state_); }
 
   const MemoryUse& use() const { return state_->use; }
-  void reset_peak() { state_->use.peak = state_->use.current; }
+  void reset_peak();
 
  private:
-  Buffer take(std::size_t size) {
-    std::vector<void*>& blocks = state_->blocks(size);
-    void* block = nullptr;
-    if (blocks.empty()) {
-      block = taken_from_system(size);
-      state_->use.reserved += size;
-    } else {
-      block = blocks.back();
-      blocks.pop_back();
-    }
-    state_->use.current += size;
-    if (state_->use.current > state_->use.peak) state_->use.peak = state_->use.current;
-    return Buffer(block, [state = state_, size](void* freed) {
-      state->use.current -= size;
-      state->blocks(size).push_back(freed);
-    });
-  }
+  Buffer take(std::size_t size);
 
-  WEFT_COLD void* taken_from_system(std::size_t size) {
-    using System = detail::System<MemorySpace>;
-    if (void* block = System::take(size)) return block;
-    state_->give_back();
-    if (void* block = System::take(size)) return block;
-    throw_error<MemoryError>({"out of memory: ", MemorySpace::name(), " memory has no room for ", size, " more bytes; this rank uses ", state_->use.current, " there",
-                              System::room(), ": a smaller model or micro-batch, recomputation, or more ranks to share it"});
-  }
+  WEFT_COLD void* taken_from_system(std::size_t size);
 
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
+
+template <class MemorySpace>
+void Arena<MemorySpace>::reset_peak() { state_->use.peak = state_->use.current; }
+
+template <class MemorySpace>
+Buffer Arena<MemorySpace>::take(std::size_t size) {
+  std::vector<void*>& blocks = state_->blocks(size);
+  void* block = nullptr;
+  if (blocks.empty()) {
+    block = taken_from_system(size);
+    state_->use.reserved += size;
+  } else {
+    block = blocks.back();
+    blocks.pop_back();
+  }
+  state_->use.current += size;
+  if (state_->use.current > state_->use.peak) state_->use.peak = state_->use.current;
+  return Buffer(block, [state = state_, size](void* freed) {
+    state->use.current -= size;
+    state->blocks(size).push_back(freed);
+  });
+}
+
+template <class MemorySpace>
+void* Arena<MemorySpace>::taken_from_system(std::size_t size) {
+  using System = detail::System<MemorySpace>;
+  if (void* block = System::take(size)) return block;
+  state_->give_back();
+  if (void* block = System::take(size)) return block;
+  throw_error<MemoryError>({"out of memory: ", MemorySpace::name(), " memory has no room for ", size, " more bytes; this rank uses ", state_->use.current, " there",
+                            System::room(), ": a smaller model or micro-batch, recomputation, or more ranks to share it"});
+}
 
 }  // namespace detail
 

@@ -28,55 +28,76 @@ class PlainAccumulator final : public GradientAccumulator {
   void find_uses(std::span<Unit* const>, AllHooks, std::size_t) override {}
   std::span<Unit> second_uses() override { return {}; }
 
-  void begin(const Batch&, AllHooks hooks, std::size_t, std::size_t) override {
-    for (Hooks* wrapper : hooks) wrapper->begin_sums(*this);
-  }
+  void begin(const Batch&, AllHooks hooks, std::size_t, std::size_t) override;
   void open(const Unit&, std::size_t) override {}
   void leave(const Unit&, std::size_t) override {}
   void close(Unit&, std::size_t, AllHooks) override {}
-  void ready(Unit& owned, AllHooks hooks, bool last) override {
-    if (!last && std::none_of(hooks.begin(), hooks.end(), [](Hooks* wrapper) { return wrapper->reduces_each_micro_batch(); })) return;
-    for (ParameterState* state : owned.parameters)
-      if (state->gradients().fresh()) zero_gradient(*device_, *state);  // nobody used it: others wait for its sum all the same
-    owned.complete = last;
-    for (std::size_t i = hooks.size(); i-- > 0;) hooks[i]->gradients_ready(owned);
-  }
+  void ready(Unit& owned, AllHooks hooks, bool last) override;
   /// What the stages have is added after the sums inside of data parallelism and before the sum over data ranks.
-  WEFT_COLD void finish(std::span<const Tie> ties, std::span<Unit> tied, AllHooks hooks) override {
-    for (std::size_t i = 0; i < ties.size(); ++i) {
-      ParameterState& state = *ties[i].state;
-      if (state.gradients().fresh()) zero_gradient(*device_, state);
-      notify(tied[i], hooks, false);
-      if (ties[i].holders)
-        ties[i].holders->all_reduce(
-            comm::elements_of<float, double>(state.gradient_type(), memory_kind<Tensor<float, Exec>>(), state.gradients().layer_buffer().get(), state.size()));
-      notify(tied[i], hooks, true);
-    }
-    agree_on_touched(ties);
-    for (Hooks* wrapper : hooks) wrapper->finish();
-  }
+  WEFT_COLD void finish(std::span<const Tie> ties, std::span<Unit> tied, AllHooks hooks) override;
 
   hook::AnyHook* bucket_hook(std::size_t, hook::AnyHook* own) override { return own; }
   const ReductionTree* order_over(std::size_t, bool) override { return nullptr; }
-  std::vector<double> loss_terms(std::vector<double> losses, std::size_t, std::size_t) const override {
-    double sum = 0;
-    for (const double loss : losses) sum += loss;
-    return {sum};
-  }
-  double norm(const Communicator& communicator, const std::vector<GradientPart>& parts, const SquaredNorm& square) override {
-    Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
-    for (std::size_t i = 0; i < parts.size(); ++i) square.call(square.optimizer, parts[i], squares.data() + i);
-    double sum = 0;
-    const auto host = copy_to_host(squares);
-    // What another rank counts is looked at too: a copy that went bad on this rank alone must stop all ranks.
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      if (parts[i].counted || !std::isfinite(host[i])) sum += host[i];
-    communicator.all_reduce(std::span<double>(&sum, 1));
-    return std::sqrt(sum);
-  }
+  std::vector<double> loss_terms(std::vector<double> losses, std::size_t, std::size_t) const override;
+  double norm(const Communicator& communicator, const std::vector<GradientPart>& parts, const SquaredNorm& square) override;
 
  private:
   Device<Exec>* device_;
 };
 
+template <class Exec>
+void PlainAccumulator<Exec>::begin(const Batch&, AllHooks hooks, std::size_t, std::size_t) {
+  for (Hooks* wrapper : hooks) wrapper->begin_sums(*this);
+}
+
+template <class Exec>
+void PlainAccumulator<Exec>::ready(Unit& owned, AllHooks hooks, bool last) {
+  if (!last && std::none_of(hooks.begin(), hooks.end(), [](Hooks* wrapper) { return wrapper->reduces_each_micro_batch(); })) return;
+  for (ParameterState* state : owned.parameters)
+    if (state->gradients().fresh()) zero_gradient(*device_, *state);  // nobody used it: others wait for its sum all the same
+  owned.complete = last;
+  for (std::size_t i = hooks.size(); i-- > 0;) hooks[i]->gradients_ready(owned);
+}
+
+template <class Exec>
+void PlainAccumulator<Exec>::finish(std::span<const Tie> ties, std::span<Unit> tied, AllHooks hooks) {
+  for (std::size_t i = 0; i < ties.size(); ++i) {
+    ParameterState& state = *ties[i].state;
+    if (state.gradients().fresh()) zero_gradient(*device_, state);
+    notify(tied[i], hooks, false);
+    if (ties[i].holders)
+      ties[i].holders->all_reduce(
+          comm::elements_of<float, double>(state.gradient_type(), memory_kind<Tensor<float, Exec>>(), state.gradients().layer_buffer().get(), state.size()));
+    notify(tied[i], hooks, true);
+  }
+  agree_on_touched(ties);
+  for (Hooks* wrapper : hooks) wrapper->finish();
+}
+
+template <class Exec>
+std::vector<double> PlainAccumulator<Exec>::loss_terms(std::vector<double> losses, std::size_t, std::size_t) const {
+  double sum = 0;
+  for (const double loss : losses) sum += loss;
+  return {sum};
+}
+
+template <class Exec>
+double PlainAccumulator<Exec>::norm(const Communicator& communicator, const std::vector<GradientPart>& parts, const SquaredNorm& square) {
+  Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
+  for (std::size_t i = 0; i < parts.size(); ++i) square.call(square.optimizer, parts[i], squares.data() + i);
+  double sum = 0;
+  const auto host = copy_to_host(squares);
+  // What another rank counts is looked at too: a copy that went bad on this rank alone must stop all ranks.
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (parts[i].counted || !std::isfinite(host[i])) sum += host[i];
+  communicator.all_reduce(std::span<double>(&sum, 1));
+  return std::sqrt(sum);
+}
+
 }  // namespace weft::detail
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template class PlainAccumulator<Kokkos::DefaultHostExecutionSpace>;
+}  // namespace weft::detail
+#endif

@@ -126,49 +126,17 @@ class Optimizer {
   /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError before any train_step,
   /// StorageError on every rank where a file of one of them (ModelOptions::shard.offload) fails: parameters and state are what they were.
   /// Throws Error where ModelOptions::numerics.compare_every finds ranks with different parameters that must be equal.
-  StepReport step(double learning_rate) {
-    for (const Slot& slot : slots_)
-      if (!slot.state->gradient() && slot.due()) throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name(), " has no gradient"});
-    if (gradients_) gradients_->applied = true;
-    require_same_step(learning_rate);
-    StepReport report;
-    const double unscale = loss_scale_ ? 1 / loss_scale_->applied() : 1;
-    report.gradient_norm = gradient_norm();
-    report.skipped = !std::isfinite(report.gradient_norm);
-    if (report.skipped) {
-      if (loss_scale_) loss_scale_->update(true);
-      return report;
-    }
-    const double scale = unscale * (options_.clip > 0 ? std::min(1.0, options_.clip / (report.gradient_norm + 1e-6)) : 1.0);
-    if (store_) {
-      const auto apply = [](const void* call, Slot& slot) {
-        const auto& [optimizer, rate, factor] = *static_cast<const Call*>(call);
-        optimizer->update(slot, rate, factor);
-      };
-      const Call call{this, learning_rate, scale};
-      offload_->update(*device_, *store_, communicator_, slots_, apply, &call);
-    } else {
-      for (Slot& slot : slots_)
-        if (slot.due()) update(slot, learning_rate, scale);
-    }
-    ++steps_;
-    if (loss_scale_) loss_scale_->update(false);
-    if (compare_every_ != 0 && (steps_ == 1 || steps_ % compare_every_ == 0)) compare_(model_);
-    return report;
-  }
+  StepReport step(double learning_rate);
 
   /// The 2-norm over all elements of the model, each logical element once, summed in double (NaN or infinity if any gradient
   /// of any rank is). Collective over the whole mesh; the same bits on every rank, and under ModelOptions::numerics.reproducible in every
   /// layout with these gradients. A loss scale is divided out.
-  double gradient_norm() { return scaled_norm() / (loss_scale_ ? loss_scale_->applied() : 1); }
+  double gradient_norm();
 
   /// Master copies begin anew as the 16-bit values are, without the digits that those have lost: for weights that were brought from
   /// elsewhere. A value that a program writes counts in the next step by itself, unless it is what its master rounds to. Nothing is done in
   /// float and double, in stage 3 of ZeRO, which keeps the master alone, and for state that is offloaded.
-  void refresh() {
-    for (Slot& slot : slots_)
-      if (slot.master && slot.state->value() && slot.state->kept_type() == slot.state->type()) widen_(*device_, slot.state->kept(), slot.state->value().get(), slot.master.get());
-  }
+  void refresh();
 
   /// Steps applied so far; skipped ones do not count.
   std::uint64_t steps() const { return steps_; }
@@ -176,31 +144,10 @@ class Optimizer {
 
  private:
   // Of the gradients as they are, with the loss scale in them.
-  double scaled_norm() {
-    std::vector<weft::detail::GradientPart> parts;
-    for (const Slot& slot : slots_) {
-      if (!slot.state->gradient() || !slot.state->gradients().touched()) continue;
-      if (slot.state->info().replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted()});
-      else
-        for (const weft::detail::Run& run : slot.state->runs()) parts.push_back({slot.state, run, slot.state->counted() && run.owned});
-    }
-    return accumulator_->norm(communicator_, parts, {this, [](void* optimizer, const weft::detail::GradientPart& part, double* out) {
-                                Optimizer& self = *static_cast<Optimizer*>(optimizer);
-                                self.squared_norm_(*self.device_, self.wide_gradient(*part.state).get(), part.run, out);
-                              }});
-  }
+  double scaled_norm();
 
   // Ranks that update their pieces by other rules would put one model together from them.
-  WEFT_COLD void require_same_step(double learning_rate) {
-    if (communicator_.size() == 1) return;
-    const std::uint64_t words[] = {options_hash_, std::bit_cast<std::uint64_t>(learning_rate), steps_};
-    if (weft::detail::same_on_all(communicator_, words)) return;
-    const auto found = weft::detail::first_difference(communicator_, words);
-    const std::string what = found.word == 0   ? std::string("options are not the same")
-                             : found.word == 1 ? weft::detail::joined({"learning rate is ", std::to_string(std::bit_cast<double>(found.on_rank)), ", not ", std::to_string(std::bit_cast<double>(found.on_first))})
-                                               : weft::detail::joined({"number of steps is ", found.on_rank, ", not ", found.on_first});
-    throw_error<UsageError>({"optimizer step: rank ", found.rank, "'s ", what, " as on rank 0: all ranks make an optimizer with the same options and take the same steps"});
-  }
+  WEFT_COLD void require_same_step(double learning_rate);
 
   static constexpr bool elementwise = [] {
     if constexpr (requires { Rule::elementwise; }) return bool(Rule::elementwise);
@@ -213,42 +160,15 @@ class Optimizer {
   }();
 
   // Pieces that tp, etp or cp leave a rank have the shape of a matrix, and are none.
-  WEFT_COLD static void require_whole(const ParameterState& state) {
-    if (state.local().size() == state.global().size()) return;
-    std::string axes;
-    const std::pair<unsigned, std::string_view> cutting[] = {{axis_bit<tp>, tp::name}, {axis_bit<etp>, etp::name}, {axis_bit<cp>, cp::name}, {axis_bit<ep>, ep::name}, {axis_bit<pp>, pp::name}};
-    for (const auto& [bit, name] : cutting)
-      if (state.sharded() & bit) weft::detail::append_to(axes, {axes.empty() ? "" : " and ", name});
-    throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name(), " ", state.global().text(), " is cut over ", axes.empty() ? std::string("ranks") : axes, ": this rank holds ", state.local().text(), "; use degree 1 there, or an elementwise rule"});
-  }
+  WEFT_COLD static void require_whole(const ParameterState& state);
 
-  weft::detail::Buffer wide_gradient(const ParameterState& state) {
-    if (state.kept_gradient_type() == state.gradient_type()) return state.gradient();
-    weft::detail::Buffer wide = device_->allocate(state.kept() * size_of(state.gradient_type()));
-    widen_(*device_, state.kept(), state.gradient().get(), wide.get());
-    return wide;
-  }
+  weft::detail::Buffer wide_gradient(const ParameterState& state);
   struct Call {
     Optimizer* optimizer;
     double learning_rate, scale;
   };
   // The rule sees the types of a slot, whatever a rank keeps.
-  void update(Slot& slot, double learning_rate, double scale) {
-    struct Lent {
-      Slot& slot;
-      weft::detail::Buffer gradient, master;
-      Lent(Slot& to, weft::detail::Buffer wide) : slot(to), gradient(to.state->gradients().exchange_buffer(std::move(wide))) {
-        if (to.state->kept_type() != to.state->type()) slot.master = master = to.state->storage().exchange_value(nullptr);
-      }
-      ~Lent() {
-        slot.state->gradients().set_buffer(std::move(gradient));
-        if (!master) return;
-        slot.master.reset();
-        slot.state->storage().set_value(std::move(master));
-      }
-    } lent(slot, wide_gradient(*slot.state));
-    update_(*device_, slot, options_, learning_rate, scale, steps_ + 1);
-  }
+  void update(Slot& slot, double learning_rate, double scale);
 
   template <class P>
   WEFT_COLD Slot make_slot(ParameterState& state) {
@@ -293,6 +213,110 @@ class Optimizer {
   void (*compare_)(void*) = nullptr;  // require_equal_parameters of
   void* model_ = nullptr;             // the model
 };
+
+template <class Rule>
+StepReport Optimizer<Rule>::step(double learning_rate) {
+  for (const Slot& slot : slots_)
+    if (!slot.state->gradient() && slot.due()) throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name(), " has no gradient"});
+  if (gradients_) gradients_->applied = true;
+  require_same_step(learning_rate);
+  StepReport report;
+  const double unscale = loss_scale_ ? 1 / loss_scale_->applied() : 1;
+  report.gradient_norm = gradient_norm();
+  report.skipped = !std::isfinite(report.gradient_norm);
+  if (report.skipped) {
+    if (loss_scale_) loss_scale_->update(true);
+    return report;
+  }
+  const double scale = unscale * (options_.clip > 0 ? std::min(1.0, options_.clip / (report.gradient_norm + 1e-6)) : 1.0);
+  if (store_) {
+    const auto apply = [](const void* call, Slot& slot) {
+      const auto& [optimizer, rate, factor] = *static_cast<const Call*>(call);
+      optimizer->update(slot, rate, factor);
+    };
+    const Call call{this, learning_rate, scale};
+    offload_->update(*device_, *store_, communicator_, slots_, apply, &call);
+  } else {
+    for (Slot& slot : slots_)
+      if (slot.due()) update(slot, learning_rate, scale);
+  }
+  ++steps_;
+  if (loss_scale_) loss_scale_->update(false);
+  if (compare_every_ != 0 && (steps_ == 1 || steps_ % compare_every_ == 0)) compare_(model_);
+  return report;
+}
+
+template <class Rule>
+double Optimizer<Rule>::gradient_norm() { return scaled_norm() / (loss_scale_ ? loss_scale_->applied() : 1); }
+
+template <class Rule>
+void Optimizer<Rule>::refresh() {
+  for (Slot& slot : slots_)
+    if (slot.master && slot.state->value() && slot.state->kept_type() == slot.state->type()) widen_(*device_, slot.state->kept(), slot.state->value().get(), slot.master.get());
+}
+
+template <class Rule>
+double Optimizer<Rule>::scaled_norm() {
+  std::vector<weft::detail::GradientPart> parts;
+  for (const Slot& slot : slots_) {
+    if (!slot.state->gradient() || !slot.state->gradients().touched()) continue;
+    if (slot.state->info().replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted()});
+    else
+      for (const weft::detail::Run& run : slot.state->runs()) parts.push_back({slot.state, run, slot.state->counted() && run.owned});
+  }
+  return accumulator_->norm(communicator_, parts, {this, [](void* optimizer, const weft::detail::GradientPart& part, double* out) {
+                              Optimizer& self = *static_cast<Optimizer*>(optimizer);
+                              self.squared_norm_(*self.device_, self.wide_gradient(*part.state).get(), part.run, out);
+                            }});
+}
+
+template <class Rule>
+void Optimizer<Rule>::require_same_step(double learning_rate) {
+  if (communicator_.size() == 1) return;
+  const std::uint64_t words[] = {options_hash_, std::bit_cast<std::uint64_t>(learning_rate), steps_};
+  if (weft::detail::same_on_all(communicator_, words)) return;
+  const auto found = weft::detail::first_difference(communicator_, words);
+  const std::string what = found.word == 0   ? std::string("options are not the same")
+                           : found.word == 1 ? weft::detail::joined({"learning rate is ", std::to_string(std::bit_cast<double>(found.on_rank)), ", not ", std::to_string(std::bit_cast<double>(found.on_first))})
+                                             : weft::detail::joined({"number of steps is ", found.on_rank, ", not ", found.on_first});
+  throw_error<UsageError>({"optimizer step: rank ", found.rank, "'s ", what, " as on rank 0: all ranks make an optimizer with the same options and take the same steps"});
+}
+
+template <class Rule>
+void Optimizer<Rule>::require_whole(const ParameterState& state) {
+  if (state.local().size() == state.global().size()) return;
+  std::string axes;
+  const std::pair<unsigned, std::string_view> cutting[] = {{axis_bit<tp>, tp::name}, {axis_bit<etp>, etp::name}, {axis_bit<cp>, cp::name}, {axis_bit<ep>, ep::name}, {axis_bit<pp>, pp::name}};
+  for (const auto& [bit, name] : cutting)
+    if (state.sharded() & bit) weft::detail::append_to(axes, {axes.empty() ? "" : " and ", name});
+  throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name(), " ", state.global().text(), " is cut over ", axes.empty() ? std::string("ranks") : axes, ": this rank holds ", state.local().text(), "; use degree 1 there, or an elementwise rule"});
+}
+
+template <class Rule>
+weft::detail::Buffer Optimizer<Rule>::wide_gradient(const ParameterState& state) {
+  if (state.kept_gradient_type() == state.gradient_type()) return state.gradient();
+  weft::detail::Buffer wide = device_->allocate(state.kept() * size_of(state.gradient_type()));
+  widen_(*device_, state.kept(), state.gradient().get(), wide.get());
+  return wide;
+}
+
+template <class Rule>
+void Optimizer<Rule>::update(Slot& slot, double learning_rate, double scale) {
+  struct Lent {
+    Slot& slot;
+    weft::detail::Buffer gradient, master;
+    Lent(Slot& to, weft::detail::Buffer wide) : slot(to), gradient(to.state->gradients().exchange_buffer(std::move(wide))) {
+      if (to.state->kept_type() != to.state->type()) slot.master = master = to.state->storage().exchange_value(nullptr);
+    }
+    ~Lent() {
+      slot.state->gradients().set_buffer(std::move(gradient));
+      if (!master) return;
+      slot.master.reset();
+      slot.state->storage().set_value(std::move(master));
+    }
+  } lent(slot, wide_gradient(*slot.state));
+  update_(*device_, slot, options_, learning_rate, scale, steps_ + 1);
+}
 
 /// Stands in for an optimizer of what is no rule, and accepts everything, so that there is one error.
 template <class Rule>

@@ -23,60 +23,21 @@ namespace detail {
 template <class Exec>
 class Buckets : public Hooks {
  public:
-  Buckets(Communicator comm, Device<Exec>& device, const ModelOptions& options)
-      : comm_(std::move(comm)), device_(&device), first_bytes_(options.data.first_bucket_bytes), bytes_(options.data.bucket_bytes), compare_every_(options.numerics.compare_every) {
-    if (options.shard.replicate != 1 || options.shard.quantised_gather || options.shard.secondary != 0)
-      throw_error<UsageError>({"ModelOptions: shard.replicate, shard.quantised_gather and shard.secondary are for FullyShardedDataParallel, and DataParallel or its stage 0 shares nothing out; leave them out"});
-    if (options.numerics.gradient && size_of(*options.numerics.gradient) == 2) throw_error<UsageError>({"ModelOptions::numerics.gradient is ", name_of(*options.numerics.gradient), ": DataParallel keeps gradients in the type in which they are added; leave it out, or use FullyShardedDataParallel"});
-    if (options.data.hook) hook_ = options.data.hook->make(device);
-    else if (const auto narrow = options.numerics.reduce.narrow()) hook_ = narrow(device);
-  }
+  Buckets(Communicator comm, Device<Exec>& device, const ModelOptions& options);
 
   // Gradients live in their buckets, one after the other, so that a bucket is reduced in place. A bucket closes once it
   // reaches its limit, and where the element type changes. Experts are summed over ranks of their own, in buckets of their own.
-  WEFT_COLD void prepare(std::span<Unit*> units) override {
-    for (Unit* unit : units)
-      for (ParameterState* state : unit->parameters) {
-        const std::size_t index = open_bucket(*state);
-        buckets_[index].members.push_back({state, buckets_[index].bytes / size_of(state->gradient_type())});
-        buckets_[index].bytes += aligned(state->gradient_bytes());
-      }
-    for (Bucket& bucket : buckets_) {
-      const std::size_t lines = std::size_t(bucket.comm.size()) * 64;  // each rank has a piece of whole cache lines
-      bucket.bytes = (bucket.bytes + lines - 1) / lines * lines;
-      bucket.storage = device_->allocate_persistent(bucket.bytes);
-      fill_zero(*device_, static_cast<char*>(bucket.storage.get()), bucket.bytes);  // the gaps are summed too
-      for (const FlatMember& member : bucket.members)
-        member.state->gradients().set_buffer(Buffer(bucket.storage, static_cast<char*>(bucket.storage.get()) + member.first * size_of(bucket.type)));
-    }
-  }
+  WEFT_COLD void prepare(std::span<Unit*> units) override;
 
   bool sums_data() const override { return true; }
   void check_sums() override {
     if (hook_) hook_->check_next_step();
   }
-  void begin(bool training) override {
-    if (training && hook_ && compare_every_ != 0 && ++steps_ % compare_every_ == 0) check_sums();
-  }
-  void begin_sums(GradientAccumulator& accumulator) override {
-    for (Bucket& bucket : buckets_) bucket.hook = accumulator.bucket_hook(std::size_t(bucket.comm.size()), hook_.get());
-  }
+  void begin(bool training) override;
+  void begin_sums(GradientAccumulator& accumulator) override;
 
-  void gradients_ready(Unit& unit) override {
-    for (ParameterState* state : unit.parameters) {
-      Bucket& bucket = bucket_of(state);
-      state->take_unreduced_over_data();
-      if (++bucket.ready == bucket.members.size()) launch(bucket);
-    }
-    // Ranks make progress together: each does its part of what all have posted.
-    for (Bucket& bucket : buckets_)
-      if (bucket.request) bucket.request->test();
-  }
-  void finish() override {
-    for (Bucket* bucket : launched_) complete(*bucket);
-    launched_.clear();
-    for (Bucket& bucket : buckets_) bucket.ready = 0;
-  }
+  void gradients_ready(Unit& unit) override;
+  void finish() override;
 
  private:
   struct Bucket {
@@ -91,55 +52,17 @@ class Buckets : public Hooks {
   };
 
   // Gradients become ready in about the order in which they were laid out, so one is looked for where the last one was.
-  Bucket& bucket_of(const ParameterState* state) {
-    for (std::size_t k = 0; k < buckets_.size(); ++k) {
-      const std::size_t index = (looked_up_ + k) % buckets_.size();
-      for (const FlatMember& member : buckets_[index].members)
-        if (member.state == state) return buckets_[looked_up_ = index];
-    }
-    throw_error<Error>({"DataParallel: parameter ", state->name(), " is in no bucket"});
-  }
+  Bucket& bucket_of(const ParameterState* state);
 
   static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
   // The last bucket of the state's communicator, or a new one where that is full or of another type.
-  std::size_t open_bucket(const ParameterState& state) {
-    const Communicator& comm = state.info().expert_data ? *state.info().expert_data : comm_;
-    std::size_t last = buckets_.size();
-    while (last-- > 0 && buckets_[last].comm.group() != comm.group()) {}
-    const bool first = last >= buckets_.size();
-    if (!first && buckets_[last].bytes < buckets_[last].limit && buckets_[last].type == state.gradient_type()) return last;
-    Bucket& added = buckets_.emplace_back();
-    added.comm = comm;
-    added.type = state.gradient_type();
-    added.limit = first ? first_bytes_ : bytes_;
-    added.hook = hook_.get();
-    return buckets_.size() - 1;
-  }
+  std::size_t open_bucket(const ParameterState& state);
 
-  void launch(Bucket& bucket) {
-    if (bucket.comm.size() == 1) return;
-    launched_.push_back(&bucket);
-    if (bucket.hook != nullptr) {
-      // What a hook does at the end of a bucket may communicate too: all ranks do it at the same places.
-      if (launched_.size() > 2) complete(*launched_[launched_.size() - 3]);
-      hook::Bucket view = view_of(bucket);
-      bucket.request = bucket.hook->start(view, bucket.comm);
-      return;
-    }
-    constexpr comm::MemoryKind memory = weft::detail::memory_kind<Tensor<float, Exec>>();
-    bucket.request = bucket.comm.all_reduce_async(comm::elements_of<float, double>(bucket.type, memory, bucket.storage.get(), bucket.bytes / size_of(bucket.type)));
-  }
+  void launch(Bucket& bucket);
 
-  void complete(Bucket& bucket) {
-    if (!bucket.request) return;
-    bucket.request->wait();
-    bucket.request.reset();
-    if (bucket.hook == nullptr) return;
-    hook::Bucket view = view_of(bucket);
-    bucket.hook->finish(view, bucket.comm);
-  }
-  hook::Bucket view_of(Bucket& bucket) { return {std::size_t(&bucket - buckets_.data()), bucket.type, bucket.storage, bucket.bytes / size_of(bucket.type), bucket.members}; }
+  void complete(Bucket& bucket);
+  hook::Bucket view_of(Bucket& bucket);
 
   Communicator comm_;
   Device<Exec>* device_;
@@ -150,6 +73,116 @@ class Buckets : public Hooks {
   std::vector<Bucket*> launched_;  // in this step, in this order on all ranks
   std::unique_ptr<hook::AnyHook> hook_;
 };
+
+template <class Exec>
+Buckets<Exec>::Buckets(Communicator comm, Device<Exec>& device, const ModelOptions& options)
+    : comm_(std::move(comm)), device_(&device), first_bytes_(options.data.first_bucket_bytes), bytes_(options.data.bucket_bytes), compare_every_(options.numerics.compare_every) {
+  if (options.shard.replicate != 1 || options.shard.quantised_gather || options.shard.secondary != 0)
+    throw_error<UsageError>({"ModelOptions: shard.replicate, shard.quantised_gather and shard.secondary are for FullyShardedDataParallel, and DataParallel or its stage 0 shares nothing out; leave them out"});
+  if (options.numerics.gradient && size_of(*options.numerics.gradient) == 2) throw_error<UsageError>({"ModelOptions::numerics.gradient is ", name_of(*options.numerics.gradient), ": DataParallel keeps gradients in the type in which they are added; leave it out, or use FullyShardedDataParallel"});
+  if (options.data.hook) hook_ = options.data.hook->make(device);
+  else if (const auto narrow = options.numerics.reduce.narrow()) hook_ = narrow(device);
+}
+
+template <class Exec>
+void Buckets<Exec>::prepare(std::span<Unit*> units) {
+  for (Unit* unit : units)
+    for (ParameterState* state : unit->parameters) {
+      const std::size_t index = open_bucket(*state);
+      buckets_[index].members.push_back({state, buckets_[index].bytes / size_of(state->gradient_type())});
+      buckets_[index].bytes += aligned(state->gradient_bytes());
+    }
+  for (Bucket& bucket : buckets_) {
+    const std::size_t lines = std::size_t(bucket.comm.size()) * 64;  // each rank has a piece of whole cache lines
+    bucket.bytes = (bucket.bytes + lines - 1) / lines * lines;
+    bucket.storage = device_->allocate_persistent(bucket.bytes);
+    fill_zero(*device_, static_cast<char*>(bucket.storage.get()), bucket.bytes);  // the gaps are summed too
+    for (const FlatMember& member : bucket.members)
+      member.state->gradients().set_buffer(Buffer(bucket.storage, static_cast<char*>(bucket.storage.get()) + member.first * size_of(bucket.type)));
+  }
+}
+
+template <class Exec>
+void Buckets<Exec>::begin(bool training) {
+  if (training && hook_ && compare_every_ != 0 && ++steps_ % compare_every_ == 0) check_sums();
+}
+
+template <class Exec>
+void Buckets<Exec>::begin_sums(GradientAccumulator& accumulator) {
+  for (Bucket& bucket : buckets_) bucket.hook = accumulator.bucket_hook(std::size_t(bucket.comm.size()), hook_.get());
+}
+
+template <class Exec>
+void Buckets<Exec>::gradients_ready(Unit& unit) {
+  for (ParameterState* state : unit.parameters) {
+    Bucket& bucket = bucket_of(state);
+    state->take_unreduced_over_data();
+    if (++bucket.ready == bucket.members.size()) launch(bucket);
+  }
+  // Ranks make progress together: each does its part of what all have posted.
+  for (Bucket& bucket : buckets_)
+    if (bucket.request) bucket.request->test();
+}
+
+template <class Exec>
+void Buckets<Exec>::finish() {
+  for (Bucket* bucket : launched_) complete(*bucket);
+  launched_.clear();
+  for (Bucket& bucket : buckets_) bucket.ready = 0;
+}
+
+template <class Exec>
+typename Buckets<Exec>::Bucket& Buckets<Exec>::bucket_of(const ParameterState* state) {
+  for (std::size_t k = 0; k < buckets_.size(); ++k) {
+    const std::size_t index = (looked_up_ + k) % buckets_.size();
+    for (const FlatMember& member : buckets_[index].members)
+      if (member.state == state) return buckets_[looked_up_ = index];
+  }
+  throw_error<Error>({"DataParallel: parameter ", state->name(), " is in no bucket"});
+}
+
+template <class Exec>
+std::size_t Buckets<Exec>::open_bucket(const ParameterState& state) {
+  const Communicator& comm = state.info().expert_data ? *state.info().expert_data : comm_;
+  std::size_t last = buckets_.size();
+  while (last-- > 0 && buckets_[last].comm.group() != comm.group()) {}
+  const bool first = last >= buckets_.size();
+  if (!first && buckets_[last].bytes < buckets_[last].limit && buckets_[last].type == state.gradient_type()) return last;
+  Bucket& added = buckets_.emplace_back();
+  added.comm = comm;
+  added.type = state.gradient_type();
+  added.limit = first ? first_bytes_ : bytes_;
+  added.hook = hook_.get();
+  return buckets_.size() - 1;
+}
+
+template <class Exec>
+void Buckets<Exec>::launch(Bucket& bucket) {
+  if (bucket.comm.size() == 1) return;
+  launched_.push_back(&bucket);
+  if (bucket.hook != nullptr) {
+    // What a hook does at the end of a bucket may communicate too: all ranks do it at the same places.
+    if (launched_.size() > 2) complete(*launched_[launched_.size() - 3]);
+    hook::Bucket view = view_of(bucket);
+    bucket.request = bucket.hook->start(view, bucket.comm);
+    return;
+  }
+  constexpr comm::MemoryKind memory = weft::detail::memory_kind<Tensor<float, Exec>>();
+  bucket.request = bucket.comm.all_reduce_async(comm::elements_of<float, double>(bucket.type, memory, bucket.storage.get(), bucket.bytes / size_of(bucket.type)));
+}
+
+template <class Exec>
+void Buckets<Exec>::complete(Bucket& bucket) {
+  if (!bucket.request) return;
+  bucket.request->wait();
+  bucket.request.reset();
+  if (bucket.hook == nullptr) return;
+  hook::Bucket view = view_of(bucket);
+  bucket.hook->finish(view, bucket.comm);
+}
+
+template <class Exec>
+hook::Bucket Buckets<Exec>::view_of(Bucket& bucket) { return {std::size_t(&bucket - buckets_.data()), bucket.type, bucket.storage, bucket.bytes / size_of(bucket.type), bucket.members}; }
 
 struct DataPolicy : PlainPolicy {
   using axis = dp;

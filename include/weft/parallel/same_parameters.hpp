@@ -77,43 +77,55 @@ std::uint64_t hash_elements(Device<Exec>& device, const void* data, std::size_t 
 template <class Exec>
 class ParameterHashes {
  public:
-  ParameterHashes(Device<Exec>& device, const std::vector<ParameterState*>& states) : device_(&device), states_(&states), whole_(states.size(), 0), made_(states.size(), false) {}
+  ParameterHashes(Device<Exec>& device, const std::vector<ParameterState*>& states);
 
   /// Of all that this rank keeps of it between steps.
-  std::uint64_t whole(std::size_t i) {
-    if (made_[i]) return whole_[i];
-    made_[i] = true;
-    const ParameterState& state = *(*states_)[i];
-    const Buffer value = value_of(state);
-    return whole_[i] = hash_elements(*device_, value.get(), state.kept(), size_of(state.kept_type()));
-  }
+  std::uint64_t whole(std::size_t i);
   /// Of the runs that other ranks of the axis hold alike.
-  std::uint64_t shared(std::size_t i) {
-    const ParameterState& state = *(*states_)[i];
-    const std::size_t element = size_of(state.kept_type()), bytes = state.kept() * element;
-    const Tensor<std::int8_t, Exec> value(*device_, {bytes}, value_of(state));
-    const std::vector<std::int8_t> host = copy_to_host(value);
-    std::uint64_t all = 1;
-    for (const Run& run : state.runs())
-      if (run.shared) all = hash_of(all, hash_bytes(host.data() + run.local * element, run.length * element));
-    return all;
-  }
+  std::uint64_t shared(std::size_t i);
 
  private:
   // What lies in a store is fetched.
-  Buffer value_of(const ParameterState& state) {
-    if (!state.storage().store() || state.value()) return state.value();
-    const std::size_t bytes = state.kept() * size_of(state.type());
-    Buffer value = device_->allocate(bytes);
-    read_record(*device_, *state.storage().store(), state.storage().record(), value.get(), bytes);
-    return value;
-  }
+  Buffer value_of(const ParameterState& state);
 
   Device<Exec>* device_;
   const std::vector<ParameterState*>* states_;
   std::vector<std::uint64_t> whole_;
   std::vector<bool> made_;
 };
+
+template <class Exec>
+ParameterHashes<Exec>::ParameterHashes(Device<Exec>& device, const std::vector<ParameterState*>& states) : device_(&device), states_(&states), whole_(states.size(), 0), made_(states.size(), false) {}
+
+template <class Exec>
+std::uint64_t ParameterHashes<Exec>::whole(std::size_t i) {
+  if (made_[i]) return whole_[i];
+  made_[i] = true;
+  const ParameterState& state = *(*states_)[i];
+  const Buffer value = value_of(state);
+  return whole_[i] = hash_elements(*device_, value.get(), state.kept(), size_of(state.kept_type()));
+}
+
+template <class Exec>
+std::uint64_t ParameterHashes<Exec>::shared(std::size_t i) {
+  const ParameterState& state = *(*states_)[i];
+  const std::size_t element = size_of(state.kept_type()), bytes = state.kept() * element;
+  const Tensor<std::int8_t, Exec> value(*device_, {bytes}, value_of(state));
+  const std::vector<std::int8_t> host = copy_to_host(value);
+  std::uint64_t all = 1;
+  for (const Run& run : state.runs())
+    if (run.shared) all = hash_of(all, hash_bytes(host.data() + run.local * element, run.length * element));
+  return all;
+}
+
+template <class Exec>
+Buffer ParameterHashes<Exec>::value_of(const ParameterState& state) {
+  if (!state.storage().store() || state.value()) return state.value();
+  const std::size_t bytes = state.kept() * size_of(state.type());
+  Buffer value = device_->allocate(bytes);
+  read_record(*device_, *state.storage().store(), state.storage().record(), value.get(), bytes);
+  return value;
+}
 
 /// A place in what an axis compares: a parameter, or a part of it that only some ranks of the axis hold.
 struct CopySlot {

@@ -19,58 +19,73 @@ class TensorGradientReducer : public Hooks {
  public:
   TensorGradientReducer(Communicator comm, Device<Exec>& device) : comm_(std::move(comm)), device_(&device) {}
 
-  bool allocate(ParameterState& state) override {
-    // All ranks make the same parameters in the same order, so this is collective.
-    if (state.info().replicas > 1 && find_replicas(state.info().replicas) == nullptr)
-      replicas_.push_back({state.info().replicas, comm_.split(comm_.rank() / state.info().replicas, comm_.rank(), "tp")});
-    return false;
-  }
-  void gradients_ready(Unit& unit) override {
-    agree_on_unreduced(comm_, *device_, unit, axis_bit<tp>);
-    for (ParameterState* state : unit.parameters) {
-      if (state->take_unreduced(tp{}) && comm_.size() > 1) pay(*state);
-    }
-  }
+  bool allocate(ParameterState& state) override;
+  void gradients_ready(Unit& unit) override;
 
  private:
   struct Replicas {
     int count;
     Communicator comm;
   };
-  const Communicator* find_replicas(int count) const {
-    for (const Replicas& replicas : replicas_)
-      if (replicas.count == count) return &replicas.comm;
-    return nullptr;
-  }
+  const Communicator* find_replicas(int count) const;
   static constexpr comm::MemoryKind memory = weft::detail::memory_kind<Tensor<float, Exec>>();
 
-  void pay(ParameterState& state) {
-    char* gradient = static_cast<char*>(state.gradients().layer_buffer().get());
-    const DataType type = state.gradient_type();
-    if (state.info().replicas == 1) return comm_.all_reduce(comm::elements_of<float, double>(type, memory, gradient, state.size()));
-    // Only the runs that several ranks hold alike: packed, summed, put back.
-    std::size_t size = 0;
-    for (const Run& run : state.info().runs) size += run.shared ? run.length : 0;
-    const Buffer buffer = device_->allocate(size * size_of(type));
-    char* packed = static_cast<char*>(buffer.get());
-    copy_shared(state, gradient, packed, true);
-    find_replicas(state.info().replicas)->all_reduce(comm::elements_of<float, double>(type, memory, packed, size));
-    copy_shared(state, gradient, packed, false);
-  }
-  void copy_shared(const ParameterState& state, char* gradient, char* packed, bool pack) {
-    for (const Run& run : state.info().runs) {
-      if (!run.shared) continue;
-      const std::size_t bytes = run.length * size_of(state.gradient_type());  // whole floats: gradients are never narrower
-      float *here = reinterpret_cast<float*>(gradient + run.local * size_of(state.gradient_type())), *there = reinterpret_cast<float*>(packed);
-      copy_rows(*device_, 1, bytes / sizeof(float), pack ? here : there, 0, pack ? there : here, 0);
-      packed += bytes;
-    }
-  }
+  void pay(ParameterState& state);
+  void copy_shared(const ParameterState& state, char* gradient, char* packed, bool pack);
 
   Communicator comm_;
   Device<Exec>* device_;
   std::vector<Replicas> replicas_;
 };
+
+template <class Exec>
+bool TensorGradientReducer<Exec>::allocate(ParameterState& state) {
+  // All ranks make the same parameters in the same order, so this is collective.
+  if (state.info().replicas > 1 && find_replicas(state.info().replicas) == nullptr)
+    replicas_.push_back({state.info().replicas, comm_.split(comm_.rank() / state.info().replicas, comm_.rank(), "tp")});
+  return false;
+}
+
+template <class Exec>
+void TensorGradientReducer<Exec>::gradients_ready(Unit& unit) {
+  agree_on_unreduced(comm_, *device_, unit, axis_bit<tp>);
+  for (ParameterState* state : unit.parameters) {
+    if (state->take_unreduced(tp{}) && comm_.size() > 1) pay(*state);
+  }
+}
+
+template <class Exec>
+const Communicator* TensorGradientReducer<Exec>::find_replicas(int count) const {
+  for (const Replicas& replicas : replicas_)
+    if (replicas.count == count) return &replicas.comm;
+  return nullptr;
+}
+
+template <class Exec>
+void TensorGradientReducer<Exec>::pay(ParameterState& state) {
+  char* gradient = static_cast<char*>(state.gradients().layer_buffer().get());
+  const DataType type = state.gradient_type();
+  if (state.info().replicas == 1) return comm_.all_reduce(comm::elements_of<float, double>(type, memory, gradient, state.size()));
+  // Only the runs that several ranks hold alike: packed, summed, put back.
+  std::size_t size = 0;
+  for (const Run& run : state.info().runs) size += run.shared ? run.length : 0;
+  const Buffer buffer = device_->allocate(size * size_of(type));
+  char* packed = static_cast<char*>(buffer.get());
+  copy_shared(state, gradient, packed, true);
+  find_replicas(state.info().replicas)->all_reduce(comm::elements_of<float, double>(type, memory, packed, size));
+  copy_shared(state, gradient, packed, false);
+}
+
+template <class Exec>
+void TensorGradientReducer<Exec>::copy_shared(const ParameterState& state, char* gradient, char* packed, bool pack) {
+  for (const Run& run : state.info().runs) {
+    if (!run.shared) continue;
+    const std::size_t bytes = run.length * size_of(state.gradient_type());  // whole floats: gradients are never narrower
+    float *here = reinterpret_cast<float*>(gradient + run.local * size_of(state.gradient_type())), *there = reinterpret_cast<float*>(packed);
+    copy_rows(*device_, 1, bytes / sizeof(float), pack ? here : there, 0, pack ? there : here, 0);
+    packed += bytes;
+  }
+}
 
 template <class HiddenPlacement>
 struct TensorPolicy : PlainPolicy {

@@ -77,21 +77,9 @@ class StageChannel {
   }
 
   /// Lets go of what peers have taken, and takes what has come.
-  void progress() {
-    std::erase_if(sending_, [](Sending& sending) { return sending.header_request.test() && sending.request.test(); });
-    for (const auto& coming : coming_) {
-      if (!coming->buffer && coming->header_request.test()) coming->open(*this, *coming);
-      if (coming->buffer) coming->request.test();
-    }
-  }
+  void progress();
   /// Waits until peers have taken everything.
-  void finish() {
-    for (Sending& sending : sending_) {
-      sending.header_request.wait();
-      sending.request.wait();
-    }
-    sending_.clear();
-  }
+  void finish();
 
  private:
   using Header = std::array<std::int64_t, Shape::max_rank + 1>;
@@ -121,34 +109,13 @@ class StageChannel {
     coming.request = link.comm_.recv_async(body, coming.from, coming.body_tag);
     coming.buffer = body.buffer();
   }
-  std::unique_ptr<Coming>* find_coming(const StageMessage& message) {
-    for (std::unique_ptr<Coming>& coming : coming_)
-      if (coming->message == message) return &coming;
-    return nullptr;
-  }
+  std::unique_ptr<Coming>* find_coming(const StageMessage& message);
 
-  WEFT_OUT_OF_LINE WaitingTensor take_waiting(const StageMessage& message) {
-    for (WaitingTensor& kept : kept_)
-      if (kept.message == message) {
-        WaitingTensor taken = std::move(kept);
-        kept_.erase(kept_.begin() + (&kept - kept_.data()));
-        return taken;
-      }
-    throw_error<Error>({"pipeline: nothing was kept for stage ", message.stage, " and micro-batch ", message.micro});
-  }
-  static Shape shape_of(const Header& header) {
-    switch (header[0]) {
-      case 1: return {std::size_t(header[1])};
-      case 2: return {std::size_t(header[1]), std::size_t(header[2])};
-      case 3: return {std::size_t(header[1]), std::size_t(header[2]), std::size_t(header[3])};
-      default: return {std::size_t(header[1]), std::size_t(header[2]), std::size_t(header[3]), std::size_t(header[4])};
-    }
-  }
+  WEFT_OUT_OF_LINE WaitingTensor take_waiting(const StageMessage& message);
+  static Shape shape_of(const Header& header);
   // MPI promises tags below 32768 only. Messages of one tag arrive in order, and a stage takes its micro-batches in order, so
   // tags may come round again.
-  static int tag(const StageMessage& message, int part) {
-    return ((message.micro % 16 * 512 + message.stage % 512) * 2 + (message.forward ? 0 : 1)) * 2 + part;
-  }
+  static int tag(const StageMessage& message, int part);
 
   Device<Exec>* device_;
   Communicator comm_;
@@ -156,6 +123,57 @@ class StageChannel {
   std::vector<Sending> sending_;
   std::vector<std::unique_ptr<Coming>> coming_;
 };
+
+template <class Exec>
+void StageChannel<Exec>::progress() {
+  std::erase_if(sending_, [](Sending& sending) { return sending.header_request.test() && sending.request.test(); });
+  for (const auto& coming : coming_) {
+    if (!coming->buffer && coming->header_request.test()) coming->open(*this, *coming);
+    if (coming->buffer) coming->request.test();
+  }
+}
+
+template <class Exec>
+void StageChannel<Exec>::finish() {
+  for (Sending& sending : sending_) {
+    sending.header_request.wait();
+    sending.request.wait();
+  }
+  sending_.clear();
+}
+
+template <class Exec>
+std::unique_ptr<typename StageChannel<Exec>::Coming>* StageChannel<Exec>::find_coming(const StageMessage& message) {
+  for (std::unique_ptr<Coming>& coming : coming_)
+    if (coming->message == message) return &coming;
+  return nullptr;
+}
+
+template <class Exec>
+typename StageChannel<Exec>::WaitingTensor StageChannel<Exec>::take_waiting(const StageMessage& message) {
+  for (WaitingTensor& kept : kept_)
+    if (kept.message == message) {
+      WaitingTensor taken = std::move(kept);
+      kept_.erase(kept_.begin() + (&kept - kept_.data()));
+      return taken;
+    }
+  throw_error<Error>({"pipeline: nothing was kept for stage ", message.stage, " and micro-batch ", message.micro});
+}
+
+template <class Exec>
+Shape StageChannel<Exec>::shape_of(const Header& header) {
+  switch (header[0]) {
+    case 1: return {std::size_t(header[1])};
+    case 2: return {std::size_t(header[1]), std::size_t(header[2])};
+    case 3: return {std::size_t(header[1]), std::size_t(header[2]), std::size_t(header[3])};
+    default: return {std::size_t(header[1]), std::size_t(header[2]), std::size_t(header[3]), std::size_t(header[4])};
+  }
+}
+
+template <class Exec>
+int StageChannel<Exec>::tag(const StageMessage& message, int part) {
+  return ((message.micro % 16 * 512 + message.stage % 512) * 2 + (message.forward ? 0 : 1)) * 2 + part;
+}
 
 }  // namespace weft::detail
 

@@ -33,236 +33,49 @@ class FlatParameterGroup {
   FlatParameterGroup(ShardRanks ranks, Device<Exec>& device, const ShardSettings& settings) : ranks_(std::move(ranks)), device_(&device), settings_(&settings) {}
 
   const ShardRanks& ranks() const { return ranks_; }
-  void add(ParameterState* state) {
-    members_.push_back({state, elements_});
-    elements_ += (state->size() + grain - 1) / grain * grain;
-  }
+  void add(ParameterState* state);
 
   // Makes the pieces: the whole parameters never exist.
-  void place() {
-    const ParameterState& any = *members_.front().state;
-    for (const FlatMember& member : members_)
-      if (member.state->type() != any.type()) throw_error<UsageError>({"parameters ", any.name(), " and ", member.state->name(), " of one unit differ in their element type"});
-    type_ = any.type();
-    gradient_type_ = any.gradient_type();
-    // In a store it is the parameter itself, half the bytes to load for each gather; its master copy then lies there too.
-    kept_type_ = settings_->rules.keeps_values || stored() ? type_ : gradient_type_;
-    kept_gradient_type_ = settings_->kept_gradient_type(any);
-    piece_ = ((elements_ + sharers() - 1) / sharers() + grain - 1) / grain * grain;
-    begin_ = std::size_t(ranks_.sharing.rank()) * piece_;
-    if (settings_->rules.keeps_gradients) {
-      if (rounds()) rounded_ = device_->allocate_persistent(piece_ * sharers() * kept_gradient_bytes());
-      else open();
-      shard_gradient_ = at(rounds() ? rounded_ : gradients_, begin_ * kept_gradient_bytes());
-    } else {
-      shard_gradient_ = device_->allocate_persistent(piece_ * kept_gradient_bytes());
-    }
-    if (any.info().gradient_only) {
-      for (const FlatMember& member : members_) keep(member);
-      return;
-    }
-    if (settings_->rules.keeps_values) values_ = device_->allocate_persistent(piece_ * sharers() * value_bytes());
-    Buffer shard = settings_->rules.keeps_values ? at(values_, begin_ * value_bytes()) : stored() ? device_->allocate(piece_ * kept_bytes()) : device_->allocate_persistent(piece_ * kept_bytes());
-    fill_zero(*device_, static_cast<char*>(shard.get()), piece_ * kept_bytes());
-    for (const FlatMember& member : members_) {
-      ParameterState& state = *member.state;
-      keep(member);
-      if (state.kept() == 0) continue;
-      initialise(state, at(shard, (first_kept(member) - begin_) * kept_bytes()));
-      if (!stored()) continue;
-      state.storage().offload(settings_->store, settings_->store->record(state.kept() * value_bytes()));
-      write_record(*device_, *state.storage().store(), state.storage().record(), state.value().get(), state.kept() * value_bytes());
-      state.storage().set_value(nullptr);
-    }
-    if (stored()) settings_->store->commit();
-    else shard_ = std::move(shard);
-  }
+  void place();
 
   // Whole gradients, for layers to add to. Gaps between parameters are zero: they are summed too.
-  void open() {
-    if (!gradients_) {
-      const std::size_t bytes = piece_ * sharers() * gradient_bytes();
-      gradients_ = settings_->rules.keeps_gradients && !rounds() ? device_->allocate_persistent(bytes) : device_->allocate(bytes);
-      std::size_t used = 0;
-      const auto clear = [&](std::size_t from, std::size_t to) { fill_zero(*device_, static_cast<char*>(gradients_.get()) + from * gradient_bytes(), (to - from) * gradient_bytes()); };
-      for (const FlatMember& member : members_) {
-        clear(used, member.first);
-        used = member.first + member.state->size();
-      }
-      clear(used, piece_ * sharers());
-    }
-    for (const FlatMember& member : members_) member.state->gradients().set_layer_buffer(at(gradients_, member.first * gradient_bytes()));
-  }
+  void open();
   // Stage 1, where the sums of the step so far are kept rounded: a micro-batch's gradients are whole, all that is owed inside of data
   // parallelism is paid.
   bool folds() const { return settings_->rules.keeps_gradients && rounds(); }
-  void fold() {
-    open();
-    add_folded();
-    dispatch_narrow(kept_gradient_type_, [&](auto zero) { cast<float, decltype(zero)>(piece_ * sharers(), gradients_, rounded_); });
-    close();
-    folded_ = true;
-  }
+  void fold();
 
   // A step begins: the optimizer has updated the shards, so what was gathered is old.
-  void begin(bool training) {
-    drop();
-    secondary_.reset();
-    keeps_secondary_ = settings_->secondary && training;
-    reduced_ = folded_ = false;
-  }
+  void begin(bool training);
 
-  void gather() {
-    if (here_ || gathering_) return;
-    const std::size_t bytes = piece_ * value_bytes();
-    if (!settings_->rules.keeps_values) values_ = device_->allocate(bytes * sharers());
-    gathering_ = true;
-    if (secondary_) {
-      gather_ = ranks_.neighbours.all_gather_async(words(secondary_, secondary_bytes()), words(values_, bytes * sharers()));
-      return;
-    }
-    Buffer mine = shard_;
-    if (stored()) {
-      mine = load();
-    } else if (kept_type_ != type_) {
-      mine = at(values_, begin_ * value_bytes());
-      dispatch_narrow(type_, [&](auto zero) { cast<float, decltype(zero)>(piece_, shard_, mine); });
-    }
-    if (settings_->quantised) {
-      packed_ = device_->allocate(packed_bytes() * sharers());
-      const Buffer own = at(packed_, std::size_t(ranks_.sharing.rank()) * packed_bytes());
-      dispatch_real(type_, [&](auto zero) {
-        using T = decltype(zero);
-        kernels::quantise<T>(*device_, piece_, static_cast<const T*>(mine.get()), static_cast<std::int8_t*>(own.get()), scales<T>(own));
-      });
-      gather_ = ranks_.sharing.all_gather_async(words(own, packed_bytes()), words(packed_, packed_bytes() * sharers()));
-    } else {
-      gather_ = ranks_.sharing.all_gather_async(words(mine, bytes), words(values_, bytes * sharers()));
-    }
-  }
+  void gather();
   // The next gather's loads.
-  void read_ahead() {
-    if (!stored() || here_ || gathering_ || secondary_) return;
-    if constexpr (Traffic::beside) {
-      if (loaded_) return;
-      loaded_ = device_->allocate(piece_ * value_bytes());
-      fetch(loaded_);
-      return;
-    }
-    for (const FlatMember& member : members_)
-      if (member.state->kept() != 0) member.state->storage().store()->read_ahead(member.state->storage().record());
-  }
-  void wait() {
-    if (!gathering_) return;
-    gather_.wait();
-    loaded_.reset();
-    gathering_ = false;
-    here_ = true;
-    if (packed_) {
-      for (std::size_t rank = 0; rank < sharers(); ++rank)
-        dispatch_real(type_, [&](auto zero) {
-          using T = decltype(zero);
-          const Buffer from = at(packed_, rank * packed_bytes());
-          kernels::dequantise<T>(*device_, piece_, static_cast<const std::int8_t*>(from.get()), scales<T>(from), static_cast<T*>(values_.get()) + rank * piece_);
-        });
-      packed_.reset();
-    }
-    if (keeps_secondary_ && !secondary_) {
-      secondary_ = device_->allocate(secondary_bytes());
-      const auto from = words(at(values_, std::size_t(ranks_.neighbours.rank()) * secondary_bytes()), secondary_bytes());
-      using Words = Kokkos::View<std::int64_t*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-      Kokkos::deep_copy(device_->exec(), Words(words(secondary_, secondary_bytes()).data(), from.size()), Words(from.data(), from.size()));
-    }
-    for (const FlatMember& member : members_) member.state->storage().set_gathered(at(values_, member.first * value_bytes()));
-  }
-  void drop() {
-    wait();
-    if (loaded_) traffic().arrive(*device_);  // for a gather that does not come: what is on its way is not to meet the next use of the block
-    loaded_.reset();
-    here_ = false;
-    for (const FlatMember& member : members_) member.state->storage().release();
-    if (!settings_->rules.keeps_values) values_.reset();
-  }
+  void read_ahead();
+  void wait();
+  void drop();
 
   /// The order in which ranks' sums are added in this step, where not simply in theirs.
   void add_in_order(const ReductionTree* tree) { tree_ = tree; }
 
   // The sum over the ranks that share one copy out, or over all where a tree says how.
-  void reduce() {
-    open();
-    add_folded();
-    leaving_ = gradients_;
-    if (!settings_->rules.keeps_gradients || rounds()) close();
-    summed_over_copies_ = tree_ != nullptr || ranks_.copies.size() == 1;
-    // The first sum of a step goes to its place; where that is a part of the input, or holds the sum of earlier micro-batches, beside it.
-    if (settings_->narrow || settings_->rules.keeps_gradients || reduced_ || rounds()) sum_ = device_->allocate(piece_ * gradient_bytes());
-    if (tree_ != nullptr) {
-      exchange_.emplace(ranks_.all, *device_, *tree_, gradient_type_, leaving_, piece_, sharers(), members_);
-      return;
-    }
-    if (!settings_->narrow) {
-      dispatch_gradient(gradient_type_, [&](auto zero) { scatter<decltype(zero)>(sum_ ? sum_ : shard_gradient_); });
-      return;
-    }
-    const Buffer rounded = device_->allocate(piece_ * sharers() * sizeof(bfloat16));
-    dispatch_gradient(gradient_type_, [&](auto zero) {
-      using G = decltype(zero);
-      kernels::cast<G, bfloat16>(*device_, piece_ * sharers(), static_cast<const G*>(leaving_.get()), static_cast<bfloat16*>(rounded.get()));
-    });
-    leaving_ = rounded;
-    narrow_sum_ = device_->allocate(piece_ * sizeof(bfloat16));
-    scatter<bfloat16>(narrow_sum_);
-  }
-  bool test() { return exchange_ ? exchange_->test() : reduction_.test(); }
-  void settle() {
-    if (exchange_) exchange_->finish((sum_ ? sum_ : shard_gradient_).get());
-    exchange_.reset();
-    reduction_.wait();
-    dispatch_gradient(gradient_type_, [&](auto zero) {
-      using G = decltype(zero);
-      if (narrow_sum_) kernels::cast<bfloat16, G>(*device_, piece_, static_cast<const bfloat16*>(narrow_sum_.get()), static_cast<G*>(sum_.get()));
-      if (!sum_ || rounds()) return;
-      const G* sum = static_cast<const G*>(sum_.get());
-      G* shard = static_cast<G*>(shard_gradient_.get());
-      if (reduced_) kernels::accumulate<G, G>(*device_, piece_, sum, shard);
-      else kernels::cast<G, G>(*device_, piece_, sum, shard);
-    });
-    if (rounds())
-      dispatch_narrow(kept_gradient_type_, [&](auto zero) {
-        using N = decltype(zero);
-        if (reduced_) kernels::accumulate<float, N>(*device_, piece_, static_cast<const float*>(sum_.get()), static_cast<N*>(shard_gradient_.get()));
-        else cast<float, N>(piece_, sum_, shard_gradient_);
-      });
-    for (const FlatMember& member : members_)
-      if (member.state->kept() != 0) member.state->gradients().set_buffer(at(shard_gradient_, (first_kept(member) - begin_) * kept_gradient_bytes()));
-    reduced_ = true;
-    sum_.reset();
-    narrow_sum_.reset();
-    leaving_.reset();
-  }
+  void reduce();
+  bool test();
+  void settle();
   // Once a step, all groups in the same order on all ranks: the sums of all copies.
-  void start_copies() {
-    if (!reduced_ || summed_over_copies_) return;
-    reduction_ = ranks_.copies.all_reduce_async(comm::elements_of<float, double, bfloat16, float16>(kept_gradient_type_, weft::detail::memory_kind<Tensor<float, Exec>>(), shard_gradient_.get(), piece_));
-  }
-  void finish() {
-    reduction_.wait();
-    wait();
-    if (!settings_->rules.keeps_values) drop();
-    secondary_.reset();
-  }
+  void start_copies();
+  void finish();
 
  private:
   static constexpr std::size_t grain = 32;  // elements; pieces and parameters begin on cache lines in every element type
 
-  static Buffer at(const Buffer& buffer, std::size_t bytes) { return Buffer(buffer, static_cast<char*>(buffer.get()) + bytes); }
+  static Buffer at(const Buffer& buffer, std::size_t bytes);
   // Bytes go as words: a gather does not ask what they mean.
-  static std::span<std::int64_t> words(const Buffer& buffer, std::size_t bytes) { return {static_cast<std::int64_t*>(buffer.get()), bytes / sizeof(std::int64_t)}; }
+  static std::span<std::int64_t> words(const Buffer& buffer, std::size_t bytes);
   template <class T>
   void scatter(const Buffer& out) {
     reduction_ = ranks_.sharing.reduce_scatter_async(std::span<const T>(static_cast<const T*>(leaving_.get()), piece_ * sharers()), std::span<T>(static_cast<T*>(out.get()), piece_));
   }
-  std::size_t sharers() const { return std::size_t(ranks_.sharing.size()); }
+  std::size_t sharers() const;
   std::size_t value_bytes() const { return size_of(type_); }
   std::size_t gradient_bytes() const { return size_of(gradient_type_); }
   std::size_t kept_bytes() const { return size_of(kept_type_); }
@@ -270,58 +83,24 @@ class FlatParameterGroup {
   bool rounds() const { return kept_gradient_type_ != gradient_type_; }
   template <class From, class To>
   void cast(std::size_t count, const Buffer& from, const Buffer& to) { kernels::cast<From, To>(*device_, count, static_cast<const From*>(from.get()), static_cast<To*>(to.get())); }
-  void add_folded() {
-    if (!folded_) return;
-    dispatch_narrow(kept_gradient_type_, [&](auto zero) {
-      using N = decltype(zero);
-      kernels::accumulate<N, float>(*device_, piece_ * sharers(), static_cast<const N*>(rounded_.get()), static_cast<float*>(gradients_.get()));
-    });
-  }
-  void close() {
-    for (const FlatMember& member : members_) member.state->gradients().set_layer_buffer(nullptr);
-    gradients_.reset();
-  }
+  void add_folded();
+  void close();
   // A master copy begins as the parameter's value, so that every wrapper begins with the same bits.
-  void initialise(ParameterState& state, Buffer place) {
-    const bool wide = kept_type_ != type_;
-    state.storage().set_value(wide ? device_->allocate(state.kept() * value_bytes()) : place);
-    dispatch_real(state.type(), [&](auto zero) { initialise_parameter<decltype(zero)>(*device_, state, settings_->seed); });
-    if (!wide) return;
-    dispatch_narrow(type_, [&](auto zero) { cast<decltype(zero), float>(state.kept(), state.value(), place); });
-    state.storage().set_value(std::move(place));
-  }
-  bool stored() const { return settings_->store != nullptr && !settings_->rules.keeps_values; }
-  std::size_t secondary_bytes() const { return piece_ * sharers() * value_bytes() / std::size_t(ranks_.neighbours.size()); }
+  void initialise(ParameterState& state, Buffer place);
+  bool stored() const;
+  std::size_t secondary_bytes() const;
   // Integers, then scales.
   std::size_t integer_bytes() const { return (piece_ + 63) / 64 * 64; }
-  std::size_t packed_bytes() const { return integer_bytes() + (kernels::quantised_blocks(piece_) * (type_ == DataType::float64 ? 8 : 4) + 63) / 64 * 64; }
+  std::size_t packed_bytes() const;
   template <class T>
   accumulate_t<T>* scales(const Buffer& packed) const { return static_cast<accumulate_t<T>*>(at(packed, integer_bytes()).get()); }
 
   // The first element of the flat array that this rank keeps of a parameter, if it keeps any.
-  std::size_t first_kept(const FlatMember& member) const { return std::max(begin_, member.first); }
-  void keep(const FlatMember& member) const {
-    ParameterState& state = *member.state;
-    const std::size_t first = std::clamp(begin_, member.first, member.first + state.size()), last = std::clamp(begin_ + piece_, member.first, member.first + state.size());
-    state.storage().keep({last - first, kept_type_, kept_gradient_type_, first != last ? cut_runs(state.info().runs, first - member.first, last - member.first) : std::vector<Run>()});
-  }
+  std::size_t first_kept(const FlatMember& member) const;
+  void keep(const FlatMember& member) const;
   // The piece, from the store to its place among the gathered values, unless it is on its way elsewhere.
-  Buffer load() {
-    if (loaded_) {
-      traffic().arrive(*device_);
-      return loaded_;
-    }
-    const Buffer mine = at(values_, begin_ * value_bytes());
-    fetch(mine);
-    traffic().arrive(*device_);
-    return mine;
-  }
-  void fetch(const Buffer& to) {
-    fill_zero(*device_, static_cast<char*>(to.get()), piece_ * value_bytes());
-    for (const FlatMember& member : members_)
-      if (const ParameterState& state = *member.state; state.kept() != 0)
-        traffic().fetch(*device_, *state.storage().store(), state.storage().record(), static_cast<char*>(to.get()) + (first_kept(member) - begin_) * value_bytes(), state.kept() * value_bytes());
-  }
+  Buffer load();
+  void fetch(const Buffer& to);
   Traffic& traffic() { return device_->template cache<Traffic>(); }
 
   ShardRanks ranks_;
@@ -342,6 +121,308 @@ class FlatParameterGroup {
   std::optional<TreeExchange<Exec>> exchange_;  // in place of the reduction
   bool gathering_ = false, here_ = false, reduced_ = false, keeps_secondary_ = false, summed_over_copies_ = true, folded_ = false;
 };
+
+template <class Exec>
+void FlatParameterGroup<Exec>::add(ParameterState* state) {
+  members_.push_back({state, elements_});
+  elements_ += (state->size() + grain - 1) / grain * grain;
+}
+
+template <class Exec>
+void FlatParameterGroup<Exec>::place() {
+  const ParameterState& any = *members_.front().state;
+  for (const FlatMember& member : members_)
+    if (member.state->type() != any.type()) throw_error<UsageError>({"parameters ", any.name(), " and ", member.state->name(), " of one unit differ in their element type"});
+  type_ = any.type();
+  gradient_type_ = any.gradient_type();
+  // In a store it is the parameter itself, half the bytes to load for each gather; its master copy then lies there too.
+  kept_type_ = settings_->rules.keeps_values || stored() ? type_ : gradient_type_;
+  kept_gradient_type_ = settings_->kept_gradient_type(any);
+  piece_ = ((elements_ + sharers() - 1) / sharers() + grain - 1) / grain * grain;
+  begin_ = std::size_t(ranks_.sharing.rank()) * piece_;
+  if (settings_->rules.keeps_gradients) {
+    if (rounds()) rounded_ = device_->allocate_persistent(piece_ * sharers() * kept_gradient_bytes());
+    else open();
+    shard_gradient_ = at(rounds() ? rounded_ : gradients_, begin_ * kept_gradient_bytes());
+  } else {
+    shard_gradient_ = device_->allocate_persistent(piece_ * kept_gradient_bytes());
+  }
+  if (any.info().gradient_only) {
+    for (const FlatMember& member : members_) keep(member);
+    return;
+  }
+  if (settings_->rules.keeps_values) values_ = device_->allocate_persistent(piece_ * sharers() * value_bytes());
+  Buffer shard = settings_->rules.keeps_values ? at(values_, begin_ * value_bytes()) : stored() ? device_->allocate(piece_ * kept_bytes()) : device_->allocate_persistent(piece_ * kept_bytes());
+  fill_zero(*device_, static_cast<char*>(shard.get()), piece_ * kept_bytes());
+  for (const FlatMember& member : members_) {
+    ParameterState& state = *member.state;
+    keep(member);
+    if (state.kept() == 0) continue;
+    initialise(state, at(shard, (first_kept(member) - begin_) * kept_bytes()));
+    if (!stored()) continue;
+    state.storage().offload(settings_->store, settings_->store->record(state.kept() * value_bytes()));
+    write_record(*device_, *state.storage().store(), state.storage().record(), state.value().get(), state.kept() * value_bytes());
+    state.storage().set_value(nullptr);
+  }
+  if (stored()) settings_->store->commit();
+  else shard_ = std::move(shard);
+}
+
+template <class Exec>
+void FlatParameterGroup<Exec>::open() {
+  if (!gradients_) {
+    const std::size_t bytes = piece_ * sharers() * gradient_bytes();
+    gradients_ = settings_->rules.keeps_gradients && !rounds() ? device_->allocate_persistent(bytes) : device_->allocate(bytes);
+    std::size_t used = 0;
+    const auto clear = [&](std::size_t from, std::size_t to) { fill_zero(*device_, static_cast<char*>(gradients_.get()) + from * gradient_bytes(), (to - from) * gradient_bytes()); };
+    for (const FlatMember& member : members_) {
+      clear(used, member.first);
+      used = member.first + member.state->size();
+    }
+    clear(used, piece_ * sharers());
+  }
+  for (const FlatMember& member : members_) member.state->gradients().set_layer_buffer(at(gradients_, member.first * gradient_bytes()));
+}
+
+template <class Exec>
+void FlatParameterGroup<Exec>::fold() {
+  open();
+  add_folded();
+  dispatch_narrow(kept_gradient_type_, [&](auto zero) { cast<float, decltype(zero)>(piece_ * sharers(), gradients_, rounded_); });
+  close();
+  folded_ = true;
+}
+
+template <class Exec>
+void FlatParameterGroup<Exec>::begin(bool training) {
+  drop();
+  secondary_.reset();
+  keeps_secondary_ = settings_->secondary && training;
+  reduced_ = folded_ = false;
+}
+
+template <class Exec>
+void FlatParameterGroup<Exec>::gather() {
+  if (here_ || gathering_) return;
+  const std::size_t bytes = piece_ * value_bytes();
+  if (!settings_->rules.keeps_values) values_ = device_->allocate(bytes * sharers());
+  gathering_ = true;
+  if (secondary_) {
+    gather_ = ranks_.neighbours.all_gather_async(words(secondary_, secondary_bytes()), words(values_, bytes * sharers()));
+    return;
+  }
+  Buffer mine = shard_;
+  if (stored()) {
+    mine = load();
+  } else if (kept_type_ != type_) {
+    mine = at(values_, begin_ * value_bytes());
+    dispatch_narrow(type_, [&](auto zero) { cast<float, decltype(zero)>(piece_, shard_, mine); });
+  }
+  if (settings_->quantised) {
+    packed_ = device_->allocate(packed_bytes() * sharers());
+    const Buffer own = at(packed_, std::size_t(ranks_.sharing.rank()) * packed_bytes());
+    dispatch_real(type_, [&](auto zero) {
+      using T = decltype(zero);
+      kernels::quantise<T>(*device_, piece_, static_cast<const T*>(mine.get()), static_cast<std::int8_t*>(own.get()), scales<T>(own));
+    });
+    gather_ = ranks_.sharing.all_gather_async(words(own, packed_bytes()), words(packed_, packed_bytes() * sharers()));
+  } else {
+    gather_ = ranks_.sharing.all_gather_async(words(mine, bytes), words(values_, bytes * sharers()));
+  }
+}
+
+template <class Exec>
+void FlatParameterGroup<Exec>::read_ahead() {
+  if (!stored() || here_ || gathering_ || secondary_) return;
+  if constexpr (Traffic::beside) {
+    if (loaded_) return;
+    loaded_ = device_->allocate(piece_ * value_bytes());
+    fetch(loaded_);
+    return;
+  }
+  for (const FlatMember& member : members_)
+    if (member.state->kept() != 0) member.state->storage().store()->read_ahead(member.state->storage().record());
+}
+
+template <class Exec>
+void FlatParameterGroup<Exec>::wait() {
+  if (!gathering_) return;
+  gather_.wait();
+  loaded_.reset();
+  gathering_ = false;
+  here_ = true;
+  if (packed_) {
+    for (std::size_t rank = 0; rank < sharers(); ++rank)
+      dispatch_real(type_, [&](auto zero) {
+        using T = decltype(zero);
+        const Buffer from = at(packed_, rank * packed_bytes());
+        kernels::dequantise<T>(*device_, piece_, static_cast<const std::int8_t*>(from.get()), scales<T>(from), static_cast<T*>(values_.get()) + rank * piece_);
+      });
+    packed_.reset();
+  }
+  if (keeps_secondary_ && !secondary_) {
+    secondary_ = device_->allocate(secondary_bytes());
+    const auto from = words(at(values_, std::size_t(ranks_.neighbours.rank()) * secondary_bytes()), secondary_bytes());
+    using Words = Kokkos::View<std::int64_t*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    Kokkos::deep_copy(device_->exec(), Words(words(secondary_, secondary_bytes()).data(), from.size()), Words(from.data(), from.size()));
+  }
+  for (const FlatMember& member : members_) member.state->storage().set_gathered(at(values_, member.first * value_bytes()));
+}
+
+template <class Exec>
+void FlatParameterGroup<Exec>::drop() {
+  wait();
+  if (loaded_) traffic().arrive(*device_);  // for a gather that does not come: what is on its way is not to meet the next use of the block
+  loaded_.reset();
+  here_ = false;
+  for (const FlatMember& member : members_) member.state->storage().release();
+  if (!settings_->rules.keeps_values) values_.reset();
+}
+
+template <class Exec>
+void FlatParameterGroup<Exec>::reduce() {
+  open();
+  add_folded();
+  leaving_ = gradients_;
+  if (!settings_->rules.keeps_gradients || rounds()) close();
+  summed_over_copies_ = tree_ != nullptr || ranks_.copies.size() == 1;
+  // The first sum of a step goes to its place; where that is a part of the input, or holds the sum of earlier micro-batches, beside it.
+  if (settings_->narrow || settings_->rules.keeps_gradients || reduced_ || rounds()) sum_ = device_->allocate(piece_ * gradient_bytes());
+  if (tree_ != nullptr) {
+    exchange_.emplace(ranks_.all, *device_, *tree_, gradient_type_, leaving_, piece_, sharers(), members_);
+    return;
+  }
+  if (!settings_->narrow) {
+    dispatch_gradient(gradient_type_, [&](auto zero) { scatter<decltype(zero)>(sum_ ? sum_ : shard_gradient_); });
+    return;
+  }
+  const Buffer rounded = device_->allocate(piece_ * sharers() * sizeof(bfloat16));
+  dispatch_gradient(gradient_type_, [&](auto zero) {
+    using G = decltype(zero);
+    kernels::cast<G, bfloat16>(*device_, piece_ * sharers(), static_cast<const G*>(leaving_.get()), static_cast<bfloat16*>(rounded.get()));
+  });
+  leaving_ = rounded;
+  narrow_sum_ = device_->allocate(piece_ * sizeof(bfloat16));
+  scatter<bfloat16>(narrow_sum_);
+}
+
+template <class Exec>
+bool FlatParameterGroup<Exec>::test() { return exchange_ ? exchange_->test() : reduction_.test(); }
+
+template <class Exec>
+void FlatParameterGroup<Exec>::settle() {
+  if (exchange_) exchange_->finish((sum_ ? sum_ : shard_gradient_).get());
+  exchange_.reset();
+  reduction_.wait();
+  dispatch_gradient(gradient_type_, [&](auto zero) {
+    using G = decltype(zero);
+    if (narrow_sum_) kernels::cast<bfloat16, G>(*device_, piece_, static_cast<const bfloat16*>(narrow_sum_.get()), static_cast<G*>(sum_.get()));
+    if (!sum_ || rounds()) return;
+    const G* sum = static_cast<const G*>(sum_.get());
+    G* shard = static_cast<G*>(shard_gradient_.get());
+    if (reduced_) kernels::accumulate<G, G>(*device_, piece_, sum, shard);
+    else kernels::cast<G, G>(*device_, piece_, sum, shard);
+  });
+  if (rounds())
+    dispatch_narrow(kept_gradient_type_, [&](auto zero) {
+      using N = decltype(zero);
+      if (reduced_) kernels::accumulate<float, N>(*device_, piece_, static_cast<const float*>(sum_.get()), static_cast<N*>(shard_gradient_.get()));
+      else cast<float, N>(piece_, sum_, shard_gradient_);
+    });
+  for (const FlatMember& member : members_)
+    if (member.state->kept() != 0) member.state->gradients().set_buffer(at(shard_gradient_, (first_kept(member) - begin_) * kept_gradient_bytes()));
+  reduced_ = true;
+  sum_.reset();
+  narrow_sum_.reset();
+  leaving_.reset();
+}
+
+template <class Exec>
+void FlatParameterGroup<Exec>::start_copies() {
+  if (!reduced_ || summed_over_copies_) return;
+  reduction_ = ranks_.copies.all_reduce_async(comm::elements_of<float, double, bfloat16, float16>(kept_gradient_type_, weft::detail::memory_kind<Tensor<float, Exec>>(), shard_gradient_.get(), piece_));
+}
+
+template <class Exec>
+void FlatParameterGroup<Exec>::finish() {
+  reduction_.wait();
+  wait();
+  if (!settings_->rules.keeps_values) drop();
+  secondary_.reset();
+}
+
+template <class Exec>
+Buffer FlatParameterGroup<Exec>::at(const Buffer& buffer, std::size_t bytes) { return Buffer(buffer, static_cast<char*>(buffer.get()) + bytes); }
+
+template <class Exec>
+std::span<std::int64_t> FlatParameterGroup<Exec>::words(const Buffer& buffer, std::size_t bytes) { return {static_cast<std::int64_t*>(buffer.get()), bytes / sizeof(std::int64_t)}; }
+
+template <class Exec>
+std::size_t FlatParameterGroup<Exec>::sharers() const { return std::size_t(ranks_.sharing.size()); }
+
+template <class Exec>
+void FlatParameterGroup<Exec>::add_folded() {
+  if (!folded_) return;
+  dispatch_narrow(kept_gradient_type_, [&](auto zero) {
+    using N = decltype(zero);
+    kernels::accumulate<N, float>(*device_, piece_ * sharers(), static_cast<const N*>(rounded_.get()), static_cast<float*>(gradients_.get()));
+  });
+}
+
+template <class Exec>
+void FlatParameterGroup<Exec>::close() {
+  for (const FlatMember& member : members_) member.state->gradients().set_layer_buffer(nullptr);
+  gradients_.reset();
+}
+
+template <class Exec>
+void FlatParameterGroup<Exec>::initialise(ParameterState& state, Buffer place) {
+  const bool wide = kept_type_ != type_;
+  state.storage().set_value(wide ? device_->allocate(state.kept() * value_bytes()) : place);
+  dispatch_real(state.type(), [&](auto zero) { initialise_parameter<decltype(zero)>(*device_, state, settings_->seed); });
+  if (!wide) return;
+  dispatch_narrow(type_, [&](auto zero) { cast<decltype(zero), float>(state.kept(), state.value(), place); });
+  state.storage().set_value(std::move(place));
+}
+
+template <class Exec>
+bool FlatParameterGroup<Exec>::stored() const { return settings_->store != nullptr && !settings_->rules.keeps_values; }
+
+template <class Exec>
+std::size_t FlatParameterGroup<Exec>::secondary_bytes() const { return piece_ * sharers() * value_bytes() / std::size_t(ranks_.neighbours.size()); }
+
+template <class Exec>
+std::size_t FlatParameterGroup<Exec>::packed_bytes() const { return integer_bytes() + (kernels::quantised_blocks(piece_) * (type_ == DataType::float64 ? 8 : 4) + 63) / 64 * 64; }
+
+template <class Exec>
+std::size_t FlatParameterGroup<Exec>::first_kept(const FlatMember& member) const { return std::max(begin_, member.first); }
+
+template <class Exec>
+void FlatParameterGroup<Exec>::keep(const FlatMember& member) const {
+  ParameterState& state = *member.state;
+  const std::size_t first = std::clamp(begin_, member.first, member.first + state.size()), last = std::clamp(begin_ + piece_, member.first, member.first + state.size());
+  state.storage().keep({last - first, kept_type_, kept_gradient_type_, first != last ? cut_runs(state.info().runs, first - member.first, last - member.first) : std::vector<Run>()});
+}
+
+template <class Exec>
+Buffer FlatParameterGroup<Exec>::load() {
+  if (loaded_) {
+    traffic().arrive(*device_);
+    return loaded_;
+  }
+  const Buffer mine = at(values_, begin_ * value_bytes());
+  fetch(mine);
+  traffic().arrive(*device_);
+  return mine;
+}
+
+template <class Exec>
+void FlatParameterGroup<Exec>::fetch(const Buffer& to) {
+  fill_zero(*device_, static_cast<char*>(to.get()), piece_ * value_bytes());
+  for (const FlatMember& member : members_)
+    if (const ParameterState& state = *member.state; state.kept() != 0)
+      traffic().fetch(*device_, *state.storage().store(), state.storage().record(), static_cast<char*>(to.get()) + (first_kept(member) - begin_) * value_bytes(), state.kept() * value_bytes());
+}
 
 }  // namespace weft::detail
 

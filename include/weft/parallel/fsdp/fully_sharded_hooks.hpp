@@ -24,172 +24,45 @@ class FullyShardedHooks : public Hooks {
   using Group = FlatParameterGroup<Exec>;
 
  public:
-  FullyShardedHooks(Communicator comm, Device<Exec>& device, const ModelOptions& options, ShardRules rules)
-      : device_(&device), replicate_(options.shard.replicate), secondary_(options.shard.secondary), each_micro_batch_(!rules.keeps_gradients && options.shard.reduce_each_micro_batch) {
-    settings_ = {.rules = rules,
-                 .seed = options.seed,
-                 .narrow = options.numerics.reduce == DataType::bfloat16,
-                 .quantised = options.shard.quantised_gather,
-                 .secondary = options.shard.secondary != 0,
-                 .store = options.shard.offload.store,
-                 .rounds = !options.numerics.reproducible,
-                 .gradient = options.numerics.gradient};
-    check(options, rules);
-    ranks_.push_back(split(std::move(comm), "dp"));
-  }
+  FullyShardedHooks(Communicator comm, Device<Exec>& device, const ModelOptions& options, ShardRules rules);
 
   // Nothing is allocated before the units are known: the whole parameter never exists, not even while the model is made.
-  bool allocate(ParameterState& state) override {
-    state.shard(*this);
-    if (ranks_of(state).copies.rank() != 0) state.storage().count_elsewhere();
-    return true;
-  }
+  bool allocate(ParameterState& state) override;
 
-  void prepare(std::span<Unit*> units) override {
-    // A group for each unit and communicator: the experts of a unit are sharded over ranks of their own.
-    for (Unit* unit : units) {
-      const std::size_t before = groups_.size();
-      for (ParameterState* state : unit->parameters) {
-        const ShardRanks& ranks = ranks_of(*state);
-        std::size_t at = before;
-        while (at < groups_.size() && groups_[at]->ranks().all.group() != ranks.all.group()) ++at;
-        if (at == groups_.size()) groups_.push_back(std::make_unique<Group>(ranks, *device_, settings_));
-        groups_[at]->add(state);
-        group_of_[state] = groups_[at].get();
-      }
-      for (std::size_t at = before; at < groups_.size(); ++at) {
-        groups_[at]->place();
-        folds_ = folds_ || groups_[at]->folds();
-      }
-    }
-  }
+  void prepare(std::span<Unit*> units) override;
 
   bool reduces_each_micro_batch() const override { return each_micro_batch_ || folds_; }
   bool sums_data() const override { return true; }
-  void begin_sums(GradientAccumulator& accumulator) override {
-    for (auto& group : groups_) group->add_in_order(accumulator.order_over(std::size_t(group->ranks().all.size()), replicate_ > 1));
-  }
+  void begin_sums(GradientAccumulator& accumulator) override;
 
-  void begin(bool training) override {
-    trace_ = &traces_[training];
-    at_ = 0;
-    settle();  // of a step that ended early
-    for (auto& group : groups_) group->begin(training);
-  }
+  void begin(bool training) override;
   void before_forward(Unit& unit) override { use(unit); }
   void after_forward(Unit& unit) override { leave(unit); }
   void before_backward(Unit& unit) override { use(unit); }
   void after_backward(Unit& unit) override { leave(unit); }
 
-  void open_gradient(ParameterState& state) override { group_of_.at(&state)->open(); }
+  void open_gradient(ParameterState& state) override;
 
-  void gradients_ready(Unit& unit) override {
-    if (unit.parameters.empty()) return;
-    for (ParameterState* state : unit.parameters) {
-      state->take_unreduced_over_data();
-      state->gradients().renew();
-    }
-    if (folds_ && !unit.complete) {
-      for (Group* group : groups_of(unit)) group->fold();
-      return;
-    }
-    // One unit's reductions are under way at a time: a second one would hold a second whole unit.
-    settle();
-    for (Group* group : groups_of(unit)) {
-      group->reduce();
-      reducing_.push_back(group);
-    }
-  }
+  void gradients_ready(Unit& unit) override;
 
-  void finish() override {
-    settle();
-    for (auto& group : groups_) group->start_copies();
-    for (auto& group : groups_) group->finish();
-  }
+  void finish() override;
 
  private:
-  static void check(const ModelOptions& options, ShardRules rules) {
-    if (options.data.hook) throw_error<UsageError>({"ModelOptions::data.hook sums buckets of DataParallel, and FullyShardedDataParallel has none: leave the hook out, or use DataParallel"});
-    if (!rules.keeps_values) return;
-    if (options.shard.quantised_gather) throw_error<UsageError>({"ModelOptions::shard.quantised_gather is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank"});
-    if (options.shard.secondary != 0) throw_error<UsageError>({"ModelOptions::shard.secondary is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank"});
-  }
+  static void check(const ModelOptions& options, ShardRules rules);
 
   // Ranks of one copy are neighbours: dp rank = copy * sharers + place in the copy.
-  ShardRanks split(Communicator all, const char* axis) const {
-    const std::size_t ranks = std::size_t(all.size()), rank = std::size_t(all.rank());
-    require_divides("replicate", replicate_, axis, ranks);
-    const std::size_t sharers = ranks / replicate_;
-    ShardRanks made{all, all, Communicator(), Communicator()};
-    if (replicate_ > 1) {
-      made.sharing = all.split(int(rank / sharers), int(rank), axis);
-      made.copies = all.split(int(rank % sharers), int(rank), axis);
-    }
-    if (secondary_ > 0) {
-      require_divides("secondary", secondary_, replicate_ > 1 ? "dp / replicate" : axis, sharers);
-      made.neighbours = made.sharing.split(int(rank % sharers / secondary_), int(rank), axis);
-    }
-    return made;
-  }
-  static void require_divides(const char* what, std::size_t part, const char* axis, std::size_t whole) {
-    if (part > 0 && whole % part == 0) return;
-    std::size_t below = std::min(part, whole), above = part;
-    while (below > 1 && whole % below != 0) --below;
-    while (above < whole && (above == 0 || whole % above != 0)) ++above;
-    below = std::max<std::size_t>(1, below);
-    std::string instead = joined({below});
-    if (above <= whole && above != below) append_to(instead, {" or ", above});
-    throw_error<LayoutError>({axis, "(", whole, ") % ", what, "(", part, ") != 0: use ", what, " ", instead});
-  }
-  const ShardRanks& ranks_of(const ParameterState& state) {
-    if (!state.info().expert_data) return ranks_.front();
-    for (const ShardRanks& ranks : ranks_)
-      if (ranks.all.group() == state.info().expert_data->group()) return ranks;
-    return ranks_.emplace_back(split(*state.info().expert_data, "edp"));
-  }
+  ShardRanks split(Communicator all, const char* axis) const;
+  static void require_divides(const char* what, std::size_t part, const char* axis, std::size_t whole);
+  const ShardRanks& ranks_of(const ParameterState& state);
 
   // Its units' order in a run is learnt from the last run of the same kind, the same on all data ranks: they run the same schedule.
-  void use(Unit& unit) {
-    auto& trace = *trace_;
-    if (at_ < trace.size() && trace[at_] != &unit) {
-      trace.resize(at_);
-      for (auto& group : groups_)
-        if (!settings_.rules.keeps_values && !uses(unit, *group)) group->drop();
-    }
-    if (at_ == trace.size()) trace.push_back(&unit);
-    ++at_;
-    for (Group* group : groups_of(unit)) group->gather();
-    for (Group* group : groups_of(unit)) group->wait();
-    if (at_ < trace.size())
-      for (Group* group : groups_of(*trace[at_])) group->gather();
-    if (at_ + 1 < trace.size())
-      for (Group* group : groups_of(*trace[at_ + 1])) group->read_ahead();
-    bool summed = true;
-    for (Group* group : reducing_) summed = group->test() && summed;
-    if (summed) settle();
-  }
-  void leave(Unit& unit) {
-    if (settings_.rules.keeps_values) return;
-    for (Group* group : groups_of(unit))
-      if (at_ == trace_->size() || !uses(*(*trace_)[at_], *group)) group->drop();
-  }
+  void use(Unit& unit);
+  void leave(Unit& unit);
 
-  const std::vector<Group*>& groups_of(Unit& unit) {
-    auto& groups = groups_of_[&unit];
-    if (groups.empty())
-      for (ParameterState* state : unit.parameters)
-        if (Group* group = group_of_.at(state); std::find(groups.begin(), groups.end(), group) == groups.end()) groups.push_back(group);
-    return groups;
-  }
-  bool uses(Unit& unit, Group& group) {
-    const auto& groups = groups_of(unit);
-    return std::find(groups.begin(), groups.end(), &group) != groups.end();
-  }
+  const std::vector<Group*>& groups_of(Unit& unit);
+  bool uses(Unit& unit, Group& group);
 
-  void settle() {
-    for (Group* group : reducing_) group->settle();
-    reducing_.clear();
-  }
+  void settle();
 
   Device<Exec>* device_;
   ShardSettings settings_;
@@ -205,6 +78,184 @@ class FullyShardedHooks : public Hooks {
   std::size_t at_ = 0;
   std::vector<Group*> reducing_;  // the groups of one unit, their reductions under way
 };
+
+template <class Exec>
+FullyShardedHooks<Exec>::FullyShardedHooks(Communicator comm, Device<Exec>& device, const ModelOptions& options, ShardRules rules)
+    : device_(&device), replicate_(options.shard.replicate), secondary_(options.shard.secondary), each_micro_batch_(!rules.keeps_gradients && options.shard.reduce_each_micro_batch) {
+  settings_ = {.rules = rules,
+               .seed = options.seed,
+               .narrow = options.numerics.reduce == DataType::bfloat16,
+               .quantised = options.shard.quantised_gather,
+               .secondary = options.shard.secondary != 0,
+               .store = options.shard.offload.store,
+               .rounds = !options.numerics.reproducible,
+               .gradient = options.numerics.gradient};
+  check(options, rules);
+  ranks_.push_back(split(std::move(comm), "dp"));
+}
+
+template <class Exec>
+bool FullyShardedHooks<Exec>::allocate(ParameterState& state) {
+  state.shard(*this);
+  if (ranks_of(state).copies.rank() != 0) state.storage().count_elsewhere();
+  return true;
+}
+
+template <class Exec>
+void FullyShardedHooks<Exec>::prepare(std::span<Unit*> units) {
+  // A group for each unit and communicator: the experts of a unit are sharded over ranks of their own.
+  for (Unit* unit : units) {
+    const std::size_t before = groups_.size();
+    for (ParameterState* state : unit->parameters) {
+      const ShardRanks& ranks = ranks_of(*state);
+      std::size_t at = before;
+      while (at < groups_.size() && groups_[at]->ranks().all.group() != ranks.all.group()) ++at;
+      if (at == groups_.size()) groups_.push_back(std::make_unique<Group>(ranks, *device_, settings_));
+      groups_[at]->add(state);
+      group_of_[state] = groups_[at].get();
+    }
+    for (std::size_t at = before; at < groups_.size(); ++at) {
+      groups_[at]->place();
+      folds_ = folds_ || groups_[at]->folds();
+    }
+  }
+}
+
+template <class Exec>
+void FullyShardedHooks<Exec>::begin_sums(GradientAccumulator& accumulator) {
+  for (auto& group : groups_) group->add_in_order(accumulator.order_over(std::size_t(group->ranks().all.size()), replicate_ > 1));
+}
+
+template <class Exec>
+void FullyShardedHooks<Exec>::begin(bool training) {
+  trace_ = &traces_[training];
+  at_ = 0;
+  settle();  // of a step that ended early
+  for (auto& group : groups_) group->begin(training);
+}
+
+template <class Exec>
+void FullyShardedHooks<Exec>::open_gradient(ParameterState& state) { group_of_.at(&state)->open(); }
+
+template <class Exec>
+void FullyShardedHooks<Exec>::gradients_ready(Unit& unit) {
+  if (unit.parameters.empty()) return;
+  for (ParameterState* state : unit.parameters) {
+    state->take_unreduced_over_data();
+    state->gradients().renew();
+  }
+  if (folds_ && !unit.complete) {
+    for (Group* group : groups_of(unit)) group->fold();
+    return;
+  }
+  // One unit's reductions are under way at a time: a second one would hold a second whole unit.
+  settle();
+  for (Group* group : groups_of(unit)) {
+    group->reduce();
+    reducing_.push_back(group);
+  }
+}
+
+template <class Exec>
+void FullyShardedHooks<Exec>::finish() {
+  settle();
+  for (auto& group : groups_) group->start_copies();
+  for (auto& group : groups_) group->finish();
+}
+
+template <class Exec>
+void FullyShardedHooks<Exec>::check(const ModelOptions& options, ShardRules rules) {
+  if (options.data.hook) throw_error<UsageError>({"ModelOptions::data.hook sums buckets of DataParallel, and FullyShardedDataParallel has none: leave the hook out, or use DataParallel"});
+  if (!rules.keeps_values) return;
+  if (options.shard.quantised_gather) throw_error<UsageError>({"ModelOptions::shard.quantised_gather is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank"});
+  if (options.shard.secondary != 0) throw_error<UsageError>({"ModelOptions::shard.secondary is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank"});
+}
+
+template <class Exec>
+ShardRanks FullyShardedHooks<Exec>::split(Communicator all, const char* axis) const {
+  const std::size_t ranks = std::size_t(all.size()), rank = std::size_t(all.rank());
+  require_divides("replicate", replicate_, axis, ranks);
+  const std::size_t sharers = ranks / replicate_;
+  ShardRanks made{all, all, Communicator(), Communicator()};
+  if (replicate_ > 1) {
+    made.sharing = all.split(int(rank / sharers), int(rank), axis);
+    made.copies = all.split(int(rank % sharers), int(rank), axis);
+  }
+  if (secondary_ > 0) {
+    require_divides("secondary", secondary_, replicate_ > 1 ? "dp / replicate" : axis, sharers);
+    made.neighbours = made.sharing.split(int(rank % sharers / secondary_), int(rank), axis);
+  }
+  return made;
+}
+
+template <class Exec>
+void FullyShardedHooks<Exec>::require_divides(const char* what, std::size_t part, const char* axis, std::size_t whole) {
+  if (part > 0 && whole % part == 0) return;
+  std::size_t below = std::min(part, whole), above = part;
+  while (below > 1 && whole % below != 0) --below;
+  while (above < whole && (above == 0 || whole % above != 0)) ++above;
+  below = std::max<std::size_t>(1, below);
+  std::string instead = joined({below});
+  if (above <= whole && above != below) append_to(instead, {" or ", above});
+  throw_error<LayoutError>({axis, "(", whole, ") % ", what, "(", part, ") != 0: use ", what, " ", instead});
+}
+
+template <class Exec>
+const ShardRanks& FullyShardedHooks<Exec>::ranks_of(const ParameterState& state) {
+  if (!state.info().expert_data) return ranks_.front();
+  for (const ShardRanks& ranks : ranks_)
+    if (ranks.all.group() == state.info().expert_data->group()) return ranks;
+  return ranks_.emplace_back(split(*state.info().expert_data, "edp"));
+}
+
+template <class Exec>
+void FullyShardedHooks<Exec>::use(Unit& unit) {
+  auto& trace = *trace_;
+  if (at_ < trace.size() && trace[at_] != &unit) {
+    trace.resize(at_);
+    for (auto& group : groups_)
+      if (!settings_.rules.keeps_values && !uses(unit, *group)) group->drop();
+  }
+  if (at_ == trace.size()) trace.push_back(&unit);
+  ++at_;
+  for (Group* group : groups_of(unit)) group->gather();
+  for (Group* group : groups_of(unit)) group->wait();
+  if (at_ < trace.size())
+    for (Group* group : groups_of(*trace[at_])) group->gather();
+  if (at_ + 1 < trace.size())
+    for (Group* group : groups_of(*trace[at_ + 1])) group->read_ahead();
+  bool summed = true;
+  for (Group* group : reducing_) summed = group->test() && summed;
+  if (summed) settle();
+}
+
+template <class Exec>
+void FullyShardedHooks<Exec>::leave(Unit& unit) {
+  if (settings_.rules.keeps_values) return;
+  for (Group* group : groups_of(unit))
+    if (at_ == trace_->size() || !uses(*(*trace_)[at_], *group)) group->drop();
+}
+
+template <class Exec>
+const std::vector<typename FullyShardedHooks<Exec>::Group*>& FullyShardedHooks<Exec>::groups_of(Unit& unit) {
+  auto& groups = groups_of_[&unit];
+  if (groups.empty())
+    for (ParameterState* state : unit.parameters)
+      if (Group* group = group_of_.at(state); std::find(groups.begin(), groups.end(), group) == groups.end()) groups.push_back(group);
+  return groups;
+}
+
+template <class Exec>
+bool FullyShardedHooks<Exec>::uses(Unit& unit, Group& group) {
+  const auto& groups = groups_of(unit);
+  return std::find(groups.begin(), groups.end(), &group) != groups.end();
+}
+
+template <class Exec>
+void FullyShardedHooks<Exec>::settle() {
+  for (Group* group : reducing_) group->settle();
+  reducing_.clear();
+}
 
 }  // namespace weft::detail
 
