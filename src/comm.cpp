@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators, thread ranks, ranks of one machine and the store through which processes meet.
+#include <weft/comm/agreement_impl.hpp>
 #include <weft/comm/calls_impl.hpp>
+#include <weft/comm/communicator_impl.hpp>
 #include <weft/comm/flight_recorder_impl.hpp>
 #include <weft/comm/launcher_impl.hpp>
 #include <weft/comm/operation_impl.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Texts, errors, meshes and the start of a program.
 #include <weft/core/hash_impl.hpp>
+#include <weft/core/text_impl.hpp>
 #include <weft/mesh/layout_impl.hpp>
 #include <weft/mesh/mesh_impl.hpp>
 #include <weft/mesh/rank_order_impl.hpp>

@@ -55,7 +55,7 @@ Curve train(Model& model, const Batch& batch, int spoil = -1) {
     if (step == spoil && model.communicator().rank() == model.communicator().size() - 1) {
       ParameterState* last = nullptr;
       model.for_each_state([&](ParameterState& state) { last = &state; });
-      static_cast<float*>(last->gradient.get())[0] = std::numeric_limits<float>::infinity();
+      static_cast<float*>(last->gradient().get())[0] = std::numeric_limits<float>::infinity();
     }
     const auto report = optimizer.step();
     curve.norms.push_back(report.gradient_norm);

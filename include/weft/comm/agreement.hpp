@@ -18,24 +18,17 @@
 namespace weft::detail {
 
 /// True if every rank gives the same words. Collective.
-WEFT_OUT_OF_LINE inline bool same_on_all(const Communicator& ranks, std::span<const std::uint64_t> words) {
-  const std::uint64_t hash = hash_bytes(words.data(), words.size_bytes());
-  std::array<std::uint64_t, 2> extremes{hash, ~hash};  // the largest one, and the smallest one's complement
-  ranks.all_reduce(extremes, Reduction::max);
-  return extremes[0] == ~extremes[1];
-}
+bool same_on_all(const Communicator& ranks, std::span<const std::uint64_t> words);
 
 struct FirstDifference {
   int rank;          // the first rank whose words differ from those of rank 0
   std::size_t word;  // the first word that differs
   std::uint64_t on_first, on_rank;
 };
-WEFT_COLD inline FirstDifference first_difference(const Communicator& ranks, std::span<const std::uint64_t> words) {
-  std::vector<std::uint64_t> all(words.size() * std::size_t(ranks.size()));
-  ranks.all_gather(words, all);
-  for (std::size_t i = words.size(); i < all.size(); ++i)
-    if (all[i] != all[i % words.size()]) return {int(i / words.size()), i % words.size(), all[i % words.size()], all[i]};
-  return {0, 0, 0, 0};
-}
+FirstDifference first_difference(const Communicator& ranks, std::span<const std::uint64_t> words);
 
 }  // namespace weft::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/comm/agreement_impl.hpp>
+#endif

@@ -41,20 +41,16 @@ concept ExecutionSpace = Kokkos::is_execution_space<E>::value;
 class Communicator {
  public:
   /// The group of one rank.
-  WEFT_OUT_OF_LINE Communicator() : Communicator(std::make_shared<comm::SelfGroup>()) {}
+  Communicator();
   explicit Communicator(std::shared_ptr<comm::Group> group) : group_(std::move(group)) {}
   /// Every operation is ordered after the work that `order` names; its instance must outlive this communicator and all splits of
   /// it.
   Communicator(std::shared_ptr<comm::Group> group, const comm::StreamOrder& order) : group_(std::move(group)), order_(order) {}
   // Copies and destruction are out of line: every context has some communicators.
-  WEFT_OUT_OF_LINE Communicator(const Communicator& other) : group_(other.group_), order_(other.order_) {}
+  Communicator(const Communicator& other);
   Communicator(Communicator&& other) noexcept = default;
-  WEFT_OUT_OF_LINE Communicator& operator=(Communicator other) noexcept {
-    group_.swap(other.group_);
-    order_ = other.order_;
-    return *this;
-  }
-  WEFT_OUT_OF_LINE ~Communicator() {}
+  Communicator& operator=(Communicator other) noexcept;
+  ~Communicator();
 
   int rank() const { return group_->rank(); }
   int size() const { return group_->size(); }
@@ -317,17 +313,9 @@ class Communicator {
     order.device = order_.device;
     return {group_, order};
   }
-  WEFT_OUT_OF_LINE comm::Call checked(comm::Call call) const {
-    // A span does not say whose memory it shows.
-    if (order_.device != nullptr && call.memory == comm::MemoryKind::host)
-      if (const void* address = call.output != nullptr ? call.output : call.input; address != nullptr && order_.device->holds(address)) call.memory = comm::MemoryKind::device;
-    if (!group_->supports(call.operation, call.type, call.memory))
-      throw_error<UsageError>({"the backend ", backend(), " does not do ", describe(call), " in ", name_of(call.memory), " memory"});
-    call.order = order_;
-    return call;
-  }
-  WEFT_OUT_OF_LINE void execute(const comm::Call& call) const { group_->execute(checked(call)); }
-  WEFT_OUT_OF_LINE Request start(const comm::Call& call) const { return Request(group_->start(checked(call))); }
+  comm::Call checked(comm::Call call) const;
+  void execute(const comm::Call& call) const;
+  Request start(const comm::Call& call) const;
 
   std::shared_ptr<comm::Group> group_;
   comm::StreamOrder order_ = {};
@@ -352,3 +340,7 @@ concept CommunicatorLike = std::copyable<C> && requires(const C& c, std::span<fl
 static_assert(CommunicatorLike<Communicator>);
 
 }  // namespace weft
+
+#ifndef WEFT_COMPILED
+#include <weft/comm/communicator_impl.hpp>
+#endif

@@ -36,20 +36,7 @@ class Word {
   requires(!std::same_as<N, char> && !std::same_as<N, bool>) constexpr Word(N number)
       : letters_(std::is_signed_v<N> ? with_sign : nullptr), value_(static_cast<std::uint64_t>(number)) {}
 
-  void append_to(std::string& text) const {
-    if (letters_ != nullptr && letters_ != with_sign) {
-      text.append(letters_, value_ == ends_with_zero ? std::char_traits<char>::length(letters_) : value_);
-      return;
-    }
-    const bool negative = letters_ == with_sign && static_cast<std::int64_t>(value_) < 0;
-    char digits[20];
-    std::size_t first = sizeof digits;
-    std::uint64_t rest = negative ? 0 - value_ : value_;
-    do digits[--first] = char('0' + rest % 10);
-    while ((rest /= 10) != 0);
-    if (negative) text.push_back('-');
-    text.append(digits + first, sizeof digits - first);
-  }
+  void append_to(std::string& text) const;
 
  private:
   static constexpr std::uint64_t ends_with_zero = ~std::uint64_t(0);
@@ -62,15 +49,13 @@ class Word {
 using Words = std::initializer_list<Word>;
 
 /// Appends words to a text.
-WEFT_COLD inline void append_to(std::string& text, Words words) {
-  for (const Word& word : words) word.append_to(text);
-}
+void append_to(std::string& text, Words words);
 
 /// The words as one string.
-WEFT_COLD inline std::string joined(Words words) {
-  std::string text;
-  append_to(text, words);
-  return text;
-}
+std::string joined(Words words);
 
 }  // namespace weft::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/core/text_impl.hpp>
+#endif

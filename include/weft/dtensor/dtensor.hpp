@@ -44,23 +44,10 @@ class DeviceMesh {
 
   std::size_t axes() const { return axes_.size(); }
   const Communicator& comm(std::size_t axis) const { return axes_[axis].comm; }
-  std::vector<AxisPlace> places() const {
-    std::vector<AxisPlace> places;
-    for (const Line& axis : axes_) places.push_back({axis.name, std::size_t(axis.comm.size()), std::size_t(axis.comm.rank())});
-    return places;
-  }
+  std::vector<AxisPlace> places() const;
   /// The mesh of some of the axes, in the order given: the ranks that differ only along them. Throws UsageError for an unknown
   /// name.
-  DeviceMesh sub(std::initializer_list<std::string_view> names) const {
-    DeviceMesh mesh{std::vector<Communicator>()};
-    for (const std::string_view name : names) {
-      std::size_t at = 0;
-      while (at < axes_.size() && axes_[at].name != name) ++at;
-      if (at == axes_.size()) throw_error<UsageError>({"dtensor: no axis ", name, " in the mesh ", dtensor::text(places())});
-      mesh.axes_.push_back(axes_[at]);
-    }
-    return mesh;
-  }
+  DeviceMesh sub(std::initializer_list<std::string_view> names) const;
   std::string text() const { return dtensor::text(places()); }
 
  private:
@@ -205,3 +192,7 @@ DTensor<T, Exec> distribute_tensor(const dtensor::DeviceMesh& mesh, const Tensor
 }
 
 }  // namespace weft
+
+#ifndef WEFT_COMPILED
+#include <weft/dtensor/dtensor_impl.hpp>
+#endif

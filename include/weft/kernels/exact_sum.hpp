@@ -83,20 +83,13 @@ void exact_squared_norm(Device<Exec>& device, std::size_t n, std::size_t first, 
 }
 
 /// Carries, so that every word but the last two is below 2^32 and the words of up to 2^31 ranks can be added.
-inline void carry(std::span<std::int64_t> words) {
-  for (std::size_t i = 0; i + 3 < exact_sum_words; ++i) {
-    words[i + 1] += words[i] >> 32;
-    words[i] &= 0xffffffff;
-  }
-}
+void carry(std::span<std::int64_t> words);
 
 /// The sum as a double; NaN if a term was not finite.
-inline double exact_value(std::span<std::int64_t> words) {
-  if (words[exact_sum_words - 2] != 0 || words[exact_sum_words - 1] != 0) return std::numeric_limits<double>::quiet_NaN();
-  carry(words);
-  double value = 0;
-  for (std::size_t i = exact_sum_words - 2; i-- > 0;) value += std::ldexp(double(words[i]), int(32 * i) - 1074);
-  return value;
-}
+double exact_value(std::span<std::int64_t> words);
 
 }  // namespace weft::kernels
+
+#ifndef WEFT_COMPILED
+#include <weft/kernels/exact_sum_impl.hpp>
+#endif

@@ -65,18 +65,7 @@ class GradientState {
     bool elsewhere;   ///< another rank's term: nothing is added here
     bool zero_first;  ///< what the buffer holds is another rank's term: zeros take its place
   };
-  Addition add(unsigned whole, unsigned unreduced, unsigned sharded, unsigned later) {
-    touched_ = true;
-    if (fresh_) whole_ = 0;
-    whole &= ~sharded;
-    const bool elsewhere = (whole & unreduced_ & later) != 0;
-    const bool zero_first = (whole_ & unreduced & ~unreduced_ & later) != 0;
-    whole |= whole_;
-    unreduced_ |= unreduced;
-    whole_ = whole;
-    if (zero_first) fresh_ = false;
-    return {elsewhere, zero_first};
-  }
+  Addition add(unsigned whole, unsigned unreduced, unsigned sharded, unsigned later);
   /// Whether the addition that was marked is the first one, and overwrites.
   bool take_fresh() { return std::exchange(fresh_, false); }
   /// Zeros are in the buffer.
@@ -116,18 +105,9 @@ class GradientState {
     whole_ = term.whole;
   }
   /// The term as it is, to be resumed later; nothing if nothing was added. `outside` is the buffer from here on.
-  std::optional<GradientTerm> leave_term(Buffer outside) {
-    Buffer sum = exchange_layer_buffer(std::move(outside));
-    if (std::exchange(fresh_, true)) return {};
-    return GradientTerm{std::move(sum), std::exchange(unreduced_, 0u), whole_};
-  }
+  std::optional<GradientTerm> leave_term(Buffer outside);
   /// The terms of the micro-batch, complete: this data rank's, behind those of others (experts); none if nothing was added.
-  std::vector<Buffer> end_term(Buffer outside) {
-    std::vector<Buffer> all = std::exchange(terms_, {});
-    all.push_back(exchange_layer_buffer(std::move(outside)));
-    if (std::exchange(fresh_, true)) return {};
-    return all;
-  }
+  std::vector<Buffer> end_term(Buffer outside);
   /// What was added so far is the gradient of one data rank's micro-batch; that of the next one's goes to `buffer`.
   void next_term(Buffer buffer) {
     terms_.push_back(exchange_layer_buffer(std::move(buffer)));
@@ -147,3 +127,7 @@ class GradientState {
 };
 
 }  // namespace weft::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/layer/gradient_state_impl.hpp>
+#endif

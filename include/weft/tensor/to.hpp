@@ -47,9 +47,7 @@ void fill_zero(Device<Exec>& device, T* data, std::size_t size) {
 // A shape seen from one dim: `outer` rows of `extent * inner` elements.
 struct Around {
   std::size_t outer = 1, extent = 1, inner = 1;
-  Around(const Shape& shape, std::size_t dim) {
-    for (std::size_t d = 0; d < shape.rank(); ++d) (d < dim ? outer : d == dim ? extent : inner) *= shape[d];
-  }
+  Around(const Shape& shape, std::size_t dim);
 };
 
 inline Shape with_extent(Shape shape, std::size_t dim, std::size_t extent) {
@@ -57,18 +55,9 @@ inline Shape with_extent(Shape shape, std::size_t dim, std::size_t extent) {
   return shape;
 }
 
-inline std::size_t piece_of(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks) {
-  if (dim >= shape.rank() || shape[dim] % ranks != 0)
-    throw_error<ShapeError>({"to<Shard<", axis, ", ", dim, ">>: dim ", dim, " of ", shape.text(), " is not divisible by ", axis, "(", ranks, ")"});
-  return shape[dim] / ranks;
-}
+std::size_t piece_of(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks);
 
-WEFT_COLD inline void require_parts_of_whole(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks) {
-  if (shape.sharding(dim) == DimSharding::even) return;
-  throw_error<LayoutError>({"to: dim ", dim, " of ", shape.text(), " is cut over ", axis, "(", ranks, ") ",
-                            shape.sharding(dim) == DimSharding::replicated ? "with elements that several ranks hold alike" : shape.sharding(dim) == DimSharding::padded ? "with padding at the end" : "by segments",
-                            ": what the ranks hold one after the other is not the whole; work on it as it lies (log_sum_exp, cross_entropy), bring columns home without their padding (gather_columns), or cut it evenly: an extent that the ranks divide, a Cut by heads"});
-}
+void require_parts_of_whole(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks);
 
 template <class Y, class X>
 Y slice(std::string_view axis, const X& x, std::size_t dim, std::size_t ranks, std::size_t rank) {
@@ -216,3 +205,7 @@ auto to_layout_of(const Context& context, X x) {
 }
 
 }  // namespace weft
+
+#ifndef WEFT_COMPILED
+#include <weft/tensor/to_impl.hpp>
+#endif

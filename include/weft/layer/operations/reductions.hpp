@@ -56,16 +56,8 @@ inline constexpr bool columns_cut = false;
 template <class T, class E, class... P>
 inline constexpr bool columns_cut<Tensor<T, E, P...>> = ((shard_dim<P> >= 1) || ...);
 
-WEFT_OUT_OF_LINE inline void require_dims(const char* operation, const Shape& shape, std::size_t dims) {
-  if (shape.rank() != dims) throw_error<ShapeError>({operation, ": ", shape.text(), " has ", shape.rank(), " dims, expected ", dims});
-}
-WEFT_OUT_OF_LINE inline void require_counted_once(const char* operation, const Shape& shape, Of of) {
-  if (of == Of::gradients) return;
-  for (std::size_t dim = 0; dim < shape.rank(); ++dim)
-    if (shape.sharding(dim) == DimSharding::replicated || shape.sharding(dim) == DimSharding::padded)
-      throw_error<LayoutError>({operation, ": dim ", dim, " of ", shape.text(), " is ", shape.sharding(dim) == DimSharding::padded ? "padded, which a sum would count" : "held alike by several ranks, which a sum over them would count several times",
-                                "; of the terms of a gradient (Of::gradients) every rank's count"});
-}
+void require_dims(const char* operation, const Shape& shape, std::size_t dims);
+void require_counted_once(const char* operation, const Shape& shape, Of of);
 
 // out [1]: the sum of a[i] b[i], or of a[i] where b is null.
 template <AnyTensor Y, class T>
@@ -182,3 +174,7 @@ auto sum_groups(const X& x, std::size_t width, Of of = Of::values) {
 }  // namespace operations
 
 }  // namespace weft
+
+#ifndef WEFT_COMPILED
+#include <weft/layer/operations/reductions_impl.hpp>
+#endif
