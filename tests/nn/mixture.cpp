@@ -270,8 +270,9 @@ TEST_CASE("a router counts a micro-batch once, in its backward: forward alone ch
   detail::Environment environment;
   std::vector<std::shared_ptr<detail::StepBuffer>> buffers;
   environment.length = 4;
-  environment.buffers = &buffers;
-  Root context(device, environment);
+  detail::EngineState engine;
+  engine.buffers = &buffers;
+  Root context(device, environment, engine);
   detail::Router router(context / "gate", 3, {.experts = 3, .top_k = 2, .auxiliary_loss = 0.01, .z_loss = 0.1, .bias_rate = 0.05});
   const detail::Router& const_router = router;
   const std::vector<double> nothing_of_bias(3), nothing_of_load(7);

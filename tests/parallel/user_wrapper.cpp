@@ -68,7 +68,7 @@ TEST_CASE("a data axis of a user's own equals one rank, alone and beside weft's"
   check<Deep>(axes<dp, replica, tp, pp>, 8, {.tp = 2, .user = {{replica{}, 2}}}, config, reference);
   check<Deep>(axes<dp, replica, tp, pp>, 8, {.tp = 2, .dp = 1, .pp = 2, .user = {{replica{}, 2}}}, config, reference, {}, 2);
   for (const bool each : {false, true})  // the wrapper has its turn after the last micro-batch, or after each
-    check<FullyShardedDataParallel<ReplicaParallel<Gpt>>>(axes<replica, dp>, 4, {.user = {{replica{}, 2}}}, config, reference, {.reduce_each_micro_batch = each}, 2);
+    check<FullyShardedDataParallel<ReplicaParallel<Gpt>>>(axes<replica, dp>, 4, {.user = {{replica{}, 2}}}, config, reference, {.shard = {.reduce_each_micro_batch = each}}, 2);
   check<ReplicaParallel<ContextParallel<Gpt>>>(axes<replica, cp>, 4, {.cp = 2, .user = {{replica{}, 2}}}, config, reference);
 }
 
