@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
     std::vector<int> ranks{1};
     world.communicator().all_reduce(ranks);
     if (world.rank() == 0)
-      std::printf("weft %d.%d.%d %s, oneDNN %d, %d ranks\n", WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR, WEFT_VERSION_PATCH, mode, dnnl_version()->major, ranks[0]);
+      std::printf("weft %d.%d.%d %s, oneDNN %d, %d ranks\n", WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR, WEFT_VERSION_PATCH, mode,
+                  dnnl_version()->major, ranks[0]);
   });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the comparisons of a training step cost, each by itself and all together as a share of the step: the batch's hash, what gradients
-// owe, which parameters were touched, and every 100 steps the parameters. Two thread ranks along dp, then along tp. Prints JSON.
+// What the comparisons of a training step cost, each by itself and all together as a share of the step: the batch's hash, what
+// gradients owe, which parameters were touched, and every 100 steps the parameters. Two thread ranks along dp, then along tp.
+// Prints JSON.
 //
 //   bench_checks_cost [steps]
 
@@ -59,12 +60,15 @@ void measure(World& world, std::size_t tensor, int steps) {
     model.train_step(batch);
     optimizer.step();
     mesh.communicator().barrier();
-    if (step >= 0) step_us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - started).count());
+    if (step >= 0)
+      step_us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - started).count());
   }
   const double step = median(step_us);
 
   using Exec = DefaultDevice::execution_space;
-  const auto context = Context<Compute<Exec, float>>(world.device(), {}).with<Invariant<dp>>(dp{}, mesh.comm(dp{})).with<Invariant<tp>>(tp{}, mesh.comm(tp{}));
+  const auto context = Context<Compute<Exec, float>>(world.device(), {})
+                           .with<Invariant<dp>>(dp{}, mesh.comm(dp{}))
+                           .with<Invariant<tp>>(tp{}, mesh.comm(tp{}));
   const Communicator& everyone = mesh.communicator();
   detail::Unit block{"block", {}};
   model.for_each_state([&](ParameterState& state) {
@@ -72,12 +76,17 @@ void measure(World& world, std::size_t tensor, int steps) {
   });
   const double units = double(config.layers + 2);
   const double batches = microseconds(everyone, 201, [&] { detail::require_batches(context, batch, true); });
-  const double debts = units * microseconds(everyone, 201, [&] { detail::agree_on_unreduced(mesh.comm(tp{}), world.device(), block, axis_bit<tp>); });
+  const double debts = units * microseconds(everyone, 201, [&] {
+                         detail::agree_on_unreduced(mesh.comm(tp{}), world.device(), block, axis_bit<tp>);
+                       });
   const double touched = microseconds(everyone, 201, [&] { detail::agree_on_touched(mesh.comm(dp{}), model.stages()); });
   const double parameters = microseconds(everyone, 21, [&] { model.require_equal_parameters(); }) / 100;
   if (world.rank() == 0)
-    std::printf("{\"dp\": %d, \"tp\": %zu, \"step_ms\": %.1f, \"batch_us\": %.1f, \"debts_us\": %.1f, \"touched_us\": %.1f, \"parameters_us\": %.1f, \"share_percent\": %.4f}\n",
-                mesh.comm(dp{}).size(), tensor, step / 1e3, batches, debts, touched, parameters, 100 * (batches + debts + touched + parameters) / step);
+    std::printf(
+        "{\"dp\": %d, \"tp\": %zu, \"step_ms\": %.1f, \"batch_us\": %.1f, \"debts_us\": %.1f, \"touched_us\": %.1f, "
+        "\"parameters_us\": %.1f, \"share_percent\": %.4f}\n",
+        mesh.comm(dp{}).size(), tensor, step / 1e3, batches, debts, touched, parameters,
+        100 * (batches + debts + touched + parameters) / step);
 }
 
 }  // namespace
@@ -86,6 +95,8 @@ int main(int argc, char** argv) {
   const int steps = argc > 1 ? std::max(1, std::atoi(argv[1])) : 5;
   const Kokkos::ScopeGuard kokkos(argc, argv);
   for (const std::size_t tensor : {std::size_t(1), std::size_t(2)})
-    if (const int code = run<comm::Threads>(RunOptions{.ranks = 2, .threads_per_rank = 1}, [&](World& world) { measure(world, tensor, steps); })) return code;
+    if (const int code = run<comm::Threads>(RunOptions{.ranks = 2, .threads_per_rank = 1},
+                                            [&](World& world) { measure(world, tensor, steps); }))
+      return code;
   return 0;
 }

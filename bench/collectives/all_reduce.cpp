@@ -96,9 +96,8 @@ void bench_limit() {
       const weft::comm::Piece piece = weft::comm::piece_of(a.size(), sizeof(float), rank, 2);
       const void* from[] = {a.data(), b.data()};
       void* into[] = {a.data(), b.data()};
-      const double seconds = seconds_of(bytes, meet, [&] {
-        weft::comm::combine<float>(weft::Reduction::sum, from, into, piece.begin, piece.end);
-      });
+      const double seconds =
+          seconds_of(bytes, meet, [&] { weft::comm::combine<float>(weft::Reduction::sum, from, into, piece.begin, piece.end); });
       if (rank == 0) print(bytes, seconds);
     });
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft over MPI beside raw MPI calls, under mpirun: the ways take turns in one process, round by round. Each line of the output is
-// "OPERATION BYTES WAY MEDIAN FASTEST" in seconds. BYTES are of float32: of the buffer (all_reduce, broadcast, send_recv) or of one
-// rank's piece. Ways: raw, weft (through shared memory), messages (weft through MPI's messages, as between machines).
+// weft over MPI beside raw MPI calls, under mpirun: the ways take turns in one process, round by round. Each line of the output
+// is "OPERATION BYTES WAY MEDIAN FASTEST" in seconds. BYTES are of float32: of the buffer (all_reduce, broadcast, send_recv) or
+// of one rank's piece. Ways: raw, weft (through shared memory), messages (weft through MPI's messages, as between machines).
 #include <weft/comm/mpi.hpp>
 
 #include <algorithm>
@@ -38,7 +38,9 @@ void compare(const char* operation, std::size_t bytes, std::vector<Way> ways, in
     }
   for (Way& way : ways) {
     std::sort(way.seconds.begin(), way.seconds.end());
-    if (rank == 0) std::printf("%s %zu %s %.9f %.9f\n", operation, bytes, way.name.c_str(), way.seconds[way.seconds.size() / 2], way.seconds.front());
+    if (rank == 0)
+      std::printf("%s %zu %s %.9f %.9f\n", operation, bytes, way.name.c_str(), way.seconds[way.seconds.size() / 2],
+                  way.seconds.front());
   }
   std::fflush(stdout);
 }
@@ -54,40 +56,63 @@ int main(int argc, char** argv) {
     const weft::Communicator messages = weft::comm::mpi::over(MPI_COMM_WORLD);
     const int rank = weft.rank(), other = rank ^ 1;
     const auto n = std::size_t(weft.size());
-    for (const std::size_t bytes : {std::size_t(4096), std::size_t(65536), std::size_t(1) << 20, std::size_t(16) << 20, std::size_t(64) << 20}) {
+    for (const std::size_t bytes :
+         {std::size_t(4096), std::size_t(65536), std::size_t(1) << 20, std::size_t(16) << 20, std::size_t(64) << 20}) {
       const std::size_t count = bytes / sizeof(float);
       const int number = int(count);
       std::vector<float> x(count, 0.0f), y(count, 0.0f), wide(count * n, 0.0f);
       const auto ways = [&](std::function<void()> raw, std::function<void(const weft::Communicator&)> step) {
-        return std::vector<Way>{{"raw", std::move(raw)}, {"weft", [&, step] { step(weft); }}, {"messages", [&, step] { step(messages); }}};
+        return std::vector<Way>{
+            {"raw", std::move(raw)}, {"weft", [&, step] { step(weft); }}, {"messages", [&, step] { step(messages); }}};
       };
-      compare("all_reduce", bytes, ways([&] { check(MPI_Allreduce(MPI_IN_PLACE, x.data(), number, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce"); },
-                                        [&](const auto& c) { c.all_reduce(x); }), rounds, rank);
-      compare("all_gather", bytes, ways([&] { check(MPI_Allgather(x.data(), number, MPI_FLOAT, wide.data(), number, MPI_FLOAT, MPI_COMM_WORLD), "MPI_Allgather"); },
-                                        [&](const auto& c) { c.all_gather(x, wide); }), rounds, rank);
-      compare("reduce_scatter", bytes, ways([&] { check(MPI_Reduce_scatter_block(wide.data(), x.data(), number, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD), "MPI_Reduce_scatter_block"); },
-                                            [&](const auto& c) { c.reduce_scatter(wide, x); }), rounds, rank);
-      compare("broadcast", bytes, ways([&] { check(MPI_Bcast(x.data(), number, MPI_FLOAT, 0, MPI_COMM_WORLD), "MPI_Bcast"); },
-                                       [&](const auto& c) { c.broadcast(x, 0); }), rounds, rank);
+      compare(
+          "all_reduce", bytes,
+          ways([&] { check(MPI_Allreduce(MPI_IN_PLACE, x.data(), number, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce"); },
+               [&](const auto& c) { c.all_reduce(x); }),
+          rounds, rank);
+      compare("all_gather", bytes,
+              ways(
+                  [&] {
+                    check(MPI_Allgather(x.data(), number, MPI_FLOAT, wide.data(), number, MPI_FLOAT, MPI_COMM_WORLD),
+                          "MPI_Allgather");
+                  },
+                  [&](const auto& c) { c.all_gather(x, wide); }),
+              rounds, rank);
+      compare("reduce_scatter", bytes,
+              ways(
+                  [&] {
+                    check(MPI_Reduce_scatter_block(wide.data(), x.data(), number, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD),
+                          "MPI_Reduce_scatter_block");
+                  },
+                  [&](const auto& c) { c.reduce_scatter(wide, x); }),
+              rounds, rank);
+      compare("broadcast", bytes,
+              ways([&] { check(MPI_Bcast(x.data(), number, MPI_FLOAT, 0, MPI_COMM_WORLD), "MPI_Bcast"); },
+                   [&](const auto& c) { c.broadcast(x, 0); }),
+              rounds, rank);
       if (n % 2 == 0)
-        compare("send_recv", bytes, ways([&] {  // there and back
-          const auto status = MPI_STATUS_IGNORE;
-          if (rank < other) {
-            check(MPI_Send(x.data(), number, MPI_FLOAT, other, 0, MPI_COMM_WORLD), "MPI_Send");
-            check(MPI_Recv(y.data(), number, MPI_FLOAT, other, 0, MPI_COMM_WORLD, status), "MPI_Recv");
-          } else {
-            check(MPI_Recv(y.data(), number, MPI_FLOAT, other, 0, MPI_COMM_WORLD, status), "MPI_Recv");
-            check(MPI_Send(x.data(), number, MPI_FLOAT, other, 0, MPI_COMM_WORLD), "MPI_Send");
-          }
-        }, [&](const auto& c) {
-          if (rank < other) {
-            c.send(x, other);
-            c.recv(y, other);
-          } else {
-            c.recv(y, other);
-            c.send(x, other);
-          }
-        }), rounds, rank);
+        compare("send_recv", bytes,
+                ways(
+                    [&] {  // there and back
+                      const auto status = MPI_STATUS_IGNORE;
+                      if (rank < other) {
+                        check(MPI_Send(x.data(), number, MPI_FLOAT, other, 0, MPI_COMM_WORLD), "MPI_Send");
+                        check(MPI_Recv(y.data(), number, MPI_FLOAT, other, 0, MPI_COMM_WORLD, status), "MPI_Recv");
+                      } else {
+                        check(MPI_Recv(y.data(), number, MPI_FLOAT, other, 0, MPI_COMM_WORLD, status), "MPI_Recv");
+                        check(MPI_Send(x.data(), number, MPI_FLOAT, other, 0, MPI_COMM_WORLD), "MPI_Send");
+                      }
+                    },
+                    [&](const auto& c) {
+                      if (rank < other) {
+                        c.send(x, other);
+                        c.recv(y, other);
+                      } else {
+                        c.recv(y, other);
+                        c.send(x, other);
+                      }
+                    }),
+                rounds, rank);
     }
   }
   MPI_Finalize();

@@ -41,7 +41,8 @@ double pass_ms(const Communicator& comm, int layers, std::size_t values, double 
   const auto start = Clock::now();
   for (int layer = 0; layer < layers; ++layer) comm::ring_exchange(comm, std::span(piece), std::span(spare), block(1));
   for (int layer = 0; layer < layers; ++layer)
-    comm::ring_exchange(comm, std::span(piece), std::span(spare), std::span(sum), std::span(arriving), block(backward), [](int, std::span<float>) {});
+    comm::ring_exchange(comm, std::span(piece), std::span(spare), std::span(sum), std::span(arriving), block(backward),
+                        [](int, std::span<float>) {});
   double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   comm.all_reduce(std::span(&ms, 1), Reduction::max);
   return ms;
@@ -51,8 +52,8 @@ double pass_ms(const Communicator& comm, int layers, std::size_t values, double 
 
 int main(int argc, char** argv) {
   const int ranks = 4, layers = 4, repetitions = argc > 1 ? std::max(1, std::atoi(argv[1])) : 3;
-  // 4,096 tokens a rank of one head of width 64: keys and values are a message of 2 MiB in float, and a block has 2.1 GFLOP, which
-  // take 20 ms at 100 GFLOP/s.
+  // 4,096 tokens a rank of one head of width 64: keys and values are a message of 2 MiB in float, and a block has 2.1 GFLOP,
+  // which take 20 ms at 100 GFLOP/s.
   const std::size_t values = 1 << 19;
   const double unit_ms = 10;
   return run<comm::Threads>(RunOptions{.ranks = ranks, .threads_per_rank = 1}, [&](World& world) {
@@ -61,9 +62,12 @@ int main(int argc, char** argv) {
       for (int i = 0; i < repetitions; ++i) ms = std::min(ms, pass_ms(world.communicator(), layers, values, unit_ms, cost));
       return ms;
     };
-    const double ideal = layers * ranks * 2 * unit_ms * (1 + backward), zigzag = best(zigzag_cost), contiguous = best(contiguous_cost);
+    const double ideal = layers * ranks * 2 * unit_ms * (1 + backward), zigzag = best(zigzag_cost),
+                 contiguous = best(contiguous_cost);
     if (world.rank() != 0) return;
-    std::printf("{\"ranks\": %d, \"ideal_ms\": %.1f, \"zigzag_ms\": %.1f, \"zigzag_of_ideal\": %.3f, \"contiguous_ms\": %.1f, \"contiguous_of_ideal\": %.3f}\n", ranks, ideal,
-                zigzag, ideal / zigzag, contiguous, ideal / contiguous);
+    std::printf(
+        "{\"ranks\": %d, \"ideal_ms\": %.1f, \"zigzag_ms\": %.1f, \"zigzag_of_ideal\": %.3f, \"contiguous_ms\": %.1f, "
+        "\"contiguous_of_ideal\": %.3f}\n",
+        ranks, ideal, zigzag, ideal / zigzag, contiguous, ideal / contiguous);
   });
 }

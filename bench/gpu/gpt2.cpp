@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training steps of GPT-2 124M on one GPU, in bfloat16: 12 layers, width 768, sequence 1024, vocabulary 50304 (50257 filled up to a
-// multiple of 64, as the PyTorch program beside it has). Prints JSON, or that it has no room.
+// Training steps of GPT-2 124M on one GPU, in bfloat16: 12 layers, width 768, sequence 1024, vocabulary 50304 (50257 filled up to
+// a multiple of 64, as the PyTorch program beside it has). Prints JSON, or that it has no room.
 //
 //   bench_gpu_gpt2 MICRO_BATCH [steps] [graph]      graph: forward and backward as one CUDA graph, whose memory is
 //                                                   not in "bytes"
@@ -12,10 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include <weft/parallel/cuda/graphed_step.hpp>
 #include <weft/kernels/cudnn/use.hpp>
 #include <weft/models/gpt.hpp>
 #include <weft/optim/adamw.hpp>
+#include <weft/parallel/cuda/graphed_step.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/runtime/run.hpp>
 
@@ -50,9 +50,14 @@ int main(int argc, char** argv) {
     }
     std::nth_element(seconds.begin(), seconds.begin() + std::ptrdiff_t(seconds.size() / 2), seconds.end());
     const double tokens = double(sequences * length), median = seconds[seconds.size() / 2];
-    // 6 operations for each parameter of a matrix product and token, and the products of attention, of which a causal mask leaves half.
-    const double parameters = 12.0 * 12 * 768 * 768 + 50304.0 * 768, operations = tokens * (6 * parameters + 6.0 * 12 * 768 * double(length));
-    std::printf("{\"framework\": \"weft\", \"graph\": %s, \"micro_batch\": %zu, \"tokens_per_s\": %.0f, \"ms\": %.3f, \"tflops\": %.1f, \"loss\": %.4f, \"bytes\": %zu}\n",
-                graph ? "true" : "false", sequences, tokens / median, 1e3 * median, operations / median / 1e12, loss, world.device().arena().use().reserved);
+    // 6 operations for each parameter of a matrix product and token, and the products of attention, of which a causal mask leaves
+    // half.
+    const double parameters = 12.0 * 12 * 768 * 768 + 50304.0 * 768,
+                 operations = tokens * (6 * parameters + 6.0 * 12 * 768 * double(length));
+    std::printf(
+        "{\"framework\": \"weft\", \"graph\": %s, \"micro_batch\": %zu, \"tokens_per_s\": %.0f, \"ms\": %.3f, \"tflops\": %.1f, "
+        "\"loss\": %.4f, \"bytes\": %zu}\n",
+        graph ? "true" : "false", sequences, tokens / median, 1e3 * median, operations / median / 1e12, loss,
+        world.device().arena().use().reserved);
   });
 }

@@ -88,9 +88,11 @@ class Step {
     const double attention_flops =
         2.0 * double(pairs) * double(o_.sequence) * double(o_.sequence) * double(head_width);  // causal: half
     A* lse = array<A>(pairs * o_.sequence);
-    const kernels::AttentionExtents extents{.sequences = o_.sequences, .length = o_.sequence, .heads = o_.heads, .kv_heads = o_.heads, .head_width = head_width};
+    const kernels::AttentionExtents extents{
+        .sequences = o_.sequences, .length = o_.sequence, .heads = o_.heads, .kv_heads = o_.heads, .head_width = head_width};
     const auto operands = [&](auto* of) {
-      return kernels::AttentionOperands<std::remove_pointer_t<decltype(of)>>{.q = of, .k = of + w, .v = of + 2 * w, .q_stride = 3 * w, .k_stride = 3 * w, .v_stride = 3 * w};
+      return kernels::AttentionOperands<std::remove_pointer_t<decltype(of)>>{
+          .q = of, .k = of + w, .v = of + 2 * w, .q_stride = 3 * w, .k_stride = 3 * w, .v_stride = 3 * w};
     };
     time("attention forward", o_.layers, attention_flops, [&](std::size_t s) {
       const T* q = fused(s);

@@ -66,14 +66,16 @@ void race(const char* what, Dense& dense, Mixture& mixture, int steps, std::size
     share.push_back(a / b);
   }
   if (rank == 0)
-    std::printf("{\"what\": \"%s\", \"type\": \"%s\", \"dense_ms\": %.1f, \"mixture_ms\": %.1f, \"share\": %.3f, \"steps\": %d}\n", what, sizeof(S) == 2 ? "bf16" : "fp32",
-                median(dense_ms), median(mixture_ms), median(share), steps);
+    std::printf(
+        "{\"what\": \"%s\", \"type\": \"%s\", \"dense_ms\": %.1f, \"mixture_ms\": %.1f, \"share\": %.3f, \"steps\": %d}\n", what,
+        sizeof(S) == 2 ? "bf16" : "fp32", median(dense_ms), median(mixture_ms), median(share), steps);
 }
 
 template <class S>
 int compare(int steps) {
   const models::LlamaConfig dense{.layers = 6, .width = 384, .heads = 6, .intermediate = 1024, .sequence = 256};
-  const models::MixtralConfig mixture{.layers = 6, .width = 384, .heads = 6, .intermediate = 512, .sequence = 256, .experts = 8, .top_k = 2};
+  const models::MixtralConfig mixture{
+      .layers = 6, .width = 384, .heads = 6, .intermediate = 512, .sequence = 256, .experts = 8, .top_k = 2};
   const int one = run<comm::Threads>(RunOptions{.ranks = 1, .threads_per_rank = 1}, [&](World& world) {
     SingleDevice<models::BasicLlama<S>> a(world.device(), dense);
     SingleDevice<models::BasicMixtral<S>> b(world.device(), mixture);

@@ -16,8 +16,8 @@
 #include <weft/parallel/pipeline_parallel.hpp>
 #include <weft/pipeline/schedule/check.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
-#include <weft/pipeline/schedule/visualise.hpp>
 #include <weft/pipeline/schedule/timeline.hpp>
+#include <weft/pipeline/schedule/visualise.hpp>
 #include <weft/runtime/run.hpp>
 #include <weft/trace/metrics.hpp>
 
@@ -48,7 +48,8 @@ Measured measure(const Options& o, const std::string& name) {
     SleepingConfig config{.layers = std::size_t(o.ranks * chosen->chunks())};
     config.forward_s = config.input_s = config.weight_s = o.unit_ms / 1000;
     PipelineParallel<SleepingModel> model(mesh, config, {.pipeline = {.schedule = chosen, .timeline = recording}});
-    Batch batch{.tokens = std::vector<std::int32_t>(std::size_t(o.micro_batches), 0), .targets = std::vector<std::int32_t>(std::size_t(o.micro_batches), 0)};
+    Batch batch{.tokens = std::vector<std::int32_t>(std::size_t(o.micro_batches), 0),
+                .targets = std::vector<std::int32_t>(std::size_t(o.micro_batches), 0)};
     batch.sequences = batch.micro_batches = std::size_t(o.micro_batches);
     batch.length = 1;
     for (int step = 0; step <= o.steps; ++step) {
@@ -70,14 +71,17 @@ int main(int argc, char** argv) {
   CLI::App app("Makespan of every schedule, as measured and as proven", "bench schedules");
   app.add_option("--ranks", o.ranks, "Thread ranks of the pipeline")->capture_default_str()->check(CLI::Range(1, 16));
   app.add_option("--micro-batches", o.micro_batches, "Micro-batches a step")->capture_default_str()->check(CLI::Range(1, 64));
-  app.add_option("--unit-ms", o.unit_ms, "Sleep of a forward, an input gradient and a weight gradient of one stage")->capture_default_str()->check(CLI::Range(0.1, 1000.0));
+  app.add_option("--unit-ms", o.unit_ms, "Sleep of a forward, an input gradient and a weight gradient of one stage")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 1000.0));
   app.add_option("--steps", o.steps, "Steps measured; the median counts")->capture_default_str()->check(CLI::Range(1, 100));
   app.add_option("--output", o.output, "JSON file");
   app.add_option("--pictures", o.pictures, "Folder for an SVG and a trace of each schedule as measured; it must exist");
   CLI11_PARSE(app, argc, argv);
   const Kokkos::ScopeGuard kokkos;  // several runs
 
-  std::printf("%d ranks, %d micro-batches, forward = input gradient = weight gradient = %g ms a stage\n\n", o.ranks, o.micro_batches, o.unit_ms);
+  std::printf("%d ranks, %d micro-batches, forward = input gradient = weight gradient = %g ms a stage\n\n", o.ranks,
+              o.micro_batches, o.unit_ms);
   std::printf("%-16s%12s%12s%10s%12s%12s%8s\n", "schedule", "proven", "measured", "ratio", "bubble", "measured", "");
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   bool all = true;
@@ -94,10 +98,18 @@ int main(int argc, char** argv) {
     const double proven_ms = planned.makespan * o.unit_ms, ms = median.makespan * 1e3, ratio = ms / proven_ms;
     const bool within = ratio <= 1.05;
     all = all && within;
-    std::printf("%-16s%9.1f ms%9.1f ms%10.3f%10.1f %%%10.1f %%%s\n", name, proven_ms, ms, ratio, 100 * bubble(planned), 100 * bubble(median), within ? "" : "   above 1.05");
+    std::printf("%-16s%9.1f ms%9.1f ms%10.3f%10.1f %%%10.1f %%%s\n", name, proven_ms, ms, ratio, 100 * bubble(planned),
+                100 * bubble(median), within ? "" : "   above 1.05");
     std::fflush(stdout);
-    json.push_back({{"schedule", name}, {"ranks", o.ranks}, {"micro_batches", o.micro_batches}, {"unit_ms", o.unit_ms}, {"proven_ms", proven_ms}, {"measured_ms", ms}, {"ratio", ratio},
-                    {"proven_bubble", bubble(planned)}, {"measured_bubble", bubble(median)}});
+    json.push_back({{"schedule", name},
+                    {"ranks", o.ranks},
+                    {"micro_batches", o.micro_batches},
+                    {"unit_ms", o.unit_ms},
+                    {"proven_ms", proven_ms},
+                    {"measured_ms", ms},
+                    {"ratio", ratio},
+                    {"proven_bubble", bubble(planned)},
+                    {"measured_bubble", bubble(median)}});
     if (!o.pictures.empty()) {
       trace::write_text(o.pictures + "/" + name + ".svg", schedule::to_svg(measured.table, median, " s"));
       trace::write_text(o.pictures + "/" + name + ".json", schedule::to_trace(measured.table, median, 1e6));

@@ -33,7 +33,9 @@ struct SleepingFront {
     return Result{std::move(hidden), Nothing{}};
   }
   template <class Context, class G>
-  auto backward(const Context&, Nothing, const G&) const { return Nothing{}; }
+  auto backward(const Context&, Nothing, const G&) const {
+    return Nothing{};
+  }
   void for_each_parameter(auto&&) {}
 };
 
@@ -52,7 +54,9 @@ struct SleepingBlock {
     return InputGradient{g, Later{}};
   }
   template <class Context>
-  void backward_weight(const Context&, Later) { sleep(config.weight_s); }
+  void backward_weight(const Context&, Later) {
+    sleep(config.weight_s);
+  }
   void for_each_parameter(auto&&) {}
 };
 
@@ -64,7 +68,9 @@ struct SleepingBack {
     return Result{sum_losses(context, losses, targets), x};
   }
   template <class Context, class X, class G>
-  auto backward(const Context&, X x, const G&) const { return gradient_t<X>(x); }
+  auto backward(const Context&, X x, const G&) const {
+    return gradient_t<X>(x);
+  }
   void for_each_parameter(auto&&) {}
 };
 

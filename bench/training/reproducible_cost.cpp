@@ -45,7 +45,8 @@ int main(int argc, char** argv) {
     const auto& use = world.device().arena().use();
     std::size_t peak[2] = {};
     std::vector<double> ms[2], ratio;
-    DataParallel<models::Gpt> models[2] = {DataParallel<models::Gpt>(mesh, config), DataParallel<models::Gpt>(mesh, config, {.numerics = {.reproducible = true}})};
+    DataParallel<models::Gpt> models[2] = {DataParallel<models::Gpt>(mesh, config),
+                                           DataParallel<models::Gpt>(mesh, config, {.numerics = {.reproducible = true}})};
     optim::AdamW optimizers[2] = {optim::AdamW(models[0], {.clip = 1.0}), optim::AdamW(models[1], {.clip = 1.0})};
     const auto step_of = [&](int which) {
       world.device().arena().reset_peak();
@@ -68,7 +69,9 @@ int main(int argc, char** argv) {
       ratio.push_back(time[1] / time[0]);
     }
     if (world.rank() == 0)
-      std::printf("{\"ranks\": %d, \"micro_batches\": %zu, \"plain_ms\": %.1f, \"reproducible_ms\": %.1f, \"cost\": %.4f, \"step_bytes_plain\": %zu, \"step_bytes_reproducible\": %zu, \"steps\": %d}\n", ranks,
-                  micro_batches, median(ms[0]), median(ms[1]), median(ratio) - 1, peak[0], peak[1], steps);
+      std::printf(
+          "{\"ranks\": %d, \"micro_batches\": %zu, \"plain_ms\": %.1f, \"reproducible_ms\": %.1f, \"cost\": %.4f, "
+          "\"step_bytes_plain\": %zu, \"step_bytes_reproducible\": %zu, \"steps\": %d}\n",
+          ranks, micro_batches, median(ms[0]), median(ms[1]), median(ratio) - 1, peak[0], peak[1], steps);
   });
 }

@@ -64,6 +64,7 @@ int main(int argc, char** argv) {
       wrapped_ms.push_back(b);
       ratio.push_back(b / a);
     }
-    std::printf("{\"bare_ms\": %.2f, \"wrapped_ms\": %.2f, \"cost\": %.4f, \"steps\": %d}\n", median(bare_ms), median(wrapped_ms), median(ratio) - 1, steps);
+    std::printf("{\"bare_ms\": %.2f, \"wrapped_ms\": %.2f, \"cost\": %.4f, \"steps\": %d}\n", median(bare_ms), median(wrapped_ms),
+                median(ratio) - 1, steps);
   });
 }

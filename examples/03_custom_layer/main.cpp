@@ -19,13 +19,15 @@ struct GatedMlp {
   Parameter<Shard<tp, 1>> c;     // [width, hidden / tp]
 
   GatedMlp(const auto& context, std::size_t width, std::size_t hidden)
-      : a(context, "a", {hidden, width}, normal(0.5)), b(context, "b", {hidden, width}, normal(0.5)), c(context, "c", {width, hidden}, normal(0.5)) {}
+      : a(context, "a", {hidden, width}, normal(0.5)),
+        b(context, "b", {hidden, width}, normal(0.5)),
+        c(context, "c", {width, hidden}, normal(0.5)) {}
 
   auto forward(const auto& context, const auto& x) const {
     auto inside = to<Replicated<tp>>(context, x);  // leave this line out, and the next one does not compile
     auto left = matmul(inside, a.for_operand(inside)), right = matmul(inside, b.for_operand(inside));
-    auto product = times(left, right);              // [tokens, hidden / tp]
-    auto y = matmul(product, c.for_operand(product));    // Partial<tp>: a term of the sum; Residual brings it home
+    auto product = times(left, right);                 // [tokens, hidden / tp]
+    auto y = matmul(product, c.for_operand(product));  // Partial<tp>: a term of the sum; Residual brings it home
     return Result{y, std::tuple{x, left, right}};
   }
 
@@ -39,7 +41,8 @@ struct GatedMlp {
     a.accumulate(context, matmul_weight_gradient(d_left, inside));
     b.accumulate(context, matmul_weight_gradient(d_right, inside));
     auto dx = add(matmul_input_gradient(d_left, a.for_operand(inside)), matmul_input_gradient(d_right, b.for_operand(inside)));
-    return to_layout_of<gradient_t<std::remove_reference_t<decltype(x)>>>(context, dx);  // the sum over tp that elsewhere is forgotten
+    return to_layout_of<gradient_t<std::remove_reference_t<decltype(x)>>>(context,
+                                                                          dx);  // the sum over tp that elsewhere is forgotten
   }
 
   void for_each_parameter(auto&& visit) { visit(a), visit(b), visit(c); }

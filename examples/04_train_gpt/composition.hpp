@@ -2,7 +2,8 @@
 #pragma once
 // The model's type: plain layers, and the wrappers that spread them over the mesh. One binary holds a table of such types
 // (architecture, precision, how the hidden state lies over tp), compiled in a file for each precision; the stage of ZeRO, the
-// schedule and the method of context parallelism are choices of the run, degrees are values, and an axis of degree 1 costs nothing to speak of.
+// schedule and the method of context parallelism are choices of the run, degrees are values, and an axis of degree 1 costs
+// nothing to speak of.
 
 #include <cmath>
 #include <cstddef>
@@ -16,17 +17,17 @@
 
 #include <weft/data/batches.hpp>
 #include <weft/mesh/mesh.hpp>
+#include <weft/mesh/world.hpp>
 #include <weft/models/gpt.hpp>
 #include <weft/models/llama.hpp>
 #include <weft/models/mixtral.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/context_parallel.hpp>
 #include <weft/parallel/expert_parallel.hpp>
-#include <weft/parallel/pipeline_parallel.hpp>
-#include <weft/pipeline/schedule/dynamic.hpp>
-#include <weft/parallel/tensor_parallel.hpp>
 #include <weft/parallel/fully_sharded_data_parallel.hpp>
-#include <weft/mesh/world.hpp>
+#include <weft/parallel/pipeline_parallel.hpp>
+#include <weft/parallel/tensor_parallel.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 
 #include "options.hpp"
 #include "setup.hpp"
@@ -45,7 +46,9 @@ Config config_of(const Options& o) {
   config.sequence = std::size_t(o.sequence);
   config.dropout = o.dropout;
   using weft::Recomputation;
-  config.recompute = o.recompute == "full" ? Recomputation::full : o.recompute == "selective" ? Recomputation::selective : Recomputation::none;
+  config.recompute = o.recompute == "full"        ? Recomputation::full
+                     : o.recompute == "selective" ? Recomputation::selective
+                                                  : Recomputation::none;
   if constexpr (requires { config.experts; }) {
     config.experts = std::size_t(o.experts);
     config.top_k = std::size_t(o.top_k);
@@ -76,8 +79,12 @@ inline BlockSize block_size(const weft::models::MixtralConfig& c) {
   const double expert = 3 * w * double(weft::models::llama_of(c).intermediate_width());
   return {2 * w * w + 2 * w * kv + experts * w + top_k * expert, 2 * w + (experts - top_k) * expert};
 }
-inline double other_parameters(const weft::models::GptConfig& c) { return double((c.vocabulary + c.sequence) * c.width + 2 * c.width); }
-inline double other_parameters(const weft::models::LlamaConfig& c) { return double((c.tied ? 1 : 2) * c.vocabulary * c.width + c.width); }
+inline double other_parameters(const weft::models::GptConfig& c) {
+  return double((c.vocabulary + c.sequence) * c.width + 2 * c.width);
+}
+inline double other_parameters(const weft::models::LlamaConfig& c) {
+  return double((c.tied ? 1 : 2) * c.vocabulary * c.width + c.width);
+}
 inline double other_parameters(const weft::models::MixtralConfig& c) { return other_parameters(weft::models::llama_of(c)); }
 
 template <class Config>
@@ -91,7 +98,8 @@ inline void require_room(double needed, const std::string& what, bool on_each_ra
   const double memory = double(::sysconf(_SC_PHYS_PAGES)) * double(::sysconf(_SC_PAGESIZE));
   if (needed <= memory) return;
   char text[120];
-  std::snprintf(text, sizeof text, " at least %.3g GB%s, this machine has %.3g GB", needed / 1e9, on_each_rank ? " on each rank" : "", memory / 1e9);
+  std::snprintf(text, sizeof text, " at least %.3g GB%s, this machine has %.3g GB", needed / 1e9,
+                on_each_rank ? " on each rank" : "", memory / 1e9);
   throw weft::UsageError("out of memory: " + what + text);
 }
 
@@ -104,14 +112,18 @@ inline void require_memory(double parameters, const weft::World& world, const Op
     constexpr double bytes = 16;  // of a parameter, its gradient and optimizer state, at least
     char text[80];
     std::snprintf(text, sizeof text, ": %.3g parameters take with gradients and optimizer state", parameters);
-    require_room(parameters * bytes / (one_machine ? 1 : double(world.size())), number("layers", std::size_t(o.layers)) + ", " + number("width", std::size_t(o.width)) + text, !one_machine);
+    require_room(parameters * bytes / (one_machine ? 1 : double(world.size())),
+                 number("layers", std::size_t(o.layers)) + ", " + number("width", std::size_t(o.width)) + text, !one_machine);
   }
   constexpr double token = 2 * sizeof(std::int32_t);  // and its target
   const double batch = double(*o.global_batch / *o.dp) * double(o.sequence) * token;
   const double rows = double(*o.micro_batch) * double(o.sequence) / double(o.cp) / double(o.sequence_parallel ? o.tp : 1);
-  const double kept = rows * double(o.width) * (o.precision == "fp32" ? 4 : 2) * double(o.layers / o.pp);  // the input of every block
+  const double kept =
+      rows * double(o.width) * (o.precision == "fp32" ? 4 : 2) * double(o.layers / o.pp);  // the input of every block
   require_room((batch + kept) * (one_machine ? double(world.size()) : 1),
-               number("global batch", std::size_t(*o.global_batch)) + ", " + number("micro-batch", std::size_t(*o.micro_batch)) + ", " + number("sequence", std::size_t(o.sequence)) + ": a step takes", !one_machine);
+               number("global batch", std::size_t(*o.global_batch)) + ", " + number("micro-batch", std::size_t(*o.micro_batch)) +
+                   ", " + number("sequence", std::size_t(o.sequence)) + ": a step takes",
+               !one_machine);
 }
 
 /// A pipeline of a model, its experts spread where it has some, and the mesh that such a composition needs.
@@ -119,21 +131,28 @@ template <class Model>
 struct Experts {
   using Inner = weft::PipelineParallel<Model>;
   using Mesh = weft::Mesh<weft::dp, weft::cp, weft::tp, weft::pp>;
-  static weft::Degrees degrees(const Options& o) { return {.tp = std::size_t(o.tp), .cp = std::size_t(o.cp), .pp = std::size_t(o.pp)}; }
+  static weft::Degrees degrees(const Options& o) {
+    return {.tp = std::size_t(o.tp), .cp = std::size_t(o.cp), .pp = std::size_t(o.pp)};
+  }
 };
 template <class Model>
-  requires requires(const typename Model::Config& config) { config.experts; }
+requires requires(const typename Model::Config& config) { config.experts; }
 struct Experts<Model> {
   using Inner = weft::ExpertParallel<weft::PipelineParallel<Model>>;
   using Mesh = weft::Mesh<weft::dp, weft::cp, weft::tp, weft::pp, weft::ep, weft::etp, weft::edp>;
   static weft::Degrees degrees(const Options& o) {
-    return {.tp = std::size_t(o.tp), .cp = std::size_t(o.cp), .ep = std::size_t(o.ep), .etp = std::size_t(*o.etp), .pp = std::size_t(o.pp)};
+    return {.tp = std::size_t(o.tp),
+            .cp = std::size_t(o.cp),
+            .ep = std::size_t(o.ep),
+            .etp = std::size_t(*o.etp),
+            .pp = std::size_t(o.pp)};
   }
 };
 
 template <class Model, class Stream>
 class Composition final : public TrainedModel {
-  using Parallel = weft::FullyShardedDataParallel<weft::ContextParallel<weft::TensorParallel<typename Experts<Model>::Inner, Stream>>>;
+  using Parallel =
+      weft::FullyShardedDataParallel<weft::ContextParallel<weft::TensorParallel<typename Experts<Model>::Inner, Stream>>>;
   using Config = typename Model::Config;
 
  public:
@@ -147,8 +166,12 @@ class Composition final : public TrainedModel {
                 .context = o.context == "ulysses" ? weft::ContextMethod::ulysses : weft::ContextMethod::ring,
                 .pipeline = {.schedule = schedule_of(o), .timeline = recording_},
                 .numerics = {.reproducible = o.reproducible}}),
-        optimizer_(model_, {.learning_rate = o.learning_rate, .beta1 = o.beta1, .beta2 = o.beta2, .weight_decay = o.weight_decay,
-                            .decay_vectors = false, .clip = o.clip}) {}
+        optimizer_(model_, {.learning_rate = o.learning_rate,
+                            .beta1 = o.beta1,
+                            .beta2 = o.beta2,
+                            .weight_decay = o.weight_decay,
+                            .decay_vectors = false,
+                            .clip = o.clip}) {}
 
   double train_step(const weft::Batch& batch) override { return loss_ = model_.train_step(batch); }
   Optimized optimize(double learning_rate) override {

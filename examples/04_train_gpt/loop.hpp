@@ -13,8 +13,8 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
 #include <weft/data/batches.hpp>
-#include <weft/optim/learning_rate.hpp>
 #include <weft/mesh/world.hpp>
+#include <weft/optim/learning_rate.hpp>
 #include <weft/trace/metrics.hpp>
 
 #include "options.hpp"
@@ -48,7 +48,9 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, cons
   using Clock = std::chrono::steady_clock;
   constexpr int most_skipped = 10;
   constexpr int interrupted_exit_code = 130;  // what shells give for Ctrl-C
-  const weft::optim::WarmupCosine rate{.peak = o.learning_rate, .minimum = o.least_learning_rate(), .warmup = std::uint64_t(o.warmup_steps()),
+  const weft::optim::WarmupCosine rate{.peak = o.learning_rate,
+                                       .minimum = o.least_learning_rate(),
+                                       .warmup = std::uint64_t(o.warmup_steps()),
                                        .steps = std::uint64_t(o.steps)};
   const double tokens = double(*o.global_batch) * double(o.sequence);
   std::optional<double> loss;
@@ -71,9 +73,11 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, cons
       report.curve();
       report.training_ended();
       world.communicator().barrier();  // the rank that reports has written its last line before another one's error ends it
-      throw weft::DivergedError("training diverged: no finite loss and gradient for " + std::to_string(most_skipped) + " steps in a row, the last is step " +
-                                std::to_string(step) + " with loss " + detail::text(record.loss, "%g") + " and gradient norm " +
-                                detail::text(record.gradient_norm, "%g") + "; try a smaller --learning-rate than " + detail::text(o.learning_rate, "%g"));
+      throw weft::DivergedError("training diverged: no finite loss and gradient for " + std::to_string(most_skipped) +
+                                " steps in a row, the last is step " + std::to_string(step) + " with loss " +
+                                detail::text(record.loss, "%g") + " and gradient norm " +
+                                detail::text(record.gradient_norm, "%g") + "; try a smaller --learning-rate than " +
+                                detail::text(o.learning_rate, "%g"));
     }
     if (asked_to_stop(world)) {
       report.training_ended();
@@ -92,8 +96,8 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, cons
   model.write_timeline(o.output, world.rank() == 0);
   if (o.sample > 0)
     report.sample(sample(
-        o.prompt, std::size_t(o.sample), std::size_t(o.sequence), std::uint64_t(o.seed), [&](const auto& text) { return model.next_logits(text); },
-        [&] { return asked_to_stop(world); }));
+        o.prompt, std::size_t(o.sample), std::size_t(o.sequence), std::uint64_t(o.seed),
+        [&](const auto& text) { return model.next_logits(text); }, [&] { return asked_to_stop(world); }));
   report.end(loss);
   return 0;
 }

@@ -56,7 +56,9 @@ template <class... Backends>
 struct Started {
   static bool launched() { return (Backends::detected() || ...); }
   template <class F>
-  static int start(const weft::RunOptions& options, F&& f) { return weft::run<Backends...>(options, f); }
+  static int start(const weft::RunOptions& options, F&& f) {
+    return weft::run<Backends...>(options, f);
+  }
 };
 using Ranks = Started<On<weft::comm::Threads>
 #ifdef TRAIN_GPT_MPI
@@ -76,14 +78,21 @@ int rank_main(weft::World& world, Options options, const std::shared_ptr<const w
   const weft::mesh_layout::ResolvedLayout layout = resolve_layout(options, std::size_t(world.size()));
   const std::unique_ptr<TrainedModel> model = make_model(world, options);
   const weft::data::Batches batches(model->share(), corpus,
-                                    {.sequence = std::size_t(options.sequence), .global_batch = std::size_t(*options.global_batch),
-                                     .micro_batch = std::size_t(*options.micro_batch), .seed = std::uint64_t(options.seed),
+                                    {.sequence = std::size_t(options.sequence),
+                                     .global_batch = std::size_t(*options.global_batch),
+                                     .micro_batch = std::size_t(*options.micro_batch),
+                                     .seed = std::uint64_t(options.seed),
                                      .validation_sequences = 256});
   Report report(world.rank() == 0, options);
   report.open();
-  const double peak = options.precision == "bf16" ? weft::trace::matmul_peak<weft::bfloat16>(world.device(), world.communicator()) : weft::trace::matmul_peak<float>(world.device(), world.communicator());
-  report.start({.layout = layout, .backend = std::string(world.backend()), .parameters = model->parameters(),
-                .flops_per_token = model->flops_per_token(), .peak_flops = peak}, *corpus);
+  const double peak = options.precision == "bf16" ? weft::trace::matmul_peak<weft::bfloat16>(world.device(), world.communicator())
+                                                  : weft::trace::matmul_peak<float>(world.device(), world.communicator());
+  report.start({.layout = layout,
+                .backend = std::string(world.backend()),
+                .parameters = model->parameters(),
+                .flops_per_token = model->flops_per_token(),
+                .peak_flops = peak},
+               *corpus);
   return train(world, options, *model, batches, report);
 }
 

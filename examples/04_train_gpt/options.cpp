@@ -68,59 +68,137 @@ CLI::Validator schedule_name() {
 
 std::optional<Options> parse(int argc, char** argv) {
   Options o;
-  CLI::App app("Trains a byte-level language model over a mesh of ranks: thread ranks, or those that mpirun or srun started.\n"
-               "With the same seed the data, the initial weights and so the losses are those of one rank, whatever the layout.",
-               "train_gpt");
+  CLI::App app(
+      "Trains a byte-level language model over a mesh of ranks: thread ranks, or those that mpirun or srun started.\n"
+      "With the same seed the data, the initial weights and so the losses are those of one rank, whatever the layout.",
+      "train_gpt");
   constexpr std::int64_t most = 1 << 30, most_ranks = 1 << 20;
-  app.add_option("--data", o.data, "Text files (default: weft's own headers and documents)")->expected(1, -1)->type_name("FILE...");
-  app.add_option("--output", o.output, "Folder of metrics.jsonl, loss.svg, layout.json, sample.txt; of a pipeline timeline.svg and timeline.json")->type_name("FOLDER")->capture_default_str();
+  app.add_option("--data", o.data, "Text files (default: weft's own headers and documents)")
+      ->expected(1, -1)
+      ->type_name("FILE...");
+  app.add_option("--output", o.output,
+                 "Folder of metrics.jsonl, loss.svg, layout.json, sample.txt; of a pipeline timeline.svg and timeline.json")
+      ->type_name("FOLDER")
+      ->capture_default_str();
   app.add_option("--seed", o.seed, "Of data, initial weights, dropout and the sample")->check(whole(0))->capture_default_str();
   app.add_option("--steps", o.steps, "Steps of the optimizer")->check(whole(1, most))->capture_default_str();
 
   const char* mesh = "Layout";
-  app.add_option("--ranks", o.ranks, "Thread ranks (default: what the degrees make, else 2); under a launcher its world")->check(whole(1, most_ranks))->group(mesh);
-  app.add_option("--dp", o.dp, "Data parallel degree (default: what is left of the ranks)")->check(whole(1, most_ranks))->group(mesh);
+  app.add_option("--ranks", o.ranks, "Thread ranks (default: what the degrees make, else 2); under a launcher its world")
+      ->check(whole(1, most_ranks))
+      ->group(mesh);
+  app.add_option("--dp", o.dp, "Data parallel degree (default: what is left of the ranks)")
+      ->check(whole(1, most_ranks))
+      ->group(mesh);
   app.add_option("--tp", o.tp, "Tensor parallel degree")->check(whole(1, most_ranks))->capture_default_str()->group(mesh);
   app.add_option("--pp", o.pp, "Pipeline parallel degree")->check(whole(1, most_ranks))->capture_default_str()->group(mesh);
-  app.add_option("--cp", o.cp, "Context parallel degree: ranks that share every sequence")->check(whole(1, most_ranks))->capture_default_str()->group(mesh);
-  app.add_option("--context", o.context, "How attention crosses them: keys and values go round a ring, or ranks change over to heads")->check(CLI::IsMember({"ring", "ulysses"}))->capture_default_str()->group(mesh);
-  app.add_option("--ep", o.ep, "Expert parallel degree, of --model mixtral")->check(whole(1, most_ranks))->capture_default_str()->group(mesh);
-  app.add_option("--etp", o.etp, "Tensor parallel degree inside an expert (default: as --tp)")->check(whole(1, most_ranks))->group(mesh);
-  app.add_option("--schedule", o.schedule, "Of the pipeline: " + std::string(weft::schedule::names) + ", or a CSV file of your own")->check(schedule_name())->capture_default_str()->group(mesh);
-  app.add_option("--vpp", o.vpp, "Stages a rank (interleaved, interleaved-zb; default: 2)")->check(whole(1, most_ranks))->group(mesh);
-  app.add_option("--zero", o.zero, "What data ranks share out: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too")->check(whole(0, 3))->capture_default_str()->group(mesh);
-  app.add_option("--replicate", o.replicate, "Copies of what --zero shares out: the data ranks in so many groups")->check(whole(1, most_ranks))->capture_default_str()->group(mesh);
-  app.add_option("--offload", o.offload, "Where optimizer state (with --zero 3 parameters too) lies between uses: none (the device), host (memory), or the stem of a file for each rank")->type_name("none|host|FILE")->capture_default_str()->group(mesh);
-  app.add_flag("--sequence-parallel", o.sequence_parallel, "ParameterSharding the hidden state between blocks over tp")->group(mesh);
-  app.add_flag("--reproducible", o.reproducible, "The same bits for every --dp, --zero, --schedule and --pp; micro-batches are then 1 sequence unless given")->group(mesh);
-  app.add_option("--micro-batch", o.micro_batch, "Sequences a rank works on at once (default: its share; pp > 1: a part of it)")->check(whole(1, most))->group(mesh);
-  app.add_option("--global-batch", o.global_batch, "Sequences a step over all ranks (default: 8)")->check(whole(1, most))->group(mesh);
+  app.add_option("--cp", o.cp, "Context parallel degree: ranks that share every sequence")
+      ->check(whole(1, most_ranks))
+      ->capture_default_str()
+      ->group(mesh);
+  app.add_option("--context", o.context,
+                 "How attention crosses them: keys and values go round a ring, or ranks change over to heads")
+      ->check(CLI::IsMember({"ring", "ulysses"}))
+      ->capture_default_str()
+      ->group(mesh);
+  app.add_option("--ep", o.ep, "Expert parallel degree, of --model mixtral")
+      ->check(whole(1, most_ranks))
+      ->capture_default_str()
+      ->group(mesh);
+  app.add_option("--etp", o.etp, "Tensor parallel degree inside an expert (default: as --tp)")
+      ->check(whole(1, most_ranks))
+      ->group(mesh);
+  app.add_option("--schedule", o.schedule,
+                 "Of the pipeline: " + std::string(weft::schedule::names) + ", or a CSV file of your own")
+      ->check(schedule_name())
+      ->capture_default_str()
+      ->group(mesh);
+  app.add_option("--vpp", o.vpp, "Stages a rank (interleaved, interleaved-zb; default: 2)")
+      ->check(whole(1, most_ranks))
+      ->group(mesh);
+  app.add_option("--zero", o.zero, "What data ranks share out: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too")
+      ->check(whole(0, 3))
+      ->capture_default_str()
+      ->group(mesh);
+  app.add_option("--replicate", o.replicate, "Copies of what --zero shares out: the data ranks in so many groups")
+      ->check(whole(1, most_ranks))
+      ->capture_default_str()
+      ->group(mesh);
+  app.add_option("--offload", o.offload,
+                 "Where optimizer state (with --zero 3 parameters too) lies between uses: none (the device), host (memory), or "
+                 "the stem of a file for each rank")
+      ->type_name("none|host|FILE")
+      ->capture_default_str()
+      ->group(mesh);
+  app.add_flag("--sequence-parallel", o.sequence_parallel, "ParameterSharding the hidden state between blocks over tp")
+      ->group(mesh);
+  app.add_flag("--reproducible", o.reproducible,
+               "The same bits for every --dp, --zero, --schedule and --pp; micro-batches are then 1 sequence unless given")
+      ->group(mesh);
+  app.add_option("--micro-batch", o.micro_batch, "Sequences a rank works on at once (default: its share; pp > 1: a part of it)")
+      ->check(whole(1, most))
+      ->group(mesh);
+  app.add_option("--global-batch", o.global_batch, "Sequences a step over all ranks (default: 8)")
+      ->check(whole(1, most))
+      ->group(mesh);
 
   const char* model = "Model";
-  app.add_option("--model", o.model, "Architecture")->check(CLI::IsMember({"gpt", "llama", "mixtral"}))->capture_default_str()->group(model);
+  app.add_option("--model", o.model, "Architecture")
+      ->check(CLI::IsMember({"gpt", "llama", "mixtral"}))
+      ->capture_default_str()
+      ->group(model);
   app.add_option("--layers", o.layers, "Transformer blocks")->check(whole(1, most))->capture_default_str()->group(model);
   app.add_option("--width", o.width, "Of the hidden state")->check(whole(1, most))->capture_default_str()->group(model);
   app.add_option("--heads", o.heads, "Attention heads")->check(whole(1, most))->capture_default_str()->group(model);
   app.add_option("--kv-heads", o.kv_heads, "Key and value heads (default: as heads)")->check(whole(1, most))->group(model);
-  app.add_option("--experts", o.experts, "Of a mixture (--model mixtral)")->check(whole(1, most))->capture_default_str()->group(model);
+  app.add_option("--experts", o.experts, "Of a mixture (--model mixtral)")
+      ->check(whole(1, most))
+      ->capture_default_str()
+      ->group(model);
   app.add_option("--top-k", o.top_k, "Experts of a token")->check(whole(1, most))->capture_default_str()->group(model);
   app.add_option("--sequence", o.sequence, "Bytes of a sequence")->check(whole(1, most))->capture_default_str()->group(model);
   app.add_option("--dropout", o.dropout, "Probability")->check(number(0, 1, true))->capture_default_str()->group(model);
-  app.add_option("--precision", o.precision, "Of parameters and activations; fp16 (gpt) seeks a loss scale while it trains")->check(CLI::IsMember({"fp32", "bf16", "fp16"}))->capture_default_str()->group(model);
-  app.add_option("--recompute", o.recompute, "What backward computes again instead of keeping it")->check(CLI::IsMember({"none", "selective", "full"}))->capture_default_str()->group(model);
+  app.add_option("--precision", o.precision, "Of parameters and activations; fp16 (gpt) seeks a loss scale while it trains")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->capture_default_str()
+      ->group(model);
+  app.add_option("--recompute", o.recompute, "What backward computes again instead of keeping it")
+      ->check(CLI::IsMember({"none", "selective", "full"}))
+      ->capture_default_str()
+      ->group(model);
 
   const char* optimizer = "Optimizer";
-  app.add_option("--learning-rate", o.learning_rate, "Its peak, after the warm-up")->check(number(0))->capture_default_str()->group(optimizer);
-  app.add_option("--min-learning-rate", o.min_learning_rate, "At the last step (default: a tenth of the peak)")->check(number(0))->group(optimizer);
+  app.add_option("--learning-rate", o.learning_rate, "Its peak, after the warm-up")
+      ->check(number(0))
+      ->capture_default_str()
+      ->group(optimizer);
+  app.add_option("--min-learning-rate", o.min_learning_rate, "At the last step (default: a tenth of the peak)")
+      ->check(number(0))
+      ->group(optimizer);
   app.add_option("--warmup", o.warmup, "Steps (default: a tenth of all, at most 100)")->check(whole(0, most))->group(optimizer);
   app.add_option("--beta1", o.beta1, "Of AdamW's mean")->check(number(0, 1, true))->capture_default_str()->group(optimizer);
-  app.add_option("--beta2", o.beta2, "Of AdamW's mean of squares")->check(number(0, 1, true))->capture_default_str()->group(optimizer);
-  app.add_option("--weight-decay", o.weight_decay, "Decoupled, of matrices")->check(number(0))->capture_default_str()->group(optimizer);
-  app.add_option("--clip", o.clip, "Largest norm of all gradients together; 0: no limit")->check(number(0))->capture_default_str()->group(optimizer);
+  app.add_option("--beta2", o.beta2, "Of AdamW's mean of squares")
+      ->check(number(0, 1, true))
+      ->capture_default_str()
+      ->group(optimizer);
+  app.add_option("--weight-decay", o.weight_decay, "Decoupled, of matrices")
+      ->check(number(0))
+      ->capture_default_str()
+      ->group(optimizer);
+  app.add_option("--clip", o.clip, "Largest norm of all gradients together; 0: no limit")
+      ->check(number(0))
+      ->capture_default_str()
+      ->group(optimizer);
 
   const char* report = "Report";
-  app.add_option("--validation-fraction", o.validation_fraction, "Of every file, from its end")->check(number(0, 1, true))->capture_default_str()->group(report);
-  app.add_option("--validate-every", o.validate_every, "Steps; 0: only at the end")->check(whole(0, most))->capture_default_str()->group(report);
+  app.add_option("--validation-fraction", o.validation_fraction, "Of every file, from its end")
+      ->check(number(0, 1, true))
+      ->capture_default_str()
+      ->group(report);
+  app.add_option("--validate-every", o.validate_every, "Steps; 0: only at the end")
+      ->check(whole(0, most))
+      ->capture_default_str()
+      ->group(report);
   app.add_option("--sample", o.sample, "Bytes to write at the end")->check(whole(0, most))->capture_default_str()->group(report);
   app.add_option("--prompt", o.prompt, "What the sample starts with")->type_name("TEXT")->capture_default_str()->group(report);
   app.add_flag("--quiet", o.quiet, "Only the validation loss")->group(report);
@@ -134,29 +212,41 @@ std::optional<Options> parse(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     for (const CLI::Option* option : app.get_options())
       if (option->get_expected_max() == 1 && option->count() > 1)
-        throw weft::UsageError("train_gpt: " + option->get_name() + " is given " + std::to_string(option->count()) + " times, it takes one value (--help lists the options)");
+        throw weft::UsageError("train_gpt: " + option->get_name() + " is given " + std::to_string(option->count()) +
+                               " times, it takes one value (--help lists the options)");
     throw weft::UsageError(std::string("train_gpt: ") + error.what() + " (--help lists the options)");
   }
   for (const std::string& file : o.data)
-    if (file.rfind("--", 0) == 0) throw weft::UsageError("train_gpt: --data is followed by the option " + file + ", it needs at least one file");
+    if (file.rfind("--", 0) == 0)
+      throw weft::UsageError("train_gpt: --data is followed by the option " + file + ", it needs at least one file");
   for (const auto& [name, value] : {std::pair("--output", &o.output), std::pair("--offload", &o.offload)})
     if (value->empty()) throw weft::UsageError(std::string("train_gpt: ") + name + " is empty: it needs a name");
   if (o.width % o.heads != 0)
-    throw weft::LayoutError("width(" + std::to_string(o.width) + ") % heads(" + std::to_string(o.heads) + ") != 0: every head has the same width");
+    throw weft::LayoutError("width(" + std::to_string(o.width) + ") % heads(" + std::to_string(o.heads) +
+                            ") != 0: every head has the same width");
   if (o.precision == "fp16" && (o.model != "gpt" || o.sequence_parallel))
-    throw weft::UsageError("train_gpt: --precision fp16 is compiled for --model gpt without --sequence-parallel; --precision bf16 is for every model and layout");
-  if (o.replicate > 1 && o.zero == 0) throw weft::UsageError("train_gpt: --replicate " + std::to_string(o.replicate) + " copies what is shared out, and --zero 0 shares out nothing: --zero is 1, 2 or 3");
+    throw weft::UsageError(
+        "train_gpt: --precision fp16 is compiled for --model gpt without --sequence-parallel; --precision bf16 is for every "
+        "model and layout");
+  if (o.replicate > 1 && o.zero == 0)
+    throw weft::UsageError("train_gpt: --replicate " + std::to_string(o.replicate) +
+                           " copies what is shared out, and --zero 0 shares out nothing: --zero is 1, 2 or 3");
   if (o.model != "mixtral")
     for (const char* name : {"--ep", "--etp", "--experts", "--top-k"})
-      if (app.count(name) > 0) throw weft::UsageError(std::string("train_gpt: ") + name + " is of a mixture of experts: --model is " + o.model + ", it needs --model mixtral");
+      if (app.count(name) > 0)
+        throw weft::UsageError(std::string("train_gpt: ") + name + " is of a mixture of experts: --model is " + o.model +
+                               ", it needs --model mixtral");
   if (o.model == "mixtral" && o.top_k > o.experts)
-    throw weft::LayoutError("top-k(" + std::to_string(o.top_k) + ") > experts(" + std::to_string(o.experts) + "): a token goes to different experts");
+    throw weft::LayoutError("top-k(" + std::to_string(o.top_k) + ") > experts(" + std::to_string(o.experts) +
+                            "): a token goes to different experts");
   if (o.model != "gpt" && o.width / o.heads % 2 != 0)
-    throw weft::LayoutError("width(" + std::to_string(o.width) + ") / heads(" + std::to_string(o.heads) + ") = " +
-                            std::to_string(o.width / o.heads) + ": rotary positions need an even number");
+    throw weft::LayoutError("width(" + std::to_string(o.width) + ") / heads(" + std::to_string(o.heads) +
+                            ") = " + std::to_string(o.width / o.heads) + ": rotary positions need an even number");
   if (o.least_learning_rate() > o.learning_rate)
-    throw weft::UsageError("train_gpt: --min-learning-rate " + std::to_string(o.least_learning_rate()) + " is above --learning-rate " + std::to_string(o.learning_rate));
-  if (o.prompt.empty() && o.sample > 0) throw weft::UsageError("train_gpt: --prompt is empty: a sample needs a byte to start with");
+    throw weft::UsageError("train_gpt: --min-learning-rate " + std::to_string(o.least_learning_rate()) +
+                           " is above --learning-rate " + std::to_string(o.learning_rate));
+  if (o.prompt.empty() && o.sample > 0)
+    throw weft::UsageError("train_gpt: --prompt is empty: a sample needs a byte to start with");
   return o;
 }
 

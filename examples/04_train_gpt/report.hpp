@@ -68,7 +68,8 @@ class Report {
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
     if (error || !std::filesystem::is_directory(folder_))
-      throw weft::UsageError("--output: cannot make the folder '" + folder_.string() + "': " + (error ? error.message() : "it is not a folder"));
+      throw weft::UsageError("--output: cannot make the folder '" + folder_.string() +
+                             "': " + (error ? error.message() : "it is not a folder"));
     if (::access(folder_.c_str(), W_OK | X_OK) != 0)
       throw weft::UsageError("--output: cannot write to '" + folder_.string() + "': " + std::strerror(errno));
     metrics_.emplace(folder_ / "metrics.jsonl");
@@ -84,12 +85,12 @@ class Report {
       emit(event);
     }
     if (!talks()) return;
-    std::cout << options_.model << ", " << detail::counted(std::size_t(options_.layers), "layer") << ", width " << options_.width << ", "
-              << weft::trace::grouped(double(facts.parameters)) << " parameters, " << options_.precision << ", on "
+    std::cout << options_.model << ", " << detail::counted(std::size_t(options_.layers), "layer") << ", width " << options_.width
+              << ", " << weft::trace::grouped(double(facts.parameters)) << " parameters, " << options_.precision << ", on "
               << detail::counted(facts.layout.world, "rank") << " (" << facts.backend << "), "
               << detail::text(facts.peak_flops / 1e9, "%.0f") << " GFLOP/s measured in matrix products\n"
-              << detail::counted(corpus.files(), "file") << ", " << detail::counted(corpus.training().size(), "byte") << " for training, "
-              << weft::trace::grouped(double(corpus.validation().size())) << " for validation\n\n"
+              << detail::counted(corpus.files(), "file") << ", " << detail::counted(corpus.training().size(), "byte")
+              << " for training, " << weft::trace::grouped(double(corpus.validation().size())) << " for validation\n\n"
               << layout_table(facts) << '\n';
     progress_ = std::make_unique<weft::trace::Progress>(weft::trace::for_standard_output(
         {.steps = std::uint64_t(options_.steps), .flops_per_token = facts.flops_per_token, .peak_flops = facts.peak_flops}));
@@ -107,9 +108,9 @@ class Report {
   /// Of a step that every rank left out; on standard error, whatever the format.
   void skipped(const weft::trace::StepRecord& record, int in_a_row) {
     if (!speaks_) return;
-    const std::string line = "step " + std::to_string(record.step) + ": loss(" + detail::text(record.loss, "%g") + ") or gradient norm(" +
-                             detail::text(record.gradient_norm, "%g") + ") is not finite: every rank skips it, " + std::to_string(in_a_row) +
-                             " in a row";
+    const std::string line = "step " + std::to_string(record.step) + ": loss(" + detail::text(record.loss, "%g") +
+                             ") or gradient norm(" + detail::text(record.gradient_norm, "%g") +
+                             ") is not finite: every rank skips it, " + std::to_string(in_a_row) + " in a row";
     if (progress_) progress_->note(line);
     else std::cerr << "weft: " << line << std::endl;
   }
@@ -117,15 +118,18 @@ class Report {
   void validation(std::uint64_t step, double loss) {
     if (!speaks_) return;
     curve_.validation.push_back({double(step), loss});
-    if (options_.json) std::cout << "{\"event\": \"validation\", \"step\": " << step << ", \"loss\": " << weft::trace::json_number(loss) << "}" << std::endl;
+    if (options_.json)
+      std::cout << "{\"event\": \"validation\", \"step\": " << step << ", \"loss\": " << weft::trace::json_number(loss) << "}"
+                << std::endl;
     if (progress_) progress_->note("step " + std::to_string(step + 1) + "  validation loss " + detail::text(loss, "%.4f"));
   }
 
   /// The picture, as far as the run has come.
   void curve() {
     if (!speaks_) return;
-    weft::trace::write_text(folder_ / "loss.svg", curve_.svg(options_.model + ", " + detail::counted(std::size_t(options_.layers), "layer") + ", width " +
-                                                             std::to_string(options_.width) + ", " + options_.precision));
+    weft::trace::write_text(folder_ / "loss.svg",
+                            curve_.svg(options_.model + ", " + detail::counted(std::size_t(options_.layers), "layer") +
+                                       ", width " + std::to_string(options_.width) + ", " + options_.precision));
   }
 
   void training_ended() {
@@ -143,16 +147,20 @@ class Report {
   void interrupted(std::uint64_t steps_done) {
     if (!speaks_) return;
     if (options_.json) emit({{"event", "interrupted"}, {"steps", steps_done}});
-    else std::cerr << "interrupted after step " << steps_done << " of " << options_.steps << "; what was done is in " << folder_.string() << std::endl;
+    else
+      std::cerr << "interrupted after step " << steps_done << " of " << options_.steps << "; what was done is in "
+                << folder_.string() << std::endl;
   }
 
   /// The last lines.
   void end(std::optional<double> validation_loss) {
     if (!speaks_) return;
     if (talks())
-      std::cout << "in " << folder_.string() << ": metrics.jsonl, loss.svg, layout.json" << (options_.sample > 0 ? ", sample.txt" : "") << '\n';
+      std::cout << "in " << folder_.string() << ": metrics.jsonl, loss.svg, layout.json"
+                << (options_.sample > 0 ? ", sample.txt" : "") << '\n';
     if (options_.json) {
-      std::cout << "{\"event\": \"end\", \"validation_loss\": " << (validation_loss ? weft::trace::json_number(*validation_loss) : "null") << "}" << std::endl;
+      std::cout << "{\"event\": \"end\", \"validation_loss\": "
+                << (validation_loss ? weft::trace::json_number(*validation_loss) : "null") << "}" << std::endl;
     } else if (validation_loss) std::cout << "validation loss " << detail::text(*validation_loss, "%.6f") << std::endl;
     else std::cout << "no validation loss: --validation-fraction is 0" << std::endl;
   }
@@ -166,33 +174,73 @@ class Report {
 
   nlohmann::ordered_json layout_json(const Facts& facts) const {
     const Options& o = options_;
-    return {{"model", o.model}, {"layers", o.layers}, {"width", o.width}, {"heads", o.heads}, {"kv_heads", *o.kv_heads},
-            {"experts", o.model == "mixtral" ? o.experts : 0}, {"top_k", o.model == "mixtral" ? o.top_k : 0}, {"vocabulary", 256}, {"sequence", o.sequence}, {"parameters", facts.parameters}, {"precision", o.precision}, {"recompute", o.recompute}, {"seed", o.seed},
-            {"backend", facts.backend}, {"world", facts.layout.world}, {"dp", facts.layout.dp}, {"cp", o.cp}, {"context", o.context}, {"ep", o.ep}, {"etp", *o.etp}, {"edp", facts.layout.edp}, {"tp", o.tp}, {"pp", o.pp},
-            {"schedule", o.schedule}, {"vpp", o.chunks}, {"zero", o.zero}, {"replicate", o.replicate}, {"offload", o.offload}, {"sequence_parallel", o.sequence_parallel}, {"reproducible", o.reproducible}, {"global_batch", *o.global_batch}, {"micro_batch", *o.micro_batch},
-            {"micro_batches", facts.layout.micro_batches}, {"layers_per_stage", facts.layout.layers_per_stage},
-            {"flops_per_token", facts.flops_per_token}, {"peak_flops", facts.peak_flops}};
+    return {{"model", o.model},
+            {"layers", o.layers},
+            {"width", o.width},
+            {"heads", o.heads},
+            {"kv_heads", *o.kv_heads},
+            {"experts", o.model == "mixtral" ? o.experts : 0},
+            {"top_k", o.model == "mixtral" ? o.top_k : 0},
+            {"vocabulary", 256},
+            {"sequence", o.sequence},
+            {"parameters", facts.parameters},
+            {"precision", o.precision},
+            {"recompute", o.recompute},
+            {"seed", o.seed},
+            {"backend", facts.backend},
+            {"world", facts.layout.world},
+            {"dp", facts.layout.dp},
+            {"cp", o.cp},
+            {"context", o.context},
+            {"ep", o.ep},
+            {"etp", *o.etp},
+            {"edp", facts.layout.edp},
+            {"tp", o.tp},
+            {"pp", o.pp},
+            {"schedule", o.schedule},
+            {"vpp", o.chunks},
+            {"zero", o.zero},
+            {"replicate", o.replicate},
+            {"offload", o.offload},
+            {"sequence_parallel", o.sequence_parallel},
+            {"reproducible", o.reproducible},
+            {"global_batch", *o.global_batch},
+            {"micro_batch", *o.micro_batch},
+            {"micro_batches", facts.layout.micro_batches},
+            {"layers_per_stage", facts.layout.layers_per_stage},
+            {"flops_per_token", facts.flops_per_token},
+            {"peak_flops", facts.peak_flops}};
   }
 
   std::string layout_table(const Facts& facts) const {
     const Options& o = options_;
     const auto share = std::size_t(*o.global_batch) / facts.layout.dp;
     weft::trace::Table table({"axis", "degree", "what it shares out"});
-    table.row({"dp", std::to_string(facts.layout.dp), "the " + detail::counted(std::size_t(*o.global_batch), "sequence") + " of a step: " + std::to_string(share) +
-               " a rank, in " + detail::counted(facts.layout.micro_batches, "micro-batch") + " of " + std::to_string(*o.micro_batch) +
-               (o.zero == 0 ? "" : o.zero == 1 ? "; optimizer state" : o.zero == 2 ? "; optimizer state and gradients" : "; optimizer state, gradients and parameters") +
-               (o.replicate > 1 ? ", in " + std::to_string(o.replicate) + " copies" : "")});
+    table.row({"dp", std::to_string(facts.layout.dp),
+               "the " + detail::counted(std::size_t(*o.global_batch), "sequence") + " of a step: " + std::to_string(share) +
+                   " a rank, in " + detail::counted(facts.layout.micro_batches, "micro-batch") + " of " +
+                   std::to_string(*o.micro_batch) +
+                   (o.zero == 0   ? ""
+                    : o.zero == 1 ? "; optimizer state"
+                    : o.zero == 2 ? "; optimizer state and gradients"
+                                  : "; optimizer state, gradients and parameters") +
+                   (o.replicate > 1 ? ", in " + std::to_string(o.replicate) + " copies" : "")});
     if (o.cp > 1)
-      table.row({"cp", std::to_string(o.cp), detail::counted(std::size_t(o.sequence), "token") + " of each sequence: " + std::to_string(o.sequence / o.cp) + " a rank, " +
-                 (o.context == "ring" ? "keys and values in a ring" : "Ulysses")});
-    table.row({"tp", std::to_string(o.tp), detail::counted(std::size_t(o.heads), "head") + ", hidden units and vocabulary: " + std::to_string(o.heads / o.tp) +
-               " of the heads a rank" +
-               (o.sequence_parallel ? ", and the tokens between blocks" : "")});
-    table.row({"pp", std::to_string(o.pp), detail::counted(std::size_t(o.layers), "layer") + ": " + std::to_string(o.layers / o.pp) + " a rank" +
-               (o.pp > 1 ? ", schedule " + o.schedule : "") + (o.chunks > 1 ? ", in " + std::to_string(o.chunks) + " stages" : "")});
+      table.row({"cp", std::to_string(o.cp),
+                 detail::counted(std::size_t(o.sequence), "token") + " of each sequence: " + std::to_string(o.sequence / o.cp) +
+                     " a rank, " + (o.context == "ring" ? "keys and values in a ring" : "Ulysses")});
+    table.row({"tp", std::to_string(o.tp),
+               detail::counted(std::size_t(o.heads), "head") +
+                   ", hidden units and vocabulary: " + std::to_string(o.heads / o.tp) + " of the heads a rank" +
+                   (o.sequence_parallel ? ", and the tokens between blocks" : "")});
+    table.row({"pp", std::to_string(o.pp),
+               detail::counted(std::size_t(o.layers), "layer") + ": " + std::to_string(o.layers / o.pp) + " a rank" +
+                   (o.pp > 1 ? ", schedule " + o.schedule : "") +
+                   (o.chunks > 1 ? ", in " + std::to_string(o.chunks) + " stages" : "")});
     if (o.model == "mixtral") {
-      table.row({"ep", std::to_string(o.ep), detail::counted(std::size_t(o.experts), "expert") + " of a layer: " + std::to_string(o.experts / o.ep) + " a rank, " +
-                 std::to_string(o.top_k) + " for each token"});
+      table.row({"ep", std::to_string(o.ep),
+                 detail::counted(std::size_t(o.experts), "expert") + " of a layer: " + std::to_string(o.experts / o.ep) +
+                     " a rank, " + std::to_string(o.top_k) + " for each token"});
       if (*o.etp > 1) table.row({"etp", std::to_string(*o.etp), "the hidden units of an expert"});
       table.row({"edp", std::to_string(facts.layout.edp), "copies of an expert"});
     }

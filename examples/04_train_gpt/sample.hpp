@@ -27,7 +27,8 @@ inline std::int32_t draw(const std::vector<float>& logits, double temperature, s
 /// `prompt` and `bytes` bytes after it. `logits_of(tokens)` gives the logits after the last of at most `window` tokens;
 /// `stop()` may end it early.
 template <class Logits, class Stop>
-std::string sample(const std::string& prompt, std::size_t bytes, std::size_t window, std::uint64_t seed, Logits&& logits_of, Stop&& stop) {
+std::string sample(const std::string& prompt, std::size_t bytes, std::size_t window, std::uint64_t seed, Logits&& logits_of,
+                   Stop&& stop) {
   constexpr double temperature = 0.8;  // a little below 1: fewer of the rare bytes that a small model gets wrong
   std::string text = prompt;
   for (std::size_t i = 0; i < bytes && !stop(); ++i) {
@@ -39,16 +40,20 @@ std::string sample(const std::string& prompt, std::size_t bytes, std::size_t win
   return text;
 }
 
-/// How many bytes the UTF-8 character at `at` takes, 0 where there is none: neither longer than need be, nor half of a surrogate pair,
-/// nor above U+10FFFF (The Unicode Standard, table 3-7).
+/// How many bytes the UTF-8 character at `at` takes, 0 where there is none: neither longer than need be, nor half of a surrogate
+/// pair, nor above U+10FFFF (The Unicode Standard, table 3-7).
 inline std::size_t character(const std::string& text, std::size_t at) {
   const auto byte = [&](std::size_t k) { return at + k < text.size() ? static_cast<unsigned char>(text[at + k]) : 0U; };
-  const auto follows = [&](std::size_t k, unsigned low = 0x80, unsigned high = 0xBF) { return byte(k) >= low && byte(k) <= high; };
+  const auto follows = [&](std::size_t k, unsigned low = 0x80, unsigned high = 0xBF) {
+    return byte(k) >= low && byte(k) <= high;
+  };
   const unsigned lead = byte(0);
   if (lead < 0x80) return 1;
   if (lead >= 0xC2 && lead <= 0xDF) return follows(1) ? 2 : 0;
-  if (lead >= 0xE0 && lead <= 0xEF) return follows(1, lead == 0xE0 ? 0xA0 : 0x80, lead == 0xED ? 0x9F : 0xBF) && follows(2) ? 3 : 0;
-  if (lead >= 0xF0 && lead <= 0xF4) return follows(1, lead == 0xF0 ? 0x90 : 0x80, lead == 0xF4 ? 0x8F : 0xBF) && follows(2) && follows(3) ? 4 : 0;
+  if (lead >= 0xE0 && lead <= 0xEF)
+    return follows(1, lead == 0xE0 ? 0xA0 : 0x80, lead == 0xED ? 0x9F : 0xBF) && follows(2) ? 3 : 0;
+  if (lead >= 0xF0 && lead <= 0xF4)
+    return follows(1, lead == 0xF0 ? 0x90 : 0x80, lead == 0xF4 ? 0x8F : 0xBF) && follows(2) && follows(3) ? 4 : 0;
   return 0;
 }
 
@@ -58,7 +63,8 @@ inline std::string printable(const std::string& text) {
   for (std::size_t i = 0; i < text.size();) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const std::size_t length = character(text, i);
-    const bool control = byte == 0xC2 && length == 2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;  // U+0080 to U+009F steer terminals
+    const bool control =
+        byte == 0xC2 && length == 2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;  // U+0080 to U+009F steer terminals
     const bool shown = (length > 1 && !control) || (byte >= 0x20 && byte < 0x7F) || byte == '\n' || byte == '\t';
     out += shown ? text.substr(i, length) : "?";
     i += std::max<std::size_t>(length, 1);

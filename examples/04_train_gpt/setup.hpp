@@ -41,7 +41,8 @@ inline std::int64_t micro_batch_of(const Options& o, std::int64_t share) {
 /// The schedule that the options name. Throws UsageError or LayoutError.
 inline std::shared_ptr<const weft::schedule::AnySchedule> schedule_of(const Options& o) {
   if (o.schedule.ends_with(".csv")) {
-    if (o.vpp) throw weft::UsageError("train_gpt: --vpp beside --schedule " + o.schedule + ": the file says how many stages a rank has");
+    if (o.vpp)
+      throw weft::UsageError("train_gpt: --vpp beside --schedule " + o.schedule + ": the file says how many stages a rank has");
     return weft::schedule::choose_file(o.schedule);
   }
   return weft::schedule::choose(o.schedule, int(o.vpp.value_or(0)));
@@ -51,8 +52,10 @@ inline std::shared_ptr<const weft::schedule::AnySchedule> schedule_of(const Opti
 inline void require_sequence(const Options& o) {
   const std::int64_t ranks = o.tp * o.cp;
   if ((o.sequence_parallel || o.model == "mixtral") && o.sequence % ranks != 0)
-    throw weft::LayoutError("sequence(" + std::to_string(o.sequence) + ") % (tp(" + std::to_string(o.tp) + ") * cp(" + std::to_string(o.cp) +
-                            ")) != 0: " + (o.sequence_parallel ? "sequence parallelism gives" : "a mixture of experts needs") + " as many tokens on every rank of tp; sequence can be " +
+    throw weft::LayoutError("sequence(" + std::to_string(o.sequence) + ") % (tp(" + std::to_string(o.tp) + ") * cp(" +
+                            std::to_string(o.cp) +
+                            ")) != 0: " + (o.sequence_parallel ? "sequence parallelism gives" : "a mixture of experts needs") +
+                            " as many tokens on every rank of tp; sequence can be " +
                             weft::mesh_layout::nearest_multiples(std::size_t(o.sequence), std::size_t(ranks)));
 }
 
@@ -60,8 +63,21 @@ inline void require_sequence(const Options& o) {
 inline weft::mesh_layout::ResolvedLayout resolve_layout(Options& o, std::size_t world) {
   const auto schedule = schedule_of(o);
   if (!o.etp) o.etp = o.model == "mixtral" ? o.tp : 1;
-  weft::mesh_layout::Layout layout{.world = std::int64_t(world), .tp = o.tp, .cp = o.cp, .pp = o.pp, .ep = o.ep, .etp = o.etp, .dp = o.dp, .vpp = schedule->chunks(), .sequence_parallel = o.sequence_parallel,
-                      .whole_groups = false, .layers = o.layers, .heads = o.heads, .kv_heads = o.kv_heads, .sequence = o.sequence, .ulysses = o.context == "ulysses"};
+  weft::mesh_layout::Layout layout{.world = std::int64_t(world),
+                                   .tp = o.tp,
+                                   .cp = o.cp,
+                                   .pp = o.pp,
+                                   .ep = o.ep,
+                                   .etp = o.etp,
+                                   .dp = o.dp,
+                                   .vpp = schedule->chunks(),
+                                   .sequence_parallel = o.sequence_parallel,
+                                   .whole_groups = false,
+                                   .layers = o.layers,
+                                   .heads = o.heads,
+                                   .kv_heads = o.kv_heads,
+                                   .sequence = o.sequence,
+                                   .ulysses = o.context == "ulysses"};
   const auto dp = std::int64_t(weft::mesh_layout::resolve(layout).dp);  // the degrees first: what follows depends on dp
   o.global_batch = global_batch_of(o, dp);
   o.micro_batch = micro_batch_of(o, *o.global_batch % dp == 0 ? *o.global_batch / dp : 1);
@@ -82,7 +98,8 @@ inline std::shared_ptr<const weft::data::Corpus> read_corpus(const Options& o) {
   std::vector<std::filesystem::path> files(o.data.begin(), o.data.end());
   if (files.empty()) files = weft::data::source_files(WEFT_SOURCE_FOLDER);
   if (files.empty())
-    throw weft::UsageError("data: the default corpus is weft's own text in '" WEFT_SOURCE_FOLDER "', which is not there: give files with --data");
+    throw weft::UsageError("data: the default corpus is weft's own text in '" WEFT_SOURCE_FOLDER
+                           "', which is not there: give files with --data");
   auto corpus = std::make_shared<const weft::data::Corpus>(weft::data::Corpus::read(files, {o.validation_fraction}));
   corpus->require(std::size_t(o.sequence));
   return corpus;

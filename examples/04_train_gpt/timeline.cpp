@@ -8,7 +8,8 @@
 
 namespace train_gpt {
 
-void write_pictures(const weft::schedule::TimelineRecorder& recording, const weft::Communicator& pipeline, const std::filesystem::path& folder, bool writes) {
+void write_pictures(const weft::schedule::TimelineRecorder& recording, const weft::Communicator& pipeline,
+                    const std::filesystem::path& folder, bool writes) {
   const weft::schedule::Timeline timeline = weft::schedule::measured(recording, pipeline);
   if (!writes) return;
   weft::trace::write_text(folder / "timeline.svg", weft::schedule::to_svg(recording.table(), timeline, " s"));

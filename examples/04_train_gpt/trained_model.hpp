@@ -10,10 +10,10 @@
 #include <vector>
 
 #include <weft/data/batches.hpp>
-#include <weft/mesh/layout.hpp>
 #include <weft/layer/batch.hpp>
-#include <weft/pipeline/schedule/timeline.hpp>
+#include <weft/mesh/layout.hpp>
 #include <weft/mesh/world.hpp>
+#include <weft/pipeline/schedule/timeline.hpp>
 
 #include "options.hpp"
 
@@ -35,11 +35,12 @@ class TrainedModel {
   /// timeline.svg and timeline.json (for Perfetto) of the last training step's pipeline, as measured; one rank writes.
   virtual void write_timeline(const std::filesystem::path& folder, bool writes) const = 0;
   virtual weft::data::Share share() const = 0;  ///< this rank's part of the sequences
-  virtual std::size_t parameters() const = 0;    ///< of the whole model
-  virtual double flops_per_token() const = 0;    ///< forward and backward, causal attention counted half
+  virtual std::size_t parameters() const = 0;   ///< of the whole model
+  virtual double flops_per_token() const = 0;   ///< forward and backward, causal attention counted half
 };
 
-void write_pictures(const weft::schedule::TimelineRecorder& recording, const weft::Communicator& pipeline, const std::filesystem::path& folder, bool writes);
+void write_pictures(const weft::schedule::TimelineRecorder& recording, const weft::Communicator& pipeline,
+                    const std::filesystem::path& folder, bool writes);
 
 std::unique_ptr<TrainedModel> make_gpt_fp32(weft::World& world, const Options& options);
 std::unique_ptr<TrainedModel> make_gpt_bf16(weft::World& world, const Options& options);
@@ -52,8 +53,10 @@ std::unique_ptr<TrainedModel> make_mixtral_bf16(weft::World& world, const Option
 /// The composition that the options name.
 inline std::unique_ptr<TrainedModel> make_model(weft::World& world, const Options& options) {
   if (options.precision == "fp16") return make_gpt_fp16(world, options);
-  if (options.model == "mixtral") return options.precision == "bf16" ? make_mixtral_bf16(world, options) : make_mixtral_fp32(world, options);
-  if (options.model == "llama") return options.precision == "bf16" ? make_llama_bf16(world, options) : make_llama_fp32(world, options);
+  if (options.model == "mixtral")
+    return options.precision == "bf16" ? make_mixtral_bf16(world, options) : make_mixtral_fp32(world, options);
+  if (options.model == "llama")
+    return options.precision == "bf16" ? make_llama_bf16(world, options) : make_llama_fp32(world, options);
   return options.precision == "bf16" ? make_gpt_bf16(world, options) : make_gpt_fp32(world, options);
 }
 

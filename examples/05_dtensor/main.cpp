@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include <weft/runtime/run.hpp>
 #include <weft/dtensor/dtensor.hpp>
+#include <weft/runtime/run.hpp>
 #include <weft/tensor/transfer.hpp>
 using namespace weft;
 using dtensor::partial, dtensor::replicate, dtensor::shard;
@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
     const auto show = [&](const char* name, const DTensor<float>& x) {
       return std::string(name) + " " + dtensor::text(x.placements()) + " " + x.to_local().shape().text();
     };
-    std::printf("rank %d: %s, %s, %s\n", world.rank(), show("rows", rows).c_str(), show("both", both).c_str(), show("columns", columns).c_str());
+    std::printf("rank %d: %s, %s, %s\n", world.rank(), show("rows", rows).c_str(), show("both", both).c_str(),
+                show("columns", columns).c_str());
   });
 }

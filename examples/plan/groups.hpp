@@ -70,17 +70,17 @@ inline void add_groups(CLI::App& app) {
     const std::size_t world = positive("world", o->world);
     constexpr std::size_t most = std::size_t(1) << 20;
     if (world > most)
-      throw weft::LayoutError(weft::mesh_layout::number("world", world) + ": groups are listed for at most " + std::to_string(most) +
-                              " ranks");
+      throw weft::LayoutError(weft::mesh_layout::number("world", world) + ": groups are listed for at most " +
+                              std::to_string(most) + " ranks");
     const weft::mesh_layout::RankOrder order(o->order);
     const weft::mesh_layout::RankGrids grids = weft::mesh_layout::rank_grids(order, world,
-                                                   {.tp = positive("tp", o->tp),
-                                                    .cp = positive("cp", o->cp),
-                                                    .ep = positive("ep", o->ep),
-                                                    .etp = positive("etp", o->etp.value_or(o->tp)),
-                                                    .dp = o->dp ? positive("dp", *o->dp) : 0,
-                                                    .edp = o->edp ? positive("edp", *o->edp) : 0,
-                                                    .pp = positive("pp", o->pp)});
+                                                                             {.tp = positive("tp", o->tp),
+                                                                              .cp = positive("cp", o->cp),
+                                                                              .ep = positive("ep", o->ep),
+                                                                              .etp = positive("etp", o->etp.value_or(o->tp)),
+                                                                              .dp = o->dp ? positive("dp", *o->dp) : 0,
+                                                                              .edp = o->edp ? positive("edp", *o->edp) : 0,
+                                                                              .pp = positive("pp", o->pp)});
     const std::vector<std::pair<std::string, weft::mesh_layout::RankGroups>> all = {
         {"dp", grids.dense.groups({"dp"})},         {"tp", grids.dense.groups({"tp"})},
         {"pp", grids.dense.groups({"pp"})},         {"cp", grids.dense.groups({"cp"})},

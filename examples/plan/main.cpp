@@ -55,7 +55,8 @@ int main(int argc, char** argv) {
           "plan: " + (argc < 2 ? std::string("no command") : "unknown command '" + std::string(argv[1]) + "'") +
           "; the commands are groups, validate, schedule and memory (plan --help)");
     app.parse(argc, argv);
-    if (std::fflush(stdout) != 0) throw weft::UsageError(std::string("plan: cannot write to standard output: ") + std::strerror(errno));
+    if (std::fflush(stdout) != 0)
+      throw weft::UsageError(std::string("plan: cannot write to standard output: ") + std::strerror(errno));
     return 0;
   } catch (const CLI::Success& success) {
     return app.exit(success);
@@ -63,7 +64,8 @@ int main(int argc, char** argv) {
     for (const CLI::App* command : app.get_subcommands())
       for (const CLI::Option* option : command->get_options())
         if (option->get_expected_max() == 1 && option->count() > 1)
-          return refuse("weft: plan: " + option->get_name() + " is given " + std::to_string(option->count()) + " times, it takes one value (--help lists the options)");
+          return refuse("weft: plan: " + option->get_name() + " is given " + std::to_string(option->count()) +
+                        " times, it takes one value (--help lists the options)");
     return refuse(std::string("weft: plan: ") + error.what() + " (--help lists the options)");
   } catch (const weft::Error& error) {
     return refuse(error.what());

@@ -15,7 +15,8 @@ namespace plan {
 /// Refuses a command without an option that it needs. Asked when it runs, so that an unknown option, perhaps this one misspelt,
 /// is named first.
 inline void require_option(const CLI::App* command, const std::string& name) {
-  if (command->count(name) == 0) throw weft::UsageError("plan: " + command->get_name() + " needs " + name + " (--help lists the options)");
+  if (command->count(name) == 0)
+    throw weft::UsageError("plan: " + command->get_name() + " needs " + name + " (--help lists the options)");
 }
 
 /// Adds `--name N`; refuses what is not a decimal number of 64 bits. Zero and negative numbers are left to the layout rules.

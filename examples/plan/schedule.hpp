@@ -60,7 +60,8 @@ inline weft::schedule::Table table_of(const ScheduleOptions& o) {
   const std::size_t stages = positive("stages", o.stages), micro = positive("micro-batches", o.micro_batches);
   const std::size_t chunks = o.chunks ? positive("chunks", *o.chunks) : 0;
   constexpr std::size_t most = 1 << 18, most_stages = 1 << 12;
-  if (stages > most_stages) throw weft::LayoutError(number("stages", stages) + ": a pipeline has at most " + std::to_string(most_stages) + " ranks");
+  if (stages > most_stages)
+    throw weft::LayoutError(number("stages", stages) + ": a pipeline has at most " + std::to_string(most_stages) + " ranks");
   if (weft::mesh_layout::saturating_product({stages, micro, chunks == 0 ? 2 : chunks}) > most)
     throw weft::LayoutError(number("stages", stages) + " * " + number("micro-batches", micro) +
                             " * chunks: a table has at most " + std::to_string(most) + " entries");
@@ -126,9 +127,11 @@ inline void add_schedule(CLI::App& app) {
   kind->excludes(csv);
   command->callback([o, command] {
     for (const auto& [option, file] : {std::pair("--csv", &o->csv), std::pair("--svg", &o->svg), std::pair("--trace", &o->trace)})
-      if (command->count(option) > 0 && file->empty()) throw weft::UsageError(std::string("plan: ") + option + " needs the name of a file");
+      if (command->count(option) > 0 && file->empty())
+        throw weft::UsageError(std::string("plan: ") + option + " needs the name of a file");
     if (o->csv.empty()) {
-      if (o->kind.empty()) throw weft::UsageError("plan: schedule needs --kind, one of " + std::string(weft::schedule::names) + ", or --csv FILE");
+      if (o->kind.empty())
+        throw weft::UsageError("plan: schedule needs --kind, one of " + std::string(weft::schedule::names) + ", or --csv FILE");
       require_option(command, "--stages");
       require_option(command, "--micro-batches");
     }

@@ -21,8 +21,8 @@
 namespace weft_test {
 
 using weft::bfloat16;
-using weft::float16;
 using weft::Communicator;
+using weft::float16;
 using weft::Reduction;
 using weft::Request;
 
@@ -86,7 +86,8 @@ void check_operations(const Communicator& c, std::size_t count, bool blocking) {
 
   for (const Reduction op : {Reduction::sum, Reduction::max, Reduction::min, Reduction::average}) {
     if (op == Reduction::average && std::is_integral_v<T>) continue;
-    if (!c.supports(weft::comm::Operation::all_reduce, weft::data_type_of<T>)) continue;  // the backend's own test says which those may be
+    if (!c.supports(weft::comm::Operation::all_reduce, weft::data_type_of<T>))
+      continue;  // the backend's own test says which those may be
     const std::string name = std::string(name_of(op)) + " " + with;
     auto x = values<T>(me, count);
     blocking ? c.all_reduce(x, op) : finish(c.all_reduce_async(x, op));
@@ -247,7 +248,9 @@ void check_rank_order(const Communicator& c, const std::vector<std::size_t>& cou
     const std::size_t piece = count / std::size_t(c.size());
     std::vector<T> own(piece);
     c.reduce_scatter(std::span(y).first(piece * std::size_t(c.size())), own);
-    expect_equal(c, "rank order, scattered", own, std::vector<T>(expected.begin() + std::ptrdiff_t(piece) * c.rank(), expected.begin() + std::ptrdiff_t(piece) * (c.rank() + 1)));
+    expect_equal(c, "rank order, scattered", own,
+                 std::vector<T>(expected.begin() + std::ptrdiff_t(piece) * c.rank(),
+                                expected.begin() + std::ptrdiff_t(piece) * (c.rank() + 1)));
   }
   std::vector<T> x{T(c.rank() == c.size() - 1 ? std::numeric_limits<float>::quiet_NaN() : float(c.rank()))};
   for (const Reduction op : {Reduction::max, Reduction::min, Reduction::sum, Reduction::average}) {
@@ -285,8 +288,7 @@ inline void check_in_flight(const Communicator& c) {
   std::shuffle(order.begin(), order.end(), std::mt19937(unsigned(c.rank())));
   for (const std::size_t k : order) {
     if (k % 3 == 0) {
-      while (!requests[k].test()) {
-      }
+      while (!requests[k].test()) {}
     } else {
       requests[k].wait();
     }
@@ -379,7 +381,8 @@ void check_disagreements(Make&& make) {
         found = count == 40000;  // after the first disagreement
       }
       expect(found, c, "ranks that disagree find out, case " + std::to_string(pair));
-      expect(x == std::vector<float>(x.size(), 1.0f) && y == std::vector<float>(y.size(), 2.0f), c, "their buffers stay, case " + std::to_string(pair));
+      expect(x == std::vector<float>(x.size(), 1.0f) && y == std::vector<float>(y.size(), 2.0f), c,
+             "their buffers stay, case " + std::to_string(pair));
     }
   }
 }

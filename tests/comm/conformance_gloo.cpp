@@ -15,7 +15,8 @@ namespace {
 template <class F>
 void with_world(std::chrono::duration<double> deadline, bool fingerprints, F&& f) {
   const auto launch = weft::runtime::launch_from_environment();
-  const auto process = std::make_shared<weft::comm::gloo::Process>(weft::comm::gloo::rendezvous(launch, std::chrono::seconds(60)), deadline, fingerprints);
+  const auto process = std::make_shared<weft::comm::gloo::Process>(weft::comm::gloo::rendezvous(launch, std::chrono::seconds(60)),
+                                                                   deadline, fingerprints);
   process->listen();
   f(weft::comm::gloo::over(process));
   process->tell(0, false, std::chrono::seconds(20));
@@ -33,7 +34,8 @@ TEST_CASE("Gloo: every operation, type and count") {
 
 TEST_CASE("Gloo: random calls") {
   const weft_test::WithoutSharedMemory over_tcp;
-  with_world(std::chrono::seconds(40), false, [](const weft::Communicator& c) { CHECK_NOTHROW(weft_test::check_random_calls<float>(c, 2029, 40)); });
+  with_world(std::chrono::seconds(40), false,
+             [](const weft::Communicator& c) { CHECK_NOTHROW(weft_test::check_random_calls<float>(c, 2029, 40)); });
 }
 
 TEST_CASE("Gloo's ranks of one machine: every operation, type and count, through shared memory") {

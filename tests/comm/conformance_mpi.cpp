@@ -47,7 +47,9 @@ TEST_CASE("MPI's ranks of one machine: every operation, type and count, through 
 }
 
 TEST_CASE("ranks of one machine share memory, unless told not to") {
-  const auto shares = [](const weft::Communicator& c) { return dynamic_cast<weft::comm::shared_memory::SharedMemoryGroup*>(c.group().get()) != nullptr; };
+  const auto shares = [](const weft::Communicator& c) {
+    return dynamic_cast<weft::comm::shared_memory::SharedMemoryGroup*>(c.group().get()) != nullptr;
+  };
   const auto c = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40));
   if (c.size() < 2) return;
   CHECK(shares(c));
@@ -86,7 +88,8 @@ TEST_CASE("through shared memory: who waits sleeps, and gives up at the deadline
   if (c.rank() == 0) {
     CHECK_THROWS_WITH_AS(part.all_reduce(x), doctest::Contains("s for rank 1 of part; last operations"), weft::TimeoutError);
     CHECK(x[5] == float(c.size()));
-    CHECK_THROWS_WITH_AS(part.barrier(), doctest::Contains("an earlier operation of this communicator has failed"), weft::AbortedError);
+    CHECK_THROWS_WITH_AS(part.barrier(), doctest::Contains("an earlier operation of this communicator has failed"),
+                         weft::AbortedError);
   }
   MPI_Barrier(MPI_COMM_WORLD);
 }

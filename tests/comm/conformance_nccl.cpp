@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same suite as every other backend's, in device memory, over a test double of NCCL (tests/support/fake_nccl): what weft does with
-// NCCL's calls is tested here, NCCL itself is not.
+// The same suite as every other backend's, in device memory, over a test double of NCCL (tests/support/fake_nccl): what weft does
+// with NCCL's calls is tested here, NCCL itself is not.
 #include <doctest/doctest.h>
 
 #include <thread>
@@ -25,7 +25,8 @@ void everything(const Communicator& c) {
 
 template <class F>
 void with_ranks(int ranks, const comm::nccl::Options& options, F&& f) {
-  comm::run_threads(ranks, [&](const Communicator& host) { f(comm::nccl::over(host, options)); }, std::chrono::seconds(100));
+  comm::run_threads(
+      ranks, [&](const Communicator& host) { f(comm::nccl::over(host, options)); }, std::chrono::seconds(100));
 }
 
 }  // namespace
@@ -33,8 +34,8 @@ void with_ranks(int ranks, const comm::nccl::Options& options, F&& f) {
 TEST_CASE("NCCL: every operation, type and count") {
   for (const int ranks : {1, 2, 4}) {
     CAPTURE(ranks);
-    CHECK_NOTHROW(
-        with_ranks(ranks, {.deadline = std::chrono::seconds(60)}, [](const Communicator& c) { everything(weft_test::on_device(c)); }));
+    CHECK_NOTHROW(with_ranks(ranks, {.deadline = std::chrono::seconds(60)},
+                             [](const Communicator& c) { everything(weft_test::on_device(c)); }));
     CHECK(fake_nccl::alive() == 0);
     CHECK(fake_nccl::aborted() == 0);
     CHECK(fake_nccl::streams() <= 1);  // the default one stays

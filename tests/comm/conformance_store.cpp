@@ -74,19 +74,20 @@ TEST_CASE("the store's ranks: who disagrees is named, who is lost is missed, who
     c.all_reduce(x);
   });
   for (const auto& text : texts)
-    CHECK(text.find(
-              "ranks disagree: rank 0 of world called all_reduce(sum) of 4 float32, rank 1 of world called all_reduce(sum) of 5 float32") !=
-          std::string::npos);
+    CHECK(text.find("ranks disagree: rank 0 of world called all_reduce(sum) of 4 float32, rank 1 of world called all_reduce(sum) "
+                    "of 5 float32") != std::string::npos);
   texts = errors_of(3, std::chrono::seconds(60), [](const Communicator& c) {
     if (c.rank() == 2) throw Error("gone");
     c.barrier();
   });
   for (const int rank : {0, 1})
-    CHECK(texts[std::size_t(rank)].find("barrier() #1: rank 2 is lost, its process ended or its connection broke") != std::string::npos);
+    CHECK(texts[std::size_t(rank)].find("barrier() #1: rank 2 is lost, its process ended or its connection broke") !=
+          std::string::npos);
   texts = errors_of(2, std::chrono::milliseconds(200), [](const Communicator& c) {
     std::vector<float> x(4);
     if (c.rank() == 0) c.recv(x, 1, 2);
     else std::this_thread::sleep_for(std::chrono::milliseconds(600));
   });
-  CHECK(texts[0].find("recv of 4 float32 with tag 2 from rank 1 #1: waited longer than the deadline of 0.2") != std::string::npos);
+  CHECK(texts[0].find("recv of 4 float32 with tag 2 from rank 1 #1: waited longer than the deadline of 0.2") !=
+        std::string::npos);
 }

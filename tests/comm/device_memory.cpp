@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a communicator does for ranks on devices, with a device that is an array of the host: spans of its memory are told from others,
-// a group of one rank copies there in the order of the stream, and backends of host memory refuse it before anything is read.
+// What a communicator does for ranks on devices, with a device that is an array of the host: spans of its memory are told from
+// others, a group of one rank copies there in the order of the stream, and backends of host memory refuse it before anything is
+// read.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -48,7 +49,8 @@ TEST_CASE("a group of one rank copies device memory in its stream") {
   const Communicator part = comm.split(0, 0, "part");
   part.all_gather(std::span<const float>(pretended, 4), std::span<float>(pretended + 8, 4));
   CHECK(copies == 2);
-  CHECK_THROWS_WITH_AS(comm.send(std::span<const float>(pretended, 4), 0), "weft: the backend self does not do send of 4 float32 with tag 0 to rank 0 in device memory", UsageError);
+  CHECK_THROWS_WITH_AS(comm.send(std::span<const float>(pretended, 4), 0),
+                       "weft: the backend self does not do send of 4 float32 with tag 0 to rank 0 in device memory", UsageError);
 }
 
 TEST_CASE("threads refuse device memory, and take what is beside it") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comm::Nccl refuses before NCCL hears of it, and how it ends when NCCL, the GPU or another rank does not do its part. Over the test
-// double (tests/support/fake_nccl).
+// What comm::Nccl refuses before NCCL hears of it, and how it ends when NCCL, the GPU or another rank does not do its part. Over
+// the test double (tests/support/fake_nccl).
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -60,7 +60,8 @@ std::vector<std::string> errors_of(int ranks, const comm::nccl::Options& options
 }
 
 /// The same text on every rank.
-std::string one_error_of(int ranks, const comm::nccl::Options& options, const std::function<void(int)>& before = [](int) {}) {
+std::string one_error_of(
+    int ranks, const comm::nccl::Options& options, const std::function<void(int)>& before = [](int) {}) {
   const auto texts = errors_of(ranks, options, before);
   for (const auto& text : texts) CHECK(text == texts[0]);
   return texts[0];
@@ -82,7 +83,8 @@ struct DeviceSpace : Kokkos::DefaultExecutionSpace {
 
 /// Device memory as calls take it.
 struct OfDevice {
-  explicit OfDevice(std::size_t n) : buffer(n * sizeof(float)), elements{DataType::float32, comm::MemoryKind::device, buffer.get(), n} {}
+  explicit OfDevice(std::size_t n)
+      : buffer(n * sizeof(float)), elements{DataType::float32, comm::MemoryKind::device, buffer.get(), n} {}
   weft_test::DeviceBuffer buffer;
   comm::Elements elements;
   float at(std::size_t i) const { return reinterpret_cast<const float*>(buffer.get())[i]; }
@@ -96,15 +98,15 @@ struct OfDevice {
 TEST_CASE("machines that cannot run it are refused by all ranks with one line") {
   {
     const Machine none({.gpus = 0, .count = cudaErrorNoDevice});
-    CHECK(
-        one_error_of(2, {}) ==
-        "weft: nccl: rank 0 has no GPU: cuda: no GPU is visible to this program (nvidia-smi lists them; CUDA_VISIBLE_DEVICES hides them)");
+    CHECK(one_error_of(2, {}) ==
+          "weft: nccl: rank 0 has no GPU: cuda: no GPU is visible to this program (nvidia-smi lists them; CUDA_VISIBLE_DEVICES "
+          "hides them)");
   }
   {
     const Machine old({.gpus = 2, .driver = 12040, .count = cudaErrorInsufficientDriver});
     CHECK(one_error_of(2, {}) ==
-          "weft: nccl: rank 0 has no GPU: cuda: the driver supports CUDA up to 12.4, but this program was built with 13.0: install a newer "
-          "driver, or build with an older toolkit");
+          "weft: nccl: rank 0 has no GPU: cuda: the driver supports CUDA up to 12.4, but this program was built with 13.0: "
+          "install a newer driver, or build with an older toolkit");
   }
   {
     const Machine without({.gpus = 0, .driver = 0, .count = cudaErrorInsufficientDriver});
@@ -119,7 +121,8 @@ TEST_CASE("machines that cannot run it are refused by all ranks with one line") 
     CHECK(contains(one_error_of(3, {}),
                    "cuda: 3 ranks on this machine, but 2 GPUs: start at most as many ranks as GPUs, or say that ranks share them "
                    "(WEFT_SHARE_GPUS=1)"));
-    CHECK(contains(one_error_of(3, {.share_gpus = true}), "rank 0 and rank 1 are threads of one process, which cannot share a GPU"));
+    CHECK(contains(one_error_of(3, {.share_gpus = true}),
+                   "rank 0 and rank 1 are threads of one process, which cannot share a GPU"));
   }
   CHECK(contains(one_error_of(3, {}, [](int rank) { fake_nccl::faults().version = rank == 2 ? 22203 : 22809; }),
                  "nccl: rank 0 has NCCL 2.28.9, rank 2 has 2.22.3: every rank needs the same"));
@@ -150,8 +153,8 @@ TEST_CASE("GPUs are given out by machine and by what each process sees") {
   const std::vector<Card> shared{card(7, 1, 1, 'a', true), card(7, 1, 2, 'a', true)};
   CHECK(judge(shared, 1) == 0);
   const std::vector<Card> undecided{card(7, 1, 1, 'a', true), card(7, 1, 2, 'a')};
-  CHECK_THROWS_WITH_AS(judge(undecided, 0), doctest::Contains("rank 1 and rank 0 disagree whether ranks share GPUs (WEFT_SHARE_GPUS)"),
-                       UsageError);
+  CHECK_THROWS_WITH_AS(judge(undecided, 0),
+                       doctest::Contains("rank 1 and rank 0 disagree whether ranks share GPUs (WEFT_SHARE_GPUS)"), UsageError);
 }
 
 TEST_CASE("ranks that share a GPU are hosts of their own to NCCL, each in its process") {
@@ -190,10 +193,12 @@ TEST_CASE("what a stream still waits for is done before a rank's communicators e
 
 TEST_CASE("a rank that never comes to NCCL: all others give up in time") {
   std::vector<std::string> texts;
-  const double seconds = seconds_of(
-      [&] { texts = errors_of(3, {.patience = Seconds(0.3)}, [](int rank) { fake_nccl::faults().never_connects = rank == 1; }); });
+  const double seconds = seconds_of([&] {
+    texts = errors_of(3, {.patience = Seconds(0.3)}, [](int rank) { fake_nccl::faults().never_connects = rank == 1; });
+  });
   CHECK(seconds < 3);
-  for (const auto& text : texts) CHECK(std::find(text.begin(), text.end(), "NCCL did not connect 3 ranks within 0.3") != text.end());
+  for (const auto& text : texts)
+    CHECK(std::find(text.begin(), text.end(), "NCCL did not connect 3 ranks within 0.3") != text.end());
   CHECK(fake_nccl::alive() == 0);
 }
 
@@ -243,9 +248,9 @@ TEST_CASE("a message that nobody sends: the deadline says that the other side is
     const Communicator c = on_device(comm::nccl::over(host, {.deadline = Seconds(0.2)}));
     std::vector<float> x(4, 1.0f);
     if (host.rank() == 0)
-      CHECK_THROWS_WITH_AS(c.recv(x, 1, 3),
-                           doctest::Contains("recv of 4 float32 with tag 3 from rank 1 #1: waited longer than the deadline of 0.2"),
-                           TimeoutError);
+      CHECK_THROWS_WITH_AS(
+          c.recv(x, 1, 3),
+          doctest::Contains("recv of 4 float32 with tag 3 from rank 1 #1: waited longer than the deadline of 0.2"), TimeoutError);
     host.barrier();
   });
   CHECK(fake_nccl::alive() == 0);
@@ -268,7 +273,8 @@ TEST_CASE("an error that NCCL finds while an operation runs is thrown, with NCCL
             CHECK(code == ncclRemoteError);
           } catch (const CommunicationError& error) {
             CHECK(code == ncclSystemError);
-            CHECK(contains(error.what(), "all_reduce(sum) of 4 float32 #2: NCCL failed: unhandled system error: the link is down"));
+            CHECK(
+                contains(error.what(), "all_reduce(sum) of 4 float32 #2: NCCL failed: unhandled system error: the link is down"));
           }
           fake_nccl::faults().asynchronous = ncclSuccess;
           CHECK_THROWS_AS(c.all_reduce(x), AbortedError);
@@ -306,7 +312,8 @@ TEST_CASE("a rank that throws ends the waits of all others at once") {
     });
     CHECK(seconds < 3);
     CHECK(std::find(text.begin(), text.end(), "rank 2 has failed") != text.end());
-    if (what == 0) CHECK(std::find(text.begin(), text.end(), "weft: rank 0, axis tp, all_reduce(sum) of 1000 float32 #2: ") != text.end());
+    if (what == 0)
+      CHECK(std::find(text.begin(), text.end(), "weft: rank 0, axis tp, all_reduce(sum) of 1000 float32 #2: ") != text.end());
     CHECK(fake_nccl::alive() == 0);
   }
 }
@@ -325,7 +332,9 @@ TEST_CASE("fingerprints name ranks that disagree, before anything is launched; w
                                : kind == 1 ? "broadcast of 4 float32 with root 0"
                                            : "all_reduce(max) of 4 float32";
     for (const auto& text : texts)
-      CHECK(std::find(text.begin(), text.end(), "ranks disagree: rank 0 of world called all_reduce(sum) of 4 float32, rank 1 of world called " + theirs) != text.end());
+      CHECK(std::find(text.begin(), text.end(),
+                      "ranks disagree: rank 0 of world called all_reduce(sum) of 4 float32, rank 1 of world called " + theirs) !=
+            text.end());
   }
   const auto texts = errors_of(
       2, {.deadline = Seconds(0.2)}, [](int) {},
@@ -333,7 +342,8 @@ TEST_CASE("fingerprints name ranks that disagree, before anything is launched; w
         std::vector<float> x(4 + std::size_t(world.rank()), 1.0f);
         on_device(world).all_reduce(x);
       });
-  for (const auto& text : texts) CHECK(std::find(text.begin(), text.end(), "waited longer than the deadline of 0.2") != text.end());
+  for (const auto& text : texts)
+    CHECK(std::find(text.begin(), text.end(), "waited longer than the deadline of 0.2") != text.end());
   CHECK(fake_nccl::alive() == 0);
 }
 
@@ -347,8 +357,10 @@ TEST_CASE("messages of another type or length are refused on both sides before t
           if (world.rank() == from) c.send(x, 1 - from, 5);
           else c.recv(x, from, 5);
         });
-    CHECK(contains(texts[std::size_t(from)], detail::joined({"rank ", 1 - from, " of world expects 3 float32, this rank sent 4 float32"})));
-    CHECK(contains(texts[std::size_t(1 - from)], detail::joined({"rank ", from, " of world sent 4 float32, this rank expects 3 float32"})));
+    CHECK(contains(texts[std::size_t(from)],
+                   detail::joined({"rank ", 1 - from, " of world expects 3 float32, this rank sent 4 float32"})));
+    CHECK(contains(texts[std::size_t(1 - from)],
+                   detail::joined({"rank ", from, " of world sent 4 float32, this rank expects 3 float32"})));
   }
 }
 

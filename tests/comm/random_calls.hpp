@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Collectives with random counts (none, unequal, long enough for every path), roots, types and alignments, several under way at once,
-// against what each should give. What lies around the outputs must stay.
+// Collectives with random counts (none, unequal, long enough for every path), roots, types and alignments, several under way at
+// once, against what each should give. What lies around the outputs must stay.
 
 #include <algorithm>
 #include <memory>
@@ -126,8 +126,12 @@ class RandomCall {
  private:
   static constexpr std::size_t margin = 80;
   static T untouched() { return T(float(99)); }
-  std::vector<T> values_of(int rank, std::size_t count, std::size_t from = 0) const { return values<T>(rank, count, from + salt_); }
-  std::vector<T> sums_of(int n, std::size_t count, std::size_t from) const { return reduced<T>(n, count, Reduction::sum, from + salt_); }
+  std::vector<T> values_of(int rank, std::size_t count, std::size_t from = 0) const {
+    return values<T>(rank, count, from + salt_);
+  }
+  std::vector<T> sums_of(int n, std::size_t count, std::size_t from) const {
+    return reduced<T>(n, count, Reduction::sum, from + salt_);
+  }
 
   const Communicator& c_;
   int kind_ = 0, root_ = 0;

@@ -29,8 +29,10 @@ TEST_CASE("SHA-256 gives FIPS 180-4's answers") {
   CHECK(hexadecimal(sha256("abc")) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   CHECK(hexadecimal(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")) ==
         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-  CHECK(hexadecimal(sha256("abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqrlmnopqrs"
-                           "mnopqrstnopqrstu")) == "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1");
+  CHECK(
+      hexadecimal(sha256(
+          "abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqrlmnopqrsmnopqrstnopqrstu")) ==
+      "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1");
   CHECK(hexadecimal(sha256(std::string(1000000, 'a'))) == "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
@@ -64,10 +66,9 @@ TEST_CASE("HMAC-SHA-256 gives RFC 4231's answers") {
         "a3b6167473100ee06e0c796c2955552b");
   CHECK(hexadecimal(hmac_sha256(std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First")) ==
         "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
-  CHECK(hexadecimal(
-            hmac_sha256(std::string(131, '\xaa'),
-                        "This is a test using a larger than block-size key and a larger than block-size data. The key needs "
-                        "to be hashed before being used by the HMAC algorithm.")) ==
+  CHECK(hexadecimal(hmac_sha256(std::string(131, '\xaa'),
+                                "This is a test using a larger than block-size key and a larger than block-size data. The key "
+                                "needs to be hashed before being used by the HMAC algorithm.")) ==
         "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
 }
 

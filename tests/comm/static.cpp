@@ -19,14 +19,16 @@ using namespace weft;
 
 static_assert(Contiguous<std::vector<float>> && Contiguous<std::span<const bfloat16>> && Contiguous<std::array<int, 3>>);
 static_assert(Contiguous<Kokkos::View<double*>> && Contiguous<Kokkos::View<const float**, Kokkos::LayoutLeft>>);
-static_assert(Contiguous<float[4]> && Contiguous<const std::int32_t (&)[2]> && !Contiguous<float[2][3]> && !Contiguous<bool[2]> && !Contiguous<float*>);
+static_assert(Contiguous<float[4]> && Contiguous<const std::int32_t (&)[2]> && !Contiguous<float[2][3]> && !Contiguous<bool[2]> &&
+              !Contiguous<float*>);
 static_assert(!Contiguous<std::list<float>> && !Contiguous<std::deque<float>>, "elements are not side by side");
 static_assert(!Contiguous<std::vector<bool>> && !Contiguous<std::array<bool, 2>>, "a bool is no Scalar");
 static_assert(!Contiguous<std::vector<std::complex<float>>> && !Contiguous<std::vector<std::string>> && !Contiguous<float>);
 
 static_assert(MutableContiguous<std::vector<float>&> && MutableContiguous<std::span<int>> &&
               MutableContiguous<Kokkos::View<int*>> && MutableContiguous<double (&)[1]>);
-static_assert(!MutableContiguous<const std::vector<float>&> && !MutableContiguous<std::span<const int>> && !MutableContiguous<const int (&)[2]>);
+static_assert(!MutableContiguous<const std::vector<float>&> && !MutableContiguous<std::span<const int>> &&
+              !MutableContiguous<const int (&)[2]>);
 static_assert(!MutableContiguous<Kokkos::View<const int*>>);
 
 template <class... A>
@@ -34,7 +36,8 @@ concept AllReduces = requires(const Communicator& c, A&&... arguments) {
   c.all_reduce(std::forward<A>(arguments)...);
 };
 static_assert(AllReduces<std::vector<float>&> && AllReduces<std::vector<float>&, Reduction> && AllReduces<std::span<double>>);
-static_assert(AllReduces<float (&)[4]> && AllReduces<const float (&)[4], float (&)[4], Reduction> && !AllReduces<const float (&)[4]>);
+static_assert(AllReduces<float (&)[4]> && AllReduces<const float (&)[4], float (&)[4], Reduction> &&
+              !AllReduces<const float (&)[4]>);
 static_assert(AllReduces<const Kokkos::DefaultExecutionSpace&, Kokkos::View<float*>>);
 static_assert(!AllReduces<const std::vector<float>&>, "the result would have nowhere to go");
 static_assert(!AllReduces<std::vector<float>&, std::list<float>&> && !AllReduces<>);

@@ -12,5 +12,7 @@ using X = Tensor<float, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Invariant<t
 #ifdef WEFT_FAIL
 auto go(X x, Tensor<float, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Partial<tp>> y) { return add(x, y); }
 #else
-auto go(const Both& context, X x, Tensor<float, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Partial<tp>> y) { return add(x, to_layout_of<X>(context, y)); }
+auto go(const Both& context, X x, Tensor<float, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Partial<tp>> y) {
+  return add(x, to_layout_of<X>(context, y));
+}
 #endif

@@ -10,19 +10,22 @@ struct Scale {
   Parameter<> gain;
   auto forward(const auto&, const auto& x) const { return Result{times_row(x, gain.for_operand(x)), x}; }
 #ifdef WEFT_FAIL
-  auto backward(const auto& context, auto& x, const auto& g) {
+  auto backward(const auto& context, auto& x, const auto& g){
 #else
   auto backward(const auto& context, auto x, const auto& g) {
 #endif
-    gain.accumulate(context, sum_rows(times(g, x)));
-    return times_row(g, gain.for_operand(x));
-  }
-  void for_each_parameter(auto&& visit) { visit(gain); }
-};
+      gain.accumulate(context, sum_rows(times(g, x)));
+  return times_row(g, gain.for_operand(x));
+} void for_each_parameter(auto&& visit) {
+  visit(gain);
+}
+}
+;
 struct Model : models::Gpt {
   using Block = Residual<Sequential<LayerNorm, Scale>>;
   static Block make_block(const auto& context, const Config& config, std::size_t) {
-    return Residual(Sequential(LayerNorm(context / "norm", config.width), Scale{Parameter<>(context, "gain", {config.width}, ones)}));
+    return Residual(
+        Sequential(LayerNorm(context / "norm", config.width), Scale{Parameter<>(context, "gain", {config.width}, ones)}));
   }
 };
 double go(World& world, const Batch& batch) {

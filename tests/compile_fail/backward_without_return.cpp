@@ -20,7 +20,8 @@ struct Scale {
 struct Model : models::Gpt {
   using Block = Residual<Sequential<LayerNorm, Scale>>;
   static Block make_block(const auto& context, const Config& config, std::size_t) {
-    return Residual(Sequential(LayerNorm(context / "norm", config.width), Scale{Parameter<>(context, "gain", {config.width}, ones)}));
+    return Residual(
+        Sequential(LayerNorm(context / "norm", config.width), Scale{Parameter<>(context, "gain", {config.width}, ones)}));
   }
 };
 double go(World& world, const Batch& batch) {

@@ -9,15 +9,19 @@ using namespace weft;
 template <class Context>
 auto leaky_block(const Context& context, const models::GptConfig& config) {
 #ifdef WEFT_FAIL
-  return Sequential(LayerNorm(context, config.width), Linear<Column>(context / "up", config.width, config.width), Gelu{}, Linear<Row>(context / "down", config.width, config.width));
+  return Sequential(LayerNorm(context, config.width), Linear<Column>(context / "up", config.width, config.width), Gelu{},
+                    Linear<Row>(context / "down", config.width, config.width));
 #else
-  return Residual(Sequential(LayerNorm(context, config.width), Linear<Column>(context / "up", config.width, config.width), Gelu{}, Linear<Row>(context / "down", config.width, config.width)));
+  return Residual(Sequential(LayerNorm(context, config.width), Linear<Column>(context / "up", config.width, config.width), Gelu{},
+                             Linear<Row>(context / "down", config.width, config.width)));
 #endif
 }
 struct Model : models::Gpt {
   using Block = decltype(leaky_block(std::declval<const Context<Compute<Kokkos::DefaultExecutionSpace, float>>&>(), Config{}));
   template <class Context>
-  static Block make_block(const Context& context, const Config& config, std::size_t index) { return leaky_block(context / std::to_string(index), config); }
+  static Block make_block(const Context& context, const Config& config, std::size_t index) {
+    return leaky_block(context / std::to_string(index), config);
+  }
 };
 double go(World& world, const Batch& batch) {
   Mesh<dp, tp> mesh(world, {.tp = 2});

@@ -8,10 +8,13 @@ using namespace weft;
 
 template <class... P>
 using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
-using Over = decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<tp>>(tp{}, Communicator()));
+using Over =
+    decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<tp>>(tp{}, Communicator()));
 
 #ifdef WEFT_FAIL
 auto go(const Over&, X<Shard<tp, 1>> x) { return divide_column(x, sum_columns(x)); }
 #else
-auto go(const Over& context, X<Shard<tp, 1>> x) { return divide_column(x, to<Replicated<tp>>(context, to<Invariant<tp>>(context, sum_columns(x)))); }
+auto go(const Over& context, X<Shard<tp, 1>> x) {
+  return divide_column(x, to<Replicated<tp>>(context, to<Invariant<tp>>(context, sum_columns(x))));
+}
 #endif

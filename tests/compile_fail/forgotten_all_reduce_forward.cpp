@@ -17,7 +17,8 @@ void go(const Both& context, X x) {
 }
 #else
 void go(const Both& context, X x) {
-  Sequential block(Residual(Sequential(Linear<Column>(context, 8, 32), Gelu{}, Linear<Row>(context, 32, 8))), LayerNorm(context, 8));
+  Sequential block(Residual(Sequential(Linear<Column>(context, 8, 32), Gelu{}, Linear<Row>(context, 32, 8))),
+                   LayerNorm(context, 8));
   block.forward(context, x);
 }
 #endif

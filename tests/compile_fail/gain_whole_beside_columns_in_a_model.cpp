@@ -23,7 +23,8 @@ struct Model : models::Gpt {
   using Block = Residual<Sequential<LayerNorm, Linear<Column>, Scale, Linear<Row>>>;
   static Block make_block(const auto& context, const Config& config, std::size_t index) {
     const auto here = context / "blocks" / std::to_string(index);
-    return Residual(Sequential(LayerNorm(here / "norm", config.width), Linear<Column>(here / "up", config.width, config.width), Scale{Gain(here, "gain", {config.width}, ones)},
+    return Residual(Sequential(LayerNorm(here / "norm", config.width), Linear<Column>(here / "up", config.width, config.width),
+                               Scale{Gain(here, "gain", {config.width}, ones)},
                                Linear<Row>(here / "down", config.width, config.width)));
   }
 };

@@ -12,4 +12,6 @@ constexpr int dim = 1;
 #else
 constexpr int dim = 0;
 #endif
-void go(const Both& context, Parameter<Shard<tp, 0>>& weight, const Tensor<float, Exec, Partial<dp>, Shard<tp, dim>>& g) { weight.accumulate(context, g); }
+void go(const Both& context, Parameter<Shard<tp, 0>>& weight, const Tensor<float, Exec, Partial<dp>, Shard<tp, dim>>& g) {
+  weight.accumulate(context, g);
+}

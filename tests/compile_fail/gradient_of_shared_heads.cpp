@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One gain for all heads, whose columns tp cuts: its gradient is a term of the sum over tp, and not this rank's piece of a cut parameter.
+// One gain for all heads, whose columns tp cuts: its gradient is a term of the sum over tp, and not this rank's piece of a cut
+// parameter.
 // expect: gradient is Shard on an axis .* on which the parameter has no such rule
 // mention: Shard<weft::tp, 0>
 #include <weft/weft.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect: weft: GraphedStep: a mixture of experts cannot be recorded: how many rows each expert gets is known in the step only
-#include <weft/parallel/cuda/graphed_step.hpp>
 #include <weft/models/gpt.hpp>
 #include <weft/models/mixtral.hpp>
+#include <weft/parallel/cuda/graphed_step.hpp>
 
 void use(weft::DefaultDevice& device) {
 #ifdef WEFT_FAIL

@@ -19,8 +19,12 @@ struct Own {
 struct Model : models::Gpt {
   using Front = Embedding;
   using Back = Own;
-  static Front make_front(const auto& context, const Config& config) { return Embedding(context / "tokens", config.vocabulary, config.width); }
-  static Back make_back(const auto& context, const Config& config, Front* front) { return Own{LanguageHead<LayerNorm>(LayerNorm(context / "norm", config.width), front->table)}; }
+  static Front make_front(const auto& context, const Config& config) {
+    return Embedding(context / "tokens", config.vocabulary, config.width);
+  }
+  static Back make_back(const auto& context, const Config& config, Front* front) {
+    return Own{LanguageHead<LayerNorm>(LayerNorm(context / "norm", config.width), front->table)};
+  }
 };
 double go(World& world, const Batch& batch) {
   Mesh<dp, tp> mesh(world, {.tp = 2});

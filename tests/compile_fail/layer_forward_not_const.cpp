@@ -22,7 +22,8 @@ struct Own {
 struct Model : models::Gpt {
   using Block = Residual<Sequential<LayerNorm, Own>>;
   static Block make_block(const auto& context, const Config& config, std::size_t) {
-    return Residual(Sequential(LayerNorm(context / "norm", config.width), Own{Parameter<>(context, "gain", {config.width}, ones)}));
+    return Residual(
+        Sequential(LayerNorm(context / "norm", config.width), Own{Parameter<>(context, "gain", {config.width}, ones)}));
   }
 };
 double go(World& world, const Batch& batch) {

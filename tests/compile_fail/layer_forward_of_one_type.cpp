@@ -9,7 +9,9 @@ using namespace weft;
 struct Own {
   Parameter<> gain;
 #ifdef WEFT_FAIL
-  auto forward(const auto&, const Tensor<float, Kokkos::DefaultExecutionSpace>& x) const { return Result{times_row(x, gain.for_operand(x)), x}; }
+  auto forward(const auto&, const Tensor<float, Kokkos::DefaultExecutionSpace>& x) const {
+    return Result{times_row(x, gain.for_operand(x)), x};
+  }
 #else
   auto forward(const auto&, const auto& x) const { return Result{times_row(x, gain.for_operand(x)), x}; }
 #endif
@@ -22,7 +24,8 @@ struct Own {
 struct Model : models::Gpt {
   using Block = Residual<Sequential<LayerNorm, Own>>;
   static Block make_block(const auto& context, const Config& config, std::size_t) {
-    return Residual(Sequential(LayerNorm(context / "norm", config.width), Own{Parameter<>(context, "gain", {config.width}, ones)}));
+    return Residual(
+        Sequential(LayerNorm(context / "norm", config.width), Own{Parameter<>(context, "gain", {config.width}, ones)}));
   }
 };
 double go(World& world, const Batch& batch) {

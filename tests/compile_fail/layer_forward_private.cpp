@@ -14,6 +14,7 @@ struct Own {
  public:
 #endif
   auto forward(const auto&, const auto& x) const { return Result{times_row(x, gain.for_operand(x)), x}; }
+
  public:
   auto backward(const auto& context, auto x, const auto& g) {
     gain.accumulate(context, sum_rows(times(g, x)));
@@ -24,7 +25,8 @@ struct Own {
 struct Model : models::Gpt {
   using Block = Residual<Sequential<LayerNorm, Own>>;
   static Block make_block(const auto& context, const Config& config, std::size_t) {
-    return Residual(Sequential(LayerNorm(context / "norm", config.width), Own{Parameter<>(context, "gain", {config.width}, ones)}));
+    return Residual(
+        Sequential(LayerNorm(context / "norm", config.width), Own{Parameter<>(context, "gain", {config.width}, ones)}));
   }
 };
 double go(World& world, const Batch& batch) {

@@ -22,7 +22,9 @@ struct Own {
 #endif
   };
   template <class X>
-  auto forward(const auto&, const X& x) const { return Result<X, Saved<X>>{times_row(x, gain.for_operand(x)), Saved<X>(x)}; }
+  auto forward(const auto&, const X& x) const {
+    return Result<X, Saved<X>>{times_row(x, gain.for_operand(x)), Saved<X>(x)};
+  }
   template <class X>
   auto backward(const auto& context, Saved<X>&& saved, const auto& g) {
     gain.accumulate(context, sum_rows(times(g, saved.x)));
@@ -33,7 +35,8 @@ struct Own {
 struct Model : models::Gpt {
   using Block = Residual<Sequential<LayerNorm, Own>>;
   static Block make_block(const auto& context, const Config& config, std::size_t) {
-    return Residual(Sequential(LayerNorm(context / "norm", config.width), Own{Parameter<>(context, "gain", {config.width}, ones)}));
+    return Residual(
+        Sequential(LayerNorm(context / "norm", config.width), Own{Parameter<>(context, "gain", {config.width}, ones)}));
   }
 };
 double go(World& world, const Batch& batch) {

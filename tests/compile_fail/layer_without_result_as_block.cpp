@@ -21,7 +21,9 @@ struct Own {
 };
 struct Model : models::Gpt {
   using Block = Own;
-  static Block make_block(const auto& context, const Config& config, std::size_t) { return Own{Parameter<>(context, "gain", {config.width}, ones)}; }
+  static Block make_block(const auto& context, const Config& config, std::size_t) {
+    return Own{Parameter<>(context, "gain", {config.width}, ones)};
+  }
 };
 double go(World& world, const Batch& batch) {
   Mesh<dp, tp> mesh(world, {.tp = 2});

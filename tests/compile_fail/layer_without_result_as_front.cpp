@@ -21,8 +21,12 @@ struct Own {
 struct Model : models::Gpt {
   using Front = Own;
   using Back = LanguageHead<LayerNorm>;
-  static Front make_front(const auto& context, const Config& config) { return Own{Embedding(context / "tokens", config.vocabulary, config.width)}; }
-  static Back make_back(const auto& context, const Config& config, Front* front) { return Back(LayerNorm(context / "norm", config.width), front->table.table); }
+  static Front make_front(const auto& context, const Config& config) {
+    return Own{Embedding(context / "tokens", config.vocabulary, config.width)};
+  }
+  static Back make_back(const auto& context, const Config& config, Front* front) {
+    return Back(LayerNorm(context / "norm", config.width), front->table.table);
+  }
 };
 double go(World& world, const Batch& batch) {
   Mesh<dp, tp> mesh(world, {.tp = 2});

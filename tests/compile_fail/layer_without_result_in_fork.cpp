@@ -23,17 +23,21 @@ struct Both {
   Branch<LayerNorm, Own> branches;
   auto forward(const auto& context, const auto& x) const {
     auto result = branches.forward(context, x);
-    if constexpr (requires { std::get<0>(result.output); }) return Result{add(std::get<0>(result.output), std::get<1>(result.output)), std::move(result.saved)};
+    if constexpr (requires { std::get<0>(result.output); })
+      return Result{add(std::get<0>(result.output), std::get<1>(result.output)), std::move(result.saved)};
     else return result;
   }
-  auto backward_input(const auto& context, auto saved, const auto& g) { return weft::backward_input(branches, context, std::move(saved), std::tuple{g, g}); }
+  auto backward_input(const auto& context, auto saved, const auto& g) {
+    return weft::backward_input(branches, context, std::move(saved), std::tuple{g, g});
+  }
   void backward_weight(const auto& context, auto deferred) { weft::backward_weight(branches, context, std::move(deferred)); }
   void for_each_parameter(auto&& visit) { branches.for_each_parameter(visit); }
 };
 struct Model : models::Gpt {
   using Block = Residual<Both>;
   static Block make_block(const auto& context, const Config& config, std::size_t) {
-    return Residual(Both{Branch(LayerNorm(context / "norm", config.width), Own{Parameter<>(context, "gain", {config.width}, ones)})});
+    return Residual(
+        Both{Branch(LayerNorm(context / "norm", config.width), Own{Parameter<>(context, "gain", {config.width}, ones)})});
   }
 };
 double go(World& world, const Batch& batch) {

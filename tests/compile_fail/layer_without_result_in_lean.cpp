@@ -23,7 +23,8 @@ struct Model : models::Gpt {
   using Block = Residual<Sequential<LayerNorm, RecomputeInput<Own, Linear<>>>>;
   static Block make_block(const auto& context, const Config& config, std::size_t) {
     const auto own = [&](const char* name) { return Own{Parameter<>(context / name, "gain", {config.width}, ones)}; };
-    return Residual(Sequential(LayerNorm(context / "norm", config.width), RecomputeInput(own("own"), Linear<>(context / "linear", config.width, config.width))));
+    return Residual(Sequential(LayerNorm(context / "norm", config.width),
+                               RecomputeInput(own("own"), Linear<>(context / "linear", config.width, config.width))));
   }
 };
 double go(World& world, const Batch& batch) {

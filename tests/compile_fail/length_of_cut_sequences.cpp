@@ -16,6 +16,8 @@ using WholeRows = Tensor<float, Kokkos::DefaultExecutionSpace, Invariant<cp>>;
 bool first_of_a_sequence(const Spread& context, const X&, std::size_t row) { return row % context.env.length == 0; }
 #else
 auto positions(const Spread& context, const X& x) { return positions_of(context, x); }
-bool first_of_a_sequence(const Spread& context, const WholeRows& x, std::size_t row) { return row % sequence_length(context, x) == 0; }
+bool first_of_a_sequence(const Spread& context, const WholeRows& x, std::size_t row) {
+  return row % sequence_length(context, x) == 0;
+}
 bool first_of_a_sequence(const Root& context, std::size_t row) { return row % context.env.length == 0; }
 #endif

@@ -8,10 +8,13 @@ using namespace weft;
 
 template <class... P>
 using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
-using Over = decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<tp>>(tp{}, Communicator()));
+using Over =
+    decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<tp>>(tp{}, Communicator()));
 
 #ifdef WEFT_FAIL
-auto go(const Over& context, const Dropout& dropout, X<Shard<edp, 0>, Shard<ep, 0>, Shard<etp, 0>> x) { return dropout.forward(context, x); }
+auto go(const Over& context, const Dropout& dropout, X<Shard<edp, 0>, Shard<ep, 0>, Shard<etp, 0>> x) {
+  return dropout.forward(context, x);
+}
 #else
 auto go(const Over& context, const Dropout& dropout, X<Shard<tp, 0>> x) { return dropout.forward(context, x); }
 #endif

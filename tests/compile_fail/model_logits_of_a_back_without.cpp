@@ -9,7 +9,9 @@ using namespace weft;
 struct LossAlone {
   LanguageHead<LayerNorm> head;
   auto forward(const auto& context, const auto& x, const auto& targets) const { return head.forward(context, x, targets); }
-  auto backward_input(const auto& context, auto saved, const auto& g) { return weft::backward_input(head, context, std::move(saved), g); }
+  auto backward_input(const auto& context, auto saved, const auto& g) {
+    return weft::backward_input(head, context, std::move(saved), g);
+  }
   void backward_weight(const auto& context, auto deferred) { weft::backward_weight(head, context, std::move(deferred)); }
   void for_each_parameter(auto&& visit) { head.for_each_parameter(visit); }
 #ifndef WEFT_FAIL
@@ -19,8 +21,12 @@ struct LossAlone {
 struct Own : models::Gpt {
   using Front = Embedding;
   using Back = LossAlone;
-  static Front make_front(const auto& context, const Config& config) { return Embedding(context / "tokens", config.vocabulary, config.width); }
-  static Back make_back(const auto& context, const Config& config, Front* front) { return Back{LanguageHead<LayerNorm>(LayerNorm(context / "norm", config.width), front->table)}; }
+  static Front make_front(const auto& context, const Config& config) {
+    return Embedding(context / "tokens", config.vocabulary, config.width);
+  }
+  static Back make_back(const auto& context, const Config& config, Front* front) {
+    return Back{LanguageHead<LayerNorm>(LayerNorm(context / "norm", config.width), front->table)};
+  }
 };
 
 std::vector<float> go(World& world, const Batch& batch) {

@@ -18,12 +18,20 @@ struct Own {
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
   static void check(const Config&, const ModelDegrees&) {}
 #ifdef WEFT_FAIL
-  Front make_front(const auto& context, const Config& config) { return Embedding(context / "tokens", config.vocabulary, config.width); }
+  Front make_front(const auto& context, const Config& config) {
+    return Embedding(context / "tokens", config.vocabulary, config.width);
+  }
 #else
-  static Front make_front(const auto& context, const Config& config) { return Embedding(context / "tokens", config.vocabulary, config.width); }
+  static Front make_front(const auto& context, const Config& config) {
+    return Embedding(context / "tokens", config.vocabulary, config.width);
+  }
 #endif
-  static Block make_block(const auto& context, const Config& config, std::size_t index) { return Block(LayerNorm(context / "blocks" / std::to_string(index), config.width)); }
-  static Back make_back(const auto& context, const Config& config, Front* front) { return Back(LayerNorm(context / "norm", config.width), front->table); }
+  static Block make_block(const auto& context, const Config& config, std::size_t index) {
+    return Block(LayerNorm(context / "blocks" / std::to_string(index), config.width));
+  }
+  static Back make_back(const auto& context, const Config& config, Front* front) {
+    return Back(LayerNorm(context / "norm", config.width), front->table);
+  }
 };
 
 double go(World& world, const Batch& batch) {

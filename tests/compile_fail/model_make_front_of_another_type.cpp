@@ -20,10 +20,16 @@ struct Own {
 #ifdef WEFT_FAIL
   static LayerNorm make_front(const auto& context, const Config& config) { return LayerNorm(context / "tokens", config.width); }
 #else
-  static Front make_front(const auto& context, const Config& config) { return Embedding(context / "tokens", config.vocabulary, config.width); }
+  static Front make_front(const auto& context, const Config& config) {
+    return Embedding(context / "tokens", config.vocabulary, config.width);
+  }
 #endif
-  static Block make_block(const auto& context, const Config& config, std::size_t index) { return Block(LayerNorm(context / "blocks" / std::to_string(index), config.width)); }
-  static Back make_back(const auto& context, const Config& config, Front* front) { return Back(LayerNorm(context / "norm", config.width), front->table); }
+  static Block make_block(const auto& context, const Config& config, std::size_t index) {
+    return Block(LayerNorm(context / "blocks" / std::to_string(index), config.width));
+  }
+  static Back make_back(const auto& context, const Config& config, Front* front) {
+    return Back(LayerNorm(context / "norm", config.width), front->table);
+  }
 };
 
 double go(World& world, const Batch& batch) {

@@ -20,9 +20,15 @@ struct Own {
   static std::size_t blocks(const Sizes& config) { return config.layers; }
   static std::size_t vocabulary(const Sizes& config) { return config.vocabulary; }
   static void check(const Sizes&, const ModelDegrees&) {}
-  static Front make_front(const auto& context, const Sizes& config) { return Embedding(context / "tokens", config.vocabulary, config.width); }
-  static Block make_block(const auto& context, const Sizes& config, std::size_t index) { return Block(LayerNorm(context / "blocks" / std::to_string(index), config.width)); }
-  static Back make_back(const auto& context, const Sizes& config, Front* front) { return Back(LayerNorm(context / "norm", config.width), front->table); }
+  static Front make_front(const auto& context, const Sizes& config) {
+    return Embedding(context / "tokens", config.vocabulary, config.width);
+  }
+  static Block make_block(const auto& context, const Sizes& config, std::size_t index) {
+    return Block(LayerNorm(context / "blocks" / std::to_string(index), config.width));
+  }
+  static Back make_back(const auto& context, const Sizes& config, Front* front) {
+    return Back(LayerNorm(context / "norm", config.width), front->table);
+  }
 };
 
 double go(World& world, const Batch& batch) {

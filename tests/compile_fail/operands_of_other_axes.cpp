@@ -8,7 +8,8 @@ using namespace weft;
 
 template <class... P>
 using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
-using Over = decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<tp>>(tp{}, Communicator()));
+using Over =
+    decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<tp>>(tp{}, Communicator()));
 
 #ifdef WEFT_FAIL
 auto go(X<Invariant<tp>> x, X<> v) { return times_column(x, v); }

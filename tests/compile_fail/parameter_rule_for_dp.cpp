@@ -10,4 +10,6 @@ using Matrix = Parameter<Shard<dp, 0>>;
 #else
 using Matrix = Parameter<>;
 #endif
-Matrix go(const Context<Compute<Kokkos::DefaultExecutionSpace, float>, Bind<dp>>& context) { return Matrix(context, "weight", {4, 4}, zeros); }
+Matrix go(const Context<Compute<Kokkos::DefaultExecutionSpace, float>, Bind<dp>>& context) {
+  return Matrix(context, "weight", {4, 4}, zeros);
+}

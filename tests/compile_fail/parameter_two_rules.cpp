@@ -10,4 +10,6 @@ using Matrix = Parameter<Shard<tp, 0>, Shard<tp, 1>>;
 #else
 using Matrix = Parameter<Shard<tp, 0>>;
 #endif
-Matrix go(const Context<Compute<Kokkos::DefaultExecutionSpace, float>, Bind<tp>>& context) { return Matrix(context, "weight", {4, 4}, zeros); }
+Matrix go(const Context<Compute<Kokkos::DefaultExecutionSpace, float>, Bind<tp>>& context) {
+  return Matrix(context, "weight", {4, 4}, zeros);
+}

@@ -10,7 +10,9 @@ using Both = decltype(std::declval<Root>().with<Invariant<dp>>(dp{}, Communicato
 using X = Tensor<float, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Invariant<tp>>;
 
 #ifdef WEFT_FAIL
-auto go(const Both& context, Tensor<float, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Partial<tp>> y) { return Gelu{}.forward(context, y); }
+auto go(const Both& context, Tensor<float, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Partial<tp>> y) {
+  return Gelu{}.forward(context, y);
+}
 #else
 auto go(const Both& context, Tensor<float, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Partial<tp>> y) {
   return Gelu{}.forward(context, to<Invariant<tp>>(context, y));

@@ -10,7 +10,9 @@ using Both = decltype(std::declval<Root>().with<Invariant<dp>>(dp{}, Communicato
 using X = Tensor<float, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Invariant<tp>>;
 
 #ifdef WEFT_FAIL
-void go(const Both& context, Parameter<>& gain, Tensor<float, Kokkos::DefaultExecutionSpace, Partial<dp>, Replicated<tp>> g) { gain.accumulate(context, g); }
+void go(const Both& context, Parameter<>& gain, Tensor<float, Kokkos::DefaultExecutionSpace, Partial<dp>, Replicated<tp>> g) {
+  gain.accumulate(context, g);
+}
 #else
 void go(const Both& context, Parameter<>& gain, Tensor<float, Kokkos::DefaultExecutionSpace, Partial<dp>, Replicated<tp>> g) {
   gain.accumulate(context, to<Invariant<tp>>(context, g));

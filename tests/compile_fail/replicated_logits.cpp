@@ -10,11 +10,13 @@ using Both = decltype(std::declval<Root>().with<Invariant<dp>>(dp{}, Communicato
 using X = Tensor<float, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Invariant<tp>>;
 
 #ifdef WEFT_FAIL
-auto go(const Both& context, X logits, Tensor<std::int32_t, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Replicated<tp>> targets) {
+auto go(const Both& context, X logits,
+        Tensor<std::int32_t, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Replicated<tp>> targets) {
   return cross_entropy(context, logits, targets, 8);
 }
 #else
-auto go(const Both& context, X logits, Tensor<std::int32_t, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Replicated<tp>> targets) {
+auto go(const Both& context, X logits,
+        Tensor<std::int32_t, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Replicated<tp>> targets) {
   return cross_entropy(context, to<Shard<tp, 1>>(context, logits), targets, 8);
 }
 #endif

@@ -7,7 +7,8 @@ using namespace weft;
 
 using Root = Context<Compute<Kokkos::DefaultExecutionSpace, float>>;
 
-auto go(const Root& context, Tensor<std::int32_t, Kokkos::DefaultExecutionSpace> ids, Tensor<float, Kokkos::DefaultExecutionSpace> g) {
+auto go(const Root& context, Tensor<std::int32_t, Kokkos::DefaultExecutionSpace> ids,
+        Tensor<float, Kokkos::DefaultExecutionSpace> g) {
   Embedding table(context / "tokens", 16, 8);
   LayerNorm norm(context / "norm", 8);
 #ifdef WEFT_FAIL

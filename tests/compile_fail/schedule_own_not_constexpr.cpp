@@ -12,7 +12,8 @@ inline
 #else
 constexpr
 #endif
-    schedule::Table all_forward_first() {
+    schedule::Table
+    all_forward_first() {
   using enum schedule::Op;
   const schedule::Order order{{F, 0, 0}, {F, 0, 1}, {B, 0, 0}, {B, 0, 1}};
   return {.ranks = 2, .chunks = 1, .micro_batches = 2, .orders = {order, order}, .stage_of = {{0}, {1}}};

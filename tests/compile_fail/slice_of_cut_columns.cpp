@@ -8,7 +8,8 @@ using namespace weft;
 
 template <class... P>
 using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
-using Over = decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<tp>>(tp{}, Communicator()));
+using Over =
+    decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<tp>>(tp{}, Communicator()));
 
 #ifdef WEFT_FAIL
 auto go(const Over&, X<Shard<tp, 1>> x) { return slice_columns(x, 0, 4); }

@@ -8,10 +8,13 @@ using namespace weft;
 
 template <class... P>
 using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
-using Over = decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<tp>>(tp{}, Communicator()));
+using Over =
+    decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<tp>>(tp{}, Communicator()));
 
 #ifdef WEFT_FAIL
 auto go(X<Invariant<tp>> x, Tensor<double, Kokkos::DefaultExecutionSpace, Invariant<tp>> y) { return subtract(x, y); }
 #else
-auto go(X<Invariant<tp>> x, Tensor<double, Kokkos::DefaultExecutionSpace, Invariant<tp>> y) { return subtract(x, cast<float>(y)); }
+auto go(X<Invariant<tp>> x, Tensor<double, Kokkos::DefaultExecutionSpace, Invariant<tp>> y) {
+  return subtract(x, cast<float>(y));
+}
 #endif

@@ -5,12 +5,18 @@
 
 using namespace weft;
 
-struct replica : UserDataAxis<0> { static constexpr std::string_view name = "replica"; };
+struct replica : UserDataAxis<0> {
+  static constexpr std::string_view name = "replica";
+};
 
 #ifdef WEFT_FAIL
-struct twin : UserAxis<0> { static constexpr std::string_view name = "twin"; };
+struct twin : UserAxis<0> {
+  static constexpr std::string_view name = "twin";
+};
 Mesh<replica, twin> both(World& world) { return Mesh<replica, twin>(world); }
 #else
-struct twin : UserAxis<1> { static constexpr std::string_view name = "twin"; };
+struct twin : UserAxis<1> {
+  static constexpr std::string_view name = "twin";
+};
 Mesh<replica, twin> both(World& world) { return Mesh<replica, twin>(world); }
 #endif

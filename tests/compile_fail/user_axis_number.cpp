@@ -6,7 +6,11 @@
 using namespace weft;
 
 #ifdef WEFT_FAIL
-struct own : UserAxis<25> { static constexpr std::string_view name = "own"; };
+struct own : UserAxis<25> {
+  static constexpr std::string_view name = "own";
+};
 #else
-struct own : UserAxis<24> { static constexpr std::string_view name = "own"; };
+struct own : UserAxis<24> {
+  static constexpr std::string_view name = "own";
+};
 #endif

@@ -6,9 +6,13 @@
 using namespace weft;
 
 #ifdef WEFT_FAIL
-struct own : UserAxis<0> { static constexpr std::string_view name = "tp"; };
+struct own : UserAxis<0> {
+  static constexpr std::string_view name = "tp";
+};
 Mesh<dp, own> both(World& world) { return Mesh<dp, own>(world); }
 #else
-struct own : UserAxis<0> { static constexpr std::string_view name = "own"; };
+struct own : UserAxis<0> {
+  static constexpr std::string_view name = "own";
+};
 Mesh<dp, own> both(World& world) { return Mesh<dp, own>(world); }
 #endif

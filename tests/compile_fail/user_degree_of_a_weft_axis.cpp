@@ -5,7 +5,9 @@
 
 using namespace weft;
 
-struct replica : UserDataAxis<0> { static constexpr std::string_view name = "replica"; };
+struct replica : UserDataAxis<0> {
+  static constexpr std::string_view name = "replica";
+};
 
 #ifdef WEFT_FAIL
 Degrees degrees() { return {.user = {{tp{}, 2}}}; }

@@ -5,7 +5,9 @@
 
 using namespace weft;
 
-struct replica : UserDataAxis<0> { static constexpr std::string_view name = "replica"; };
+struct replica : UserDataAxis<0> {
+  static constexpr std::string_view name = "replica";
+};
 struct SumReplicas : UserPolicy<replica, Nesting::data> {
   void gradients_ready(Unit& unit) override {
     for (ParameterState* state : unit.parameters)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that is `using namespace std` and `using namespace weft` has its own types and functions at global scope, under names that
-// are as common there as they are inside of weft. It uses them without a qualification, beside a layer and a model of the guide: an
-// ambiguous name does not compile. own_variables.cpp has variables of such names.
+// A program that is `using namespace std` and `using namespace weft` has its own types and functions at global scope, under names
+// that are as common there as they are inside of weft. It uses them without a qualification, beside a layer and a model of the
+// guide: an ambiguous name does not compile. own_variables.cpp has variables of such names.
 
 #include <doctest/doctest.h>
 
@@ -45,17 +45,23 @@ double sigmoid(double x) { return x < 0 ? 0 : 1; }
 int dot(const vector<int>& a, const vector<int>& b) { return a.front() * b.front(); }
 int chain(int x) { return x + 1; }
 int softmax(int x) { return x; }
-vector<int> slice(const vector<int>& x, size_t first, size_t count) { return {x.begin() + long(first), x.begin() + long(first + count)}; }
+vector<int> slice(const vector<int>& x, size_t first, size_t count) {
+  return {x.begin() + long(first), x.begin() + long(first + count)};
+}
 vector<int> reshape(vector<int> x) { return x; }
 bool contains(const vector<int>& all, int one) { return all.front() == one; }
 template <class To, class From>
-To narrow(From value) { return To(value); }
+To narrow(From value) {
+  return To(value);
+}
 string joined(const string& a, const string& b) { return a + b; }
 void append_to(string& text, const string& more) { text += more; }
 int resolve(const Layout& layout) { return layout.value; }
 int place_of(const Place& place) { return place.value; }
 template <class F>
-auto dispatch(F&& f) { return f(); }
+auto dispatch(F&& f) {
+  return f();
+}
 template <class T, class F>
 void erase_if(vector<T>& all, F&& unwanted) {
   if (!all.empty() && unwanted(all.back())) all.pop_back();
@@ -90,11 +96,14 @@ struct ByteMixer {
   static void check(const Config& config, const ModelDegrees& degrees) {
     if (config.width % degrees.tp != 0) throw LayoutError("width % tp != 0");
   }
-  static Front make_front(const auto& context, const Config& config) { return Embedding(context / "tokens", config.vocabulary, config.width); }
+  static Front make_front(const auto& context, const Config& config) {
+    return Embedding(context / "tokens", config.vocabulary, config.width);
+  }
   static Block make_block(const auto& context, const Config& config, size_t index) {
     const auto here = context / "blocks" / to_string(index);
-    return Residual(Sequential(LayerNorm(here / "norm", config.width), Linear<Column>(here / "up", config.width, 2 * config.width), Gelu{},
-                               Linear<Row, StoredAs::in_out>(here / "down", 2 * config.width, config.width), Scale(here / "scale", config.width)));
+    return Residual(Sequential(
+        LayerNorm(here / "norm", config.width), Linear<Column>(here / "up", config.width, 2 * config.width), Gelu{},
+        Linear<Row, StoredAs::in_out>(here / "down", 2 * config.width, config.width), Scale(here / "scale", config.width)));
   }
   static Back make_back(const auto& context, const Config& config, Front* front) {
     return Back(LayerNorm(context / "norm", config.width), front ? front->table : make_front(context, config).table);

@@ -15,7 +15,8 @@ TEST_CASE("Philox4x32-10 gives Random123's known answers") {
   };
   CHECK(equals(Philox::draw(0, 0, 0), 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8));
   CHECK(equals(Philox::draw(~0ull, ~0ull, ~0ull), 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd));
-  CHECK(equals(Philox::draw(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e), 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1));
+  CHECK(equals(Philox::draw(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e), 0xd16cfe09, 0x94fdcceb, 0x5001e420,
+               0x24126ea1));
 }
 
 TEST_CASE("four numbers come from one draw") {

@@ -40,8 +40,8 @@ TEST_CASE("bfloat16 rounds to nearest, ties to even") {
     if (std::isnan(x)) continue;
     REQUIRE(float(bfloat16(x)) == rounded(x));
   }
-  CHECK(float(bfloat16(1.00390625f)) == 1.0f);        // halfway to 1.0078125, whose last bit is odd
-  CHECK(float(bfloat16(1.01171875f)) == 1.015625f);   // halfway up from an odd one
+  CHECK(float(bfloat16(1.00390625f)) == 1.0f);       // halfway to 1.0078125, whose last bit is odd
+  CHECK(float(bfloat16(1.01171875f)) == 1.015625f);  // halfway up from an odd one
   CHECK(std::isinf(float(bfloat16(std::numeric_limits<float>::max()))));
 }
 
@@ -61,7 +61,9 @@ TEST_CASE("float16: every value survives the way through float, and has IEEE 754
       CHECK(std::isnan(float(float16(wide))));
       continue;
     }
-    const double meant = exponent == 31 ? INFINITY : exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+    const double meant = exponent == 31  ? INFINITY
+                         : exponent == 0 ? std::ldexp(fraction, -24)
+                                         : std::ldexp(1024 + fraction, exponent - 25);
     REQUIRE(double(wide) == (bits & 0x8000u ? -meant : meant));
     REQUIRE(float16(wide).bits == bits);
   }
@@ -91,7 +93,8 @@ TEST_CASE("types and their names belong together") {
   static_assert(weft::data_type_of<bfloat16> == weft::DataType::bfloat16);
   static_assert(weft::data_type_of<const std::int32_t> == weft::DataType::int32);
   static_assert(weft::data_type_of<unsigned char> == weft::DataType::uint8);
-  static_assert(weft::detail::Scalar<long> && weft::detail::Scalar<long long> && !weft::detail::Scalar<bool> && !weft::detail::Scalar<long double> && !weft::detail::Scalar<float*>);
+  static_assert(weft::detail::Scalar<long> && weft::detail::Scalar<long long> && !weft::detail::Scalar<bool> &&
+                !weft::detail::Scalar<long double> && !weft::detail::Scalar<float*>);
   static_assert(weft::detail::Real<double> && weft::detail::Real<bfloat16> && !weft::detail::Real<int>);
   for (int i = 0; i <= int(weft::DataType::float64); ++i) {
     const auto type = static_cast<weft::DataType>(i);
@@ -101,5 +104,6 @@ TEST_CASE("types and their names belong together") {
     });
   }
   CHECK(weft::name_of(weft::DataType::uint16) == "uint16");
-  CHECK_THROWS_WITH_AS(weft::detail::dispatch(static_cast<weft::DataType>(200), [](auto) {}), "weft: dispatch: unknown DataType", weft::Error);
+  CHECK_THROWS_WITH_AS(weft::detail::dispatch(static_cast<weft::DataType>(200), [](auto) {}), "weft: dispatch: unknown DataType",
+                       weft::Error);
 }

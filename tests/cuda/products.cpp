@@ -65,7 +65,16 @@ TEST_CASE_TEMPLATE("a product with its bias, and with the GELU that follows", T,
       for (std::size_t p = 0; p < k; ++p) sums[i] += at(a, false, m, k, i / n, p) * at(b, turned, k, n, p, i % n);
       active[i] = gelu(sums[i]);
     }
-    gpu::Product product{.transpose_b = turned, .m = m, .n = n, .k = k, .lda = k, .ldb = turned ? k : n, .ldc = n, .type = type_of<T>, .c_type = type_of<T>, .epilogue = gpu::Epilogue::bias};
+    gpu::Product product{.transpose_b = turned,
+                         .m = m,
+                         .n = n,
+                         .k = k,
+                         .lda = k,
+                         .ldb = turned ? k : n,
+                         .ldc = n,
+                         .type = type_of<T>,
+                         .c_type = type_of<T>,
+                         .epilogue = gpu::Epilogue::bias};
     std::vector<T> c(m * n), before(m * n);
     REQUIRE(on.blas.run(product, a.data(), b.data(), c.data(), on.stream.get(), bias.data()));
     on.stream.wait();
@@ -107,7 +116,16 @@ TEST_CASE_TEMPLATE("a weight's gradient is added to, its bias' written beside it
       }
       for (std::size_t i = 0; i < sums.size(); ++i)
         for (std::size_t p = 0; p < k; ++p) want_sums[i] += of_b ? at(b, false, k, n, p, i) : at(a, true, m, k, i, p);
-      const gpu::Product product{.transpose_a = true, .m = m, .n = n, .k = k, .lda = m, .ldb = n, .ldc = n, .accumulate = accumulate, .type = type_of<T>, .c_type = CUDA_R_32F,
+      const gpu::Product product{.transpose_a = true,
+                                 .m = m,
+                                 .n = n,
+                                 .k = k,
+                                 .lda = m,
+                                 .ldb = n,
+                                 .ldc = n,
+                                 .accumulate = accumulate,
+                                 .type = type_of<T>,
+                                 .c_type = CUDA_R_32F,
                                  .epilogue = of_b ? gpu::Epilogue::sums_of_b : gpu::Epilogue::sums_of_a};
       REQUIRE(on.blas.run(product, a.data(), b.data(), c.data(), on.stream.get(), sums.data()));
       on.stream.wait();
@@ -121,7 +139,14 @@ TEST_CASE("what the library has no kernel for is said before anything is done") 
   const std::size_t m = 3, k = 4;
   std::vector<float> a(m * k), c(64, 5.f), bias(16), aux(64);
   const auto b = normal<float>(k * 16, 1);
-  gpu::Product product{.m = m, .n = 12, .k = k, .lda = k, .ldb = 12, .ldc = 12, .epilogue = gpu::Epilogue::gelu_aux_bias, .ld_aux = 12};  // 12 is no multiple of 8
+  gpu::Product product{.m = m,
+                       .n = 12,
+                       .k = k,
+                       .lda = k,
+                       .ldb = 12,
+                       .ldc = 12,
+                       .epilogue = gpu::Epilogue::gelu_aux_bias,
+                       .ld_aux = 12};  // 12 is no multiple of 8
   CHECK(!on.blas.run(product, a.data(), b.data(), c.data(), on.stream.get(), bias.data(), aux.data()));
   product = {.m = m, .n = 16, .k = k, .lda = k, .ldb = 16, .ldc = 16, .epilogue = gpu::Epilogue::bias};
   fake_cublaslt::epilogues() = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies beside the computation and steps as graphs, over a test double of the CUDA runtime: what waits for what, what is held until
-// when, and what cannot be recorded.
+// Copies beside the computation and steps as graphs, over a test double of the CUDA runtime: what waits for what, what is held
+// until when, and what cannot be recorded.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include <weft/device/cuda/pinned_memory.hpp>
 #include <weft/device/cuda/graph.hpp>
+#include <weft/device/cuda/pinned_memory.hpp>
 
 #include "support/fake_nccl/internal.hpp"
 
@@ -19,7 +19,9 @@ namespace {
 
 /// Work on a stream, as a kernel is.
 template <class F>
-void launch(cudaStream_t stream, F&& f) { fake_nccl::enqueue(stream, std::forward<F>(f)); }
+void launch(cudaStream_t stream, F&& f) {
+  fake_nccl::enqueue(stream, std::forward<F>(f));
+}
 
 template <class F>
 std::string refusal(F&& f) {
@@ -123,7 +125,8 @@ TEST_CASE("what cannot be recorded says why, and leaves the stream as it was") {
     side.wait();
     const int before = value;
     CHECK(refusal([&] { graph.run(stream.get(), {1}, step); }) ==
-          std::string("weft: cuda: this step cannot become a graph (") + name + "): it waited for the GPU, allocated memory from CUDA, or left a stream that nothing waits for");
+          std::string("weft: cuda: this step cannot become a graph (") + name +
+              "): it waited for the GPU, allocated memory from CUDA, or left a stream that nothing waits for");
     CHECK(!graph.recorded());
     launch(stream.get(), [&] { value += 100; });
     stream.wait();
@@ -148,7 +151,8 @@ TEST_CASE("what cannot be recorded says why, and leaves the stream as it was") {
     throw CudaError("a step's own");
   };
   graph.forget();
-  for (int i = 0; i <= gpu::StepGraph::warm_up; ++i) CHECK(refusal([&] { graph.run(stream.get(), {2}, throws); }) == "weft: a step's own");
+  for (int i = 0; i <= gpu::StepGraph::warm_up; ++i)
+    CHECK(refusal([&] { graph.run(stream.get(), {2}, throws); }) == "weft: a step's own");
   launch(stream.get(), [&] { value = -1; });
   stream.wait();
   CHECK(value == -1);

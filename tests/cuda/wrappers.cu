@@ -8,22 +8,22 @@
 #include <string>
 #include <vector>
 
+#include <weft/device/cuda/graph.hpp>
+#include <weft/device/cuda/pinned_memory.hpp>
 #include <weft/device/cuda/runtime.hpp>
 #include <weft/kernels/cuda/blas.hpp>
 #include <weft/kernels/cuda/expert_order.cuh>
-#include <weft/device/cuda/pinned_memory.hpp>
-#include <weft/device/cuda/graph.hpp>
 #include <weft/kernels/cudnn/attention.hpp>
 
 using namespace weft;
 
 static int failures = 0;
-#define CHECK(...)                                                        \
-  do {                                                                    \
-    if (!(__VA_ARGS__)) {                                                 \
+#define CHECK(...)                                                          \
+  do {                                                                      \
+    if (!(__VA_ARGS__)) {                                                   \
       std::printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #__VA_ARGS__); \
-      ++failures;                                                         \
-    }                                                                     \
+      ++failures;                                                           \
+    }                                                                       \
   } while (false)
 
 template <class E, class F>
@@ -43,24 +43,31 @@ static void refuses(F&& f, const char* words, int line) {
 
 static void choice_of_a_gpu() {
   constexpr GpuMachine two{2, 13000, 13000};
-  CHECK(choose_gpu(two, 0, 2) == 0 && choose_gpu(two, 1, 2) == 1 && choose_gpu(two, 1, 4, true) == 1 && choose_gpu(two, 2, 4, true) == 0);
+  CHECK(choose_gpu(two, 0, 2) == 0 && choose_gpu(two, 1, 2) == 1 && choose_gpu(two, 1, 4, true) == 1 &&
+        choose_gpu(two, 2, 4, true) == 0);
   CHECK(choose_gpu({1, 13000, 13010}, 0, 1) == 0);  // an older driver of the same major version will do
   REFUSES(UsageError, "no NVIDIA driver on this machine", choose_gpu({0, 0, 13000}, 0, 1));
-  REFUSES(UsageError, "the driver supports CUDA up to 12.4, but this program was built with 13.0", choose_gpu({1, 12040, 13000}, 0, 1));
+  REFUSES(UsageError, "the driver supports CUDA up to 12.4, but this program was built with 13.0",
+          choose_gpu({1, 12040, 13000}, 0, 1));
   REFUSES(UsageError, "no GPU is visible", choose_gpu({0, 13000, 13000}, 0, 1));
   REFUSES(UsageError, "3 ranks on this machine, but 2 GPUs", choose_gpu(two, 0, 3));
   REFUSES(UsageError, "local rank 2 is not one of the 2 ranks", choose_gpu(two, 2, 2));
 }
 
 static void products() {
-  const gpu::Product p{.transpose_b = true, .m = 6, .n = 8, .k = 4, .lda = 5, .ldb = 7, .ldc = 9, .type = CUDA_R_16BF, .c_type = CUDA_R_32F};
-  const auto check_layout = [](const gpu::detail::MatrixLayout& layout, std::uint64_t rows, std::uint64_t columns, std::int64_t ld) {
+  const gpu::Product p{
+      .transpose_b = true, .m = 6, .n = 8, .k = 4, .lda = 5, .ldb = 7, .ldc = 9, .type = CUDA_R_16BF, .c_type = CUDA_R_32F};
+  const auto check_layout = [](const gpu::detail::MatrixLayout& layout, std::uint64_t rows, std::uint64_t columns,
+                               std::int64_t ld) {
     std::uint64_t r = 0, c = 0;
     std::int64_t l = 0;
     std::size_t written = 0;
-    CHECK(cublasLtMatrixLayoutGetAttribute(layout.get(), CUBLASLT_MATRIX_LAYOUT_ROWS, &r, sizeof r, &written) == CUBLAS_STATUS_SUCCESS);
-    CHECK(cublasLtMatrixLayoutGetAttribute(layout.get(), CUBLASLT_MATRIX_LAYOUT_COLS, &c, sizeof c, &written) == CUBLAS_STATUS_SUCCESS);
-    CHECK(cublasLtMatrixLayoutGetAttribute(layout.get(), CUBLASLT_MATRIX_LAYOUT_LD, &l, sizeof l, &written) == CUBLAS_STATUS_SUCCESS);
+    CHECK(cublasLtMatrixLayoutGetAttribute(layout.get(), CUBLASLT_MATRIX_LAYOUT_ROWS, &r, sizeof r, &written) ==
+          CUBLAS_STATUS_SUCCESS);
+    CHECK(cublasLtMatrixLayoutGetAttribute(layout.get(), CUBLASLT_MATRIX_LAYOUT_COLS, &c, sizeof c, &written) ==
+          CUBLAS_STATUS_SUCCESS);
+    CHECK(cublasLtMatrixLayoutGetAttribute(layout.get(), CUBLASLT_MATRIX_LAYOUT_LD, &l, sizeof l, &written) ==
+          CUBLAS_STATUS_SUCCESS);
     CHECK(r == rows && c == columns && l == ld);
   };
   // Row-major a [6, 4], bᵀ stored [8, 4], c [6, 8] are column-major [4, 6], [4, 8] and [8, 6].
@@ -74,15 +81,29 @@ static void products() {
     CHECK(cublasLtMatmulDescGetAttribute(made.operation, name, &value, sizeof value, &written) == CUBLAS_STATUS_SUCCESS);
     return value;
   };
-  CHECK(attribute(plan, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T && attribute(plan, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_N);
-  CHECK(attribute(plan, CUBLASLT_MATMUL_DESC_COMPUTE_TYPE) == CUBLAS_COMPUTE_32F && attribute(plan, CUBLASLT_MATMUL_DESC_EPILOGUE) == CUBLASLT_EPILOGUE_DEFAULT);
-  const gpu::detail::ProductPlan weights({.transpose_a = true, .m = 6, .n = 8, .k = 4, .lda = 6, .ldb = 8, .ldc = 8, .tf32 = true, .epilogue = gpu::Epilogue::sums_of_b});
+  CHECK(attribute(plan, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T &&
+        attribute(plan, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_N);
+  CHECK(attribute(plan, CUBLASLT_MATMUL_DESC_COMPUTE_TYPE) == CUBLAS_COMPUTE_32F &&
+        attribute(plan, CUBLASLT_MATMUL_DESC_EPILOGUE) == CUBLASLT_EPILOGUE_DEFAULT);
+  const gpu::detail::ProductPlan weights({.transpose_a = true,
+                                          .m = 6,
+                                          .n = 8,
+                                          .k = 4,
+                                          .lda = 6,
+                                          .ldb = 8,
+                                          .ldc = 8,
+                                          .tf32 = true,
+                                          .epilogue = gpu::Epilogue::sums_of_b});
   check_layout(weights.a, 6, 4, 6);
   check_layout(weights.b, 8, 4, 8);
-  CHECK(attribute(weights, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_N && attribute(weights, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T);
-  CHECK(attribute(weights, CUBLASLT_MATMUL_DESC_COMPUTE_TYPE) == CUBLAS_COMPUTE_32F_FAST_TF32 && attribute(weights, CUBLASLT_MATMUL_DESC_EPILOGUE) == CUBLASLT_EPILOGUE_BGRADA);
-  const gpu::detail::ProductPlan doubles({.m = 2, .n = 2, .k = 2, .lda = 2, .ldb = 2, .ldc = 2, .type = CUDA_R_64F, .c_type = CUDA_R_64F, .tf32 = true});
-  CHECK(attribute(doubles, CUBLASLT_MATMUL_DESC_COMPUTE_TYPE) == CUBLAS_COMPUTE_64F && attribute(doubles, CUBLASLT_MATMUL_DESC_SCALE_TYPE) == CUDA_R_64F);
+  CHECK(attribute(weights, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_N &&
+        attribute(weights, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T);
+  CHECK(attribute(weights, CUBLASLT_MATMUL_DESC_COMPUTE_TYPE) == CUBLAS_COMPUTE_32F_FAST_TF32 &&
+        attribute(weights, CUBLASLT_MATMUL_DESC_EPILOGUE) == CUBLASLT_EPILOGUE_BGRADA);
+  const gpu::detail::ProductPlan doubles(
+      {.m = 2, .n = 2, .k = 2, .lda = 2, .ldb = 2, .ldc = 2, .type = CUDA_R_64F, .c_type = CUDA_R_64F, .tf32 = true});
+  CHECK(attribute(doubles, CUBLASLT_MATMUL_DESC_COMPUTE_TYPE) == CUBLAS_COMPUTE_64F &&
+        attribute(doubles, CUBLASLT_MATMUL_DESC_SCALE_TYPE) == CUDA_R_64F);
 
   // Every field tells two products apart, and so do alignments.
   const gpu::detail::ProductKey key{p, 256, 256, 256, 256, 256};
@@ -108,7 +129,8 @@ static void order_of_experts() {
   for (std::int32_t i = 0; i < 6; ++i) places.push_back(gpu::detail::place_of_sorted(begin.data(), sorted[std::size_t(i)], i, 4));
   CHECK(places == std::vector<std::int32_t>{0, 1, 2, 4, 5, 8});
   gpu::ExpertOrder order;
-  REFUSES(ShapeError, "room(9) < slots(8) + experts(4) * (grain(4) - 1)", order.assign(nullptr, 8, 4, 4, nullptr, 9, nullptr, nullptr, nullptr));
+  REFUSES(ShapeError, "room(9) < slots(8) + experts(4) * (grain(4) - 1)",
+          order.assign(nullptr, 8, 4, 4, nullptr, 9, nullptr, nullptr, nullptr));
 }
 
 static void without_a_gpu() {
@@ -138,9 +160,22 @@ static constexpr const char h200[] =
     R"("maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"pciDeviceId":0,"isTccDriver":0,"supportCoopLaunch":1,)"
     R"("totalGlobalMem":150754820096,"smClockRateKHz":1980000,"memClockRateKHz":3201000,"l2CacheSize":62914560})";
 
-static cudnn::AttentionKey attention_key(std::size_t kv_heads, std::size_t head_width, bool causal, cudnnDataType_t type, cudnnDataType_t out_type) {
+static cudnn::AttentionKey attention_key(std::size_t kv_heads, std::size_t head_width, bool causal, cudnnDataType_t type,
+                                         cudnnDataType_t out_type) {
   const std::size_t heads = 12, width = heads * head_width, fused = width + 2 * kv_heads * head_width;
-  return {type, out_type, 8, 1024, 1024, heads, kv_heads, head_width, 1024, 1024, 1024, causal, {fused, fused, fused, width, width, fused, fused, fused}};
+  return {type,
+          out_type,
+          8,
+          1024,
+          1024,
+          heads,
+          kv_heads,
+          head_width,
+          1024,
+          1024,
+          1024,
+          causal,
+          {fused, fused, fused, width, width, fused, fused, fused}};
 }
 
 static void attention_on_an_h200() {
@@ -150,8 +185,10 @@ static void attention_on_an_h200() {
       for (const cudnnDataType_t type : {CUDNN_DATA_BFLOAT16, CUDNN_DATA_HALF})
         for (const cudnnDataType_t out_type : {type, CUDNN_DATA_FLOAT}) {
           const auto key = attention_key(kv_heads, 64, causal, type, out_type);
-          const std::size_t forward = cudnn::detail::forward_graph(key).kernels(properties, false), backward = cudnn::detail::backward_graph(key).kernels(properties, false);
-          std::printf("cuDNN on an H200: kv heads %zu, causal %d, type %d, result %d: %zu and %zu kernels\n", kv_heads, causal, int(type), int(out_type), forward, backward);
+          const std::size_t forward = cudnn::detail::forward_graph(key).kernels(properties, false),
+                            backward = cudnn::detail::backward_graph(key).kernels(properties, false);
+          std::printf("cuDNN on an H200: kv heads %zu, causal %d, type %d, result %d: %zu and %zu kernels\n", kv_heads, causal,
+                      int(type), int(out_type), forward, backward);
           CHECK(forward > 0);
           // Gradients of shared keys are summed by cuDNN in 16 bits alone; the other case is Kokkos'.
           CHECK((backward > 0) == (kv_heads == 12 || out_type == type));
@@ -166,7 +203,8 @@ static void attention_on_an_h200() {
   CHECK(cudnn::detail::forward_graph(block).kernels(properties, false) > 0);
   CHECK(cudnn::detail::backward_graph(block).kernels(properties, false) > 0);
   // What it cannot do is no error.
-  CHECK(cudnn::detail::forward_graph(attention_key(12, 60, true, CUDNN_DATA_BFLOAT16, CUDNN_DATA_BFLOAT16)).kernels(properties, false) == 0);
+  CHECK(cudnn::detail::forward_graph(attention_key(12, 60, true, CUDNN_DATA_BFLOAT16, CUDNN_DATA_BFLOAT16))
+            .kernels(properties, false) == 0);
 }
 
 int main(int argc, char**) {

@@ -117,10 +117,12 @@ TEST_CASE("a range of steps") {
 
 TEST_CASE("what cannot be shared out") {
   const auto corpus = text(500);
-  CHECK(message<LayoutError>([&] { data::Batches(data::Share{0, 3}, corpus, {.sequence = 8, .global_batch = 16}); }) ==
-        "weft: global batch(16) % dp(3) != 0: every dp rank takes the same number of sequences");
-  CHECK(message<LayoutError>([&] { data::Batches(data::Share{0, 2}, corpus, {.sequence = 8, .global_batch = 16, .micro_batch = 3}); }) ==
-        "weft: global batch(16) % (micro-batch(3) * dp(2)) != 0: a rank's share is cut into whole micro-batches");
+  CHECK(message<LayoutError>([&] {
+          data::Batches(data::Share{0, 3}, corpus, {.sequence = 8, .global_batch = 16});
+        }) == "weft: global batch(16) % dp(3) != 0: every dp rank takes the same number of sequences");
+  CHECK(message<LayoutError>([&] {
+          data::Batches(data::Share{0, 2}, corpus, {.sequence = 8, .global_batch = 16, .micro_batch = 3});
+        }) == "weft: global batch(16) % (micro-batch(3) * dp(2)) != 0: a rank's share is cut into whole micro-batches");
   CHECK(message<UsageError>([&] { data::Batches(data::Share{}, corpus, {.sequence = 0}); }) ==
         "weft: batches: sequence(0) and global batch(16) must be at least 1");
 }

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include <Kokkos_Core.hpp>
 #include <doctest/doctest.h>
+#include <Kokkos_Core.hpp>
 
 using Arena = weft::detail::Arena<Kokkos::HostSpace>;
 
@@ -69,7 +69,8 @@ TEST_CASE("blocks that nobody uses are returned before memory is called full, an
   } catch (const weft::MemoryError& error) {
     text = error.what();
   }
-  CHECK(text.find("weft: out of memory: Host memory has no room for 1152921504606846976 more bytes; this rank uses 65536 there") == 0);
+  CHECK(text.find(
+            "weft: out of memory: Host memory has no room for 1152921504606846976 more bytes; this rank uses 65536 there") == 0);
   CHECK(arena.use().reserved == 1 << 16);
   CHECK(arena.use().current == 1 << 16);
   static_cast<char*>(kept.get())[0] = 1;

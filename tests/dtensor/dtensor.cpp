@@ -115,15 +115,23 @@ TEST_CASE("what cannot be is refused with the numbers, on every rank and before 
     const Mesh<dp> mesh(world);
     const dtensor::DeviceMesh grid(mesh, dp{});
     const auto x = numbers(world, {4, 3});
-    CHECK_THROWS_WITH_AS(distribute_tensor(grid, x, {shard(0), replicate()}), "weft: dtensor: 2 placements [shard(0), replicate] for a mesh of 1 axes, dp(2)", UsageError);
-    CHECK_THROWS_WITH_AS(distribute_tensor(grid, x, {shard(2)}), "weft: dtensor: shard(2) of a tensor [4, 3]: it has 2 dims", UsageError);
-    CHECK_THROWS_WITH_AS(distribute_tensor(grid, x, {shard(-3)}), "weft: dtensor: shard(-3) of a tensor [4, 3]: it has 2 dims", UsageError);
-    const std::string text = "weft: dtensor [4, 3] with placements [shard(0)] on dp(2): this rank holds [4, 3], expected [2, 3] at dp rank " + std::to_string(world.rank());
+    CHECK_THROWS_WITH_AS(distribute_tensor(grid, x, {shard(0), replicate()}),
+                         "weft: dtensor: 2 placements [shard(0), replicate] for a mesh of 1 axes, dp(2)", UsageError);
+    CHECK_THROWS_WITH_AS(distribute_tensor(grid, x, {shard(2)}), "weft: dtensor: shard(2) of a tensor [4, 3]: it has 2 dims",
+                         UsageError);
+    CHECK_THROWS_WITH_AS(distribute_tensor(grid, x, {shard(-3)}), "weft: dtensor: shard(-3) of a tensor [4, 3]: it has 2 dims",
+                         UsageError);
+    const std::string text =
+        "weft: dtensor [4, 3] with placements [shard(0)] on dp(2): this rank holds [4, 3], expected [2, 3] at dp rank " +
+        std::to_string(world.rank());
     CHECK_THROWS_WITH_AS(DTensor<double>::from_local(grid, x, {shard(0)}, {4, 3}), text.c_str(), ShapeError);
     // 1 + 3 rows are not chunks of 4.
-    CHECK_THROWS_AS(DTensor<double>::from_local(grid, numbers(world, {std::size_t(1 + 2 * world.rank()), 3}), {shard(0)}), ShapeError);
+    CHECK_THROWS_AS(DTensor<double>::from_local(grid, numbers(world, {std::size_t(1 + 2 * world.rank()), 3}), {shard(0)}),
+                    ShapeError);
   });
   const std::vector<dtensor::AxisPlace> axes{{"dp", 2, 0}, {"tp", 2, 0}};
   CHECK_THROWS_WITH_AS(dtensor::checked({4}, axes, {partial(), partial(Reduction::max)}),
-                       "weft: dtensor: placements [partial(sum), partial(max)]: a partial(sum) and a partial(max) give another value in another order", UsageError);
+                       "weft: dtensor: placements [partial(sum), partial(max)]: a partial(sum) and a partial(max) give another "
+                       "value in another order",
+                       UsageError);
 }

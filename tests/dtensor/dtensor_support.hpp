@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <weft/core/philox.hpp>
-#include <weft/runtime/run.hpp>
 #include <weft/dtensor/dtensor.hpp>
+#include <weft/runtime/run.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft_test {
@@ -30,13 +30,15 @@ inline std::vector<std::size_t> chunk_list(const std::vector<std::size_t>& eleme
 }
 
 /// Global flat index of each local element of the rank at `coordinates`, in order.
-inline std::vector<std::size_t> indices_of(const Shape& shape, const std::vector<dtensor::AxisPlace>& axes, const Placements& placements, const std::vector<std::size_t>& coordinates) {
+inline std::vector<std::size_t> indices_of(const Shape& shape, const std::vector<dtensor::AxisPlace>& axes,
+                                           const Placements& placements, const std::vector<std::size_t>& coordinates) {
   std::vector<std::size_t> flat{0};
   for (std::size_t dim = 0; dim < shape.rank(); ++dim) {
     std::vector<std::size_t> along;
     for (std::size_t i = 0; i < shape[dim]; ++i) along.push_back(i);
     for (std::size_t axis = 0; axis < axes.size(); ++axis)
-      if (placements[axis].is_shard() && placements[axis].dim == int(dim)) along = chunk_list(along, axes[axis].ranks, coordinates[axis]);
+      if (placements[axis].is_shard() && placements[axis].dim == int(dim))
+        along = chunk_list(along, axes[axis].ranks, coordinates[axis]);
     std::vector<std::size_t> next;
     for (const std::size_t outer : flat)
       for (const std::size_t i : along) next.push_back(outer * shape[dim] + i);
@@ -76,14 +78,16 @@ Whole look_at(const Communicator& everyone, const D& x, const std::vector<double
   std::map<std::vector<std::size_t>, std::map<std::size_t, std::size_t>> terms;
   double divisor = 1;
   for (std::size_t axis = 0; axis < axes.size(); ++axis)
-    if (x.placements()[axis].is_partial() && x.placements()[axis].reduction == Reduction::average) divisor *= double(axes[axis].ranks);
+    if (x.placements()[axis].is_partial() && x.placements()[axis].reduction == Reduction::average)
+      divisor *= double(axes[axis].ranks);
   Reduction reduction = Reduction::sum;
   for (const auto& placement : x.placements())
     if (placement.is_partial()) reduction = placement.reduction;
   Whole whole;
   std::size_t at = 0;
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
-    const std::vector<std::size_t> place(all_coordinates.begin() + std::ptrdiff_t(rank * axes.size()), all_coordinates.begin() + std::ptrdiff_t((rank + 1) * axes.size()));
+    const std::vector<std::size_t> place(all_coordinates.begin() + std::ptrdiff_t(rank * axes.size()),
+                                         all_coordinates.begin() + std::ptrdiff_t((rank + 1) * axes.size()));
     const auto indices = indices_of(x.shape(), axes, x.placements(), place);
     if (indices.size() != counts[rank]) return {{}, 1};
     std::vector<std::size_t> copy = place;
@@ -115,7 +119,11 @@ Placements random_placements(std::mt19937& random, std::size_t axes, std::size_t
   for (std::size_t axis = 0; axis < axes; ++axis) {
     const auto choice = random() % 4;
     if (choice == 0) placements.push_back(dtensor::replicate());
-    else if (choice == 1) placements.push_back(dtensor::partial(kind == 0 ? Reduction::max : kind == 1 ? Reduction::min : kind == 2 ? Reduction::sum : linear[random() % 2]));
+    else if (choice == 1)
+      placements.push_back(dtensor::partial(kind == 0   ? Reduction::max
+                                            : kind == 1 ? Reduction::min
+                                            : kind == 2 ? Reduction::sum
+                                                        : linear[random() % 2]));
     else placements.push_back(dtensor::shard(int(random() % rank)));
   }
   return placements;
@@ -161,7 +169,8 @@ std::size_t check_random(World& world, const dtensor::DeviceMesh& mesh, std::siz
     }
     const auto full = copy_to_host(x.full_tensor());
     for (std::size_t i = 0; i < full.size(); ++i) wrong += double(full[i]) != whole.values[i];
-    const auto again = distribute_tensor(mesh, x.full_tensor(), from, trial % 2 ? dtensor::Source::first_rank : dtensor::Source::every_rank);
+    const auto again =
+        distribute_tensor(mesh, x.full_tensor(), from, trial % 2 ? dtensor::Source::first_rank : dtensor::Source::every_rank);
     wrong += look_at(world.communicator(), again, whole.values).wrong;
   }
   return wrong;

@@ -105,7 +105,8 @@ Errors compare(const Golden& golden, Model& model, const Batch& batch) {
       return;
     }
     for (const auto& run : state.runs()) {
-      std::copy_n(found->second.begin() + std::ptrdiff_t(run.global), run.length, static_cast<double*>(state.value().get()) + run.local);
+      std::copy_n(found->second.begin() + std::ptrdiff_t(run.global), run.length,
+                  static_cast<double*>(state.value().get()) + run.local);
       if (state.counted() && run.owned) errors.elements += run.length;
     }
   });
@@ -119,18 +120,25 @@ Errors compare(const Golden& golden, Model& model, const Batch& batch) {
         errors.logits = std::max(errors.logits, error_of(logits[t * expected[s][t].size() + v], expected[s][t][v], 1));
   }
 
-  errors.loss = std::max(error_of(model.evaluate(batch), golden.json["loss"], 1), error_of(model.train_step(batch), golden.json["loss"], 1));
+  errors.loss = std::max(error_of(model.evaluate(batch), golden.json["loss"], 1),
+                         error_of(model.train_step(batch), golden.json["loss"], 1));
   model.for_each_state([&](ParameterState& state) {
     const auto& reference = golden.gradients.at(state.name());
     const double scale = scale_of(reference);
     for (const auto& run : state.runs())
       for (std::size_t i = 0; i < run.length; ++i)
-        errors.gradients = std::max(errors.gradients, error_of(static_cast<const double*>(state.gradient().get())[run.local + i], reference[run.global + i], scale));
+        errors.gradients = std::max(errors.gradients, error_of(static_cast<const double*>(state.gradient().get())[run.local + i],
+                                                               reference[run.global + i], scale));
   });
 
   const auto& training = golden.json["training"];
-  optim::AdamW optimizer(model, {.learning_rate = training["learning_rate"], .beta1 = training["beta1"], .beta2 = training["beta2"],
-                                 .epsilon = training["epsilon"], .weight_decay = training["weight_decay"], .decay_vectors = false, .clip = training["clip"]});
+  optim::AdamW optimizer(model, {.learning_rate = training["learning_rate"],
+                                 .beta1 = training["beta1"],
+                                 .beta2 = training["beta2"],
+                                 .epsilon = training["epsilon"],
+                                 .weight_decay = training["weight_decay"],
+                                 .decay_vectors = false,
+                                 .clip = training["clip"]});
   for (std::size_t step = 0; step < training["losses"].size(); ++step) {
     errors.training = std::max(errors.training, error_of(model.train_step(batch), training["losses"][step], 1));
     errors.training = std::max(errors.training, error_of(optimizer.step().gradient_norm, training["gradient_norms"][step], 1));
@@ -172,7 +180,8 @@ void check_eight_ranks(const std::string& name) {
     std::vector<std::size_t> elements{mine.elements};
     world.communicator().all_reduce(worst, Reduction::max);
     world.communicator().all_reduce(elements);
-    if (world.rank() == 0) all = {worst[0], worst[1], worst[2], worst[3], elements[0], worst[4] == 0 ? "" : "a rank has a parameter of another name"};
+    if (world.rank() == 0)
+      all = {worst[0], worst[1], worst[2], worst[3], elements[0], worst[4] == 0 ? "" : "a rank has a parameter of another name"};
   });
   CHECK(code == 0);
   check(golden, all);

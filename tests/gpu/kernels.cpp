@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every kernel on a GPU beside the same call on the host (./tests/run --gpu). A program without a test framework: the machine with the
-// GPU may have none.
+// Every kernel on a GPU beside the same call on the host (./tests/run --gpu). A program without a test framework: the machine
+// with the GPU may have none.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include <weft/kernels/cudnn/use.hpp>
 #include <weft/kernels/activation.hpp>
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/cross_entropy.hpp>
+#include <weft/kernels/cudnn/use.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/embedding.hpp>
 #include <weft/kernels/matmul.hpp>
@@ -33,9 +33,14 @@ namespace {
 int failures = 0;
 
 template <class T>
-constexpr double tolerance = std::is_same_v<T, double> ? 1e-11 : std::is_same_v<T, float> ? 2e-5 : 2e-2;
+constexpr double tolerance = std::is_same_v<T, double>  ? 1e-11
+                             : std::is_same_v<T, float> ? 2e-5
+                                                        : 2e-2;
 template <class T>
-constexpr const char* name_of_type = std::is_same_v<T, double> ? "double" : std::is_same_v<T, float> ? "float" : std::is_same_v<T, bfloat16> ? "bfloat16" : "float16";
+constexpr const char* name_of_type = std::is_same_v<T, double>     ? "double"
+                                     : std::is_same_v<T, float>    ? "float"
+                                     : std::is_same_v<T, bfloat16> ? "bfloat16"
+                                                                   : "float16";
 
 /// Arrays of one device, which a case takes as `in` and `out`.
 template <class Exec>
@@ -108,26 +113,31 @@ void compare(const std::string& what, F&& body, double factor = 1) {
     }
   }
   const bool good = worst <= factor * tolerance<T>;
-  std::printf("%-6s %s, %s: differs by %.1e of at most %.1e\n", good ? "ok" : "FAILED", what.c_str(), name_of_type<T>, worst, factor * tolerance<T>);
+  std::printf("%-6s %s, %s: differs by %.1e of at most %.1e\n", good ? "ok" : "FAILED", what.c_str(), name_of_type<T>, worst,
+              factor * tolerance<T>);
   failures += !good;
 }
 
 template <class T>
 void attention(const std::string& how, std::size_t kv_heads, bool causal) {
-  const std::size_t sequences = 2, length = 128, heads = 4, head = 64, width = heads * head, kv = kv_heads * head, fused = width + 2 * kv;
+  const std::size_t sequences = 2, length = 128, heads = 4, head = 64, width = heads * head, kv = kv_heads * head,
+                    fused = width + 2 * kv;
   const auto values = normal<T>(sequences * length * fused, 1), gradient = normal<T>(sequences * length * width, 2);
-  compare<T>("attention " + how + ", " + std::to_string(kv_heads) + " key-value heads" + (causal ? ", causal" : ""), [&](auto& a) {
-    const T* x = a.in(values);
-    const T* g = a.in(gradient);
-    T *out = a.template out<T>(sequences * length * width), *d = a.template out<T>(sequences * length * fused);
-    auto* lse = a.template out<accumulate_t<T>>(sequences * heads * length);
-    const kernels::AttentionExtents extents{.sequences = sequences, .length = length, .heads = heads, .kv_heads = kv_heads, .head_width = head};
-    const auto operands = [&](auto* of) {
-      return kernels::AttentionOperands<std::remove_pointer_t<decltype(of)>>{.q = of, .k = of + width, .v = of + width + kv, .q_stride = fused, .k_stride = fused, .v_stride = fused};
-    };
-    kernels::attention_forward<T>(a.device(), extents, operands(x), {out, width}, lse, causal);
-    kernels::attention_backward<T>(a.device(), extents, operands(x), {out, width}, {g, width}, lse, operands(d), causal);
-  });
+  compare<T>(
+      "attention " + how + ", " + std::to_string(kv_heads) + " key-value heads" + (causal ? ", causal" : ""), [&](auto& a) {
+        const T* x = a.in(values);
+        const T* g = a.in(gradient);
+        T *out = a.template out<T>(sequences * length * width), *d = a.template out<T>(sequences * length * fused);
+        auto* lse = a.template out<accumulate_t<T>>(sequences * heads * length);
+        const kernels::AttentionExtents extents{
+            .sequences = sequences, .length = length, .heads = heads, .kv_heads = kv_heads, .head_width = head};
+        const auto operands = [&](auto* of) {
+          return kernels::AttentionOperands<std::remove_pointer_t<decltype(of)>>{
+              .q = of, .k = of + width, .v = of + width + kv, .q_stride = fused, .k_stride = fused, .v_stride = fused};
+        };
+        kernels::attention_forward<T>(a.device(), extents, operands(x), {out, width}, lse, causal);
+        kernels::attention_backward<T>(a.device(), extents, operands(x), {out, width}, {g, width}, lse, operands(d), causal);
+      });
 }
 
 template <class T>
@@ -139,19 +149,24 @@ void cases() {
       for (const bool accumulate : {false, true}) {
         const std::size_t m = 96, n = 72, k = 136;
         const auto x = normal<T>(m * k, 1), y = normal<T>(k * n, 2), before = normal<T>(m * n, 3), bias = normal<T>(n, 4);
-        compare<T>(std::string("product, ") + (ta ? "a turned, " : "") + (tb ? "b turned, " : "") + (accumulate ? "added" : "with a bias"), [&](auto& a) {
-          T* c = a.template out<T>(m * n);
-          kernels::cast<T, T>(a.device(), m * n, a.in(before), c);
-          kernels::matmul(a.device(), ta ? Transpose::yes : Transpose::no, tb ? Transpose::yes : Transpose::no, m, n, k, a.in(x), ta ? m : k, a.in(y), tb ? k : n, c, n, accumulate,
-                          accumulate ? nullptr : a.in(bias));
-          A* wide = a.template out<A>(m * n);
-          kernels::matmul(a.device(), ta ? Transpose::yes : Transpose::no, tb ? Transpose::yes : Transpose::no, m, n, k, a.in(x), ta ? m : k, a.in(y), tb ? k : n, wide, n, false, a.in(bias));
-        });
+        compare<T>(std::string("product, ") + (ta ? "a turned, " : "") + (tb ? "b turned, " : "") +
+                       (accumulate ? "added" : "with a bias"),
+                   [&](auto& a) {
+                     T* c = a.template out<T>(m * n);
+                     kernels::cast<T, T>(a.device(), m * n, a.in(before), c);
+                     kernels::matmul(a.device(), ta ? Transpose::yes : Transpose::no, tb ? Transpose::yes : Transpose::no, m, n,
+                                     k, a.in(x), ta ? m : k, a.in(y), tb ? k : n, c, n, accumulate,
+                                     accumulate ? nullptr : a.in(bias));
+                     A* wide = a.template out<A>(m * n);
+                     kernels::matmul(a.device(), ta ? Transpose::yes : Transpose::no, tb ? Transpose::yes : Transpose::no, m, n,
+                                     k, a.in(x), ta ? m : k, a.in(y), tb ? k : n, wide, n, false, a.in(bias));
+                   });
       }
   for (const std::size_t n : {72, 36})  // epilogues of GELU want multiples of 8
     for (const Transpose turned : {Transpose::no, Transpose::yes}) {
       const std::size_t m = 96, k = 136;
-      const auto x = normal<T>(m * k, 1), y = normal<T>(k * n, 2, 0.1), bias = normal<T>(n, 4), g = normal<T>(m * k, 5), rows = normal<T>(m * n, 6);
+      const auto x = normal<T>(m * k, 1), y = normal<T>(k * n, 2, 0.1), bias = normal<T>(n, 4), g = normal<T>(m * k, 5),
+                 rows = normal<T>(m * n, 6);
       compare<T>("product with a GELU around it, and with sums of rows", [&](auto& a) {
         T *before = a.template out<T>(m * n), *after = a.template out<T>(m * n), *gradient = a.template out<T>(m * n);
         kernels::matmul_gelu(a.device(), turned, m, n, k, a.in(x), a.in(y), a.in(bias), before, after);
@@ -166,30 +181,43 @@ void cases() {
     const std::size_t m = 5, n = 7, k = 3;
     const auto x = normal<T>(m * k + 1, 1), y = normal<T>(k * n + 1, 2);
     compare<T>("product, small and not aligned", [&](auto& a) {
-      kernels::matmul(a.device(), Transpose::no, Transpose::no, m, n, k, a.in(x) + 1, k, a.in(y) + 1, n, a.template out<T>(m * n), n);
+      kernels::matmul(a.device(), Transpose::no, Transpose::no, m, n, k, a.in(x) + 1, k, a.in(y) + 1, n, a.template out<T>(m * n),
+                      n);
     });
   }
   for (const std::size_t kv_heads : {4, 2})
     for (const bool causal : {true, false}) attention<T>("by what the device has", kv_heads, causal);
   const std::size_t rows = 130, width = 384;
-  const auto x = normal<T>(rows * width, 5), gain = normal<T>(width, 6), bias = normal<T>(width, 7), dy = normal<T>(rows * width, 8);
-  compare<T>("LayerNorm", [&](auto& a) {
-    A *mean = a.template out<A>(rows), *rstd = a.template out<A>(rows);
-    kernels::layer_norm_forward(a.device(), rows, width, a.in(x), a.in(gain), a.in(bias), a.template out<T>(rows * width), mean, rstd, 1e-5);
-    kernels::layer_norm_backward_input(a.device(), rows, width, a.in(x), a.in(gain), mean, rstd, a.in(dy), a.template out<T>(rows * width), false);
-    kernels::layer_norm_backward_weight(a.device(), rows, width, a.in(x), mean, rstd, a.in(dy), a.template out<A>(width), a.template out<A>(width), false);
-  }, 2);
-  compare<T>("RMSNorm", [&](auto& a) {
-    A* rstd = a.template out<A>(rows);
-    kernels::rms_norm_forward(a.device(), rows, width, a.in(x), a.in(gain), a.template out<T>(rows * width), rstd, 1e-5);
-    kernels::rms_norm_backward_input(a.device(), rows, width, a.in(x), a.in(gain), rstd, a.in(dy), a.template out<T>(rows * width), false);
-    kernels::rms_norm_backward_weight(a.device(), rows, width, a.in(x), rstd, a.in(dy), a.template out<A>(width), false);
-  }, 2);
+  const auto x = normal<T>(rows * width, 5), gain = normal<T>(width, 6), bias = normal<T>(width, 7),
+             dy = normal<T>(rows * width, 8);
+  compare<T>(
+      "LayerNorm",
+      [&](auto& a) {
+        A *mean = a.template out<A>(rows), *rstd = a.template out<A>(rows);
+        kernels::layer_norm_forward(a.device(), rows, width, a.in(x), a.in(gain), a.in(bias), a.template out<T>(rows * width),
+                                    mean, rstd, 1e-5);
+        kernels::layer_norm_backward_input(a.device(), rows, width, a.in(x), a.in(gain), mean, rstd, a.in(dy),
+                                           a.template out<T>(rows * width), false);
+        kernels::layer_norm_backward_weight(a.device(), rows, width, a.in(x), mean, rstd, a.in(dy), a.template out<A>(width),
+                                            a.template out<A>(width), false);
+      },
+      2);
+  compare<T>(
+      "RMSNorm",
+      [&](auto& a) {
+        A* rstd = a.template out<A>(rows);
+        kernels::rms_norm_forward(a.device(), rows, width, a.in(x), a.in(gain), a.template out<T>(rows * width), rstd, 1e-5);
+        kernels::rms_norm_backward_input(a.device(), rows, width, a.in(x), a.in(gain), rstd, a.in(dy),
+                                         a.template out<T>(rows * width), false);
+        kernels::rms_norm_backward_weight(a.device(), rows, width, a.in(x), rstd, a.in(dy), a.template out<A>(width), false);
+      },
+      2);
   compare<T>("GELU and SwiGLU", [&](auto& a) {
     kernels::gelu_forward(a.device(), rows * width, a.in(x), a.template out<T>(rows * width));
     kernels::gelu_backward(a.device(), rows * width, a.in(x), a.in(dy), a.template out<T>(rows * width));
     kernels::swiglu_forward(a.device(), rows, width, a.in(x), width, a.in(dy), width, a.template out<T>(rows * width));
-    kernels::swiglu_backward(a.device(), rows, width, a.in(x), width, a.in(dy), width, a.in(x), a.template out<T>(rows * width), width, a.template out<T>(rows * width), width);
+    kernels::swiglu_backward(a.device(), rows, width, a.in(x), width, a.in(dy), width, a.in(x), a.template out<T>(rows * width),
+                             width, a.template out<T>(rows * width), width);
   });
   const auto targets = whole_numbers(rows, 300, 9);
   compare<T>("cross-entropy, in place", [&](auto& a) {
@@ -199,7 +227,8 @@ void cases() {
     A *max = a.template out<A>(rows), *sums = a.template out<A>(rows), *target = a.template out<A>(rows);
     kernels::row_max(a.device(), rows, width, std::size_t(300), gradient, max);
     kernels::softmax_sums(a.device(), rows, width, std::size_t(300), gradient, max, wanted, 0, sums, target);
-    kernels::cross_entropy_finish(a.device(), rows, width, std::size_t(300), gradient, max, sums, target, wanted, 0, a.template out<double>(1), gradient);
+    kernels::cross_entropy_finish(a.device(), rows, width, std::size_t(300), gradient, max, sums, target, wanted, 0,
+                                  a.template out<double>(1), gradient);
   });
   const auto ids = whole_numbers(rows, 20, 10);
   compare<T>("embedding", [&](auto& a) {
@@ -208,9 +237,16 @@ void cases() {
     kernels::fill<A>(a.device(), 12 * width, table, A(0));
     kernels::embedding_backward(a.device(), rows, width, a.in(ids), a.in(dy), 3, 12, table);
   });
-  compare<T>("rotary positions", [&](auto& a) { kernels::rope(a.device(), rows, 6, 64, a.in(x), width, a.template out<T>(rows * width), width, a.in(whole_numbers(rows, 2000, 11)), 10000.0, false); });
-  compare<T>("dropout", [&](auto& a) { kernels::dropout(a.device(), rows, width, a.in(x), a.template out<T>(rows * width), 0.3, 77, 5, 0, width, a.in(dy)); });
-  compare<T>("initial weights", [&](auto& a) { kernels::initialise_normal(a.device(), rows, width, a.template out<T>(rows * width), 5, 2, 0, width, 0.0, 0.02); });
+  compare<T>("rotary positions", [&](auto& a) {
+    kernels::rope(a.device(), rows, 6, 64, a.in(x), width, a.template out<T>(rows * width), width,
+                  a.in(whole_numbers(rows, 2000, 11)), 10000.0, false);
+  });
+  compare<T>("dropout", [&](auto& a) {
+    kernels::dropout(a.device(), rows, width, a.in(x), a.template out<T>(rows * width), 0.3, 77, 5, 0, width, a.in(dy));
+  });
+  compare<T>("initial weights", [&](auto& a) {
+    kernels::initialise_normal(a.device(), rows, width, a.template out<T>(rows * width), 5, 2, 0, width, 0.0, 0.02);
+  });
   const auto gradient = normal<A>(rows * width, 12);
   compare<T>("AdamW and norms of gradients", [&](auto& a) {
     T* parameter = a.template out<T>(rows * width);
@@ -221,7 +257,8 @@ void cases() {
   });
   const auto scores = normal<A>(rows * 8, 13);
   compare<A>("routes to experts", [&](auto& a) {
-    kernels::route<A>(a.device(), rows, 8, 2, a.in(scores), nullptr, true, a.template out<A>(rows * 8), a.template out<A>(rows), a.template out<std::int32_t>(rows * 2), a.template out<A>(rows * 2));
+    kernels::route<A>(a.device(), rows, 8, 2, a.in(scores), nullptr, true, a.template out<A>(rows * 8), a.template out<A>(rows),
+                      a.template out<std::int32_t>(rows * 2), a.template out<A>(rows * 2));
   });
 }
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Ranks give one rank's losses and gradient norms in every layout: what the parity programs over NCCL share. Schedule, stage of ZeRO and
-// the way of attention over cp are choices of the run, so that one composition is compiled for all of a program's layouts.
+// Ranks give one rank's losses and gradient norms in every layout: what the parity programs over NCCL share. Schedule, stage of
+// ZeRO and the way of attention over cp are choices of the run, so that one composition is compiled for all of a program's
+// layouts.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include <weft/mesh/world.hpp>
 #include <weft/optim/sgd.hpp>
 #include <weft/parallel/fully_sharded_data_parallel.hpp>
-#include <weft/pipeline/schedule/dynamic.hpp>
 #include <weft/parallel/wrapper.hpp>
-#include <weft/mesh/world.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 
 #include "support/batches.hpp"
 #include "support/degrees.hpp"
@@ -50,7 +51,8 @@ inline bool compare(World& world, const std::string& what, const std::vector<dou
     worst = d >= 0 ? std::max(worst, d) : INFINITY;
   }
   const bool good = worst < 1e-10;
-  if (!good || world.rank() == 0) std::printf("%-6s %s, rank %d: differs by %.1e\n", good ? "ok" : "FAILED", what.c_str(), world.rank(), worst);
+  if (!good || world.rank() == 0)
+    std::printf("%-6s %s, rank %d: differs by %.1e\n", good ? "ok" : "FAILED", what.c_str(), world.rank(), worst);
   return good;
 }
 
@@ -74,9 +76,11 @@ int failures_of(World& world, const typename Composition::Config& config, const 
     options.context = layout.ulysses ? ContextMethod::ulysses : ContextMethod::ring;
     Composition model(mesh, config, options);
     const auto data = mesh.comm(dp{});
-    std::string what = detail::joined({"dp(", data.size(), ") cp(", d.cp, ") tp(", d.tp, ") pp(", d.pp, ") ep(", d.ep, ") etp(", d.etp, "), ZeRO ", layout.zero, ", ", layout.schedule});
+    std::string what = detail::joined({"dp(", data.size(), ") cp(", d.cp, ") tp(", d.tp, ") pp(", d.pp, ") ep(", d.ep, ") etp(",
+                                       d.etp, "), ZeRO ", layout.zero, ", ", layout.schedule});
     if (d.cp > 1) what += layout.ulysses ? ", Ulysses" : ", ring";
-    failures += !compare(world, what, numbers_of(model, std::size_t(data.rank()), std::size_t(data.size()), layout.micro_batches), want);
+    failures +=
+        !compare(world, what, numbers_of(model, std::size_t(data.rank()), std::size_t(data.size()), layout.micro_batches), want);
   }
   if (run == 0) {
     std::printf("FAILED there are no layouts for %d ranks\n", world.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixtral over NCCL gives one rank's losses and gradient norms: experts over ep and etp, folded over data and tensor parallelism, with
-// ZeRO and schedules (./tests/run --gpu).
+// Mixtral over NCCL gives one rank's losses and gradient norms: experts over ep and etp, folded over data and tensor parallelism,
+// with ZeRO and schedules (./tests/run --gpu).
 #include <weft/comm/nccl.hpp>
 #include <weft/comm/threads.hpp>
 #include <weft/models/mixtral.hpp>
@@ -41,8 +41,18 @@ const std::vector<Case> layouts = {
 
 int main(int argc, char** argv) {
   return run<comm::Threads, comm::Nccl>(argc, argv, [](World& world) {
-    const models::MixtralConfig config{.vocabulary = weft_test::batch_vocabulary, .layers = 4, .width = 16, .heads = 4, .kv_heads = 2, .intermediate = 12, .sequence = weft_test::batch_length,
-                                   .experts = 8, .top_k = 2, .auxiliary_loss = 0.1, .z_loss = 0.01, .standard_deviation = 0.2};
+    const models::MixtralConfig config{.vocabulary = weft_test::batch_vocabulary,
+                                       .layers = 4,
+                                       .width = 16,
+                                       .heads = 4,
+                                       .kv_heads = 2,
+                                       .intermediate = 12,
+                                       .sequence = weft_test::batch_length,
+                                       .experts = 8,
+                                       .top_k = 2,
+                                       .auxiliary_loss = 0.1,
+                                       .z_loss = 0.01,
+                                       .standard_deviation = 0.2};
     return gpu_parity::failures_of<Composition, Mesh<dp, tp, pp, ep, etp, edp>>(world, config, layouts) == 0 ? 0 : 1;
   });
 }

@@ -5,12 +5,12 @@
 #include <cstdio>
 #include <vector>
 
-#include <weft/parallel/cuda/graphed_step.hpp>
 #include <weft/kernels/cudnn/use.hpp>
 #include <weft/models/gpt.hpp>
 #include <weft/models/llama.hpp>
 #include <weft/models/mixtral.hpp>
 #include <weft/optim/adamw.hpp>
+#include <weft/parallel/cuda/graphed_step.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
@@ -38,7 +38,8 @@ Batch batch_of(std::size_t length) {
   return batch;
 }
 
-std::size_t grown = 0;  // bytes that steps of dense models after the third took from CUDA; rows of experts differ from step to step
+std::size_t grown =
+    0;  // bytes that steps of dense models after the third took from CUDA; rows of experts differ from step to step
 
 template <class Model, class Step>
 std::vector<double> train(Model& model, int steps, Step&& train_step) {
@@ -52,7 +53,9 @@ std::vector<double> train(Model& model, int steps, Step&& train_step) {
     losses.push_back(train_step(batch));
     optimizer.step();
   }
-  if (constexpr bool mixture = requires(const typename Model::Config& config) { Model::model_type::experts(config); }; !mixture && steps > 3) grown += model.device().arena().use().reserved - reserved;
+  if (constexpr bool mixture = requires(const typename Model::Config& config) { Model::model_type::experts(config); };
+      !mixture && steps > 3)
+    grown += model.device().arena().use().reserved - reserved;
   return losses;
 }
 
@@ -90,7 +93,9 @@ int main(int argc, char** argv) {
     cudnn::use_for_attention(world.device(), cudnn::Bits::same);
     const models::GptConfig gpt{.vocabulary = 61, .layers = 2, .width = 128, .heads = 2, .sequence = 64, .dropout = 0.1};
     precisions<models::BasicGpt>(world, "GPT", gpt);
-    precisions<models::BasicLlama>(world, "Llama", models::LlamaConfig{.vocabulary = 61, .layers = 2, .width = 128, .heads = 2, .kv_heads = 1, .sequence = 64});
+    precisions<models::BasicLlama>(
+        world, "Llama",
+        models::LlamaConfig{.vocabulary = 61, .layers = 2, .width = 128, .heads = 2, .kv_heads = 1, .sequence = 64});
     SingleDevice<models::BasicGpt<bfloat16>> bare(world.device(), gpt), again(world.device(), gpt);
     const auto losses = train(bare, 10);
     check(losses == train(again, 10), "two runs give the same bits", 0, 0);
@@ -100,13 +105,22 @@ int main(int argc, char** argv) {
     SingleDevice<models::BasicGpt<bfloat16>> plain(world.device(), without_dropout), recorded(world.device(), without_dropout);
     gpu::GraphedStep train_step(recorded);
     check(train(plain, 10) == train(recorded, 10, train_step), "a step as a CUDA graph gives the same bits", 0, 0);
-    const models::MixtralConfig mixtral{.vocabulary = 61, .layers = 2, .width = 64, .heads = 2, .kv_heads = 1, .intermediate = 96, .sequence = 64, .experts = 8, .top_k = 2};
+    const models::MixtralConfig mixtral{.vocabulary = 61,
+                                        .layers = 2,
+                                        .width = 64,
+                                        .heads = 2,
+                                        .kv_heads = 1,
+                                        .intermediate = 96,
+                                        .sequence = 64,
+                                        .experts = 8,
+                                        .top_k = 2};
     SingleDevice<models::BasicMixtral<bfloat16>> experts(world.device(), mixtral), twins(world.device(), mixtral);
     const auto mixed = train(experts, 20);
     check(mixed.back() < 0.9 * mixed.front(), "the loss of a mixture goes down", mixed.back(), 0.9 * mixed.front());
     check(mixed == train(twins, 20), "two runs of a mixture give the same bits", 0, 0);
     Mesh<dp, tp, pp> mesh(world);
-    DataParallel<TensorParallel<PipelineParallel<models::BasicGpt<bfloat16>, schedule::OneForwardOneBackward>>> wrapped(mesh, gpt);
+    DataParallel<TensorParallel<PipelineParallel<models::BasicGpt<bfloat16>, schedule::OneForwardOneBackward>>> wrapped(mesh,
+                                                                                                                        gpt);
     const double difference = largest_difference(losses, train(wrapped, 10));
     check(difference <= 1e-2, "wrappers of degree 1", difference, 1e-2);
     check(grown == 0, "bytes that dense steps after the third took", double(grown), 0);

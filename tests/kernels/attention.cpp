@@ -18,17 +18,21 @@ struct Case {
   std::vector<T> d_fused = std::vector<T>(rows * stride);
   std::vector<accumulate_t<T>> lse = std::vector<accumulate_t<T>>(sequences * heads * length);
 
-  weft::kernels::AttentionExtents extents() const { return {.sequences = sequences, .length = length, .heads = heads, .kv_heads = kv_heads, .head_width = head_width}; }
+  weft::kernels::AttentionExtents extents() const {
+    return {.sequences = sequences, .length = length, .heads = heads, .kv_heads = kv_heads, .head_width = head_width};
+  }
   /// Query, key and value of a fused array.
   template <class U>
   weft::kernels::AttentionOperands<U> operands(U* of) const {
     return {.q = of, .k = of + width, .v = of + width + kv_width, .q_stride = stride, .k_stride = stride, .v_stride = stride};
   }
   void forward(DefaultDevice& device) {
-    weft::kernels::attention_forward<T>(device, extents(), operands<const T>(fused.data()), {out.data(), width}, lse.data(), causal);
+    weft::kernels::attention_forward<T>(device, extents(), operands<const T>(fused.data()), {out.data(), width}, lse.data(),
+                                        causal);
   }
   void backward(DefaultDevice& device) {
-    weft::kernels::attention_backward<T>(device, extents(), operands<const T>(fused.data()), {out.data(), width}, {d_out.data(), width}, lse.data(), operands(d_fused.data()), causal);
+    weft::kernels::attention_backward<T>(device, extents(), operands<const T>(fused.data()), {out.data(), width},
+                                         {d_out.data(), width}, lse.data(), operands(d_fused.data()), causal);
   }
 };
 
@@ -92,7 +96,8 @@ void check(Case<T> c) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("attention is the textbook's, at all lengths, widths and groups of heads", T, float, double, bfloat16, float16) {
+TEST_CASE_TEMPLATE("attention is the textbook's, at all lengths, widths and groups of heads", T, float, double, bfloat16,
+                   float16) {
   check(Case<T>{2, 33, 4, 2, 20, true});
   check(Case<T>{1, 1, 2, 1, 8, true});
   check(Case<T>{1, 150, 2, 2, 64, true});
@@ -111,7 +116,8 @@ TEST_CASE_TEMPLATE("attention by rows, for spaces without tiles, is the same", T
     const auto in = c.template operands<const T>(c.fused.data());
     weft::kernels::detail::attention_rows_forward<T, T>(device, shape, in, {c.out.data(), c.width}, c.lse.data());
     check_close(c.out, out);
-    weft::kernels::detail::attention_rows_backward<T, T>(device, shape, in, {c.out.data(), c.width}, {c.d_out.data(), c.width}, c.lse.data(), c.operands(c.d_fused.data()));
+    weft::kernels::detail::attention_rows_backward<T, T>(device, shape, in, {c.out.data(), c.width}, {c.d_out.data(), c.width},
+                                                         c.lse.data(), c.operands(c.d_fused.data()));
     check_close(c.d_fused, d_fused);
   }
 }

@@ -20,10 +20,12 @@ template <class T>
 void check_blocks() {
   using A = accumulate_t<T>;
   DefaultDevice device;
-  const auto q = normal<T>(rows * width, 1), k = normal<T>(rows * kv_width, 2), v = normal<T>(rows * kv_width, 3), d_out = normal<T>(rows * width, 4);
+  const auto q = normal<T>(rows * width, 1), k = normal<T>(rows * kv_width, 2), v = normal<T>(rows * kv_width, 3),
+             d_out = normal<T>(rows * width, 4);
   std::vector<T> out(rows * width), dq(rows * width), dk(rows * kv_width), dv(rows * kv_width);
   std::vector<A> lse(sequences * heads * length);
-  const weft::kernels::AttentionExtents extents{.sequences = sequences, .length = length, .heads = heads, .kv_heads = kv_heads, .head_width = head_width};
+  const weft::kernels::AttentionExtents extents{
+      .sequences = sequences, .length = length, .heads = heads, .kv_heads = kv_heads, .head_width = head_width};
   // From a query and a key on.
   const auto from = [](auto& of_q, auto& of_k, auto& of_v, std::size_t query, std::size_t key) {
     return weft::kernels::AttentionOperands<std::remove_pointer_t<decltype(of_q.data())>>{.q = of_q.data() + query * width,
@@ -34,7 +36,8 @@ void check_blocks() {
                                                                                           .v_stride = kv_width};
   };
   weft::kernels::attention_forward<T>(device, extents, from(q, k, v, 0, 0), {out.data(), width}, lse.data());
-  weft::kernels::attention_backward<T>(device, extents, from(q, k, v, 0, 0), {out.data(), width}, {d_out.data(), width}, lse.data(), from(dq, dk, dv, 0, 0));
+  weft::kernels::attention_backward<T>(device, extents, from(q, k, v, 0, 0), {out.data(), width}, {d_out.data(), width},
+                                       lse.data(), from(dq, dk, dv, 0, 0));
 
   constexpr std::size_t half = length / 2;
   const weft::kernels::AttentionBlock early{.sequences = sequences,
@@ -49,14 +52,17 @@ void check_blocks() {
   weft::kernels::AttentionBlock own = early;
   own.causal = true;
   std::vector<A> whole(rows * width), part(rows * width), whole_lse(lse.size()), part_lse(lse.size());
-  const auto forward = [&](const weft::kernels::AttentionBlock& block, std::size_t query, std::size_t key, std::vector<A>& to, std::vector<A>& statistic) {
-    weft::kernels::attention_block_forward<T, A>(device, block, from(q, k, v, query, key), {to.data() + query * width, width}, statistic.data() + query);
+  const auto forward = [&](const weft::kernels::AttentionBlock& block, std::size_t query, std::size_t key, std::vector<A>& to,
+                           std::vector<A>& statistic) {
+    weft::kernels::attention_block_forward<T, A>(device, block, from(q, k, v, query, key), {to.data() + query * width, width},
+                                                 statistic.data() + query);
   };
-  forward(own, 0, 0, whole, whole_lse);        // the first half is by itself
-  forward(early, half, 0, whole, whole_lse);   // the second half sees the first
+  forward(own, 0, 0, whole, whole_lse);       // the first half is by itself
+  forward(early, half, 0, whole, whole_lse);  // the second half sees the first
   forward(own, half, half, part, part_lse);
   const auto merge = [&] {
-    weft::kernels::merge_attention<A>(device, early, part.data() + half * width, part_lse.data() + half, {whole.data() + half * width, width}, whole_lse.data() + half);
+    weft::kernels::merge_attention<A>(device, early, part.data() + half * width, part_lse.data() + half,
+                                      {whole.data() + half * width, width}, whole_lse.data() + half);
   };
   merge();
   check_close(whole, widen(out), std::is_same_v<T, weft::bfloat16> ? 1e4 : 4);
@@ -65,7 +71,8 @@ void check_blocks() {
   std::vector<A> dq_sum(rows * width), dk_sum(rows * kv_width), dv_sum(rows * kv_width);
   const auto backward = [&](const weft::kernels::AttentionBlock& block, std::size_t query, std::size_t key) {
     std::vector<A> dq_part(rows * width), dk_part(rows * kv_width), dv_part(rows * kv_width);
-    weft::kernels::attention_block_backward<T, A>(device, block, from(q, k, v, query, key), {out.data() + query * width, width}, {d_out.data() + query * width, width}, lse.data() + query,
+    weft::kernels::attention_block_backward<T, A>(device, block, from(q, k, v, query, key), {out.data() + query * width, width},
+                                                  {d_out.data() + query * width, width}, lse.data() + query,
                                                   from(dq_part, dk_part, dv_part, query, key));
     const auto add = [](std::vector<A>& to, const std::vector<A>& from) {
       for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
@@ -85,8 +92,10 @@ void check_blocks() {
   CHECK(whole == before);
   CHECK(whole_lse == before_lse);
   // Nothing seen so far: the part alone counts; and nothing on either side stays nothing.
-  std::vector<A> nothing(rows * width, std::numeric_limits<A>::quiet_NaN()), nothing_lse(lse.size(), -std::numeric_limits<A>::infinity());
-  const weft::kernels::AttentionBlock all{.sequences = sequences, .queries = length, .keys = length, .heads = heads, .kv_heads = kv_heads, .head_width = head_width};
+  std::vector<A> nothing(rows * width, std::numeric_limits<A>::quiet_NaN()),
+      nothing_lse(lse.size(), -std::numeric_limits<A>::infinity());
+  const weft::kernels::AttentionBlock all{
+      .sequences = sequences, .queries = length, .keys = length, .heads = heads, .kv_heads = kv_heads, .head_width = head_width};
   weft::kernels::merge_attention<A>(device, all, before.data(), before_lse.data(), {nothing.data(), width}, nothing_lse.data());
   CHECK(nothing == before);
   CHECK(nothing_lse == before_lse);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels do where memory is not the host's, run on the host: the space of this program is declared to be none, so the loops,
-// teams and fallbacks meant for GPUs are compiled and compared with those for hosts and with formulas.
+// What kernels do where memory is not the host's, run on the host: the space of this program is declared to be none, so the
+// loops, teams and fallbacks meant for GPUs are compiled and compared with those for hosts and with formulas.
 #include <Kokkos_Core.hpp>
 
 #include <weft/device/parallel_for.hpp>
@@ -13,11 +13,11 @@ inline constexpr bool weft::detail::on_host<Kokkos::DefaultExecutionSpace> = fal
 
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/cross_entropy.hpp>
-#include <weft/kernels/embedding.hpp>
-#include <weft/kernels/norm.hpp>
 #include <weft/kernels/elementwise.hpp>
+#include <weft/kernels/embedding.hpp>
 #include <weft/kernels/matmul.hpp>
 #include <weft/kernels/matmul_fused.hpp>
+#include <weft/kernels/norm.hpp>
 #include <weft/kernels/optimizer.hpp>
 #include <weft/kernels/rope.hpp>
 
@@ -31,13 +31,17 @@ TEST_CASE_TEMPLATE("norms of a team of lanes", T, float, bfloat16, double) {
   using A = accumulate_t<T>;
   for (const std::size_t width : {1, 7, 33, 384}) {
     const std::size_t rows = 13;
-    const auto x = normal<T>(rows * width, 1), gain = normal<T>(width, 2), bias = normal<T>(width, 3), dy = normal<T>(rows * width, 4);
+    const auto x = normal<T>(rows * width, 1), gain = normal<T>(width, 2), bias = normal<T>(width, 3),
+               dy = normal<T>(rows * width, 4);
     std::vector<T> y(rows * width), dx(rows * width);
     std::vector<A> mean(rows), rstd(rows), dgain(width, A(1)), dbias(width, A(2));
-    kernels::layer_norm_forward(device, rows, width, x.data(), gain.data(), bias.data(), y.data(), mean.data(), rstd.data(), 1e-5);
+    kernels::layer_norm_forward(device, rows, width, x.data(), gain.data(), bias.data(), y.data(), mean.data(), rstd.data(),
+                                1e-5);
     dx = dy;  // in place
-    kernels::layer_norm_backward_input(device, rows, width, x.data(), gain.data(), mean.data(), rstd.data(), dx.data(), dx.data(), false);
-    kernels::layer_norm_backward_weight(device, rows, width, x.data(), mean.data(), rstd.data(), dy.data(), dgain.data(), dbias.data(), true);
+    kernels::layer_norm_backward_input(device, rows, width, x.data(), gain.data(), mean.data(), rstd.data(), dx.data(), dx.data(),
+                                       false);
+    kernels::layer_norm_backward_weight(device, rows, width, x.data(), mean.data(), rstd.data(), dy.data(), dgain.data(),
+                                        dbias.data(), true);
     std::vector<double> want_y(rows * width), want_dx(rows * width), want_dgain(width, 1), want_dbias(width, 2);
     for (std::size_t r = 0; r < rows; ++r) {
       double center = 0, squares = 0, mean_g = 0, mean_gn = 0;
@@ -68,7 +72,8 @@ TEST_CASE_TEMPLATE("norms of a team of lanes", T, float, bfloat16, double) {
       double squares = 0, mean_gn = 0;
       for (std::size_t i = 0; i < width; ++i) squares += std::pow(double(x[r * width + i]), 2) / double(width);
       const double inverse = 1 / std::sqrt(squares + 1e-5);
-      for (std::size_t i = 0; i < width; ++i) mean_gn += double(dy[r * width + i]) * double(gain[i]) * double(x[r * width + i]) * inverse / double(width);
+      for (std::size_t i = 0; i < width; ++i)
+        mean_gn += double(dy[r * width + i]) * double(gain[i]) * double(x[r * width + i]) * inverse / double(width);
       for (std::size_t i = 0; i < width; ++i) {
         const double n = double(x[r * width + i]) * inverse;
         want_y[r * width + i] = n * double(gain[i]);
@@ -108,8 +113,10 @@ TEST_CASE_TEMPLATE("cross-entropy of a team of lanes, in place and with padding"
   double loss = -1;
   auto gradient = logits;
   kernels::row_max(device, rows, columns, valid, logits.data(), max.data());
-  kernels::softmax_sums(device, rows, columns, valid, logits.data(), max.data(), targets.data(), first, sums.data(), target.data());
-  kernels::cross_entropy_finish(device, rows, columns, valid, gradient.data(), max.data(), sums.data(), target.data(), targets.data(), first, &loss, gradient.data());
+  kernels::softmax_sums(device, rows, columns, valid, logits.data(), max.data(), targets.data(), first, sums.data(),
+                        target.data());
+  kernels::cross_entropy_finish(device, rows, columns, valid, gradient.data(), max.data(), sums.data(), target.data(),
+                                targets.data(), first, &loss, gradient.data());
   std::vector<double> want(rows * columns);
   double want_loss = 0;
   for (std::size_t r = 0; r < rows; ++r) {
@@ -120,7 +127,9 @@ TEST_CASE_TEMPLATE("cross-entropy of a team of lanes, in place and with padding"
     const std::int64_t column = targets[r] - first;
     const bool here = column >= 0 && column < std::int64_t(valid);
     want_loss += std::log(total) - (here ? double(logits[r * columns + std::size_t(column)]) - top : 0);
-    for (std::size_t c = 0; c < valid; ++c) want[r * columns + c] = std::exp(double(logits[r * columns + c]) - top) / total - (here && std::int64_t(c) == column ? 1 : 0);
+    for (std::size_t c = 0; c < valid; ++c)
+      want[r * columns + c] =
+          std::exp(double(logits[r * columns + c]) - top) / total - (here && std::int64_t(c) == column ? 1 : 0);
     CHECK(double(max[r]) == top);
   }
   check_close(gradient, want);
@@ -150,15 +159,19 @@ TEST_CASE_TEMPLATE("attention without a library, whole and as merged blocks", T,
   DefaultDevice device;
   using A = accumulate_t<T>;
   const std::size_t sequences = 2, length = 12, heads = 4, kv_heads = 2, head = 8, width = heads * head, kv = kv_heads * head;
-  const auto q = normal<T>(sequences * length * width, 8), k = normal<T>(sequences * length * kv, 9), v = normal<T>(sequences * length * kv, 10);
+  const auto q = normal<T>(sequences * length * width, 8), k = normal<T>(sequences * length * kv, 9),
+             v = normal<T>(sequences * length * kv, 10);
   const auto d_out = normal<T>(sequences * length * width, 11);
   std::vector<T> out(q.size()), dq(q.size()), dk(k.size()), dv(v.size());
   std::vector<A> lse(sequences * heads * length);
-  const kernels::AttentionExtents extents{.sequences = sequences, .length = length, .heads = heads, .kv_heads = kv_heads, .head_width = head};
-  const kernels::AttentionOperands<const T> in{.q = q.data(), .k = k.data(), .v = v.data(), .q_stride = width, .k_stride = kv, .v_stride = kv};
+  const kernels::AttentionExtents extents{
+      .sequences = sequences, .length = length, .heads = heads, .kv_heads = kv_heads, .head_width = head};
+  const kernels::AttentionOperands<const T> in{
+      .q = q.data(), .k = k.data(), .v = v.data(), .q_stride = width, .k_stride = kv, .v_stride = kv};
   kernels::attention_forward<T>(device, extents, in, {out.data(), width}, lse.data());
-  kernels::attention_backward<T>(device, extents, in, {out.data(), width}, {d_out.data(), width}, lse.data(),
-                                 {.q = dq.data(), .k = dk.data(), .v = dv.data(), .q_stride = width, .k_stride = kv, .v_stride = kv});
+  kernels::attention_backward<T>(
+      device, extents, in, {out.data(), width}, {d_out.data(), width}, lse.data(),
+      {.q = dq.data(), .k = dk.data(), .v = dv.data(), .q_stride = width, .k_stride = kv, .v_stride = kv});
   std::vector<double> want(q.size()), want_lse(lse.size()), want_dq(q.size()), want_dk(k.size()), want_dv(v.size());
   for (std::size_t s = 0; s < sequences; ++s)
     for (std::size_t h = 0; h < heads; ++h)
@@ -195,11 +208,18 @@ TEST_CASE_TEMPLATE("attention without a library, whole and as merged blocks", T,
   check_close(dv, want_dv, 4);
 
   // A block in accumulate_t, as a ring asks for it: without rounding it is the same.
-  kernels::AttentionBlock block{.sequences = sequences, .queries = length, .keys = length, .heads = heads, .kv_heads = kv_heads, .head_width = head, .causal = true};
+  kernels::AttentionBlock block{.sequences = sequences,
+                                .queries = length,
+                                .keys = length,
+                                .heads = heads,
+                                .kv_heads = kv_heads,
+                                .head_width = head,
+                                .causal = true};
   std::vector<A> wide(q.size()), wide_lse(lse.size()), wide_dq(q.size()), wide_dk(k.size()), wide_dv(v.size());
   kernels::attention_block_forward<T, A>(device, block, in, {wide.data(), width}, wide_lse.data());
-  kernels::attention_block_backward<T, A>(device, block, in, {out.data(), width}, {d_out.data(), width}, lse.data(),
-                                          {.q = wide_dq.data(), .k = wide_dk.data(), .v = wide_dv.data(), .q_stride = width, .k_stride = kv, .v_stride = kv});
+  kernels::attention_block_backward<T, A>(
+      device, block, in, {out.data(), width}, {d_out.data(), width}, lse.data(),
+      {.q = wide_dq.data(), .k = wide_dk.data(), .v = wide_dv.data(), .q_stride = width, .k_stride = kv, .v_stride = kv});
   check_close(wide, want);
   check_close(wide_dk, want_dk, std::is_same_v<T, bfloat16> ? 4e3 : 4);  // `out` was rounded to bfloat16
 }
@@ -222,29 +242,40 @@ TEST_CASE("a device's library of attention is asked first, for 16-bit types alon
   std::vector<bfloat16> out(length * head), untouched = out, d(q.size());
   std::vector<float> lse(length);
   const kernels::AttentionExtents extents{.length = length, .head_width = head};
-  const kernels::AttentionOperands<const bfloat16> in{.q = q.data(), .k = q.data() + head, .v = q.data() + 2 * head, .q_stride = 3 * head, .k_stride = 3 * head, .v_stride = 3 * head};
-  const auto forward = [&] {
-    kernels::attention_forward<bfloat16>(device, extents, in, {out.data(), head}, lse.data());
-  };
+  const kernels::AttentionOperands<const bfloat16> in{.q = q.data(),
+                                                      .k = q.data() + head,
+                                                      .v = q.data() + 2 * head,
+                                                      .q_stride = 3 * head,
+                                                      .k_stride = 3 * head,
+                                                      .v_stride = 3 * head};
+  const auto forward = [&] { kernels::attention_forward<bfloat16>(device, extents, in, {out.data(), head}, lse.data()); };
   library->takes = true;
   forward();
   CHECK(library->forwards == 1);
   CHECK(same_bits(out, untouched));
   CHECK(library->last.k.data == q.data() + head);
-  CHECK((library->last.k.stride == 3 * head && library->last.out.stride == head && library->last.type == weft::DataType::bfloat16 && library->last.shape.causal));
+  CHECK((library->last.k.stride == 3 * head && library->last.out.stride == head &&
+         library->last.type == weft::DataType::bfloat16 && library->last.shape.causal));
   library->takes = false;
   forward();
   CHECK(library->forwards == 2);
   CHECK(!same_bits(out, untouched));
-  kernels::attention_backward<bfloat16>(
-      device, extents, in, {out.data(), head}, {out.data(), head}, lse.data(),
-      {.q = d.data(), .k = d.data() + head, .v = d.data() + 2 * head, .q_stride = 3 * head, .k_stride = 3 * head, .v_stride = 3 * head});
+  kernels::attention_backward<bfloat16>(device, extents, in, {out.data(), head}, {out.data(), head}, lse.data(),
+                                        {.q = d.data(),
+                                         .k = d.data() + head,
+                                         .v = d.data() + 2 * head,
+                                         .q_stride = 3 * head,
+                                         .k_stride = 3 * head,
+                                         .v_stride = 3 * head});
   CHECK(library->backwards == 1);
-  CHECK((library->last.dv.data == d.data() + 2 * head && library->last.d_out.data == out.data() && library->last.log_sum_exp == lse.data()));
+  CHECK((library->last.dv.data == d.data() + 2 * head && library->last.d_out.data == out.data() &&
+         library->last.log_sum_exp == lse.data()));
   const auto wide = normal<float>(length * head, 13);
   std::vector<float> wide_out(length * head);
-  kernels::attention_forward<float>(device, extents, {.q = wide.data(), .k = wide.data(), .v = wide.data(), .q_stride = head, .k_stride = head, .v_stride = head},
-                                    {wide_out.data(), head}, lse.data());
+  kernels::attention_forward<float>(
+      device, extents,
+      {.q = wide.data(), .k = wide.data(), .v = wide.data(), .q_stride = head, .k_stride = head, .v_stride = head},
+      {wide_out.data(), head}, lse.data());
   CHECK(library->forwards == 2);
 }
 
@@ -290,7 +321,8 @@ TEST_CASE_TEMPLATE("products without a library, angles without a table, sums in 
   const std::size_t m = 5, n = 7, k = 6;
   const auto a = normal<T>(m * k, 14), b = normal<T>(k * n, 15), bias = normal<T>(n, 16);
   std::vector<T> c(m * n);
-  kernels::matmul(device, kernels::Transpose::yes, kernels::Transpose::no, m, n, k, a.data(), m, b.data(), n, c.data(), n, false, bias.data());
+  kernels::matmul(device, kernels::Transpose::yes, kernels::Transpose::no, m, n, k, a.data(), m, b.data(), n, c.data(), n, false,
+                  bias.data());
   std::vector<double> want(m * n);
   for (std::size_t i = 0; i < m * n; ++i) {
     want[i] = double(bias[i % n]);
@@ -309,5 +341,6 @@ TEST_CASE_TEMPLATE("products without a library, angles without a table, sums in 
   kernels::rope(device, 5, 2, 4, turned.data(), 8, back.data(), 8, positions.data(), 10000.0, true);
   check_close(back, widen(x), 2);
   const double angle = 1000 * std::pow(10000.0, -2.0 * 1 / 4);
-  CHECK(std::abs(double(turned[2 * 8 + 1]) - (double(x[2 * 8 + 1]) * std::cos(angle) - double(x[2 * 8 + 3]) * std::sin(angle))) < 0.02);
+  CHECK(std::abs(double(turned[2 * 8 + 1]) - (double(x[2 * 8 + 1]) * std::cos(angle) - double(x[2 * 8 + 3]) * std::sin(angle))) <
+        0.02);
 }

@@ -58,12 +58,14 @@ TEST_CASE("casts of float16 by the processor are those of the type itself") {
   std::vector<float> wide(all.size());
   kernels::cast<float16, float>(device, all.size(), all.data(), wide.data());
   std::size_t wrong = 0;
-  for (std::size_t i = 0; i < all.size(); ++i) wrong += !(wide[i] == float(all[i]) || (std::isnan(wide[i]) && std::isnan(float(all[i]))));
+  for (std::size_t i = 0; i < all.size(); ++i)
+    wrong += !(wide[i] == float(all[i]) || (std::isnan(wide[i]) && std::isnan(float(all[i]))));
   std::vector<float> x;
   for (std::uint64_t bits = 0; bits < 0x100000000ull; bits += 4051) x.push_back(std::bit_cast<float>(std::uint32_t(bits)));
   std::vector<float16> narrow(x.size());
   kernels::cast<float, float16>(device, x.size(), x.data(), narrow.data());
-  for (std::size_t i = 0; i < x.size(); ++i) wrong += !(narrow[i].bits == float16(x[i]).bits || (std::isnan(x[i]) && std::isnan(float(narrow[i]))));
+  for (std::size_t i = 0; i < x.size(); ++i)
+    wrong += !(narrow[i].bits == float16(x[i]).bits || (std::isnan(x[i]) && std::isnan(float(narrow[i]))));
   CHECK(wrong == 0);
 }
 

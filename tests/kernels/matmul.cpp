@@ -38,8 +38,17 @@ void check_products(std::size_t m, std::size_t n, std::size_t k) {
     weft::kernels::matmul<T, C>(devices.all, flag(transpose_a), flag(transpose_b), m, n, k, a.data(), lda, b.data(), ldb,
                                 again.data(), ldc, accumulate, with_bias ? bias.data() : nullptr);
     check_close(again, reference);
-    weft::kernels::detail::matmul_loops(devices.one, {.transpose_a = transpose_a, .transpose_b = transpose_b, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .accumulate = accumulate}, a.data(),
-                                        b.data(), loops.data(), with_bias ? bias.data() : nullptr);
+    weft::kernels::detail::matmul_loops(devices.one,
+                                        {.transpose_a = transpose_a,
+                                         .transpose_b = transpose_b,
+                                         .m = m,
+                                         .n = n,
+                                         .k = k,
+                                         .lda = lda,
+                                         .ldb = ldb,
+                                         .ldc = ldc,
+                                         .accumulate = accumulate},
+                                        a.data(), b.data(), loops.data(), with_bias ? bias.data() : nullptr);
     check_close(loops, reference);
   }
 }

@@ -15,7 +15,8 @@ TEST_CASE_TEMPLATE("the sum of squares is that of double, the same for any numbe
     for (const T& v : g) right += double(v) * double(v);
     kernels::squared_norm<T>(devices.all, n, g.data(), &all);
     kernels::squared_norm<T>(devices.one, n, g.data(), &one);
-    CHECK(std::abs(all / right - 1) < (std::is_same_v<T, double> ? 1e-13 : 5e-7));  // float sums of 1024 elements, over as few as 4 lanes
+    CHECK(std::abs(all / right - 1) <
+          (std::is_same_v<T, double> ? 1e-13 : 5e-7));  // float sums of 1024 elements, over as few as 4 lanes
     CHECK(all == one);
     g[n / 2] = to<T>(NAN);
     kernels::squared_norm<T>(devices.all, n, g.data(), &all);

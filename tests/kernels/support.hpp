@@ -22,15 +22,15 @@ namespace kernels_test {
 
 using weft::accumulate_t;
 using weft::bfloat16;
-using weft::float16;
 using weft::DefaultDevice;
+using weft::float16;
 
 /// What a result of type T may differ from the reference in double, relative to the largest value of the reference.
 template <class T>
-constexpr double tolerance = std::is_same_v<T, double>  ? 1e-12
-                             : std::is_same_v<T, float> ? 3e-6
+constexpr double tolerance = std::is_same_v<T, double>    ? 1e-12
+                             : std::is_same_v<T, float>   ? 3e-6
                              : std::is_same_v<T, float16> ? 2e-3
-                                                        : 1.2e-2;
+                                                          : 1.2e-2;
 
 template <class T>
 T to(double x) {

@@ -65,7 +65,8 @@ double difference(const Gradients& mine, const Gradients& expected) {
   return worst;
 }
 
-const models::GptConfig gpt_config{.vocabulary = vocabulary, .layers = 2, .width = 16, .heads = 2, .sequence = length, .dropout = 0.1};
+const models::GptConfig gpt_config{
+    .vocabulary = vocabulary, .layers = 2, .width = 16, .heads = 2, .sequence = length, .dropout = 0.1};
 
 // --- a small model of our own ------------------------------------------------------------------------------------------------
 
@@ -75,9 +76,12 @@ struct Front {
   Parameter<> unused;
 
   template <class Context>
-  explicit Front(const Context& context) : embedding(context / "tokens", vocabulary, 8, 1.0), unused(context, "unused", {5}, ones) {}
+  explicit Front(const Context& context)
+      : embedding(context / "tokens", vocabulary, 8, 1.0), unused(context, "unused", {5}, ones) {}
   auto forward(const auto& context, const auto& ids) const { return embedding.forward(context, ids); }
-  auto backward_input(const auto& context, auto saved, const auto& g) { return embedding.backward_input(context, std::move(saved), g); }
+  auto backward_input(const auto& context, auto saved, const auto& g) {
+    return embedding.backward_input(context, std::move(saved), g);
+  }
   void backward_weight(const auto& context, auto deferred) { embedding.backward_weight(context, std::move(deferred)); }
   void for_each_parameter(auto&& visit) {
     embedding.for_each_parameter(visit);
@@ -91,7 +95,9 @@ struct Gate {
 
   template <class Context>
   explicit Gate(const Context& context) : gain(context, "gain", {8}, ones) {}
-  auto forward(const auto& context, const auto& x) const { return Result{open(context) ? times_row(x, gain.for_operand(x)) : x, x}; }
+  auto forward(const auto& context, const auto& x) const {
+    return Result{open(context) ? times_row(x, gain.for_operand(x)) : x, x};
+  }
   template <class Context, class X, class G>
   G backward(const Context& context, X x, const G& g) {
     if (!open(context)) return g;
@@ -104,7 +110,8 @@ struct Gate {
 
 template <class Context>
 auto make_small_block(const Context& context) {
-  return Residual(Sequential(LayerNorm(context / "norm", 8), Linear<Whole>(context / "linear", 8, 8, {.standard_deviation = 0.3}), Gelu{}, Gate(context / "gate")));
+  return Residual(Sequential(LayerNorm(context / "norm", 8), Linear<Whole>(context / "linear", 8, 8, {.standard_deviation = 0.3}),
+                             Gelu{}, Gate(context / "gate")));
 }
 
 struct Small {
@@ -116,7 +123,9 @@ struct Small {
   static std::size_t blocks(const Config&) { return 2; }
   static void check(const Config&, const ModelDegrees&) {}
   static Front make_front(const auto& context, const Config&) { return Front(context / "front"); }
-  static Block make_block(const auto& context, const Config&, std::size_t index) { return make_small_block(context / "block" / std::to_string(index)); }
+  static Block make_block(const auto& context, const Config&, std::size_t index) {
+    return make_small_block(context / "block" / std::to_string(index));
+  }
   static Back make_back(const auto& context, const Config&, Front*) {
     return Back(LayerNorm(context / "back.norm", 8), Embedding(context / "back.table", vocabulary, 8, 1.0).table);
   }
@@ -163,7 +172,8 @@ TEST_CASE("a pipeline adds micro-batches in their order: bitwise what accumulati
             for (const auto& [key, values] : gradients_of(model)) {
               const std::string& name = key;  // clang before 16 does not capture bindings
               INFO(name);
-              if (name == "transformer.wte.weight") CHECK(difference({{name, values}}, expected) <= 1e-14);  // two stages' sums are added
+              if (name == "transformer.wte.weight")
+                CHECK(difference({{name, values}}, expected) <= 1e-14);  // two stages' sums are added
               else CHECK(values == expected.at(name));
             }
           }) == 0);
@@ -174,7 +184,10 @@ namespace {
 
 /// Micro-batches of other sizes and lengths each; those of a data rank of two are half of them.
 Batch differing_batch(std::vector<MicroBatch> micro_batches, std::size_t first_sequence, std::size_t salt) {
-  Batch batch{.length = length, .micro_batches = micro_batches.size(), .first_sequence = first_sequence, .differing = std::move(micro_batches)};
+  Batch batch{.length = length,
+              .micro_batches = micro_batches.size(),
+              .first_sequence = first_sequence,
+              .differing = std::move(micro_batches)};
   batch.sequences = batch.sequences_before(batch.micro_batches);
   for (std::size_t i = 0; i < batch.tokens_before(batch.micro_batches); ++i) {
     batch.tokens.push_back(std::int32_t(key_of(salt, i) % vocabulary));
@@ -186,13 +199,17 @@ Batch differing_batch(std::vector<MicroBatch> micro_batches, std::size_t first_s
 Batch alone(const Batch& whole, std::size_t micro) {
   const MicroBatch size = whole.micro_batch(micro);
   const auto begin = std::ptrdiff_t(whole.tokens_before(micro)), end = std::ptrdiff_t(whole.tokens_before(micro + 1));
-  return {.tokens = {whole.tokens.begin() + begin, whole.tokens.begin() + end}, .targets = {whole.targets.begin() + begin, whole.targets.begin() + end}, .sequences = size.sequences, .length = size.length};
+  return {.tokens = {whole.tokens.begin() + begin, whole.tokens.begin() + end},
+          .targets = {whole.targets.begin() + begin, whole.targets.begin() + end},
+          .sequences = size.sequences,
+          .length = size.length};
 }
 
 /// A model whose blocks hand on more and more columns.
 template <class Context>
 auto make_widening_block(const Context& context, std::size_t index) {
-  return Sequential(LayerNorm(context / "norm", 4 * (index + 1)), Linear<Whole>(context / "linear", 4 * (index + 1), 4 * (index + 2), {.standard_deviation = 0.5}), Gelu{});
+  return Sequential(LayerNorm(context / "norm", 4 * (index + 1)),
+                    Linear<Whole>(context / "linear", 4 * (index + 1), 4 * (index + 2), {.standard_deviation = 0.5}), Gelu{});
 }
 struct Widening {
   struct Config {};
@@ -203,8 +220,12 @@ struct Widening {
   static std::size_t blocks(const Config&) { return 4; }
   static void check(const Config&, const ModelDegrees&) {}
   static Front make_front(const auto& context, const Config&) { return Embedding(context / "tokens", vocabulary, 4, 1.0); }
-  static Block make_block(const auto& context, const Config&, std::size_t index) { return make_widening_block(context / "block" / std::to_string(index), index); }
-  static Back make_back(const auto& context, const Config&, Front*) { return Back(LayerNorm(context / "back.norm", 20), Embedding(context / "back.table", vocabulary, 20, 1.0).table); }
+  static Block make_block(const auto& context, const Config&, std::size_t index) {
+    return make_widening_block(context / "block" / std::to_string(index), index);
+  }
+  static Back make_back(const auto& context, const Config&, Front*) {
+    return Back(LayerNorm(context / "back.norm", 20), Embedding(context / "back.table", vocabulary, 20, 1.0).table);
+  }
 };
 
 }  // namespace
@@ -223,7 +244,8 @@ TEST_CASE("micro-batches of different shapes count by their tokens, and a pipeli
     double losses = 0, all_targets = 0;
     for (std::size_t micro = 0; micro < 4; ++micro) {
       const Batch one = alone(batch, micro);
-      const double count = double(std::count_if(one.targets.begin(), one.targets.end(), [](std::int32_t target) { return target >= 0; }));
+      const double count =
+          double(std::count_if(one.targets.begin(), one.targets.end(), [](std::int32_t target) { return target >= 0; }));
       losses += count * model.train_step(one);
       all_targets += count;
       for (const auto& [name, values] : gradients_of(model)) {
@@ -286,7 +308,8 @@ TEST_CASE("the loss is the mean over the tokens that count, wherever they are") 
   std::size_t tokens = 0;
   for (std::size_t s = 0; s < sequences; ++s) {
     const Batch alone = make_batch(s, sequences, 1, counts);
-    const auto count = std::size_t(std::count_if(alone.targets.begin(), alone.targets.end(), [](std::int32_t target) { return target >= 0; }));
+    const auto count =
+        std::size_t(std::count_if(alone.targets.begin(), alone.targets.end(), [](std::int32_t target) { return target >= 0; }));
     if (count == 0) continue;
     sum += double(count) * single.evaluate(alone);
     tokens += count;
@@ -311,7 +334,9 @@ TEST_CASE("the loss is the mean over the tokens that count, wherever they are") 
 TEST_CASE("a batch in which nothing counts is refused by all ranks alike; one rank's share may be so") {
   DefaultDevice device;
   SingleDevice<Small> model(device, {});
-  const std::string text = "weft: batch: none of the 64 targets of the global batch counts (all are negative): there is no loss; leave such a batch out";
+  const std::string text =
+      "weft: batch: none of the 64 targets of the global batch counts (all are negative): there is no loss; leave such a batch "
+      "out";
   const auto none = [](std::size_t) { return false; };
   CHECK_THROWS_WITH_AS(model.train_step(make_batch(0, 1, 2, none)), text.c_str(), UsageError);
   CHECK_THROWS_WITH_AS(model.evaluate(make_batch(0, 1, 2, none)), text.c_str(), UsageError);
@@ -335,7 +360,8 @@ TEST_CASE("a batch in which nothing counts is refused by all ranks alike; one ra
 TEST_CASE("sequences longer than the model was made for are refused, in training, evaluation and for logits") {
   DefaultDevice device;
   SingleDevice<models::BasicGpt<double>> gpt(device, gpt_config);
-  SingleDevice<models::BasicLlama<double>> llama(device, {.vocabulary = vocabulary, .layers = 1, .width = 8, .heads = 2, .intermediate = 8, .sequence = length});
+  SingleDevice<models::BasicLlama<double>> llama(
+      device, {.vocabulary = vocabulary, .layers = 1, .width = 8, .heads = 2, .intermediate = 8, .sequence = length});
   const auto check = [](auto& model) {
     Batch batch = make_batch(0, 1, 1, all);
     batch.sequences = 4, batch.length = 16;
@@ -351,7 +377,9 @@ TEST_CASE("sequences longer than the model was made for are refused, in training
     batch.sequences = 7;
     CHECK_THROWS_WITH_AS(model.train_step(batch), text, ShapeError);
     const std::vector<std::int32_t> prompt(length + 1, 3);
-    CHECK_THROWS_WITH_AS(model.next_logits(prompt), "weft: a sequence of 9 tokens, but the model was made for at most 8 (sequence in its config)", ShapeError);
+    CHECK_THROWS_WITH_AS(model.next_logits(prompt),
+                         "weft: a sequence of 9 tokens, but the model was made for at most 8 (sequence in its config)",
+                         ShapeError);
     CHECK_NOTHROW(model.next_logits(std::span(prompt).first(length)));
   };
   check(gpt);
@@ -362,10 +390,14 @@ TEST_CASE("batches that do not fit are refused") {
   DefaultDevice device;
   SingleDevice<Small> model(device, {});
   Batch batch = make_batch(0, 1, 3, all);
-  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: sequences(8) % micro-batches(3) != 0: every micro-batch holds the same number of whole sequences", ShapeError);
+  CHECK_THROWS_WITH_AS(
+      model.train_step(batch),
+      "weft: batch: sequences(8) % micro-batches(3) != 0: every micro-batch holds the same number of whole sequences",
+      ShapeError);
   batch.micro_batches = 1;
   batch.targets.pop_back();
-  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: 64 tokens and 63 targets, expected 8 sequences * 8 of each", ShapeError);
+  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: 64 tokens and 63 targets, expected 8 sequences * 8 of each",
+                       ShapeError);
   SingleDevice<models::BasicGpt<double>> gpt(device, gpt_config);
   batch = make_batch(0, 1, 1, all);
   batch.tokens[3] = vocabulary;
@@ -375,14 +407,20 @@ TEST_CASE("batches that do not fit are refused") {
   batch.tokens[3] = 0;
   batch.targets[5] = vocabulary;
   CHECK_THROWS_WITH_AS(gpt.train_step(batch), "weft: batch: target(11) at place 5 is not in the vocabulary(11)", UsageError);
-  CHECK_THROWS_WITH_AS(gpt.next_logits(std::vector<std::int32_t>()), "weft: logits of no tokens: at least one is needed", UsageError);
+  CHECK_THROWS_WITH_AS(gpt.next_logits(std::vector<std::int32_t>()), "weft: logits of no tokens: at least one is needed",
+                       UsageError);
   const std::vector<std::int32_t> prompt{1, vocabulary};
   CHECK_THROWS_WITH_AS(gpt.next_logits(prompt), "weft: batch: token(11) at place 1 is not in the vocabulary(11)", UsageError);
   batch = differing_batch({{2, 8}, {1, 3}}, 0, 1);
   batch.tokens.pop_back();
-  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: 3 sequences, 18 tokens and 19 targets, but its micro-batches hold 3 sequences and 19 of each", ShapeError);
+  CHECK_THROWS_WITH_AS(
+      model.train_step(batch),
+      "weft: batch: 3 sequences, 18 tokens and 19 targets, but its micro-batches hold 3 sequences and 19 of each", ShapeError);
   batch = differing_batch({{2, 8}, {1, 9}}, 0, 1);
-  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: a micro-batch of 1 sequences of 9 tokens; there must be at least one of 1 to 8 tokens, the batch's length", ShapeError);
+  CHECK_THROWS_WITH_AS(
+      model.train_step(batch),
+      "weft: batch: a micro-batch of 1 sequences of 9 tokens; there must be at least one of 1 to 8 tokens, the batch's length",
+      ShapeError);
   batch.micro_batches = 3;
   CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: batch: 2 differing micro-batches, micro-batches(3)", ShapeError);
 }
@@ -453,12 +491,14 @@ TEST_CASE("a gradient that owes a sum ends the step, or its reduction over dp") 
           Unpaid model(mesh, {});
           texts[std::size_t(world.rank())] = unreduced_error([&] { model.train_step(make_batch(0, 1, 1, all)); });
         }) == 0);
-  for (const std::string& text : texts) CHECK(text == "weft: the gradient of front.tokens.weight still owes a sum over cp after the step: no wrapper paid it");
+  for (const std::string& text : texts)
+    CHECK(text == "weft: the gradient of front.tokens.weight still owes a sum over cp after the step: no wrapper paid it");
 
   CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
           Mesh<dp, cp> mesh(world, {.cp = 2});
           DataParallel<Unpaid> model(mesh, {});
           texts[std::size_t(world.rank())] = unreduced_error([&] { model.train_step(make_batch(0, 1, 1, all)); });
         }) == 0);
-  for (const std::string& text : texts) CHECK(text == "weft: the gradient of back.norm.weight is to be summed over dp while it still owes another sum");
+  for (const std::string& text : texts)
+    CHECK(text == "weft: the gradient of back.norm.weight is to be summed over dp while it still owes another sum");
 }

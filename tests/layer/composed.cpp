@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/combinators.hpp
 // Layers made of layers where a composition had been refused or had meant something else: token ids, which have no gradient, go
-// through Sequential, Branch, Recompute and RecomputeInput; a Residual of a Residual is two of them, a Branch of a Branch has one branch.
+// through Sequential, Branch, Recompute and RecomputeInput; a Residual of a Residual is two of them, a Branch of a Branch has one
+// branch.
 
 #include <doctest/doctest.h>
 
@@ -41,12 +42,13 @@ struct Model {
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
   static void check(const Config&, const ModelDegrees&) {}
   static Front make_front(const auto& context, const Config& config) {
-    return Front(Embedding(context / "one", config.vocabulary, config.width, 1.0), Embedding(context / "two", config.vocabulary, config.width, 1.0),
-                 LayerNorm(context / "first", config.width));
+    return Front(Embedding(context / "one", config.vocabulary, config.width, 1.0),
+                 Embedding(context / "two", config.vocabulary, config.width, 1.0), LayerNorm(context / "first", config.width));
   }
   static Block make_block(const auto& context, const Config& config, std::size_t index) {
     const auto here = context / "blocks" / std::to_string(index);
-    return Residual(Residual(Sequential(LayerNorm(here / "norm", config.width), Linear<Column>(here / "up", config.width, 32), Gelu{}, Linear<Row>(here / "down", 32, config.width))));
+    return Residual(Residual(Sequential(LayerNorm(here / "norm", config.width), Linear<Column>(here / "up", config.width, 32),
+                                        Gelu{}, Linear<Row>(here / "down", 32, config.width))));
   }
   static Back make_back(const auto& context, const Config& config, Front*) {
     return Back(LayerNorm(context / "last", config.width), Embedding(context / "head", config.vocabulary, config.width).table);
@@ -84,14 +86,15 @@ struct Composed : Sequential<Tables, LayerNorm> {
 /// Computed again, where that is asked for.
 struct Recomputed : Recompute<Sequential<Recompute<Tables>, LayerNorm>> {
   Recomputed(Embedding a, Embedding b, LayerNorm n)
-      : Recompute(Sequential<Recompute<Tables>, LayerNorm>(Recompute<Tables>(Tables(Branch(std::move(a), std::move(b)), Sum{}), false), std::move(n)), true) {}
+      : Recompute(Sequential<Recompute<Tables>, LayerNorm>(
+                      Recompute<Tables>(Tables(Branch(std::move(a), std::move(b)), Sum{}), false), std::move(n)),
+                  true) {}
 };
 
 template <class Front>
 using Dense = DataParallel<TensorParallel<PipelineParallel<Model<Front>, schedule::ZeroBubbleH1>>>;
 template <class Front>
 using ByRows = DataParallel<SequenceParallel<PipelineParallel<Model<Front>>>>;
-
 
 }  // namespace
 
@@ -132,7 +135,8 @@ TEST_CASE("a residual of a residual is two, and its copy is itself") {
   auto alone = inner.forward(context, x);
   auto both = two.forward(context, x);
   const auto gelu = copy_to_host(alone.output), output = copy_to_host(both.output);
-  const auto slope = copy_to_host(backward(inner, context, std::move(alone.saved), g)), gradient = copy_to_host(backward(two, context, std::move(both.saved), g));
+  const auto slope = copy_to_host(backward(inner, context, std::move(alone.saved), g)),
+             gradient = copy_to_host(backward(two, context, std::move(both.saved), g));
   for (std::size_t i = 0; i < 6; ++i) {
     CHECK(output[i] == doctest::Approx(2 * values[i] + gelu[i]).epsilon(1e-14));
     CHECK(gradient[i] == doctest::Approx(2 + slope[i]).epsilon(1e-14));

@@ -24,21 +24,28 @@ using Ids = Tensor<std::int32_t, Exec>;
 
 // --- layers ------------------------------------------------------------------------------------------------------------------
 
-static_assert(detail::Layer<Embedding, Here, Ids> && detail::Layer<LayerNorm, Here, X> && detail::Layer<RmsNorm, Here, X> && detail::Layer<Gelu, Here, X>);
-static_assert(detail::Layer<Linear<>, Here, X> && detail::Layer<Linear<Column>, Spread, XSpread> && detail::Layer<Dropout, Spread, XSpread>);
-static_assert(detail::Layer<models::Gpt::Front, Here, Ids> && detail::Layer<models::Gpt::Block, Spread, XSpread> && detail::Layer<models::Gpt::Back, Here, X, Ids>);
+static_assert(detail::Layer<Embedding, Here, Ids> && detail::Layer<LayerNorm, Here, X> && detail::Layer<RmsNorm, Here, X> &&
+              detail::Layer<Gelu, Here, X>);
+static_assert(detail::Layer<Linear<>, Here, X> && detail::Layer<Linear<Column>, Spread, XSpread> &&
+              detail::Layer<Dropout, Spread, XSpread>);
+static_assert(detail::Layer<models::Gpt::Front, Here, Ids> && detail::Layer<models::Gpt::Block, Spread, XSpread> &&
+              detail::Layer<models::Gpt::Back, Here, X, Ids>);
 static_assert(detail::Layer<models::Llama::Block, Here, X> && detail::Layer<models::Llama::Back, Here, X, Ids>);
-static_assert(detail::Layer<Sequential<LayerNorm, Residual<Gelu>>, Here, X> && detail::Layer<Branch<LayerNorm, Gelu>, Here, X> && detail::Layer<Repeat<Gelu>, Here, X>);
-static_assert(detail::Layer<Recompute<Gelu>, Here, X> && detail::Layer<RecomputeInput<Gelu, Linear<>>, Here, X> && detail::Layer<EnterParallelRegion<tp>, Spread, XSpread>);
+static_assert(detail::Layer<Sequential<LayerNorm, Residual<Gelu>>, Here, X> && detail::Layer<Branch<LayerNorm, Gelu>, Here, X> &&
+              detail::Layer<Repeat<Gelu>, Here, X>);
+static_assert(detail::Layer<Recompute<Gelu>, Here, X> && detail::Layer<RecomputeInput<Gelu, Linear<>>, Here, X> &&
+              detail::Layer<EnterParallelRegion<tp>, Spread, XSpread>);
 
 template <class S>
 struct Saves {
   Result<X, S> forward(const auto&, const X&) const;
   void for_each_parameter(auto&&) {}
 };
-static_assert(detail::Layer<Saves<Nothing>, Here, X> && detail::Layer<Saves<X>, Here, X> && detail::Layer<Saves<std::tuple<X, int>>, Here, X>);
+static_assert(detail::Layer<Saves<Nothing>, Here, X> && detail::Layer<Saves<X>, Here, X> &&
+              detail::Layer<Saves<std::tuple<X, int>>, Here, X>);
 static_assert(detail::Layer<Saves<std::unique_ptr<X>>, Here, X>, "what is saved is moved, and never copied");
-static_assert(!detail::Layer<Saves<std::mutex>, Here, X> && !detail::Layer<Saves<std::tuple<const X&>>, Here, X> && !detail::Layer<Saves<std::pair<int, X&>>, Here, X>);
+static_assert(!detail::Layer<Saves<std::mutex>, Here, X> && !detail::Layer<Saves<std::tuple<const X&>>, Here, X> &&
+              !detail::Layer<Saves<std::pair<int, X&>>, Here, X>);
 
 struct WithoutForward {
   void for_each_parameter(auto&&) {}
@@ -59,15 +66,18 @@ struct WithoutParameters {
   Result<X, Nothing> forward(const auto&, const X&) const;
 };
 static_assert(detail::Forwards<WithoutParameters, Here, X> && !detail::Layer<WithoutParameters, Here, X>);
-static_assert(!detail::Layer<WithoutForward, Here, X> && !detail::Layer<NotConst, Here, X> && !detail::Layer<NoResult, Here, X> && !detail::Layer<Private, Here, X>);
-static_assert(detail::Layer<OfIds, Here, Ids> && !detail::Layer<OfIds, Here, X> && !detail::Layer<OfIds, Here> && !detail::Layer<OfIds, Here, Ids, Ids>);
+static_assert(!detail::Layer<WithoutForward, Here, X> && !detail::Layer<NotConst, Here, X> && !detail::Layer<NoResult, Here, X> &&
+              !detail::Layer<Private, Here, X>);
+static_assert(detail::Layer<OfIds, Here, Ids> && !detail::Layer<OfIds, Here, X> && !detail::Layer<OfIds, Here> &&
+              !detail::Layer<OfIds, Here, Ids, Ids>);
 static_assert(!detail::Layer<int, Here, X> && !detail::Layer<OfIds, Here, detail::AlreadyRefused>);
 // A member is told from none, whoever may call it.
 static_assert(detail::layer_check::has_forward<Private>() && !detail::layer_check::has_forward<WithoutForward>());
 
 // --- models ------------------------------------------------------------------------------------------------------------------
 
-static_assert(detail::Model<models::Gpt, Here> && detail::Model<models::Gpt, Spread> && detail::Model<models::Llama, Here> && detail::Model<models::Mixtral, Here>);
+static_assert(detail::Model<models::Gpt, Here> && detail::Model<models::Gpt, Spread> && detail::Model<models::Llama, Here> &&
+              detail::Model<models::Mixtral, Here>);
 static_assert(detail::Model<models::BasicGpt<bfloat16>, Context<Compute<Exec, bfloat16>>>);
 static_assert(!detail::ModelRecipe<Linear<>> && !detail::ModelRecipe<DataParallel<models::Gpt>> && !detail::ModelRecipe<int>);
 struct WithoutScalar {
@@ -80,18 +90,24 @@ struct WithoutScalar {
 struct WithoutFunctions : WithoutScalar {
   using scalar = float;
 };
-static_assert(!detail::ModelRecipe<WithoutScalar> && detail::ModelRecipe<WithoutFunctions> && !detail::Model<WithoutFunctions, Here>);
+static_assert(!detail::ModelRecipe<WithoutScalar> && detail::ModelRecipe<WithoutFunctions> &&
+              !detail::Model<WithoutFunctions, Here>);
 
 // --- policies and hooks --------------------------------------------------------------------------------------------------------
 
-static_assert(detail::WrapperPolicy<detail::DataPolicy> && detail::WrapperPolicy<detail::WithPolicies<detail::DataPolicy, Reproducible>>);
+static_assert(detail::WrapperPolicy<detail::DataPolicy> &&
+              detail::WrapperPolicy<detail::WithPolicies<detail::DataPolicy, Reproducible>>);
 static_assert(detail::WrapperPolicy<detail::ShardedDataPolicy<true>> && detail::WrapperPolicy<detail::ShardedDataPolicy<false>>);
-static_assert(detail::WrapperPolicy<detail::TensorPolicy<Invariant<tp>>> && detail::WrapperPolicy<detail::TensorPolicy<Shard<tp, 0>>>);
-static_assert(detail::WrapperPolicy<detail::ContextPolicy> && detail::WrapperPolicy<detail::ExpertPolicy> && detail::WrapperPolicy<detail::PipelinePolicy>);
-static_assert(!detail::WrapperPolicy<detail::TensorPolicy<Partial<tp>>> && !detail::WrapperPolicy<detail::TensorPolicy<Invariant<cp>>> && !detail::WrapperPolicy<detail::TensorPolicy<tp>>);
+static_assert(detail::WrapperPolicy<detail::TensorPolicy<Invariant<tp>>> &&
+              detail::WrapperPolicy<detail::TensorPolicy<Shard<tp, 0>>>);
+static_assert(detail::WrapperPolicy<detail::ContextPolicy> && detail::WrapperPolicy<detail::ExpertPolicy> &&
+              detail::WrapperPolicy<detail::PipelinePolicy>);
+static_assert(!detail::WrapperPolicy<detail::TensorPolicy<Partial<tp>>> &&
+              !detail::WrapperPolicy<detail::TensorPolicy<Invariant<cp>>> && !detail::WrapperPolicy<detail::TensorPolicy<tp>>);
 static_assert(!detail::WrapperPolicy<PlainPolicy> && !detail::WrapperPolicy<Reproducible> && !detail::WrapperPolicy<int>);
 
-static_assert(detail::StepHooks<detail::Buckets<Exec>> && detail::StepHooks<detail::FullyShardedHooks<Exec>> && detail::StepHooks<detail::TensorGradientReducer<Exec>>);
+static_assert(detail::StepHooks<detail::Buckets<Exec>> && detail::StepHooks<detail::FullyShardedHooks<Exec>> &&
+              detail::StepHooks<detail::TensorGradientReducer<Exec>>);
 static_assert(detail::StepHooks<detail::ContextGradientReducer<Exec>> && detail::StepHooks<detail::ExpertGradientReducer>);
 struct NoEvents : detail::Hooks {
   void gradient_ready(detail::Unit&) {}
@@ -108,7 +124,8 @@ struct NoThrow : detail::Hooks {
 };
 struct Derived : NoThrow {};
 static_assert(detail::StepHooks<PrivateEvent> && detail::StepHooks<NoThrow> && detail::StepHooks<Derived>);
-static_assert(!detail::StepHooks<detail::Hooks> && !detail::StepHooks<NoEvents> && !detail::StepHooks<OtherArguments> && !detail::StepHooks<int>);
+static_assert(!detail::StepHooks<detail::Hooks> && !detail::StepHooks<NoEvents> && !detail::StepHooks<OtherArguments> &&
+              !detail::StepHooks<int>);
 
 struct Sums {
   Request start(hook::Bucket& bucket, const Communicator& data_ranks) { return data_ranks.all_reduce_async(bucket.all()); }
@@ -123,12 +140,15 @@ struct OfAnything {
   static void apply(auto&&) {}
 };
 static_assert(detail::is_data_policy<Sums> && detail::is_data_policy<hook::PowerSgd> && !detail::is_data_policy<SumsAndEnds>);
-static_assert(detail::is_policy<Reproducible> && detail::is_policy<QuantisedGather> && detail::is_policy<OfAnything> && !detail::is_policy<OfACopy> && !detail::is_policy<Sums>);
+static_assert(detail::is_policy<Reproducible> && detail::is_policy<QuantisedGather> && detail::is_policy<OfAnything> &&
+              !detail::is_policy<OfACopy> && !detail::is_policy<Sums>);
 
 // --- update rules --------------------------------------------------------------------------------------------------------------
 
-static_assert(optim::UpdateRule<optim::AdamWRule> && optim::Updates<optim::AdamWRule, float, Exec> && optim::Updates<optim::AdamWRule, bfloat16, Exec>);
-static_assert(optim::UpdateRule<optim::SgdRule> && optim::Updates<optim::SgdRule, double, Exec> && optim::Updates<optim::SgdRule, float16, Exec>);
+static_assert(optim::UpdateRule<optim::AdamWRule> && optim::Updates<optim::AdamWRule, float, Exec> &&
+              optim::Updates<optim::AdamWRule, bfloat16, Exec>);
+static_assert(optim::UpdateRule<optim::SgdRule> && optim::Updates<optim::SgdRule, double, Exec> &&
+              optim::Updates<optim::SgdRule, float16, Exec>);
 struct OptionsAlone {
   using Options = optim::SgdOptions;
 };

@@ -47,7 +47,9 @@ using Weights = std::map<std::string, Whole>;
 std::string put(Weights& weights, DefaultDevice& device, ParameterState& state) {
   const std::size_t size = size_of(state.type());
   auto& whole = weights[state.name()];
-  if (whole.bytes.empty()) whole = {Bytes(state.global().size() * size), std::vector<int>(state.global().size()), std::vector<int>(state.global().size())};
+  if (whole.bytes.empty())
+    whole = {Bytes(state.global().size() * size), std::vector<int>(state.global().size()),
+             std::vector<int>(state.global().size())};
   if (whole.held.size() != state.global().size()) return state.name() + " has another shape on another rank";
   const Bytes mine = bytes_of(detail::value_of(device, state), state.kept() * size);
   std::vector<char> padding(state.kept(), 1);
@@ -109,7 +111,8 @@ void check_weights(const typename Composition::Config& config) {
 template <class S>
 void check_models() {
   const models::GptConfig gpt{.vocabulary = 19, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .sequence = 8};
-  const models::LlamaConfig llama{.vocabulary = 19, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .intermediate = 48, .sequence = 8};
+  const models::LlamaConfig llama{
+      .vocabulary = 19, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .intermediate = 48, .sequence = 8};
   check_weights<Wrapped<models::BasicGpt<S>>>(gpt);
   check_weights<Wrapped<models::BasicLlama<S>>>(llama);
   check_weights<Sharded<models::BasicGpt<S>>>(gpt);
@@ -123,7 +126,8 @@ TEST_CASE("initial weights are the same in every layout: bfloat16") { check_mode
 
 TEST_CASE("a seed gives its weights again, another seed gives others") {
   const models::GptConfig config{.vocabulary = 19, .layers = 2, .width = 16, .heads = 4, .sequence = 8};
-  const Weights first = one_rank<models::Gpt>(config, 3), again = one_rank<models::Gpt>(config, 3), other = one_rank<models::Gpt>(config, 4);
+  const Weights first = one_rank<models::Gpt>(config, 3), again = one_rank<models::Gpt>(config, 3),
+                other = one_rank<models::Gpt>(config, 4);
   for (const auto& [key, whole] : first) {
     const std::string& name = key;  // clang before 16 does not capture bindings
     INFO(name);
@@ -168,9 +172,11 @@ std::vector<float> whole_mask(std::uint64_t seed = 1, std::uint64_t step = 0) {
 }
 
 // Elements of this rank's x [local rows, local columns] that differ from the whole mask at (row, column).
-std::size_t differences(const std::vector<float>& mine, const std::vector<float>& whole, std::size_t local_columns, std::size_t row, std::size_t column) {
+std::size_t differences(const std::vector<float>& mine, const std::vector<float>& whole, std::size_t local_columns,
+                        std::size_t row, std::size_t column) {
   std::size_t wrong = 0;
-  for (std::size_t i = 0; i < mine.size(); ++i) wrong += mine[i] != whole[(row + i / local_columns) * columns + column + i % local_columns];
+  for (std::size_t i = 0; i < mine.size(); ++i)
+    wrong += mine[i] != whole[(row + i / local_columns) * columns + column + i % local_columns];
   return wrong;
 }
 
@@ -199,8 +205,11 @@ TEST_CASE("dropout masks are a function of the global element") {
         for (std::size_t m = 0; m < micro_batches; ++m) {
           const std::size_t first = std::size_t(mesh.rank(dp{})) * share + m * micro;
           context.env.first_row = first;
-          const auto check = [&]<class P>(P, std::size_t local_rows, std::size_t local_columns, std::size_t row, std::size_t column) {
-            wrong += differences(dropped(context, Tensor<float, Exec, Shard<dp, 0>, P>(world.device(), {local_rows, local_columns})), whole, local_columns, row, column);
+          const auto check = [&]<class P>(P, std::size_t local_rows, std::size_t local_columns, std::size_t row,
+                                          std::size_t column) {
+            wrong +=
+                differences(dropped(context, Tensor<float, Exec, Shard<dp, 0>, P>(world.device(), {local_rows, local_columns})),
+                            whole, local_columns, row, column);
           };
           check(Invariant<tp>{}, micro, columns, first, 0);
           check(Replicated<tp>{}, micro, columns, first, 0);
@@ -239,8 +248,8 @@ std::vector<float> all_results(const Context& context, Layer layer) {
 
 template <class Context>
 auto make_mlp(const Context& context) {
-  return Residual(Sequential(LayerNorm(context / "norm", 16), Linear<Column>(context / "up", 16, 32), Gelu{}, Linear<Row>(context / "down", 32, 16),
-                             Dropout(context / "dropout", probability)));
+  return Residual(Sequential(LayerNorm(context / "norm", 16), Linear<Column>(context / "up", 16, 32), Gelu{},
+                             Linear<Row>(context / "down", 32, 16), Dropout(context / "dropout", probability)));
 }
 
 }  // namespace
@@ -281,10 +290,15 @@ Training train(std::uint64_t seed) {
   const models::GptConfig config{.vocabulary = 19, .layers = 4, .width = 32, .heads = 4, .sequence = 8, .dropout = 0.1};
   CHECK(run(RunOptions{.ranks = ranks}, [&](World& world) {
           Mesh<dp, tp, pp> mesh(world, {.tp = 2, .pp = 2});
-          Wrapped<models::Gpt> model(mesh, config, {.seed = seed, .data = {.first_bucket_bytes = 1 << 12, .bucket_bytes = 1 << 14}});
+          Wrapped<models::Gpt> model(mesh, config,
+                                     {.seed = seed, .data = {.first_bucket_bytes = 1 << 12, .bucket_bytes = 1 << 14}});
           optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 1.0});
           for (int step = 0; step < steps; ++step) {
-            Batch batch{.sequences = 4, .length = 8, .micro_batches = 2, .first_sequence = 4 * std::size_t(mesh.rank(dp{})), .step = std::uint64_t(step)};
+            Batch batch{.sequences = 4,
+                        .length = 8,
+                        .micro_batches = 2,
+                        .first_sequence = 4 * std::size_t(mesh.rank(dp{})),
+                        .step = std::uint64_t(step)};
             for (std::size_t i = 0; i < 32; ++i) {
               const std::size_t index = batch.first_sequence * 8 + i;
               batch.tokens.push_back(std::int32_t(key_of(step, index) % 19));

@@ -63,16 +63,25 @@ std::string refusal(F&& f) {
 
 template <class F>
 void on_tensor_ranks(int ranks, F&& f) {
-  CHECK(run(RunOptions{.ranks = ranks}, [&](World& world) {
-          f(world, root(world.device(), tokens).with<Invariant<tp>>(tp{}, world.communicator()));
-        }) == 0);
+  CHECK(run(RunOptions{.ranks = ranks},
+            [&](World& world) { f(world, root(world.device(), tokens).with<Invariant<tp>>(tp{}, world.communicator())); }) == 0);
 }
 
 }  // namespace
 
 TEST_CASE("masks of [tokens, columns] and of [tokens, heads, width] are those of one rank over dp, cp and tp") {
   const auto whole = whole_mask();
-  for (const auto& [d, c, t] : std::vector<std::array<std::size_t, 3>>{{1, 1, 1}, {2, 1, 1}, {4, 1, 1}, {1, 2, 1}, {1, 4, 1}, {1, 1, 2}, {1, 1, 4}, {2, 2, 1}, {2, 1, 2}, {1, 2, 2}, {2, 2, 2}}) {
+  for (const auto& [d, c, t] : std::vector<std::array<std::size_t, 3>>{{1, 1, 1},
+                                                                       {2, 1, 1},
+                                                                       {4, 1, 1},
+                                                                       {1, 2, 1},
+                                                                       {1, 4, 1},
+                                                                       {1, 1, 2},
+                                                                       {1, 1, 4},
+                                                                       {2, 2, 1},
+                                                                       {2, 1, 2},
+                                                                       {1, 2, 2},
+                                                                       {2, 2, 2}}) {
     std::mutex mutex;
     std::size_t wrong = 0, compared = 0;
     const std::size_t data = d, parts = c, tensor = t;  // clang before 16 does not capture bindings
@@ -114,15 +123,26 @@ TEST_CASE("masks of [tokens, columns] and of [tokens, heads, width] are those of
 
 TEST_CASE("a mask goes by tokens: rows that are not the context's are refused") {
   DefaultDevice device;
-  CHECK(refusal<ShapeError>([&] { dropped(root(device, tokens), Tensor<float, Exec>(device, {tokens * heads, width})); }) ==
-        "weft: masks and positions go by tokens, dim 0: [256, 6] has not the rows of this micro-batch, 32 / (cp(1) * tp(1)); take a view whose dim 0 is the tokens");
-  CHECK(refusal<ShapeError>([&] { positions_of(root(device, tokens), Tensor<float, Exec>(device, {tokens * heads, width})); }).find("go by tokens") != std::string::npos);
-  CHECK(copy_to_host(positions_of(root(device, tokens), Tensor<float, Exec>(device, {tokens, heads, width}))) == copy_to_host(positions_of(root(device, tokens), Tensor<float, Exec>(device, {tokens, width}))));
+  CHECK(refusal<ShapeError>([&] {
+          dropped(root(device, tokens), Tensor<float, Exec>(device, {tokens * heads, width}));
+        }) ==
+        "weft: masks and positions go by tokens, dim 0: [256, 6] has not the rows of this micro-batch, 32 / (cp(1) * tp(1)); "
+        "take a view whose dim 0 is the tokens");
+  CHECK(refusal<ShapeError>([&] {
+          positions_of(root(device, tokens), Tensor<float, Exec>(device, {tokens * heads, width}));
+        }).find("go by tokens") != std::string::npos);
+  CHECK(copy_to_host(positions_of(root(device, tokens), Tensor<float, Exec>(device, {tokens, heads, width}))) ==
+        copy_to_host(positions_of(root(device, tokens), Tensor<float, Exec>(device, {tokens, width}))));
   on_tensor_ranks(2, [](World& world, const auto& context) {
     // A view by heads of a part of the heads, and rows that were gathered.
-    CHECK(refusal<ShapeError>([&] { dropped(context, Tensor<float, Exec, Shard<tp, 1>>(world.device(), {tokens * heads / 2, width})); }).find("go by tokens") != std::string::npos);
-    CHECK(refusal<ShapeError>([&] { dropped(context, Tensor<float, Exec, Shard<tp, 0>>(world.device(), {tokens, width})); }) ==
-          "weft: masks and positions go by tokens, dim 0: [32, 6] has not the rows of this micro-batch, 32 / (cp(1) * tp(2)); take a view whose dim 0 is the tokens");
+    CHECK(refusal<ShapeError>([&] {
+            dropped(context, Tensor<float, Exec, Shard<tp, 1>>(world.device(), {tokens * heads / 2, width}));
+          }).find("go by tokens") != std::string::npos);
+    CHECK(refusal<ShapeError>([&] {
+            dropped(context, Tensor<float, Exec, Shard<tp, 0>>(world.device(), {tokens, width}));
+          }) ==
+          "weft: masks and positions go by tokens, dim 0: [32, 6] has not the rows of this micro-batch, 32 / (cp(1) * tp(2)); "
+          "take a view whose dim 0 is the tokens");
   });
 }
 
@@ -137,7 +157,10 @@ TEST_CASE("a mask over columns that are cut by segments, held alike or padded is
       const auto y = stored.forward(context, x).output, z = with_bias.forward(context, x).output;
       const auto g = with_bias.forward_gelu(context, x).second;
       const auto text = refusal<LayoutError>([&] { dropped(context, y); });
-      for (const auto& same : {z, g, add(z, y), times(y, z), map(y, KOKKOS_LAMBDA(float value) { return value * 2; }), add_row(z, with_bias.bias.for_operand(z))})
+      for (const auto& same : {z, g, add(z, y), times(y, z),
+                               map(
+                                   y, KOKKOS_LAMBDA(float value) { return value * 2; }),
+                               add_row(z, with_bias.bias.for_operand(z))})
         CHECK(refusal<LayoutError>([&] { dropped(context, same); }) == text);
       // On rows that tp cuts, which are gathered piece by piece.
       const auto pieces = to<Shard<tp, 0>>(context, relabel<Tensor<float, Exec, Invariant<tp>>>(x));
@@ -150,9 +173,10 @@ TEST_CASE("a mask over columns that are cut by segments, held alike or padded is
     CHECK(after({}, 24) == "");
     CHECK(after({{{24, 4}}, false}, 24) == "");
     CHECK(after({{{12, 2}}, false}, 12) ==
-          "weft: a mask of [32, 6]: dim 1 is held alike by several ranks, so the mask would not be that of one rank; draw it where the dim is cut evenly (after attention, or "
-          "before the Column layer)");
-    CHECK(after({{{24, 4}, {12, 2}, {12, 2}}, false}, 48).find("[32, 18]: dim 1 is held alike by several ranks") != std::string::npos);
+          "weft: a mask of [32, 6]: dim 1 is held alike by several ranks, so the mask would not be that of one rank; draw it "
+          "where the dim is cut evenly (after attention, or before the Column layer)");
+    CHECK(after({{{24, 4}, {12, 2}, {12, 2}}, false}, 48).find("[32, 18]: dim 1 is held alike by several ranks") !=
+          std::string::npos);
     CHECK(after({{{24, 4}, {24, 4}, {24, 4}}, false}, 72).find("[32, 18]: dim 1 is cut by segments") != std::string::npos);
     CHECK(after({{}, true}, 19).find("[32, 5]: dim 1 is padded") != std::string::npos);
     CHECK(after({{}, true}, 20) == "");
@@ -163,17 +187,24 @@ TEST_CASE("what is cut by segments, held alike or padded is not gathered as if i
   on_tensor_ranks(4, [](World& world, const auto& context) {
     const Tensor<float, Exec, Replicated<tp>> x(world.device(), {tokens, 16});
     kernels::fill(x.device(), x.size(), x.data(), 1.0f);
-    const auto columns_of = [&](const ParameterSharding& cut, std::size_t out) { return Linear<Column, StoredAs::out_in, false>(context / "layer", 16, out, {.sharding = cut}).forward(context, x).output; };
-    const auto fused = columns_of({{{24, 4}, {24, 4}}, false}, 48), alike = columns_of({{{12, 2}}, false}, 12), padded = columns_of({{}, true}, 19), even = columns_of({}, 24);
+    const auto columns_of = [&](const ParameterSharding& cut, std::size_t out) {
+      return Linear<Column, StoredAs::out_in, false>(context / "layer", 16, out, {.sharding = cut}).forward(context, x).output;
+    };
+    const auto fused = columns_of({{{24, 4}, {24, 4}}, false}, 48), alike = columns_of({{{12, 2}}, false}, 12),
+               padded = columns_of({{}, true}, 19), even = columns_of({}, 24);
     CHECK(refusal<LayoutError>([&] { to<Invariant<tp>>(context, fused); }) ==
-          "weft: to: dim 1 of [32, 12] is cut over tp(4) by segments: what the ranks hold one after the other is not the whole; work on it as it lies (log_sum_exp, cross_entropy), bring columns home without their padding (gather_columns), or cut it evenly: an extent that the ranks divide, a ParameterSharding by heads");
+          "weft: to: dim 1 of [32, 12] is cut over tp(4) by segments: what the ranks hold one after the other is not the whole; "
+          "work on it as it lies (log_sum_exp, cross_entropy), bring columns home without their padding (gather_columns), or cut "
+          "it evenly: an extent that the ranks divide, a ParameterSharding by heads");
     CHECK(refusal<LayoutError>([&] { to<Replicated<tp>>(context, alike); }) ==
-          "weft: to: dim 1 of [32, 6] is cut over tp(4) with elements that several ranks hold alike: what the ranks hold one after the other is not the whole; "
-          "work on it as it lies (log_sum_exp, cross_entropy), bring columns home without their padding (gather_columns), or cut it evenly: an extent that the ranks divide, a ParameterSharding by heads");
+          "weft: to: dim 1 of [32, 6] is cut over tp(4) with elements that several ranks hold alike: what the ranks hold one "
+          "after the other is not the whole; work on it as it lies (log_sum_exp, cross_entropy), bring columns home without "
+          "their padding (gather_columns), or cut it evenly: an extent that the ranks divide, a ParameterSharding by heads");
     CHECK(refusal<LayoutError>([&] { to<Partial<tp>>(context, alike); }) != "");
     CHECK(refusal<LayoutError>([&] { to<Invariant<tp>>(context, sum_rows(alike)); }) != "");
     CHECK(to<Invariant<tp>>(context, even).shape() == Shape{tokens, 24});
-    CHECK(refusal<LayoutError>([&] { to<Invariant<tp>>(context, padded); }).find("with padding at the end") != std::string::npos);  // one rank has 19 columns
+    CHECK(refusal<LayoutError>([&] { to<Invariant<tp>>(context, padded); }).find("with padding at the end") !=
+          std::string::npos);  // one rank has 19 columns
     const auto home = gather_columns(context, padded, 19);
     CHECK(home.shape() == Shape{tokens, 19});
     const auto back = gather_columns_gradient(context, padded, home);
@@ -200,13 +231,16 @@ TEST_CASE("operations of matrices refuse dims that the rules of a matrix do not 
     const Tensor<float, Exec, Shard<tp, 1>> by_heads(world.device(), {tokens, 4, 6});
     const Parameter<Shard<tp, 0>> gain(context, "gain", {12}, ones);
     CHECK(refusal<ShapeError>([&] { times_row(by_heads, gain.for_operand(by_heads)); }) ==
-          "weft: times_row: an axis cuts dim 1 of [32, 4, 6], which are not its columns; use times_heads and sum_heads, or merge_heads first");
+          "weft: times_row: an axis cuts dim 1 of [32, 4, 6], which are not its columns; use times_heads and sum_heads, or "
+          "merge_heads first");
     CHECK(refusal<ShapeError>([&] { add_row(by_heads, gain.for_operand(by_heads)); }) != "");
     CHECK(refusal<ShapeError>([&] { sum_rows(by_heads); }) != "");
     const Parameter<Shard<tp, 1>> weight(context, "weight", {8, 12}, ones);
-    CHECK(refusal<ShapeError>([&] { matmul(by_heads, weight.for_operand(by_heads)); }).find("matmul: an axis cuts dim 1") != std::string::npos);
+    CHECK(refusal<ShapeError>([&] { matmul(by_heads, weight.for_operand(by_heads)); }).find("matmul: an axis cuts dim 1") !=
+          std::string::npos);
     const Tensor<float, Exec, Shard<tp, 0>> vector(world.device(), {tokens});
-    CHECK(refusal<ShapeError>([&] { sum_rows(vector); }) == "weft: sum_rows: an axis cuts [32], which is not a matrix of rows and columns");
+    CHECK(refusal<ShapeError>([&] { sum_rows(vector); }) ==
+          "weft: sum_rows: an axis cuts [32], which is not a matrix of rows and columns");
   });
 }
 
@@ -215,15 +249,23 @@ TEST_CASE("a Row layer takes inputs that are cut as its weight, each of one rank
     const Tensor<float, Exec, Replicated<tp>> x(world.device(), {tokens, 16});
     kernels::fill(x.device(), x.size(), x.data(), 1.0f);
     const ParameterSharding fused{{{8, 0}, {16, 0}}, false};
-    const auto even = Linear<Column>(context / "even", 16, 24).forward(context, x).output, pieces = Linear<Column>(context / "pieces", 16, 24, {.sharding = fused}).forward(context, x).output;
+    const auto even = Linear<Column>(context / "even", 16, 24).forward(context, x).output,
+               pieces = Linear<Column>(context / "pieces", 16, 24, {.sharding = fused}).forward(context, x).output;
     const Linear<Row> of_even(context / "of_even", 24, 16), of_pieces(context / "of_pieces", 24, 16, {.sharding = fused});
     CHECK(of_even.forward(context, even).output.size() == tokens * 16);
-    CHECK(of_pieces.forward(context, map(pieces, KOKKOS_LAMBDA(float value) { return value; })).output.size() == tokens * 16);
+    CHECK(of_pieces
+              .forward(context, map(
+                                    pieces, KOKKOS_LAMBDA(float value) { return value; }))
+              .output.size() == tokens * 16);
     CHECK(refusal<LayoutError>([&] { of_even.forward(context, pieces); }) ==
-          "weft: parameter of_even.weight [16, 12]: its inputs [32, 12] are cut otherwise over tp (by segments, alike or padded), so a rank would multiply other elements than on one "
-          "rank; give both the same ParameterSharding, and results of own kernels the marks of their inputs (Shape::set_sharding)");
+          "weft: parameter of_even.weight [16, 12]: its inputs [32, 12] are cut otherwise over tp (by segments, alike or "
+          "padded), so a rank would multiply other elements than on one rank; give both the same ParameterSharding, and results "
+          "of own kernels the marks of their inputs (Shape::set_sharding)");
     CHECK(refusal<LayoutError>([&] { of_pieces.forward(context, even); }).find("are cut otherwise over tp") != std::string::npos);
-    CHECK(refusal<LayoutError>([&] { Linear<Row>(context / "alike", 12, 16, {.sharding = {{{12, 1}}, false}}); }) ==
-          "weft: parameter alike.weight [16, 12]: a Row layer would count inputs several times that several ranks hold alike; cut it so that each is one rank's");
+    CHECK(refusal<LayoutError>([&] {
+            Linear<Row>(context / "alike", 12, 16, {.sharding = {{{12, 1}}, false}});
+          }) ==
+          "weft: parameter alike.weight [16, 12]: a Row layer would count inputs several times that several ranks hold alike; "
+          "cut it so that each is one rank's");
   });
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/operations/heads.hpp
 // Layers of one's own written with typed operations alone, backward by hand: an RMS norm, a norm of each head with one gain for
-// all (Qwen3's of query and key), a head with a z-loss. Checked alone, and in a model over dp, tp, sp, cp and pp against one rank.
+// all (Qwen3's of query and key), a head with a z-loss. Checked alone, and in a model over dp, tp, sp, cp and pp against one
+// rank.
 
 #include <doctest/doctest.h>
 
@@ -23,11 +24,15 @@ namespace {
 struct InverseRoot {
   double epsilon;
   template <class A>
-  KOKKOS_FUNCTION A operator()(A x) const { return A(1) / Kokkos::sqrt(x + A(epsilon)); }
+  KOKKOS_FUNCTION A operator()(A x) const {
+    return A(1) / Kokkos::sqrt(x + A(epsilon));
+  }
 };
 struct Cube {
   template <class A>
-  KOKKOS_FUNCTION A operator()(A x) const { return x * x * x; }
+  KOKKOS_FUNCTION A operator()(A x) const {
+    return x * x * x;
+  }
 };
 
 /// y = x / sqrt(mean(x²) + epsilon) gain, by row.
@@ -59,7 +64,7 @@ struct HeadNorm {
   HeadNorm(const auto& context, std::size_t head_width) : gain(context, "gain", {head_width}, normal(1)), width(head_width) {}
 
   auto forward(const auto&, const auto& x) const {
-    const auto heads = split_heads(x, width);                                  // [tokens, heads / tp, width]
+    const auto heads = split_heads(x, width);                                    // [tokens, heads / tp, width]
     const auto inverse = map(mean_each_head(square(heads)), InverseRoot{1e-5});  // [tokens, heads / tp]
     return Result{merge_heads(times_heads(times_each_head(heads, inverse), gain.for_operand(heads))), std::pair{heads, inverse}};
   }
@@ -117,16 +122,19 @@ struct ZLossHead {
     const auto z = matmul(inside, table.for_operand(inside));  // [tokens, vocabulary / tp]
     auto cross = cross_entropy(context, z, targets, vocabulary);
     const auto lse = log_sum_exp(context, z, vocabulary);  // [tokens]
-    return Result{cross.output + sum_losses(context, scale(square(lse), factor), targets), std::tuple{normed.saved, normed.output, z, lse, cross.saved, targets}};
+    return Result{cross.output + sum_losses(context, scale(square(lse), factor), targets),
+                  std::tuple{normed.saved, normed.output, z, lse, cross.saved, targets}};
   }
   template <class N, class Y, class Z, class L, class D, class T, class G>
   auto backward(const auto& context, std::tuple<N, Y, Z, L, D, T> saved, const G& g) {
     auto& [norm_saved, normed, z, lse, difference, targets] = saved;
     const auto d_lse = mask_rows(scale(times_scalar(lse, g), 2 * factor), targets);
-    const auto dz = add(times_scalar(difference, to<Replicated<tp>>(context, g)), log_sum_exp_gradient(context, z, table.state().global()[0], lse, d_lse));
+    const auto dz = add(times_scalar(difference, to<Replicated<tp>>(context, g)),
+                        log_sum_exp_gradient(context, z, table.state().global()[0], lse, d_lse));
     const auto inside = to<Replicated<tp>>(context, normed);
     table.accumulate(context, matmul_weight_gradient(dz, inside));
-    return norm.backward(context, std::move(norm_saved), to_layout_of<gradient_t<Y>>(context, matmul_input_gradient(dz, table.for_operand(inside))));
+    return norm.backward(context, std::move(norm_saved),
+                         to_layout_of<gradient_t<Y>>(context, matmul_input_gradient(dz, table.for_operand(inside))));
   }
   void for_each_parameter(auto&& visit) {
     norm.for_each_parameter(visit);
@@ -146,34 +154,43 @@ struct OwnModel {
   using Front = Embedding;
   using In = Linear<Column, StoredAs::out_in, false>;
   using Out = Linear<Row, StoredAs::out_in, false>;
-  using Block = Sequential<Residual<Sequential<OwnNorm, EnterParallelRegion<tp>, Branch<In, In, In>, QueryKeyNorm, RotaryPositions, CausalAttention, Dropout, Out>>,
+  using Block = Sequential<Residual<Sequential<OwnNorm, EnterParallelRegion<tp>, Branch<In, In, In>, QueryKeyNorm,
+                                               RotaryPositions, CausalAttention, Dropout, Out>>,
                            Residual<Sequential<OwnNorm, EnterParallelRegion<tp>, Branch<In, In>, SwiGlu, Dropout, Out>>>;
   using Back = ZLossHead;
 
   static std::size_t blocks(const Config& config) { return config.layers; }
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
   static void check(const Config&, const ModelDegrees&) {}
-  static Front make_front(const auto& context, const Config& config) { return Embedding(context / "tokens", config.vocabulary, config.width); }
+  static Front make_front(const auto& context, const Config& config) {
+    return Embedding(context / "tokens", config.vocabulary, config.width);
+  }
   static Block make_block(const auto& context, const Config& config, std::size_t index) {
     const auto here = context / "blocks" / std::to_string(index);
     const std::size_t head = config.width / config.heads, kv = config.kv_heads * head;
     const AttentionHeads heads{config.heads, config.kv_heads, head};
     const LinearOptions query{0.2, {{{config.width, config.heads}}, false}}, key{0.2, {{{kv, config.kv_heads}}, false}};
-    return Block(Residual(Sequential(OwnNorm(here / "norm1", config.width), EnterParallelRegion<tp>{},
-                                     Branch(In(here / "q", config.width, config.width, query), In(here / "k", config.width, kv, key), In(here / "v", config.width, kv, key)),
-                                     QueryKeyNorm(here / "norm", head), RotaryPositions(head), CausalAttention(here, heads), Dropout(here / "inner", config.dropout),
-                                     Out(here / "o", config.width, config.width, query))),
-                 Residual(Sequential(OwnNorm(here / "norm2", config.width), EnterParallelRegion<tp>{}, Branch(In(here / "gate", config.width, 48), In(here / "up", config.width, 48)), SwiGlu{},
-                                     Dropout(here / "hidden", config.dropout), Out(here / "down", 48, config.width))));
+    return Block(
+        Residual(Sequential(OwnNorm(here / "norm1", config.width), EnterParallelRegion<tp>{},
+                            Branch(In(here / "q", config.width, config.width, query), In(here / "k", config.width, kv, key),
+                                   In(here / "v", config.width, kv, key)),
+                            QueryKeyNorm(here / "norm", head), RotaryPositions(head), CausalAttention(here, heads),
+                            Dropout(here / "inner", config.dropout), Out(here / "o", config.width, config.width, query))),
+        Residual(Sequential(OwnNorm(here / "norm2", config.width), EnterParallelRegion<tp>{},
+                            Branch(In(here / "gate", config.width, 48), In(here / "up", config.width, 48)), SwiGlu{},
+                            Dropout(here / "hidden", config.dropout), Out(here / "down", 48, config.width))));
   }
-  static Back make_back(const auto& context, const Config& config, Front*) { return Back(context / "head", config.vocabulary, config.width); }
+  static Back make_back(const auto& context, const Config& config, Front*) {
+    return Back(context / "head", config.vocabulary, config.width);
+  }
 };
 
 // A Column layer, norms of its heads, and a Row layer; with `kv` heads, of which several ranks hold some alike.
 template <class Context>
 auto head_block(const Context& context, std::size_t heads) {
   const LinearOptions cut{0.5, {{{heads * 4, heads}}, false}};
-  return Residual(Sequential(Linear<Column, StoredAs::out_in, false>(context / "in", 8, heads * 4, cut), HeadNorm(context / "heads", 4),
+  return Residual(Sequential(Linear<Column, StoredAs::out_in, false>(context / "in", 8, heads * 4, cut),
+                             HeadNorm(context / "heads", 4),
                              Linear<Row, StoredAs::out_in, false>(context / "out", heads * 4, 8, cut)));
 }
 
@@ -204,8 +221,16 @@ TEST_CASE("a model of such layers over dp, tp, sp, cp and pp is one rank") {
   using Model = OwnModel<double>;
   const Model::Config config;
   const auto reference = weft_test::reference_of<Model>(config);
-  for (const auto& [world, degrees] : std::vector<std::pair<std::size_t, Degrees>>{
-           {1, {}}, {2, {}}, {2, {.tp = 2}}, {4, {.tp = 4}}, {2, {.cp = 2}}, {2, {.pp = 2}}, {4, {.tp = 2}}, {8, {.tp = 4, .cp = 2}}, {8, {.tp = 2, .cp = 2, .pp = 2}}, {8, {.tp = 4, .pp = 2}}}) {
+  for (const auto& [world, degrees] : std::vector<std::pair<std::size_t, Degrees>>{{1, {}},
+                                                                                   {2, {}},
+                                                                                   {2, {.tp = 2}},
+                                                                                   {4, {.tp = 4}},
+                                                                                   {2, {.cp = 2}},
+                                                                                   {2, {.pp = 2}},
+                                                                                   {4, {.tp = 2}},
+                                                                                   {8, {.tp = 4, .cp = 2}},
+                                                                                   {8, {.tp = 2, .cp = 2, .pp = 2}},
+                                                                                   {8, {.tp = 4, .pp = 2}}}) {
     weft_test::check_context<OverTensor<Model>>(config, reference, world, degrees);
     if (degrees.tp > 1) weft_test::check_context<OverSequence<Model>>(config, reference, world, degrees);
   }

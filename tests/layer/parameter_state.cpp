@@ -13,13 +13,16 @@ using namespace weft;
 namespace {
 
 ParameterInfo info() {
-  ParameterInfo info{.name = "P", .global = {4, 6}, .local = {2, 6}, .type = DataType::bfloat16, .gradient_type = DataType::float32};
+  ParameterInfo info{
+      .name = "P", .global = {4, 6}, .local = {2, 6}, .type = DataType::bfloat16, .gradient_type = DataType::float32};
   info.runs = {{0, 12, 12}};
   info.axes = axis_bit<dp> | axis_bit<tp>;
   info.sharded = axis_bit<tp>;
   return info;
 }
-detail::Buffer buffer(std::size_t floats) { return detail::Buffer(new float[floats](), [](void* memory) { delete[] static_cast<float*>(memory); }); }
+detail::Buffer buffer(std::size_t floats) {
+  return detail::Buffer(new float[floats](), [](void* memory) { delete[] static_cast<float*>(memory); });
+}
 
 struct Sharder : detail::Hooks {};
 
@@ -84,7 +87,8 @@ TEST_CASE("a step's gradient: fresh, touched, unreduced") {
   CHECK(gradients.take_fresh());
   CHECK(!gradients.take_fresh());
 
-  CHECK_THROWS_WITH_AS(state.take_unreduced_over_data(), "weft: the gradient of P is to be summed over dp while it still owes another sum", UnreducedGradientError);
+  CHECK_THROWS_WITH_AS(state.take_unreduced_over_data(),
+                       "weft: the gradient of P is to be summed over dp while it still owes another sum", UnreducedGradientError);
   CHECK(state.take_unreduced(tp{}));
   CHECK(!state.take_unreduced(tp{}));
   CHECK(!state.take_unreduced(cp{}));

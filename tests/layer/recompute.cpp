@@ -20,7 +20,9 @@ template <class Model>
 Gradients gradients_of(Model& model, const Batch& batch) {
   Gradients gradients;
   model.train_step(batch);
-  model.for_each_state([&](ParameterState& state) { for_each_gradient(state, [&](std::size_t, double value) { gradients[state.name()].push_back(value); }); });
+  model.for_each_state([&](ParameterState& state) {
+    for_each_gradient(state, [&](std::size_t, double value) { gradients[state.name()].push_back(value); });
+  });
   return gradients;
 }
 
@@ -43,7 +45,10 @@ double step_bytes(typename Model::Config config, Recomputation choice, std::size
   DefaultDevice device;
   config.recompute = choice;
   SingleDevice<Model> model(device, config);
-  Batch batch{.tokens = std::vector<std::int32_t>(rows), .targets = std::vector<std::int32_t>(rows), .sequences = rows / config.sequence, .length = config.sequence};
+  Batch batch{.tokens = std::vector<std::int32_t>(rows),
+              .targets = std::vector<std::int32_t>(rows),
+              .sequences = rows / config.sequence,
+              .length = config.sequence};
   model.train_step(batch);
   const auto& use = device.arena().use();
   const std::size_t kept = use.current;
@@ -80,16 +85,22 @@ TEST_CASE("the same bits under sequence, context and pipeline parallelism with a
 
 TEST_CASE("memory: a GPT block keeps 16, 10 and 1 times its hidden state, a Llama block 8 + 3 i / h, 6 + 2 i / h and 1") {
   constexpr std::size_t layers = 12, width = 128, rows = 256;
-  const double hidden = double(rows * width * sizeof(float)), statistics = 0.05;  // statistics of norms and softmax are small beside it
+  const double hidden = double(rows * width * sizeof(float)),
+               statistics = 0.05;  // statistics of norms and softmax are small beside it
   const auto check = [&](auto bytes_of, double none, double selective, double full) {
-    const double kept_none = bytes_of(Recomputation::none), kept_selective = bytes_of(Recomputation::selective), kept_full = bytes_of(Recomputation::full);
-    INFO("bytes of a step, in hidden states of a block: none " << kept_none / hidden / layers << ", selective " << kept_selective / hidden / layers << ", full " << kept_full / hidden / layers);
+    const double kept_none = bytes_of(Recomputation::none), kept_selective = bytes_of(Recomputation::selective),
+                 kept_full = bytes_of(Recomputation::full);
+    INFO("bytes of a step, in hidden states of a block: none " << kept_none / hidden / layers << ", selective "
+                                                               << kept_selective / hidden / layers << ", full "
+                                                               << kept_full / hidden / layers);
     // The peak lies in the last block's backward, whose own temporaries differ by at most one block's state.
-    CHECK(std::abs((kept_none - kept_selective) / hidden / layers - (none - selective)) <= (none - selective) / layers * 2 + statistics);
+    CHECK(std::abs((kept_none - kept_selective) / hidden / layers - (none - selective)) <=
+          (none - selective) / layers * 2 + statistics);
     CHECK(std::abs((kept_none - kept_full) / hidden / layers - (none - full)) <= none / layers * 2 + statistics);
   };
   const models::GptConfig gpt{.vocabulary = 32, .layers = layers, .width = width, .heads = 4, .sequence = 64, .dropout = 0.1};
   check([&](Recomputation choice) { return step_bytes<models::Gpt>(gpt, choice, rows); }, 16, 10, 1);
-  const models::LlamaConfig llama{.vocabulary = 32, .layers = layers, .width = width, .heads = 4, .intermediate = 256, .sequence = 64};
+  const models::LlamaConfig llama{
+      .vocabulary = 32, .layers = layers, .width = width, .heads = 4, .intermediate = 256, .sequence = 64};
   check([&](Recomputation choice) { return step_bytes<models::Llama>(llama, choice, rows); }, 8 + 3 * 2, 6 + 2 * 2, 1);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/operations/elementwise.hpp weft/layer/operations/reductions.hpp weft/layer/operations/softmax.hpp
 // covers: weft/layer/operations/views.hpp
-// Every typed operation: values and gradients against finite differences, the same on several ranks, how its result lies, and what
-// it refuses.
+// Every typed operation: values and gradients against finite differences, the same on several ranks, how its result lies, and
+// what it refuses.
 
 #include <doctest/doctest.h>
 
@@ -55,7 +55,10 @@ void check_columns(Forward f, Backward b, const Shape& shape = {4, 6}) {
   check(f, b, shape);
   const auto cut = [=](const auto&) {
     return Function{[=](const auto& context, const auto& x) { return f(context, to<Shard<tp, 1>>(context, x)); },
-                    [=](const auto& context, const auto& x, const auto& g) { return to_layout_of<gradient_t<std::remove_cvref_t<decltype(x)>>>(context, b(context, to<Shard<tp, 1>>(context, x), g)); }};
+                    [=](const auto& context, const auto& x, const auto& g) {
+                      return to_layout_of<gradient_t<std::remove_cvref_t<decltype(x)>>>(
+                          context, b(context, to<Shard<tp, 1>>(context, x), g));
+                    }};
   };
   CHECK(testing::check_layer_on<tp, Invariant<tp>>(2, cut, shape).compared != 0);
 }
@@ -85,15 +88,18 @@ X tensor(DefaultDevice& device, const Shape& shape, V... values) {
 }  // namespace
 
 TEST_CASE("functions of each element") {
-  check_columns([](const auto&, const auto& x) { return exp(x); }, [](const auto&, const auto& x, const auto& g) { return times(g, exp(x)); });
+  check_columns([](const auto&, const auto& x) { return exp(x); },
+                [](const auto&, const auto& x, const auto& g) { return times(g, exp(x)); });
   check_columns([](const auto&, const auto& x) { return log(positive(square(x))); },
                 [](const auto&, const auto& x, const auto& g) {
                   const auto s = square(x);
                   return scale(times(positive_gradient(s, divide(g, positive(s))), x), 2);
                 });
-  check_columns([](const auto&, const auto& x) { return sqrt(positive(x)); },
-                [](const auto&, const auto& x, const auto& g) { return positive_gradient(x, scale(divide(g, sqrt(positive(x))), 0.5)); });
-  check_columns([](const auto&, const auto& x) { return tanh(x); }, [](const auto&, const auto& x, const auto& g) { return subtract(g, times(g, square(tanh(x)))); });
+  check_columns(
+      [](const auto&, const auto& x) { return sqrt(positive(x)); },
+      [](const auto&, const auto& x, const auto& g) { return positive_gradient(x, scale(divide(g, sqrt(positive(x))), 0.5)); });
+  check_columns([](const auto&, const auto& x) { return tanh(x); },
+                [](const auto&, const auto& x, const auto& g) { return subtract(g, times(g, square(tanh(x)))); });
   check_columns([](const auto&, const auto& x) { return sigmoid(x); },
                 [](const auto&, const auto& x, const auto& g) {
                   const auto y = sigmoid(x);
@@ -123,12 +129,14 @@ TEST_CASE("products with a number for each row, and sums of rows") {
   check(forward, backward);
   // The sum of a row whose columns tp cuts, brought home, and what it scales.
   const auto whole = []<class X>(const auto& context, const X&, const auto& s) {
-    if constexpr (std::is_same_v<placement_t<X, tp>, Shard<tp, 1>>) return to<Replicated<tp>>(context, to<Invariant<tp>>(context, s));
+    if constexpr (std::is_same_v<placement_t<X, tp>, Shard<tp, 1>>)
+      return to<Replicated<tp>>(context, to<Invariant<tp>>(context, s));
     else return s;
   };
   check_columns([=](const auto& context, const auto& x) { return times_column(x, whole(context, x, sum_columns(x))); },
                 [=](const auto& context, const auto& x, const auto& g) {
-                  const auto s = whole(context, x, sum_columns(x)), ds = whole(context, x, sum_columns(times(x, g), Of::gradients));
+                  const auto s = whole(context, x, sum_columns(x)),
+                             ds = whole(context, x, sum_columns(times(x, g), Of::gradients));
                   return add(times_column(g, s), sum_columns_gradient(x, ds));
                 });
 }
@@ -141,7 +149,9 @@ TEST_CASE("products with one number, and sums of everything") {
     if constexpr (std::is_same_v<placement_t<X, tp>, Invariant<tp>>) return to<Invariant<tp>>(context, s);
     else return s;
   };
-  const auto number = [=](const auto& context, const auto& x) { return as(context, x, home(context, add(dot<double>(x, x), scale(sum_all<double>(x), 3)))); };
+  const auto number = [=](const auto& context, const auto& x) {
+    return as(context, x, home(context, add(dot<double>(x, x), scale(sum_all<double>(x), 3))));
+  };
   check_columns([=](const auto& context, const auto& x) { return times_scalar(x, number(context, x)); },
                 [=](const auto& context, const auto& x, const auto& g) {
                   const auto s = number(context, x);
@@ -151,15 +161,19 @@ TEST_CASE("products with one number, and sums of everything") {
 }
 
 TEST_CASE("softmax, its logarithm and log sum exp") {
-  check([](const auto&, const auto& x) { return softmax(x); }, [](const auto&, const auto& x, const auto& g) { return softmax_gradient(softmax(x), g); });
-  check([](const auto&, const auto& x) { return log_softmax(x); }, [](const auto&, const auto& x, const auto& g) { return log_softmax_gradient(log_softmax(x), g); });
-  check([](const auto&, const auto& x) { return log_sum_exp(x); }, [](const auto&, const auto& x, const auto& g) { return log_sum_exp_gradient(x, log_sum_exp(x), g); });
+  check([](const auto&, const auto& x) { return softmax(x); },
+        [](const auto&, const auto& x, const auto& g) { return softmax_gradient(softmax(x), g); });
+  check([](const auto&, const auto& x) { return log_softmax(x); },
+        [](const auto&, const auto& x, const auto& g) { return log_softmax_gradient(log_softmax(x), g); });
+  check([](const auto&, const auto& x) { return log_sum_exp(x); },
+        [](const auto&, const auto& x, const auto& g) { return log_sum_exp_gradient(x, log_sum_exp(x), g); });
   // Over columns that tp cuts, the last one padding.
   const auto cut = [](const auto&) {
     return Function{[](const auto& context, const auto& x) { return log_sum_exp(context, to<Shard<tp, 1>>(context, x), 5); },
                     [](const auto& context, const auto& x, const auto& g) {
                       const auto z = to<Shard<tp, 1>>(context, x);
-                      return to_layout_of<gradient_t<std::remove_cvref_t<decltype(x)>>>(context, log_sum_exp_gradient(context, z, 5, log_sum_exp(context, z, 5), g));
+                      return to_layout_of<gradient_t<std::remove_cvref_t<decltype(x)>>>(
+                          context, log_sum_exp_gradient(context, z, 5, log_sum_exp(context, z, 5), g));
                     }};
   };
   CHECK(testing::check_layer(cut, {4, 6}).compared != 0);
@@ -175,10 +189,16 @@ TEST_CASE("softmax, its logarithm and log sum exp") {
 TEST_CASE("views and parts of columns") {
   check([](const auto&, const auto& x) { return concat_columns(slice_columns(x, 3, 3), scale(slice_columns(x, 0, 4), 2)); },
         [](const auto&, const auto& x, const auto& g) {
-          return add(slice_columns_gradient(x, 3, slice_columns(g, 0, 3)), slice_columns_gradient(x, 0, scale(slice_columns(g, 3, 4), 2)));
+          return add(slice_columns_gradient(x, 3, slice_columns(g, 0, 3)),
+                     slice_columns_gradient(x, 0, scale(slice_columns(g, 3, 4), 2)));
         });
-  check([](const auto&, const auto& x) { return exp(reshape(x, {x.rows(), 2, 3})); },
-        [](const auto&, const auto& x, const auto& g) { return reshape(times(g, exp(reshape(x, {x.rows(), 2, 3}))), x.shape()); });
+  check(
+      [](const auto&, const auto& x) {
+        return exp(reshape(x, {x.rows(), 2, 3}));
+      },
+      [](const auto&, const auto& x, const auto& g) {
+        return reshape(times(g, exp(reshape(x, {x.rows(), 2, 3}))), x.shape());
+      });
   DefaultDevice device;
   const auto x = tensor<F<>>(device, {2, 4}, 1, 2, 3, 4, 5, 6, 7, 8);
   const auto heads = split_heads(x, 2);
@@ -214,15 +234,19 @@ TEST_CASE("how results lie on an axis") {
   const auto heads = [](auto x) { return sum_heads(x); };
   const auto each = [](auto x) { return sum_each_head(x); };
   const auto groups = [](auto x) { return sum_groups(x, 2); };
-  static_assert(std::is_same_v<decltype(result((F<I>*)nullptr, rows)), std::type_identity<F<I>>> && std::is_same_v<decltype(result((F<R>*)nullptr, rows)), std::type_identity<F<R>>>);
-  static_assert(std::is_same_v<decltype(result((F<S0>*)nullptr, rows)), std::type_identity<F<S0>>> && std::is_same_v<decltype(result((F<S1>*)nullptr, rows)), std::type_identity<F<P>>>);
+  static_assert(std::is_same_v<decltype(result((F<I>*)nullptr, rows)), std::type_identity<F<I>>> &&
+                std::is_same_v<decltype(result((F<R>*)nullptr, rows)), std::type_identity<F<R>>>);
+  static_assert(std::is_same_v<decltype(result((F<S0>*)nullptr, rows)), std::type_identity<F<S0>>> &&
+                std::is_same_v<decltype(result((F<S1>*)nullptr, rows)), std::type_identity<F<P>>>);
   static_assert(std::is_same_v<decltype(result((F<P>*)nullptr, rows)), std::type_identity<F<P>>>);
   static_assert(std::is_same_v<decltype(result((F<S0, Shard<dp, 0>>*)nullptr, all)), std::type_identity<F<P, Partial<dp>>>>);
   static_assert(std::is_same_v<decltype(result((F<S1, Shard<dp, 0>>*)nullptr, heads)), std::type_identity<F<P, Partial<dp>>>>);
   static_assert(std::is_same_v<decltype(result((F<S1, Shard<dp, 0>>*)nullptr, groups)), std::type_identity<F<P, Partial<dp>>>>);
   static_assert(std::is_same_v<decltype(result((F<I, R>*)nullptr, heads)), std::type_identity<F<I, R>>>);
   static_assert(std::is_same_v<decltype(result((F<S1, Shard<dp, 0>>*)nullptr, each)), std::type_identity<F<S1, Shard<dp, 0>>>>);
-  const auto product = []<class X, class Y>(X*, Y*, auto f) { return std::type_identity<decltype(f(std::declval<X>(), std::declval<Y>()))>{}; };
+  const auto product = []<class X, class Y>(X*, Y*, auto f) {
+    return std::type_identity<decltype(f(std::declval<X>(), std::declval<Y>()))>{};
+  };
   const auto inner = [](auto x, auto y) { return dot(x, y); };
   const auto column = [](auto x, auto v) { return times_column(x, v); };
   const auto one = [](auto x, auto s) { return times_scalar(x, s); };
@@ -243,11 +267,15 @@ TEST_CASE("shapes that operations refuse") {
   CHECK(refusal<ShapeError>([&] { sum_heads(x); }) == "weft: sum_heads: [4, 6] has 2 dims, expected 3");
   CHECK(refusal<ShapeError>([&] { split_heads(x, 4); }) == "weft: split_heads: [4, 6] are not whole heads of width 4");
   CHECK(refusal<ShapeError>([&] { sum_groups(x, 4); }) == "weft: sum_groups: [4, 6] are not whole groups of 4 columns");
-  CHECK(refusal<ShapeError>([&] { times_column(x, F<>(device, {6})); }) == "weft: times_column: [4, 6] beside [6], expected one number for each row");
+  CHECK(refusal<ShapeError>([&] { times_column(x, F<>(device, {6})); }) ==
+        "weft: times_column: [4, 6] beside [6], expected one number for each row");
   CHECK(refusal<ShapeError>([&] { times_scalar(x, F<>(device, {6})); }) == "weft: times_scalar: [6] is not one number, [1]");
-  CHECK(refusal<ShapeError>([&] { times_each_head(heads, F<>(device, {4})); }) == "weft: times_each_head: [4, 2, 3] beside [4], expected one number for each head of each token");
+  CHECK(refusal<ShapeError>([&] { times_each_head(heads, F<>(device, {4})); }) ==
+        "weft: times_each_head: [4, 2, 3] beside [4], expected one number for each head of each token");
   CHECK(refusal<ShapeError>([&] { times_heads(heads, F<>(device, {6})); }) == "weft: times_heads: [4, 2, 3] beside [6]");
-  CHECK(refusal<ShapeError>([&] { reshape(x, {8, 3}); }) == "weft: reshape of [4, 6] to [8, 3]: dim 0 and the number of elements must stay");
+  CHECK(refusal<ShapeError>([&] {
+          reshape(x, {8, 3});
+        }) == "weft: reshape of [4, 6] to [8, 3]: dim 0 and the number of elements must stay");
   CHECK(refusal<ShapeError>([&] { slice_columns(x, 4, 3); }) == "weft: slice_columns: columns 4 to 7 of [4, 6]");
   CHECK(refusal<ShapeError>([&] { subtract(x, F<>(device, {6, 4})); }) == "weft: subtract: [4, 6] and [6, 4] differ");
   CHECK(refusal<ShapeError>([&] { concat_columns(x, F<>(device, {5, 6})); }) == "weft: concat_columns: [4, 6] beside [5, 6]");
@@ -256,13 +284,20 @@ TEST_CASE("shapes that operations refuse") {
 TEST_CASE("sums over ranks that hold elements alike are refused of values, not of gradients") {
   CHECK(run(RunOptions{.ranks = 4}, [](World& world) {
           detail::Environment environment;
-          const auto context = Context<Compute<Exec, float>>(world.device(), environment).with<Invariant<tp>>(tp{}, world.communicator());
+          const auto context =
+              Context<Compute<Exec, float>>(world.device(), environment).with<Invariant<tp>>(tp{}, world.communicator());
           const F<Replicated<tp>> x(world.device(), {4, 16});
           kernels::fill(x.device(), x.size(), x.data(), 1.0f);
-          const auto columns_of = [&](const ParameterSharding& cut, std::size_t out) { return Linear<Column, StoredAs::out_in, false>(context / "layer", 16, out, {.sharding = cut}).forward(context, x).output; };
+          const auto columns_of = [&](const ParameterSharding& cut, std::size_t out) {
+            return Linear<Column, StoredAs::out_in, false>(context / "layer", 16, out, {.sharding = cut})
+                .forward(context, x)
+                .output;
+          };
           const auto alike = columns_of({{{12, 2}}, false}, 12), fused = columns_of({{{24, 4}, {24, 4}}, false}, 48);
           const auto heads = split_heads(alike, 6);
-          const std::string text = "is held alike by several ranks, which a sum over them would count several times; of the terms of a gradient (Of::gradients) every rank's count";
+          const std::string text =
+              "is held alike by several ranks, which a sum over them would count several times; of the terms of a gradient "
+              "(Of::gradients) every rank's count";
           CHECK(refusal<LayoutError>([&] { sum_heads(heads); }) == "weft: sum_heads: dim 1 of [4, 1, 6] " + text);
           CHECK(refusal<LayoutError>([&] { sum_columns(alike); }) == "weft: sum_columns: dim 1 of [4, 6] " + text);
           CHECK(refusal<LayoutError>([&] { sum_all(alike); }) != "");
@@ -270,9 +305,12 @@ TEST_CASE("sums over ranks that hold elements alike are refused of values, not o
           CHECK(refusal<LayoutError>([&] { sum_groups(alike, 3); }) != "");
           CHECK(sum_heads(heads, Of::gradients).size() == 6);
           CHECK(sum_columns(fused).size() == 4);
-          CHECK(refusal<LayoutError>([&] { sum_all(columns_of({{}, true}, 19)); }).find("padded, which a sum would count") != std::string::npos);
+          CHECK(refusal<LayoutError>([&] {
+                  sum_all(columns_of({{}, true}, 19));
+                }).find("padded, which a sum would count") != std::string::npos);
           CHECK(refusal<LayoutError>([&] { split_heads(fused, 6); }) ==
-                "weft: split_heads: dim 1 of [4, 12] is cut by segments, which need not be whole heads; make query, key and value in a Linear each");
+                "weft: split_heads: dim 1 of [4, 12] is cut by segments, which need not be whole heads; make query, key and "
+                "value in a Linear each");
           CHECK(refusal<LayoutError>([&] { log_sum_exp(context, alike, 12); }).find("held alike") != std::string::npos);
           // Marks outlive views and numbers of heads.
           CHECK(merge_heads(heads).shape().sharding(1) == DimSharding::replicated);

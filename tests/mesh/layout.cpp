@@ -29,20 +29,20 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 TEST_CASE("what follows from a layout") {
   const mesh_layout::ResolvedLayout r = mesh_layout::resolve({.nodes = 2,
-                                    .ranks_per_node = 8,
-                                    .tp = 2,
-                                    .cp = 2,
-                                    .pp = 2,
-                                    .ep = 4,
-                                    .etp = 1,
-                                    .vpp = 3,
-                                    .sequence_parallel = true,
-                                    .overlap_p2p = true,
-                                    .global_batch = 32,
-                                    .micro_batch = 2,
-                                    .layers = 12,
-                                    .heads = 8,
-                                    .kv_heads = 2});
+                                                              .ranks_per_node = 8,
+                                                              .tp = 2,
+                                                              .cp = 2,
+                                                              .pp = 2,
+                                                              .ep = 4,
+                                                              .etp = 1,
+                                                              .vpp = 3,
+                                                              .sequence_parallel = true,
+                                                              .overlap_p2p = true,
+                                                              .global_batch = 32,
+                                                              .micro_batch = 2,
+                                                              .layers = 12,
+                                                              .heads = 8,
+                                                              .kv_heads = 2});
   CHECK(r.world == 16);
   CHECK(r.dp == 2);
   CHECK(r.edp == 2);
@@ -98,7 +98,8 @@ TEST_CASE("each broken rule has its own text") {
       {{.world = 8, .kv_heads = 3}, "weft: kv heads(3): heads are not given"},
       {{.world = 8, .heads = 0}, "weft: heads(0): must be at least 1"},
       {{.world = 8, .ep = 4, .experts = 6}, "weft: experts(6) % ep(4) != 0: a rank holds whole experts; ep can be 1, 2, 3 or 6"},
-      {{.world = 8, .ep = 2, .etp = 2, .experts = 4, .intermediate = 9}, "weft: intermediate(9) % etp(2) != 0: an expert is cut evenly; etp can be 1, 3 or 9"},
+      {{.world = 8, .ep = 2, .etp = 2, .experts = 4, .intermediate = 9},
+       "weft: intermediate(9) % etp(2) != 0: an expert is cut evenly; etp can be 1, 3 or 9"},
       {{.world = 8, .layers = 0}, "weft: layers(0): must be at least 1"},
       {{.world = 8, .pp = 8, .layers = 4}, "weft: pp(8) > layers(4): a stage holds at least one layer; pp can be 1, 2 or 4"},
       {{.world = 8, .vpp = 8, .layers = 4}, "weft: vpp(8) > layers(4): a stage holds at least one layer; vpp can be 1, 2 or 4"},

@@ -63,7 +63,8 @@ TEST_CASE("dense meshes on 1, 2, 4 and 8 ranks") {
       for (const std::size_t p : {1, 2, 4})
         for (const char* order : {"tp-cp-ep-dp-pp", "pp-dp-tp", "dp-tp-pp"}) {
           if (std::size_t(ranks) % (t * p) != 0) continue;
-          const mesh_layout::RankGrids grids = mesh_layout::rank_grids(mesh_layout::RankOrder(order), std::size_t(ranks), {.tp = t, .etp = t, .pp = p});
+          const mesh_layout::RankGrids grids =
+              mesh_layout::rank_grids(mesh_layout::RankOrder(order), std::size_t(ranks), {.tp = t, .etp = t, .pp = p});
           std::atomic<int> wrong = 0;
           const int code = on_ranks(ranks, [&](World& world) {
             Mesh<dp, tp, pp> mesh(world, {.tp = t, .pp = p}, mesh_layout::RankOrder(order));
@@ -85,7 +86,8 @@ TEST_CASE("dense meshes on 1, 2, 4 and 8 ranks") {
 }
 
 TEST_CASE("a dense and an expert mesh over one world") {
-  const mesh_layout::RankGrids grids = mesh_layout::rank_grids(mesh_layout::RankOrder(), 8, {.tp = 2, .cp = 2, .ep = 2, .etp = 1, .pp = 2});
+  const mesh_layout::RankGrids grids =
+      mesh_layout::rank_grids(mesh_layout::RankOrder(), 8, {.tp = 2, .cp = 2, .ep = 2, .etp = 1, .pp = 2});
   std::atomic<int> wrong = 0;
   const int code = on_ranks(8, [&](World& world) {
     Mesh mesh(world, axes<dp, cp, tp, pp, ep, etp, edp>, {.tp = 2, .cp = 2, .ep = 2, .pp = 2});

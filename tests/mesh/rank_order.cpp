@@ -69,7 +69,8 @@ TEST_CASE("worked examples") {
   CHECK(a.dense.groups({"tp", "pp"}) == mesh_layout::RankGroups{{0, 1, 4, 5, 8, 9, 12, 13}, {2, 3, 6, 7, 10, 11, 14, 15}});
   CHECK(a.dense.groups({"pp", "tp"}) == a.dense.groups({"tp", "pp"}));
 
-  const mesh_layout::RankGrids b = mesh_layout::rank_grids(mesh_layout::RankOrder("tp-cp-ep-pp-dp"), 16, {.tp = 2, .etp = 2, .pp = 4});
+  const mesh_layout::RankGrids b =
+      mesh_layout::rank_grids(mesh_layout::RankOrder("tp-cp-ep-pp-dp"), 16, {.tp = 2, .etp = 2, .pp = 4});
   CHECK(b.dense.groups({"pp"}) == mesh_layout::RankGroups{{0, 2, 4, 6}, {1, 3, 5, 7}, {8, 10, 12, 14}, {9, 11, 13, 15}});
   CHECK(b.dense.groups({"dp"})[0] == std::vector<std::size_t>{0, 8});
   CHECK(b.dense.groups({"dp"})[1] == std::vector<std::size_t>{1, 9});
@@ -80,7 +81,8 @@ TEST_CASE("worked examples") {
 }
 
 TEST_CASE("dense and expert grids fold over the same ranks") {
-  const mesh_layout::RankGrids g = mesh_layout::rank_grids(mesh_layout::RankOrder(), 16, {.tp = 2, .cp = 2, .ep = 4, .etp = 1, .pp = 2});
+  const mesh_layout::RankGrids g =
+      mesh_layout::rank_grids(mesh_layout::RankOrder(), 16, {.tp = 2, .cp = 2, .ep = 4, .etp = 1, .pp = 2});
   CHECK(g.dense.axes() == std::vector<mesh_layout::RankAxis>{{"tp", 2}, {"cp", 2}, {"dp", 2}, {"pp", 2}});
   CHECK(g.expert.axes() == std::vector<mesh_layout::RankAxis>{{"etp", 1}, {"ep", 4}, {"edp", 2}, {"pp", 2}});
   CHECK(g.expert.groups({"ep"})[0] == std::vector<std::size_t>{0, 1, 2, 3});
@@ -89,12 +91,14 @@ TEST_CASE("dense and expert grids fold over the same ranks") {
 }
 
 TEST_CASE("all 120 orders and all factorizations of worlds up to 128 agree with the oracle") {
-  std::map<std::string, std::vector<mesh_layout::RankAxis>> grids;  // orders that differ only in the place of an absent axis are one grid
+  std::map<std::string, std::vector<mesh_layout::RankAxis>>
+      grids;  // orders that differ only in the place of an absent axis are one grid
   for (const std::string& text : all_orders()) {
     const mesh_layout::RankOrder order(text);
     for (const bool expert : {false, true}) {
-      const std::vector<mesh_layout::RankAxis> sizes = expert ? std::vector<mesh_layout::RankAxis>{{"etp", 2}, {"ep", 3}, {"edp", 5}, {"pp", 7}}
-                                                 : std::vector<mesh_layout::RankAxis>{{"tp", 2}, {"cp", 3}, {"dp", 5}, {"pp", 7}};
+      const std::vector<mesh_layout::RankAxis> sizes =
+          expert ? std::vector<mesh_layout::RankAxis>{{"etp", 2}, {"ep", 3}, {"edp", 5}, {"pp", 7}}
+                 : std::vector<mesh_layout::RankAxis>{{"tp", 2}, {"cp", 3}, {"dp", 5}, {"pp", 7}};
       const mesh_layout::RankGrid grid = order.grid(sizes);
       std::vector<std::string> names;
       for (const mesh_layout::RankAxis& axis : grid.axes()) names.emplace_back(axis.name);
@@ -145,7 +149,8 @@ TEST_CASE("the pipelines of both meshes are the same ranks, or the layout is ref
           for (std::size_t ep : {1, 2, 4})
             for (std::size_t pp : {1, 2, 4}) {
               try {
-                const mesh_layout::RankGrids g = mesh_layout::rank_grids(mesh_layout::RankOrder(text), 32, {.tp = tp, .cp = cp, .ep = ep, .etp = etp, .pp = pp});
+                const mesh_layout::RankGrids g = mesh_layout::rank_grids(mesh_layout::RankOrder(text), 32,
+                                                                         {.tp = tp, .cp = cp, .ep = ep, .etp = etp, .pp = pp});
                 CHECK(g.dense.groups({"pp"}) == g.expert.groups({"pp"}));
                 if (pp > 1 && !text.ends_with("pp")) CHECK(32 / (tp * cp * pp) == 32 / (etp * ep * pp));
                 ++equal;
@@ -167,20 +172,26 @@ TEST_CASE("orders that cannot be") {
   CHECK(contains(message([] { mesh_layout::RankOrder("tp-"); }), "unknown axis ''"));
   CHECK(contains(message([] { mesh_layout::RankOrder("TP"); }), "unknown axis 'TP'"));
   CHECK(contains(message([] { mesh_layout::RankOrder("tp-dp-tp"); }), "axis 'tp' comes twice"));
-  CHECK(contains(message([] { mesh_layout::rank_grids(mesh_layout::RankOrder("tp-dp"), 8, {.pp = 2}); }), "does not say where pp(2) goes: add 'pp' to it"));
-  CHECK(contains(message([] { mesh_layout::rank_grids(mesh_layout::RankOrder("cp-dp-pp-ep"), 8, {.tp = 1, .etp = 2}); }), "where etp(2) goes: add 'tp'"));
-  CHECK(mesh_layout::rank_grids(mesh_layout::RankOrder("tp-dp"), 8, {.tp = 2}).dense.groups({"dp"}) == mesh_layout::RankGroups{{0, 2, 4, 6}, {1, 3, 5, 7}});
+  CHECK(contains(message([] { mesh_layout::rank_grids(mesh_layout::RankOrder("tp-dp"), 8, {.pp = 2}); }),
+                 "does not say where pp(2) goes: add 'pp' to it"));
+  CHECK(contains(message([] { mesh_layout::rank_grids(mesh_layout::RankOrder("cp-dp-pp-ep"), 8, {.tp = 1, .etp = 2}); }),
+                 "where etp(2) goes: add 'tp'"));
+  CHECK(mesh_layout::rank_grids(mesh_layout::RankOrder("tp-dp"), 8, {.tp = 2}).dense.groups({"dp"}) ==
+        mesh_layout::RankGroups{{0, 2, 4, 6}, {1, 3, 5, 7}});
   CHECK(contains(message([] { mesh_layout::RankGrid({{"tp", 2}}).groups({"ep"}); }), "no axis 'ep' among the axes tp(2)"));
 }
 
 TEST_CASE("worlds that do not divide") {
   CHECK(message([] { mesh_layout::rank_grids(mesh_layout::RankOrder(), 8, {.tp = 3}); }) ==
         "weft: world(8) % (tp(3) * pp(1) * cp(1)) != 0: dp is what they leave of the world; tp * pp * cp can be 1, 2, 4 or 8");
-  CHECK(contains(message([] { mesh_layout::rank_grids(mesh_layout::RankOrder(), 8, {.ep = 3}); }), "world(8) % (etp(1) * pp(1) * ep(3)) != 0: edp"));
+  CHECK(contains(message([] { mesh_layout::rank_grids(mesh_layout::RankOrder(), 8, {.ep = 3}); }),
+                 "world(8) % (etp(1) * pp(1) * ep(3)) != 0: edp"));
   CHECK(contains(message([] { mesh_layout::rank_grids(mesh_layout::RankOrder(), 8, {.tp = 2, .dp = 2}); }),
                  "dp(2) * tp(2) * pp(1) * cp(1) != world(8): dp can be 4"));
-  CHECK(contains(message([] { mesh_layout::rank_grids(mesh_layout::RankOrder(), 8, {.tp = 0}); }), "tp(0): a degree is at least 1"));
+  CHECK(contains(message([] { mesh_layout::rank_grids(mesh_layout::RankOrder(), 8, {.tp = 0}); }),
+                 "tp(0): a degree is at least 1"));
   CHECK(contains(message([] { mesh_layout::rank_grids(mesh_layout::RankOrder(), 0, {}); }), "world(0)"));
   const std::size_t huge = std::size_t(1) << 40;
-  CHECK(contains(message([=] { mesh_layout::rank_grids(mesh_layout::RankOrder(), 8, {.tp = huge, .cp = huge}); }), "world(8) % (tp(1099511627776)"));
+  CHECK(contains(message([=] { mesh_layout::rank_grids(mesh_layout::RankOrder(), 8, {.tp = huge, .cp = huge}); }),
+                 "world(8) % (tp(1099511627776)"));
 }

@@ -70,7 +70,9 @@ void attend(const Context& context, const AttentionHeads& heads, bool fused, Res
     put(results[0], step.output, cut);
     put(results[1], attention.backward(context, std::move(step.saved), g), cut);
   } else {
-    auto step = attention.forward(context, std::tuple<X, X, X>{drawn<X>(device, cut, q_columns, 1), drawn<X>(device, cut, kv_columns, 2), drawn<X>(device, cut, kv_columns, 3)});
+    auto step =
+        attention.forward(context, std::tuple<X, X, X>{drawn<X>(device, cut, q_columns, 1), drawn<X>(device, cut, kv_columns, 2),
+                                                       drawn<X>(device, cut, kv_columns, 3)});
     results.resize(4);
     put(results[0], step.output, cut);
     const auto d = attention.backward(context, std::move(step.saved), g);
@@ -103,7 +105,8 @@ void check(const AttentionHeads& heads, bool fused, double tolerance) {
               together[part].resize(mine[part].size());
               const std::size_t columns = mine[part].size() / (sequences * length);
               for (std::size_t i = 0; i < sequences * cut.local(); ++i)
-                for (std::size_t c = 0; c < columns; ++c) together[part][cut.row(i) * columns + c] = mine[part][cut.row(i) * columns + c];
+                for (std::size_t c = 0; c < columns; ++c)
+                  together[part][cut.row(i) * columns + c] = mine[part][cut.row(i) * columns + c];
             }
           }) == 0);
     for (std::size_t part = 0; part < expected.size(); ++part) {
@@ -154,7 +157,9 @@ TEST_CASE("what Ulysses cannot divide is refused when the layer is made") {
             if (world.rank() == 0) text = error.what();
           }
         }) == 0);
-  CHECK(text == "weft: heads(6) / tp(1) = 6 % cp(4) != 0: Ulysses gives every rank as many whole heads; cp can be 1, 2, 3, 6 (with a ring of keys and values instead of Ulysses, any number)");
+  CHECK(text ==
+        "weft: heads(6) / tp(1) = 6 % cp(4) != 0: Ulysses gives every rank as many whole heads; cp can be 1, 2, 3, 6 (with a "
+        "ring of keys and values instead of Ulysses, any number)");
 }
 
 TEST_CASE("dropout masks and positions under cp are those of the whole batch") {
@@ -168,19 +173,21 @@ TEST_CASE("dropout masks and positions under cp are those of the whole batch") {
   for (const std::size_t tensor : {1, 2})
     for (const std::size_t context_ranks : {1, 2, 4}) {
       std::atomic<std::size_t> wrong = 0;
-      CHECK(run(RunOptions{.ranks = int(tensor * context_ranks)}, [&](World& world) {
-              Mesh<cp, tp> mesh(world, {.tp = tensor, .cp = context_ranks});
-              const auto context = root<float>(world.device()).with<Shard<cp, 0>>(cp{}, mesh.comm(cp{})).with<Invariant<tp>>(tp{}, mesh.comm(tp{}));
-              const detail::Zigzag cut{length, context_ranks, std::size_t(mesh.rank(cp{}))};
-              const std::size_t rows = sequences * cut.local() / tensor, first = rows * std::size_t(mesh.rank(tp{}));
-              Tensor<float, Exec, Shard<cp, 0>, Shard<tp, 0>> x(world.device(), {rows, columns});
-              const auto mine = drop(context, x);
-              const auto positions = copy_to_host(positions_of(context, x));
-              for (std::size_t i = 0; i < rows; ++i) {
-                wrong += positions[i] != std::int32_t(cut.row(first + i) % length);
-                for (std::size_t c = 0; c < columns; ++c) wrong += mine[i * columns + c] != whole[cut.row(first + i) * columns + c];
-              }
-            }) == 0);
+      CHECK(
+          run(RunOptions{.ranks = int(tensor * context_ranks)}, [&](World& world) {
+            Mesh<cp, tp> mesh(world, {.tp = tensor, .cp = context_ranks});
+            const auto context =
+                root<float>(world.device()).with<Shard<cp, 0>>(cp{}, mesh.comm(cp{})).with<Invariant<tp>>(tp{}, mesh.comm(tp{}));
+            const detail::Zigzag cut{length, context_ranks, std::size_t(mesh.rank(cp{}))};
+            const std::size_t rows = sequences * cut.local() / tensor, first = rows * std::size_t(mesh.rank(tp{}));
+            Tensor<float, Exec, Shard<cp, 0>, Shard<tp, 0>> x(world.device(), {rows, columns});
+            const auto mine = drop(context, x);
+            const auto positions = copy_to_host(positions_of(context, x));
+            for (std::size_t i = 0; i < rows; ++i) {
+              wrong += positions[i] != std::int32_t(cut.row(first + i) % length);
+              for (std::size_t c = 0; c < columns; ++c) wrong += mine[i * columns + c] != whole[cut.row(first + i) * columns + c];
+            }
+          }) == 0);
       CHECK(wrong == 0);
     }
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MLP that devices with fused products have is that of hosts: the same bits where nothing is fused, and right in every layout.
+// The MLP that devices with fused products have is that of hosts: the same bits where nothing is fused, and right in every
+// layout.
 
 #include <doctest/doctest.h>
 
-#include <weft/nn/activation.hpp>
 #include <weft/layer/combinators.hpp>
-#include <weft/nn/gelu_mlp.hpp>
 #include <weft/models/gpt.hpp>
+#include <weft/nn/activation.hpp>
+#include <weft/nn/gelu_mlp.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/testing/check_layer.hpp>
@@ -21,11 +22,16 @@ using Out = Linear<Row, StoredAs::in_out>;
 constexpr std::size_t width = 8, rows = 6;
 
 const auto fused = [](bool lean) {
-  return [lean](const auto& context) { return Residual(GeluMlp(LayerNorm(context / "norm", width, 1e-5), In(context / "in", width, 4 * width, {0.3}), Out(context / "out", 4 * width, width, {0.3}), lean)); };
+  return [lean](const auto& context) {
+    return Residual(GeluMlp(LayerNorm(context / "norm", width, 1e-5), In(context / "in", width, 4 * width, {0.3}),
+                            Out(context / "out", 4 * width, width, {0.3}), lean));
+  };
 };
 const auto apart = [](bool lean) {
   return [lean](const auto& context) {
-    return Residual(Sequential(RecomputeInput(LayerNorm(context / "norm", width, 1e-5), In(context / "in", width, 4 * width, {0.3}), lean), RecomputeInput(Gelu{}, Out(context / "out", 4 * width, width, {0.3}), lean)));
+    return Residual(
+        Sequential(RecomputeInput(LayerNorm(context / "norm", width, 1e-5), In(context / "in", width, 4 * width, {0.3}), lean),
+                   RecomputeInput(Gelu{}, Out(context / "out", 4 * width, width, {0.3}), lean)));
   };
 };
 
@@ -58,7 +64,8 @@ std::vector<float> numbers_of(Make&& make) {
 }  // namespace
 
 // A model's type is the same on hosts and GPUs: which kernels a product and its GELU take is the operation's choice.
-static_assert(std::is_same_v<models::detail::GptMlp, Sequential<GeluMlp<LayerNorm, models::detail::GptIn, models::detail::GptOut>, Dropout>>);
+static_assert(std::is_same_v<models::detail::GptMlp,
+                             Sequential<GeluMlp<LayerNorm, models::detail::GptIn, models::detail::GptOut>, Dropout>>);
 
 TEST_CASE("the same bits as norm, linear, GELU and linear one after the other, kept or computed again") {
   const auto want = numbers_of(apart(false));

@@ -56,12 +56,14 @@ std::vector<double> oracle(Mixture& layer, const std::vector<double>& x, std::si
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
     double total = 0;
-    for (std::size_t s = 0; s < (options.scores == nn::Scores::after_top_k ? k : experts); ++s) total += std::exp(logits[order[s]]);
+    for (std::size_t s = 0; s < (options.scores == nn::Scores::after_top_k ? k : experts); ++s)
+      total += std::exp(logits[order[s]]);
     for (std::size_t s = 0; s < k; ++s) choice[t].push_back({order[s], std::exp(logits[order[s]]) / total});
   }
   // Who stays: each token counts how many of its group and expert go before it.
   const std::size_t group = options.level == nn::Level::sequence ? length : tokens;
-  const std::size_t capacity = options.drop == nn::Drop::none ? tokens : detail::expert_capacity(group, k, experts, options.capacity_factor);
+  const std::size_t capacity =
+      options.drop == nn::Drop::none ? tokens : detail::expert_capacity(group, k, experts, options.capacity_factor);
   std::vector<double> y(x.size());
   *dropped = 0;
   for (std::size_t t = 0; t < tokens; ++t)
@@ -121,20 +123,29 @@ TEST_CASE("the output is the definition's, with and without drops") {
 TEST_CASE("gradients are those of the whole objective") {
   CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 2}), shape, two_sequences));
   CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 1, .scores = nn::Scores::before_top_k}), shape, two_sequences));
-  CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 3, .scores = nn::Scores::before_top_k, .auxiliary_loss = 0.5, .z_loss = 0.3}), shape, two_sequences));
-  CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .z_loss = 0.3, .level = nn::Level::micro_batch}), shape, two_sequences));
-  CHECK_NOTHROW(check_layer(mixture_of({.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .capacity_factor = 0.75, .drop = nn::Drop::by_position}), shape, two_sequences));
+  CHECK_NOTHROW(check_layer(
+      mixture_of({.experts = 4, .top_k = 3, .scores = nn::Scores::before_top_k, .auxiliary_loss = 0.5, .z_loss = 0.3}), shape,
+      two_sequences));
+  CHECK_NOTHROW(
+      check_layer(mixture_of({.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .z_loss = 0.3, .level = nn::Level::micro_batch}),
+                  shape, two_sequences));
+  CHECK_NOTHROW(check_layer(
+      mixture_of({.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .capacity_factor = 0.75, .drop = nn::Drop::by_position}),
+      shape, two_sequences));
   // More experts than slots: some see no token, and their gradient is zero.
   CHECK_NOTHROW(check_layer(mixture_of({.experts = 40, .top_k = 1, .auxiliary_loss = 0.5}), shape, two_sequences));
 }
 
 TEST_CASE("over tp: rows are routed once, whoever holds them") {
   const auto block = [](const RouterOptions& options) {
-    return [=](const auto& context) { return Residual(Sequential(RmsNorm(context / "norm", width), mixture_of(options)(context))); };
+    return
+        [=](const auto& context) { return Residual(Sequential(RmsNorm(context / "norm", width), mixture_of(options)(context))); };
   };
-  for (const RouterOptions& options : {RouterOptions{.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .z_loss = 0.3},
-                                       RouterOptions{.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .capacity_factor = 0.75, .drop = nn::Drop::by_probability},
-                                       RouterOptions{.experts = 40, .top_k = 1, .capacity_factor = 1, .drop = nn::Drop::by_position, .level = nn::Level::micro_batch}}) {
+  for (const RouterOptions& options :
+       {RouterOptions{.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .z_loss = 0.3},
+        RouterOptions{.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .capacity_factor = 0.75, .drop = nn::Drop::by_probability},
+        RouterOptions{
+            .experts = 40, .top_k = 1, .capacity_factor = 1, .drop = nn::Drop::by_position, .level = nn::Level::micro_batch}}) {
     CHECK_NOTHROW(check_layer_on<tp>(2, block(options), shape, two_sequences));
     CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(4, block(options), shape, two_sequences)));
   }
@@ -158,7 +169,8 @@ struct Fixture {
     detail::Router router(context / "gate", experts, options);
     std::vector<double> identity(experts * experts);
     for (std::size_t e = 0; e < experts; ++e) identity[e * experts + e] = 1;
-    copy_from_host(Tensor<double, Exec>(device, {experts, experts}, router.weight.state().value()), std::span<const double>(identity));
+    copy_from_host(Tensor<double, Exec>(device, {experts, experts}, router.weight.state().value()),
+                   std::span<const double>(identity));
     Tensor<double, Exec> x(device, {tokens, experts});
     copy_from_host(x, std::span<const double>(logits));
     auto routed = router.forward(context, x);
@@ -200,7 +212,8 @@ namespace {
 
 // transformers.models.mixtral.modeling_mixtral.load_balancing_loss_func without a mask: logits [tokens, experts] of each layer.
 double load_balancing_loss(const std::vector<std::vector<double>>& layers, std::size_t experts, std::size_t k) {
-  std::vector<std::vector<double>> tokens_per_expert(k, std::vector<double>(experts));  // [k, experts]: means over the tokens of all layers
+  std::vector<std::vector<double>> tokens_per_expert(
+      k, std::vector<double>(experts));  // [k, experts]: means over the tokens of all layers
   std::vector<double> probability(experts);
   double tokens = 0;
   for (const auto& logits : layers) tokens += double(logits.size() / experts);
@@ -223,7 +236,9 @@ double load_balancing_loss(const std::vector<std::vector<double>>& layers, std::
 
 }  // namespace
 
-TEST_CASE("auxiliary loss: Hugging Face's with coefficient c is this one's with c k, c k / L for each of L layers that are loaded alike") {
+TEST_CASE(
+    "auxiliary loss: Hugging Face's with coefficient c is this one's with c k, c k / L for each of L layers that are loaded "
+    "alike") {
   const double c = 0.03;
   for (const std::size_t k : {1, 2, 3}) {
     const std::size_t experts = 5, tokens = 24;
@@ -239,11 +254,13 @@ TEST_CASE("auxiliary loss: Hugging Face's with coefficient c is this one's with 
       CHECK(routed.added_loss == doctest::Approx(expected).epsilon(1e-13));
       // Its gradient: of each probability of a token, c experts n_e / tokens^2.
       const auto balance = copy_to_host(routed.balance), load = fixture.buffers.back()->value;
-      for (std::size_t e = 0; e < experts; ++e) CHECK(balance[e] == doctest::Approx(c * double(experts) * load[e] / double(tokens)).epsilon(1e-13));
+      for (std::size_t e = 0; e < experts; ++e)
+        CHECK(balance[e] == doctest::Approx(c * double(experts) * load[e] / double(tokens)).epsilon(1e-13));
       const std::vector<std::vector<double>> alike(3, logits);
       fixture.options.auxiliary_loss = c * double(k) / 3;
       fixture.route(logits);
-      CHECK(3 * fixture.buffers.back()->value[experts + 1] == doctest::Approx(c * load_balancing_loss(alike, experts, k)).epsilon(1e-13));
+      CHECK(3 * fixture.buffers.back()->value[experts + 1] ==
+            doctest::Approx(c * load_balancing_loss(alike, experts, k)).epsilon(1e-13));
     }
   }
 }
@@ -251,7 +268,8 @@ TEST_CASE("auxiliary loss: Hugging Face's with coefficient c is this one's with 
 TEST_CASE("ties go to the lowest expert; far logits do not tie by underflow") {
   Fixture fixture;
   fixture.options = {.experts = 4, .top_k = 2};
-  CHECK(copy_to_host(fixture.route({1, 1, 1, 1, 0, 2, 1, 2, -1000, 0, -900, -1100}).chosen) == std::vector<std::int32_t>{0, 1, 1, 3, 1, 2});
+  CHECK(copy_to_host(fixture.route({1, 1, 1, 1, 0, 2, 1, 2, -1000, 0, -900, -1100}).chosen) ==
+        std::vector<std::int32_t>{0, 1, 1, 3, 1, 2});
 }
 
 TEST_CASE("the bias moves the choice and not the weights") {
@@ -273,7 +291,8 @@ TEST_CASE("a router counts a micro-batch once, in its backward: forward alone ch
   detail::EngineState engine;
   engine.buffers = &buffers;
   Root context(device, environment, engine);
-  detail::Router router(context / "gate", 3, {.experts = 3, .top_k = 2, .auxiliary_loss = 0.01, .z_loss = 0.1, .bias_rate = 0.05});
+  detail::Router router(context / "gate", 3,
+                        {.experts = 3, .top_k = 2, .auxiliary_loss = 0.01, .z_loss = 0.1, .bias_rate = 0.05});
   const detail::Router& const_router = router;
   const std::vector<double> nothing_of_bias(3), nothing_of_load(7);
   const auto bias = [&] { return buffers.front()->sum; };
@@ -296,7 +315,7 @@ TEST_CASE("a router counts a micro-batch once, in its backward: forward alone ch
 
   context.env.training = true;
   const auto one = const_router.forward(context, first), other = const_router.forward(context, second);  // two in flight
-  const auto again = const_router.forward(context, first);                                               // as a recomputation does
+  const auto again = const_router.forward(context, first);  // as a recomputation does
   CHECK(bias() == nothing_of_bias);
   CHECK(load() == nothing_of_load);
   CHECK(again.counted == one.counted);
@@ -321,9 +340,14 @@ TEST_CASE("capacity: rounded up, and the worked examples") {
 TEST_CASE("what cannot be is refused with the numbers") {
   DefaultDevice device;
   const Root context(device, detail::Environment{});
-  CHECK_THROWS_WITH_AS(detail::Router(context, width, {.experts = 4, .top_k = 5}), "weft: top-k(5) of experts(4): can be 1 to 4", LayoutError);
-  CHECK_THROWS_WITH_AS(detail::Router(context, width, {.experts = 4, .top_k = 2, .drop = nn::Drop::by_position}), doctest::Contains("where tokens are dropped it must be above 0"), UsageError);
-  CHECK_THROWS_WITH_AS(detail::Router(context, width, {.experts = 4, .top_k = 2, .capacity_factor = 1}), doctest::Contains("without a rule of who is dropped"), UsageError);
-  CHECK_THROWS_WITH_AS(detail::require_experts(8, 48, 3, 1), "weft: experts(8) % ep(3) != 0: a rank holds whole experts; ep can be 1, 2, 4 or 8", LayoutError);
-  CHECK_THROWS_WITH_AS(detail::require_experts(8, 9, 2, 2), "weft: intermediate(9) % etp(2) != 0: an expert is cut evenly; etp can be 1, 3 or 9", LayoutError);
+  CHECK_THROWS_WITH_AS(detail::Router(context, width, {.experts = 4, .top_k = 5}), "weft: top-k(5) of experts(4): can be 1 to 4",
+                       LayoutError);
+  CHECK_THROWS_WITH_AS(detail::Router(context, width, {.experts = 4, .top_k = 2, .drop = nn::Drop::by_position}),
+                       doctest::Contains("where tokens are dropped it must be above 0"), UsageError);
+  CHECK_THROWS_WITH_AS(detail::Router(context, width, {.experts = 4, .top_k = 2, .capacity_factor = 1}),
+                       doctest::Contains("without a rule of who is dropped"), UsageError);
+  CHECK_THROWS_WITH_AS(detail::require_experts(8, 48, 3, 1),
+                       "weft: experts(8) % ep(3) != 0: a rank holds whole experts; ep can be 1, 2, 4 or 8", LayoutError);
+  CHECK_THROWS_WITH_AS(detail::require_experts(8, 9, 2, 2),
+                       "weft: intermediate(9) % etp(2) != 0: an expert is cut evenly; etp can be 1, 3 or 9", LayoutError);
 }

@@ -7,7 +7,6 @@
 
 #include "support/parity.hpp"
 
-
 using namespace weft_test;
 
 namespace {
@@ -21,7 +20,8 @@ void change(DefaultDevice& device, ParameterState& state, F&& f) {
   detail::dispatch_real(state.kept_type(), [&]<class T>(T) {
     const std::size_t bytes = state.kept() * sizeof(T);
     const detail::Buffer value = state.storage().store() ? device.allocate(bytes) : state.value();
-    if (state.storage().store()) detail::read_record(device, *state.storage().store(), state.storage().record(), value.get(), bytes);
+    if (state.storage().store())
+      detail::read_record(device, *state.storage().store(), state.storage().record(), value.get(), bytes);
     T* data = static_cast<T*>(value.get());
     for (std::size_t i = 0; i < state.kept(); ++i) {
       double element = double(accumulate_t<T>(data[i]));
@@ -73,7 +73,8 @@ void check_writes(World& world, const ModelOptions& options) {
   if (after == written) throw Error("a step changed nothing");
   for (std::size_t k = 0; k < after.size(); ++k)
     for (std::size_t i = 0; i < after[k].size(); ++i)
-      if (std::abs(after[k][i] - written[k][i]) > 0.01 * (1 + std::abs(written[k][i]))) throw Error("a step did not start from what was written");
+      if (std::abs(after[k][i] - written[k][i]) > 0.01 * (1 + std::abs(written[k][i])))
+        throw Error("a step did not start from what was written");
 }
 
 template <class M>
@@ -94,7 +95,8 @@ void check_left_alone(World& world, const ModelOptions& options) {
     model.for_each_state([&](ParameterState& state) {
       const bool due = all || !idle(state);
       left += std::size_t(!due);
-      if (state.kept() != 0 && (after[k] != before[k]) != due) throw Error(state.name() + (due ? " took no part in a step" : " was not left alone"));
+      if (state.kept() != 0 && (after[k] != before[k]) != due)
+        throw Error(state.name() + (due ? " took no part in a step" : " was not left alone"));
       ++k;
     });
     if (all != (left == 0)) throw Error("no parameter of that name");
@@ -135,7 +137,9 @@ TEST_CASE("refresh takes masters from the values as they are") {
   const auto differing = [&] {
     std::size_t count = 0;
     for (const auto& slot : optimizer.slots())
-      for (std::size_t i = 0; i < slot.state->kept(); ++i) count += static_cast<const float*>(slot.master.get())[i] != float(static_cast<const bfloat16*>(slot.state->value().get())[i]);
+      for (std::size_t i = 0; i < slot.state->kept(); ++i)
+        count +=
+            static_cast<const float*>(slot.master.get())[i] != float(static_cast<const bfloat16*>(slot.state->value().get())[i]);
     return count;
   };
   model.train_step(make_batch(0, 0, 1, 1));

@@ -17,7 +17,8 @@ Batch masked_batch(std::size_t rank, std::size_t ranks, std::size_t micro_batche
   Batch batch = make_batch(0, rank, ranks, micro_batches);
   for (std::size_t i = 0; i < batch.targets.size(); ++i) {
     const std::size_t index = batch.first_sequence * batch.length + i;
-    const bool counts = (key_of(5, index) % 100 >= masks.masked || index + 1 == batch_sequences * batch_length) && !(masks.silent && index < batch_sequences * batch_length / ranks);
+    const bool counts = (key_of(5, index) % 100 >= masks.masked || index + 1 == batch_sequences * batch_length) &&
+                        !(masks.silent && index < batch_sequences * batch_length / ranks);
     batch.targets[i] = counts ? std::int32_t(key_of(6, index) % batch_vocabulary) : -1;
   }
   return batch;
@@ -47,7 +48,8 @@ Parts gradients_of_routers(M& model, double factor, Parts sum = {}) {
 template <class Make>
 Parts auxiliary_part(Make&& make, const Batch& batch, double auxiliary_loss, double z_loss) {
   auto with = make(config_of(auxiliary_loss, z_loss)), without = make(config_of(0, 0));
-  if (std::abs(with->train_step(batch) - without->train_step(batch)) > 1e-14) throw Error("an auxiliary loss is in the loss that a step returns");
+  if (std::abs(with->train_step(batch) - without->train_step(batch)) > 1e-14)
+    throw Error("an auxiliary loss is in the loss that a step returns");
   return gradients_of_routers(*without, -1, gradients_of_routers(*with, 1));
 }
 
@@ -78,11 +80,13 @@ void check_layout(const MatrixEntry& entry, const Parts& expected, double auxili
     const int code = run(RunOptions{.ranks = int(entry.world)}, [&](World& world) {
       Grid mesh(world, d);
       const auto make = [&](const models::MixtralConfig& config) { return std::make_unique<Composition>(mesh, config, options); };
-      const Parts mine = auxiliary_part(make, masked_batch(std::size_t(mesh.rank(dp{})), data_ranks, entry.micro_batches, masks), auxiliary_loss, z_loss);
+      const Parts mine = auxiliary_part(make, masked_batch(std::size_t(mesh.rank(dp{})), data_ranks, entry.micro_batches, masks),
+                                        auxiliary_loss, z_loss);
       std::lock_guard lock(mutex);
       worst = std::max(worst, largest_difference(mine, expected));
     });
-    INFO("world " << entry.world << ", tp(" << d.tp << ") cp(" << d.cp << ") pp(" << d.pp << ") ep(" << d.ep << "), masked " << masks.masked << std::string(masks.silent ? ", a rank without targets" : ""));
+    INFO("world " << entry.world << ", tp(" << d.tp << ") cp(" << d.cp << ") pp(" << d.pp << ") ep(" << d.ep << "), masked "
+                  << masks.masked << std::string(masks.silent ? ", a rank without targets" : ""));
     CHECK(code == 0);
     CHECK(worst <= 1e-12);
   }
@@ -90,7 +94,9 @@ void check_layout(const MatrixEntry& entry, const Parts& expected, double auxili
 
 Parts on_one_rank(double auxiliary_loss, double z_loss, const Masks& masks = {}) {
   DefaultDevice device;
-  const auto make = [&](const models::MixtralConfig& config) { return std::make_unique<SingleDevice<models::BasicMixtral<double>>>(device, config); };
+  const auto make = [&](const models::MixtralConfig& config) {
+    return std::make_unique<SingleDevice<models::BasicMixtral<double>>>(device, config);
+  };
   return auxiliary_part(make, masked_batch(0, 1, 1, masks), auxiliary_loss, z_loss);
 }
 
@@ -106,8 +112,14 @@ TEST_CASE("on one rank masks change nothing") {
 
 TEST_CASE("over every axis masks change nothing") {
   const Parts expected = on_one_rank(0.5, 0.25);
-  for (const MatrixEntry& entry : std::vector<MatrixEntry>{{2, {}, 2, "1f1b", 1}, {2, {.tp = 2}, 2}, {2, {.cp = 2}, 2}, {2, {.ep = 2}, 2, "1f1b", 3}, {4, {.ep = 2, .pp = 2}, 4, "gpipe"}, {8, {.tp = 2, .cp = 2, .ep = 4}, 2, "1f1b", 2}})
+  for (const MatrixEntry& entry : std::vector<MatrixEntry>{{2, {}, 2, "1f1b", 1},
+                                                           {2, {.tp = 2}, 2},
+                                                           {2, {.cp = 2}, 2},
+                                                           {2, {.ep = 2}, 2, "1f1b", 3},
+                                                           {4, {.ep = 2, .pp = 2}, 4, "gpipe"},
+                                                           {8, {.tp = 2, .cp = 2, .ep = 4}, 2, "1f1b", 2}})
     check_layout<RingExperts, FoldedMesh>(entry, expected, 0.5, 0.25);
-  for (const MatrixEntry& entry : std::vector<MatrixEntry>{{4, {.tp = 2, .ep = 2}, 2, "1f1b", 1}, {4, {.tp = 2, .ep = 2, .pp = 2}, 4}})
+  for (const MatrixEntry& entry :
+       std::vector<MatrixEntry>{{4, {.tp = 2, .ep = 2}, 2, "1f1b", 1}, {4, {.tp = 2, .ep = 2, .pp = 2}, 4}})
     check_layout<SequenceExperts, ExpertMesh>(entry, expected, 0.5, 0.25);
 }

@@ -26,12 +26,14 @@ TEST_CASE("a GPT in bfloat16 learns like one in float, in every layout alike") {
     int ranks;
     Degrees degrees;
   };
-  for (const Layout& layout : {Layout{2, {}}, Layout{2, {.tp = 2}}, Layout{4, {.tp = 4}}, Layout{4, {.pp = 4}}, Layout{8, {.tp = 2, .pp = 2}}}) {
+  for (const Layout& layout :
+       {Layout{2, {}}, Layout{2, {.tp = 2}}, Layout{4, {.tp = 4}}, Layout{4, {.pp = 4}}, Layout{8, {.tp = 2, .pp = 2}}}) {
     std::vector<Curve> curves(static_cast<std::size_t>(layout.ranks));
     CHECK(run(RunOptions{.ranks = layout.ranks}, [&](World& world) {
             Mesh<dp, tp, pp> mesh(world, layout.degrees);
             Parallel model(mesh, config);
-            curves[std::size_t(world.rank())] = train(model, batch(std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), std::size_t(mesh.size(pp{}))));
+            curves[std::size_t(world.rank())] =
+                train(model, batch(std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), std::size_t(mesh.size(pp{}))));
           }) == 0);
     INFO(layout.ranks << " ranks, tp(" << layout.degrees.tp << ") * pp(" << layout.degrees.pp << ")");
     for (const Curve& curve : curves) CHECK(curve == curves[0]);

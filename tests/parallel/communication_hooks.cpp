@@ -17,7 +17,8 @@ using Model = models::BasicGpt<float>;
 struct GatherAndAdd {
   explicit GatherAndAdd(DefaultDevice& own_device) : device(&own_device) {}
   Request start(hook::Bucket& bucket, const Communicator& comm) {
-    DefaultDevice::Buffer& all = gathered[bucket.index] = device->allocate(bucket.elements * sizeof(float) * std::size_t(comm.size()));
+    DefaultDevice::Buffer& all = gathered[bucket.index] =
+        device->allocate(bucket.elements * sizeof(float) * std::size_t(comm.size()));
     return comm.all_gather_async(bucket.span<const float>(),
                                  std::span<float>(static_cast<float*>(all.get()), bucket.elements * std::size_t(comm.size())));
   }
@@ -54,7 +55,9 @@ void with_bucket(int ranks, const hook::Factory& recipe, const std::vector<Shape
   CHECK(code == 0);
 }
 
-float gradient(int step, int rank, std::size_t i) { return float(Philox::normal(key_of(std::uint64_t(step), std::uint64_t(rank)), i)); }
+float gradient(int step, int rank, std::size_t i) {
+  return float(Philox::normal(key_of(std::uint64_t(step), std::uint64_t(rank)), i));
+}
 
 // A matrix in double, row-major.
 struct Dense {
@@ -65,7 +68,8 @@ struct Dense {
   double operator()(std::size_t i, std::size_t j) const { return values[i * columns + j]; }
 };
 Dense product(const Dense& a, const Dense& b, bool transpose_a, bool transpose_b) {
-  const std::size_t n = transpose_a ? a.columns : a.rows, k = transpose_a ? a.rows : a.columns, m = transpose_b ? b.rows : b.columns;
+  const std::size_t n = transpose_a ? a.columns : a.rows, k = transpose_a ? a.rows : a.columns,
+                    m = transpose_b ? b.rows : b.columns;
   Dense c(n, m);
   for (std::size_t i = 0; i < n; ++i)
     for (std::size_t j = 0; j < m; ++j)
@@ -99,7 +103,9 @@ std::pair<std::vector<double>, std::vector<T>> trained(const ModelOptions& optio
       if (world.rank() == 0) result.first.push_back(loss);
     }
     auto& mine = weights[static_cast<std::size_t>(world.rank())];
-    model.for_each_state([&](ParameterState& state) { mine.insert(mine.end(), static_cast<T*>(state.value().get()), static_cast<T*>(state.value().get()) + state.size()); });
+    model.for_each_state([&](ParameterState& state) {
+      mine.insert(mine.end(), static_cast<T*>(state.value().get()), static_cast<T*>(state.value().get()) + state.size());
+    });
   });
   CHECK(code == 0);
   for (const auto& other : weights) CHECK(other == weights[0]);
@@ -110,111 +116,131 @@ std::pair<std::vector<double>, std::vector<T>> trained(const ModelOptions& optio
 }  // namespace
 
 TEST_CASE("bfloat16: each rank's gradients rounded, added in float, rounded once") {
-  with_bucket(4, *hook::make<hook::Compress<bfloat16>>(), {{16, 24}, {7}}, [](World& world, hook::AnyHook& made, hook::Bucket& bucket, std::span<float> gradients) {
-    for (int step = 0; step < 2; ++step) {
-      for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = gradient(step, world.rank(), i);
-      made.start(bucket, world.communicator()).wait();
-      made.finish(bucket, world.communicator());
-      for (std::size_t i = 0; i < gradients.size(); ++i) {
-        float sum = 0;
-        for (int rank = 0; rank < 4; ++rank) sum += float(bfloat16(gradient(step, rank, i)));
-        REQUIRE(gradients[i] == float(bfloat16(sum)));
-      }
-    }
-  });
+  with_bucket(4, *hook::make<hook::Compress<bfloat16>>(), {{16, 24}, {7}},
+              [](World& world, hook::AnyHook& made, hook::Bucket& bucket, std::span<float> gradients) {
+                for (int step = 0; step < 2; ++step) {
+                  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = gradient(step, world.rank(), i);
+                  made.start(bucket, world.communicator()).wait();
+                  made.finish(bucket, world.communicator());
+                  for (std::size_t i = 0; i < gradients.size(); ++i) {
+                    float sum = 0;
+                    for (int rank = 0; rank < 4; ++rank) sum += float(bfloat16(gradient(step, rank, i)));
+                    REQUIRE(gradients[i] == float(bfloat16(sum)));
+                  }
+                }
+              });
 }
 
 TEST_CASE("PowerSGD is its algorithm: warm start, error feedback, small tensors whole") {
   for (const int r : {1, 2, 4}) {
     const std::vector<Shape> shapes{{16, 24}, {7}, {2, 3}, {4, 6, 8}};
-    with_bucket(3, *hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = r, .seed = 5}), shapes, [&](World& world, hook::AnyHook& made, hook::Bucket& bucket, std::span<float> gradients) {
-      // One oracle for all ranks' work.
-      struct Oracle {
-        std::size_t first;
-        Dense q;
-        std::vector<Dense> error;
-      };
-      std::vector<Oracle> oracles;
-      std::vector<bool> compressed(shapes.size());
-      for (std::size_t i = 0; i < shapes.size(); ++i) {
-        const std::size_t rows = shapes[i].rank() > 1 ? shapes[i][0] : 1, columns = shapes[i].size() / rows;
-        if (shapes[i].rank() < 2 || std::size_t(r) * (rows + columns) >= rows * columns) continue;
-        compressed[i] = true;
-        Dense q(columns, std::size_t(r));
-        for (std::size_t k = 0; k < q.values.size(); ++k) q.values[k] = Philox::normal(key_of(std::uint64_t(5), site_of("parameter " + std::to_string(i)), std::uint64_t(0)), k);
-        oracles.push_back({bucket.members[i].first, q, std::vector<Dense>(3, Dense(rows, columns))});
-      }
-      double given = 0, received = 0;  // of one element, over all steps
-      for (int step = 0; step < 4; ++step) {
-        for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = gradient(step, world.rank(), i);
-        made.start(bucket, world.communicator()).wait();
-        made.finish(bucket, world.communicator());
-        for (int rank = 0; rank < 3; ++rank) given += gradient(step, rank, 5);
-        received += gradients[5];
-        for (Oracle& oracle : oracles) {
-          std::vector<Dense> m = oracle.error;
-          Dense p(m[0].rows, std::size_t(r)), q(m[0].columns, std::size_t(r));
-          for (int rank = 0; rank < 3; ++rank) {
-            for (std::size_t k = 0; k < m[0].values.size(); ++k) m[rank].values[k] += gradient(step, rank, oracle.first + k);
-            const Dense part = product(m[rank], oracle.q, false, false);
-            for (std::size_t k = 0; k < p.values.size(); ++k) p.values[k] += part.values[k];
-          }
-          gram_schmidt(p);
-          for (int rank = 0; rank < 3; ++rank) {
-            const Dense part = product(m[rank], p, true, false);
-            for (std::size_t k = 0; k < q.values.size(); ++k) q.values[k] += part.values[k];
-          }
-          oracle.q = q;
-          const Dense sum = product(p, q, false, true);
-          for (int rank = 0; rank < 3; ++rank)
-            for (std::size_t k = 0; k < sum.values.size(); ++k) oracle.error[rank].values[k] = m[rank].values[k] - sum.values[k] / 3;
-          for (std::size_t k = 0; k < sum.values.size(); ++k) REQUIRE(gradients[oracle.first + k] == doctest::Approx(sum.values[k]).epsilon(1e-3).scale(1));
-        }
-        for (std::size_t i = 0; i < shapes.size(); ++i)
-          for (std::size_t k = 0; !compressed[i] && k < shapes[i].size(); ++k) {
-            float sum = 0;
-            for (int rank = 0; rank < 3; ++rank) sum += gradient(step, rank, bucket.members[i].first + k);
-            REQUIRE(gradients[bucket.members[i].first + k] == sum);
-          }
-      }
-      // What was not handed on is kept, not lost.
-      double left = 0;
-      for (int rank = 0; rank < 3; ++rank) left += oracles[0].error[rank].values[5];
-      CHECK(given == doctest::Approx(received + left).epsilon(1e-3));
-    });
+    with_bucket(3, *hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = r, .seed = 5}), shapes,
+                [&](World& world, hook::AnyHook& made, hook::Bucket& bucket, std::span<float> gradients) {
+                  // One oracle for all ranks' work.
+                  struct Oracle {
+                    std::size_t first;
+                    Dense q;
+                    std::vector<Dense> error;
+                  };
+                  std::vector<Oracle> oracles;
+                  std::vector<bool> compressed(shapes.size());
+                  for (std::size_t i = 0; i < shapes.size(); ++i) {
+                    const std::size_t rows = shapes[i].rank() > 1 ? shapes[i][0] : 1, columns = shapes[i].size() / rows;
+                    if (shapes[i].rank() < 2 || std::size_t(r) * (rows + columns) >= rows * columns) continue;
+                    compressed[i] = true;
+                    Dense q(columns, std::size_t(r));
+                    for (std::size_t k = 0; k < q.values.size(); ++k)
+                      q.values[k] = Philox::normal(
+                          key_of(std::uint64_t(5), site_of("parameter " + std::to_string(i)), std::uint64_t(0)), k);
+                    oracles.push_back({bucket.members[i].first, q, std::vector<Dense>(3, Dense(rows, columns))});
+                  }
+                  double given = 0, received = 0;  // of one element, over all steps
+                  for (int step = 0; step < 4; ++step) {
+                    for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = gradient(step, world.rank(), i);
+                    made.start(bucket, world.communicator()).wait();
+                    made.finish(bucket, world.communicator());
+                    for (int rank = 0; rank < 3; ++rank) given += gradient(step, rank, 5);
+                    received += gradients[5];
+                    for (Oracle& oracle : oracles) {
+                      std::vector<Dense> m = oracle.error;
+                      Dense p(m[0].rows, std::size_t(r)), q(m[0].columns, std::size_t(r));
+                      for (int rank = 0; rank < 3; ++rank) {
+                        for (std::size_t k = 0; k < m[0].values.size(); ++k)
+                          m[rank].values[k] += gradient(step, rank, oracle.first + k);
+                        const Dense part = product(m[rank], oracle.q, false, false);
+                        for (std::size_t k = 0; k < p.values.size(); ++k) p.values[k] += part.values[k];
+                      }
+                      gram_schmidt(p);
+                      for (int rank = 0; rank < 3; ++rank) {
+                        const Dense part = product(m[rank], p, true, false);
+                        for (std::size_t k = 0; k < q.values.size(); ++k) q.values[k] += part.values[k];
+                      }
+                      oracle.q = q;
+                      const Dense sum = product(p, q, false, true);
+                      for (int rank = 0; rank < 3; ++rank)
+                        for (std::size_t k = 0; k < sum.values.size(); ++k)
+                          oracle.error[rank].values[k] = m[rank].values[k] - sum.values[k] / 3;
+                      for (std::size_t k = 0; k < sum.values.size(); ++k)
+                        REQUIRE(gradients[oracle.first + k] == doctest::Approx(sum.values[k]).epsilon(1e-3).scale(1));
+                    }
+                    for (std::size_t i = 0; i < shapes.size(); ++i)
+                      for (std::size_t k = 0; !compressed[i] && k < shapes[i].size(); ++k) {
+                        float sum = 0;
+                        for (int rank = 0; rank < 3; ++rank) sum += gradient(step, rank, bucket.members[i].first + k);
+                        REQUIRE(gradients[bucket.members[i].first + k] == sum);
+                      }
+                  }
+                  // What was not handed on is kept, not lost.
+                  double left = 0;
+                  for (int rank = 0; rank < 3; ++rank) left += oracles[0].error[rank].values[5];
+                  CHECK(given == doctest::Approx(received + left).epsilon(1e-3));
+                });
   }
 }
 
 TEST_CASE("PowerSGD hands a sum of few directions on whole, and starts again after zeros") {
-  with_bucket(2, *hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 2}), {{16, 24}}, [](World& world, hook::AnyHook& made, hook::Bucket& bucket, std::span<float> gradients) {
-    for (int step = 0; step < 6; ++step) {
-      const auto value = [&](int rank, std::size_t i) { return step == 0 ? 0.0f : gradient(9, rank, i / 24) * gradient(10, rank, i % 24); };
-      for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = value(world.rank(), i);
-      made.start(bucket, world.communicator()).wait();
-      made.finish(bucket, world.communicator());
-      for (std::size_t i = 0; step > 3 && i < gradients.size(); ++i) REQUIRE(gradients[i] == doctest::Approx(value(0, i) + value(1, i)).epsilon(2e-3).scale(1));
-    }
-  });
+  with_bucket(2, *hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 2}), {{16, 24}},
+              [](World& world, hook::AnyHook& made, hook::Bucket& bucket, std::span<float> gradients) {
+                for (int step = 0; step < 6; ++step) {
+                  const auto value = [&](int rank, std::size_t i) {
+                    return step == 0 ? 0.0f : gradient(9, rank, i / 24) * gradient(10, rank, i % 24);
+                  };
+                  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = value(world.rank(), i);
+                  made.start(bucket, world.communicator()).wait();
+                  made.finish(bucket, world.communicator());
+                  for (std::size_t i = 0; step > 3 && i < gradients.size(); ++i)
+                    REQUIRE(gradients[i] == doctest::Approx(value(0, i) + value(1, i)).epsilon(2e-3).scale(1));
+                }
+              });
 }
 
 TEST_CASE("in training") {
   const auto plain = trained<DataParallel<Model>>();
   CHECK(trained<DataParallel<Model, GatherAndAdd>>() == plain);
-  const auto narrow = trained<DataParallel<Model, hook::Compress<bfloat16>>>(), run_time = trained<DataParallel<Model>>({.data = {.hook = hook::make<hook::Compress<bfloat16>>()}});
+  const auto narrow = trained<DataParallel<Model, hook::Compress<bfloat16>>>(),
+             run_time = trained<DataParallel<Model>>({.data = {.hook = hook::make<hook::Compress<bfloat16>>()}});
   CHECK(narrow == run_time);
   CHECK(narrow != plain);
-  for (std::size_t step = 0; step < plain.first.size(); ++step) CHECK(narrow.first[step] == doctest::Approx(plain.first[step]).epsilon(1e-2));
-  const auto thin = trained<DataParallel<Model>>({.data = {.bucket_bytes = 1u << 12, .hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 4, .plain_steps = 1})}}, 4, 12);
+  for (std::size_t step = 0; step < plain.first.size(); ++step)
+    CHECK(narrow.first[step] == doctest::Approx(plain.first[step]).epsilon(1e-2));
+  const auto thin = trained<DataParallel<Model>>(
+      {.data = {.bucket_bytes = 1u << 12,
+                .hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 4, .plain_steps = 1})}},
+      4, 12);
   CHECK(thin.first.back() < thin.first.front());
 }
 
 TEST_CASE("refusals") {
   DefaultDevice device;
-  CHECK_THROWS_WITH_AS(hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 0})->make(device), "weft: PowerSgd: rank 0 is less than 1", UsageError);
+  CHECK_THROWS_WITH_AS(hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 0})->make(device),
+                       "weft: PowerSgd: rank 0 is less than 1", UsageError);
   const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
     Mesh<dp> mesh(world);
-    CHECK_THROWS_WITH_AS(DataParallel<Model>(mesh, gpt_config(), {.data = {.hook = hook::make<GatherAndAdd>()}, .numerics = {.reproducible = true}}),
-                         "weft: ModelOptions: reproducible fixes how gradients are added, so it cannot go with a communication hook; leave one of them out", UsageError);
+    CHECK_THROWS_WITH_AS(DataParallel<Model>(mesh, gpt_config(),
+                                             {.data = {.hook = hook::make<GatherAndAdd>()}, .numerics = {.reproducible = true}}),
+                         "weft: ModelOptions: reproducible fixes how gradients are added, so it cannot go with a communication "
+                         "hook; leave one of them out",
+                         UsageError);
   });
   CHECK(code == 0);
 }
@@ -245,7 +271,8 @@ TEST_CASE("a hook sees a bucket in its own type") {
       wrong.train_step(batch);
     } catch (const UsageError& error) {
       const std::string text = error.what();
-      refused = text.find("hook: bucket 0 holds ") != text.npos && text.find(" float64, and float32 was asked for: ask for span<double>()") != text.npos;
+      refused = text.find("hook: bucket 0 holds ") != text.npos &&
+                text.find(" float64, and float32 was asked for: ask for span<double>()") != text.npos;
     }
     CHECK(refused);
   });
@@ -268,7 +295,9 @@ struct ForgetsRounded {
   }
 };
 struct Averages {
-  Request start(hook::Bucket& bucket, const Communicator& comm) { return comm.all_reduce_async(bucket.all(), Reduction::average); }
+  Request start(hook::Bucket& bucket, const Communicator& comm) {
+    return comm.all_reduce_async(bucket.all(), Reduction::average);
+  }
 };
 struct DividesFirst {
   Request start(hook::Bucket& bucket, const Communicator& comm) {
@@ -285,21 +314,24 @@ struct AddsTwice {
 // Right at first.
 struct ForgetsLater {
   std::size_t* steps;
-  Request start(hook::Bucket& bucket, const Communicator& comm) { return *steps > 0 ? Request() : comm.all_reduce_async(bucket.all()); }
+  Request start(hook::Bucket& bucket, const Communicator& comm) {
+    return *steps > 0 ? Request() : comm.all_reduce_async(bucket.all());
+  }
 };
 
 // What a rank says of a bucket with these gradients; "" if it passes.
 std::string said_of(const hook::Factory& recipe, int ranks, const std::function<float(int, std::size_t)>& gradient_of) {
   std::vector<std::string> said(static_cast<std::size_t>(ranks));
-  with_bucket(ranks, recipe, {{16, 24}, {7}}, [&](World& world, hook::AnyHook& made, hook::Bucket& bucket, std::span<float> gradients) {
-    for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = gradient_of(world.rank(), i);
-    try {
-      made.start(bucket, world.communicator()).wait();
-      made.finish(bucket, world.communicator());
-    } catch (const UsageError& error) {
-      said[static_cast<std::size_t>(world.rank())] = error.what();
-    }
-  });
+  with_bucket(ranks, recipe, {{16, 24}, {7}},
+              [&](World& world, hook::AnyHook& made, hook::Bucket& bucket, std::span<float> gradients) {
+                for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = gradient_of(world.rank(), i);
+                try {
+                  made.start(bucket, world.communicator()).wait();
+                  made.finish(bucket, world.communicator());
+                } catch (const UsageError& error) {
+                  said[static_cast<std::size_t>(world.rank())] = error.what();
+                }
+              });
   for (const auto& other : said) CHECK(other.empty() == said[0].empty());
   return said[0];
 }
@@ -311,9 +343,12 @@ TEST_CASE("a hook that forgets the sum, or averages, is refused in the first ste
   const auto first_alone = [](int rank, std::size_t i) { return rank == 0 ? gradient(0, 0, i) : 0.0f; };
   const auto opposed = [](int rank, std::size_t i) { return (rank == 0 ? 1 : -1) * gradient(0, 0, i); };
   const auto zero = [](int, std::size_t) { return 0.0f; };
-  const char *forgot = "did not add the ranks' gradients: after it bucket 0 on world rank 0 of 2 still holds this rank's own", *averages = "the communication hook averages: after it bucket 0 on world holds the sum of 2 ranks' gradients divided by 2";
+  const char *forgot = "did not add the ranks' gradients: after it bucket 0 on world rank 0 of 2 still holds this rank's own",
+             *averages =
+                 "the communication hook averages: after it bucket 0 on world holds the sum of 2 ranks' gradients divided by 2";
   for (const auto& made : {hook::make<Forgets>(), hook::make<ForgetsRounded>()})
-    for (const auto& of : {std::function<float(int, std::size_t)>(random), std::function<float(int, std::size_t)>(alike), std::function<float(int, std::size_t)>(first_alone)})
+    for (const auto& of : {std::function<float(int, std::size_t)>(random), std::function<float(int, std::size_t)>(alike),
+                           std::function<float(int, std::size_t)>(first_alone)})
       CHECK(said_of(*made, 2, of).find(forgot) != std::string::npos);
   for (const auto& made : {hook::make<Averages>(), hook::make<DividesFirst>()}) {
     CHECK(said_of(*made, 2, random).find(averages) != std::string::npos);
@@ -321,13 +356,21 @@ TEST_CASE("a hook that forgets the sum, or averages, is refused in the first ste
     CHECK(said_of(*made, 4, alike) != "");  // the mean is each rank's own
   }
   for (const int ranks : {2, 3, 4})
-    for (const auto& of : {std::function<float(int, std::size_t)>(random), std::function<float(int, std::size_t)>(alike), std::function<float(int, std::size_t)>(first_alone)})
-      CHECK(said_of(*hook::make<AddsTwice>(), ranks, of).find("the communication hook adds too often: after it bucket 0 on world holds the sum of " + std::to_string(ranks)) != std::string::npos);
-  for (const auto& right : {hook::make<OfAny>(), hook::make<GatherAndAdd>(), hook::make<hook::Compress<bfloat16>>(), hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 1}), hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 4})})
+    for (const auto& of : {std::function<float(int, std::size_t)>(random), std::function<float(int, std::size_t)>(alike),
+                           std::function<float(int, std::size_t)>(first_alone)})
+      CHECK(said_of(*hook::make<AddsTwice>(), ranks, of)
+                .find("the communication hook adds too often: after it bucket 0 on world holds the sum of " +
+                      std::to_string(ranks)) != std::string::npos);
+  for (const auto& right : {hook::make<OfAny>(), hook::make<GatherAndAdd>(), hook::make<hook::Compress<bfloat16>>(),
+                            hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 1}),
+                            hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 4})})
     for (const int ranks : {2, 3, 4})
-      for (const auto& of : {std::function<float(int, std::size_t)>(random), std::function<float(int, std::size_t)>(alike), std::function<float(int, std::size_t)>(first_alone), std::function<float(int, std::size_t)>(opposed), std::function<float(int, std::size_t)>(zero)})
+      for (const auto& of : {std::function<float(int, std::size_t)>(random), std::function<float(int, std::size_t)>(alike),
+                             std::function<float(int, std::size_t)>(first_alone), std::function<float(int, std::size_t)>(opposed),
+                             std::function<float(int, std::size_t)>(zero)})
         CHECK(said_of(*right, ranks, of) == "");
-  for (const auto& wrong : {hook::make<Forgets>(), hook::make<Averages>()}) CHECK(said_of(*wrong, 2, zero) == "");  // nothing to tell them by
+  for (const auto& wrong : {hook::make<Forgets>(), hook::make<Averages>()})
+    CHECK(said_of(*wrong, 2, zero) == "");  // nothing to tell them by
 }
 
 TEST_CASE("the check is of the first step, and of one that is asked for") {
@@ -346,7 +389,8 @@ TEST_CASE("the check is of the first step, and of one that is asked for") {
   CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [](World& world) {
           Mesh<dp> mesh(world);
           std::size_t steps = 0;
-          DataParallel<Model> model(mesh, gpt_config(), {.data = {.hook = hook::make<ForgetsLater>(&steps)}, .numerics = {.compare_every = 3}});
+          DataParallel<Model> model(mesh, gpt_config(),
+                                    {.data = {.hook = hook::make<ForgetsLater>(&steps)}, .numerics = {.compare_every = 3}});
           const auto step = [&] { model.train_step(make_batch(steps, std::size_t(world.rank()), 2, 2)); };
           step();
           ++steps;

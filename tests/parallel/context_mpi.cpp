@@ -18,7 +18,8 @@ void check_processes() {
   const Reference reference = reference_of<Model>(llama_config());
   using Composition = DataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>>, Method>>;
   check_context<Composition, comm::Mpi>(llama_config(), reference, std::size_t(size), {.cp = std::size_t(size)});
-  if (size > 1) check_context<Composition, comm::Mpi>(llama_config(), reference, std::size_t(size), {.cp = std::size_t(size) / 2, .pp = 2});
+  if (size > 1)
+    check_context<Composition, comm::Mpi>(llama_config(), reference, std::size_t(size), {.cp = std::size_t(size) / 2, .pp = 2});
 }
 
 }  // namespace

@@ -40,7 +40,10 @@ std::string refusal(const typename Composition::Config& config, const Degrees& d
           Mesh<dp, cp, tp, pp> mesh(world, degrees);
           try {
             Composition model(mesh, config);
-            model.train_step({.tokens = std::vector<std::int32_t>(length), .targets = std::vector<std::int32_t>(length), .sequences = 1, .length = length});
+            model.train_step({.tokens = std::vector<std::int32_t>(length),
+                              .targets = std::vector<std::int32_t>(length),
+                              .sequences = 1,
+                              .length = length});
           } catch (const Error& error) {
             texts[std::size_t(world.rank())] = error.what();
           }
@@ -85,7 +88,8 @@ TEST_CASE("logits of a few tokens, which cp does not divide") {
             Mesh<dp, cp, tp, pp> mesh(world, degrees);
             const auto logits = Plain<Gpt, Ring>(mesh, gpt_config()).logits(tokens);
             wrong += logits.size() != expected.size();
-            for (std::size_t i = 0; i < std::min(logits.size(), expected.size()); ++i) wrong += !(std::abs(logits[i] - expected[i]) <= 1e-13);
+            for (std::size_t i = 0; i < std::min(logits.size(), expected.size()); ++i)
+              wrong += !(std::abs(logits[i] - expected[i]) <= 1e-13);
           }) == 0);
     CHECK(wrong == 0);
   }
@@ -95,11 +99,14 @@ TEST_CASE("what cp cannot divide is refused on every rank, with what would work"
   models::GptConfig config = gpt_config();
   config.sequence = 12;
   CHECK(refusal<Plain<Gpt, Ring>>(config, {.cp = 4}, 12) ==
-        "weft: sequence(12) % (2 * cp(4)) != 0: every rank holds two chunks of a sequence, one early and one late; sequence can be 8 or 16, cp 1, 2, 3 or 6");
+        "weft: sequence(12) % (2 * cp(4)) != 0: every rank holds two chunks of a sequence, one early and one late; sequence can "
+        "be 8 or 16, cp 1, 2, 3 or 6");
   CHECK(refusal<Plain<Gpt, Ring>>(gpt_config(), {.cp = 4}, 4) ==
-        "weft: sequence(4) % (2 * cp(4)) != 0: context parallelism cuts a sequence into two chunks for each rank; sequence can be 8");
+        "weft: sequence(4) % (2 * cp(4)) != 0: context parallelism cuts a sequence into two chunks for each rank; sequence can "
+        "be 8");
   config = gpt_config();
   config.sequence = 24, config.width = 24, config.heads = 3, config.kv_heads = 3;
   CHECK(refusal<Plain<Gpt, Ulysses>>(config, {.cp = 2}, 24) ==
-        "weft: heads(3) / tp(1) = 3 % cp(2) != 0: Ulysses gives every rank as many whole heads; cp can be 1, 3 (with a ring of keys and values instead of Ulysses, any number)");
+        "weft: heads(3) / tp(1) = 3 % cp(2) != 0: Ulysses gives every rank as many whole heads; cp can be 1, 3 (with a ring of "
+        "keys and values instead of Ulysses, any number)");
 }

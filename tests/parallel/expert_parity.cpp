@@ -13,7 +13,8 @@ using Inner = ExpertParallel<PipelineParallel<Model>>;
 
 TEST_CASE("dropless, tensor parallel stream") {
   const Reference reference = reference_of<Model>(mixtral_config());
-  for (const FoldedLayout& layout : folded_layouts) check_folded<DataParallel<TensorParallel<Inner>>>(mixtral_config(), reference, layout, 1e-12);
+  for (const FoldedLayout& layout : folded_layouts)
+    check_folded<DataParallel<TensorParallel<Inner>>>(mixtral_config(), reference, layout, 1e-12);
 }
 
 TEST_CASE("capacity by either rule, and experts that see no token") {
@@ -28,7 +29,8 @@ TEST_CASE("capacity by either rule, and experts that see no token") {
       config.drop = nn::Drop::by_position;
     }
     const Reference reference = reference_of<Model>(config);
-    for (const FoldedLayout& layout : {FoldedLayout{2, {.ep = 2}, 2}, FoldedLayout{4, {.tp = 2, .ep = 4}, 2}, FoldedLayout{8, {.tp = 2, .ep = 2, .etp = 2, .pp = 2}, 4}})
+    for (const FoldedLayout& layout : {FoldedLayout{2, {.ep = 2}, 2}, FoldedLayout{4, {.tp = 2, .ep = 4}, 2},
+                                       FoldedLayout{8, {.tp = 2, .ep = 2, .etp = 2, .pp = 2}, 4}})
       check_folded<DataParallel<TensorParallel<Inner>>>(config, reference, layout, 1e-12);
   }
 }
@@ -38,7 +40,8 @@ TEST_CASE("biases move by the load of all ranks and micro-batches") {
   config.auxiliary_loss = 0;
   config.bias_rate = 0.05;
   const Reference reference = reference_of<Model>(config);
-  for (const FoldedLayout& layout : {FoldedLayout{2, {.ep = 2}, 2}, FoldedLayout{4, {.tp = 2, .ep = 4}, 2}, FoldedLayout{8, {.tp = 2, .ep = 4, .pp = 2}, 4}})
+  for (const FoldedLayout& layout :
+       {FoldedLayout{2, {.ep = 2}, 2}, FoldedLayout{4, {.tp = 2, .ep = 4}, 2}, FoldedLayout{8, {.tp = 2, .ep = 4, .pp = 2}, 4}})
     check_folded<DataParallel<TensorParallel<Inner>>>(config, reference, layout, 1e-12);
 }
 
@@ -46,7 +49,8 @@ TEST_CASE("balance over all data ranks' tokens of a micro-batch") {
   auto config = mixtral_config();
   config.level = nn::Level::data;
   const Reference reference = reference_of<Model>(config);
-  for (const FoldedLayout& layout : {FoldedLayout{2, {.ep = 2}, 1}, FoldedLayout{4, {.tp = 2, .ep = 4}, 1}}) check_folded<DataParallel<TensorParallel<Inner>>>(config, reference, layout, 1e-12);
+  for (const FoldedLayout& layout : {FoldedLayout{2, {.ep = 2}, 1}, FoldedLayout{4, {.tp = 2, .ep = 4}, 1}})
+    check_folded<DataParallel<TensorParallel<Inner>>>(config, reference, layout, 1e-12);
 }
 
 TEST_CASE("routers report how they loaded the experts, alike on every rank") {
@@ -67,7 +71,8 @@ TEST_CASE("routers report how they loaded the experts, alike on every rank") {
           Mesh<dp, tp, pp, ep, etp, edp> mesh(world, {.tp = 2, .ep = 2});
           DataParallel<TensorParallel<Inner>> model(mesh, mixtral_config());
           const auto mine = report(model);
-          for (std::size_t i = 0; i < expected.size(); ++i) largest[std::size_t(world.rank())] = std::max(largest[std::size_t(world.rank())], std::abs(mine.at(i) - expected[i]));
+          for (std::size_t i = 0; i < expected.size(); ++i)
+            largest[std::size_t(world.rank())] = std::max(largest[std::size_t(world.rank())], std::abs(mine.at(i) - expected[i]));
         }) == 0);
   for (const double difference : largest) CHECK(difference <= 1e-12);
 }

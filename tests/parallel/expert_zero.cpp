@@ -2,7 +2,6 @@
 // A mixture of experts in every stage of ZeRO, experts sharded over edp and the rest over dp; with rows that lie cut over tp
 // between blocks; and without ExpertParallel, where every rank has all experts.
 
-
 #include "support/experts.hpp"
 
 using namespace weft_test;
@@ -10,7 +9,12 @@ using namespace weft_test;
 namespace {
 using Model = models::BasicMixtral<double>;
 using Inner = ExpertParallel<PipelineParallel<Model>>;
-const FoldedLayout few[] = {{2, {.ep = 2}, 2}, {4, {.ep = 2}, 2}, {4, {.tp = 2, .ep = 2}, 4}, {4, {.ep = 2, .pp = 2}, 4}, {8, {.tp = 2, .ep = 2, .etp = 2}, 2}, {8, {.tp = 2, .ep = 2, .pp = 2}, 4}};
+const FoldedLayout few[] = {{2, {.ep = 2}, 2},
+                            {4, {.ep = 2}, 2},
+                            {4, {.tp = 2, .ep = 2}, 4},
+                            {4, {.ep = 2, .pp = 2}, 4},
+                            {8, {.tp = 2, .ep = 2, .etp = 2}, 2},
+                            {8, {.tp = 2, .ep = 2, .pp = 2}, 4}};
 }  // namespace
 
 TEST_CASE("stages 1 to 3, sequence parallel") {
@@ -18,19 +22,22 @@ TEST_CASE("stages 1 to 3, sequence parallel") {
   for (const int stage : {1, 2, 3})
     for (const FoldedLayout& layout : few) {
       INFO("stage " << stage);
-      check_folded<FullyShardedDataParallel<SequenceParallel<Inner>>>(mixtral_config(), reference, layout, 1e-12, ModelOptions{.shard = {.stage = stage}});
+      check_folded<FullyShardedDataParallel<SequenceParallel<Inner>>>(mixtral_config(), reference, layout, 1e-12,
+                                                                      ModelOptions{.shard = {.stage = stage}});
     }
 }
 
 TEST_CASE("sequence parallel") {
   const Reference reference = reference_of<Model>(mixtral_config());
-  for (const FoldedLayout& layout : folded_layouts) check_folded<DataParallel<SequenceParallel<Inner>>>(mixtral_config(), reference, layout, 1e-12);
+  for (const FoldedLayout& layout : folded_layouts)
+    check_folded<DataParallel<SequenceParallel<Inner>>>(mixtral_config(), reference, layout, 1e-12);
 }
 
 TEST_CASE("without ExpertParallel") {
   using Composition = DataParallel<TensorParallel<PipelineParallel<Model>>>;
   const Reference reference = reference_of<Model>(mixtral_config());
-  for (const Degrees& degrees : {Degrees{}, Degrees{.tp = 2}, Degrees{.pp = 2}, Degrees{.tp = 2, .pp = 2}}) check_layout<Composition>(mixtral_config(), reference, 4, degrees, 2, 1e-12);
+  for (const Degrees& degrees : {Degrees{}, Degrees{.tp = 2}, Degrees{.pp = 2}, Degrees{.tp = 2, .pp = 2}})
+    check_layout<Composition>(mixtral_config(), reference, 4, degrees, 2, 1e-12);
 }
 
 TEST_CASE("edp without a data wrapper") {
@@ -47,7 +54,8 @@ TEST_CASE("edp without a data wrapper") {
 
 TEST_CASE("in float") {
   const Reference reference = reference_of<models::Mixtral>(mixtral_config());
-  check_folded<DataParallel<TensorParallel<ExpertParallel<PipelineParallel<models::Mixtral>>>>>(mixtral_config(), reference, {4, {.tp = 2, .ep = 4}, 2}, 2e-5);
+  check_folded<DataParallel<TensorParallel<ExpertParallel<PipelineParallel<models::Mixtral>>>>>(mixtral_config(), reference,
+                                                                                                {4, {.tp = 2, .ep = 4}, 2}, 2e-5);
 }
 
 TEST_CASE("layouts that cannot be are refused before anything is sent") {
@@ -70,5 +78,6 @@ TEST_CASE("layouts that cannot be are refused before anything is sent") {
   CHECK(refusal(config, {.ep = 4}) == "weft: experts(6) % ep(4) != 0: a rank holds whole experts; ep can be 1, 2, 3 or 6");
   config.intermediate = 9;
   CHECK(refusal(config, {.etp = 2}) == "weft: intermediate(9) % etp(2) != 0: an expert is cut evenly; etp can be 1, 3 or 9");
-  CHECK(refusal(config, {.ep = 3}) == "weft: world(4) % (etp(1) * ep(3) * pp(1)) != 0: edp is what they leave of the world; etp * ep * pp can be 1, 2 or 4");
+  CHECK(refusal(config, {.ep = 3}) ==
+        "weft: world(4) % (etp(1) * ep(3) * pp(1)) != 0: edp is what they leave of the world; etp * ep * pp can be 1, 2 or 4");
 }

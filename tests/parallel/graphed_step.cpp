@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that can be recorded: the same bits as train_step, from memory of their own, with what a graph would repeat refused. On hosts each
-// step runs as it is; cuda/graph.cpp has the recording, over a test double.
+// Steps that can be recorded: the same bits as train_step, from memory of their own, with what a graph would repeat refused. On
+// hosts each step runs as it is; cuda/graph.cpp has the recording, over a test double.
 
 #include <weft/parallel/cuda/graphed_step.hpp>
 
@@ -76,19 +76,26 @@ TEST_CASE("what a recorded step would repeat is refused") {
   const std::string end = "; use model.train_step";
   models::GptConfig config = without_dropout();
   {
-    SingleDevice<models::Gpt> model(device, config, ModelOptions{.pipeline = {.timeline = std::make_shared<schedule::TimelineRecorder>()}});
-    CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: a step that is recorded as a whole has no actions to time (ModelOptions::pipeline.timeline)" + end);
+    SingleDevice<models::Gpt> model(device, config,
+                                    ModelOptions{.pipeline = {.timeline = std::make_shared<schedule::TimelineRecorder>()}});
+    CHECK(refusal([&] { gpu::GraphedStep step(model); }) ==
+          "weft: GraphedStep: a step that is recorded as a whole has no actions to time (ModelOptions::pipeline.timeline)" + end);
   }
   {
     SingleDevice<Silent> model(device, {.layers = 1, .width = 16, .heads = 2, .intermediate = 8, .experts = 4});
     CHECK(refusal([&] { gpu::GraphedStep step(model); }) ==
-          "weft: GraphedStep: a layer keeps numbers of each step on the host (make_step_buffer), as routers of experts do, and a recorded step has none" + end);
+          "weft: GraphedStep: a layer keeps numbers of each step on the host (make_step_buffer), as routers of experts do, and a "
+          "recorded step has none" +
+              end);
   }
   {
     SingleDevice<models::Gpt> model(device, config, ModelOptions{.numerics = {.reproducible = true}});
-    CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: a reproducible run (ModelOptions::numerics.reproducible) adds up micro-batches on the host's word" + end);
+    CHECK(refusal([&] { gpu::GraphedStep step(model); }) ==
+          "weft: GraphedStep: a reproducible run (ModelOptions::numerics.reproducible) adds up micro-batches on the host's word" +
+              end);
   }
   config.dropout = 0.1;
   SingleDevice<models::Gpt> model(device, config);
-  CHECK(refusal([&] { gpu::GraphedStep step(model); }) == "weft: GraphedStep: dropout draws another mask in each step, and a recorded step would repeat its own" + end);
+  CHECK(refusal([&] { gpu::GraphedStep step(model); }) ==
+        "weft: GraphedStep: dropout draws another mask in each step, and a recorded step would repeat its own" + end);
 }

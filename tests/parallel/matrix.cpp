@@ -10,8 +10,12 @@ namespace {
 const auto all = [](const MatrixEntry&) { return true; };
 }
 
-TEST_CASE("gpt: dp or ZeRO, tp, cp by a ring, pp") { CHECK(check_matrix<DenseRing, DenseMesh>(dense_ring, gpt_config(), all) >= 39); }
-TEST_CASE("llama: dp or ZeRO, sequence parallelism, cp by Ulysses, pp") { CHECK(check_matrix<DenseUlysses, DenseMesh>(dense_ulysses, llama_config(), all) >= 8); }
+TEST_CASE("gpt: dp or ZeRO, tp, cp by a ring, pp") {
+  CHECK(check_matrix<DenseRing, DenseMesh>(dense_ring, gpt_config(), all) >= 39);
+}
+TEST_CASE("llama: dp or ZeRO, sequence parallelism, cp by Ulysses, pp") {
+  CHECK(check_matrix<DenseUlysses, DenseMesh>(dense_ulysses, llama_config(), all) >= 8);
+}
 
 TEST_CASE("gpt: dp x tp x pp under every schedule in every stage of ZeRO") {
   std::vector<MatrixEntry> entries;
@@ -24,7 +28,8 @@ TEST_CASE("gpt: micro-batches of different shapes, dp or ZeRO, tp, cp, pp") {
   const std::vector<MicroBatch> shapes = {{1, 8}, {2, 4}, {1, 8}, {3, 4}, {2, 8}, {1, 4}, {2, 4}, {1, 8}};
   const auto share = [&](std::size_t rank, std::size_t ranks) {
     const std::size_t count = shapes.size() / ranks;
-    Batch whole{.length = 8, .micro_batches = shapes.size(), .differing = shapes}, mine{.length = 8, .micro_batches = count, .first_sequence = whole.sequences_before(rank * count)};
+    Batch whole{.length = 8, .micro_batches = shapes.size(), .differing = shapes},
+        mine{.length = 8, .micro_batches = count, .first_sequence = whole.sequences_before(rank * count)};
     mine.differing.assign(shapes.begin() + std::ptrdiff_t(rank * count), shapes.begin() + std::ptrdiff_t((rank + 1) * count));
     mine.sequences = mine.sequences_before(count);
     for (std::size_t i = 0; i < mine.tokens_before(count); ++i) {
@@ -43,7 +48,11 @@ TEST_CASE("gpt: micro-batches of different shapes, dp or ZeRO, tp, cp, pp") {
     values.resize(state.global().size());
     for_each_gradient(state, [&](std::size_t index, double value) { values[index] = value; });
   });
-  for (const MatrixEntry& entry : {MatrixEntry{2, {}, 0, "1f1b", 3}, {4, {.tp = 2, .cp = 2}, 0}, {4, {.pp = 2}, 0, "zbv", 2}, {4, {.cp = 2, .pp = 2}, 0, "interleaved"}, {8, {.tp = 2, .cp = 2}, 0, "gpipe", 1}}) {
+  for (const MatrixEntry& entry : {MatrixEntry{2, {}, 0, "1f1b", 3},
+                                   {4, {.tp = 2, .cp = 2}, 0},
+                                   {4, {.pp = 2}, 0, "zbv", 2},
+                                   {4, {.cp = 2, .pp = 2}, 0, "interleaved"},
+                                   {8, {.tp = 2, .cp = 2}, 0, "gpipe", 1}}) {
     std::mutex mutex;
     CHECK(runtime::run(runtime::RunOptions{.ranks = int(entry.world)}, [&](World& world) {
             DenseMesh mesh(world, entry.degrees);
@@ -58,7 +67,9 @@ TEST_CASE("gpt: micro-batches of different shapes, dp or ZeRO, tp, cp, pp") {
               const auto& values = expected.at(state.name());
               double scale = 0;
               for (const double value : values) scale = std::max(scale, std::abs(value));
-              for_each_gradient(state, [&](std::size_t index, double value) { worst = std::isfinite(value) ? std::max(worst, std::abs(value - values[index]) / scale) : INFINITY; });
+              for_each_gradient(state, [&](std::size_t index, double value) {
+                worst = std::isfinite(value) ? std::max(worst, std::abs(value - values[index]) / scale) : INFINITY;
+              });
             });
             std::lock_guard lock(mutex);
             INFO(entry.world << " ranks, " << entry.schedule << ", stage " << entry.zero);

@@ -9,5 +9,9 @@ namespace {
 const auto all = [](const MatrixEntry&) { return true; };
 }
 
-TEST_CASE("mixtral: dp or ZeRO, tp, cp by a ring, pp, ep, etp") { CHECK(check_matrix<RingExperts, FoldedMesh>(experts, mixtral_config(), all) >= 11); }
-TEST_CASE("mixtral, sequence parallel") { CHECK(check_matrix<SequenceExperts, ExpertMesh>(sequence_experts, mixtral_config(), all) >= 6); }
+TEST_CASE("mixtral: dp or ZeRO, tp, cp by a ring, pp, ep, etp") {
+  CHECK(check_matrix<RingExperts, FoldedMesh>(experts, mixtral_config(), all) >= 11);
+}
+TEST_CASE("mixtral, sequence parallel") {
+  CHECK(check_matrix<SequenceExperts, ExpertMesh>(sequence_experts, mixtral_config(), all) >= 6);
+}

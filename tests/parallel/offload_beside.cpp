@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Offloaded state whose copies run beside the computation, as on a GPU: this program's copies happen as late as they may, so whoever does
-// not wait for one, or gives its buffer away too early, computes with what was there before.
+// Offloaded state whose copies run beside the computation, as on a GPU: this program's copies happen as late as they may, so
+// whoever does not wait for one, or gives its buffer away too early, computes with what was there before.
 
 #include <Kokkos_Core.hpp>
 
@@ -78,6 +78,8 @@ TEST_CASE("state that comes and goes late gives the numbers of state that stays"
     CHECK(numbers_of(ranks, {.shard = {.offload = Offload::host()}}) == want);
     CHECK(late_fetches > 0);
     CHECK(late_puts > 0);
-    CHECK(numbers_of(ranks, {.shard = {.quantised_gather = false, .secondary = std::size_t(ranks), .offload = Offload::host()}}) == want);
+    CHECK(
+        numbers_of(ranks, {.shard = {.quantised_gather = false, .secondary = std::size_t(ranks), .offload = Offload::host()}}) ==
+        want);
   }
 }

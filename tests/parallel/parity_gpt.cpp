@@ -9,6 +9,12 @@ using namespace weft_test;
 template <class Model, class Schedule>
 using Composition = DataParallel<TensorParallel<PipelineParallel<Model, Schedule>>>;
 
-TEST_CASE("gpt in double, 1F1B") { check_all_layouts<Composition<models::BasicGpt<double>, schedule::OneForwardOneBackward>>(gpt_config(), 1e-12); }
-TEST_CASE("gpt in double, GPipe") { check_all_layouts<Composition<models::BasicGpt<double>, schedule::GPipe>>(gpt_config(), 1e-12); }
-TEST_CASE("gpt in float, 1F1B") { check_all_layouts<Composition<models::BasicGpt<float>, schedule::OneForwardOneBackward>>(gpt_config(), 1e-5); }
+TEST_CASE("gpt in double, 1F1B") {
+  check_all_layouts<Composition<models::BasicGpt<double>, schedule::OneForwardOneBackward>>(gpt_config(), 1e-12);
+}
+TEST_CASE("gpt in double, GPipe") {
+  check_all_layouts<Composition<models::BasicGpt<double>, schedule::GPipe>>(gpt_config(), 1e-12);
+}
+TEST_CASE("gpt in float, 1F1B") {
+  check_all_layouts<Composition<models::BasicGpt<float>, schedule::OneForwardOneBackward>>(gpt_config(), 1e-5);
+}

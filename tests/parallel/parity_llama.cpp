@@ -9,6 +9,12 @@ using namespace weft_test;
 template <class Model, class Schedule>
 using Composition = DataParallel<TensorParallel<PipelineParallel<Model, Schedule>>>;
 
-TEST_CASE("llama in double, 1F1B") { check_all_layouts<Composition<models::BasicLlama<double>, schedule::OneForwardOneBackward>>(llama_config(), 1e-12); }
-TEST_CASE("llama in double, GPipe") { check_all_layouts<Composition<models::BasicLlama<double>, schedule::GPipe>>(llama_config(), 1e-12); }
-TEST_CASE("llama in float, 1F1B") { check_all_layouts<Composition<models::BasicLlama<float>, schedule::OneForwardOneBackward>>(llama_config(), 1e-5); }
+TEST_CASE("llama in double, 1F1B") {
+  check_all_layouts<Composition<models::BasicLlama<double>, schedule::OneForwardOneBackward>>(llama_config(), 1e-12);
+}
+TEST_CASE("llama in double, GPipe") {
+  check_all_layouts<Composition<models::BasicLlama<double>, schedule::GPipe>>(llama_config(), 1e-12);
+}
+TEST_CASE("llama in float, 1F1B") {
+  check_all_layouts<Composition<models::BasicLlama<float>, schedule::OneForwardOneBackward>>(llama_config(), 1e-5);
+}

@@ -18,11 +18,14 @@ template <class Composition>
 void check_processes(const typename Composition::Config& config, double tolerance) {
   int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  check_layouts<Composition, comm::Mpi>(static_cast<std::size_t>(size), config, reference_of<typename Composition::model_type>(config), tolerance);
+  check_layouts<Composition, comm::Mpi>(static_cast<std::size_t>(size), config,
+                                        reference_of<typename Composition::model_type>(config), tolerance);
 }
 
 }  // namespace
 
 TEST_CASE("gpt in double") { check_processes<DataParallel<Inner<models::BasicGpt<double>>>>(gpt_config(), 1e-12); }
 TEST_CASE("llama in double") { check_processes<DataParallel<Inner<models::BasicLlama<double>>>>(llama_config(), 1e-12); }
-TEST_CASE("gpt in float, nothing kept twice") { check_processes<FullyShardedDataParallel<Inner<models::Gpt>, zero::Stage3>>(gpt_config(), 1e-5); }
+TEST_CASE("gpt in float, nothing kept twice") {
+  check_processes<FullyShardedDataParallel<Inner<models::Gpt>, zero::Stage3>>(gpt_config(), 1e-5);
+}

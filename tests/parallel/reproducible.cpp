@@ -11,7 +11,15 @@ namespace {
 
 using Model = models::BasicGpt<float>;
 
-models::GptConfig config() { return {.vocabulary = reproducible_vocabulary, .layers = 8, .width = 16, .heads = 2, .kv_heads = 1, .sequence = reproducible_length, .dropout = 0.1}; }
+models::GptConfig config() {
+  return {.vocabulary = reproducible_vocabulary,
+          .layers = 8,
+          .width = 16,
+          .heads = 2,
+          .kv_heads = 1,
+          .sequence = reproducible_length,
+          .dropout = 0.1};
+}
 
 Run20 one_rank(std::size_t micro_batches, bool reproducible = true) {
   Run20 run;
@@ -24,17 +32,19 @@ Run20 one_rank(std::size_t micro_batches, bool reproducible = true) {
 
 using Sharded = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>>>, Reproducible>;
 
-Run20 run_of(std::size_t data, std::size_t pipeline, int stage, const std::string& schedule, std::size_t micro_batches, std::size_t tensor = 1, std::size_t context = 1) {
+Run20 run_of(std::size_t data, std::size_t pipeline, int stage, const std::string& schedule, std::size_t micro_batches,
+             std::size_t tensor = 1, std::size_t context = 1) {
   Run20 run;
   std::mutex mutex;
-  const int code = runtime::run(runtime::RunOptions{.ranks = int(data * pipeline * tensor * context), .threads_per_rank = 1}, [&](World& world) {
-    Mesh<dp, cp, tp, pp> mesh(world, Degrees{.tp = tensor, .cp = context, .pp = pipeline});
-    ModelOptions options;
-    options.shard.stage = stage;
-    options.pipeline.schedule = schedule::choose(schedule);
-    Sharded model(mesh, config(), options);
-    train_20(model, mesh.comm(dp{}).rank(), data, micro_batches, run, mutex, world.rank() == 0);
-  });
+  const int code = runtime::run(runtime::RunOptions{.ranks = int(data * pipeline * tensor * context), .threads_per_rank = 1},
+                                [&](World& world) {
+                                  Mesh<dp, cp, tp, pp> mesh(world, Degrees{.tp = tensor, .cp = context, .pp = pipeline});
+                                  ModelOptions options;
+                                  options.shard.stage = stage;
+                                  options.pipeline.schedule = schedule::choose(schedule);
+                                  Sharded model(mesh, config(), options);
+                                  train_20(model, mesh.comm(dp{}).rank(), data, micro_batches, run, mutex, world.rank() == 0);
+                                });
   CHECK(code == 0);
   return run;
 }
@@ -118,7 +128,10 @@ TEST_CASE("shares out of order are refused") {
   DefaultDevice device;
   SingleDevice<Model> model(device, config(), {.numerics = {.reproducible = true}});
   Batch batch = share(0, 1, 2, 8);
-  CHECK_THROWS_WITH_AS(model.train_step(batch), "weft: reproducible: dp rank 0's share of the batch begins at sequence 4, expected 0: shares lie in the order of the ranks and are of one size", UsageError);
+  CHECK_THROWS_WITH_AS(model.train_step(batch),
+                       "weft: reproducible: dp rank 0's share of the batch begins at sequence 4, expected 0: shares lie in the "
+                       "order of the ranks and are of one size",
+                       UsageError);
 }
 
 TEST_CASE("the tree over terms is the same for every number of ranks") {

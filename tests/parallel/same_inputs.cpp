@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are given something else than their peers are refused: options and config when a model is made, batches in each step. What
-// they say names what differs and where.
+// Ranks that are given something else than their peers are refused: options and config when a model is made, batches in each
+// step. What they say names what differs and where.
 
 #include "support/parity.hpp"
 
@@ -44,7 +44,8 @@ std::string said_by_all(int ranks, const Degrees& degrees, const std::function<v
   for (const std::string& one : all) CHECK(one == all[0]);
   return all[0];
 }
-std::string of_options(int ranks, const Degrees& degrees, int other, const std::function<void(models::GptConfig&, ModelOptions&)>& change) {
+std::string of_options(int ranks, const Degrees& degrees, int other,
+                       const std::function<void(models::GptConfig&, ModelOptions&)>& change) {
   return said_by_all(ranks, degrees, [&](World& world, const AllMesh& mesh) {
     models::GptConfig config = small();
     ModelOptions options;
@@ -52,7 +53,8 @@ std::string of_options(int ranks, const Degrees& degrees, int other, const std::
     AllAxes model(mesh, config, options);
   });
 }
-std::string of_batch(int ranks, const Degrees& degrees, const std::function<void(World&, Batch&)>& change, bool evaluates = false) {
+std::string of_batch(int ranks, const Degrees& degrees, const std::function<void(World&, Batch&)>& change,
+                     bool evaluates = false) {
   return said_by_all(ranks, degrees, [&](World& world, const AllMesh& mesh) {
     AllAxes model(mesh, small());
     Batch batch = make_batch(3, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), 2);
@@ -86,8 +88,10 @@ struct Cannot {
   int one = 0;
   Closed two = Closed(1);
 };
-static_assert(detail::field_count<Odd> == 8 && detail::field_count<models::GptConfig> == 10 && detail::field_count<models::LlamaConfig> > 5 && detail::field_count<models::MixtralConfig> > 5);
-static_assert(detail::field_count<Closed> == -1 && detail::field_count<Based> == -1 && detail::field_count<Cannot> == -1 && detail::field_count<int> == -1);
+static_assert(detail::field_count<Odd> == 8 && detail::field_count<models::GptConfig> == 10 &&
+              detail::field_count<models::LlamaConfig> > 5 && detail::field_count<models::MixtralConfig> > 5);
+static_assert(detail::field_count<Closed> == -1 && detail::field_count<Based> == -1 && detail::field_count<Cannot> == -1 &&
+              detail::field_count<int> == -1);
 
 }  // namespace
 
@@ -96,19 +100,29 @@ TEST_CASE("options and config") {
     CHECK_MESSAGE(text.find(begin) == 0, text);
     CHECK(text.find(": all ranks make a model with the same seed, options and config") != std::string::npos);
   };
-  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.seed = 2; }), "weft: ModelOptions::seed is 1 on rank 0 and 2 on rank 1 of 2");
-  ends(of_options(4, {.tp = 2}, 3, [](auto&, ModelOptions& o) { o.data.bucket_bytes = 7; }), "weft: ModelOptions::data.bucket_bytes is 26214400 on rank 0 and 7 on rank 3 of 4");
-  ends(of_options(2, {.pp = 2}, 1, [](auto&, ModelOptions& o) { o.numerics.reduce = DataType::bfloat16; }), "weft: ModelOptions::numerics.reduce on rank 1 is not that on rank 0 of 2");
-  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.numerics.loss_scale = LossScaleOptions{.initial = 8}; }), "weft: ModelOptions::numerics.loss_scale on rank 1 is not that on rank 0 of 2");
-  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.numerics.compare_every = 0; }), "weft: ModelOptions::numerics.compare_every is 100 on rank 0 and 0 on rank 1");
-  ends(of_options(8, {.tp = 2, .cp = 2, .pp = 2}, 5, [](models::GptConfig& c, auto&) { c.width = 64; }), "weft: field 3 of the model's Config is 32 on rank 0 and 64 on rank 5 of 8");
-  ends(of_options(2, {.cp = 2}, 1, [](models::GptConfig& c, auto&) { c.dropout = 0.2; }), "weft: field 7 of the model's Config on rank 1 is not that on rank 0 of 2");
-  ends(of_options(2, {}, 1, [](models::GptConfig& c, auto&) { c.recompute = Recomputation::full; }), "weft: field 10 of the model's Config on rank 1 is not that on rank 0 of 2");
+  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.seed = 2; }),
+       "weft: ModelOptions::seed is 1 on rank 0 and 2 on rank 1 of 2");
+  ends(of_options(4, {.tp = 2}, 3, [](auto&, ModelOptions& o) { o.data.bucket_bytes = 7; }),
+       "weft: ModelOptions::data.bucket_bytes is 26214400 on rank 0 and 7 on rank 3 of 4");
+  ends(of_options(2, {.pp = 2}, 1, [](auto&, ModelOptions& o) { o.numerics.reduce = DataType::bfloat16; }),
+       "weft: ModelOptions::numerics.reduce on rank 1 is not that on rank 0 of 2");
+  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.numerics.loss_scale = LossScaleOptions{.initial = 8}; }),
+       "weft: ModelOptions::numerics.loss_scale on rank 1 is not that on rank 0 of 2");
+  ends(of_options(2, {}, 1, [](auto&, ModelOptions& o) { o.numerics.compare_every = 0; }),
+       "weft: ModelOptions::numerics.compare_every is 100 on rank 0 and 0 on rank 1");
+  ends(of_options(8, {.tp = 2, .cp = 2, .pp = 2}, 5, [](models::GptConfig& c, auto&) { c.width = 64; }),
+       "weft: field 3 of the model's Config is 32 on rank 0 and 64 on rank 5 of 8");
+  ends(of_options(2, {.cp = 2}, 1, [](models::GptConfig& c, auto&) { c.dropout = 0.2; }),
+       "weft: field 7 of the model's Config on rank 1 is not that on rank 0 of 2");
+  ends(of_options(2, {}, 1, [](models::GptConfig& c, auto&) { c.recompute = Recomputation::full; }),
+       "weft: field 10 of the model's Config on rank 1 is not that on rank 0 of 2");
   CHECK(of_options(4, {.tp = 2}, 0, [](models::GptConfig& c, ModelOptions& o) { c.dropout = 0.3, o.seed = 9; }) == "");
 }
 
 TEST_CASE("batches of one share") {
-  const std::string why = "work on one share, so each takes the same Batch: make it for mesh.rank(dp{}) of mesh.size(dp{}), not for the rank in the world";
+  const std::string why =
+      "work on one share, so each takes the same Batch: make it for mesh.rank(dp{}) of mesh.size(dp{}), not for the rank in the "
+      "world";
   const auto last = [](auto change) {
     return [=](World& world, Batch& batch) {
       if (world.rank() + 1 == world.size()) change(batch);
@@ -117,29 +131,41 @@ TEST_CASE("batches of one share") {
   for (const auto& [degrees, axis] : {std::pair<Degrees, std::string>{{.tp = 2}, "tp"}, {{.cp = 2}, "cp"}, {{.pp = 2}, "pp"}}) {
     const std::string peers = ": the 2 ranks of " + axis + " " + why;
     for (const bool evaluates : {false, true}) {
-      CHECK(of_batch(2, degrees, last([](Batch& b) { b.targets[5] = 1 - b.targets[5] % 2; }), evaluates) == "weft: batch: targets on " + axis + " rank 1 are not " + axis + " rank 0's" + peers);
-      CHECK(of_batch(2, degrees, last([](Batch& b) { std::swap(b.tokens[1], b.tokens[2]); }), evaluates) == "weft: batch: tokens on " + axis + " rank 1 are not " + axis + " rank 0's" + peers);
-      CHECK(of_batch(2, degrees, last([](Batch& b) { b.step = 4; }), evaluates) == "weft: batch: step is 3 on " + axis + " rank 0 and 4 on " + axis + " rank 1" + peers);
-      CHECK(of_batch(2, degrees, last([](Batch& b) { b.micro_batches = 4; }), evaluates) == "weft: batch: micro_batches is 2 on " + axis + " rank 0 and 4 on " + axis + " rank 1" + peers);
-      CHECK(of_batch(2, degrees, [](World& world, Batch& b) { b = make_batch(3, std::size_t(world.rank()), std::size_t(world.size()), 2); }, evaluates) ==
-            "weft: batch: first_sequence is 0 on " + axis + " rank 0 and 4 on " + axis + " rank 1" + peers);
+      CHECK(of_batch(2, degrees, last([](Batch& b) { b.targets[5] = 1 - b.targets[5] % 2; }), evaluates) ==
+            "weft: batch: targets on " + axis + " rank 1 are not " + axis + " rank 0's" + peers);
+      CHECK(of_batch(2, degrees, last([](Batch& b) { std::swap(b.tokens[1], b.tokens[2]); }), evaluates) ==
+            "weft: batch: tokens on " + axis + " rank 1 are not " + axis + " rank 0's" + peers);
+      CHECK(of_batch(2, degrees, last([](Batch& b) { b.step = 4; }), evaluates) ==
+            "weft: batch: step is 3 on " + axis + " rank 0 and 4 on " + axis + " rank 1" + peers);
+      CHECK(of_batch(2, degrees, last([](Batch& b) { b.micro_batches = 4; }), evaluates) ==
+            "weft: batch: micro_batches is 2 on " + axis + " rank 0 and 4 on " + axis + " rank 1" + peers);
+      CHECK(of_batch(
+                2, degrees,
+                [](World& world, Batch& b) { b = make_batch(3, std::size_t(world.rank()), std::size_t(world.size()), 2); },
+                evaluates) == "weft: batch: first_sequence is 0 on " + axis + " rank 0 and 4 on " + axis + " rank 1" + peers);
     }
   }
 }
 
 TEST_CASE("shares of data ranks") {
   CHECK(of_batch(2, {}, [](World& world, Batch& b) { b.step += std::uint64_t(world.rank()); }) ==
-        "weft: batch: step 3 on dp rank 0, 4 on dp rank 1: ranks are at different steps; give each the same Batch::step, the number of the training step");
+        "weft: batch: step 3 on dp rank 0, 4 on dp rank 1: ranks are at different steps; give each the same Batch::step, the "
+        "number of the training step");
   CHECK(of_batch(2, {}, [](World&, Batch& b) { b.first_sequence = 0; }) ==
-        "weft: batch: dp rank 1's share begins at sequence 0, which dp rank 0's share [0, 4) holds: set Batch::first_sequence to the index in the global batch of the share's first sequence (dropout goes by it)");
-  CHECK(of_batch(4, {}, [](World&, Batch& b) { b.first_sequence *= 2; }) ==
-        "weft: batch: sequences 2 to 3 of the global batch are in no share: dp rank 0's ends before sequence 2, dp rank 1's begins at 4; set Batch::first_sequence to the index of the share's first sequence, made for mesh.rank(dp{}) of mesh.size(dp{})");
+        "weft: batch: dp rank 1's share begins at sequence 0, which dp rank 0's share [0, 4) holds: set Batch::first_sequence to "
+        "the index in the global batch of the share's first sequence (dropout goes by it)");
+  CHECK(
+      of_batch(4, {}, [](World&, Batch& b) { b.first_sequence *= 2; }) ==
+      "weft: batch: sequences 2 to 3 of the global batch are in no share: dp rank 0's ends before sequence 2, dp rank 1's begins "
+      "at 4; set Batch::first_sequence to the index of the share's first sequence, made for mesh.rank(dp{}) of mesh.size(dp{})");
   // A share made for the rank in the world, of 4 ranks that are dp(2) * tp(2), by a program whose tp ranks agree.
-  CHECK(said(4, {.tp = 2}, [](World& world, const AllMesh& mesh) {
-          AllAxes model(mesh, small());
-          Batch batch = make_batch(3, std::size_t(world.rank() / 2 * 2), 4, 2);
-          model.train_step(batch);
-        })[0].find("weft: batch: sequences 2 to 3 of the global batch are in no share") == 0);
+  CHECK(said(4, {.tp = 2},
+             [](World& world, const AllMesh& mesh) {
+               AllAxes model(mesh, small());
+               Batch batch = make_batch(3, std::size_t(world.rank() / 2 * 2), 4, 2);
+               model.train_step(batch);
+             })[0]
+            .find("weft: batch: sequences 2 to 3 of the global batch are in no share") == 0);
   // Wherever they begin, in any order of ranks, of any sizes.
   CHECK(of_batch(2, {}, [](World&, Batch& b) { b.first_sequence += 100; }) == "");
   CHECK(of_batch(4, {}, [](World&, Batch& b) { b.first_sequence = 6 - b.first_sequence; }) == "");
@@ -153,7 +179,8 @@ TEST_CASE("shares of data ranks") {
           b.targets.assign(whole.targets.begin(), whole.targets.begin() + std::ptrdiff_t(sequences * b.length));
         }) == "");
   // What is asked of any batch is the data ranks' own affair.
-  CHECK(of_batch(2, {}, [](World& world, Batch& b) { b = make_batch(std::uint64_t(world.rank()), 0, 1, 2); }, true) == "");
+  CHECK(of_batch(
+            2, {}, [](World& world, Batch& b) { b = make_batch(std::uint64_t(world.rank()), 0, 1, 2); }, true) == "");
 }
 
 // Of a base class, so that its fields cannot be counted.
@@ -173,7 +200,9 @@ TEST_CASE("a config whose fields are not known: what is made of it is compared")
     });
   };
   for (const auto& text : made([](auto&) {})) CHECK(text == "");
-  const char* other = "weft: dp rank 1 makes another model than dp rank 0, of other names, shapes, initial values or dropouts: all ranks are given the same config";
+  const char* other =
+      "weft: dp rank 1 makes another model than dp rank 0, of other names, shapes, initial values or dropouts: all ranks are "
+      "given the same config";
   for (const auto& text : made([](auto& config) { config.dropout = 0.3; })) CHECK(text == other);
   for (const auto& text : made([](auto& config) { config.standard_deviation = 0.3; })) CHECK(text == other);
   for (const auto& text : made([](auto& config) { config.width *= 2; })) CHECK(text == other);
@@ -186,13 +215,16 @@ TEST_CASE("a prompt, and an optimizer's options and rate") {
       const std::vector<std::int32_t> tokens{1, 2, 3 + world.rank()};
       model.next_logits(tokens);
     });
-    for (const auto& text : texts) CHECK(text.find(degrees.tp == 2 ? "weft: batch: tokens on tp rank 1 are not tp rank 0's" : "weft: batch: tokens on pp rank 1 are not pp rank 0's") == 0);
+    for (const auto& text : texts)
+      CHECK(text.find(degrees.tp == 2 ? "weft: batch: tokens on tp rank 1 are not tp rank 0's"
+                                      : "weft: batch: tokens on pp rank 1 are not pp rank 0's") == 0);
   }
   const auto step = [](double learning_rate, double decay, bool later) {
     return said(2, {}, [=](World& world, const AllMesh& mesh) {
       AllAxes model(mesh, small());
       const double mine = world.rank() == 1 ? 1 : 0;
-      optim::AdamW optimizer(model, {.learning_rate = later ? 1e-3 : 1e-3 + mine * learning_rate, .weight_decay = 0.01 + mine * decay});
+      optim::AdamW optimizer(model,
+                             {.learning_rate = later ? 1e-3 : 1e-3 + mine * learning_rate, .weight_decay = 0.01 + mine * decay});
       for (int i = 0; i < 2; ++i) {
         model.train_step(make_batch(std::uint64_t(i), std::size_t(world.rank()), 2, 1));
         if (later && i == 1) optimizer.step(1e-3 + mine * learning_rate);
@@ -201,9 +233,13 @@ TEST_CASE("a prompt, and an optimizer's options and rate") {
     });
   };
   for (const auto& text : step(0, 0, false)) CHECK(text == "");
-  for (const auto& text : step(0, 0.1, false)) CHECK(text == "weft: optimizer step: rank 1's options are not the same as on rank 0: all ranks make an optimizer with the same options and take the same steps");
+  for (const auto& text : step(0, 0.1, false))
+    CHECK(text ==
+          "weft: optimizer step: rank 1's options are not the same as on rank 0: all ranks make an optimizer with the same "
+          "options and take the same steps");
   for (const auto& text : step(1e-2, 0, false)) CHECK(text.find("weft: optimizer step: rank 1's options") == 0);
-  for (const auto& text : step(1e-2, 0, true)) CHECK(text.find("weft: optimizer step: rank 1's learning rate is 0.011000, not 0.001000 as on rank 0") == 0);
+  for (const auto& text : step(1e-2, 0, true))
+    CHECK(text.find("weft: optimizer step: rank 1's learning rate is 0.011000, not 0.001000 as on rank 0") == 0);
 }
 
 TEST_CASE("every field of an aggregate counts") {

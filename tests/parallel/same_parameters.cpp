@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of which several ranks hold the same elements are compared after the first step and then now and then: a write on one
-// rank alone is found and named over each axis, at each stage of ZeRO, in the type that is kept; right programs pass.
+// Parameters of which several ranks hold the same elements are compared after the first step and then now and then: a write on
+// one rank alone is found and named over each axis, at each stage of ZeRO, in the type that is kept; right programs pass.
 
 #include "support/parity.hpp"
-
 
 using namespace weft_test;
 
@@ -12,12 +11,15 @@ namespace {
 template <class T>
 using Everything = FullyShardedDataParallel<SequenceParallel<models::BasicGpt<T>>>;
 
-// Adds to one element of the first parameter whose name ends so, and that is not cut over tp if none is said, of which this rank keeps some.
+// Adds to one element of the first parameter whose name ends so, and that is not cut over tp if none is said, of which this rank
+// keeps some.
 template <class M>
 void spoil(M& model, const std::string& end) {
   bool done = false;
   model.for_each_state([&](ParameterState& state) {
-    if (done || state.kept() == 0 || (end.empty() && (state.sharded() & axis_bit<tp>)) || state.name().size() < end.size() || state.name().compare(state.name().size() - end.size(), end.size(), end) != 0) return;
+    if (done || state.kept() == 0 || (end.empty() && (state.sharded() & axis_bit<tp>)) || state.name().size() < end.size() ||
+        state.name().compare(state.name().size() - end.size(), end.size(), end) != 0)
+      return;
     done = true;
     detail::dispatch_real(state.kept_type(), [&](auto zero) {
       using T = decltype(zero);
@@ -79,7 +81,14 @@ TEST_CASE("a write on one rank is found") {
   models::GptConfig config = gpt_config();
   config.layers = 2;
   const std::vector<Case> cases = {
-      {2, {}, 0, 1, "wte.weight", 1, {"parameters differ: ", " on dp rank 1 (hash ", ") is not that on dp rank 0 (hash ", " compared over dp(2), which must be equal"}},
+      {2,
+       {},
+       0,
+       1,
+       "wte.weight",
+       1,
+       {"parameters differ: ", " on dp rank 1 (hash ", ") is not that on dp rank 0 (hash ",
+        " compared over dp(2), which must be equal"}},
       {4, {}, 0, 1, "", 2, {" on dp rank 2 (hash ", "is not that on dp rank 0"}},
       {2, {.tp = 2}, 0, 1, "", 1, {" on tp rank 1 (hash ", "and so are 1 of ", "compared over tp(2)"}},
       {4, {.tp = 4}, 0, 1, "", 3, {" on tp rank 3 (hash "}},
@@ -100,8 +109,10 @@ TEST_CASE("key-value heads that several ranks hold") {
   models::GptConfig config = gpt_config();
   config.layers = 2;
   config.kv_heads = 2;
-  run_case<Everything<float>>({4, {.tp = 4}, 0, 1, "c_attn.bias", 3, {"on tp rank 3 (hash ", "is not that on tp rank 2"}}, config, true);
-  run_case<Everything<float>>({4, {.tp = 4}, 3, 1, "c_attn.bias", 1, {"on tp rank 1 (hash ", "is not that on tp rank 0"}}, config, false);
+  run_case<Everything<float>>({4, {.tp = 4}, 0, 1, "c_attn.bias", 3, {"on tp rank 3 (hash ", "is not that on tp rank 2"}}, config,
+                              true);
+  run_case<Everything<float>>({4, {.tp = 4}, 3, 1, "c_attn.bias", 1, {"on tp rank 1 (hash ", "is not that on tp rank 0"}}, config,
+                              false);
 }
 
 TEST_CASE("ranks that summed nothing") {
@@ -109,7 +120,9 @@ TEST_CASE("ranks that summed nothing") {
     Request start(hook::Bucket&, const Communicator&) { return Request(); }
   };
   class Silent final : public hook::Factory {  // without the check of the first step
-    std::unique_ptr<hook::AnyHook> make(DefaultDevice& device) const override { return std::make_unique<hook::detail::Holds<Forgets>>(device); }
+    std::unique_ptr<hook::AnyHook> make(DefaultDevice& device) const override {
+      return std::make_unique<hook::detail::Holds<Forgets>>(device);
+    }
   };
   for (const std::uint64_t every : {100, 0}) {
     const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {

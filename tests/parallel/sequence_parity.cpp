@@ -10,7 +10,9 @@ template <class Model>
 using Composition = DataParallel<SequenceParallel<PipelineParallel<Model>>>;
 
 TEST_CASE("sequence parallel gpt in double") { check_all_layouts<Composition<models::BasicGpt<double>>>(gpt_config(), 1e-12); }
-TEST_CASE("sequence parallel llama in double") { check_all_layouts<Composition<models::BasicLlama<double>>>(llama_config(), 1e-12); }
+TEST_CASE("sequence parallel llama in double") {
+  check_all_layouts<Composition<models::BasicLlama<double>>>(llama_config(), 1e-12);
+}
 TEST_CASE("rows that tp does not divide are refused with the numbers") {
   std::string text;
   const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {

@@ -35,7 +35,9 @@ void keep_weights(M& model, Trained& trained) {
     detail::dispatch_real(state.type(), [&](auto zero) {
       using T = decltype(zero);
       for (const auto& run : state.runs())
-        for (std::size_t i = 0; i < run.length; ++i) trained.weights[{state.name(), run.global + i}] = double(accumulate_t<T>(static_cast<const T*>(value.get())[run.local + i]));
+        for (std::size_t i = 0; i < run.length; ++i)
+          trained.weights[{state.name(), run.global + i}] =
+              double(accumulate_t<T>(static_cast<const T*>(value.get())[run.local + i]));
     });
   });
 }
@@ -69,7 +71,9 @@ Trained train(const ModelOptions& options, int ranks = 2, std::size_t micro_batc
   return trained;
 }
 
-std::string scratch(const char* name) { return std::string(P_tmpdir) + "/weft-offload-" + name + "-" + std::to_string(::getpid()); }
+std::string scratch(const char* name) {
+  return std::string(P_tmpdir) + "/weft-offload-" + name + "-" + std::to_string(::getpid());
+}
 
 template <class Model>
 void check_offload() {
@@ -77,11 +81,13 @@ void check_offload() {
     const Trained device = train<Chosen<Model>>({.shard = {.stage = stage}});
     const Trained host = train<Chosen<Model>>({.shard = {.stage = stage, .offload = Offload::host()}});
     const Trained file = train<Chosen<Model>>({.shard = {.stage = stage, .offload = Offload::file(scratch("bits"))}});
-    INFO("stage " << stage << ", kept bytes " << device.kept << ", host " << host.kept << ", file " << file.kept << "; peaks " << device.peak << ", " << host.peak << ", " << file.peak);
+    INFO("stage " << stage << ", kept bytes " << device.kept << ", host " << host.kept << ", file " << file.kept << "; peaks "
+                  << device.peak << ", " << host.peak << ", " << file.peak);
     CHECK(host.same(device));
     CHECK(file.same(device));
     CHECK(host.kept == file.kept);
-    // AdamW's two moments and the master copy leave the device, in stage 3 the parameters too: there the master copy is all that it keeps of them.
+    // AdamW's two moments and the master copy leave the device, in stage 3 the parameters too: there the master copy is all that
+    // it keeps of them.
     const double per = stage == 3 || std::is_same_v<typename Model::scalar, bfloat16> ? 12 : 8;
     const double share = double(device.weights.size()) / (stage == 0 ? 1 : 2);
     CHECK(double(device.kept - host.kept) > 0.97 * per * share);
@@ -108,11 +114,14 @@ std::string error_of(F&& f) {
 }  // namespace
 
 TEST_CASE("offload changes no bit and takes the state off the device, in float") { check_offload<Float>(); }
-TEST_CASE("offload changes no bit and takes the state off the device, in bfloat16") { check_offload<models::BasicGpt<bfloat16>>(); }
+TEST_CASE("offload changes no bit and takes the state off the device, in bfloat16") {
+  check_offload<models::BasicGpt<bfloat16>>();
+}
 
 TEST_CASE("a file that cannot be is refused before anything is made") {
   const auto refused = [](const std::string& path) {
-    return error_of([&](Mesh<dp>& mesh) { Chosen<Float>(mesh, config, {.shard = {.stage = 3, .offload = Offload::file(path)}}); });
+    return error_of(
+        [&](Mesh<dp>& mesh) { Chosen<Float>(mesh, config, {.shard = {.stage = 3, .offload = Offload::file(path)}}); });
   };
   CHECK(refused("/nonexistent/state") == "weft: offload: file '/nonexistent/state.0' cannot be made: No such file or directory");
   const std::string path = scratch("there");
@@ -176,18 +185,23 @@ TEST_CASE("a full disk: nothing is made, and in the middle of training nothing c
 
 TEST_CASE("neighbours that keep gathered values change no bit") {
   const Trained plain = train<Chosen<Float>>({.shard = {.stage = 3}}, 4);
-  for (const std::size_t neighbours : {1, 2, 4}) CHECK(train<Chosen<Float>>({.shard = {.stage = 3, .secondary = neighbours}}, 4).same(plain));
-  CHECK(train<FullyShardedDataParallel<Float, zero::Stage3, SecondaryShards<2>, HybridSharding<2>>>({}, 4).same(train<Chosen<Float>>({.shard = {.stage = 3, .replicate = 2}}, 4)));
+  for (const std::size_t neighbours : {1, 2, 4})
+    CHECK(train<Chosen<Float>>({.shard = {.stage = 3, .secondary = neighbours}}, 4).same(plain));
+  CHECK(train<FullyShardedDataParallel<Float, zero::Stage3, SecondaryShards<2>, HybridSharding<2>>>({}, 4).same(
+      train<Chosen<Float>>({.shard = {.stage = 3, .replicate = 2}}, 4)));
 }
 
 TEST_CASE("copies of shards: memory of the smaller group, and the bits of one group in a reproducible run") {
   for (const int stage : {1, 2, 3}) {
-    const Trained two = train<Chosen<Float>>({.shard = {.stage = stage}}, 2), four = train<Chosen<Float>>({.shard = {.stage = stage, .replicate = 2}}, 4);
+    const Trained two = train<Chosen<Float>>({.shard = {.stage = stage}}, 2),
+                  four = train<Chosen<Float>>({.shard = {.stage = stage, .replicate = 2}}, 4);
     CHECK(double(four.kept) == doctest::Approx(double(two.kept)).epsilon(0.01));
     CHECK(four.weights.size() == two.weights.size());
     const Trained expected = train<Chosen<Float>>({.shard = {.stage = 0}, .numerics = {.reproducible = true}}, 1, 8);
-    CHECK(train<Chosen<Float>>({.shard = {.stage = stage, .replicate = 2}, .numerics = {.reproducible = true}}, 4, 2).same(expected));
-    CHECK(train<Chosen<Float>>({.shard = {.stage = stage, .replicate = 2}, .numerics = {.reproducible = true}}, 2, 4).same(expected));
+    CHECK(train<Chosen<Float>>({.shard = {.stage = stage, .replicate = 2}, .numerics = {.reproducible = true}}, 4, 2)
+              .same(expected));
+    CHECK(train<Chosen<Float>>({.shard = {.stage = stage, .replicate = 2}, .numerics = {.reproducible = true}}, 2, 4)
+              .same(expected));
   }
 }
 
@@ -197,13 +211,20 @@ TEST_CASE("gradients reduced in bfloat16") {
   CHECK(narrow.weights != train<Chosen<Float>>({.shard = {.stage = 0}}, 2, 2, 4, 0).weights);
   for (const int stage : {1, 2, 3}) {
     // One sum a step rounds as DataParallel's does: the same bits.
-    CHECK(train<Chosen<Float>>({.shard = {.stage = stage, .reduce_each_micro_batch = false}, .numerics = {.reduce = DataType::bfloat16}}, 2, 2, 4, 0).weights == narrow.weights);
+    CHECK(
+        train<Chosen<Float>>(
+            {.shard = {.stage = stage, .reduce_each_micro_batch = false}, .numerics = {.reduce = DataType::bfloat16}}, 2, 2, 4, 0)
+            .weights == narrow.weights);
     const Trained each = train<Chosen<Float>>({.shard = {.stage = stage}, .numerics = {.reduce = DataType::bfloat16}});
-    for (std::size_t step = 0; step < each.losses.size(); ++step) CHECK(each.losses[step] == doctest::Approx(plain.losses[step]).epsilon(1e-2));
+    for (std::size_t step = 0; step < each.losses.size(); ++step)
+      CHECK(each.losses[step] == doctest::Approx(plain.losses[step]).epsilon(1e-2));
     CHECK(each.norms[0] == doctest::Approx(plain.norms[0]).epsilon(1.0 / 256));
   }
-  CHECK(train<FullyShardedDataParallel<Float, zero::Stage2, MixedPrecision<float, bfloat16>>>({.shard = {.reduce_each_micro_batch = false}}, 2, 2, 4, 0).weights == narrow.weights);
-  CHECK(train<Chosen<Float>>({.shard = {.stage = 3}, .numerics = {.reduce = DataType::float32}}).same(train<Chosen<Float>>({.shard = {.stage = 3}})));
+  CHECK(train<FullyShardedDataParallel<Float, zero::Stage2, MixedPrecision<float, bfloat16>>>(
+            {.shard = {.reduce_each_micro_batch = false}}, 2, 2, 4, 0)
+            .weights == narrow.weights);
+  CHECK(train<Chosen<Float>>({.shard = {.stage = 3}, .numerics = {.reduce = DataType::float32}})
+            .same(train<Chosen<Float>>({.shard = {.stage = 3}})));
 }
 
 TEST_CASE("8-bit blocks: |x - y| <= max|x| / 127 / 2, not finite stays so") {
@@ -221,7 +242,8 @@ TEST_CASE("8-bit blocks: |x - y| <= max|x| / 127 / 2, not finite stays so") {
     const auto back = copy_to_host(y);
     for (std::size_t block = 0; block < 4; ++block) {
       double largest = 0;
-      for (std::size_t i = block * 256; i < std::min(n, block * 256 + 256); ++i) largest = std::max(largest, std::abs(double(values[i])));
+      for (std::size_t i = block * 256; i < std::min(n, block * 256 + 256); ++i)
+        largest = std::max(largest, std::abs(double(values[i])));
       for (std::size_t i = block * 256; i < std::min(n, block * 256 + 256); ++i) {
         if (block == 2 && odd != 0) REQUIRE(std::isnan(back[i]));
         else REQUIRE(std::abs(double(back[i]) - double(values[i])) <= largest / 127 / 2 * (1 + 1e-5));
@@ -230,11 +252,14 @@ TEST_CASE("8-bit blocks: |x - y| <= max|x| / 127 / 2, not finite stays so") {
   }
 }
 
-TEST_CASE("8-bit gathers: the same on every rank and for every number of ranks that keeps blocks whole, and training still learns") {
-  const Trained plain = train<Chosen<Float>>({.shard = {.stage = 3}}, 2, 2, 12), small = train<Chosen<Float>>({.shard = {.stage = 3, .quantised_gather = true}}, 2, 2, 12);
+TEST_CASE(
+    "8-bit gathers: the same on every rank and for every number of ranks that keeps blocks whole, and training still learns") {
+  const Trained plain = train<Chosen<Float>>({.shard = {.stage = 3}}, 2, 2, 12),
+                small = train<Chosen<Float>>({.shard = {.stage = 3, .quantised_gather = true}}, 2, 2, 12);
   CHECK(!small.same(plain));
   CHECK(train<Chosen<Float>>({.shard = {.stage = 3, .quantised_gather = true, .secondary = 2}}, 2, 2, 12).same(small));
-  CHECK(train<Chosen<Float>>({.shard = {.stage = 3, .quantised_gather = true, .offload = Offload::host()}}, 2, 2, 12).same(small));
+  CHECK(
+      train<Chosen<Float>>({.shard = {.stage = 3, .quantised_gather = true, .offload = Offload::host()}}, 2, 2, 12).same(small));
   CHECK(train<FullyShardedDataParallel<Float, zero::Stage3, QuantisedGather>>({}, 2, 2, 12).same(small));
   CHECK(small.losses[0] == doctest::Approx(plain.losses[0]).epsilon(1e-3));
   CHECK(small.losses.back() == doctest::Approx(plain.losses.back()).epsilon(0.05));
@@ -258,10 +283,18 @@ TEST_CASE("refusals, with what works instead") {
   CHECK(refused(4, {.shard = {.stage = 2, .replicate = 3}}) == "weft: dp(4) % replicate(3) != 0: use replicate 2 or 4");
   CHECK(refused(2, {.shard = {.stage = 2, .replicate = 5}}) == "weft: dp(2) % replicate(5) != 0: use replicate 2");
   CHECK(refused(2, {.shard = {.stage = 2, .replicate = 0}}) == "weft: dp(2) % replicate(0) != 0: use replicate 1");
-  CHECK(refused(4, {.shard = {.stage = 3, .replicate = 2, .secondary = 4}}) == "weft: dp / replicate(2) % secondary(4) != 0: use secondary 2");
-  CHECK(refused(2, {.shard = {.stage = 1, .secondary = 2}}) == "weft: ModelOptions::shard.secondary is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank");
-  CHECK(refused(2, {.shard = {.stage = 2, .quantised_gather = true}}) == "weft: ModelOptions::shard.quantised_gather is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank");
-  CHECK(refused(2, {.shard = {.stage = 0, .replicate = 2}}) == "weft: ModelOptions: replicate, quantised_gather and secondary are for FullyShardedDataParallel, and DataParallel or its stage 0 shares nothing out; leave them out");
-  CHECK(refused(2, {.shard = {.stage = 3}, .numerics = {.reduce = DataType::int8}}) == "weft: ModelOptions::numerics.reduce is int8: gradients are reduced in bfloat16 or float32");
-  CHECK(refused(2, {.shard = {.stage = 3}, .numerics = {.reproducible = true, .reduce = DataType::bfloat16}}) == "weft: ModelOptions: reproducible adds gradients in their own type, so it cannot go with reduce in bfloat16; leave one of them out");
+  CHECK(refused(4, {.shard = {.stage = 3, .replicate = 2, .secondary = 4}}) ==
+        "weft: dp / replicate(2) % secondary(4) != 0: use secondary 2");
+  CHECK(refused(2, {.shard = {.stage = 1, .secondary = 2}}) ==
+        "weft: ModelOptions::shard.secondary is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank");
+  CHECK(refused(2, {.shard = {.stage = 2, .quantised_gather = true}}) ==
+        "weft: ModelOptions::shard.quantised_gather is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank");
+  CHECK(refused(2, {.shard = {.stage = 0, .replicate = 2}}) ==
+        "weft: ModelOptions: replicate, quantised_gather and secondary are for FullyShardedDataParallel, and DataParallel or its "
+        "stage 0 shares nothing out; leave them out");
+  CHECK(refused(2, {.shard = {.stage = 3}, .numerics = {.reduce = DataType::int8}}) ==
+        "weft: ModelOptions::numerics.reduce is int8: gradients are reduced in bfloat16 or float32");
+  CHECK(refused(2, {.shard = {.stage = 3}, .numerics = {.reproducible = true, .reduce = DataType::bfloat16}}) ==
+        "weft: ModelOptions: reproducible adds gradients in their own type, so it cannot go with reduce in bfloat16; leave one "
+        "of them out");
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/registry.hpp weft/layer/shared_layer.hpp
-// Parameters that a user's model shares: twice in a block, between blocks, between front and back, by handle and by shared_layer. Equal to
-// one rank in every layout, and bitwise where runs are reproducible; names made twice and parameters that nothing visits are refused.
+// Parameters that a user's model shares: twice in a block, between blocks, between front and back, by handle and by shared_layer.
+// Equal to one rank in every layout, and bitwise where runs are reproducible; names made twice and parameters that nothing visits
+// are refused.
 
 #include "support/matrix.hpp"
 #include "support/reproducible.hpp"
@@ -40,31 +41,41 @@ struct Sharing {
     Linear<> linear;
     bool shown;
     auto forward(const auto& context, const auto& x) const { return linear.forward(context, x); }
-    auto backward_input(const auto& context, auto saved, const auto& g) { return linear.backward_input(context, std::move(saved), g); }
+    auto backward_input(const auto& context, auto saved, const auto& g) {
+      return linear.backward_input(context, std::move(saved), g);
+    }
     void backward_weight(const auto& context, auto deferred) { linear.backward_weight(context, std::move(deferred)); }
     void for_each_parameter(auto&& visit) {
       if (shown) linear.for_each_parameter(visit);
     }
   };
-  using Block = Sequential<Residual<Sequential<Scale, LayerNorm, Linear<Column>, Gelu, Linear<Row>, Scale, Dropout>>, Residual<Sequential<Adapter, Gelu, Adapter, Dropout>>>;
+  using Block = Sequential<Residual<Sequential<Scale, LayerNorm, Linear<Column>, Gelu, Linear<Row>, Scale, Dropout>>,
+                           Residual<Sequential<Adapter, Gelu, Adapter, Dropout>>>;
   using Back = LanguageHead<LayerNorm>;
   static std::size_t blocks(const Config& config) { return config.layers; }
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
   static void check(const Config&, const ModelDegrees&) {}
-  static Front make_front(const auto& context, const Config& config) { return Embedding(context / "tokens", config.vocabulary, config.width, 0.3); }
+  static Front make_front(const auto& context, const Config& config) {
+    return Embedding(context / "tokens", config.vocabulary, config.width, 0.3);
+  }
   static Block make_block(const auto& context, const Config& config, std::size_t index) {
     const auto here = config.forget_index ? context / "block" : context / "block" / std::to_string(index);
     const std::size_t width = config.width;
     const Scale scale(here / "scale", width);
     const Scale other = config.two_gains ? Scale(here / "scale", width) : scale;
     const bool shown = !config.once || index == 1;
-    const auto adapter = shared_layer(context / "adapter", [&](const auto& place) { return Linear<>(place, width, width, {.standard_deviation = 0.2}); });
-    return Block(Residual(Sequential(scale, LayerNorm(here / "norm", width), Linear<Column>(here / "up", width, 2 * width, {.standard_deviation = 0.3}), Gelu{},
-                                     Linear<Row>(here / "down", 2 * width, width, {.standard_deviation = 0.3}), other, Dropout(here / "dropout", config.dropout))),
-                 Residual(Sequential(Adapter{adapter, shown}, Gelu{}, Adapter{adapter, shown}, Dropout(here / (config.two_dropouts ? "dropout" : "after"), config.dropout))));
+    const auto adapter = shared_layer(
+        context / "adapter", [&](const auto& place) { return Linear<>(place, width, width, {.standard_deviation = 0.2}); });
+    return Block(Residual(Sequential(scale, LayerNorm(here / "norm", width),
+                                     Linear<Column>(here / "up", width, 2 * width, {.standard_deviation = 0.3}), Gelu{},
+                                     Linear<Row>(here / "down", 2 * width, width, {.standard_deviation = 0.3}), other,
+                                     Dropout(here / "dropout", config.dropout))),
+                 Residual(Sequential(Adapter{adapter, shown}, Gelu{}, Adapter{adapter, shown},
+                                     Dropout(here / (config.two_dropouts ? "dropout" : "after"), config.dropout))));
   }
   static Back make_back(const auto& context, const Config& config, Front* front) {
-    return Back(LayerNorm(context / "norm", config.width), config.ignore_front ? make_front(context, config).table : front->table);
+    return Back(LayerNorm(context / "norm", config.width),
+                config.ignore_front ? make_front(context, config).table : front->table);
   }
 };
 
@@ -99,7 +110,8 @@ const auto all = [](const MatrixEntry&) { return true; };
 using Reproducing = FullyShardedDataParallel<PipelineParallel<Sharing<float>>, Reproducible>;
 const SharingConfig small{.layers = 4, .width = 8, .vocabulary = reproducible_vocabulary, .dropout = 0.1};
 
-Run20 reproducible_run(std::size_t data, std::size_t pipeline, int stage, const std::string& schedule, std::size_t micro_batches) {
+Run20 reproducible_run(std::size_t data, std::size_t pipeline, int stage, const std::string& schedule,
+                       std::size_t micro_batches) {
   Run20 run;
   std::mutex mutex;
   CHECK(runtime::run(runtime::RunOptions{.ranks = int(data * pipeline), .threads_per_rank = 1}, [&](World& world) {
@@ -139,7 +151,8 @@ TEST_CASE("shared twice in a block, by all blocks, by both ends: every layout eq
 }
 
 TEST_CASE("the same under sequence parallelism") {
-  CHECK(check_matrix<Sequence4<Sharing<double>>, DenseMesh>(layouts, {.dropout = 0.1}, [](const MatrixEntry& entry) { return entry.degrees.tp > 1; }) >= 5);
+  CHECK(check_matrix<Sequence4<Sharing<double>>, DenseMesh>(layouts, {.dropout = 0.1},
+                                                            [](const MatrixEntry& entry) { return entry.degrees.tp > 1; }) >= 5);
 }
 
 TEST_CASE("bitwise, where a run is reproducible") {
@@ -151,9 +164,11 @@ TEST_CASE("bitwise, where a run is reproducible") {
     train_20(one, 0, 1, micro_batches, expected, mutex, true);
     SingleDevice<Sharing<float>> without(device, small);
     train_20(without, 0, 1, micro_batches, plain, mutex, true);
-    for (std::size_t i = 0; i < plain.losses.size(); ++i) CHECK(plain.losses[i] == doctest::Approx(expected.losses[i]).epsilon(1e-3));
+    for (std::size_t i = 0; i < plain.losses.size(); ++i)
+      CHECK(plain.losses[i] == doctest::Approx(expected.losses[i]).epsilon(1e-3));
     const auto check = [&](std::size_t data, std::size_t pipeline, int stage, const char* schedule) {
-      INFO("dp " << data << ", pp " << pipeline << ", stage " << stage << ", " << schedule << ", micro-batches " << micro_batches);
+      INFO("dp " << data << ", pp " << pipeline << ", stage " << stage << ", " << schedule << ", micro-batches "
+                 << micro_batches);
       CHECK(reproducible_run(data, pipeline, stage, schedule, micro_batches) == expected);
     };
     for (int stage = 0; stage < 4; ++stage) check(2, 1, stage, "1f1b");
@@ -180,11 +195,17 @@ TEST_CASE("a parameter and its gradient by name, whole in every layout") {
     CHECK(names.size() == 2 + 8 * 7 + 2 + 1);
     CHECK(std::count(names.begin(), names.end(), "adapter.weight") == 1);
     CHECK_THROWS_WITH_AS(one.gradient("tokens.weight"), "weft: the gradient of tokens.weight before any train_step", UsageError);
-    CHECK_THROWS_WITH_AS(one.parameter("token.weight"), "weft: the model has no parameter token.weight; its first is tokens.weight", UsageError);
+    CHECK_THROWS_WITH_AS(one.parameter("token.weight"),
+                         "weft: the model has no parameter token.weight; its first is tokens.weight", UsageError);
     one.train_step(make_batch(0, 0, 1, 1));
     for (const auto& name : names) values[name] = one.parameter(name), gradients[name] = one.gradient(name);
   }
-  for (const MatrixEntry& entry : {MatrixEntry{2, {}, 4}, {4, {}, 2, "1f1b", 1}, {4, {.tp = 2}, 2, "1f1b", 3}, {8, {.tp = 2, .pp = 2}, 4, "zbv", 2}, {4, {.cp = 2, .pp = 2}, 8, "interleaved"}, {8, {.pp = 4}, 4}}) {
+  for (const MatrixEntry& entry : {MatrixEntry{2, {}, 4},
+                                   {4, {}, 2, "1f1b", 1},
+                                   {4, {.tp = 2}, 2, "1f1b", 3},
+                                   {8, {.tp = 2, .pp = 2}, 4, "zbv", 2},
+                                   {4, {.cp = 2, .pp = 2}, 8, "interleaved"},
+                                   {8, {.pp = 4}, 4}}) {
     CHECK(runtime::run(runtime::RunOptions{.ranks = int(entry.world)}, [&](World& world) {
             DenseMesh mesh(world, entry.degrees);
             ModelOptions options;
@@ -198,7 +219,8 @@ TEST_CASE("a parameter and its gradient by name, whole in every layout") {
               const auto mine = model.gradient(name);
               double largest = 0;
               for (const double value : gradients[name]) largest = std::max(largest, std::abs(value));
-              for (std::size_t i = 0; i < mine.size(); ++i) close = close && std::abs(mine[i] - gradients[name][i]) <= 1e-12 * largest;
+              for (std::size_t i = 0; i < mine.size(); ++i)
+                close = close && std::abs(mine[i] - gradients[name][i]) <= 1e-12 * largest;
             }
             if (!same || !close) throw Error("another value in world " + std::to_string(entry.world));
           }) == 0);
@@ -208,14 +230,18 @@ TEST_CASE("a parameter and its gradient by name, whole in every layout") {
 TEST_CASE("names made twice, parameters that nothing visits: refused alike on every rank and in every layout") {
   for (const auto& [ranks, degrees] : {std::pair<int, Degrees>{1, {}}, {2, {.pp = 2}}, {4, {.pp = 4}}, {2, {.tp = 2}}}) {
     CHECK(refusal(ranks, degrees, {}) == "nothing");
-    CHECK(refusal(ranks, degrees, {.ignore_front = true}).starts_with("weft: two parameters named tokens.weight, made by front and back: a name is one parameter."));
-    CHECK(refusal(ranks, degrees, {.forget_index = true}).starts_with("weft: two parameters named block.scale.gain, made by block 0 and block 1:"));
-    CHECK(refusal(ranks, degrees, {.two_gains = true}).starts_with("weft: two parameters named block.0.scale.gain, made by block 0, twice:"));
+    CHECK(refusal(ranks, degrees, {.ignore_front = true})
+              .starts_with("weft: two parameters named tokens.weight, made by front and back: a name is one parameter."));
+    CHECK(refusal(ranks, degrees, {.forget_index = true})
+              .starts_with("weft: two parameters named block.scale.gain, made by block 0 and block 1:"));
+    CHECK(refusal(ranks, degrees, {.two_gains = true})
+              .starts_with("weft: two parameters named block.0.scale.gain, made by block 0, twice:"));
     CHECK(refusal(ranks, degrees, {.two_dropouts = true, .dropout = 0.1}) ==
-          "weft: two Dropouts under one path, block.0.dropout (block 0, twice): they would draw the same mask; give each a path of its own, context / \"name\"");
+          "weft: two Dropouts under one path, block.0.dropout (block 0, twice): they would draw the same mask; give each a path "
+          "of its own, context / \"name\"");
     CHECK(refusal(ranks, degrees, {.once = true}) ==
-          "weft: block 0 holds parameter adapter.weight, but its for_each_parameter does not visit it, so nothing would bring it there, sum its gradient or train it: visit it in every unit "
-          "that uses it");
+          "weft: block 0 holds parameter adapter.weight, but its for_each_parameter does not visit it, so nothing would bring it "
+          "there, sum its gradient or train it: visit it in every unit that uses it");
     CHECK(refusal(ranks, degrees, {.two_dropouts = true}) == "nothing");  // without a mask nothing is drawn
   }
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training step takes no memory from Kokkos: the first ones fill the arena of each rank, later ones find there what they ask for.
-// On a GPU an allocation would wait for everything that runs. Counted by Kokkos' own callbacks, of all ranks together.
+// A training step takes no memory from Kokkos: the first ones fill the arena of each rank, later ones find there what they ask
+// for. On a GPU an allocation would wait for everything that runs. Counted by Kokkos' own callbacks, of all ranks together.
 
 #include "support/parity.hpp"
-
 
 using namespace weft_test;
 
@@ -13,8 +12,10 @@ std::atomic<int> taken{0};
 std::atomic<int> given_back{0};
 
 void count_kokkos() {
-  Kokkos::Tools::Experimental::set_allocate_data_callback([](Kokkos_Profiling_SpaceHandle, const char*, const void*, std::uint64_t) { ++taken; });
-  Kokkos::Tools::Experimental::set_deallocate_data_callback([](Kokkos_Profiling_SpaceHandle, const char*, const void*, std::uint64_t) { ++given_back; });
+  Kokkos::Tools::Experimental::set_allocate_data_callback(
+      [](Kokkos_Profiling_SpaceHandle, const char*, const void*, std::uint64_t) { ++taken; });
+  Kokkos::Tools::Experimental::set_deallocate_data_callback(
+      [](Kokkos_Profiling_SpaceHandle, const char*, const void*, std::uint64_t) { ++given_back; });
 }
 void stop_counting() {
   Kokkos::Tools::Experimental::set_allocate_data_callback(nullptr);
@@ -70,8 +71,8 @@ TEST_CASE("after a few steps nothing comes from Kokkos and nothing goes back") {
     const auto counted = allocations<Composition<models::BasicGpt<bfloat16>>>(layout.ranks, layout.degrees, layout.zero);
     REQUIRE(counted.size() == std::size_t(steps));
     CHECK(counted[0] > 0);  // or the callbacks count nothing
-    // What is in flight at once depends on the ranks' timing, so a later step may need a block that no earlier one did: but blocks are
-    // kept, and there is an end to it.
+    // What is in flight at once depends on the ranks' timing, so a later step may need a block that no earlier one did: but
+    // blocks are kept, and there is an end to it.
     std::size_t quiet = 0, longest = 0;
     for (const auto count : counted) longest = std::max(longest, quiet = count == 0 ? quiet + 1 : 0);
     CHECK(longest >= 4);

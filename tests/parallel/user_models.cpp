@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers, losses and loops as users write them: ranks whose rows take different ways through a layer, a loss of one's own whose tokens are
-// cut over tp, parameters that get no gradient. Equal to one rank in every layout; what cannot be right is refused.
+// Layers, losses and loops as users write them: ranks whose rows take different ways through a layer, a loss of one's own whose
+// tokens are cut over tp, parameters that get no gradient. Equal to one rank in every layout; what cannot be right is refused.
 
 #include "support/matrix.hpp"
 
@@ -8,7 +8,8 @@ using namespace weft_test;
 
 namespace {
 
-/// Tokens of the first half of a sequence are scaled by one gain, others by another: under sequence parallelism a rank sees one of them only.
+/// Tokens of the first half of a sequence are scaled by one gain, others by another: under sequence parallelism a rank sees one
+/// of them only.
 struct Halves {
   Parameter<> early, late;
   Halves(const auto& context, std::size_t width) : early(context, "early", {width}, ones), late(context, "late", {width}, ones) {}
@@ -18,7 +19,9 @@ struct Halves {
   static X part(const Context& context, const X& x, bool is_early) {
     const auto positions = copy_to_host(positions_of(context, x));
     X y(x.device(), x.shape());
-    for (std::size_t i = 0; i < x.size(); ++i) y.data()[i] = (std::size_t(positions[i / x.columns()]) < batch_length / 2) == is_early ? x.data()[i] : typename X::value_type(0);
+    for (std::size_t i = 0; i < x.size(); ++i)
+      y.data()[i] =
+          (std::size_t(positions[i / x.columns()]) < batch_length / 2) == is_early ? x.data()[i] : typename X::value_type(0);
     return y;
   }
   template <class Context, class X>
@@ -28,7 +31,8 @@ struct Halves {
     return false;
   }
   auto forward(const auto& context, const auto& x) const {
-    return Result{add(times_row(part(context, x, true), early.for_operand(x)), times_row(part(context, x, false), late.for_operand(x))), x};
+    return Result{
+        add(times_row(part(context, x, true), early.for_operand(x)), times_row(part(context, x, false), late.for_operand(x))), x};
   }
   auto backward(const auto& context, auto x, const auto& g) {
     if (some(context, x, true)) early.accumulate(context, sum_rows(times(part(context, g, true), x)));
@@ -63,7 +67,9 @@ struct SquareHead {
     for (std::size_t row = 0; mean && row < x.rows(); ++row) losses.data()[row] /= double(x.rows());
     return Result{sum_losses(context, losses, here), std::tuple{std::move(normed.saved), std::move(z.saved), difference}};
   }
-  auto logits(const auto& context, const auto& x) const { return project.forward(context, norm.forward(context, x).output).output; }
+  auto logits(const auto& context, const auto& x) const {
+    return project.forward(context, norm.forward(context, x).output).output;
+  }
   auto backward_input(const auto& context, auto saved, const auto& g) {
     auto& [normed, z, difference] = saved;
     using Z = std::remove_reference_t<decltype(difference)>;
@@ -115,7 +121,9 @@ struct Block {
   Parameter<> unused;  // visited, and never given a gradient
   bool hidden;
   auto forward(const auto& context, const auto& x) const { return layers.forward(context, x); }
-  auto backward_input(const auto& context, auto saved, const auto& g) { return layers.backward_input(context, std::move(saved), g); }
+  auto backward_input(const auto& context, auto saved, const auto& g) {
+    return layers.backward_input(context, std::move(saved), g);
+  }
   void backward_weight(const auto& context, auto deferred) { layers.backward_weight(context, std::move(deferred)); }
   void for_each_parameter(auto&& visit) {
     layers.for_each_parameter(visit);
@@ -132,16 +140,21 @@ struct User {
   static std::size_t blocks(const Config& config) { return config.layers; }
   static std::size_t vocabulary(const Config&) { return batch_vocabulary; }
   static void check(const Config&, const ModelDegrees&) {}
-  static Front make_front(const auto& context, const Config& config) { return Embedding(context / "tokens", batch_vocabulary, config.width, 0.3); }
+  static Front make_front(const auto& context, const Config& config) {
+    return Embedding(context / "tokens", batch_vocabulary, config.width, 0.3);
+  }
   static Block make_block(const auto& context, const Config& config, std::size_t index) {
     const auto here = context / "block" / std::to_string(index);
     const std::size_t width = config.width;
-    return {Sequential(Late{config.late}, Halves(here / "halves", width), Residual(Sequential(LayerNorm(here / "norm", width), Linear<Column>(here / "up", width, 2 * width, {.standard_deviation = 0.3}), Gelu{},
-                                                                           Linear<Row>(here / "down", 2 * width, width, {.standard_deviation = 0.3})))),
+    return {Sequential(Late{config.late}, Halves(here / "halves", width),
+                       Residual(Sequential(LayerNorm(here / "norm", width),
+                                           Linear<Column>(here / "up", width, 2 * width, {.standard_deviation = 0.3}), Gelu{},
+                                           Linear<Row>(here / "down", 2 * width, width, {.standard_deviation = 0.3})))),
             Parameter<>(here, "unused", {width}, ones), config.unvisited};
   }
   static Back make_back(const auto& context, const Config& config, Front*) {
-    return {LayerNorm(context / "norm", config.width), Linear<>(context / "head", config.width, batch_vocabulary, {.standard_deviation = 0.3}), config.off, config.mean};
+    return {LayerNorm(context / "norm", config.width),
+            Linear<>(context / "head", config.width, batch_vocabulary, {.standard_deviation = 0.3}), config.off, config.mean};
   }
 };
 
@@ -177,7 +190,14 @@ TEST_CASE("the same with rows, and the tokens of the loss, cut over tp") {
 
 TEST_CASE("a parameter without a gradient is left alone, the same in every stage of ZeRO and layout") {
   std::vector<double> expected;
-  for (const MatrixEntry& entry : {MatrixEntry{1, {}, 8}, {2, {}, 4}, {2, {}, 4, "1f1b", 1}, {4, {}, 2, "1f1b", 2}, {2, {}, 4, "1f1b", 3}, {2, {.tp = 2}, 8}, {2, {.cp = 2}, 8}, {4, {.pp = 2}, 4, "zb-h1", 3}}) {
+  for (const MatrixEntry& entry : {MatrixEntry{1, {}, 8},
+                                   {2, {}, 4},
+                                   {2, {}, 4, "1f1b", 1},
+                                   {4, {}, 2, "1f1b", 2},
+                                   {2, {}, 4, "1f1b", 3},
+                                   {2, {.tp = 2}, 8},
+                                   {2, {.cp = 2}, 8},
+                                   {4, {.pp = 2}, 4, "zb-h1", 3}}) {
     INFO("world " << entry.world << ", stage " << entry.zero << ", tp " << entry.degrees.tp << ", pp " << entry.degrees.pp);
     std::mutex mutex;
     std::vector<double> losses;
@@ -189,7 +209,8 @@ TEST_CASE("a parameter without a gradient is left alone, the same in every stage
             Sequence4 model(mesh, UserConfig{}, options);
             optim::AdamW optimizer(model, {.learning_rate = 1e-2, .weight_decay = 0.5});
             for (int step = 0; step < 3; ++step) {
-              const double loss = model.train_step(make_batch(step, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), entry.micro_batches));
+              const double loss = model.train_step(
+                  make_batch(step, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), entry.micro_batches));
               optimizer.step();
               if (world.rank() == 0) losses.push_back(loss);
             }
@@ -197,7 +218,8 @@ TEST_CASE("a parameter without a gradient is left alone, the same in every stage
             model.for_each_state([&](ParameterState& state) {
               if (!state.name().ends_with("unused")) return;
               for (const auto& run : state.runs())
-                for (std::size_t i = 0; i < run.length; ++i, ++seen) wrong += static_cast<const double*>(state.value().get())[run.local + i] != 1.0;
+                for (std::size_t i = 0; i < run.length; ++i, ++seen)
+                  wrong += static_cast<const double*>(state.value().get())[run.local + i] != 1.0;
             });
             std::lock_guard lock(mutex);
             CHECK(wrong == 0);
@@ -215,8 +237,9 @@ TEST_CASE("two train_steps before a step are refused, where an optimizer would l
   model.train_step(make_batch(0, 0, 1, 1));
   model.train_step(make_batch(0, 0, 1, 1));  // nobody to lose anything
   optim::Sgd optimizer(model, {.learning_rate = 0.1});
-  const char* text = "weft: train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, give one Batch with more micro_batches; "
-                     "to go on without them, call model.discard_gradients()";
+  const char* text =
+      "weft: train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, "
+      "give one Batch with more micro_batches; to go on without them, call model.discard_gradients()";
   model.train_step(make_batch(1, 0, 1, 1));  // what was before the optimizer is nobody's
   CHECK_THROWS_WITH_AS(model.train_step(make_batch(2, 0, 1, 1)), text, UsageError);
   model.evaluate(make_batch(1, 0, 1, 1));
@@ -227,14 +250,18 @@ TEST_CASE("two train_steps before a step are refused, where an optimizer would l
 TEST_CASE("a parameter that nothing visits is refused") {
   DefaultDevice device;
   CHECK_THROWS_WITH_AS(SingleDevice<User>(device, UserConfig{.unvisited = true}),
-                       "weft: block 0 holds parameter block.0.unused, but its for_each_parameter does not visit it, so nothing would bring it there, sum its gradient or train it: visit it in every unit that uses it", UsageError);
+                       "weft: block 0 holds parameter block.0.unused, but its for_each_parameter does not visit it, so nothing "
+                       "would bring it there, sum its gradient or train it: visit it in every unit that uses it",
+                       UsageError);
 }
 
 TEST_CASE("a parameter that is made in a step is refused") {
   DefaultDevice device;
   SingleDevice<User> model(device, UserConfig{.layers = 1, .late = true});
   CHECK_THROWS_WITH_AS(model.train_step(make_batch(0, 0, 1, 1)),
-                       "weft: parameter late is made while a step runs, so it would be drawn anew each time and never trained: make it in the layer's constructor", UsageError);
+                       "weft: parameter late is made while a step runs, so it would be drawn anew each time and never trained: "
+                       "make it in the layer's constructor",
+                       UsageError);
 }
 
 TEST_CASE("a loss that is not the same where its type says so is refused") {
@@ -255,12 +282,19 @@ TEST_CASE("a loss that is not the same where its type says so is refused") {
         }) == 0);
   REQUIRE(texts.size() == 4);
   for (const auto& text : texts)
-    CHECK(text == "weft: the loss of tp rank 1 is not that of tp rank 0, though its type says that they are the same (Invariant): is it a sum over a rank's own columns? Bring the losses together "
-                  "before sum_losses: to<Invariant<tp>>(context, x), log_sum_exp(context, z, columns)");
+    CHECK(text ==
+          "weft: the loss of tp rank 1 is not that of tp rank 0, though its type says that they are the same (Invariant): is it "
+          "a sum over a rank's own columns? Bring the losses together before sum_losses: to<Invariant<tp>>(context, x), "
+          "log_sum_exp(context, z, columns)");
 }
 
 TEST_CASE("a loss that is a mean after all is refused in the first step, in every layout") {
-  for (const MatrixEntry& entry : {MatrixEntry{1, {}, 1}, {1, {}, 8}, {2, {}, 2}, {2, {.tp = 2}, 4}, {2, {.cp = 2}, 2}, {4, {.tp = 2, .pp = 2}, 4, "1f1b", 3}}) {
+  for (const MatrixEntry& entry : {MatrixEntry{1, {}, 1},
+                                   {1, {}, 8},
+                                   {2, {}, 2},
+                                   {2, {.tp = 2}, 4},
+                                   {2, {.cp = 2}, 2},
+                                   {4, {.tp = 2, .pp = 2}, 4, "1f1b", 3}}) {
     std::mutex mutex;
     std::string said;
     CHECK(runtime::run(runtime::RunOptions{.ranks = int(entry.world)}, [&](World& world) {
@@ -285,7 +319,12 @@ TEST_CASE("a loss that is a mean after all is refused in the first step, in ever
 TEST_CASE("data ranks whose sequences are of different lengths draw the masks of one rank") {
   // 4 sequences of 8 tokens and 4 of 4, as one batch with differing micro-batches, and on two data ranks each its own.
   const auto part = [](std::size_t first, std::size_t count, bool alone) {
-    Batch batch{.sequences = count, .length = alone ? 8 : first == 0 ? std::size_t(8) : 4, .micro_batches = count / 4, .first_sequence = first};
+    Batch batch{.sequences = count,
+                .length = alone        ? 8
+                          : first == 0 ? std::size_t(8)
+                                       : 4,
+                .micro_batches = count / 4,
+                .first_sequence = first};
     for (std::size_t sequence = first; sequence < first + count; ++sequence) {
       const std::size_t length = sequence < 4 ? 8 : 4;
       if (alone && sequence % 4 == 0) batch.differing.push_back({4, length});
@@ -296,7 +335,8 @@ TEST_CASE("data ranks whose sequences are of different lengths draw the masks of
     }
     return batch;
   };
-  const models::GptConfig config{.vocabulary = batch_vocabulary, .layers = 2, .width = 16, .heads = 2, .sequence = 8, .dropout = 0.3};
+  const models::GptConfig config{
+      .vocabulary = batch_vocabulary, .layers = 2, .width = 16, .heads = 2, .sequence = 8, .dropout = 0.3};
   DefaultDevice device;
   SingleDevice<models::BasicGpt<double>> one(device, config);
   const double expected = one.train_step(part(0, 8, true));

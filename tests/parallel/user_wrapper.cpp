@@ -12,7 +12,9 @@ using namespace weft_test;
 namespace {
 
 // As in docs/guide.md.
-struct replica : weft::UserDataAxis<0> { static constexpr std::string_view name = "replica"; };
+struct replica : weft::UserDataAxis<0> {
+  static constexpr std::string_view name = "replica";
+};
 
 struct SumReplicas : weft::UserPolicy<replica, weft::Nesting::data> {
   void gradients_ready(Unit& unit) override {
@@ -24,7 +26,9 @@ template <class M>
 using ReplicaParallel = weft::UserWrapper<SumReplicas, M>;
 
 /// Ranks that compute the same, and look whether they do.
-struct twin : UserAxis<1> { static constexpr std::string_view name = "twin"; };
+struct twin : UserAxis<1> {
+  static constexpr std::string_view name = "twin";
+};
 struct CompareTwins : UserPolicy<twin, Nesting::tensor> {
   void gradients_ready(Unit& unit) override {
     for (ParameterState* state : unit.parameters) {
@@ -44,7 +48,8 @@ using TwinParallel = UserWrapper<CompareTwins, M>;
 constexpr double tolerance = 1e-10;
 
 template <class Composition, class Axes>
-void check(Axes, int ranks, const Degrees& degrees, const typename Composition::Config& config, const Reference& reference, const ModelOptions& options = {}, std::size_t micro_batches = 1) {
+void check(Axes, int ranks, const Degrees& degrees, const typename Composition::Config& config, const Reference& reference,
+           const ModelOptions& options = {}, std::size_t micro_batches = 1) {
   CHECK(runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
           const Mesh mesh(world, Axes(), degrees);
           const data::Share share = data::share_of(mesh);
@@ -68,21 +73,32 @@ TEST_CASE("a data axis of a user's own equals one rank, alone and beside weft's"
   check<Deep>(axes<dp, replica, tp, pp>, 8, {.tp = 2, .user = {{replica{}, 2}}}, config, reference);
   check<Deep>(axes<dp, replica, tp, pp>, 8, {.tp = 2, .dp = 1, .pp = 2, .user = {{replica{}, 2}}}, config, reference, {}, 2);
   for (const bool each : {false, true})  // the wrapper has its turn after the last micro-batch, or after each
-    check<FullyShardedDataParallel<ReplicaParallel<Gpt>>>(axes<replica, dp>, 4, {.user = {{replica{}, 2}}}, config, reference, {.shard = {.reduce_each_micro_batch = each}}, 2);
+    check<FullyShardedDataParallel<ReplicaParallel<Gpt>>>(axes<replica, dp>, 4, {.user = {{replica{}, 2}}}, config, reference,
+                                                          {.shard = {.reduce_each_micro_batch = each}}, 2);
   check<ReplicaParallel<ContextParallel<Gpt>>>(axes<replica, cp>, 4, {.cp = 2, .user = {{replica{}, 2}}}, config, reference);
 }
 
 TEST_CASE("beside an axis whose ranks compute the same") {
   const auto config = gpt_config();
   const Reference reference = reference_of<Gpt>(config);
-  check<ReplicaParallel<SequenceParallel<TwinParallel<PipelineParallel<Gpt>>>>>(axes<replica, tp, twin, pp>, 8, {.tp = 2, .user = {{replica{}, 2}, {twin{}, 2}}}, config, reference);
+  check<ReplicaParallel<SequenceParallel<TwinParallel<PipelineParallel<Gpt>>>>>(
+      axes<replica, tp, twin, pp>, 8, {.tp = 2, .user = {{replica{}, 2}, {twin{}, 2}}}, config, reference);
 }
 
 TEST_CASE("experts lie on their own mesh beside it") {
-  const models::MixtralConfig config{.vocabulary = batch_vocabulary, .layers = 2, .width = 32, .heads = 4, .kv_heads = 2, .intermediate = 24, .sequence = batch_length, .experts = 4, .top_k = 2};
+  const models::MixtralConfig config{.vocabulary = batch_vocabulary,
+                                     .layers = 2,
+                                     .width = 32,
+                                     .heads = 4,
+                                     .kv_heads = 2,
+                                     .intermediate = 24,
+                                     .sequence = batch_length,
+                                     .experts = 4,
+                                     .top_k = 2};
   using Mixtral = models::BasicMixtral<double>;
   const Reference reference = reference_of<Mixtral>(config);
-  check<DataParallel<ReplicaParallel<ExpertParallel<Mixtral>>>>(axes<dp, replica, ep, etp, edp>, 4, {.ep = 2, .user = {{replica{}, 2}}}, config, reference);
+  check<DataParallel<ReplicaParallel<ExpertParallel<Mixtral>>>>(axes<dp, replica, ep, etp, edp>, 4,
+                                                                {.ep = 2, .user = {{replica{}, 2}}}, config, reference);
 }
 
 namespace {
@@ -123,11 +139,15 @@ std::string refusal(Axes, int ranks, const Degrees& degrees, const ModelOptions&
 }  // namespace
 
 TEST_CASE("mistakes are named") {
-  CHECK(refusal<UserWrapper<Idle, Gpt>>(axes<replica>, 2, {.user = {{replica{}, 2}}}).find("still owes a sum over replica after the step: no wrapper paid it") != std::string::npos);
-  CHECK(refusal<DataParallel<UserWrapper<Idle, Gpt>>>(axes<dp, replica>, 2, {.user = {{replica{}, 2}}}).find("is to be summed over dp while it still owes another sum") != std::string::npos);
-  CHECK(refusal<ReplicaParallel<Gpt>>(axes<replica>, 2, {.user = {{replica{}, 3}}}) == "weft: replica(3) != world(2): this mesh has no axis dp to take what is left");
+  CHECK(refusal<UserWrapper<Idle, Gpt>>(axes<replica>, 2, {.user = {{replica{}, 2}}})
+            .find("still owes a sum over replica after the step: no wrapper paid it") != std::string::npos);
+  CHECK(refusal<DataParallel<UserWrapper<Idle, Gpt>>>(axes<dp, replica>, 2, {.user = {{replica{}, 2}}})
+            .find("is to be summed over dp while it still owes another sum") != std::string::npos);
+  CHECK(refusal<ReplicaParallel<Gpt>>(axes<replica>, 2, {.user = {{replica{}, 3}}}) ==
+        "weft: replica(3) != world(2): this mesh has no axis dp to take what is left");
   CHECK(refusal<ReplicaParallel<Gpt>>(axes<replica>, 2, {.user = {{replica{}, 2}}}, {.numerics = {.reproducible = true}}) ==
-        "weft: reproducible: replica(2) is a data axis of a user's own, and the order of sums is known over dp alone: use dp in its place, or leave reproducible out");
+        "weft: reproducible: replica(2) is a data axis of a user's own, and the order of sums is known over dp alone: use dp in "
+        "its place, or leave reproducible out");
 }
 
 TEST_CASE("a sum that is taken and not made is another gradient") {
@@ -135,7 +155,9 @@ TEST_CASE("a sum that is taken and not made is another gradient") {
   const Reference reference = reference_of<Gpt>(config);
   CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
           const Mesh mesh(world, axes<replica>, {.user = {{replica{}, 2}}});
-          CHECK(compare<UserWrapper<Forgetful, Gpt>>(mesh, std::size_t(mesh.rank(replica{})), 2, 1, config, reference, {.numerics = {.compare_every = 0}}).gradient > 0.01);
+          CHECK(compare<UserWrapper<Forgetful, Gpt>>(mesh, std::size_t(mesh.rank(replica{})), 2, 1, config, reference,
+                                                     {.numerics = {.compare_every = 0}})
+                    .gradient > 0.01);
         }) == 0);
 }
 
@@ -145,6 +167,7 @@ TEST_CASE("ranks lie after dp, and before pp") {
           CHECK(mesh.text() == "dp(2) * replica(2) * pp(2)");
           CHECK(mesh.rank(replica{}) == world.rank() / 2 % 2);
           CHECK(mesh.size(dp{}, replica{}) == 4);
-          CHECK_THROWS_WITH_AS((Mesh<dp>(world, Degrees{.user = {{replica{}, 2}}})), "weft: replica(2): this mesh has no axis replica, its axes are dp", LayoutError);
+          CHECK_THROWS_WITH_AS((Mesh<dp>(world, Degrees{.user = {{replica{}, 2}}})),
+                               "weft: replica(2): this mesh has no axis replica, its axes are dp", LayoutError);
         }) == 0);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of gradients kept in the type of a 16-bit model: every micro-batch is added in float and rounded once, also beside wrappers that
-// owe sums of their own; training stays near DataParallel's; who may choose what.
+// Sums of gradients kept in the type of a 16-bit model: every micro-batch is added in float and rounded once, also beside
+// wrappers that owe sums of their own; training stays near DataParallel's; who may choose what.
 
 #include "support/parity.hpp"
 
@@ -29,10 +29,13 @@ Trained train(const ModelOptions& options, std::size_t micro_batches, int ranks 
     Composition model(mesh, config, options);
     optim::AdamW optimizer(model, {.learning_rate = 3e-3, .clip = 1});
     for (int step = 0; step < steps; ++step) {
-      const double loss = model.train_step(make_batch(step, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), micro_batches));
+      const double loss =
+          model.train_step(make_batch(step, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), micro_batches));
       if (step == 0) {
         std::lock_guard lock(mutex);
-        model.for_each_state([&](ParameterState& state) { for_each_gradient(state, [&](std::size_t index, double value) { out.first[state.name()][index] = value; }); });
+        model.for_each_state([&](ParameterState& state) {
+          for_each_gradient(state, [&](std::size_t index, double value) { out.first[state.name()][index] = value; });
+        });
       }
       const double norm = optimizer.step().gradient_norm;
       if (world.rank() != 0) continue;
@@ -84,8 +87,15 @@ TEST_CASE("one micro-batch: the float sum, rounded once") {
 TEST_CASE("copies of shards add rounded sums, and round the sum of these; reduced in 16 bits, too") {
   const Trained exact = train<DataParallel<Half>>({}, 2, 4);
   for (const int stage : {1, 2, 3}) {
-    const double copies = difference(exact.first, train<Chosen<Half>>({.shard = {.stage = stage, .replicate = 2}, .numerics = {.gradient = DataType::bfloat16}}, 2, 4).first);
-    const double narrow = difference(exact.first, train<Chosen<Half>>({.shard = {.stage = stage}, .numerics = {.reduce = DataType::bfloat16, .gradient = DataType::bfloat16}}, 2, 4).first);
+    const double copies = difference(
+        exact.first,
+        train<Chosen<Half>>({.shard = {.stage = stage, .replicate = 2}, .numerics = {.gradient = DataType::bfloat16}}, 2, 4)
+            .first);
+    const double narrow = difference(
+        exact.first,
+        train<Chosen<Half>>(
+            {.shard = {.stage = stage}, .numerics = {.reduce = DataType::bfloat16, .gradient = DataType::bfloat16}}, 2, 4)
+            .first);
     INFO("stage " << stage << ": copies " << copies << ", reduced in bfloat16 " << narrow);
     CHECK(copies > 0);
     CHECK(copies < 4 * half_a_bit);
@@ -99,10 +109,12 @@ TEST_CASE("several micro-batches round once each, whatever inner wrappers owe") 
   using Grid = Mesh<dp, tp, pp>;
   for (const Degrees& degrees : {Degrees{}, Degrees{.tp = 2}, Degrees{.pp = 2}}) {
     const int ranks = int(2 * degrees.tp * degrees.pp);
-    const Trained exact = train<FullyShardedDataParallel<Sequence>, Grid>({.shard = {.stage = 1}, .numerics = {.gradient = DataType::float32}}, 4, ranks, degrees);
+    const Trained exact = train<FullyShardedDataParallel<Sequence>, Grid>(
+        {.shard = {.stage = 1}, .numerics = {.gradient = DataType::float32}}, 4, ranks, degrees);
     for (const int stage : {1, 2, 3}) {
       INFO("tp " << degrees.tp << ", pp " << degrees.pp << ", stage " << stage);
-      const Trained rounded = train<FullyShardedDataParallel<Sequence>, Grid>({.shard = {.stage = stage}, .numerics = {.gradient = DataType::bfloat16}}, 4, ranks, degrees);
+      const Trained rounded = train<FullyShardedDataParallel<Sequence>, Grid>(
+          {.shard = {.stage = stage}, .numerics = {.gradient = DataType::bfloat16}}, 4, ranks, degrees);
       const double error = difference(exact.first, rounded.first);
       CHECK(error > 0);
       CHECK(error < 4 * half_a_bit);
@@ -113,7 +125,8 @@ TEST_CASE("several micro-batches round once each, whatever inner wrappers owe") 
 TEST_CASE("training stays within 0.1 % of DataParallel's losses and 1 % of its norms") {
   const Trained exact = train<DataParallel<Half>>({}, 4, 2, {}, 12);
   for (const int stage : {1, 2, 3}) {
-    const Trained rounded = train<Chosen<Half>>({.shard = {.stage = stage}, .numerics = {.gradient = DataType::bfloat16}}, 4, 2, {}, 12);
+    const Trained rounded =
+        train<Chosen<Half>>({.shard = {.stage = stage}, .numerics = {.gradient = DataType::bfloat16}}, 4, 2, {}, 12);
     double loss = 0, norm = 0;
     for (std::size_t step = 0; step < exact.losses.size(); ++step) {
       loss = std::max(loss, std::abs(rounded.losses[step] / exact.losses[step] - 1));
@@ -135,7 +148,9 @@ TEST_CASE("a step starts anew: what earlier steps left rounded is not added") {
     for (int i = 0; i < 2; ++i) model.train_step(make_batch(0, std::size_t(world.rank()), 2, 2));
     static std::mutex mutex;
     std::lock_guard lock(mutex);
-    model.for_each_state([&](ParameterState& state) { for_each_gradient(state, [&](std::size_t index, double value) { again.first[state.name()][index] = value; }); });
+    model.for_each_state([&](ParameterState& state) {
+      for_each_gradient(state, [&](std::size_t index, double value) { again.first[state.name()][index] = value; });
+    });
   });
   CHECK(code == 0);
   CHECK(again.first == once.first);
@@ -143,7 +158,8 @@ TEST_CASE("a step starts anew: what earlier steps left rounded is not added") {
 
 TEST_CASE("the policy is the option") {
   const Trained option = train<FullyShardedDataParallel<Half, zero::Stage3>>({.numerics = {.gradient = DataType::bfloat16}}, 2);
-  CHECK(train<FullyShardedDataParallel<Half, zero::Stage3, MixedPrecision<bfloat16, float, bfloat16>>>({}, 2).first == option.first);
+  CHECK(train<FullyShardedDataParallel<Half, zero::Stage3, MixedPrecision<bfloat16, float, bfloat16>>>({}, 2).first ==
+        option.first);
 }
 
 TEST_CASE("what is kept is read in the types of layers") {
@@ -159,7 +175,8 @@ TEST_CASE("what is kept is read in the types of layers") {
       if (state.kept() == 0) return;
       const detail::Buffer value = detail::value_of(model.device(), state), gradient = detail::gradient_of(model.device(), state);
       for (std::size_t i = 0; i < state.kept(); ++i) {
-        REQUIRE(float(static_cast<const bfloat16*>(value.get())[i]) == float(bfloat16(static_cast<const float*>(state.value().get())[i])));
+        REQUIRE(float(static_cast<const bfloat16*>(value.get())[i]) ==
+                float(bfloat16(static_cast<const float*>(state.value().get())[i])));
         REQUIRE(static_cast<const float*>(gradient.get())[i] == float(static_cast<const bfloat16*>(state.gradient().get())[i]));
       }
     });
@@ -181,8 +198,12 @@ TEST_CASE("refusals") {
     return text;
   };
   const std::type_identity<Chosen<Half>> half;
-  CHECK(refused(half, {.shard = {.stage = 2}, .numerics = {.gradient = DataType::float16}}) == "weft: ModelOptions::numerics.gradient is float16: gradients of parameters in bfloat16 are kept in float32 or bfloat16");
-  CHECK(refused(half, {.shard = {.stage = 1}, .numerics = {.reproducible = true, .gradient = DataType::bfloat16}}) == "weft: ModelOptions: reproducible adds gradients in float32, so it cannot go with gradient in bfloat16; leave one of them out");
+  CHECK(refused(half, {.shard = {.stage = 2}, .numerics = {.gradient = DataType::float16}}) ==
+        "weft: ModelOptions::numerics.gradient is float16: gradients of parameters in bfloat16 are kept in float32 or bfloat16");
+  CHECK(refused(half, {.shard = {.stage = 1}, .numerics = {.reproducible = true, .gradient = DataType::bfloat16}}) ==
+        "weft: ModelOptions: reproducible adds gradients in float32, so it cannot go with gradient in bfloat16; leave one of "
+        "them out");
   CHECK(refused(half, {.shard = {.stage = 0}, .numerics = {.gradient = DataType::bfloat16}}) ==
-        "weft: ModelOptions::numerics.gradient is bfloat16: DataParallel keeps gradients in the type in which they are added; leave it out, or use FullyShardedDataParallel");
+        "weft: ModelOptions::numerics.gradient is bfloat16: DataParallel keeps gradients in the type in which they are added; "
+        "leave it out, or use FullyShardedDataParallel");
 }

@@ -13,9 +13,9 @@ namespace {
 const models::GptConfig config{.vocabulary = 256, .layers = 6, .width = 128, .heads = 4, .sequence = 32};
 
 struct Bytes {
-  std::size_t made = 0;        // peak while the model is made
-  std::size_t kept = 0;        // between steps
-  std::size_t step = 0;        // peak of a step, less kept
+  std::size_t made = 0;             // peak while the model is made
+  std::size_t kept = 0;             // between steps
+  std::size_t step = 0;             // peak of a step, less kept
   std::size_t unit = 0, front = 0;  // elements of the largest unit and of the front
 };
 
@@ -76,8 +76,10 @@ void check_memory(const Sizes& size) {
       const Bytes two = measure<FullyShardedDataParallel<Model, zero::Stage2>>(ranks, micro_batches);
       const Bytes three = measure<FullyShardedDataParallel<Model, zero::Stage3>>(ranks, micro_batches);
       const double unit = double(plain.unit), front = double(plain.front), activations = double(plain.step);
-      INFO("ranks " << ranks << ", micro-batches " << micro_batches << ", parameters " << P << "; kept bytes: plain " << plain.kept << ", stage 1 " << one.kept << ", 2 " << two.kept << ", 3 "
-                    << three.kept << "; more in a step: plain " << plain.step << ", stage 1 " << one.step << ", 2 " << two.step << ", 3 " << three.step << "; made " << three.made);
+      INFO("ranks " << ranks << ", micro-batches " << micro_batches << ", parameters " << P << "; kept bytes: plain "
+                    << plain.kept << ", stage 1 " << one.kept << ", 2 " << two.kept << ", 3 " << three.kept
+                    << "; more in a step: plain " << plain.step << ", stage 1 " << one.step << ", 2 " << two.step << ", 3 "
+                    << three.step << "; made " << three.made);
       CHECK(within(double(plain.kept), (size.value + 4 + optimizer) * P));
       CHECK(within(double(one.kept), (size.value + size.gradient) * P + optimizer * P / N));
       CHECK(within(double(two.kept), size.value * P + (size.gradient + optimizer) * P / N));
@@ -92,7 +94,8 @@ void check_memory(const Sizes& size) {
 // The most bytes of a rank in a whole step, update included, of a model whose parameters are nearly all of it.
 template <class Composition>
 double peak_of(int ranks, const ModelOptions& options = {}) {
-  const models::GptConfig deep{.vocabulary = 32, .layers = 144, .width = 64, .heads = 4, .sequence = 8, .recompute = Recomputation::full};
+  const models::GptConfig deep{
+      .vocabulary = 32, .layers = 144, .width = 64, .heads = 4, .sequence = 8, .recompute = Recomputation::full};
   std::size_t peak = 0;
   std::mutex mutex;
   const int code = runtime::run(runtime::RunOptions{.ranks = ranks, .threads_per_rank = 1}, [&](World& world) {
@@ -130,14 +133,20 @@ void check_peaks(double one_kept, double one_cut, double two_kept, double two_cu
 
 }  // namespace
 
-TEST_CASE("memory in float: 8P+8P/N, 4P+12P/N, 16P/N") { check_memory<models::BasicGpt<float>>({.value = 4, .master = 0, .gradient = 4}); }
-TEST_CASE("memory in bfloat16: 4P+12P/N, 2P+14P/N, 16P/N") { check_memory<models::BasicGpt<bfloat16>>({.value = 2, .master = 4, .gradient = 2}); }
+TEST_CASE("memory in float: 8P+8P/N, 4P+12P/N, 16P/N") {
+  check_memory<models::BasicGpt<float>>({.value = 4, .master = 0, .gradient = 4});
+}
+TEST_CASE("memory in bfloat16: 4P+12P/N, 2P+14P/N, 16P/N") {
+  check_memory<models::BasicGpt<bfloat16>>({.value = 2, .master = 4, .gradient = 2});
+}
 TEST_CASE("the peak of a step is within 5 % of the formulas where parameters dominate") {
   check_peaks<models::BasicGpt<float>>(8, 8, 4, 12);
   check_peaks<models::BasicGpt<bfloat16>>(4, 12, 2, 14);
 }
 TEST_CASE("gradients kept in float: 6P+12P/N, 2P+16P/N") {
   using Half = models::BasicGpt<bfloat16>;
-  CHECK(peak_of<FullyShardedDataParallel<Half, zero::Stage1, MixedPrecision<bfloat16, float, float>>>(2) == doctest::Approx(12).epsilon(0.05));
-  CHECK(peak_of<FullyShardedDataParallel<Half, zero::Stage2>>(2, {.numerics = {.gradient = DataType::float32}}) == doctest::Approx(10).epsilon(0.05));
+  CHECK(peak_of<FullyShardedDataParallel<Half, zero::Stage1, MixedPrecision<bfloat16, float, float>>>(2) ==
+        doctest::Approx(12).epsilon(0.05));
+  CHECK(peak_of<FullyShardedDataParallel<Half, zero::Stage2>>(2, {.numerics = {.gradient = DataType::float32}}) ==
+        doctest::Approx(10).epsilon(0.05));
 }

@@ -41,7 +41,10 @@ TEST_CASE("a reproducible run has the bits of one rank, with copies of the shard
   DefaultDevice device;
   SingleDevice<Model> alone(device, gpt_config(), {.numerics = {.reproducible = true}});
   train(alone, 0, 1, expected);
-  alone.for_each_state([&](ParameterState& state) { weights[state.name()].assign(static_cast<double*>(state.value().get()), static_cast<double*>(state.value().get()) + state.size()); });
+  alone.for_each_state([&](ParameterState& state) {
+    weights[state.name()].assign(static_cast<double*>(state.value().get()),
+                                 static_cast<double*>(state.value().get()) + state.size());
+  });
   for (const std::size_t replicate : {1, 2}) {
     if (std::size_t(size) % replicate != 0) continue;
     const int code = runtime::run<comm::Mpi>(runtime::RunOptions{}, [&](World& world) {
@@ -52,11 +55,14 @@ TEST_CASE("a reproducible run has the bits of one rank, with copies of the shard
       CHECK(losses == expected);
       model.for_each_state([&](ParameterState& state) {
         for (const auto& run : state.runs())
-          for (std::size_t i = 0; i < run.length; ++i) REQUIRE(static_cast<double*>(state.value().get())[run.local + i] == weights.at(state.name())[run.global + i]);
+          for (std::size_t i = 0; i < run.length; ++i)
+            REQUIRE(static_cast<double*>(state.value().get())[run.local + i] == weights.at(state.name())[run.global + i]);
       });
     });
     CHECK(code == 0);
   }
 }
 
-TEST_CASE("stage 3, sequence parallel, ZBV") { check_processes<FullyShardedDataParallel<SequenceParallel<PipelineParallel<Model, schedule::Zbv>>, zero::Stage3>>(); }
+TEST_CASE("stage 3, sequence parallel, ZBV") {
+  check_processes<FullyShardedDataParallel<SequenceParallel<PipelineParallel<Model, schedule::Zbv>>, zero::Stage3>>();
+}

@@ -3,7 +3,6 @@
 // and beside tensor, sequence and pipeline parallelism, with several micro-batches and tied embeddings. Gradients are
 // compared on the shards that ranks keep; their sizes must add up to the model's.
 
-
 #include "support/parity.hpp"
 
 using namespace weft_test;
@@ -16,12 +15,15 @@ struct Case {
   std::size_t micro_batches;
 };
 
-const Case layouts[] = {{1, {}, 2}, {2, {}, 1}, {2, {}, 4}, {4, {}, 2}, {8, {}, 1}, {4, {.tp = 2}, 2}, {4, {.pp = 2}, 4}, {8, {.tp = 2, .pp = 2}, 4}};
+const Case layouts[] = {{1, {}, 2}, {2, {}, 1},        {2, {}, 4},        {4, {}, 2},
+                        {8, {}, 1}, {4, {.tp = 2}, 2}, {4, {.pp = 2}, 4}, {8, {.tp = 2, .pp = 2}, 4}};
 
 template <class Model, class... Stage>
-void check_stage(const typename Model::Config& config, const Reference& reference, double tolerance, const ModelOptions& options = {}) {
+void check_stage(const typename Model::Config& config, const Reference& reference, double tolerance,
+                 const ModelOptions& options = {}) {
   for (const Case& layout : layouts)
-    check_layout<FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, Stage...>>(config, reference, layout.world, layout.degrees, layout.micro_batches, tolerance, options);
+    check_layout<FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, Stage...>>(
+        config, reference, layout.world, layout.degrees, layout.micro_batches, tolerance, options);
 }
 
 // The stage as a choice of the run: the same hooks as the types Stage1 to Stage3 hang up, compiled once.
@@ -45,9 +47,11 @@ TEST_CASE("hybrid sharding: copies of the shards") {
     for (const std::size_t replicate : {2, 4}) {
       INFO("stage " << stage << ", copies " << replicate);
       for (const Case& layout : {Case{4, {}, 2}, Case{8, {}, 1}, Case{8, {.tp = 2}, 2}, Case{8, {.pp = 2}, 2}})
-        check_layout<Composition>(gpt_config(), reference, layout.world, layout.degrees, layout.micro_batches, 1e-12, ModelOptions{.shard = {.stage = stage, .replicate = replicate}});
+        check_layout<Composition>(gpt_config(), reference, layout.world, layout.degrees, layout.micro_batches, 1e-12,
+                                  ModelOptions{.shard = {.stage = stage, .replicate = replicate}});
     }
-  check_layout<Composition>(gpt_config(), reference, 4, {}, 2, 1e-12, ModelOptions{.shard = {.stage = 3, .replicate = 2, .reduce_each_micro_batch = false}});
+  check_layout<Composition>(gpt_config(), reference, 4, {}, 2, 1e-12,
+                            ModelOptions{.shard = {.stage = 3, .replicate = 2, .reduce_each_micro_batch = false}});
 }
 
 TEST_CASE("neighbours keep gathered values, state lies in host memory") {
@@ -55,12 +59,17 @@ TEST_CASE("neighbours keep gathered values, state lies in host memory") {
   using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>>;
   const Reference reference = reference_of<Model>(gpt_config());
   check_layout<Composition>(gpt_config(), reference, 4, {}, 2, 1e-12, ModelOptions{.shard = {.stage = 3, .secondary = 2}});
-  check_layout<Composition>(gpt_config(), reference, 8, {.pp = 2}, 2, 1e-12, ModelOptions{.shard = {.stage = 3, .replicate = 2, .secondary = 2}});
-  check_layout<Composition>(gpt_config(), reference, 8, {.tp = 2, .pp = 2}, 4, 1e-12, ModelOptions{.shard = {.stage = 3, .offload = Offload::host()}});
+  check_layout<Composition>(gpt_config(), reference, 8, {.pp = 2}, 2, 1e-12,
+                            ModelOptions{.shard = {.stage = 3, .replicate = 2, .secondary = 2}});
+  check_layout<Composition>(gpt_config(), reference, 8, {.tp = 2, .pp = 2}, 4, 1e-12,
+                            ModelOptions{.shard = {.stage = 3, .offload = Offload::host()}});
 }
 
 TEST_CASE("every stage in float") { check_stages<models::BasicGpt<float>>(1e-5); }
-TEST_CASE("stage 3 of llama, untied, in double") { check_stage<models::BasicLlama<double>, zero::Stage3>(llama_config(), reference_of<models::BasicLlama<double>>(llama_config()), 1e-12); }
+TEST_CASE("stage 3 of llama, untied, in double") {
+  check_stage<models::BasicLlama<double>, zero::Stage3>(llama_config(), reference_of<models::BasicLlama<double>>(llama_config()),
+                                                        1e-12);
+}
 TEST_CASE("no such stage") {
   std::string text;
   runtime::run(runtime::RunOptions{.ranks = 1}, [&](World& world) {
@@ -95,7 +104,9 @@ TEST_CASE("a rule that needs whole parameters is refused at every stage of the r
       }
     });
     if (stage == 0) CHECK(text == "");
-    else CHECK(text.find(" is sharded over data ranks: use ModelOptions::shard.stage 0, or an elementwise rule") != std::string::npos);
+    else
+      CHECK(text.find(" is sharded over data ranks: use ModelOptions::shard.stage 0, or an elementwise rule") !=
+            std::string::npos);
   }
 }
 
@@ -116,5 +127,6 @@ TEST_CASE("a stage in the type and one of the run give the same bits") {
     return losses;
   };
   using M = models::BasicGpt<double>;
-  CHECK(losses(std::type_identity<FullyShardedDataParallel<M, zero::Stage2>>{}, {}) == losses(std::type_identity<FullyShardedDataParallel<M>>{}, {.shard = {.stage = 2}}));
+  CHECK(losses(std::type_identity<FullyShardedDataParallel<M, zero::Stage2>>{}, {}) ==
+        losses(std::type_identity<FullyShardedDataParallel<M>>{}, {.shard = {.stage = 2}}));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ZeRO under every pipeline schedule and beside sequence parallelism equals one rank; accumulation with one reduction too.
-// With one micro-batch every stage gives DataParallel's bits, in float and in bfloat16 with its master copy, step after step, where
-// sums of gradients are kept in float.
+// With one micro-batch every stage gives DataParallel's bits, in float and in bfloat16 with its master copy, step after step,
+// where sums of gradients are kept in float.
 
 #include <weft/layer/parameter_values.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
@@ -19,7 +19,9 @@ void check_schedule(const Reference& reference, int stage, const char* name) {
   using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>>;
   const ModelOptions options{.shard = {.stage = stage}, .pipeline = {.schedule = schedule::choose(name)}};
   check_layout<Composition>(gpt_config(), reference, 4, {.pp = 2}, 4, 1e-12, options);
-  if (name != std::string("dualpipev")) check_layout<Composition>(gpt_config(), reference, 8, {.pp = 4}, 4, 1e-12, options);  // it needs twice as many micro-batches as stages
+  if (name != std::string("dualpipev"))
+    check_layout<Composition>(gpt_config(), reference, 8, {.pp = 4}, 4, 1e-12,
+                              options);  // it needs twice as many micro-batches as stages
 }
 
 // Losses, gradient norms and every kept parameter after some steps, as bits.
@@ -42,7 +44,9 @@ std::vector<double> run_of(int ranks, const ModelOptions& options = {}) {
       const detail::Buffer value = detail::value_of(model.device(), state);
       detail::dispatch_real(state.type(), [&](auto zero) {
         for (const auto& run : state.runs())
-          for (std::size_t i = 0; i < run.length; ++i) values[{state.name(), run.global + i}] = double(accumulate_t<decltype(zero)>(static_cast<const decltype(zero)*>(value.get())[run.local + i]));
+          for (std::size_t i = 0; i < run.length; ++i)
+            values[{state.name(), run.global + i}] =
+                double(accumulate_t<decltype(zero)>(static_cast<const decltype(zero)*>(value.get())[run.local + i]));
       });
     });
   });
@@ -66,7 +70,8 @@ void check_bits() {
 TEST_CASE("every stage under every schedule") {
   const Reference reference = reference_of<Model>(gpt_config());
   for (const int stage : {1, 2, 3})
-    for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "interleaved-zb", "zbv", "dualpipev"}) check_schedule(reference, stage, name);
+    for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "interleaved-zb", "zbv", "dualpipev"})
+      check_schedule(reference, stage, name);
 }
 
 TEST_CASE("beside sequence parallelism") {

@@ -5,8 +5,8 @@
 #include <fstream>
 #include <string>
 
-#include <weft/pipeline/schedule/dynamic.hpp>
 #include <weft/pipeline/schedule/custom.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
 
 #include "support/parity.hpp"
 
@@ -33,10 +33,13 @@ constexpr schedule::Table pairs() {
 }
 
 // What an optimizer asks of the outermost wrapper, each of which may be that.
-static_assert(!PipelineParallel<Model, schedule::Custom<pairs>>::shards_parameters && !TensorParallel<Model>::shards_parameters && !SequenceParallel<Model>::shards_parameters);
-static_assert(!ContextParallel<Model, Ring>::shards_parameters && !DataParallel<Model>::shards_parameters && FullyShardedDataParallel<Model, zero::Stage3>::shards_parameters);
+static_assert(!PipelineParallel<Model, schedule::Custom<pairs>>::shards_parameters && !TensorParallel<Model>::shards_parameters &&
+              !SequenceParallel<Model>::shards_parameters);
+static_assert(!ContextParallel<Model, Ring>::shards_parameters && !DataParallel<Model>::shards_parameters &&
+              FullyShardedDataParallel<Model, zero::Stage3>::shards_parameters);
 // A stage that is known when the program runs may be 0.
-static_assert(!FullyShardedDataParallel<Model>::shards_parameters && FullyShardedDataParallel<Model, Reproducible, zero::Stage1>::shards_parameters);
+static_assert(!FullyShardedDataParallel<Model>::shards_parameters &&
+              FullyShardedDataParallel<Model, Reproducible, zero::Stage1>::shards_parameters);
 
 std::string refusal(auto&& f) {
   try {
@@ -53,14 +56,16 @@ TEST_CASE("a table of the user's, proven by the compiler") {
   const auto config = gpt_config();
   const Reference reference = reference_of<Model>(config);
   check_layout<Parallel<schedule::Custom<pairs>>>(config, reference, 2, {.pp = 2}, 4, 1e-12);
-  check_layout<Parallel<>>(config, reference, 2, {.pp = 2}, 4, 1e-12, ModelOptions{.pipeline = {.schedule = schedule::custom<pairs>()}});
+  check_layout<Parallel<>>(config, reference, 2, {.pp = 2}, 4, 1e-12,
+                           ModelOptions{.pipeline = {.schedule = schedule::custom<pairs>()}});
 }
 
 TEST_CASE("chosen by name, by table and by file") {
   const auto config = gpt_config();
   const Reference reference = reference_of<Model>(config);
   const auto check = [&](auto schedule, std::size_t pp, std::size_t micro_batches) {
-    check_layout<Parallel<>>(config, reference, pp, {.pp = pp}, micro_batches, 1e-12, ModelOptions{.pipeline = {.schedule = schedule}});
+    check_layout<Parallel<>>(config, reference, pp, {.pp = pp}, micro_batches, 1e-12,
+                             ModelOptions{.pipeline = {.schedule = schedule}});
   };
   for (const char* name : {"gpipe", "1f1b", "interleaved", "interleaved-zb", "zb-h1", "zbv", "dualpipev"}) {
     INFO(name);
@@ -88,15 +93,19 @@ TEST_CASE("what cannot run is refused before any communication") {
     return text;
   };
   CHECK(run(nullptr, 2, 4) == "");  // one forward, one backward
-  CHECK(run(schedule::custom(pairs(), "in pairs"), 4, 4).find("schedule in pairs has orders for 2 ranks, pp is 4") != std::string::npos);
-  CHECK(run(schedule::custom(pairs(), "in pairs"), 2, 8).find("schedule in pairs is for 4 micro-batches, a step of this rank has 8") != std::string::npos);
+  CHECK(run(schedule::custom(pairs(), "in pairs"), 4, 4).find("schedule in pairs has orders for 2 ranks, pp is 4") !=
+        std::string::npos);
+  CHECK(run(schedule::custom(pairs(), "in pairs"), 2, 8)
+            .find("schedule in pairs is for 4 micro-batches, a step of this rank has 8") != std::string::npos);
   CHECK(run(schedule::choose("dualpipev"), 2, 2).find("micro-batches") != std::string::npos);
   CHECK(refusal([] { schedule::choose("2f2b"); }).find("unknown schedule '2f2b'") != std::string::npos);
   CHECK(refusal([] { schedule::choose("zbv", 3); }).find("chunks(3) != 2") != std::string::npos);
   CHECK(refusal([] { schedule::choose_file("no_such.csv"); }).find("cannot read 'no_such.csv'") != std::string::npos);
   auto crossed = pairs();
   std::swap(crossed.orders[1][0], crossed.orders[1][1]);
-  CHECK(refusal([&] { schedule::custom(crossed, "crossed"); }).find("schedule crossed (2 ranks, 1 stages a rank, 4 micro-batches) ") != std::string::npos);
+  CHECK(refusal([&] {
+          schedule::custom(crossed, "crossed");
+        }).find("schedule crossed (2 ranks, 1 stages a rank, 4 micro-batches) ") != std::string::npos);
 }
 
 namespace {
@@ -122,7 +131,8 @@ std::vector<std::vector<std::string>> orders_in(const ModelOptions& options) {
 }  // namespace
 
 TEST_CASE("a schedule as a value, by name and in the type is the same one") {
-  const auto check = [&]<class S>(std::type_identity<S>, const std::shared_ptr<const schedule::AnySchedule>& value, const char* name, int chunks = 0) {
+  const auto check = [&]<class S>(std::type_identity<S>, const std::shared_ptr<const schedule::AnySchedule>& value,
+                                  const char* name, int chunks = 0) {
     INFO(name);
     const auto orders = orders_of(*schedule::choose(name, chunks));
     CHECK(orders_in<Parallel<S>>({}) == orders);
@@ -136,5 +146,6 @@ TEST_CASE("a schedule as a value, by name and in the type is the same one") {
   check(std::type_identity<schedule::Zbv>{}, schedule::zbv, "zbv");
   check(std::type_identity<schedule::DualPipeV>{}, schedule::dualpipev, "dualpipev");
   CHECK(orders_in<Parallel<>>({}) == orders_of(*schedule::choose("1f1b")));
-  CHECK(orders_in<Parallel<schedule::Zbv>>({.pipeline = {.schedule = schedule::gpipe}}) == orders_of(*schedule::choose("zbv")));  // the type has the last word
+  CHECK(orders_in<Parallel<schedule::Zbv>>({.pipeline = {.schedule = schedule::gpipe}}) ==
+        orders_of(*schedule::choose("zbv")));  // the type has the last word
 }

@@ -101,16 +101,14 @@ TEST_CASE("golden orders") {
 }
 
 TEST_CASE("a number of micro-batches that a schedule has no order for is refused with the nearest that works") {
-  CHECK_THROWS_WITH_AS(
-      require<DualPipeV>(4, 5),
-      "weft: schedule dualpipev with pp(4) and micro-batches(5): needs micro-batches >= 2 * pp; the nearest number of "
-      "micro-batches that works is 8",
-      weft::LayoutError);
-  CHECK_THROWS_WITH_AS(
-      require<OneForwardOneBackward>(4, 0),
-      "weft: schedule 1f1b with pp(4) and micro-batches(0): needs at least one rank and one micro-batch; the nearest "
-      "number of micro-batches that works is 1",
-      weft::LayoutError);
+  CHECK_THROWS_WITH_AS(require<DualPipeV>(4, 5),
+                       "weft: schedule dualpipev with pp(4) and micro-batches(5): needs micro-batches >= 2 * pp; the nearest "
+                       "number of micro-batches that works is 8",
+                       weft::LayoutError);
+  CHECK_THROWS_WITH_AS(require<OneForwardOneBackward>(4, 0),
+                       "weft: schedule 1f1b with pp(4) and micro-batches(0): needs at least one rank and one micro-batch; the "
+                       "nearest number of micro-batches that works is 1",
+                       weft::LayoutError);
   CHECK_NOTHROW(require<Interleaved<2>>(4, 1));
 }
 

@@ -19,7 +19,10 @@ struct Case {
   std::size_t micro_batches;
 };
 
-const Case layouts[] = {{1, {}, 4}, {2, {.pp = 2}, 4}, {2, {.pp = 2}, 8}, {2, {.pp = 2}, 1}, {4, {.pp = 4}, 8}, {4, {.pp = 4}, 2}, {4, {.tp = 2, .pp = 2}, 4}, {4, {.pp = 2}, 4}, {8, {.tp = 2, .pp = 2}, 4}, {8, {.tp = 2, .pp = 4}, 8}, {8, {.pp = 4}, 4}};
+const Case layouts[] = {
+    {1, {}, 4},        {2, {.pp = 2}, 4},          {2, {.pp = 2}, 8}, {2, {.pp = 2}, 1},          {4, {.pp = 4}, 8},
+    {4, {.pp = 4}, 2}, {4, {.tp = 2, .pp = 2}, 4}, {4, {.pp = 2}, 4}, {8, {.tp = 2, .pp = 2}, 4}, {8, {.tp = 2, .pp = 4}, 8},
+    {8, {.pp = 4}, 4}};
 
 }  // namespace
 
@@ -30,11 +33,14 @@ TEST_CASE("every schedule, chosen when the program runs") {
     for (const Case& layout : layouts) {
       if (name == std::string("dualpipev") && layout.micro_batches < 2 * layout.degrees.pp) continue;
       INFO(name);
-      check_layout<DataParallel<TensorParallel<PipelineParallel<Model>>>>(config, reference, layout.world, layout.degrees, layout.micro_batches, 1e-12, ModelOptions{.pipeline = {.schedule = schedule::choose(name)}});
+      check_layout<DataParallel<TensorParallel<PipelineParallel<Model>>>>(
+          config, reference, layout.world, layout.degrees, layout.micro_batches, 1e-12,
+          ModelOptions{.pipeline = {.schedule = schedule::choose(name)}});
     }
 }
 
 TEST_CASE("a schedule in the type") {
   const auto config = gpt_config();
-  check_layout<DataParallel<TensorParallel<PipelineParallel<Model, schedule::DualPipeV>>>>(config, reference_of<Model>(config), 8, {.tp = 2, .pp = 2}, 4, 1e-12);
+  check_layout<DataParallel<TensorParallel<PipelineParallel<Model, schedule::DualPipeV>>>>(config, reference_of<Model>(config), 8,
+                                                                                           {.tp = 2, .pp = 2}, 4, 1e-12);
 }

@@ -8,8 +8,8 @@
 
 #include <weft/parallel/pipeline_parallel.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
-#include <weft/pipeline/schedule/visualise.hpp>
 #include <weft/pipeline/schedule/timeline.hpp>
+#include <weft/pipeline/schedule/visualise.hpp>
 #include <weft/runtime/run.hpp>
 
 #include "bench/schedules/sleeping.hpp"
@@ -25,8 +25,9 @@ TEST_CASE("a step as measured") {
       const Mesh<pp> mesh(world, {.pp = 2});
       const auto chosen = schedule::choose(name);
       const auto recording = std::make_shared<schedule::TimelineRecorder>();
-      PipelineParallel<SleepingModel> model(mesh, {.layers = std::size_t(2 * chosen->chunks()), .forward_s = unit, .input_s = unit, .weight_s = unit},
-                                                              {.pipeline = {.schedule = chosen, .timeline = recording}});
+      PipelineParallel<SleepingModel> model(
+          mesh, {.layers = std::size_t(2 * chosen->chunks()), .forward_s = unit, .input_s = unit, .weight_s = unit},
+          {.pipeline = {.schedule = chosen, .timeline = recording}});
       const Batch batch{.tokens = {0, 0, 0, 0}, .targets = {0, 0, 0, 0}, .sequences = 4, .length = 1, .micro_batches = 4};
       model.train_step(batch);
       model.evaluate(batch);  // leaves the recording alone
@@ -48,10 +49,13 @@ TEST_CASE("a step as measured") {
         const schedule::Action& action = table.orders[rank][i];
         shorter += seen.end[rank][i] - seen.start[rank][i] < unit * schedule::Costs().of(action.what);
         if (i > 0) early += seen.start[rank][i] < seen.end[rank][i - 1];
-        if (action.what == schedule::Op::F) forward[std::size_t(table.stage(int(rank), action.chunk) * 4 + action.micro)] = seen.start[rank][i];
+        if (action.what == schedule::Op::F)
+          forward[std::size_t(table.stage(int(rank), action.chunk) * 4 + action.micro)] = seen.start[rank][i];
       }
     }
-    for (std::size_t i = 4; i < forward.size(); ++i) early += forward[i] < forward[i - 4] + 0.75 * unit;  // a stage after the one before it; clocks of ranks are known to a part of it
+    for (std::size_t i = 4; i < forward.size(); ++i)
+      early += forward[i] <
+               forward[i - 4] + 0.75 * unit;  // a stage after the one before it; clocks of ranks are known to a part of it
     CHECK(shorter == 0);
     CHECK(early == 0);
     // A pair is planned as one piece of work; run one after the other, the first result leaves earlier.

@@ -78,21 +78,37 @@ std::vector<Seen> measure(typename Composition::Config config, const Case& c) {
 }
 
 template <class Composition, class Grid = Mesh<dp, cp, tp, pp>>
-void check(const typename Composition::Config& config, plan::Architecture architecture, bool sequence_parallel, const std::string& precision, const Case& c) {
-  plan::ModelSizes sizes{.architecture = architecture, .layers = config.layers, .width = config.width, .heads = config.heads, .kv_heads = config.kv_heads, .sequence = sequence, .vocabulary = vocabulary};
+void check(const typename Composition::Config& config, plan::Architecture architecture, bool sequence_parallel,
+           const std::string& precision, const Case& c) {
+  plan::ModelSizes sizes{.architecture = architecture,
+                         .layers = config.layers,
+                         .width = config.width,
+                         .heads = config.heads,
+                         .kv_heads = config.kv_heads,
+                         .sequence = sequence,
+                         .vocabulary = vocabulary};
   if constexpr (requires { config.experts; }) {
     sizes.experts = config.experts;
     sizes.top_k = config.top_k;
   }
   auto seen = measure<Composition, Grid>(config, c);
-  plan::StepLayout layout{.dp = c.dp, .tp = c.tp, .pp = c.pp, .cp = c.cp, .ulysses = c.ulysses, .ep = c.ep, .etp = c.etp, .edp = c.world() / (c.ep * c.etp * c.pp)};
+  plan::StepLayout layout{.dp = c.dp,
+                          .tp = c.tp,
+                          .pp = c.pp,
+                          .cp = c.cp,
+                          .ulysses = c.ulysses,
+                          .ep = c.ep,
+                          .etp = c.etp,
+                          .edp = c.world() / (c.ep * c.etp * c.pp)};
   layout.micro_batches = c.micro_batches;
   layout.micro_batch = c.micro_batch;
   layout.zero = c.zero;
   layout.replicate = c.replicate;
   layout.sharded = c.zero > 0;
   layout.sequence_parallel = sequence_parallel;
-  layout.recompute = c.recompute == Recomputation::full ? plan::Recompute::full : c.recompute == Recomputation::selective ? plan::Recompute::selective : plan::Recompute::none;
+  layout.recompute = c.recompute == Recomputation::full        ? plan::Recompute::full
+                     : c.recompute == Recomputation::selective ? plan::Recompute::selective
+                                                               : plan::Recompute::none;
   layout.precision = precision;
   layout.offload = c.offload;
   layout.reproducible = c.reproducible;
@@ -101,7 +117,8 @@ void check(const typename Composition::Config& config, plan::Architecture archit
   layout.float_gradients = c.float_gradients;
   layout.threads = seen[0].threads;
   const auto planned = plan::memory(sizes, layout, schedule::named_table(c.schedule, int(c.pp), int(c.micro_batches)));
-  // How much of whole units is on its way depends on how soon a reduction is over: planned is the worst case, which a run may miss.
+  // How much of whole units is on its way depends on how soon a reduction is over: planned is the worst case, which a run may
+  // miss.
   const auto missed = [&] {
     for (std::size_t rank = 0; rank < c.pp; ++rank)
       if (planned[rank].bytes.total() > 1.05 * seen[rank].peak) return true;
@@ -113,12 +130,19 @@ void check(const typename Composition::Config& config, plan::Architecture archit
   }
   for (std::size_t rank = 0; rank < c.pp; ++rank) {
     const plan::Bytes& bytes = planned[rank].bytes;
-    INFO("model " << int(architecture) << " " << precision << std::string(sequence_parallel ? " sp" : "") << " dp " << c.dp << " tp " << c.tp << " pp " << c.pp << " cp " << c.cp << std::string(c.ulysses ? "u" : "") << " ep " << c.ep << " etp " << c.etp << " recompute " << int(c.recompute) << " zero " << c.zero << std::string(c.reproducible ? " reproducible" : "") << std::string(c.offload ? " offload" : "") << std::string(c.quantised ? " quantised" : "") << std::string(c.float_gradients ? " float gradients" : "") << " secondary " << c.secondary << " " << c.schedule << " micro-batches "
-         << c.micro_batches << " rank " << rank << ": kept " << bytes.kept() / seen[rank].kept << ", total " << bytes.total() / seen[rank].peak << " of what was counted; step "
-         << (bytes.total() - bytes.kept()) << " of " << seen[rank].peak - seen[rank].kept);
+    INFO("model " << int(architecture) << " " << precision << std::string(sequence_parallel ? " sp" : "") << " dp " << c.dp
+                  << " tp " << c.tp << " pp " << c.pp << " cp " << c.cp << std::string(c.ulysses ? "u" : "") << " ep " << c.ep
+                  << " etp " << c.etp << " recompute " << int(c.recompute) << " zero " << c.zero
+                  << std::string(c.reproducible ? " reproducible" : "") << std::string(c.offload ? " offload" : "")
+                  << std::string(c.quantised ? " quantised" : "") << std::string(c.float_gradients ? " float gradients" : "")
+                  << " secondary " << c.secondary << " " << c.schedule << " micro-batches " << c.micro_batches << " rank " << rank
+                  << ": kept " << bytes.kept() / seen[rank].kept << ", total " << bytes.total() / seen[rank].peak
+                  << " of what was counted; step " << (bytes.total() - bytes.kept()) << " of "
+                  << seen[rank].peak - seen[rank].kept);
     CHECK(bytes.kept() == doctest::Approx(seen[rank].kept).epsilon(0.01));
     CHECK(bytes.total() == doctest::Approx(seen[rank].peak).epsilon(0.05));
-    if ((c.zero == 0 && !c.reproducible) || (c.zero == 1 && (precision != "bf16" || c.float_gradients) && !c.reproducible)) CHECK(bytes.total() - bytes.kept() == doctest::Approx(seen[rank].peak - seen[rank].kept).epsilon(0.05));
+    if ((c.zero == 0 && !c.reproducible) || (c.zero == 1 && (precision != "bf16" || c.float_gradients) && !c.reproducible))
+      CHECK(bytes.total() - bytes.kept() == doctest::Approx(seen[rank].peak - seen[rank].kept).epsilon(0.05));
   }
 }
 
@@ -141,23 +165,24 @@ const std::vector<Case> cases = {{},
                                  {.dp = 2, .pp = 2, .zero = 3, .schedule = "gpipe", .micro_batches = 3, .micro_batch = 4}};
 
 // Choices of the data ranks.
-const std::vector<Case> choice_cases = {{.offload = true},
-                                        {.dp = 2, .zero = 1, .micro_batches = 2, .micro_batch = 4, .offload = true},
-                                        {.dp = 2, .zero = 3, .micro_batch = 4, .offload = true},
-                                        {.dp = 2, .zero = 1, .micro_batches = 2, .float_gradients = true},
-                                        {.dp = 2, .zero = 2, .micro_batch = 4, .float_gradients = true},
-                                        {.dp = 4, .zero = 3, .micro_batch = 4, .quantised = true},
-                                        {.dp = 4, .zero = 3, .micro_batches = 2, .micro_batch = 4, .secondary = 2},
-                                        {.dp = 2, .zero = 3, .micro_batch = 4, .quantised = true, .secondary = 2},
-                                        {.micro_batches = 4, .reproducible = true},
-                                        {.dp = 2, .micro_batches = 3, .reproducible = true},
-                                        {.dp = 4, .micro_batches = 2, .reproducible = true},
-                                        {.dp = 2, .zero = 1, .micro_batches = 3, .micro_batch = 4, .reproducible = true},
-                                        {.dp = 4, .zero = 2, .micro_batches = 2, .micro_batch = 4, .reproducible = true},
-                                        {.dp = 2, .zero = 3, .micro_batches = 3, .micro_batch = 4, .reproducible = true},
-                                        {.dp = 4, .zero = 3, .micro_batches = 2, .micro_batch = 4, .replicate = 2, .reproducible = true},
-                                        {.dp = 2, .pp = 2, .zero = 1, .schedule = "1f1b", .micro_batches = 4, .micro_batch = 4, .reproducible = true},
-                                        {.pp = 2, .schedule = "zbv", .micro_batches = 4, .reproducible = true}};
+const std::vector<Case> choice_cases = {
+    {.offload = true},
+    {.dp = 2, .zero = 1, .micro_batches = 2, .micro_batch = 4, .offload = true},
+    {.dp = 2, .zero = 3, .micro_batch = 4, .offload = true},
+    {.dp = 2, .zero = 1, .micro_batches = 2, .float_gradients = true},
+    {.dp = 2, .zero = 2, .micro_batch = 4, .float_gradients = true},
+    {.dp = 4, .zero = 3, .micro_batch = 4, .quantised = true},
+    {.dp = 4, .zero = 3, .micro_batches = 2, .micro_batch = 4, .secondary = 2},
+    {.dp = 2, .zero = 3, .micro_batch = 4, .quantised = true, .secondary = 2},
+    {.micro_batches = 4, .reproducible = true},
+    {.dp = 2, .micro_batches = 3, .reproducible = true},
+    {.dp = 4, .micro_batches = 2, .reproducible = true},
+    {.dp = 2, .zero = 1, .micro_batches = 3, .micro_batch = 4, .reproducible = true},
+    {.dp = 4, .zero = 2, .micro_batches = 2, .micro_batch = 4, .reproducible = true},
+    {.dp = 2, .zero = 3, .micro_batches = 3, .micro_batch = 4, .reproducible = true},
+    {.dp = 4, .zero = 3, .micro_batches = 2, .micro_batch = 4, .replicate = 2, .reproducible = true},
+    {.dp = 2, .pp = 2, .zero = 1, .schedule = "1f1b", .micro_batches = 4, .micro_batch = 4, .reproducible = true},
+    {.pp = 2, .schedule = "zbv", .micro_batches = 4, .reproducible = true}};
 
 const std::vector<Case> context_cases = {{.cp = 2},
                                          {.cp = 2, .ulysses = true},
@@ -165,12 +190,13 @@ const std::vector<Case> context_cases = {{.cp = 2},
                                          {.tp = 2, .cp = 2, .ulysses = true},
                                          {.pp = 2, .cp = 2, .schedule = "1f1b", .micro_batches = 4},
                                          {.dp = 2, .cp = 2, .zero = 3, .micro_batch = 8}};
-const std::vector<Case> recompute_cases = {{.recompute = Recomputation::selective},
-                                           {.recompute = Recomputation::full},
-                                           {.tp = 2, .micro_batches = 2, .recompute = Recomputation::selective},
-                                           {.tp = 2, .recompute = Recomputation::full},
-                                           {.pp = 2, .schedule = "gpipe", .micro_batches = 4, .recompute = Recomputation::selective},
-                                           {.pp = 2, .schedule = "1f1b", .micro_batches = 4, .recompute = Recomputation::full}};
+const std::vector<Case> recompute_cases = {
+    {.recompute = Recomputation::selective},
+    {.recompute = Recomputation::full},
+    {.tp = 2, .micro_batches = 2, .recompute = Recomputation::selective},
+    {.tp = 2, .recompute = Recomputation::full},
+    {.pp = 2, .schedule = "gpipe", .micro_batches = 4, .recompute = Recomputation::selective},
+    {.pp = 2, .schedule = "1f1b", .micro_batches = 4, .recompute = Recomputation::full}};
 const std::vector<Case> expert_cases = {{},
                                         {.dp = 2, .ep = 2},
                                         {.tp = 2, .ep = 2, .micro_batches = 2},
@@ -194,12 +220,22 @@ using FoldedMesh = Mesh<dp, cp, tp, pp, ep, etp, edp>;
 }  // namespace
 
 const models::GptConfig gpt{.vocabulary = vocabulary, .layers = 4, .width = 128, .heads = 4, .sequence = sequence};
-const models::LlamaConfig llama{.vocabulary = vocabulary, .layers = 4, .width = 128, .heads = 4, .kv_heads = 2, .sequence = sequence};
+const models::LlamaConfig llama{
+    .vocabulary = vocabulary, .layers = 4, .width = 128, .heads = 4, .kv_heads = 2, .sequence = sequence};
 // Every token goes to every expert: as even as a plan can assume.
-const models::MixtralConfig mixtral{.vocabulary = vocabulary, .layers = 4, .width = 128, .heads = 4, .kv_heads = 2, .sequence = sequence, .experts = 2, .top_k = 2};
+const models::MixtralConfig mixtral{.vocabulary = vocabulary,
+                                    .layers = 4,
+                                    .width = 128,
+                                    .heads = 4,
+                                    .kv_heads = 2,
+                                    .sequence = sequence,
+                                    .experts = 2,
+                                    .top_k = 2};
 
 TEST_CASE("gpt in double") {
-  for (const Case& c : {Case{}, Case{.dp = 2, .zero = 1, .micro_batches = 2}, Case{.dp = 2, .zero = 3, .micro_batch = 4}}) check<FullyShardedDataParallel<PipelineParallel<models::BasicGpt<double>>>, Mesh<dp, pp>>(gpt, plan::Architecture::gpt, false, "fp64", c);
+  for (const Case& c : {Case{}, Case{.dp = 2, .zero = 1, .micro_batches = 2}, Case{.dp = 2, .zero = 3, .micro_batch = 4}})
+    check<FullyShardedDataParallel<PipelineParallel<models::BasicGpt<double>>>, Mesh<dp, pp>>(gpt, plan::Architecture::gpt, false,
+                                                                                              "fp64", c);
 }
 TEST_CASE("gpt in float") {
   for (const auto* list : {&cases, &choice_cases, &context_cases, &recompute_cases})
@@ -214,12 +250,15 @@ TEST_CASE("llama in bfloat16") {
     for (const Case& c : *list) check<Parallel<models::BasicLlama<bfloat16>>>(llama, plan::Architecture::llama, false, "bf16", c);
 }
 TEST_CASE("mixtral in bfloat16") {
-  for (const Case& c : expert_cases) check<WithExperts<models::BasicMixtral<bfloat16>>, FoldedMesh>(mixtral, plan::Architecture::mixtral, false, "bf16", c);
+  for (const Case& c : expert_cases)
+    check<WithExperts<models::BasicMixtral<bfloat16>>, FoldedMesh>(mixtral, plan::Architecture::mixtral, false, "bf16", c);
 }
 TEST_CASE("mixtral in float under sequence parallelism") {
-  for (const Case& c : expert_cases) check<WithExperts<models::BasicMixtral<float>, Rows>, FoldedMesh>(mixtral, plan::Architecture::mixtral, true, "fp32", c);
+  for (const Case& c : expert_cases)
+    check<WithExperts<models::BasicMixtral<float>, Rows>, FoldedMesh>(mixtral, plan::Architecture::mixtral, true, "fp32", c);
 }
 TEST_CASE("ZeRO's own example: 7.5e9 parameters on 64 ranks") {
   const double gigabytes[] = {120, 31.4, 16.6, 1.88};
-  for (int stage = 0; stage < 4; ++stage) CHECK(plan::zero_memory(7.5e9, 64, stage).total() / 1e9 == doctest::Approx(gigabytes[stage]).epsilon(0.003));
+  for (int stage = 0; stage < 4; ++stage)
+    CHECK(plan::zero_memory(7.5e9, 64, stage).total() / 1e9 == doctest::Approx(gigabytes[stage]).epsilon(0.003));
 }

@@ -108,8 +108,15 @@ inline const std::vector<Layout> layouts = [] {
         for (const std::size_t d : {2, 1, 4, 8}) {
           if (t * p * c * d > 8 || t * p * c * d < 4) continue;
           for (int again = 0; again < 2; ++again, ++n) {
-          const char* const schedule = p == 2 ? schedules[n % 7] : p == 4 ? schedules[n % 3] : "1f1b";
-          all.push_back({t > 1 && n % 3 != 0, t * p * c * d, {.tp = t, .cp = c, .pp = p}, d == 8 ? 1u : d == 4 ? 2u : 4u, schedule, d > 1 ? int(n % 4) : 0});
+            const char* const schedule = p == 2 ? schedules[n % 7] : p == 4 ? schedules[n % 3] : "1f1b";
+            all.push_back({t > 1 && n % 3 != 0,
+                           t * p * c * d,
+                           {.tp = t, .cp = c, .pp = p},
+                           d == 8   ? 1u
+                           : d == 4 ? 2u
+                                    : 4u,
+                           schedule,
+                           d > 1 ? int(n % 4) : 0});
           }
         }
   return all;
@@ -121,7 +128,9 @@ struct Run {
   std::map<std::string, std::vector<double>> tensors;
 };
 
-inline Batch batch_of(std::uint64_t step, std::size_t rank, std::size_t ranks, std::size_t micro_batches) { return weft_test::make_batch(step, rank, ranks, micro_batches); }
+inline Batch batch_of(std::uint64_t step, std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
+  return weft_test::make_batch(step, rank, ranks, micro_batches);
+}
 
 /// Trains; `take(name, global index, value)` sees each element that this rank holds.
 template <class M, class MakeBatch, class Take>
@@ -134,13 +143,15 @@ std::vector<double> train(M& model, MakeBatch&& make, Take&& take) {
       if (!buffer) return;
       const double* values = static_cast<const double*>(buffer.get());
       for (const auto& run : state.runs())
-        for (std::size_t i = 0; i < run.length; ++i) take(prefix + state.name(), state.global().size(), run.global + i, values[run.local + i]);
+        for (std::size_t i = 0; i < run.length; ++i)
+          take(prefix + state.name(), state.global().size(), run.global + i, values[run.local + i]);
     });
   };
   for (int step = 0; step < steps; ++step) {
     const Batch batch = make(step);
     numbers.push_back(model.train_step(batch));
-    visit("gradient " + std::to_string(step) + " of ", [&](const ParameterState& state) { return detail::gradient_of(model.device(), state); });
+    visit("gradient " + std::to_string(step) + " of ",
+          [&](const ParameterState& state) { return detail::gradient_of(model.device(), state); });
     numbers.push_back(optimizer.step().gradient_norm);
     numbers.push_back(model.evaluate(batch));
   }
@@ -155,12 +166,13 @@ Run on_one_rank(std::size_t micro_batches, bool reproducible) {
   options.numerics.reproducible = reproducible;
   SingleDevice<Model> model(device, typename Model::Config{}, options);
   Run run;
-  run.numbers = train(model, [&](int step) { return batch_of(step, 0, 1, micro_batches); },
-                      [&](const std::string& name, std::size_t size, std::size_t index, double value) {
-                        auto& values = run.tensors[name];
-                        values.resize(size);
-                        values[index] = value;
-                      });
+  run.numbers = train(
+      model, [&](int step) { return batch_of(step, 0, 1, micro_batches); },
+      [&](const std::string& name, std::size_t size, std::size_t index, double value) {
+        auto& values = run.tensors[name];
+        values.resize(size);
+        values[index] = value;
+      });
   return run;
 }
 
@@ -201,8 +213,8 @@ Worst on_this_rank(World& world, const Layout& layout, const Run& expected, Loop
     if (loop == Loop::tokens_differ_over_cp && mesh.rank(cp{}) > 0) batch.tokens[3] = (batch.tokens[3] + 1) % 19;
     return batch;
   };
-  // Each tensor by its largest element; one that is next to nothing beside the others of its kind (a key's bias, whose gradient is 0 but for
-  // rounding) by theirs.
+  // Each tensor by its largest element; one that is next to nothing beside the others of its kind (a key's bias, whose gradient
+  // is 0 but for rounding) by theirs.
   std::map<std::string, double> scales, kinds;
   const auto kind = [](const std::string& name) { return name.substr(0, name.find(' ') + 2); };
   for (const auto& [name, values] : expected.tensors) {
@@ -212,11 +224,14 @@ Worst on_this_rank(World& world, const Layout& layout, const Run& expected, Loop
   for (auto& [name, scale] : scales) scale = std::max(scale, small * kinds[kind(name)]);
   const auto numbers = train(model, make, [&](const std::string& name, std::size_t size, std::size_t index, double value) {
     const auto at = expected.tensors.find(name);
-    if (at == expected.tensors.end() || at->second.size() != size) worst.see(value, NAN, 0, name + " (which one rank does not have)");
+    if (at == expected.tensors.end() || at->second.size() != size)
+      worst.see(value, NAN, 0, name + " (which one rank does not have)");
     else worst.see(value, at->second[index], scales[name], name);
   });
   static const char* const names[] = {"loss", "gradient norm", "evaluate"};
-  for (std::size_t i = 0; i < numbers.size(); ++i) worst.see(numbers[i], expected.numbers[i], std::abs(expected.numbers[i]), std::string(names[i % 3]) + " of step " + std::to_string(i / 3));
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    worst.see(numbers[i], expected.numbers[i], std::abs(expected.numbers[i]),
+              std::string(names[i % 3]) + " of step " + std::to_string(i / 3));
   return worst;
 }
 
@@ -229,22 +244,28 @@ std::string outcome(const Layout& layout, const Run& expected, Loop loop) {
   std::mutex mutex;
   Worst worst;
   std::string refused;
-  const int code = runtime::run<comm::Threads>(RunOptions{.ranks = int(layout.world), .deadline_s = 60, .threads_per_rank = 1}, [&](World& world) {
-    try {
-      Worst mine;
-      if constexpr (streams == Streams::whole_rows) mine = on_this_rank<OverTensor<Model>>(world, layout, expected, loop);
-      else if constexpr (streams == Streams::cut_rows) mine = on_this_rank<OverSequence<Model>>(world, layout, expected, loop);
-      else mine = layout.by_rows ? on_this_rank<OverSequence<Model>>(world, layout, expected, loop) : on_this_rank<OverTensor<Model>>(world, layout, expected, loop);
-      const std::lock_guard lock(mutex);
-      worst.compared += mine.compared;
-      if (mine.error > worst.error) worst.error = mine.error, worst.where = mine.where;
-    } catch (const std::exception& error) {
-      const std::lock_guard lock(mutex);
-      const std::string text = error.what();
-      if (refused.empty() || (refused.find("has failed") != std::string::npos && text.find("has failed") == std::string::npos)) refused = text;
-      throw;
-    }
-  });
+  const int code = runtime::run<comm::Threads>(
+      RunOptions{.ranks = int(layout.world), .deadline_s = 60, .threads_per_rank = 1}, [&](World& world) {
+        try {
+          Worst mine;
+          if constexpr (streams == Streams::whole_rows) mine = on_this_rank<OverTensor<Model>>(world, layout, expected, loop);
+          else if constexpr (streams == Streams::cut_rows)
+            mine = on_this_rank<OverSequence<Model>>(world, layout, expected, loop);
+          else
+            mine = layout.by_rows ? on_this_rank<OverSequence<Model>>(world, layout, expected, loop)
+                                  : on_this_rank<OverTensor<Model>>(world, layout, expected, loop);
+          const std::lock_guard lock(mutex);
+          worst.compared += mine.compared;
+          if (mine.error > worst.error) worst.error = mine.error, worst.where = mine.where;
+        } catch (const std::exception& error) {
+          const std::lock_guard lock(mutex);
+          const std::string text = error.what();
+          if (refused.empty() ||
+              (refused.find("has failed") != std::string::npos && text.find("has failed") == std::string::npos))
+            refused = text;
+          throw;
+        }
+      });
   char text[64];
   if (code != 0) return "refused: " + refused;
   if (worst.compared == 0) return "DIFFERS: nothing was compared";
@@ -253,12 +274,13 @@ std::string outcome(const Layout& layout, const Run& expected, Loop loop) {
   return "DIFFERS: " + worst.where + text;
 }
 
-/// Runs the model on the first layouts of the list, as many as the program's first argument says (all without one), from the one on that the
-/// second says. Exit code 1 if a layout differs, else 0.
+/// Runs the model on the first layouts of the list, as many as the program's first argument says (all without one), from the one
+/// on that the second says. Exit code 1 if a layout differs, else 0.
 template <class Model, Streams streams = Streams::both>
 int run(const char* name, int argc, char** argv, Loop loop = Loop::right) {
   Kokkos::ScopeGuard kokkos(Kokkos::InitializationSettings().set_num_threads(8).set_disable_warnings(true));
-  const std::size_t count = std::min(layouts.size(), argc > 1 ? std::size_t(std::atoi(argv[1])) : layouts.size()), first = argc > 2 ? std::size_t(std::atoi(argv[2])) : 0;
+  const std::size_t count = std::min(layouts.size(), argc > 1 ? std::size_t(std::atoi(argv[1])) : layouts.size()),
+                    first = argc > 2 ? std::size_t(std::atoi(argv[2])) : 0;
   Run expected;
   std::map<std::size_t, Run> reproducible;
   try {
@@ -280,15 +302,17 @@ int run(const char* name, int argc, char** argv, Loop loop = Loop::right) {
     const std::size_t data = l.world / (l.degrees.tp * l.degrees.cp * l.degrees.pp);
     std::string text;
     try {
-      if (l.reproducible && !reproducible.contains(data * l.micro_batches)) reproducible[data * l.micro_batches] = on_one_rank<Model>(data * l.micro_batches, true);
+      if (l.reproducible && !reproducible.contains(data * l.micro_batches))
+        reproducible[data * l.micro_batches] = on_one_rank<Model>(data * l.micro_batches, true);
       if (l.reproducible) against = &reproducible[data * l.micro_batches];
       text = outcome<Model, streams>(l, *against, loop);
     } catch (const std::exception& error) {
       text = std::string("refused: ") + error.what();
     }
     differs = differs || text.starts_with("DIFFERS");
-    std::printf("%s | dp(%zu) cp(%zu) tp(%zu)%s pp(%zu) %s, micro-batches %zu, ZeRO %d%s | %s\n", name, data, std::size_t(l.degrees.cp), std::size_t(l.degrees.tp), l.by_rows ? " by rows" : "",
-                std::size_t(l.degrees.pp), l.schedule, l.micro_batches, l.zero, l.reproducible ? ", reproducible" : "", text.c_str());
+    std::printf("%s | dp(%zu) cp(%zu) tp(%zu)%s pp(%zu) %s, micro-batches %zu, ZeRO %d%s | %s\n", name, data,
+                std::size_t(l.degrees.cp), std::size_t(l.degrees.tp), l.by_rows ? " by rows" : "", std::size_t(l.degrees.pp),
+                l.schedule, l.micro_batches, l.zero, l.reproducible ? ", reproducible" : "", text.c_str());
     std::fflush(stdout);
   }
   return differs;

@@ -9,11 +9,15 @@ namespace search {
 struct InverseRoot {
   double epsilon, count = 1;
   template <class A>
-  KOKKOS_FUNCTION A operator()(A x) const { return A(1) / Kokkos::sqrt(x / A(count) + A(epsilon)); }
+  KOKKOS_FUNCTION A operator()(A x) const {
+    return A(1) / Kokkos::sqrt(x / A(count) + A(epsilon));
+  }
 };
 struct Cube {
   template <class A>
-  KOKKOS_FUNCTION A operator()(A x) const { return x * x * x; }
+  KOKKOS_FUNCTION A operator()(A x) const {
+    return x * x * x;
+  }
 };
 
 template <class X>
@@ -50,7 +54,8 @@ struct RawNorm {
     for (std::size_t row = 0; row < x.rows(); ++row) {
       double sum = 0;
       for (std::size_t i = 0; i < x.columns(); ++i) sum += x.data()[row * x.columns() + i] * x.data()[row * x.columns() + i];
-      for (std::size_t i = 0; i < x.columns(); ++i) y.data()[row * x.columns() + i] = x.data()[row * x.columns() + i] / std::sqrt(sum / double(x.columns()) + 1e-5);
+      for (std::size_t i = 0; i < x.columns(); ++i)
+        y.data()[row * x.columns() + i] = x.data()[row * x.columns() + i] / std::sqrt(sum / double(x.columns()) + 1e-5);
     }
     return y;
   }
@@ -64,9 +69,11 @@ struct RawNorm {
     const std::size_t columns = x.columns();
     for (std::size_t row = 0; row < x.rows(); ++row) {
       double sum = 0, product = 0;
-      for (std::size_t i = row * columns; i < (row + 1) * columns; ++i) sum += x.data()[i] * x.data()[i], product += n.data()[i] * dn.data()[i];
+      for (std::size_t i = row * columns; i < (row + 1) * columns; ++i)
+        sum += x.data()[i] * x.data()[i], product += n.data()[i] * dn.data()[i];
       const double inverse = 1 / std::sqrt(sum / double(columns) + 1e-5);
-      for (std::size_t i = row * columns; i < (row + 1) * columns; ++i) dx.data()[i] = inverse * (dn.data()[i] - n.data()[i] * product / double(columns));
+      for (std::size_t i = row * columns; i < (row + 1) * columns; ++i)
+        dx.data()[i] = inverse * (dn.data()[i] - n.data()[i] * product / double(columns));
     }
     return dx;
   }
@@ -133,16 +140,19 @@ struct ZLossHead {
     const auto z = matmul(inside, table.for_operand(inside));
     auto cross = cross_entropy(context, z, targets, vocabulary);
     const auto lse = log_sum_exp(context, z, vocabulary);
-    return Result{cross.output + sum_losses(context, scale(square(lse), factor), targets), std::tuple{normed.saved, normed.output, z, lse, cross.saved, targets}};
+    return Result{cross.output + sum_losses(context, scale(square(lse), factor), targets),
+                  std::tuple{normed.saved, normed.output, z, lse, cross.saved, targets}};
   }
   template <class N, class Y, class Z, class L, class D, class T, class G>
   auto backward(const auto& context, std::tuple<N, Y, Z, L, D, T> saved, const G& g) {
     auto& [norm_saved, normed, z, lse, difference, targets] = saved;
     const auto d_lse = mask_rows(scale(times_scalar(lse, g), 2 * factor), targets);
-    const auto dz = add(times_scalar(difference, to<Replicated<tp>>(context, g)), log_sum_exp_gradient(context, z, table.state().global()[0], lse, d_lse));
+    const auto dz = add(times_scalar(difference, to<Replicated<tp>>(context, g)),
+                        log_sum_exp_gradient(context, z, table.state().global()[0], lse, d_lse));
     const auto inside = to<Replicated<tp>>(context, normed);
     table.accumulate(context, matmul_weight_gradient(dz, inside));
-    return norm.backward(context, std::move(norm_saved), to_layout_of<gradient_t<Y>>(context, matmul_input_gradient(dz, table.for_operand(inside))));
+    return norm.backward(context, std::move(norm_saved),
+                         to_layout_of<gradient_t<Y>>(context, matmul_input_gradient(dz, table.for_operand(inside))));
   }
   void for_each_parameter(auto&& visit) {
     norm.for_each_parameter(visit);
@@ -150,8 +160,8 @@ struct ZLossHead {
   }
 };
 
-/// Half the squared distance of the output from the target's one-hot vector, by token, in loops. `mean`: the mistake of dividing by the tokens
-/// that are here.
+/// Half the squared distance of the output from the target's one-hot vector, by token, in loops. `mean`: the mistake of dividing
+/// by the tokens that are here.
 template <bool mean = false>
 struct SquareHead {
   LayerNorm norm;
@@ -174,13 +184,17 @@ struct SquareHead {
       losses.data()[row] = 0;
       for (std::size_t i = 0; i < difference.columns(); ++i) {
         const std::size_t at = row * difference.columns() + i;
-        difference.data()[at] = mine.data()[row] < 0 ? 0 : (z.output.data()[at] - (std::size_t(mine.data()[row]) == i)) / (mean ? double(x.rows()) : 1);
+        difference.data()[at] =
+            mine.data()[row] < 0 ? 0
+                                 : (z.output.data()[at] - (std::size_t(mine.data()[row]) == i)) / (mean ? double(x.rows()) : 1);
         losses.data()[row] += difference.data()[at] * difference.data()[at] / 2 * (mean ? double(x.rows()) : 1);
       }
     }
     return Result{sum_losses(context, losses, mine), std::tuple{std::move(normed.saved), std::move(z.saved), difference}};
   }
-  auto logits(const auto& context, const auto& x) const { return project.forward(context, norm.forward(context, x).output).output; }
+  auto logits(const auto& context, const auto& x) const {
+    return project.forward(context, norm.forward(context, x).output).output;
+  }
   auto backward_input(const auto& context, auto saved, const auto& g) {
     auto& [normed, z, difference] = saved;
     using Z = std::remove_reference_t<decltype(difference)>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A test double of the parts of cuBLASLt that gpu::Blas calls: columns first, epilogues and their conditions as its documentation and
-// header state them, computed in double on the queue of the test double of the CUDA runtime. What it says of speed or of which kernels
-// exist is nothing.
+// A test double of the parts of cuBLASLt that gpu::Blas calls: columns first, epilogues and their conditions as its documentation
+// and header state them, computed in double on the queue of the test double of the CUDA runtime. What it says of speed or of
+// which kernels exist is nothing.
 #include <cublasLt.h>
 
 #include <cmath>
@@ -62,7 +62,8 @@ double gelu_slope(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
 }
 
-constexpr std::uint32_t aux_epilogues = 128, bias_epilogues = CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB;
+constexpr std::uint32_t aux_epilogues = 128,
+                        bias_epilogues = CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB;
 
 // What the documentation asks of a product.
 cublasStatus_t judge(const Description& d, const Layout& c) {
@@ -75,7 +76,8 @@ cublasStatus_t judge(const Description& d, const Layout& c) {
   }
   if (epilogue & aux_epilogues) {
     const auto ld = d.get<std::int64_t>(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 0);
-    if (d.get<void*>(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, nullptr) == nullptr || ld % 8 != 0 || ld < std::int64_t(c.rows)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (d.get<void*>(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, nullptr) == nullptr || ld % 8 != 0 || ld < std::int64_t(c.rows))
+      return CUBLAS_STATUS_INVALID_VALUE;
   }
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -98,50 +100,73 @@ const char* cublasLtGetStatusString(cublasStatus_t) { return "of the test double
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) { return *handle = nullptr, CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type, uint64_t rows, uint64_t cols, int64_t ld) {
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type, uint64_t rows, uint64_t cols,
+                                          int64_t ld) {
   if (ld < std::int64_t(rows)) return CUBLAS_STATUS_INVALID_VALUE;
   *layout = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{type, rows, cols, ld});
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) { return delete &layout_of(layout), CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  return delete &layout_of(layout), CUBLAS_STATUS_SUCCESS;
+}
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t compute, cudaDataType_t scale) {
   *made = reinterpret_cast<cublasLtMatmulDesc_t>(new Description{compute, scale, {}});
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) { return delete &description_of(description), CUBLAS_STATUS_SUCCESS; }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t name, const void* value, size_t bytes) {
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) {
+  return delete &description_of(description), CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t name,
+                                              const void* value, size_t bytes) {
   const auto* from = static_cast<const char*>(value);
   reinterpret_cast<Description*>(description)->attributes[int(name)].assign(from, from + bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) { return *preference = nullptr, CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  return *preference = nullptr, CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t) { return CUBLAS_STATUS_SUCCESS; }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void*, size_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void*,
+                                                    size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t results[], int* count) {
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t results[],
+                                              int* count) {
   const cublasStatus_t status = judge(description_of(description), layout_of(d));
   *count = status == CUBLAS_STATUS_SUCCESS;
   if (*count) results[0].state = CUBLAS_STATUS_SUCCESS;
   return status;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
-                              const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t*, void*, size_t, cudaStream_t stream) {
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha, const void* a,
+                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
+                              const void* c, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t*, void*, size_t, cudaStream_t stream) {
   const Description how = description_of(description);
   const Layout la = layout_of(a_layout), lb = layout_of(b_layout), lc = layout_of(c_layout), ld = layout_of(d_layout);
   if (const cublasStatus_t status = judge(how, ld); status != CUBLAS_STATUS_SUCCESS) return status;
-  const bool turn_a = how.get<std::int32_t>(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N) == CUBLAS_OP_T, turn_b = how.get<std::int32_t>(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N) == CUBLAS_OP_T;
+  const bool turn_a = how.get<std::int32_t>(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N) == CUBLAS_OP_T,
+             turn_b = how.get<std::int32_t>(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N) == CUBLAS_OP_T;
   const std::uint64_t m = turn_a ? la.columns : la.rows, k = turn_a ? la.rows : la.columns, n = turn_b ? lb.rows : lb.columns;
-  if ((turn_b ? lb.columns : lb.rows) != k || ld.rows != m || ld.columns != n || lc.rows != m || lc.columns != n) return CUBLAS_STATUS_INVALID_VALUE;
+  if ((turn_b ? lb.columns : lb.rows) != k || ld.rows != m || ld.columns != n || lc.rows != m || lc.columns != n)
+    return CUBLAS_STATUS_INVALID_VALUE;
   const double one = read(how.scale, alpha, 0), other = read(how.scale, beta, 0);
   fake_cublaslt::fused() += how.epilogue() != CUBLASLT_EPILOGUE_DEFAULT;
   fake_nccl::enqueue(stream, [=] {
-    const auto left = [&](std::uint64_t row, std::uint64_t p) { return read(la.type, a, turn_a ? p + row * std::uint64_t(la.ld) : row + p * std::uint64_t(la.ld)); };
-    const auto right = [&](std::uint64_t p, std::uint64_t column) { return read(lb.type, b, turn_b ? column + p * std::uint64_t(lb.ld) : p + column * std::uint64_t(lb.ld)); };
-    void *const bias = how.get<void*>(CUBLASLT_MATMUL_DESC_BIAS_POINTER, nullptr), *const aux = how.get<void*>(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, nullptr);
+    const auto left = [&](std::uint64_t row, std::uint64_t p) {
+      return read(la.type, a, turn_a ? p + row * std::uint64_t(la.ld) : row + p * std::uint64_t(la.ld));
+    };
+    const auto right = [&](std::uint64_t p, std::uint64_t column) {
+      return read(lb.type, b, turn_b ? column + p * std::uint64_t(lb.ld) : p + column * std::uint64_t(lb.ld));
+    };
+    void *const bias = how.get<void*>(CUBLASLT_MATMUL_DESC_BIAS_POINTER, nullptr), *const aux = how.get<void*>(
+                                                                                       CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                                                                       nullptr);
     const auto aux_ld = std::uint64_t(how.get<std::int64_t>(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 0));
     const std::uint32_t epilogue = how.epilogue();
     for (std::uint64_t column = 0; column < n; ++column)

@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   weft_test::Watchdog::instance().start(launch.rank);
   const int result = context.run();
   weft_test::Watchdog::instance().stop();
-  if (launch.rank != 0 && result != 0) std::cerr << "on rank " << launch.rank << " of " << launch.world << ":\n" << quiet.str() << std::flush;
+  if (launch.rank != 0 && result != 0)
+    std::cerr << "on rank " << launch.rank << " of " << launch.world << ":\n" << quiet.str() << std::flush;
   return result;
 }

@@ -77,7 +77,8 @@ Curve on_one_rank(const ModelOptions& options = {}) {
 /// The largest relative difference of the losses while they are not small.
 inline double distance(const Curve& a, const Curve& b) {
   double worst = 0;
-  for (std::size_t i = 0; i < a.losses.size(); ++i) worst = std::max(worst, std::abs(a.losses[i] - b.losses[i]) / std::max(1.0, b.losses[i]));
+  for (std::size_t i = 0; i < a.losses.size(); ++i)
+    worst = std::max(worst, std::abs(a.losses[i] - b.losses[i]) / std::max(1.0, b.losses[i]));
   return worst;
 }
 

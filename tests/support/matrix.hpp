@@ -26,7 +26,8 @@ using DenseRing = FullyShardedDataParallel<ContextParallel<TensorParallel<Staged
 /// Llama: rotary positions, grouped heads, rows cut over tp between blocks, Ulysses.
 using DenseUlysses = FullyShardedDataParallel<ContextParallel<SequenceParallel<Staged<models::BasicLlama<double>>>, Ulysses>>;
 /// Mixtral on a folded mesh.
-using RingExperts = FullyShardedDataParallel<ContextParallel<TensorParallel<ExpertParallel<Staged<models::BasicMixtral<double>>>>, Ring>>;
+using RingExperts =
+    FullyShardedDataParallel<ContextParallel<TensorParallel<ExpertParallel<Staged<models::BasicMixtral<double>>>>, Ring>>;
 using SequenceExperts = FullyShardedDataParallel<SequenceParallel<ExpertParallel<Staged<models::BasicMixtral<double>>>>>;
 
 using DenseMesh = Mesh<dp, cp, tp, pp>;
@@ -101,12 +102,9 @@ inline const std::vector<MatrixEntry> experts = {
     {8, {.cp = 2, .ep = 2, .etp = 2, .pp = 2}, 4, "zb-h1", 0},
 };
 inline const std::vector<MatrixEntry> sequence_experts = {
-    {4, {.tp = 2, .ep = 2}, 2, "1f1b", 3, true},
-    {4, {.tp = 2, .ep = 4}, 2, "1f1b", 1, true},
-    {4, {.ep = 2, .pp = 2}, 4, "interleaved", 2, true},
-    {4, {.tp = 2, .ep = 2, .pp = 2}, 4, "dualpipev", 0, true},
-    {8, {.tp = 2, .ep = 2, .etp = 2}, 2, "1f1b", 2},
-    {8, {.tp = 2, .ep = 2, .pp = 2}, 4, "zb-h1", 3},
+    {4, {.tp = 2, .ep = 2}, 2, "1f1b", 3, true},        {4, {.tp = 2, .ep = 4}, 2, "1f1b", 1, true},
+    {4, {.ep = 2, .pp = 2}, 4, "interleaved", 2, true}, {4, {.tp = 2, .ep = 2, .pp = 2}, 4, "dualpipev", 0, true},
+    {8, {.tp = 2, .ep = 2, .etp = 2}, 2, "1f1b", 2},    {8, {.tp = 2, .ep = 2, .pp = 2}, 4, "zb-h1", 3},
 };
 
 /// Runs those entries that `wanted` takes; returns how many.
@@ -121,7 +119,8 @@ std::size_t check_matrix(const std::vector<MatrixEntry>& entries, const typename
     ModelOptions options;
     options.shard.stage = entry.zero;
     options.pipeline.schedule = schedule::choose(entry.schedule);
-    check_folded<Composition, Backend, Grid>(config, reference, {entry.world, entry.degrees, entry.micro_batches}, 1e-12, options);
+    check_folded<Composition, Backend, Grid>(config, reference, {entry.world, entry.degrees, entry.micro_batches}, 1e-12,
+                                             options);
   }
   return run;
 }

@@ -11,8 +11,8 @@
 #include <iostream>
 #include <sstream>
 
-#include <Kokkos_Core.hpp>
 #include <mpi.h>
+#include <Kokkos_Core.hpp>
 
 #include "support/watchdog.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A communicator whose buffers are in host memory and whose operations happen in device memory: the conformance suite knows only host
-// buffers, and a backend of device memory must do the same with its own. Each operation copies in, runs, and copies out.
+// A communicator whose buffers are in host memory and whose operations happen in device memory: the conformance suite knows only
+// host buffers, and a backend of device memory must do the same with its own. Each operation copies in, runs, and copies out.
 
 #include <cuda_runtime_api.h>
 
@@ -18,7 +18,8 @@
 
 namespace weft_test {
 
-/// Device memory that is used again and never given back: on a GPU a cudaFree waits for all kernels, those of other ranks' messages too.
+/// Device memory that is used again and never given back: on a GPU a cudaFree waits for all kernels, those of other ranks'
+/// messages too.
 class DeviceBuffer {
  public:
   explicit DeviceBuffer(std::size_t bytes) : bytes_(bytes) {
@@ -105,7 +106,8 @@ class OnDevice final : public weft::comm::Group {
       const bool in_place = in_bytes != 0 && from >= to && from + in_bytes <= to + out_bytes;
       input = in_place ? out.get() + (from - to) : in.get();
       if (in_bytes != 0 && !in_place) weft::cuda_check(cudaMemcpy(in.get(), from, in_bytes, cudaMemcpyDefault), "cudaMemcpy");
-      weft::cuda_check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // copies from pageable memory may be on their way still
+      weft::cuda_check(cudaStreamSynchronize(nullptr),
+                       "cudaStreamSynchronize");  // copies from pageable memory may be on their way still
     }
     bool test() override { return inner->test() && (finish(), true); }
     void wait() override {
@@ -129,7 +131,9 @@ class OnDevice final : public weft::comm::Group {
     using enum Operation;
     const auto n = std::size_t(size()), me = std::size_t(rank()), count = call.count;
     const bool root = call.root == rank();
-    const auto sum = [](std::span<const std::size_t> counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t(0)); };
+    const auto sum = [](std::span<const std::size_t> counts) {
+      return std::accumulate(counts.begin(), counts.end(), std::size_t(0));
+    };
     switch (call.operation) {
       case all_reduce:
       case broadcast: return {count, count};
@@ -153,6 +157,8 @@ class OnDevice final : public weft::comm::Group {
   std::shared_ptr<weft::comm::Group> inner_;
 };
 
-inline weft::Communicator on_device(const weft::Communicator& c) { return weft::Communicator(std::make_shared<OnDevice>(c.group())); }
+inline weft::Communicator on_device(const weft::Communicator& c) {
+  return weft::Communicator(std::make_shared<OnDevice>(c.group()));
+}
 
 }  // namespace weft_test

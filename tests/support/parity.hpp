@@ -26,7 +26,8 @@ void for_each_gradient(ParameterState& state, F&& f) {
   detail::dispatch_real(state.kept_gradient_type(), [&](auto zero) {
     const auto* gradient = static_cast<const decltype(zero)*>(state.gradient().get());
     for (const auto& run : state.runs())
-      for (std::size_t i = 0; i < run.length; ++i) f(run.global + i, double(accumulate_t<decltype(zero)>(gradient[run.local + i])));
+      for (std::size_t i = 0; i < run.length; ++i)
+        f(run.global + i, double(accumulate_t<decltype(zero)>(gradient[run.local + i])));
   });
 }
 
@@ -44,7 +45,8 @@ Reference reference_of(const typename Model::Config& config) {
   Reference reference;
   DefaultDevice device;
   SingleDevice<Model> model(device, config);
-  optim::Sgd optimizer(model, {.learning_rate = 0.1, .momentum = 0.9, .clip = 1.0});  // Adam would blow up the rounding of small gradients
+  optim::Sgd optimizer(
+      model, {.learning_rate = 0.1, .momentum = 0.9, .clip = 1.0});  // Adam would blow up the rounding of small gradients
   for (int step = 0; step < Reference::steps; ++step) {
     const Batch batch = make_batch(step, 0, 1, 1);
     reference.losses.push_back(model.train_step(batch));
@@ -71,14 +73,17 @@ struct Difference {
 
 /// One rank of a composition, on a world that exists.
 template <class Composition, class Mesh>
-Difference compare(const Mesh& mesh, std::size_t data_rank, std::size_t data_ranks, std::size_t micro_batches, const typename Composition::Config& config, const Reference& reference, const ModelOptions& options = {}) {
+Difference compare(const Mesh& mesh, std::size_t data_rank, std::size_t data_ranks, std::size_t micro_batches,
+                   const typename Composition::Config& config, const Reference& reference, const ModelOptions& options = {}) {
   Difference difference;
   Composition model(mesh, config, options);
-  optim::Sgd optimizer(model, {.learning_rate = 0.1, .momentum = 0.9, .clip = 1.0});  // Adam would blow up the rounding of small gradients
+  optim::Sgd optimizer(
+      model, {.learning_rate = 0.1, .momentum = 0.9, .clip = 1.0});  // Adam would blow up the rounding of small gradients
   const auto relative = [](double a, double b, double scale) { return a == b ? 0.0 : std::abs(a - b) / scale; };
   for (int step = 0; step < Reference::steps; ++step) {
     const Batch batch = make_batch(step, data_rank, data_ranks, micro_batches);
-    difference.loss = std::max(difference.loss, relative(model.train_step(batch), reference.losses[step], reference.losses[step]));
+    difference.loss =
+        std::max(difference.loss, relative(model.train_step(batch), reference.losses[step], reference.losses[step]));
     model.for_each_state([&](ParameterState& state) {
       const auto& expected = reference.gradients[step].at(state.name());
       double scale = 0;
@@ -92,35 +97,55 @@ Difference compare(const Mesh& mesh, std::size_t data_rank, std::size_t data_ran
         }
       });
     });
-    difference.norm = std::max(difference.norm, relative(optimizer.step().gradient_norm, reference.norms[step], reference.norms[step]));
-    difference.evaluation = std::max(difference.evaluation, relative(model.evaluate(batch), reference.evaluations[step], reference.evaluations[step]));
+    difference.norm =
+        std::max(difference.norm, relative(optimizer.step().gradient_norm, reference.norms[step], reference.norms[step]));
+    difference.evaluation = std::max(difference.evaluation,
+                                     relative(model.evaluate(batch), reference.evaluations[step], reference.evaluations[step]));
   }
   const auto logits = model.next_logits(prompt());
-  for (std::size_t i = 0; i < logits.size(); ++i) difference.logits = std::max(difference.logits, relative(logits[i], reference.logits[i], 1.0));
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    difference.logits = std::max(difference.logits, relative(logits[i], reference.logits[i], 1.0));
   return difference;
 }
 
 inline models::GptConfig gpt_config() {
-  return {.vocabulary = batch_vocabulary, .layers = 8, .width = 32, .heads = 8, .kv_heads = 4, .sequence = batch_length, .dropout = 0.1};
+  return {.vocabulary = batch_vocabulary,
+          .layers = 8,
+          .width = 32,
+          .heads = 8,
+          .kv_heads = 4,
+          .sequence = batch_length,
+          .dropout = 0.1};
 }
 inline models::LlamaConfig llama_config() {
-  return {.vocabulary = batch_vocabulary, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .intermediate = 48, .sequence = batch_length, .dropout = 0.1};
+  return {.vocabulary = batch_vocabulary,
+          .layers = 8,
+          .width = 32,
+          .heads = 8,
+          .kv_heads = 2,
+          .intermediate = 48,
+          .sequence = batch_length,
+          .dropout = 0.1};
 }
 
 /// One layout of `world` ranks of a backend (what `degrees` leaves is dp) against one rank.
 template <class Composition, class Backend = comm::Threads>
-void check_layout(const typename Composition::Config& config, const Reference& reference, std::size_t world, const Degrees& degrees, std::size_t micro_batches, double tolerance, const ModelOptions& options = {}) {
+void check_layout(const typename Composition::Config& config, const Reference& reference, std::size_t world,
+                  const Degrees& degrees, std::size_t micro_batches, double tolerance, const ModelOptions& options = {}) {
   std::mutex mutex;
   Difference worst;  // of the ranks of this process
   const int code = runtime::run<Backend>(runtime::RunOptions{.ranks = static_cast<int>(world)}, [&](World& rank) {
     Mesh<dp, tp, pp> mesh(rank, degrees);
     const auto data_comm = mesh.comm(dp{});
-    const Difference mine = compare<Composition>(mesh, data_comm.rank(), data_comm.size(), micro_batches, config, reference, options);
+    const Difference mine =
+        compare<Composition>(mesh, data_comm.rank(), data_comm.size(), micro_batches, config, reference, options);
     std::lock_guard lock(mutex);
     worst.compared += mine.compared;
-    if (mine.largest() >= worst.largest()) worst = {mine.gradient, mine.loss, mine.norm, mine.evaluation, mine.logits, worst.compared, mine.worst};
+    if (mine.largest() >= worst.largest())
+      worst = {mine.gradient, mine.loss, mine.norm, mine.evaluation, mine.logits, worst.compared, mine.worst};
   });
-  INFO("world " << world << " = dp(" << world / (degrees.tp * degrees.pp) << ") * tp(" << degrees.tp << ") * pp(" << degrees.pp << "), micro-batches " << micro_batches << ", worst parameter " << worst.worst);
+  INFO("world " << world << " = dp(" << world / (degrees.tp * degrees.pp) << ") * tp(" << degrees.tp << ") * pp(" << degrees.pp
+                << "), micro-batches " << micro_batches << ", worst parameter " << worst.worst);
   CHECK(code == 0);
   CHECK(worst.compared > 0);
   CHECK(worst.loss <= tolerance);
@@ -134,7 +159,8 @@ void check_layout(const typename Composition::Config& config, const Reference& r
 template <class Composition, class Backend = comm::Threads>
 void check_layouts(std::size_t world, const typename Composition::Config& config, const Reference& reference, double tolerance) {
   for_each_degrees(world, [&](const Degrees& degrees, std::size_t data) {
-    check_layout<Composition, Backend>(config, reference, world, degrees, std::min<std::size_t>(4, batch_sequences / data), tolerance);
+    check_layout<Composition, Backend>(config, reference, world, degrees, std::min<std::size_t>(4, batch_sequences / data),
+                                       tolerance);
   });
 }
 

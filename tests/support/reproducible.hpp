@@ -33,7 +33,8 @@ struct Run20 {
 };
 
 template <class M>
-void train_20(M& model, std::size_t rank, std::size_t ranks, std::size_t micro_batches, Run20& run, std::mutex& mutex, bool first) {
+void train_20(M& model, std::size_t rank, std::size_t ranks, std::size_t micro_batches, Run20& run, std::mutex& mutex,
+              bool first) {
   optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 0.5});
   for (int step = 0; step < 20; ++step) {
     const double loss = model.train_step(share(step, rank, ranks, micro_batches));
@@ -51,7 +52,8 @@ void train_20(M& model, std::size_t rank, std::size_t ranks, std::size_t micro_b
     const detail::Buffer value = detail::value_of(model.device(), state);
     using T = typename M::model_type::scalar;
     for (const auto& part : state.runs())
-      for (std::size_t i = 0; i < part.length; ++i) values[part.global + i] = accumulate_t<T>(static_cast<const T*>(value.get())[part.local + i]);
+      for (std::size_t i = 0; i < part.length; ++i)
+        values[part.global + i] = accumulate_t<T>(static_cast<const T*>(value.get())[part.local + i]);
   });
 }
 

@@ -13,7 +13,8 @@ namespace weft_test {
 struct TemporaryFolder {
   std::filesystem::path path;
   TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / ("weft-test-" + std::string(6, 'X'))).string();  // mkdtemp fills them in
+    std::string name =
+        (std::filesystem::temp_directory_path() / ("weft-test-" + std::string(6, 'X'))).string();  // mkdtemp fills them in
     REQUIRE(mkdtemp(name.data()) != nullptr);
     path = name;
   }

@@ -57,7 +57,8 @@ class Watchdog {
       const auto limit = std::chrono::duration<double>(deadline_s_);
       const bool changed = changed_.wait_for(lock, limit, [&] { return stopped_ || generation_ != seen; });
       if (changed || what_.empty()) continue;
-      std::fprintf(stderr, "\nhang: rank %d has been in the test case %s for more than %g s\n", rank_, what_.c_str(), deadline_s_);
+      std::fprintf(stderr, "\nhang: rank %d has been in the test case %s for more than %g s\n", rank_, what_.c_str(),
+                   deadline_s_);
       std::fflush(nullptr);
       std::_Exit(124);  // no destructor could end: its threads are what hangs
     }
@@ -77,7 +78,8 @@ class Watchdog {
 struct WatchdogListener : doctest::IReporter {
   explicit WatchdogListener(const doctest::ContextOptions&) {}
   void test_case_start(const doctest::TestCaseData& data) override {
-    Watchdog::instance().enter("\"" + std::string(data.m_name) + "\" (" + data.m_file.c_str() + ":" + std::to_string(data.m_line) + ")");
+    Watchdog::instance().enter("\"" + std::string(data.m_name) + "\" (" + data.m_file.c_str() + ":" +
+                               std::to_string(data.m_line) + ")");
   }
   void test_case_end(const doctest::CurrentTestCaseStats&) override { Watchdog::instance().enter(""); }
   void report_query(const doctest::QueryData&) override {}

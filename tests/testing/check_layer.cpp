@@ -40,17 +40,24 @@ struct Scale {
 
 TEST_CASE("a right layer passes, and each wrong gradient is found by name") {
   CHECK_NOTHROW(check_layer([](const auto& context) { return Scale<0>(context / "scale"); }, shape));
-  CHECK_NOTHROW(check_layer_on<tp>(2, [](const auto& context) { return Scale<0>(context / "scale"); }, shape));
-  CHECK_THROWS_WITH_AS(check_layer([](const auto& context) { return Scale<1>(context / "scale"); }, shape), doctest::Contains("gradient of scale.gain is off"), Error);
-  CHECK_THROWS_WITH_AS(check_layer([](const auto& context) { return Scale<2>(context / "scale"); }, shape), doctest::Contains("gradient of the input is off"), Error);
+  CHECK_NOTHROW(check_layer_on<tp>(
+      2, [](const auto& context) { return Scale<0>(context / "scale"); }, shape));
+  CHECK_THROWS_WITH_AS(check_layer([](const auto& context) { return Scale<1>(context / "scale"); }, shape),
+                       doctest::Contains("gradient of scale.gain is off"), Error);
+  CHECK_THROWS_WITH_AS(check_layer([](const auto& context) { return Scale<2>(context / "scale"); }, shape),
+                       doctest::Contains("gradient of the input is off"), Error);
 }
 
 TEST_CASE("linear layers") {
   CHECK_NOTHROW(check_layer([](const auto& context) { return Linear(context, width, 20); }, shape));
-  CHECK_NOTHROW(check_layer([](const auto& context) { return Linear<Whole, StoredAs::in_out, false>(context, width, 20); }, shape));
-  const auto pair = [](const auto& context) { return Sequential(Linear<Column>(context / "up", width, 16), Gelu{}, Linear<Row>(context / "down", 16, width)); };
+  CHECK_NOTHROW(
+      check_layer([](const auto& context) { return Linear<Whole, StoredAs::in_out, false>(context, width, 20); }, shape));
+  const auto pair = [](const auto& context) {
+    return Sequential(Linear<Column>(context / "up", width, 16), Gelu{}, Linear<Row>(context / "down", 16, width));
+  };
   const auto stored = [](const auto& context) {
-    return Sequential(Linear<Column, StoredAs::in_out>(context / "up", width, 16), Gelu{}, Linear<Row, StoredAs::in_out>(context / "down", 16, width));
+    return Sequential(Linear<Column, StoredAs::in_out>(context / "up", width, 16), Gelu{},
+                      Linear<Row, StoredAs::in_out>(context / "down", 16, width));
   };
   CHECK_NOTHROW(check_layer(pair, shape));
   CHECK_NOTHROW(check_layer(stored, shape));
@@ -74,12 +81,17 @@ TEST_CASE("norms") {
 TEST_CASE("activations and combinators") {
   CHECK_NOTHROW(check_layer([](const auto&) { return Gelu{}; }, shape));
   const auto gated = [](const auto& context) {
-    return Sequential(EnterParallelRegion<tp>{}, Branch(Linear<Column, StoredAs::out_in, false>(context / "gate", width, 16), Linear<Column>(context / "up", width, 16)), SwiGlu{},
-                      Linear<Row>(context / "down", 16, width));
+    return Sequential(
+        EnterParallelRegion<tp>{},
+        Branch(Linear<Column, StoredAs::out_in, false>(context / "gate", width, 16), Linear<Column>(context / "up", width, 16)),
+        SwiGlu{}, Linear<Row>(context / "down", 16, width));
   };
   CHECK_NOTHROW(check_layer(gated, shape));
   CHECK_NOTHROW(check_layer_on<tp>(4, gated, shape));
-  const auto residual = [](const auto& context) { return Residual(Sequential(LayerNorm(context / "norm", width), Linear<Column>(context / "up", width, 16), Gelu{}, Linear<Row>(context / "down", 16, width))); };
+  const auto residual = [](const auto& context) {
+    return Residual(Sequential(LayerNorm(context / "norm", width), Linear<Column>(context / "up", width, 16), Gelu{},
+                               Linear<Row>(context / "down", 16, width)));
+  };
   CHECK_NOTHROW(check_layer(residual, shape));
   CHECK_NOTHROW(check_layer_on<tp>(2, residual, shape));
   CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(2, residual, shape)));
@@ -103,8 +115,9 @@ TEST_CASE("attention: multi-head, grouped-query, rotary, two sequences") {
   const auto fused = [](const auto& context) {
     const AttentionHeads heads{4, 4, 3};
     const ParameterSharding::Segment segment{12, 4};
-    return Sequential(Linear<Column>(context / "qkv", width, 36, LinearOptions{0.5, ParameterSharding{{segment, segment, segment}, false}}), CausalAttention(context, heads),
-                      Linear<Row>(context / "out", width, width, LinearOptions{0.5}));
+    return Sequential(
+        Linear<Column>(context / "qkv", width, 36, LinearOptions{0.5, ParameterSharding{{segment, segment, segment}, false}}),
+        CausalAttention(context, heads), Linear<Row>(context / "out", width, width, LinearOptions{0.5}));
   };
   CHECK_NOTHROW(check_layer(fused, shape, two_sequences));
   CHECK_NOTHROW(check_layer_on<tp>(4, fused, shape, two_sequences));
@@ -112,8 +125,11 @@ TEST_CASE("attention: multi-head, grouped-query, rotary, two sequences") {
     const AttentionHeads heads{4, 2, 4};
     using In = Linear<Column, StoredAs::out_in, false>;
     const ParameterSharding by_query{{{16, 4}}, false}, by_key_value{{{8, 2}}, false};
-    return Sequential(EnterParallelRegion<tp>{}, Branch(In(context / "q", width, 16, {0.5, by_query}), In(context / "k", width, 8, {0.5, by_key_value}), In(context / "v", width, 8, {0.5, by_key_value})),
-                      RotaryPositions(4), CausalAttention(context, heads), Linear<Row>(context / "out", 16, width, LinearOptions{0.5}));
+    return Sequential(EnterParallelRegion<tp>{},
+                      Branch(In(context / "q", width, 16, {0.5, by_query}), In(context / "k", width, 8, {0.5, by_key_value}),
+                             In(context / "v", width, 8, {0.5, by_key_value})),
+                      RotaryPositions(4), CausalAttention(context, heads),
+                      Linear<Row>(context / "out", 16, width, LinearOptions{0.5}));
   };
   CHECK_NOTHROW(check_layer(grouped, shape, two_sequences));
   CHECK_NOTHROW(check_layer_on<tp>(2, grouped, shape, two_sequences));

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers that are right for one micro-batch, one rank or an executor that keeps everything, and wrong elsewhere: check_layer refuses
-// each by its mistake, and the same layer without it passes.
+// Layers that are right for one micro-batch, one rank or an executor that keeps everything, and wrong elsewhere: check_layer
+// refuses each by its mistake, and the same layer without it passes.
 
 #include <doctest/doctest.h>
 
 #include <functional>
 #include <stdexcept>
 
-#include <weft/nn/attention.hpp>
-#include <weft/nn/activation.hpp>
 #include <weft/layer/combinators.hpp>
+#include <weft/nn/activation.hpp>
+#include <weft/nn/attention.hpp>
 #include <weft/nn/dropout.hpp>
 #include <weft/nn/linear.hpp>
 #include <weft/nn/norm.hpp>
@@ -24,10 +24,10 @@ const Shape shape{rows, width};
 
 enum class Mistake {
   none,
-  overwrites,            // a gradient, instead of adding
-  adds_to_nothing,       // whatever open_gradient says
-  last_input,            // in a mutable member
-  counts,                // its forwards
+  overwrites,       // a gradient, instead of adding
+  adds_to_nothing,  // whatever open_gradient says
+  last_input,       // in a mutable member
+  counts,           // its forwards
   writes_input,
   writes_saved_input,
   writes_gradient,
@@ -37,12 +37,12 @@ enum class Mistake {
   refers_to_input,
   points_to_output,
   points_to_gradient,
-  keeps_gradient,        // in a member, for backward_weight
+  keeps_gradient,  // in a member, for backward_weight
   unvisited,
   one_name,
   untouched,
   other_shape,
-  disagrees,             // backward and its halves
+  disagrees,  // backward and its halves
   owes_on_one_rank,
   throws_when_made,
   throws_in_forward,
@@ -68,7 +68,9 @@ struct Affine {
   };
 
   Affine(const auto& context, Mistake mistake)
-      : gain(context, "gain", {width}, normal(1.0)), shift(context, mistake == Mistake::one_name ? "gain" : "shift", {width}, normal(1.0)), mistake(mistake) {
+      : gain(context, "gain", {width}, normal(1.0)),
+        shift(context, mistake == Mistake::one_name ? "gain" : "shift", {width}, normal(1.0)),
+        mistake(mistake) {
     if (mistake == Mistake::throws_when_made && context.rank(tp{}) == 1) throw std::runtime_error("no room for this layer");
   }
 
@@ -117,7 +119,8 @@ struct Affine {
     if (mistake == Mistake::points_to_output) {
       X x(g.device(), saved.shape);
       const auto scale = gain.for_operand(x), offset = shift.for_operand(x);
-      for (std::size_t i = 0; i < x.size(); ++i) x.data()[i] = (saved.pointer[i] - offset.data()[i % width]) / scale.data()[i % width];
+      for (std::size_t i = 0; i < x.size(); ++i)
+        x.data()[i] = (saved.pointer[i] - offset.data()[i % width]) / scale.data()[i % width];
       saved.x = x;
     }
     auto dx = times_row(g, gain.for_operand(g));
@@ -132,11 +135,13 @@ struct Affine {
   template <class Context, class X, class G>
   void backward_weight(const Context& context, Deferred<X, G> deferred) {
     if (mistake == Mistake::keeps_gradient) deferred.g = over(G(deferred.x.device(), {1}), deferred.x.shape(), last);
-    if (mistake == Mistake::points_to_gradient) deferred.g = over(G(deferred.x.device(), {1}), deferred.x.shape(), deferred.pointer);
+    if (mistake == Mistake::points_to_gradient)
+      deferred.g = over(G(deferred.x.device(), {1}), deferred.x.shape(), deferred.pointer);
     const auto sum = sum_rows(times(deferred.g, deferred.x));
     if (mistake == Mistake::overwrites || mistake == Mistake::adds_to_nothing) {
       const auto open = gain.template open_gradient<std::remove_const_t<decltype(sum)>>(sum.device());
-      for (std::size_t i = 0; i < sum.size(); ++i) open.data[i] = sum.data()[i] + (mistake == Mistake::adds_to_nothing ? open.data[i] : 0);
+      for (std::size_t i = 0; i < sum.size(); ++i)
+        open.data[i] = sum.data()[i] + (mistake == Mistake::adds_to_nothing ? open.data[i] : 0);
     } else if (mistake != Mistake::owes_on_one_rank || context.rank(tp{}) == 0) {
       gain.accumulate(context, sum);
     }
@@ -185,7 +190,11 @@ std::string on_one(Mistake mistake) {
 // Wrong on several ranks only, so that the one rank that they are compared with passes.
 template <class Layer = Affine>
 std::string on_ranks(Mistake mistake, int ranks) {
-  return text_of([&] { check_layer_on<tp>(ranks, [&](const auto& context) { return Layer(context / "affine", context.size(tp{}) > 1 ? mistake : Mistake::none); }, shape); });
+  return text_of([&] {
+    check_layer_on<tp>(
+        ranks, [&](const auto& context) { return Layer(context / "affine", context.size(tp{}) > 1 ? mistake : Mistake::none); },
+        shape);
+  });
 }
 
 const std::pair<Mistake, const char*> everywhere[] = {
@@ -200,8 +209,11 @@ const std::pair<Mistake, const char*> everywhere[] = {
     {Mistake::points_to_input, "backward reads forward's input when it is gone: "},
     {Mistake::refers_to_input, "backward reads forward's input when it is gone: "},
     {Mistake::points_to_output, "backward reads forward's output when it is gone: "},
-    {Mistake::points_to_gradient, "backward_weight reads the gradient that backward_input was given, or the one that it returned, when both are gone: "},
-    {Mistake::keeps_gradient, "backward_weight after another micro-batch's backward_input gives something else than right after its own: the gradient of affine."},
+    {Mistake::points_to_gradient,
+     "backward_weight reads the gradient that backward_input was given, or the one that it returned, when both are gone: "},
+    {Mistake::keeps_gradient,
+     "backward_weight after another micro-batch's backward_input gives something else than right after its own: the gradient of "
+     "affine."},
     {Mistake::unvisited, "for_each_parameter does not visit affine.shift, which the layer holds"},
     {Mistake::one_name, "two parameters of this layer are called affine.gain"},
     {Mistake::other_shape, "the input gradient is [48], the input [8, 6]"},
@@ -220,10 +232,16 @@ TEST_CASE("each mistake is refused by what it is, and without it the layer passe
     CHECK(on_one(mistake).starts_with("weft: check_layer: "));
     for (const int ranks : {2, 4}) CHECK(on_ranks(mistake, ranks).find(text) != std::string::npos);
   }
-  CHECK(on_one(Mistake::adds_to_nothing).find("backward adds to the gradient of affine.gain when it is the first to write it") != std::string::npos);
-  CHECK(on_one<ReturnsNothing>(Mistake::none).find("backward_input returns Nothing, but the input is of real numbers") != std::string::npos);
-  CHECK(on_one<Both>(Mistake::disagrees).find("backward and its halves backward_input and backward_weight disagree about the gradient of affine.shift") != std::string::npos);
-  CHECK(on_one(Mistake::untouched).find("backward adds nothing to the gradient of affine.shift, on which forward's output depends") != std::string::npos);
+  CHECK(on_one(Mistake::adds_to_nothing).find("backward adds to the gradient of affine.gain when it is the first to write it") !=
+        std::string::npos);
+  CHECK(on_one<ReturnsNothing>(Mistake::none).find("backward_input returns Nothing, but the input is of real numbers") !=
+        std::string::npos);
+  CHECK(on_one<Both>(Mistake::disagrees)
+            .find("backward and its halves backward_input and backward_weight disagree about the gradient of affine.shift") !=
+        std::string::npos);
+  CHECK(on_one(Mistake::untouched)
+            .find("backward adds nothing to the gradient of affine.shift, on which forward's output depends") !=
+        std::string::npos);
 }
 
 TEST_CASE("what goes wrong on ranks is one error with the text of the first") {
@@ -236,8 +254,12 @@ TEST_CASE("what goes wrong on ranks is one error with the text of the first") {
     CHECK(on_ranks(Mistake::throws_in_forward, ranks) == where + "1: these rows do not fit");
     CHECK(on_ranks(Mistake::throws_different_things, ranks) == where + "0: text of rank 0");
     CHECK(on_ranks(Mistake::calls_alone, ranks).find("ranks ") != std::string::npos);
-    CHECK(on_ranks(Mistake::adds_to_nothing, ranks).find(": backward leaves elements of the gradient of affine.gain that are not numbers") != std::string::npos);
-    CHECK(on_ranks(Mistake::owes_on_one_rank, ranks).find("weft: check_layer_on: tp(" + std::to_string(ranks) + ") as Shard<tp, 0>: ranks disagree what the gradient of affine.gain owes: on rank 0 a sum over the axis, on rank 1 nothing") != std::string::npos);
+    CHECK(on_ranks(Mistake::adds_to_nothing, ranks)
+              .find(": backward leaves elements of the gradient of affine.gain that are not numbers") != std::string::npos);
+    CHECK(on_ranks(Mistake::owes_on_one_rank, ranks)
+              .find("weft: check_layer_on: tp(" + std::to_string(ranks) +
+                    ") as Shard<tp, 0>: ranks disagree what the gradient of affine.gain owes: on rank 0 a sum over the axis, on "
+                    "rank 1 nothing") != std::string::npos);
   }
 }
 
@@ -268,14 +290,16 @@ struct ShiftByPosition {
   auto forward(const Context& context, const X& x) const {
     const auto positions = positions_of(context, x);
     X y(x.device(), x.shape());
-    for (std::size_t i = 0; i < x.size(); ++i) y.data()[i] = positions.data()[i / x.columns()] == 0 ? 0 : x.data()[std::ptrdiff_t(i) - std::ptrdiff_t(x.columns())];
+    for (std::size_t i = 0; i < x.size(); ++i)
+      y.data()[i] = positions.data()[i / x.columns()] == 0 ? 0 : x.data()[std::ptrdiff_t(i) - std::ptrdiff_t(x.columns())];
     return Result{y, positions};
   }
   template <class Positions>
   auto backward(const auto&, Positions positions, const auto& g) {
     std::remove_cvref_t<decltype(g)> dx(g.device(), g.shape());
     const std::size_t columns = g.columns();
-    for (std::size_t i = 0; i < g.size(); ++i) dx.data()[i] = i + columns >= g.size() || positions.data()[i / columns + 1] == 0 ? 0 : g.data()[i + columns];
+    for (std::size_t i = 0; i < g.size(); ++i)
+      dx.data()[i] = i + columns >= g.size() || positions.data()[i / columns + 1] == 0 ? 0 : g.data()[i + columns];
     return dx;
   }
   void for_each_parameter(auto&&) {}
@@ -309,26 +333,38 @@ TEST_CASE("rows that an axis cuts are not there to be indexed") {
   for (const int ranks : {2, 4}) {
     CHECK_NOTHROW(check_layer_on<dp>(ranks, local, {32, width}, options));
     CHECK_NOTHROW(check_layer_on<tp>(ranks, whole, {16, width}, options));
-    CHECK_THROWS_WITH_AS(check_layer_on<cp>(ranks, by_position, {16, width}, options), doctest::Contains("forward reads beyond the"), Error);
+    CHECK_THROWS_WITH_AS(check_layer_on<cp>(ranks, by_position, {16, width}, options),
+                         doctest::Contains("forward reads beyond the"), Error);
     CHECK_NOTHROW((check_layer_on<tp, Invariant<tp>>(ranks, by_position, {16, width}, options)));
   }
-  CHECK_THROWS_WITH_AS(check_layer_on<cp>(2, local, {16, width}, options), doctest::Contains("cp(2) against one rank: the output is off by"), Error);
-  CHECK_THROWS_WITH_AS(check_layer_on<cp>(4, local, {16, width}, options), doctest::Contains("backward reads beyond the rows of the gradient"), Error);
-  CHECK_THROWS_WITH_AS(check_layer_on<tp>(4, by_position, {16, width}, options), doctest::Contains("tp(4) as Shard<tp, 0>, rank 1: forward reads beyond the 4 rows of its input"), Error);
+  CHECK_THROWS_WITH_AS(check_layer_on<cp>(2, local, {16, width}, options),
+                       doctest::Contains("cp(2) against one rank: the output is off by"), Error);
+  CHECK_THROWS_WITH_AS(check_layer_on<cp>(4, local, {16, width}, options),
+                       doctest::Contains("backward reads beyond the rows of the gradient"), Error);
+  CHECK_THROWS_WITH_AS(check_layer_on<tp>(4, by_position, {16, width}, options),
+                       doctest::Contains("tp(4) as Shard<tp, 0>, rank 1: forward reads beyond the 4 rows of its input"), Error);
 }
 
 TEST_CASE("rows that cannot be cut are refused before anything runs") {
   const auto layer = [](const auto& context) { return Linear(context / "linear", width, width); };
   CHECK_THROWS_WITH_AS(check_layer_on<tp>(4, layer, {6, width}),
-                       "weft: check_layer_on: rows(6) of [6, 6] cannot be cut over tp(4) as Shard<tp, 0>: take a shape of 4 or 8 rows, or only streams that do not cut them: "
-                       "check_layer_on<tp, Invariant<tp>>",
+                       "weft: check_layer_on: rows(6) of [6, 6] cannot be cut over tp(4) as Shard<tp, 0>: take a shape of 4 or 8 "
+                       "rows, or only streams that do not cut them: check_layer_on<tp, Invariant<tp>>",
                        UsageError);
   CHECK_NOTHROW((check_layer_on<tp, Invariant<tp>>(4, layer, {6, width})));
-  CHECK_THROWS_WITH_AS(check_layer_on<dp>(4, layer, {6, width}), "weft: check_layer_on: rows(6) of [6, 6] cannot be cut over dp(4) as Shard<dp, 0>: take a shape of 4 or 8 rows", UsageError);
-  CHECK_THROWS_WITH_AS(check_layer_on<cp>(4, layer, {6, width}), "weft: check_layer_on: rows(6) of [6, 6] cannot be cut over cp(4) as Shard<cp, 0>: take a shape of 8 rows", UsageError);
+  CHECK_THROWS_WITH_AS(
+      check_layer_on<dp>(4, layer, {6, width}),
+      "weft: check_layer_on: rows(6) of [6, 6] cannot be cut over dp(4) as Shard<dp, 0>: take a shape of 4 or 8 rows",
+      UsageError);
+  CHECK_THROWS_WITH_AS(check_layer_on<cp>(4, layer, {6, width}),
+                       "weft: check_layer_on: rows(6) of [6, 6] cannot be cut over cp(4) as Shard<cp, 0>: take a shape of 8 rows",
+                       UsageError);
   CHECK_THROWS_WITH_AS(check_layer_on<cp>(4, layer, {6, width}, {.length = 6}),
-                       "weft: check_layer_on: length(6) % (2 * cp(4)) != 0: every rank of cp has two chunks of each sequence; take a CheckOptions::length of 8", UsageError);
-  CHECK_THROWS_WITH_AS(check_layer(layer, {6, width}, {.length = 4}), "weft: check_layer: rows(6) % length(4) != 0: rows are whole sequences; take 8 rows", UsageError);
+                       "weft: check_layer_on: length(6) % (2 * cp(4)) != 0: every rank of cp has two chunks of each sequence; "
+                       "take a CheckOptions::length of 8",
+                       UsageError);
+  CHECK_THROWS_WITH_AS(check_layer(layer, {6, width}, {.length = 4}),
+                       "weft: check_layer: rows(6) % length(4) != 0: rows are whole sequences; take 8 rows", UsageError);
   CHECK_THROWS_WITH_AS(check_layer(layer, {0, width}), doctest::Contains("an input of [0, 6] has no elements"), UsageError);
   for (const int ranks : {2, 4}) {
     CHECK_NOTHROW(check_layer_on<dp>(ranks, layer, shape));
@@ -339,23 +375,32 @@ TEST_CASE("rows that cannot be cut are refused before anything runs") {
 TEST_CASE("degrees that a layer refuses are one error") {
   const auto layer = [](const auto& context) { return Linear<Column>(context / "linear", width, 6); };
   CHECK_NOTHROW(check_layer_on<tp>(2, layer, shape));
-  CHECK_THROWS_WITH_AS(check_layer_on<tp>(4, layer, shape), doctest::Contains("check_layer_on: tp(4) as Invariant<tp>, rank 0: parameter linear.weight"), Error);
+  CHECK_THROWS_WITH_AS(check_layer_on<tp>(4, layer, shape),
+                       doctest::Contains("check_layer_on: tp(4) as Invariant<tp>, rank 0: parameter linear.weight"), Error);
 }
 
 TEST_CASE("outputs that are tuples, and attention over cp") {
-  const auto fork = [](const auto& context) { return Branch(LayerNorm(context / "norm", width), Linear(context / "linear", width, 4)); };
+  const auto fork = [](const auto& context) {
+    return Branch(LayerNorm(context / "norm", width), Linear(context / "linear", width, 4));
+  };
   CHECK_NOTHROW(check_layer(fork, shape));
   CHECK_NOTHROW(check_layer_on<tp>(2, fork, shape));
   CHECK_NOTHROW(check_layer_on<dp>(4, fork, shape));
-  const auto attention = [](const auto& context) { return Sequential(Linear(context / "in", width, 3 * width), CausalAttention(context, AttentionHeads{2, 2, 3}), Linear(context / "out", width, width)); };
+  const auto attention = [](const auto& context) {
+    return Sequential(Linear(context / "in", width, 3 * width), CausalAttention(context, AttentionHeads{2, 2, 3}),
+                      Linear(context / "out", width, width));
+  };
   CHECK_NOTHROW(check_layer(attention, {16, width}, {.length = 8}));
   for (const int ranks : {2, 4}) CHECK_NOTHROW(check_layer_on<cp>(ranks, attention, {16, width}, {.length = 8}));
 }
 
 TEST_CASE("two dropouts under one path") {
   const auto layer = [](bool apart) {
-    return [=](const auto& context) { return Sequential(Dropout(context / "dropout", 0.5), Gelu{}, Dropout(context / (apart ? "after" : "dropout"), 0.5)); };
+    return [=](const auto& context) {
+      return Sequential(Dropout(context / "dropout", 0.5), Gelu{}, Dropout(context / (apart ? "after" : "dropout"), 0.5));
+    };
   };
   CHECK_NOTHROW(check_layer(layer(true), shape));
-  CHECK_THROWS_WITH_AS(check_layer(layer(false), shape), doctest::Contains("two Dropouts under one path, dropout (the layer, twice)"), Error);
+  CHECK_THROWS_WITH_AS(check_layer(layer(false), shape),
+                       doctest::Contains("two Dropouts under one path, dropout (the layer, twice)"), Error);
 }

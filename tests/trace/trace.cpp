@@ -45,7 +45,8 @@ TEST_CASE("a table") {
 }
 
 TEST_CASE("a record is one line of JSON, with null for what is not finite") {
-  const auto json = nlohmann::json::parse(trace::to_json({.step = 3, .loss = 2.5, .gradient_norm = 0.1, .learning_rate = 1e-3, .tokens_per_s = 21000, .ms = 190}));
+  const auto json = nlohmann::json::parse(
+      trace::to_json({.step = 3, .loss = 2.5, .gradient_norm = 0.1, .learning_rate = 1e-3, .tokens_per_s = 21000, .ms = 190}));
   CHECK(json.size() == 6);
   CHECK(json["step"] == 3);
   CHECK(json["loss"] == 2.5);
@@ -72,7 +73,8 @@ TEST_CASE("the metrics file") {
     CHECK(lines == 2);
   }
   const std::string nowhere = (folder / "no" / "metrics.jsonl").string();
-  CHECK_THROWS_WITH_AS(trace::MetricsFile{nowhere}, ("weft: cannot write '" + nowhere + "': No such file or directory").c_str(), UsageError);
+  CHECK_THROWS_WITH_AS(trace::MetricsFile{nowhere}, ("weft: cannot write '" + nowhere + "': No such file or directory").c_str(),
+                       UsageError);
 }
 
 TEST_CASE("progress on a terminal is one line, drawn over itself") {

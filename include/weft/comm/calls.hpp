@@ -99,7 +99,8 @@ Call reduce(const auto& communicator, const In& in, Out& out, int root, Reductio
 template <class In, class Out>
 Call reduce_scatter(int size, const In& in, Out& out, Reduction reduction) {
   detail::expect_reducible<weft::detail::scalar_t<Out>>(Operation::reduce_scatter, reduction);
-  detail::expect(Operation::reduce_scatter, "the input", std::size(in), weft::detail::checked_multiply(std::size(out), std::size_t(size)));
+  detail::expect(Operation::reduce_scatter, "the input", std::size(in),
+                 weft::detail::checked_multiply(std::size(out), std::size_t(size)));
   Call call = detail::call(Operation::reduce_scatter, in, out, std::size(out));
   call.reduction = reduction;
   call.combine = &comm::combine<weft::detail::scalar_t<Out>>;
@@ -122,7 +123,8 @@ Call reduce_scatter_v(const auto& communicator, const In& in, Out& out, std::spa
 
 template <class In, class Out>
 Call all_gather(int size, const In& in, Out& out) {
-  detail::expect(Operation::all_gather, "the output", std::size(out), weft::detail::checked_multiply(std::size(in), std::size_t(size)));
+  detail::expect(Operation::all_gather, "the output", std::size(out),
+                 weft::detail::checked_multiply(std::size(in), std::size_t(size)));
   return detail::call(Operation::all_gather, in, out, std::size(in));
 }
 
@@ -148,7 +150,8 @@ template <class In, class Out>
 Call gather(const auto& communicator, const In& in, Out& out, int root) {
   detail::expect_rank(Operation::gather, "root", root, communicator.size());
   if (communicator.rank() == root)
-    detail::expect(Operation::gather, "the output", std::size(out), weft::detail::checked_multiply(std::size(in), std::size_t(communicator.size())));
+    detail::expect(Operation::gather, "the output", std::size(out),
+                   weft::detail::checked_multiply(std::size(in), std::size_t(communicator.size())));
   Call call = detail::call(Operation::gather, in, out, std::size(in));
   call.root = root;
   return call;
@@ -158,7 +161,8 @@ template <class In, class Out>
 Call scatter(const auto& communicator, const In& in, Out& out, int root) {
   detail::expect_rank(Operation::scatter, "root", root, communicator.size());
   if (communicator.rank() == root)
-    detail::expect(Operation::scatter, "the input", std::size(in), weft::detail::checked_multiply(std::size(out), std::size_t(communicator.size())));
+    detail::expect(Operation::scatter, "the input", std::size(in),
+                   weft::detail::checked_multiply(std::size(out), std::size_t(communicator.size())));
   Call call = detail::call(Operation::scatter, in, out, std::size(out));
   call.root = root;
   return call;

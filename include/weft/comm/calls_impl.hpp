@@ -2,8 +2,8 @@
 #pragma once
 // Definitions for comm/calls.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/calls.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::calls::detail {
 
@@ -19,9 +19,11 @@ WEFT_INLINE std::size_t total(Operation operation, const char* what, std::span<c
 }
 
 WEFT_INLINE void expect_reducible(Operation operation, Reduction reduction, DataType type) {
-  const bool real = type == DataType::float16 || type == DataType::bfloat16 || type == DataType::float32 || type == DataType::float64;
+  const bool real =
+      type == DataType::float16 || type == DataType::bfloat16 || type == DataType::float32 || type == DataType::float64;
   if (reduction == Reduction::average && !real)
-    throw_error<UsageError>({name_of(operation), ": the average of ", name_of(type), " is not a ", name_of(type), "; sum and divide"});
+    throw_error<UsageError>(
+        {name_of(operation), ": the average of ", name_of(type), " is not a ", name_of(type), "; sum and divide"});
 }
 
 }  // namespace weft::calls::detail

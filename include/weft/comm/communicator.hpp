@@ -235,79 +235,116 @@ class Communicator {
 
   // The same operations on an execution-space instance.
   template <detail::ExecutionSpace E, class... A>
-  void all_reduce(const E& exec, A&&... arguments) const { on(exec).all_reduce(std::forward<A>(arguments)...); }
+  void all_reduce(const E& exec, A&&... arguments) const {
+    on(exec).all_reduce(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
   Request all_reduce_async(const E& exec, A&&... arguments) const {
     return on(exec).all_reduce_async(std::forward<A>(arguments)...);
   }
   template <detail::ExecutionSpace E, class... A>
-  void reduce(const E& exec, A&&... arguments) const { on(exec).reduce(std::forward<A>(arguments)...); }
+  void reduce(const E& exec, A&&... arguments) const {
+    on(exec).reduce(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
-  Request reduce_async(const E& exec, A&&... arguments) const { return on(exec).reduce_async(std::forward<A>(arguments)...); }
+  Request reduce_async(const E& exec, A&&... arguments) const {
+    return on(exec).reduce_async(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
-  void reduce_scatter(const E& exec, A&&... arguments) const { on(exec).reduce_scatter(std::forward<A>(arguments)...); }
+  void reduce_scatter(const E& exec, A&&... arguments) const {
+    on(exec).reduce_scatter(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
   Request reduce_scatter_async(const E& exec, A&&... arguments) const {
     return on(exec).reduce_scatter_async(std::forward<A>(arguments)...);
   }
   template <detail::ExecutionSpace E, class... A>
-  void reduce_scatter_v(const E& exec, A&&... arguments) const { on(exec).reduce_scatter_v(std::forward<A>(arguments)...); }
+  void reduce_scatter_v(const E& exec, A&&... arguments) const {
+    on(exec).reduce_scatter_v(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
   Request reduce_scatter_v_async(const E& exec, A&&... arguments) const {
     return on(exec).reduce_scatter_v_async(std::forward<A>(arguments)...);
   }
   template <detail::ExecutionSpace E, class... A>
-  void all_gather(const E& exec, A&&... arguments) const { on(exec).all_gather(std::forward<A>(arguments)...); }
+  void all_gather(const E& exec, A&&... arguments) const {
+    on(exec).all_gather(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
   Request all_gather_async(const E& exec, A&&... arguments) const {
     return on(exec).all_gather_async(std::forward<A>(arguments)...);
   }
   template <detail::ExecutionSpace E, class... A>
-  void all_gather_v(const E& exec, A&&... arguments) const { on(exec).all_gather_v(std::forward<A>(arguments)...); }
+  void all_gather_v(const E& exec, A&&... arguments) const {
+    on(exec).all_gather_v(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
   Request all_gather_v_async(const E& exec, A&&... arguments) const {
     return on(exec).all_gather_v_async(std::forward<A>(arguments)...);
   }
   template <detail::ExecutionSpace E, class... A>
-  void broadcast(const E& exec, A&&... arguments) const { on(exec).broadcast(std::forward<A>(arguments)...); }
+  void broadcast(const E& exec, A&&... arguments) const {
+    on(exec).broadcast(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
   Request broadcast_async(const E& exec, A&&... arguments) const {
     return on(exec).broadcast_async(std::forward<A>(arguments)...);
   }
   template <detail::ExecutionSpace E, class... A>
-  void gather(const E& exec, A&&... arguments) const { on(exec).gather(std::forward<A>(arguments)...); }
+  void gather(const E& exec, A&&... arguments) const {
+    on(exec).gather(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
-  Request gather_async(const E& exec, A&&... arguments) const { return on(exec).gather_async(std::forward<A>(arguments)...); }
+  Request gather_async(const E& exec, A&&... arguments) const {
+    return on(exec).gather_async(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
-  void scatter(const E& exec, A&&... arguments) const { on(exec).scatter(std::forward<A>(arguments)...); }
+  void scatter(const E& exec, A&&... arguments) const {
+    on(exec).scatter(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
-  Request scatter_async(const E& exec, A&&... arguments) const { return on(exec).scatter_async(std::forward<A>(arguments)...); }
+  Request scatter_async(const E& exec, A&&... arguments) const {
+    return on(exec).scatter_async(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
-  void all_to_all(const E& exec, A&&... arguments) const { on(exec).all_to_all(std::forward<A>(arguments)...); }
+  void all_to_all(const E& exec, A&&... arguments) const {
+    on(exec).all_to_all(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
   Request all_to_all_async(const E& exec, A&&... arguments) const {
     return on(exec).all_to_all_async(std::forward<A>(arguments)...);
   }
   template <detail::ExecutionSpace E, class... A>
-  void all_to_all_v(const E& exec, A&&... arguments) const { on(exec).all_to_all_v(std::forward<A>(arguments)...); }
+  void all_to_all_v(const E& exec, A&&... arguments) const {
+    on(exec).all_to_all_v(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
   Request all_to_all_v_async(const E& exec, A&&... arguments) const {
     return on(exec).all_to_all_v_async(std::forward<A>(arguments)...);
   }
   template <detail::ExecutionSpace E, class... A>
-  void send(const E& exec, A&&... arguments) const { on(exec).send(std::forward<A>(arguments)...); }
+  void send(const E& exec, A&&... arguments) const {
+    on(exec).send(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
-  Request send_async(const E& exec, A&&... arguments) const { return on(exec).send_async(std::forward<A>(arguments)...); }
+  Request send_async(const E& exec, A&&... arguments) const {
+    return on(exec).send_async(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
-  void recv(const E& exec, A&&... arguments) const { on(exec).recv(std::forward<A>(arguments)...); }
+  void recv(const E& exec, A&&... arguments) const {
+    on(exec).recv(std::forward<A>(arguments)...);
+  }
   template <detail::ExecutionSpace E, class... A>
-  Request recv_async(const E& exec, A&&... arguments) const { return on(exec).recv_async(std::forward<A>(arguments)...); }
+  Request recv_async(const E& exec, A&&... arguments) const {
+    return on(exec).recv_async(std::forward<A>(arguments)...);
+  }
 
  private:
   // The result must not outlive the call for which it is made.
   template <class E>
   Communicator on(const E& exec) const {
-    comm::StreamOrder order{&exec, [](const void* instance) { static_cast<const E*>(instance)->fence("weft: before a collective"); }};
+    comm::StreamOrder order{&exec,
+                            [](const void* instance) { static_cast<const E*>(instance)->fence("weft: before a collective"); }};
     if constexpr (requires { exec.cuda_stream(); })
       order.stream = [](const void* instance) -> void* { return static_cast<const E*>(instance)->cuda_stream(); };
     order.device = order_.device;

@@ -2,8 +2,8 @@
 #pragma once
 // Definitions for comm/communicator.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/communicator.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft {
 
@@ -22,15 +22,20 @@ WEFT_OUT_OF_LINE WEFT_INLINE Communicator::~Communicator() {}
 WEFT_OUT_OF_LINE WEFT_INLINE comm::Call Communicator::checked(comm::Call call) const {
   // A span does not say whose memory it shows.
   if (order_.device != nullptr && call.memory == comm::MemoryKind::host)
-    if (const void* address = call.output != nullptr ? call.output : call.input; address != nullptr && order_.device->holds(address)) call.memory = comm::MemoryKind::device;
+    if (const void* address = call.output != nullptr ? call.output : call.input;
+        address != nullptr && order_.device->holds(address))
+      call.memory = comm::MemoryKind::device;
   if (!group_->supports(call.operation, call.type, call.memory))
-    throw_error<UsageError>({"the backend ", backend(), " does not do ", describe(call), " in ", name_of(call.memory), " memory"});
+    throw_error<UsageError>(
+        {"the backend ", backend(), " does not do ", describe(call), " in ", name_of(call.memory), " memory"});
   call.order = order_;
   return call;
 }
 
 WEFT_OUT_OF_LINE WEFT_INLINE void Communicator::execute(const comm::Call& call) const { group_->execute(checked(call)); }
 
-WEFT_OUT_OF_LINE WEFT_INLINE Request Communicator::start(const comm::Call& call) const { return Request(group_->start(checked(call))); }
+WEFT_OUT_OF_LINE WEFT_INLINE Request Communicator::start(const comm::Call& call) const {
+  return Request(group_->start(checked(call)));
+}
 
 }  // namespace weft

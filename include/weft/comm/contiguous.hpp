@@ -55,8 +55,9 @@ using scalar_t = std::remove_cv_t<element_t<std::remove_reference_t<X>>>;
 template <class... X>
 constexpr void require_unplaced() {
   static_assert((!is_placed<std::remove_cvref_t<X>> && ...),
-                "weft: a collective on the memory of a tensor with placements: its type would go on saying how the elements lay before. Move it with "
-                "to<Placement>(context, x), which picks the collective and has the backward; raw(x) is the same elements without placements, where you mean these");
+                "weft: a collective on the memory of a tensor with placements: its type would go on saying how the elements lay "
+                "before. Move it with to<Placement>(context, x), which picks the collective and has the backward; raw(x) is the "
+                "same elements without placements, where you mean these");
 }
 
 template <Contiguous X>

@@ -15,7 +15,8 @@ namespace weft {
 /// Base of all errors of communication. After one, the communicators of this world carry out no further operation.
 class CommunicationError : public Error {
  public:
-  WEFT_COLD CommunicationError(int rank, std::string_view axis, std::string_view operation, std::uint64_t sequence, const std::string& what)
+  WEFT_COLD CommunicationError(int rank, std::string_view axis, std::string_view operation, std::uint64_t sequence,
+                               const std::string& what)
       : Error(detail::joined({"rank ", rank, ", axis ", axis, ", ", operation, " #", sequence, ": ", what})),
         rank_(rank),
         axis_(axis),

@@ -2,12 +2,13 @@
 #pragma once
 // Definitions for comm/flight_recorder.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/flight_recorder.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm {
 
-WEFT_INLINE std::uint64_t FlightRecorder::begin(std::string_view axis, std::uint64_t sequence, std::uint64_t signature, std::size_t count) {
+WEFT_INLINE std::uint64_t FlightRecorder::begin(std::string_view axis, std::uint64_t sequence, std::uint64_t signature,
+                                                std::size_t count) {
   const std::uint64_t number = next_.load(std::memory_order_relaxed);
   Entry& entry = entries_[number % capacity];
   std::array<char, 8> letters{};
@@ -35,9 +36,10 @@ WEFT_COLD WEFT_INLINE std::string FlightRecorder::text(std::size_t most) const {
     const std::uint64_t sequence = entry.sequence.load(std::memory_order_relaxed);
     std::size_t length = 0;
     while (length < letters.size() && letters[length] != '\0') ++length;
-    weft::detail::append_to(out, {out.empty() ? "" : ", ",
-                    describe(entry.signature.load(std::memory_order_relaxed), entry.count.load(std::memory_order_relaxed)), " on ",
-                    std::string_view(letters.data(), length), " #", sequence >> 1, sequence & 1 ? "" : " (not complete)"});
+    weft::detail::append_to(
+        out, {out.empty() ? "" : ", ",
+              describe(entry.signature.load(std::memory_order_relaxed), entry.count.load(std::memory_order_relaxed)), " on ",
+              std::string_view(letters.data(), length), " #", sequence >> 1, sequence & 1 ? "" : " (not complete)"});
   }
   if (out.empty()) out = "nothing";
   return out;

@@ -19,10 +19,10 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/comm/run_result.hpp>
 #include <weft/comm/gloo/group.hpp>
-#include <weft/comm/store/client.hpp>
 #include <weft/comm/launcher.hpp>
+#include <weft/comm/run_result.hpp>
+#include <weft/comm/store/client.hpp>
 #include <weft/core/text.hpp>
 
 namespace weft::comm {
@@ -41,10 +41,12 @@ WEFT_COLD inline std::shared_ptr<Mesh> rendezvous(const runtime::Launch& launch,
     std::string missing;
     const auto soon = store::Clock::now() + std::chrono::seconds(2);
     for (int r = 0; r < launch.world; ++r)
-      if (r != launch.rank && !client.has(key(r, launch.rank), soon)) weft::detail::append_to(missing, {missing.empty() ? "" : ", ", r});
+      if (r != launch.rank && !client.has(key(r, launch.rank), soon))
+        weft::detail::append_to(missing, {missing.empty() ? "" : ", ", r});
     if (missing.empty()) missing = std::to_string(q);
-    throw StoreError(weft::detail::joined({"rank ", launch.rank, ": rank ", missing, " of a world of ", launch.world, " did not come to ", launch.host,
-                             ":", launch.port, " within ", long(patience.count()), " s (WEFT_RENDEZVOUS_S)"}));
+    throw StoreError(
+        weft::detail::joined({"rank ", launch.rank, ": rank ", missing, " of a world of ", launch.world, " did not come to ",
+                              launch.host, ":", launch.port, " within ", long(patience.count()), " s (WEFT_RENDEZVOUS_S)"}));
   };
   try {
     auto mesh = std::make_shared<Mesh>(launch.rank, launch.world, client.local().text(),
@@ -81,7 +83,8 @@ inline Communicator over(const std::shared_ptr<Process>& process) {
   if (process->mesh->size() == 1) return Communicator(std::make_shared<SelfGroup>("world", "gloo"));
   std::vector<int> members(std::size_t(process->mesh->size()));
   std::iota(members.begin(), members.end(), 0);
-  return Communicator(shared_memory::SharedMemoryGroup::over(process, std::make_shared<GlooGroup>(process, 0, std::move(members), "world")));
+  return Communicator(
+      shared_memory::SharedMemoryGroup::over(process, std::make_shared<GlooGroup>(process, 0, std::move(members), "world")));
 }
 
 }  // namespace gloo
@@ -103,7 +106,8 @@ struct Gloo {
       const double patience = runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120);
       const char* fingerprints = std::getenv("WEFT_FINGERPRINTS");
       const bool check = fingerprints != nullptr && std::string_view(fingerprints) != "0";
-      process_ = std::make_shared<gloo::Process>(gloo::rendezvous(launch_, std::chrono::duration<double>(patience)), std::chrono::minutes(30), check);
+      process_ = std::make_shared<gloo::Process>(gloo::rendezvous(launch_, std::chrono::duration<double>(patience)),
+                                                 std::chrono::minutes(30), check);
       process_->listen();
     }
     Session(const Session&) = delete;

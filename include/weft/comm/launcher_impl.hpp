@@ -2,14 +2,17 @@
 #pragma once
 // Definitions for comm/launcher.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/launcher.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::runtime::detail {
 
 WEFT_COLD WEFT_INLINE int whole_number(const char* name, int least, int most) {
   const auto value = number_from_environment(name, least, most);
-  if (!value) throw_error<UsageError>({"environment variable ", name, " is missing: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT belong together (torchrun --no-python sets them)"});
+  if (!value)
+    throw_error<UsageError>(
+        {"environment variable ", name,
+         " is missing: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT belong together (torchrun --no-python sets them)"});
   if (*value != double(int(*value))) throw_error<UsageError>({"environment variable ", name, " must be a whole number"});
   return int(*value);
 }
@@ -25,7 +28,8 @@ WEFT_COLD WEFT_INLINE std::string secret_from_environment() {
   const bool failed = std::ferror(file) != 0;
   std::fclose(file);
   while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
-  if (failed || secret.empty()) throw_error<UsageError>({"WEFT_SECRET_FILE: ", name, failed ? " cannot be read" : " holds no secret"});
+  if (failed || secret.empty())
+    throw_error<UsageError>({"WEFT_SECRET_FILE: ", name, failed ? " cannot be read" : " holds no secret"});
   return secret;
 }
 
@@ -38,8 +42,9 @@ WEFT_COLD WEFT_INLINE void agree_with_launcher(int connected) {
   for (const Starter& starter : starters) {
     if (!is_set(starter.size)) continue;
     if (const int started = whole_number(starter.size, 1, most_processes); started != connected)
-      throw_error<UsageError>({starter.size, " is ", started, ", but MPI connects ", connected, connected == 1 ? " process" : " processes",
-                               ": the program was linked with another MPI library than the launcher's, or the variable was left over"});
+      throw_error<UsageError>(
+          {starter.size, " is ", started, ", but MPI connects ", connected, connected == 1 ? " process" : " processes",
+           ": the program was linked with another MPI library than the launcher's, or the variable was left over"});
     if (&starter != starters) return;
   }
 }
@@ -49,7 +54,9 @@ WEFT_COLD WEFT_INLINE void refuse_unconnected(std::string_view backend) {
   for (const Starter& starter : starters)
     if (is_set(starter.size))
       if (const int started = whole_number(starter.size, 1, most_processes); started > 1)
-        throw_error<UsageError>({starter.size, " is ", started, ": ", starter.name, " started as many processes, each of which would be a world of ", backend, " of its own; it takes ", starter.need});
+        throw_error<UsageError>({starter.size, " is ", started, ": ", starter.name,
+                                 " started as many processes, each of which would be a world of ", backend,
+                                 " of its own; it takes ", starter.need});
 }
 
 WEFT_INLINE bool launched_with_addresses() {
@@ -77,7 +84,9 @@ WEFT_COLD WEFT_INLINE Launch launch_from_environment() {
   if (names == &torch_names && !under_torchrun() && is_set("OMPI_COMM_WORLD_SIZE"))
     if (const int started = whole_number("OMPI_COMM_WORLD_SIZE", 1, most); started != launch.world)
       throw_error<UsageError>({"WORLD_SIZE is ", launch.world, ", but mpirun started ", started, " processes"});
-  if (!is_set("MASTER_ADDR")) throw_error<UsageError>({"environment variable MASTER_ADDR is missing: the address of rank 0's machine, as torchrun sets it"});
+  if (!is_set("MASTER_ADDR"))
+    throw_error<UsageError>(
+        {"environment variable MASTER_ADDR is missing: the address of rank 0's machine, as torchrun sets it"});
   launch.host = std::getenv("MASTER_ADDR");
   if (is_set("WEFT_STORE_PORT")) {
     launch.port = whole_number("WEFT_STORE_PORT", 1, 65535);
@@ -85,7 +94,8 @@ WEFT_COLD WEFT_INLINE Launch launch_from_environment() {
     // Under torchrun the launcher itself listens on MASTER_PORT.
     const bool taken = under_torchrun() || is_set("TORCHELASTIC_USE_AGENT_STORE");
     launch.port = whole_number("MASTER_PORT", 1, 65535) + (taken ? 1 : 0);
-    if (launch.port > 65535) throw_error<UsageError>({"MASTER_PORT(65535) leaves no port after it for weft's store: set WEFT_STORE_PORT"});
+    if (launch.port > 65535)
+      throw_error<UsageError>({"MASTER_PORT(65535) leaves no port after it for weft's store: set WEFT_STORE_PORT"});
   }
   launch.local_world = is_set(names->local) ? whole_number(names->local, 1, most) : launch.world;
   if (under_torchrun()) {

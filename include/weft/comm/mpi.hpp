@@ -16,9 +16,9 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/comm/run_result.hpp>
-#include <weft/comm/mpi/group.hpp>
 #include <weft/comm/launcher.hpp>
+#include <weft/comm/mpi/group.hpp>
+#include <weft/comm/run_result.hpp>
 
 namespace weft::comm {
 

@@ -16,8 +16,8 @@
 #include <string_view>
 
 #include <weft/comm/nccl/rendezvous.hpp>
-#include <weft/comm/store/ranks.hpp>
 #include <weft/comm/run_options.hpp>
+#include <weft/comm/store/ranks.hpp>
 
 namespace weft::comm {
 
@@ -31,7 +31,8 @@ inline Options options_from_environment(std::chrono::duration<double> deadline) 
   };
   Options options;
   options.deadline = deadline;
-  options.patience = std::chrono::duration<double>(runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120));
+  options.patience =
+      std::chrono::duration<double>(runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120));
   options.fingerprints = set("WEFT_FINGERPRINTS");
   options.share_gpus = set("WEFT_SHARE_GPUS");
   return options;

@@ -93,7 +93,8 @@ struct StreamOrder {
 
 /// An elementwise reduction: outputs[j][i] = reduction over k, in order, of inputs[k][i], for begin <= i < end and every j. An
 /// output may be one of the inputs.
-using Combine = void (*)(Reduction, std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t begin, std::size_t end);
+using Combine = void (*)(Reduction, std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t begin,
+                         std::size_t end);
 
 /// Elements whose type is a value, for functions that would compile slower as templates (comm/reduce.hpp: elements_of).
 struct Elements {

@@ -2,8 +2,8 @@
 #pragma once
 // Definitions for comm/operation.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/operation.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm {
 

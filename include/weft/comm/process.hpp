@@ -22,7 +22,8 @@ class Progress {
 
 struct Process {
   Process() = default;
-  Process(int of_world, std::chrono::duration<double> wait_at_most, bool check) : rank(of_world), deadline(wait_at_most), fingerprints(check) {}
+  Process(int of_world, std::chrono::duration<double> wait_at_most, bool check)
+      : rank(of_world), deadline(wait_at_most), fingerprints(check) {}
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
   virtual ~Process() = default;

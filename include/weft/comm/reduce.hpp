@@ -128,8 +128,10 @@ void reduce_reals(Reduction reduction, Inputs inputs, Outputs outputs, std::size
 
 /// The Combine of type T. bfloat16 and float16 are combined in float and rounded once.
 template <class T>
-void combine(Reduction reduction, std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t begin, std::size_t end) {
-  if constexpr (std::is_integral_v<T>) detail::reduce_integers<std::make_unsigned_t<T>>(reduction, std::is_signed_v<T>, inputs, outputs, begin, end);
+void combine(Reduction reduction, std::span<const void* const> inputs, std::span<void* const> outputs, std::size_t begin,
+             std::size_t end) {
+  if constexpr (std::is_integral_v<T>)
+    detail::reduce_integers<std::make_unsigned_t<T>>(reduction, std::is_signed_v<T>, inputs, outputs, begin, end);
   else detail::reduce_reals<T>(reduction, inputs, outputs, begin, end);
 }
 
@@ -159,8 +161,11 @@ namespace weft::comm {
 extern template void combine<float>(Reduction, std::span<const void* const>, std::span<void* const>, std::size_t, std::size_t);
 extern template void combine<double>(Reduction, std::span<const void* const>, std::span<void* const>, std::size_t, std::size_t);
 extern template void combine<bfloat16>(Reduction, std::span<const void* const>, std::span<void* const>, std::size_t, std::size_t);
-extern template void combine<std::int32_t>(Reduction, std::span<const void* const>, std::span<void* const>, std::size_t, std::size_t);
-extern template void combine<std::int64_t>(Reduction, std::span<const void* const>, std::span<void* const>, std::size_t, std::size_t);
-extern template void combine<std::uint64_t>(Reduction, std::span<const void* const>, std::span<void* const>, std::size_t, std::size_t);
+extern template void combine<std::int32_t>(Reduction, std::span<const void* const>, std::span<void* const>, std::size_t,
+                                           std::size_t);
+extern template void combine<std::int64_t>(Reduction, std::span<const void* const>, std::span<void* const>, std::size_t,
+                                           std::size_t);
+extern template void combine<std::uint64_t>(Reduction, std::span<const void* const>, std::span<void* const>, std::size_t,
+                                            std::size_t);
 }  // namespace weft::comm
 #endif

@@ -18,7 +18,8 @@ namespace detail {
 
 struct Neighbours {
   int next, previous;
-  explicit Neighbours(const Communicator& comm) : next((comm.rank() + 1) % comm.size()), previous((comm.rank() + comm.size() - 1) % comm.size()) {}
+  explicit Neighbours(const Communicator& comm)
+      : next((comm.rank() + 1) % comm.size()), previous((comm.rank() + comm.size() - 1) % comm.size()) {}
 };
 
 inline constexpr int piece_tag = 0, sum_tag = 1;
@@ -63,7 +64,8 @@ void ring_exchange(const Communicator& comm, std::span<T> piece, std::span<T> sp
 /// in rank order starting with itself; it lies in the returned span, `sum` or `arriving`. size messages of sums each way.
 /// Collective.
 template <class T, class S, class Work, class Add>
-std::span<S> ring_exchange(const Communicator& comm, std::span<T> piece, std::span<T> spare, std::span<S> sum, std::span<S> arriving, Work&& work, Add&& add) {
+std::span<S> ring_exchange(const Communicator& comm, std::span<T> piece, std::span<T> spare, std::span<S> sum,
+                           std::span<S> arriving, Work&& work, Add&& add) {
   const detail::Neighbours to(comm);
   Request sending;
   const auto receive = [&] { return comm.recv_async(arriving, to.previous, detail::sum_tag); };

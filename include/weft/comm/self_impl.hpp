@@ -2,8 +2,8 @@
 #pragma once
 // Definitions for comm/self.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/self.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm {
 
@@ -15,7 +15,9 @@ WEFT_INLINE std::string_view SelfGroup::axis() const { return axis_; }
 
 WEFT_INLINE std::string_view SelfGroup::backend() const { return backend_; }
 
-WEFT_INLINE bool SelfGroup::supports(Operation operation, DataType, MemoryKind memory) const { return memory == MemoryKind::host || !is_point_to_point(operation); }
+WEFT_INLINE bool SelfGroup::supports(Operation operation, DataType, MemoryKind memory) const {
+  return memory == MemoryKind::host || !is_point_to_point(operation);
+}
 
 WEFT_INLINE void SelfGroup::execute(const Call& call) {
   ++sequence_;

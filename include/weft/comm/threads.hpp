@@ -25,7 +25,7 @@ namespace threads {
 
 /// Runs `body(group)` on `ranks` threads and waits for all of them; after the first failure it waits at most `grace`.
 RunResult run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body,
-                  std::chrono::duration<double> grace = std::chrono::duration<double>::max());
+              std::chrono::duration<double> grace = std::chrono::duration<double>::max());
 
 }  // namespace threads
 

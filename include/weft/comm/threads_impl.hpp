@@ -2,13 +2,14 @@
 #pragma once
 // Definitions for comm/threads.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/threads.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::threads {
 
-WEFT_COLD WEFT_INLINE RunResult run(int ranks, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body,
-                  std::chrono::duration<double> grace) {
+WEFT_COLD WEFT_INLINE RunResult run(int ranks, std::chrono::duration<double> deadline,
+                                    const std::function<void(std::shared_ptr<Group>)>& body,
+                                    std::chrono::duration<double> grace) {
   // What threads use is shared, since one that is left alone may outlive this function.
   struct Run {
     std::shared_ptr<World> world;

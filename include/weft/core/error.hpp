@@ -16,7 +16,8 @@ namespace weft {
 /// Base of all errors that weft throws.
 class Error : public std::runtime_error {
  public:
-  explicit Error(const std::string& what, int exit_code = 1) : std::runtime_error(detail::joined({"weft: ", what})), exit_code_(exit_code) {}
+  explicit Error(const std::string& what, int exit_code = 1)
+      : std::runtime_error(detail::joined({"weft: ", what})), exit_code_(exit_code) {}
   /// The exit code of `runtime::run` if this error ends the program.
   int exit_code() const noexcept { return exit_code_; }
 

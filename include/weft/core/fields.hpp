@@ -26,8 +26,7 @@ struct AnyField {
 template <class Derived>
 struct AnyBase {
   template <class Base>
-    requires(std::is_base_of_v<Base, Derived> && !std::is_same_v<Base, Derived>)
-  operator Base() const;
+  requires(std::is_base_of_v<Base, Derived> && !std::is_same_v<Base, Derived>) operator Base() const;
 };
 
 #if defined(__GNUC__)
@@ -150,10 +149,12 @@ constexpr void for_each_field(const T& object, F&& f) {
     const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21] = object;
     each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21);
   } else if constexpr (n == 23) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22] = object;
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22] =
+        object;
     each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22);
   } else if constexpr (n == 24) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23] = object;
+    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23] =
+        object;
     each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23);
   }
 }
@@ -173,10 +174,16 @@ bool hash_value(std::uint64_t& state, const T& value) {
   } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
     const std::string_view text = value;
     state = hash_of(state, hash_bytes(text.data(), text.size()));
-  } else if constexpr (requires { { value.has_value() } -> std::convertible_to<bool>; *value; }) {
+  } else if constexpr (requires {
+                         { value.has_value() } -> std::convertible_to<bool>;
+                         *value;
+                       }) {
     state = hash_of(state, value.has_value());
     return !value.has_value() || hash_value(state, *value);
-  } else if constexpr (requires { std::begin(value) != std::end(value); requires !std::is_same_v<std::remove_cvref_t<decltype(*std::begin(value))>, T>; }) {
+  } else if constexpr (requires {
+                         std::begin(value) != std::end(value);
+                         requires !std::is_same_v<std::remove_cvref_t<decltype(*std::begin(value))>, T>;
+                       }) {
     std::uint64_t count = 0;
     for (const auto& element : value) {
       ++count;

@@ -13,17 +13,17 @@
 
 #include <weft/core/standard.hpp>
 
-#define WEFT_HAS_MEMBER(name)                                                              \
-  struct Named_##name {                                                                    \
-    int name;                                                                              \
-  };                                                                                       \
-  template <class T>                                                                       \
-  struct Beside_##name : T, Named_##name {};                                               \
-  template <class T>                                                                       \
-  constexpr bool has_##name() {                                                            \
-    if constexpr (std::is_class_v<T> && !std::is_final_v<T>) {                             \
-      return !requires { &Beside_##name<T>::name; };                                       \
-    } else {                                                                               \
-      return std::is_class_v<T>; /* nothing can be said of a class that is final */        \
-    }                                                                                      \
+#define WEFT_HAS_MEMBER(name)                                                       \
+  struct Named_##name {                                                             \
+    int name;                                                                       \
+  };                                                                                \
+  template <class T>                                                                \
+  struct Beside_##name : T, Named_##name {};                                        \
+  template <class T>                                                                \
+  constexpr bool has_##name() {                                                     \
+    if constexpr (std::is_class_v<T> && !std::is_final_v<T>) {                      \
+      return !requires { &Beside_##name<T>::name; };                                \
+    } else {                                                                        \
+      return std::is_class_v<T>; /* nothing can be said of a class that is final */ \
+    }                                                                               \
   }

@@ -2,8 +2,8 @@
 #pragma once
 // Definitions for core/hash.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/core/hash.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::detail {
 
@@ -13,8 +13,10 @@ WEFT_OUT_OF_LINE WEFT_INLINE std::uint64_t hash_bytes(const void* data, std::siz
   for (std::uint64_t j = 0; j < 8; ++j) lanes[j] = seed + (j + 1) * hash_factor;
   // Written out: not every compiler unrolls it where it pays.
   const auto take = [&lanes, &words] {
-    lanes[0] = hash_step(lanes[0], words[0]), lanes[1] = hash_step(lanes[1], words[1]), lanes[2] = hash_step(lanes[2], words[2]), lanes[3] = hash_step(lanes[3], words[3]);
-    lanes[4] = hash_step(lanes[4], words[4]), lanes[5] = hash_step(lanes[5], words[5]), lanes[6] = hash_step(lanes[6], words[6]), lanes[7] = hash_step(lanes[7], words[7]);
+    lanes[0] = hash_step(lanes[0], words[0]), lanes[1] = hash_step(lanes[1], words[1]), lanes[2] = hash_step(lanes[2], words[2]),
+    lanes[3] = hash_step(lanes[3], words[3]);
+    lanes[4] = hash_step(lanes[4], words[4]), lanes[5] = hash_step(lanes[5], words[5]), lanes[6] = hash_step(lanes[6], words[6]),
+    lanes[7] = hash_step(lanes[7], words[7]);
   };
   std::size_t left = bytes;
   for (; left >= sizeof words; left -= sizeof words, at += sizeof words) {

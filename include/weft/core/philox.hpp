@@ -23,11 +23,13 @@ struct Philox {
   };
 
   KOKKOS_INLINE_FUNCTION static constexpr Words draw(std::uint64_t key, std::uint64_t counter, std::uint64_t counter_high = 0) {
-    Words c{{std::uint32_t(counter), std::uint32_t(counter >> 32), std::uint32_t(counter_high), std::uint32_t(counter_high >> 32)}};
+    Words c{
+        {std::uint32_t(counter), std::uint32_t(counter >> 32), std::uint32_t(counter_high), std::uint32_t(counter_high >> 32)}};
     std::uint32_t k0 = std::uint32_t(key), k1 = std::uint32_t(key >> 32);
     for (int round = 0; round < 10; ++round) {
       const std::uint64_t a = std::uint64_t(0xD2511F53u) * c.word[0], b = std::uint64_t(0xCD9E8D57u) * c.word[2];
-      c = {{std::uint32_t(b >> 32) ^ c.word[1] ^ k0, std::uint32_t(b), std::uint32_t(a >> 32) ^ c.word[3] ^ k1, std::uint32_t(a)}};
+      c = {
+          {std::uint32_t(b >> 32) ^ c.word[1] ^ k0, std::uint32_t(b), std::uint32_t(a >> 32) ^ c.word[3] ^ k1, std::uint32_t(a)}};
       k0 += 0x9E3779B9u;
       k1 += 0xBB67AE85u;
     }

@@ -68,7 +68,20 @@ template <class T>
 using accumulate_t = std::conditional_t<std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>, float, T>;
 
 /// Element types as values, for files, fingerprints and type-erased parameters.
-enum class DataType : std::uint8_t { int8, uint8, int16, uint16, int32, uint32, int64, uint64, float16, bfloat16, float32, float64 };
+enum class DataType : std::uint8_t {
+  int8,
+  uint8,
+  int16,
+  uint16,
+  int32,
+  uint32,
+  int64,
+  uint64,
+  float16,
+  bfloat16,
+  float32,
+  float64
+};
 
 constexpr std::size_t size_of(DataType type) {
   constexpr std::size_t sizes[] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
@@ -76,7 +89,7 @@ constexpr std::size_t size_of(DataType type) {
 }
 
 constexpr std::string_view name_of(DataType type) {
-  constexpr std::string_view names[] = {"int8",  "uint8",  "int16",    "uint16",  "int32",  "uint32",
+  constexpr std::string_view names[] = {"int8",  "uint8",  "int16",   "uint16",   "int32",   "uint32",
                                         "int64", "uint64", "float16", "bfloat16", "float32", "float64"};
   return names[static_cast<std::size_t>(type)];
 }
@@ -97,7 +110,8 @@ constexpr int data_type_index() {
 
 /// The element types of weft's tensors and collectives: integers of 1 to 8 bytes, float, double, bfloat16, float16.
 template <class T>
-concept Scalar = data_type_index<std::remove_cv_t<T>>() >= 0;
+concept Scalar = data_type_index<std::remove_cv_t<T>>()
+>= 0;
 
 }  // namespace detail
 

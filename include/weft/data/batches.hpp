@@ -17,8 +17,8 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/philox.hpp>
-#include <weft/layer/batch.hpp>
 #include <weft/data/corpus.hpp>
+#include <weft/layer/batch.hpp>
 #include <weft/mesh/axis.hpp>
 
 namespace weft::data {
@@ -68,8 +68,7 @@ class Batches {
   Batches(Share share, std::shared_ptr<const Corpus> corpus, BatchOptions options);
 
   template <class Mesh>
-    requires(!std::is_same_v<Mesh, Share>)
-  Batches(const Mesh& mesh, std::shared_ptr<const Corpus> corpus, BatchOptions options)
+  requires(!std::is_same_v<Mesh, Share>) Batches(const Mesh& mesh, std::shared_ptr<const Corpus> corpus, BatchOptions options)
       : Batches(share_of(mesh), std::move(corpus), options) {}
 
   /// Reads the file itself and throws the errors of Corpus::read.
@@ -108,7 +107,10 @@ class Batches {
     iterator(const Batches* batches, std::uint64_t step) : batches_(batches), step_(step) {}
     Batch operator*() const { return batches_->training(step_); }
     iterator& operator++() { return ++step_, *this; }
-    iterator operator++(int) { auto old = *this; return ++step_, old; }
+    iterator operator++(int) {
+      auto old = *this;
+      return ++step_, old;
+    }
     bool operator==(const iterator& other) const { return step_ == other.step_; }
 
    private:

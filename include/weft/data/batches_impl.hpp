@@ -10,13 +10,16 @@ namespace weft::data {
 WEFT_INLINE Batches::Batches(Share share, std::shared_ptr<const Corpus> corpus, BatchOptions options)
     : corpus_(std::move(corpus)), options_(options), share_(share) {
   if (options_.sequence == 0 || options_.global_batch == 0)
-    throw_error<UsageError>({"batches: sequence(", options_.sequence, ") and global batch(", options_.global_batch, ") must be at least 1"});
+    throw_error<UsageError>(
+        {"batches: sequence(", options_.sequence, ") and global batch(", options_.global_batch, ") must be at least 1"});
   corpus_->require(options_.sequence);
   if (options_.global_batch % share_.size != 0)
-    throw_error<LayoutError>({"global batch(", options_.global_batch, ") % dp(", share_.size, ") != 0: every dp rank takes the same number of sequences"});
+    throw_error<LayoutError>({"global batch(", options_.global_batch, ") % dp(", share_.size,
+                              ") != 0: every dp rank takes the same number of sequences"});
   if (options_.micro_batch == 0) options_.micro_batch = sequences();
   if (sequences() % options_.micro_batch != 0)
-    throw_error<LayoutError>({"global batch(", options_.global_batch, ") % (micro-batch(", options_.micro_batch, ") * dp(", share_.size, ")) != 0: a rank's share is cut into whole micro-batches"});
+    throw_error<LayoutError>({"global batch(", options_.global_batch, ") % (micro-batch(", options_.micro_batch, ") * dp(",
+                              share_.size, ")) != 0: a rank's share is cut into whole micro-batches"});
 }
 
 WEFT_INLINE Batch Batches::training(std::uint64_t step) const {

@@ -20,9 +20,10 @@ WEFT_INLINE void Corpus::require(std::size_t length) const {
 
 WEFT_INLINE std::string Corpus::read_file(const std::string& file) {
   const auto fail = [&](int error) -> UsageError {
-    return UsageError("data: cannot read '" + file + "': " + (error == ENOENT   ? "there is no such file"
-                                                              : error == EISDIR ? "it is a folder, a text file is needed"
-                                                                                : std::strerror(error != 0 ? error : EIO)));
+    return UsageError("data: cannot read '" + file + "': " +
+                      (error == ENOENT   ? "there is no such file"
+                       : error == EISDIR ? "it is a folder, a text file is needed"
+                                         : std::strerror(error != 0 ? error : EIO)));
   };
   struct Opened {
     std::FILE* in;

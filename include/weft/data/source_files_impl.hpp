@@ -17,10 +17,12 @@ WEFT_INLINE std::vector<std::filesystem::path> source_files(const std::filesyste
     if (text && fs::is_regular_file(path, error) && fs::file_size(path, error) > 0) files.push_back(path);
   };
   for (const char* part : {"include", "docs", "examples"})
-    for (fs::recursive_directory_iterator at(folder / part, error), end; !error && at != end; at.increment(error)) take(at->path());
+    for (fs::recursive_directory_iterator at(folder / part, error), end; !error && at != end; at.increment(error))
+      take(at->path());
   error.clear();
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) take(at->path());
-  std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return a.generic_string() < b.generic_string(); });
+  std::sort(files.begin(), files.end(),
+            [](const fs::path& a, const fs::path& b) { return a.generic_string() < b.generic_string(); });
   return files;
 }
 

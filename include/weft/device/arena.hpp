@@ -147,7 +147,9 @@ class Arena {
 };
 
 template <class MemorySpace>
-void Arena<MemorySpace>::reset_peak() { state_->use.peak = state_->use.current; }
+void Arena<MemorySpace>::reset_peak() {
+  state_->use.peak = state_->use.current;
+}
 
 template <class MemorySpace>
 Buffer Arena<MemorySpace>::take(std::size_t size) {
@@ -174,8 +176,9 @@ void* Arena<MemorySpace>::taken_from_system(std::size_t size) {
   if (void* block = System::take(size)) return block;
   state_->give_back();
   if (void* block = System::take(size)) return block;
-  throw_error<MemoryError>({"out of memory: ", MemorySpace::name(), " memory has no room for ", size, " more bytes; this rank uses ", state_->use.current, " there",
-                            System::room(), ": a smaller model or micro-batch, recomputation, or more ranks to share it"});
+  throw_error<MemoryError>({"out of memory: ", MemorySpace::name(), " memory has no room for ", size,
+                            " more bytes; this rank uses ", state_->use.current, " there", System::room(),
+                            ": a smaller model or micro-batch, recomputation, or more ranks to share it"});
 }
 
 }  // namespace detail

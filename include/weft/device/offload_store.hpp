@@ -54,11 +54,14 @@ class Store {
 
 // Host memory that devices copy from and to at full speed.
 template <class Exec>
-struct HostMemory { using type = Kokkos::HostSpace; };
+struct HostMemory {
+  using type = Kokkos::HostSpace;
+};
 #if defined(KOKKOS_HAS_SHARED_HOST_PINNED_SPACE)
 template <class Exec>
-  requires(!Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible)
-struct HostMemory<Exec> { using type = Kokkos::SharedHostPinnedSpace; };
+requires(!Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) struct HostMemory<Exec> {
+  using type = Kokkos::SharedHostPinnedSpace;
+};
 #endif
 
 /// Records in host memory. Writing to memory cannot fail, so a record has one place.
@@ -114,7 +117,8 @@ class FileStore final : public Store {
     for (std::size_t done = 0; done < r.bytes;) {
       const ::ssize_t moved = call(done, begin + done);
       if (moved < 0 && errno == EINTR) continue;
-      if (moved <= 0) fail(joined({what, " at byte ", begin + done, ", ", r.bytes - done, " bytes to go"}), moved < 0 ? errno : 0);
+      if (moved <= 0)
+        fail(joined({what, " at byte ", begin + done, ", ", r.bytes - done, " bytes to go"}), moved < 0 ? errno : 0);
       done += std::size_t(moved);
     }
   }
@@ -140,7 +144,8 @@ void read_record(Device<Exec>& device, const Store& store, std::size_t record, v
     const void* from = store.memory(record);
     if (from == nullptr) store.read(record, (staged.resize(bytes), staged.data()));
     Kokkos::View<const char*, Kokkos::HostSpace, Unmanaged> host(static_cast<const char*>(from ? from : staged.data()), bytes);
-    Kokkos::deep_copy(device.exec(), Kokkos::View<char*, typename Exec::memory_space, Unmanaged>(static_cast<char*>(data), bytes), host);
+    Kokkos::deep_copy(device.exec(), Kokkos::View<char*, typename Exec::memory_space, Unmanaged>(static_cast<char*>(data), bytes),
+                      host);
     device.exec().fence("weft::read_record");
   }
 }
@@ -158,7 +163,8 @@ void write_record(Device<Exec>& device, Store& store, std::size_t record, const 
     void* to = store.memory(record);
     if (to == nullptr) to = (staged.resize(bytes), staged.data());
     Kokkos::View<char*, Kokkos::HostSpace, Unmanaged> host(static_cast<char*>(to), bytes);
-    Kokkos::deep_copy(device.exec(), host, Kokkos::View<const char*, typename Exec::memory_space, Unmanaged>(static_cast<const char*>(data), bytes));
+    Kokkos::deep_copy(device.exec(), host,
+                      Kokkos::View<const char*, typename Exec::memory_space, Unmanaged>(static_cast<const char*>(data), bytes));
     device.exec().fence("weft::write_record");
     if (!staged.empty()) store.write(record, to);
   }
@@ -171,11 +177,15 @@ class RecordTraffic {
  public:
   static constexpr bool beside = false;
   /// Copies the record to `bytes` bytes at `to`. Work given to the device after the next `arrive` sees them.
-  void fetch(Device<Exec>& device, const Store& store, std::size_t record, void* to, std::size_t bytes) { read_record(device, store, record, to, bytes); }
+  void fetch(Device<Exec>& device, const Store& store, std::size_t record, void* to, std::size_t bytes) {
+    read_record(device, store, record, to, bytes);
+  }
   void arrive(Device<Exec>&) {}
   /// Copies `from`, in the state after the device's computation so far, to the record. `from` is kept alive, and must not be
   /// written, until `settle`.
-  void put(Device<Exec>& device, Store& store, std::size_t record, const Buffer& from, std::size_t bytes) { write_record(device, store, record, from.get(), bytes); }
+  void put(Device<Exec>& device, Store& store, std::size_t record, const Buffer& from, std::size_t bytes) {
+    write_record(device, store, record, from.get(), bytes);
+  }
   /// Waits until every `put` is in its record. Needed before the store commits or anyone reads it.
   void settle() {}
 };

@@ -8,14 +8,20 @@
 namespace weft::detail {
 
 WEFT_INLINE std::size_t HostStore::record(std::size_t bytes) {
-  records_.push_back({std::shared_ptr<void>(Kokkos::kokkos_malloc<Memory>("weft offload", bytes > 0 ? bytes : 1), [](void* memory) { Kokkos::kokkos_free<Memory>(memory); }), bytes});
+  records_.push_back({std::shared_ptr<void>(Kokkos::kokkos_malloc<Memory>("weft offload", bytes > 0 ? bytes : 1),
+                                            [](void* memory) { Kokkos::kokkos_free<Memory>(memory); }),
+                      bytes});
   std::memset(records_.back().memory.get(), 0, bytes);
   return records_.size() - 1;
 }
 
-WEFT_INLINE void HostStore::read(std::size_t record, void* host) const { std::memcpy(host, records_[record].memory.get(), records_[record].bytes); }
+WEFT_INLINE void HostStore::read(std::size_t record, void* host) const {
+  std::memcpy(host, records_[record].memory.get(), records_[record].bytes);
+}
 
-WEFT_INLINE void HostStore::write(std::size_t record, const void* host) { std::memcpy(records_[record].memory.get(), host, records_[record].bytes); }
+WEFT_INLINE void HostStore::write(std::size_t record, const void* host) {
+  std::memcpy(records_[record].memory.get(), host, records_[record].bytes);
+}
 
 WEFT_INLINE bool HostStore::may_fail() const { return false; }
 
@@ -35,7 +41,9 @@ WEFT_INLINE std::size_t FileStore::record(std::size_t bytes) {
     if (const int error = ::posix_fallocate(file_, ::off_t(end_), ::off_t(2 * room))) {
       struct statvfs left = {};
       const bool known = ::fstatvfs(file_, &left) == 0;
-      fail(known ? joined({"has no room for ", 2 * room, " more bytes (", end_, " in use, ", std::size_t(left.f_bavail) * std::size_t(left.f_frsize), " free)"}) : joined({"has no room for ", 2 * room, " more bytes"}),
+      fail(known ? joined({"has no room for ", 2 * room, " more bytes (", end_, " in use, ",
+                           std::size_t(left.f_bavail) * std::size_t(left.f_frsize), " free)"})
+                 : joined({"has no room for ", 2 * room, " more bytes"}),
            error);
     }
   records_.push_back({end_, room, bytes, 0, false});
@@ -45,7 +53,9 @@ WEFT_INLINE std::size_t FileStore::record(std::size_t bytes) {
 
 WEFT_INLINE void FileStore::read(std::size_t record, void* host) const {
   const Record& r = records_[record];
-  move("cannot be read", r, r.active, [&](std::size_t done, std::size_t at) { return ::pread(file_, static_cast<char*>(host) + done, r.bytes - done, ::off_t(at)); });
+  move("cannot be read", r, r.active, [&](std::size_t done, std::size_t at) {
+    return ::pread(file_, static_cast<char*>(host) + done, r.bytes - done, ::off_t(at));
+  });
 }
 
 WEFT_INLINE void FileStore::read_ahead(std::size_t record) const {
@@ -55,7 +65,9 @@ WEFT_INLINE void FileStore::read_ahead(std::size_t record) const {
 
 WEFT_INLINE void FileStore::write(std::size_t record, const void* host) {
   Record& r = records_[record];
-  move("cannot be written", r, 1 - r.active, [&](std::size_t done, std::size_t at) { return ::pwrite(file_, static_cast<const char*>(host) + done, r.bytes - done, ::off_t(at)); });
+  move("cannot be written", r, 1 - r.active, [&](std::size_t done, std::size_t at) {
+    return ::pwrite(file_, static_cast<const char*>(host) + done, r.bytes - done, ::off_t(at));
+  });
   r.written = true;
 }
 

@@ -62,7 +62,8 @@ requires(on_host<Exec>) void for_each_index(Device<Exec>& device, std::size_t n,
 }
 template <class Exec, class F>
 requires(!on_host<Exec>) void for_each_index(Device<Exec>& device, std::size_t n, const F& f) {
-  if (n != 0) Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)), f);
+  if (n != 0)
+    Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)), f);
 }
 
 }  // namespace weft::detail

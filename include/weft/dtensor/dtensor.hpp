@@ -18,9 +18,9 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/mesh/mesh.hpp>
 #include <weft/dtensor/redistribute.hpp>
 #include <weft/dtensor/sharding.hpp>
+#include <weft/mesh/mesh.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -69,7 +69,8 @@ class DTensor {
 
   /// Makes this rank's elements a part of the whole. Without `shape` the ranks add up the extents (collective); with it nothing
   /// is communicated. Throws ShapeError if `local` does not have the shape that torch.chunk's rule gives this rank.
-  static DTensor from_local(const dtensor::DeviceMesh& mesh, const Local& local, const Placements& placements, const Shape& shape) {
+  static DTensor from_local(const dtensor::DeviceMesh& mesh, const Local& local, const Placements& placements,
+                            const Shape& shape) {
     return DTensor(mesh, shape, dtensor::checked(shape, mesh.places(), placements), local);
   }
   static DTensor from_local(const dtensor::DeviceMesh& mesh, const Local& local, const Placements& placements) {
@@ -115,12 +116,14 @@ class DTensor {
       : mesh_(mesh), shape_(shape), placements_(std::move(placements)), local_(std::move(local)) {
     const Shape expected = part().shape;
     if (!(expected == local_.shape()))
-      throw_error<ShapeError>({"dtensor ", shape_.text(), " with placements ", dtensor::text(placements_), " on ", mesh_.text(), ": this rank holds ", local_.shape().text(), ", expected ", expected.text(), where()});
+      throw_error<ShapeError>({"dtensor ", shape_.text(), " with placements ", dtensor::text(placements_), " on ", mesh_.text(),
+                               ": this rank holds ", local_.shape().text(), ", expected ", expected.text(), where()});
   }
 
   std::string where() const {
     std::string all;
-    for (const auto& axis : mesh_.places()) all += (all.empty() ? " at " : ", ") + std::string(axis.name) + " rank " + std::to_string(axis.rank);
+    for (const auto& axis : mesh_.places())
+      all += (all.empty() ? " at " : ", ") + std::string(axis.name) + " rank " + std::to_string(axis.rank);
     return all;
   }
   // The extent of the dim that the step's axis divides, after the division by earlier axes.
@@ -171,10 +174,12 @@ X scattered(const Communicator& comm, const X& x, std::size_t dim) {
 /// Distributes `whole` over `mesh`. Every rank gives a tensor of the whole's shape; with Source::first_rank only the first rank's
 /// elements matter. Collective. Throws UsageError for placements that do not fit.
 template <detail::Scalar T, class Exec>
-DTensor<T, Exec> distribute_tensor(const dtensor::DeviceMesh& mesh, const Tensor<T, Exec>& whole, const dtensor::Placements& placements, dtensor::Source source = dtensor::Source::first_rank) {
+DTensor<T, Exec> distribute_tensor(const dtensor::DeviceMesh& mesh, const Tensor<T, Exec>& whole,
+                                   const dtensor::Placements& placements, dtensor::Source source = dtensor::Source::first_rank) {
   const auto target = dtensor::checked(whole.shape(), mesh.places(), placements);
   using D = DTensor<T, Exec>;
-  if (source == dtensor::Source::every_rank) return D::from_local(mesh, whole, dtensor::Placements(mesh.axes()), whole.shape()).redistribute(target);
+  if (source == dtensor::Source::every_rank)
+    return D::from_local(mesh, whole, dtensor::Placements(mesh.axes()), whole.shape()).redistribute(target);
   Tensor<T, Exec> local = whole;
   for (std::size_t axis = 0; axis < mesh.axes(); ++axis) {
     const Communicator& comm = mesh.comm(axis);

@@ -78,7 +78,8 @@ X gather(const Communicator& comm, const X& x, std::size_t dim, std::size_t exte
   const X pieces(x.device(), y.shape());
   comm.all_gather_v(x, pieces, counts);
   std::size_t at = 0;
-  for (std::size_t rank = 0; rank < chunks.size(); at += counts[rank++]) put_slice(x.device(), y.shape(), dim, chunks[rank], pieces.data() + at, y.data());
+  for (std::size_t rank = 0; rank < chunks.size(); at += counts[rank++])
+    put_slice(x.device(), y.shape(), dim, chunks[rank], pieces.data() + at, y.data());
   return y;
 }
 
@@ -93,7 +94,8 @@ X scatter_reduced(const Communicator& comm, const X& x, std::size_t dim, Reducti
   }
   const X pieces(x.device(), x.shape());
   std::size_t at = 0;
-  for (std::size_t rank = 0; rank < chunks.size(); at += counts[rank++]) take_slice(x.device(), x.shape(), dim, chunks[rank], x.data(), pieces.data() + at);
+  for (std::size_t rank = 0; rank < chunks.size(); at += counts[rank++])
+    take_slice(x.device(), x.shape(), dim, chunks[rank], x.data(), pieces.data() + at);
   comm.reduce_scatter_v(pieces, y, counts, reduction);
   return y;
 }
@@ -106,13 +108,15 @@ X exchange(const Communicator& comm, const X& x, std::size_t from, std::size_t e
   const auto sent = counts_of(want, x.shape(), to);
   const X outgoing(x.device(), x.shape());
   std::size_t at = 0;
-  for (std::size_t rank = 0; rank < want.size(); at += sent[rank++]) take_slice(x.device(), x.shape(), to, want[rank], x.data(), outgoing.data() + at);
+  for (std::size_t rank = 0; rank < want.size(); at += sent[rank++])
+    take_slice(x.device(), x.shape(), to, want[rank], x.data(), outgoing.data() + at);
   X y(x.device(), with_extent(with_extent(x.shape(), from, extent), to, want[me].length));
   const auto received = counts_of(have, y.shape(), from);
   const X incoming(x.device(), y.shape());
   comm.all_to_all_v(outgoing, sent, incoming, received);
   at = 0;
-  for (std::size_t rank = 0; rank < have.size(); at += received[rank++]) put_slice(x.device(), y.shape(), from, have[rank], incoming.data() + at, y.data());
+  for (std::size_t rank = 0; rank < have.size(); at += received[rank++])
+    put_slice(x.device(), y.shape(), from, have[rank], incoming.data() + at, y.data());
   return y;
 }
 

@@ -20,7 +20,7 @@ namespace weft::dtensor {
 /// The placement on one axis: each rank holds its chunk of a dim, the whole value, or a term of a reduction.
 struct AxisPlacement {
   enum class Kind { replicate, shard, partial } kind = Kind::replicate;
-  int dim = 0;                            ///< of shard; negative: counted from the last
+  int dim = 0;                           ///< of shard; negative: counted from the last
   Reduction reduction = Reduction::sum;  ///< of partial
 
   bool is_shard() const { return kind == Kind::shard; }

@@ -15,19 +15,22 @@ WEFT_INLINE std::string text(const AxisPlacement& placement) {
 
 WEFT_INLINE std::string text(const std::vector<AxisPlace>& axes) {
   std::string all;
-  for (const AxisPlace& axis : axes) all += (all.empty() ? "" : " * ") + std::string(axis.name) + "(" + std::to_string(axis.ranks) + ")";
+  for (const AxisPlace& axis : axes)
+    all += (all.empty() ? "" : " * ") + std::string(axis.name) + "(" + std::to_string(axis.ranks) + ")";
   return all;
 }
 
 WEFT_INLINE Placements checked(const Shape& shape, const std::vector<AxisPlace>& axes, Placements placements) {
   if (placements.size() != axes.size())
-    throw_error<UsageError>({"dtensor: ", placements.size(), " placements ", text(placements), " for a mesh of ", axes.size(), " axes, ", text(axes)});
+    throw_error<UsageError>({"dtensor: ", placements.size(), " placements ", text(placements), " for a mesh of ", axes.size(),
+                             " axes, ", text(axes)});
   const AxisPlacement* reduced = nullptr;
   const auto linear = [](Reduction reduction) { return reduction == Reduction::sum || reduction == Reduction::average; };
   for (AxisPlacement& placement : placements) {
     if (placement.is_partial()) {
       if (reduced && reduced->reduction != placement.reduction && !(linear(reduced->reduction) && linear(placement.reduction)))
-        throw_error<UsageError>({"dtensor: placements ", text(placements), ": a ", text(*reduced), " and a ", text(placement), " give another value in another order"});
+        throw_error<UsageError>({"dtensor: placements ", text(placements), ": a ", text(*reduced), " and a ", text(placement),
+                                 " give another value in another order"});
       reduced = &placement;
     }
     if (!placement.is_shard()) continue;

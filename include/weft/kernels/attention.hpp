@@ -17,8 +17,8 @@
 #include <weft/core/error.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/attention_arguments.hpp>
-#include <weft/kernels/detail/attention_host.hpp>
 #include <weft/kernels/detail/attention_fused.hpp>
+#include <weft/kernels/detail/attention_host.hpp>
 #include <weft/kernels/detail/loops.hpp>
 
 namespace weft::kernels {
@@ -26,7 +26,8 @@ namespace weft::kernels {
 /// out[r, h] = softmax(q k^T / sqrt(head_width)) v; lse [sequences, heads, length] receives log(sum(exp(scores))) in
 /// accumulate_t<T>. Throws ShapeError if kv_heads does not divide heads. The same bits for any number of threads.
 template <class T, class Exec>
-void attention_forward(Device<Exec>& device, const AttentionExtents& extents, const AttentionOperands<const T>& in, StridedRows<T> out, accumulate_t<T>* lse, bool causal = true) {
+void attention_forward(Device<Exec>& device, const AttentionExtents& extents, const AttentionOperands<const T>& in,
+                       StridedRows<T> out, accumulate_t<T>* lse, bool causal = true) {
   const detail::AttentionShape shape(extents, causal);
   if constexpr (detail::on_host<Exec>) detail::attention_host_forward(device, shape, in, out, lse);
   else detail::attention_device_forward(device, shape, in, out, lse);
@@ -35,8 +36,9 @@ void attention_forward(Device<Exec>& device, const AttentionExtents& extents, co
 /// Computes `d` (dq, dk and dv) from d_out and the forward's out and lse. The gradients are overwritten, not added to; they may
 /// be slices of one array, but not the arrays of q, k and v. The same bits for any number of threads.
 template <class T, class Exec>
-void attention_backward(Device<Exec>& device, const AttentionExtents& extents, const AttentionOperands<const T>& in, StridedRows<const T> out, StridedRows<const T> d_out,
-                        const accumulate_t<T>* lse, const AttentionOperands<T>& d, bool causal = true) {
+void attention_backward(Device<Exec>& device, const AttentionExtents& extents, const AttentionOperands<const T>& in,
+                        StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
+                        const AttentionOperands<T>& d, bool causal = true) {
   const detail::AttentionShape shape(extents, causal);
   if constexpr (detail::on_host<Exec>) detail::attention_host_backward(device, shape, in, out, d_out, lse, d);
   else detail::attention_device_backward(device, shape, in, out, d_out, lse, d);
@@ -54,7 +56,8 @@ struct AttentionBlock {
   detail::AttentionShape shape() const {
     if (causal && queries != keys)
       throw_error<ShapeError>({"attention: a causal block of ", queries, " queries and ", keys, " keys"});
-    detail::AttentionShape shape({.sequences = sequences, .length = queries, .heads = heads, .kv_heads = kv_heads, .head_width = head_width}, causal);
+    detail::AttentionShape shape(
+        {.sequences = sequences, .length = queries, .heads = heads, .kv_heads = kv_heads, .head_width = head_width}, causal);
     shape.keys = keys, shape.query_step = query_step, shape.key_step = key_step, shape.statistic_step = statistic_step;
     return shape;
   }
@@ -62,7 +65,8 @@ struct AttentionBlock {
 
 /// attention_forward on a block. R is T, or accumulate_t<T> to merge blocks without rounding them first.
 template <class T, class R, class Exec>
-void attention_block_forward(Device<Exec>& device, const AttentionBlock& block, const AttentionOperands<const T>& in, StridedRows<R> out, accumulate_t<T>* lse) {
+void attention_block_forward(Device<Exec>& device, const AttentionBlock& block, const AttentionOperands<const T>& in,
+                             StridedRows<R> out, accumulate_t<T>* lse) {
   const detail::AttentionShape shape = block.shape();
   if constexpr (detail::on_host<Exec>) detail::attention_host_forward(device, shape, in, out, lse);
   else detail::attention_device_forward(device, shape, in, out, lse);
@@ -70,8 +74,9 @@ void attention_block_forward(Device<Exec>& device, const AttentionBlock& block, 
 
 /// attention_backward on a block: out and lse are those of the whole attention, d is this block's part of the gradients.
 template <class T, class R, class Exec>
-void attention_block_backward(Device<Exec>& device, const AttentionBlock& block, const AttentionOperands<const T>& in, StridedRows<const T> out, StridedRows<const T> d_out,
-                              const accumulate_t<T>* lse, const AttentionOperands<R>& d) {
+void attention_block_backward(Device<Exec>& device, const AttentionBlock& block, const AttentionOperands<const T>& in,
+                              StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
+                              const AttentionOperands<R>& d) {
   const detail::AttentionShape shape = block.shape();
   if constexpr (detail::on_host<Exec>) detail::attention_host_backward(device, shape, in, out, d_out, lse, d);
   else detail::attention_device_backward(device, shape, in, out, d_out, lse, d);

@@ -17,7 +17,8 @@ namespace weft::kernels {
 /// `block` describes; rows of part and whole are `whole.stride` values apart. A is accumulate_t of the values. An lse of
 /// -infinity means that no key was seen: that side has no weight, whatever its values, and two such sides stay unseen.
 template <class A, class Exec>
-void merge_attention(Device<Exec>& device, const AttentionBlock& block, const A* part, const A* part_lse, StridedRows<A> whole, A* lse) {
+void merge_attention(Device<Exec>& device, const AttentionBlock& block, const A* part, const A* part_lse, StridedRows<A> whole,
+                     A* lse) {
   using V = detail::lanes_for<Exec, A>;
   const AttentionBlock b = block;
   A* const out = whole.data;
@@ -33,7 +34,9 @@ void merge_attention(Device<Exec>& device, const AttentionBlock& block, const A*
           const bool only = mine == -Kokkos::Experimental::infinity_v<A>;
           const A difference = only ? A(0) : theirs - mine;
           const A weight = A(1) / (A(1) + Kokkos::exp(-difference));  // the weight of `part`
-          lse[statistic] = only ? theirs : (difference > 0 ? theirs + Kokkos::log1p(Kokkos::exp(-difference)) : mine + Kokkos::log1p(Kokkos::exp(difference)));
+          lse[statistic] = only ? theirs
+                                : (difference > 0 ? theirs + Kokkos::log1p(Kokkos::exp(-difference))
+                                                  : mine + Kokkos::log1p(Kokkos::exp(difference)));
           const A* from = part + at;
           A* to = out + at;
           detail::sweep<V>(b.head_width, [&](std::size_t i, std::size_t count) {

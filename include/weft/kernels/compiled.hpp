@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The kernels that the library weft::compiled holds: of float and bfloat16 on the default host execution space. Every other kernel is
-// compiled where it is used. src/kernels.cpp makes the list, everybody else declares it.
+// The kernels that the library weft::compiled holds: of float and bfloat16 on the default host execution space. Every other
+// kernel is compiled where it is used. src/kernels.cpp makes the list, everybody else declares it.
 
 #include <weft/kernels/activation.hpp>
 #include <weft/kernels/attention.hpp>
@@ -21,75 +21,134 @@
 
 // Explicit instantiations by nvcc do not take lambdas of the device.
 #ifndef KOKKOS_ENABLE_CUDA
-#define WEFT_KERNELS_OF(KIND, T) \
-  KIND template void gelu_forward<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, T*); \
-  KIND template void gelu_backward<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, const T*, T*); \
-  KIND template void swiglu_forward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, std::size_t, const T*, std::size_t, T*); \
-  KIND template void swiglu_backward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, std::size_t, const T*, std::size_t, const T*, T*, std::size_t, T*, std::size_t); \
-  KIND template void attention_forward<T, detail::Host>(Device<detail::Host>&, const AttentionExtents&, const AttentionOperands<const T>&, StridedRows<T>, accumulate_t<T>*, bool); \
-  KIND template void attention_backward<T, detail::Host>(Device<detail::Host>&, const AttentionExtents&, const AttentionOperands<const T>&, StridedRows<const T>, StridedRows<const T>, const accumulate_t<T>*, const AttentionOperands<T>&, bool); \
-  KIND template void attention_block_forward<T, T, detail::Host>(Device<detail::Host>&, const AttentionBlock&, const AttentionOperands<const T>&, StridedRows<T>, accumulate_t<T>*); \
-  KIND template void attention_block_backward<T, T, detail::Host>(Device<detail::Host>&, const AttentionBlock&, const AttentionOperands<const T>&, StridedRows<const T>, StridedRows<const T>, const accumulate_t<T>*, const AttentionOperands<T>&); \
-  KIND template void row_max<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*, accumulate_t<T>*); \
-  KIND template void softmax_sums<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*, const accumulate_t<T>*, const std::int32_t*, std::int64_t, accumulate_t<T>*, accumulate_t<T>*); \
-  KIND template void cross_entropy_finish<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*, const accumulate_t<T>*, const accumulate_t<T>*, const accumulate_t<T>*, const std::int32_t*, std::int64_t, double*, T*); \
-  KIND template void fill<T, detail::Host>(Device<detail::Host>&, std::size_t, T*, T); \
-  KIND template void add<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, const T*, T*); \
-  KIND template void multiply<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, const T*, T*); \
-  KIND template void scale<T, detail::Host>(Device<detail::Host>&, std::size_t, accumulate_t<T>, const T*, T*); \
-  KIND template void axpy<T, accumulate_t<T>, detail::Host>(Device<detail::Host>&, std::size_t, accumulate_t<T>, const T*, accumulate_t<T>*); \
-  KIND template void accumulate<T, accumulate_t<T>, detail::Host>(Device<detail::Host>&, std::size_t, const T*, accumulate_t<T>*); \
-  KIND template void add_row<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*, T*); \
-  KIND template void multiply_row<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*, T*); \
-  KIND template void column_sums<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, std::size_t, accumulate_t<T>*, bool); \
-  KIND template void embedding_forward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const std::int32_t*, const T*, std::int64_t, std::size_t, T*); \
-  KIND template void embedding_backward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const std::int32_t*, const T*, std::int64_t, std::size_t, accumulate_t<T>*); \
-  KIND template void matmul<T, T, detail::Host>(Device<detail::Host>&, Transpose, Transpose, std::size_t, std::size_t, std::size_t, const T*, std::size_t, const T*, std::size_t, T*, std::size_t, bool, const T*); \
-  KIND template void matmul_gelu<T, detail::Host>(Device<detail::Host>&, Transpose, std::size_t, std::size_t, std::size_t, const T*, const T*, const T*, T*, T*); \
-  KIND template void matmul_gelu_backward<T, detail::Host>(Device<detail::Host>&, Transpose, std::size_t, std::size_t, std::size_t, const T*, const T*, const T*, T*); \
-  KIND template void order_rows<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, std::size_t, const T*, T*, bool); \
-  KIND template void sum_parts<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, std::size_t, const T*, std::size_t, T*, std::size_t); \
-  KIND template void layer_norm_forward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*, const T*, T*, accumulate_t<T>*, accumulate_t<T>*, double); \
-  KIND template void layer_norm_backward_input<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*, const accumulate_t<T>*, const accumulate_t<T>*, const T*, T*, bool); \
-  KIND template void layer_norm_backward_weight<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const accumulate_t<T>*, const accumulate_t<T>*, const T*, accumulate_t<T>*, accumulate_t<T>*, bool); \
-  KIND template void rms_norm_forward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*, T*, accumulate_t<T>*, double); \
-  KIND template void rms_norm_backward_input<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*, const accumulate_t<T>*, const T*, T*, bool); \
-  KIND template void rms_norm_backward_weight<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const accumulate_t<T>*, const T*, accumulate_t<T>*, bool); \
-  KIND template void squared_norm<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, double*); \
-  KIND template void initialise_normal<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, T*, std::uint64_t, std::size_t, std::size_t, std::size_t, double, double); \
-  KIND template void initialise_uniform<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, T*, std::uint64_t, std::size_t, std::size_t, std::size_t, double, double); \
-  KIND template void initialise_constant<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, T*, std::uint64_t, std::size_t, std::size_t, std::size_t, double); \
-  KIND template void dropout<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, T*, double, std::uint64_t, std::size_t, std::size_t, std::size_t, const T*); \
-  KIND template void rope<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*, std::size_t, T*, std::size_t, const std::int32_t*, double, bool); \
-  KIND template void gather_rows<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const std::int32_t*, std::size_t, const T*, const accumulate_t<T>*, T*); \
-  KIND template void sum_places<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const std::int32_t*, std::size_t, const T*, const accumulate_t<T>*, T*); \
-  KIND template void dot_places<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const std::int32_t*, std::size_t, const T*, const T*, accumulate_t<T>*); \
-  KIND template void subtract<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, const T*, T*); \
-  KIND template void divide<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, const T*, T*); \
-  KIND template void dot<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, const T*, double*); \
-  KIND template void row_sums<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, accumulate_t<T>, accumulate_t<T>*); \
-  KIND template void multiply_column<T, T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*, T*); \
+#define WEFT_KERNELS_OF(KIND, T)                                                                                                 \
+  KIND template void gelu_forward<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, T*);                            \
+  KIND template void gelu_backward<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, const T*, T*);                 \
+  KIND template void swiglu_forward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, std::size_t,     \
+                                                     const T*, std::size_t, T*);                                                 \
+  KIND template void swiglu_backward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, std::size_t,    \
+                                                      const T*, std::size_t, const T*, T*, std::size_t, T*, std::size_t);        \
+  KIND template void attention_forward<T, detail::Host>(Device<detail::Host>&, const AttentionExtents&,                          \
+                                                        const AttentionOperands<const T>&, StridedRows<T>, accumulate_t<T>*,     \
+                                                        bool);                                                                   \
+  KIND template void attention_backward<T, detail::Host>(                                                                        \
+      Device<detail::Host>&, const AttentionExtents&, const AttentionOperands<const T>&, StridedRows<const T>,                   \
+      StridedRows<const T>, const accumulate_t<T>*, const AttentionOperands<T>&, bool);                                          \
+  KIND template void attention_block_forward<T, T, detail::Host>(                                                                \
+      Device<detail::Host>&, const AttentionBlock&, const AttentionOperands<const T>&, StridedRows<T>, accumulate_t<T>*);        \
+  KIND template void attention_block_backward<T, T, detail::Host>(                                                               \
+      Device<detail::Host>&, const AttentionBlock&, const AttentionOperands<const T>&, StridedRows<const T>,                     \
+      StridedRows<const T>, const accumulate_t<T>*, const AttentionOperands<T>&);                                                \
+  KIND template void row_max<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*,            \
+                                              accumulate_t<T>*);                                                                 \
+  KIND template void softmax_sums<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*,       \
+                                                   const accumulate_t<T>*, const std::int32_t*, std::int64_t, accumulate_t<T>*,  \
+                                                   accumulate_t<T>*);                                                            \
+  KIND template void cross_entropy_finish<T, detail::Host>(                                                                      \
+      Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*, const accumulate_t<T>*, const accumulate_t<T>*,    \
+      const accumulate_t<T>*, const std::int32_t*, std::int64_t, double*, T*);                                                   \
+  KIND template void fill<T, detail::Host>(Device<detail::Host>&, std::size_t, T*, T);                                           \
+  KIND template void add<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, const T*, T*);                           \
+  KIND template void multiply<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, const T*, T*);                      \
+  KIND template void scale<T, detail::Host>(Device<detail::Host>&, std::size_t, accumulate_t<T>, const T*, T*);                  \
+  KIND template void axpy<T, accumulate_t<T>, detail::Host>(Device<detail::Host>&, std::size_t, accumulate_t<T>, const T*,       \
+                                                            accumulate_t<T>*);                                                   \
+  KIND template void accumulate<T, accumulate_t<T>, detail::Host>(Device<detail::Host>&, std::size_t, const T*,                  \
+                                                                  accumulate_t<T>*);                                             \
+  KIND template void add_row<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*, T*);          \
+  KIND template void multiply_row<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*, T*);     \
+  KIND template void column_sums<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, std::size_t,        \
+                                                  accumulate_t<T>*, bool);                                                       \
+  KIND template void embedding_forward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const std::int32_t*,    \
+                                                        const T*, std::int64_t, std::size_t, T*);                                \
+  KIND template void embedding_backward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const std::int32_t*,   \
+                                                         const T*, std::int64_t, std::size_t, accumulate_t<T>*);                 \
+  KIND template void matmul<T, T, detail::Host>(Device<detail::Host>&, Transpose, Transpose, std::size_t, std::size_t,           \
+                                                std::size_t, const T*, std::size_t, const T*, std::size_t, T*, std::size_t,      \
+                                                bool, const T*);                                                                 \
+  KIND template void matmul_gelu<T, detail::Host>(Device<detail::Host>&, Transpose, std::size_t, std::size_t, std::size_t,       \
+                                                  const T*, const T*, const T*, T*, T*);                                         \
+  KIND template void matmul_gelu_backward<T, detail::Host>(Device<detail::Host>&, Transpose, std::size_t, std::size_t,           \
+                                                           std::size_t, const T*, const T*, const T*, T*);                       \
+  KIND template void order_rows<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, std::size_t,      \
+                                                 const T*, T*, bool);                                                            \
+  KIND template void sum_parts<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, std::size_t,       \
+                                                const T*, std::size_t, T*, std::size_t);                                         \
+  KIND template void layer_norm_forward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*,    \
+                                                         const T*, T*, accumulate_t<T>*, accumulate_t<T>*, double);              \
+  KIND template void layer_norm_backward_input<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*,       \
+                                                                const T*, const accumulate_t<T>*, const accumulate_t<T>*,        \
+                                                                const T*, T*, bool);                                             \
+  KIND template void layer_norm_backward_weight<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*,      \
+                                                                 const accumulate_t<T>*, const accumulate_t<T>*, const T*,       \
+                                                                 accumulate_t<T>*, accumulate_t<T>*, bool);                      \
+  KIND template void rms_norm_forward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*, T*,  \
+                                                       accumulate_t<T>*, double);                                                \
+  KIND template void rms_norm_backward_input<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*,         \
+                                                              const T*, const accumulate_t<T>*, const T*, T*, bool);             \
+  KIND template void rms_norm_backward_weight<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*,        \
+                                                               const accumulate_t<T>*, const T*, accumulate_t<T>*, bool);        \
+  KIND template void squared_norm<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, double*);                       \
+  KIND template void initialise_normal<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, T*, std::uint64_t,      \
+                                                        std::size_t, std::size_t, std::size_t, double, double);                  \
+  KIND template void initialise_uniform<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, T*, std::uint64_t,     \
+                                                         std::size_t, std::size_t, std::size_t, double, double);                 \
+  KIND template void initialise_constant<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, T*, std::uint64_t,    \
+                                                          std::size_t, std::size_t, std::size_t, double);                        \
+  KIND template void dropout<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, T*, double,             \
+                                              std::uint64_t, std::size_t, std::size_t, std::size_t, const T*);                   \
+  KIND template void rope<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*, std::size_t,  \
+                                           T*, std::size_t, const std::int32_t*, double, bool);                                  \
+  KIND template void gather_rows<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const std::int32_t*,          \
+                                                  std::size_t, const T*, const accumulate_t<T>*, T*);                            \
+  KIND template void sum_places<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const std::int32_t*,           \
+                                                 std::size_t, const T*, const accumulate_t<T>*, T*);                             \
+  KIND template void dot_places<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const std::int32_t*,           \
+                                                 std::size_t, const T*, const T*, accumulate_t<T>*);                             \
+  KIND template void subtract<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, const T*, T*);                      \
+  KIND template void divide<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, const T*, T*);                        \
+  KIND template void dot<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, const T*, double*);                      \
+  KIND template void row_sums<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, accumulate_t<T>,       \
+                                               accumulate_t<T>*);                                                                \
+  KIND template void multiply_column<T, T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*,    \
+                                                         T*);                                                                    \
   KIND template void divide_column<T, T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*, T*); \
-  KIND template void spread_column<T, T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, accumulate_t<T>, T*); \
-  KIND template void spread_row<T, T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, T*); \
-  KIND template void exp_sums<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*, const accumulate_t<T>*, accumulate_t<T>*); \
+  KIND template void spread_column<T, T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*,                \
+                                                       accumulate_t<T>, T*);                                                     \
+  KIND template void spread_row<T, T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, T*);              \
+  KIND template void exp_sums<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*,           \
+                                               const accumulate_t<T>*, accumulate_t<T>*);                                        \
   KIND template void softmax_backward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*, T*); \
-  KIND template void log_softmax_backward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*, T*);
+  KIND template void log_softmax_backward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*,  \
+                                                           T*);
 
-#define WEFT_OTHER_KERNELS(KIND) \
-  KIND template void merge_attention<float, detail::Host>(Device<detail::Host>&, const AttentionBlock&, const float*, const float*, StridedRows<float>, float*); \
-  KIND template void cast<float, float, detail::Host>(Device<detail::Host>&, std::size_t, const float*, float*); \
-  KIND template void cast<float, bfloat16, detail::Host>(Device<detail::Host>&, std::size_t, const float*, bfloat16*); \
-  KIND template void cast<bfloat16, float, detail::Host>(Device<detail::Host>&, std::size_t, const bfloat16*, float*); \
-  KIND template void matmul<bfloat16, float, detail::Host>(Device<detail::Host>&, Transpose, Transpose, std::size_t, std::size_t, std::size_t, const bfloat16*, std::size_t, const bfloat16*, std::size_t, float*, std::size_t, bool, const bfloat16*); \
-  KIND template void cast_rows<float, float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const float*, std::size_t, float*, std::size_t); \
-  KIND template void cast_rows<float, bfloat16, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const float*, std::size_t, bfloat16*, std::size_t); \
-  KIND template void cast_rows<bfloat16, float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const bfloat16*, std::size_t, float*, std::size_t); \
-  KIND template void add_rows<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, std::size_t, const float*, float*); \
-  KIND template void adamw_update<float, float, detail::Host>(Device<detail::Host>&, std::size_t, float*, accumulate_t<float>*, const float*, accumulate_t<float>*, accumulate_t<float>*, const AdamwOptions&); \
-  KIND template void sgd_update<float, float, detail::Host>(Device<detail::Host>&, std::size_t, float*, accumulate_t<float>*, const float*, accumulate_t<float>*, const SgdOptions&); \
-  KIND template void route<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const float*, const float*, bool, float*, float*, std::int32_t*, float*); \
-  KIND template void route_backward<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const float*, const float*, const std::int32_t*, const float*, const float*, bool, const float*, const std::int32_t*, float, float*); \
+#define WEFT_OTHER_KERNELS(KIND)                                                                                                \
+  KIND template void merge_attention<float, detail::Host>(Device<detail::Host>&, const AttentionBlock&, const float*,           \
+                                                          const float*, StridedRows<float>, float*);                            \
+  KIND template void cast<float, float, detail::Host>(Device<detail::Host>&, std::size_t, const float*, float*);                \
+  KIND template void cast<float, bfloat16, detail::Host>(Device<detail::Host>&, std::size_t, const float*, bfloat16*);          \
+  KIND template void cast<bfloat16, float, detail::Host>(Device<detail::Host>&, std::size_t, const bfloat16*, float*);          \
+  KIND template void matmul<bfloat16, float, detail::Host>(                                                                     \
+      Device<detail::Host>&, Transpose, Transpose, std::size_t, std::size_t, std::size_t, const bfloat16*, std::size_t,         \
+      const bfloat16*, std::size_t, float*, std::size_t, bool, const bfloat16*);                                                \
+  KIND template void cast_rows<float, float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const float*,       \
+                                                           std::size_t, float*, std::size_t);                                   \
+  KIND template void cast_rows<float, bfloat16, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const float*,    \
+                                                              std::size_t, bfloat16*, std::size_t);                             \
+  KIND template void cast_rows<bfloat16, float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const bfloat16*, \
+                                                              std::size_t, float*, std::size_t);                                \
+  KIND template void add_rows<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, std::size_t,   \
+                                                   const float*, float*);                                                       \
+  KIND template void adamw_update<float, float, detail::Host>(Device<detail::Host>&, std::size_t, float*, accumulate_t<float>*, \
+                                                              const float*, accumulate_t<float>*, accumulate_t<float>*,         \
+                                                              const AdamwOptions&);                                             \
+  KIND template void sgd_update<float, float, detail::Host>(Device<detail::Host>&, std::size_t, float*, accumulate_t<float>*,   \
+                                                            const float*, accumulate_t<float>*, const SgdOptions&);             \
+  KIND template void route<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const float*,     \
+                                                const float*, bool, float*, float*, std::int32_t*, float*);                     \
+  KIND template void route_backward<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t,          \
+                                                         const float*, const float*, const std::int32_t*, const float*,         \
+                                                         const float*, bool, const float*, const std::int32_t*, float, float*); \
   KIND template void finish_log_sum_exp<float, detail::Host>(Device<detail::Host>&, std::size_t, const float*, float*);
 
 namespace weft::kernels {

@@ -35,8 +35,9 @@ void embedding_forward(Device<Exec>& device, std::size_t tokens, std::size_t wid
 /// dtable[ids[t] - first, :] += dy[t, :] for the ids in [first, first + rows_here), in the order of the tokens: the same bits in
 /// every run and for any number of threads.
 template <class T, class Exec>
-requires(detail::on_host<Exec>) void embedding_backward(Device<Exec>& device, std::size_t tokens, std::size_t width, const std::int32_t* ids, const T* dy,
-                        std::int64_t first, std::size_t rows_here, accumulate_t<T>* dtable) {
+requires(detail::on_host<Exec>) void embedding_backward(Device<Exec>& device, std::size_t tokens, std::size_t width,
+                                                        const std::int32_t* ids, const T* dy, std::int64_t first,
+                                                        std::size_t rows_here, accumulate_t<T>* dtable) {
   using V = detail::lanes_for<Exec, T>;
   constexpr std::size_t group = V::size == 1 ? 1 : 8 * V::size;  // columns of one work item: tokens are never split
   detail::for_each(
@@ -54,8 +55,9 @@ requires(detail::on_host<Exec>) void embedding_backward(Device<Exec>& device, st
       });
 }
 template <class T, class Exec>
-requires(!detail::on_host<Exec>) void embedding_backward(Device<Exec>& device, std::size_t tokens, std::size_t width, const std::int32_t* ids, const T* dy,
-                                                         std::int64_t first, std::size_t rows_here, accumulate_t<T>* dtable) {
+requires(!detail::on_host<Exec>) void embedding_backward(Device<Exec>& device, std::size_t tokens, std::size_t width,
+                                                         const std::int32_t* ids, const T* dy, std::int64_t first,
+                                                         std::size_t rows_here, accumulate_t<T>* dtable) {
   using V = detail::lanes_for<Exec, T>;
   using Team = detail::row_team<Exec>;
   constexpr std::size_t group = 128;
@@ -63,12 +65,14 @@ requires(!detail::on_host<Exec>) void embedding_backward(Device<Exec>& device, s
   // The first token of an id adds up the gradients of all tokens with that id.
   detail::for_each_row(
       device, tokens * groups, KOKKOS_LAMBDA(std::size_t item, Team team) {
-        const std::size_t token = item / groups, column = item % groups * group, columns = width - column < group ? width - column : group;
+        const std::size_t token = item / groups, column = item % groups * group,
+                          columns = width - column < group ? width - column : group;
         const std::int32_t id = ids[token];
         const std::int64_t row = std::int64_t(id) - first;
         if (row < 0 || row >= std::int64_t(rows_here)) return;
         using Count = detail::Lanes<float, 1>;
-        const float before = sum(team.template add_up<Count>(token, [&](std::size_t i, std::size_t) { return Count(ids[i] == id ? 1.f : 0.f); }));
+        const float before =
+            sum(team.template add_up<Count>(token, [&](std::size_t i, std::size_t) { return Count(ids[i] == id ? 1.f : 0.f); }));
         if (before != 0.f) return;
         accumulate_t<T>* to = dtable + std::size_t(row) * width + column;
         for (std::size_t other = token; other < tokens; ++other) {

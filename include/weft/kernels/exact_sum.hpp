@@ -40,7 +40,8 @@ KOKKOS_INLINE_FUNCTION void deposit(std::int64_t* words, double x) {
     return;
   }
   if (bits == 0) return;
-  const std::uint64_t mantissa = (bits & 0xfffffffffffffu) | (exponent != 0 ? std::uint64_t(1) << 52 : 0), place = exponent != 0 ? exponent - 1 : 0;
+  const std::uint64_t mantissa = (bits & 0xfffffffffffffu) | (exponent != 0 ? std::uint64_t(1) << 52 : 0),
+                      place = exponent != 0 ? exponent - 1 : 0;
   const std::uint64_t word = place / 32, shift = place % 32, low = mantissa << shift;
   words[word] += std::int64_t(low & 0xffffffffu);
   words[word + 1] += std::int64_t(low >> 32);

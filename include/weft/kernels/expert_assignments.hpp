@@ -51,9 +51,9 @@ inline std::uint64_t filled(std::uint64_t count, std::size_t grain) { return (co
 
 /// The destinations of the slots of rows. Slot row · k + j is the j-th expert of a row.
 struct Assignments {
-  std::vector<std::int32_t> order;   ///< slots sorted by expert, then by row; -1: a row of zeros
-  std::vector<std::int32_t> place;   ///< [rows · k] index in `order`; -1: dropped
-  std::vector<std::uint64_t> counts; ///< [experts] entries in `order`
+  std::vector<std::int32_t> order;    ///< slots sorted by expert, then by row; -1: a row of zeros
+  std::vector<std::int32_t> place;    ///< [rows · k] index in `order`; -1: dropped
+  std::vector<std::uint64_t> counts;  ///< [experts] entries in `order`
 };
 
 /// A stable sort by expert. `kept` is [rows · k]; empty: all slots are kept.
@@ -75,7 +75,8 @@ struct Candidate {
 
 /// Marks the candidates that their experts take, `capacity` in each group; the result is for the `count` candidates starting at
 /// `first`.
-std::vector<char> within_capacity(const std::vector<Candidate>& all, std::size_t capacity, nn::Drop drop, std::size_t first, std::size_t count);
+std::vector<char> within_capacity(const std::vector<Candidate>& all, std::size_t capacity, nn::Drop drop, std::size_t first,
+                                  std::size_t count);
 
 }  // namespace detail
 

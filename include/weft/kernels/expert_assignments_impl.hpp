@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for kernels/expert_assignments.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// Definitions for kernels/expert_assignments.hpp, inline when weft is header-only, else compiled once in the library
+// weft::compiled.
 
 #include <weft/core/inline.hpp>
 #include <weft/kernels/expert_assignments.hpp>
 
 namespace weft::detail {
 
-WEFT_INLINE Assignments assign(std::span<const std::int32_t> chosen, std::size_t experts, const std::vector<char>& kept, std::size_t grain) {
+WEFT_INLINE Assignments assign(std::span<const std::int32_t> chosen, std::size_t experts, const std::vector<char>& kept,
+                               std::size_t grain) {
   Assignments made{{}, std::vector<std::int32_t>(chosen.size(), -1), std::vector<std::uint64_t>(experts, 0)};
   const auto keeps = [&](std::size_t slot) { return kept.empty() || kept[slot]; };
   for (std::size_t slot = 0; slot < chosen.size(); ++slot)
@@ -25,7 +27,8 @@ WEFT_INLINE Assignments assign(std::span<const std::int32_t> chosen, std::size_t
   return made;
 }
 
-WEFT_INLINE std::vector<char> within_capacity(const std::vector<Candidate>& all, std::size_t capacity, nn::Drop drop, std::size_t first, std::size_t count) {
+WEFT_INLINE std::vector<char> within_capacity(const std::vector<Candidate>& all, std::size_t capacity, nn::Drop drop,
+                                              std::size_t first, std::size_t count) {
   std::vector<std::uint32_t> sorted(all.size());
   std::iota(sorted.begin(), sorted.end(), 0u);
   const auto key = [&](std::uint32_t i) {

@@ -43,9 +43,11 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
                                   .accumulate = accumulate};
   if constexpr (detail::on_host<Exec> && std::is_same_v<T, float16>) {
     if (k != 0)
-      return detail::matmul_half(device, shape, a, b, c, bias, [&](const detail::MatmulShape& wide, const float* wide_a, const float* wide_b, float* wide_c, const float* wide_bias) {
-        detail::matmul_onednn(device, wide, wide_a, wide_b, wide_c, wide_bias);
-      });
+      return detail::matmul_half(
+          device, shape, a, b, c, bias,
+          [&](const detail::MatmulShape& wide, const float* wide_a, const float* wide_b, float* wide_c, const float* wide_bias) {
+            detail::matmul_onednn(device, wide, wide_a, wide_b, wide_c, wide_bias);
+          });
   }
   if constexpr (detail::on_host<Exec> && !std::is_same_v<T, double> && !std::is_same_v<T, float16>) {
     if (k != 0) return detail::matmul_onednn(device, shape, a, b, c, bias);

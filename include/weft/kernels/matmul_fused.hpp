@@ -17,11 +17,14 @@ namespace weft::kernels {
 /// before [m, n] = a op(b) + bias and after [m, n] = gelu(before), in its tanh form; a [m, k], op(b) [k, n], bias [n], all
 /// contiguous. Numerics: an epilogue applies GELU to the sum before it is rounded to T.
 template <class T, class Exec>
-void matmul_gelu(Device<Exec>& device, Transpose transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b, const T* bias, T* before, T* after) {
+void matmul_gelu(Device<Exec>& device, Transpose transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b,
+                 const T* bias, T* before, T* after) {
   const std::size_t ldb = transpose_b == Transpose::yes ? k : n;
 #ifdef KOKKOS_ENABLE_CUDA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>)
-    if (m != 0 && n != 0 && k != 0 && bias != nullptr && detail::matmul_gelu_cublas(device, transpose_b == Transpose::yes, m, n, k, a, k, b, ldb, bias, before, after)) return;
+    if (m != 0 && n != 0 && k != 0 && bias != nullptr &&
+        detail::matmul_gelu_cublas(device, transpose_b == Transpose::yes, m, n, k, a, k, b, ldb, bias, before, after))
+      return;
 #endif
   matmul<T, T>(device, Transpose::no, transpose_b, m, n, k, a, k, b, ldb, before, n, false, bias);
   gelu_forward<T>(device, m * n, before, after);
@@ -29,11 +32,14 @@ void matmul_gelu(Device<Exec>& device, Transpose transpose_b, std::size_t m, std
 
 /// c [m, n] = (a op(b)) gelu'(before), elementwise: the gradient before a GELU whose input was `before` [m, n].
 template <class T, class Exec>
-void matmul_gelu_backward(Device<Exec>& device, Transpose transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b, const T* before, T* c) {
+void matmul_gelu_backward(Device<Exec>& device, Transpose transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a,
+                          const T* b, const T* before, T* c) {
   const std::size_t ldb = transpose_b == Transpose::yes ? k : n;
 #ifdef KOKKOS_ENABLE_CUDA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>)
-    if (m != 0 && n != 0 && k != 0 && detail::matmul_gelu_backward_cublas(device, transpose_b == Transpose::yes, m, n, k, a, k, b, ldb, before, c)) return;
+    if (m != 0 && n != 0 && k != 0 &&
+        detail::matmul_gelu_backward_cublas(device, transpose_b == Transpose::yes, m, n, k, a, k, b, ldb, before, c))
+      return;
 #endif
   matmul<T, T>(device, Transpose::no, transpose_b, m, n, k, a, k, b, ldb, c, n);
   gelu_backward<T>(device, m * n, before, c, c);
@@ -45,7 +51,8 @@ enum class Factor { left, right };
 /// c [m, n] (+)= aᵀ b, and the sums over the rows of a into sums [m], or of b into sums [n]: the gradients of a weight and its
 /// bias. a [k, m], b [k, n].
 template <Factor Summed, class T, class Exec>
-void matmul_sums(Device<Exec>& device, std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b, accumulate_t<T>* c, bool accumulate, accumulate_t<T>* sums) {
+void matmul_sums(Device<Exec>& device, std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b, accumulate_t<T>* c,
+                 bool accumulate, accumulate_t<T>* sums) {
   constexpr bool right = Summed == Factor::right;
 #ifdef KOKKOS_ENABLE_CUDA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>)

@@ -14,7 +14,8 @@ namespace weft::kernels {
 
 /// to[r, c] = from[r, c], rounded if To is narrower; rows have `width` values and lie from_stride and to_stride apart.
 template <class From, class To, class Exec>
-void cast_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const From* from, std::size_t from_stride, To* to, std::size_t to_stride) {
+void cast_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const From* from, std::size_t from_stride, To* to,
+               std::size_t to_stride) {
   using V = detail::lanes_for<Exec, From>;
   detail::for_each(
       device, rows, KOKKOS_LAMBDA(std::size_t row) {
@@ -26,7 +27,8 @@ void cast_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const 
 
 /// to += from in the first `rows` rows of each sequence; sequences lie `step` rows of `width` values apart.
 template <class A, class Exec>
-void add_rows(Device<Exec>& device, std::size_t sequences, std::size_t rows, std::size_t step, std::size_t width, const A* from, A* to) {
+void add_rows(Device<Exec>& device, std::size_t sequences, std::size_t rows, std::size_t step, std::size_t width, const A* from,
+              A* to) {
   using V = detail::lanes_for<Exec, A>;
   detail::for_each(
       device, sequences * rows, KOKKOS_LAMBDA(std::size_t item) {
@@ -40,7 +42,8 @@ void add_rows(Device<Exec>& device, std::size_t sequences, std::size_t rows, std
 /// Reorders rows from the order of context-parallel ranks, [ranks, rows, width], into the order of their sequences, [ranks *
 /// rows, width]; `back` is the inverse.
 template <class T, class Exec>
-void order_rows(Device<Exec>& device, std::size_t length, std::size_t ranks, std::size_t rows, std::size_t width, const T* from, T* to, bool back) {
+void order_rows(Device<Exec>& device, std::size_t length, std::size_t ranks, std::size_t rows, std::size_t width, const T* from,
+                T* to, bool back) {
   using V = detail::lanes_for<Exec, T>;
   detail::for_each(
       device, ranks * rows, KOKKOS_LAMBDA(std::size_t item) {
@@ -53,8 +56,8 @@ void order_rows(Device<Exec>& device, std::size_t length, std::size_t ranks, std
 
 /// to[r, c] = the sum over `parts` arrays, `part_step` values apart, of from[r, c], in order and in accumulate_t.
 template <class T, class Exec>
-void sum_parts(Device<Exec>& device, std::size_t rows, std::size_t width, std::size_t parts, std::size_t part_step, const T* from, std::size_t from_stride, T* to,
-               std::size_t to_stride) {
+void sum_parts(Device<Exec>& device, std::size_t rows, std::size_t width, std::size_t parts, std::size_t part_step, const T* from,
+               std::size_t from_stride, T* to, std::size_t to_stride) {
   using V = detail::lanes_for<Exec, T>;
   detail::for_each(
       device, rows, KOKKOS_LAMBDA(std::size_t row) {

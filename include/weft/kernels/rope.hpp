@@ -80,8 +80,7 @@ requires(detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t rows
                                           const std::int32_t* positions, double base, bool inverse) {
   using A = accumulate_t<T>;
   using V = detail::lanes_for<Exec, T>;
-  if (head_width % 2 != 0)
-    throw_error<ShapeError>({"rope: head_width(", head_width, ") is odd, values are rotated in pairs"});
+  if (head_width % 2 != 0) throw_error<ShapeError>({"rope: head_width(", head_width, ") is odd, values are rotated in pairs"});
   std::int32_t last = 0;
   for (std::size_t row = 0; row < rows; ++row) last = positions[row] > last ? positions[row] : last;
   const std::size_t half = head_width / 2;
@@ -96,8 +95,7 @@ requires(!detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t row
                                            const T* in, std::size_t stride, T* out, std::size_t out_stride,
                                            const std::int32_t* positions, double base, bool inverse) {
   using A = accumulate_t<T>;
-  if (head_width % 2 != 0)
-    throw_error<ShapeError>({"rope: head_width(", head_width, ") is odd, values are rotated in pairs"});
+  if (head_width % 2 != 0) throw_error<ShapeError>({"rope: head_width(", head_width, ") is odd, values are rotated in pairs"});
   const std::size_t half = head_width / 2;
   detail::for_each(
       device, rows * half, KOKKOS_LAMBDA(std::size_t i) {

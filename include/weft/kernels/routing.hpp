@@ -84,7 +84,8 @@ struct RouteRowBackward {
     if (!chosen_only) return;
     A chosen_mean = 0;
     for (std::size_t slot = row * k; slot < (row + 1) * k; ++slot) chosen_mean += weights[slot] * d_weights[slot];
-    for (std::size_t slot = row * k; slot < (row + 1) * k; ++slot) d[chosen[slot]] += weights[slot] * (d_weights[slot] - chosen_mean);
+    for (std::size_t slot = row * k; slot < (row + 1) * k; ++slot)
+      d[chosen[slot]] += weights[slot] * (d_weights[slot] - chosen_mean);
   }
 };
 
@@ -95,37 +96,39 @@ struct RouteRowBackward {
 /// `bias` [experts] (null: none) probability + bias decides the choice but not the weights. Of equal scores the lowest expert
 /// index wins. A NaN chooses the lowest index left.
 template <class A, class Exec>
-void route(Device<Exec>& device, std::size_t rows, std::size_t experts, std::size_t k, const A* logits, const A* bias, bool chosen_only,
-           A* probabilities, A* log_sum_exp, std::int32_t* chosen, A* weights) {
-  detail::for_each(device, rows, detail::RouteRow<A>{.experts = experts,
-                                                         .k = k,
-                                                         .logits = logits,
-                                                         .bias = bias,
-                                                         .chosen_only = chosen_only,
-                                                         .probabilities = probabilities,
-                                                         .log_sum_exp = log_sum_exp,
-                                                         .chosen = chosen,
-                                                         .weights = weights});
+void route(Device<Exec>& device, std::size_t rows, std::size_t experts, std::size_t k, const A* logits, const A* bias,
+           bool chosen_only, A* probabilities, A* log_sum_exp, std::int32_t* chosen, A* weights) {
+  detail::for_each(device, rows,
+                   detail::RouteRow<A>{.experts = experts,
+                                       .k = k,
+                                       .logits = logits,
+                                       .bias = bias,
+                                       .chosen_only = chosen_only,
+                                       .probabilities = probabilities,
+                                       .log_sum_exp = log_sum_exp,
+                                       .chosen = chosen,
+                                       .weights = weights});
 }
 
 /// d_logits [rows, experts] from d_weights [rows, k], from `balance` [groups, experts] (null: none), the gradient of every
 /// probability in a row's group, and from z_scale times the gradient of log_sum_exp².
 template <class A, class Exec>
-void route_backward(Device<Exec>& device, std::size_t rows, std::size_t experts, std::size_t k, const A* probabilities, const A* log_sum_exp,
-                    const std::int32_t* chosen, const A* weights, const A* d_weights, bool chosen_only, const A* balance, const std::int32_t* group,
-                    A z_scale, A* d_logits) {
-  detail::for_each(device, rows, detail::RouteRowBackward<A>{.experts = experts,
-                                                                 .k = k,
-                                                                 .probabilities = probabilities,
-                                                                 .log_sum_exp = log_sum_exp,
-                                                                 .chosen = chosen,
-                                                                 .weights = weights,
-                                                                 .d_weights = d_weights,
-                                                                 .chosen_only = chosen_only,
-                                                                 .balance = balance,
-                                                                 .group = group,
-                                                                 .z_scale = z_scale,
-                                                                 .d_logits = d_logits});
+void route_backward(Device<Exec>& device, std::size_t rows, std::size_t experts, std::size_t k, const A* probabilities,
+                    const A* log_sum_exp, const std::int32_t* chosen, const A* weights, const A* d_weights, bool chosen_only,
+                    const A* balance, const std::int32_t* group, A z_scale, A* d_logits) {
+  detail::for_each(device, rows,
+                   detail::RouteRowBackward<A>{.experts = experts,
+                                               .k = k,
+                                               .probabilities = probabilities,
+                                               .log_sum_exp = log_sum_exp,
+                                               .chosen = chosen,
+                                               .weights = weights,
+                                               .d_weights = d_weights,
+                                               .chosen_only = chosen_only,
+                                               .balance = balance,
+                                               .group = group,
+                                               .z_scale = z_scale,
+                                               .d_logits = d_logits});
 }
 
 /// out[i] = scale x[order[i] / k], with scale = weights[order[i]] (null: 1), and 0 if order[i] is -1; x is [.., width], out
@@ -144,7 +147,8 @@ void gather_rows(Device<Exec>& device, std::size_t count, std::size_t width, con
         const std::size_t slot = std::size_t(order[i]);
         const T* from = x + slot / k * width;
         const V scale = V(weights ? weights[slot] : A(1));
-        detail::sweep<V>(width, [&](std::size_t c, std::size_t n) { (scale * V::load(from + c, n)).store(out + i * width + c, n); });
+        detail::sweep<V>(width,
+                         [&](std::size_t c, std::size_t n) { (scale * V::load(from + c, n)).store(out + i * width + c, n); });
       });
 }
 
@@ -159,7 +163,8 @@ void sum_places(Device<Exec>& device, std::size_t rows, std::size_t width, const
         detail::sweep<V>(width, [&](std::size_t c, std::size_t n) {
           V total = V(A(0));
           for (std::size_t slot = row * k; slot < (row + 1) * k; ++slot)
-            if (place[slot] >= 0) total = total + V(weights ? weights[slot] : A(1)) * V::load(y + std::size_t(place[slot]) * width + c, n);
+            if (place[slot] >= 0)
+              total = total + V(weights ? weights[slot] : A(1)) * V::load(y + std::size_t(place[slot]) * width + c, n);
           total.store(out + row * width + c, n);
         });
       });
@@ -167,16 +172,17 @@ void sum_places(Device<Exec>& device, std::size_t rows, std::size_t width, const
 
 /// d_weights[slot] = g[row] · y[place[slot]]; 0 if the place is -1.
 template <class T, class Exec>
-void dot_places(Device<Exec>& device, std::size_t rows, std::size_t width, const std::int32_t* place, std::size_t k, const T* y, const T* g,
-                accumulate_t<T>* d_weights) {
+void dot_places(Device<Exec>& device, std::size_t rows, std::size_t width, const std::int32_t* place, std::size_t k, const T* y,
+                const T* g, accumulate_t<T>* d_weights) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
   detail::for_each(
       device, rows, KOKKOS_LAMBDA(std::size_t row) {
         for (std::size_t slot = row * k; slot < (row + 1) * k; ++slot) {
           const T* from = place[slot] >= 0 ? y + std::size_t(place[slot]) * width : nullptr;
-          const V total = detail::add_up<V>(
-              from ? width : 0, [&](std::size_t c, std::size_t n) { return V::load(from + c, n) * V::load(g + row * width + c, n); });
+          const V total = detail::add_up<V>(from ? width : 0, [&](std::size_t c, std::size_t n) {
+            return V::load(from + c, n) * V::load(g + row * width + c, n);
+          });
           d_weights[slot] = from ? sum(total) : A(0);
         }
       });

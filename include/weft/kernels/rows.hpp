@@ -10,8 +10,8 @@
 #include <Kokkos_Core.hpp>
 
 #include <weft/core/scalar.hpp>
-#include <weft/kernels/detail/loops.hpp>
 #include <weft/device/parallel_for.hpp>
+#include <weft/kernels/detail/loops.hpp>
 
 namespace weft::kernels {
 
@@ -19,28 +19,32 @@ namespace weft::kernels {
 template <class T, class Exec>
 void subtract(Device<Exec>& device, std::size_t n, const T* a, const T* b, T* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(device, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(A(a[i]) - A(b[i])); });
+  weft::detail::for_each_index(
+      device, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(A(a[i]) - A(b[i])); });
 }
 
 /// out[i] = a[i] / b[i]; `out` may be either of them.
 template <class T, class Exec>
 void divide(Device<Exec>& device, std::size_t n, const T* a, const T* b, T* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(device, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(A(a[i]) / A(b[i])); });
+  weft::detail::for_each_index(
+      device, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(A(a[i]) / A(b[i])); });
 }
 
 /// out[i] = x[i] * *factor, with the factor in the device's memory.
 template <class T, class S, class Exec>
 void multiply_scalar(Device<Exec>& device, std::size_t n, const T* x, const S* factor, T* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(device, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(A(x[i]) * static_cast<A>(*factor)); });
+  weft::detail::for_each_index(
+      device, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(A(x[i]) * static_cast<A>(*factor)); });
 }
 
 /// out[i] = *value, with the value in the device's memory.
 template <class T, class S, class Exec>
 void fill_scalar(Device<Exec>& device, std::size_t n, const S* value, T* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(device, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(static_cast<A>(*value)); });
+  weft::detail::for_each_index(
+      device, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(static_cast<A>(*value)); });
 }
 
 /// *out = sum of a[i] * b[i], or of a[i] if b is null; added in double.
@@ -57,105 +61,118 @@ void dot(Device<Exec>& device, std::size_t n, const T* a, const T* b, double* ou
 
 /// out[r] = factor * sum over c of x[r, c].
 template <class T, class Exec>
-void row_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, accumulate_t<T> factor, accumulate_t<T>* out) {
+void row_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, accumulate_t<T> factor,
+              accumulate_t<T>* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(device, rows, KOKKOS_LAMBDA(const std::size_t row) {
-    A sum = 0;
-    for (std::size_t c = 0; c < columns; ++c) sum += A(x[row * columns + c]);
-    out[row] = factor * sum;
-  });
+  weft::detail::for_each_index(
+      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
+        A sum = 0;
+        for (std::size_t c = 0; c < columns; ++c) sum += A(x[row * columns + c]);
+        out[row] = factor * sum;
+      });
 }
 
 /// out[r, c] = x[r, c] * v[r].
 template <class T, class V, class Exec>
 void multiply_column(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, const V* v, T* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(device, rows, KOKKOS_LAMBDA(const std::size_t row) {
-    const A factor = A(v[row]);
-    for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) out[at] = T(A(x[at]) * factor);
-  });
+  weft::detail::for_each_index(
+      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
+        const A factor = A(v[row]);
+        for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) out[at] = T(A(x[at]) * factor);
+      });
 }
 
 /// out[r, c] = x[r, c] / v[r].
 template <class T, class V, class Exec>
 void divide_column(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, const V* v, T* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(device, rows, KOKKOS_LAMBDA(const std::size_t row) {
-    const A divisor = A(v[row]);
-    for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) out[at] = T(A(x[at]) / divisor);
-  });
+  weft::detail::for_each_index(
+      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
+        const A divisor = A(v[row]);
+        for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) out[at] = T(A(x[at]) / divisor);
+      });
 }
 
 /// out[r, c] = factor * v[r].
 template <class T, class V, class Exec>
 void spread_column(Device<Exec>& device, std::size_t rows, std::size_t columns, const V* v, accumulate_t<T> factor, T* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(device, rows, KOKKOS_LAMBDA(const std::size_t row) {
-    const T value = T(factor * A(v[row]));
-    for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) out[at] = value;
-  });
+  weft::detail::for_each_index(
+      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
+        const T value = T(factor * A(v[row]));
+        for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) out[at] = value;
+      });
 }
 
 /// out[r, c] = v[c].
 template <class T, class V, class Exec>
 void spread_row(Device<Exec>& device, std::size_t rows, std::size_t columns, const V* v, T* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(device, rows, KOKKOS_LAMBDA(const std::size_t row) {
-    for (std::size_t c = 0; c < columns; ++c) out[row * columns + c] = T(A(v[c]));
-  });
+  weft::detail::for_each_index(
+      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
+        for (std::size_t c = 0; c < columns; ++c) out[row * columns + c] = T(A(v[c]));
+      });
 }
 
 /// out[r] = sum over c < valid of exp(x[r, c] - maximum[r]).
 template <class T, class Exec>
-void exp_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, std::size_t valid, const T* x, const accumulate_t<T>* maximum, accumulate_t<T>* out) {
+void exp_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, std::size_t valid, const T* x,
+              const accumulate_t<T>* maximum, accumulate_t<T>* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(device, rows, KOKKOS_LAMBDA(const std::size_t row) {
-    A sum = 0;
-    for (std::size_t c = 0; c < valid; ++c) sum += Kokkos::exp(A(x[row * columns + c]) - maximum[row]);
-    out[row] = sum;
-  });
+  weft::detail::for_each_index(
+      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
+        A sum = 0;
+        for (std::size_t c = 0; c < valid; ++c) sum += Kokkos::exp(A(x[row * columns + c]) - maximum[row]);
+        out[row] = sum;
+      });
 }
 
 /// sums[r] = maximum[r] + log(sums[r]).
 template <class A, class Exec>
 void finish_log_sum_exp(Device<Exec>& device, std::size_t rows, const A* maximum, A* sums) {
-  weft::detail::for_each_index(device, rows, KOKKOS_LAMBDA(const std::size_t row) { sums[row] = maximum[row] + Kokkos::log(sums[row]); });
+  weft::detail::for_each_index(
+      device, rows, KOKKOS_LAMBDA(const std::size_t row) { sums[row] = maximum[row] + Kokkos::log(sums[row]); });
 }
 
 /// out[r, c] = x[r, c] - lse[r] if Log, its exp otherwise; times g[r] unless g is null. 0 for c >= valid.
 template <bool Log, class T, class Exec>
-void normalise_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, std::size_t valid, const T* x, const accumulate_t<T>* lse, const accumulate_t<T>* g, T* out) {
+void normalise_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, std::size_t valid, const T* x,
+                    const accumulate_t<T>* lse, const accumulate_t<T>* g, T* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(device, rows, KOKKOS_LAMBDA(const std::size_t row) {
-    const A factor = g == nullptr ? A(1) : g[row];
-    for (std::size_t c = 0; c < columns; ++c) {
-      const std::size_t at = row * columns + c;
-      const A log = c < valid ? A(x[at]) - lse[row] : A(0);
-      out[at] = c < valid ? T(factor * (Log ? log : Kokkos::exp(log))) : T(A(0));
-    }
-  });
+  weft::detail::for_each_index(
+      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
+        const A factor = g == nullptr ? A(1) : g[row];
+        for (std::size_t c = 0; c < columns; ++c) {
+          const std::size_t at = row * columns + c;
+          const A log = c < valid ? A(x[at]) - lse[row] : A(0);
+          out[at] = c < valid ? T(factor * (Log ? log : Kokkos::exp(log))) : T(A(0));
+        }
+      });
 }
 
 /// dx[r, c] = y (g - sum over c of y g), for y = softmax(x).
 template <class T, class Exec>
 void softmax_backward(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* y, const T* g, T* dx) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(device, rows, KOKKOS_LAMBDA(const std::size_t row) {
-    A sum = 0;
-    for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) sum += A(y[at]) * A(g[at]);
-    for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) dx[at] = T(A(y[at]) * (A(g[at]) - sum));
-  });
+  weft::detail::for_each_index(
+      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
+        A sum = 0;
+        for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) sum += A(y[at]) * A(g[at]);
+        for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) dx[at] = T(A(y[at]) * (A(g[at]) - sum));
+      });
 }
 
 /// dx[r, c] = g - exp(y) sum over c of g, for y = log_softmax(x).
 template <class T, class Exec>
 void log_softmax_backward(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* y, const T* g, T* dx) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(device, rows, KOKKOS_LAMBDA(const std::size_t row) {
-    A sum = 0;
-    for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) sum += A(g[at]);
-    for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) dx[at] = T(A(g[at]) - Kokkos::exp(A(y[at])) * sum);
-  });
+  weft::detail::for_each_index(
+      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
+        A sum = 0;
+        for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) sum += A(g[at]);
+        for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) dx[at] = T(A(g[at]) - Kokkos::exp(A(y[at])) * sum);
+      });
 }
 
 }  // namespace weft::kernels

@@ -23,15 +23,17 @@ struct MicroBatch {
 /// negative target is not counted in the loss.
 struct Batch {
   std::vector<std::int32_t> tokens = {}, targets = {};  // [sequences * length]
-  std::size_t sequences = 0;                  ///< of this share
-  std::size_t length = 0;                     ///< tokens of a sequence; of the longest one where micro-batches differ
-  std::size_t micro_batches = 1;              ///< divides `sequences`
-  std::size_t first_sequence = 0;             ///< index in the global batch of this share's first sequence
-  std::uint64_t step = 0;                     ///< the step that this batch belongs to: dropout is drawn for it
+  std::size_t sequences = 0;                            ///< of this share
+  std::size_t length = 0;                               ///< tokens of a sequence; of the longest one where micro-batches differ
+  std::size_t micro_batches = 1;                        ///< divides `sequences`
+  std::size_t first_sequence = 0;                       ///< index in the global batch of this share's first sequence
+  std::uint64_t step = 0;                               ///< the step that this batch belongs to: dropout is drawn for it
   /// What each micro-batch holds, [micro_batches], where they differ: {{4, 128}, {1, 512}}. Their tokens follow each other.
   std::vector<MicroBatch> differing = {};
 
-  MicroBatch micro_batch(std::size_t micro) const { return differing.empty() ? MicroBatch{sequences / micro_batches, length} : differing[micro]; }
+  MicroBatch micro_batch(std::size_t micro) const {
+    return differing.empty() ? MicroBatch{sequences / micro_batches, length} : differing[micro];
+  }
   /// Sequences and tokens of this share before a micro-batch.
   std::size_t sequences_before(std::size_t micro) const {
     std::size_t count = 0;

@@ -16,29 +16,38 @@ WEFT_INLINE std::size_t Batch::tokens_before(std::size_t micro) const {
 WEFT_INLINE void Batch::check(std::size_t vocabulary) const {
   check();
   for (std::size_t i = 0; i < tokens.size(); ++i)
-    if (tokens[i] < 0 || std::size_t(tokens[i]) >= vocabulary || (targets[i] >= 0 && std::size_t(targets[i]) >= vocabulary)) refuse(i, vocabulary);
+    if (tokens[i] < 0 || std::size_t(tokens[i]) >= vocabulary || (targets[i] >= 0 && std::size_t(targets[i]) >= vocabulary))
+      refuse(i, vocabulary);
 }
 
 WEFT_INLINE void Batch::check() const {
   if (!differing.empty()) return check_differing();
   if (tokens.size() != sequences * length || targets.size() != tokens.size())
-    throw_error<ShapeError>({"batch: ", tokens.size(), " tokens and ", targets.size(), " targets, expected ", sequences, " sequences * ", length, " of each"});
+    throw_error<ShapeError>({"batch: ", tokens.size(), " tokens and ", targets.size(), " targets, expected ", sequences,
+                             " sequences * ", length, " of each"});
   if (micro_batches == 0 || sequences % micro_batches != 0)
-    throw_error<ShapeError>({"batch: sequences(", sequences, ") % micro-batches(", micro_batches, ") != 0: every micro-batch holds the same number of whole sequences"});
+    throw_error<ShapeError>({"batch: sequences(", sequences, ") % micro-batches(", micro_batches,
+                             ") != 0: every micro-batch holds the same number of whole sequences"});
 }
 
 WEFT_COLD WEFT_INLINE void Batch::refuse(std::size_t at, std::size_t vocabulary) const {
   const bool token = tokens[at] < 0 || std::size_t(tokens[at]) >= vocabulary;
-  throw_error<UsageError>({"batch: ", token ? "token(" : "target(", token ? tokens[at] : targets[at], ") at place ", at, " is not in the vocabulary(", vocabulary, ")"});
+  throw_error<UsageError>({"batch: ", token ? "token(" : "target(", token ? tokens[at] : targets[at], ") at place ", at,
+                           " is not in the vocabulary(", vocabulary, ")"});
 }
 
 WEFT_COLD WEFT_INLINE void Batch::check_differing() const {
-  if (differing.size() != micro_batches) throw_error<ShapeError>({"batch: ", differing.size(), " differing micro-batches, micro-batches(", micro_batches, ")"});
+  if (differing.size() != micro_batches)
+    throw_error<ShapeError>({"batch: ", differing.size(), " differing micro-batches, micro-batches(", micro_batches, ")"});
   for (const MicroBatch& micro : differing)
     if (micro.sequences == 0 || micro.length == 0 || micro.length > length)
-      throw_error<ShapeError>({"batch: a micro-batch of ", micro.sequences, " sequences of ", micro.length, " tokens; there must be at least one of 1 to ", length, " tokens, the batch's length"});
-  if (sequences_before(micro_batches) != sequences || tokens_before(micro_batches) != tokens.size() || targets.size() != tokens.size())
-    throw_error<ShapeError>({"batch: ", sequences, " sequences, ", tokens.size(), " tokens and ", targets.size(), " targets, but its micro-batches hold ", sequences_before(micro_batches), " sequences and ", tokens_before(micro_batches), " of each"});
+      throw_error<ShapeError>({"batch: a micro-batch of ", micro.sequences, " sequences of ", micro.length,
+                               " tokens; there must be at least one of 1 to ", length, " tokens, the batch's length"});
+  if (sequences_before(micro_batches) != sequences || tokens_before(micro_batches) != tokens.size() ||
+      targets.size() != tokens.size())
+    throw_error<ShapeError>({"batch: ", sequences, " sequences, ", tokens.size(), " tokens and ", targets.size(),
+                             " targets, but its micro-batches hold ", sequences_before(micro_batches), " sequences and ",
+                             tokens_before(micro_batches), " of each"});
 }
 
 }  // namespace weft

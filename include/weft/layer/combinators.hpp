@@ -112,7 +112,8 @@ struct Chain<First, L...> {
     auto split = weft::backward_input(first, context, std::move(saved.first), g);
     using X = typename Saved::input_type;
     using D = typename decltype(split)::deferred_type;
-    return InputGradient{detail::input_gradient_of<X>(std::move(split.input_gradient)), SavedPair<X, D, R>{std::move(split.deferred), std::move(others)}};
+    return InputGradient{detail::input_gradient_of<X>(std::move(split.input_gradient)),
+                         SavedPair<X, D, R>{std::move(split.deferred), std::move(others)}};
   }
 };
 
@@ -127,7 +128,9 @@ class Sequential {
   explicit Sequential(L... layers) : layers_(std::move(layers)...) {}
 
   template <class Context, class X>
-  auto forward(const Context& context, const X& x) const { return layers_.forward(context, x); }
+  auto forward(const Context& context, const X& x) const {
+    return layers_.forward(context, x);
+  }
   template <class Context, class Saved, class G>
   auto backward_input(const Context& context, Saved&& saved, const G& g) {
     detail::require_given_away<Saved>();
@@ -162,7 +165,9 @@ class Branch {
     return backward_all(context, saved, g, std::index_sequence_for<L...>{});
   }
   template <class Context, class Deferred>
-  void backward_weight(const Context& context, Deferred deferred) { weights(context, deferred, std::index_sequence_for<L...>{}); }
+  void backward_weight(const Context& context, Deferred deferred) {
+    weights(context, deferred, std::index_sequence_for<L...>{});
+  }
   void for_each_parameter(auto&& visit) {
     std::apply([&](auto&... layer) { (detail::visit_parameters(layer, visit), ...); }, layers_);
   }
@@ -174,17 +179,20 @@ class Branch {
     std::tuple<decltype(std::get<I>(layers_).forward(context, x))...> parts{std::get<I>(layers_).forward(context, x)...};
     using Outputs = std::tuple<typename std::tuple_element_t<I, decltype(parts)>::output_type...>;
     using Saved = std::tuple<typename std::tuple_element_t<I, decltype(parts)>::saved_type...>;
-    if constexpr ((detail::is_refused<typename std::tuple_element_t<I, decltype(parts)>::output_type> || ...)) return detail::RefusedResult();
-    else return Result<Outputs, Saved>{Outputs{std::move(std::get<I>(parts).output)...}, Saved{std::move(std::get<I>(parts).saved)...}};
+    if constexpr ((detail::is_refused<typename std::tuple_element_t<I, decltype(parts)>::output_type> || ...))
+      return detail::RefusedResult();
+    else
+      return Result<Outputs, Saved>{Outputs{std::move(std::get<I>(parts).output)...},
+                                    Saved{std::move(std::get<I>(parts).saved)...}};
   }
   template <class Context, class Saved, class G, std::size_t... I>
   auto backward_all(const Context& context, Saved& saved, const G& g, std::index_sequence<I...>) {
-    std::tuple<decltype(weft::backward_input(std::get<I>(layers_), context, std::move(std::get<I>(saved)), std::get<I>(g)))...> parts{
-        weft::backward_input(std::get<I>(layers_), context, std::move(std::get<I>(saved)), std::get<I>(g))...};
+    std::tuple<decltype(weft::backward_input(std::get<I>(layers_), context, std::move(std::get<I>(saved)), std::get<I>(g)))...>
+        parts{weft::backward_input(std::get<I>(layers_), context, std::move(std::get<I>(saved)), std::get<I>(g))...};
     constexpr std::size_t without = (std::size_t(std::is_same_v<decltype(std::get<I>(parts).input_gradient), Nothing>) + ...);
     static_assert(without == 0 || without == sizeof...(L),
-                  "weft: Branch adds the gradients of its branches, and the backward of one returned Nothing while that of another returned a gradient: return "
-                  "the gradient of the input in each, or of token ids Nothing{} in each");
+                  "weft: Branch adds the gradients of its branches, and the backward of one returned Nothing while that of "
+                  "another returned a gradient: return the gradient of the input in each, or of token ids Nothing{} in each");
     // The first gradient there is: of a refused Branch too, so that there is one error.
     constexpr std::size_t first = [] {
       const bool nothing[] = {std::is_same_v<decltype(std::get<I>(parts).input_gradient), Nothing>...};
@@ -223,17 +231,21 @@ class Residual {
       auto result = layer_.forward(context, x);
       using R = decltype(result);
       constexpr bool real = !std::is_same_v<gradient_t<X>, Nothing>, refused = detail::is_refused<typename R::output_type>;
-      static_assert(real || refused, "weft: Residual adds a layer's output to its input, and this input is not Real (token ids): put the layer in front of the Residual, in a Sequential");
+      static_assert(real || refused,
+                    "weft: Residual adds a layer's output to its input, and this input is not Real (token ids): put the layer in "
+                    "front of the Residual, in a Sequential");
       using S = Saved<X, typename R::output_type, typename R::saved_type>;
       if constexpr (refused) return detail::RefusedResult();
-      else if constexpr (real) return Result{add(x, to_layout_of<X>(context, std::move(result.output))), S{std::move(result.saved)}};
+      else if constexpr (real)
+        return Result{add(x, to_layout_of<X>(context, std::move(result.output))), S{std::move(result.saved)}};
       else return Result{std::move(result.output), S{std::move(result.saved)}};  // one error is enough
     }
   }
   template <class Context, class Saved, class G>
   auto backward_input(const Context& context, Saved&& saved, const G& g) {
     detail::require_given_away<Saved>();
-    auto split = weft::backward_input(layer_, context, std::move(saved.inner), to_layout_of<gradient_t<typename std::remove_cvref_t<Saved>::output_type>>(context, g));
+    auto split = weft::backward_input(layer_, context, std::move(saved.inner),
+                                      to_layout_of<gradient_t<typename std::remove_cvref_t<Saved>::output_type>>(context, g));
     using D = typename decltype(split)::deferred_type;
     using X = typename std::remove_cvref_t<Saved>::input_type;
     if constexpr (std::is_same_v<gradient_t<X>, Nothing>) {
@@ -244,7 +256,9 @@ class Residual {
     }
   }
   template <class Context, class Deferred>
-  void backward_weight(const Context& context, Deferred&& deferred) { weft::backward_weight(layer_, context, std::move(deferred)); }
+  void backward_weight(const Context& context, Deferred&& deferred) {
+    weft::backward_weight(layer_, context, std::move(deferred));
+  }
   void for_each_parameter(auto&& visit) { detail::visit_parameters(layer_, visit); }
 
  private:
@@ -271,8 +285,8 @@ class Repeat {
     using R = detail::forward_of_t<L, Context, X>;
     constexpr bool refused = detail::is_refused<typename R::output_type>, closes = std::is_same_v<typename R::output_type, X>;
     static_assert(refused || closes,
-                  "weft: a repeated layer must return what it takes (same placement): wrap its layers in Residual, or bring its output back with "
-                  "to_layout_of<X>");
+                  "weft: a repeated layer must return what it takes (same placement): wrap its layers in Residual, or bring its "
+                  "output back with to_layout_of<X>");
     if constexpr (!closes) {
       return detail::RefusedResult();
     } else {
@@ -313,9 +327,13 @@ class Repeat {
 template <detail::Axis A>
 struct EnterParallelRegion {
   template <class Context, class X>
-  auto forward(const Context& context, const X& x) const { return Result{to<Replicated<A>>(context, x), std::type_identity<X>{}}; }
+  auto forward(const Context& context, const X& x) const {
+    return Result{to<Replicated<A>>(context, x), std::type_identity<X>{}};
+  }
   template <class Context, class X, class G>
-  auto backward(const Context& context, std::type_identity<X>, const G& g) const { return to_layout_of<gradient_t<X>>(context, g); }
+  auto backward(const Context& context, std::type_identity<X>, const G& g) const {
+    return to_layout_of<gradient_t<X>>(context, g);
+  }
   void for_each_parameter(auto&&) {}
 };
 

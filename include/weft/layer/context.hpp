@@ -15,8 +15,8 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/engine_state.hpp>
 #include <weft/device/device.hpp>
+#include <weft/layer/engine_state.hpp>
 #include <weft/tensor/placement.hpp>
 
 namespace weft {
@@ -40,7 +40,9 @@ namespace detail {
 
 /// In the place of a stream: an axis of the expert mesh, which places no tensor of the dense one. It is in force, so that it can
 /// be talked over, and Context::expert_mesh() is where it places tensors.
-struct ExpertMeshAxis { using axis = void; };
+struct ExpertMeshAxis {
+  using axis = void;
+};
 
 /// The run as layers see it: the part of a context on which no type depends.
 struct Environment {
@@ -49,12 +51,14 @@ struct Environment {
   std::size_t first_row = 0;  ///< of this micro-batch in the global batch, in tokens
   std::size_t length = 0;     ///< tokens of a sequence; see sequence_length(context, x), layer/global_index.hpp
   std::size_t rows = 0;       ///< tokens of this micro-batch on this data rank, before cp and tp cut them; 0: not known
-  bool separates_terms = false;  ///< GradientAccumulator::separates_terms: rows of different data ranks are not multiplied together
-  bool ulysses = false;       ///< ModelOptions::context: attention crosses cp by Ulysses, else by a ring
-  bool training = true;       ///< dropout is active
-  double loss_gradient = 1;   ///< of each token's loss: the loss scale over the tokens that count in the global batch
-  double auxiliary_gradient = 1;  ///< of each token's part of an auxiliary loss: the loss scale over the tokens of the global batch, masked or not
-  std::string path;           ///< of the layer being built
+  bool separates_terms =
+      false;                 ///< GradientAccumulator::separates_terms: rows of different data ranks are not multiplied together
+  bool ulysses = false;      ///< ModelOptions::context: attention crosses cp by Ulysses, else by a ring
+  bool training = true;      ///< dropout is active
+  double loss_gradient = 1;  ///< of each token's loss: the loss scale over the tokens that count in the global batch
+  double auxiliary_gradient =
+      1;  ///< of each token's part of an auxiliary loss: the loss scale over the tokens of the global batch, masked or not
+  std::string path;  ///< of the layer being built
 };
 
 /// Tokens of a sequence, for the library's own uses: they know which rows of it a rank holds.
@@ -66,8 +70,9 @@ template <class Rows>
 struct CutLength {
   operator std::size_t() const {
     static_assert(std::is_void_v<Rows>,
-                  "weft: rows of a sequence are cut over cp or tp here, so context.env.length says nothing of the rows that a rank holds: take "
-                  "sequence_length(context, x) where x holds whole sequences, and positions_of(context, x) for each row's place in its sequence");
+                  "weft: rows of a sequence are cut over cp or tp here, so context.env.length says nothing of the rows that a "
+                  "rank holds: take sequence_length(context, x) where x holds whole sequences, and positions_of(context, x) for "
+                  "each row's place in its sequence");
     return 0;
   }
 };
@@ -79,7 +84,8 @@ struct CutEnvironment : Environment {
 
 // Rows lie cut inside a sequence on this axis: over cp always, over tp under sequence parallelism. Over dp a rank has whole ones.
 template <class Placed>
-inline constexpr bool cuts_sequences = (std::is_same_v<typename Placed::axis, cp> || std::is_same_v<typename Placed::axis, tp>)&&shard_dim<Placed> == 0;
+inline constexpr bool cuts_sequences = (std::is_same_v<typename Placed::axis, cp> ||
+                                        std::is_same_v<typename Placed::axis, tp>)&&shard_dim<Placed> == 0;
 
 template <class A, class First, class... Rest>
 auto find_bind() {
@@ -100,12 +106,14 @@ class Context : B... {
   using bind_t = typename decltype(detail::find_bind<A, B...>())::type;
 
   /// An Environment whose `length` cannot be read where rows of a sequence are cut over an axis.
-  std::conditional_t<(detail::cuts_sequences<typename B::hidden_placement> || ...), detail::CutEnvironment, detail::Environment> env;
+  std::conditional_t<(detail::cuts_sequences<typename B::hidden_placement> || ...), detail::CutEnvironment, detail::Environment>
+      env;
 
   /// The wrappers' and the executor's own; no layer needs it.
   detail::EngineState engine;
 
-  Context(device_type& device, detail::Environment environment, B... binds) : B(std::move(binds))..., env(std::move(environment)), device_(&device) {}
+  Context(device_type& device, detail::Environment environment, B... binds)
+      : B(std::move(binds))..., env(std::move(environment)), device_(&device) {}
   Context(device_type& device, detail::Environment environment, detail::EngineState state, B... binds)
       : B(std::move(binds))..., env(std::move(environment)), engine(std::move(state)), device_(&device) {}
 
@@ -140,7 +148,8 @@ class Context : B... {
     static_assert(!has(A{}), "weft: this axis is bound twice: two wrappers over the same axis");
     detail::EngineState state = engine;
     if (hooks) state.add(hooks);
-    return Context<C, B..., Bind<A, HiddenPlacement>>(*device_, env, std::move(state), static_cast<const B&>(*this)..., Bind<A, HiddenPlacement>{std::move(comm)});
+    return Context<C, B..., Bind<A, HiddenPlacement>>(*device_, env, std::move(state), static_cast<const B&>(*this)...,
+                                                      Bind<A, HiddenPlacement>{std::move(comm)});
   }
 
   /// The context of a part of the layer: `context / "query"` extends the path of names.
@@ -153,10 +162,15 @@ class Context : B... {
   /// Is this axis in force, and one on which tensors of this context are placed?
   template <detail::Axis A>
   static constexpr bool places(A) {
-    return ((std::is_same_v<A, typename B::axis> && !std::is_same_v<typename B::hidden_placement, detail::ExpertMeshAxis>) || ...);
+    return ((std::is_same_v<A, typename B::axis> && !std::is_same_v<typename B::hidden_placement, detail::ExpertMeshAxis>) ||
+            ...);
   }
   /// The bits of the axes on which tensors say how they lie: stages of a pipeline do not share tensors.
-  static constexpr unsigned placed = ((std::is_same_v<typename B::hidden_placement, detail::ExpertMeshAxis> || std::is_same_v<typename B::axis, pp> ? 0u : axis_bit<typename B::axis>) | ... | 0u);
+  static constexpr unsigned placed =
+      ((std::is_same_v<typename B::hidden_placement, detail::ExpertMeshAxis> || std::is_same_v<typename B::axis, pp>
+            ? 0u
+            : axis_bit<typename B::axis>) |
+       ... | 0u);
   /// For each axis that places tensors, `f(axis)`.
   template <class F>
   static constexpr void for_each_axis([[maybe_unused]] F&& f) {
@@ -169,7 +183,8 @@ class Context : B... {
   /// The context of the expert mesh over the same ranks, for parameters and tensors of experts: edp and etp place them, ep only
   /// says which experts are here, as pp does with layers.
   auto expert_mesh() const {
-    return Context<C, Bind<edp>, Bind<etp>, Bind<ep, detail::ExpertMeshAxis>>(*device_, env, engine, {comm(edp{})}, {comm(etp{})}, {comm(ep{})});
+    return Context<C, Bind<edp>, Bind<etp>, Bind<ep, detail::ExpertMeshAxis>>(*device_, env, engine, {comm(edp{})}, {comm(etp{})},
+                                                                              {comm(ep{})});
   }
 
  private:

@@ -27,15 +27,16 @@ struct OnExpertMesh<Tensor<T, E, P...>> {
 template <AnyTensor X>
 auto to_expert_mesh(const X& x) {
   static_assert(detail::OnExpertMesh<X>::distinct,
-                "weft: to_expert_mesh: the rows of this tensor are not cut over every axis of the dense mesh, so several ranks hold the same ones and experts would see "
-                "them several times: to<Shard<tp, 0>>(context, x) first");
+                "weft: to_expert_mesh: the rows of this tensor are not cut over every axis of the dense mesh, so several ranks "
+                "hold the same ones and experts would see them several times: to<Shard<tp, 0>>(context, x) first");
   return relabel<typename detail::OnExpertMesh<X>::type>(x);
 }
 
 /// Rows of the expert mesh as the dense tensor Like.
 template <AnyTensor Like, AnyTensor Y>
 Like to_dense_mesh(const Y& y) {
-  static_assert(std::is_same_v<Y, typename detail::OnExpertMesh<Like>::type>, "weft: to_dense_mesh: this is not what to_expert_mesh makes of the dense tensor");
+  static_assert(std::is_same_v<Y, typename detail::OnExpertMesh<Like>::type>,
+                "weft: to_dense_mesh: this is not what to_expert_mesh makes of the dense tensor");
   return relabel<Like>(y);
 }
 

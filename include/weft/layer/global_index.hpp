@@ -8,9 +8,9 @@
 #include <utility>
 
 #include <weft/core/text.hpp>
-#include <weft/mesh/zigzag.hpp>
-#include <weft/layer/context.hpp>
 #include <weft/device/parallel_for.hpp>
+#include <weft/layer/context.hpp>
+#include <weft/mesh/zigzag.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft {
@@ -43,14 +43,18 @@ struct GlobalIndex {
 // Not templates of the tensor: their texts are compiled once.
 WEFT_COLD inline void require_token_rows(const Environment& env, const Shape& shape, std::size_t cp_ranks, std::size_t tp_ranks) {
   if (env.rows == 0 || (shape.rank() != 0 && shape[0] * cp_ranks * tp_ranks == env.rows)) return;
-  throw_error<ShapeError>({"masks and positions go by tokens, dim 0: ", shape.text(), " has not the rows of this micro-batch, ", env.rows, " / (cp(", cp_ranks, ") * tp(", tp_ranks,
-                           ")); take a view whose dim 0 is the tokens"});
+  throw_error<ShapeError>({"masks and positions go by tokens, dim 0: ", shape.text(), " has not the rows of this micro-batch, ",
+                           env.rows, " / (cp(", cp_ranks, ") * tp(", tp_ranks, ")); take a view whose dim 0 is the tokens"});
 }
 WEFT_COLD inline void require_known_columns(const Shape& shape) {
   for (std::size_t dim = 1; dim < shape.rank(); ++dim)
     if (shape.sharding(dim) != DimSharding::even)
-      throw_error<LayoutError>({"a mask of ", shape.text(), ": dim ", dim, " is ", shape.sharding(dim) == DimSharding::padded ? "padded" : shape.sharding(dim) == DimSharding::segments ? "cut by segments" : "held alike by several ranks",
-                                ", so the mask would not be that of one rank; draw it where the dim is cut evenly (after attention, or before the Column layer)"});
+      throw_error<LayoutError>({"a mask of ", shape.text(), ": dim ", dim, " is ",
+                                shape.sharding(dim) == DimSharding::padded     ? "padded"
+                                : shape.sharding(dim) == DimSharding::segments ? "cut by segments"
+                                                                               : "held alike by several ranks",
+                                ", so the mask would not be that of one rank; draw it where the dim is cut evenly (after "
+                                "attention, or before the Column layer)"});
 }
 
 // Rows that cp cuts are zig-zag chunks; brought together they follow each other by ranks, and not as tokens do.
@@ -58,15 +62,20 @@ template <class X, class Context>
 void require_rows_in_order(const Context& context) {
   if constexpr (Context::has(cp{}) && shard_dim<placement_t<X, cp>> != 0)
     if (context.size(cp{}) > 1)
-      throw_error<LayoutError>({"rows gathered over cp(", context.size(cp{}), ") are not in the order of tokens: each rank has two chunks of every sequence, and they follow each other by ranks. Ask positions_of(context, x) before they are gathered, or use attention, which exchanges what it needs"});
+      throw_error<LayoutError>(
+          {"rows gathered over cp(", context.size(cp{}),
+           ") are not in the order of tokens: each rank has two chunks of every sequence, and they follow each other by ranks. "
+           "Ask positions_of(context, x) before they are gathered, or use attention, which exchanges what it needs"});
 }
 
 template <class X>
 struct GlobalIndexOf;
 template <class T, class E, class... P>
 struct GlobalIndexOf<Tensor<T, E, P...>> {
-  static_assert(((shard_dim<P> != 0 || is_data_axis<typename P::axis> || std::is_same_v<typename P::axis, cp> || std::is_same_v<typename P::axis, tp>) && ...),
-                "weft: masks and positions go by tokens, but the rows of this tensor are cut over an axis that does not cut tokens (experts): draw the mask on the dense mesh");
+  static_assert(((shard_dim<P> != 0 || is_data_axis<typename P::axis> || std::is_same_v<typename P::axis, cp> ||
+                  std::is_same_v<typename P::axis, tp>)&&...),
+                "weft: masks and positions go by tokens, but the rows of this tensor are cut over an axis that does not cut "
+                "tokens (experts): draw the mask on the dense mesh");
   static_assert(((shard_dim<P> < 2) && ...) && (0 + ... + int(shard_dim<P> == 1)) <= 1,
                 "weft: a mask needs the place of each element in the whole: at most one axis may cut the columns, along dim 1");
   template <class Context>
@@ -77,8 +86,8 @@ struct GlobalIndexOf<Tensor<T, E, P...>> {
     std::size_t cp_ranks = 1, tp_ranks = 1;
     [[maybe_unused]] const auto add = [&]<class Q>(std::type_identity<Q>) {
       using A = typename Q::axis;
-      // Over a data axis a rank has sequences of its own, which the environment counts; cp cuts each sequence, and tp cuts the rows of
-      // what is then here.
+      // Over a data axis a rank has sequences of its own, which the environment counts; cp cuts each sequence, and tp cuts the
+      // rows of what is then here.
       if constexpr (shard_dim<Q> == 0 && std::is_same_v<A, cp>) {
         place.cut = {detail::sequence_length(context.env), context.size(A{}), context.rank(A{})};
         cp_ranks = context.size(A{});
@@ -100,7 +109,8 @@ struct GlobalIndexOf<Tensor<T, E, P...>> {
 
 /// Where x lies in the global batch, as a matrix of its dim 0, the tokens, times all others: [tokens, heads * width] and [tokens,
 /// heads, width] are one matrix. Throws ShapeError if dim 0 is not the tokens of the context's micro-batch (Environment::rows),
-/// LayoutError if the columns are cut by segments, held alike by several ranks or padded (DimSharding), so that they have no place.
+/// LayoutError if the columns are cut by segments, held alike by several ranks or padded (DimSharding), so that they have no
+/// place.
 template <class Context, AnyTensor X>
 GlobalIndex global_index_of(const Context& context, const X& x) {
   require_known_columns(x.shape());
@@ -114,13 +124,13 @@ inline constexpr bool whole_sequences<Tensor<T, E, P...>> = (!cuts_sequences<P> 
 
 }  // namespace detail
 
-/// Columns of the whole that x's columns are a part of: x.columns() is this rank's. Throws LayoutError where an axis cuts them otherwise than
-/// evenly (heads held alike, padding).
+/// Columns of the whole that x's columns are a part of: x.columns() is this rank's. Throws LayoutError where an axis cuts them
+/// otherwise than evenly (heads held alike, padding).
 template <class Context, class T, class E, class... P>
 std::size_t whole_columns(const Context& context, const Tensor<T, E, P...>& x) {
   std::size_t columns = x.columns();
   [[maybe_unused]] const auto times = [&]<class Q>(std::type_identity<Q>) {
-    if constexpr (shard_dim<Q> > 0) {
+    if constexpr (shard_dim < Q >> 0) {
       if (shard_dim<Q> + 1 != int(x.shape().rank())) return;  // heads
       detail::require_parts_of_whole(Q::axis::name, x.shape(), shard_dim<Q>, context.size(typename Q::axis{}));
       columns *= context.size(typename Q::axis{});
@@ -130,27 +140,30 @@ std::size_t whole_columns(const Context& context, const Tensor<T, E, P...>& x) {
   return columns;
 }
 
-/// Tokens of a sequence where x's rows are whole sequences, one after the other: row i is token i % length of sequence i / length.
-/// Does not compile where cp or sequence parallelism cuts x's rows: see positions_of. Throws LayoutError for rows gathered over cp, whose ranks
-/// have zig-zag chunks of each sequence: one rank's follow another's.
+/// Tokens of a sequence where x's rows are whole sequences, one after the other: row i is token i % length of sequence i /
+/// length. Does not compile where cp or sequence parallelism cuts x's rows: see positions_of. Throws LayoutError for rows
+/// gathered over cp, whose ranks have zig-zag chunks of each sequence: one rank's follow another's.
 template <class Context, AnyTensor X>
 std::size_t sequence_length(const Context& context, const X&) {
   static_assert(detail::whole_sequences<X>,
-                "weft: rows of a sequence are cut over cp or tp in this tensor, so row i is not token i of it: take positions_of(context, x), or under sequence "
-                "parallelism bring x to Invariant<tp> first");
+                "weft: rows of a sequence are cut over cp or tp in this tensor, so row i is not token i of it: take "
+                "positions_of(context, x), or under sequence parallelism bring x to Invariant<tp> first");
   detail::require_rows_in_order<X>(context);
   return detail::sequence_length(context.env);
 }
 
-/// The position in its sequence of each of the local rows (dim 0), [rows]. Rows of a micro-batch are sequences of Environment::length
-/// tokens, one after the other, or this rank's part of each (Zigzag).
+/// The position in its sequence of each of the local rows (dim 0), [rows]. Rows of a micro-batch are sequences of
+/// Environment::length tokens, one after the other, or this rank's part of each (Zigzag).
 template <class Context, AnyTensor X>
 Tensor<std::int32_t, typename X::execution_space> positions_of(const Context& context, const X& x) {
   Tensor<std::int32_t, typename X::execution_space> positions(x.device(), {x.shape()[0]});
   const detail::GlobalIndex place = detail::GlobalIndexOf<X>::find(context, x);
-  const std::size_t length = detail::sequence_length(context.env), first = context.env.first_row;  // a micro-batch begins with a sequence
+  const std::size_t length = detail::sequence_length(context.env),
+                    first = context.env.first_row;  // a micro-batch begins with a sequence
   std::int32_t* out = positions.data();
-  detail::for_each_index(x.device(), x.shape()[0], KOKKOS_LAMBDA(const std::size_t row) { out[row] = static_cast<std::int32_t>((place.row(row) - first) % length); });
+  detail::for_each_index(
+      x.device(), x.shape()[0],
+      KOKKOS_LAMBDA(const std::size_t row) { out[row] = static_cast<std::int32_t>((place.row(row) - first) % length); });
   return positions;
 }
 

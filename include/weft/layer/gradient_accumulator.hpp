@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The interface by which a step's gradients are added up: over micro-batches on a rank, over the uses of a shared parameter, and over data
-// ranks. A model has one accumulator, and its executor, stages, wrappers and optimizer ask it. PlainAccumulator (layer/plain_accumulator.hpp)
-// adds in the order in which gradients come; ReproducibleAccumulator (parallel/reproducible/parts.hpp) in one that no layout changes.
+// The interface by which a step's gradients are added up: over micro-batches on a rank, over the uses of a shared parameter, and
+// over data ranks. A model has one accumulator, and its executor, stages, wrappers and optimizer ask it. PlainAccumulator
+// (layer/plain_accumulator.hpp) adds in the order in which gradients come; ReproducibleAccumulator
+// (parallel/reproducible/parts.hpp) in one that no layout changes.
 //
 //   accumulator.begin(batch, hooks, data_rank, data_ranks);
 //   accumulator.open(unit, micro);                // layers add to the unit's gradients
@@ -30,7 +31,7 @@ namespace detail {
 struct Tie {
   ParameterState* state;
   std::shared_ptr<const Communicator> holders;  ///< the ranks of the pipeline that have a use of it; null: this rank has all
-  std::vector<int> uses;                               ///< of each use, in the order of the model, the rank of `holders` that has it
+  std::vector<int> uses;                        ///< of each use, in the order of the model, the rank of `holders` that has it
 };
 
 /// How an optimizer squares its gradients: the sum over the squares of a part goes to `*out` on the device.
@@ -46,17 +47,19 @@ class GradientAccumulator {
 
   // ---- a model
 
-  /// Whether each gradient of a micro-batch, of a use of a parameter and of a data rank is a term of its own, added at a place of its own.
+  /// Whether each gradient of a micro-batch, of a use of a parameter and of a data rank is a term of its own, added at a place of
+  /// its own.
   virtual bool separates_terms() const = 0;
   /// The model is complete; `units`: this rank's, in the order of the model.
   virtual void find_uses(std::span<Unit* const> units, AllHooks hooks, std::size_t data_ranks) = 0;
-  /// Gradients without a parameter, for uses after the first one where these are apart: a unit of its own each, since how data ranks share
-  /// one must not depend on what else is here.
+  /// Gradients without a parameter, for uses after the first one where these are apart: a unit of its own each, since how data
+  /// ranks share one must not depend on what else is here.
   virtual std::span<Unit> second_uses() = 0;
 
   // ---- a step
 
-  /// A step of this batch, data rank `data_rank`'s part of the step's micro-batches. Throws UsageError if it must be another part.
+  /// A step of this batch, data rank `data_rank`'s part of the step's micro-batches. Throws UsageError if it must be another
+  /// part.
   virtual void begin(const Batch& batch, AllHooks hooks, std::size_t data_rank, std::size_t data_ranks) = 0;
   /// The layers of `unit` are about to add one micro-batch's gradients.
   virtual void open(const Unit& unit, std::size_t micro) = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The state of a parameter's gradient during a step: where layers add to it, whether anything was added, and over which axes it is still
-// unreduced, a term of a sum that the axis' wrapper is to make.
+// The state of a parameter's gradient during a step: where layers add to it, whether anything was added, and over which axes it
+// is still unreduced, a term of a sum that the axis' wrapper is to make.
 //
 //   if (state.gradients().take_unreduced(tp{})) comm.all_reduce(...);
 
@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include <weft/mesh/axis.hpp>
 #include <weft/device/arena.hpp>
+#include <weft/mesh/axis.hpp>
 
 namespace weft::detail {
 
@@ -58,9 +58,9 @@ class GradientState {
   /// The buffer holds a sum, or zeros.
   void fill() { fresh_ = false; }
 
-  /// A layer's addition, marked: `whole` are the axes on which it is the same on every rank, `unreduced` those on which it is a term of a
-  /// sum. A gradient that is whole from one use and a term from another (a gain inside of a parallel region and outside of it) counts
-  /// its whole part as the term of the axis' first rank; `later` are the axes on which this rank is another one.
+  /// A layer's addition, marked: `whole` are the axes on which it is the same on every rank, `unreduced` those on which it is a
+  /// term of a sum. A gradient that is whole from one use and a term from another (a gain inside of a parallel region and outside
+  /// of it) counts its whole part as the term of the axis' first rank; `later` are the axes on which this rank is another one.
   struct Addition {
     bool elsewhere;   ///< another rank's term: nothing is added here
     bool zero_first;  ///< what the buffer holds is another rank's term: zeros take its place
@@ -81,11 +81,15 @@ class GradientState {
   /// Axis bits over which the gradient is still to be summed.
   unsigned unreduced() const { return unreduced_; }
   template <Axis A>
-  bool unreduced(A) const { return (unreduced_ & axis_bit<A>) != 0; }
+  bool unreduced(A) const {
+    return (unreduced_ & axis_bit<A>) != 0;
+  }
   void mark_unreduced(unsigned axes) { unreduced_ |= axes; }
   /// Whether the gradient was to be summed over this axis. The caller does it now: the gradient counts as reduced from here on.
   template <Axis A>
-  bool take_unreduced(A) { return (std::exchange(unreduced_, unreduced_ & ~axis_bit<A>) & axis_bit<A>) != 0; }
+  bool take_unreduced(A) {
+    return (std::exchange(unreduced_, unreduced_ & ~axis_bit<A>) & axis_bit<A>) != 0;
+  }
   /// The data ranks' sum is begun: the last one of a gradient.
   void take_unreduced() { unreduced_ = 0; }
   /// The axes, for another state that the gradient was added to.

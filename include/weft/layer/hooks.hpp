@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The interface between a model and its wrappers: parameters without their types, grouped into units (front, each block, back), and the
-// moments of a step at which a wrapper may act. One virtual call per unit, never per operation.
+// The interface between a model and its wrappers: parameters without their types, grouped into units (front, each block, back),
+// and the moments of a step at which a wrapper may act. One virtual call per unit, never per operation.
 //
 //   struct Sums : Hooks { void gradients_ready(Unit& unit) override { ... } };
 

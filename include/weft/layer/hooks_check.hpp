@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The concept of a wrapper's hooks, and the reasons why a class derived from Hooks does nothing, in words. Events are virtual
-// functions with a body, so the language takes one of other arguments for a function that has nothing to do with them, and never calls
-// it. (One that says `override` is refused by the language.)
+// functions with a body, so the language takes one of other arguments for a function that has nothing to do with them, and never
+// calls it. (One that says `override` is refused by the language.)
 
 #include <concepts>
 #include <type_traits>
@@ -15,13 +15,22 @@ namespace hooks_check {
 
 // The class that a member function is of, and its type without it.
 template <class F>
-struct Parts { using owner = void; using type = void; };
+struct Parts {
+  using owner = void;
+  using type = void;
+};
 template <class R, class C, class... A>
-struct Parts<R (C::*)(A...)> { using owner = C; using type = R(A...); };
+struct Parts<R (C::*)(A...)> {
+  using owner = C;
+  using type = R(A...);
+};
 template <class R, class C, class... A>
 struct Parts<R (C::*)(A...) noexcept> : Parts<R (C::*)(A...)> {};
 template <class R, class C, class... A>
-struct Parts<R (C::*)(A...) const> { using owner = C; using type = R(A...) const; };
+struct Parts<R (C::*)(A...) const> {
+  using owner = C;
+  using type = R(A...) const;
+};
 template <class R, class C, class... A>
 struct Parts<R (C::*)(A...) const noexcept> : Parts<R (C::*)(A...) const> {};
 
@@ -37,7 +46,7 @@ constexpr void look(Found& found) {
 }
 
 // A private override is one, too; so are several functions of one name, of which nothing can be said.
-#define WEFT_LOOK(event)                                                                              \
+#define WEFT_LOOK(event)                                                                               \
   if constexpr (requires { &H::event; }) look<H, decltype(&H::event), decltype(&Hooks::event)>(found); \
   else found.overridden = true;
 
@@ -75,11 +84,13 @@ struct CheckedHooks {
   static constexpr bool said = true;
   static constexpr hooks_check::Found found = hooks_check::find<H>();
   static_assert(!found.hidden,
-                "weft: these hooks have a function of the name of an event that takes or returns something else, or is const where the event is not, so nobody would call it: write it as in "
-                "weft::detail::Hooks, such as `void gradients_ready(Unit& unit) override`; see H in this class's template arguments");
-  static_assert(found.hidden || found.overridden,
-                "weft: these hooks have no event, so nobody would call them (a misspelled one?): override one of weft::detail::Hooks, such as `void gradients_ready(Unit& unit) override`; see H in "
-                "this class's template arguments");
+                "weft: these hooks have a function of the name of an event that takes or returns something else, or is const "
+                "where the event is not, so nobody would call it: write it as in weft::detail::Hooks, such as `void "
+                "gradients_ready(Unit& unit) override`; see H in this class's template arguments");
+  static_assert(
+      found.hidden || found.overridden,
+      "weft: these hooks have no event, so nobody would call them (a misspelled one?): override one of weft::detail::Hooks, such "
+      "as `void gradients_ready(Unit& unit) override`; see H in this class's template arguments");
 };
 
 }  // namespace weft::detail

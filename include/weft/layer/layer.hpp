@@ -29,14 +29,20 @@ template <class G, class D>
 inline constexpr bool is_split<InputGradient<G, D>> = true;
 // A layer that has `backward`, and no halves.
 template <class L, class Context, class Saved, class G>
-concept WholeBackward = requires(L& layer, const Context& context, Saved&& saved, const G& g) { requires !is_split<decltype(InputGradient{layer.backward(context, std::forward<Saved>(saved), g), Nothing{}}.input_gradient)>; } &&
-                        !requires(L& layer, const Context& context, Saved&& saved, const G& g) { layer.backward_input(context, std::forward<Saved>(saved), g); };
+concept WholeBackward = requires(L& layer, const Context& context, Saved&& saved, const G& g) {
+  requires !is_split<decltype(InputGradient{layer.backward(context, std::forward<Saved>(saved), g), Nothing{}}.input_gradient)>;
+}
+&&!requires(L & layer, const Context& context, Saved&& saved, const G& g) {
+  layer.backward_input(context, std::forward<Saved>(saved), g);
+};
 }  // namespace detail
 
 /// The first half of backward, of a layer that writes either form. A layer with only `backward` does all its work here.
 template <class Layer, class Context, class Saved, class Gradient>
 auto backward_input(Layer& layer, const Context& context, Saved&& saved, const Gradient& gradient) {
-  if constexpr (requires { typename decltype(layer.backward_input(context, std::forward<Saved>(saved), gradient))::deferred_type; }) {
+  if constexpr (requires {
+                  typename decltype(layer.backward_input(context, std::forward<Saved>(saved), gradient))::deferred_type;
+                }) {
     return layer.backward_input(context, std::forward<Saved>(saved), gradient);
   } else if constexpr (detail::WholeBackward<Layer, Context, Saved, Gradient>) {
     return InputGradient{layer.backward(context, std::forward<Saved>(saved), gradient), Nothing{}};
@@ -47,8 +53,8 @@ auto backward_input(Layer& layer, const Context& context, Saved&& saved, const G
 }
 
 namespace detail {
-// The gradient that a layer's backward returned of its input X. One of the right type stands in for a refused one, so that there is
-// one error.
+// The gradient that a layer's backward returned of its input X. One of the right type stands in for a refused one, so that there
+// is one error.
 template <class X, class G>
 gradient_t<X> input_gradient_of(G&& gradient) {
   require_gradient_of<X, G>();
@@ -61,7 +67,8 @@ gradient_t<X> input_gradient_of(G&& gradient) {
 template <class Layer, class Context, class Deferred>
 void backward_weight(Layer& layer, const Context& context, Deferred&& deferred) {
   if constexpr (std::is_same_v<std::remove_cvref_t<Deferred>, Nothing>) return;
-  else if constexpr (requires { layer.backward_weight(context, std::forward<Deferred>(deferred)); }) layer.backward_weight(context, std::forward<Deferred>(deferred));
+  else if constexpr (requires { layer.backward_weight(context, std::forward<Deferred>(deferred)); })
+    layer.backward_weight(context, std::forward<Deferred>(deferred));
   else detail::refuse_backward_weight<Layer, Context, Deferred>();
 }
 
@@ -77,10 +84,14 @@ namespace detail {
 
 /// What L's forward returns, or RefusedResult after the reason was said why that is no Result.
 template <class L, class Context, class... X>
-struct ForwardOf { using type = decltype(refuse_forward<L, Context, X...>()); };
+struct ForwardOf {
+  using type = decltype(refuse_forward<L, Context, X...>());
+};
 template <class L, class Context, class... X>
-  requires Forwards<L, Context, X...>
-struct ForwardOf<L, Context, X...> { using type = forward_t<L, Context, X...>; };
+requires Forwards<L, Context, X...>
+struct ForwardOf<L, Context, X...> {
+  using type = forward_t<L, Context, X...>;
+};
 template <class L, class Context, class... X>
 using forward_of_t = typename ForwardOf<L, Context, X...>::type;
 
@@ -91,7 +102,9 @@ void visit_parameters(L& layer, Visit& visit) {
   else refuse_parameters<L>();
 }
 
-struct VisitAny { void operator()(auto&) const {} };
+struct VisitAny {
+  void operator()(auto&) const {}
+};
 
 /// A layer on inputs of types Input under Context; its gradients go from outputs to inputs.
 template <class L, class Context, class... Input>

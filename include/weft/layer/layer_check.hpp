@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The reasons why a type is no layer, in words. Sequential, Residual and every other place that takes a layer asks the concepts below,
-// and where one is not met the compiler prints one error that names the member, what was expected of it and what to write. What
-// follows is silent: the result of a refused layer is AlreadyRefused, and no layer is called with it.
+// The reasons why a type is no layer, in words. Sequential, Residual and every other place that takes a layer asks the concepts
+// below, and where one is not met the compiler prints one error that names the member, what was expected of it and what to write.
+// What follows is silent: the result of a refused layer is AlreadyRefused, and no layer is called with it.
 //
 //   if constexpr (!Forwards<L, Context, X>) return refuse_forward<L, Context, X>();
 
@@ -38,11 +38,16 @@ inline constexpr bool can_be_saved = std::is_move_constructible_v<S> && !refers<
 
 /// L's forward can be called on inputs of types X under Context and returns a Result.
 template <class L, class Context, class... X>
-concept Forwards = (!is_refused<X> && ...) && requires { typename forward_t<L, Context, X...>::saved_type; } && can_be_saved<typename forward_t<L, Context, X...>::saved_type>;
+concept Forwards = (!is_refused<X> && ...) && requires {
+  typename forward_t<L, Context, X...>::saved_type;
+}
+&&can_be_saved<typename forward_t<L, Context, X...>::saved_type>;
 
 /// L says which parameters it has.
 template <class L, class Visit>
-concept VisitsParameters = requires(L& layer, Visit& visit) { layer.for_each_parameter(visit); };
+concept VisitsParameters = requires(L& layer, Visit& visit) {
+  layer.for_each_parameter(visit);
+};
 
 namespace layer_check {
 
@@ -63,7 +68,7 @@ constexpr Forward fault_of_forward() {
     return std::is_void_v<forward_t<L, Context, X...>> ? Forward::returns_nothing : Forward::no_result;
   } else if constexpr (!has_forward<L>()) {
     return Forward::missing;
-  } else if constexpr (requires(L& layer, const Context& context, const X&... x) { layer.forward(context, x...); }) {
+  } else if constexpr (requires(L & layer, const Context& context, const X&... x) { layer.forward(context, x...); }) {
     return Forward::not_const;
   } else {
     return Forward::arguments;
@@ -74,12 +79,22 @@ enum class Backward { right, missing, arguments, returns_nothing, no_split, spli
 
 template <class L, class Context, class Saved, class G>
 constexpr Backward fault_of_backward() {
-  constexpr bool halves = requires(L& layer, const Context& context, Saved&& saved, const G& g) { layer.backward_input(context, std::forward<Saved>(saved), g); };
-  constexpr bool whole = requires(L& layer, const Context& context, Saved&& saved, const G& g) { layer.backward(context, std::forward<Saved>(saved), g); };
+  constexpr bool halves = requires(L & layer, const Context& context, Saved&& saved, const G& g) {
+    layer.backward_input(context, std::forward<Saved>(saved), g);
+  };
+  constexpr bool whole = requires(L & layer, const Context& context, Saved&& saved, const G& g) {
+    layer.backward(context, std::forward<Saved>(saved), g);
+  };
   if constexpr (halves) {
-    return std::is_void_v<decltype(std::declval<L&>().backward_input(std::declval<const Context&>(), std::declval<Saved>(), std::declval<const G&>()))> ? Backward::returns_nothing : Backward::no_split;
+    return std::is_void_v<decltype(std::declval<L&>().backward_input(std::declval<const Context&>(), std::declval<Saved>(),
+                                                                     std::declval<const G&>()))>
+               ? Backward::returns_nothing
+               : Backward::no_split;
   } else if constexpr (whole) {
-    return std::is_void_v<decltype(std::declval<L&>().backward(std::declval<const Context&>(), std::declval<Saved>(), std::declval<const G&>()))> ? Backward::returns_nothing : Backward::split;
+    return std::is_void_v<decltype(std::declval<L&>().backward(std::declval<const Context&>(), std::declval<Saved>(),
+                                                               std::declval<const G&>()))>
+               ? Backward::returns_nothing
+               : Backward::split;
   } else {
     return has_backward<L>() || has_backward_input<L>() ? Backward::arguments : Backward::missing;
   }
@@ -96,26 +111,30 @@ constexpr auto refuse_forward() {  // auto: asked for its type alone it speaks, 
     else return layer_check::fault_of_forward<L, Context, X...>();
   }();
   static_assert(fault != Forward::missing,
-                "weft: this layer has no forward: write `auto forward(const auto& context, const auto& x) const`, which returns Result{output, saved}; see L in this function's "
-                "template arguments");
+                "weft: this layer has no forward: write `auto forward(const auto& context, const auto& x) const`, which returns "
+                "Result{output, saved}; see L in this function's template arguments");
   static_assert(fault != Forward::not_const,
-                "weft: this layer's forward is not const: it is a pure function, and several micro-batches may be in flight; what backward reads goes into saved, not into a member: "
-                "write `auto forward(const auto& context, const auto& x) const`; see L in this function's template arguments");
+                "weft: this layer's forward is not const: it is a pure function, and several micro-batches may be in flight; "
+                "what backward reads goes into saved, not into a member: write `auto forward(const auto& context, const auto& x) "
+                "const`; see L in this function's template arguments");
   static_assert(fault != Forward::arguments,
-                "weft: this layer's forward cannot be called with the context and its input (a model's back: context, hidden state and targets): it must be public and take each by "
-                "const reference or by value, whatever their types: write `auto forward(const auto& context, const auto& x) const`; see L and X in this function's template arguments");
+                "weft: this layer's forward cannot be called with the context and its input (a model's back: context, hidden "
+                "state and targets): it must be public and take each by const reference or by value, whatever their types: write "
+                "`auto forward(const auto& context, const auto& x) const`; see L and X in this function's template arguments");
   static_assert(fault != Forward::returns_nothing,
-                "weft: this layer's forward returns nothing (void): return Result{output, saved}, where saved is what backward reads, Nothing{} if that is nothing; see L in this "
-                "function's template arguments");
-  static_assert(fault != Forward::no_result,
-                "weft: this layer's forward returns something else than a Result, such as its output alone: return Result{output, saved}, where saved is what backward reads, Nothing{} "
-                "if that is nothing; see L in this function's template arguments");
+                "weft: this layer's forward returns nothing (void): return Result{output, saved}, where saved is what backward "
+                "reads, Nothing{} if that is nothing; see L in this function's template arguments");
+  static_assert(
+      fault != Forward::no_result,
+      "weft: this layer's forward returns something else than a Result, such as its output alone: return Result{output, saved}, "
+      "where saved is what backward reads, Nothing{} if that is nothing; see L in this function's template arguments");
   static_assert(fault != Forward::saved_stays,
-                "weft: what this layer's forward saves cannot be moved, and it is kept until backward comes: save values that can be moved (tensors, numbers, std::tuple or a struct of "
-                "them); see L in this function's template arguments");
-  static_assert(fault != Forward::saved_refers,
-                "weft: this layer's forward saves references, to what is gone when backward comes: save the tensors themselves, which are handles: std::tuple{x, y} or std::pair{x, y}, "
-                "not std::tie(x, y); see L in this function's template arguments");
+                "weft: what this layer's forward saves cannot be moved, and it is kept until backward comes: save values that "
+                "can be moved (tensors, numbers, std::tuple or a struct of them); see L in this function's template arguments");
+  static_assert(
+      fault != Forward::saved_refers,
+      "weft: this layer's forward saves references, to what is gone when backward comes: save the tensors themselves, which are "
+      "handles: std::tuple{x, y} or std::pair{x, y}, not std::tie(x, y); see L in this function's template arguments");
   return RefusedResult();
 }
 
@@ -128,20 +147,24 @@ constexpr void refuse_backward() {
     else return layer_check::fault_of_backward<L, Context, Saved, G>();
   }();
   static_assert(fault != Backward::missing,
-                "weft: this layer has no backward: write `auto backward(const auto& context, auto saved, const auto& gradient)`, which adds to its parameters' gradients and returns that of "
-                "its input, or the halves backward_input and backward_weight; see L in this function's template arguments");
+                "weft: this layer has no backward: write `auto backward(const auto& context, auto saved, const auto& gradient)`, "
+                "which adds to its parameters' gradients and returns that of its input, or the halves backward_input and "
+                "backward_weight; see L in this function's template arguments");
   static_assert(fault != Backward::arguments,
-                "weft: this layer has no backward(context, saved, gradient), nor backward_input, that can be called with what its forward saved, handed over as an "
-                "rvalue: take `saved` by value or const reference, not as auto&; see L, Saved and G in this function's template arguments");
+                "weft: this layer has no backward(context, saved, gradient), nor backward_input, that can be called with what "
+                "its forward saved, handed over as an rvalue: take `saved` by value or const reference, not as auto&; see L, "
+                "Saved and G in this function's template arguments");
   static_assert(fault != Backward::returns_nothing,
-                "weft: this layer's backward returns nothing (void): return the gradient of the input, gradient_t of its type (backward_input: InputGradient{dx, deferred}); see L in this "
-                "function's template arguments");
+                "weft: this layer's backward returns nothing (void): return the gradient of the input, gradient_t of its type "
+                "(backward_input: InputGradient{dx, deferred}); see L in this function's template arguments");
   static_assert(fault != Backward::no_split,
-                "weft: this layer's backward_input returns something else than an InputGradient, such as the gradient alone: return InputGradient{dx, deferred}, where deferred is what "
-                "backward_weight reads, Nothing{} if that is nothing; or call the function `backward`; see L in this function's template arguments");
+                "weft: this layer's backward_input returns something else than an InputGradient, such as the gradient alone: "
+                "return InputGradient{dx, deferred}, where deferred is what backward_weight reads, Nothing{} if that is nothing; "
+                "or call the function `backward`; see L in this function's template arguments");
   static_assert(fault != Backward::split,
-                "weft: this layer's backward returns an InputGradient, which is what backward_input returns: call it backward_input and write backward_weight(context, deferred) beside it, or "
-                "return the gradient of the input alone; see L in this function's template arguments");
+                "weft: this layer's backward returns an InputGradient, which is what backward_input returns: call it "
+                "backward_input and write backward_weight(context, deferred) beside it, or return the gradient of the input "
+                "alone; see L in this function's template arguments");
 }
 
 /// Says why L's second half of backward cannot be used.
@@ -149,11 +172,13 @@ template <class L, class Context, class Deferred>
 constexpr void refuse_backward_weight() {
   constexpr bool there = layer_check::has_backward_weight<L>();
   static_assert(there || is_refused<Deferred>,
-                "weft: this layer's backward_input defers something, and it has no backward_weight: write `void backward_weight(const auto& context, auto deferred)`, which adds to the "
-                "parameters' gradients, or defer Nothing{}; see L in this function's template arguments");
+                "weft: this layer's backward_input defers something, and it has no backward_weight: write `void "
+                "backward_weight(const auto& context, auto deferred)`, which adds to the parameters' gradients, or defer "
+                "Nothing{}; see L in this function's template arguments");
   static_assert(!there || is_refused<Deferred>,
-                "weft: this layer's backward_weight cannot be called with the context and what backward_input deferred, handed over as an rvalue: it must be public and take `deferred` by "
-                "value or const reference: write `void backward_weight(const auto& context, auto deferred)`; see L and Deferred in this function's template arguments");
+                "weft: this layer's backward_weight cannot be called with the context and what backward_input deferred, handed "
+                "over as an rvalue: it must be public and take `deferred` by value or const reference: write `void "
+                "backward_weight(const auto& context, auto deferred)`; see L and Deferred in this function's template arguments");
 }
 
 /// Says why L's parameters cannot be found.
@@ -161,19 +186,22 @@ template <class L>
 constexpr void refuse_parameters() {
   constexpr bool there = layer_check::has_for_each_parameter<L>();
   static_assert(there,
-                "weft: this layer has no for_each_parameter, so nobody would fill, sum or update its parameters: write `void for_each_parameter(auto&& visit) { visit(weight); }`, of an "
-                "empty body if it has none; see L in this function's template arguments");
-  static_assert(!there,
-                "weft: this layer's for_each_parameter cannot be called with a function of any parameter: it must be public and a template: write `void for_each_parameter(auto&& visit) { "
-                "visit(weight); }`; see L in this function's template arguments");
+                "weft: this layer has no for_each_parameter, so nobody would fill, sum or update its parameters: write `void "
+                "for_each_parameter(auto&& visit) { visit(weight); }`, of an empty body if it has none; see L in this function's "
+                "template arguments");
+  static_assert(
+      !there,
+      "weft: this layer's for_each_parameter cannot be called with a function of any parameter: it must be public and a "
+      "template: write `void for_each_parameter(auto&& visit) { visit(weight); }`; see L in this function's template arguments");
 }
 
 /// Refuses what for_each_parameter shows and is no parameter.
 template <class P>
 constexpr void require_parameter() {
-  static_assert(requires(P& parameter) { parameter.state(); },
-                "weft: for_each_parameter visits something that is no Parameter: visit(weight) is for a layer's own parameters; those of a layer inside it are shown by "
-                "inner.for_each_parameter(visit); see P in this function's template arguments");
+  static_assert(
+      requires(P & parameter) { parameter.state(); },
+      "weft: for_each_parameter visits something that is no Parameter: visit(weight) is for a layer's own parameters; those of a "
+      "layer inside it are shown by inner.for_each_parameter(visit); see P in this function's template arguments");
 }
 
 }  // namespace detail

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Gradients of float16 below 6e-8 would be zero, so the loss is multiplied by a factor before backward and the optimizer divides
-// it out again (Micikevicius et al., arXiv:1710.03740). The factor is sought while training: it grows after many good steps, and a
-// step whose gradients overflowed is skipped and halves it.
+// it out again (Micikevicius et al., arXiv:1710.03740). The factor is sought while training: it grows after many good steps, and
+// a step whose gradients overflowed is skipped and halves it.
 //
-//   Model model(mesh, config, {.numerics = {.loss_scale = LossScaleOptions{.initial = 1024}}});   // a model in float16 has one without asking
-//   optim::AdamW optimizer(model);                                                  // unscales, skips and adapts
+//   Model model(mesh, config, {.numerics = {.loss_scale = LossScaleOptions{.initial = 1024}}});   // a model in float16 has one
+//   without asking optim::AdamW optimizer(model);                                                  // unscales, skips and adapts
 //   model.loss_scale()->value();
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace weft {
 
 struct LossScaleOptions {
   double initial = 65536;
-  double growth = 2;            ///< after `interval` good steps in a row; 1: a fixed factor
-  double backoff = 0.5;         ///< after a step that was skipped
+  double growth = 2;     ///< after `interval` good steps in a row; 1: a fixed factor
+  double backoff = 0.5;  ///< after a step that was skipped
   std::uint64_t interval = 2000;
   double smallest = 1, largest = 0x1p+24;
 };

@@ -9,8 +9,9 @@ namespace weft {
 
 WEFT_INLINE LossScale::LossScale(const Options& options) : options_(options), value_(options.initial) {
   const auto is_factor = [](double x) { return std::isfinite(x) && x > 0; };
-  if (!is_factor(options.initial) || !is_factor(options.growth) || !is_factor(options.backoff) || options.growth < 1 || options.backoff > 1 || options.interval == 0 ||
-      !(options.smallest > 0) || !(options.smallest <= options.initial) || !(options.initial <= options.largest))
+  if (!is_factor(options.initial) || !is_factor(options.growth) || !is_factor(options.backoff) || options.growth < 1 ||
+      options.backoff > 1 || options.interval == 0 || !(options.smallest > 0) || !(options.smallest <= options.initial) ||
+      !(options.initial <= options.largest))
     refuse(options);
 }
 
@@ -28,8 +29,9 @@ WEFT_COLD WEFT_INLINE void LossScale::refuse(const Options& options) {
   const double numbers[] = {options.smallest, options.initial, options.largest, options.growth, options.backoff};
   std::string shown[5];
   for (int i = 0; i < 5; ++i) shown[i] = std::to_string(numbers[i]);
-  throw_error<UsageError>({"loss scale: smallest(", shown[0], ") <= initial(", shown[1], ") <= largest(", shown[2], "), growth(", shown[3], ") >= 1, 0 < backoff(", shown[4],
-                           ") <= 1 and interval(", options.interval, ") >= 1 are needed"});
+  throw_error<UsageError>({"loss scale: smallest(", shown[0], ") <= initial(", shown[1], ") <= largest(", shown[2], "), growth(",
+                           shown[3], ") >= 1, 0 < backoff(", shown[4], ") <= 1 and interval(", options.interval,
+                           ") >= 1 are needed"});
 }
 
 }  // namespace weft

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A loss: the sum over tokens, by type. The executor divides once, by the count of the global batch, so a loss that is divided by a count
-// of its own would be divided twice; and on which axes it is a term of a sum is known from where its tokens lie.
+// A loss: the sum over tokens, by type. The executor divides once, by the count of the global batch, so a loss that is divided by
+// a count of its own would be divided twice; and on which axes it is a term of a sum is known from where its tokens lie.
 //
 //   auto losses = ...;                                            // [tokens], one number a token
-//   return Result{sum_losses(context, losses, targets), saved};   // the back's forward; its backward gets the gradient of that sum, [1]
+//   return Result{sum_losses(context, losses, targets), saved};   // the back's forward; its backward gets the gradient of that
+//   sum, [1]
 
 #include <type_traits>
 #include <utility>
@@ -58,7 +59,9 @@ struct LossOf<Tensor<T, E, P...>> {
 
 struct MakesLosses {
   template <class L>
-  static L make(typename L::sum_type sum) { return L(std::move(sum)); }
+  static L make(typename L::sum_type sum) {
+    return L(std::move(sum));
+  }
 };
 
 template <class X>
@@ -67,7 +70,9 @@ template <class E, class... P>
 inline constexpr bool is_loss<LossSum<E, P...>> = true;
 
 template <class E, class... P>
-struct GradientOf<LossSum<E, P...>> { using type = gradient_t<typename LossSum<E, P...>::sum_type>; };
+struct GradientOf<LossSum<E, P...>> {
+  using type = gradient_t<typename LossSum<E, P...>::sum_type>;
+};
 
 // How many tokens a tensor placed as X has on this rank, if the context knows; else 0.
 template <class X, class Context>
@@ -85,44 +90,56 @@ namespace detail {
 template <class X, class Ids>
 inline constexpr bool tokens_fit = false;
 template <class T, class I, class E, class... PX, class... PI>
-inline constexpr bool tokens_fit<Tensor<T, E, PX...>, Tensor<I, E, PI...>> = (((shard_dim<PX> == 0) == (shard_dim<placement_t<Tensor<I, E, PI...>, typename PX::axis>> == 0)) && ...);
+inline constexpr bool tokens_fit<Tensor<T, E, PX...>, Tensor<I, E, PI...>> =
+    (((shard_dim<PX> == 0) == (shard_dim<placement_t<Tensor<I, E, PI...>, typename PX::axis>> == 0)) && ...);
 template <class X, class Ids>
 constexpr void require_tokens_of() {
-  static_assert(tokens_fit<X, Ids>, "weft: the targets are not those of these rows: an axis cuts one of them and not the other; bring them together, such as to<Shard<tp, 0>>(context, targets) under sequence parallelism");
+  static_assert(tokens_fit<X, Ids>,
+                "weft: the targets are not those of these rows: an axis cuts one of them and not the other; bring them together, "
+                "such as to<Shard<tp, 0>>(context, targets) under sequence parallelism");
 }
 }  // namespace detail
 
-/// x [tokens, ...] with 0 in the rows of tokens that do not count (targets [tokens] < 0): for the gradient of losses. Placed as x.
+/// x [tokens, ...] with 0 in the rows of tokens that do not count (targets [tokens] < 0): for the gradient of losses. Placed as
+/// x.
 template <AnyTensor X, AnyTensor Ids>
 X mask_rows(const X& x, const Ids& targets) {
   detail::require_tokens_of<X, Ids>();
-  if (x.shape().rank() == 0 || x.shape()[0] != targets.size()) throw_error<ShapeError>({"mask_rows: ", x.shape().text(), " for ", targets.size(), " targets"});
+  if (x.shape().rank() == 0 || x.shape()[0] != targets.size())
+    throw_error<ShapeError>({"mask_rows: ", x.shape().text(), " for ", targets.size(), " targets"});
   X y(x.device(), x.shape());
   const std::size_t width = targets.size() == 0 ? 0 : x.size() / targets.size();
-  const auto *in = x.data();
+  const auto* in = x.data();
   auto* out = y.data();
   const auto* target = targets.data();
-  detail::for_each_index(x.device(), targets.size(), KOKKOS_LAMBDA(const std::size_t row) {
-    for (std::size_t i = row * width; i < (row + 1) * width; ++i) out[i] = target[row] < 0 ? typename X::value_type(0.0f) : in[i];
-  });
+  detail::for_each_index(
+      x.device(), targets.size(), KOKKOS_LAMBDA(const std::size_t row) {
+        for (std::size_t i = row * width; i < (row + 1) * width; ++i)
+          out[i] = target[row] < 0 ? typename X::value_type(0.0f) : in[i];
+      });
   return y;
 }
 
-/// The sum of the losses of this rank's tokens that count (targets [tokens] >= 0), losses [tokens]; those of other tokens are left out (their
-/// gradient: mask_rows). A loss is never a mean: weft divides by the number of targets that count in the global batch. On each axis losses may
-/// be Shard<axis, 0> (tokens are cut, and so must be the targets: the sum is Partial) or Invariant (every rank has all of them). Throws
-/// ShapeError unless there is one number a token. Numerics: added in double, in an order that depends on the number of tokens alone.
+/// The sum of the losses of this rank's tokens that count (targets [tokens] >= 0), losses [tokens]; those of other tokens are
+/// left out (their gradient: mask_rows). A loss is never a mean: weft divides by the number of targets that count in the global
+/// batch. On each axis losses may be Shard<axis, 0> (tokens are cut, and so must be the targets: the sum is Partial) or Invariant
+/// (every rank has all of them). Throws ShapeError unless there is one number a token. Numerics: added in double, in an order
+/// that depends on the number of tokens alone.
 template <class Context, AnyTensor X, AnyTensor Ids>
 auto sum_losses(const Context& context, const X& losses, const Ids& targets) {
   using L = detail::LossOf<X>;
   static_assert(!detail::any_partial<X>,
-                "weft: sum_losses: the losses are Partial: each rank has only a term of each token's loss (a sum over its own columns?), whose loss is of the whole: reduce first, "
-                "to<Invariant<axis>>(context, losses)");
+                "weft: sum_losses: the losses are Partial: each rank has only a term of each token's loss (a sum over its own "
+                "columns?), whose loss is of the whole: reduce first, to<Invariant<axis>>(context, losses)");
   static_assert(L::one_each, "weft: sum_losses takes one loss a token, but these are cut along dim 1: add up over columns first");
-  static_assert(L::counted_once, "weft: sum_losses: the losses are Replicated, so each rank of the axis would count them: compute them from an Invariant tensor, or to<Invariant<axis>>(context, losses)");
+  static_assert(L::counted_once,
+                "weft: sum_losses: the losses are Replicated, so each rank of the axis would count them: compute them from an "
+                "Invariant tensor, or to<Invariant<axis>>(context, losses)");
   detail::require_tokens_of<X, Ids>();
-  if (const std::size_t tokens = detail::tokens_here<X>(context); losses.size() != targets.size() || (tokens != 0 && losses.size() != tokens))
-    throw_error<ShapeError>({"sum_losses of ", losses.shape().text(), " for ", targets.size(), " tokens: it takes one loss a token; a mean or a sum of one's own is not a loss"});
+  if (const std::size_t tokens = detail::tokens_here<X>(context);
+      losses.size() != targets.size() || (tokens != 0 && losses.size() != tokens))
+    throw_error<ShapeError>({"sum_losses of ", losses.shape().text(), " for ", targets.size(),
+                             " tokens: it takes one loss a token; a mean or a sum of one's own is not a loss"});
   using T = typename X::value_type;
   typename L::type::sum_type sum(losses.device(), {1});
   const T* in = losses.data();

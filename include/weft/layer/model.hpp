@@ -12,8 +12,8 @@
 //     static Back make_back(const auto& context, const Config&, Front* front);
 //   };
 //
-// Every rank makes all of them, in this order, and keeps what its stages need: a parameter that several parts share is one handle,
-// whose copies they hold, on whichever ranks they end up.
+// Every rank makes all of them, in this order, and keeps what its stages need: a parameter that several parts share is one
+// handle, whose copies they hold, on whichever ranks they end up.
 
 #include <cstddef>
 
@@ -33,7 +33,8 @@ namespace detail {
 
 /// Throws LayoutError for sizes without which a model cannot be.
 WEFT_COLD inline void require_sizes(std::size_t vocabulary, std::size_t width, std::size_t heads) {
-  if (vocabulary == 0 || width == 0) throw_error<LayoutError>({"vocabulary(", vocabulary, ") and width(", width, ") must be at least 1"});
+  if (vocabulary == 0 || width == 0)
+    throw_error<LayoutError>({"vocabulary(", vocabulary, ") and width(", width, ") must be at least 1"});
   if (heads == 0 || width % heads != 0) throw_error<LayoutError>({"width(", width, ") % heads(", heads, ") != 0"});
 }
 

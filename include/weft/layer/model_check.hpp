@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The concept of a model (see chunk.hpp for one written out), and the reasons why a type is none, in words. Its types are asked for by
-// the wrappers that stand around it, its functions when a rank builds it, since only then the context is known; a wrong model gives
-// one error that names the member.
+// The concept of a model (see chunk.hpp for one written out), and the reasons why a type is none, in words. Its types are asked
+// for by the wrappers that stand around it, its functions when a rank builds it, since only then the context is known; a wrong
+// model gives one error that names the member.
 
 #include <concepts>
 #include <cstddef>
@@ -27,7 +27,8 @@ concept ModelRecipe = requires(const typename M::Config& config) {
 
 /// Whether a rank can build M under Context, whose front, block and back are those that M names.
 template <class M, class Context>
-concept BuiltUnder = requires(const Context& context, const typename M::Config& config, const ModelDegrees& degrees, typename M::Front* front) {
+concept BuiltUnder = requires(const Context& context, const typename M::Config& config, const ModelDegrees& degrees,
+                              typename M::Front* front) {
   M::check(config, degrees);
   requires std::is_constructible_v<typename M::Front, decltype(M::make_front(context, config))>;
   requires std::is_convertible_v<decltype(M::make_block(context, config, std::size_t())), typename M::Block>;
@@ -48,7 +49,10 @@ enum class Types { right, no_model, no_config, no_scalar, scalar, no_front, no_b
 
 template <class M>
 constexpr Types fault_of_types() {
-  constexpr bool config = requires { typename M::Config; }, front = requires { typename M::Front; }, block = requires { typename M::Block; }, back = requires { typename M::Back; };
+  constexpr bool config = requires { typename M::Config; }
+  , front = requires { typename M::Front; }
+  , block = requires { typename M::Block; }
+  , back = requires { typename M::Back; };
   if constexpr (ModelRecipe<M>) return Types::right;
   else if constexpr (int(config) + front + block + back < 2) return Types::no_model;
   else if constexpr (!config) return Types::no_config;
@@ -60,26 +64,56 @@ constexpr Types fault_of_types() {
   else return has_blocks<M>() ? Types::blocks : Types::no_blocks;
 }
 
-enum class Made { right, no_check, check, no_front, front, front_type, no_block, block, block_type, no_back, back, back_type, vocabulary, sequence };
+enum class Made {
+  right,
+  no_check,
+  check,
+  no_front,
+  front,
+  front_type,
+  no_block,
+  block,
+  block_type,
+  no_back,
+  back,
+  back_type,
+  vocabulary,
+  sequence
+};
 
 template <class M, class Context>
 constexpr Made fault_of_functions() {
   using C = typename M::Config;
   if constexpr (BuiltUnder<M, Context>) {
-    if constexpr (!requires(const C& config) { { M::vocabulary(config) } -> std::convertible_to<std::size_t>; } && has_vocabulary<M>()) return Made::vocabulary;
-    else if constexpr (!requires(const C& config) { { M::sequence(config) } -> std::convertible_to<std::size_t>; } && has_sequence<M>()) return Made::sequence;
+    if constexpr (!requires(const C& config) {
+                    { M::vocabulary(config) } -> std::convertible_to<std::size_t>;
+                  } &&
+                  has_vocabulary<M>())
+      return Made::vocabulary;
+    else if constexpr (!requires(const C& config) {
+                         { M::sequence(config) } -> std::convertible_to<std::size_t>;
+                       } &&
+                       has_sequence<M>())
+      return Made::sequence;
     else return Made::right;
   } else if constexpr (!requires(const C& config, const ModelDegrees& degrees) { M::check(config, degrees); }) {
     return has_check<M>() ? Made::check : Made::no_check;
   } else if constexpr (!requires(const Context& context, const C& config) { M::make_front(context, config); }) {
     return has_make_front<M>() ? Made::front : Made::no_front;
-  } else if constexpr (!requires(const Context& context, const C& config) { requires std::is_constructible_v<typename M::Front, decltype(M::make_front(context, config))>; }) {
+  } else if constexpr (!requires(const Context& context, const C& config) {
+                         requires std::is_constructible_v<typename M::Front, decltype(M::make_front(context, config))>;
+                       }) {
     return Made::front_type;
   } else if constexpr (!requires(const Context& context, const C& config) { M::make_block(context, config, std::size_t()); }) {
     return has_make_block<M>() ? Made::block : Made::no_block;
-  } else if constexpr (!requires(const Context& context, const C& config) { requires std::is_convertible_v<decltype(M::make_block(context, config, std::size_t())), typename M::Block>; }) {
+  } else if constexpr (!requires(const Context& context, const C& config) {
+                         requires std::is_convertible_v<decltype(M::make_block(context, config, std::size_t())),
+                                                        typename M::Block>;
+                       }) {
     return Made::block_type;
-  } else if constexpr (!requires(const Context& context, const C& config, typename M::Front* front) { M::make_back(context, config, front); }) {
+  } else if constexpr (!requires(const Context& context, const C& config, typename M::Front* front) {
+                         M::make_back(context, config, front);
+                       }) {
     return has_make_back<M>() ? Made::back : Made::no_back;
   } else {
     return Made::back_type;
@@ -88,9 +122,11 @@ constexpr Made fault_of_functions() {
 
 }  // namespace model_check
 
-/// M with all that a rank asks of it. Names that weft would ask for, and that cannot be called, are no oversight to be passed over.
+/// M with all that a rank asks of it. Names that weft would ask for, and that cannot be called, are no oversight to be passed
+/// over.
 template <class M, class Context>
-concept Model = ModelRecipe<M> && model_check::fault_of_functions<M, Context>() == model_check::Made::right;
+concept Model = ModelRecipe<M> && model_check::fault_of_functions<M, Context>()
+== model_check::Made::right;
 
 /// Says why M is no model by its types.
 template <class M>
@@ -99,26 +135,33 @@ struct RefusedTypes {
   static constexpr bool said = true;
   static constexpr Types fault = model_check::fault_of_types<M>();
   static_assert(fault != Types::no_model,
-                "weft: a wrapper stands around another wrapper or a model: a recipe with Config, Front, Block and Back, such as models::Gpt; a layer goes into the blocks of a model");
-  static_assert(fault != Types::no_config, "weft: this model has no Config: write `struct Config { std::size_t width = 64; };` in it, with the sizes that it is made by; see M in this class's template arguments");
+                "weft: a wrapper stands around another wrapper or a model: a recipe with Config, Front, Block and Back, such as "
+                "models::Gpt; a layer goes into the blocks of a model");
+  static_assert(fault != Types::no_config,
+                "weft: this model has no Config: write `struct Config { std::size_t width = 64; };` in it, with the sizes that "
+                "it is made by; see M in this class's template arguments");
   static_assert(fault != Types::no_scalar,
-                "weft: this model has no scalar, the element type that its layers compute in: write `using scalar = float;` (or bfloat16, float16, double); see M in this class's template "
-                "arguments");
-  static_assert(fault != Types::scalar, "weft: this model's scalar is no type in which layers compute: write `using scalar = float;` (or bfloat16, float16, double); see M in this class's template arguments");
+                "weft: this model has no scalar, the element type that its layers compute in: write `using scalar = float;` (or "
+                "bfloat16, float16, double); see M in this class's template arguments");
+  static_assert(fault != Types::scalar,
+                "weft: this model's scalar is no type in which layers compute: write `using scalar = float;` (or bfloat16, "
+                "float16, double); see M in this class's template arguments");
   static_assert(fault != Types::no_front,
-                "weft: this model has no Front, the type of the layer that takes tokens: write `using Front = Embedding;`, and make_front, which returns one; see M in this class's template "
-                "arguments");
+                "weft: this model has no Front, the type of the layer that takes tokens: write `using Front = Embedding;`, and "
+                "make_front, which returns one; see M in this class's template arguments");
   static_assert(fault != Types::no_block,
-                "weft: this model has no Block, the type of the layer that is repeated: write `using Block = Residual<...>;`, and make_block, which returns one; see M in this class's template "
-                "arguments");
-  static_assert(fault != Types::no_back,
-                "weft: this model has no Back, the type of the layer that takes the hidden state and targets and returns the loss: write `using Back = LanguageHead<LayerNorm>;`, and make_back, which "
-                "returns one; see M in this class's template arguments");
+                "weft: this model has no Block, the type of the layer that is repeated: write `using Block = Residual<...>;`, "
+                "and make_block, which returns one; see M in this class's template arguments");
+  static_assert(
+      fault != Types::no_back,
+      "weft: this model has no Back, the type of the layer that takes the hidden state and targets and returns the loss: write "
+      "`using Back = LanguageHead<LayerNorm>;`, and make_back, which returns one; see M in this class's template arguments");
   static_assert(fault != Types::no_blocks,
-                "weft: this model does not say how many blocks it has: write `static std::size_t blocks(const Config& config) { return config.layers; }`; see M in this class's template arguments");
+                "weft: this model does not say how many blocks it has: write `static std::size_t blocks(const Config& config) { "
+                "return config.layers; }`; see M in this class's template arguments");
   static_assert(fault != Types::blocks,
-                "weft: this model's blocks cannot be called with its Config, or returns no number: write `static std::size_t blocks(const Config& config)`, public; see M in this class's template "
-                "arguments");
+                "weft: this model's blocks cannot be called with its Config, or returns no number: write `static std::size_t "
+                "blocks(const Config& config)`, public; see M in this class's template arguments");
 };
 
 /// Says why M cannot be built.
@@ -126,41 +169,54 @@ template <class M, class Context>
 constexpr void refuse_functions_of_model() {
   using model_check::Made;
   constexpr Made fault = model_check::fault_of_functions<M, Context>();
-  static_assert(fault != Made::no_check,
-                "weft: this model has no check: write `static void check(const Config& config, const ModelDegrees& degrees)`, which throws LayoutError for degrees that it cannot take; an empty one "
-                "takes all; see M in this function's template arguments");
+  static_assert(
+      fault != Made::no_check,
+      "weft: this model has no check: write `static void check(const Config& config, const ModelDegrees& degrees)`, which throws "
+      "LayoutError for degrees that it cannot take; an empty one takes all; see M in this function's template arguments");
   static_assert(fault != Made::check,
-                "weft: this model's check cannot be called with its Config and the degrees: write `static void check(const Config& config, const ModelDegrees& degrees)`, public; see M in this "
-                "function's template arguments");
-  static_assert(fault != Made::no_front, "weft: this model has no make_front: write `static Front make_front(const auto& context, const Config& config)`; see M in this function's template arguments");
+                "weft: this model's check cannot be called with its Config and the degrees: write `static void check(const "
+                "Config& config, const ModelDegrees& degrees)`, public; see M in this function's template arguments");
+  static_assert(fault != Made::no_front,
+                "weft: this model has no make_front: write `static Front make_front(const auto& context, const Config& config)`; "
+                "see M in this function's template arguments");
   static_assert(fault != Made::front,
-                "weft: this model's make_front cannot be called with the context and the config: write `static Front make_front(const auto& context, const Config& config)`, public; see M in this "
-                "function's template arguments");
-  static_assert(fault != Made::front_type, "weft: this model's make_front returns something else than its Front: one of the two is out of date; see M in this function's template arguments");
+                "weft: this model's make_front cannot be called with the context and the config: write `static Front "
+                "make_front(const auto& context, const Config& config)`, public; see M in this function's template arguments");
+  static_assert(fault != Made::front_type,
+                "weft: this model's make_front returns something else than its Front: one of the two is out of date; see M in "
+                "this function's template arguments");
   static_assert(fault != Made::no_block,
-                "weft: this model has no make_block: write `static Block make_block(const auto& context, const Config& config, std::size_t index)`; see M in this function's template arguments");
+                "weft: this model has no make_block: write `static Block make_block(const auto& context, const Config& config, "
+                "std::size_t index)`; see M in this function's template arguments");
   static_assert(fault != Made::block,
-                "weft: this model's make_block cannot be called with the context, the config and the block's index: write `static Block make_block(const auto& context, const Config& config, "
-                "std::size_t index)`, public; see M in this function's template arguments");
-  static_assert(fault != Made::block_type, "weft: this model's make_block returns something else than its Block: one of the two is out of date; see M in this function's template arguments");
+                "weft: this model's make_block cannot be called with the context, the config and the block's index: write "
+                "`static Block make_block(const auto& context, const Config& config, std::size_t index)`, public; see M in this "
+                "function's template arguments");
+  static_assert(fault != Made::block_type,
+                "weft: this model's make_block returns something else than its Block: one of the two is out of date; see M in "
+                "this function's template arguments");
   static_assert(fault != Made::no_back,
-                "weft: this model has no make_back: write `static Back make_back(const auto& context, const Config& config, Front* front)`, where front is for parameters that both use; see M in this "
+                "weft: this model has no make_back: write `static Back make_back(const auto& context, const Config& config, "
+                "Front* front)`, where front is for parameters that both use; see M in this function's template arguments");
+  static_assert(
+      fault != Made::back,
+      "weft: this model's make_back cannot be called with the context, the config and the front: write `static Back "
+      "make_back(const auto& context, const Config& config, Front* front)`, public; see M in this function's template arguments");
+  static_assert(fault != Made::back_type,
+                "weft: this model's make_back returns something else than its Back: one of the two is out of date; see M in this "
                 "function's template arguments");
-  static_assert(fault != Made::back,
-                "weft: this model's make_back cannot be called with the context, the config and the front: write `static Back make_back(const auto& context, const Config& config, Front* front)`, "
-                "public; see M in this function's template arguments");
-  static_assert(fault != Made::back_type, "weft: this model's make_back returns something else than its Back: one of the two is out of date; see M in this function's template arguments");
   static_assert(fault != Made::vocabulary,
-                "weft: this model's vocabulary cannot be called with its Config, so tokens would not be checked: write `static std::size_t vocabulary(const Config& config)`, public; see M in this "
-                "function's template arguments");
+                "weft: this model's vocabulary cannot be called with its Config, so tokens would not be checked: write `static "
+                "std::size_t vocabulary(const Config& config)`, public; see M in this function's template arguments");
   static_assert(fault != Made::sequence,
-                "weft: this model's sequence cannot be called with its Config, so lengths would not be checked: write `static std::size_t sequence(const Config& config)`, public; see M in this "
-                "function's template arguments");
+                "weft: this model's sequence cannot be called with its Config, so lengths would not be checked: write `static "
+                "std::size_t sequence(const Config& config)`, public; see M in this function's template arguments");
 }
 
 /// M can be asked for logits.
 template <class M, class Context, class Hidden>
-concept HasLogits = requires(const typename M::Config& config, typename M::Back& back, const Context& context, const Hidden& hidden) {
+concept HasLogits = requires(const typename M::Config& config, typename M::Back& back, const Context& context,
+                             const Hidden& hidden) {
   M::vocabulary(config);
   back.logits(context, hidden);
 };
@@ -169,11 +225,11 @@ template <class M>
 constexpr void refuse_logits() {
   constexpr bool vocabulary = requires(const typename M::Config& config) { M::vocabulary(config); };
   static_assert(vocabulary,
-                "weft: logits of a model that does not say how many tokens it knows: write `static std::size_t vocabulary(const Config& config) { return config.vocabulary; }`; see M in this function's "
-                "template arguments");
+                "weft: logits of a model that does not say how many tokens it knows: write `static std::size_t vocabulary(const "
+                "Config& config) { return config.vocabulary; }`; see M in this function's template arguments");
   static_assert(!vocabulary,
-                "weft: logits of a model whose Back has none: write `auto logits(const auto& context, const auto& x) const` in it, which returns [tokens, vocabulary]; see M in this function's template "
-                "arguments");
+                "weft: logits of a model whose Back has none: write `auto logits(const auto& context, const auto& x) const` in "
+                "it, which returns [tokens, vocabulary]; see M in this function's template arguments");
 }
 
 // Stands in for what should be a model.
@@ -186,7 +242,7 @@ struct NoModel {
   };
 };
 template <class M>
-  requires requires { typename M::Config; }
+requires requires { typename M::Config; }
 struct NoModel<M> {
   using scalar = float;
   using Config = typename M::Config;

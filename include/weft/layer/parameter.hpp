@@ -24,7 +24,9 @@ namespace weft {
 namespace detail {
 
 template <class A, class... R>
-struct RuleFor { using type = Absent<A>; };
+struct RuleFor {
+  using type = Absent<A>;
+};
 template <class A, class F, class... R>
 struct RuleFor<A, F, R...> {
   using type = typename std::conditional_t<std::is_same_v<typename F::axis, A>, std::type_identity<F>, RuleFor<A, R...>>::type;
@@ -33,17 +35,21 @@ struct RuleFor<A, F, R...> {
 // How a parameter with these rules lies beside a tensor placed as P: as its rule says; else it is used once where the tensor
 // is, and by every rank's part where the tensor's work is divided.
 template <class P, class... Rules>
-using used_as_t = std::conditional_t<
-    kind_of<typename RuleFor<typename P::axis, Rules...>::type> == Kind::shard, typename RuleFor<typename P::axis, Rules...>::type,
-    std::conditional_t<kind_of<P> == Kind::invariant || kind_of<P> == Kind::partial, Invariant<typename P::axis>, Replicated<typename P::axis>>>;
+using used_as_t = std::conditional_t<kind_of<typename RuleFor<typename P::axis, Rules...>::type> == Kind::shard,
+                                     typename RuleFor<typename P::axis, Rules...>::type,
+                                     std::conditional_t<kind_of<P> == Kind::invariant || kind_of<P> == Kind::partial,
+                                                        Invariant<typename P::axis>, Replicated<typename P::axis>>>;
 
 template <class S, class X, class... Rules>
 struct UsedForOperand;
 template <class S, class T, class E, class... P, class... Rules>
-struct UsedForOperand<S, Tensor<T, E, P...>, Rules...> { using type = Tensor<S, E, used_as_t<P, Rules...>...>; };
+struct UsedForOperand<S, Tensor<T, E, P...>, Rules...> {
+  using type = Tensor<S, E, used_as_t<P, Rules...>...>;
+};
 
-// What is wrong with a gradient placed as P of a parameter with these rules. What leaves no debt and is not a piece of the parameter is
-// summed by nobody: on every axis a gradient is Shard if and only if the parameter is, and a data axis sums whatever it is given.
+// What is wrong with a gradient placed as P of a parameter with these rules. What leaves no debt and is not a piece of the
+// parameter is summed by nobody: on every axis a gradient is Shard if and only if the parameter is, and a data axis sums whatever
+// it is given.
 enum class GradientFault { none, replicated, not_a_shard, another_shard, summed_twice };
 template <class P, class... Rules>
 constexpr GradientFault fault_on_axis() {
@@ -91,7 +97,9 @@ WEFT_COLD void initialise_parameter(Device<Exec>& device, const ParameterState& 
   const Initial& initial = state.info().initial;
   for (const Run& run : state.runs()) {
     if (initial.kind == Initial::Kind::constant) kernels::fill<T>(device, run.length, data + run.local, T(float(initial.value)));
-    else kernels::initialise_normal<T>(device, 1, run.length, data + run.local, key_of(seed, site_of(state.name())), 0, run.global, 0, 0.0, initial.value);
+    else
+      kernels::initialise_normal<T>(device, 1, run.length, data + run.local, key_of(seed, site_of(state.name())), 0, run.global,
+                                    0, 0.0, initial.value);
   }
 }
 
@@ -124,7 +132,8 @@ void zero_gradient(Device& device, ParameterState& state) {
   state.gradients().fill_zero();
 }
 
-// What every parameter is, whatever its rules: copies and ends out of line, since a model's chunks have a dozen at each of theirs.
+// What every parameter is, whatever its rules: copies and ends out of line, since a model's chunks have a dozen at each of
+// theirs.
 class ParameterHandle {
  public:
   ParameterHandle();
@@ -150,19 +159,29 @@ class Parameter : public detail::ParameterHandle {
  public:
   /// Shape is the whole parameter's. Dims cut by a rule must be divisible as `cut` says, else LayoutError.
   template <class Context>
-  WEFT_COLD Parameter(const Context& context, const std::string& name, Shape shape, detail::Initial initial, const ParameterSharding& cut = {}) {
+  WEFT_COLD Parameter(const Context& context, const std::string& name, Shape shape, detail::Initial initial,
+                      const ParameterSharding& cut = {}) {
     using T = typename Context::scalar;
     // Here and not in the class, whose members a compiler would drop with a second error.
-    constexpr bool shards = ((detail::kind_of<Rules> == detail::Kind::shard) && ...), allowed = (detail::may_shard_parameters<typename Rules::axis> && ...), differ = detail::axes_differ<Rules...>();
-    static_assert(shards, "weft: Parameter's template parameters must be rules, Shard<axis, dim>: where it has none, a parameter is whole");
-    static_assert(!shards || allowed, "weft: a Parameter's rule must be for tp, cp or etp: data ranks share parameters out by FullyShardedDataParallel, pp and ep hold different ones");
-    static_assert(!shards || !allowed || differ, "weft: a Parameter has two rules for one axis: a rank holds one piece of it, so keep one Shard<axis, dim>");
+    constexpr bool shards = ((detail::kind_of<Rules> == detail::Kind::shard) && ...),
+                   allowed = (detail::may_shard_parameters<typename Rules::axis> && ...),
+                   differ = detail::axes_differ<Rules...>();
+    static_assert(
+        shards, "weft: Parameter's template parameters must be rules, Shard<axis, dim>: where it has none, a parameter is whole");
+    static_assert(!shards || allowed,
+                  "weft: a Parameter's rule must be for tp, cp or etp: data ranks share parameters out by "
+                  "FullyShardedDataParallel, pp and ep hold different ones");
+    static_assert(!shards || !allowed || differ,
+                  "weft: a Parameter has two rules for one axis: a rank holds one piece of it, so keep one Shard<axis, dim>");
     static_assert(!differ || (std::size_t(Context::places(typename Rules::axis{})) + ... + 0u) <= 1,
-                  "weft: a Parameter has rules for two axes that are in force here: it is cut along one; keep the rule of the axis that is larger");
+                  "weft: a Parameter has rules for two axes that are in force here: it is cut along one; keep the rule of the "
+                  "axis that is larger");
     ParameterInfo info;
     info.name = (context / name).env.path;
     if (context.engine.running)
-      throw_error<UsageError>({"parameter ", info.name, " is made while a step runs, so it would be drawn anew each time and never trained: make it in the layer's constructor"});
+      throw_error<UsageError>({"parameter ", info.name,
+                               " is made while a step runs, so it would be drawn anew each time and never trained: make it in "
+                               "the layer's constructor"});
     info.axes = Context::placed;
     info.global = info.local = shape;
     info.type = data_type_of<T>;
@@ -205,32 +224,36 @@ class Parameter : public detail::ParameterHandle {
   /// Where a kernel may add a gradient of type Gradient itself.
   template <class A>
   struct OpenGradient {
-    A* data;     ///< local.size() elements
-    bool first;  ///< overwrite instead of add: nothing is there yet
+    A* data;                ///< local.size() elements
+    bool first;             ///< overwrite instead of add: nothing is there yet
     detail::Buffer unused;  ///< where `data` is instead, if another rank counts what is added
   };
-  /// For kernels that add in place; others call accumulate. Marks what the gradient owes. Throws ShapeError where an axis that is in force
-  /// for the parameter is not in Gradient.
+  /// For kernels that add in place; others call accumulate. Marks what the gradient owes. Throws ShapeError where an axis that is
+  /// in force for the parameter is not in Gradient.
   template <AnyTensor Gradient>
   auto open_gradient(typename Gradient::device_type& device) {
     using UnreducedAxes = detail::UnreducedAxes<Gradient, Rules...>;
     using enum detail::GradientFault;
     static_assert(UnreducedAxes::fault != replicated,
-                  "weft: this parameter's gradient is Replicated, so the sum over the axis would count it several times: bring it to Invariant "
-                  "or Partial first");
+                  "weft: this parameter's gradient is Replicated, so the sum over the axis would count it several times: bring "
+                  "it to Invariant or Partial first");
     static_assert(UnreducedAxes::fault != another_shard,
-                  "weft: this parameter's gradient is Shard on an axis (or along a dim) on which the parameter has no such rule, so each rank would keep the sum over its own "
-                  "part and nobody would add them up: add up over rows or heads with sum_rows(g), whose result is Partial there, or give the parameter the rule Parameter<Shard<axis, dim>>");
+                  "weft: this parameter's gradient is Shard on an axis (or along a dim) on which the parameter has no such rule, "
+                  "so each rank would keep the sum over its own part and nobody would add them up: add up over rows or heads "
+                  "with sum_rows(g), whose result is Partial there, or give the parameter the rule Parameter<Shard<axis, dim>>");
     static_assert(UnreducedAxes::fault != not_a_shard,
-                  "weft: this parameter is cut by its rule Shard<axis, dim>, but its gradient is not that Shard: a rank's gradient is of the piece that it holds");
+                  "weft: this parameter is cut by its rule Shard<axis, dim>, but its gradient is not that Shard: a rank's "
+                  "gradient is of the piece that it holds");
     static_assert(UnreducedAxes::fault != summed_twice,
-                  "weft: this parameter's gradient is Invariant on the data axis, which sums it once more: leave it Partial (do not reduce over dp), or to<Partial<dp>>(context, gradient)");
+                  "weft: this parameter's gradient is Invariant on the data axis, which sums it once more: leave it Partial (do "
+                  "not reduce over dp), or to<Partial<dp>>(context, gradient)");
     auto& state = *state_;
     if (UnreducedAxes::axes != state.info().axes) detail::refuse_axes(state, UnreducedAxes::axes);
     detail::open_layer_gradient(device, state);
     using A = accumulate_t<typename Gradient::value_type>;
     detail::GradientState& gradients = state.gradients();
-    const auto addition = gradients.add(UnreducedAxes::axes & ~UnreducedAxes::partial, UnreducedAxes::partial, state.sharded(), state.info().later);
+    const auto addition =
+        gradients.add(UnreducedAxes::axes & ~UnreducedAxes::partial, UnreducedAxes::partial, state.sharded(), state.info().later);
     if (addition.zero_first) detail::fill_gradient(device, state);
     if (addition.elsewhere) {
       detail::Buffer unused = device.allocate(state.gradient_bytes());
@@ -241,14 +264,16 @@ class Parameter : public detail::ParameterHandle {
     return OpenGradient<A>{static_cast<A*>(gradients.layer_buffer().get()), gradients.take_fresh(), nullptr};
   }
 
-  /// Adds a gradient. On every axis in force it must be Shard where the parameter has that rule; else Invariant (the same on every rank, of
-  /// the whole) or Partial (a term of a sum), on dp Partial. A Partial one leaves a debt on its axis that the axis' wrapper pays.
+  /// Adds a gradient. On every axis in force it must be Shard where the parameter has that rule; else Invariant (the same on
+  /// every rank, of the whole) or Partial (a term of a sum), on dp Partial. A Partial one leaves a debt on its axis that the
+  /// axis' wrapper pays.
   template <class Context, class T, class E, class... P>
   void accumulate(const Context&, const Tensor<T, E, P...>& gradient) {
     using A = accumulate_t<T>;
-    static_assert((Context::placed & ~detail::UnreducedAxes<Tensor<T, E, P...>, Rules...>::axes) == 0,
-                  "weft: this parameter's gradient does not say how it lies on an axis that is in force, so nobody would know what it owes: compute it with operations on "
-                  "placed tensors, such as sum_rows(g), or label what a kernel wrote with every axis");
+    static_assert(
+        (Context::placed & ~detail::UnreducedAxes<Tensor<T, E, P...>, Rules...>::axes) == 0,
+        "weft: this parameter's gradient does not say how it lies on an axis that is in force, so nobody would know what it "
+        "owes: compute it with operations on placed tensors, such as sum_rows(g), or label what a kernel wrote with every axis");
     require_gradient(gradient.shape(), data_type_of<A>);
     const auto open = this->template open_gradient<Tensor<T, E, P...>>(gradient.device());
     if (open.first) kernels::cast<T, A>(gradient.device(), gradient.size(), gradient.data(), open.data);
@@ -265,14 +290,16 @@ class Parameter : public detail::ParameterHandle {
 
 /// Stands in for a parameter whose rules are none, so that there is one error.
 template <class... Rules>
-  requires(!(Placement<Rules> && ...))
-class Parameter<Rules...> : public Parameter<> {
+requires(!(Placement<Rules> && ...)) class Parameter<Rules...> : public Parameter<> {
  public:
   template <class Context>
-  Parameter(const Context& context, const std::string& name, Shape shape, detail::Initial initial, const ParameterSharding& cut = {}) : Parameter<>(context, name, std::move(shape), initial, cut) {
+  Parameter(const Context& context, const std::string& name, Shape shape, detail::Initial initial,
+            const ParameterSharding& cut = {})
+      : Parameter<>(context, name, std::move(shape), initial, cut) {
     // Here and not in the class, whose members a compiler would drop with a second error.
     static_assert(sizeof(Context) == 0,
-                  "weft: Parameter's template parameters must be rules, Shard<axis, dim>, such as Parameter<Shard<tp, 0>>: an axis alone does not say along which dim it cuts; where it has no rule, a parameter is whole");
+                  "weft: Parameter's template parameters must be rules, Shard<axis, dim>, such as Parameter<Shard<tp, 0>>: an "
+                  "axis alone does not say along which dim it cuts; where it has no rule, a parameter is whole");
   }
 };
 
@@ -285,7 +312,9 @@ class Parameter<Rules...> : public Parameter<> {
 #ifdef WEFT_COMPILED
 namespace weft::detail {
 extern template void zero_gradient(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);
-extern template void initialise_parameter<float>(Device<Kokkos::DefaultHostExecutionSpace>&, const ParameterState&, std::uint64_t);
-extern template void initialise_parameter<bfloat16>(Device<Kokkos::DefaultHostExecutionSpace>&, const ParameterState&, std::uint64_t);
+extern template void initialise_parameter<float>(Device<Kokkos::DefaultHostExecutionSpace>&, const ParameterState&,
+                                                 std::uint64_t);
+extern template void initialise_parameter<bfloat16>(Device<Kokkos::DefaultHostExecutionSpace>&, const ParameterState&,
+                                                    std::uint64_t);
 }  // namespace weft::detail
 #endif

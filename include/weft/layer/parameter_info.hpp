@@ -43,9 +43,9 @@ constexpr detail::Initial normal(double standard_deviation) { return {detail::In
 
 /// A parameter's description, immutable once its ParameterState exists.
 struct ParameterInfo {
-  std::string name = {};     ///< global: random-number site, checkpoint name; no two parameters of a model have one name
-  Shape global = {};         ///< of the whole parameter
-  Shape local = {};          ///< of the elements that layers use on this rank
+  std::string name = {};  ///< global: random-number site, checkpoint name; no two parameters of a model have one name
+  Shape global = {};      ///< of the whole parameter
+  Shape local = {};       ///< of the elements that layers use on this rank
   DataType type = DataType::float32;
   DataType gradient_type = DataType::float32;  ///< accumulate_t of `type`: float for bfloat16
   detail::Initial initial = {};

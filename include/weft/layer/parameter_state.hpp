@@ -60,11 +60,15 @@ class ParameterState {
   // ---- for wrappers
   /// Whether the gradient is still to be summed over this axis. The caller does it now: it counts as reduced from here on.
   template <detail::Axis A>
-  bool take_unreduced(A axis) { return gradients_.take_unreduced(axis); }
-  /// The same for the sum over data ranks, which is the last one: every parameter takes part. Throws UnreducedGradientError if another sum is missing.
+  bool take_unreduced(A axis) {
+    return gradients_.take_unreduced(axis);
+  }
+  /// The same for the sum over data ranks, which is the last one: every parameter takes part. Throws UnreducedGradientError if
+  /// another sum is missing.
   void take_unreduced_over_data() {
     if (gradients_.unreduced() & ~info_.data_bit())
-      throw_error<UnreducedGradientError>({"the gradient of ", name(), " is to be summed over ", info_.expert_data ? "edp" : "dp", " while it still owes another sum"});
+      throw_error<UnreducedGradientError>({"the gradient of ", name(), " is to be summed over ", info_.expert_data ? "edp" : "dp",
+                                           " while it still owes another sum"});
     gradients_.take_unreduced();
   }
   /// The whole local gradient: f(std::span<float>) or f(std::span<double>), [size()]. On a GPU its memory is the device's.

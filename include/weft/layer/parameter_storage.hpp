@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The storage of a parameter's value: what this rank keeps between steps, and the whole local value that layers use. Both are one buffer
-// unless data ranks shard the parameter (FullyShardedDataParallel); the kept part may lie in a store instead (ModelOptions::offload).
+// The storage of a parameter's value: what this rank keeps between steps, and the whole local value that layers use. Both are one
+// buffer unless data ranks shard the parameter (FullyShardedDataParallel); the kept part may lie in a store instead
+// (ModelOptions::offload).
 //
 //   storage.set_value(device.allocate_persistent(info.bytes()));
 //   storage.layer_value();   // null while a sharded parameter is released
@@ -12,16 +13,16 @@
 #include <vector>
 
 #include <weft/core/scalar.hpp>
-#include <weft/layer/parameter_info.hpp>
 #include <weft/device/arena.hpp>
 #include <weft/device/offload_store.hpp>
+#include <weft/layer/parameter_info.hpp>
 
 namespace weft::detail {
 
 class Hooks;
 
-/// The part of a parameter that a rank keeps between steps where data ranks shard it. Its types are wider than the parameter's if the part
-/// is the master copy, and narrower than those in which gradients are added if the sums are rounded.
+/// The part of a parameter that a rank keeps between steps where data ranks shard it. Its types are wider than the parameter's if
+/// the part is the master copy, and narrower than those in which gradients are added if the sums are rounded.
 struct KeptPart {
   std::size_t size = 0;
   DataType type = DataType::float32, gradient_type = DataType::float32;

@@ -15,18 +15,22 @@ Buffer as_type(Device& device, const Buffer& buffer, std::size_t count, DataType
   if (from == to || !buffer) return buffer;
   Buffer out = device.allocate(count * size_of(to));
   dispatch_real(from, [&](auto in) {
-    dispatch_real(to, [&](auto as) { kernels::cast<decltype(in), decltype(as)>(device, count, static_cast<const decltype(in)*>(buffer.get()), static_cast<decltype(as)*>(out.get())); });
+    dispatch_real(to, [&](auto as) {
+      kernels::cast<decltype(in), decltype(as)>(device, count, static_cast<const decltype(in)*>(buffer.get()),
+                                                static_cast<decltype(as)*>(out.get()));
+    });
   });
   return out;
 }
 
-/// The value, [kept()] of state.type(): brought to the device if it lies in a store, rounded if what is kept is the master copy. Do
-/// not write to it.
+/// The value, [kept()] of state.type(): brought to the device if it lies in a store, rounded if what is kept is the master copy.
+/// Do not write to it.
 template <class Device>
 Buffer value_of(Device& device, const ParameterState& state) {
   if (!state.storage().store()) return as_type(device, state.value(), state.kept(), state.kept_type(), state.type());
   Buffer value = device.allocate(state.kept() * size_of(state.type()));
-  if (state.kept() != 0) read_record(device, *state.storage().store(), state.storage().record(), value.get(), state.kept() * size_of(state.type()));
+  if (state.kept() != 0)
+    read_record(device, *state.storage().store(), state.storage().record(), value.get(), state.kept() * size_of(state.type()));
   return value;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The accumulator of runs that are not to be reproducible over layouts: gradients of micro-batches are added in place as they come, and
-// data ranks add theirs in rank order.
+// The accumulator of runs that are not to be reproducible over layouts: gradients of micro-batches are added in place as they
+// come, and data ranks add theirs in rank order.
 //
 //   PlainAccumulator<Exec> accumulator(device);
 
@@ -52,7 +52,8 @@ void PlainAccumulator<Exec>::begin(const Batch&, AllHooks hooks, std::size_t, st
 
 template <class Exec>
 void PlainAccumulator<Exec>::ready(Unit& owned, AllHooks hooks, bool last) {
-  if (!last && std::none_of(hooks.begin(), hooks.end(), [](Hooks* wrapper) { return wrapper->reduces_each_micro_batch(); })) return;
+  if (!last && std::none_of(hooks.begin(), hooks.end(), [](Hooks* wrapper) { return wrapper->reduces_each_micro_batch(); }))
+    return;
   for (ParameterState* state : owned.parameters)
     if (state->gradients().fresh()) zero_gradient(*device_, *state);  // nobody used it: others wait for its sum all the same
   owned.complete = last;
@@ -66,8 +67,8 @@ void PlainAccumulator<Exec>::finish(std::span<const Tie> ties, std::span<Unit> t
     if (state.gradients().fresh()) zero_gradient(*device_, state);
     notify(tied[i], hooks, false);
     if (ties[i].holders)
-      ties[i].holders->all_reduce(
-          comm::elements_of<float, double>(state.gradient_type(), memory_kind<Tensor<float, Exec>>(), state.gradients().layer_buffer().get(), state.size()));
+      ties[i].holders->all_reduce(comm::elements_of<float, double>(state.gradient_type(), memory_kind<Tensor<float, Exec>>(),
+                                                                   state.gradients().layer_buffer().get(), state.size()));
     notify(tied[i], hooks, true);
   }
   agree_on_touched(ties);
@@ -82,7 +83,8 @@ std::vector<double> PlainAccumulator<Exec>::loss_terms(std::vector<double> losse
 }
 
 template <class Exec>
-double PlainAccumulator<Exec>::norm(const Communicator& communicator, const std::vector<GradientPart>& parts, const SquaredNorm& square) {
+double PlainAccumulator<Exec>::norm(const Communicator& communicator, const std::vector<GradientPart>& parts,
+                                    const SquaredNorm& square) {
   Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
   for (std::size_t i = 0; i < parts.size(); ++i) square.call(square.optimizer, parts[i], squares.data() + i);
   double sum = 0;

@@ -48,7 +48,9 @@ class Recompute {
     return weft::backward_input(layer_, context, std::move(*saved.inner), g);
   }
   template <class Context, class Deferred>
-  void backward_weight(const Context& context, Deferred deferred) { weft::backward_weight(layer_, context, std::move(deferred)); }
+  void backward_weight(const Context& context, Deferred deferred) {
+    weft::backward_weight(layer_, context, std::move(deferred));
+  }
   void for_each_parameter(auto&& visit) { detail::visit_parameters(layer_, visit); }
 
  private:
@@ -85,14 +87,17 @@ void set_input(Saved& saved, const X& x) {
 template <class First, class Second>
 class RecomputeInput {
  public:
-  RecomputeInput(First first, Second second, bool active = true) : first_(std::move(first)), second_(std::move(second)), active_(active) {}
+  RecomputeInput(First first, Second second, bool active = true)
+      : first_(std::move(first)), second_(std::move(second)), active_(active) {}
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
     using Y = typename detail::forward_of_t<First, Context, X>::output_type;
     using Step = detail::forward_of_t<Second, Context, Y>;
-    constexpr bool refused = detail::is_refused<typename Step::output_type>, saves_input = detail::is_input<typename Step::saved_type, Y>;
-    static_assert(refused || saves_input, "weft: RecomputeInput's second layer must save its input and nothing else, as Linear does");
+    constexpr bool refused = detail::is_refused<typename Step::output_type>,
+                   saves_input = detail::is_input<typename Step::saved_type, Y>;
+    static_assert(refused || saves_input,
+                  "weft: RecomputeInput's second layer must save its input and nothing else, as Linear does");
     if constexpr (refused || !saves_input) {
       return detail::RefusedResult();
     } else {
@@ -110,7 +115,8 @@ class RecomputeInput {
   auto backward_input(const Context& context, S saved, const G& g) {
     if (active_) detail::set_input(saved.second, first_.forward(context, saved.input).output);
     auto second = weft::backward_input(second_, context, std::move(saved.second), g);
-    auto first = weft::backward_input(first_, context, std::move(saved.first), detail::input_gradient_of<typename S::between_type>(std::move(second.input_gradient)));
+    auto first = weft::backward_input(first_, context, std::move(saved.first),
+                                      detail::input_gradient_of<typename S::between_type>(std::move(second.input_gradient)));
     return InputGradient{std::move(first.input_gradient), std::pair{std::move(first.deferred), std::move(second.deferred)}};
   }
   template <class Context, class Deferred>

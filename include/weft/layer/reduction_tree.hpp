@@ -34,7 +34,8 @@ void insert_node(std::vector<Node>& held, Node node, std::size_t terms, Add&& ad
   while (std::size_t(1) << held[at].level < terms) {
     const TreeNode sibling{held[at].level, held[at].index ^ 1};
     if (sibling.begin() < terms) {
-      const auto found = std::find_if(held.begin(), held.end(), [&](const Node& other) { return static_cast<const TreeNode&>(other) == sibling; });
+      const auto found = std::find_if(held.begin(), held.end(),
+                                      [&](const Node& other) { return static_cast<const TreeNode&>(other) == sibling; });
       if (found == held.end()) return;
       std::size_t other = std::size_t(found - held.begin());
       if (held[other].index < held[at].index) std::swap(other, at);

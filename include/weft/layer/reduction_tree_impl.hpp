@@ -10,7 +10,8 @@ namespace weft::detail {
 WEFT_INLINE ReductionTree::ReductionTree(std::size_t terms, std::size_t ranks) : terms_(terms), ranks_(ranks) {
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     std::vector<TreeNode> held;
-    for (std::size_t term = first(rank); term < first(rank + 1); ++term) insert_node(held, TreeNode{0, term}, terms, [](auto&, auto&) {});
+    for (std::size_t term = first(rank); term < first(rank + 1); ++term)
+      insert_node(held, TreeNode{0, term}, terms, [](auto&, auto&) {});
     counts_.push_back(held.size());
     nodes_.insert(nodes_.end(), held.begin(), held.end());
   }
@@ -19,7 +20,9 @@ WEFT_INLINE ReductionTree::ReductionTree(std::size_t terms, std::size_t ranks) :
   };
   std::vector<Slot> slots;
   for (std::size_t slot = 0; slot < nodes_.size(); ++slot)
-    insert_node(slots, Slot{nodes_[slot], slot}, terms, [&](Slot& into, Slot& from) { additions_.push_back({into.slot, from.slot}); });
+    insert_node(slots, Slot{nodes_[slot], slot}, terms, [&](Slot& into, Slot& from) {
+      additions_.push_back({into.slot, from.slot});
+    });
 }
 
 WEFT_INLINE bool ReductionTree::in_rank_order() const {
@@ -31,7 +34,9 @@ WEFT_INLINE bool ReductionTree::in_rank_order() const {
 
 WEFT_COLD WEFT_INLINE void ExpertTrees::require(std::size_t dp, std::size_t edp) {
   if (dp % edp != 0)
-    throw_error<UsageError>({"reproducible: dp(", dp, ") % edp(", edp, ") != 0: a data rank's gradients of an expert are in parts on several ranks of edp; use ep * etp that is a multiple of cp * tp"});
+    throw_error<UsageError>({"reproducible: dp(", dp, ") % edp(", edp,
+                             ") != 0: a data rank's gradients of an expert are in parts on several ranks of edp; use ep * etp "
+                             "that is a multiple of cp * tp"});
 }
 
 WEFT_INLINE const ReductionTree& ExpertTrees::over(const ReductionTree& dense, std::size_t ranks) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The parameters and dropout sites of a model while it is built. Every rank builds the whole model without room for its values, so all
-// ranks see alike which name is made twice, which parameter is shared by which units, and which is never visited; only then does each
-// rank make those that its stages use.
+// The parameters and dropout sites of a model while it is built. Every rank builds the whole model without room for its values,
+// so all ranks see alike which name is made twice, which parameter is shared by which units, and which is never visited; only
+// then does each rank make those that its stages use.
 
 #include <bit>
 #include <cstdint>
@@ -40,18 +40,20 @@ class Registry {
   std::shared_ptr<void>& shared(const std::string& path, const void* kind);
 
   void begin(std::string unit);
-  /// The unit with this index is built; `visited`: what its for_each_parameter shows, each once. Throws UsageError for two parameters of
-  /// one name, and for one that the unit holds and does not show.
+  /// The unit with this index is built; `visited`: what its for_each_parameter shows, each once. Throws UsageError for two
+  /// parameters of one name, and for one that the unit holds and does not show.
   void end(std::size_t unit, const std::vector<ParameterState*>& visited);
-  /// A hash of what was made so far, the same on all ranks if they make the same model: experts, which ranks of ep have each their own, are
-  /// left out.
+  /// A hash of what was made so far, the same on all ranks if they make the same model: experts, which ranks of ep have each
+  /// their own, are left out.
   std::uint64_t print() const { return print_; }
   /// All units are built.
   std::vector<Registered> finish();
 
  private:
   void note(const ParameterState& state);
-  static std::string both(const std::string& first, const std::string& second) { return first == second ? first + ", twice" : first + " and " + second; }
+  static std::string both(const std::string& first, const std::string& second) {
+    return first == second ? first + ", twice" : first + " and " + second;
+  }
 
   struct Shared {
     const void* kind = nullptr;

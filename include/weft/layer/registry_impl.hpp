@@ -16,12 +16,15 @@ WEFT_COLD WEFT_INLINE void Registry::add_site(const std::string& path, const cha
   print_ = hash_of(hash_of(print_, hash_bytes(path.data(), path.size())), std::bit_cast<std::uint64_t>(number));
   const auto [at, added] = sites_.try_emplace(path, unit_);
   if (!added)
-    throw_error<UsageError>({"two ", what, " under one path, ", path.empty() ? "the model's own" : path, " (", both(at->second, unit_), "): they would draw the same mask; give each a path of its own, context / \"name\""});
+    throw_error<UsageError>({"two ", what, " under one path, ", path.empty() ? "the model's own" : path, " (",
+                             both(at->second, unit_),
+                             "): they would draw the same mask; give each a path of its own, context / \"name\""});
 }
 
 WEFT_COLD WEFT_INLINE std::shared_ptr<void>& Registry::shared(const std::string& path, const void* kind) {
   Shared& shared = shared_[path];
-  if (shared.kind != nullptr && shared.kind != kind) throw_error<UsageError>({"shared_layer ", path, " is asked for as two types of layer"});
+  if (shared.kind != nullptr && shared.kind != kind)
+    throw_error<UsageError>({"shared_layer ", path, " is asked for as two types of layer"});
   shared.kind = kind;
   return shared.layer;
 }
@@ -38,19 +41,23 @@ WEFT_COLD WEFT_INLINE void Registry::end(std::size_t unit, const std::vector<Par
     const auto [at, added] = by_name_.try_emplace(entry.state->name(), checked_);
     note(*entry.state);
     if (!added)
-      throw_error<UsageError>({"two parameters named ", entry.state->name(), ", made by ", both(made_[at->second].unit, entry.unit),
-                               ": a name is one parameter. Give each a path of its own (context / \"blocks\" / std::to_string(index)), or share the first one by handing on a copy of "
-                               "its Parameter"});
+      throw_error<UsageError>({"two parameters named ", entry.state->name(), ", made by ",
+                               both(made_[at->second].unit, entry.unit),
+                               ": a name is one parameter. Give each a path of its own (context / \"blocks\" / "
+                               "std::to_string(index)), or share the first one by handing on a copy of its Parameter"});
   }
   for (ParameterState* state : visited) {
     const auto at = by_name_.find(state->name());
     if (at == by_name_.end() || made_[at->second].state.get() != state)
-      throw_error<UsageError>({"parameter ", state->name(), " of ", unit_, " was not made with the model's context: make it in make_front, make_block or make_back"});
+      throw_error<UsageError>({"parameter ", state->name(), " of ", unit_,
+                               " was not made with the model's context: make it in make_front, make_block or make_back"});
     made_[at->second].uses.push_back(unit);
   }
   for (const Registered& entry : made_)
     if (entry.state.use_count() > entry.handles && (entry.uses.empty() || entry.uses.back() != unit))
-      throw_error<UsageError>({unit_, " holds parameter ", entry.state->name(), ", but its for_each_parameter does not visit it, so nothing would bring it there, sum its gradient or train it: visit it in every unit that uses it"});
+      throw_error<UsageError>({unit_, " holds parameter ", entry.state->name(),
+                               ", but its for_each_parameter does not visit it, so nothing would bring it there, sum its "
+                               "gradient or train it: visit it in every unit that uses it"});
 }
 
 WEFT_COLD WEFT_INLINE std::vector<Registered> Registry::finish() {
@@ -66,7 +73,8 @@ WEFT_INLINE void Registry::note(const ParameterState& state) {
   if (state.info().expert_data) return;
   print_ = hash_of(print_, hash_bytes(state.name().data(), state.name().size()));
   for (std::size_t dim = 0; dim < state.global().rank(); ++dim) print_ = hash_of(print_, state.global()[dim]);
-  print_ = hash_of(hash_of(print_, std::uint64_t(state.info().initial.kind)), std::bit_cast<std::uint64_t>(state.info().initial.value));
+  print_ = hash_of(hash_of(print_, std::uint64_t(state.info().initial.kind)),
+                   std::bit_cast<std::uint64_t>(state.info().initial.value));
 }
 
 }  // namespace weft::detail

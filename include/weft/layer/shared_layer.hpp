@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One layer in several places of a model: whoever asks first makes it, all others get copies, which hold the same parameters. It does
-// not matter on which stages of a pipeline they end up.
+// One layer in several places of a model: whoever asks first makes it, all others get copies, which hold the same parameters. It
+// does not matter on which stages of a pipeline they end up.
 //
 //   auto adapter = shared_layer(context / "adapter", [&](const auto& here) { return Linear<>(here, width, width); });
 
@@ -19,13 +19,15 @@ template <class L>
 inline constexpr char kind_of_layer = 0;
 }
 
-/// A copy of the layer that make(context) made when it was first called with this path in the model that is being built: what shares a
-/// layer asks with one path, so not below `context / "blocks" / index`. Throws UsageError outside of make_front, make_block and make_back,
-/// and for two types of layer under one path.
+/// A copy of the layer that make(context) made when it was first called with this path in the model that is being built: what
+/// shares a layer asks with one path, so not below `context / "blocks" / index`. Throws UsageError outside of make_front,
+/// make_block and make_back, and for two types of layer under one path.
 template <class Context, class Make>
 WEFT_COLD auto shared_layer(const Context& context, Make&& make) {
   using L = decltype(make(context));
-  if (!context.engine.registry) throw_error<UsageError>({"shared_layer ", context.env.path, ": there is no model that is being built; share a layer by copying it"});
+  if (!context.engine.registry)
+    throw_error<UsageError>(
+        {"shared_layer ", context.env.path, ": there is no model that is being built; share a layer by copying it"});
   std::shared_ptr<void>& layer = context.engine.registry->shared(context.env.path, &detail::kind_of_layer<L>);
   if (!layer) layer = std::make_shared<L>(make(context));
   return L(*static_cast<const L*>(layer.get()));

@@ -5,8 +5,8 @@
 //
 //   auto load = make_step_buffer(context, "load", experts, experts, [](StepBuffer& buffer) { buffer.value = buffer.sum; });
 //
-// forward changes no buffer: it may run for an evaluation, or twice for one micro-batch. What it counts travels in what it saves, and
-// backward adds it to `sum`.
+// forward changes no buffer: it may run for an evaluation, or twice for one micro-batch. What it counts travels in what it saves,
+// and backward adds it to `sum`.
 
 #include <algorithm>
 #include <memory>
@@ -20,17 +20,19 @@ namespace weft::detail {
 
 /// Numbers on the host, alike on every rank that has the layer.
 struct StepBuffer {
-  std::string name;           ///< global, as a parameter's
-  std::vector<double> value;  ///< belongs in a checkpoint
-  std::vector<double> sum;    ///< what this rank's tokens of the step add up to so far
+  std::string name;                       ///< global, as a parameter's
+  std::vector<double> value;              ///< belongs in a checkpoint
+  std::vector<double> sum;                ///< what this rank's tokens of the step add up to so far
   void (*update)(StepBuffer&) = nullptr;  ///< makes the new value; sum is then over the tokens of all ranks
-  double rate = 0;            ///< for `update`
+  double rate = 0;                        ///< for `update`
 };
 
 /// A buffer of zeros that the model which is being built will renew.
 template <class Context>
-std::shared_ptr<StepBuffer> make_step_buffer(const Context& context, const std::string& name, std::size_t values, std::size_t sums, void (*update)(StepBuffer&), double rate = 0) {
-  auto buffer = std::make_shared<StepBuffer>(StepBuffer{(context / name).env.path, std::vector<double>(values), std::vector<double>(sums), update, rate});
+std::shared_ptr<StepBuffer> make_step_buffer(const Context& context, const std::string& name, std::size_t values,
+                                             std::size_t sums, void (*update)(StepBuffer&), double rate = 0) {
+  auto buffer = std::make_shared<StepBuffer>(
+      StepBuffer{(context / name).env.path, std::vector<double>(values), std::vector<double>(sums), update, rate});
   if (context.engine.buffers) context.engine.buffers->push_back(buffer);
   return buffer;
 }

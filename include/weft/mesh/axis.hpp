@@ -68,7 +68,8 @@ inline constexpr int axis_count = 7;  ///< number of weft's own axes
 ///   struct replica : weft::UserAxis<0> { static constexpr std::string_view name = "replica"; };
 template <int number>
 struct UserAxis {
-  static_assert(number >= 0 && number < 32 - axis_count, "weft: UserAxis's number must be from 0 to 24: axes are counted by the bits of a word");
+  static_assert(number >= 0 && number < 32 - axis_count,
+                "weft: UserAxis's number must be from 0 to 24: axes are counted by the bits of a word");
   static constexpr int id = axis_count + number;
 };
 /// Base of a user-defined axis whose ranks have different sequences, like those of dp.
@@ -90,7 +91,7 @@ inline constexpr unsigned user_axes = ~((1u << axis_count) - 1);
 template <class A>
 inline constexpr bool is_data_axis = std::is_same_v<A, dp>;
 template <class A>
-  requires requires { A::own_sequences; }
+requires requires { A::own_sequences; }
 inline constexpr bool is_data_axis<A> = A::own_sequences;
 
 }  // namespace detail
@@ -109,7 +110,8 @@ inline constexpr Axes<A...> axes{};
 struct UserDegree {
   template <detail::Axis A>
   UserDegree(A, std::size_t degree) : bit(axis_bit<A>), name(A::name), degree(degree) {
-    static_assert(A::id >= axis_count, "weft: Degrees::user is for axes of a user's own: weft's axes have fields of their names, {.tp = 2}");
+    static_assert(A::id >= axis_count,
+                  "weft: Degrees::user is for axes of a user's own: weft's axes have fields of their names, {.tp = 2}");
   }
   unsigned bit;
   std::string_view name;

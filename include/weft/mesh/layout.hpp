@@ -40,8 +40,8 @@ struct Layout {
   bool whole_groups = true;
   std::optional<std::int64_t> layers = {}, heads = {}, kv_heads = {};
   std::optional<std::int64_t> experts = {}, intermediate = {};  ///< of a mixture of experts, and the width inside an expert
-  std::optional<std::int64_t> sequence = {};  ///< tokens of a sequence
-  bool ulysses = false;                       ///< context parallelism by Ulysses instead of a ring
+  std::optional<std::int64_t> sequence = {};                    ///< tokens of a sequence
+  bool ulysses = false;                                         ///< context parallelism by Ulysses instead of a ring
 };
 
 /// The numbers that follow from a layout.
@@ -76,7 +76,8 @@ inline std::string nearest_multiples(std::size_t value, std::size_t factor) {
 namespace mesh_layout {
 /// Checks for a program's own numbers, with the same texts as those of layouts: positive("pp", 0), divides({"layers", 6}, {"pp",
 /// 4}, why).
-using detail::divides, detail::nearest_multiples, detail::number, detail::positive, detail::product_of, detail::saturating_product;
+using detail::divides, detail::nearest_multiples, detail::number, detail::positive, detail::product_of,
+    detail::saturating_product;
 }  // namespace mesh_layout
 
 namespace detail {

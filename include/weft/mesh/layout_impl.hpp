@@ -14,15 +14,14 @@ WEFT_INLINE std::size_t product_of(std::string_view what, std::initializer_list<
     append_factor(text, f.name, f.size);
     product = saturating_product({product, f.size});
   }
-  if (product > std::size_t(std::numeric_limits<std::int64_t>::max()))
-    throw_error<LayoutError>({text, ": ", what, " overflows"});
+  if (product > std::size_t(std::numeric_limits<std::int64_t>::max())) throw_error<LayoutError>({text, ": ", what, " overflows"});
   return product;
 }
 
 WEFT_INLINE void divides(mesh_layout::RankAxis a, mesh_layout::RankAxis b, std::string_view why) {
   if (a.size % b.size != 0)
-    throw_error<LayoutError>({a.name, "(", a.size, ") % ", b.name, "(", b.size, ") != 0: ", why, "; ", b.name, " can be ",
-                              divisors_text(a.size)});
+    throw_error<LayoutError>(
+        {a.name, "(", a.size, ") % ", b.name, "(", b.size, ") != 0: ", why, "; ", b.name, " can be ", divisors_text(a.size)});
 }
 
 WEFT_INLINE std::size_t world_of(const mesh_layout::Layout& layout) {
@@ -31,13 +30,15 @@ WEFT_INLINE std::size_t world_of(const mesh_layout::Layout& layout) {
     if (!layout.world) throw_error<LayoutError>({"the layout gives neither the world nor the ranks of a node"});
     const std::size_t world = positive("world", *layout.world);
     if (world % nodes != 0)
-      throw_error<LayoutError>({number("world", world), " % ", number("nodes", nodes), " != 0: every node has as many ranks; nodes can be ", divisors_text(world)});
+      throw_error<LayoutError>({number("world", world), " % ", number("nodes", nodes),
+                                " != 0: every node has as many ranks; nodes can be ", divisors_text(world)});
     return world;
   }
   const std::size_t ranks = positive("ranks per node", *layout.ranks_per_node);
   const std::size_t product = product_of("the world", {{"nodes", nodes}, {"ranks per node", ranks}});
   if (layout.world && positive("world", *layout.world) != product)
-    throw_error<LayoutError>({number("nodes", nodes), " * ", number("ranks per node", ranks), " = ", product, " != ", number("world", std::size_t(*layout.world))});
+    throw_error<LayoutError>({number("nodes", nodes), " * ", number("ranks per node", ranks), " = ", product,
+                              " != ", number("world", std::size_t(*layout.world))});
   return product;
 }
 
@@ -52,40 +53,53 @@ WEFT_INLINE std::size_t micro_batches_of(const mesh_layout::Layout& layout, std:
   if (global % micro != 0)
     throw_error<LayoutError>({given, " % ", number("micro-batch", micro), " != 0: a step is whole micro-batches", can_be(rows)});
   if (global % rows != 0)
-    throw_error<LayoutError>({given, " % (", number("micro-batch", micro), " * ", number("dp", dp), ") != 0: every dp rank takes whole micro-batches", can_be(rows)});
+    throw_error<LayoutError>({given, " % (", number("micro-batch", micro), " * ", number("dp", dp),
+                              ") != 0: every dp rank takes whole micro-batches", can_be(rows)});
   const std::size_t count = global / rows;
   if (vpp > 1 && layout.whole_groups && count % pp != 0)
-    throw_error<LayoutError>({number("micro-batches", count), " % ", number("pp", pp), " != 0: with ", number("vpp", vpp), " interleaved stages a rank works on groups of pp micro-batches; micro-batches can be ", nearest_multiples(count, pp), " (global batch / (micro-batch * dp))"});
+    throw_error<LayoutError>({number("micro-batches", count), " % ", number("pp", pp), " != 0: with ", number("vpp", vpp),
+                              " interleaved stages a rank works on groups of pp micro-batches; micro-batches can be ",
+                              nearest_multiples(count, pp), " (global batch / (micro-batch * dp))"});
   return count;
 }
 
 WEFT_INLINE std::size_t kv_replicas_of(const mesh_layout::Layout& layout, std::size_t tp) {
   if (!layout.heads && !layout.kv_heads) return 1;
-  if (!layout.heads) throw_error<LayoutError>({number("kv heads", positive("kv heads", *layout.kv_heads)), ": heads are not given"});
+  if (!layout.heads)
+    throw_error<LayoutError>({number("kv heads", positive("kv heads", *layout.kv_heads)), ": heads are not given"});
   const std::size_t heads = positive("heads", *layout.heads);
   const std::size_t kv = layout.kv_heads ? positive("kv heads", *layout.kv_heads) : heads;
   divides({"heads", heads}, {"kv heads", kv}, "every key and value head serves as many heads");
   divides({"heads", heads}, {"tp", tp}, "a rank holds whole heads");
   if (kv % tp != 0 && tp % kv != 0)
-    throw_error<LayoutError>({number("kv heads", kv), " against ", number("tp", tp), ": key and value heads are divided among the ranks (kv heads % tp = 0) or one is held by several " "(tp % kv heads = 0); kv heads can be ", divisors_text(tp), ", or a multiple of ", tp});
+    throw_error<LayoutError>({number("kv heads", kv), " against ", number("tp", tp),
+                              ": key and value heads are divided among the ranks (kv heads % tp = 0) or one is held by several "
+                              "(tp % kv heads = 0); kv heads can be ",
+                              divisors_text(tp), ", or a multiple of ", tp});
   return kv >= tp ? 1 : tp / kv;
 }
 
 WEFT_INLINE void require_chunks(std::size_t sequence, std::size_t cp) {
   if (cp > 1 && (sequence == 0 || sequence % (2 * cp) != 0))
-    throw_error<LayoutError>({number("sequence", sequence), " % (2 * ", number("cp", cp), ") != 0: every rank holds two chunks of a sequence, one early and one late; sequence can be ", nearest_multiples(sequence, 2 * cp), sequence % 2 == 0 && sequence != 0 ? ", cp " + divisors_text(sequence / 2) : ""});
+    throw_error<LayoutError>({number("sequence", sequence), " % (2 * ", number("cp", cp),
+                              ") != 0: every rank holds two chunks of a sequence, one early and one late; sequence can be ",
+                              nearest_multiples(sequence, 2 * cp),
+                              sequence % 2 == 0 && sequence != 0 ? ", cp " + divisors_text(sequence / 2) : ""});
 }
 
 WEFT_COLD WEFT_INLINE void require_ulysses(std::size_t heads, std::size_t kv_heads, std::size_t tp, std::size_t cp) {
   const std::size_t here = heads / tp, kv_here = kv_heads > tp ? kv_heads / tp : 1;
   std::string can_be;
   for (std::size_t ranks = 1; ranks <= here; ++ranks)
-    if (here % ranks == 0 && (kv_here % ranks == 0 || ranks % kv_here == 0)) append_to(can_be, {can_be.empty() ? "" : ", ", ranks});
+    if (here % ranks == 0 && (kv_here % ranks == 0 || ranks % kv_here == 0))
+      append_to(can_be, {can_be.empty() ? "" : ", ", ranks});
   const std::string advice = joined({"; cp can be ", can_be, " (with a ring of keys and values instead of Ulysses, any number)"});
   if (here % cp != 0)
-    throw_error<LayoutError>({"heads(", heads, ") / tp(", tp, ") = ", here, " % cp(", cp, ") != 0: Ulysses gives every rank as many whole heads", advice});
+    throw_error<LayoutError>({"heads(", heads, ") / tp(", tp, ") = ", here, " % cp(", cp,
+                              ") != 0: Ulysses gives every rank as many whole heads", advice});
   if (kv_here % cp != 0 && cp % kv_here != 0)
-    throw_error<LayoutError>({"kv heads of a tp rank(", kv_here, ") against cp(", cp, "): Ulysses divides them among the ranks or lets several hold one", advice});
+    throw_error<LayoutError>({"kv heads of a tp rank(", kv_here, ") against cp(", cp,
+                              "): Ulysses divides them among the ranks or lets several hold one", advice});
 }
 
 WEFT_INLINE std::size_t layers_per_stage_of(const mesh_layout::Layout& layout, std::size_t pp, std::size_t vpp) {
@@ -93,13 +107,15 @@ WEFT_INLINE std::size_t layers_per_stage_of(const mesh_layout::Layout& layout, s
   const std::size_t layers = positive("layers", *layout.layers);
   const auto at_most = [&](std::string_view name, std::size_t value) {
     if (value > layers)
-      throw_error<LayoutError>({number(name, value), " > ", number("layers", layers), ": a stage holds at least one layer; ", name, " can be ", divisors_text(layers)});
+      throw_error<LayoutError>({number(name, value), " > ", number("layers", layers), ": a stage holds at least one layer; ",
+                                name, " can be ", divisors_text(layers)});
   };
   at_most("pp", pp);
   at_most("vpp", vpp);
   const std::size_t stages = product_of("the number of stages", {{"pp", pp}, {"vpp", vpp}});
   if (layers % stages != 0)
-    throw_error<LayoutError>({number("layers", layers), " % (", number("pp", pp), " * ", number("vpp", vpp), ") != 0: every stage holds as many layers; pp * vpp can be ", divisors_text(layers)});
+    throw_error<LayoutError>({number("layers", layers), " % (", number("pp", pp), " * ", number("vpp", vpp),
+                              ") != 0: every stage holds as many layers; pp * vpp can be ", divisors_text(layers)});
   return layers / stages;
 }
 
@@ -124,12 +140,16 @@ WEFT_INLINE ResolvedLayout resolve(const Layout& layout) {
   resolved.layers_per_stage = detail::layers_per_stage_of(layout, pp, vpp);
   if (layout.sequence) detail::require_chunks(detail::positive("sequence", *layout.sequence), cp);
   if (layout.experts)  // what is not given divides
-    detail::require_experts(detail::positive("experts", *layout.experts), layout.intermediate ? detail::positive("intermediate", *layout.intermediate) : etp, ep, etp);
-  if (layout.ulysses && layout.heads) detail::require_ulysses(std::size_t(*layout.heads), std::size_t(layout.kv_heads.value_or(*layout.heads)), tp, cp);
+    detail::require_experts(detail::positive("experts", *layout.experts),
+                            layout.intermediate ? detail::positive("intermediate", *layout.intermediate) : etp, ep, etp);
+  if (layout.ulysses && layout.heads)
+    detail::require_ulysses(std::size_t(*layout.heads), std::size_t(layout.kv_heads.value_or(*layout.heads)), tp, cp);
   if (layout.sequence_parallel && tp == 1)
     throw_error<LayoutError>({"sequence parallelism with tp(1): it shards the sequence over the tp axis; tp must be at least 2"});
   if (layout.overlap_p2p && vpp == 1)
-    throw_error<LayoutError>({"overlapped point-to-point with vpp(1): messages overlap with the work of a rank's other stages; vpp must be at least 2"});
+    throw_error<LayoutError>(
+        {"overlapped point-to-point with vpp(1): messages overlap with the work of a rank's other stages; vpp must be at least "
+         "2"});
   return resolved;
 }
 

@@ -89,7 +89,8 @@ class MeshState {
   }
 
   /// The grid of one mesh. Axes that are not in the type have one rank and do not appear in messages.
-  mesh_layout::RankGrid grid(std::string_view rest, std::size_t rest_given, const std::vector<mesh_layout::RankAxis>& others, std::size_t ranks) const;
+  mesh_layout::RankGrid grid(std::string_view rest, std::size_t rest_given, const std::vector<mesh_layout::RankAxis>& others,
+                             std::size_t ranks) const;
 
   const mesh_layout::RankGrid& grid_of(unsigned set) const {
     const bool expert = (set & expert_axes) != 0 || grids_.dense.axes().empty();
@@ -122,8 +123,10 @@ class Mesh {
   using axes_type = Axes<A...>;
 
   explicit Mesh(World& world, Degrees degrees = {}, const mesh_layout::RankOrder& order = mesh_layout::RankOrder())
-      : state_(std::make_shared<detail::MeshState>(world, std::vector<detail::MeshState::Line>{{axis_bit<A>, A::name}...}, degrees, order)) {}
-  Mesh(World& world, Axes<A...>, Degrees degrees = {}, const mesh_layout::RankOrder& order = mesh_layout::RankOrder()) : Mesh(world, degrees, order) {}
+      : state_(std::make_shared<detail::MeshState>(world, std::vector<detail::MeshState::Line>{{axis_bit<A>, A::name}...},
+                                                   degrees, order)) {}
+  Mesh(World& world, Axes<A...>, Degrees degrees = {}, const mesh_layout::RankOrder& order = mesh_layout::RankOrder())
+      : Mesh(world, degrees, order) {}
 
   /// True if all of these axes are in the mesh and in the same of its two grids (dense or expert).
   template <detail::Axis... B>
@@ -175,10 +178,12 @@ class Mesh {
 
   // At the end: a compiler stops at the first one that fails, and what it has not seen by then is a second error.
   static_assert(((A::id >= 0 && A::id < 32) && ...),
-                "weft: Mesh's A template parameters are the axes of weft/mesh/axis.hpp, or axes of your own, derived from UserAxis or UserDataAxis");
+                "weft: Mesh's A template parameters are the axes of weft/mesh/axis.hpp, or axes of your own, derived from "
+                "UserAxis or UserDataAxis");
   static_assert(std::popcount(set) == int(sizeof...(A)),
                 "weft: a Mesh names each axis once, and axes of your own have different numbers: UserAxis<0>, UserDataAxis<1>");
-  static_assert(detail::names_differ<A...>(), "weft: an axis of your own has the name of another axis: give it a name of its own");
+  static_assert(detail::names_differ<A...>(),
+                "weft: an axis of your own has the name of another axis: give it a name of its own");
 };
 
 template <detail::Axis... A>

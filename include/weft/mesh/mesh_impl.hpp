@@ -7,7 +7,8 @@
 
 namespace weft::detail {
 
-WEFT_COLD WEFT_INLINE MeshState::MeshState(World& world, const std::vector<Line>& lines, const Degrees& degrees, const mesh_layout::RankOrder& order)
+WEFT_COLD WEFT_INLINE MeshState::MeshState(World& world, const std::vector<Line>& lines, const Degrees& degrees,
+                                           const mesh_layout::RankOrder& order)
     : world_(&world), order_(order), lines_(lines) {
   for (const Line& line : lines) set_ |= line.bit;
   const std::size_t ranks = narrow<std::size_t>(world.size(), "the world");
@@ -15,8 +16,7 @@ WEFT_COLD WEFT_INLINE MeshState::MeshState(World& world, const std::vector<Line>
   const std::size_t given[] = {degrees.tp, degrees.cp, degrees.ep, degrees.etp, degrees.dp, degrees.edp, degrees.pp};
   const unsigned bits[] = {axis_bit<tp>, axis_bit<cp>, axis_bit<ep>, axis_bit<etp>, axis_bit<dp>, axis_bit<edp>, axis_bit<pp>};
   for (std::size_t i = 0; i < 7; ++i)
-    if (given[i] > 1 && (set_ & bits[i]) == 0)
-      refuse_degree(names[i], given[i]);
+    if (given[i] > 1 && (set_ & bits[i]) == 0) refuse_degree(names[i], given[i]);
   std::vector<mesh_layout::RankAxis> sizes{{"tp", degrees.tp}, {"cp", degrees.cp}, {"pp", degrees.pp}};
   for (const UserDegree& user : degrees.user)
     if (user.degree > 1 && (set_ & user.bit) == 0) refuse_degree(user.name, user.degree);
@@ -44,7 +44,8 @@ WEFT_COLD WEFT_INLINE const Communicator& MeshState::comm(unsigned set) {
     if (made->set == set) return made->communicator;
   const mesh_layout::RankGrid::Place at = place(set);
   std::string name = names_of(set);
-  Communicator made = at.size == 1 ? Communicator(std::make_shared<comm::SelfGroup>(std::move(name), world_->backend()), world_->communicator().order())
+  Communicator made = at.size == 1 ? Communicator(std::make_shared<comm::SelfGroup>(std::move(name), world_->backend()),
+                                                  world_->communicator().order())
                                    : world_->communicator().split(narrow<int>(at.group, "a group's number"),
                                                                   narrow<int>(at.member, "a rank"), std::move(name));
   made_.reset(new Made{set, std::move(made), std::move(made_)});
@@ -62,7 +63,9 @@ WEFT_COLD WEFT_INLINE std::string MeshState::text(unsigned set) const {
   return text;
 }
 
-WEFT_COLD WEFT_INLINE mesh_layout::RankGrid MeshState::grid(std::string_view rest, std::size_t rest_given, const std::vector<mesh_layout::RankAxis>& others, std::size_t ranks) const {
+WEFT_COLD WEFT_INLINE mesh_layout::RankGrid MeshState::grid(std::string_view rest, std::size_t rest_given,
+                                                            const std::vector<mesh_layout::RankAxis>& others,
+                                                            std::size_t ranks) const {
   std::vector<mesh_layout::RankAxis> mine, all;
   all.reserve(others.size() + 1);
   mine.reserve(others.size());
@@ -81,8 +84,8 @@ WEFT_COLD WEFT_INLINE mesh_layout::RankGrid MeshState::grid(std::string_view res
       append_factor(text, axis.name, axis.size);
     }
     if (product != ranks)
-      throw_error<LayoutError>({text.empty() ? "1" : text, " != world(", ranks, "): this mesh has no axis ", rest,
-                                " to take what is left"});
+      throw_error<LayoutError>(
+          {text.empty() ? "1" : text, " != world(", ranks, "): this mesh has no axis ", rest, " to take what is left"});
     all.push_back({rest, 1});
   }
   return order_.grid(all);

@@ -106,13 +106,15 @@ WEFT_COLD WEFT_INLINE RankGrid RankOrder::grid(const std::vector<RankAxis>& size
     if (has(axis.user ? "dp" : plain(axis.name))) continue;
     if (axis.size != 1)
       throw_error<LayoutError>({"rank order '", text_, "' does not say where ", axis.name, "(", axis.size, ") goes: add '",
-                                axis.user ? "dp" : plain(axis.name), axis.user ? "' to it, which axes of your own come after" : "' to it"});
+                                axis.user ? "dp" : plain(axis.name),
+                                axis.user ? "' to it, which axes of your own come after" : "' to it"});
     axes.push_back(axis);
   }
   return RankGrid(std::move(axes));
 }
 
-WEFT_COLD WEFT_INLINE std::size_t degree_left(std::string_view name, std::size_t given, std::size_t world, const std::vector<RankAxis>& others) {
+WEFT_COLD WEFT_INLINE std::size_t degree_left(std::string_view name, std::size_t given, std::size_t world,
+                                              const std::vector<RankAxis>& others) {
   std::size_t product = 1;
   std::string text, names;
   for (const RankAxis& axis : others) {
@@ -129,7 +131,8 @@ WEFT_COLD WEFT_INLINE std::size_t degree_left(std::string_view name, std::size_t
     return world / product;
   }
   if (detail::saturating_product({given, product}) != world) {
-    const std::string why = world % product == 0 ? detail::joined({": ", name, " can be ", world / product}) : ": their product must divide the world";
+    const std::string why = world % product == 0 ? detail::joined({": ", name, " can be ", world / product})
+                                                 : ": their product must divide the world";
     throw_error<LayoutError>({name, "(", given, ")", text.empty() ? "" : " * ", text, " != world(", world, ")", why});
   }
   return given;
@@ -152,7 +155,8 @@ WEFT_COLD WEFT_INLINE void require_same_pipelines(const RankOrder& order, const 
     return mask;
   };
   for (std::size_t rank = 0, ranks = order.pipeline_last() ? 0 : grids.dense.size(); rank < ranks; ++rank) {
-    const RankGrid::Place a = grids.dense.place(rank, pipeline(grids.dense)), b = grids.expert.place(rank, pipeline(grids.expert));
+    const RankGrid::Place a = grids.dense.place(rank, pipeline(grids.dense)),
+                          b = grids.expert.place(rank, pipeline(grids.expert));
     if (!(a == b))
       throw_error<LayoutError>({"rank order '", order.text(), "' with pp(", pp, "): rank ", rank, " is place ", a.member,
                                 " of pipeline ", a.group, " in the dense mesh (", grids.dense.text(), ") and place ", b.member,

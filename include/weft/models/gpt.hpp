@@ -7,15 +7,15 @@
 #include <string>
 
 #include <weft/core/text.hpp>
+#include <weft/layer/combinators.hpp>
+#include <weft/layer/model.hpp>
 #include <weft/nn/activation.hpp>
 #include <weft/nn/attention.hpp>
-#include <weft/layer/combinators.hpp>
 #include <weft/nn/dropout.hpp>
 #include <weft/nn/embedding.hpp>
 #include <weft/nn/gelu_mlp.hpp>
 #include <weft/nn/linear.hpp>
 #include <weft/nn/loss.hpp>
-#include <weft/layer/model.hpp>
 #include <weft/nn/norm.hpp>
 
 namespace weft::models {
@@ -49,7 +49,8 @@ WEFT_COLD inline ParameterSharding fused_sharding(const AttentionHeads& heads) {
 using GptIn = Linear<Column, StoredAs::in_out>;
 using GptOut = Linear<Row, StoredAs::in_out>;
 using GptMlp = Sequential<GeluMlp<LayerNorm, GptIn, GptOut>, Dropout>;
-using GptBlock = Recompute<Sequential<Residual<Sequential<RecomputeInput<LayerNorm, GptIn>, CausalAttention, GptOut, Dropout>>, Residual<GptMlp>>>;
+using GptBlock = Recompute<
+    Sequential<Residual<Sequential<RecomputeInput<LayerNorm, GptIn>, CausalAttention, GptOut, Dropout>>, Residual<GptMlp>>>;
 template <class Context>
 WEFT_COLD GptMlp gpt_mlp(const Context& context, const GptConfig& config, double std, double residual_std) {
   const auto mlp = context / "mlp";
@@ -68,8 +69,10 @@ WEFT_COLD GptBlock gpt_block(const Context& context, const GptConfig& config) {
   const auto attention = context / "attn";
   const bool lean = config.recompute == Recomputation::selective;
   Sequential block(
-      Residual(Sequential(RecomputeInput(LayerNorm(context / "ln_1", width, config.epsilon), GptIn(attention / "c_attn", width, fused, {std, fused_sharding(heads)}), lean),
-                          CausalAttention(attention, heads), GptOut(attention / "c_proj", width, width, {residual_std}), Dropout(attention / "dropout", config.dropout))),
+      Residual(Sequential(RecomputeInput(LayerNorm(context / "ln_1", width, config.epsilon),
+                                         GptIn(attention / "c_attn", width, fused, {std, fused_sharding(heads)}), lean),
+                          CausalAttention(attention, heads), GptOut(attention / "c_proj", width, width, {residual_std}),
+                          Dropout(attention / "dropout", config.dropout))),
       Residual(gpt_mlp(context, config, std, residual_std)));
   return Recompute(std::move(block), config.recompute == Recomputation::full);
 }
@@ -80,7 +83,8 @@ class GptFront {
   template <class Context>
   GptFront(const Context& context, const GptConfig& config)
       : tokens_(context / "transformer.wte", config.vocabulary, config.width, config.standard_deviation),
-        rest_(LearnedPositions(context / "transformer.wpe", config.sequence, config.width, config.standard_deviation), Dropout(context / "transformer.drop", config.dropout)) {}
+        rest_(LearnedPositions(context / "transformer.wpe", config.sequence, config.width, config.standard_deviation),
+              Dropout(context / "transformer.drop", config.dropout)) {}
 
   template <class Context, class Ids>
   auto forward(const Context& context, const Ids& ids) const {
@@ -136,7 +140,9 @@ struct BasicGpt {
     weft::detail::require_context(detail::gpt_heads(config), config.sequence, degrees);
   }
   template <class Context>
-  static Front make_front(const Context& context, const Config& config) { return Front(context, config); }
+  static Front make_front(const Context& context, const Config& config) {
+    return Front(context, config);
+  }
   template <class Context>
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
     return detail::gpt_block(context / "transformer.h" / weft::detail::joined({index}), config);
@@ -145,7 +151,8 @@ struct BasicGpt {
   template <class Context>
   static Back make_back(const Context& context, const Config& config, Front* here) {
     return Back(LayerNorm(context / "transformer.ln_f", config.width, config.epsilon),
-                here ? here->table() : Embedding(context / "transformer.wte", config.vocabulary, config.width, config.standard_deviation).table);
+                here ? here->table()
+                     : Embedding(context / "transformer.wte", config.vocabulary, config.width, config.standard_deviation).table);
   }
 };
 

@@ -7,14 +7,14 @@
 #include <string>
 
 #include <weft/core/text.hpp>
+#include <weft/layer/combinators.hpp>
+#include <weft/layer/model.hpp>
 #include <weft/nn/activation.hpp>
 #include <weft/nn/attention.hpp>
-#include <weft/layer/combinators.hpp>
 #include <weft/nn/dropout.hpp>
 #include <weft/nn/embedding.hpp>
 #include <weft/nn/linear.hpp>
 #include <weft/nn/loss.hpp>
-#include <weft/layer/model.hpp>
 #include <weft/nn/norm.hpp>
 
 namespace weft::models {
@@ -31,7 +31,7 @@ struct LlamaConfig {
   double epsilon = 1e-5;
   double rope_base = 10000;
   double standard_deviation = 0.02;
-  bool tied = false;  ///< the last projection shares the embedding's table
+  bool tied = false;                              ///< the last projection shares the embedding's table
   Recomputation recompute = Recomputation::none;  ///< what backward computes again instead of keeping it
 
   /// Columns of the MLP between its projections: 8/3 of the width in steps of 64 if `intermediate` does not say.
@@ -47,9 +47,12 @@ inline AttentionHeads llama_heads(const LlamaConfig& config) {
 // Written out: deduced from the function below, every program would build the block of each model once more, on one rank.
 using LlamaIn = Linear<Column, StoredAs::out_in, false>;
 using LlamaOut = Linear<Row, StoredAs::out_in, false>;
-using LlamaAttention = Residual<Sequential<RecomputeInput<Sequential<RmsNorm, EnterParallelRegion<tp>>, Branch<LlamaIn, LlamaIn, LlamaIn>>, RotaryPositions, CausalAttention, LlamaOut, Dropout>>;
-using LlamaBlock =
-    Recompute<Sequential<LlamaAttention, Residual<Sequential<RecomputeInput<Sequential<RmsNorm, EnterParallelRegion<tp>>, Branch<LlamaIn, LlamaIn>>, RecomputeInput<SwiGlu, LlamaOut>, Dropout>>>>;
+using LlamaAttention =
+    Residual<Sequential<RecomputeInput<Sequential<RmsNorm, EnterParallelRegion<tp>>, Branch<LlamaIn, LlamaIn, LlamaIn>>,
+                        RotaryPositions, CausalAttention, LlamaOut, Dropout>>;
+using LlamaBlock = Recompute<Sequential<
+    LlamaAttention, Residual<Sequential<RecomputeInput<Sequential<RmsNorm, EnterParallelRegion<tp>>, Branch<LlamaIn, LlamaIn>>,
+                                        RecomputeInput<SwiGlu, LlamaOut>, Dropout>>>>;
 
 /// x + attention(norm(x)).
 template <class Context>
@@ -61,12 +64,14 @@ WEFT_COLD LlamaAttention llama_attention(const Context& context, const LlamaConf
   const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
   const auto attention = context / "self_attn";
   const ParameterSharding by_query{{{width, heads.query}}, false}, by_key_value{{{kv_width, heads.key_value}}, false};
-  return Residual(Sequential(RecomputeInput(Sequential(RmsNorm(context / "input_layernorm", width, config.epsilon), EnterParallelRegion<tp>{}),
-                                  Branch(In(attention / "q_proj", width, width, {std, by_query}), In(attention / "k_proj", width, kv_width, {std, by_key_value}),
-                                       In(attention / "v_proj", width, kv_width, {std, by_key_value})),
-                                  config.recompute == Recomputation::selective),
-                             RotaryPositions(heads.width, config.rope_base), CausalAttention(attention, heads), Out(attention / "o_proj", width, width, {residual_std, by_query}),
-                             Dropout(attention / "dropout", config.dropout)));
+  return Residual(Sequential(
+      RecomputeInput(Sequential(RmsNorm(context / "input_layernorm", width, config.epsilon), EnterParallelRegion<tp>{}),
+                     Branch(In(attention / "q_proj", width, width, {std, by_query}),
+                            In(attention / "k_proj", width, kv_width, {std, by_key_value}),
+                            In(attention / "v_proj", width, kv_width, {std, by_key_value})),
+                     config.recompute == Recomputation::selective),
+      RotaryPositions(heads.width, config.rope_base), CausalAttention(attention, heads),
+      Out(attention / "o_proj", width, width, {residual_std, by_query}), Dropout(attention / "dropout", config.dropout)));
 }
 
 template <class Context>
@@ -77,10 +82,14 @@ WEFT_COLD LlamaBlock llama_block(const Context& context, const LlamaConfig& conf
   const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
   const auto mlp = context / "mlp";
   const bool lean = config.recompute == Recomputation::selective;
-  Sequential block(llama_attention(context, config),
-                   Residual(Sequential(RecomputeInput(Sequential(RmsNorm(context / "post_attention_layernorm", width, config.epsilon), EnterParallelRegion<tp>{}),
-                                            Branch(In(mlp / "gate_proj", width, intermediate, {std}), In(mlp / "up_proj", width, intermediate, {std})), lean),
-                                       RecomputeInput(SwiGlu{}, Out(mlp / "down_proj", intermediate, width, {residual_std}), lean), Dropout(mlp / "dropout", config.dropout))));
+  Sequential block(
+      llama_attention(context, config),
+      Residual(Sequential(
+          RecomputeInput(
+              Sequential(RmsNorm(context / "post_attention_layernorm", width, config.epsilon), EnterParallelRegion<tp>{}),
+              Branch(In(mlp / "gate_proj", width, intermediate, {std}), In(mlp / "up_proj", width, intermediate, {std})), lean),
+          RecomputeInput(SwiGlu{}, Out(mlp / "down_proj", intermediate, width, {residual_std}), lean),
+          Dropout(mlp / "dropout", config.dropout))));
   return Recompute(std::move(block), config.recompute == Recomputation::full);
 }
 
@@ -116,8 +125,9 @@ struct BasicLlama {
   template <class Context>
   static Back make_back(const Context& context, const Config& config, Front* here) {
     const auto name = [&] { return config.tied ? context / "model.embed_tokens" : context / "lm_head"; };
-    return Back(RmsNorm(context / "model.norm", config.width, config.epsilon),
-                config.tied && here ? here->table : Embedding(name(), config.vocabulary, config.width, config.standard_deviation).table);
+    return Back(
+        RmsNorm(context / "model.norm", config.width, config.epsilon),
+        config.tied && here ? here->table : Embedding(name(), config.vocabulary, config.width, config.standard_deviation).table);
   }
 };
 

@@ -31,11 +31,11 @@ struct MixtralConfig {
   double capacity_factor = 0;  ///< with `drop`
   nn::Drop drop = nn::Drop::none;
   nn::Level level = nn::Level::sequence;  ///< of capacity and auxiliary loss
-  double dropout = 0;             ///< after attention and mixture
+  double dropout = 0;                     ///< after attention and mixture
   double epsilon = 1e-5;
   double rope_base = 1e6;
   double standard_deviation = 0.02;
-  bool tied = false;  ///< the last projection shares the embedding's table
+  bool tied = false;                              ///< the last projection shares the embedding's table
   Recomputation recompute = Recomputation::none;  ///< what backward computes again; selective: in attention
 };
 
@@ -73,9 +73,11 @@ WEFT_COLD MixtralBlock mixtral_block(const Context& context, const MixtralConfig
                              .capacity_factor = config.capacity_factor,
                              .drop = config.drop,
                              .level = config.level};
-  Sequential block(llama_attention(context, llama), Residual(Sequential(RmsNorm(context / "post_attention_layernorm", config.width, config.epsilon),
-                                                                        Mixture(mixture, config.width, llama.intermediate_width(), router, std, std / std::sqrt(2.0 * double(config.layers))),
-                                                                        Dropout(mixture / "dropout", config.dropout))));
+  Sequential block(llama_attention(context, llama),
+                   Residual(Sequential(RmsNorm(context / "post_attention_layernorm", config.width, config.epsilon),
+                                       Mixture(mixture, config.width, llama.intermediate_width(), router, std,
+                                               std / std::sqrt(2.0 * double(config.layers))),
+                                       Dropout(mixture / "dropout", config.dropout))));
   return Recompute(std::move(block), config.recompute == Recomputation::full);
 }
 
@@ -103,13 +105,17 @@ struct BasicMixtral {
     weft::detail::require_experts(config.experts, llama.intermediate_width(), degrees.ep, degrees.etp);
   }
   template <class Context>
-  static Front make_front(const Context& context, const Config& config) { return Dense::make_front(context, llama_of(config)); }
+  static Front make_front(const Context& context, const Config& config) {
+    return Dense::make_front(context, llama_of(config));
+  }
   template <class Context>
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
     return detail::mixtral_block(context / "model.layers" / weft::detail::joined({index}), config);
   }
   template <class Context>
-  static Back make_back(const Context& context, const Config& config, Front* here) { return Dense::make_back(context, llama_of(config), here); }
+  static Back make_back(const Context& context, const Config& config, Front* here) {
+    return Dense::make_back(context, llama_of(config), here);
+  }
 };
 
 using Mixtral = BasicMixtral<float>;

@@ -38,7 +38,8 @@ struct SwiGlu {
     require_not_partial<X>();
     const X &gate = std::get<0>(in), &up = std::get<1>(in);
     X y(gate.device(), gate.shape());
-    kernels::swiglu_forward(gate.device(), gate.rows(), gate.columns(), gate.data(), gate.columns(), up.data(), up.columns(), y.data());
+    kernels::swiglu_forward(gate.device(), gate.rows(), gate.columns(), gate.data(), gate.columns(), up.data(), up.columns(),
+                            y.data());
     return Result{std::move(y), in};
   }
   template <class Context, class X, class G>
@@ -46,8 +47,8 @@ struct SwiGlu {
     require_gradient_of<X, G>();
     const X &gate = std::get<0>(in), &up = std::get<1>(in);
     std::tuple<G, G> out{G(gate.device(), gate.shape()), G(gate.device(), gate.shape())};
-    kernels::swiglu_backward(gate.device(), gate.rows(), gate.columns(), gate.data(), gate.columns(), up.data(), up.columns(), g.data(), std::get<0>(out).data(),
-                             gate.columns(), std::get<1>(out).data(), up.columns());
+    kernels::swiglu_backward(gate.device(), gate.rows(), gate.columns(), gate.data(), gate.columns(), up.data(), up.columns(),
+                             g.data(), std::get<0>(out).data(), gate.columns(), std::get<1>(out).data(), up.columns());
     return out;
   }
   void for_each_parameter(auto&&) {}

@@ -10,12 +10,12 @@
 
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/rope.hpp>
-#include <weft/mesh/layout.hpp>
+#include <weft/layer/global_index.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/model.hpp>
+#include <weft/mesh/layout.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/nn/ring_attention.hpp>
-#include <weft/layer/global_index.hpp>
 #include <weft/nn/ulysses_attention.hpp>
 
 namespace weft {
@@ -30,7 +30,8 @@ namespace detail {
 inline void require_heads(const AttentionHeads& heads, std::size_t ranks) {
   if (heads.query % heads.key_value != 0)
     throw_error<LayoutError>({"heads(", heads.query, ") % key-value heads(", heads.key_value, ") != 0"});
-  if (heads.query % ranks != 0) throw_error<LayoutError>({"heads(", heads.query, ") % tp(", ranks, ") != 0: a rank holds whole heads"});
+  if (heads.query % ranks != 0)
+    throw_error<LayoutError>({"heads(", heads.query, ") % tp(", ranks, ") != 0: a rank holds whole heads"});
   if (heads.key_value % ranks != 0 && ranks % heads.key_value != 0)
     throw_error<LayoutError>({"key-value heads(", heads.key_value, ") neither divide into nor repeat over tp(", ranks, ")"});
 }
@@ -66,9 +67,12 @@ class CausalAttention {
  public:
   template <class Context>
   CausalAttention(const Context& context, const AttentionHeads& heads)
-      : heads_(detail::local_heads(context, heads)), fused_cut_(context.size(tp{}) > 1 ? DimSharding::segments : DimSharding::even), kv_cut_(DimSharding::even) {
+      : heads_(detail::local_heads(context, heads)),
+        fused_cut_(context.size(tp{}) > 1 ? DimSharding::segments : DimSharding::even),
+        kv_cut_(DimSharding::even) {
     if (heads.key_value % context.size(tp{}) != 0) fused_cut_ = kv_cut_ = DimSharding::replicated;
-    if (detail::uses_ulysses(context)) detail::require_ulysses(heads.query, heads.key_value, context.size(tp{}), context.size(cp{}));
+    if (detail::uses_ulysses(context))
+      detail::require_ulysses(heads.query, heads.key_value, context.size(tp{}), context.size(cp{}));
   }
 
   template <class Context, class Input>
@@ -147,7 +151,8 @@ class CausalAttention {
     return Saved<Input, X, detail::Statistics<X>>{input, y, std::move(log_sum_exp)};
   }
   template <class Context, class S, class G>
-  void differentiate_in_place(const Context& context, S saved, const G& g, const detail::Operands<typename G::value_type>& d) const {
+  void differentiate_in_place(const Context& context, S saved, const G& g,
+                              const detail::Operands<typename G::value_type>& d) const {
     using T = typename G::value_type;
     const auto extents = extents_of(context, g);
     const auto in = operands_of<const T>(saved.input);
@@ -155,8 +160,8 @@ class CausalAttention {
     if constexpr (Context::has(cp{})) {
       alone = context.size(cp{}) == 1;
       if (!alone) {
-        detail::ring_attention_backward(g.device(), context.comm(cp{}), extents, in, static_cast<const T*>(saved.output.data()), static_cast<const T*>(g.data()),
-                                        saved.log_sum_exp.data(), d);
+        detail::ring_attention_backward(g.device(), context.comm(cp{}), extents, in, static_cast<const T*>(saved.output.data()),
+                                        static_cast<const T*>(g.data()), saved.log_sum_exp.data(), d);
       }
     }
     if (alone) differentiate(g.device(), extents, in, saved.output.data(), g.data(), saved.log_sum_exp.data(), d);
@@ -178,43 +183,60 @@ class CausalAttention {
     return Exchanged<Input, X, Whole, decltype(log_sum_exp)>{std::move(fused), std::move(out), std::move(log_sum_exp)};
   }
   template <class Context, class S, class G>
-  void differentiate_by_heads(const Context& context, S saved, const G& g, const detail::Operands<typename G::value_type>& d) const {
+  void differentiate_by_heads(const Context& context, S saved, const G& g,
+                              const detail::Operands<typename G::value_type>& d) const {
     using T = typename G::value_type;
     auto& device = g.device();
     const detail::HeadExchange<T, typename G::execution_space> exchange(device, context.comm(cp{}), extents_of(context, g));
     const auto g_whole = exchange.gather(g.data());
     std::remove_cvref_t<decltype(saved.fused)> d_whole(device, saved.fused.shape());
-    differentiate(device, exchange.whole(), exchange.operands(static_cast<const T*>(saved.fused.data())), saved.output.data(), g_whole.data(), saved.log_sum_exp.data(),
-                  exchange.operands(d_whole.data()));
+    differentiate(device, exchange.whole(), exchange.operands(static_cast<const T*>(saved.fused.data())), saved.output.data(),
+                  g_whole.data(), saved.log_sum_exp.data(), exchange.operands(d_whole.data()));
     exchange.scatter(d_whole, d);
   }
 
   template <AnyTensor X>
-  static const X& first_of(const X& fused) { return fused; }
+  static const X& first_of(const X& fused) {
+    return fused;
+  }
   template <class X>
-  static const X& first_of(const std::tuple<X, X, X>& in) { return std::get<0>(in); }
+  static const X& first_of(const std::tuple<X, X, X>& in) {
+    return std::get<0>(in);
+  }
 
   // Rows of a gradient are those of the output, so either will do.
   template <class Context, class X>
   detail::AttentionExtents extents_of(const Context& context, const X& x) const {
     const std::size_t length = detail::sequence_length(context.env) / context.size(cp{});
-    return {.sequences = detail::sequences_of(x, length), .length = length, .heads = heads_.query, .kv_heads = heads_.key_value, .head_width = heads_.width};
+    return {.sequences = detail::sequences_of(x, length),
+            .length = length,
+            .heads = heads_.query,
+            .kv_heads = heads_.key_value,
+            .head_width = heads_.width};
   }
 
   template <class T, AnyTensor X>
   detail::Operands<T> operands_of(const X& fused) const {
     const std::size_t q = heads_.query * heads_.width, kv = heads_.key_value * heads_.width, stride = fused.columns();
-    if (stride != q + 2 * kv) throw_error<ShapeError>({"attention of fused ", fused.shape().text(), ", expected ", q + 2 * kv, " columns"});
-    return {.q = fused.data(), .k = fused.data() + q, .v = fused.data() + q + kv, .q_stride = stride, .k_stride = stride, .v_stride = stride};
+    if (stride != q + 2 * kv)
+      throw_error<ShapeError>({"attention of fused ", fused.shape().text(), ", expected ", q + 2 * kv, " columns"});
+    return {.q = fused.data(),
+            .k = fused.data() + q,
+            .v = fused.data() + q + kv,
+            .q_stride = stride,
+            .k_stride = stride,
+            .v_stride = stride};
   }
   template <class T, class X>
   detail::Operands<T> operands_of(const std::tuple<X, X, X>& in) const {
     const X &q = std::get<0>(in), &k = std::get<1>(in), &v = std::get<2>(in);
     const std::size_t kv = heads_.key_value * heads_.width;
     if (q.columns() != heads_.query * heads_.width || k.columns() != kv || v.columns() != kv)
-      throw_error<ShapeError>({"attention of query ", q.shape().text(), ", key ", k.shape().text(), " and value ", v.shape().text(), ", expected ", heads_.query * heads_.width, " and ", kv,
+      throw_error<ShapeError>({"attention of query ", q.shape().text(), ", key ", k.shape().text(), " and value ",
+                               v.shape().text(), ", expected ", heads_.query * heads_.width, " and ", kv,
                                " columns (merge_heads first)"});
-    return {.q = q.data(), .k = k.data(), .v = v.data(), .q_stride = q.columns(), .k_stride = k.columns(), .v_stride = v.columns()};
+    return {
+        .q = q.data(), .k = k.data(), .v = v.data(), .q_stride = q.columns(), .k_stride = k.columns(), .v_stride = v.columns()};
   }
 
   template <class Input, class G>
@@ -222,16 +244,18 @@ class CausalAttention {
     const std::size_t q = heads_.query * heads_.width, kv = heads_.key_value * heads_.width;
     const auto cut = [&](std::size_t columns, DimSharding how) { return Shape{g.rows(), columns}.set_sharding(1, how); };
     if constexpr (AnyTensor<Input>) return G(g.device(), cut(q + 2 * kv, fused_cut_));
-    else return std::tuple<G, G, G>{G(g.device(), {g.rows(), q}), G(g.device(), cut(kv, kv_cut_)), G(g.device(), cut(kv, kv_cut_))};
+    else
+      return std::tuple<G, G, G>{G(g.device(), {g.rows(), q}), G(g.device(), cut(kv, kv_cut_)), G(g.device(), cut(kv, kv_cut_))};
   }
 
   template <class Exec, class T>
-  static void attend(Device<Exec>& device, const detail::AttentionExtents& e, const detail::Operands<const T>& in, T* out, accumulate_t<T>* log_sum_exp) {
+  static void attend(Device<Exec>& device, const detail::AttentionExtents& e, const detail::Operands<const T>& in, T* out,
+                     accumulate_t<T>* log_sum_exp) {
     kernels::attention_forward<T>(device, e, in, {out, e.width()}, log_sum_exp);
   }
   template <class Exec, class T>
-  static void differentiate(Device<Exec>& device, const detail::AttentionExtents& e, const detail::Operands<const T>& in, const T* output, const T* g,
-                            const accumulate_t<T>* log_sum_exp, const detail::Operands<T>& d) {
+  static void differentiate(Device<Exec>& device, const detail::AttentionExtents& e, const detail::Operands<const T>& in,
+                            const T* output, const T* g, const accumulate_t<T>* log_sum_exp, const detail::Operands<T>& d) {
     kernels::attention_backward<T>(device, e, in, {output, e.width()}, {g, e.width()}, log_sum_exp, d);
   }
 
@@ -252,7 +276,9 @@ class RotaryPositions {
     return Result{turn(context, in, false), Nothing{}};
   }
   template <class Context, class G>
-  auto backward(const Context& context, Nothing, const std::tuple<G, G, G>& g) const { return turn(context, g, true); }
+  auto backward(const Context& context, Nothing, const std::tuple<G, G, G>& g) const {
+    return turn(context, g, true);
+  }
   void for_each_parameter(auto&&) {}
 
  private:
@@ -260,12 +286,16 @@ class RotaryPositions {
   auto turn(const Context& context, const std::tuple<X, X, X>& in, bool inverse) const {
     const X &q = std::get<0>(in), &k = std::get<1>(in);
     const auto positions = positions_of(context, q);
-    const std::size_t rows = positions.size(), q_columns = rows == 0 ? 0 : q.size() / rows, k_columns = rows == 0 ? 0 : k.size() / rows;  // of a view by heads, too
+    const std::size_t rows = positions.size(), q_columns = rows == 0 ? 0 : q.size() / rows,
+                      k_columns = rows == 0 ? 0 : k.size() / rows;  // of a view by heads, too
     if (k.shape()[0] != rows || q_columns % head_width_ != 0 || k_columns % head_width_ != 0)
-      throw_error<ShapeError>({"rotary positions of query ", q.shape().text(), " and key ", k.shape().text(), ", expected rows alike of heads of width ", head_width_});
+      throw_error<ShapeError>({"rotary positions of query ", q.shape().text(), " and key ", k.shape().text(),
+                               ", expected rows alike of heads of width ", head_width_});
     X q_out(q.device(), q.shape()), k_out(k.device(), k.shape());
-    kernels::rope(q.device(), rows, q_columns / head_width_, head_width_, q.data(), q_columns, q_out.data(), q_columns, positions.data(), base_, inverse);
-    kernels::rope(k.device(), rows, k_columns / head_width_, head_width_, k.data(), k_columns, k_out.data(), k_columns, positions.data(), base_, inverse);
+    kernels::rope(q.device(), rows, q_columns / head_width_, head_width_, q.data(), q_columns, q_out.data(), q_columns,
+                  positions.data(), base_, inverse);
+    kernels::rope(k.device(), rows, k_columns / head_width_, head_width_, k.data(), k_columns, k_out.data(), k_columns,
+                  positions.data(), base_, inverse);
     return std::tuple<X, X, X>{std::move(q_out), std::move(k_out), std::get<2>(in)};
   }
 

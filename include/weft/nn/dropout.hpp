@@ -10,9 +10,9 @@
 
 #include <weft/core/philox.hpp>
 #include <weft/kernels/random.hpp>
+#include <weft/layer/global_index.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/registry.hpp>
-#include <weft/layer/global_index.hpp>
 
 namespace weft {
 
@@ -21,14 +21,19 @@ class Dropout {
   /// Elements become 0 with this probability, others are scaled by 1 / (1 - probability). The site is the context's path.
   template <class Context>
   Dropout(const Context& context, double probability) : probability_(probability), site_(site_of(context.env.path)) {
-    if (!(probability >= 0 && probability < 1)) throw_error<UsageError>({"dropout ", std::to_string(probability), " at ", context.env.path, " is not in [0, 1)"});
+    if (!(probability >= 0 && probability < 1))
+      throw_error<UsageError>({"dropout ", std::to_string(probability), " at ", context.env.path, " is not in [0, 1)"});
     if (probability > 0 && context.engine.registry) context.engine.registry->add_site(context.env.path, "Dropouts", probability);
   }
 
   template <class Context, class X>
-  auto forward(const Context& context, const X& x) const { return Result{apply(context, x), Nothing{}}; }
+  auto forward(const Context& context, const X& x) const {
+    return Result{apply(context, x), Nothing{}};
+  }
   template <class Context, class G>
-  auto backward(const Context& context, Nothing, const G& g) const { return apply(context, g); }
+  auto backward(const Context& context, Nothing, const G& g) const {
+    return apply(context, g);
+  }
   void for_each_parameter(auto&&) {}
 
  private:
@@ -41,7 +46,8 @@ class Dropout {
     const std::size_t rows = x.shape().rank() == 0 ? 1 : x.shape()[0], columns = rows == 0 ? 0 : x.size() / rows;
     place.for_each_run(rows, [&](std::size_t first, std::size_t row, std::size_t count) {
       const std::size_t at = first * columns;
-      kernels::dropout(x.device(), count, columns, x.data() + at, y.data() + at, probability_, key, row, place.first_column, place.columns);
+      kernels::dropout(x.device(), count, columns, x.data() + at, y.data() + at, probability_, key, row, place.first_column,
+                       place.columns);
     });
     return y;
   }

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include <weft/kernels/embedding.hpp>
+#include <weft/layer/global_index.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/operations/products.hpp>
-#include <weft/layer/global_index.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft {
@@ -37,7 +37,8 @@ class Embedding {
   auto forward(const Context& context, const Ids& tokens) const {
     const auto w = table.for_operand(context, tokens);
     typename detail::LookedUp<Ids, std::remove_const_t<decltype(w)>>::type y(tokens.device(), {tokens.size(), w.columns()});
-    kernels::embedding_forward(tokens.device(), tokens.size(), w.columns(), tokens.data(), w.data(), first(context, w.rows()), w.rows(), y.data());
+    kernels::embedding_forward(tokens.device(), tokens.size(), w.columns(), tokens.data(), w.data(), first(context, w.rows()),
+                               w.rows(), y.data());
     return Result{bring(context, std::move(y)), tokens};
   }
   template <class Context, class Ids, class G>
@@ -60,7 +61,9 @@ class Embedding {
 
  private:
   template <class Context>
-  static std::int64_t first(const Context& context, std::size_t rows) { return static_cast<std::int64_t>(context.rank(tp{}) * rows); }
+  static std::int64_t first(const Context& context, std::size_t rows) {
+    return static_cast<std::int64_t>(context.rank(tp{}) * rows);
+  }
   template <class Context, class Y>
   static auto bring(const Context& context, Y y) {
     if constexpr (Context::has(tp{})) return to<detail::hidden_placement_t<Context, tp>>(context, std::move(y));
@@ -79,11 +82,13 @@ class LearnedPositions {
   auto forward(const Context& context, const X& x) const {
     require_not_partial<X>();
     if (detail::sequence_length(context.env) > table.state().global()[0])
-      throw_error<ShapeError>({"a sequence of ", detail::sequence_length(context.env), " tokens, but ", table.state().name(), " holds ", table.state().global()[0], " positions"});
+      throw_error<ShapeError>({"a sequence of ", detail::sequence_length(context.env), " tokens, but ", table.state().name(),
+                               " holds ", table.state().global()[0], " positions"});
     auto positions = positions_of(context, x);
     const auto w = table.for_operand(x);
     X y(x.device(), x.shape());
-    kernels::embedding_forward(x.device(), x.rows(), x.columns(), positions.data(), w.data(), std::int64_t(0), w.rows(), y.data());
+    kernels::embedding_forward(x.device(), x.rows(), x.columns(), positions.data(), w.data(), std::int64_t(0), w.rows(),
+                               y.data());
     return Result{add(x, std::move(y)), std::move(positions)};
   }
   template <class Context, class Positions, class G>

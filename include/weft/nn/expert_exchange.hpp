@@ -29,7 +29,8 @@ struct ExchangeTables {
 
 // `counts` [experts]: rows that this rank sends. Rows arrive as [etp][ep][expert here]; they are sorted by expert, then term (so
 // many neighbouring ranks of ep x etp are one), then source.
-ExchangeTables exchange_tables(const Communicator& ep_ranks, const Communicator& etp_ranks, const std::vector<std::uint64_t>& counts, std::size_t grain, std::size_t ranks_of_a_term);
+ExchangeTables exchange_tables(const Communicator& ep_ranks, const Communicator& etp_ranks,
+                               const std::vector<std::uint64_t>& counts, std::size_t grain, std::size_t ranks_of_a_term);
 
 inline std::vector<std::size_t> times_width(std::vector<std::size_t> rows, std::size_t width) {
   for (std::size_t& count : rows) count *= width;
@@ -43,8 +44,8 @@ class Exchange {
 
  public:
   /// `counts` [experts]: how many of this rank's rows go to each expert, where they are filled up with zeros to a multiple of
-  /// `grain`. Collective over ep and etp. If terms are separate (Environment::separates_terms), those of each data rank are kept and filled up
-  /// apart, as they would be alone.
+  /// `grain`. Collective over ep and etp. If terms are separate (Environment::separates_terms), those of each data rank are kept
+  /// and filled up apart, as they would be alone.
   template <class Context>
   Exchange(const Context& context, Device<Exec>& device, const std::vector<std::uint64_t>& counts, std::size_t grain)
       : tables_(exchange_tables(context.comm(ep{}), context.comm(etp{}), counts, grain, ranks_of_a_term(context))),
@@ -69,7 +70,8 @@ class Exchange {
     Sent<T> mine = x;
     if (context.size(ep{}) > 1) {
       mine = Sent<T>(device, {received, width});
-      context.comm(ep{}).all_to_all_v(elements(x), times_width(tables_.send, width), elements(mine), times_width(tables_.receive, width));
+      context.comm(ep{}).all_to_all_v(elements(x), times_width(tables_.send, width), elements(mine),
+                                      times_width(tables_.receive, width));
     }
     if (context.size(etp{}) > 1) {
       Sent<T> all(device, {tables_.back.size(), width});
@@ -92,7 +94,8 @@ class Exchange {
     }
     if (context.size(ep{}) > 1) {
       Sent<T> back(device, {sum(tables_.send), width});
-      context.comm(ep{}).all_to_all_v(elements(mine), times_width(tables_.receive, width), elements(back), times_width(tables_.send, width));
+      context.comm(ep{}).all_to_all_v(elements(mine), times_width(tables_.receive, width), elements(back),
+                                      times_width(tables_.send, width));
       mine = back;
     }
     return mine;
@@ -105,9 +108,13 @@ class Exchange {
     const std::size_t all = context.size(ep{}) * context.size(etp{}), one = context.size(cp{}) * context.size(tp{});
     return context.env.separates_terms && all % one == 0 ? one : all;
   }
-  static std::size_t sum(const std::vector<std::size_t>& rows) { return std::accumulate(rows.begin(), rows.end(), std::size_t(0)); }
+  static std::size_t sum(const std::vector<std::size_t>& rows) {
+    return std::accumulate(rows.begin(), rows.end(), std::size_t(0));
+  }
   template <class X>
-  static auto elements(const X& x) { return std::span<typename X::value_type>(x.data(), x.size()); }
+  static auto elements(const X& x) {
+    return std::span<typename X::value_type>(x.data(), x.size());
+  }
   template <class Y, class X>
   static Y reorder(const X& x, const Indices& order) {
     Y y(x.device(), {order.size(), x.columns()});

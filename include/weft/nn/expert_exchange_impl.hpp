@@ -7,13 +7,17 @@
 
 namespace weft::detail {
 
-WEFT_INLINE ExchangeTables exchange_tables(const Communicator& ep_ranks, const Communicator& etp_ranks, const std::vector<std::uint64_t>& counts, std::size_t grain, std::size_t ranks_of_a_term) {
-  const std::size_t ranks = std::size_t(ep_ranks.size()), parts = std::size_t(etp_ranks.size()), mine = counts.size() / ranks, sources = ranks * parts;
+WEFT_INLINE ExchangeTables exchange_tables(const Communicator& ep_ranks, const Communicator& etp_ranks,
+                                           const std::vector<std::uint64_t>& counts, std::size_t grain,
+                                           std::size_t ranks_of_a_term) {
+  const std::size_t ranks = std::size_t(ep_ranks.size()), parts = std::size_t(etp_ranks.size()), mine = counts.size() / ranks,
+                    sources = ranks * parts;
   std::vector<std::uint64_t> received(counts.size()), all(counts.size() * parts);
   ep_ranks.all_to_all(counts, received);
   etp_ranks.all_gather(received, all);
   const auto rows = [&](const std::vector<std::uint64_t>& of, std::size_t piece, std::size_t size) {
-    return static_cast<std::size_t>(std::accumulate(of.begin() + std::ptrdiff_t(piece * size), of.begin() + std::ptrdiff_t((piece + 1) * size), std::uint64_t(0)));
+    return static_cast<std::size_t>(std::accumulate(of.begin() + std::ptrdiff_t(piece * size),
+                                                    of.begin() + std::ptrdiff_t((piece + 1) * size), std::uint64_t(0)));
   };
   ExchangeTables tables;
   for (std::size_t rank = 0; rank < ranks; ++rank) {

@@ -23,16 +23,19 @@ class Experts {
  public:
   /// `context`: of the expert mesh, or a dense one that has none; then every rank has all experts.
   template <class Context>
-  Experts(const Context& context, std::size_t all, std::size_t width, std::size_t intermediate, double standard_deviation, double output_deviation) {
+  Experts(const Context& context, std::size_t all, std::size_t width, std::size_t intermediate, double standard_deviation,
+          double output_deviation) {
     const std::size_t ranks = context.size(ep{}), here = all / ranks;
     for (std::size_t e = context.rank(ep{}) * here; e < (context.rank(ep{}) + 1) * here; ++e) {
       const auto inner = context / std::to_string(e);
-      experts_.push_back({In(inner / "w1", "weight", {intermediate, width}, normal(standard_deviation)), In(inner / "w3", "weight", {intermediate, width}, normal(standard_deviation)),
+      experts_.push_back({In(inner / "w1", "weight", {intermediate, width}, normal(standard_deviation)),
+                          In(inner / "w3", "weight", {intermediate, width}, normal(standard_deviation)),
                           Out(inner / "w2", "weight", {width, intermediate}, normal(output_deviation))});
     }
   }
 
-  /// x [rows, width], rows by expert, counts[e] of expert e (or of each of its terms, one after the other) -> [rows, width], terms of a sum over etp.
+  /// x [rows, width], rows by expert, counts[e] of expert e (or of each of its terms, one after the other) -> [rows, width],
+  /// terms of a sum over etp.
   template <class X>
   auto forward(const X& x, const std::vector<std::uint64_t>& counts) const {
     using H = hidden_t<X>;
@@ -62,19 +65,21 @@ class Experts {
     const H active = activate(saved.gate, saved.up);
     H d_active(device, {rows, intermediate}), d_gate(device, {rows, intermediate}), d_up(device, {rows, intermediate});
     each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
-      run_matmul<0, 1>(rows_of(g, first, count), expert.w2.for_operand(g), d_active.data() + first * intermediate, false, nullptr);
+      run_matmul<0, 1>(rows_of(g, first, count), expert.w2.for_operand(g), d_active.data() + first * intermediate, false,
+                       nullptr);
     });
-    kernels::swiglu_backward(device, rows, intermediate, saved.gate.data(), intermediate, saved.up.data(), intermediate, d_active.data(), d_gate.data(), intermediate, d_up.data(),
-                             intermediate);
+    kernels::swiglu_backward(device, rows, intermediate, saved.gate.data(), intermediate, saved.up.data(), intermediate,
+                             d_active.data(), d_gate.data(), intermediate, d_up.data(), intermediate);
     gradient_t<X> dx(device, {rows, width});
     each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
       run_matmul<0, 1>(rows_of(d_gate, first, count), expert.w1.for_operand(g), dx.data() + first * width, false, nullptr);
       run_matmul<0, 1>(rows_of(d_up, first, count), expert.w3.for_operand(g), dx.data() + first * width, true, nullptr);
     });
-    return InputGradient<gradient_t<X>, Deferred<X, H, G>>{std::move(dx), {std::move(saved.x), active, std::move(d_gate), std::move(d_up), g}};
+    return InputGradient<gradient_t<X>, Deferred<X, H, G>>{std::move(dx),
+                                                           {std::move(saved.x), active, std::move(d_gate), std::move(d_up), g}};
   }
-  // An expert without rows adds a product over nothing: it opens a gradient of zero all the same, since others wait for it. Several
-  // terms of an expert are not added here (see Exchange).
+  // An expert without rows adds a product over nothing: it opens a gradient of zero all the same, since others wait for it.
+  // Several terms of an expert are not added here (see Exchange).
   template <class D>
   void backward_weight(D deferred, const std::vector<std::uint64_t>& counts) {
     const std::size_t terms = counts.size() / experts_.size();
@@ -138,7 +143,8 @@ class Experts {
   template <class H>
   static H activate(const H& gate, const H& up) {
     H active(gate.device(), gate.shape());
-    kernels::swiglu_forward(gate.device(), gate.rows(), gate.columns(), gate.data(), gate.columns(), up.data(), up.columns(), active.data());
+    kernels::swiglu_forward(gate.device(), gate.rows(), gate.columns(), gate.data(), gate.columns(), up.data(), up.columns(),
+                            active.data());
     return active;
   }
 

@@ -3,7 +3,8 @@
 // Products with rows that tp cuts (sequence parallelism), without waiting for all of them: pieces of rows go round a ring, and
 // while one is multiplied the next one arrives (Wang et al., ASPLOS 2023). The whole gathered tensor never exists.
 //
-// Numerics: each row's product is as if the rows had been gathered; sums over rows are added up piece by piece, a rank's own first.
+// Numerics: each row's product is as if the rows had been gathered; sums over rows are added up piece by piece, a rank's own
+// first.
 
 #include <cstddef>
 #include <span>
@@ -33,7 +34,9 @@ void for_each_rank_rows(const Communicator& comm, const X& x, Work&& work) {
   X piece(x.device(), x.shape()), spare(x.device(), x.shape());
   kernels::cast<T, T>(x.device(), x.size(), x.data(), piece.data());
   comm::ring_exchange(comm, std::span<T>(piece.data(), piece.size()), std::span<T>(spare.data(), spare.size()),
-                   [&](int step, std::span<T> rows, auto&& progress) { work(rows.data(), (rank + ranks - std::size_t(step)) % ranks * x.rows(), progress); });
+                      [&](int step, std::span<T> rows, auto&& progress) {
+                        work(rows.data(), (rank + ranks - std::size_t(step)) % ranks * x.rows(), progress);
+                      });
 }
 
 /// y [ranks · rows, out] = all rows of x times w, plus bias [out] unless it is null; RJ as in `linear`.
@@ -42,14 +45,14 @@ void gathered_product(const Communicator& comm, const X& x, const W& w, const Y&
   using T = typename X::value_type;
   const auto e = matmul_extents(x, w, false, RJ);
   for_each_rank_rows(comm, x, [&](const T* rows, std::size_t first, auto&& progress) {
-    kernels::matmul<T, T>(x.device(), kernels::Transpose::no, RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, rows, e.k, w.data(), w.columns(),
-                          y.data() + first * e.n, e.n, false, bias);
+    kernels::matmul<T, T>(x.device(), kernels::Transpose::no, RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n,
+                          e.k, rows, e.k, w.data(), w.columns(), y.data() + first * e.n, e.n, false, bias);
     progress();
   });
 }
 
-/// Adds gᵀ x to gradient [out, in], or xᵀ g to gradient [in, out] where in_out, over all rows; g [ranks · rows, out]. `fresh`: nothing
-/// is there yet.
+/// Adds gᵀ x to gradient [out, in], or xᵀ g to gradient [in, out] where in_out, over all rows; g [ranks · rows, out]. `fresh`:
+/// nothing is there yet.
 template <bool in_out, AnyTensor X, AnyTensor G, class A>
 void accumulate_gathered_product(const Communicator& comm, const X& x, const G& g, A* gradient, bool fresh) {
   using T = typename X::value_type;
@@ -58,7 +61,8 @@ void accumulate_gathered_product(const Communicator& comm, const X& x, const G& 
     const T* const g_rows = g.data() + first * out;
     const T *const left = in_out ? rows : g_rows, *const right = in_out ? g_rows : rows;
     const std::size_t m = in_out ? in : out, n = in_out ? out : in;
-    kernels::matmul<T, A>(x.device(), kernels::Transpose::yes, kernels::Transpose::no, m, n, x.rows(), left, m, right, n, gradient, n, !fresh, nullptr);
+    kernels::matmul<T, A>(x.device(), kernels::Transpose::yes, kernels::Transpose::no, m, n, x.rows(), left, m, right, n,
+                          gradient, n, !fresh, nullptr);
     fresh = false;
     progress();
   });

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A norm, Linear, GELU and Linear as one layer, so that a GELU can go into the products around it: in forward it is taken of the
-// first product's sums, in backward its derivative meets the second one's. Whether a library does both at once (cuBLASLt's epilogues) or two
-// kernels follow each other is the operation's choice, by the space of its tensors (kernels/matmul_fused.hpp): a model has this layer on
-// hosts and on GPUs. The same parameters, placements and formulas as Sequential(RecomputeInput(norm, in), RecomputeInput(Gelu{}, out)); without a library, the
-// same bits.
+// first product's sums, in backward its derivative meets the second one's. Whether a library does both at once (cuBLASLt's
+// epilogues) or two kernels follow each other is the operation's choice, by the space of its tensors (kernels/matmul_fused.hpp):
+// a model has this layer on hosts and on GPUs. The same parameters, placements and formulas as Sequential(RecomputeInput(norm,
+// in), RecomputeInput(Gelu{}, out)); without a library, the same bits.
 
 #include <utility>
 
@@ -15,12 +15,13 @@
 namespace weft {
 
 /// x [tokens, width] -> out(gelu(in(norm(x)))). With `lean`, outputs of the norm and of GELU are computed again in backward.
-/// Numerics: GELU may see the first product before it is rounded (kernels/matmul_fused.hpp), and one that is computed again sees it after
-/// that: with `lean` results may differ from those without by the rounding of activations.
+/// Numerics: GELU may see the first product before it is rounded (kernels/matmul_fused.hpp), and one that is computed again sees
+/// it after that: with `lean` results may differ from those without by the rounding of activations.
 template <class Norm, class In, class Out>
 class GeluMlp {
  public:
-  GeluMlp(Norm norm, In in, Out out, bool lean = false) : norm_(std::move(norm)), in_(std::move(in)), out_(std::move(out)), lean_(lean) {}
+  GeluMlp(Norm norm, In in, Out out, bool lean = false)
+      : norm_(std::move(norm)), in_(std::move(in)), out_(std::move(out)), lean_(lean) {}
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
@@ -30,7 +31,8 @@ class GeluMlp {
     using N = decltype(normed);
     using S = Saved<X, typename N::saved_type, typename N::output_type, typename decltype(active)::first_type>;
     if (lean_) return Result{std::move(result.output), S{x, std::move(normed.saved), {}, std::move(active.first), {}}};
-    return Result{std::move(result.output), S{{}, std::move(normed.saved), std::move(normed.output), std::move(active.first), std::move(active.second)}};
+    return Result{std::move(result.output),
+                  S{{}, std::move(normed.saved), std::move(normed.output), std::move(active.first), std::move(active.second)}};
   }
   template <class Context, class S, class G>
   auto backward_input(const Context& context, S saved, const G& g) {
@@ -45,7 +47,8 @@ class GeluMlp {
     auto in = weft::backward_input(in_, context, std::move(saved.normed), out.input_gradient);
     auto norm = weft::backward_input(norm_, context, std::move(saved.norm), in.input_gradient);
     using D = Deferred<decltype(norm.deferred), decltype(in.deferred), decltype(out.deferred)>;
-    return InputGradient<decltype(norm.input_gradient), D>{std::move(norm.input_gradient), {std::move(norm.deferred), std::move(in.deferred), std::move(out.deferred)}};
+    return InputGradient<decltype(norm.input_gradient), D>{
+        std::move(norm.input_gradient), {std::move(norm.deferred), std::move(in.deferred), std::move(out.deferred)}};
   }
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {

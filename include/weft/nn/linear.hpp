@@ -9,10 +9,10 @@
 #include <utility>
 
 #include <weft/core/text.hpp>
-#include <weft/nn/gathered_product.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/parameter.hpp>
+#include <weft/nn/gathered_product.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft {
@@ -37,23 +37,30 @@ namespace detail {
 // A Row layer adds up what ranks have of its inputs: each element once, and each rank the elements that its weight is for.
 WEFT_COLD inline void require_inputs_once(const ParameterState& weight, std::size_t dim) {
   if (weight.local().sharding(dim) == DimSharding::replicated)
-    throw_error<LayoutError>({"parameter ", weight.name(), " ", weight.global().text(), ": a Row layer would count inputs several times that several ranks hold alike; cut it so that each is one rank's"});
+    throw_error<LayoutError>(
+        {"parameter ", weight.name(), " ", weight.global().text(),
+         ": a Row layer would count inputs several times that several ranks hold alike; cut it so that each is one rank's"});
 }
 WEFT_OUT_OF_LINE inline void require_inputs_of(const Shape& x, const ParameterState& weight, std::size_t dim) {
   if (x.sharding(x.rank() - 1) == weight.local().sharding(dim)) return;
-  throw_error<LayoutError>({"parameter ", weight.name(), " ", weight.local().text(), ": its inputs ", x.text(), " are cut otherwise over tp (by segments, alike or padded), so a rank would multiply "
-                            "other elements than on one rank; give both the same ParameterSharding, and results of own kernels the marks of their inputs (Shape::set_sharding)"});
+  throw_error<LayoutError>(
+      {"parameter ", weight.name(), " ", weight.local().text(), ": its inputs ", x.text(),
+       " are cut otherwise over tp (by segments, alike or padded), so a rank would multiply other elements than on one rank; "
+       "give both the same ParameterSharding, and results of own kernels the marks of their inputs (Shape::set_sharding)"});
 }
 
 }  // namespace detail
 
 /// y = x Wᵀ + b (out_in) or x W + b (in_out). x [tokens, in] -> [tokens, out]; under tp: Column [tokens, out / tp], Row takes
 /// [tokens, in / tp]. Parameters: "weight" and, unless Bias is false, "bias" [out]. Throws LayoutError if tp does not divide
-/// the dim it cuts, and a Row layer if its inputs are cut otherwise than its weight or held alike by several ranks. Numerics: Row sums tp terms in rank order; equal to one rank up to rounding of that sum.
+/// the dim it cuts, and a Row layer if its inputs are cut otherwise than its weight or held alike by several ranks. Numerics: Row
+/// sums tp terms in rank order; equal to one rank up to rounding of that sum.
 template <class Mode = Whole, StoredAs Stored = StoredAs::out_in, bool Bias = true>
 class Linear {
-  static constexpr bool column = std::is_same_v<Mode, Column>, row = std::is_same_v<Mode, Row>, stored_in_out = Stored == StoredAs::in_out;
-  static_assert(column || row || std::is_same_v<Mode, Whole>, "weft: Linear's Mode template parameter must be Column, Row or Whole");
+  static constexpr bool column = std::is_same_v<Mode, Column>, row = std::is_same_v<Mode, Row>,
+                        stored_in_out = Stored == StoredAs::in_out;
+  static_assert(column || row || std::is_same_v<Mode, Whole>,
+                "weft: Linear's Mode template parameter must be Column, Row or Whole");
   static constexpr int out_dim = stored_in_out ? 1 : 0, cut_dim = column ? out_dim : 1 - out_dim;
   using WeightParameter = std::conditional_t<column || row, Parameter<Shard<tp, cut_dim>>, Parameter<>>;
   using BiasParameter = std::conditional_t<column, Parameter<Shard<tp, 0>>, Parameter<>>;
@@ -64,7 +71,9 @@ class Linear {
  public:
   template <class Context>
   Linear(const Context& context, std::size_t in, std::size_t out, const LinearOptions& options = {})
-      : weight(context, "weight", stored_in_out ? Shape{in, out} : Shape{out, in}, normal(options.standard_deviation), options.sharding), bias(make_bias(context, out, options)) {
+      : weight(context, "weight", stored_in_out ? Shape{in, out} : Shape{out, in}, normal(options.standard_deviation),
+               options.sharding),
+        bias(make_bias(context, out, options)) {
     if constexpr (row) detail::require_inputs_once(weight.state(), cut_dim);
   }
 
@@ -78,14 +87,15 @@ class Linear {
     auto w = weight.for_operand(inside);
     if constexpr (Bias) {
       using Y = contract_t<decltype(inside), decltype(w), 0, stored_in_out ? 1 : 0>;
-      return Result{linear<stored_in_out ? 1 : 0>(inside, w, bias_for<Y>(context, inside)), x};
+      return Result{linear < stored_in_out ? 1 : 0 > (inside, w, bias_for<Y>(context, inside)), x};
     } else {
-      return Result{contract<0, stored_in_out ? 1 : 0>(inside, w), x};
+      return Result{contract < 0, stored_in_out ? 1 : 0 > (inside, w), x};
     }
   }
   template <class Context, class X, class G>
   auto backward_input(const Context& context, X x, const G& g) {
-    auto dx = to_layout_of<gradient_t<X>>(context, contract<0, stored_in_out ? 0 : 1>(g, weight.template for_operand_type<entered_t<Context, X>>(g.device())));
+    auto dx = to_layout_of<gradient_t<X>>(
+        context, contract < 0, stored_in_out ? 0 : 1 > (g, weight.template for_operand_type<entered_t<Context, X>>(g.device())));
     return InputGradient<decltype(dx), Deferred<X, G>>{std::move(dx), {std::move(x), g}};
   }
   template <class Context, class D>
@@ -94,8 +104,12 @@ class Linear {
       // A library adds up the rows on its way; on hosts that is one more pass in any case.
       if (!in_pieces(context, deferred.input)) {
         const auto inside = enter(context, deferred.input);
-        if constexpr (stored_in_out) return add_bias_gradient(context, accumulate_product_and_sums<kernels::Factor::right>(weight, inside, deferred.gradient));
-        else return add_bias_gradient(context, accumulate_product_and_sums<kernels::Factor::left>(weight, deferred.gradient, inside));
+        if constexpr (stored_in_out)
+          return add_bias_gradient(context,
+                                   accumulate_product_and_sums<kernels::Factor::right>(weight, inside, deferred.gradient));
+        else
+          return add_bias_gradient(context,
+                                   accumulate_product_and_sums<kernels::Factor::left>(weight, deferred.gradient, inside));
       }
     }
     add_weight_gradient(context, deferred.input, deferred.gradient);
@@ -105,7 +119,8 @@ class Linear {
   /// For a GELU that follows or comes before (GeluMlp). forward's output, and its GELU; what backward needs is x.
   template <class Context, class X>
   auto forward_gelu(const Context& context, const X& x) const {
-    static_assert(Bias && !row, "weft: a GELU follows a Linear with a bias that is Whole or Column: a Row product is a term of a sum");
+    static_assert(Bias && !row,
+                  "weft: a GELU follows a Linear with a bias that is Whole or Column: a Row product is a term of a sum");
     if (in_pieces(context, x)) {
       auto before = forward(context, x).output;
       using Y = decltype(before);
@@ -116,13 +131,15 @@ class Linear {
     auto inside = enter(context, x);
     auto w = weight.for_operand(inside);
     using Y = contract_t<decltype(inside), decltype(w), 0, stored_in_out ? 1 : 0>;
-    return linear_gelu<stored_in_out ? 1 : 0>(inside, w, bias_for<Y>(context, inside));
+    return linear_gelu < stored_in_out ? 1 : 0 > (inside, w, bias_for<Y>(context, inside));
   }
   /// The gradient of `before`, of which this layer's input x was the GELU.
   template <class Context, class X, class G>
   auto backward_input_gelu(const Context&, X x, const G& g, const X& before) {
-    static_assert(!column, "weft: a GELU comes before a Linear that is Whole or Row: a Column layer's input has a gradient that is a sum");
-    auto d_before = contract_gelu<stored_in_out ? 0 : 1>(g, weight.template for_operand_type<entered_t<Context, X>>(g.device()), before);
+    static_assert(!column,
+                  "weft: a GELU comes before a Linear that is Whole or Row: a Column layer's input has a gradient that is a sum");
+    auto d_before =
+        contract_gelu < stored_in_out ? 0 : 1 > (g, weight.template for_operand_type<entered_t<Context, X>>(g.device()), before);
     return InputGradient<decltype(d_before), Deferred<X, G>>{std::move(d_before), {std::move(x), g}};
   }
 
@@ -155,7 +172,7 @@ class Linear {
 
   // Under sequence parallelism a Column layer's input is cut by rows, kept so, and gathered while it is multiplied.
   template <class X>
-  static constexpr bool arrives_in_pieces = column && detail::rows_cut_over_tp<X>;
+  static constexpr bool arrives_in_pieces = column&& detail::rows_cut_over_tp<X>;
   template <class Context, class X>
   static bool in_pieces(const Context& context, const X&) {
     if constexpr (arrives_in_pieces<X>) return context.size(tp{}) > 1;
@@ -166,8 +183,10 @@ class Linear {
     using Inside = entered_t<Context, X>;
     auto w = weight.template for_operand_type<Inside>(x.device());
     using Y = contract_t<Inside, decltype(w), 0, stored_in_out ? 1 : 0>;
-    Y y(x.device(), Shape{x.rows() * context.size(tp{}), stored_in_out ? w.columns() : w.rows()}.set_sharding(1, w.shape().sharding(out_dim)));
-    if constexpr (Bias) detail::gathered_product<stored_in_out ? 1 : 0>(context.comm(tp{}), x, w, y, bias_for<Y>(context, x).data());
+    Y y(x.device(), Shape{x.rows() * context.size(tp{}), stored_in_out ? w.columns() : w.rows()}.set_sharding(
+                        1, w.shape().sharding(out_dim)));
+    if constexpr (Bias)
+      detail::gathered_product<stored_in_out ? 1 : 0>(context.comm(tp{}), x, w, y, bias_for<Y>(context, x).data());
     else detail::gathered_product<stored_in_out ? 1 : 0>(context.comm(tp{}), x, w, y, nullptr);
     return Result{std::move(y), x};
   }
@@ -176,7 +195,8 @@ class Linear {
     if constexpr (arrives_in_pieces<X>) {
       if (context.size(tp{}) > 1) {
         using Inside = entered_t<Context, X>;
-        using Product = std::conditional_t<stored_in_out, detail::product_of_rows_t<Inside, G>, detail::product_of_rows_t<G, Inside>>;
+        using Product =
+            std::conditional_t<stored_in_out, detail::product_of_rows_t<Inside, G>, detail::product_of_rows_t<G, Inside>>;
         const auto open = weight.template open_gradient<Product>(x.device());
         detail::accumulate_gathered_product<stored_in_out>(context.comm(tp{}), x, g, open.data, open.first);
         return;

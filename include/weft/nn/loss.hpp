@@ -10,8 +10,8 @@
 #include <weft/kernels/cross_entropy.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/loss_sum.hpp>
-#include <weft/nn/norm.hpp>
 #include <weft/layer/operations/products.hpp>
+#include <weft/nn/norm.hpp>
 
 namespace weft {
 
@@ -39,8 +39,8 @@ template <class Context, AnyTensor Z, AnyTensor Ids>
 auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, std::size_t vocabulary) {
   require_not_partial<Z>();
   static_assert(detail::cut_by_vocabulary<Z>,
-                "weft: cross_entropy under tp needs logits sharded along the vocabulary (Shard<tp, 1>); Replicated logits would count each term "
-                "of the softmax tp times");
+                "weft: cross_entropy under tp needs logits sharded along the vocabulary (Shard<tp, 1>); Replicated logits would "
+                "count each term of the softmax tp times");
   detail::require_matrix("cross_entropy", logits);
   using Loss = typename detail::LossOf<Z>::type;
   using T = typename Z::value_type;
@@ -52,11 +52,13 @@ auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, 
   auto *sum = sums.data(), *target = sums.data() + rows;
   kernels::row_max<T>(device, rows, columns, valid, logits.data(), maximum.data());
   if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(raw(maximum), Reduction::max);
-  kernels::softmax_sums<T>(device, rows, columns, valid, logits.data(), maximum.data(), targets.data(), std::int64_t(first), sum, target);
+  kernels::softmax_sums<T>(device, rows, columns, valid, logits.data(), maximum.data(), targets.data(), std::int64_t(first), sum,
+                           target);
   if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(raw(sums));
   typename Loss::sum_type loss(device, {1});
   gradient_t<Z> difference(device, logits.shape());
-  kernels::cross_entropy_finish<T>(device, rows, columns, valid, logits.data(), maximum.data(), sum, target, targets.data(), std::int64_t(first), loss.data(), difference.data());
+  kernels::cross_entropy_finish<T>(device, rows, columns, valid, logits.data(), maximum.data(), sum, target, targets.data(),
+                                   std::int64_t(first), loss.data(), difference.data());
   return Result{detail::MakesLosses::make<Loss>(std::move(loss)), std::move(difference)};
 }
 
@@ -77,7 +79,8 @@ class LanguageHead {
     auto result = cross_entropy(context, matmul(inside, table.for_operand(inside)), targets, table.state().global()[0]);
     using N = typename decltype(normed)::saved_type;
     using D = typename decltype(result)::saved_type;
-    return Result{std::move(result.output), Saved<X, N, decltype(normed.output), D>{std::move(normed.saved), std::move(normed.output), std::move(result.saved)}};
+    return Result{std::move(result.output), Saved<X, N, decltype(normed.output), D>{
+                                                std::move(normed.saved), std::move(normed.output), std::move(result.saved)}};
   }
   /// [tokens, vocabulary / tp], padding included.
   template <class Context, class X>
@@ -94,7 +97,8 @@ class LanguageHead {
     auto dn = to_layout_of<gradient_t<decltype(saved.normed)>>(context, matmul_input_gradient(dz, table.for_operand(inside)));
     auto split = weft::backward_input(norm, context, std::move(saved.norm), dn);
     using D = Deferred<typename decltype(split)::deferred_type, decltype(inside), std::remove_cvref_t<decltype(dz)>>;
-    return InputGradient{detail::input_gradient_of<typename S::input_type>(std::move(split.input_gradient)), D{std::move(split.deferred), std::move(inside), std::move(dz)}};
+    return InputGradient{detail::input_gradient_of<typename S::input_type>(std::move(split.input_gradient)),
+                         D{std::move(split.deferred), std::move(inside), std::move(dz)}};
   }
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {

@@ -11,10 +11,10 @@
 #include <utility>
 
 #include <weft/kernels/routing.hpp>
+#include <weft/layer/layer.hpp>
 #include <weft/mesh/layout.hpp>
 #include <weft/nn/expert_exchange.hpp>
 #include <weft/nn/experts.hpp>
-#include <weft/layer/layer.hpp>
 #include <weft/nn/router.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -38,8 +38,10 @@ auto expert_context(const Context& context) {
 class Mixture {
  public:
   template <class Context>
-  Mixture(const Context& context, std::size_t width, std::size_t intermediate, const RouterOptions& options, double standard_deviation = 0.02, double output_deviation = 0.02)
-      : router(context / "gate", width, options, standard_deviation), experts(make_experts(context, width, intermediate, options, standard_deviation, output_deviation)) {}
+  Mixture(const Context& context, std::size_t width, std::size_t intermediate, const RouterOptions& options,
+          double standard_deviation = 0.02, double output_deviation = 0.02)
+      : router(context / "gate", width, options, standard_deviation),
+        experts(make_experts(context, width, intermediate, options, standard_deviation, output_deviation)) {}
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
@@ -59,11 +61,13 @@ class Mixture {
     const Indices order = there(routed.order, routed.assignments.order), place = there(routed.place, routed.assignments.place);
     Rows packed(device, {order.size(), width});  // [rows kept, width], by expert
     kernels::gather_rows<T>(device, order.size(), width, order.data(), k, rows.data(), nullptr, packed.data());
-    auto visit = visit_experts<Rows>(context, packed, routed.assignments.counts, [&](const auto& visitors, const auto& counts) { return experts.forward(visitors, counts); });
+    auto visit = visit_experts<Rows>(context, packed, routed.assignments.counts,
+                                     [&](const auto& visitors, const auto& counts) { return experts.forward(visitors, counts); });
     Rows y(device, rows.shape());
     kernels::sum_places<T>(device, rows.rows(), width, place.data(), k, visit.back.data(), routed.weights.data(), y.data());
     using V = decltype(visit);
-    return Result{std::move(y), Saved<X, Rows, decltype(routed), V, Indices>{rows, std::move(routed), std::move(visit), order, place}};
+    return Result{std::move(y),
+                  Saved<X, Rows, decltype(routed), V, Indices>{rows, std::move(routed), std::move(visit), order, place}};
   }
 
   template <class Context, class S, class G>
@@ -83,11 +87,13 @@ class Mixture {
     kernels::gather_rows<T>(device, kept, width, saved.order.data(), k, g.data(), routed.weights.data(), packed.data());
     auto split = visit_back(context, saved.visit, packed);
     Rows dx(device, g.shape());
-    kernels::sum_places<T>(device, rows, width, saved.place.data(), k, split.input_gradient.data(), static_cast<const A*>(nullptr), dx.data());
+    kernels::sum_places<T>(device, rows, width, saved.place.data(), k, split.input_gradient.data(),
+                           static_cast<const A*>(nullptr), dx.data());
     kernels::accumulate<A, T>(device, dx.size(), gate.input_gradient.data(), dx.data());
     auto home = to_layout_of<gradient_t<X>>(context, dx);
     using D = Deferred<decltype(gate.deferred), typename decltype(split)::deferred_type>;
-    return InputGradient<decltype(home), D>{std::move(home), {std::move(gate.deferred), std::move(split.deferred), saved.visit.counts}};
+    return InputGradient<decltype(home), D>{std::move(home),
+                                            {std::move(gate.deferred), std::move(split.deferred), saved.visit.counts}};
   }
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {
@@ -101,7 +107,9 @@ class Mixture {
 
   /// What the gradient includes and the output does not: this rank's part of the auxiliary losses of that forward.
   template <class S>
-  static double added_loss(const S& saved) { return saved.routed.added_loss; }
+  static double added_loss(const S& saved) {
+    return saved.routed.added_loss;
+  }
 
   detail::Router router;
   detail::Experts experts;
@@ -131,15 +139,18 @@ class Mixture {
   };
 
   template <class Context>
-  static detail::Experts make_experts(const Context& context, std::size_t width, std::size_t intermediate, const RouterOptions& options, double standard_deviation, double output_deviation) {
+  static detail::Experts make_experts(const Context& context, std::size_t width, std::size_t intermediate,
+                                      const RouterOptions& options, double standard_deviation, double output_deviation) {
     detail::require_experts(options.experts, intermediate, context.size(ep{}), context.size(etp{}));
-    return detail::Experts(detail::expert_context(context / "experts"), options.experts, width, intermediate, standard_deviation, output_deviation);
+    return detail::Experts(detail::expert_context(context / "experts"), options.experts, width, intermediate, standard_deviation,
+                           output_deviation);
   }
 
   template <class Rows, class Context, class F>
   static auto visit_experts(const Context& context, const Rows& packed, const std::vector<std::uint64_t>& counts, F&& work) {
     if constexpr (Context::has(ep{})) {
-      detail::Exchange<typename Rows::execution_space> exchange(context, packed.device(), counts, detail::expert_grain<typename Rows::value_type>);
+      detail::Exchange<typename Rows::execution_space> exchange(context, packed.device(), counts,
+                                                                detail::expert_grain<typename Rows::value_type>);
       auto result = work(exchange.to_experts(context, to_expert_mesh(packed)), exchange.counts());
       auto back = to_dense_mesh<Rows>(exchange.from_experts(context, result.output));
       using S = typename decltype(result)::saved_type;
@@ -153,7 +164,8 @@ class Mixture {
   template <class Context, class V, class Rows>
   auto visit_back(const Context& context, V& visit, const Rows& packed) {
     if constexpr (Context::has(ep{})) {
-      auto split = experts.backward_input(std::move(visit.saved), visit.exchange.to_experts(context, to_expert_mesh(packed)), visit.counts);
+      auto split = experts.backward_input(std::move(visit.saved), visit.exchange.to_experts(context, to_expert_mesh(packed)),
+                                          visit.counts);
       auto back = to_dense_mesh<Rows>(visit.exchange.from_experts(context, split.input_gradient));
       return InputGradient{std::move(back), std::move(split.deferred)};
     } else {

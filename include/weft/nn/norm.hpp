@@ -17,7 +17,9 @@ namespace detail {
 template <class X>
 constexpr void require_whole_rows() {
   require_not_partial<X>();
-  static_assert(!sharded_along<X, 1>, "weft: a norm needs whole rows, but its input is sharded along dim 1: gather it first, to<Invariant<axis>>(context, x)");
+  static_assert(
+      !sharded_along<X, 1>,
+      "weft: a norm needs whole rows, but its input is sharded along dim 1: gather it first, to<Invariant<axis>>(context, x)");
 }
 // Statistics [rows], in accumulate_t; they never cross a border, so they carry no placement.
 template <class X>
@@ -37,7 +39,8 @@ class LayerNorm {
     using S = detail::Statistics<X>;
     X y(x.device(), x.shape());
     S mean(x.device(), {x.rows()}), rstd(x.device(), {x.rows()});
-    kernels::layer_norm_forward(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(), bias.for_operand(x).data(), y.data(), mean.data(), rstd.data(), epsilon_);
+    kernels::layer_norm_forward(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(),
+                                bias.for_operand(x).data(), y.data(), mean.data(), rstd.data(), epsilon_);
     return Result{std::move(y), Saved<X, S>{x, std::move(mean), std::move(rstd)}};
   }
   template <class Context, class Saved, class G>
@@ -45,7 +48,8 @@ class LayerNorm {
     const auto& x = saved.x;
     require_gradient_of<decltype(saved.x), G>();
     G dx(x.device(), x.shape());
-    kernels::layer_norm_backward_input(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(), saved.mean.data(), saved.rstd.data(), g.data(), dx.data(), false);
+    kernels::layer_norm_backward_input(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(),
+                                       saved.mean.data(), saved.rstd.data(), g.data(), dx.data(), false);
     return InputGradient{std::move(dx), std::pair{std::move(saved), g}};
   }
   template <class Context, class D>
@@ -53,7 +57,8 @@ class LayerNorm {
     auto& [saved, g] = deferred;
     using Sum = decltype(sum_rows(g));
     const auto gain = weight.template open_gradient<Sum>(g.device()), shift = bias.template open_gradient<Sum>(g.device());
-    kernels::layer_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.mean.data(), saved.rstd.data(), g.data(), gain.data, shift.data, !gain.first);
+    kernels::layer_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.mean.data(), saved.rstd.data(),
+                                        g.data(), gain.data, shift.data, !gain.first);
   }
   void for_each_parameter(auto&& visit) {
     visit(weight);
@@ -75,7 +80,8 @@ class LayerNorm {
 class RmsNorm {
  public:
   template <class Context>
-  RmsNorm(const Context& context, std::size_t width, double epsilon = 1e-5) : weight(context, "weight", {width}, ones), epsilon_(epsilon) {}
+  RmsNorm(const Context& context, std::size_t width, double epsilon = 1e-5)
+      : weight(context, "weight", {width}, ones), epsilon_(epsilon) {}
 
   template <class Context, class X>
   auto forward(const Context&, const X& x) const {
@@ -83,7 +89,8 @@ class RmsNorm {
     using S = detail::Statistics<X>;
     X y(x.device(), x.shape());
     S rstd(x.device(), {x.rows()});
-    kernels::rms_norm_forward(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(), y.data(), rstd.data(), epsilon_);
+    kernels::rms_norm_forward(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(), y.data(), rstd.data(),
+                              epsilon_);
     return Result{std::move(y), Saved<X, S>{x, std::move(rstd)}};
   }
   template <class Context, class Saved, class G>
@@ -91,14 +98,16 @@ class RmsNorm {
     const auto& x = saved.x;
     require_gradient_of<decltype(saved.x), G>();
     G dx(x.device(), x.shape());
-    kernels::rms_norm_backward_input(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(), saved.rstd.data(), g.data(), dx.data(), false);
+    kernels::rms_norm_backward_input(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(), saved.rstd.data(),
+                                     g.data(), dx.data(), false);
     return InputGradient{std::move(dx), std::pair{std::move(saved), g}};
   }
   template <class Context, class D>
   void backward_weight(const Context&, D deferred) {
     auto& [saved, g] = deferred;
     const auto gain = weight.template open_gradient<decltype(sum_rows(g))>(g.device());
-    kernels::rms_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.rstd.data(), g.data(), gain.data, !gain.first);
+    kernels::rms_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.rstd.data(), g.data(), gain.data,
+                                      !gain.first);
   }
   void for_each_parameter(auto&& visit) { visit(weight); }
 

@@ -52,7 +52,8 @@ template <class Exec, class F>
 void for_each_piece(Device<Exec>& device, const AttentionExtents& e, F&& f) {
   const std::size_t threads = std::size_t(kernels::detail::threads_of(device.exec()));
   const bool by_heads = e.sequences == 1;
-  const std::size_t all = by_heads ? e.kv_heads : e.sequences, busy = by_heads ? threads : (threads + e.kv_heads - 1) / e.kv_heads;
+  const std::size_t all = by_heads ? e.kv_heads : e.sequences,
+                    busy = by_heads ? threads : (threads + e.kv_heads - 1) / e.kv_heads;
   const std::size_t each = std::max(busy, (all + 3) / 4);
   for (std::size_t first = 0; first < all; first += each) {
     const std::size_t count = std::min(each, all - first);
@@ -70,15 +71,19 @@ Tensor<T, Exec> packed_keys(Device<Exec>& device, const AttentionExtents& e, con
 }
 
 template <class X>
-auto span_of(const X& x) { return std::span<typename X::value_type>(x.data(), x.size()); }
+auto span_of(const X& x) {
+  return std::span<typename X::value_type>(x.data(), x.size());
+}
 
 /// out [rows, width], lse [sequences, heads, length]. Collective over comm.
 template <class T, class Exec>
-void ring_attention_forward(Device<Exec>& device, const Communicator& comm, const AttentionExtents& e, const Operands<const T>& in, T* out, accumulate_t<T>* lse) {
+void ring_attention_forward(Device<Exec>& device, const Communicator& comm, const AttentionExtents& e,
+                            const Operands<const T>& in, T* out, accumulate_t<T>* lse) {
   using A = accumulate_t<T>;
   const bool alone = comm.size() == 1;
   const Tensor<T, Exec> piece = packed_keys<T>(device, e, in), spare(device, alone ? Shape{0} : piece.shape());
-  const Tensor<A, Exec> part(device, alone ? Shape{0} : Shape{e.rows(), e.width()}), part_lse(device, alone ? Shape{0} : Shape{e.sequences, e.heads, e.length});
+  const Tensor<A, Exec> part(device, alone ? Shape{0} : Shape{e.rows(), e.width()}),
+      part_lse(device, alone ? Shape{0} : Shape{e.sequences, e.heads, e.length});
   Tensor<A, Exec> whole;
   A* total = nullptr;
   if constexpr (std::is_same_v<T, A>) total = out;
@@ -88,7 +93,9 @@ void ring_attention_forward(Device<Exec>& device, const Communicator& comm, cons
   }
   comm::ring_exchange(comm, span_of(piece), span_of(spare), [&](int step, std::span<T> kv, auto&& progress) {
     const RingPart at(e, step, comm.rank());
-    A *const result = (step == 0 ? total : part.data()) + at.first * e.width(), *const statistic = (step == 0 ? lse : part_lse.data()) + at.first;
+    A *const result = (step == 0 ? total : part.data()) + at.first * e.width(), *const statistic =
+                                                                                    (step == 0 ? lse : part_lse.data()) +
+                                                                                    at.first;
     for_each_piece(device, e, [&](const RingPiece& work) {
       auto block = at.block;
       block.sequences = work.sequences, block.heads = work.kv_heads * e.group(), block.kv_heads = work.kv_heads;
@@ -101,23 +108,27 @@ void ring_attention_forward(Device<Exec>& device, const Communicator& comm, cons
                                            .q_stride = in.q_stride,
                                            .k_stride = 2 * e.kv_width(),
                                            .v_stride = 2 * e.kv_width()},
-                                          kernels::StridedRows{result + row * e.width() + column, e.width()}, statistic + (work.sequence * e.heads + head) * e.length);
+                                          kernels::StridedRows{result + row * e.width() + column, e.width()},
+                                          statistic + (work.sequence * e.heads + head) * e.length);
       progress();
     });
-    if (step != 0) kernels::merge_attention<A>(device, at.block, result, statistic, {total + at.first * e.width(), e.width()}, lse + at.first);
+    if (step != 0)
+      kernels::merge_attention<A>(device, at.block, result, statistic, {total + at.first * e.width(), e.width()}, lse + at.first);
   });
   if constexpr (!std::is_same_v<T, A>) kernels::cast_rows(device, e.rows(), e.width(), total, e.width(), out, e.width());
 }
 
 /// d: gradients of what `in` points to. out, d_out [rows, width] and lse of the whole attention. Collective over comm.
 template <class T, class Exec>
-void ring_attention_backward(Device<Exec>& device, const Communicator& comm, const AttentionExtents& e, const Operands<const T>& in, const T* out, const T* d_out,
-                             const accumulate_t<T>* lse, const Operands<T>& d) {
+void ring_attention_backward(Device<Exec>& device, const Communicator& comm, const AttentionExtents& e,
+                             const Operands<const T>& in, const T* out, const T* d_out, const accumulate_t<T>* lse,
+                             const Operands<T>& d) {
   using A = accumulate_t<T>;
   const bool alone = comm.size() == 1;
   const std::size_t kv_stride = 2 * e.kv_width();
   const Tensor<T, Exec> piece = packed_keys<T>(device, e, in), spare(device, alone ? Shape{0} : piece.shape());
-  const Tensor<A, Exec> sum(device, piece.shape()), arriving(device, alone ? Shape{0} : piece.shape()), part(device, alone ? Shape{0} : piece.shape());
+  const Tensor<A, Exec> sum(device, piece.shape()), arriving(device, alone ? Shape{0} : piece.shape()),
+      part(device, alone ? Shape{0} : piece.shape());
   const Tensor<A, Exec> dq(device, {e.rows(), e.width()}), dq_part(device, alone ? Shape{0} : dq.shape());
   const auto compute = [&](int step, std::span<T> kv, auto&& progress) {
     const RingPart at(e, step, comm.rank());
@@ -129,25 +140,32 @@ void ring_attention_backward(Device<Exec>& device, const Communicator& comm, con
       const std::size_t query = (row + at.first) * e.width() + column, key = row * kv_stride + work.kv_head * e.head_width;
       const T* const keys = kv.data() + key;
       A* const d_here = d_keys + key;
-      kernels::attention_block_backward<T>(
-          device, block,
-          {.q = in.q + (row + at.first) * in.q_stride + column, .k = keys, .v = keys + e.kv_width(), .q_stride = in.q_stride, .k_stride = kv_stride, .v_stride = kv_stride},
-          {out + query, e.width()}, {d_out + query, e.width()}, lse + (work.sequence * e.heads + head) * e.length + at.first,
-          kernels::AttentionOperands<A>{.q = dq_here + row * e.width() + column,
-                                        .k = d_here,
-                                        .v = d_here + e.kv_width(),
-                                        .q_stride = e.width(),
-                                        .k_stride = kv_stride,
-                                        .v_stride = kv_stride});
+      kernels::attention_block_backward<T>(device, block,
+                                           {.q = in.q + (row + at.first) * in.q_stride + column,
+                                            .k = keys,
+                                            .v = keys + e.kv_width(),
+                                            .q_stride = in.q_stride,
+                                            .k_stride = kv_stride,
+                                            .v_stride = kv_stride},
+                                           {out + query, e.width()}, {d_out + query, e.width()},
+                                           lse + (work.sequence * e.heads + head) * e.length + at.first,
+                                           kernels::AttentionOperands<A>{.q = dq_here + row * e.width() + column,
+                                                                         .k = d_here,
+                                                                         .v = d_here + e.kv_width(),
+                                                                         .q_stride = e.width(),
+                                                                         .k_stride = kv_stride,
+                                                                         .v_stride = kv_stride});
       progress();
     });
-    if (step != 0) kernels::add_rows(device, e.sequences, at.block.queries, e.length, e.width(), dq_here, dq.data() + at.first * e.width());
+    if (step != 0)
+      kernels::add_rows(device, e.sequences, at.block.queries, e.length, e.width(), dq_here, dq.data() + at.first * e.width());
   };
   const auto add = [&](int step, std::span<A> total) {
     const RingPart at(e, step, comm.rank());
     if (step != 0) kernels::add_rows(device, e.sequences, at.block.keys, e.length, kv_stride, part.data(), total.data());
   };
-  const std::span<A> dkv = comm::ring_exchange(comm, span_of(piece), span_of(spare), span_of(sum), span_of(arriving), compute, add);
+  const std::span<A> dkv =
+      comm::ring_exchange(comm, span_of(piece), span_of(spare), span_of(sum), span_of(arriving), compute, add);
   kernels::cast_rows(device, e.rows(), e.width(), dq.data(), e.width(), d.q, d.q_stride);
   kernels::cast_rows(device, e.rows(), e.kv_width(), dkv.data(), kv_stride, d.k, d.k_stride);
   kernels::cast_rows(device, e.rows(), e.kv_width(), dkv.data() + e.kv_width(), kv_stride, d.v, d.v_stride);

@@ -14,14 +14,14 @@
 #include <vector>
 
 #include <weft/core/error.hpp>
-#include <weft/kernels/routing.hpp>
 #include <weft/kernels/expert_assignments.hpp>
+#include <weft/kernels/routing.hpp>
+#include <weft/layer/global_index.hpp>
 #include <weft/layer/layer.hpp>
-#include <weft/nn/norm.hpp>
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/parameter.hpp>
-#include <weft/layer/global_index.hpp>
 #include <weft/layer/step_buffer.hpp>
+#include <weft/nn/norm.hpp>
 #include <weft/tensor/transfer.hpp>
 #ifdef KOKKOS_ENABLE_CUDA
 #include <weft/nn/cuda/expert_order.hpp>
@@ -42,14 +42,15 @@ enum class Scores {
 struct RouterOptions {
   std::size_t experts = 8, top_k = 2;
   nn::Scores scores = nn::Scores::after_top_k;
-  /// Coefficient of a layer's auxiliary loss: the mean over groups (sequences, unless `level` says otherwise), each weighted by its
-  /// tokens T, of experts / k · Σ_i (n_i / T) (Σ_x p_i(x) / T), where n_i tokens of the group chose expert i and p is the softmax over
-  /// all experts: 1 where balanced. Masked tokens count as others do; layers are added up, each on its own. Hugging Face's
-  /// load_balancing_loss_func has no 1 / k, one group (a process' micro-batch: Level::micro_batch), and pools the tokens of all L
-  /// layers before it multiplies: its coefficient c is c · k here for one layer, and c · k / L for each of L that are loaded alike.
+  /// Coefficient of a layer's auxiliary loss: the mean over groups (sequences, unless `level` says otherwise), each weighted by
+  /// its tokens T, of experts / k · Σ_i (n_i / T) (Σ_x p_i(x) / T), where n_i tokens of the group chose expert i and p is the
+  /// softmax over all experts: 1 where balanced. Masked tokens count as others do; layers are added up, each on its own. Hugging
+  /// Face's load_balancing_loss_func has no 1 / k, one group (a process' micro-batch: Level::micro_batch), and pools the tokens
+  /// of all L layers before it multiplies: its coefficient c is c · k here for one layer, and c · k / L for each of L that are
+  /// loaded alike.
   double auxiliary_loss = 0;
-  double z_loss = 0;  ///< coefficient of the mean over all tokens, masked or not, of log(Σ exp(logits))², in each layer
-  double bias_rate = 0;        ///< each step moves an expert's bias by so much towards the mean load; the bias picks experts, no more
+  double z_loss = 0;     ///< coefficient of the mean over all tokens, masked or not, of log(Σ exp(logits))², in each layer
+  double bias_rate = 0;  ///< each step moves an expert's bias by so much towards the mean load; the bias picks experts, no more
   double capacity_factor = 0;  ///< with `drop`: an expert takes ceil(T k / experts · factor) tokens of a group
   nn::Drop drop = nn::Drop::none;
   nn::Level level = nn::Level::sequence;
@@ -99,7 +100,8 @@ RowGroups groups_of(const Context& context, const X& rows, nn::Level level) {
   for (std::size_t i = 0; i < rows.rows(); ++i) groups.row.push_back(place.row(i) - context.env.first_row);
   groups.tokens = all;
   if (level != nn::Level::sequence) return groups;
-  if (length == 0 || all % length != 0) throw_error<ShapeError>({"a router over ", all, " rows that are not whole sequences of ", length, " tokens"});
+  if (length == 0 || all % length != 0)
+    throw_error<ShapeError>({"a router over ", all, " rows that are not whole sequences of ", length, " tokens"});
   groups.count = all / length;
   groups.tokens = length;
   for (std::size_t i = 0; i < rows.rows(); ++i) groups.group[i] = static_cast<std::int32_t>(groups.row[i] / length);
@@ -116,38 +118,41 @@ void sum_over_rows(const Context& context, std::vector<double>& values, bool dat
 
 /// rows [rows, width], distinct on every rank -> experts and weights of each. Parameter "weight" [experts, width]; buffers
 /// "e_score_correction_bias" [experts] where bias_rate is not 0, and "load" [experts + 3]: per token of the last step, how many
-/// chose each expert, how many slots were dropped, auxiliary loss and z-loss, both with their coefficients. These two losses are in
-/// the gradient and not in the loss that a step returns; the objective is Σ losses of tokens / tokens that count + Σ_layers
-/// (auxiliary loss + z-loss), where "load" has the second sum's terms. They go by all tokens of the global batch, whatever targets
-/// are masked: labels do not enter Hugging Face's either. Of equal scores the lowest expert index is chosen. Numerics: the same
-/// choice in every layout unless two scores are within rounding of each other.
+/// chose each expert, how many slots were dropped, auxiliary loss and z-loss, both with their coefficients. These two losses are
+/// in the gradient and not in the loss that a step returns; the objective is Σ losses of tokens / tokens that count + Σ_layers
+/// (auxiliary loss + z-loss), where "load" has the second sum's terms. They go by all tokens of the global batch, whatever
+/// targets are masked: labels do not enter Hugging Face's either. Of equal scores the lowest expert index is chosen. Numerics:
+/// the same choice in every layout unless two scores are within rounding of each other.
 class Router {
  public:
   template <class Context>
   Router(const Context& context, std::size_t width, const RouterOptions& options, double standard_deviation = 0.02)
       : weight(context, "weight", {options.experts, width}, normal(standard_deviation)), options_(options) {
     require_router(options);
-    if (options.bias_rate > 0) bias_ = make_step_buffer(context, "e_score_correction_bias", options.experts, options.experts, renew_bias, options.bias_rate);
+    if (options.bias_rate > 0)
+      bias_ =
+          make_step_buffer(context, "e_score_correction_bias", options.experts, options.experts, renew_bias, options.bias_rate);
     report_ = make_step_buffer(context, "load", options.experts + 3, options.experts + 4, renew_report);
   }
 
   /// What a router says of rows, and keeps of them.
   template <class Input, class A, class Exec>
   struct Routed {
-    Input input;                         // rows in accumulate_t
-    Tensor<A, Exec> probabilities;       // [rows, experts]
-    Tensor<A, Exec> log_sum_exp;         // [rows]
-    Tensor<std::int32_t, Exec> chosen;   // [rows, k]
-    Tensor<A, Exec> weights;             // [rows, k]
-    Tensor<A, Exec> balance = {};        // [groups, experts]: gradient of each probability; empty without an auxiliary loss
+    Input input;                            // rows in accumulate_t
+    Tensor<A, Exec> probabilities;          // [rows, experts]
+    Tensor<A, Exec> log_sum_exp;            // [rows]
+    Tensor<std::int32_t, Exec> chosen;      // [rows, k]
+    Tensor<A, Exec> weights;                // [rows, k]
+    Tensor<A, Exec> balance = {};           // [groups, experts]: gradient of each probability; empty without an auxiliary loss
     Tensor<std::int32_t, Exec> group = {};  // [rows]
-    Assignments assignments = {};        // counts alone where the device has sorted
+    Assignments assignments = {};           // counts alone where the device has sorted
     Tensor<std::int32_t, Exec> order = {}, place = {};  // of the assignments, where it has
-    double added_loss = 0;               // of these rows: what the gradient includes and the loss does not
-    std::vector<double> counted = {};    // [experts + 4] in training: what backward_input adds to the sums of "load"; else empty
+    double added_loss = 0;                              // of these rows: what the gradient includes and the loss does not
+    std::vector<double> counted = {};  // [experts + 4] in training: what backward_input adds to the sums of "load"; else empty
   };
 
-  /// Changes nothing, whatever runs it (evaluation, a recomputation, several micro-batches in flight): what it counts is in its result.
+  /// Changes nothing, whatever runs it (evaluation, a recomputation, several micro-batches in flight): what it counts is in its
+  /// result.
   template <class Context, class Rows>
   auto forward(const Context& context, const Rows& rows, std::size_t grain = 1) const {
     require_whole_rows<Rows>();
@@ -166,11 +171,12 @@ class Router {
     if (context.env.training) routed.counted.resize(experts + 4);
     Tensor<A, Exec> bias;
     if (bias_) bias = to_device<A>(device, {experts}, std::vector<A>(bias_->value.begin(), bias_->value.end()));
-    kernels::route<A>(device, count, experts, k, logits.data(), bias.data(), chosen_only(), routed.probabilities.data(), routed.log_sum_exp.data(), routed.chosen.data(),
-                      routed.weights.data());
+    kernels::route<A>(device, count, experts, k, logits.data(), bias.data(), chosen_only(), routed.probabilities.data(),
+                      routed.log_sum_exp.data(), routed.chosen.data(), routed.weights.data());
     constexpr bool sorts = DeviceOrder<Exec>::exists;
     std::vector<std::int32_t> chosen;
-    if (!sorts || options_.drop != nn::Drop::none || (options_.auxiliary_loss > 0 && context.env.training)) chosen = copy_to_host(routed.chosen);
+    if (!sorts || options_.drop != nn::Drop::none || (options_.auxiliary_loss > 0 && context.env.training))
+      chosen = copy_to_host(routed.chosen);
     std::vector<char> kept;
     if (options_.drop != nn::Drop::none || options_.auxiliary_loss > 0) {
       const RowGroups groups = groups_of(context, rows, options_.level);
@@ -178,7 +184,8 @@ class Router {
       if (options_.auxiliary_loss > 0 && context.env.training) balance(context, routed, groups, chosen);
     }
     if (options_.z_loss > 0 && context.env.training)
-      for (const A lse : copy_to_host(routed.log_sum_exp)) routed.counted[experts + 2] += count_added(routed, context, options_.z_loss * double(lse) * double(lse));
+      for (const A lse : copy_to_host(routed.log_sum_exp))
+        routed.counted[experts + 2] += count_added(routed, context, options_.z_loss * double(lse) * double(lse));
     if constexpr (sorts) {
       if (options_.drop == nn::Drop::none) {
         sort_there(routed, experts, grain);
@@ -190,21 +197,24 @@ class Router {
     return routed;
   }
 
-  /// The gradient of the rows from that of the weights [rows, k]; the second half is backward_weight's. A micro-batch of a training step
-  /// comes by here once, so here it is counted.
+  /// The gradient of the rows from that of the weights [rows, k]; the second half is backward_weight's. A micro-batch of a
+  /// training step comes by here once, so here it is counted.
   template <class Context, class Rows, class R, class A, class Exec>
   auto backward_input(const Context& context, const Rows& like, const R& routed, const Tensor<A, Exec>& d_weights) {
     add_counted(routed.counted);
     using Logits = contract_t<decltype(routed.input), decltype(in_accumulate(weight.for_operand(like))), 0, 0>;
     gradient_t<Logits> d_logits(like.device(), routed.probabilities.shape());
-    kernels::route_backward<A>(like.device(), d_logits.rows(), options_.experts, options_.top_k, routed.probabilities.data(), routed.log_sum_exp.data(), routed.chosen.data(),
-                               routed.weights.data(), d_weights.data(), chosen_only(), routed.balance.data(), routed.group.data(), A(options_.z_loss * context.env.auxiliary_gradient),
-                               d_logits.data());
+    kernels::route_backward<A>(like.device(), d_logits.rows(), options_.experts, options_.top_k, routed.probabilities.data(),
+                               routed.log_sum_exp.data(), routed.chosen.data(), routed.weights.data(), d_weights.data(),
+                               chosen_only(), routed.balance.data(), routed.group.data(),
+                               A(options_.z_loss * context.env.auxiliary_gradient), d_logits.data());
     auto dx = contract<0, 1>(d_logits, in_accumulate(weight.for_operand(like)));
     return InputGradient{std::move(dx), std::pair{std::move(d_logits), routed.input}};
   }
   template <class Context, class D>
-  void backward_weight(const Context&, D deferred) { accumulate_product(weight, deferred.first, deferred.second); }
+  void backward_weight(const Context&, D deferred) {
+    accumulate_product(weight, deferred.first, deferred.second);
+  }
   void for_each_parameter(auto&& visit) { visit(weight); }
 
   const RouterOptions& options() const { return options_; }
@@ -215,7 +225,8 @@ class Router {
   bool chosen_only() const { return options_.scores == nn::Scores::after_top_k; }
 
   template <class Context, class A>
-  std::vector<char> keep(const Context& context, const RowGroups& groups, const std::vector<std::int32_t>& chosen, const std::vector<A>& weights) const {
+  std::vector<char> keep(const Context& context, const RowGroups& groups, const std::vector<std::int32_t>& chosen,
+                         const std::vector<A>& weights) const {
     const std::size_t k = options_.top_k;
     std::vector<Candidate> mine;
     for (std::size_t slot = 0; slot < chosen.size(); ++slot)
@@ -224,14 +235,17 @@ class Router {
     std::size_t first = 0;
     [[maybe_unused]] const auto gather = [&](const Communicator& comm) {
       std::vector<Candidate> all(mine.size() * std::size_t(comm.size()));
-      const auto numbers = [](std::vector<Candidate>& of) { return std::span<double>(reinterpret_cast<double*>(of.data()), of.size() * 4); };
+      const auto numbers = [](std::vector<Candidate>& of) {
+        return std::span<double>(reinterpret_cast<double*>(of.data()), of.size() * 4);
+      };
       comm.all_gather(std::span<const double>(numbers(mine)), numbers(all));
       first += std::size_t(comm.rank()) * mine.size();
       mine = std::move(all);
     };
     if constexpr (Context::has(tp{})) gather(context.comm(tp{}));
     if constexpr (Context::has(cp{})) gather(context.comm(cp{}));
-    return within_capacity(mine, expert_capacity(groups.tokens, k, options_.experts, options_.capacity_factor), options_.drop, first, chosen.size());
+    return within_capacity(mine, expert_capacity(groups.tokens, k, options_.experts, options_.capacity_factor), options_.drop,
+                           first, chosen.size());
   }
 
   // n_i is a constant of the loss; its gradient goes to every probability.
@@ -240,17 +254,20 @@ class Router {
     using A = typename std::remove_cvref_t<decltype(routed.probabilities)>::value_type;
     const std::size_t experts = options_.experts, k = options_.top_k;
     std::vector<double> counts(groups.count * experts);
-    for (std::size_t slot = 0; slot < chosen.size(); ++slot) ++counts[std::size_t(groups.group[slot / k]) * experts + std::size_t(chosen[slot])];
+    for (std::size_t slot = 0; slot < chosen.size(); ++slot)
+      ++counts[std::size_t(groups.group[slot / k]) * experts + std::size_t(chosen[slot])];
     sum_over_rows(context, counts, options_.level == nn::Level::data);
     std::vector<A> gradient(counts.size());
     for (std::size_t g = 0; g < groups.count; ++g) {
       double slots = 0;  // k T
       for (std::size_t e = 0; e < experts; ++e) slots += counts[g * experts + e];
-      for (std::size_t e = 0; e < experts; ++e) counts[g * experts + e] *= options_.auxiliary_loss * double(experts) / std::max(slots, 1.0);
+      for (std::size_t e = 0; e < experts; ++e)
+        counts[g * experts + e] *= options_.auxiliary_loss * double(experts) / std::max(slots, 1.0);
     }
     const auto probabilities = copy_to_host(routed.probabilities);
     double loss = 0;
-    for (std::size_t i = 0; i < probabilities.size(); ++i) loss += double(probabilities[i]) * counts[std::size_t(groups.group[i / experts]) * experts + i % experts];
+    for (std::size_t i = 0; i < probabilities.size(); ++i)
+      loss += double(probabilities[i]) * counts[std::size_t(groups.group[i / experts]) * experts + i % experts];
     routed.counted[experts + 1] += count_added(routed, context, loss);
     for (std::size_t i = 0; i < counts.size(); ++i) gradient[i] = A(counts[i] * context.env.auxiliary_gradient);
     routed.balance = to_device<A>(routed.probabilities.device(), {groups.count, experts}, gradient);
@@ -270,7 +287,8 @@ class Router {
     const std::size_t slots = routed.chosen.size(), room = slots + experts * (grain - 1);
     const Indices all(device, {room});
     routed.place = Indices(device, {slots});
-    auto& counts = routed.assignments.counts = DeviceOrder<Exec>::sort(device, slots, experts, grain, routed.chosen.data(), all.data(), room, routed.place.data());
+    auto& counts = routed.assignments.counts =
+        DeviceOrder<Exec>::sort(device, slots, experts, grain, routed.chosen.data(), all.data(), room, routed.place.data());
     if (!routed.counted.empty()) {
       for (std::size_t e = 0; e < experts; ++e) routed.counted[e] += double(counts[e]);
       routed.counted.back() += double(routed.chosen.rows());

@@ -8,16 +8,23 @@
 namespace weft::detail {
 
 WEFT_INLINE void require_router(const RouterOptions& o) {
-  if (o.top_k == 0 || o.top_k > o.experts) throw_error<LayoutError>({"top-k(", o.top_k, ") of experts(", o.experts, "): can be 1 to ", o.experts});
-  if (o.drop != nn::Drop::none && !(o.capacity_factor > 0)) throw_error<UsageError>({"capacity factor ", std::to_string(o.capacity_factor), ": where tokens are dropped it must be above 0"});
-  if (o.drop == nn::Drop::none && o.capacity_factor != 0) throw_error<UsageError>({"capacity factor ", std::to_string(o.capacity_factor), " without a rule of who is dropped: set drop"});
-  if (!(o.auxiliary_loss >= 0 && o.z_loss >= 0 && o.bias_rate >= 0)) throw_error<UsageError>({"auxiliary loss, z-loss and bias rate must be at least 0"});
+  if (o.top_k == 0 || o.top_k > o.experts)
+    throw_error<LayoutError>({"top-k(", o.top_k, ") of experts(", o.experts, "): can be 1 to ", o.experts});
+  if (o.drop != nn::Drop::none && !(o.capacity_factor > 0))
+    throw_error<UsageError>(
+        {"capacity factor ", std::to_string(o.capacity_factor), ": where tokens are dropped it must be above 0"});
+  if (o.drop == nn::Drop::none && o.capacity_factor != 0)
+    throw_error<UsageError>(
+        {"capacity factor ", std::to_string(o.capacity_factor), " without a rule of who is dropped: set drop"});
+  if (!(o.auxiliary_loss >= 0 && o.z_loss >= 0 && o.bias_rate >= 0))
+    throw_error<UsageError>({"auxiliary loss, z-loss and bias rate must be at least 0"});
 }
 
 WEFT_INLINE void renew_bias(StepBuffer& buffer) {
   double mean = 0;
   for (const double load : buffer.sum) mean += load / double(buffer.sum.size());
-  for (std::size_t e = 0; e < buffer.value.size(); ++e) buffer.value[e] += buffer.rate * double((buffer.sum[e] < mean) - (buffer.sum[e] > mean));
+  for (std::size_t e = 0; e < buffer.value.size(); ++e)
+    buffer.value[e] += buffer.rate * double((buffer.sum[e] < mean) - (buffer.sum[e] > mean));
 }
 
 WEFT_INLINE void renew_report(StepBuffer& buffer) {

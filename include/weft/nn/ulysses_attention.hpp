@@ -52,13 +52,17 @@ class HeadExchange {
   /// Values of this rank's rows and all heads, [rows, width], as whole sequences of its heads.
   X gather(const T* in) const {
     X pieces(*device_, {ranks_ * local_.rows(), whole_.width()});
-    for (std::size_t rank = 0; rank < ranks_; ++rank) copy(whole_.width(), in + rank * whole_.width(), local_.width(), pieces.data() + rank * local_.rows() * whole_.width(), whole_.width());
+    for (std::size_t rank = 0; rank < ranks_; ++rank)
+      copy(whole_.width(), in + rank * whole_.width(), local_.width(), pieces.data() + rank * local_.rows() * whole_.width(),
+           whole_.width());
     return ordered(exchange(pieces), false);
   }
   /// The way back: x [whole rows, width of this rank's heads] to out [rows, width of all heads].
   void scatter(const X& x, T* out) const {
     const X pieces = exchange(ordered(x, true));
-    for (std::size_t rank = 0; rank < ranks_; ++rank) copy(whole_.width(), pieces.data() + rank * local_.rows() * whole_.width(), whole_.width(), out + rank * whole_.width(), local_.width());
+    for (std::size_t rank = 0; rank < ranks_; ++rank)
+      copy(whole_.width(), pieces.data() + rank * local_.rows() * whole_.width(), whole_.width(), out + rank * whole_.width(),
+           local_.width());
   }
   /// The way back for gradients of query, key and value; those of a key-value head that several ranks hold are added.
   void scatter(const X& x, const Operands<T>& out) const {
@@ -71,14 +75,20 @@ class HeadExchange {
       if (rank % copies_ != 0) continue;
       const T* const keys = from + whole_.width();
       kernels::sum_parts(*device_, local_.rows(), whole_.kv_width(), copies_, step, keys, fused_, out.k + kv, out.k_stride);
-      kernels::sum_parts(*device_, local_.rows(), whole_.kv_width(), copies_, step, keys + whole_.kv_width(), fused_, out.v + kv, out.v_stride);
+      kernels::sum_parts(*device_, local_.rows(), whole_.kv_width(), copies_, step, keys + whole_.kv_width(), fused_, out.v + kv,
+                         out.v_stride);
     }
   }
 
   /// The fused array's query, key and value.
   template <class U>
   Operands<U> operands(U* fused) const {
-    return {.q = fused, .k = fused + whole_.width(), .v = fused + whole_.width() + whole_.kv_width(), .q_stride = fused_, .k_stride = fused_, .v_stride = fused_};
+    return {.q = fused,
+            .k = fused + whole_.width(),
+            .v = fused + whole_.width() + whole_.kv_width(),
+            .q_stride = fused_,
+            .k_stride = fused_,
+            .v_stride = fused_};
   }
 
  private:

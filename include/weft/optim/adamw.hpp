@@ -16,7 +16,7 @@ struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double weight_decay = 0.01;
   bool decay_vectors = true;  ///< as PyTorch; false: biases and gains of norms do not decay
-  double clip = 0;  ///< largest global gradient norm; 0: no clipping
+  double clip = 0;            ///< largest global gradient norm; 0: no clipping
 };
 
 struct AdamWRule {
@@ -32,7 +32,8 @@ struct AdamWRule {
   }
 
   template <class P, class Exec>
-  static void update(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, double gradient_scale, std::uint64_t step) {
+  static void update(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, double gradient_scale,
+                     std::uint64_t step) {
     using A = accumulate_t<P>;
     const double decay = slot.state->global().rank() > 1 || options.decay_vectors ? options.weight_decay : 0;
     kernels::AdamwOptions fused{.learning_rate = learning_rate,
@@ -43,8 +44,9 @@ struct AdamWRule {
                                 .bias_correction1 = 1 - std::pow(options.beta1, double(step)),
                                 .bias_correction2 = 1 - std::pow(options.beta2, double(step)),
                                 .gradient_scale = gradient_scale};
-    kernels::adamw_update<P, A>(device, slot.state->kept(), static_cast<P*>(slot.state->value().get()), static_cast<A*>(slot.master.get()),
-                                static_cast<const A*>(slot.state->gradient().get()), static_cast<A*>(slot.kept[0].get()), static_cast<A*>(slot.kept[1].get()), fused);
+    kernels::adamw_update<P, A>(device, slot.state->kept(), static_cast<P*>(slot.state->value().get()),
+                                static_cast<A*>(slot.master.get()), static_cast<const A*>(slot.state->gradient().get()),
+                                static_cast<A*>(slot.kept[0].get()), static_cast<A*>(slot.kept[1].get()), fused);
   }
 };
 
@@ -56,8 +58,12 @@ using AdamW = Optimizer<AdamWRule>;
 namespace weft::optim {
 extern template class Optimizer<AdamWRule>;
 extern template Slot Optimizer<AdamWRule>::make_slot<float>(ParameterState&);
-extern template void AdamWRule::update<float, Kokkos::DefaultHostExecutionSpace>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&, const AdamWOptions&, double, double, std::uint64_t);
+extern template void AdamWRule::update<float, Kokkos::DefaultHostExecutionSpace>(Device<Kokkos::DefaultHostExecutionSpace>&,
+                                                                                 Slot&, const AdamWOptions&, double, double,
+                                                                                 std::uint64_t);
 extern template Slot Optimizer<AdamWRule>::make_slot<bfloat16>(ParameterState&);
-extern template void AdamWRule::update<bfloat16, Kokkos::DefaultHostExecutionSpace>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&, const AdamWOptions&, double, double, std::uint64_t);
+extern template void AdamWRule::update<bfloat16, Kokkos::DefaultHostExecutionSpace>(Device<Kokkos::DefaultHostExecutionSpace>&,
+                                                                                    Slot&, const AdamWOptions&, double, double,
+                                                                                    std::uint64_t);
 }  // namespace weft::optim
 #endif

@@ -23,7 +23,9 @@ double exact_norm(Device<Exec>& device, const Communicator& communicator, const 
   copy_from_host(sums, std::vector<std::int64_t>(2 * words));
   for (const weft::detail::GradientPart& part : parts) {
     std::int64_t* sum = sums.data() + (part.counted ? 0 : words);
-    const auto add = [&]<class G>(const G* gradient) { kernels::exact_squared_norm(device, part.run.length, part.run.local, gradient + part.run.local, sum); };
+    const auto add = [&]<class G>(const G* gradient) {
+      kernels::exact_squared_norm(device, part.run.length, part.run.local, gradient + part.run.local, sum);
+    };
     if (part.state->gradient_type() == DataType::float32) add(static_cast<const float*>(part.state->gradient().get()));
     else add(static_cast<const double*>(part.state->gradient().get()));
   }

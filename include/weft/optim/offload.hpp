@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The option `offload`: where parameters and optimizer state lie between their uses. It brings its code along, so that only programs
-// that offload compile it.
+// The option `offload`: where parameters and optimizer state lie between their uses. It brings its code along, so that only
+// programs that offload compile it.
 //
-//   DataParallel<models::Gpt> model(mesh, config, {.offload = Offload::file("/scratch/run")});   // /scratch/run.0, /scratch/run.1, ...
+//   DataParallel<models::Gpt> model(mesh, config, {.offload = Offload::file("/scratch/run")});   // /scratch/run.0,
+//   /scratch/run.1, ...
 
 #include <memory>
 #include <string>
@@ -40,13 +41,18 @@ inline Offload Offload::host() {
   return {[](const std::string&, int) -> std::shared_ptr<detail::Store> { return std::make_shared<detail::HostStore>(); }, ""};
 }
 inline Offload Offload::file(std::string path) {
-  return {[](const std::string& of_all, int rank) -> std::shared_ptr<detail::Store> { return std::make_shared<detail::FileStore>(detail::joined({of_all, ".", rank})); }, std::move(path)};
+  return {[](const std::string& of_all, int rank) -> std::shared_ptr<detail::Store> {
+            return std::make_shared<detail::FileStore>(detail::joined({of_all, ".", rank}));
+          },
+          std::move(path)};
 }
 
 namespace detail {
 
 /// The store of one rank of the world; null where nothing is offloaded. Throws StorageError where a file cannot be made.
-inline std::shared_ptr<Store> make_store(const Offload& offload, int rank) { return offload.make ? offload.make(offload.path, rank) : nullptr; }
+inline std::shared_ptr<Store> make_store(const Offload& offload, int rank) {
+  return offload.make ? offload.make(offload.path, rank) : nullptr;
+}
 
 }  // namespace detail
 

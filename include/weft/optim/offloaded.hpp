@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What an optimizer does where its state lies in a store (ModelOptions::shard.offload): one parameter after the other comes to the device
-// with its state, and goes. For Offload, so that only programs that offload compile it.
+// What an optimizer does where its state lies in a store (ModelOptions::shard.offload): one parameter after the other comes to
+// the device with its state, and goes. For Offload, so that only programs that offload compile it.
 
 #include <cstddef>
 #include <span>
@@ -12,8 +12,8 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
-#include <weft/optim/slot.hpp>
 #include <weft/optim/offload.hpp>
+#include <weft/optim/slot.hpp>
 
 namespace weft::optim {
 
@@ -21,7 +21,8 @@ struct OffloadParts {
   /// Records for what a new slot keeps beside its parameter, whose buffers are empty from here on.
   void (*keep)(DefaultDevice&, weft::detail::Store&, Slot&);
   /// A step: `apply(call, slot)` updates a slot that is on the device and due. All of it takes effect, on all ranks, or nothing.
-  void (*update)(DefaultDevice&, weft::detail::Store&, const Communicator&, std::vector<Slot>&, void (*apply)(const void* call, Slot&), const void* call);
+  void (*update)(DefaultDevice&, weft::detail::Store&, const Communicator&, std::vector<Slot>&,
+                 void (*apply)(const void* call, Slot&), const void* call);
 };
 
 namespace detail {
@@ -69,8 +70,11 @@ class OffloadedSlots {
     store_.roll_back();
     for (std::size_t i = 0; i < done; ++i)
       if (const Slot& slot = slots[i]; slot.due() && guarded(slot))
-        weft::detail::read_record(device_, store_, slot.records.back(), slot.state->value().get(), slot.state->kept() * size_of(slot.state->type()));
-    throw_error<StorageError>({failure.empty() ? "offload: the file of another rank failed in this optimizer step" : std::string_view(failure).substr(6), "; parameters and optimizer state are what they were before it"});
+        weft::detail::read_record(device_, store_, slot.records.back(), slot.state->value().get(),
+                                  slot.state->kept() * size_of(slot.state->type()));
+    throw_error<StorageError>({failure.empty() ? "offload: the file of another rank failed in this optimizer step"
+                                               : std::string_view(failure).substr(6),
+                               "; parameters and optimizer state are what they were before it"});
   }
 
  private:
@@ -100,8 +104,12 @@ class OffloadedSlots {
     if (!slot.due()) return visit;
     const std::size_t bytes = state.kept() * size_of(state.gradient_type()), value_bytes = state.kept() * size_of(state.type());
     std::size_t record = 0;
-    stored(visit.here, [&](weft::detail::Buffer& buffer) { traffic_.fetch(device_, store_, slot.records[record++], (buffer = device_.allocate(bytes)).get(), bytes); });
-    if (state.storage().store()) traffic_.fetch(device_, *state.storage().store(), state.storage().record(), (visit.value = device_.allocate(value_bytes)).get(), value_bytes);
+    stored(visit.here, [&](weft::detail::Buffer& buffer) {
+      traffic_.fetch(device_, store_, slot.records[record++], (buffer = device_.allocate(bytes)).get(), bytes);
+    });
+    if (state.storage().store())
+      traffic_.fetch(device_, *state.storage().store(), state.storage().record(),
+                     (visit.value = device_.allocate(value_bytes)).get(), value_bytes);
     return visit;
   }
   template <class Apply>
@@ -117,14 +125,17 @@ class OffloadedSlots {
     if (state.storage().store()) state.storage().set_value(std::move(visit.value));
     apply(visit.here);
     std::size_t record = 0;
-    stored(visit.here, [&](weft::detail::Buffer& buffer) { traffic_.put(device_, store_, slot.records[record++], buffer, bytes); });
-    if (state.storage().store()) traffic_.put(device_, *state.storage().store(), state.storage().record(), state.value(), value_bytes);
+    stored(visit.here,
+           [&](weft::detail::Buffer& buffer) { traffic_.put(device_, store_, slot.records[record++], buffer, bytes); });
+    if (state.storage().store())
+      traffic_.put(device_, *state.storage().store(), state.storage().record(), state.value(), value_bytes);
     else if (guarded(slot)) weft::detail::write_record(device_, store_, slot.records.back(), state.value().get(), value_bytes);
   }
 
   Device& device_;
   weft::detail::Store& store_;
-  weft::detail::RecordTraffic<typename Device::execution_space>& traffic_ = device_.template cache<weft::detail::RecordTraffic<typename Device::execution_space>>();
+  weft::detail::RecordTraffic<typename Device::execution_space>& traffic_ =
+      device_.template cache<weft::detail::RecordTraffic<typename Device::execution_space>>();
 };
 
 }  // namespace detail
@@ -133,7 +144,8 @@ template <class Device>
 const OffloadParts& offload_parts() {
   static constexpr OffloadParts parts{
       [](Device& device, weft::detail::Store& store, Slot& slot) { detail::OffloadedSlots(device, store).keep(slot); },
-      [](Device& device, weft::detail::Store& store, const Communicator& communicator, std::vector<Slot>& slots, void (*apply)(const void*, Slot&), const void* call) {
+      [](Device& device, weft::detail::Store& store, const Communicator& communicator, std::vector<Slot>& slots,
+         void (*apply)(const void*, Slot&), const void* call) {
         detail::OffloadedSlots(device, store).update(communicator, slots, [&](Slot& slot) { apply(call, slot); });
       }};
   return parts;

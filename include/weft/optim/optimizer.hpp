@@ -35,7 +35,8 @@ namespace weft::optim {
 /// What a step did, the same on every rank.
 struct StepReport {
   double gradient_norm = 0;  ///< before clipping, over all elements of the model
-  bool skipped = false;      ///< a gradient was not finite: parameters and optimizer state are bitwise what they were, a loss scale backs off
+  bool skipped =
+      false;  ///< a gradient was not finite: parameters and optimizer state are bitwise what they were, a loss scale backs off
 };
 
 /// Throws UsageError for an option that is not a number from 0 on, and below `end`.
@@ -46,23 +47,24 @@ WEFT_COLD inline void require_option(std::string_view name, double value, double
 
 /// What an optimizer updates: a model in a wrapper, or SingleDevice<Model>; a model alone is only a recipe.
 template <class M>
-concept Trainable = !std::is_const_v<M> && requires(M& model) {
+concept Trainable = !std::is_const_v<M> && requires(M & model) {
   typename M::model_type;
   model.communicator();
   model.device();
 };
 
-/// Rule (an UpdateRule): `Options` with learning_rate and clip, `static constexpr buffers`, `update<P>(device, slot, options, learning_rate,
-/// gradient_scale, step)`, where it has options of its own `check(options)`, and `static constexpr bool elementwise`: true where the update of an element needs no other element of
-/// the parameter (AdamW, SGD), so that ranks may hold pieces of it; a rule that does not say so is taken for one that needs whole
-/// parameters (a factored second moment, an orthogonalised momentum), and is refused where ranks hold pieces: UsageError.
+/// Rule (an UpdateRule): `Options` with learning_rate and clip, `static constexpr buffers`, `update<P>(device, slot, options,
+/// learning_rate, gradient_scale, step)`, where it has options of its own `check(options)`, and `static constexpr bool
+/// elementwise`: true where the update of an element needs no other element of the parameter (AdamW, SGD), so that ranks may hold
+/// pieces of it; a rule that does not say so is taken for one that needs whole parameters (a factored second moment, an
+/// orthogonalised momentum), and is refused where ranks hold pieces: UsageError.
 ///
-/// A parameter to whose gradient no micro-batch of any rank added in a step is left alone by it: no decay, no change of its moments, as
-/// PyTorch leaves one whose grad is None, with every wrapper and stage of ZeRO. Adam's bias correction goes by the optimizer's steps,
-/// not by those in which a parameter took part.
+/// A parameter to whose gradient no micro-batch of any rank added in a step is left alone by it: no decay, no change of its
+/// moments, as PyTorch leaves one whose grad is None, with every wrapper and stage of ZeRO. Adam's bias correction goes by the
+/// optimizer's steps, not by those in which a parameter took part.
 ///
-/// A value written to ParameterState::value() between steps is what the next update starts from, beside a master copy too: what is not
-/// the copy's rounding was written. Moments stay as they are. In stage 3 of ZeRO the value is the master copy.
+/// A value written to ParameterState::value() between steps is what the next update starts from, beside a master copy too: what
+/// is not the copy's rounding was written. Moments stay as they are. In stage 3 of ZeRO the value is the master copy.
 template <class Rule>
 class Optimizer {
  public:
@@ -71,10 +73,12 @@ class Optimizer {
 
   /// For the parameters that this rank holds of `model` (a wrapper, or SingleDevice), which must outlive the optimizer.
   template <Trainable Model>
-  explicit Optimizer(Model& model, const Options& options = {}) : options_(options), communicator_(model.communicator()), device_(&model.device()) {
-    static_assert(elementwise || !always_sharded<Model>,
-                  "weft: this optimizer's rule is not elementwise: its update needs whole parameters, and FullyShardedDataParallel leaves a rank pieces of them; use "
-                  "DataParallel, or a rule with `static constexpr bool elementwise = true`, such as AdamW's");
+  explicit Optimizer(Model& model, const Options& options = {})
+      : options_(options), communicator_(model.communicator()), device_(&model.device()) {
+    static_assert(
+        elementwise || !always_sharded<Model>,
+        "weft: this optimizer's rule is not elementwise: its update needs whole parameters, and FullyShardedDataParallel leaves "
+        "a rank pieces of them; use DataParallel, or a rule with `static constexpr bool elementwise = true`, such as AdamW's");
     require_option("learning rate", options.learning_rate);
     weft::detail::hash_value(options_hash_, options);
     if constexpr (requires { Rule::check(options); }) Rule::check(options);
@@ -86,7 +90,9 @@ class Optimizer {
       kernels::squared_norm(device, run.length, static_cast<const accumulate_t<P>*>(gradient) + run.local, out);
     };
     if constexpr (!std::is_same_v<P, accumulate_t<P>>)
-      widen_ = [](Device<Exec>& device, std::size_t n, const void* from, void* to) { kernels::cast<P, accumulate_t<P>>(device, n, static_cast<const P*>(from), static_cast<accumulate_t<P>*>(to)); };
+      widen_ = [](Device<Exec>& device, std::size_t n, const void* from, void* to) {
+        kernels::cast<P, accumulate_t<P>>(device, n, static_cast<const P*>(from), static_cast<accumulate_t<P>*>(to));
+      };
     if constexpr (requires { model.stages().gradients(); }) {
       gradients_ = model.stages().gradients();
       gradients_->applied = true;  // those of before are nobody's
@@ -98,13 +104,18 @@ class Optimizer {
       store_ = model.options().shard.offload.store;
       offload_ = model.options().shard.offload.optimizer;
     }
-    if constexpr (requires { model.require_equal_parameters(); model.options().numerics.compare_every; }) {
+    if constexpr (requires {
+                    model.require_equal_parameters();
+                    model.options().numerics.compare_every;
+                  }) {
       compare_every_ = model.options().numerics.compare_every;
       compare_ = [](void* of) { static_cast<Model*>(of)->require_equal_parameters(); };
       model_ = &model;
     }
     model.for_each_state([this](ParameterState& state) {
-      if (!elementwise && state.storage().sharder()) throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name(), " is sharded over data ranks: use ModelOptions::shard.stage 0, or an elementwise rule"});
+      if (!elementwise && state.storage().sharder())
+        throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name(),
+                                 " is sharded over data ranks: use ModelOptions::shard.stage 0, or an elementwise rule"});
       if constexpr (!elementwise) require_whole(state);
       slots_.push_back(make_slot<P>(state));
     });
@@ -112,30 +123,30 @@ class Optimizer {
   }
   /// Says why there is no optimizer of anything else.
   template <class Other>
-    requires(!Trainable<Other>)
-  explicit Optimizer(Other&, const Options& = {}) {
+  requires(!Trainable<Other>) explicit Optimizer(Other&, const Options& = {}) {
     constexpr bool frozen = Trainable<std::remove_const_t<Other>>;
     static_assert(!frozen, "weft: an optimizer changes the model's parameters, and this model is const: give it one that is not");
-    static_assert(frozen,
-                  "weft: an optimizer updates a model that is laid over ranks, which is Trainable: SingleDevice<M> model(world.device(), config), or a wrapper, such as "
-                  "DataParallel<M> model(mesh, config); a recipe (models::Gpt) or a layer alone is not");
+    static_assert(
+        frozen,
+        "weft: an optimizer updates a model that is laid over ranks, which is Trainable: SingleDevice<M> model(world.device(), "
+        "config), or a wrapper, such as DataParallel<M> model(mesh, config); a recipe (models::Gpt) or a layer alone is not");
   }
 
   StepReport step() { return step(options_.learning_rate); }
   /// Applies the gradients of the last train_step. Clipping (options.clip > 0) scales all of them by min(1, clip / (norm +
   /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError before any train_step,
-  /// StorageError on every rank where a file of one of them (ModelOptions::shard.offload) fails: parameters and state are what they were.
-  /// Throws Error where ModelOptions::numerics.compare_every finds ranks with different parameters that must be equal.
+  /// StorageError on every rank where a file of one of them (ModelOptions::shard.offload) fails: parameters and state are what
+  /// they were. Throws Error where ModelOptions::numerics.compare_every finds ranks with different parameters that must be equal.
   StepReport step(double learning_rate);
 
   /// The 2-norm over all elements of the model, each logical element once, summed in double (NaN or infinity if any gradient
-  /// of any rank is). Collective over the whole mesh; the same bits on every rank, and under ModelOptions::numerics.reproducible in every
-  /// layout with these gradients. A loss scale is divided out.
+  /// of any rank is). Collective over the whole mesh; the same bits on every rank, and under ModelOptions::numerics.reproducible
+  /// in every layout with these gradients. A loss scale is divided out.
   double gradient_norm();
 
-  /// Master copies begin anew as the 16-bit values are, without the digits that those have lost: for weights that were brought from
-  /// elsewhere. A value that a program writes counts in the next step by itself, unless it is what its master rounds to. Nothing is done in
-  /// float and double, in stage 3 of ZeRO, which keeps the master alone, and for state that is offloaded.
+  /// Master copies begin anew as the 16-bit values are, without the digits that those have lost: for weights that were brought
+  /// from elsewhere. A value that a program writes counts in the next step by itself, unless it is what its master rounds to.
+  /// Nothing is done in float and double, in stage 3 of ZeRO, which keeps the master alone, and for state that is offloaded.
   void refresh();
 
   /// Steps applied so far; skipped ones do not count.
@@ -178,7 +189,9 @@ class Optimizer {
     if (size == 0) return slot;
     if (widen_ != nullptr && state.kept_type() == state.type()) {
       weft::detail::Buffer value = state.value();
-      if (state.storage().store()) weft::detail::read_record(*device_, *state.storage().store(), state.storage().record(), (value = device_->allocate(size * sizeof(P))).get(), size * sizeof(P));
+      if (state.storage().store())
+        weft::detail::read_record(*device_, *state.storage().store(), state.storage().record(),
+                                  (value = device_->allocate(size * sizeof(P))).get(), size * sizeof(P));
       slot.master = store_ ? device_->allocate(size * sizeof(A)) : device_->allocate_persistent(size * sizeof(A));
       widen_(*device_, size, value.get(), slot.master.get());
     }
@@ -204,7 +217,7 @@ class Optimizer {
   void (*widen_)(Device<Exec>&, std::size_t, const void*, void*) = nullptr;  // from the model's type, where it has 16 bits
   std::shared_ptr<weft::detail::GradientAccumulator> accumulator_;
   std::shared_ptr<weft::detail::StepGradients> gradients_;  // null: the model does not say
-  std::shared_ptr<LossScale> loss_scale_;  // null: gradients are as they are
+  std::shared_ptr<LossScale> loss_scale_;                   // null: gradients are as they are
   std::shared_ptr<weft::detail::Store> store_;
   const OffloadParts* offload_ = nullptr;
   std::vector<Slot> slots_;
@@ -217,7 +230,8 @@ class Optimizer {
 template <class Rule>
 StepReport Optimizer<Rule>::step(double learning_rate) {
   for (const Slot& slot : slots_)
-    if (!slot.state->gradient() && slot.due()) throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name(), " has no gradient"});
+    if (!slot.state->gradient() && slot.due())
+      throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name(), " has no gradient"});
   if (gradients_) gradients_->applied = true;
   require_same_step(learning_rate);
   StepReport report;
@@ -247,12 +261,15 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
 }
 
 template <class Rule>
-double Optimizer<Rule>::gradient_norm() { return scaled_norm() / (loss_scale_ ? loss_scale_->applied() : 1); }
+double Optimizer<Rule>::gradient_norm() {
+  return scaled_norm() / (loss_scale_ ? loss_scale_->applied() : 1);
+}
 
 template <class Rule>
 void Optimizer<Rule>::refresh() {
   for (Slot& slot : slots_)
-    if (slot.master && slot.state->value() && slot.state->kept_type() == slot.state->type()) widen_(*device_, slot.state->kept(), slot.state->value().get(), slot.master.get());
+    if (slot.master && slot.state->value() && slot.state->kept_type() == slot.state->type())
+      widen_(*device_, slot.state->kept(), slot.state->value().get(), slot.master.get());
 }
 
 template <class Rule>
@@ -262,12 +279,14 @@ double Optimizer<Rule>::scaled_norm() {
     if (!slot.state->gradient() || !slot.state->gradients().touched()) continue;
     if (slot.state->info().replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted()});
     else
-      for (const weft::detail::Run& run : slot.state->runs()) parts.push_back({slot.state, run, slot.state->counted() && run.owned});
+      for (const weft::detail::Run& run : slot.state->runs())
+        parts.push_back({slot.state, run, slot.state->counted() && run.owned});
   }
-  return accumulator_->norm(communicator_, parts, {this, [](void* optimizer, const weft::detail::GradientPart& part, double* out) {
-                              Optimizer& self = *static_cast<Optimizer*>(optimizer);
-                              self.squared_norm_(*self.device_, self.wide_gradient(*part.state).get(), part.run, out);
-                            }});
+  return accumulator_->norm(communicator_, parts,
+                            {this, [](void* optimizer, const weft::detail::GradientPart& part, double* out) {
+                               Optimizer& self = *static_cast<Optimizer*>(optimizer);
+                               self.squared_norm_(*self.device_, self.wide_gradient(*part.state).get(), part.run, out);
+                             }});
 }
 
 template <class Rule>
@@ -276,20 +295,29 @@ void Optimizer<Rule>::require_same_step(double learning_rate) {
   const std::uint64_t words[] = {options_hash_, std::bit_cast<std::uint64_t>(learning_rate), steps_};
   if (weft::detail::same_on_all(communicator_, words)) return;
   const auto found = weft::detail::first_difference(communicator_, words);
-  const std::string what = found.word == 0   ? std::string("options are not the same")
-                           : found.word == 1 ? weft::detail::joined({"learning rate is ", std::to_string(std::bit_cast<double>(found.on_rank)), ", not ", std::to_string(std::bit_cast<double>(found.on_first))})
-                                             : weft::detail::joined({"number of steps is ", found.on_rank, ", not ", found.on_first});
-  throw_error<UsageError>({"optimizer step: rank ", found.rank, "'s ", what, " as on rank 0: all ranks make an optimizer with the same options and take the same steps"});
+  const std::string what = found.word == 0 ? std::string("options are not the same")
+                           : found.word == 1
+                               ? weft::detail::joined({"learning rate is ", std::to_string(std::bit_cast<double>(found.on_rank)),
+                                                       ", not ", std::to_string(std::bit_cast<double>(found.on_first))})
+                               : weft::detail::joined({"number of steps is ", found.on_rank, ", not ", found.on_first});
+  throw_error<UsageError>({"optimizer step: rank ", found.rank, "'s ", what,
+                           " as on rank 0: all ranks make an optimizer with the same options and take the same steps"});
 }
 
 template <class Rule>
 void Optimizer<Rule>::require_whole(const ParameterState& state) {
   if (state.local().size() == state.global().size()) return;
   std::string axes;
-  const std::pair<unsigned, std::string_view> cutting[] = {{axis_bit<tp>, tp::name}, {axis_bit<etp>, etp::name}, {axis_bit<cp>, cp::name}, {axis_bit<ep>, ep::name}, {axis_bit<pp>, pp::name}};
+  const std::pair<unsigned, std::string_view> cutting[] = {{axis_bit<tp>, tp::name},
+                                                           {axis_bit<etp>, etp::name},
+                                                           {axis_bit<cp>, cp::name},
+                                                           {axis_bit<ep>, ep::name},
+                                                           {axis_bit<pp>, pp::name}};
   for (const auto& [bit, name] : cutting)
     if (state.sharded() & bit) weft::detail::append_to(axes, {axes.empty() ? "" : " and ", name});
-  throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name(), " ", state.global().text(), " is cut over ", axes.empty() ? std::string("ranks") : axes, ": this rank holds ", state.local().text(), "; use degree 1 there, or an elementwise rule"});
+  throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name(), " ", state.global().text(),
+                           " is cut over ", axes.empty() ? std::string("ranks") : axes, ": this rank holds ",
+                           state.local().text(), "; use degree 1 there, or an elementwise rule"});
 }
 
 template <class Rule>
@@ -320,12 +348,13 @@ void Optimizer<Rule>::update(Slot& slot, double learning_rate, double scale) {
 
 /// Stands in for an optimizer of what is no rule, and accepts everything, so that there is one error.
 template <class Rule>
-  requires(!UpdateRule<Rule>)
-class Optimizer<Rule> {
+requires(!UpdateRule<Rule>) class Optimizer<Rule> {
  public:
   using Options = typename detail::RuleOptions<Rule>::type;
   template <class Model>
-  explicit Optimizer(Model&, const Options& = {}) { detail::refuse_rule<Rule>(); }
+  explicit Optimizer(Model&, const Options& = {}) {
+    detail::refuse_rule<Rule>();
+  }
   StepReport step() { return {}; }
   StepReport step(double) { return {}; }
   double gradient_norm() { return 0; }

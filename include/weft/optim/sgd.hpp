@@ -27,7 +27,8 @@ struct SgdRule {
   }
 
   template <class P, class Exec>
-  static void update(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, double gradient_scale, std::uint64_t) {
+  static void update(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, double gradient_scale,
+                     std::uint64_t) {
     using A = accumulate_t<P>;
     kernels::SgdOptions fused;
     fused.learning_rate = learning_rate;
@@ -35,8 +36,9 @@ struct SgdRule {
     fused.weight_decay = options.weight_decay;
     fused.nesterov = options.nesterov;
     fused.gradient_scale = gradient_scale;
-    kernels::sgd_update<P, A>(device, slot.state->kept(), static_cast<P*>(slot.state->value().get()), static_cast<A*>(slot.master.get()),
-                              static_cast<const A*>(slot.state->gradient().get()), static_cast<A*>(slot.kept[0].get()), fused);
+    kernels::sgd_update<P, A>(device, slot.state->kept(), static_cast<P*>(slot.state->value().get()),
+                              static_cast<A*>(slot.master.get()), static_cast<const A*>(slot.state->gradient().get()),
+                              static_cast<A*>(slot.kept[0].get()), fused);
   }
 };
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The concept of an update rule, and the reasons why a type is none, in words: a wrong rule gives one error that names its member. An
-// optimizer of a rule of one's own is Optimizer<Rule>:
+// The concept of an update rule, and the reasons why a type is none, in words: a wrong rule gives one error that names its
+// member. An optimizer of a rule of one's own is Optimizer<Rule>:
 //
 //   struct SignRule {
 //     struct Options { double learning_rate = 1e-4, clip = 0; };
 //     static constexpr bool elementwise = true;   // the update of an element needs no other one
 //     static constexpr int buffers = 0;           // kept from step to step, each as large as the parameter
 //     template <class P, class Exec>
-//     static void update(Device<Exec>& device, optim::Slot& slot, const Options& options, double learning_rate, double gradient_scale, std::uint64_t step);
+//     static void update(Device<Exec>& device, optim::Slot& slot, const Options& options, double learning_rate, double
+//     gradient_scale, std::uint64_t step);
 //   };
 
 #include <concepts>
@@ -16,8 +17,8 @@
 #include <type_traits>
 
 #include <weft/core/has_member.hpp>
-#include <weft/optim/slot.hpp>
 #include <weft/device/device.hpp>
+#include <weft/optim/slot.hpp>
 
 namespace weft::optim {
 
@@ -42,12 +43,20 @@ constexpr RuleFault fault_of_rule() {
     return RuleFault::no_options;
   } else {
     using Options = typename Rule::Options;
-    if constexpr (!requires(const Options& options) { { options.learning_rate } -> std::convertible_to<double>; }) return RuleFault::no_learning_rate;
-    else if constexpr (!requires(const Options& options) { { options.clip } -> std::convertible_to<double>; }) return RuleFault::no_clip;
+    if constexpr (!requires(const Options& options) {
+                    { options.learning_rate } -> std::convertible_to<double>;
+                  })
+      return RuleFault::no_learning_rate;
+    else if constexpr (!requires(const Options& options) {
+                         { options.clip } -> std::convertible_to<double>;
+                       })
+      return RuleFault::no_clip;
     else if constexpr (BuffersOfAnObject<Rule>) return RuleFault::buffers;
-    else if constexpr (!requires { typename std::integral_constant<unsigned, Rule::buffers>; }) return has_buffers<Rule>() ? RuleFault::buffers : RuleFault::no_buffers;
+    else if constexpr (!requires { typename std::integral_constant<unsigned, Rule::buffers>; })
+      return has_buffers<Rule>() ? RuleFault::buffers : RuleFault::no_buffers;
     else if constexpr (ElementwiseOfAnObject<Rule>) return RuleFault::elementwise;
-    else if constexpr (!requires { typename std::bool_constant<Rule::elementwise>; } && has_elementwise<Rule>()) return RuleFault::elementwise;
+    else if constexpr (!requires { typename std::bool_constant<Rule::elementwise>; } && has_elementwise<Rule>())
+      return RuleFault::elementwise;
     else if constexpr (!requires(const Options& options) { Rule::check(options); } && has_check<Rule>()) return RuleFault::check;
     else return RuleFault::none;
   }
@@ -60,8 +69,10 @@ struct RuleOptions {
   };
 };
 template <class Rule>
-  requires requires { typename Rule::Options; }
-struct RuleOptions<Rule> { using type = typename Rule::Options; };
+requires requires { typename Rule::Options; }
+struct RuleOptions<Rule> {
+  using type = typename Rule::Options;
+};
 
 template <class Rule, class Exec>
 using Update = void (*)(Device<Exec>&, Slot&, const typename Rule::Options&, double, double, std::uint64_t);
@@ -70,11 +81,14 @@ using Update = void (*)(Device<Exec>&, Slot&, const typename Rule::Options&, dou
 
 /// What Optimizer takes. Its update is asked for when the element type is known: see Updates.
 template <class Rule>
-concept UpdateRule = detail::fault_of_rule<Rule>() == detail::RuleFault::none;
+concept UpdateRule = detail::fault_of_rule<Rule>()
+== detail::RuleFault::none;
 
 /// Rule updates parameters of P.
 template <class Rule, class P, class Exec>
-concept Updates = requires { static_cast<detail::Update<Rule, Exec>>(&Rule::template update<P, Exec>); };
+concept Updates = requires {
+  static_cast<detail::Update<Rule, Exec>>(&Rule::template update<P, Exec>);
+};
 
 namespace detail {
 
@@ -83,25 +97,26 @@ template <class Rule>
 constexpr void refuse_rule() {
   constexpr RuleFault fault = fault_of_rule<Rule>();
   static_assert(fault != RuleFault::no_options,
-                "weft: this update rule has no Options: write `struct Options { double learning_rate = 1e-3, clip = 0; };` in it, with what it needs beside them; see Rule in this "
-                "function's template arguments");
+                "weft: this update rule has no Options: write `struct Options { double learning_rate = 1e-3, clip = 0; };` in "
+                "it, with what it needs beside them; see Rule in this function's template arguments");
   static_assert(fault != RuleFault::no_learning_rate,
-                "weft: this update rule's Options have no learning_rate, which step() takes where it is given none: write `double learning_rate = 1e-3;`; see Rule in this function's "
-                "template arguments");
+                "weft: this update rule's Options have no learning_rate, which step() takes where it is given none: write "
+                "`double learning_rate = 1e-3;`; see Rule in this function's template arguments");
   static_assert(fault != RuleFault::no_clip,
-                "weft: this update rule's Options have no clip, the largest global gradient norm: write `double clip = 0;`, and 0 turns clipping off; see Rule in this function's template "
-                "arguments");
+                "weft: this update rule's Options have no clip, the largest global gradient norm: write `double clip = 0;`, and "
+                "0 turns clipping off; see Rule in this function's template arguments");
   static_assert(fault != RuleFault::no_buffers,
-                "weft: this update rule has no buffers, the number of arrays that it keeps beside each parameter: write `static constexpr int buffers = 1;` (0 for none, 2 for two moments); "
-                "see Rule in this function's template arguments");
+                "weft: this update rule has no buffers, the number of arrays that it keeps beside each parameter: write `static "
+                "constexpr int buffers = 1;` (0 for none, 2 for two moments); see Rule in this function's template arguments");
   static_assert(fault != RuleFault::buffers,
-                "weft: this update rule's buffers is not a constant of at least 0: write `static constexpr int buffers = 1;`; see Rule in this function's template arguments");
+                "weft: this update rule's buffers is not a constant of at least 0: write `static constexpr int buffers = 1;`; "
+                "see Rule in this function's template arguments");
   static_assert(fault != RuleFault::elementwise,
-                "weft: this update rule's elementwise is not a constant, so nobody would read it: write `static constexpr bool elementwise = true;`; see Rule in this function's template "
-                "arguments");
+                "weft: this update rule's elementwise is not a constant, so nobody would read it: write `static constexpr bool "
+                "elementwise = true;`; see Rule in this function's template arguments");
   static_assert(fault != RuleFault::check,
-                "weft: this update rule's check cannot be called with its Options, so nothing would be checked: write `static void check(const Options& options)`; see Rule in this "
-                "function's template arguments");
+                "weft: this update rule's check cannot be called with its Options, so nothing would be checked: write `static "
+                "void check(const Options& options)`; see Rule in this function's template arguments");
 }
 
 /// Says why Rule does not update parameters of P.
@@ -109,11 +124,14 @@ template <class Rule, class P, class Exec>
 constexpr void refuse_update() {
   constexpr bool there = has_update<Rule>();
   static_assert(there,
-                "weft: this update rule has no update: write `template <class P, class Exec> static void update(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, "
-                "double gradient_scale, std::uint64_t step)`; see Rule in this function's template arguments");
-  static_assert(!there,
-                "weft: this update rule's update is not one for parameters of the model's element type P: write `template <class P, class Exec> static void update(Device<Exec>& device, "
-                "Slot& slot, const Options& options, double learning_rate, double gradient_scale, std::uint64_t step)`, static and public; see Rule and P in this function's template arguments");
+                "weft: this update rule has no update: write `template <class P, class Exec> static void update(Device<Exec>& "
+                "device, Slot& slot, const Options& options, double learning_rate, double gradient_scale, std::uint64_t step)`; "
+                "see Rule in this function's template arguments");
+  static_assert(
+      !there,
+      "weft: this update rule's update is not one for parameters of the model's element type P: write `template <class P, class "
+      "Exec> static void update(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, double "
+      "gradient_scale, std::uint64_t step)`, static and public; see Rule and P in this function's template arguments");
 }
 
 }  // namespace detail

@@ -5,16 +5,17 @@
 // Positions and dropout are those of the whole sequence.
 //
 //   Mesh<dp, cp, tp, pp> mesh(world, {.tp = 2, .cp = 4, .pp = 2});
-//   DataParallel<ContextParallel<TensorParallel<PipelineParallel<models::Llama>>>> model(mesh, config, {.context = ContextMethod::ulysses});
+//   DataParallel<ContextParallel<TensorParallel<PipelineParallel<models::Llama>>>> model(mesh, config, {.context =
+//   ContextMethod::ulysses});
 //
 // All ranks of cp are given the same batch, one dp rank's share with whole sequences; each takes its chunks (Zigzag).
 
 #include <span>
 #include <vector>
 
-#include <weft/pipeline/unreduced_gradients.hpp>
 #include <weft/parallel/policies.hpp>
 #include <weft/parallel/wrapper.hpp>
+#include <weft/pipeline/unreduced_gradients.hpp>
 
 namespace weft {
 
@@ -53,9 +54,9 @@ struct ContextPolicy : PlainPolicy {
 
 /// M with each sequence cut over cp. ModelOptions::context says how attention crosses: by a ring (any number of heads; keys and
 /// values travel while blocks are computed) or by Ulysses (two all-to-alls each way; the heads of a tp rank must be divisible by
-/// cp, and its key-value heads divide cp or are divided by it). The policies Ring and Ulysses say it in the type. The sequence must be divisible by 2 · cp, else
-/// LayoutError when the model is made, or ShapeError for a batch of another length. Numerics: equal to one rank up to the
-/// rounding of sums over blocks of keys and of cp terms; dropout masks bitwise.
+/// cp, and its key-value heads divide cp or are divided by it). The policies Ring and Ulysses say it in the type. The sequence
+/// must be divisible by 2 · cp, else LayoutError when the model is made, or ShapeError for a batch of another length. Numerics:
+/// equal to one rank up to the rounding of sums over blocks of keys and of cp terms; dropout masks bitwise.
 template <class M, class... Method>
 class ContextParallel;
 
@@ -64,17 +65,20 @@ inline constexpr int nesting_level<ContextParallel<M, Method...>> = 15;
 
 namespace detail {
 template <class M, class... Method>
-inline constexpr bool sound<ContextParallel<M, Method...>> = (nesting_level<M> > 15) && context_methods<Method...> && sound<M>;
+inline constexpr bool sound<ContextParallel<M, Method...>> = (nesting_level<M> > 15) && context_methods<Method...>&& sound<M>;
 template <class M, class... Method>
-using ContextBase = std::conditional_t<sound<ContextParallel<M, Method...>>, Wrapper<WithPolicies<ContextPolicy, Method...>, M>, Refused<M>>;
-}
+using ContextBase =
+    std::conditional_t<sound<ContextParallel<M, Method...>>, Wrapper<WithPolicies<ContextPolicy, Method...>, M>, Refused<M>>;
+}  // namespace detail
 
 template <class M, class... Method>
 class ContextParallel : public detail::ContextBase<M, Method...> {
   static_assert(nesting_level<M> > 15,
-                "weft: wrappers nest as DataParallel of ContextParallel of TensorParallel of PipelineParallel of a model, each at most once: what stands inside "
-                "ContextParallel here belongs outside it");
-  static_assert(detail::context_methods<Method...>, "weft: ContextParallel's second template parameter must be Ring or Ulysses, or be left out: ModelOptions::context says it when the program runs");
+                "weft: wrappers nest as DataParallel of ContextParallel of TensorParallel of PipelineParallel of a model, each "
+                "at most once: what stands inside ContextParallel here belongs outside it");
+  static_assert(detail::context_methods<Method...>,
+                "weft: ContextParallel's second template parameter must be Ring or Ulysses, or be left out: "
+                "ModelOptions::context says it when the program runs");
 
  public:
   using detail::ContextBase<M, Method...>::ContextBase;

@@ -76,10 +76,19 @@ class Buckets : public Hooks {
 
 template <class Exec>
 Buckets<Exec>::Buckets(Communicator comm, Device<Exec>& device, const ModelOptions& options)
-    : comm_(std::move(comm)), device_(&device), first_bytes_(options.data.first_bucket_bytes), bytes_(options.data.bucket_bytes), compare_every_(options.numerics.compare_every) {
+    : comm_(std::move(comm)),
+      device_(&device),
+      first_bytes_(options.data.first_bucket_bytes),
+      bytes_(options.data.bucket_bytes),
+      compare_every_(options.numerics.compare_every) {
   if (options.shard.replicate != 1 || options.shard.quantised_gather || options.shard.secondary != 0)
-    throw_error<UsageError>({"ModelOptions: shard.replicate, shard.quantised_gather and shard.secondary are for FullyShardedDataParallel, and DataParallel or its stage 0 shares nothing out; leave them out"});
-  if (options.numerics.gradient && size_of(*options.numerics.gradient) == 2) throw_error<UsageError>({"ModelOptions::numerics.gradient is ", name_of(*options.numerics.gradient), ": DataParallel keeps gradients in the type in which they are added; leave it out, or use FullyShardedDataParallel"});
+    throw_error<UsageError>(
+        {"ModelOptions: shard.replicate, shard.quantised_gather and shard.secondary are for FullyShardedDataParallel, and "
+         "DataParallel or its stage 0 shares nothing out; leave them out"});
+  if (options.numerics.gradient && size_of(*options.numerics.gradient) == 2)
+    throw_error<UsageError>(
+        {"ModelOptions::numerics.gradient is ", name_of(*options.numerics.gradient),
+         ": DataParallel keeps gradients in the type in which they are added; leave it out, or use FullyShardedDataParallel"});
   if (options.data.hook) hook_ = options.data.hook->make(device);
   else if (const auto narrow = options.numerics.reduce.narrow()) hook_ = narrow(device);
 }
@@ -98,7 +107,8 @@ void Buckets<Exec>::prepare(std::span<Unit*> units) {
     bucket.storage = device_->allocate_persistent(bucket.bytes);
     fill_zero(*device_, static_cast<char*>(bucket.storage.get()), bucket.bytes);  // the gaps are summed too
     for (const FlatMember& member : bucket.members)
-      member.state->gradients().set_buffer(Buffer(bucket.storage, static_cast<char*>(bucket.storage.get()) + member.first * size_of(bucket.type)));
+      member.state->gradients().set_buffer(
+          Buffer(bucket.storage, static_cast<char*>(bucket.storage.get()) + member.first * size_of(bucket.type)));
   }
 }
 
@@ -168,7 +178,8 @@ void Buckets<Exec>::launch(Bucket& bucket) {
     return;
   }
   constexpr comm::MemoryKind memory = weft::detail::memory_kind<Tensor<float, Exec>>();
-  bucket.request = bucket.comm.all_reduce_async(comm::elements_of<float, double>(bucket.type, memory, bucket.storage.get(), bucket.bytes / size_of(bucket.type)));
+  bucket.request = bucket.comm.all_reduce_async(
+      comm::elements_of<float, double>(bucket.type, memory, bucket.storage.get(), bucket.bytes / size_of(bucket.type)));
 }
 
 template <class Exec>
@@ -182,7 +193,10 @@ void Buckets<Exec>::complete(Bucket& bucket) {
 }
 
 template <class Exec>
-hook::Bucket Buckets<Exec>::view_of(Bucket& bucket) { return {std::size_t(&bucket - buckets_.data()), bucket.type, bucket.storage, bucket.bytes / size_of(bucket.type), bucket.members}; }
+hook::Bucket Buckets<Exec>::view_of(Bucket& bucket) {
+  return {std::size_t(&bucket - buckets_.data()), bucket.type, bucket.storage, bucket.bytes / size_of(bucket.type),
+          bucket.members};
+}
 
 struct DataPolicy : PlainPolicy {
   using axis = dp;
@@ -205,25 +219,35 @@ inline constexpr int nesting_level<DataParallel<M, Policies...>> = 10;
 
 namespace detail {
 template <class M, class... Policies>
-inline constexpr bool sound<DataParallel<M, Policies...>> = (nesting_level<M> > 10) && (is_data_policy<Policies> && ...) && sound<M>;
+inline constexpr bool sound<DataParallel<M, Policies...>> = (nesting_level<M> > 10) &&
+                                                            (is_data_policy<Policies> && ...) && sound<M>;
 template <class M, class... Policies>
-using DataBase = std::conditional_t<sound<DataParallel<M, Policies...>>, Wrapper<WithPolicies<DataPolicy, Policies...>, M>, Refused<M>>;
-}
+using DataBase =
+    std::conditional_t<sound<DataParallel<M, Policies...>>, Wrapper<WithPolicies<DataPolicy, Policies...>, M>, Refused<M>>;
+}  // namespace detail
 
 template <class M, class... Policies>
 class DataParallel : public detail::DataBase<M, Policies...> {
   static_assert((detail::CheckedDataPolicy<Policies>::said && ...));
-  static_assert(((detail::is_data_policy<Policies> || detail::resembles_policy<Policies> || detail::resembles_hook<Policies>) && ...),
-                "weft: DataParallel's template parameters after the model must be policies, such as Reproducible, or a communication hook (a type with Request start(hook::Bucket&, const Communicator&))");
-  static_assert(nesting_level<M> > 10, "weft: wrappers nest as DataParallel of TensorParallel of PipelineParallel of a model, each at most once: DataParallel stands outermost and once");
+  static_assert(((detail::is_data_policy<Policies> || detail::resembles_policy<Policies> ||
+                  detail::resembles_hook<Policies>)&&...),
+                "weft: DataParallel's template parameters after the model must be policies, such as Reproducible, or a "
+                "communication hook (a type with Request start(hook::Bucket&, const Communicator&))");
+  static_assert(nesting_level<M> > 10,
+                "weft: wrappers nest as DataParallel of TensorParallel of PipelineParallel of a model, each at most once: "
+                "DataParallel stands outermost and once");
 
-  static_assert((detail::policy_fits<typename detail::ScalarOf<M>::type, Policies> && ...), "weft: MixedPrecision's Param must be the type that the model computes in, such as bfloat16 for models::BasicGpt<bfloat16>");
+  static_assert((detail::policy_fits<typename detail::ScalarOf<M>::type, Policies> && ...),
+                "weft: MixedPrecision's Param must be the type that the model computes in, such as bfloat16 for "
+                "models::BasicGpt<bfloat16>");
 
  public:
   using typename detail::DataBase<M, Policies...>::Config;
   /// The model laid over `mesh`: see Wrapper.
   template <detail::Axis... X>
-  DataParallel(const Mesh<X...>& mesh, const Config& config, const ModelOptions& options = {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
+  DataParallel(const Mesh<X...>& mesh, const Config& config,
+               const ModelOptions& options =
+                   {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
       : detail::DataBase<M, Policies...>(mesh, config, options) {}
 };
 

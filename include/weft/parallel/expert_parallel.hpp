@@ -41,11 +41,14 @@ struct ExpertPolicy : PlainPolicy {
   ExpertPolicy(const Context&, const Mesh<X...>& mesh, const ModelOptions&)
       : etp_ranks(comm_of(mesh, etp{})), edp_ranks(comm_of(mesh, edp{})), reducer(!Context::has(dp{})) {
     static_assert(((std::is_same_v<X, dp> || std::is_same_v<X, cp> || std::is_same_v<X, tp>) || ...),
-                  "weft: ExpertParallel over a Mesh without dp, cp or tp: all ranks would have the same tokens; name one of them in axes<...>, and wrap the model in its wrapper");
+                  "weft: ExpertParallel over a Mesh without dp, cp or tp: all ranks would have the same tokens; name one of them "
+                  "in axes<...>, and wrap the model in its wrapper");
   }
   template <class Context>
   auto bind(const Context& context, const Communicator& ep_ranks) {
-    return context.template with<ExpertMeshAxis>(ep{}, ep_ranks, &reducer).template with<ExpertMeshAxis>(etp{}, etp_ranks).template with<ExpertMeshAxis>(edp{}, edp_ranks);
+    return context.template with<ExpertMeshAxis>(ep{}, ep_ranks, &reducer)
+        .template with<ExpertMeshAxis>(etp{}, etp_ranks)
+        .template with<ExpertMeshAxis>(edp{}, edp_ranks);
   }
 
   Communicator etp_ranks, edp_ranks;
@@ -60,7 +63,9 @@ struct ExpertPolicy : PlainPolicy {
 };
 
 template <class M>
-concept HasExperts = requires(const typename M::Config& config) { M::experts(config); };
+concept HasExperts = requires(const typename M::Config& config) {
+  M::experts(config);
+};
 
 }  // namespace detail
 
@@ -78,7 +83,7 @@ namespace detail {
 template <class M>
 inline constexpr bool expert_nesting = nesting_level<M> > 25;
 template <class M>
-inline constexpr bool sound<ExpertParallel<M>> = expert_nesting<M> && HasExperts<model_of_t<M>> && sound<M>;
+inline constexpr bool sound<ExpertParallel<M>> = expert_nesting<M>&& HasExperts<model_of_t<M>>&& sound<M>;
 template <class M>
 using ExpertBase = std::conditional_t<sound<ExpertParallel<M>>, Wrapper<ExpertPolicy, M>, Refused<M>>;
 }  // namespace detail
@@ -86,8 +91,10 @@ using ExpertBase = std::conditional_t<sound<ExpertParallel<M>>, Wrapper<ExpertPo
 template <class M>
 class ExpertParallel : public detail::ExpertBase<M> {
   static_assert(detail::expert_nesting<M>,
-                "weft: wrappers nest as DataParallel of TensorParallel of ExpertParallel of PipelineParallel of a model, each at most once: what stands inside ExpertParallel here belongs outside it");
-  static_assert(!detail::expert_nesting<M> || !detail::sound<M> || detail::HasExperts<detail::model_of_t<M>>, "weft: ExpertParallel needs a model with experts, such as models::Mixtral");
+                "weft: wrappers nest as DataParallel of TensorParallel of ExpertParallel of PipelineParallel of a model, each at "
+                "most once: what stands inside ExpertParallel here belongs outside it");
+  static_assert(!detail::expert_nesting<M> || !detail::sound<M> || detail::HasExperts<detail::model_of_t<M>>,
+                "weft: ExpertParallel needs a model with experts, such as models::Mixtral");
 
  public:
   using detail::ExpertBase<M>::ExpertBase;

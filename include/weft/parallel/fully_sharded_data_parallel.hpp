@@ -10,8 +10,8 @@
 #include <memory>
 
 #include <weft/parallel/data_parallel.hpp>
-#include <weft/parallel/policies.hpp>
 #include <weft/parallel/fsdp/fully_sharded_hooks.hpp>
+#include <weft/parallel/policies.hpp>
 #include <weft/parallel/wrapper.hpp>
 
 namespace weft {
@@ -28,7 +28,8 @@ struct ShardedDataPolicy : PlainPolicy {
 
   ShardedDataPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions& options) {
     const int stage = options.shard.stage;
-    if (stage < int(in_type) || stage > 3) throw_error<UsageError>({"ModelOptions::shard.stage is ", stage, ": the stages are 0, 1, 2 and 3"});
+    if (stage < int(in_type) || stage > 3)
+      throw_error<UsageError>({"ModelOptions::shard.stage is ", stage, ": the stages are 0, 1, 2 and 3"});
     if constexpr (!in_type)
       if (stage == 0) {
         hooks_ = std::make_unique<Buckets<Exec>>(comm, device, options);
@@ -53,10 +54,11 @@ inline constexpr int stages_in_type = (int(is_zero_stage<Policies>) + ... + 0);
 /// The weight half of a layer's backward must not use parameter values: they may have been released.
 ///
 /// Numerics: gradients are sums over dp in rank order, in float for bfloat16 parameters; where they are kept so, equal to
-/// DataParallel bit by bit with one micro-batch, else up to the rounding of sums in another order; where they are kept in 16 bits,
-/// further by half a bit of these for each micro-batch. Shards ignore the parameters' shapes, so an optimizer
-/// must work element by element; another one is refused. A tied embedding on two pipeline stages keeps its whole gradient until the end of the step.
-/// ModelOptions::shard.stage is the stage, 3 unless set. Policies, in the type: a stage, Reproducible and others of parallel/policies.hpp.
+/// DataParallel bit by bit with one micro-batch, else up to the rounding of sums in another order; where they are kept in 16
+/// bits, further by half a bit of these for each micro-batch. Shards ignore the parameters' shapes, so an optimizer must work
+/// element by element; another one is refused. A tied embedding on two pipeline stages keeps its whole gradient until the end of
+/// the step. ModelOptions::shard.stage is the stage, 3 unless set. Policies, in the type: a stage, Reproducible and others of
+/// parallel/policies.hpp.
 template <class M, class... ZeroStage1Or2Or3AndPolicies>  // so named since compilers print it where a number stands
 class FullyShardedDataParallel;
 
@@ -65,27 +67,41 @@ inline constexpr int nesting_level<FullyShardedDataParallel<M, Policies...>> = 1
 
 namespace detail {
 template <class M, class... Policies>
-inline constexpr bool sound<FullyShardedDataParallel<M, Policies...>> = (nesting_level<M> > 10) && stages_in_type<Policies...> <= 1 && ((is_zero_stage<Policies> || is_policy<Policies>) && ...) && sound<M>;
+inline constexpr bool sound<FullyShardedDataParallel<M, Policies...>> =
+    (nesting_level<M> > 10) && stages_in_type<Policies...> <= 1 &&
+    ((is_zero_stage<Policies> || is_policy<Policies>)&&...) && sound<M>;
 template <class M, class... Policies>
-using ShardedDataBase = std::conditional_t<sound<FullyShardedDataParallel<M, Policies...>>, Wrapper<WithPolicies<ShardedDataPolicy<stages_in_type<Policies...> != 0>, Policies...>, M>, Refused<M>>;
-}
+using ShardedDataBase =
+    std::conditional_t<sound<FullyShardedDataParallel<M, Policies...>>,
+                       Wrapper<WithPolicies<ShardedDataPolicy<stages_in_type<Policies...> != 0>, Policies...>, M>, Refused<M>>;
+}  // namespace detail
 
 template <class M, class... Policies /* zero::Stage1, zero::Stage2 or zero::Stage3, and policies */>
 class FullyShardedDataParallel : public detail::ShardedDataBase<M, Policies...> {
-  static_assert(nesting_level<M> > 10, "weft: wrappers nest as FullyShardedDataParallel of TensorParallel of PipelineParallel of a model, each at most once: FullyShardedDataParallel stands outermost, once, and in place of DataParallel");
+  static_assert(nesting_level<M> > 10,
+                "weft: wrappers nest as FullyShardedDataParallel of TensorParallel of PipelineParallel of a model, each at most "
+                "once: FullyShardedDataParallel stands outermost, once, and in place of DataParallel");
   static_assert((detail::CheckedDataPolicy<Policies>::said && ...));
-  static_assert(((detail::is_zero_stage<Policies> || detail::is_policy<Policies> || detail::resembles_policy<Policies> || detail::resembles_hook<Policies>) && ...),
-                "weft: FullyShardedDataParallel's template parameters after the model must be zero::Stage1, zero::Stage2 or zero::Stage3, or policies, such as Reproducible; a stage that is known when "
-                "the program runs is ModelOptions::shard.stage");
-  static_assert(detail::stages_in_type<Policies...> <= 1, "weft: FullyShardedDataParallel has one stage of ZeRO: leave all but one of zero::Stage1, zero::Stage2 and zero::Stage3 out");
+  static_assert(
+      ((detail::is_zero_stage<Policies> || detail::is_policy<Policies> || detail::resembles_policy<Policies> ||
+        detail::resembles_hook<Policies>)&&...),
+      "weft: FullyShardedDataParallel's template parameters after the model must be zero::Stage1, zero::Stage2 or zero::Stage3, "
+      "or policies, such as Reproducible; a stage that is known when the program runs is ModelOptions::shard.stage");
+  static_assert(detail::stages_in_type<Policies...> <= 1,
+                "weft: FullyShardedDataParallel has one stage of ZeRO: leave all but one of zero::Stage1, zero::Stage2 and "
+                "zero::Stage3 out");
 
-  static_assert((detail::policy_fits<typename detail::ScalarOf<M>::type, Policies> && ...), "weft: MixedPrecision's Param must be the type that the model computes in, such as bfloat16 for models::BasicGpt<bfloat16>");
+  static_assert((detail::policy_fits<typename detail::ScalarOf<M>::type, Policies> && ...),
+                "weft: MixedPrecision's Param must be the type that the model computes in, such as bfloat16 for "
+                "models::BasicGpt<bfloat16>");
 
  public:
   using typename detail::ShardedDataBase<M, Policies...>::Config;
   /// The model laid over `mesh`: see Wrapper.
   template <detail::Axis... X>
-  FullyShardedDataParallel(const Mesh<X...>& mesh, const Config& config, const ModelOptions& options = {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
+  FullyShardedDataParallel(const Mesh<X...>& mesh, const Config& config,
+                           const ModelOptions& options =
+                               {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
       : detail::ShardedDataBase<M, Policies...>(mesh, config, options) {}
 };
 

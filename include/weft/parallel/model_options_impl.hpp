@@ -11,12 +11,26 @@ WEFT_INLINE void ModelOptions::check() const {
   const auto& reproducible = numerics.reproducible;
   const auto& reduce = numerics.reduce;
   const auto& gradient = numerics.gradient;
-  if (data.hook && reproducible) throw_error<UsageError>({"ModelOptions: numerics.reproducible fixes how gradients are added, so it cannot go with a communication hook; leave one of them out"});
-  if (gradient && size_of(*gradient) == 2 && reproducible) throw_error<UsageError>({"ModelOptions: numerics.reproducible adds gradients in float32, so it cannot go with numerics.gradient in ", name_of(*gradient), "; leave one of them out"});
-  if (reduce && *reduce != DataType::bfloat16 && *reduce != DataType::float32) throw_error<UsageError>({"ModelOptions::numerics.reduce is ", name_of(*reduce), ": gradients are reduced in bfloat16 or float32"});
+  if (data.hook && reproducible)
+    throw_error<UsageError>(
+        {"ModelOptions: numerics.reproducible fixes how gradients are added, so it cannot go with a communication hook; leave "
+         "one of them out"});
+  if (gradient && size_of(*gradient) == 2 && reproducible)
+    throw_error<UsageError>(
+        {"ModelOptions: numerics.reproducible adds gradients in float32, so it cannot go with numerics.gradient in ",
+         name_of(*gradient), "; leave one of them out"});
+  if (reduce && *reduce != DataType::bfloat16 && *reduce != DataType::float32)
+    throw_error<UsageError>(
+        {"ModelOptions::numerics.reduce is ", name_of(*reduce), ": gradients are reduced in bfloat16 or float32"});
   if (reduce != DataType::bfloat16) return;
-  if (reproducible) throw_error<UsageError>({"ModelOptions: numerics.reproducible adds gradients in their own type, so it cannot go with numerics.reduce in bfloat16; leave one of them out"});
-  if (data.hook) throw_error<UsageError>({"ModelOptions: a communication hook says itself in which type gradients are sent; leave numerics.reduce or the hook out"});
+  if (reproducible)
+    throw_error<UsageError>(
+        {"ModelOptions: numerics.reproducible adds gradients in their own type, so it cannot go with numerics.reduce in "
+         "bfloat16; leave one of them out"});
+  if (data.hook)
+    throw_error<UsageError>(
+        {"ModelOptions: a communication hook says itself in which type gradients are sent; leave numerics.reduce or the hook "
+         "out"});
 }
 
 }  // namespace weft

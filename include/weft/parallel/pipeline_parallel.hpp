@@ -6,8 +6,8 @@
 //   PipelineParallel<models::Gpt> model(mesh, config, {.pipeline = {.schedule = schedule::zbv}});
 
 #include <weft/parallel/policies.hpp>
-#include <weft/pipeline/schedule/any_schedule.hpp>
 #include <weft/parallel/wrapper.hpp>
+#include <weft/pipeline/schedule/any_schedule.hpp>
 
 namespace weft {
 
@@ -16,13 +16,15 @@ struct PipelinePolicy : PlainPolicy {
   using axis = pp;
   using hidden_placement = Invariant<pp>;
   PipelinePolicy(const Communicator&, DefaultDevice&, const ModelOptions&) {}
-  static schedule::AnySchedule schedule(const ModelOptions& options) { return options.pipeline.schedule ? *options.pipeline.schedule : PlainPolicy::schedule(options); }
+  static schedule::AnySchedule schedule(const ModelOptions& options) {
+    return options.pipeline.schedule ? *options.pipeline.schedule : PlainPolicy::schedule(options);
+  }
 };
 }  // namespace detail
 
-/// M in stages over pp, run by ModelOptions::pipeline.schedule. A schedule may stand in the type instead: one of parallel/schedule/, or
-/// schedule::Custom, a table of the user's that the compiler proves. Cuts lie between blocks. Numerics: weight gradients are added in
-/// micro-batch order, so they are bitwise those of accumulation on one rank.
+/// M in stages over pp, run by ModelOptions::pipeline.schedule. A schedule may stand in the type instead: one of
+/// parallel/schedule/, or schedule::Custom, a table of the user's that the compiler proves. Cuts lie between blocks. Numerics:
+/// weight gradients are added in micro-batch order, so they are bitwise those of accumulation on one rank.
 template <class M, class... S>
 class PipelineParallel;
 
@@ -33,14 +35,18 @@ namespace detail {
 template <class M, class... S>
 inline constexpr bool sound<PipelineParallel<M, S...>> = !is_wrapper<M> && schedule_types<S...> && sound<M>;
 template <class M, class... S>
-using PipelineBase = std::conditional_t<sound<PipelineParallel<M, S...>>, Wrapper<WithPolicies<PipelinePolicy, RunsSchedule<S>...>, M>, Refused<M>>;
-}
+using PipelineBase = std::conditional_t<sound<PipelineParallel<M, S...>>,
+                                        Wrapper<WithPolicies<PipelinePolicy, RunsSchedule<S>...>, M>, Refused<M>>;
+}  // namespace detail
 
 template <class M, class... S>
 class PipelineParallel : public detail::PipelineBase<M, S...> {
-  static_assert(!is_wrapper<M>, "weft: PipelineParallel cuts a model into stages, so it stands next to the model: write DataParallel<TensorParallel<PipelineParallel<Model>>>");
+  static_assert(!is_wrapper<M>,
+                "weft: PipelineParallel cuts a model into stages, so it stands next to the model: write "
+                "DataParallel<TensorParallel<PipelineParallel<Model>>>");
   static_assert(detail::schedule_types<S...>,
-                "weft: PipelineParallel's second template parameter must be a schedule, such as schedule::Zbv or schedule::Custom<table>, or be left out: ModelOptions::pipeline.schedule says it when the program runs");
+                "weft: PipelineParallel's second template parameter must be a schedule, such as schedule::Zbv or "
+                "schedule::Custom<table>, or be left out: ModelOptions::pipeline.schedule says it when the program runs");
 
  public:
   using detail::PipelineBase<M, S...>::PipelineBase;

@@ -1,40 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Policies: choices of ModelOptions in the type of a wrapper, for those who like to read them there. A policy sets its value before
-// anything is made, whatever the options said, and nothing else depends on its type.
+// Policies: choices of ModelOptions in the type of a wrapper, for those who like to read them there. A policy sets its value
+// before anything is made, whatever the options said, and nothing else depends on its type.
 //
 //   DataParallel<models::Gpt, Reproducible> model(mesh, config);
 //   FullyShardedDataParallel<models::Gpt, zero::Stage2, Reproducible> model(mesh, config);
 //   ContextParallel<PipelineParallel<models::Llama, schedule::Zbv>, Ulysses> model(mesh, config);
 //
-// A policy is a type with `static void apply(ModelOptions&)`; DataParallel also takes a communication hook's type, PipelineParallel a
-// schedule's.
+// A policy is a type with `static void apply(ModelOptions&)`; DataParallel also takes a communication hook's type,
+// PipelineParallel a schedule's.
 
 #include <type_traits>
 
-#include <weft/parallel/model_options.hpp>
 #include <weft/parallel/hook/communication_hook.hpp>
+#include <weft/parallel/model_options.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
 
 namespace weft {
 
-/// ModelOptions::shard.stage: what FullyShardedDataParallel shares out over the data ranks. Bytes a rank, P parameters over N data
-/// ranks, with AdamW:
+/// ModelOptions::shard.stage: what FullyShardedDataParallel shares out over the data ranks. Bytes a rank, P parameters over N
+/// data ranks, with AdamW:
 ///
 ///               float               bfloat16, float16        double
 ///   Stage1      8 P + 8 P / N       4 P + 12 P / N           16 P + 16 P / N
 ///   Stage2      4 P + 12 P / N      2 P + 14 P / N            8 P + 24 P / N
 ///   Stage3      16 P / N            16 P / N                 32 P / N
 ///
-/// (parameter + gradient + optimizer). Of 16-bit models stages 1 and 2 keep sums of gradients in 16 bits, each micro-batch added in
-/// float and rounded once, or in float (ModelOptions::numerics.gradient: 6 P + 12 P / N and 2 P + 16 P / N); stage 3 keeps the master
-/// copy alone, which is rounded when a unit is gathered, and gradients in float. Beside it is what is on its way: up to two gathered
-/// units in stage 3, up to two units of whole gradients, a sum of a unit's shards. With ModelOptions::shard.replicate N is
-/// dp / replicate; secondary adds P / secondary values; offload takes the optimizer's bytes, and in stage 3 the parameters', off the
-/// device, where the largest parameter's of them come and go (on a GPU the next one's and the next unit's piece, too: they come while
-/// it computes).
+/// (parameter + gradient + optimizer). Of 16-bit models stages 1 and 2 keep sums of gradients in 16 bits, each micro-batch added
+/// in float and rounded once, or in float (ModelOptions::numerics.gradient: 6 P + 12 P / N and 2 P + 16 P / N); stage 3 keeps the
+/// master copy alone, which is rounded when a unit is gathered, and gradients in float. Beside it is what is on its way: up to
+/// two gathered units in stage 3, up to two units of whole gradients, a sum of a unit's shards. With
+/// ModelOptions::shard.replicate N is dp / replicate; secondary adds P / secondary values; offload takes the optimizer's bytes,
+/// and in stage 3 the parameters', off the device, where the largest parameter's of them come and go (on a GPU the next one's and
+/// the next unit's piece, too: they come while it computes).
 ///
-/// A stage in the type is known to the compiler: an optimizer that needs whole matrices does not compile, and stage 0 is not compiled.
+/// A stage in the type is known to the compiler: an optimizer that needs whole matrices does not compile, and stage 0 is not
+/// compiled.
 namespace zero {
 /// Optimizer state.
 struct Stage1 {
@@ -59,24 +60,30 @@ struct Ulysses {
   static void apply(ModelOptions& options) { options.context = ContextMethod::ulysses; }
 };
 
-/// ModelOptions::numerics.reproducible: the run has the same bits for every dp degree that divides the micro-batches, every stage of ZeRO,
-/// every schedule and every pp degree.
+/// ModelOptions::numerics.reproducible: the run has the same bits for every dp degree that divides the micro-batches, every stage
+/// of ZeRO, every schedule and every pp degree.
 struct Reproducible {
   template <class Options>  // else every program would compile what this asks for
-  static void apply(Options& options) { options.numerics.reproducible = true; }
+  static void apply(Options& options) {
+    options.numerics.reproducible = true;
+  }
 };
 
-/// Layers compute in Param, the model's own scalar (models::BasicGpt<bfloat16>), and add gradients in accumulate_t<Param>; data ranks
-/// send and add them in Reduce, bfloat16 or float. What is updated is a master copy in float where Param is bfloat16; stage 3 of
-/// FullyShardedDataParallel keeps nothing else, and gathers it as Param. Gradient: ModelOptions::numerics.gradient, the type in which sums of
-/// gradients are kept, Param or accumulate_t<Param>; void leaves the choice to the stage.
+/// Layers compute in Param, the model's own scalar (models::BasicGpt<bfloat16>), and add gradients in accumulate_t<Param>; data
+/// ranks send and add them in Reduce, bfloat16 or float. What is updated is a master copy in float where Param is bfloat16; stage
+/// 3 of FullyShardedDataParallel keeps nothing else, and gathers it as Param. Gradient: ModelOptions::numerics.gradient, the type
+/// in which sums of gradients are kept, Param or accumulate_t<Param>; void leaves the choice to the stage.
 template <class Param, class Reduce, class Gradient = void>
 struct MixedPrecision {
-  static_assert(detail::Real<Param>, "weft: MixedPrecision's Param must be float, bfloat16, float16 or double: the type that the model's layers compute in");
+  static_assert(
+      detail::Real<Param>,
+      "weft: MixedPrecision's Param must be float, bfloat16, float16 or double: the type that the model's layers compute in");
   static_assert(std::is_same_v<Reduce, bfloat16> || std::is_same_v<Reduce, accumulate_t<Param>>,
-                "weft: MixedPrecision's Reduce must be bfloat16, or the type in which gradients are kept: float for Param bfloat16, float16 and float, double for double");
+                "weft: MixedPrecision's Reduce must be bfloat16, or the type in which gradients are kept: float for Param "
+                "bfloat16, float16 and float, double for double");
   static_assert(std::is_void_v<Gradient> || std::is_same_v<Gradient, Param> || std::is_same_v<Gradient, accumulate_t<Param>>,
-                "weft: MixedPrecision's Gradient must be Param, or the type in which layers add gradients: float for Param bfloat16, float16 and float, double for double");
+                "weft: MixedPrecision's Gradient must be Param, or the type in which layers add gradients: float for Param "
+                "bfloat16, float16 and float, double for double");
   static void apply(ModelOptions& options) {
     if constexpr (std::is_same_v<Reduce, bfloat16>) options.numerics.reduce = DataType::bfloat16;
     if constexpr (!std::is_void_v<Gradient>) options.numerics.gradient = data_type_of<Gradient>;
@@ -103,41 +110,55 @@ struct HybridSharding {
 namespace detail {
 
 template <class P>
-inline constexpr bool is_zero_stage = std::is_same_v<P, zero::Stage1> || std::is_same_v<P, zero::Stage2> || std::is_same_v<P, zero::Stage3>;
+inline constexpr bool is_zero_stage =
+    std::is_same_v<P, zero::Stage1> || std::is_same_v<P, zero::Stage2> || std::is_same_v<P, zero::Stage3>;
 template <class P>
 inline constexpr bool is_context_method = std::is_same_v<P, Ring> || std::is_same_v<P, Ulysses>;
 
 // By value, or as what cannot be changed: what it sets would be lost.
 template <class P>
-concept AppliesToACopy = requires { static_cast<void (*)(ModelOptions)>(&P::apply); } ||
-                         (requires { static_cast<void (*)(const ModelOptions&)>(&P::apply); } && !requires { static_cast<void (*)(ModelOptions&)>(&P::apply); });
+concept AppliesToACopy = requires {
+  static_cast<void (*)(ModelOptions)>(&P::apply);
+}
+|| (
+       requires { static_cast<void (*)(const ModelOptions&)>(&P::apply); } &&
+       !requires { static_cast<void (*)(ModelOptions&)>(&P::apply); });
 template <class P>
-inline constexpr bool is_policy = !is_zero_stage<P> && !is_context_method<P> && requires(ModelOptions& options) { P::apply(options); } && !AppliesToACopy<P>;
+inline constexpr bool is_policy = !is_zero_stage<P> && !is_context_method<P> && requires(ModelOptions & options) {
+  P::apply(options);
+}
+&&!AppliesToACopy<P>;
 template <class P>
 inline constexpr bool is_data_policy = is_policy<P> || hook::detail::fault_of_hook<P>() == hook::detail::HookFault::none;
 
 WEFT_HAS_MEMBER(apply)
 
-// What is neither, and has something of a policy or of a hook: the class below says what is wrong. Of anything else a wrapper says what
-// may stand there.
+// What is neither, and has something of a policy or of a hook: the class below says what is wrong. Of anything else a wrapper
+// says what may stand there.
 template <class P>
 inline constexpr bool resembles_policy = !is_data_policy<P> && !is_zero_stage<P> && !is_context_method<P> && has_apply<P>();
 template <class P>
-inline constexpr bool resembles_hook = !is_data_policy<P> && !has_apply<P>() && (hook::detail::has_start<P>() || hook::detail::has_finish<P>());
+inline constexpr bool resembles_hook =
+    !is_data_policy<P> && !has_apply<P>() && (hook::detail::has_start<P>() || hook::detail::has_finish<P>());
 
 template <class P>
-struct CheckedDataPolicy { static constexpr bool said = true; };
+struct CheckedDataPolicy {
+  static constexpr bool said = true;
+};
 template <class P>
-  requires resembles_hook<P>
-struct CheckedDataPolicy<P> : hook::detail::RefusedHook<P> {};
+requires resembles_hook<P>
+struct CheckedDataPolicy<P> : hook::detail::RefusedHook<P> {
+};
 template <class P>
-  requires resembles_policy<P>
+requires resembles_policy<P>
 struct CheckedDataPolicy<P> {
   static constexpr bool said = true, copy = AppliesToACopy<P>;
   static_assert(!copy,
-                "weft: this policy's apply takes ModelOptions by value or const reference, so what it sets would be lost: write `static void apply(ModelOptions& options)`; see P in this class's template "
-                "arguments");
-  static_assert(copy, "weft: this policy's apply cannot be called with ModelOptions: write `static void apply(ModelOptions& options)`, static and public; see P in this class's template arguments");
+                "weft: this policy's apply takes ModelOptions by value or const reference, so what it sets would be lost: write "
+                "`static void apply(ModelOptions& options)`; see P in this class's template arguments");
+  static_assert(copy,
+                "weft: this policy's apply cannot be called with ModelOptions: write `static void apply(ModelOptions& options)`, "
+                "static and public; see P in this class's template arguments");
 };
 
 // A schedule's type as PipelineParallel's policy.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The comparison of what ranks are given: once for a model its seed, options and config, in each training step the batch. A rank that
-// is given something else than its peers computes, communicates and reports a loss as if nothing were wrong. Numbers and hashes
-// travel, a few small collectives on the host; what differs is gathered only where something does.
+// The comparison of what ranks are given: once for a model its seed, options and config, in each training step the batch. A rank
+// that is given something else than its peers computes, communicates and reports a loss as if nothing were wrong. Numbers and
+// hashes travel, a few small collectives on the host; what differs is gathered only where something does.
 
 #include <algorithm>
 #include <array>
@@ -18,8 +18,8 @@
 #include <weft/core/error.hpp>
 #include <weft/core/fields.hpp>
 #include <weft/core/hash.hpp>
-#include <weft/mesh/axis.hpp>
 #include <weft/layer/batch.hpp>
+#include <weft/mesh/axis.hpp>
 #include <weft/parallel/model_options.hpp>
 
 namespace weft::detail {
@@ -67,7 +67,8 @@ std::uint64_t word_of_field(const T& field) {
   }
 }
 
-[[noreturn]] void refuse_construction(const Communicator& ranks, std::span<const std::uint64_t> words, std::span<const OptionWord> options, std::uint64_t numbers);
+[[noreturn]] void refuse_construction(const Communicator& ranks, std::span<const std::uint64_t> words,
+                                      std::span<const OptionWord> options, std::uint64_t numbers);
 
 /// Throws UsageError on all ranks if the options or the config are not the same on all of them. Fields of a Config that is not an
 /// aggregate, and those of kinds that have no hash, are left out. Collective.
@@ -93,19 +94,20 @@ struct BatchAxis {
   const Communicator* ranks;
 };
 
-inline constexpr std::string_view batch_words[] = {"step", "first_sequence", "sequences", "length", "micro_batches", "differing", "tokens", "targets"};
+inline constexpr std::string_view batch_words[] = {"step",          "first_sequence", "sequences", "length",
+                                                   "micro_batches", "differing",      "tokens",    "targets"};
 
 std::array<std::uint64_t, 8> words_of(const Batch& batch);
 
 /// Throws UsageError on all ranks of an axis that does not cut the batch between them if they have different ones.
 void require_same_batch(std::span<const BatchAxis> axes, const Batch& batch);
 
-/// Throws UsageError on all data ranks if they are not at the same step, or their shares do not lie side by side in the global batch.
-/// Wherever the first one begins. An empty share lies nowhere. Returns the longest sequence of all.
+/// Throws UsageError on all data ranks if they are not at the same step, or their shares do not lie side by side in the global
+/// batch. Wherever the first one begins. An empty share lies nowhere. Returns the longest sequence of all.
 std::size_t require_shares(std::span<const BatchAxis> axes, const Batch& batch);
 
-/// What all ranks have been given for a step; `shares`: and over dp, too. Returns the longest sequence of the global batch, as far as this
-/// rank is told.
+/// What all ranks have been given for a step; `shares`: and over dp, too. Returns the longest sequence of the global batch, as
+/// far as this rank is told.
 template <class Context>
 std::size_t require_batches(const Context& context, const Batch& batch, bool shares) {
   std::vector<BatchAxis> same, data;

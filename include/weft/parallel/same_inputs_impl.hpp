@@ -7,19 +7,30 @@
 
 namespace weft::detail {
 
-WEFT_COLD WEFT_INLINE void refuse_construction(const Communicator& ranks, std::span<const std::uint64_t> words, std::span<const OptionWord> options, std::uint64_t numbers) {
+WEFT_COLD WEFT_INLINE void refuse_construction(const Communicator& ranks, std::span<const std::uint64_t> words,
+                                               std::span<const OptionWord> options, std::uint64_t numbers) {
   const FirstDifference found = first_difference(ranks, words);
   const bool option = found.word < options.size();
-  const std::string what = option ? joined({"ModelOptions::", options[found.word].name}) : joined({"field ", found.word - options.size() + 1, " of the model's Config"});
+  const std::string what = option ? joined({"ModelOptions::", options[found.word].name})
+                                  : joined({"field ", found.word - options.size() + 1, " of the model's Config"});
   const bool shown = option ? options[found.word].shown : (numbers >> (found.word - options.size()) & 1) != 0;
-  const std::string values = shown ? joined({" is ", found.on_first, " on rank 0 and ", found.on_rank, " on rank ", found.rank}) : joined({" on rank ", found.rank, " is not that on rank 0"});
-  throw_error<UsageError>({what, values, " of ", ranks.size(), ": all ranks make a model with the same seed, options and config", option ? "" : " (fields count from 1)", "; read them on one rank and broadcast, or give each rank the same arguments"});
+  const std::string values = shown ? joined({" is ", found.on_first, " on rank 0 and ", found.on_rank, " on rank ", found.rank})
+                                   : joined({" on rank ", found.rank, " is not that on rank 0"});
+  throw_error<UsageError>({what, values, " of ", ranks.size(), ": all ranks make a model with the same seed, options and config",
+                           option ? "" : " (fields count from 1)",
+                           "; read them on one rank and broadcast, or give each rank the same arguments"});
 }
 
 WEFT_OUT_OF_LINE WEFT_INLINE std::array<std::uint64_t, 8> words_of(const Batch& batch) {
   std::uint64_t differing = 0;
   for (const MicroBatch& micro : batch.differing) differing = hash_of(hash_of(differing, micro.sequences), micro.length);
-  return {batch.step, batch.first_sequence, batch.sequences, batch.length, batch.micro_batches, differing, hash_bytes(batch.tokens.data(), batch.tokens.size() * sizeof(std::int32_t)),
+  return {batch.step,
+          batch.first_sequence,
+          batch.sequences,
+          batch.length,
+          batch.micro_batches,
+          differing,
+          hash_bytes(batch.tokens.data(), batch.tokens.size() * sizeof(std::int32_t)),
           hash_bytes(batch.targets.data(), batch.targets.size() * sizeof(std::int32_t))};
 }
 
@@ -30,9 +41,13 @@ WEFT_OUT_OF_LINE WEFT_INLINE void require_same_batch(std::span<const BatchAxis> 
     if (same_on_all(*axis.ranks, words)) continue;
     const FirstDifference found = first_difference(*axis.ranks, words);
     const bool shown = found.word < 5;
-    const std::string values = shown ? joined({batch_words[found.word], " is ", found.on_first, " on ", axis.name, " rank 0 and ", found.on_rank, " on ", axis.name, " rank ", found.rank})
-                                     : joined({batch_words[found.word], " on ", axis.name, " rank ", found.rank, found.word == 5 ? " is" : " are", " not ", axis.name, " rank 0's"});
-    throw_error<UsageError>({"batch: ", values, ": the ", axis.ranks->size(), " ranks of ", axis.name, " work on one share, so each takes the same Batch: make it for mesh.rank(dp{}) of mesh.size(dp{}), not for the rank in the world"});
+    const std::string values = shown ? joined({batch_words[found.word], " is ", found.on_first, " on ", axis.name, " rank 0 and ",
+                                               found.on_rank, " on ", axis.name, " rank ", found.rank})
+                                     : joined({batch_words[found.word], " on ", axis.name, " rank ", found.rank,
+                                               found.word == 5 ? " is" : " are", " not ", axis.name, " rank 0's"});
+    throw_error<UsageError>({"batch: ", values, ": the ", axis.ranks->size(), " ranks of ", axis.name,
+                             " work on one share, so each takes the same Batch: make it for mesh.rank(dp{}) of mesh.size(dp{}), "
+                             "not for the rank in the world"});
   }
 }
 
@@ -63,18 +78,25 @@ WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxi
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i].step != all[0].step)
-      throw_error<UsageError>({"batch: step ", all[0].step, " on ", axis, " rank 0, ", all[i].step, " on ", axis, " rank ", i, ": ranks are at different steps; give each the same Batch::step, the number of the training step"});
+      throw_error<UsageError>(
+          {"batch: step ", all[0].step, " on ", axis, " rank 0, ", all[i].step, " on ", axis, " rank ", i,
+           ": ranks are at different steps; give each the same Batch::step, the number of the training step"});
     if (all[i].count != 0) order.push_back(i);
   }
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return all[a].first < all[b].first; });
   for (std::size_t i = 1; i < order.size(); ++i) {
     const std::size_t end = all[order[i - 1]].first + all[order[i - 1]].count, begin = all[order[i]].first;
     if (begin < end)
-      throw_error<UsageError>({"batch: ", axis, " rank ", order[i], "'s share begins at sequence ", begin, ", which ", axis, " rank ", order[i - 1], "'s share [", all[order[i - 1]].first, ", ", end,
-                               ") holds: set Batch::first_sequence to the index in the global batch of the share's first sequence (dropout goes by it)"});
+      throw_error<UsageError>({"batch: ", axis, " rank ", order[i], "'s share begins at sequence ", begin, ", which ", axis,
+                               " rank ", order[i - 1], "'s share [", all[order[i - 1]].first, ", ", end,
+                               ") holds: set Batch::first_sequence to the index in the global batch of the share's first "
+                               "sequence (dropout goes by it)"});
     if (begin > end)
-      throw_error<UsageError>({"batch: sequences ", end, " to ", begin - 1, " of the global batch are in no share: ", axis, " rank ", order[i - 1], "'s ends before sequence ", end, ", ", axis, " rank ", order[i], "'s begins at ", begin,
-                               "; set Batch::first_sequence to the index of the share's first sequence, made for mesh.rank(dp{}) of mesh.size(dp{})"});
+      throw_error<UsageError>({"batch: sequences ", end, " to ", begin - 1, " of the global batch are in no share: ", axis,
+                               " rank ", order[i - 1], "'s ends before sequence ", end, ", ", axis, " rank ", order[i],
+                               "'s begins at ", begin,
+                               "; set Batch::first_sequence to the index of the share's first sequence, made for mesh.rank(dp{}) "
+                               "of mesh.size(dp{})"});
   }
   return longest;
 }

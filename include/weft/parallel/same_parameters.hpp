@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The comparison of parameters that several ranks hold. A parameter that is not cut over an axis must have the same bits on all of its
-// ranks: where it has not, they train different models and say one loss. A hash of each travels, in one small all-reduce an axis.
+// The comparison of parameters that several ranks hold. A parameter that is not cut over an axis must have the same bits on all
+// of its ranks: where it has not, they train different models and say one loss. A hash of each travels, in one small all-reduce
+// an axis.
 //
 //   model.require_equal_parameters();   // Optimizer::step calls it: ModelOptions::numerics.compare_every
 
@@ -18,10 +19,10 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/hash.hpp>
-#include <weft/mesh/axis.hpp>
-#include <weft/layer/hooks.hpp>
-#include <weft/device/parallel_for.hpp>
 #include <weft/device/offload_store.hpp>
+#include <weft/device/parallel_for.hpp>
+#include <weft/layer/hooks.hpp>
+#include <weft/mesh/axis.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft::detail {
@@ -36,18 +37,19 @@ struct CopyAxis {
 // out[lane] = of the elements lane, lane + lanes, ...
 template <class Exec, class Word>
 void hash_lanes(Device<Exec>& device, std::size_t count, const Word* in, std::size_t lanes, std::uint64_t* out) {
-  for_each_index(device, lanes, KOKKOS_LAMBDA(const std::size_t lane) {
-    std::uint64_t state = lane;
-    for (std::size_t i = lane; i < count; i += lanes) {
-      state ^= in[i];
-      state = ((state << 29) | (state >> 35)) * 0x9E3779B97F4A7C15u;
-    }
-    out[lane] = state;
-  });
+  for_each_index(
+      device, lanes, KOKKOS_LAMBDA(const std::size_t lane) {
+        std::uint64_t state = lane;
+        for (std::size_t i = lane; i < count; i += lanes) {
+          state ^= in[i];
+          state = ((state << 29) | (state >> 35)) * 0x9E3779B97F4A7C15u;
+        }
+        out[lane] = state;
+      });
 }
 
-/// A hash of `count` elements of `element_bytes` in the device's memory. Where that is the host's, blocks of it in the order of the
-/// bytes; else lanes of elements that lie beside each other. All ranks of a program take the same way.
+/// A hash of `count` elements of `element_bytes` in the device's memory. Where that is the host's, blocks of it in the order of
+/// the bytes; else lanes of elements that lie beside each other. All ranks of a program take the same way.
 template <class Exec>
 std::uint64_t hash_elements(Device<Exec>& device, const void* data, std::size_t count, std::size_t element_bytes) {
   if constexpr (on_host<Exec>) {
@@ -58,7 +60,8 @@ std::uint64_t hash_elements(Device<Exec>& device, const void* data, std::size_t 
     std::vector<std::uint64_t> hashes(blocks);
     std::uint64_t* out = hashes.data();
     const char* in = static_cast<const char*>(data);
-    for_each_index(device, blocks, [=](std::size_t i) { out[i] = hash_bytes(in + i * block, std::min(block, bytes - i * block), i); });
+    for_each_index(device, blocks,
+                   [=](std::size_t i) { out[i] = hash_bytes(in + i * block, std::min(block, bytes - i * block), i); });
     return hash_bytes(out, blocks * sizeof(std::uint64_t), bytes);
   } else {
     constexpr std::size_t lanes = 1u << 16;
@@ -95,7 +98,8 @@ class ParameterHashes {
 };
 
 template <class Exec>
-ParameterHashes<Exec>::ParameterHashes(Device<Exec>& device, const std::vector<ParameterState*>& states) : device_(&device), states_(&states), whole_(states.size(), 0), made_(states.size(), false) {}
+ParameterHashes<Exec>::ParameterHashes(Device<Exec>& device, const std::vector<ParameterState*>& states)
+    : device_(&device), states_(&states), whole_(states.size(), 0), made_(states.size(), false) {}
 
 template <class Exec>
 std::uint64_t ParameterHashes<Exec>::whole(std::size_t i) {
@@ -134,19 +138,24 @@ struct CopySlot {
 };
 
 // The copies of a parameter over an axis: one of all ranks; or one for each part that ranks share, of which this rank has one.
-void add_slots(std::vector<CopySlot>& slots, std::size_t i, const ParameterState& state, const CopyAxis& axis, std::size_t replicate);
+void add_slots(std::vector<CopySlot>& slots, std::size_t i, const ParameterState& state, const CopyAxis& axis,
+               std::size_t replicate);
 
-[[noreturn]] void refuse_copies(const CopyAxis& axis, const std::string& name, bool mine, std::uint64_t hash, std::size_t differ, std::size_t compared);
+[[noreturn]] void refuse_copies(const CopyAxis& axis, const std::string& name, bool mine, std::uint64_t hash, std::size_t differ,
+                                std::size_t compared);
 
 /// Throws Error on all ranks of an axis on which copies of a parameter differ. Collective over each axis.
 template <class Exec>
-WEFT_COLD void require_equal_copies(Device<Exec>& device, const std::vector<ParameterState*>& states, const std::vector<CopyAxis>& axes, std::size_t replicate) {
+WEFT_COLD void require_equal_copies(Device<Exec>& device, const std::vector<ParameterState*>& states,
+                                    const std::vector<CopyAxis>& axes, std::size_t replicate) {
   ParameterHashes<Exec> hashes(device, states);
   for (const CopyAxis& axis : axes) {
     std::vector<CopySlot> slots;
     for (std::size_t i = 0; i < states.size(); ++i) add_slots(slots, i, *states[i], axis, replicate);
     if (slots.empty()) continue;
-    const auto hash_of_slot = [&](const CopySlot& slot) { return !slot.mine ? 0 : slot.shared_runs ? hashes.shared(slot.parameter) : hashes.whole(slot.parameter); };
+    const auto hash_of_slot = [&](const CopySlot& slot) {
+      return !slot.mine ? 0 : slot.shared_runs ? hashes.shared(slot.parameter) : hashes.whole(slot.parameter);
+    };
     // The largest hash and, as its complement, the smallest one; zeros of ranks that hold nothing of it change neither.
     std::vector<std::uint64_t> extremes(2 * slots.size(), 0);
     for (std::size_t i = 0; i < slots.size(); ++i)
@@ -158,7 +167,9 @@ WEFT_COLD void require_equal_copies(Device<Exec>& device, const std::vector<Para
       ++differ;
       first = i;
     }
-    if (differ != 0) refuse_copies(axis, states[slots[first].parameter]->name(), slots[first].mine, hash_of_slot(slots[first]), differ, slots.size());
+    if (differ != 0)
+      refuse_copies(axis, states[slots[first].parameter]->name(), slots[first].mine, hash_of_slot(slots[first]), differ,
+                    slots.size());
   }
 }
 
@@ -192,6 +203,7 @@ WEFT_COLD void require_equal_parameters(const Context& context, Stages& stages, 
 namespace weft::detail {
 extern template class ParameterHashes<Kokkos::DefaultHostExecutionSpace>;
 extern template std::uint64_t hash_elements(Device<Kokkos::DefaultHostExecutionSpace>&, const void*, std::size_t, std::size_t);
-extern template void require_equal_copies(Device<Kokkos::DefaultHostExecutionSpace>&, const std::vector<ParameterState*>&, const std::vector<CopyAxis>&, std::size_t);
+extern template void require_equal_copies(Device<Kokkos::DefaultHostExecutionSpace>&, const std::vector<ParameterState*>&,
+                                          const std::vector<CopyAxis>&, std::size_t);
 }  // namespace weft::detail
 #endif

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for parallel/same_parameters.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// Definitions for parallel/same_parameters.hpp, inline when weft is header-only, else compiled once in the library
+// weft::compiled.
 
 #include <weft/core/inline.hpp>
 #include <weft/parallel/same_parameters.hpp>
 
 namespace weft::detail {
 
-WEFT_INLINE void add_slots(std::vector<CopySlot>& slots, std::size_t i, const ParameterState& state, const CopyAxis& axis, std::size_t replicate) {
+WEFT_INLINE void add_slots(std::vector<CopySlot>& slots, std::size_t i, const ParameterState& state, const CopyAxis& axis,
+                           std::size_t replicate) {
   constexpr unsigned of_experts = axis_bit<edp> | axis_bit<etp>;
   if (bool(axis.bit & of_experts) != bool(state.info().expert_data) || state.info().gradient_only) return;
   const bool kept = state.kept() != 0;
@@ -19,11 +21,13 @@ WEFT_INLINE void add_slots(std::vector<CopySlot>& slots, std::size_t i, const Pa
     for (std::size_t piece = 0; piece < sharers; ++piece) slots.push_back({i, kept && rank % sharers == piece, false});
   } else if (axis.bit == axis_bit<tp> && state.info().replicas > 1) {
     const std::size_t parts = size / std::size_t(state.info().replicas);
-    for (std::size_t part = 0; part < parts; ++part) slots.push_back({i, kept && rank / std::size_t(state.info().replicas) == part, true});
+    for (std::size_t part = 0; part < parts; ++part)
+      slots.push_back({i, kept && rank / std::size_t(state.info().replicas) == part, true});
   }
 }
 
-WEFT_COLD WEFT_INLINE void refuse_copies(const CopyAxis& axis, const std::string& name, bool mine, std::uint64_t hash, std::size_t differ, std::size_t compared) {
+WEFT_COLD WEFT_INLINE void refuse_copies(const CopyAxis& axis, const std::string& name, bool mine, std::uint64_t hash,
+                                         std::size_t differ, std::size_t compared) {
   const std::uint64_t here[] = {std::uint64_t(mine), hash};
   std::vector<std::uint64_t> all(2 * std::size_t(axis.ranks.size()));
   axis.ranks.all_gather(std::span<const std::uint64_t>(here), all);
@@ -34,9 +38,32 @@ WEFT_COLD WEFT_INLINE void refuse_copies(const CopyAxis& axis, const std::string
   char ours[20], theirs[20];
   std::snprintf(ours, sizeof ours, "%016llx", static_cast<unsigned long long>(all[2 * first + 1]));
   std::snprintf(theirs, sizeof theirs, "%016llx", static_cast<unsigned long long>(all[2 * other + 1]));
-  throw_error<Error>({"parameters differ: ", name, " on ", axis.name, " rank ", other, " (hash ", theirs, ") is not that on ", axis.name, " rank ", first, " (hash ", ours, "), and so are ", differ, " of ", compared,
-                      " compared over ", axis.name, "(", axis.ranks.size(), "), which must be equal: a communication hook that leaves ranks different sums, a gradient that misses its sum over ", axis.name,
-                      ", or a write to parameters on some ranks alone"});
+  throw_error<Error>(
+      {"parameters differ: ",
+       name,
+       " on ",
+       axis.name,
+       " rank ",
+       other,
+       " (hash ",
+       theirs,
+       ") is not that on ",
+       axis.name,
+       " rank ",
+       first,
+       " (hash ",
+       ours,
+       "), and so are ",
+       differ,
+       " of ",
+       compared,
+       " compared over ",
+       axis.name,
+       "(",
+       axis.ranks.size(),
+       "), which must be equal: a communication hook that leaves ranks different sums, a gradient that misses its sum over ",
+       axis.name,
+       ", or a write to parameters on some ranks alone"});
 }
 
 }  // namespace weft::detail

@@ -6,8 +6,8 @@
 
 #include <vector>
 
-#include <weft/pipeline/unreduced_gradients.hpp>
 #include <weft/parallel/wrapper.hpp>
+#include <weft/pipeline/unreduced_gradients.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft {
@@ -81,7 +81,8 @@ void TensorGradientReducer<Exec>::copy_shared(const ParameterState& state, char*
   for (const Run& run : state.info().runs) {
     if (!run.shared) continue;
     const std::size_t bytes = run.length * size_of(state.gradient_type());  // whole floats: gradients are never narrower
-    float *here = reinterpret_cast<float*>(gradient + run.local * size_of(state.gradient_type())), *there = reinterpret_cast<float*>(packed);
+    float *here = reinterpret_cast<float*>(gradient + run.local * size_of(state.gradient_type())),
+          *there = reinterpret_cast<float*>(packed);
     copy_rows(*device_, 1, bytes / sizeof(float), pack ? here : there, 0, pack ? there : here, 0);
     packed += bytes;
   }
@@ -98,8 +99,8 @@ struct TensorPolicy : PlainPolicy {
 
 }  // namespace detail
 
-/// M with its large weights cut over tp. HiddenPlacement: how the hidden state lies between blocks; Invariant<tp>, or Shard<tp, 0> for
-/// sequence parallelism. Numerics: equal to one rank up to the rounding of sums of tp terms.
+/// M with its large weights cut over tp. HiddenPlacement: how the hidden state lies between blocks; Invariant<tp>, or Shard<tp,
+/// 0> for sequence parallelism. Numerics: equal to one rank up to the rounding of sums of tp terms.
 template <class M, class HiddenPlacement = Invariant<tp>>
 class TensorParallel;
 
@@ -110,12 +111,15 @@ namespace detail {
 template <class M, class HiddenPlacement>
 inline constexpr bool sound<TensorParallel<M, HiddenPlacement>> = (nesting_level<M> > 20) && sound<M>;
 template <class M, class HiddenPlacement>
-using TensorBase = std::conditional_t<sound<TensorParallel<M, HiddenPlacement>>, Wrapper<TensorPolicy<HiddenPlacement>, M>, Refused<M>>;
-}
+using TensorBase =
+    std::conditional_t<sound<TensorParallel<M, HiddenPlacement>>, Wrapper<TensorPolicy<HiddenPlacement>, M>, Refused<M>>;
+}  // namespace detail
 
 template <class M, class HiddenPlacement>
 class TensorParallel : public detail::TensorBase<M, HiddenPlacement> {
-  static_assert(nesting_level<M> > 20, "weft: wrappers nest as DataParallel of TensorParallel of PipelineParallel of a model, each at most once: what stands inside TensorParallel here belongs outside it");
+  static_assert(nesting_level<M> > 20,
+                "weft: wrappers nest as DataParallel of TensorParallel of PipelineParallel of a model, each at most once: what "
+                "stands inside TensorParallel here belongs outside it");
 
  public:
   using detail::TensorBase<M, HiddenPlacement>::TensorBase;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A wrapper of a user's own, over an axis of the user's own: weft needs no edit for either. The policy names the axis and the place among
-// weft's wrappers, and overrides what it does at one moment of a step.
+// A wrapper of a user's own, over an axis of the user's own: weft needs no edit for either. The policy names the axis and the
+// place among weft's wrappers, and overrides what it does at one moment of a step.
 //
 //   struct replica : weft::UserDataAxis<0> { static constexpr std::string_view name = "replica"; };
 //   struct SumReplicas : weft::UserPolicy<replica, weft::Nesting::data> {
@@ -15,8 +15,8 @@
 #include <type_traits>
 #include <utility>
 
-#include <weft/pipeline/unreduced_gradients.hpp>
 #include <weft/parallel/wrapper.hpp>
+#include <weft/pipeline/unreduced_gradients.hpp>
 
 namespace weft {
 
@@ -29,16 +29,20 @@ enum class Nesting : int {
 
 namespace detail {
 struct UserPolicyBase {};
-}
+}  // namespace detail
 
-/// Base of a policy: `A` is the axis, `place` its place among the wrappers, `Stream` how the hidden state lies on the axis between blocks
-/// (of an axis of UserDataAxis it is Invariant: ranks have sequences of their own). A policy overrides one or more of the moments of
-/// detail::Hooks, such as gradients_ready(Unit&), and has a default constructor. Moments after a layer's work come innermost wrapper first:
-/// at gradients_ready, sums over inner axes are made, and those over data ranks follow.
+/// Base of a policy: `A` is the axis, `place` its place among the wrappers, `Stream` how the hidden state lies on the axis
+/// between blocks (of an axis of UserDataAxis it is Invariant: ranks have sequences of their own). A policy overrides one or more
+/// of the moments of detail::Hooks, such as gradients_ready(Unit&), and has a default constructor. Moments after a layer's work
+/// come innermost wrapper first: at gradients_ready, sums over inner axes are made, and those over data ranks follow.
 template <detail::Axis A, Nesting place, class Stream = Invariant<A>>
 class UserPolicy : public PlainPolicy, public detail::Hooks, public detail::UserPolicyBase {
-  static_assert(A::id >= axis_count, "weft: UserPolicy's first template parameter must be an axis of your own, derived from UserAxis or UserDataAxis: weft's axes have wrappers");
-  static_assert(std::is_same_v<typename Stream::axis, A>, "weft: UserPolicy's third template parameter says how the hidden state lies on the policy's own axis: Invariant<axis>, or Shard<axis, 0>");
+  static_assert(A::id >= axis_count,
+                "weft: UserPolicy's first template parameter must be an axis of your own, derived from UserAxis or UserDataAxis: "
+                "weft's axes have wrappers");
+  static_assert(std::is_same_v<typename Stream::axis, A>,
+                "weft: UserPolicy's third template parameter says how the hidden state lies on the policy's own axis: "
+                "Invariant<axis>, or Shard<axis, 0>");
 
  public:
   using axis = A;
@@ -65,15 +69,16 @@ class UserPolicy : public PlainPolicy, public detail::Hooks, public detail::User
 namespace detail {
 
 template <class Policy>
-inline constexpr bool is_user_policy = std::is_base_of_v<UserPolicyBase, Policy> && std::is_default_constructible_v<Policy> && !std::is_final_v<Policy>;
+inline constexpr bool is_user_policy =
+    std::is_base_of_v<UserPolicyBase, Policy>&& std::is_default_constructible_v<Policy> && !std::is_final_v<Policy>;
 template <class Policy>
 inline constexpr int user_level = 0;
 template <class Policy>
-  requires is_user_policy<Policy>
+requires is_user_policy<Policy>
 inline constexpr int user_level<Policy> = int(Policy::nesting);
 
-/// A user's policy as Wrapper takes one. Before gradients are ready for it, ranks of the axis agree on what is unreduced, so that all of
-/// them take part in the same sums.
+/// A user's policy as Wrapper takes one. Before gradients are ready for it, ranks of the axis agree on what is unreduced, so that
+/// all of them take part in the same sums.
 template <class Policy>
 struct AttachedPolicy final : Policy {
   AttachedPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions&) { this->attach(comm, device); }
@@ -103,31 +108,42 @@ inline constexpr bool wraps_over<W<M, R...>, A> = wraps_over<M, A>;
 template <class Policy, class M, class A>
 inline constexpr bool wraps_over<UserWrapper<Policy, M>, A> = wraps_over<M, A>;
 template <class Policy, class M, class A>
-  requires is_user_policy<Policy>
+requires is_user_policy<Policy>
 inline constexpr bool wraps_over<UserWrapper<Policy, M>, A> = std::is_same_v<typename Policy::axis, A> || wraps_over<M, A>;
 
 template <class Policy, class M>
 inline constexpr bool stands_where_it_may = false;
 template <class Policy, class M>
-  requires is_user_policy<Policy>
-inline constexpr bool stands_where_it_may<Policy, M> = nesting_level<M> >= user_level<Policy> && !wraps_over<M, typename Policy::axis>;
+requires is_user_policy<Policy>
+inline constexpr bool stands_where_it_may<Policy, M> =
+    nesting_level<M> >= user_level<Policy> && !wraps_over<M, typename Policy::axis>;
 
 template <class Policy, class M>
-inline constexpr bool sound<UserWrapper<Policy, M>> = stands_where_it_may<Policy, M> && sound<M>;
+inline constexpr bool sound<UserWrapper<Policy, M>> = stands_where_it_may<Policy, M>&& sound<M>;
 template <class Policy, class M, bool = sound<UserWrapper<Policy, M>>>
-struct UserBase { using type = Refused<M>; };
+struct UserBase {
+  using type = Refused<M>;
+};
 template <class Policy, class M>
-struct UserBase<Policy, M, true> { using type = Wrapper<AttachedPolicy<Policy>, M>; };
+struct UserBase<Policy, M, true> {
+  using type = Wrapper<AttachedPolicy<Policy>, M>;
+};
 }  // namespace detail
 
 template <class Policy, class M>
 class UserWrapper : public detail::UserBase<Policy, M>::type {
-  static_assert(std::is_base_of_v<detail::UserPolicyBase, Policy>, "weft: UserWrapper's first template parameter must be a policy, derived from UserPolicy<axis, Nesting::data>");
-  static_assert(!std::is_base_of_v<detail::UserPolicyBase, Policy> || detail::is_user_policy<Policy>, "weft: a policy of your own is made by weft and gets the axis' ranks then: it needs a default constructor and must not be final or abstract");
+  static_assert(std::is_base_of_v<detail::UserPolicyBase, Policy>,
+                "weft: UserWrapper's first template parameter must be a policy, derived from UserPolicy<axis, Nesting::data>");
+  static_assert(!std::is_base_of_v<detail::UserPolicyBase, Policy> || detail::is_user_policy<Policy>,
+                "weft: a policy of your own is made by weft and gets the axis' ranks then: it needs a default constructor and "
+                "must not be final or abstract");
   static_assert(!detail::is_user_policy<Policy> || nesting_level<M> >= detail::user_level<Policy>,
-                "weft: what stands inside this wrapper of your own belongs outside of it: its policy's Nesting says data, context or tensor, and wrappers nest in that order");
-  static_assert(!detail::is_user_policy<Policy> || nesting_level<M> < detail::user_level<Policy> || detail::stands_where_it_may<Policy, M>,
-                "weft: two wrappers of your own are over one axis, so its ranks would do their part twice: keep one, or give the other an axis of its own");
+                "weft: what stands inside this wrapper of your own belongs outside of it: its policy's Nesting says data, "
+                "context or tensor, and wrappers nest in that order");
+  static_assert(!detail::is_user_policy<Policy> || nesting_level<M> < detail::user_level<Policy> ||
+                    detail::stands_where_it_may<Policy, M>,
+                "weft: two wrappers of your own are over one axis, so its ranks would do their part twice: keep one, or give the "
+                "other an axis of its own");
   using Base = typename detail::UserBase<Policy, M>::type;
 
  public:

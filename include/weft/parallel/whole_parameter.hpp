@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One parameter, or its gradient, by its name and as a whole, wherever the ranks of a model keep its pieces: for looking at a model, for
-// tests and for programs that take weights elsewhere.
+// One parameter, or its gradient, by its name and as a whole, wherever the ranks of a model keep its pieces: for looking at a
+// model, for tests and for programs that take weights elsewhere.
 //
 //   const std::vector<double> gain = model.parameter("blocks.0.norm.weight"), d_gain = model.gradient("blocks.0.norm.weight");
 
@@ -19,10 +19,11 @@
 
 namespace weft::detail {
 
-/// [global.size()] in double, row-major, the same on every rank of `everyone`. `gradient`: of the last training step, over `loss_scale`; zero
-/// where nothing was added. Each element comes from the one rank that counts it.
+/// [global.size()] in double, row-major, the same on every rank of `everyone`. `gradient`: of the last training step, over
+/// `loss_scale`; zero where nothing was added. Each element comes from the one rank that counts it.
 template <class Exec, class Stages>
-std::vector<double> whole_parameter(Device<Exec>& device, const Communicator& everyone, Stages& stages, std::string_view name, bool gradient, double loss_scale) {
+std::vector<double> whole_parameter(Device<Exec>& device, const Communicator& everyone, Stages& stages, std::string_view name,
+                                    bool gradient, double loss_scale) {
   ParameterState* mine = nullptr;
   stages.for_each_state([&](ParameterState& state) {
     if (state.name() == name) mine = &state;
@@ -31,8 +32,12 @@ std::vector<double> whole_parameter(Device<Exec>& device, const Communicator& ev
   const bool missing = mine != nullptr && gradient && !mine->gradient() && mine->kept() != 0;
   std::uint64_t facts[] = {mine ? mine->global().size() : 0, missing, site, ~site};
   everyone.all_reduce(std::span(facts), Reduction::max);
-  if (facts[2] != ~facts[3]) throw_error<UsageError>({"a parameter is read by all ranks together, but one asks for ", name, " and another for another one"});
-  if (facts[0] == 0) throw_error<UsageError>({"the model has no parameter ", name, "; its first is ", stages.parameter_names().empty() ? "" : stages.parameter_names()[0]});
+  if (facts[2] != ~facts[3])
+    throw_error<UsageError>(
+        {"a parameter is read by all ranks together, but one asks for ", name, " and another for another one"});
+  if (facts[0] == 0)
+    throw_error<UsageError>({"the model has no parameter ", name, "; its first is ",
+                             stages.parameter_names().empty() ? "" : stages.parameter_names()[0]});
   if (facts[1]) throw_error<UsageError>({"the gradient of ", name, " before any train_step"});
   std::vector<double> whole(facts[0]);
   if (mine && mine->kept() != 0) {
@@ -42,7 +47,8 @@ std::vector<double> whole_parameter(Device<Exec>& device, const Communicator& ev
       using T = decltype(zero);
       const std::vector<T> host = copy_to_host(Tensor<T, Exec>(device, {mine->kept()}, kept));
       for (const auto& run : mine->runs())
-        for (std::size_t i = 0; mine->counted() && run.owned && i < run.length; ++i) whole[run.global + i] = double(accumulate_t<T>(host[run.local + i])) / loss_scale;
+        for (std::size_t i = 0; mine->counted() && run.owned && i < run.length; ++i)
+          whole[run.global + i] = double(accumulate_t<T>(host[run.local + i])) / loss_scale;
     });
   }
   everyone.all_reduce(whole);

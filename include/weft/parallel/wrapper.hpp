@@ -16,21 +16,21 @@
 #include <vector>
 
 #include <weft/core/text.hpp>
-#include <weft/mesh/mesh.hpp>
 #include <weft/layer/batch.hpp>
 #include <weft/layer/context.hpp>
 #include <weft/layer/loss_scale.hpp>
-#include <weft/parallel/model_options.hpp>
+#include <weft/layer/model_check.hpp>
+#include <weft/mesh/mesh.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/parallel/hook/compress.hpp>
-#include <weft/layer/model_check.hpp>
+#include <weft/parallel/model_options.hpp>
 #include <weft/parallel/policy_check.hpp>
 #include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/same_parameters.hpp>
+#include <weft/parallel/whole_parameter.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
 #include <weft/pipeline/schedule/one_forward_one_backward.hpp>
 #include <weft/pipeline/stages.hpp>
-#include <weft/parallel/whole_parameter.hpp>
 
 namespace weft {
 
@@ -59,16 +59,21 @@ struct Inside {};  // constructed by another wrapper
 
 // The model at the heart of a nest of wrappers, sound or not.
 template <class M>
-struct ModelOf { using type = M; };
+struct ModelOf {
+  using type = M;
+};
 template <class M>
-  requires is_wrapper<M>
-struct ModelOf<M> { using type = typename M::model_type; };
+requires is_wrapper<M>
+struct ModelOf<M> {
+  using type = typename M::model_type;
+};
 template <template <class, class...> class W, class M, class... R>
-  requires is_wrapper<W<M, R...>>
-struct ModelOf<W<M, R...>> : ModelOf<M> {};
+requires is_wrapper<W<M, R...>>
+struct ModelOf<W<M, R...>> : ModelOf<M> {
+};
 
-// Whether a wrapper, and all that it wraps, may stand where they do. Known without looking into the wrappers' classes, so that what
-// stands around a refused wrapper is silent. A wrapper of a user's own says by its nesting_level that it is one.
+// Whether a wrapper, and all that it wraps, may stand where they do. Known without looking into the wrappers' classes, so that
+// what stands around a refused wrapper is silent. A wrapper of a user's own says by its nesting_level that it is one.
 template <class M>
 inline constexpr bool sound = is_wrapper<M> || ModelRecipe<M>;
 
@@ -76,15 +81,20 @@ inline constexpr bool sound = is_wrapper<M> || ModelRecipe<M>;
 template <class M>
 struct RefusedModel : RefusedTypes<M> {};
 template <class M>
-  requires is_wrapper<M>
-struct RefusedModel<M> { static constexpr bool said = true; };  // of which something else is wrong: it is said there
-template <class M>
-  requires(!is_wrapper<M> && requires { typename M::model_type; typename M::Inner; })
+requires is_wrapper<M>
 struct RefusedModel<M> {
+  static constexpr bool said = true;
+};  // of which something else is wrong: it is said there
+template <class M>
+requires(!is_wrapper<M> && requires {
+  typename M::model_type;
+  typename M::Inner;
+}) struct RefusedModel<M> {
   static constexpr bool said = true;  // first: a compiler drops what comes after the error
   static_assert(is_wrapper<M>,
-                "weft: a wrapper around a wrapper that does not say where it stands in the order of nesting: write `template <class M> inline constexpr int weft::nesting_level<Own<M>> = 18;` before "
-                "its class (data 10, context 15, tensor 20, expert 25, pipeline 30); see M in this class's template arguments");
+                "weft: a wrapper around a wrapper that does not say where it stands in the order of nesting: write `template "
+                "<class M> inline constexpr int weft::nesting_level<Own<M>> = 18;` before its class (data 10, context 15, tensor "
+                "20, expert 25, pipeline 30); see M in this class's template arguments");
 };
 
 // Stands in for a wrapper that is not sound, and accepts everything, so that there is one error.
@@ -92,17 +102,24 @@ template <class M>
 struct Refused {
   static_assert(sizeof(M) != 0);  // where the fault lies further inside, it is to be said there
   static_assert(sound<M> || RefusedModel<M>::said);
-  using model_type = std::conditional_t<ModelRecipe<typename ModelOf<M>::type>, typename ModelOf<M>::type, NoModel<typename ModelOf<M>::type>>;
+  using model_type =
+      std::conditional_t<ModelRecipe<typename ModelOf<M>::type>, typename ModelOf<M>::type, NoModel<typename ModelOf<M>::type>>;
   using Config = typename model_type::Config;
   Refused(const auto&, const Config&, const ModelOptions& = {}) {}
   template <class... T>
   explicit Refused(T&&...) {}
   template <class... T>
-  double train_step(T&&...) { return 0; }
+  double train_step(T&&...) {
+    return 0;
+  }
   template <class... T>
-  double evaluate(T&&...) { return 0; }
+  double evaluate(T&&...) {
+    return 0;
+  }
   template <class... T>
-  std::vector<float> next_logits(T&&...) { return {}; }
+  std::vector<float> next_logits(T&&...) {
+    return {};
+  }
   template <class F>
   void for_each_state(F&&) {}
   Communicator communicator() const { return {}; }
@@ -113,7 +130,7 @@ struct Refused {
 template <class Policy, class X>
 inline constexpr bool policy_uses = std::is_same_v<X, typename Policy::axis>;
 template <class Policy, class X>
-  requires requires { typename Policy::axes; }
+requires requires { typename Policy::axes; }
 inline constexpr bool policy_uses<Policy, X> = Policy::axes::template has<X>;
 
 template <class Exec>
@@ -140,10 +157,14 @@ struct Outermost {
 };
 
 template <class M>
-struct ScalarOf { using type = void; };
+struct ScalarOf {
+  using type = void;
+};
 template <class M>
-  requires requires { typename ModelOf<M>::type::scalar; }
-struct ScalarOf<M> { using type = typename ModelOf<M>::type::scalar; };
+requires requires { typename ModelOf<M>::type::scalar; }
+struct ScalarOf<M> {
+  using type = typename ModelOf<M>::type::scalar;
+};
 
 template <class M>
 using inner_of_t = std::conditional_t<is_wrapper<M>, M, Stages<M>>;
@@ -184,24 +205,28 @@ class Wrapper {
   /// before anything is allocated. Throws LayoutError if the config does not fit the degrees.
   /// (As few constructors as can be: compilers list all of them where a field of the config is misspelled.)
   template <detail::Axis... X>
-  Wrapper(const Mesh<X...>& mesh, const Config& config, ModelOptions options = {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
+  Wrapper(
+      const Mesh<X...>& mesh, const Config& config,
+      ModelOptions options = {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
       : Wrapper(detail::Inside{}, root(mesh.world().device(), options = agreed(options, mesh, config)), mesh, config, options) {
-    outermost_.reset(new detail::Outermost{&mesh.world().device(), options, detail::make_loss_scale<typename model_type::scalar>(options), mesh.communicator()});
+    outermost_.reset(new detail::Outermost{&mesh.world().device(), options,
+                                           detail::make_loss_scale<typename model_type::scalar>(options), mesh.communicator()});
     static_assert((uses(X{}) && ...),
-                  "weft: this Mesh has an axis that no wrapper of the model uses, so its ranks would all do the same work: add the wrapper, or "
-                  "leave the axis out of axes<...>");
+                  "weft: this Mesh has an axis that no wrapper of the model uses, so its ranks would all do the same work: add "
+                  "the wrapper, or leave the axis out of axes<...>");
   }
 
   /// Constructed by the wrapper around this one.
   template <class Context, detail::Axis... X>
-  WEFT_COLD Wrapper(detail::Inside, const Context& context, const Mesh<X...>& mesh, const Config& config, const ModelOptions& options)
+  WEFT_COLD Wrapper(detail::Inside, const Context& context, const Mesh<X...>& mesh, const Config& config,
+                    const ModelOptions& options)
       : comm_(comm_of(mesh)), policy_(make_policy(context, mesh, options)), inner_(make(bind(context), mesh, config, options)) {}
 
   /// One step: forward and backward of all micro-batches of this rank's share, gradients summed over every axis. Returns the
-  /// mean loss over the tokens of the global batch, the same on every rank. Gradients start anew with each call: micro-batches of one
-  /// Batch add up, calls do not, so two calls without an optimizer's step between them are refused (UsageError) where the model has an
-  /// optimizer. Throws UsageError, too, if ranks of one share (over tp, cp, pp) have different batches, or data ranks' shares do not
-  /// lie side by side in one step's global batch.
+  /// mean loss over the tokens of the global batch, the same on every rank. Gradients start anew with each call: micro-batches of
+  /// one Batch add up, calls do not, so two calls without an optimizer's step between them are refused (UsageError) where the
+  /// model has an optimizer. Throws UsageError, too, if ranks of one share (over tp, cp, pp) have different batches, or data
+  /// ranks' shares do not lie side by side in one step's global batch.
   double train_step(const Batch& batch) {
     if (outermost_->loss_scale) outermost_->loss_scale->apply();
     return enter(here(), [&](const auto& context, auto& stages) {
@@ -235,27 +260,35 @@ class Wrapper {
   /// The gradients of the last train_step will not be used: another one may follow without an optimizer's step between them.
   void discard_gradients() { stages().gradients()->applied = true; }
 
-  /// Compares, by a hash, the parameters of which several ranks hold the same elements: what is not cut over dp, cp or tp, copies of
-  /// shards, experts over edp. Throws Error on all ranks of an axis on which one differs. Collective over the mesh; an optimizer's
-  /// step calls it as ModelOptions::numerics.compare_every says.
+  /// Compares, by a hash, the parameters of which several ranks hold the same elements: what is not cut over dp, cp or tp, copies
+  /// of shards, experts over edp. Throws Error on all ranks of an axis on which one differs. Collective over the mesh; an
+  /// optimizer's step calls it as ModelOptions::numerics.compare_every says.
   void require_equal_parameters() {
-    enter(here(), [&](const auto& context, auto& stages) { detail::require_equal_parameters(context, stages, options().shard.replicate); });
+    enter(here(), [&](const auto& context, auto& stages) {
+      detail::require_equal_parameters(context, stages, options().shard.replicate);
+    });
   }
   /// The next train_step compares the communication hook's sums with plain ones, as the first one does. All ranks call alike.
   void check_hook() {
     if (detail::Hooks* hooks = policy_.hooks()) hooks->check_sums();
     if constexpr (is_wrapper<M>) inner_.check_hook();
   }
-  /// The parameter of this name, whole, [global.size()] in double and row-major, the same on every rank; all ranks call alike. Throws
-  /// UsageError if the model has none of this name. Numerics: exact.
-  std::vector<double> parameter(std::string_view name) { return detail::whole_parameter(device(), communicator(), stages(), name, false, 1); }
+  /// The parameter of this name, whole, [global.size()] in double and row-major, the same on every rank; all ranks call alike.
+  /// Throws UsageError if the model has none of this name. Numerics: exact.
+  std::vector<double> parameter(std::string_view name) {
+    return detail::whole_parameter(device(), communicator(), stages(), name, false, 1);
+  }
   /// Its gradient in the last train_step (a loss scale divided out), zero if nothing was added to it.
-  std::vector<double> gradient(std::string_view name) { return detail::whole_parameter(device(), communicator(), stages(), name, true, loss_scale() ? loss_scale()->applied() : 1); }
+  std::vector<double> gradient(std::string_view name) {
+    return detail::whole_parameter(device(), communicator(), stages(), name, true, loss_scale() ? loss_scale()->applied() : 1);
+  }
   /// The names of this rank's view of the model in its order: all of them, of experts those that the rank holds.
   const std::vector<std::string>& parameter_names() { return stages().parameter_names(); }
   /// Each parameter that this rank holds, once: f(ParameterState&).
   template <class F>
-  void for_each_state(F&& f) { stages().for_each_state(f); }
+  void for_each_state(F&& f) {
+    stages().for_each_state(f);
+  }
   /// What the layers of this rank keep from step to step beside their parameters (a router's bias and load).
   auto buffers() { return stages().buffers(); }
   /// All ranks of the mesh.
@@ -286,7 +319,9 @@ class Wrapper {
   template <detail::Axis... X>
   static Communicator comm_of(const Mesh<X...>& mesh) {
     constexpr bool there = (std::is_same_v<X, axis> || ...);
-    static_assert(there, "weft: the model has a wrapper for an axis that this Mesh lacks: name the axis in axes<...>, or leave the wrapper out");
+    static_assert(
+        there,
+        "weft: the model has a wrapper for an axis that this Mesh lacks: name the axis in axes<...>, or leave the wrapper out");
     if constexpr (there) return mesh.comm(axis{});
     else return Communicator();
   }
@@ -331,7 +366,9 @@ namespace detail {
 // What is asked of a refused wrapper by those around it: it answers everything, and does nothing.
 struct Anything {
   template <class T>
-  operator T() const { return T(); }
+  operator T() const {
+    return T();
+  }
 };
 template <class M>
 struct RefusedInner : Refused<M> {
@@ -339,10 +376,14 @@ struct RefusedInner : Refused<M> {
   using Inner = RefusedInner;
   static constexpr bool shards_parameters = false;
   template <class X>
-  static constexpr bool uses(X) { return true; }
+  static constexpr bool uses(X) {
+    return true;
+  }
   auto& stages() { return *this; }
   template <class... T>
-  Anything enter(T&&...) { return {}; }
+  Anything enter(T&&...) {
+    return {};
+  }
   void check_hook() {}
 };
 
@@ -350,8 +391,7 @@ struct RefusedInner : Refused<M> {
 
 /// Stands in for a wrapper whose policy is none, so that there is one error.
 template <class Policy, class M>
-  requires(!detail::WrapperPolicy<Policy>)
-class Wrapper<Policy, M> : public detail::RefusedInner<M> {
+requires(!detail::WrapperPolicy<Policy>) class Wrapper<Policy, M> : public detail::RefusedInner<M> {
   static_assert(detail::RefusedPolicy<Policy>::said);
 
  public:
@@ -374,14 +414,15 @@ namespace detail {
 template <class M>
 struct RefusedAlone {
   static constexpr bool said = true;
-  static_assert(!is_wrapper<M>, "weft: SingleDevice takes a model alone, and this is one in a wrapper: construct that on a mesh, or leave the wrapper out: SingleDevice<models::Gpt>");
+  static_assert(!is_wrapper<M>,
+                "weft: SingleDevice takes a model alone, and this is one in a wrapper: construct that on a mesh, or leave the "
+                "wrapper out: SingleDevice<models::Gpt>");
 };
 }  // namespace detail
 
 /// Stands in for one of what is no model, so that there is one error.
 template <class M>
-  requires(!detail::ModelRecipe<M>)
-class SingleDevice<M> : public detail::Refused<M> {
+requires(!detail::ModelRecipe<M>) class SingleDevice<M> : public detail::Refused<M> {
   static_assert(detail::RefusedAlone<M>::said);
 
  public:
@@ -394,8 +435,13 @@ class SingleDevice {
   using model_type = M;
   using Config = typename M::Config;
 
-  SingleDevice(DefaultDevice& device, const Config& config, const ModelOptions& options = {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
-      : device_(&device), options_(detail::with_store(options, 0)), loss_scale_(detail::make_loss_scale<typename M::scalar>(options)), stages_(here(), config, detail::stage_settings(device, PlainPolicy::schedule(options), options)) {}
+  SingleDevice(DefaultDevice& device, const Config& config,
+               const ModelOptions& options =
+                   {})  // what cannot be converted to Config names a field that it lacks, or fields out of its order
+      : device_(&device),
+        options_(detail::with_store(options, 0)),
+        loss_scale_(detail::make_loss_scale<typename M::scalar>(options)),
+        stages_(here(), config, detail::stage_settings(device, PlainPolicy::schedule(options), options)) {}
 
   double train_step(const Batch& batch) {
     if (loss_scale_) loss_scale_->apply();
@@ -405,11 +451,17 @@ class SingleDevice {
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) { return stages_.next_logits(here(), tokens); }
   std::vector<double> logits(std::span<const std::int32_t> tokens) { return stages_.all_logits(here(), tokens); }
   void discard_gradients() { stages_.gradients()->applied = true; }
-  std::vector<double> parameter(std::string_view name) { return detail::whole_parameter(device(), communicator(), stages_, name, false, 1); }
-  std::vector<double> gradient(std::string_view name) { return detail::whole_parameter(device(), communicator(), stages_, name, true, loss_scale_ ? loss_scale_->applied() : 1); }
+  std::vector<double> parameter(std::string_view name) {
+    return detail::whole_parameter(device(), communicator(), stages_, name, false, 1);
+  }
+  std::vector<double> gradient(std::string_view name) {
+    return detail::whole_parameter(device(), communicator(), stages_, name, true, loss_scale_ ? loss_scale_->applied() : 1);
+  }
   const std::vector<std::string>& parameter_names() { return stages_.parameter_names(); }
   template <class F>
-  void for_each_state(F&& f) { stages_.for_each_state(f); }
+  void for_each_state(F&& f) {
+    stages_.for_each_state(f);
+  }
   auto buffers() { return stages_.buffers(); }
   auto& stages() { return stages_; }
   /// As of a wrapper; one rank has nothing to compare.
@@ -428,7 +480,8 @@ class SingleDevice {
     environment.seed = options_.seed;
     detail::EngineState engine;
     if (loss_scale_) engine.loss_scale = loss_scale_->value();
-    return Context<Compute<DefaultDevice::execution_space, typename M::scalar>>(*device_, std::move(environment), std::move(engine));
+    return Context<Compute<DefaultDevice::execution_space, typename M::scalar>>(*device_, std::move(environment),
+                                                                                std::move(engine));
   }
   DefaultDevice* device_;
   ModelOptions options_;

@@ -30,14 +30,18 @@ class AnyValue {
 
   /// The value, whose type must be T.
   template <class T>
-  T& as() { return *static_cast<T*>(value_); }
+  T& as() {
+    return *static_cast<T*>(value_);
+  }
   void reset() {
     if (void* value = std::exchange(value_, nullptr)) end_(value);
   }
 
  private:
   template <class T>
-  static void end(void* value) { delete static_cast<T*>(value); }
+  static void end(void* value) {
+    delete static_cast<T*>(value);
+  }
 
   void* value_ = nullptr;
   void (*end_)(void*) = nullptr;

@@ -40,7 +40,8 @@ struct WholeModel {
 
   /// `here(unit)`: whether this rank keeps the unit, and what its layers keep from step to step.
   template <class Context, class Here>
-  WEFT_COLD WholeModel(const Context& context, const typename Model::Config& config, std::vector<std::shared_ptr<StepBuffer>>& buffers, const Here& here) {
+  WEFT_COLD WholeModel(const Context& context, const typename Model::Config& config,
+                       std::vector<std::shared_ptr<StepBuffer>>& buffers, const Here& here) {
     Registry registry;
     Context building = context;
     building.engine.registry = &registry;
@@ -58,10 +59,15 @@ struct WholeModel {
       registry.end(visited.size(), seen);
       visited.push_back(std::move(seen));
     };
-    unit("front", [&]() -> auto& { return front.emplace(Model::make_front(building, config)), *front; });
+    unit(
+        "front", [&]() -> auto& { return front.emplace(Model::make_front(building, config)), *front; });
     for (std::size_t block = 0; block < count; ++block)
-      unit(joined({"block ", block}), [&]() -> auto& { return blocks.push_back(Model::make_block(building, config, block)), blocks.back(); });
-    unit("back", [&]() -> auto& { return back.emplace(Model::make_back(building, config, &*front)), *back; });
+      unit(
+          joined({"block ", block}), [&]() -> auto& {
+            return blocks.push_back(Model::make_block(building, config, block)), blocks.back();
+          });
+    unit(
+        "back", [&]() -> auto& { return back.emplace(Model::make_back(building, config, &*front)), *back; });
     print = registry.print();
     parameters = registry.finish();
   }

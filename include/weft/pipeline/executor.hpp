@@ -15,14 +15,14 @@
 #include <weft/kernels/elementwise.hpp>
 #include <weft/layer/batch.hpp>
 #include <weft/layer/gradient_accumulator.hpp>
-#include <weft/pipeline/chunk.hpp>
-#include <weft/pipeline/unreduced_gradients.hpp>
-#include <weft/pipeline/model_types.hpp>
 #include <weft/pipeline/any_value.hpp>
-#include <weft/pipeline/stage_channel.hpp>
+#include <weft/pipeline/chunk.hpp>
+#include <weft/pipeline/model_types.hpp>
 #include <weft/pipeline/schedule/messages.hpp>
-#include <weft/pipeline/schedule/timeline.hpp>
 #include <weft/pipeline/schedule/table.hpp>
+#include <weft/pipeline/schedule/timeline.hpp>
+#include <weft/pipeline/stage_channel.hpp>
+#include <weft/pipeline/unreduced_gradients.hpp>
 #include <weft/tensor/to.hpp>
 #include <weft/tensor/transfer.hpp>
 
@@ -44,7 +44,9 @@ struct RunMode {
   bool check_loss = false;        ///< the loss of the first micro-batch is looked at, whether it is a sum over tokens
 };
 
-template <class Model, class Ctx, bool sound = ModelTypes<Model, Ctx>::forwards && ModelTypes<Model, Ctx>::block_closes && ModelTypes<Model, Ctx>::returns_loss>
+template <class Model, class Ctx,
+          bool sound =
+              ModelTypes<Model, Ctx>::forwards&& ModelTypes<Model, Ctx>::block_closes&& ModelTypes<Model, Ctx>::returns_loss>
 class Executor {
   using T = ModelTypes<Model, Ctx>;
   using Hidden = typename T::Hidden;
@@ -55,10 +57,19 @@ class Executor {
   using Op = schedule::Op;
 
  public:
-  Executor(Ctx context, std::vector<std::unique_ptr<Chunk<Model>>>& chunks, const schedule::Table& table, const Batch& batch, GradientAccumulator& accumulator, const TrainingInputs& training = {})
-      : context_(std::move(context)), chunks_(chunks), table_(table), batch_(batch), accumulator_(accumulator), recording_(training.timeline), channel_(context_.device(), pipeline_of(context_)), done_(chunks.size(), 0) {
+  Executor(Ctx context, std::vector<std::unique_ptr<Chunk<Model>>>& chunks, const schedule::Table& table, const Batch& batch,
+           GradientAccumulator& accumulator, const TrainingInputs& training = {})
+      : context_(std::move(context)),
+        chunks_(chunks),
+        table_(table),
+        batch_(batch),
+        accumulator_(accumulator),
+        recording_(training.timeline),
+        channel_(context_.device(), pipeline_of(context_)),
+        done_(chunks.size(), 0) {
     for (const auto& chunk : chunks) units_ = std::max(units_, chunk->units.size());
-    const std::size_t micro_batches = static_cast<std::size_t>(table.micro_batches), places = chunks.size() * micro_batches * units_;
+    const std::size_t micro_batches = static_cast<std::size_t>(table.micro_batches),
+                      places = chunks.size() * micro_batches * units_;
     saved_.resize(places);
     deferred_.resize(places);
     losses_.resize(micro_batches);
@@ -95,7 +106,8 @@ class Executor {
       while (expected <= i + 1 && expected < order.size()) expected = expect_next(order, expected);  // its own and one ahead
       if (recording_) recording_->start();
       const std::size_t micro = std::size_t(action.micro);
-      context_.env.first_row = (batch_.first_sequence + batch_.sequences_before(micro)) * std::max(batch_.length, context_.engine.longest);
+      context_.env.first_row =
+          (batch_.first_sequence + batch_.sequences_before(micro)) * std::max(batch_.length, context_.engine.longest);
       sequence_length(context_.env) = batch_.micro_batch(micro).length;
       context_.env.rows = batch_.micro_batch(micro).sequences * batch_.micro_batch(micro).length;
       if (action.what == Op::F) forward(action);
@@ -135,7 +147,9 @@ class Executor {
     else return Communicator();
   }
   // Of the action's first unit.
-  std::size_t place(const Action& action) const { return static_cast<std::size_t>(action.chunk * table_.micro_batches + action.micro) * units_; }
+  std::size_t place(const Action& action) const {
+    return static_cast<std::size_t>(action.chunk * table_.micro_batches + action.micro) * units_;
+  }
   std::size_t rank() const { return context_.rank(pp{}); }
   int rank_of(int stage) const { return schedule::rank_of(table_, stage); }
 
@@ -161,8 +175,11 @@ class Executor {
   }
 
   Tokens tokens_of(const std::vector<std::int32_t>& all, int micro) {
-    const std::size_t first = batch_.tokens_before(std::size_t(micro)) / sharers_, end = batch_.tokens_before(std::size_t(micro) + 1) / sharers_;
-    if (inputs_) return Tokens(context_.device(), {end - first}, (&all == &batch_.tokens ? inputs_->tokens : inputs_->targets).buffer(), first);
+    const std::size_t first = batch_.tokens_before(std::size_t(micro)) / sharers_,
+                      end = batch_.tokens_before(std::size_t(micro) + 1) / sharers_;
+    if (inputs_)
+      return Tokens(context_.device(), {end - first}, (&all == &batch_.tokens ? inputs_->tokens : inputs_->targets).buffer(),
+                    first);
     Tokens tokens(context_.device(), {end - first});
     copy_from_host(tokens, std::span<const std::int32_t>(all.data() + first, end - first));
     return tokens;
@@ -190,19 +207,21 @@ class Executor {
     if (chunk.back && mode_.stop_before_back) {
       last_hidden_ = std::move(hidden);
     } else if (chunk.back) {
-      if (std::exchange(mode_.check_loss, false)) with_unit(chunk.units[unit], [&] { require_sum(*chunk.back, hidden, action.micro); });
+      if (std::exchange(mode_.check_loss, false))
+        with_unit(chunk.units[unit], [&] { require_sum(*chunk.back, hidden, action.micro); });
       run(*chunk.back, losses_[static_cast<std::size_t>(action.micro)], hidden, tokens_of(batch_.targets, action.micro));
     } else {
       channel_.send(hidden, rank_of(chunk.stage + 1), {chunk.stage + 1, action.micro, true});
     }
   }
 
-  // The loss of some tokens twice must be twice their loss: one that is divided by a count of its own is not. A sequence, or where tp cuts rows
-  // what is here; nothing where that would be more than a micro-batch should hold.
+  // The loss of some tokens twice must be twice their loss: one that is divided by a count of its own is not. A sequence, or
+  // where tp cuts rows what is here; nothing where that would be more than a micro-batch should hold.
   template <class Back>
   WEFT_COLD void require_sum(const Back& back, const Hidden& hidden, int micro) {
     constexpr bool cut = shard_dim<placement_t<Hidden, tp>> == 0;
-    const std::size_t sequences = batch_.micro_batch(std::size_t(micro)).sequences, all = hidden.shape()[0], rows = cut ? all : all / sequences;
+    const std::size_t sequences = batch_.micro_batch(std::size_t(micro)).sequences, all = hidden.shape()[0],
+                      rows = cut ? all : all / sequences;
     if (rows == 0 || (sequences < 2 && rows > 4096)) return;
     using H = typename Hidden::value_type;
     const std::size_t width = hidden.size() / all, parts = cut ? context_.size(tp{}) : 1;
@@ -213,7 +232,8 @@ class Executor {
     for (const std::size_t times : {1, 2}) {
       Hidden x(context_.device(), with_extent(hidden.shape(), 0, times * rows));
       std::vector<std::int32_t> of;
-      for (std::size_t time = 0; time < times; ++time) copy_rows(context_.device(), 1, rows * width, static_cast<const H*>(hidden.data()), 0, x.data() + time * rows * width, 0);
+      for (std::size_t time = 0; time < times; ++time)
+        copy_rows(context_.device(), 1, rows * width, static_cast<const H*>(hidden.data()), 0, x.data() + time * rows * width, 0);
       for (std::size_t part = 0; part < parts; ++part)
         for (std::size_t time = 0; time < times; ++time) of.insert(of.end(), targets + part * rows, targets + (part + 1) * rows);
       Tokens tokens(context_.device(), {of.size()});
@@ -223,8 +243,10 @@ class Executor {
     }
     static_cast<Environment&>(context_.env) = std::move(kept);
     if (!(std::abs(losses[1] - 2 * losses[0]) > 1e-4 * (std::abs(losses[0]) + std::abs(losses[1])))) return;
-    throw_error<UsageError>({"the loss of this model's back is not a sum over tokens: that of ", rows, " tokens is ", std::to_string(losses[0]), ", that of the same tokens twice ", std::to_string(losses[1]),
-                             ". Leave out the division by a count: weft divides by the targets of the global batch that count, and x.rows() is what one rank has of one micro-batch"});
+    throw_error<UsageError>({"the loss of this model's back is not a sum over tokens: that of ", rows, " tokens is ",
+                             std::to_string(losses[0]), ", that of the same tokens twice ", std::to_string(losses[1]),
+                             ". Leave out the division by a count: weft divides by the targets of the global batch that count, "
+                             "and x.rows() is what one rank has of one micro-batch"});
   }
 
   // B does each unit's weights right after its input gradient, while they are in cache; I defers them to W.
@@ -233,7 +255,8 @@ class Executor {
     if (whole) ++done_[action.chunk];
     std::size_t unit = chunk.units.size();
     Gradient gradient;
-    const auto run = [&]<class Saved, class Input = Hidden>(std::type_identity<Saved>, auto& layer, const auto& g, std::type_identity<Input> = {}) {
+    const auto run = [&]<class Saved, class Input = Hidden>(std::type_identity<Saved>, auto& layer, const auto& g,
+                                                            std::type_identity<Input> = {}) {
       --unit;
       AnyValue& saved = saved_[place(action) + unit];
       before(&Hooks::before_backward, chunk.units[unit]);
@@ -251,7 +274,8 @@ class Executor {
     if (chunk.back) run(std::type_identity<typename T::BackSaved>(), *chunk.back, seed_);
     else gradient = channel_.template receive<Gradient>(rank_of(chunk.stage + 1), {chunk.stage, action.micro, false});
     if (recording_) recording_->start();
-    for (std::size_t i = chunk.blocks.size(); i-- > 0;) run(std::type_identity<typename T::BlockSaved>(), chunk.blocks[i], gradient);
+    for (std::size_t i = chunk.blocks.size(); i-- > 0;)
+      run(std::type_identity<typename T::BlockSaved>(), chunk.blocks[i], gradient);
     if (chunk.front) run(std::type_identity<typename T::FrontSaved>(), *chunk.front, gradient, std::type_identity<Tokens>());
     else channel_.send(gradient, rank_of(chunk.stage - 1), {chunk.stage - 1, action.micro, false});
   }
@@ -295,9 +319,9 @@ class Executor {
   std::size_t sharers_ = 1;  // ranks of cp: each has so small a part of every sequence
   const Inputs* inputs_ = nullptr;
   gradient_t<Loss> seed_;
-  std::size_t units_ = 0;                                // places for a chunk and micro-batch
-  std::vector<AnyValue> saved_, deferred_;     // by chunk, micro-batch and unit
-  std::vector<Loss> losses_;                       // by micro-batch; empty where the last stage is not here
+  std::size_t units_ = 0;                   // places for a chunk and micro-batch
+  std::vector<AnyValue> saved_, deferred_;  // by chunk, micro-batch and unit
+  std::vector<Loss> losses_;                // by micro-batch; empty where the last stage is not here
   Hidden last_hidden_;
 };
 
@@ -305,29 +329,33 @@ class Executor {
 template <class Input, class Output>
 constexpr void require_closed() {
   static_assert(std::is_same_v<Input, Output>,
-                "weft: a repeated block must return what it takes (same placement): here its output lies otherwise than its input; wrap the "
-                "block's layers in Residual, or bring its output back with to_layout_of<X>; see Input and Output in this function's template "
-                "arguments");
+                "weft: a repeated block must return what it takes (same placement): here its output lies otherwise than its "
+                "input; wrap the block's layers in Residual, or bring its output back with to_layout_of<X>; see Input and Output "
+                "in this function's template arguments");
 }
 
 }  // namespace detail
 
 template <bool yes>
 constexpr void require_loss() {
-  static_assert(yes,
-                "weft: a model's back must return its loss as a LossSum: sum_losses(context, losses, targets) of one loss a token, or cross_entropy. A tensor could be a mean, and weft "
-                "divides once by the tokens of the global batch that count");
+  static_assert(
+      yes,
+      "weft: a model's back must return its loss as a LossSum: sum_losses(context, losses, targets) of one loss a token, or "
+      "cross_entropy. A tensor could be a mean, and weft divides once by the tokens of the global batch that count");
 }
 
 namespace detail {
 
-// Stands in for a model with a layer that cannot be called, whose blocks cannot follow each other, or whose back returns no loss, so that there is one error.
+// Stands in for a model with a layer that cannot be called, whose blocks cannot follow each other, or whose back returns no loss,
+// so that there is one error.
 template <class Model, class Ctx>
 class Executor<Model, Ctx, false> {
   using Hidden = typename ModelTypes<Model, Ctx>::Hidden;
 
  public:
-  Executor(Ctx context, std::vector<std::unique_ptr<Chunk<Model>>>&, const schedule::Table&, const Batch&, GradientAccumulator&, const TrainingInputs& = {}) : context_(std::move(context)) {
+  Executor(Ctx context, std::vector<std::unique_ptr<Chunk<Model>>>&, const schedule::Table&, const Batch&, GradientAccumulator&,
+           const TrainingInputs& = {})
+      : context_(std::move(context)) {
     if constexpr (!ModelTypes<Model, Ctx>::forwards) return;  // the reason was said
     else if constexpr (ModelTypes<Model, Ctx>::block_closes) require_loss<ModelTypes<Model, Ctx>::returns_loss>();
     else require_closed<Hidden, typename ModelTypes<Model, Ctx>::BlockResult::output_type>();

@@ -17,26 +17,35 @@
 
 namespace weft::detail {
 
-// Over data axes and cp a rank has tokens of its own; on every other axis the ranks see the same ones. Stages of a pipeline do not
-// share tensors, so pp places nothing; axes of the expert mesh place only what experts work on.
+// Over data axes and cp a rank has tokens of its own; on every other axis the ranks see the same ones. Stages of a pipeline do
+// not share tensors, so pp places nothing; axes of the expert mesh place only what experts work on.
 template <class A>
-struct InputPlacement { using type = Replicated<A>; };
+struct InputPlacement {
+  using type = Replicated<A>;
+};
 template <class A>
-  requires is_data_axis<A>
-struct InputPlacement<A> { using type = Shard<A, 0>; };
+requires is_data_axis<A>
+struct InputPlacement<A> {
+  using type = Shard<A, 0>;
+};
 template <>
-struct InputPlacement<cp> { using type = Shard<cp, 0>; };
+struct InputPlacement<cp> {
+  using type = Shard<cp, 0>;
+};
 // An axis of a user's own: all ranks compute the same, until a layer of the user's own does otherwise.
 template <class A>
-  requires(A::id >= axis_count && !is_data_axis<A>)
-struct InputPlacement<A> { using type = Invariant<A>; };
+requires(A::id >= axis_count && !is_data_axis<A>) struct InputPlacement<A> {
+  using type = Invariant<A>;
+};
 
 template <class A>
 inline constexpr bool is_expert_axis = std::is_same_v<A, ep> || std::is_same_v<A, etp> || std::is_same_v<A, edp>;
 template <class T, class E, class Bound, class... P>
 struct InputTensor;
 template <class T, class E, class... P>
-struct InputTensor<T, E, Axes<>, P...> { using type = Tensor<T, E, P...>; };
+struct InputTensor<T, E, Axes<>, P...> {
+  using type = Tensor<T, E, P...>;
+};
 template <class T, class E, class A, class... R, class... P>
 struct InputTensor<T, E, Axes<A, R...>, P...> {
   using type = typename std::conditional_t<std::is_same_v<A, pp> || is_expert_axis<A>, InputTensor<T, E, Axes<R...>, P...>,
@@ -53,9 +62,14 @@ struct InputOf<Context<C, B...>> {
 
 // What a layer's backward gives, if the model's forward is sound: one error is enough.
 template <bool sound, class Layer, class Context, class Saved, class G>
-struct SplitOf { using type = decltype(weft::backward_input(std::declval<Layer&>(), std::declval<const Context&>(), std::declval<Saved>(), std::declval<const G&>())); };
+struct SplitOf {
+  using type = decltype(weft::backward_input(std::declval<Layer&>(), std::declval<const Context&>(), std::declval<Saved>(),
+                                             std::declval<const G&>()));
+};
 template <class Layer, class Context, class Saved, class G>
-struct SplitOf<false, Layer, Context, Saved, G> { using type = InputGradient<Nothing, Nothing>; };
+struct SplitOf<false, Layer, Context, Saved, G> {
+  using type = InputGradient<Nothing, Nothing>;
+};
 
 /// The type of a model's input of T under Context.
 template <class T, class Context>
@@ -78,7 +92,9 @@ struct ModelTypes {
   static constexpr bool block_closes = std::is_same_v<typename BlockResult::output_type, Hidden>;
 
   // A back behind blocks that were refused has had its reason said.
-  using BackResult = forward_of_t<Back, Context, std::conditional_t<is_refused<typename BlockResult::output_type>, AlreadyRefused, Hidden>, Tokens>;
+  using BackResult =
+      forward_of_t<Back, Context, std::conditional_t<is_refused<typename BlockResult::output_type>, AlreadyRefused, Hidden>,
+                   Tokens>;
   /// Forward goes through; else the compiler has said which layer's does not.
   static constexpr bool forwards = !is_refused<typename BackResult::output_type>;
   static constexpr bool returns_loss = is_loss<typename BackResult::output_type>;
@@ -86,16 +102,21 @@ struct ModelTypes {
   using BackSaved = typename BackResult::saved_type;
 
   using FrontDeferred = typename SplitOf<forwards, Front, Context, FrontSaved, Gradient>::type::deferred_type;
-  using BlockDeferred = typename SplitOf<forwards, Block, Context, BlockSaved, gradient_t<typename BlockResult::output_type>>::type::deferred_type;
+  using BlockDeferred =
+      typename SplitOf<forwards, Block, Context, BlockSaved, gradient_t<typename BlockResult::output_type>>::type::deferred_type;
   using BackDeferred = typename SplitOf<returns_loss, Back, Context, BackSaved, gradient_t<Loss>>::type::deferred_type;
 };
 
 WEFT_COLD inline void require_same_loss(const Communicator& ranks, std::span<const double> values) {
   if (ranks.size() == 1) return;
   std::vector<std::uint64_t> words;
-  for (const double value : values) words.push_back(value != value ? 0 : std::bit_cast<std::uint64_t>(value));  // NaN has many bits
+  for (const double value : values)
+    words.push_back(value != value ? 0 : std::bit_cast<std::uint64_t>(value));  // NaN has many bits
   if (same_on_all(ranks, words)) return;
-  throw_error<UsageError>({"the loss of ", ranks.axis(), " rank ", first_difference(ranks, words).rank, " is not that of ", ranks.axis(), " rank 0, though its type says that they are the same (Invariant): is it a sum over a rank's own columns? Bring the losses together before sum_losses: to<Invariant<",
+  throw_error<UsageError>({"the loss of ", ranks.axis(), " rank ", first_difference(ranks, words).rank, " is not that of ",
+                           ranks.axis(),
+                           " rank 0, though its type says that they are the same (Invariant): is it a sum over a rank's own "
+                           "columns? Bring the losses together before sum_losses: to<Invariant<",
                            ranks.axis(), ">>(context, x), log_sum_exp(context, z, columns)"});
 }
 /// The axes on which a loss is a term of a sum: exactly over these are losses added up.
@@ -110,7 +131,8 @@ struct LossAxes<LossSum<E, P...>> {
     };
     (sum(std::type_identity<P>{}), ...);
   }
-  /// On an axis on which the loss is said to be the same, every rank must have the same bits: throws UsageError on all ranks of the axis.
+  /// On an axis on which the loss is said to be the same, every rank must have the same bits: throws UsageError on all ranks of
+  /// the axis.
   template <class Context>
   static void require_same(const Context& context, std::span<const double> values) {
     [[maybe_unused]] const auto compare = [&]<class Q>(std::type_identity<Q>) {

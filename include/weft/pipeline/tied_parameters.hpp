@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The shared parameters of a rank whose gradients are added at the end of a step: those of several of its chunks (a tied embedding with both
-// ends of the model here), which are ready when all chunks are, and those of several stages, whose ranks add up what they have. So
-// is every one of several units if their gradients are separate terms: how data ranks share it must not depend on where the stages are.
+// The shared parameters of a rank whose gradients are added at the end of a step: those of several of its chunks (a tied
+// embedding with both ends of the model here), which are ready when all chunks are, and those of several stages, whose ranks add
+// up what they have. So is every one of several units if their gradients are separate terms: how data ranks share it must not
+// depend on where the stages are.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,24 +14,27 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/text.hpp>
+#include <weft/layer/gradient_accumulator.hpp>
 #include <weft/layer/parameter.hpp>
 #include <weft/layer/registry.hpp>
-#include <weft/layer/gradient_accumulator.hpp>
 
 namespace weft::detail {
 
 class Ties {
  public:
-  /// One parameter of the model, on every rank in the same order: stage_of(unit) and rank_of(unit) say where its units are. True: this rank
-  /// adds up its gradient here, and no unit owns it. `separate_uses`: GradientAccumulator::separates_terms. Collective over the pipeline.
+  /// One parameter of the model, on every rank in the same order: stage_of(unit) and rank_of(unit) say where its units are. True:
+  /// this rank adds up its gradient here, and no unit owns it. `separate_uses`: GradientAccumulator::separates_terms. Collective
+  /// over the pipeline.
   template <class Context, class StageOf, class RankOf>
-  WEFT_COLD bool add(const Context& context, const Registered& parameter, const StageOf& stage_of, const RankOf& rank_of, bool separate_uses) {
+  WEFT_COLD bool add(const Context& context, const Registered& parameter, const StageOf& stage_of, const RankOf& rank_of,
+                     bool separate_uses) {
     const int rank = static_cast<int>(context.rank(pp{}));
     std::vector<int> holders;
     std::vector<std::size_t> stages_here;
     for (const std::size_t unit : parameter.uses) {
       if (std::find(holders.begin(), holders.end(), rank_of(unit)) == holders.end()) holders.push_back(rank_of(unit));
-      if (rank_of(unit) == rank && std::find(stages_here.begin(), stages_here.end(), stage_of(unit)) == stages_here.end()) stages_here.push_back(stage_of(unit));
+      if (rank_of(unit) == rank && std::find(stages_here.begin(), stages_here.end(), stage_of(unit)) == stages_here.end())
+        stages_here.push_back(stage_of(unit));
     }
     std::sort(holders.begin(), holders.end());
     Tie tie{parameter.state.get(), nullptr, {}};
@@ -38,7 +42,8 @@ class Ties {
     if constexpr (Context::has(pp{})) {
       if (holders.size() > 1) {
         tie.holders = ranks_of(context.comm(pp{}), holders);
-        for (const std::size_t unit : parameter.uses) tie.uses.push_back(int(std::find(holders.begin(), holders.end(), rank_of(unit)) - holders.begin()));
+        for (const std::size_t unit : parameter.uses)
+          tie.uses.push_back(int(std::find(holders.begin(), holders.end(), rank_of(unit)) - holders.begin()));
         if (rank_of(parameter.uses.front()) != rank) tie.state->storage().count_elsewhere();
       }
     }
@@ -58,7 +63,9 @@ class Ties {
   std::shared_ptr<const Communicator> ranks_of(const Communicator& pipeline, const std::vector<int>& holders) {
     for (const Group& group : groups_)
       if (group.holders == holders) return group.ranks;
-    groups_.push_back({holders, std::make_shared<const Communicator>(pipeline.split(std::find(holders.begin(), holders.end(), pipeline.rank()) != holders.end() ? 0 : 1, pipeline.rank(), "pp"))});
+    groups_.push_back({holders, std::make_shared<const Communicator>(pipeline.split(
+                                    std::find(holders.begin(), holders.end(), pipeline.rank()) != holders.end() ? 0 : 1,
+                                    pipeline.rank(), "pp"))});
     return groups_.back().ranks;
   }
 

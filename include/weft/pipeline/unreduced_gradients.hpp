@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What gradients owe over an axis, as all its ranks know it. What a layer adds to depends on its data where a user writes it so: the rank
-// that did not touch a parameter has a term of its sum too, zero, and sums in the same order as the others.
+// What gradients owe over an axis, as all its ranks know it. What a layer adds to depends on its data where a user writes it so:
+// the rank that did not touch a parameter has a term of its sum too, zero, and sums in the same order as the others.
 
 #include <cstdint>
 #include <span>
@@ -14,17 +14,19 @@
 namespace weft::detail {
 
 [[noreturn]] WEFT_COLD inline void refuse_ways(const ParameterState& state, std::string_view axis, bool owes) {
-  throw_error<UnreducedGradientError>({"the ranks of ", axis, " took different ways: the gradient of ", state.name(), " is whole on some and ", owes ? "a term of a sum" : "missing",
-                          " on others; what is the same on every rank (Invariant) must be computed by every rank"});
+  throw_error<UnreducedGradientError>({"the ranks of ", axis, " took different ways: the gradient of ", state.name(),
+                                       " is whole on some and ", owes ? "a term of a sum" : "missing",
+                                       " on others; what is the same on every rank (Invariant) must be computed by every rank"});
 }
 
-/// Makes a gradient's unreduced axes and `touched` the same on every rank of `comm`, whose axis has this bit: what a rank owes over other axes
-/// too, since after the sum over this one all have the same. One small all-reduce; throws UnreducedGradientError on all of its ranks for a gradient
-/// that is whole on some and not on others.
+/// Makes a gradient's unreduced axes and `touched` the same on every rank of `comm`, whose axis has this bit: what a rank owes
+/// over other axes too, since after the sum over this one all have the same. One small all-reduce; throws UnreducedGradientError
+/// on all of its ranks for a gradient that is whole on some and not on others.
 template <class Device>
 void agree_on_unreduced(const Communicator& comm, Device& device, const Unit& unit, unsigned axis) {
   if (comm.size() == 1 || unit.parameters.empty()) return;
-  // Of each parameter, whether some rank: touched it, has it whole, lacks it, owes a term over tp, over cp, over each axis of a user's own.
+  // Of each parameter, whether some rank: touched it, has it whole, lacks it, owes a term over tp, over cp, over each axis of a
+  // user's own.
   const auto for_each_term = [](const ParameterState& state, auto&& f) {
     f(axis_bit<tp>);
     f(axis_bit<cp>);
@@ -49,7 +51,8 @@ void agree_on_unreduced(const Communicator& comm, Device& device, const Unit& un
     for_each_term(*state, [&](unsigned bit) { unreduced |= *flag++ ? bit : 0u; });
     if (differ) refuse_ways(*state, comm.axis(), unreduced & axis);
     // A term that this rank lacks is zero: what is whole is the first rank's.
-    if ((unreduced & axis & ~gradients.unreduced()) && (gradients.fresh() || (state->info().later & axis))) zero_gradient(device, *state);
+    if ((unreduced & axis & ~gradients.unreduced()) && (gradients.fresh() || (state->info().later & axis)))
+      zero_gradient(device, *state);
     gradients.mark_unreduced(unreduced);
   }
 }

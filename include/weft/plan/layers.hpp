@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include <weft/plan/memory_tracker.hpp>
 #include <weft/plan/local_model.hpp>
+#include <weft/plan/memory_tracker.hpp>
 
 namespace weft::plan {
 
@@ -64,7 +64,8 @@ class Layers {
   }
   Block block_backward(SavedBlock saved, Block gradient, DeferredBlocks& deferred) {
     DeferredBlocks first, second;
-    Block between = m.mixture ? mixture_backward(std::move(saved.mlp), gradient, second) : mlp_backward(std::move(saved.mlp), gradient, second);
+    Block between = m.mixture ? mixture_backward(std::move(saved.mlp), gradient, second)
+                              : mlp_backward(std::move(saved.mlp), gradient, second);
     Block out = attention_backward(std::move(saved.attention), between, first);
     for (auto* part : {&first, &second})
       for (auto& blocks : *part) deferred.push_back(std::move(blocks));
@@ -74,7 +75,8 @@ class Layers {
   void head_forward(const Block& x, SavedHead& saved) {
     saved.normed = norm_forward(x, saved.norm);
     const Block inside = enter(saved.normed);
-    const Block logits = matrix(m.rows, m.vocabulary), maximum = ledger_->take(m.rows * m.sum), sums = ledger_->take(2 * m.rows * m.sum);
+    const Block logits = matrix(m.rows, m.vocabulary), maximum = ledger_->take(m.rows * m.sum),
+                sums = ledger_->take(2 * m.rows * m.sum);
     saved.difference = matrix(m.rows, m.vocabulary);
   }
   Block head_backward(SavedHead saved, DeferredBlocks& deferred) {
@@ -103,7 +105,9 @@ class Layers {
     const Block piece = hidden(), spare = hidden();
   }
   // Brings a term of a sum over tp to the hidden placement: summed in place if no other tensor shares it, or scattered.
-  Block leave(Block partial, bool alone) { return m.sharded_rows ? hidden() : m.summed && !alone ? matrix(m.rows, m.width) : partial; }
+  Block leave(Block partial, bool alone) {
+    return m.sharded_rows ? hidden() : m.summed && !alone ? matrix(m.rows, m.width) : partial;
+  }
 
   Block norm_forward(const Block& x, SavedNorm& saved) {
     Block y = hidden();
@@ -160,7 +164,8 @@ class Layers {
 
   // Attention whose keys and values go round a ring (nn/ring_attention.hpp).
   void ring_forward() {
-    const Block piece = matrix(m.rows, 2 * m.key), spare = matrix(m.rows, 2 * m.key), part = ledger_->take(m.rows * m.query * m.sum), statistic = ledger_->take(m.rows * m.heads * m.sum);
+    const Block piece = matrix(m.rows, 2 * m.key), spare = matrix(m.rows, 2 * m.key),
+                part = ledger_->take(m.rows * m.query * m.sum), statistic = ledger_->take(m.rows * m.heads * m.sum);
     const Block whole = m.value != m.sum ? ledger_->take(m.rows * m.query * m.sum) : nullptr;
     ledger_->take(m.workspace(false, m.length, m.kv_heads));
   }
@@ -180,7 +185,8 @@ class Layers {
     return matrix(whole_rows(), columns);
   }
   std::vector<Block> heads_forward() {
-    std::vector<Block> saved{changed_over(whole_fused()), matrix(whole_rows(), whole_query()), ledger_->take(whole_rows() * (m.heads / m.layout.cp) * m.sum)};
+    std::vector<Block> saved{changed_over(whole_fused()), matrix(whole_rows(), whole_query()),
+                             ledger_->take(whole_rows() * (m.heads / m.layout.cp) * m.sum)};
     ledger_->take(m.workspace(false, m.length * m.layout.cp, std::max<std::size_t>(1, m.kv_heads / m.layout.cp)));
     const Block ordered = matrix(whole_rows(), whole_query()), arrived = matrix(whole_rows(), whole_query());
     return saved;
@@ -219,7 +225,8 @@ class Layers {
   }
 
   // The backward of row-parallel layer, core and column-parallel layers: gradients of a Sequential live until it returns.
-  Block half_backward(SavedHalf saved, const Block& gradient, DeferredBlocks& deferred, std::size_t row_columns, const std::vector<std::size_t>& column_outputs, bool attention) {
+  Block half_backward(SavedHalf saved, const Block& gradient, DeferredBlocks& deferred, std::size_t row_columns,
+                      const std::vector<std::size_t>& column_outputs, bool attention) {
     std::vector<Block> alive;
     Block entered_gradient = m.sharded_rows ? matrix(m.rows, m.width) : gradient;
     if (m.dropout) alive.push_back(std::exchange(entered_gradient, matrix(m.rows, m.width)));
@@ -265,11 +272,13 @@ class Layers {
     return out;
   }
   Block attention_backward(SavedHalf saved, const Block& gradient, DeferredBlocks& deferred) {
-    const std::vector<std::size_t> outputs = m.gated ? std::vector<std::size_t>{m.query, m.key, m.key} : std::vector<std::size_t>{m.query + 2 * m.key};
+    const std::vector<std::size_t> outputs =
+        m.gated ? std::vector<std::size_t>{m.query, m.key, m.key} : std::vector<std::size_t>{m.query + 2 * m.key};
     return half_backward(std::move(saved), gradient, deferred, m.query, outputs, true);
   }
   Block mlp_backward(SavedHalf saved, const Block& gradient, DeferredBlocks& deferred) {
-    const std::vector<std::size_t> outputs = m.gated ? std::vector<std::size_t>{m.middle, m.middle} : std::vector<std::size_t>{m.middle};
+    const std::vector<std::size_t> outputs =
+        m.gated ? std::vector<std::size_t>{m.middle, m.middle} : std::vector<std::size_t>{m.middle};
     return half_backward(std::move(saved), gradient, deferred, m.middle, outputs, false);
   }
 
@@ -300,9 +309,12 @@ class Layers {
     std::vector<Block>& kept = saved.inner;
     if (wide) kept.push_back(ledger_->take(R * m.width * wide));
     {
-      const Block weight = wide ? ledger_->take(m.experts * m.width * wide) : nullptr, logits = ledger_->take(R * m.experts * m.sum);
-      for (const std::size_t columns : {m.experts, std::size_t(1), m.top_k, m.top_k}) kept.push_back(ledger_->take(R * columns * 4));  // probabilities, their sums, choices, weights
-      for (const std::size_t numbers : {m.layout.micro_batch * m.experts, R}) kept.push_back(ledger_->take(numbers * 4));              // balance
+      const Block weight = wide ? ledger_->take(m.experts * m.width * wide) : nullptr,
+                  logits = ledger_->take(R * m.experts * m.sum);
+      for (const std::size_t columns : {m.experts, std::size_t(1), m.top_k, m.top_k})
+        kept.push_back(ledger_->take(R * columns * 4));  // probabilities, their sums, choices, weights
+      for (const std::size_t numbers : {m.layout.micro_batch * m.experts, R})
+        kept.push_back(ledger_->take(numbers * 4));  // balance
     }
     for (int i = 0; i < 2; ++i) kept.push_back(ledger_->take(sent_rows() * 4));  // order and place
     const Block packed = matrix(sent_rows(), m.width);

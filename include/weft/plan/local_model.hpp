@@ -39,7 +39,8 @@ class LocalModel {
     kv_heads = std::max<std::size_t>(1, kv / l.tp);
     query = heads * head;
     key = kv_heads * head;
-    middle = (gated ? (m.intermediate ? m.intermediate : (m.width * 8 / 3 + 63) / 64 * 64) : 4 * m.width) / (mixture ? l.etp : l.tp);
+    middle =
+        (gated ? (m.intermediate ? m.intermediate : (m.width * 8 / 3 + 63) / 64 * 64) : 4 * m.width) / (mixture ? l.etp : l.tp);
     vocabulary = (m.vocabulary + l.tp - 1) / l.tp;
     length = m.sequence / l.cp;
     rows = l.micro_batch * length;
@@ -56,7 +57,9 @@ class LocalModel {
   UnitSizes block() const {
     if (!gated) {
       const std::size_t fused = query + 2 * key;
-      return {{width, width, width * fused, fused, query * width, width, width, width, width * middle, middle, middle * width, width}, 0};
+      return {
+          {width, width, width * fused, fused, query * width, width, width, width, width * middle, middle, middle * width, width},
+          0};
     }
     UnitSizes unit{{width, query * width, key * width, key * width, query * width, width}, 0};
     if (mixture) unit.parameters.push_back(experts * width);
@@ -64,18 +67,21 @@ class LocalModel {
     inner.insert(inner.end(), 3 * (mixture ? experts / layout.ep : 1), middle * width);
     return unit;
   }
-  UnitSizes back() const { return {gated ? std::vector<std::size_t>{width} : std::vector<std::size_t>{width, width}, vocabulary * width}; }
+  UnitSizes back() const {
+    return {gated ? std::vector<std::size_t>{width} : std::vector<std::size_t>{width, width}, vocabulary * width};
+  }
 
   /// The workspace of attention over sequences of `tokens` tokens, for each thread.
   std::size_t workspace(bool backward, std::size_t tokens, std::size_t items) const {
     const std::size_t keys = (tokens + 31) / 32 * 32, wide = (head + 31) / 32 * 32, block = 64;
-    const std::size_t values = backward ? 5 * (keys + block) * wide + 2 * (block + 8) * 128 + 2 * block : 2 * (keys + block) * wide + 8 * 256 + 2 * block;
+    const std::size_t values = backward ? 5 * (keys + block) * wide + 2 * (block + 8) * 128 + 2 * block
+                                        : 2 * (keys + block) * wide + 8 * 256 + 2 * block;
     return std::min(layout.micro_batch * items, layout.threads) * ((values + 63) / 64 * 64) * sum;
   }
 
   StepLayout layout;
   bool gated, mixture, tied, dropout, sharded_rows, summed, lean;  // gated: Llama's block, without biases
-  std::size_t width, head = 0, value = 4, sum = 4;  // bytes of an element, and of a statistic
+  std::size_t width, head = 0, value = 4, sum = 4;                 // bytes of an element, and of a statistic
   std::size_t heads = 0, kv_heads = 0, query = 0, key = 0, middle = 0, vocabulary = 0, length = 0, rows = 0, own_rows = 0;
   std::size_t experts = 0, top_k = 0, routed_rows = 0;
 };

@@ -67,14 +67,14 @@ enum class Recompute { none, selective, full };
 /// The layout and the options of a training step.
 struct StepLayout {
   std::size_t dp = 1, tp = 1, pp = 1, cp = 1;
-  bool ulysses = false;                     ///< cp by Ulysses instead of a ring
-  std::size_t ep = 1, etp = 1, edp = 1;     ///< of mixtral's experts
+  bool ulysses = false;                  ///< cp by Ulysses instead of a ring
+  std::size_t ep = 1, etp = 1, edp = 1;  ///< of mixtral's experts
   std::string schedule = "1f1b";
-  std::size_t chunks = 0;  ///< stages a rank; 0: the schedule's own
+  std::size_t chunks = 0;                          ///< stages a rank; 0: the schedule's own
   std::size_t micro_batches = 1, micro_batch = 1;  ///< of a step and rank; sequences in each
   int zero = 0;
   std::size_t replicate = 1;  ///< groups of data ranks that shard only among themselves (hybrid sharding)
-  bool sharded = false;  ///< FullyShardedDataParallel; false only with zero 0
+  bool sharded = false;       ///< FullyShardedDataParallel; false only with zero 0
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   std::string precision = "fp32";
@@ -84,13 +84,13 @@ struct StepLayout {
   bool offload = false;           ///< optimizer state, and in stage 3 parameters, are on the device only while in use
   bool quantised_gather = false;  ///< stage 3: gathers in 8-bit integers
   std::size_t secondary = 0;      ///< stage 3: the number of neighbours that keep gathered values
-  std::size_t threads = 1;  ///< of a rank: attention has a workspace for each
+  std::size_t threads = 1;        ///< of a rank: attention has a workspace for each
 };
 
 /// The memory of one rank of the pipeline.
 struct StageMemory {
-  std::vector<int> stages;  ///< the stages that it holds
-  std::size_t elements = 0; ///< parameters of its stages; tp and dp may divide them
+  std::vector<int> stages;   ///< the stages that it holds
+  std::size_t elements = 0;  ///< parameters of its stages; tp and dp may divide them
   Bytes bytes;
 };
 

@@ -21,7 +21,9 @@ class MemoryTracker {
   enum class Kind { kept, activation, moving };
 
   Block take(std::size_t bytes, Kind kind = Kind::activation) { return hold(weft::detail::block_bytes(bytes), kind); }
-  Block take_lasting(std::size_t bytes, Kind kind = Kind::kept) { return hold(weft::detail::persistent_block_bytes(bytes), kind); }
+  Block take_lasting(std::size_t bytes, Kind kind = Kind::kept) {
+    return hold(weft::detail::persistent_block_bytes(bytes), kind);
+  }
 
   std::size_t current() const { return state_->total; }
   std::size_t current(Kind kind) const { return state_->of[int(kind)]; }

@@ -24,12 +24,18 @@ class Routes {
     for (int rank = 0; rank < table.ranks; ++rank) {
       const schedule::Order& order = table.orders[std::size_t(rank)];
       for (std::size_t i = 0; i < order.size(); ++i)
-        if (order[i].what != schedule::Op::W) (order[i].what == schedule::Op::F ? forward_ : backward_)[cell(table.stage(rank, order[i].chunk), order[i].micro)] = {rank, i};
+        if (order[i].what != schedule::Op::W)
+          (order[i].what == schedule::Op::F ? forward_ : backward_)[cell(table.stage(rank, order[i].chunk), order[i].micro)] = {
+              rank, i};
     }
   }
 
-  Place goes_to(int rank, const schedule::Action& action) const { return beside(rank, action, action.what == schedule::Op::F ? 1 : -1); }
-  Place comes_from(int rank, const schedule::Action& action) const { return beside(rank, action, action.what == schedule::Op::F ? -1 : 1); }
+  Place goes_to(int rank, const schedule::Action& action) const {
+    return beside(rank, action, action.what == schedule::Op::F ? 1 : -1);
+  }
+  Place comes_from(int rank, const schedule::Action& action) const {
+    return beside(rank, action, action.what == schedule::Op::F ? -1 : 1);
+  }
 
  private:
   std::size_t cell(int stage, int micro) const { return std::size_t(stage) * micro_batches_ + std::size_t(micro); }

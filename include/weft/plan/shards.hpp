@@ -12,8 +12,8 @@
 #include <vector>
 
 #include <weft/layer/reduction_tree.hpp>
-#include <weft/plan/memory_tracker.hpp>
 #include <weft/plan/memory.hpp>
+#include <weft/plan/memory_tracker.hpp>
 
 namespace weft::plan {
 
@@ -63,7 +63,8 @@ class DataShards {
       for (const std::size_t size : group->parameters) elements += (size + grain - 1) / grain * grain;
       group->piece = ((elements + group->ranks - 1) / group->ranks + grain - 1) / grain * grain;
       if (layout_.sharded && !group->parameters.empty()) {
-        if (!stored() && !group->gradient_only) lasting(kept.parameters, double(layout_.zero == 3 ? group->piece : group->whole()) * bytes_.kept_value);
+        if (!stored() && !group->gradient_only)
+          lasting(kept.parameters, double(layout_.zero == 3 ? group->piece : group->whole()) * bytes_.kept_value);
         lasting(kept.gradients, double(layout_.zero >= 2 ? group->piece : group->whole()) * bytes_.kept_gradient);
       }
       for (const std::size_t size : group->parameters) {
@@ -71,7 +72,8 @@ class DataShards {
           if (!group->gradient_only) lasting(kept.parameters, double(size) * bytes_.value);
           lasting(kept.gradients, double(size) * bytes_.gradient);
         }
-        const std::size_t here = layout_.sharded ? std::min(size, first_rank >= group->piece ? 0 : group->piece - first_rank) : size;
+        const std::size_t here =
+            layout_.sharded ? std::min(size, first_rank >= group->piece ? 0 : group->piece - first_rank) : size;
         first_rank += (size + grain - 1) / grain * grain;
         if (!group->gradient_only) updated_.push_back(here);
         if (here == 0 || group->gradient_only || layout_.offload) continue;
@@ -125,7 +127,8 @@ class DataShards {
         group->leaving.reset();
         continue;
       }
-      if (layout_.zero < 2 || group->reduced || rounds()) group->sum = ledger_->take(std::size_t(double(group->piece) * bytes_.gradient), MemoryTracker::Kind::moving);
+      if (layout_.zero < 2 || group->reduced || rounds())
+        group->sum = ledger_->take(std::size_t(double(group->piece) * bytes_.gradient), MemoryTracker::Kind::moving);
       if (layout_.reproducible) exchange(*group, group->piece, group->ranks, group->ranks * layout_.replicate);
       reducing_.push_back(group);
     }
@@ -175,7 +178,9 @@ class DataShards {
     const weft::detail::ReductionTree tree(terms, ranks);
     const std::size_t nodes = *std::max_element(tree.counts().begin(), tree.counts().end());
     if (!tree.in_rank_order() || (layout_.sharded && layout_.replicate > 1)) {
-      const auto take = [&](std::size_t pieces) { return ledger_->take(std::size_t(double(pieces * piece) * bytes_.gradient), MemoryTracker::Kind::moving); };
+      const auto take = [&](std::size_t pieces) {
+        return ledger_->take(std::size_t(double(pieces * piece) * bytes_.gradient), MemoryTracker::Kind::moving);
+      };
       if (nodes != 1 || pieces != ranks) group.outgoing = take(ranks * nodes);
       group.nodes.clear();  // packed
       group.incoming = take(tree.nodes().size());
@@ -217,7 +222,8 @@ class DataShards {
     if (layout_.zero != 3 || group.values || group.parameters.empty()) return;
     group.values = ledger_->take(std::size_t(double(group.whole()) * bytes_.value), MemoryTracker::Kind::moving);
     if (!layout_.quantised_gather || group.secondary) return;
-    const std::size_t integers = (group.piece + 63) / 64 * 64, scales = ((group.piece + 255) / 256 * (bytes_.value == 8 ? 8 : 4) + 63) / 64 * 64;
+    const std::size_t integers = (group.piece + 63) / 64 * 64,
+                      scales = ((group.piece + 255) / 256 * (bytes_.value == 8 ? 8 : 4) + 63) / 64 * 64;
     group.packed = ledger_->take((integers + scales) * group.ranks, MemoryTracker::Kind::moving);
   }
   void wait(Group& group) {

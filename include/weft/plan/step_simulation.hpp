@@ -14,8 +14,8 @@
 
 #include <weft/pipeline/schedule/simulate.hpp>
 #include <weft/plan/layers.hpp>
-#include <weft/plan/memory_tracker.hpp>
 #include <weft/plan/memory.hpp>
+#include <weft/plan/memory_tracker.hpp>
 #include <weft/plan/routes.hpp>
 #include <weft/plan/shards.hpp>
 #include <weft/plan/trees.hpp>
@@ -26,8 +26,16 @@ namespace detail {
 
 class StepSimulation {
  public:
-  StepSimulation(const ModelSizes& sizes, const StepLayout& layout, const schedule::Table& table, const Routes& routes, const schedule::Timeline& timeline, int rank)
-      : layout_(layout), table_(table), routes_(routes), timeline_(timeline), rank_(rank), model_(sizes, layout), layers_(model_, ledger_), shards_(layout, ledger_) {
+  StepSimulation(const ModelSizes& sizes, const StepLayout& layout, const schedule::Table& table, const Routes& routes,
+                 const schedule::Timeline& timeline, int rank)
+      : layout_(layout),
+        table_(table),
+        routes_(routes),
+        timeline_(timeline),
+        rank_(rank),
+        model_(sizes, layout),
+        layers_(model_, ledger_),
+        shards_(layout, ledger_) {
     const std::size_t stages = std::size_t(table.stages());
     const auto& held = table.stage_of[std::size_t(rank)];
     const auto holds = [&](std::size_t stage) { return std::find(held.begin(), held.end(), int(stage)) != held.end(); };
@@ -124,14 +132,16 @@ class StepSimulation {
     if (!experts.empty()) unit.owns.push_back(shards_.add(std::move(experts), layout_.edp / layout_.replicate));
     unit.uses = unit.owns;
     for (Group* group : unit.owns)
-      for (const std::size_t size : group->parameters) add_tree(unit, group, size, std::max<std::size_t>(1, layout_.dp / (group->ranks * layout_.replicate)));
+      for (const std::size_t size : group->parameters)
+        add_tree(unit, group, size, std::max<std::size_t>(1, layout_.dp / (group->ranks * layout_.replicate)));
   }
 
   void add_tree(Unit& unit, Group* group, std::size_t elements, std::size_t sources = 1) {
     if (!layout_.reproducible) return;
     unit.trees.push_back(trees_.size());
     const std::size_t count = layout_.micro_batches;
-    trees_.emplace_back(group, elements, sources, worst_first_term(count * layout_.dp, count) / (sources * count) * sources * count);
+    trees_.emplace_back(group, elements, sources,
+                        worst_first_term(count * layout_.dp, count) / (sources * count) * sources * count);
   }
   // Called before layers add to the gradients of a unit; they have afterwards, unless they deferred it.
   void open(const Unit& unit) {
@@ -139,7 +149,8 @@ class StepSimulation {
     for (const std::size_t tree : unit.trees) trees_[tree].open(shards_, ledger_);
   }
   void close(const Unit& unit, const schedule::Action& action, bool added) {
-    for (const std::size_t tree : unit.trees) trees_[tree].close(std::size_t(action.micro), layout_.micro_batches, layout_.micro_batches * layout_.dp, added);
+    for (const std::size_t tree : unit.trees)
+      trees_[tree].close(std::size_t(action.micro), layout_.micro_batches, layout_.micro_batches * layout_.dp, added);
   }
   void complete(const std::vector<Group*>& owned) {
     for (GradientTree& tree : trees_)
@@ -177,7 +188,8 @@ class StepSimulation {
     else sending_.push_back({std::move(block), timeline_.start[std::size_t(to.rank)][to.at]});
   }
   Block receive(const schedule::Action& action) {
-    if (routes_.comes_from(rank_, action).rank < 0) return kept_.extract(std::pair(action.micro, action.what == schedule::Op::F)).mapped();
+    if (routes_.comes_from(rank_, action).rank < 0)
+      return kept_.extract(std::pair(action.micro, action.what == schedule::Op::F)).mapped();
     return came_ ? std::exchange(came_, nullptr) : layers_.hidden();
   }
   // Posts the receive of the next input from another rank as soon as that input has been sent.
@@ -299,7 +311,7 @@ class StepSimulation {
   Group *tied_ = nullptr, *again_ = nullptr;
   std::vector<GradientTree> trees_;
   std::vector<Sending> sending_;
-  Block came_;  // the next input, if it has arrived early
+  Block came_;                                  // the next input, if it has arrived early
   std::map<std::pair<int, bool>, Block> kept_;  // between two stages of this rank
   std::size_t elements_ = 0, activations_ = 0;
   Bytes bytes_;
@@ -312,7 +324,8 @@ inline std::vector<StageMemory> memory(const ModelSizes& model, const StepLayout
   const schedule::Timeline timeline = schedule::simulate(table);
   const Routes routes(table);
   std::vector<StageMemory> ranks;
-  for (int rank = 0; rank < table.ranks; ++rank) ranks.push_back(detail::StepSimulation(model, layout, table, routes, timeline, rank).run());
+  for (int rank = 0; rank < table.ranks; ++rank)
+    ranks.push_back(detail::StepSimulation(model, layout, table, routes, timeline, rank).run());
   return ranks;
 }
 

@@ -33,14 +33,17 @@ inline std::size_t worst_first_term(std::size_t terms, std::size_t count) {
 /// The gradients of one use of a parameter, whose sum lies in a group, on the data rank whose first micro-batch is `first`.
 class GradientTree {
  public:
-  GradientTree(Group* group, std::size_t elements, std::size_t sources, std::size_t first) : group_(group), elements_(elements), sources_(sources), first_(first) {}
+  GradientTree(Group* group, std::size_t elements, std::size_t sources, std::size_t first)
+      : group_(group), elements_(elements), sources_(sources), first_(first) {}
 
   void begin() { held_.clear(); }
   /// Takes room for a micro-batch's gradient of each data rank; the first one of a step uses the group's memory.
   void open(DataShards& shards, MemoryTracker& tracker) {
     shards.open(*group_);
     for (std::size_t source = 0; source < sources_; ++source) {
-      leaves_.push_back(held_.empty() && source == 0 ? nullptr : tracker.take(std::size_t(double(elements_) * shards.gradient_bytes()), MemoryTracker::Kind::moving));
+      leaves_.push_back(held_.empty() && source == 0 ? nullptr
+                                                     : tracker.take(std::size_t(double(elements_) * shards.gradient_bytes()),
+                                                                    MemoryTracker::Kind::moving));
     }
   }
   /// Called after the layers' backward; `added`: they have added to the gradients.
@@ -48,9 +51,10 @@ class GradientTree {
     std::vector<Block> leaves = std::exchange(leaves_, {});
     if (!added) return;
     for (std::size_t source = 0; source < sources_; ++source)
-      weft::detail::insert_node(held_, Node{{0, first_ + source * micro_batches + micro}, std::move(leaves[source])}, terms, [](Node& into, Node& from) {
-        if (from.block == nullptr) std::swap(into.block, from.block);
-      });
+      weft::detail::insert_node(held_, Node{{0, first_ + source * micro_batches + micro}, std::move(leaves[source])}, terms,
+                                [](Node& into, Node& from) {
+                                  if (from.block == nullptr) std::swap(into.block, from.block);
+                                });
   }
   /// Called after the last micro-batch: the nodes beside the first one leave with the group.
   void complete() {

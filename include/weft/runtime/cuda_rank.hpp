@@ -6,8 +6,8 @@
 
 #include <cstdlib>
 
-#include <weft/device/cuda/runtime.hpp>
 #include <weft/comm/launcher.hpp>
+#include <weft/device/cuda/runtime.hpp>
 
 namespace weft::runtime {
 
@@ -21,7 +21,10 @@ inline LocalPlace local_place_from_environment() {
   struct Names {
     const char *rank, *ranks;
   };
-  constexpr Names known[] = {{"LOCAL_RANK", "LOCAL_WORLD_SIZE"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"}, {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, {"SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"}};
+  constexpr Names known[] = {{"LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+                             {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                             {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+                             {"SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"}};
   constexpr int most = 1 << 16;
   for (const Names& names : known) {
     if (!detail::is_set(names.rank)) continue;

@@ -13,8 +13,8 @@
 
 #include <weft/comm/operation.hpp>
 #include <weft/core/error.hpp>
-#include <weft/mesh/world.hpp>
 #include <weft/device/device.hpp>
+#include <weft/mesh/world.hpp>
 #ifdef KOKKOS_ENABLE_CUDA
 #include <memory>
 
@@ -53,7 +53,9 @@ class KokkosGuard {
   WEFT_COLD explicit KokkosGuard(int threads) : owner_(!Kokkos::is_initialized()) {
     if (!owner_) return;
     if (Kokkos::is_finalized())
-      throw UsageError("run: Kokkos has ended and cannot start again; a program that calls run several times makes a Kokkos::ScopeGuard of its own around them");
+      throw UsageError(
+          "run: Kokkos has ended and cannot start again; a program that calls run several times makes a Kokkos::ScopeGuard of "
+          "its own around them");
     // Ranks are threads and place themselves; a binding made for one team would put all of them on one core.
     setenv("OMP_PROC_BIND", "false", 0);
     auto settings = Kokkos::InitializationSettings().set_num_threads(threads).set_disable_warnings(true);
@@ -112,7 +114,9 @@ struct RankInstance<Kokkos::Cuda> {
 
 /// The order between a rank's communication and its computation. `exec` must outlive the communicators.
 template <class Exec>
-comm::StreamOrder order_on(const Exec&) { return {}; }
+comm::StreamOrder order_on(const Exec&) {
+  return {};
+}
 #ifdef KOKKOS_ENABLE_CUDA
 inline bool in_gpu_memory(const void* address) {
   cudaPointerAttributes attributes = {};
@@ -124,7 +128,8 @@ inline void copy_in_gpu_memory(void* stream, void* to, const void* from, std::si
 }
 inline constexpr comm::DeviceMemory gpu_memory{in_gpu_memory, copy_in_gpu_memory};
 inline comm::StreamOrder order_on(const Kokkos::Cuda& exec) {
-  return {&exec, nullptr, [](const void* instance) -> void* { return static_cast<const Kokkos::Cuda*>(instance)->cuda_stream(); }, &gpu_memory};
+  return {&exec, nullptr, [](const void* instance) -> void* { return static_cast<const Kokkos::Cuda*>(instance)->cuda_stream(); },
+          &gpu_memory};
 }
 #endif
 

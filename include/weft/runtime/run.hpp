@@ -17,11 +17,11 @@
 #include <type_traits>
 #include <utility>
 
-#include <weft/comm/threads.hpp>
-#include <weft/runtime/guard.hpp>
 #include <weft/comm/launcher.hpp>
 #include <weft/comm/run_options.hpp>
+#include <weft/comm/threads.hpp>
 #include <weft/mesh/world.hpp>
+#include <weft/runtime/guard.hpp>
 
 namespace weft {
 
@@ -41,11 +41,12 @@ struct Report {
       text = caught.what();
       if (caught.exit_code() != 0) code = caught.exit_code();
     } catch (const std::bad_alloc&) {
-      text = "weft: out of memory: the host has no room for what was asked of it; a smaller batch, sequence or model, or fewer ranks on this machine";
+      text =
+          "weft: out of memory: the host has no room for what was asked of it; a smaller batch, sequence or model, or fewer "
+          "ranks on this machine";
     } catch (const std::exception& caught) {
       text = caught.what();
-    } catch (...) {
-    }
+    } catch (...) {}
     for (char& c : text)
       if (c == '\n') c = ' ';
   }
@@ -114,7 +115,9 @@ constexpr bool runs_on_ranks() {
   if constexpr (takes_world) {
     using R = std::invoke_result_t<F&, World&>;
     constexpr bool returns_code = std::is_void_v<R> || std::is_convertible_v<R, int>;
-    static_assert(returns_code, "weft: what f(world) returns is the program's exit code: f returns an int, or nothing; print results, or write them to what f captures by reference");
+    static_assert(returns_code,
+                  "weft: what f(world) returns is the program's exit code: f returns an int, or nothing; print results, or write "
+                  "them to what f captures by reference");
     return returns_code;
   } else {
     return false;
@@ -140,7 +143,9 @@ int run(const RunOptions& options, F&& f) {
 }
 
 template <comm::Backend... Backends, class F>
-int run(int argc, char** argv, F&& f) { return run<Backends...>(RunOptions{.argc = argc, .argv = argv}, std::forward<F>(f)); }
+int run(int argc, char** argv, F&& f) {
+  return run<Backends...>(RunOptions{.argc = argc, .argv = argv}, std::forward<F>(f));
+}
 
 }  // namespace runtime
 

@@ -17,16 +17,26 @@
 namespace weft {
 
 template <detail::Axis A>
-struct Invariant { using axis = A; };
+struct Invariant {
+  using axis = A;
+};
 template <detail::Axis A>
-struct Replicated { using axis = A; };
+struct Replicated {
+  using axis = A;
+};
 template <detail::Axis A, int Dim>
-struct Shard { using axis = A; };
+struct Shard {
+  using axis = A;
+};
 template <detail::Axis A>
-struct Partial { using axis = A; };
+struct Partial {
+  using axis = A;
+};
 /// The placement of a tensor that does not know the axis; never written by users.
 template <detail::Axis A>
-struct Absent { using axis = A; };
+struct Absent {
+  using axis = A;
+};
 
 namespace detail {
 
@@ -56,15 +66,24 @@ template <class A, int Dim>
 inline constexpr int shard_dim<Shard<A, Dim>> = Dim;
 
 template <class P>
-concept Placement = requires { typename P::axis; } && detail::kind_of<P> != detail::Kind::absent;
+concept Placement = requires {
+  typename P::axis;
+}
+&&detail::kind_of<P> != detail::Kind::absent;
 
 namespace detail {
 template <class P>
-struct Dual { using type = P; };
+struct Dual {
+  using type = P;
+};
 template <class A>
-struct Dual<Replicated<A>> { using type = Partial<A>; };
+struct Dual<Replicated<A>> {
+  using type = Partial<A>;
+};
 template <class A>
-struct Dual<Partial<A>> { using type = Replicated<A>; };
+struct Dual<Partial<A>> {
+  using type = Replicated<A>;
+};
 }  // namespace detail
 
 /// The placement of the gradient of a tensor placed as P.

@@ -59,9 +59,12 @@ class Shape {
 
   /// The division of this dim. Operations copy it from their operands to their results, so that operations that need the global
   /// index of an element (dropout, a gather) can refuse a dim without one.
-  constexpr DimSharding sharding(std::size_t dim) const { return dim < max_rank ? static_cast<DimSharding>(cuts_ >> (2 * dim) & 3u) : DimSharding::even; }
+  constexpr DimSharding sharding(std::size_t dim) const {
+    return dim < max_rank ? static_cast<DimSharding>(cuts_ >> (2 * dim) & 3u) : DimSharding::even;
+  }
   constexpr Shape& set_sharding(std::size_t dim, DimSharding how) {
-    if (dim < max_rank) cuts_ = static_cast<std::uint8_t>((cuts_ & ~(3u << (2 * dim))) | (static_cast<unsigned>(how) << (2 * dim)));
+    if (dim < max_rank)
+      cuts_ = static_cast<std::uint8_t>((cuts_ & ~(3u << (2 * dim))) | (static_cast<unsigned>(how) << (2 * dim)));
     return *this;
   }
   /// The divisions of all dims, to compare or to copy.

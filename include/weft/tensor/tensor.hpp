@@ -62,7 +62,11 @@ class Elements {
   WEFT_OUT_OF_LINE Elements(const Elements& other) noexcept
       : device_(other.device_), shape_(other.shape_), size_(other.size_), buffer_(other.buffer_), data_(other.data_) {}
   WEFT_OUT_OF_LINE Elements(Elements&& other) noexcept
-      : device_(other.device_), shape_(other.shape_), size_(other.size_), buffer_(std::move(other.buffer_)), data_(std::exchange(other.data_, nullptr)) {}
+      : device_(other.device_),
+        shape_(other.shape_),
+        size_(other.size_),
+        buffer_(std::move(other.buffer_)),
+        data_(std::exchange(other.data_, nullptr)) {}
   WEFT_OUT_OF_LINE Elements& operator=(Elements other) noexcept {
     device_ = other.device_;
     shape_ = other.shape_;
@@ -106,7 +110,8 @@ class Tensor : operations::Elements {
   /// Allocates the elements without initialising them.
   Tensor(device_type& device, const Shape& shape) : Elements(detail::make_elements(device, shape, sizeof(T))) {}
   /// Uses elements in an existing buffer, starting `first` elements into it.
-  Tensor(device_type& device, const Shape& shape, detail::Buffer buffer, std::size_t first = 0) : Elements(&device, shape, std::move(buffer), nullptr) {
+  Tensor(device_type& device, const Shape& shape, detail::Buffer buffer, std::size_t first = 0)
+      : Elements(&device, shape, std::move(buffer), nullptr) {
     data_ = static_cast<T*>(buffer_.get()) + first;
   }
 
@@ -136,22 +141,33 @@ class Tensor : operations::Elements {
 
 namespace detail {
 template <class X, class A>
-struct PlacementOf { using type = Absent<A>; };
+struct PlacementOf {
+  using type = Absent<A>;
+};
 template <class T, class E, class A, class P, class... R>
 struct PlacementOf<Tensor<T, E, P, R...>, A> {
-  using type = typename std::conditional_t<std::is_same_v<typename P::axis, A>, std::type_identity<P>, PlacementOf<Tensor<T, E, R...>, A>>::type;
+  using type = typename std::conditional_t<std::is_same_v<typename P::axis, A>, std::type_identity<P>,
+                                           PlacementOf<Tensor<T, E, R...>, A>>::type;
 };
 
 template <class X>
 struct GradientOf;
 template <class T, class E, class... P>
-struct GradientOf<Tensor<T, E, P...>> { using type = std::conditional_t<Real<T>, Tensor<T, E, dual_t<P>...>, Nothing>; };
+struct GradientOf<Tensor<T, E, P...>> {
+  using type = std::conditional_t<Real<T>, Tensor<T, E, dual_t<P>...>, Nothing>;
+};
 template <>
-struct GradientOf<Nothing> { using type = Nothing; };
+struct GradientOf<Nothing> {
+  using type = Nothing;
+};
 template <>
-struct GradientOf<AlreadyRefused> { using type = AlreadyRefused; };
+struct GradientOf<AlreadyRefused> {
+  using type = AlreadyRefused;
+};
 template <class... X>
-struct GradientOf<std::tuple<X...>> { using type = std::tuple<typename GradientOf<X>::type...>; };
+struct GradientOf<std::tuple<X...>> {
+  using type = std::tuple<typename GradientOf<X>::type...>;
+};
 
 template <class X, class Q>
 struct Replace;
@@ -163,7 +179,9 @@ struct Replace<Tensor<T, E, P...>, Q> {
 template <class X, class U>
 struct Rescalar;
 template <class T, class E, class... P, class U>
-struct Rescalar<Tensor<T, E, P...>, U> { using type = Tensor<U, E, P...>; };
+struct Rescalar<Tensor<T, E, P...>, U> {
+  using type = Tensor<U, E, P...>;
+};
 
 template <class X>
 inline constexpr bool any_partial = false;
@@ -194,7 +212,8 @@ using with_scalar_t = typename detail::Rescalar<std::remove_cvref_t<X>, U>::type
 /// keep its uses few and tested at 1 and 2 ranks.
 template <AnyTensor Y, AnyTensor X>
 Y relabel(const X& x) {
-  static_assert(std::is_same_v<typename Y::value_type, typename X::value_type>, "weft: relabel changes placements, not the element type");
+  static_assert(std::is_same_v<typename Y::value_type, typename X::value_type>,
+                "weft: relabel changes placements, not the element type");
   return Y(typename Y::Same(), static_cast<const operations::Elements&>(x));
 }
 
@@ -210,8 +229,8 @@ Tensor<T, E> raw(const Tensor<T, E, P...>& x) {
 template <AnyTensor X>
 constexpr void require_not_partial() {
   static_assert(!detail::any_partial<X>,
-                "weft: this operation is not linear, but its input is Partial: each rank holds only a term of a sum. Reduce it first: "
-                "to<Invariant<axis>>(context, x), to<Shard<axis, 0>>(context, x), or wrap the layers in Residual");
+                "weft: this operation is not linear, but its input is Partial: each rank holds only a term of a sum. Reduce it "
+                "first: to<Invariant<axis>>(context, x), to<Shard<axis, 0>>(context, x), or wrap the layers in Residual");
 }
 
 /// Refuses, at compile time, a gradient whose placements are not the duals of its tensor's, and Nothing for a tensor that has a
@@ -219,16 +238,18 @@ constexpr void require_not_partial() {
 template <class X, class G>
 constexpr void require_gradient_of() {
   constexpr bool refused = std::is_same_v<std::remove_cvref_t<G>, detail::AlreadyRefused>;  // one error is enough
-  constexpr bool nothing = std::is_same_v<std::remove_cvref_t<G>, Nothing>, wants_nothing = std::is_same_v<gradient_t<X>, Nothing>;
+  constexpr bool nothing = std::is_same_v<std::remove_cvref_t<G>, Nothing>,
+                 wants_nothing = std::is_same_v<gradient_t<X>, Nothing>;
   static_assert(refused || !nothing || wants_nothing,
-                "weft: backward returned Nothing for an input of real numbers, so the layers before it would be trained on no gradient: return the "
-                "gradient of the input; only what is not Real (token ids) has none; see X in this function's template arguments");
+                "weft: backward returned Nothing for an input of real numbers, so the layers before it would be trained on no "
+                "gradient: return the gradient of the input; only what is not Real (token ids) has none; see X in this "
+                "function's template arguments");
   static_assert(refused || nothing || !wants_nothing,
-                "weft: backward returned a gradient of an input that has none, since its elements are not Real (token ids): return Nothing{}; see X in "
-                "this function's template arguments");
+                "weft: backward returned a gradient of an input that has none, since its elements are not Real (token ids): "
+                "return Nothing{}; see X in this function's template arguments");
   static_assert(refused || nothing || wants_nothing || std::is_same_v<std::remove_cvref_t<G>, gradient_t<X>>,
-                "weft: backward returned a gradient that is not the dual of its input (Replicated <-> Partial): a collective is missing in "
-                "backward; see X and G in this function's template arguments");
+                "weft: backward returned a gradient that is not the dual of its input (Replicated <-> Partial): a collective is "
+                "missing in backward; see X and G in this function's template arguments");
 }
 
 }  // namespace weft

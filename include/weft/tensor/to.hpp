@@ -31,17 +31,20 @@ namespace detail {
 
 // Copies rows of `width` elements, `from_stride` and `to_stride` elements apart.
 template <class Exec, class T>
-void copy_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const T* from, std::size_t from_stride, T* to, std::size_t to_stride) {
-  for_each_index(device, rows, KOKKOS_LAMBDA(const std::size_t row) {
-    const T* in = from + row * from_stride;
-    T* out = to + row * to_stride;
-    for (std::size_t i = 0; i < width; ++i) out[i] = in[i];
-  });
+void copy_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const T* from, std::size_t from_stride, T* to,
+               std::size_t to_stride) {
+  for_each_index(
+      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
+        const T* in = from + row * from_stride;
+        T* out = to + row * to_stride;
+        for (std::size_t i = 0; i < width; ++i) out[i] = in[i];
+      });
 }
 
 template <class Exec, class T>
 void fill_zero(Device<Exec>& device, T* data, std::size_t size) {
-  for_each_index(device, size, KOKKOS_LAMBDA(const std::size_t i) { data[i] = T{}; });
+  for_each_index(
+      device, size, KOKKOS_LAMBDA(const std::size_t i) { data[i] = T{}; });
 }
 
 // A shape seen from one dim: `outer` rows of `extent * inner` elements.
@@ -64,7 +67,8 @@ Y slice(std::string_view axis, const X& x, std::size_t dim, std::size_t ranks, s
   const std::size_t piece = piece_of(axis, x.shape(), dim, ranks);
   const Around around(x.shape(), dim);
   Y y(x.device(), with_extent(x.shape(), dim, piece));
-  copy_rows(x.device(), around.outer, piece * around.inner, x.data() + rank * piece * around.inner, around.extent * around.inner, y.data(), piece * around.inner);
+  copy_rows(x.device(), around.outer, piece * around.inner, x.data() + rank * piece * around.inner, around.extent * around.inner,
+            y.data(), piece * around.inner);
   return y;
 }
 
@@ -74,7 +78,8 @@ template <class Exec, class T>
 void interleave(Device<Exec>& device, const Around& whole, std::size_t ranks, const T* from, T* to, bool ranks_outside) {
   const std::size_t piece = whole.extent / ranks * whole.inner;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    if (ranks_outside) copy_rows(device, whole.outer, piece, from + rank * piece, piece * ranks, to + rank * whole.outer * piece, piece);
+    if (ranks_outside)
+      copy_rows(device, whole.outer, piece, from + rank * piece, piece * ranks, to + rank * whole.outer * piece, piece);
     else copy_rows(device, whole.outer, piece, from + rank * whole.outer * piece, piece, to + rank * piece, piece * ranks);
   }
 }
@@ -121,12 +126,14 @@ auto to(const Context& context, const X& x) {
   if constexpr (!Context::has(A{}) || std::is_same_v<From, To>) {
     return x;
   } else {
-    static_assert(detail::kind_of<From> != detail::Kind::absent, "weft: this tensor does not know an axis that is in force: it was made for another context");
+    static_assert(detail::kind_of<From> != detail::Kind::absent,
+                  "weft: this tensor does not know an axis that is in force: it was made for another context");
     using Y = replace_t<X, To>;
     constexpr detail::Kind from = detail::kind_of<From>, target = detail::kind_of<To>;
     const auto& comm = context.comm(A{});
     const auto ranks = static_cast<std::size_t>(comm.size());
-    static_assert(!(from == detail::Kind::shard && target == detail::Kind::shard), "weft: to<Shard> from a Shard along another dim is an all_to_all; go through to<Invariant<axis>>");
+    static_assert(!(from == detail::Kind::shard && target == detail::Kind::shard),
+                  "weft: to<Shard> from a Shard along another dim is an all_to_all; go through to<Invariant<axis>>");
     if constexpr (is_whole<From> && is_whole<To>) {
       return relabel<Y>(x);
     } else if (ranks == 1) {
@@ -148,7 +155,8 @@ auto to(const Context& context, const X& x) {
       detail::fill_zero(x.device(), y.data(), y.size());
       const detail::Around whole(y.shape(), dim);
       const std::size_t piece = x.shape()[dim] * whole.inner;
-      detail::copy_rows(x.device(), whole.outer, piece, x.data(), piece, y.data() + comm.rank() * piece, whole.extent * whole.inner);
+      detail::copy_rows(x.device(), whole.outer, piece, x.data(), piece, y.data() + comm.rank() * piece,
+                        whole.extent * whole.inner);
       return y;
     } else if constexpr (from == detail::Kind::shard) {
       detail::require_parts_of_whole(A::name, x.shape(), shard_dim<From>, ranks);
@@ -164,9 +172,7 @@ auto to(const Context& context, const X& x) {
 /// `to` for a tensor that is given up: it may write over x's elements if no other tensor shares them, which saves a copy before
 /// an all-reduce.
 template <Placement To, class Context, AnyTensor X>
-auto to(const Context& context, X&& x)
-  requires(!std::is_lvalue_reference_v<X>)
-{
+auto to(const Context& context, X&& x) requires(!std::is_lvalue_reference_v<X>) {
   using A = typename To::axis;
   if constexpr (!Context::has(A{}) || std::is_same_v<placement_t<X, A>, To>) {
     return X(std::move(x));  // a copy would share the elements, and the next axis could not work in place
@@ -187,7 +193,9 @@ struct Bring;
 template <class T, class E>
 struct Bring<Tensor<T, E>> {
   template <class Context, class X>
-  static X apply(const Context&, X x) { return x; }
+  static X apply(const Context&, X x) {
+    return x;
+  }
 };
 template <class T, class E, class Q, class... R>
 struct Bring<Tensor<T, E, Q, R...>> {

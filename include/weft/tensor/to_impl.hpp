@@ -13,15 +13,20 @@ WEFT_INLINE Around::Around(const Shape& shape, std::size_t dim) {
 
 WEFT_INLINE std::size_t piece_of(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks) {
   if (dim >= shape.rank() || shape[dim] % ranks != 0)
-    throw_error<ShapeError>({"to<Shard<", axis, ", ", dim, ">>: dim ", dim, " of ", shape.text(), " is not divisible by ", axis, "(", ranks, ")"});
+    throw_error<ShapeError>(
+        {"to<Shard<", axis, ", ", dim, ">>: dim ", dim, " of ", shape.text(), " is not divisible by ", axis, "(", ranks, ")"});
   return shape[dim] / ranks;
 }
 
 WEFT_COLD WEFT_INLINE void require_parts_of_whole(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks) {
   if (shape.sharding(dim) == DimSharding::even) return;
-  throw_error<LayoutError>({"to: dim ", dim, " of ", shape.text(), " is cut over ", axis, "(", ranks, ") ",
-                            shape.sharding(dim) == DimSharding::replicated ? "with elements that several ranks hold alike" : shape.sharding(dim) == DimSharding::padded ? "with padding at the end" : "by segments",
-                            ": what the ranks hold one after the other is not the whole; work on it as it lies (log_sum_exp, cross_entropy), bring columns home without their padding (gather_columns), or cut it evenly: an extent that the ranks divide, a Cut by heads"});
+  throw_error<LayoutError>(
+      {"to: dim ", dim, " of ", shape.text(), " is cut over ", axis, "(", ranks, ") ",
+       shape.sharding(dim) == DimSharding::replicated ? "with elements that several ranks hold alike"
+       : shape.sharding(dim) == DimSharding::padded   ? "with padding at the end"
+                                                      : "by segments",
+       ": what the ranks hold one after the other is not the whole; work on it as it lies (log_sum_exp, cross_entropy), bring "
+       "columns home without their padding (gather_columns), or cut it evenly: an extent that the ranks divide, a Cut by heads"});
 }
 
 }  // namespace weft::detail

@@ -28,7 +28,8 @@ void copy_on_host(const Exec& exec, void* to, const void* from, std::size_t byte
 template <AnyTensor X>
 void copy_from_host(const X& x, std::span<const typename X::value_type> elements) {
   using T = typename X::value_type;
-  if (elements.size() != x.size()) throw_error<ShapeError>({"copy of ", elements.size(), " elements to a tensor ", x.shape().text()});
+  if (elements.size() != x.size())
+    throw_error<ShapeError>({"copy of ", elements.size(), " elements to a tensor ", x.shape().text()});
   if constexpr (detail::on_host<typename X::execution_space>) {
     detail::copy_on_host(x.device().exec(), x.data(), elements.data(), elements.size_bytes());
   } else {

@@ -26,10 +26,10 @@
 namespace weft::testing {
 
 struct CheckOptions {
-  double step = 1e-5;          ///< of the central difference
-  double tolerance = 1e-6;     ///< largest difference allowed, relative to the largest gradient of the same tensor
-  std::size_t samples = 24;    ///< elements tested of each tensor; all if it has fewer
-  std::size_t length = 0;      ///< tokens of a sequence; 0: all rows are one sequence (over dp: all rows of a rank)
+  double step = 1e-5;        ///< of the central difference
+  double tolerance = 1e-6;   ///< largest difference allowed, relative to the largest gradient of the same tensor
+  std::size_t samples = 24;  ///< elements tested of each tensor; all if it has fewer
+  std::size_t length = 0;    ///< tokens of a sequence; 0: all rows are one sequence (over dp: all rows of a rank)
   std::uint64_t seed = 1;
 };
 
@@ -75,14 +75,18 @@ inline weft::detail::EngineState engine(Made& made) {
 inline void require(const CheckReport& report, const CheckOptions& options, const std::string& what) {
   if (report.compared == 0) throw Error("check_layer compared nothing");
   if (!(report.error <= options.tolerance))
-    throw Error("check_layer: " + what + ": " + (report.worst.find("output") == std::string::npos ? "gradient of " : "") + report.worst + " is off by " + std::to_string(report.error) + " of its largest element (tolerance " +
+    throw Error("check_layer: " + what + ": " + (report.worst.find("output") == std::string::npos ? "gradient of " : "") +
+                report.worst + " is off by " + std::to_string(report.error) + " of its largest element (tolerance " +
                 std::to_string(options.tolerance) + ")");
 }
 
 inline void require_input(const Shape& shape, const CheckOptions& options) {
-  if (shape.rank() == 0 || shape.size() == 0) throw UsageError("check_layer: an input of " + shape.text() + " has no elements: take a shape of at least one row and column, {4, 8}");
+  if (shape.rank() == 0 || shape.size() == 0)
+    throw UsageError("check_layer: an input of " + shape.text() +
+                     " has no elements: take a shape of at least one row and column, {4, 8}");
   if (options.length != 0 && shape[0] % options.length != 0)
-    throw UsageError("check_layer: rows(" + std::to_string(shape[0]) + ") % length(" + std::to_string(options.length) + ") != 0: rows are whole sequences; take " +
+    throw UsageError("check_layer: rows(" + std::to_string(shape[0]) + ") % length(" + std::to_string(options.length) +
+                     ") != 0: rows are whole sequences; take " +
                      std::to_string((shape[0] / options.length + 1) * options.length) + " rows");
 }
 
@@ -104,7 +108,9 @@ template <class Trial>
 Share share_of(Trial& trial) {
   Share share;
   const auto outcome = trial.prove();
-  trial.locate([&](const std::string& name, Numbers values, std::vector<std::size_t> places) { share.tensors.push_back({name, std::move(values), std::move(places)}); });
+  trial.locate([&](const std::string& name, Numbers values, std::vector<std::size_t> places) {
+    share.tensors.push_back({name, std::move(values), std::move(places)});
+  });
   for (std::size_t p = 0; p < trial.parameters().size(); ++p) {
     const ParameterState& state = *trial.parameters()[p];
     Piece piece{state.name(), {}, {}};
@@ -123,15 +129,19 @@ Share share_of(Trial& trial) {
 inline void compare(CheckReport& report, const Piece& piece, const Numbers& expected) {
   const double scale = largest(expected);
   for (std::size_t i = 0; i < piece.values.size(); ++i)
-    report.add(piece.name, piece.places[i] < expected.size() ? std::abs(piece.values[i] - expected[piece.places[i]]) : INFINITY, scale);
+    report.add(piece.name, piece.places[i] < expected.size() ? std::abs(piece.values[i] - expected[piece.places[i]]) : INFINITY,
+               scale);
 }
 
 [[noreturn]] WEFT_COLD inline void differ(const std::string& text) { throw Error("check_layer_on: " + text); }
 
 /// Compares the ranks' shares with the result of one rank.
-inline void compare(CheckReport& report, const std::vector<Share>& ranks, const Share& alone, unsigned axis, const std::string& where) {
+inline void compare(CheckReport& report, const std::vector<Share>& ranks, const Share& alone, unsigned axis,
+                    const std::string& where) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    if (ranks[r].tensors.size() != alone.tensors.size()) differ(where + ": " + std::to_string(ranks[r].tensors.size()) + " outputs and gradients, one rank has " + std::to_string(alone.tensors.size()));
+    if (ranks[r].tensors.size() != alone.tensors.size())
+      differ(where + ": " + std::to_string(ranks[r].tensors.size()) + " outputs and gradients, one rank has " +
+             std::to_string(alone.tensors.size()));
     for (std::size_t t = 0; t < alone.tensors.size(); ++t) compare(report, ranks[r].tensors[t], alone.tensors[t].values);
   }
   std::map<std::string, Numbers> expected;
@@ -146,12 +156,16 @@ inline void compare(CheckReport& report, const std::vector<Share>& ranks, const 
     for (std::size_t p = 0; p < ranks[r].gradients.size(); ++p) {
       const Piece& piece = ranks[r].gradients[p];
       const auto whole = expected.find(piece.name);
-      if (whole == expected.end()) differ(where + ": rank " + std::to_string(r) + " has a parameter " + piece.name + ", one rank has none of this name: names do not depend on the layout");
+      if (whole == expected.end())
+        differ(where + ": rank " + std::to_string(r) + " has a parameter " + piece.name +
+               ", one rank has none of this name: names do not depend on the layout");
       const unsigned pending = ranks[r].pending[p] & axis;
       auto [sum, first] = sums.try_emplace(piece.name, Sum{Numbers(ranks[r].sizes[p], 0.0), pending, r});
       if (sum->second.pending != pending)
-        differ(where + ": ranks disagree what the gradient of " + piece.name + " owes: on rank " + std::to_string(pending ? r : sum->second.rank) + " a sum over the axis, on rank " +
-               std::to_string(pending ? sum->second.rank : r) + " nothing; every rank accumulates a gradient of the same type, one without a part of it zeros");
+        differ(where + ": ranks disagree what the gradient of " + piece.name + " owes: on rank " +
+               std::to_string(pending ? r : sum->second.rank) + " a sum over the axis, on rank " +
+               std::to_string(pending ? sum->second.rank : r) +
+               " nothing; every rank accumulates a gradient of the same type, one without a part of it zeros");
       if (!pending) compare(report, piece, whole->second);
       else
         for (std::size_t i = 0; i < piece.values.size(); ++i) sum->second.values[piece.places[i]] += piece.values[i];
@@ -166,7 +180,8 @@ inline void compare(CheckReport& report, const std::vector<Share>& ranks, const 
 
 /// Runs `body(comm)` on every rank. Errors of any rank become one Error that begins with `where` and ends with the text of the
 /// first.
-inline void on_ranks(int ranks, const std::string& where, std::vector<Share>& shares, const std::function<void(const Communicator&, Share&)>& body) {
+inline void on_ranks(int ranks, const std::string& where, std::vector<Share>& shares,
+                     const std::function<void(const Communicator&, Share&)>& body) {
   shares.resize(static_cast<std::size_t>(ranks));
   std::string first = "an exception that is no std::exception";
   try {
@@ -187,8 +202,7 @@ inline void on_ranks(int ranks, const std::string& where, std::vector<Share>& sh
     return;
   } catch (const std::exception& error) {
     first = error.what();
-  } catch (...) {
-  }
+  } catch (...) {}
   std::string rank;
   for (std::size_t r = shares.size(); r-- > 0;)
     if (!shares[r].error.empty()) first = shares[r].error, rank = ", rank " + std::to_string(r);
@@ -202,7 +216,10 @@ std::string name_of_placement() {
   constexpr weft::detail::Kind kind = weft::detail::kind_of<HiddenPlacement>;
   const std::string axis(HiddenPlacement::axis::name);
   if (kind == weft::detail::Kind::shard) return "Shard<" + axis + ", " + std::to_string(shard_dim<HiddenPlacement>) + ">";
-  return (kind == weft::detail::Kind::invariant ? "Invariant<" : kind == weft::detail::Kind::replicated ? "Replicated<" : "Partial<") + axis + ">";
+  return (kind == weft::detail::Kind::invariant    ? "Invariant<"
+          : kind == weft::detail::Kind::replicated ? "Replicated<"
+                                                   : "Partial<") +
+         axis + ">";
 }
 
 // Throws unless the rows divide over the ranks as the placement requires.
@@ -215,17 +232,21 @@ void require_rows(std::size_t ranks, const Shape& shape, const CheckOptions& opt
     if (std::is_same_v<A, dp> && options.length) unit = ranks * options.length;
     const auto size = [](std::size_t number) { return std::to_string(number); };
     if (std::is_same_v<A, cp> && options.length % (2 * ranks) != 0)
-      throw UsageError("check_layer_on: length(" + size(options.length) + ") % (2 * cp(" + size(ranks) + ")) != 0: every rank of cp has two chunks of each sequence; take a CheckOptions::length of " +
+      throw UsageError("check_layer_on: length(" + size(options.length) + ") % (2 * cp(" + size(ranks) +
+                       ")) != 0: every rank of cp has two chunks of each sequence; take a CheckOptions::length of " +
                        size((options.length / (2 * ranks) + 1) * 2 * ranks));
     if (rows % unit != 0)
-      throw UsageError("check_layer_on: rows(" + size(rows) + ") of " + shape.text() + " cannot be cut over " + std::string(A::name) + "(" + size(ranks) + ") as " + name_of_placement<HiddenPlacement>() +
-                       ": take a shape of " + (rows > unit ? size(rows / unit * unit) + " or " : "") + size((rows / unit + 1) * unit) + " rows" +
-                       (std::is_same_v<A, tp> ? ", or only streams that do not cut them: check_layer_on<tp, Invariant<tp>>" : ""));
+      throw UsageError(
+          "check_layer_on: rows(" + size(rows) + ") of " + shape.text() + " cannot be cut over " + std::string(A::name) + "(" +
+          size(ranks) + ") as " + name_of_placement<HiddenPlacement>() + ": take a shape of " +
+          (rows > unit ? size(rows / unit * unit) + " or " : "") + size((rows / unit + 1) * unit) + " rows" +
+          (std::is_same_v<A, tp> ? ", or only streams that do not cut them: check_layer_on<tp, Invariant<tp>>" : ""));
   }
 }
 
 template <weft::detail::Axis A, class HiddenPlacement, class Make>
-void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape& shape, const CheckOptions& options, const Share& alone) {
+void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape& shape, const CheckOptions& options,
+                const Share& alone) {
   const std::string where = std::string(A::name) + "(" + std::to_string(ranks) + ") as " + name_of_placement<HiddenPlacement>();
   // Separate instances: ranks must not share one.
   const auto instances = Kokkos::Experimental::partition_space(Exec(), std::vector<int>(ranks, 1));
@@ -246,7 +267,8 @@ void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape&
         return root.with<Shard<dp, 0>>(dp{}, Communicator(std::make_shared<comm::SelfGroup>("dp", "threads")))
             .template with<HiddenPlacement>(A{}, comm);
     }();
-    using X = std::conditional_t<std::is_same_v<A, dp>, Tensor<double, Exec, HiddenPlacement>, Tensor<double, Exec, Shard<dp, 0>, HiddenPlacement>>;
+    using X = std::conditional_t<std::is_same_v<A, dp>, Tensor<double, Exec, HiddenPlacement>,
+                                 Tensor<double, Exec, Shard<dp, 0>, HiddenPlacement>>;
     auto layer = make(context);
     Trial<A, X, decltype(layer), std::remove_const_t<decltype(context)>> trial(layer, context, made, shape, rows, options.seed);
     share = share_of(trial);
@@ -267,14 +289,16 @@ constexpr bool is_layer() {
     return false;
   } else {
     using Step = weft::detail::forward_t<L, Root, Whole>;
-    using Split = decltype(weft::backward_input(std::declval<L&>(), std::declval<const Root&>(), std::declval<typename Step::saved_type>(),
-                                                std::declval<const gradient_t<typename Step::output_type>&>()));
+    using Split =
+        decltype(weft::backward_input(std::declval<L&>(), std::declval<const Root&>(), std::declval<typename Step::saved_type>(),
+                                      std::declval<const gradient_t<typename Step::output_type>&>()));
     return !weft::detail::is_refused<decltype(Split::input_gradient)>;
   }
 }
 template <class L>
 void refuse_layer() {
-  if constexpr (weft::detail::Forwards<L, Root, Whole> && !weft::detail::VisitsParameters<L, const weft::detail::VisitAny>) weft::detail::refuse_parameters<L>();
+  if constexpr (weft::detail::Forwards<L, Root, Whole> && !weft::detail::VisitsParameters<L, const weft::detail::VisitAny>)
+    weft::detail::refuse_parameters<L>();
 }
 
 template <class Make>
@@ -299,8 +323,8 @@ CheckReport check_alone(Make& make, const Shape& shape, const CheckOptions& opti
       nudge(i, options.step);
       const double slope = (up - down) / (2 * options.step);
       if (!touched && std::abs(slope) > options.tolerance)
-        refuse("backward adds nothing to the gradient of " + name + ", on which forward's output depends (a derivative is " + std::to_string(slope) +
-                       "): it would never be trained; accumulate its gradient in backward or backward_weight");
+        refuse("backward adds nothing to the gradient of " + name + ", on which forward's output depends (a derivative is " +
+               std::to_string(slope) + "): it would never be trained; accumulate its gradient in backward or backward_weight");
       report.add(name, std::abs(slope - gradient[i]), scale);
     }
   };
@@ -352,7 +376,9 @@ template <weft::detail::Axis A, class HiddenPlacement = EveryPlacement, class Ma
 CheckReport check_layer_on(int ranks, Make&& make, const Shape& shape, CheckOptions options = {}) {
   options.tolerance = std::min(options.tolerance, 1e-11);
   constexpr bool every = std::is_same_v<HiddenPlacement, EveryPlacement>;
-  using First = std::conditional_t<!every, HiddenPlacement, std::conditional_t<std::is_same_v<A, cp> || std::is_same_v<A, dp>, Shard<A, 0>, Invariant<A>>>;
+  using First = std::conditional_t < !every, HiddenPlacement, std::conditional_t < std::is_same_v<A, cp> || std::is_same_v<A, dp>,
+        Shard<A, 0>, Invariant < A >>>
+      ;
   if (ranks < 1) throw UsageError("check_layer_on: ranks(" + std::to_string(ranks) + ") must be at least 1");
   const auto count = static_cast<std::size_t>(ranks);
   detail::require_input(shape, options);
@@ -360,7 +386,8 @@ CheckReport check_layer_on(int ranks, Make&& make, const Shape& shape, CheckOpti
   if constexpr (every && std::is_same_v<A, tp>) detail::require_rows<tp, Shard<tp, 0>>(count, shape, options);
   if (options.length == 0) options.length = std::is_same_v<A, dp> ? shape[0] / count : shape[0];
   if (detail::Exec().concurrency() < ranks)
-    throw UsageError("check_layer_on: " + std::to_string(ranks) + " ranks need as many threads of Kokkos, which has " + std::to_string(detail::Exec().concurrency()) +
+    throw UsageError("check_layer_on: " + std::to_string(ranks) + " ranks need as many threads of Kokkos, which has " +
+                     std::to_string(detail::Exec().concurrency()) +
                      ": initialise it with more, or RunOptions{.threads_per_rank = " + std::to_string(ranks) + "}");
   detail::Share alone;
   {

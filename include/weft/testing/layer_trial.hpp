@@ -19,9 +19,9 @@
 #include <weft/core/error.hpp>
 #include <weft/core/philox.hpp>
 #include <weft/kernels/elementwise.hpp>
-#include <weft/mesh/zigzag.hpp>
 #include <weft/layer/context.hpp>
 #include <weft/layer/layer.hpp>
+#include <weft/mesh/zigzag.hpp>
 #include <weft/tensor/to.hpp>
 #include <weft/tensor/transfer.hpp>
 #include <weft/testing/made_parameters.hpp>
@@ -43,18 +43,22 @@ class Trial {
   static constexpr bool spread = Context::has(A{});
   /// True if Y's rows are divided over A, so that RankRows gives their global indices.
   template <class Y>
-  static constexpr bool by_rows = spread && shard_dim<placement_t<Y, A>> == 0;
+  static constexpr bool by_rows = spread&& shard_dim<placement_t<Y, A>> == 0;
 
   struct Outcome {
-    Numbers output, input_gradient;       // this rank's
-    std::vector<Numbers> gradients;       // of the parameters, in their order
-    std::vector<bool> touched;            // written by backward
+    Numbers output, input_gradient;  // this rank's
+    std::vector<Numbers> gradients;  // of the parameters, in their order
+    std::vector<bool> touched;       // written by backward
     std::vector<unsigned> pending;
   };
 
   /// `shape` is that of the whole input.
   Trial(Layer& layer, const Context& context, const Made& made, const Shape& shape, const RankRows& rows, std::uint64_t seed)
-      : layer_(layer), context_(context), parameters_(parameters_of(layer, made)), rows_(rows), guard_((shape.size() + 63) / 64 * 64) {
+      : layer_(layer),
+        context_(context),
+        parameters_(parameters_of(layer, made)),
+        rows_(rows),
+        guard_((shape.size() + 63) / 64 * 64) {
     for (std::size_t k = 0; k < 2; ++k) {
       shape_ = shape;
       const Numbers all = numbers(k == 0 ? key_of(seed, 5) : key_of(seed, 5, k), shape.size());
@@ -71,8 +75,10 @@ class Trial {
     for (const ParameterState* state : parameters_) values.push_back(value_of(*state));
     const Outcome first = alone(0), second = alone(1);
     if (!same_bits(read(layer_.forward(context_, input_of(0)).output), first.output))
-      refuse("forward gives other bits for the same input the second time: it is to be a function of its input, its parameters and the context, so it can "
-             "keep nothing (a mutable member?) and read nothing that nobody has written; what backward needs goes into saved");
+      refuse(
+          "forward gives other bits for the same input the second time: it is to be a function of its input, its parameters and "
+          "the context, so it can keep nothing (a mutable member?) and read nothing that nobody has written; what backward needs "
+          "goes into saved");
     one_after_the_other(first, second);
     whole_at_once(first);
     for (const Dropped what : {Dropped::input, Dropped::output, Dropped::gradient}) dropped(what, first);
@@ -81,7 +87,8 @@ class Trial {
       for (const bool reversed : {false, true}) in_flight(true, reversed, first, second);
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       if (!same_bits(values[i], value_of(*parameters_[i])))
-        refuse("forward or backward writes into the value of " + parameters_[i]->name() + ": only the optimizer changes parameters");
+        refuse("forward or backward writes into the value of " + parameters_[i]->name() +
+               ": only the optimizer changes parameters");
     return first;
   }
 
@@ -112,7 +119,8 @@ class Trial {
       }
       return 0;
     };
-    each_tensor(flight.step.output, [&](const auto& y) { return tell(part++ == 0 ? "the output" : "output " + std::to_string(part), y); });
+    each_tensor(flight.step.output,
+                [&](const auto& y) { return tell(part++ == 0 ? "the output" : "output " + std::to_string(part), y); });
     const auto dx = weft::backward(layer_, context_, std::move(flight.step.saved), flight.g);
     if constexpr (!std::is_same_v<std::remove_cvref_t<decltype(dx)>, Nothing>) tell("the input", dx);
   }
@@ -129,7 +137,9 @@ class Trial {
   static constexpr double tolerance = 1e-10;  // between two orders of the same sums
 
   static constexpr bool halves() {
-    return requires(Layer& layer, const Context& context, Step step, const G& g) { layer.backward_input(context, std::move(step.saved), g); };
+    return requires(Layer & layer, const Context& context, Step step, const G& g) {
+      layer.backward_input(context, std::move(step.saved), g);
+    };
   }
   static constexpr const char* input_half() { return halves() ? "backward_input" : "backward"; }
 
@@ -144,7 +154,11 @@ class Trial {
     const Tensor<double, Exec> memory(device(), {all.size()});
     copy_from_host(memory, std::span<const double>(all));
     kept_.push_back(memory);
-    return Y(device(), shape, weft::detail::Buffer(memory.data(), [memory](void*) { kernels::fill<double>(memory.device(), memory.size(), memory.data(), not_a_number); }), guard_);
+    return Y(device(), shape,
+             weft::detail::Buffer(
+                 memory.data(),
+                 [memory](void*) { kernels::fill<double>(memory.device(), memory.size(), memory.data(), not_a_number); }),
+             guard_);
   }
   template <class Y>
   Numbers around(const Y& y) const {
@@ -212,7 +226,9 @@ class Trial {
     });
     return all;
   }
-  Numbers value_of(const ParameterState& state) const { return copy_to_host(Tensor<double, Exec>(device(), state.local(), state.value())); }
+  Numbers value_of(const ParameterState& state) const {
+    return copy_to_host(Tensor<double, Exec>(device(), state.local(), state.value()));
+  }
   Numbers gradient_of(const ParameterState& state) const {
     if (state.gradients().fresh() || !state.gradient()) return Numbers(state.size(), 0.0);
     return copy_to_host(Tensor<double, Exec>(device(), state.local(), state.gradient()));
@@ -237,16 +253,20 @@ class Trial {
     G g = gradient_of(step.output, k);
     return {std::move(x), std::move(step), std::move(g)};
   }
-  Numbers land(Flight& flight) { return input_gradient(weft::backward(layer_, context_, std::move(flight.step.saved), flight.g)); }
+  Numbers land(Flight& flight) {
+    return input_gradient(weft::backward(layer_, context_, std::move(flight.step.saved), flight.g));
+  }
 
   template <class Dx>
   Numbers input_gradient(const Dx& dx) const {
     if constexpr (std::is_same_v<Dx, Nothing>) {
-      refuse(std::string(input_half()) + " returns Nothing, but the input is of real numbers: the layer before would be given the output's gradient unchanged; return the "
-                                         "input's gradient (zeros, if the output does not depend on it)");
+      refuse(std::string(input_half()) +
+             " returns Nothing, but the input is of real numbers: the layer before would be given the output's gradient "
+             "unchanged; return the input's gradient (zeros, if the output does not depend on it)");
     } else {
       require_gradient_of<X, Dx>();
-      if (dx.shape() != shape_) refuse("the input gradient is " + dx.shape().text() + ", the input " + shape_.text() + ": they have one shape");
+      if (dx.shape() != shape_)
+        refuse("the input gradient is " + dx.shape().text() + ", the input " + shape_.text() + ": they have one shape");
       return copy_to_host(dx);
     }
   }
@@ -255,7 +275,8 @@ class Trial {
     for (std::size_t i = 0; i < before.size(); ++i)
       if (!same_bits(before[i], after[i]))
         refuse(std::string(who) + " writes into " + (i == 0 ? "the layer's input" : "the gradient that it is given") +
-               ", or beyond its ends: others still read it, since a tensor is a handle; write into a tensor of your own, X y(x.device(), x.shape())");
+               ", or beyond its ends: others still read it, since a tensor is a handle; write into a tensor of your own, X "
+               "y(x.device(), x.shape())");
   }
 
   Outcome alone(std::size_t k) {
@@ -268,15 +289,17 @@ class Trial {
     outcome.output = read(step.output);
     if (!finite(outcome.output))
       refuse("forward reads beyond the " + std::to_string(x.shape()[0]) +
-             " rows of its input, or what nobody has written: its output has elements that are not numbers. Where an axis cuts rows, those beside them are on "
-             "other ranks: see positions_of(context, x), or bring x to Invariant on that axis");
+             " rows of its input, or what nobody has written: its output has elements that are not numbers. Where an axis cuts "
+             "rows, those beside them are on other ranks: see positions_of(context, x), or bring x to Invariant on that axis");
     const G g = gradient_of(step.output, k);
     const auto before = around_all(x, g);
     auto split = weft::backward_input(layer_, context_, std::move(step.saved), g);
     require_unwritten(before, around_all(x, g), input_half());
     outcome.input_gradient = input_gradient(split.input_gradient);
     if (!finite(outcome.input_gradient))
-      refuse(std::string(input_half()) + " reads beyond the rows of the gradient or of what was saved, or what nobody has written: the input gradient has elements that are not numbers");
+      refuse(std::string(input_half()) +
+             " reads beyond the rows of the gradient or of what was saved, or what nobody has written: the input gradient has "
+             "elements that are not numbers");
     weft::backward_weight(layer_, context_, std::move(split.deferred));
     require_unwritten(before, around_all(x, g), "backward_weight");
     outcome.gradients = gradients();
@@ -300,16 +323,19 @@ class Trial {
       land(flight);
       if (finite(gradient_of(*parameters_[bad])))
         refuse("backward adds to the gradient of " + name(bad) +
-               " when it is the first to write it: where open_gradient says `first`, its elements hold what an earlier step left, so overwrite all of them (accumulate does)");
+               " when it is the first to write it: where open_gradient says `first`, its elements hold what an earlier step "
+               "left, so overwrite all of them (accumulate does)");
     }
     refuse("backward leaves elements of the gradient of " + name(bad) +
-           " that are not numbers: it does not overwrite all of them where open_gradient says `first` (accumulate does), or reads beyond what it is given");
+           " that are not numbers: it does not overwrite all of them where open_gradient says `first` (accumulate does), or "
+           "reads beyond what it is given");
   }
 
   // A text about the first parameter with an unexpected gradient and its difference; empty if there is none.
   std::string other_gradient(const std::vector<Numbers>& mine, const std::vector<Numbers>& expected) const {
     for (std::size_t i = 0; i < mine.size(); ++i)
-      if (const double off = distance(mine[i], expected[i]); !(off <= tolerance)) return "the gradient of " + parameters_[i]->name() + " (off by " + std::to_string(off) + " of its largest element)";
+      if (const double off = distance(mine[i], expected[i]); !(off <= tolerance))
+        return "the gradient of " + parameters_[i]->name() + " (off by " + std::to_string(off) + " of its largest element)";
     return {};
   }
   static std::string other_input_gradient(const Numbers& mine, const Numbers& expected) {
@@ -340,7 +366,9 @@ class Trial {
       const Numbers dx = input_gradient(layer_.backward(context_, std::move(flight.step.saved), flight.g));
       std::string what = other_input_gradient(dx, first.input_gradient);
       if (what.empty()) what = other_gradient(gradients(), first.gradients);
-      if (!what.empty()) refuse("backward and its halves backward_input and backward_weight disagree about " + what + ": write either backward or the halves");
+      if (!what.empty())
+        refuse("backward and its halves backward_input and backward_weight disagree about " + what +
+               ": write either backward or the halves");
     }
   }
 
@@ -371,10 +399,11 @@ class Trial {
     if (other.empty()) other = other_gradient(gradients(), expected.gradients);
     if (other.empty()) return;
     if (what == Dropped::gradient)
-      refuse("backward_weight reads the gradient that backward_input was given, or the one that it returned, when both are gone: " + other +
-             " changes; keep the tensor itself in deferred, not its data() nor a reference");
-    refuse(std::string("backward reads forward's ") + (what == Dropped::input ? "input" : "output") + " when it is gone: " + other +
-           " changes; keep the tensor itself in saved, not its data() nor a reference");
+      refuse(
+          "backward_weight reads the gradient that backward_input was given, or the one that it returned, when both are gone: " +
+          other + " changes; keep the tensor itself in deferred, not its data() nor a reference");
+    refuse(std::string("backward reads forward's ") + (what == Dropped::input ? "input" : "output") +
+           " when it is gone: " + other + " changes; keep the tensor itself in saved, not its data() nor a reference");
   }
 
   void in_flight(bool deferred, bool reversed, const Outcome& first, const Outcome& second) {

@@ -51,12 +51,14 @@ std::vector<ParameterState*> parameters_of(Layer& layer, const Made& made) {
   });
   for (const ParameterState* state : made.held())
     if (std::find(visited.begin(), visited.end(), state) == visited.end())
-      refuse("for_each_parameter does not visit " + state->name() + ", which the layer holds: no wrapper would sum its gradient and no optimizer change it; add visit(member)");
+      refuse("for_each_parameter does not visit " + state->name() +
+             ", which the layer holds: no wrapper would sum its gradient and no optimizer change it; add visit(member)");
   for (std::size_t i = 0; i < visited.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
       if (visited[i]->name() == visited[j]->name())
         refuse("two parameters of this layer are called " + visited[i]->name() +
-               ": they start alike, and one name is one parameter in checkpoints and between stages; give each a path of its own (context / \"first\")");
+               ": they start alike, and one name is one parameter in checkpoints and between stages; give each a path of its own "
+               "(context / \"first\")");
   return visited;
 }
 

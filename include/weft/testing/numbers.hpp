@@ -59,7 +59,9 @@ inline Numbers sum_of(Numbers a, const Numbers& b) {
 template <class Y, class F>
 auto each_tensor(const Y& y, F&& f) {
   if constexpr (AnyTensor<Y>) return f(y);
-  else return std::apply([&](const auto&... part) { return std::tuple<decltype(each_tensor(part, f))...>{each_tensor(part, f)...}; }, y);
+  else
+    return std::apply([&](const auto&... part) { return std::tuple<decltype(each_tensor(part, f))...>{each_tensor(part, f)...}; },
+                      y);
 }
 
 }  // namespace weft::testing::detail

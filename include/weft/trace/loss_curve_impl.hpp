@@ -18,7 +18,8 @@ WEFT_INLINE std::vector<double> ticks(double low, double high, int count) {
 
 WEFT_INLINE std::string escaped(const std::string& text) {
   std::string out;
-  for (const char c : text) out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : c == '"' ? "&quot;" : std::string(1, c);
+  for (const char c : text)
+    out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : c == '"' ? "&quot;" : std::string(1, c);
   return out;
 }
 
@@ -62,8 +63,9 @@ WEFT_INLINE std::string LossCurve::svg(const std::string& title) const {
     std::snprintf(text, sizeof text, format, values...);
     out += text;
   };
-  put("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" "
-      "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"13\" fill=\"#444\">\n", width, height, width, height);
+  put("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" font-family=\"Helvetica, "
+      "Arial, sans-serif\" font-size=\"13\" fill=\"#444\">\n",
+      width, height, width, height);
   put("<rect width=\"%g\" height=\"%g\" fill=\"#fff\"/>\n", width, height);
   put("<text x=\"%g\" y=\"24\" font-size=\"15\" font-weight=\"bold\" fill=\"#222\">", left);
   out += detail::escaped(title) + "</text>\n";
@@ -72,12 +74,15 @@ WEFT_INLINE std::string LossCurve::svg(const std::string& title) const {
     put("<text x=\"%g\" y=\"%.2f\" text-anchor=\"end\">%s</text>\n", left - 8, y(tick) + 4.5, detail::plain(tick).c_str());
   }
   for (const double tick : detail::ticks(0, last, 8)) {
-    put("<line x1=\"%.2f\" y1=\"%g\" x2=\"%.2f\" y2=\"%g\" stroke=\"#999\"/>", x(tick), height - bottom, x(tick), height - bottom + 5);
-    put("<text x=\"%.2f\" y=\"%g\" text-anchor=\"middle\">%s</text>\n", x(tick), height - bottom + 20, detail::plain(tick).c_str());
+    put("<line x1=\"%.2f\" y1=\"%g\" x2=\"%.2f\" y2=\"%g\" stroke=\"#999\"/>", x(tick), height - bottom, x(tick),
+        height - bottom + 5);
+    put("<text x=\"%.2f\" y=\"%g\" text-anchor=\"middle\">%s</text>\n", x(tick), height - bottom + 20,
+        detail::plain(tick).c_str());
   }
   put("<path d=\"M%g %gV%gH%g\" fill=\"none\" stroke=\"#999\"/>\n", left, top, height - bottom, width - right);
   put("<text x=\"%g\" y=\"%g\" text-anchor=\"middle\">step</text>\n", (left + width - right) / 2, height - 12);
-  put("<text transform=\"translate(18 %g) rotate(-90)\" text-anchor=\"middle\">loss (nats a token)</text>\n", (top + height - bottom) / 2);
+  put("<text transform=\"translate(18 %g) rotate(-90)\" text-anchor=\"middle\">loss (nats a token)</text>\n",
+      (top + height - bottom) / 2);
 
   const auto curve = [&](const std::vector<Point>& points, const char* style) {
     if (points.empty()) return;
@@ -95,7 +100,8 @@ WEFT_INLINE std::string LossCurve::svg(const std::string& title) const {
   double at = top + 8;
   const auto label = [&](const char* colour, const std::string& name, const std::vector<Point>& points) {
     if (points.empty()) return;
-    put("<line x1=\"%g\" y1=\"%g\" x2=\"%g\" y2=\"%g\" stroke=\"%s\" stroke-width=\"2\"/>", width - right - 216, at, width - right - 192, at, colour);
+    put("<line x1=\"%g\" y1=\"%g\" x2=\"%g\" y2=\"%g\" stroke=\"%s\" stroke-width=\"2\"/>", width - right - 216, at,
+        width - right - 192, at, colour);
     put("<text x=\"%g\" y=\"%g\">%s %.3f</text>\n", width - right - 184, at + 4.5, name.c_str(), points.back().loss);
     at += 20;
   };

@@ -42,9 +42,9 @@ inline std::string json_number(double number) {
 /// true` if the step was skipped.
 inline std::string to_json(const StepRecord& record) {
   return "{\"step\": " + std::to_string(record.step) + ", \"loss\": " + json_number(record.loss) +
-         ", \"gradient_norm\": " + json_number(record.gradient_norm) + ", \"learning_rate\": " + json_number(record.learning_rate) +
-         ", \"tokens_per_s\": " + json_number(record.tokens_per_s) + ", \"ms\": " + json_number(record.ms) +
-         (record.skipped ? ", \"skipped\": true}" : "}");
+         ", \"gradient_norm\": " + json_number(record.gradient_norm) +
+         ", \"learning_rate\": " + json_number(record.learning_rate) + ", \"tokens_per_s\": " + json_number(record.tokens_per_s) +
+         ", \"ms\": " + json_number(record.ms) + (record.skipped ? ", \"skipped\": true}" : "}");
 }
 
 /// Writes a text file. Throws UsageError if it cannot.

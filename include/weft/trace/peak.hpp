@@ -11,8 +11,8 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/scalar.hpp>
-#include <weft/kernels/matmul.hpp>
 #include <weft/device/device.hpp>
+#include <weft/kernels/matmul.hpp>
 
 namespace weft::trace {
 
@@ -24,7 +24,8 @@ double matmul_peak(Device<Exec>& device, const Communicator& ranks) {
   using Clock = std::chrono::steady_clock;
   constexpr std::size_t n = 1024, windows = 5;
   constexpr double window_s = 0.06;
-  const weft::detail::Buffer a = device.allocate(n * n * sizeof(T)), b = device.allocate(n * n * sizeof(T)), c = device.allocate(n * n * sizeof(T));
+  const weft::detail::Buffer a = device.allocate(n * n * sizeof(T)), b = device.allocate(n * n * sizeof(T)),
+                             c = device.allocate(n * n * sizeof(T));
   for (const weft::detail::Buffer& x : {a, b}) {
     Kokkos::View<T*, Exec, Kokkos::MemoryUnmanaged> values(static_cast<T*>(x.get()), n * n);
     Kokkos::deep_copy(device.exec(), values, T(1.0f));

@@ -26,14 +26,14 @@
 namespace weft::trace {
 
 struct ProgressOptions {
-  std::uint64_t steps = 1;      ///< of the whole run
-  double flops_per_token = 0;   ///< forward and backward; 0: the share of the peak is not shown
-  double peak_flops = 0;        ///< per second, of all ranks together; 0: the share of the peak is not shown
-  bool terminal = false;        ///< redraw a bar in place
-  std::size_t width = 100;      ///< columns of the terminal
-  bool unicode = false;         ///< the output shows UTF-8
-  double line_every_s = 10;     ///< not on a terminal: seconds between two lines
-  std::uint64_t first_step = 0; ///< of a resumed run
+  std::uint64_t steps = 1;       ///< of the whole run
+  double flops_per_token = 0;    ///< forward and backward; 0: the share of the peak is not shown
+  double peak_flops = 0;         ///< per second, of all ranks together; 0: the share of the peak is not shown
+  bool terminal = false;         ///< redraw a bar in place
+  std::size_t width = 100;       ///< columns of the terminal
+  bool unicode = false;          ///< the output shows UTF-8
+  double line_every_s = 10;      ///< not on a terminal: seconds between two lines
+  std::uint64_t first_step = 0;  ///< of a resumed run
 };
 
 /// The options for standard output: whether it is a terminal, its width, and whether it shows UTF-8.

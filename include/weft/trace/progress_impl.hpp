@@ -49,7 +49,8 @@ WEFT_INLINE std::string Progress::facts(const StepRecord& record) const {
   std::string text = std::string(loss) + "  " + grouped(smoothed_tokens_) + " tokens/s";
   if (options_.peak_flops > 0 && options_.flops_per_token > 0) {
     char share[32];
-    std::snprintf(share, sizeof share, "  %.0f %% of peak", 100 * smoothed_tokens_ * options_.flops_per_token / options_.peak_flops);
+    std::snprintf(share, sizeof share, "  %.0f %% of peak",
+                  100 * smoothed_tokens_ * options_.flops_per_token / options_.peak_flops);
     text += share;
   }
   if (done_ >= options_.steps) text += "  " + duration(std::chrono::duration<double>(Clock::now() - started_).count());

@@ -43,7 +43,8 @@ class Table {
 
  private:
   static bool number(const std::string& cell) {
-    return cell.find_first_of("0123456789") != std::string::npos && cell.find_first_not_of("0123456789+-.,%e ") == std::string::npos;
+    return cell.find_first_of("0123456789") != std::string::npos &&
+           cell.find_first_not_of("0123456789+-.,%e ") == std::string::npos;
   }
   bool column_of_numbers(std::size_t column) const;
 

@@ -13,7 +13,8 @@ WEFT_INLINE std::string grouped(double number) {
   std::snprintf(digits, sizeof digits, "%.0f", number);
   std::string text = digits;
   const std::ptrdiff_t first = text[0] == '-' ? 1 : 0;
-  for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > first; at -= 3) text.insert(static_cast<std::size_t>(at), ",");
+  for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > first; at -= 3)
+    text.insert(static_cast<std::size_t>(at), ",");
   return text;
 }
 
@@ -28,7 +29,8 @@ WEFT_INLINE std::string duration(double seconds) {
 }
 
 WEFT_INLINE std::size_t columns(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 WEFT_INLINE std::string Table::text(std::string_view indent) const {

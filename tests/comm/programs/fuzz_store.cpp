@@ -28,7 +28,8 @@ std::string some_requests() {
   std::string text;
   for (std::size_t k = below(4); k < 4; ++k) {
     const auto op = Op(1 + below(3));
-    text += request(op, std::uint32_t(engine()), random_bytes(1 + below(20)), op == Op::set ? random_bytes(below(200)) : std::string());
+    text += request(op, std::uint32_t(engine()), random_bytes(1 + below(20)),
+                    op == Op::set ? random_bytes(below(200)) : std::string());
   }
   return text;
 }
@@ -69,8 +70,7 @@ std::size_t feed(const std::string& text, bool greeting) {
         ++understood;
       }
     }
-  } catch (const comm::StoreError&) {
-  }
+  } catch (const comm::StoreError&) {}
   return understood;
 }
 
@@ -99,7 +99,9 @@ int main(int argc, char** argv) {
   for (std::size_t k = 0; k < strangers; ++k) {
     Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
     if (::connect(socket.get(), address.get(), address.length) != 0) std::abort();
-    std::string text = k % 3 == 0 ? random_bytes(below(500)) : hello({std::uint32_t(below(4)), 2, "job"}, Nonce{}, Nonce{}, k % 3 == 1 ? "wrong" : "0123456789abcdef");
+    std::string text =
+        k % 3 == 0 ? random_bytes(below(500))
+                   : hello({std::uint32_t(below(4)), 2, "job"}, Nonce{}, Nonce{}, k % 3 == 1 ? "wrong" : "0123456789abcdef");
     if (k % 2 == 0) damage(text);
     ssize_t sent = ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno != EPIPE && errno != ECONNRESET) std::abort();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA runtime's part of the test double: streams as queues with a thread each, events as counters, device memory as host memory,
-// graphs as lists of what streams were given while they were recorded.
+// The CUDA runtime's part of the test double: streams as queues with a thread each, events as counters, device memory as host
+// memory, graphs as lists of what streams were given while they were recorded.
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -302,7 +302,9 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   delete made;
   return spoilt ? cudaErrorStreamCaptureInvalidated : cudaErrorStreamCaptureUnjoined;
 }
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) { return *made = new CUgraphExec_st{graph->tasks}, cudaSuccess; }
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  return *made = new CUgraphExec_st{graph->tasks}, cudaSuccess;
+}
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return delete graph, cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
@@ -312,7 +314,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) { return (*pointer = std::malloc(bytes)) == nullptr ? cudaErrorMemoryAllocation : cudaSuccess; }
+cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) {
+  return (*pointer = std::malloc(bytes)) == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
 cudaError_t cudaFreeHost(void* pointer) { return std::free(pointer), cudaSuccess; }
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   if (const cudaError_t status = spoil(); status != cudaSuccess) return status;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A test double of the parts of the CUDA runtime and of NCCL that comm::Nccl calls, so that its logic and its errors can be tested where
-// there is no GPU. Ranks are threads, a stream is a queue with a thread of its own, device memory is host memory that was got by
-// cudaMalloc. It keeps NCCL's rules as its documentation states them and is strict about them: a communicator that is not ready takes no
-// call, a collective that some ranks did not start waits until it is aborted, messages of a stream follow each other. It says nothing about
-// speed, nor about what a real GPU does.
+// A test double of the parts of the CUDA runtime and of NCCL that comm::Nccl calls, so that its logic and its errors can be
+// tested where there is no GPU. Ranks are threads, a stream is a queue with a thread of its own, device memory is host memory
+// that was got by cudaMalloc. It keeps NCCL's rules as its documentation states them and is strict about them: a communicator
+// that is not ready takes no call, a collective that some ranks did not start waits until it is aborted, messages of a stream
+// follow each other. It says nothing about speed, nor about what a real GPU does.
 
 #include <nccl.h>
 
@@ -20,7 +20,7 @@ Machine& machine();  ///< to be changed while no rank runs
 
 /// Of the calling thread, that is of one rank; each until changed.
 struct Faults {
-  int version = 0;                         ///< what ncclGetVersion says, if not 0
+  int version = 0;                          ///< what ncclGetVersion says, if not 0
   ncclResult_t asynchronous = ncclSuccess;  ///< what ncclCommGetAsyncError finds
   bool no_id = false;                       ///< ncclGetUniqueId fails
   bool never_connects = false;              ///< ncclCommInitRankConfig never gets ready

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's part of the test double. A collective is done by the rank that comes last to it, under the lock of its clique; a message by its
-// receiver. Both wait on their stream for the others, and leave when their communicator is aborted.
+// NCCL's part of the test double. A collective is done by the rank that comes last to it, under the lock of its clique; a message
+// by its receiver. Both wait on their stream for the others, and leave when their communicator is aborted.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -44,8 +44,8 @@ weft::DataType type_of(ncclDataType_t type) {
 }
 std::size_t width_of(ncclDataType_t type) { return weft::size_of(type_of(type)); }
 weft::comm::Combine combine_of(weft::DataType type) {
-  return weft::comm::elements_of<std::int8_t, std::uint8_t, std::int32_t, std::uint32_t, std::int64_t, std::uint64_t, weft::float16, float, double, weft::bfloat16>(
-             type, weft::comm::MemoryKind::host, nullptr, 0)
+  return weft::comm::elements_of<std::int8_t, std::uint8_t, std::int32_t, std::uint32_t, std::int64_t, std::uint64_t,
+                                 weft::float16, float, double, weft::bfloat16>(type, weft::comm::MemoryKind::host, nullptr, 0)
       .combine;
 }
 weft::Reduction reduction_of(ncclRedOp_t op) {
@@ -202,8 +202,9 @@ void kernel(const std::shared_ptr<Life>& life, const std::vector<Operation>& ope
     clique.changed.wait(lock, [&] { return life->aborted || slot.done; });
     if (!slot.done) slot.arrived[std::size_t(life->rank)] = nullptr;  // it reads and writes nothing of this rank any more
   }
-  clique.changed.wait(
-      lock, [&] { return life->aborted || std::all_of(sent.begin(), sent.end(), [](const auto& message) { return message->taken; }); });
+  clique.changed.wait(lock, [&] {
+    return life->aborted || std::all_of(sent.begin(), sent.end(), [](const auto& message) { return message->taken; });
+  });
   for (const auto& message : sent) {
     auto& queue = clique.messages[{life->rank, message->from->root}];
     if (!message->taken) queue.erase(std::find(queue.begin(), queue.end(), message.get()));
@@ -391,8 +392,8 @@ ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDat
                            cudaStream_t stream) {
   return take({Kind::all_reduce, in, out, count, type, op, 0, comm, stream});
 }
-ncclResult_t ncclReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
-                        cudaStream_t stream) {
+ncclResult_t ncclReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
   return take({Kind::reduce, in, out, count, type, op, root, comm, stream});
 }
 ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
@@ -403,7 +404,8 @@ ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDat
                            cudaStream_t stream) {
   return take({Kind::broadcast, in, out, count, type, ncclSum, root, comm, stream});
 }
-ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
   return take({Kind::all_gather, in, out, count, type, ncclSum, 0, comm, stream});
 }
 ncclResult_t ncclSend(const void* in, std::size_t count, ncclDataType_t type, int to, ncclComm_t comm, cudaStream_t stream) {

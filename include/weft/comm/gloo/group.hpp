@@ -91,8 +91,10 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
     // Each buffer of a broken connection hears of it in turn: whose it is shows in a moment.
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
     int q = process_->lost();
-    for (; q < 0 && std::chrono::steady_clock::now() < end; q = process_->lost()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    throw AbortedError(process_->rank, axis_, describe(running.transfer.call()), running.sequence, q >= 0 ? process_->fate(q) : otherwise);
+    for (; q < 0 && std::chrono::steady_clock::now() < end; q = process_->lost())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    throw AbortedError(process_->rank, axis_, describe(running.transfer.call()), running.sequence,
+                       q >= 0 ? process_->fate(q) : otherwise);
   }
   [[noreturn]] WEFT_COLD void refuse(const Running& running) {
     const Incoming& message = *running.transfer.mismatch();
@@ -102,15 +104,18 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
     const std::string peer = weft::detail::joined({"rank ", long(in_group), " of ", axis_});
     if (is_point_to_point(call.operation))
       throw MismatchError(process_->rank, axis_, describe(call), running.sequence,
-                          weft::detail::joined({peer, " sent ", found.count, " ", name_of(DataType(found.signature >> 8 & 0xff)), ", ", call.count, " ", name_of(call.type), " were expected"}));
-    throw MismatchError(process_->rank, axis_, describe(call), running.sequence,
-                        weft::detail::joined({"ranks disagree: ", peer, " called ", describe(found.signature, found.count), " with ", found.bytes,
-                                " bytes for this rank, which called ", describe(call), " and expects ", message.expected().bytes}));
+                          weft::detail::joined({peer, " sent ", found.count, " ", name_of(DataType(found.signature >> 8 & 0xff)),
+                                                ", ", call.count, " ", name_of(call.type), " were expected"}));
+    throw MismatchError(
+        process_->rank, axis_, describe(call), running.sequence,
+        weft::detail::joined({"ranks disagree: ", peer, " called ", describe(found.signature, found.count), " with ", found.bytes,
+                              " bytes for this rank, which called ", describe(call), " and expects ", message.expected().bytes}));
   }
   void wait(Running& running);
   void give_up(Running& running) {
     running.transfer.drop();
-    const auto at = std::find_if(under_way_.begin(), under_way_.end(), [&](const auto& other) { return other.get() == &running; });
+    const auto at =
+        std::find_if(under_way_.begin(), under_way_.end(), [&](const auto& other) { return other.get() == &running; });
     if (at == under_way_.end()) return;
     process_->given_up.push_back(*at);
     under_way_.erase(at);
@@ -128,7 +133,8 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
 
 class GlooGroup::Started final : public Pending {
  public:
-  Started(std::shared_ptr<GlooGroup> group, std::shared_ptr<Running> running) : group_(std::move(group)), running_(std::move(running)) {}
+  Started(std::shared_ptr<GlooGroup> group, std::shared_ptr<Running> running)
+      : group_(std::move(group)), running_(std::move(running)) {}
   bool test() override {
     if (!running_->complete) group_->process_->progress();
     return running_->complete;
@@ -191,8 +197,8 @@ inline void GlooGroup::wait(Running& running) {
         std::string missing;
         for (const int q : running.transfer.missing()) weft::detail::append_to(missing, {missing.empty() ? "" : ", ", q});
         throw TimeoutError(process_->rank, axis_, describe(running.transfer.call()), running.sequence,
-                           "waited for rank " + missing + " longer than the deadline of " + std::to_string(process_->deadline.count()) +
-                               " s; last operations: " + process_->recorder.text());
+                           "waited for rank " + missing + " longer than the deadline of " +
+                               std::to_string(process_->deadline.count()) + " s; last operations: " + process_->recorder.text());
       }
     }
   } catch (...) {  // what failed touches no buffer any more
@@ -218,7 +224,8 @@ inline std::shared_ptr<Group> GlooGroup::split(int color, int key, std::string a
   if (same.size() == 1) return std::make_shared<SelfGroup>(std::move(axis), "gloo");
   std::vector<int> members;
   for (const std::size_t q : same) members.push_back(members_[q]);
-  return shared_memory::SharedMemoryGroup::over(process_, std::make_shared<GlooGroup>(process_, number, std::move(members), std::move(axis)));
+  return shared_memory::SharedMemoryGroup::over(
+      process_, std::make_shared<GlooGroup>(process_, number, std::move(members), std::move(axis)));
 }
 
 }  // namespace weft::comm::gloo

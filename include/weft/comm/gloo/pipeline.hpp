@@ -27,7 +27,8 @@ class Pipeline {
 
   /// Rank q of `members` adds the bytes pieces[q] of all inputs into `own_output`; `whole_output` receives all results, or is
   /// null.
-  Pipeline(Mesh& mesh, std::span<const int> members, int rank, const Call& call, std::vector<Bytes> pieces, std::byte* own_output, std::byte* whole_output)
+  Pipeline(Mesh& mesh, std::span<const int> members, int rank, const Call& call, std::vector<Bytes> pieces, std::byte* own_output,
+           std::byte* whole_output)
       : mesh_(mesh),
         members_(members),
         rank_(std::size_t(rank)),
@@ -103,14 +104,16 @@ class Pipeline {
       }
     }
     for (std::size_t q = 0; q < members_.size(); ++q)
-      if (sent_[q] && Peek::sends(*sent_[q]) < chunks(pieces_[q])) return Peek::wait(*sent_[q], true, chunks(pieces_[q]), patience);
+      if (sent_[q] && Peek::sends(*sent_[q]) < chunks(pieces_[q]))
+        return Peek::wait(*sent_[q], true, chunks(pieces_[q]), patience);
     if (result_) Peek::wait(*result_, true, chunks(pieces_[rank_]) * (members_.size() - 1), patience);
   }
   /// The ranks of the world whose chunks are missing.
   std::vector<int> missing() const {
     std::vector<int> ranks;
     for (std::size_t q = 0; accepted() && q < members_.size(); ++q)
-      if (q != rank_ && (Peek::receives(*inputs_[q]) < chunks(pieces_[rank_]) || (whole_ != nullptr && Peek::receives(*results_[q]) < chunks(pieces_[q]))))
+      if (q != rank_ && (Peek::receives(*inputs_[q]) < chunks(pieces_[rank_]) ||
+                         (whole_ != nullptr && Peek::receives(*results_[q]) < chunks(pieces_[q]))))
         ranks.push_back(members_[q]);
     return ranks;
   }
@@ -118,15 +121,19 @@ class Pipeline {
  private:
   bool accepted() const { return !theirs_.empty(); }
   static std::size_t chunks(const Bytes& piece) { return (piece.length + chunk_bytes - 1) / chunk_bytes; }
-  static Bytes chunk(const Bytes& piece, std::size_t c) { return {c * chunk_bytes, std::min(chunk_bytes, piece.length - c * chunk_bytes)}; }
+  static Bytes chunk(const Bytes& piece, std::size_t c) {
+    return {c * chunk_bytes, std::min(chunk_bytes, piece.length - c * chunk_bytes)};
+  }
   std::byte* row(std::size_t q, std::size_t c) { return rows_.get() + (q * window + c % window) * chunk_bytes; }
   void receive(std::size_t q, std::size_t c) {
-    if (c < chunks(pieces_[rank_])) inputs_[q]->recv(members_[q], payload_slot(theirs_[q] + c), c % window * chunk_bytes, chunk(pieces_[rank_], c).length);
+    if (c < chunks(pieces_[rank_]))
+      inputs_[q]->recv(members_[q], payload_slot(theirs_[q] + c), c % window * chunk_bytes, chunk(pieces_[rank_], c).length);
   }
   void reduce(std::size_t c) {
     const Bytes at = chunk(pieces_[rank_], c);
     std::vector<const void*> inputs;
-    for (std::size_t q = 0; q < members_.size(); ++q) inputs.push_back(q == rank_ ? input_ + pieces_[rank_].begin + at.begin : row(q, c));
+    for (std::size_t q = 0; q < members_.size(); ++q)
+      inputs.push_back(q == rank_ ? input_ + pieces_[rank_].begin + at.begin : row(q, c));
     void* outputs[] = {own_ + at.begin};
     combine_(reduction_, inputs, {outputs, 1}, 0, at.length / size_of(type_));
     for (std::size_t k = 1; k < members_.size(); ++k) {

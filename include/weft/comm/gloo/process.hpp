@@ -73,7 +73,8 @@ class Process final : public shared_memory::Sharing {
         }
       }
       // One that failed because of another is not the one to name: the other's end will show in a moment.
-      const bool counts = word.heard && word.code != 0 && (word.primary != 0 || std::chrono::steady_clock::now() - word.when > std::chrono::milliseconds(200));
+      const bool counts = word.heard && word.code != 0 &&
+                          (word.primary != 0 || std::chrono::steady_clock::now() - word.when > std::chrono::milliseconds(200));
       if (word.broken || counts) first = q;
     }
     return first;
@@ -81,7 +82,8 @@ class Process final : public shared_memory::Sharing {
   /// A description of the end of that rank.
   std::string fate(int q) const override {
     const Word& word = words_[std::size_t(q)];
-    if (word.broken) return "rank " + std::to_string(q) + " is lost, its process ended or its connection broke (" + word.problem + ")";
+    if (word.broken)
+      return "rank " + std::to_string(q) + " is lost, its process ended or its connection broke (" + word.problem + ")";
     return "rank " + std::to_string(q) + " failed with exit code " + std::to_string(word.code);
   }
 
@@ -108,8 +110,7 @@ class Process final : public shared_memory::Sharing {
         if (int(q) == rank || words_[q].broken) continue;
         try {
           if (buffers[q] && !Peek::sent(*buffers[q])) waits = true;
-        } catch (const std::exception&) {
-        }
+        } catch (const std::exception&) {}
         if (code != 0 && !words_[q].heard) waits = true;
       }
       if (waits) std::this_thread::sleep_for(std::chrono::milliseconds(1));

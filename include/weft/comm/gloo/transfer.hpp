@@ -30,7 +30,8 @@ struct Place {
 
 class Transfer {
  public:
-  Transfer(const Place& place, const Call& call, std::uint64_t number, bool check) : place_(place), call_(call), number_(number), check_(check) {
+  Transfer(const Place& place, const Call& call, std::uint64_t number, bool check)
+      : place_(place), call_(call), number_(number), check_(check) {
     counts_.assign(call.receive_counts.begin(), call.receive_counts.end());
     counts_.insert(counts_.end(), call.send_counts.begin(), call.send_counts.end());
     const std::span<const std::size_t> all(counts_);
@@ -73,7 +74,8 @@ class Transfer {
         if (!outgoing.done()) return false;
       if (pipeline_ && !receives_.empty()) {
         std::vector<std::uint64_t> numbers(std::size_t(place_.size), 0);
-        for (std::size_t k = 0; k < receives_.size(); ++k) numbers[(std::size_t(place_.rank) + k + 1) % numbers.size()] = receives_[k].head().payload;
+        for (std::size_t k = 0; k < receives_.size(); ++k)
+          numbers[(std::size_t(place_.rank) + k + 1) % numbers.size()] = receives_[k].head().payload;
         pipeline_->accept(std::move(numbers));
       }
       if (pipeline_ && !next_) {
@@ -128,7 +130,8 @@ class Transfer {
                                               : slot(Kind::collective, place_.group, number_, step_);
   }
   bool by_counts() const {
-    return call_.operation == Operation::all_gather_v || call_.operation == Operation::reduce_scatter_v || call_.operation == Operation::all_to_all_v;
+    return call_.operation == Operation::all_gather_v || call_.operation == Operation::reduce_scatter_v ||
+           call_.operation == Operation::all_to_all_v;
   }
   Head head(std::size_t elements) const { return {signature_, by_counts() ? 0 : call_.count, elements * size_of(call_.type), 0}; }
   void post_send(int q, const void* data, std::size_t elements) {
@@ -146,7 +149,9 @@ class Transfer {
     others([&](int q) { sends_.emplace_back(*place_.mesh, (*place_.members)[std::size_t(q)], where(), first, nullptr); });
   }
   void copy(void* to, const void* from, std::size_t elements) { copies_.push_back({to, from, elements * size_of(call_.type)}); }
-  const std::byte* input(std::size_t elements) const { return static_cast<const std::byte*>(call_.input) + elements * size_of(call_.type); }
+  const std::byte* input(std::size_t elements) const {
+    return static_cast<const std::byte*>(call_.input) + elements * size_of(call_.type);
+  }
   std::byte* output(std::size_t elements) const { return static_cast<std::byte*>(call_.output) + elements * size_of(call_.type); }
   std::byte* row(int q, std::size_t elements) { return scratch_.get() + std::size_t(q) * elements * size_of(call_.type); }
 

@@ -58,29 +58,18 @@ inline Offset to_offset(std::size_t offset) {
 /// bfloat16 travels as 16 bits; MPI never adds it.
 inline MPI_Datatype type_of(DataType type) {
   switch (type) {
-    case DataType::int8:
-      return MPI_INT8_T;
-    case DataType::uint8:
-      return MPI_UINT8_T;
-    case DataType::int16:
-      return MPI_INT16_T;
-    case DataType::uint16:
-      return MPI_UINT16_T;
-    case DataType::int32:
-      return MPI_INT32_T;
-    case DataType::uint32:
-      return MPI_UINT32_T;
-    case DataType::int64:
-      return MPI_INT64_T;
-    case DataType::uint64:
-      return MPI_UINT64_T;
+    case DataType::int8: return MPI_INT8_T;
+    case DataType::uint8: return MPI_UINT8_T;
+    case DataType::int16: return MPI_INT16_T;
+    case DataType::uint16: return MPI_UINT16_T;
+    case DataType::int32: return MPI_INT32_T;
+    case DataType::uint32: return MPI_UINT32_T;
+    case DataType::int64: return MPI_INT64_T;
+    case DataType::uint64: return MPI_UINT64_T;
     case DataType::float16:
-    case DataType::bfloat16:
-      return MPI_UINT16_T;
-    case DataType::float32:
-      return MPI_FLOAT;
-    case DataType::float64:
-      return MPI_DOUBLE;
+    case DataType::bfloat16: return MPI_UINT16_T;
+    case DataType::float32: return MPI_FLOAT;
+    case DataType::float64: return MPI_DOUBLE;
   }
   throw Error("mpi: unknown DataType");
 }

@@ -112,7 +112,9 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
     }
   }
   void wait(Running& running);
-  void expect_whole(const Running& running) { expect_whole(running.transfer.call(), running.sequence, running.transfer.received()); }
+  void expect_whole(const Running& running) {
+    expect_whole(running.transfer.call(), running.sequence, running.transfer.received());
+  }
   void expect_whole(const Call& call, std::uint64_t sequence, std::size_t received) {
     if (call.operation == Operation::recv && received != call.count)
       throw MismatchError(process_->rank, axis_, describe(call), sequence,
@@ -262,7 +264,8 @@ inline std::shared_ptr<Group> MpiGroup::split(int color, int key, std::string ax
   int members = 0;
   check(MPI_Comm_size(part, &members), "MPI_Comm_size");
   if (members == 1) return std::make_shared<SelfGroup>(std::move(axis), "mpi");
-  return shared_memory::SharedMemoryGroup::over(process_, std::make_shared<MpiGroup>(process_, std::move(handle), std::move(axis)));
+  return shared_memory::SharedMemoryGroup::over(process_,
+                                                std::make_shared<MpiGroup>(process_, std::move(handle), std::move(axis)));
 }
 
 }  // namespace weft::comm::mpi

@@ -26,7 +26,8 @@ class Pipeline {
 
   /// Rank q adds the bytes pieces[q] of all inputs into `own_output`; `whole_output` receives all results, or is null. Uses the
   /// tags `tag` and `tag + 1`.
-  Pipeline(MPI_Comm comm, int rank, const Call& call, int tag, std::vector<Bytes> pieces, std::byte* own_output, std::byte* whole_output)
+  Pipeline(MPI_Comm comm, int rank, const Call& call, int tag, std::vector<Bytes> pieces, std::byte* own_output,
+           std::byte* whole_output)
       : comm_(comm),
         rank_(std::size_t(rank)),
         tag_(tag),
@@ -83,7 +84,9 @@ class Pipeline {
   Stream& stream(Kind kind, std::size_t q) { return streams_[q * kinds + kind]; }
   std::size_t place(Kind kind, std::size_t q, std::size_t c) const { return (q * kinds + kind) * window + c % window; }
   static std::size_t chunks(const Bytes& piece) { return (piece.length + chunk_bytes - 1) / chunk_bytes; }
-  static Bytes chunk(const Bytes& piece, std::size_t c) { return {c * chunk_bytes, std::min(chunk_bytes, piece.length - c * chunk_bytes)}; }
+  static Bytes chunk(const Bytes& piece, std::size_t c) {
+    return {c * chunk_bytes, std::min(chunk_bytes, piece.length - c * chunk_bytes)};
+  }
   std::byte* row(std::size_t q, std::size_t c) { return rows_.get() + (q * window + c % window) * row_; }
 
   /// True if any message has arrived or left.
@@ -131,7 +134,9 @@ class Pipeline {
       const std::size_t q = (rank_ + k) % pieces_.size();
       const Bytes &mine = pieces_[rank_], &other = pieces_[q];
       const auto receive_row = [&](std::size_t c, Bytes at) { return receive(row(q, c), at.length, q, tag_); };
-      const auto receive_other = [&](std::size_t, Bytes at) { return receive(whole_ + other.begin + at.begin, at.length, q, tag_ + 1); };
+      const auto receive_other = [&](std::size_t, Bytes at) {
+        return receive(whole_ + other.begin + at.begin, at.length, q, tag_ + 1);
+      };
       const auto send_other = [&](std::size_t, Bytes at) { return send(input_ + other.begin + at.begin, at.length, q, tag_); };
       const auto send_own = [&](std::size_t, Bytes at) { return send(own_ + at.begin, at.length, q, tag_ + 1); };
       // A row is free once its chunk is added; in place, results may only come where this rank's input has left.

@@ -29,7 +29,8 @@ inline MPI_Request post_message(MPI_Comm comm, const Call& call) {
   MPI_Request request = MPI_REQUEST_NULL;
   const Count count = to_count(call.count);
   const MPI_Datatype type = type_of(call.type);
-  if (call.operation == Operation::send) check(WEFT_MPI(Isend)(call.input, count, type, call.root, call.tag, comm, &request), "MPI_Isend");
+  if (call.operation == Operation::send)
+    check(WEFT_MPI(Isend)(call.input, count, type, call.root, call.tag, comm, &request), "MPI_Isend");
   else check(WEFT_MPI(Irecv)(call.output, count, type, call.root, call.tag, comm, &request), "MPI_Irecv");
   return request;
 }
@@ -131,7 +132,8 @@ class Transfer {
     }
     auto* out = static_cast<std::byte*>(call_.output);
     std::byte* own = all ? out + pieces[std::size_t(place_.rank)].begin : out;
-    pipeline_ = std::make_unique<Pipeline>(place_.steps, place_.rank, call_, step_tag_, std::move(pieces), own, all ? out : nullptr);
+    pipeline_ =
+        std::make_unique<Pipeline>(place_.steps, place_.rank, call_, step_tag_, std::move(pieces), own, all ? out : nullptr);
   }
 
   Place place_;
@@ -158,15 +160,11 @@ inline void Transfer::launch() {
   const auto n = std::size_t(place_.size);
   const auto count = [&] { return to_count(call_.count); };
   switch (call_.operation) {
-    case barrier:
-      return check(MPI_Ibarrier(comm, request()), "MPI_Ibarrier");
-    case split:
-      return;
+    case barrier: return check(MPI_Ibarrier(comm, request()), "MPI_Ibarrier");
+    case split: return;
     case send:
-    case recv:
-      return requests_.push_back(post_message(comm, call_));
-    case broadcast:
-      return check(WEFT_MPI(Ibcast)(out, count(), type, call_.root, comm, request()), "MPI_Ibcast");
+    case recv: return requests_.push_back(post_message(comm, call_));
+    case broadcast: return check(WEFT_MPI(Ibcast)(out, count(), type, call_.root, comm, request()), "MPI_Ibcast");
     case all_gather: {
       const bool in_place = in == static_cast<std::byte*>(out) + std::size_t(place_.rank) * call_.bytes();
       return check(WEFT_MPI(Iallgather)(in_place ? MPI_IN_PLACE : in, count(), type, out, count(), type, comm, request()),
@@ -192,8 +190,7 @@ inline void Transfer::launch() {
           WEFT_MPI(Iscatter)(in, count(), type, in_place ? MPI_IN_PLACE : out, count(), type, call_.root, comm, request()),
           "MPI_Iscatter");
     }
-    case all_to_all:
-      return check(WEFT_MPI(Ialltoall)(in, count(), type, out, count(), type, comm, request()), "MPI_Ialltoall");
+    case all_to_all: return check(WEFT_MPI(Ialltoall)(in, count(), type, out, count(), type, comm, request()), "MPI_Ialltoall");
     case all_to_all_v:
       sends_.assign(call_.send_counts);
       receives_.assign(call_.receive_counts);
@@ -211,12 +208,9 @@ inline void Transfer::launch() {
             "MPI_Igather");
       if (root) next_ = [this] { combine_rows(call_.output, call_.count); };
       return;
-    case all_reduce:
-      return launch_all_reduce();
-    case reduce_scatter:
-      return launch_reduce_scatter(std::vector<std::size_t>(n, call_.count));
-    case reduce_scatter_v:
-      return launch_reduce_scatter(call_.receive_counts);
+    case all_reduce: return launch_all_reduce();
+    case reduce_scatter: return launch_reduce_scatter(std::vector<std::size_t>(n, call_.count));
+    case reduce_scatter_v: return launch_reduce_scatter(call_.receive_counts);
   }
 }
 

@@ -22,7 +22,8 @@ namespace weft::comm::nccl {
 
 /// Throws Error with NCCL's own text unless `code` is success or "in progress" (communicators here do not block).
 inline void check(ncclResult_t code, const char* function, ncclComm_t comm = nullptr) {
-  if (code == ncclSuccess || code == ncclInProgress) [[likely]] return;
+  if (code == ncclSuccess || code == ncclInProgress) [[likely]]
+    return;
   const char* last = ncclGetLastError(comm);
   throw_error<Error>({"nccl: ", function, " failed: ", ncclGetErrorString(code), last == nullptr || *last == '\0' ? "" : ": ",
                       last == nullptr ? "" : last});
@@ -30,7 +31,8 @@ inline void check(ncclResult_t code, const char* function, ncclComm_t comm = nul
 
 /// check for places that must not throw (destructors): one line on stderr.
 inline void report(ncclResult_t code, const char* function) noexcept {
-  if (code == ncclSuccess || code == ncclInProgress) [[likely]] return;
+  if (code == ncclSuccess || code == ncclInProgress) [[likely]]
+    return;
   std::fprintf(stderr, "weft: nccl: %s failed: %s\n", function, ncclGetErrorString(code));
 }
 
@@ -73,7 +75,9 @@ inline ncclRedOp_t operation_of(Reduction reduction) {
 }
 
 /// "2.28.9", from the number that ncclGetVersion returns.
-inline std::string version_text(int code) { return weft::detail::joined({code / 10000, ".", code % 10000 / 100, ".", code % 100}); }
+inline std::string version_text(int code) {
+  return weft::detail::joined({code / 10000, ".", code % 10000 / 100, ".", code % 100});
+}
 
 /// An open group. Its calls start together when it ends, in no order among themselves, so that a rank may send and receive
 /// without deadlock. The functions below take a group: without one they do not compile.
@@ -104,8 +108,8 @@ inline void receive(GroupCall&, void* data, std::size_t bytes, int from, ncclCom
 inline void broadcast(GroupCall&, const void* in, void* out, std::size_t bytes, int root, ncclComm_t comm, cudaStream_t stream) {
   check(ncclBroadcast(in, out, bytes, ncclInt8, root, comm, stream), "ncclBroadcast", comm);
 }
-inline void reduce(GroupCall&, const void* in, void* out, std::size_t count, DataType type, Reduction reduction, int root, ncclComm_t comm,
-                   cudaStream_t stream) {
+inline void reduce(GroupCall&, const void* in, void* out, std::size_t count, DataType type, Reduction reduction, int root,
+                   ncclComm_t comm, cudaStream_t stream) {
   check(ncclReduce(in, out, count, type_of(type), operation_of(reduction), root, comm, stream), "ncclReduce", comm);
 }
 

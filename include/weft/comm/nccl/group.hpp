@@ -22,9 +22,13 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
  public:
   /// `comm`: the finished communicator of these ranks, or null for a group of one. `host` and `control`: two groups of the same
   /// ranks in the same order.
-  NcclGroup(std::shared_ptr<Process> process, std::shared_ptr<Comm> comm, std::shared_ptr<Group> host, std::shared_ptr<Group> control,
-            std::string axis)
-      : process_(std::move(process)), comm_(std::move(comm)), host_(std::move(host)), control_(std::move(control)), axis_(std::move(axis)) {
+  NcclGroup(std::shared_ptr<Process> process, std::shared_ptr<Comm> comm, std::shared_ptr<Group> host,
+            std::shared_ptr<Group> control, std::string axis)
+      : process_(std::move(process)),
+        comm_(std::move(comm)),
+        host_(std::move(host)),
+        control_(std::move(control)),
+        axis_(std::move(axis)) {
     std::lock_guard lock(process_->mutex);
     process_->groups.push_back(this);
   }
@@ -126,7 +130,8 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
 
 class NcclGroup::Started final : public Pending {
  public:
-  Started(std::shared_ptr<NcclGroup> group, std::shared_ptr<Running> running) : group_(std::move(group)), running_(std::move(running)) {}
+  Started(std::shared_ptr<NcclGroup> group, std::shared_ptr<Running> running)
+      : group_(std::move(group)), running_(std::move(running)) {}
   bool test() override {
     using enum Running::Stage;
     {
@@ -267,8 +272,8 @@ inline std::shared_ptr<Group> NcclGroup::split(int color, int key, std::string a
       process_->guarded(splitting, [&] {
         comm = process_->adopt();
         ncclConfig_t config = not_blocking();
-        check(ncclCommSplit(comm_->get(), alone ? NCCL_SPLIT_NOCOLOR : color, host->rank(), comm->address(), &config), "ncclCommSplit",
-              comm_->get());
+        check(ncclCommSplit(comm_->get(), alone ? NCCL_SPLIT_NOCOLOR : color, host->rank(), comm->address(), &config),
+              "ncclCommSplit", comm_->get());
       });
     }
     const auto made = [&](const Comm& of) {

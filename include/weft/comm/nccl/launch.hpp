@@ -32,12 +32,13 @@ class Launch {
     switch (call_.operation) {
       case all_reduce:
         if (call_.count == 0) return;
-        return check(ncclAllReduce(in, out, call_.count, type_of(call_.type), operation_of(call_.reduction), comm, stream), "ncclAllReduce",
-                     comm);
+        return check(ncclAllReduce(in, out, call_.count, type_of(call_.type), operation_of(call_.reduction), comm, stream),
+                     "ncclAllReduce", comm);
       case reduce:
         if (call_.count == 0) return;
-        return check(ncclReduce(in, out, call_.count, type_of(call_.type), operation_of(call_.reduction), call_.root, comm, stream),
-                     "ncclReduce", comm);
+        return check(
+            ncclReduce(in, out, call_.count, type_of(call_.type), operation_of(call_.reduction), call_.root, comm, stream),
+            "ncclReduce", comm);
       case reduce_scatter:
         if (call_.count == 0) return;
         return check(ncclReduceScatter(in, out, call_.count, type_of(call_.type), operation_of(call_.reduction), comm, stream),
@@ -63,11 +64,14 @@ class Launch {
   }
 
  private:
-  const std::byte* input(std::size_t elements) const { return static_cast<const std::byte*>(call_.input) + elements * size_of(call_.type); }
+  const std::byte* input(std::size_t elements) const {
+    return static_cast<const std::byte*>(call_.input) + elements * size_of(call_.type);
+  }
   std::byte* output(std::size_t elements) const { return static_cast<std::byte*>(call_.output) + elements * size_of(call_.type); }
   void copy(void* to, const void* from, std::size_t elements) const {
     if (elements == 0 || to == from) return;
-    cuda_check(cudaMemcpyAsync(to, from, elements * size_of(call_.type), cudaMemcpyDeviceToDevice, place_.stream), "cudaMemcpyAsync");
+    cuda_check(cudaMemcpyAsync(to, from, elements * size_of(call_.type), cudaMemcpyDeviceToDevice, place_.stream),
+               "cudaMemcpyAsync");
   }
   /// A group of one rank: the output is the input.
   void alone() const {

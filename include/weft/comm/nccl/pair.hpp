@@ -22,7 +22,8 @@ namespace weft::comm::nccl {
 class Pair {
  public:
   /// `control`: the host backend's group of the same ranks, used for nothing else.
-  Pair(Process& process, std::shared_ptr<Group> control, int peer) : process_(process), control_(std::move(control)), peer_(peer) {}
+  Pair(Process& process, std::shared_ptr<Group> control, int peer)
+      : process_(process), control_(std::move(control)), peer_(peer) {}
   Pair(const Pair&) = delete;
   Pair& operator=(const Pair&) = delete;
   ~Pair() {
@@ -122,9 +123,10 @@ class Pair {
   [[noreturn]] WEFT_COLD void disagree(const Running& running, const Note& note) {
     const std::string theirs = weft::detail::joined({note.count, " ", name_of(DataType(note.type))});
     const bool receiver = running.call.operation == Operation::recv;
-    process_.fail<MismatchError>(running,
-                                 weft::detail::joined({"rank ", peer_, " of ", running.axis, receiver ? " sent " : " expects ", theirs, ", this rank ",
-                                         receiver ? "expects " : "sent ", running.call.count, " ", name_of(running.call.type)}));
+    process_.fail<MismatchError>(
+        running,
+        weft::detail::joined({"rank ", peer_, " of ", running.axis, receiver ? " sent " : " expects ", theirs, ", this rank ",
+                              receiver ? "expects " : "sent ", running.call.count, " ", name_of(running.call.type)}));
   }
 
   void lead() {

@@ -148,15 +148,17 @@ class Process {
   }
   WEFT_COLD std::string broken_text(const Running& running, ncclResult_t state) const {
     const char* last = ncclGetLastError(running.comm->get());
-    return weft::detail::joined({"NCCL failed: ", ncclGetErrorString(state), last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last});
+    return weft::detail::joined(
+        {"NCCL failed: ", ncclGetErrorString(state), last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last});
   }
   WEFT_COLD std::string late_text(const Running& running) const {
-    const char* stage = running.stage == Running::Stage::flying     ? "launched, and other ranks did not come"
-                        : running.stage == Running::Stage::issuing  ? "NCCL connects to other ranks"
-                        : running.stage == Running::Stage::checking ? "other ranks have not said what they call"
-                                                                    : "not launched, it waits for the other side or for earlier operations";
+    const char* stage = running.stage == Running::Stage::flying    ? "launched, and other ranks did not come"
+                        : running.stage == Running::Stage::issuing ? "NCCL connects to other ranks"
+                        : running.stage == Running::Stage::checking
+                            ? "other ranks have not said what they call"
+                            : "not launched, it waits for the other side or for earlier operations";
     return weft::detail::joined({"waited longer than the deadline of ", std::to_string(options_.deadline.count()), " s (", stage,
-                   "); last operations: ", recorder.text()});
+                                 "); last operations: ", recorder.text()});
   }
   void launch(const Running& running, cudaStream_t stream) const;
   static bool checked(Process& process, Running& running);
@@ -182,11 +184,13 @@ inline void Process::launch(const Running& running, cudaStream_t stream) const {
   if (call.bytes() == 0) return;
   if (!running.comm) {  // a message of a rank to itself: the receive copies
     if (call.operation == Operation::recv)
-      cuda_check(cudaMemcpyAsync(call.output, running.own_message, call.bytes(), cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
+      cuda_check(cudaMemcpyAsync(call.output, running.own_message, call.bytes(), cudaMemcpyDeviceToDevice, stream),
+                 "cudaMemcpyAsync");
     return;
   }
   GroupCall group;
-  if (call.operation == Operation::send) nccl::send(group, call.input, call.bytes(), 1 - running.rank, running.comm->get(), stream);
+  if (call.operation == Operation::send)
+    nccl::send(group, call.input, call.bytes(), 1 - running.rank, running.comm->get(), stream);
   else nccl::receive(group, call.output, call.bytes(), 1 - running.rank, running.comm->get(), stream);
   group.end();
 }

@@ -35,9 +35,9 @@ struct Card {
   std::int32_t gpus = 0, driver = 0, runtime = 0;
   std::int32_t shares = 0;
   std::int32_t process = 0;
-  std::uint64_t host = 0;         ///< a hash of the machine's name and boot
-  char first[16] = {};            ///< the UUID of its first GPU
-  char problem[192] = {};         ///< the CUDA runtime's message, if it failed
+  std::uint64_t host = 0;  ///< a hash of the machine's name and boot
+  char first[16] = {};     ///< the UUID of its first GPU
+  char problem[192] = {};  ///< the CUDA runtime's message, if it failed
 
   GpuMachine machine() const { return {gpus, driver, runtime}; }
 };
@@ -95,8 +95,8 @@ WEFT_COLD inline int judge(const std::vector<Card>& cards, int rank) {
   }
   for (int r = 1; r < size; ++r)
     if (card(r).nccl != card(0).nccl)
-      throw_error<UsageError>({"nccl: rank 0 has NCCL ", version_text(card(0).nccl), ", rank ", r, " has ", version_text(card(r).nccl),
-                               ": every rank needs the same"});
+      throw_error<UsageError>({"nccl: rank 0 has NCCL ", version_text(card(0).nccl), ", rank ", r, " has ",
+                               version_text(card(r).nccl), ": every rank needs the same"});
   int device = 0;
   for (int r = 0; r < size; ++r) {
     std::vector<int> neighbours;  // ranks on the machine of r, in order
@@ -172,8 +172,9 @@ inline Communicator over(const Communicator& host, const Options& options = {}) 
       for (ncclResult_t state = comm->state(); state != ncclSuccess; state = comm->state()) {
         if (state != ncclInProgress) check(state, "ncclCommInitRankConfig", comm->get());
         if (Clock::now() > end)
-          process->fail<TimeoutError>(meeting, weft::detail::joined({"NCCL did not connect ", host.size(), " ranks within ",
-                                                       std::to_string(options.patience.count()), " s (WEFT_RENDEZVOUS_S)"}));
+          process->fail<TimeoutError>(meeting,
+                                      weft::detail::joined({"NCCL did not connect ", host.size(), " ranks within ",
+                                                            std::to_string(options.patience.count()), " s (WEFT_RENDEZVOUS_S)"}));
         std::this_thread::sleep_for(std::chrono::microseconds(50));
       }
     });

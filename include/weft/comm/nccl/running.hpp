@@ -90,10 +90,10 @@ struct Running {
   int rank, size;  ///< in the communicator that carries the operation
   std::uint64_t sequence, number;
   Stage stage = Stage::queued;
-  std::shared_ptr<Comm> comm;        ///< null: a group of one
-  std::optional<CudaEvent> before;   ///< recorded when its input is ready
-  std::optional<CudaEvent> after;    ///< recorded when it is done; only in stage `flying`
-  bool on_stream = false;            ///< waits are on this stream, not on the host
+  std::shared_ptr<Comm> comm;       ///< null: a group of one
+  std::optional<CudaEvent> before;  ///< recorded when its input is ready
+  std::optional<CudaEvent> after;   ///< recorded when it is done; only in stage `flying`
+  bool on_stream = false;           ///< waits are on this stream, not on the host
   cudaStream_t stream = nullptr;
   const void* own_message = nullptr;  ///< the source of a receive from itself
   Clock::time_point since = {};       ///< time of its launch

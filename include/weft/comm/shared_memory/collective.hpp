@@ -104,7 +104,8 @@ class Collective {
   }
   /// Reduces `bytes` bytes of every rank's data in this round, in rank order, into the outputs. `own` is this rank's data, `skip`
   /// the offset in the other ranks' slots.
-  void reduce_slots(std::uint64_t round, const std::byte* own, std::size_t skip, std::size_t bytes, std::span<void* const> outputs);
+  void reduce_slots(std::uint64_t round, const std::byte* own, std::size_t skip, std::size_t bytes,
+                    std::span<void* const> outputs);
 
   Slots& slots_;
   Call call_;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for comm/shared_memory/collective.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// Definitions for comm/shared_memory/collective.hpp, inline when weft is header-only, else compiled once in the library
+// weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/shared_memory/collective.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::shared_memory {
 
@@ -80,7 +81,8 @@ WEFT_INLINE bool Collective::all_posted(std::uint64_t round) {
   return true;
 }
 
-WEFT_INLINE void Collective::reduce_slots(std::uint64_t round, const std::byte* own, std::size_t skip, std::size_t bytes, std::span<void* const> outputs) {
+WEFT_INLINE void Collective::reduce_slots(std::uint64_t round, const std::byte* own, std::size_t skip, std::size_t bytes,
+                                          std::span<void* const> outputs) {
   const void* inputs[most_ranks];
   for (int q = 0; q < size(); ++q)
     inputs[q] = q == me() ? own : slots_.data(q, first_ + round) + (to_each() ? part_at(q, me()) : skip);
@@ -263,8 +265,8 @@ WEFT_INLINE bool Collective::agree() {
       const std::size_t sends = count(from, std::size_t(to)), expected = count(to, n + std::size_t(from));
       if (sends == expected) continue;
       const std::string what = describe(signature(call_), call_.count);
-      disagreement_ = weft::detail::joined({"ranks disagree: rank ", from, " called ", what, ", rank ", to, " called ", what, ": the first sends ", sends,
-                              " elements to the second, which expects ", expected});
+      disagreement_ = weft::detail::joined({"ranks disagree: rank ", from, " called ", what, ", rank ", to, " called ", what,
+                                            ": the first sends ", sends, " elements to the second, which expects ", expected});
       return false;
     }
   return true;
@@ -273,8 +275,8 @@ WEFT_INLINE bool Collective::agree() {
 WEFT_COLD WEFT_INLINE void Collective::disagree(int q, const std::string& why) {
   const auto& header = slots_.header(q, first_);
   const std::string mine = describe(signature(call_), call_.count), other = describe(header.signature, header.count);
-  disagreement_ = weft::detail::joined({"ranks disagree: rank ", std::min(q, me()), " called ", q < me() ? other : mine, ", rank ", std::max(q, me()), " called ",
-                          q < me() ? mine : other, why});
+  disagreement_ = weft::detail::joined({"ranks disagree: rank ", std::min(q, me()), " called ", q < me() ? other : mine,
+                                        ", rank ", std::max(q, me()), " called ", q < me() ? mine : other, why});
 }
 
 }  // namespace weft::comm::shared_memory

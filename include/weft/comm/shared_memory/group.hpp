@@ -21,11 +21,11 @@
 
 #include <weft/comm/errors.hpp>
 #include <weft/comm/group.hpp>
+#include <weft/comm/intrusive_list.hpp>
 #include <weft/comm/process.hpp>
 #include <weft/comm/relax.hpp>
-#include <weft/comm/intrusive_list.hpp>
-#include <weft/comm/shared_memory/doorbell.hpp>
 #include <weft/comm/shared_memory/collective.hpp>
+#include <weft/comm/shared_memory/doorbell.hpp>
 #include <weft/comm/shared_memory/memory.hpp>
 #include <weft/core/inline.hpp>
 
@@ -152,7 +152,9 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
 
 class SharedMemoryGroup::Started final : public Pending {
  public:
-  Started(std::shared_ptr<SharedMemoryGroup> group, const Call& call) : group_(std::move(group)), running_(*group_, call) { running_.collective.keep_counts(); }
+  Started(std::shared_ptr<SharedMemoryGroup> group, const Call& call) : group_(std::move(group)), running_(*group_, call) {
+    running_.collective.keep_counts();
+  }
   WEFT_INLINE bool test() override;
   WEFT_INLINE void wait() override;
   WEFT_INLINE void abandon() noexcept override;

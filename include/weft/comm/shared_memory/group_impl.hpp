@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for comm/shared_memory/group.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// Definitions for comm/shared_memory/group.hpp, inline when weft is header-only, else compiled once in the library
+// weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/shared_memory/group.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::shared_memory {
 
@@ -26,7 +27,9 @@ WEFT_INLINE std::string_view SharedMemoryGroup::axis() const { return inner_->ax
 
 WEFT_INLINE std::string_view SharedMemoryGroup::backend() const { return inner_->backend(); }
 
-WEFT_INLINE bool SharedMemoryGroup::supports(Operation operation, DataType type, MemoryKind memory) const { return inner_->supports(operation, type, memory); }
+WEFT_INLINE bool SharedMemoryGroup::supports(Operation operation, DataType type, MemoryKind memory) const {
+  return inner_->supports(operation, type, memory);
+}
 
 WEFT_INLINE void SharedMemoryGroup::execute(const Call& call) {
   if (is_point_to_point(call.operation)) return inner_->execute(call);
@@ -46,7 +49,8 @@ WEFT_INLINE void SharedMemoryGroup::progress() {
   }
 }
 
-WEFT_INLINE SharedMemoryGroup::Running::Running(SharedMemoryGroup& of, const Call& call) : group(of), collective(of.slots_, call, of.process_->fingerprints) {
+WEFT_INLINE SharedMemoryGroup::Running::Running(SharedMemoryGroup& of, const Call& call)
+    : group(of), collective(of.slots_, call, of.process_->fingerprints) {
   call.order.fence();
   sequence = ++of.sequence_;
   if (of.broken_) of.throw_broken(*this);
@@ -82,8 +86,9 @@ WEFT_COLD WEFT_INLINE void SharedMemoryGroup::time_out(Running& running) {
   const int q = running.collective.missing();
   running.give_up();
   throw TimeoutError(process_->rank, axis(), describe(running.collective.call()), running.sequence,
-                     weft::detail::joined({"waited longer than the deadline of ", std::to_string(process_->deadline.count()), " s", q < 0 ? std::string() : weft::detail::joined({" for rank ", q, " of ", axis()}),
-                             "; last operations: ", process_->recorder.text()}));
+                     weft::detail::joined({"waited longer than the deadline of ", std::to_string(process_->deadline.count()),
+                                           " s", q < 0 ? std::string() : weft::detail::joined({" for rank ", q, " of ", axis()}),
+                                           "; last operations: ", process_->recorder.text()}));
 }
 
 WEFT_COLD WEFT_INLINE void SharedMemoryGroup::throw_broken(const Running& running) {
@@ -137,7 +142,8 @@ WEFT_INLINE void SharedMemoryGroup::wait(Running& running) {
       const Asleep asleep(process_->bells->mine());
       if (advance_all()) return;
       // Who waits for a message through the backend is not woken, and looks often.
-      const std::chrono::microseconds most(process_->polled != 0 ? 100 : 20000), left(std::int64_t(process_->deadline.count() * 1e6));
+      const std::chrono::microseconds most(process_->polled != 0 ? 100 : 20000),
+          left(std::int64_t(process_->deadline.count() * 1e6));
       asleep.bell.sleep(std::clamp(left, std::chrono::microseconds(1), most));
     }
     if (advance_all() || (moves_ != seen && spin())) return;

@@ -56,7 +56,8 @@ class Memory {
 
  private:
   static void text_of(const Address& address, char* text, std::size_t most) {
-    std::snprintf(text, most, "weft-%016llx%016llx", static_cast<unsigned long long>(address.secret[0]), static_cast<unsigned long long>(address.secret[1]));
+    std::snprintf(text, most, "weft-%016llx%016llx", static_cast<unsigned long long>(address.secret[0]),
+                  static_cast<unsigned long long>(address.secret[1]));
   }
   bool map() {
     void* data = ::mmap(nullptr, address_.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for comm/shared_memory/memory.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// Definitions for comm/shared_memory/memory.hpp, inline when weft is header-only, else compiled once in the library
+// weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/shared_memory/memory.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::shared_memory {
 
@@ -23,7 +24,8 @@ WEFT_INLINE Memory Memory::create(std::size_t bytes) {
 
 WEFT_INLINE Memory Memory::open(const Address& address) {
   char path[64], name[64], expected[96], found[96];
-  std::snprintf(path, sizeof path, "/proc/%lld/fd/%lld", static_cast<long long>(address.process), static_cast<long long>(address.descriptor));
+  std::snprintf(path, sizeof path, "/proc/%lld/fd/%lld", static_cast<long long>(address.process),
+                static_cast<long long>(address.descriptor));
   text_of(address, name, sizeof name);
   const int length = std::snprintf(expected, sizeof expected, "/memfd:%s (deleted)", name);
   if (::readlink(path, found, sizeof found) != length || std::memcmp(found, expected, std::size_t(length)) != 0) return {};

@@ -58,7 +58,9 @@ class Slots {
  private:
   static constexpr std::size_t line = sizeof(Header);
   static std::size_t of_rank(std::size_t bytes) { return (line + depth * (line + bytes) + 127) / 128 * 128 + 128; }
-  std::atomic<std::uint64_t>& done(int rank) const { return *reinterpret_cast<std::atomic<std::uint64_t>*>(memory_ + std::size_t(rank) * of_rank(bytes_)); }
+  std::atomic<std::uint64_t>& done(int rank) const {
+    return *reinterpret_cast<std::atomic<std::uint64_t>*>(memory_ + std::size_t(rank) * of_rank(bytes_));
+  }
 
   std::byte* memory_;
   int rank_, size_;

@@ -32,7 +32,8 @@ inline void streaming_copy(void* to, const void* from, std::size_t bytes) {
     for (; bytes >= line; out += line, in += line, bytes -= line) {
       auto* target = reinterpret_cast<__m128i*>(out);
       const auto* source = reinterpret_cast<const __m128i*>(in);
-      const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1), c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3);
+      const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1), c = _mm_loadu_si128(source + 2),
+                    d = _mm_loadu_si128(source + 3);
       _mm_stream_si128(target, a);
       _mm_stream_si128(target + 1, b);
       _mm_stream_si128(target + 2, c);

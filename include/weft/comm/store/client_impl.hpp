@@ -2,8 +2,8 @@
 #pragma once
 // Definitions for comm/store/client.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/store/client.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::store {
 
@@ -11,13 +11,15 @@ WEFT_INLINE Client::Client(const std::string& host, int port, const Identity& wh
     : where_(weft::detail::joined({host, ":", port})) {
   const Address address = resolve(host, port);
   if (!address.loopback() && secret.size() < Server::least_secret)
-    throw_error<UsageError>({"MASTER_ADDR ", host, " is not this machine alone: give every rank one WEFT_SECRET of at least ", Server::least_secret, " bytes (or WEFT_SECRET_FILE)"});
+    throw_error<UsageError>({"MASTER_ADDR ", host, " is not this machine alone: give every rank one WEFT_SECRET of at least ",
+                             Server::least_secret, " bytes (or WEFT_SECRET_FILE)"});
   for (int problem = 0;;) {
     const int found = try_connect(address, deadline);
     if (found == 0) break;
     if (problem == 0 || found != ETIMEDOUT) problem = found;  // the last attempt has no time left, whatever is there
     if (Clock::now() > deadline)
-      throw_error<StoreError>({"rank ", who.rank, ": no store at ", where_, " (", std::strerror(problem), "): rank 0 did not come, or MASTER_ADDR or MASTER_PORT is wrong"});
+      throw_error<StoreError>({"rank ", who.rank, ": no store at ", where_, " (", std::strerror(problem),
+                               "): rank 0 did not come, or MASTER_ADDR or MASTER_PORT is wrong"});
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   greet(who, secret, std::min(deadline, Clock::now() + std::chrono::seconds(10)));
@@ -47,11 +49,15 @@ WEFT_INLINE int Client::try_connect(const Address& address, Deadline deadline) {
 }
 
 WEFT_INLINE void Client::greet(const Identity& who, std::string_view secret, Deadline deadline) {
-  const auto refuse = [&](const std::string& why) { throw_error<StoreError>({"rank ", who.rank, ": the store at ", where_, " ", why}); };
+  const auto refuse = [&](const std::string& why) {
+    throw_error<StoreError>({"rank ", who.rank, ": the store at ", where_, " ", why});
+  };
   try {
     const std::string challenge = read(challenge_bytes, deadline);
-    if (challenge.substr(0, magic.size()) != magic) refuse("is something else: its greeting is not weft's (is it the launcher's own port?)");
-    if (number_at(challenge, 8) != version) refuse(weft::detail::joined({"speaks version ", number_at(challenge, 8), " of its protocol, this rank version ", version}));
+    if (challenge.substr(0, magic.size()) != magic)
+      refuse("is something else: its greeting is not weft's (is it the launcher's own port?)");
+    if (number_at(challenge, 8) != version)
+      refuse(weft::detail::joined({"speaks version ", number_at(challenge, 8), " of its protocol, this rank version ", version}));
     Nonce server, mine = random_nonce();
     std::memcpy(server.data(), challenge.data() + 12, server.size());
     send(hello(who, mine, server, secret), deadline);
@@ -84,7 +90,8 @@ WEFT_INLINE std::string Client::read(std::size_t count, Deadline deadline) {
     char bytes[65536];
     const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, 0);
     if (got > 0) incoming_.append(bytes, std::size_t(got));
-    else if (got == 0) throw_error<StoreError>({"the store at ", where_, " closed the connection: rank 0 ended, or it is another program"});
+    else if (got == 0)
+      throw_error<StoreError>({"the store at ", where_, " closed the connection: rank 0 ended, or it is another program"});
     else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (!wait_for(socket_.get(), POLLIN, deadline)) throw Late{};
     } else if (errno != EINTR) {

@@ -71,7 +71,8 @@ class StoreGroup final : public Group, public std::enable_shared_from_this<Store
     return head;
   }
   static bool by_counts(Operation operation) {
-    return operation == Operation::all_gather_v || operation == Operation::reduce_scatter_v || operation == Operation::all_to_all_v;
+    return operation == Operation::all_gather_v || operation == Operation::reduce_scatter_v ||
+           operation == Operation::all_to_all_v;
   }
 
   /// The number of elements that this rank sends.
@@ -97,7 +98,9 @@ class StoreGroup final : public Group, public std::enable_shared_from_this<Store
       throw AbortedError(process_->rank(), axis_, describe(running.call), running.sequence, error.what());
     }
   }
-  std::string key(std::uint64_t collective, int rank) const { return weft::detail::joined({"c/", number_, "/", collective, "/", rank}); }
+  std::string key(std::uint64_t collective, int rank) const {
+    return weft::detail::joined({"c/", number_, "/", collective, "/", rank});
+  }
 
   std::shared_ptr<Process> process_;
   std::uint64_t number_;
@@ -111,7 +114,8 @@ class StoreGroup final : public Group, public std::enable_shared_from_this<Store
 
 class StoreGroup::Started final : public Pending {
  public:
-  Started(std::shared_ptr<StoreGroup> group, std::shared_ptr<Running> running) : group_(std::move(group)), running_(std::move(running)) {}
+  Started(std::shared_ptr<StoreGroup> group, std::shared_ptr<Running> running)
+      : group_(std::move(group)), running_(std::move(running)) {}
   Started(const Started&) = delete;
   Started& operator=(const Started&) = delete;
   WEFT_INLINE ~Started() override;

@@ -2,12 +2,13 @@
 #pragma once
 // Definitions for comm/store/group.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/store/group.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::store {
 
-WEFT_INLINE StoreGroup::StoreGroup(std::shared_ptr<Process> process, std::uint64_t number, std::vector<int> members, std::string axis)
+WEFT_INLINE StoreGroup::StoreGroup(std::shared_ptr<Process> process, std::uint64_t number, std::vector<int> members,
+                                   std::string axis)
     : process_(std::move(process)), number_(number), members_(std::move(members)), axis_(std::move(axis)) {
   rank_ = int(std::find(members_.begin(), members_.end(), process_->rank()) - members_.begin());
   process_->groups.push_back(this);
@@ -32,7 +33,9 @@ WEFT_INLINE void StoreGroup::execute(const Call& call) {
 WEFT_INLINE std::size_t StoreGroup::given(const Call& call) const {
   using enum Operation;
   const auto n = members_.size();
-  const auto sum = [](std::span<const std::size_t> counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t(0)); };
+  const auto sum = [](std::span<const std::size_t> counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::size_t(0));
+  };
   switch (call.operation) {
     case broadcast: return call.root == rank_ ? call.count : 0;
     case scatter: return call.root == rank_ ? n * call.count : 0;
@@ -124,7 +127,8 @@ WEFT_INLINE void StoreGroup::post(Running& running) {
     return;
   }
   if (call.operation == Operation::recv) {
-    running.key = weft::detail::joined({"m/", number_, "/", call.root, "/", rank_, "/", call.tag, "/", ++received_[{call.root, call.tag}]});
+    running.key =
+        weft::detail::joined({"m/", number_, "/", call.root, "/", rank_, "/", call.tag, "/", ++received_[{call.root, call.tag}]});
     return;
   }
   const std::uint64_t collective = ++collectives_;
@@ -160,9 +164,10 @@ WEFT_INLINE bool StoreGroup::advance(Running& running) {
     if (call.operation != Operation::recv) return finish(running, *message), true;
     const Head head = head_of(*message);
     if (head.signature != std::uint64_t(call.type) || head.count != call.count)
-      throw MismatchError(process_->rank(), axis_, describe(call), running.sequence,
-                          weft::detail::joined({"rank ", call.root, " of ", axis_, " sent ", head.count, " ", name_of(DataType(head.signature)), ", ",
-                                  call.count, " ", name_of(call.type), " were expected"}));
+      throw MismatchError(
+          process_->rank(), axis_, describe(call), running.sequence,
+          weft::detail::joined({"rank ", call.root, " of ", axis_, " sent ", head.count, " ", name_of(DataType(head.signature)),
+                                ", ", call.count, " ", name_of(call.type), " were expected"}));
     if (call.bytes() != 0) std::memcpy(call.output, message->data() + sizeof head, call.bytes());
     return true;
   });
@@ -174,8 +179,8 @@ WEFT_INLINE void StoreGroup::gather_all(Running& running) {
   for (std::size_t q = 1; q < members_.size() && everything[0] == '1'; ++q) {
     const Head first = head_of(running.parts[0]), other = head_of(running.parts[q]);
     if (first.signature == other.signature && first.count == other.count && first.counts == other.counts) continue;
-    everything = weft::detail::joined({"0ranks disagree: rank 0 of ", axis_, " called ", describe(first.signature, first.count), ", rank ", long(q),
-                         " of ", axis_, " called ", describe(other.signature, other.count)});
+    everything = weft::detail::joined({"0ranks disagree: rank 0 of ", axis_, " called ", describe(first.signature, first.count),
+                                       ", rank ", long(q), " of ", axis_, " called ", describe(other.signature, other.count)});
   }
   if (everything[0] == '1')
     for (const std::string& part : running.parts) {
@@ -255,9 +260,10 @@ WEFT_INLINE void StoreGroup::finish(Running& running, const std::string& everyth
       for (std::size_t q = 0; q < n; ++q) {
         if (send_counts[q][me] != call.receive_counts[q])
           throw MismatchError(process_->rank(), axis_, describe(call), running.sequence,
-                              weft::detail::joined({"rank ", long(q), " of ", axis_, " sends ", send_counts[q][me], " elements, ", call.receive_counts[q],
-                                      " were expected"}));
-        put(before(call.receive_counts, q) * width, inputs[q] + before(send_counts[q], me) * width, call.receive_counts[q] * width);
+                              weft::detail::joined({"rank ", long(q), " of ", axis_, " sends ", send_counts[q][me], " elements, ",
+                                                    call.receive_counts[q], " were expected"}));
+        put(before(call.receive_counts, q) * width, inputs[q] + before(send_counts[q], me) * width,
+            call.receive_counts[q] * width);
       }
       return;
     case barrier:
@@ -282,7 +288,7 @@ WEFT_INLINE void StoreGroup::wait(Running& running) {
     if (now - start > process_->deadline)
       throw TimeoutError(process_->rank(), axis_, describe(running.call), running.sequence,
                          weft::detail::joined({"waited longer than the deadline of ", std::to_string(process_->deadline.count()),
-                                 " s; last operations: ", process_->recorder.text()}));
+                                               " s; last operations: ", process_->recorder.text()}));
     std::this_thread::sleep_for(std::chrono::microseconds(now - start < std::chrono::milliseconds(5) ? 50 : 500));
   }
 }

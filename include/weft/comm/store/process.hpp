@@ -34,7 +34,8 @@ struct Process {
 
   int rank() const { return int(who.rank); }
   Deadline soon() const {
-    return Clock::now() + std::max(std::chrono::duration_cast<Clock::duration>(deadline), Clock::duration(std::chrono::seconds(10)));
+    return Clock::now() +
+           std::max(std::chrono::duration_cast<Clock::duration>(deadline), Clock::duration(std::chrono::seconds(10)));
   }
 
   /// Stores a value. A long one goes in pieces, the first piece last: once that is there, all are.

@@ -2,14 +2,15 @@
 #pragma once
 // Definitions for comm/store/process.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/store/process.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::store {
 
 WEFT_INLINE void Process::put(const std::string& key, const std::string& bytes) {
   const std::size_t rest = bytes.size() <= piece ? 0 : (bytes.size() - 1) / piece;
-  for (std::size_t k = rest; k > 0; --k) client.set(weft::detail::joined({key, "/", k}), std::string_view(bytes).substr(k * piece, piece), soon());
+  for (std::size_t k = rest; k > 0; --k)
+    client.set(weft::detail::joined({key, "/", k}), std::string_view(bytes).substr(k * piece, piece), soon());
   std::string first;
   store::put(first, std::uint32_t(rest));
   client.set(key, first += std::string_view(bytes).substr(0, piece), soon());

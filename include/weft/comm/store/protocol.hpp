@@ -34,9 +34,10 @@ namespace store {
 
 inline constexpr std::string_view magic = "weftstor";
 inline constexpr std::uint32_t version = 1;
-inline constexpr std::size_t most_key = 8192, most_value = std::size_t(8) << 20, most_keys = 65536, most_stored = std::size_t(64) << 20;
-inline constexpr std::size_t challenge_bytes = 8 + 4 + 16, hello_bytes = 8 + 4 + 4 + 4 + 32 + 16 + 32, request_bytes = 1 + 4 + 4 + 4,
-                             reply_bytes = 1 + 4 + 4;
+inline constexpr std::size_t most_key = 8192, most_value = std::size_t(8) << 20, most_keys = 65536,
+                             most_stored = std::size_t(64) << 20;
+inline constexpr std::size_t challenge_bytes = 8 + 4 + 16, hello_bytes = 8 + 4 + 4 + 4 + 32 + 16 + 32,
+                             request_bytes = 1 + 4 + 4 + 4, reply_bytes = 1 + 4 + 4;
 using Nonce = std::array<char, 16>;
 
 enum class Op : unsigned char { set = 1, get = 2, has = 3, take = 4 };

@@ -2,8 +2,8 @@
 #pragma once
 // Definitions for comm/store/protocol.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/store/protocol.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::store {
 
@@ -26,7 +26,8 @@ WEFT_INLINE std::string hello(const Identity& who, const Nonce& mine, const Nonc
 
 WEFT_INLINE std::string request(Op op, std::uint32_t number, std::string_view key, std::string_view value) {
   if (key.empty() || key.size() > most_key || value.size() > most_value)
-    throw_error<UsageError>({"store: a key has 1 to ", most_key, " bytes and a value at most ", most_value, "; these have ", key.size(), " and ", value.size()});
+    throw_error<UsageError>({"store: a key has 1 to ", most_key, " bytes and a value at most ", most_value, "; these have ",
+                             key.size(), " and ", value.size()});
   std::string text(1, char(op));
   put(text, number);
   put(text, std::uint32_t(key.size()));
@@ -73,10 +74,16 @@ WEFT_INLINE Greeting read_hello(std::string_view bytes, const Identity& server, 
   greeting.who = {number_at(bytes, 12), number_at(bytes, 16), {}};
   std::memcpy(greeting.nonce.data(), bytes.data() + 52, greeting.nonce.size());
   const auto& who = greeting.who;
-  if (number_at(bytes, 8) != version) greeting.refusal = weft::detail::joined({"rank ", who.rank, " speaks version ", number_at(bytes, 8), " of the store's protocol, rank 0 version ", version});
-  else if (bytes.substr(20, 32) != letters(sha256(server.job))) greeting.refusal = weft::detail::joined({"rank ", who.rank, " belongs to another job"});
-  else if (who.world != server.world) greeting.refusal = weft::detail::joined({"ranks disagree about the world: WORLD_SIZE is ", who.world, " on rank ", who.rank, " and ", server.world, " on rank 0"});
-  else if (who.rank >= server.world) greeting.refusal = weft::detail::joined({"rank ", who.rank, " is not in a world of ", server.world});
+  if (number_at(bytes, 8) != version)
+    greeting.refusal = weft::detail::joined(
+        {"rank ", who.rank, " speaks version ", number_at(bytes, 8), " of the store's protocol, rank 0 version ", version});
+  else if (bytes.substr(20, 32) != letters(sha256(server.job)))
+    greeting.refusal = weft::detail::joined({"rank ", who.rank, " belongs to another job"});
+  else if (who.world != server.world)
+    greeting.refusal = weft::detail::joined({"ranks disagree about the world: WORLD_SIZE is ", who.world, " on rank ", who.rank,
+                                             " and ", server.world, " on rank 0"});
+  else if (who.rank >= server.world)
+    greeting.refusal = weft::detail::joined({"rank ", who.rank, " is not in a world of ", server.world});
   return greeting;
 }
 

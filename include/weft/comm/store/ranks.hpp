@@ -15,9 +15,9 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/comm/launcher.hpp>
 #include <weft/comm/run_result.hpp>
 #include <weft/comm/store/group.hpp>
-#include <weft/comm/launcher.hpp>
 
 namespace weft::comm {
 
@@ -50,8 +50,9 @@ struct StoreRanks {
 
     Session(int&, char**&)
         : launch_(runtime::launch_from_environment()),
-          place_(store::rendezvous(launch_, std::chrono::duration<double>(
-                                          runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120)))) {}
+          place_(store::rendezvous(
+              launch_, std::chrono::duration<double>(
+                           runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120)))) {}
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 

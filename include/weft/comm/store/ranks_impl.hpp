@@ -2,8 +2,8 @@
 #pragma once
 // Definitions for comm/store/ranks.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/store/ranks.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::store {
 
@@ -12,7 +12,8 @@ WEFT_COLD WEFT_INLINE Place rendezvous(const runtime::Launch& launch, std::chron
   const Identity who{std::uint32_t(launch.rank), std::uint32_t(launch.world), launch.job};
   Place place;
   if (launch.rank == 0) place.server = std::make_unique<Server>(launch.host, launch.port, who, launch.secret);
-  place.process = std::make_shared<Process>(Client(launch.host, launch.port, who, launch.secret, deadline), who, std::chrono::minutes(30));
+  place.process =
+      std::make_shared<Process>(Client(launch.host, launch.port, who, launch.secret, deadline), who, std::chrono::minutes(30));
   Client& client = place.process->client;
   client.set("here/" + std::to_string(launch.rank), "", deadline);
   for (int q = 0; q < launch.world; ++q) {
@@ -39,7 +40,8 @@ WEFT_INLINE std::shared_ptr<Group> over(const std::shared_ptr<Process>& process)
 
 namespace weft::comm {
 
-WEFT_INLINE RunResult StoreRanks::Session::run(int, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
+WEFT_INLINE RunResult StoreRanks::Session::run(int, std::chrono::duration<double> deadline,
+                                               const std::function<void(std::shared_ptr<Group>)>& body) {
   place_.process->deadline = deadline;
   try {
     const Communicator world(store::over(place_.process));
@@ -60,7 +62,9 @@ WEFT_INLINE int StoreRanks::Session::fail(int code, const std::function<void()>&
   int result = primary_ ? code : 0;
   try {
     auto& client = place_.process->client;
-    if (primary_) client.set("failed", weft::detail::joined({"rank ", launch_.rank, " failed with exit code ", code}), place_.process->soon());
+    if (primary_)
+      client.set("failed", weft::detail::joined({"rank ", launch_.rank, " failed with exit code ", code}),
+                 place_.process->soon());
     const auto ends = leave("end/", weft::detail::joined({code, primary_ ? "p" : "s"}), std::chrono::milliseconds(600));
     for (int q = 0; q < launch_.world; ++q) {
       const std::string& end = ends[std::size_t(q)];
@@ -75,7 +79,8 @@ WEFT_INLINE int StoreRanks::Session::fail(int code, const std::function<void()>&
   return result == 0 ? code : result;
 }
 
-WEFT_INLINE std::vector<std::string> StoreRanks::Session::leave(const std::string& key, const std::string& word, std::chrono::milliseconds patience) {
+WEFT_INLINE std::vector<std::string> StoreRanks::Session::leave(const std::string& key, const std::string& word,
+                                                                std::chrono::milliseconds patience) {
   auto& client = place_.process->client;
   const auto end = store::Clock::now() + patience;
   client.set(key + std::to_string(launch_.rank), word, end);

@@ -2,21 +2,25 @@
 #pragma once
 // Definitions for comm/store/server.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/store/server.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::store {
 
-WEFT_INLINE Server::Server(const std::string& host, int port, Identity identity, std::string secret) : identity_(std::move(identity)), secret_(std::move(secret)) {
+WEFT_INLINE Server::Server(const std::string& host, int port, Identity identity, std::string secret)
+    : identity_(std::move(identity)), secret_(std::move(secret)) {
   const Address address = resolve(host, port);
   if (!address.loopback() && secret_.size() < least_secret)
-    throw_error<UsageError>({"MASTER_ADDR ", host, " is not this machine alone: give every rank one WEFT_SECRET of at least ", least_secret, " bytes (or WEFT_SECRET_FILE)"});
+    throw_error<UsageError>({"MASTER_ADDR ", host, " is not this machine alone: give every rank one WEFT_SECRET of at least ",
+                             least_secret, " bytes (or WEFT_SECRET_FILE)"});
   listener_ = Socket(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   if (!listener_ || ::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
       ::bind(listener_.get(), address.get(), address.length) != 0 || ::listen(listener_.get(), 128) != 0)
     throw_error<StoreError>({"rank 0 cannot serve the store at ", host, ":", port, ": ", std::strerror(errno),
-                             errno == EADDRINUSE ? " (choose another WEFT_STORE_PORT)" : errno == EADDRNOTAVAIL ? " (MASTER_ADDR must be an address of rank 0's machine)" : ""});
+                             errno == EADDRINUSE      ? " (choose another WEFT_STORE_PORT)"
+                             : errno == EADDRNOTAVAIL ? " (MASTER_ADDR must be an address of rank 0's machine)"
+                                                      : ""});
   set_not_blocking(listener_.get());
   const Address bound = local_address(listener_);
   port_ = bound.family == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in&>(bound.storage).sin_port)
@@ -28,7 +32,8 @@ WEFT_INLINE void Server::serve() {
   std::vector<pollfd> entries;
   while (!stop_.load()) {
     entries.assign(1, {listener_.get(), POLLIN, 0});
-    for (const auto& c : connections_) entries.push_back({c->socket.get(), short((c->closing ? 0 : POLLIN) | (c->outgoing.empty() ? 0 : POLLOUT)), 0});
+    for (const auto& c : connections_)
+      entries.push_back({c->socket.get(), short((c->closing ? 0 : POLLIN) | (c->outgoing.empty() ? 0 : POLLOUT)), 0});
     if (::poll(entries.data(), nfds_t(entries.size()), 20) < 0 && errno != EINTR) return;
     const std::size_t known = connections_.size();
     for (std::size_t i = 0; i < known; ++i) {
@@ -44,7 +49,8 @@ WEFT_INLINE void Server::serve() {
       }
       if (!keep) {
         // Who comes to wait for this rank is told; while ranks only meet, nobody asks.
-        if (c.greeted) if (values_.try_emplace("lost", std::to_string(c.rank)).second) stored_ += values_.find("lost")->second.size() + 4;
+        if (c.greeted)
+          if (values_.try_emplace("lost", std::to_string(c.rank)).second) stored_ += values_.find("lost")->second.size() + 4;
         connections_[i].reset();
       }
     }
@@ -85,7 +91,8 @@ WEFT_INLINE bool Server::receive(Connection& c) {
 }
 
 WEFT_INLINE void Server::greet(Connection& c, Greeting greeting) {
-  if (greeting.refusal.empty() && came_[greeting.who.rank]) greeting.refusal = weft::detail::joined({"rank ", greeting.who.rank, " has come twice"});
+  if (greeting.refusal.empty() && came_[greeting.who.rank])
+    greeting.refusal = weft::detail::joined({"rank ", greeting.who.rank, " has come twice"});
   if (greeting.refusal.empty()) {
     c.greeted = came_[greeting.who.rank] = true;
     c.rank = greeting.who.rank;

@@ -49,7 +49,8 @@ class Socket {
 
 inline Nonce random_nonce() {
   Nonce nonce;
-  if (getrandom(nonce.data(), nonce.size(), 0) != ssize_t(nonce.size())) throw StoreError("store: the system gives no random bytes");
+  if (getrandom(nonce.data(), nonce.size(), 0) != ssize_t(nonce.size()))
+    throw StoreError("store: the system gives no random bytes");
   return nonce;
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 // Definitions for comm/store/socket.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/store/socket.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::store {
 
@@ -44,7 +44,8 @@ WEFT_INLINE Address resolve(const std::string& host, int port) {
 
 WEFT_INLINE void set_not_blocking(int descriptor) {
   const int flags = ::fcntl(descriptor, F_GETFL);
-  if (flags < 0 || ::fcntl(descriptor, F_SETFL, flags | O_NONBLOCK) < 0) throw_error<StoreError>({"store: fcntl: ", std::strerror(errno)});
+  if (flags < 0 || ::fcntl(descriptor, F_SETFL, flags | O_NONBLOCK) < 0)
+    throw_error<StoreError>({"store: fcntl: ", std::strerror(errno)});
   const int on = 1;
   ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }

@@ -2,8 +2,8 @@
 #pragma once
 // Definitions for comm/threads/exchange.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/threads/exchange.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::threads {
 
@@ -81,18 +81,14 @@ WEFT_INLINE bool Collective::fits_inline(const Call& call, int size) {
   using enum Operation;
   switch (call.operation) {
     case barrier:
-    case split:
-      return true;
+    case split: return true;
     case all_gather_v:
     case reduce_scatter_v:
-    case all_to_all_v:
-      return false;
+    case all_to_all_v: return false;
     case reduce_scatter:
     case scatter:
-    case all_to_all:
-      return call.bytes() <= Exchange::inline_bytes / std::size_t(size);
-    default:
-      return call.bytes() <= Exchange::inline_bytes;
+    case all_to_all: return call.bytes() <= Exchange::inline_bytes / std::size_t(size);
+    default: return call.bytes() <= Exchange::inline_bytes;
   }
 }
 
@@ -100,17 +96,12 @@ WEFT_INLINE std::size_t Collective::input_bytes(const Call& call, int size, int 
   using enum Operation;
   switch (call.operation) {
     case barrier:
-    case split:
-      return 0;
-    case broadcast:
-      return rank == call.root ? call.bytes() : 0;
-    case scatter:
-      return rank == call.root ? call.bytes() * std::size_t(size) : 0;
+    case split: return 0;
+    case broadcast: return rank == call.root ? call.bytes() : 0;
+    case scatter: return rank == call.root ? call.bytes() * std::size_t(size) : 0;
     case reduce_scatter:
-    case all_to_all:
-      return call.bytes() * std::size_t(size);
-    default:
-      return call.bytes();
+    case all_to_all: return call.bytes() * std::size_t(size);
+    default: return call.bytes();
   }
 }
 
@@ -122,8 +113,7 @@ WEFT_INLINE std::string Collective::disagreement() {
     if (call_.operation == Operation::all_gather_v || call_.operation == Operation::reduce_scatter_v) {
       for (int k = 0; k < size(); ++k)
         if (first.counts[k] != other.counts[k])
-          return both(0, q,
-                      weft::detail::joined({": counts[", k, "] is ", first.counts[k], " and ", other.counts[k]}));
+          return both(0, q, weft::detail::joined({": counts[", k, "] is ", first.counts[k], " and ", other.counts[k]}));
     }
   }
   if (call_.operation == Operation::all_to_all_v) {
@@ -141,8 +131,8 @@ WEFT_INLINE std::string Collective::disagreement() {
 
 WEFT_COLD WEFT_INLINE std::string Collective::both(int a, int b, const std::string& why) {
   const auto &one = exchange_.entry(sequence_, a), &other = exchange_.entry(sequence_, b);
-  return weft::detail::joined({"ranks disagree: rank ", members_[std::size_t(a)], " called ", describe(one.signature, one.count), ", rank ",
-                 members_[std::size_t(b)], " called ", describe(other.signature, other.count), why});
+  return weft::detail::joined({"ranks disagree: rank ", members_[std::size_t(a)], " called ", describe(one.signature, one.count),
+                               ", rank ", members_[std::size_t(b)], " called ", describe(other.signature, other.count), why});
 }
 
 WEFT_INLINE void Collective::reduce_into(std::span<void* const> outputs, std::size_t begin, std::size_t end, std::size_t skip) {
@@ -168,8 +158,7 @@ WEFT_INLINE void Collective::share() {
     case barrier:
     case split:
     case send:
-    case recv:
-      return;
+    case recv: return;
     case all_reduce: {
       if (inline_) {
         void* mine[] = {out};
@@ -221,8 +210,7 @@ WEFT_INLINE void Collective::share() {
         copy(output(call_.root) + me * bytes, call_.input, bytes);
       }
       return;
-    case scatter:
-      return copy(out, input(call_.root) + me * bytes, bytes);
+    case scatter: return copy(out, input(call_.root) + me * bytes, bytes);
     case all_to_all:
       for (std::size_t k = 0; k < n; ++k) {
         const std::size_t q = (me + k) % n;

@@ -2,12 +2,13 @@
 #pragma once
 // Definitions for comm/threads/group.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/threads/group.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::threads {
 
-WEFT_COLD WEFT_INLINE std::shared_ptr<Shared> Shared::part(std::uint64_t number, int color, const std::vector<int>& its_members, const std::string& its_axis) {
+WEFT_COLD WEFT_INLINE std::shared_ptr<Shared> Shared::part(std::uint64_t number, int color, const std::vector<int>& its_members,
+                                                           const std::string& its_axis) {
   std::lock_guard lock(mutex);
   for (Part* known = parts.get(); known != nullptr; known = known->next.get())
     if (known->number == number && known->color == color) return known->shared;
@@ -103,8 +104,8 @@ WEFT_INLINE std::uint64_t ThreadGroup::next_collective(const Call& call) {
 
 WEFT_COLD WEFT_INLINE void ThreadGroup::fail(World::Outcome outcome, const Call& call) {
   if (outcome == World::Outcome::timed_out)
-    world_.fail(world_rank_, weft::detail::joined({"waited longer than the deadline of ", std::to_string(world_.deadline().count()), " s; ",
-                                     world_.positions()}));
+    world_.fail(world_rank_, weft::detail::joined({"waited longer than the deadline of ",
+                                                   std::to_string(world_.deadline().count()), " s; ", world_.positions()}));
   if (outcome == World::Outcome::stuck)
     world_.fail(world_rank_, weft::detail::joined({"ranks wait for each other and none can go on: ", world_.positions()}), true);
   world_.quiesce(world_rank_);
@@ -113,8 +114,9 @@ WEFT_COLD WEFT_INLINE void ThreadGroup::fail(World::Outcome outcome, const Call&
   if (failure.mismatch) throw MismatchError(world_rank_, shared_->axis, name, sequence_, failure.text);
   if (outcome == World::Outcome::timed_out && failure.rank == world_rank_)
     throw TimeoutError(world_rank_, shared_->axis, name, sequence_, failure.text);
-  throw AbortedError(world_rank_, shared_->axis, name, sequence_,
-                     weft::detail::joined({"rank ", failure.rank, " has failed", failure.text.empty() ? "" : ": ", failure.text}));
+  throw AbortedError(
+      world_rank_, shared_->axis, name, sequence_,
+      weft::detail::joined({"rank ", failure.rank, " has failed", failure.text.empty() ? "" : ": ", failure.text}));
 }
 
 WEFT_INLINE ThreadGroup::Started::~Started() {
@@ -154,8 +156,7 @@ WEFT_INLINE std::unique_ptr<Pending> ThreadGroup::start(const Call& call) {
   } else if (call.operation == Operation::recv) {
     operation.reset(new Receive(world_, shared_->mailboxes[std::size_t(rank_)], shared_->members, rank_, call));
   } else {
-    operation.reset(collective =
-                        new Collective(world_, shared_->exchange, shared_->members, rank_, next_collective(call), call));
+    operation.reset(collective = new Collective(world_, shared_->exchange, shared_->members, rank_, next_collective(call), call));
     collective->keep_counts();
     collective->post(oldest_open(collective->sequence()));
   }
@@ -180,7 +181,7 @@ WEFT_INLINE std::shared_ptr<Group> ThreadGroup::split(int color, int key, std::s
     if (all[std::size_t(q)].axis != mine.axis) {
       world_.fail(world_rank_,
                   weft::detail::joined({"ranks disagree: rank ", world_rank_, " splits for axis ", axis, ", rank ",
-                          shared_->members[std::size_t(q)], " for another"}),
+                                        shared_->members[std::size_t(q)], " for another"}),
                   true);
       fail(World::Outcome::failed, {.operation = Operation::split});
     }

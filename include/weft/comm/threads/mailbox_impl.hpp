@@ -2,8 +2,8 @@
 #pragma once
 // Definitions for comm/threads/mailbox.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/threads/mailbox.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::threads {
 
@@ -20,8 +20,8 @@ WEFT_INLINE bool Receive::advance() {
     sent.type = message_->type;
     sent.count = message_->count;
     world_.fail(rank_,
-                weft::detail::joined({"ranks disagree: rank ", sender(), " called ", describe(signature(sent), sent.count), ", rank ", rank_,
-                        " called ", describe(signature(call_), call_.count)}),
+                weft::detail::joined({"ranks disagree: rank ", sender(), " called ", describe(signature(sent), sent.count),
+                                      ", rank ", rank_, " called ", describe(signature(call_), call_.count)}),
                 true);
     complete_ = true;
     return true;

@@ -17,8 +17,8 @@
 
 #include <weft/comm/errors.hpp>
 #include <weft/comm/flight_recorder.hpp>
-#include <weft/comm/relax.hpp>
 #include <weft/comm/intrusive_list.hpp>
+#include <weft/comm/relax.hpp>
 
 namespace weft::comm::threads {
 

@@ -2,8 +2,8 @@
 #pragma once
 // Definitions for comm/threads/world.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/core/inline.hpp>
 #include <weft/comm/threads/world.hpp>
+#include <weft/core/inline.hpp>
 
 namespace weft::comm::threads {
 
@@ -98,10 +98,10 @@ WEFT_COLD WEFT_INLINE std::string World::positions() {
   for (int r = 0; r < size(); ++r) {
     const auto state = rank(r).state.load(std::memory_order_acquire);
     weft::detail::append_to(text, {r == 0 ? "rank " : "; rank ", r,
-                     state == Rank::State::ended     ? " has ended, last: "
-                     : state == Rank::State::waiting ? " waits, last: "
-                                                     : " is not waiting, last: ",
-                     rank(r).recorder.text(3)});
+                                   state == Rank::State::ended     ? " has ended, last: "
+                                   : state == Rank::State::waiting ? " waits, last: "
+                                                                   : " is not waiting, last: ",
+                                   rank(r).recorder.text(3)});
   }
   return text;
 }

@@ -76,9 +76,11 @@ class StepGraph {
       throw;
     }
     const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
-    if (ended == cudaErrorStreamCaptureInvalidated || ended == cudaErrorStreamCaptureUnjoined || ended == cudaErrorStreamCaptureUnmatched) {
+    if (ended == cudaErrorStreamCaptureInvalidated || ended == cudaErrorStreamCaptureUnjoined ||
+        ended == cudaErrorStreamCaptureUnmatched) {
       (void)cudaGetLastError();
-      throw_error<CudaError>({"cuda: this step cannot become a graph (", cudaGetErrorName(ended), "): it waited for the GPU, allocated memory from CUDA, or left a stream that nothing waits for"});
+      throw_error<CudaError>({"cuda: this step cannot become a graph (", cudaGetErrorName(ended),
+                              "): it waited for the GPU, allocated memory from CUDA, or left a stream that nothing waits for"});
     }
     cuda_check(ended, "cudaStreamEndCapture");
     const cudaError_t made = cudaGraphInstantiate(&launchable_, graph, 0);

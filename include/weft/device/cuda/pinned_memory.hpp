@@ -27,7 +27,8 @@ class PinnedMemory {
     cuda_check(cudaMallocHost(&data_, bytes), "cudaMallocHost");
     std::memset(data_, 0, bytes);
   }
-  PinnedMemory(PinnedMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  PinnedMemory(PinnedMemory&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   PinnedMemory& operator=(PinnedMemory&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);

@@ -25,14 +25,16 @@ class CudaError : public Error {
 
 /// Throws CudaError unless `status` is success; `what` names the call.
 inline void cuda_check(cudaError_t status, const char* what) {
-  if (status == cudaSuccess) [[likely]] return;
+  if (status == cudaSuccess) [[likely]]
+    return;
   throw_error<CudaError>({"cuda: ", what, " failed: ", cudaGetErrorName(status), ", ", cudaGetErrorString(status)});
 }
 
 /// cuda_check for places that must not throw (destructors): one line on stderr. A runtime that has ended has nothing left to
 /// free.
 inline void cuda_report(cudaError_t status, const char* what) noexcept {
-  if (status == cudaSuccess || status == cudaErrorCudartUnloading) [[likely]] return;
+  if (status == cudaSuccess || status == cudaErrorCudartUnloading) [[likely]]
+    return;
   std::fprintf(stderr, "weft: cuda: %s failed: %s, %s\n", what, cudaGetErrorName(status), cudaGetErrorString(status));
 }
 
@@ -51,7 +53,8 @@ inline GpuMachine gpu_machine() {
   if (const cudaError_t status = cudaGetDeviceCount(&machine.gpus); status != cudaSuccess) {
     machine.gpus = 0;
     // A driver that is too old gives an error here too; its version tells.
-    if (status != cudaErrorNoDevice && status != cudaErrorInsufficientDriver && status != cudaErrorStubLibrary) cuda_check(status, "cudaGetDeviceCount");
+    if (status != cudaErrorNoDevice && status != cudaErrorInsufficientDriver && status != cudaErrorStubLibrary)
+      cuda_check(status, "cudaGetDeviceCount");
     (void)cudaGetLastError();  // else a later, unrelated check would report it
   }
   return machine;
@@ -65,9 +68,12 @@ WEFT_COLD inline std::string cuda_version_text(int version) { return joined({ver
 /// (an older driver of the same major version will do).
 WEFT_COLD inline void require_gpu(const GpuMachine& machine) {
   const std::string built = detail::cuda_version_text(machine.runtime);
-  if (machine.driver == 0) throw_error<UsageError>({"cuda: no NVIDIA driver on this machine; this program was built for GPUs with CUDA ", built});
+  if (machine.driver == 0)
+    throw_error<UsageError>({"cuda: no NVIDIA driver on this machine; this program was built for GPUs with CUDA ", built});
   if (machine.driver / 1000 < machine.runtime / 1000)
-    throw_error<UsageError>({"cuda: the driver supports CUDA up to ", detail::cuda_version_text(machine.driver), ", but this program was built with ", built, ": install a newer driver, or build with an older toolkit"});
+    throw_error<UsageError>({"cuda: the driver supports CUDA up to ", detail::cuda_version_text(machine.driver),
+                             ", but this program was built with ", built,
+                             ": install a newer driver, or build with an older toolkit"});
   if (machine.gpus == 0)
     throw_error<UsageError>({"cuda: no GPU is visible to this program (nvidia-smi lists them; CUDA_VISIBLE_DEVICES hides them)"});
 }
@@ -76,9 +82,12 @@ WEFT_COLD inline void require_gpu(const GpuMachine& machine) {
 /// require_gpu does, and also if there are fewer GPUs than ranks, unless `share` allows several ranks to use one GPU.
 WEFT_COLD inline int choose_gpu(const GpuMachine& machine, int local_rank, int local_ranks, bool share = false) {
   require_gpu(machine);
-  if (local_rank < 0 || local_rank >= local_ranks) throw_error<UsageError>({"cuda: local rank ", local_rank, " is not one of the ", local_ranks, " ranks on this machine"});
+  if (local_rank < 0 || local_rank >= local_ranks)
+    throw_error<UsageError>({"cuda: local rank ", local_rank, " is not one of the ", local_ranks, " ranks on this machine"});
   if (local_ranks > machine.gpus && !share)
-    throw_error<UsageError>({"cuda: ", local_ranks, " ranks on this machine, but ", machine.gpus, machine.gpus == 1 ? " GPU" : " GPUs", ": start at most as many ranks as GPUs, or say that ranks share them (WEFT_SHARE_GPUS=1)"});
+    throw_error<UsageError>({"cuda: ", local_ranks, " ranks on this machine, but ", machine.gpus,
+                             machine.gpus == 1 ? " GPU" : " GPUs",
+                             ": start at most as many ranks as GPUs, or say that ranks share them (WEFT_SHARE_GPUS=1)"});
   return local_rank % machine.gpus;
 }
 

@@ -24,11 +24,13 @@ namespace weft::gpu {
 
 /// Throws CudaError unless `status` is success; `what` names the call.
 inline void blas_check(cublasStatus_t status, const char* what) {
-  if (status == CUBLAS_STATUS_SUCCESS) [[likely]] return;
+  if (status == CUBLAS_STATUS_SUCCESS) [[likely]]
+    return;
   throw_error<CudaError>({"cuda: ", what, " failed: ", cublasLtGetStatusName(status), ", ", cublasLtGetStatusString(status)});
 }
 inline void blas_report(cublasStatus_t status, const char* what) noexcept {
-  if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]] std::fprintf(stderr, "weft: cuda: %s failed: %s\n", what, cublasLtGetStatusName(status));
+  if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]
+    std::fprintf(stderr, "weft: cuda: %s failed: %s\n", what, cublasLtGetStatusName(status));
 }
 
 /// An operation that follows a product in the same kernel. GELU is its tanh form.
@@ -39,7 +41,7 @@ enum class Epilogue : std::uint8_t {
   gelu_backward,  ///< x * gelu'(aux): the gradient before a GELU whose input is aux
   /// Overwrites bias [m] with the sums over k of op(a): the gradient of a bias together with that of its weight.
   sums_of_a,
-  sums_of_b,      ///< the same sums of op(b), into bias [n]
+  sums_of_b,  ///< the same sums of op(b), into bias [n]
 };
 
 /// c [m, n] (+)= op(a) op(b), then the epilogue. Row-major, with the strides of the rows as stored.
@@ -59,7 +61,8 @@ namespace detail {
 /// The alignment of an address in bytes, at most 256: the choice of an algorithm depends on it.
 inline std::uint32_t alignment_of(const void* address) {
   const auto bits = reinterpret_cast<std::uintptr_t>(address);
-  return bits == 0 ? 256u : static_cast<std::uint32_t>(std::uint64_t(1) << (std::countr_zero(bits) < 8 ? std::countr_zero(bits) : 8));
+  return bits == 0 ? 256u
+                   : static_cast<std::uint32_t>(std::uint64_t(1) << (std::countr_zero(bits) < 8 ? std::countr_zero(bits) : 8));
 }
 
 struct ProductKey {
@@ -71,9 +74,11 @@ struct ProductKey {
 struct ProductHash {
   std::size_t operator()(const ProductKey& key) const {
     const Product& p = key.product;
-    std::size_t hash = std::size_t(p.transpose_a) | std::size_t(p.transpose_b) << 1 | std::size_t(p.accumulate) << 2 | std::size_t(p.tf32) << 3 |
-                       std::size_t(p.epilogue) << 4 | std::size_t(p.type) << 8 | std::size_t(p.c_type) << 16;
-    for (const std::size_t n : {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, p.ld_aux, std::size_t(key.a), std::size_t(key.b), std::size_t(key.c), std::size_t(key.bias), std::size_t(key.aux)})
+    std::size_t hash = std::size_t(p.transpose_a) | std::size_t(p.transpose_b) << 1 | std::size_t(p.accumulate) << 2 |
+                       std::size_t(p.tf32) << 3 | std::size_t(p.epilogue) << 4 | std::size_t(p.type) << 8 |
+                       std::size_t(p.c_type) << 16;
+    for (const std::size_t n : {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, p.ld_aux, std::size_t(key.a), std::size_t(key.b),
+                                std::size_t(key.c), std::size_t(key.bias), std::size_t(key.aux)})
       hash = (hash ^ n) * 0x9e3779b97f4a7c15u;
     return hash ^ hash >> 29;
   }
@@ -83,7 +88,9 @@ struct ProductHash {
 class MatrixLayout {
  public:
   MatrixLayout(cudaDataType_t type, std::size_t rows, std::size_t columns, std::size_t ld) {
-    blas_check(cublasLtMatrixLayoutCreate(&layout_, type, columns, rows, weft::detail::narrow<std::int64_t>(ld, "a leading dimension")), "cublasLtMatrixLayoutCreate");
+    blas_check(
+        cublasLtMatrixLayoutCreate(&layout_, type, columns, rows, weft::detail::narrow<std::int64_t>(ld, "a leading dimension")),
+        "cublasLtMatrixLayoutCreate");
   }
   MatrixLayout(const MatrixLayout&) = delete;
   MatrixLayout& operator=(const MatrixLayout&) = delete;
@@ -102,7 +109,8 @@ class Preference {
   ~Preference() { blas_report(cublasLtMatmulPreferenceDestroy(preference_), "cublasLtMatmulPreferenceDestroy"); }
   template <class V>
   void set(cublasLtMatmulPreferenceAttributes_t name, const V& value) {
-    blas_check(cublasLtMatmulPreferenceSetAttribute(preference_, name, &value, sizeof value), "cublasLtMatmulPreferenceSetAttribute");
+    blas_check(cublasLtMatmulPreferenceSetAttribute(preference_, name, &value, sizeof value),
+               "cublasLtMatmulPreferenceSetAttribute");
   }
   cublasLtMatmulPreference_t get() const { return preference_; }
 
@@ -114,9 +122,13 @@ class Preference {
 class ProductPlan {
  public:
   explicit ProductPlan(const Product& p)
-      : a(p.type, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda), b(p.type, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb), c(p.c_type, p.m, p.n, p.ldc) {
+      : a(p.type, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda),
+        b(p.type, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb),
+        c(p.c_type, p.m, p.n, p.ldc) {
     const bool wide = p.type == CUDA_R_64F;
-    const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F : p.tf32 && p.type == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    const cublasComputeType_t compute = wide                             ? CUBLAS_COMPUTE_64F
+                                        : p.tf32 && p.type == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                                         : CUBLAS_COMPUTE_32F;
     blas_check(cublasLtMatmulDescCreate(&operation, compute, wide ? CUDA_R_64F : CUDA_R_32F), "cublasLtMatmulDescCreate");
     try {
       set(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -124,7 +136,8 @@ class ProductPlan {
       if (p.epilogue == Epilogue::none) return;
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));
       if (p.epilogue != Epilogue::gelu_backward) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, p.c_type);
-      if (p.ld_aux != 0) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, weft::detail::narrow<std::int64_t>(p.ld_aux, "a leading dimension"));
+      if (p.ld_aux != 0)
+        set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, weft::detail::narrow<std::int64_t>(p.ld_aux, "a leading dimension"));
     } catch (...) {
       blas_report(cublasLtMatmulDescDestroy(operation), "cublasLtMatmulDescDestroy");
       throw;
@@ -181,16 +194,19 @@ class Blas {
   /// Runs the product on `stream`. Returns false, and does nothing, if cuBLASLt has no algorithm for it (for example, an epilogue
   /// that the types lack). The epilogue reads or writes bias and aux, both in c's type. Throws CudaError. The same bits in every
   /// run with the same shapes and alignments on one kind of GPU: algorithms that add with atomics are excluded.
-  bool run(const Product& product, const void* a, const void* b, void* c, cudaStream_t stream, const void* bias = nullptr, const void* aux = nullptr) {
-    detail::ProductPlan& plan =
-        find({product, detail::alignment_of(a), detail::alignment_of(b), detail::alignment_of(c), detail::alignment_of(bias), detail::alignment_of(aux)}, bias, aux);
+  bool run(const Product& product, const void* a, const void* b, void* c, cudaStream_t stream, const void* bias = nullptr,
+           const void* aux = nullptr) {
+    detail::ProductPlan& plan = find({product, detail::alignment_of(a), detail::alignment_of(b), detail::alignment_of(c),
+                                      detail::alignment_of(bias), detail::alignment_of(aux)},
+                                     bias, aux);
     if (!plan.found) return false;
     const double wide[2] = {1, product.accumulate ? 1.0 : 0.0};
     const float narrow_factors[2] = {1, product.accumulate ? 1.f : 0.f};
     const bool doubles = product.type == CUDA_R_64F;
-    const void *const alpha = doubles ? static_cast<const void*>(&wide[0]) : &narrow_factors[0], *const beta = doubles ? static_cast<const void*>(&wide[1]) : &narrow_factors[1];
-    blas_check(cublasLtMatmul(handle_, plan.operation, alpha, b, plan.b.get(), a, plan.a.get(), beta, c, plan.c.get(), c, plan.c.get(), &plan.algorithm, workspace_, workspace_bytes,
-                              stream),
+    const void *const alpha = doubles ? static_cast<const void*>(&wide[0]) : &narrow_factors[0],
+                      *const beta = doubles ? static_cast<const void*>(&wide[1]) : &narrow_factors[1];
+    blas_check(cublasLtMatmul(handle_, plan.operation, alpha, b, plan.b.get(), a, plan.a.get(), beta, c, plan.c.get(), c,
+                              plan.c.get(), &plan.algorithm, workspace_, workspace_bytes, stream),
                "cublasLtMatmul");
     return true;
   }
@@ -221,18 +237,21 @@ class Blas {
     detail::Preference preference;
     preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
     // INPLACE would add partial sums with atomics, in varying order.
-    preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
+    preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                   std::uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
     preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.b);
     preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.a);
     preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.c);
     preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.c);
     cublasLtMatmulHeuristicResult_t result = {};
     int results = 0;
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation, plan.b.get(), plan.a.get(), plan.c.get(), plan.c.get(), preference.get(), 1, &result, &results);
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle_, plan.operation, plan.b.get(), plan.a.get(), plan.c.get(), plan.c.get(), preference.get(), 1, &result, &results);
     // An epilogue's unsupported arguments (strides of aux, for example) give an invalid value, too.
     if (status == CUBLAS_STATUS_INVALID_VALUE && key.product.epilogue != Epilogue::none) return;
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && (results == 0 || result.state != CUBLAS_STATUS_SUCCESS))) return;
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
+        (status == CUBLAS_STATUS_SUCCESS && (results == 0 || result.state != CUBLAS_STATUS_SUCCESS)))
+      return;
     blas_check(status, "cublasLtMatmulAlgoGetHeuristic");
     plan.algorithm = result.algo;
     plan.found = true;

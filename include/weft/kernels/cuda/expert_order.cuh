@@ -27,13 +27,16 @@ struct OrderTables {
 static __global__ void number_slots(std::int32_t* slot, std::int32_t* place, std::int32_t slots) {
   for (std::int32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < slots; i += gridDim.x * blockDim.x) slot[i] = i, place[i] = -1;
 }
-static __global__ void find_experts(const std::int32_t* sorted_expert, std::int32_t slots, std::int32_t experts, std::int32_t* begin) {
-  for (std::int32_t e = blockIdx.x * blockDim.x + threadIdx.x; e <= experts; e += gridDim.x * blockDim.x) begin[e] = first_of_expert(sorted_expert, slots, e);
+static __global__ void find_experts(const std::int32_t* sorted_expert, std::int32_t slots, std::int32_t experts,
+                                    std::int32_t* begin) {
+  for (std::int32_t e = blockIdx.x * blockDim.x + threadIdx.x; e <= experts; e += gridDim.x * blockDim.x)
+    begin[e] = first_of_expert(sorted_expert, slots, e);
 }
 static __global__ void clear_order(std::int32_t* order, std::int32_t room) {
   for (std::int32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < room; i += gridDim.x * blockDim.x) order[i] = -1;
 }
-static __global__ void place_slots(OrderTables t, std::int32_t slots, std::int32_t experts, std::int32_t grain, std::int32_t* order, std::int32_t* place, std::uint64_t* counts) {
+static __global__ void place_slots(OrderTables t, std::int32_t slots, std::int32_t experts, std::int32_t grain,
+                                   std::int32_t* order, std::int32_t* place, std::uint64_t* counts) {
   for (std::int32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < slots + experts; i += gridDim.x * blockDim.x) {
     if (i < slots) {
       const std::int32_t expert = t.sorted_expert[i];
@@ -64,13 +67,19 @@ class ExpertOrder {
   /// `grain`; place [slots]: the index in `order`, -1 for a slot whose `chosen` is `experts` or more (dropped); counts [experts]:
   /// slots of each expert before they are filled up. room >= slots + experts * (grain - 1). All on the GPU; the same bits in
   /// every run.
-  void assign(const std::int32_t* chosen, std::size_t slots, std::size_t experts, std::size_t grain, std::int32_t* order, std::size_t room, std::int32_t* place, std::uint64_t* counts,
-              cudaStream_t stream) {
-    const std::int32_t n = weft::detail::narrow<std::int32_t>(slots, "slots"), e = weft::detail::narrow<std::int32_t>(experts, "experts"), g = weft::detail::narrow<std::int32_t>(grain, "rows"), r = weft::detail::narrow<std::int32_t>(room, "room");
-    if (room < slots + experts * (grain - 1)) throw_error<ShapeError>({"expert order: room(", room, ") < slots(", slots, ") + experts(", experts, ") * (grain(", grain, ") - 1)"});
+  void assign(const std::int32_t* chosen, std::size_t slots, std::size_t experts, std::size_t grain, std::int32_t* order,
+              std::size_t room, std::int32_t* place, std::uint64_t* counts, cudaStream_t stream) {
+    const std::int32_t n = weft::detail::narrow<std::int32_t>(slots, "slots"),
+                       e = weft::detail::narrow<std::int32_t>(experts, "experts"),
+                       g = weft::detail::narrow<std::int32_t>(grain, "rows"),
+                       r = weft::detail::narrow<std::int32_t>(room, "room");
+    if (room < slots + experts * (grain - 1))
+      throw_error<ShapeError>(
+          {"expert order: room(", room, ") < slots(", slots, ") + experts(", experts, ") * (grain(", grain, ") - 1)"});
     std::size_t sort_bytes = 0;
-    cuda_check(cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, chosen, static_cast<std::int32_t*>(nullptr), static_cast<const std::int32_t*>(nullptr), static_cast<std::int32_t*>(nullptr), n, 0,
-                                               bits_of(e), stream),
+    cuda_check(cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, chosen, static_cast<std::int32_t*>(nullptr),
+                                               static_cast<const std::int32_t*>(nullptr), static_cast<std::int32_t*>(nullptr), n,
+                                               0, bits_of(e), stream),
                "cub::DeviceRadixSort");
     const std::size_t table_bytes = (3 * slots + experts + 1) * sizeof(std::int32_t);
     const std::size_t tables_at = (sort_bytes + 255) / 256 * 256;
@@ -81,7 +90,9 @@ class ExpertOrder {
     cuda_check(cudaGetLastError(), "clear_order");
     detail::number_slots<<<blocks(slots), threads, 0, stream>>>(tables.slot, place, n);
     cuda_check(cudaGetLastError(), "number_slots");
-    cuda_check(cub::DeviceRadixSort::SortPairs(memory_, sort_bytes, chosen, tables.sorted_expert, static_cast<const std::int32_t*>(tables.slot), tables.sorted_slot, n, 0, bits_of(e), stream),
+    cuda_check(cub::DeviceRadixSort::SortPairs(memory_, sort_bytes, chosen, tables.sorted_expert,
+                                               static_cast<const std::int32_t*>(tables.slot), tables.sorted_slot, n, 0,
+                                               bits_of(e), stream),
                "cub::DeviceRadixSort");
     detail::find_experts<<<blocks(experts + 1), threads, 0, stream>>>(tables.sorted_expert, n, e, tables.begin);
     cuda_check(cudaGetLastError(), "find_experts");
@@ -91,7 +102,9 @@ class ExpertOrder {
 
  private:
   static constexpr unsigned threads = 256;
-  static unsigned blocks(std::size_t items) { return static_cast<unsigned>(items == 0 ? 1 : items / threads + 1 < 1024 ? items / threads + 1 : 1024); }
+  static unsigned blocks(std::size_t items) {
+    return static_cast<unsigned>(items == 0 ? 1 : items / threads + 1 < 1024 ? items / threads + 1 : 1024);
+  }
   // Sort keys are 0 .. experts; `experts` itself marks dropped slots.
   static int bits_of(std::int32_t experts) {
     int bits = 1;

@@ -15,7 +15,9 @@
 
 namespace weft::gpu::detail {
 
-WEFT_CUDA_BOTH constexpr std::int32_t filled_rows(std::int32_t count, std::int32_t grain) { return (count + grain - 1) / grain * grain; }
+WEFT_CUDA_BOTH constexpr std::int32_t filled_rows(std::int32_t count, std::int32_t grain) {
+  return (count + grain - 1) / grain * grain;
+}
 
 /// The index of the first sorted slot whose expert is not below `expert`.
 WEFT_CUDA_BOTH inline std::int32_t first_of_expert(const std::int32_t* sorted, std::int32_t slots, std::int32_t expert) {
@@ -30,7 +32,8 @@ WEFT_CUDA_BOTH inline std::int32_t first_of_expert(const std::int32_t* sorted, s
 
 /// The destination of the i-th sorted slot, whose expert is `expert`: the rows of every expert before it are filled up to the
 /// grain. Experts are few, so a loop over them will do.
-WEFT_CUDA_BOTH inline std::int32_t place_of_sorted(const std::int32_t* begin, std::int32_t expert, std::int32_t i, std::int32_t grain) {
+WEFT_CUDA_BOTH inline std::int32_t place_of_sorted(const std::int32_t* begin, std::int32_t expert, std::int32_t i,
+                                                   std::int32_t grain) {
   std::int32_t first = 0;
   for (std::int32_t e = 0; e < expert; ++e) first += filled_rows(begin[e + 1] - begin[e], grain);
   return first + i - begin[expert];

@@ -41,7 +41,19 @@ struct AttentionKey {
 
 namespace detail {
 
-enum Name : std::int64_t { name_q = 1, name_k, name_v, name_out, name_statistics, name_d_out, name_dq, name_dk, name_dv, name_delta, name_dq_sums };
+enum Name : std::int64_t {
+  name_q = 1,
+  name_k,
+  name_v,
+  name_out,
+  name_statistics,
+  name_d_out,
+  name_dq,
+  name_dk,
+  name_dv,
+  name_delta,
+  name_dq_sums
+};
 
 inline std::int64_t extent(std::size_t n) { return weft::detail::narrow<std::int64_t>(n, "an extent of attention"); }
 
@@ -49,7 +61,8 @@ inline std::int64_t extent(std::size_t n) { return weft::detail::narrow<std::int
 struct Layout {
   Dims dims, strides;
   Layout(std::size_t sequences, std::size_t heads, std::size_t rows, std::size_t width, std::size_t step, std::size_t stride)
-      : dims{extent(sequences), extent(heads), extent(rows), extent(width)}, strides{extent(step * stride), extent(width), extent(stride), 1} {}
+      : dims{extent(sequences), extent(heads), extent(rows), extent(width)},
+        strides{extent(step * stride), extent(width), extent(stride), 1} {}
   Layout transposed() const {
     Layout other = *this;
     std::swap(other.dims[2], other.dims[3]);
@@ -60,10 +73,14 @@ struct Layout {
 
 inline Graph::Value masked(Graph& graph, Graph::Value scores, const Dims& dims, bool causal) {
   if (!causal) return scores;
-  const auto row = graph.pointwise(CUDNN_POINTWISE_GEN_INDEX, {scores}, graph.between(dims, CUDNN_DATA_INT32), CUDNN_DATA_FLOAT, 2);
-  const auto column = graph.pointwise(CUDNN_POINTWISE_GEN_INDEX, {scores}, graph.between(dims, CUDNN_DATA_INT32), CUDNN_DATA_FLOAT, 3);
-  const auto seen = graph.pointwise(CUDNN_POINTWISE_CMP_GE, {row, column}, graph.between(dims, CUDNN_DATA_BOOLEAN), CUDNN_DATA_BOOLEAN);
-  return graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT, {scores, graph.constant(-std::numeric_limits<float>::infinity()), seen}, graph.between(dims));
+  const auto row =
+      graph.pointwise(CUDNN_POINTWISE_GEN_INDEX, {scores}, graph.between(dims, CUDNN_DATA_INT32), CUDNN_DATA_FLOAT, 2);
+  const auto column =
+      graph.pointwise(CUDNN_POINTWISE_GEN_INDEX, {scores}, graph.between(dims, CUDNN_DATA_INT32), CUDNN_DATA_FLOAT, 3);
+  const auto seen =
+      graph.pointwise(CUDNN_POINTWISE_CMP_GE, {row, column}, graph.between(dims, CUDNN_DATA_BOOLEAN), CUDNN_DATA_BOOLEAN);
+  return graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT, {scores, graph.constant(-std::numeric_limits<float>::infinity()), seen},
+                         graph.between(dims));
 }
 
 inline float scale_of(const AttentionKey& key) { return 1.f / std::sqrt(float(key.head_width)); }
@@ -77,7 +94,8 @@ inline Graph forward_graph(const AttentionKey& key) {
   const Dims square{q.dims[0], q.dims[1], q.dims[2], k.dims[2]}, column{q.dims[0], q.dims[1], q.dims[2], 1};
   const Dims statistics{extent(key.heads * key.statistic_step), extent(key.statistic_step), 1, 1};
   Graph graph(key.type);
-  const auto products = graph.multiply(graph.memory(name_q, q.dims, q.strides), graph.memory(name_k, k.transposed().dims, k.transposed().strides), graph.between(square));
+  const auto products = graph.multiply(graph.memory(name_q, q.dims, q.strides),
+                                       graph.memory(name_k, k.transposed().dims, k.transposed().strides), graph.between(square));
   const auto scaled = graph.pointwise(CUDNN_POINTWISE_MUL, {products, graph.constant(scale_of(key))}, graph.between(square));
   const auto scores = masked(graph, scaled, square, key.causal);
   const auto top = graph.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, graph.between(column));
@@ -87,7 +105,8 @@ inline Graph forward_graph(const AttentionKey& key) {
   const auto logs = graph.pointwise(CUDNN_POINTWISE_LOG, {sums}, graph.between(column));
   graph.pointwise(CUDNN_POINTWISE_ADD, {top, logs}, graph.memory(name_statistics, column, statistics, CUDNN_DATA_FLOAT));
   const auto probabilities = graph.pointwise(CUDNN_POINTWISE_DIV, {powers, sums}, graph.between(square, key.type));
-  graph.multiply(probabilities, graph.memory(name_v, v.dims, v.strides), graph.memory(name_out, out.dims, out.strides, key.out_type));
+  graph.multiply(probabilities, graph.memory(name_v, v.dims, v.strides),
+                 graph.memory(name_out, out.dims, out.strides, key.out_type));
   return graph;
 }
 
@@ -98,11 +117,17 @@ inline Graph backward_graph(const AttentionKey& key, bool same_bits = false) {
   const Layout q(key.sequences, key.heads, key.queries, key.head_width, key.query_step, key.strides.q);
   const Layout k(key.sequences, key.kv_heads, key.keys, key.head_width, key.key_step, key.strides.k);
   const Layout v(key.sequences, key.kv_heads, key.keys, key.head_width, key.key_step, key.strides.v);
-  const auto of_queries = [&](std::size_t stride) { return Layout(key.sequences, key.heads, key.queries, key.head_width, key.query_step, stride); };
-  const auto of_keys = [&](std::size_t stride) { return Layout(key.sequences, key.kv_heads, key.keys, key.head_width, key.key_step, stride); };
-  const Layout out = of_queries(key.strides.out), d_out = of_queries(key.strides.d_out), dq = of_queries(key.strides.dq), dk = of_keys(key.strides.dk), dv = of_keys(key.strides.dv);
+  const auto of_queries = [&](std::size_t stride) {
+    return Layout(key.sequences, key.heads, key.queries, key.head_width, key.query_step, stride);
+  };
+  const auto of_keys = [&](std::size_t stride) {
+    return Layout(key.sequences, key.kv_heads, key.keys, key.head_width, key.key_step, stride);
+  };
+  const Layout out = of_queries(key.strides.out), d_out = of_queries(key.strides.d_out), dq = of_queries(key.strides.dq),
+               dk = of_keys(key.strides.dk), dv = of_keys(key.strides.dv);
   const Dims square{q.dims[0], q.dims[1], q.dims[2], k.dims[2]}, column{q.dims[0], q.dims[1], q.dims[2], 1};
-  const Dims turned{square[0], square[1], square[3], square[2]}, turned_strides{square[1] * square[2] * square[3], square[2] * square[3], 1, square[3]};
+  const Dims turned{square[0], square[1], square[3], square[2]},
+      turned_strides{square[1] * square[2] * square[3], square[2] * square[3], 1, square[3]};
   const Dims keys_of_all_heads{q.dims[0], q.dims[1], k.dims[2], k.dims[3]};
   const Dims statistics{extent(key.heads * key.statistic_step), extent(key.statistic_step), 1, 1};
   Graph graph(key.type);
@@ -117,25 +142,34 @@ inline Graph backward_graph(const AttentionKey& key, bool same_bits = false) {
   };
 
   const Dims rows_strides{q.dims[1] * q.dims[2] * q.dims[3], q.dims[2] * q.dims[3], q.dims[3], 1};
-  const auto agreement = graph.pointwise(CUDNN_POINTWISE_MUL, {in_d_out, graph.memory(name_out, out.dims, out.strides)}, graph.between(q.dims, rows_strides, CUDNN_DATA_FLOAT));
+  const auto agreement = graph.pointwise(CUDNN_POINTWISE_MUL, {in_d_out, graph.memory(name_out, out.dims, out.strides)},
+                                         graph.between(q.dims, rows_strides, CUDNN_DATA_FLOAT));
   const auto row_sums = graph.reduce(CUDNN_REDUCE_TENSOR_ADD, agreement, graph.between(column));
-  const auto delta = graph.pointwise(CUDNN_POINTWISE_MUL, {row_sums, graph.constant(1.f)}, graph.memory(name_delta, column, contiguous(column), CUDNN_DATA_FLOAT));
+  const auto delta = graph.pointwise(CUDNN_POINTWISE_MUL, {row_sums, graph.constant(1.f)},
+                                     graph.memory(name_delta, column, contiguous(column), CUDNN_DATA_FLOAT));
 
   const auto products = graph.multiply(in_q, in_k, graph.between(square));
   const auto scaled = graph.pointwise(CUDNN_POINTWISE_MUL, {products, scale}, graph.between(square));
-  const auto less = graph.pointwise(CUDNN_POINTWISE_SUB, {scaled, graph.memory(name_statistics, column, statistics, CUDNN_DATA_FLOAT)}, graph.between(square));
-  const auto probabilities = graph.pointwise(CUDNN_POINTWISE_EXP, {masked(graph, less, square, key.causal)}, graph.between(square));
+  const auto less = graph.pointwise(
+      CUDNN_POINTWISE_SUB, {scaled, graph.memory(name_statistics, column, statistics, CUDNN_DATA_FLOAT)}, graph.between(square));
+  const auto probabilities =
+      graph.pointwise(CUDNN_POINTWISE_EXP, {masked(graph, less, square, key.causal)}, graph.between(square));
   for_keys(graph.reshape(probabilities, graph.between(turned, turned_strides, key.type)), in_d_out, name_dv, dv);
 
-  const auto d_probabilities = graph.multiply(in_d_out, graph.memory(name_v, v.transposed().dims, v.transposed().strides), graph.between(square));
+  const auto d_probabilities =
+      graph.multiply(in_d_out, graph.memory(name_v, v.transposed().dims, v.transposed().strides), graph.between(square));
   const auto centred = graph.pointwise(CUDNN_POINTWISE_SUB, {d_probabilities, delta}, graph.between(square));
   const auto weighted = graph.pointwise(CUDNN_POINTWISE_MUL, {centred, probabilities}, graph.between(square));
   const auto d_scores = graph.pointwise(CUDNN_POINTWISE_MUL, {weighted, scale}, graph.between(square, key.type));
   for_keys(graph.reshape(d_scores, graph.between(turned, turned_strides, key.type)), in_q, name_dk, dk);
 
-  const auto keys = graph.reshape(in_k, graph.between(k.dims, k.strides, key.type)), result = graph.memory(name_dq, dq.dims, dq.strides, key.out_type);
+  const auto keys = graph.reshape(in_k, graph.between(k.dims, k.strides, key.type)),
+             result = graph.memory(name_dq, dq.dims, dq.strides, key.out_type);
   if (same_bits) graph.multiply(d_scores, keys, result);
-  else graph.pointwise(CUDNN_POINTWISE_IDENTITY, {graph.multiply(d_scores, keys, graph.memory(name_dq_sums, q.dims, contiguous(q.dims), CUDNN_DATA_FLOAT))}, result);
+  else
+    graph.pointwise(CUDNN_POINTWISE_IDENTITY,
+                    {graph.multiply(d_scores, keys, graph.memory(name_dq_sums, q.dims, contiguous(q.dims), CUDNN_DATA_FLOAT))},
+                    result);
   return graph;
 }
 
@@ -162,22 +196,29 @@ class Attention {
   }
   std::size_t backward_workspace(const AttentionKey& key) {
     Plan& plan = find(key, true);
-    return plan ? whole(plan.workspace_bytes()) + delta_bytes(key) + key.sequences * key.heads * key.queries * key.head_width * sizeof(float) : npos;
+    return plan ? whole(plan.workspace_bytes()) + delta_bytes(key) +
+                      key.sequences * key.heads * key.queries * key.head_width * sizeof(float)
+                : npos;
   }
 
-  void forward(const AttentionKey& key, const void* q, const void* k, const void* v, void* out, float* log_sum_exp, void* workspace, cudaStream_t stream) {
+  void forward(const AttentionKey& key, const void* q, const void* k, const void* v, void* out, float* log_sum_exp,
+               void* workspace, cudaStream_t stream) {
     using namespace detail;
     check(cudnnSetStream(handle_, stream), "cudnnSetStream");
-    find(key, false).run(handle_, {name_q, name_k, name_v, name_out, name_statistics}, {mutable_(q), mutable_(k), mutable_(v), out, log_sum_exp}, workspace);
+    find(key, false)
+        .run(handle_, {name_q, name_k, name_v, name_out, name_statistics},
+             {mutable_(q), mutable_(k), mutable_(v), out, log_sum_exp}, workspace);
   }
-  void backward(const AttentionKey& key, const void* q, const void* k, const void* v, const void* out, const void* d_out, const float* log_sum_exp, void* dq, void* dk, void* dv, void* workspace,
-                cudaStream_t stream) {
+  void backward(const AttentionKey& key, const void* q, const void* k, const void* v, const void* out, const void* d_out,
+                const float* log_sum_exp, void* dq, void* dk, void* dv, void* workspace, cudaStream_t stream) {
     using namespace detail;
     check(cudnnSetStream(handle_, stream), "cudnnSetStream");
     Plan& plan = find(key, true);
     char* const delta = static_cast<char*>(workspace) + whole(plan.workspace_bytes());
-    std::vector<std::int64_t> names{name_q, name_k, name_v, name_out, name_d_out, name_statistics, name_dq, name_dk, name_dv, name_delta};
-    std::vector<void*> pointers{mutable_(q), mutable_(k), mutable_(v), mutable_(out), mutable_(d_out), mutable_(log_sum_exp), dq, dk, dv, delta};
+    std::vector<std::int64_t> names{name_q,          name_k,  name_v,  name_out, name_d_out,
+                                    name_statistics, name_dq, name_dk, name_dv,  name_delta};
+    std::vector<void*> pointers{mutable_(q), mutable_(k), mutable_(v), mutable_(out), mutable_(d_out), mutable_(log_sum_exp),
+                                dq,          dk,          dv,          delta};
     if (!same_bits_) {
       names.push_back(name_dq_sums);
       pointers.push_back(delta + delta_bytes(key));
@@ -195,7 +236,9 @@ class Attention {
 
   static void* mutable_(const void* pointer) { return const_cast<void*>(pointer); }
   static std::size_t whole(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
-  static std::size_t delta_bytes(const AttentionKey& key) { return whole(key.sequences * key.heads * key.queries * sizeof(float)); }
+  static std::size_t delta_bytes(const AttentionKey& key) {
+    return whole(key.sequences * key.heads * key.queries * sizeof(float));
+  }
   Plan& find(const AttentionKey& key, bool backward) {
     for (const auto& entry : entries_)
       if (entry->backward == backward && entry->key == key) return entry->plan;

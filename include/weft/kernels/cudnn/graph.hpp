@@ -30,17 +30,21 @@ WEFT_COLD inline void fail(cudnnStatus_t status, const char* what) {
   throw_error<CudaError>({"cuda: cuDNN: ", what, " failed: ", cudnnGetErrorString(status), reason[0] == 0 ? "" : ", ", reason});
 }
 inline void check(cudnnStatus_t status, const char* what) {
-  if (status != CUDNN_STATUS_SUCCESS) [[unlikely]] fail(status, what);
+  if (status != CUDNN_STATUS_SUCCESS) [[unlikely]]
+    fail(status, what);
 }
 inline void report(cudnnStatus_t status, const char* what) noexcept {
-  if (status != CUDNN_STATUS_SUCCESS) [[unlikely]] std::fprintf(stderr, "weft: cuda: cuDNN: %s failed: %s\n", what, cudnnGetErrorString(status));
+  if (status != CUDNN_STATUS_SUCCESS) [[unlikely]]
+    std::fprintf(stderr, "weft: cuda: cuDNN: %s failed: %s\n", what, cudnnGetErrorString(status));
 }
 
 /// A descriptor of cuDNN's backend API.
 class Descriptor {
  public:
   Descriptor() = default;
-  explicit Descriptor(cudnnBackendDescriptorType_t type) { check(cudnnBackendCreateDescriptor(type, &descriptor_), "cudnnBackendCreateDescriptor"); }
+  explicit Descriptor(cudnnBackendDescriptorType_t type) {
+    check(cudnnBackendCreateDescriptor(type, &descriptor_), "cudnnBackendCreateDescriptor");
+  }
   Descriptor(Descriptor&& other) noexcept : descriptor_(std::exchange(other.descriptor_, nullptr)) {}
   Descriptor& operator=(Descriptor&& other) noexcept {
     std::swap(descriptor_, other.descriptor_);
@@ -55,7 +59,9 @@ class Descriptor {
   void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count, const void* values) {
     check(cudnnBackendSetAttribute(descriptor_, name, type, count, values), "cudnnBackendSetAttribute");
   }
-  void set(cudnnBackendAttributeName_t name, const Descriptor& other) { set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &other.descriptor_); }
+  void set(cudnnBackendAttributeName_t name, const Descriptor& other) {
+    set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &other.descriptor_);
+  }
   void finalize(const char* what) { check(cudnnBackendFinalize(descriptor_), what); }
 
  private:
@@ -74,9 +80,12 @@ inline Descriptor device_properties(const char* json, std::size_t length) {
 class Plan {
  public:
   Plan() = default;
-  Plan(Descriptor plan, std::vector<std::pair<std::int64_t, float>> constants) : plan_(std::move(plan)), constants_(std::move(constants)) {
+  Plan(Descriptor plan, std::vector<std::pair<std::int64_t, float>> constants)
+      : plan_(std::move(plan)), constants_(std::move(constants)) {
     std::int64_t count = 0;
-    check(cudnnBackendGetAttribute(plan_.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &workspace_bytes_), "workspace size");
+    check(cudnnBackendGetAttribute(plan_.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count,
+                                   &workspace_bytes_),
+          "workspace size");
   }
   explicit operator bool() const { return bool(plan_); }
   std::size_t workspace_bytes() const { return static_cast<std::size_t>(workspace_bytes_); }
@@ -89,7 +98,8 @@ class Plan {
     }
     Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, static_cast<std::int64_t>(names.size()), names.data());
-    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, static_cast<std::int64_t>(pointers.size()), pointers.data());
+    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, static_cast<std::int64_t>(pointers.size()),
+             pointers.data());
     pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
     pack.finalize("variant pack");
     check(cudnnBackendExecute(handle, plan_.get(), pack.get()), "cudnnBackendExecute");
@@ -117,7 +127,9 @@ class Graph {
   explicit Graph(cudnnDataType_t type) : type_(type) {}
 
   /// A tensor in memory, which the caller identifies by `name` (> 0, < 1000) when the plan runs.
-  Value memory(std::int64_t name, const Dims& dims, const Dims& strides, cudnnDataType_t type) { return add({name, dims, strides, type, false, false}); }
+  Value memory(std::int64_t name, const Dims& dims, const Dims& strides, cudnnDataType_t type) {
+    return add({name, dims, strides, type, false, false});
+  }
   Value memory(std::int64_t name, const Dims& dims, const Dims& strides) { return memory(name, dims, strides, type_); }
   /// A number as a tensor.
   Value constant(float value) {
@@ -126,7 +138,9 @@ class Graph {
   }
   /// An intermediate tensor: the result of an operation and an input of the next one.
   Value between(const Dims& dims, cudnnDataType_t type = CUDNN_DATA_FLOAT) { return between(dims, contiguous(dims), type); }
-  Value between(const Dims& dims, const Dims& strides, cudnnDataType_t type) { return add({next_++, dims, strides, type, true, false}); }
+  Value between(const Dims& dims, const Dims& strides, cudnnDataType_t type) {
+    return add({next_++, dims, strides, type, true, false});
+  }
 
   Value multiply(Value a, Value b, Value to) {
     Descriptor kind(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
@@ -139,8 +153,10 @@ class Graph {
     operation.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, tensors_[to.index]);
     return finish(std::move(operation), std::move(kind), to);
   }
-  Value pointwise(cudnnPointwiseMode_t mode, std::initializer_list<Value> from, Value to, cudnnDataType_t compute = CUDNN_DATA_FLOAT, std::int64_t axis = -1) {
-    constexpr cudnnBackendAttributeName_t places[] = {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, CUDNN_ATTR_OPERATION_POINTWISE_TDESC};
+  Value pointwise(cudnnPointwiseMode_t mode, std::initializer_list<Value> from, Value to,
+                  cudnnDataType_t compute = CUDNN_DATA_FLOAT, std::int64_t axis = -1) {
+    constexpr cudnnBackendAttributeName_t places[] = {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+                                                      CUDNN_ATTR_OPERATION_POINTWISE_TDESC};
     Descriptor kind(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     kind.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
     set_type(kind, CUDNN_ATTR_POINTWISE_MATH_PREC, compute);
@@ -202,7 +218,9 @@ class Graph {
     bool is_virtual, by_value;
   };
 
-  static void set_type(Descriptor& descriptor, cudnnBackendAttributeName_t name, cudnnDataType_t type) { descriptor.set(name, CUDNN_TYPE_DATA_TYPE, 1, &type); }
+  static void set_type(Descriptor& descriptor, cudnnBackendAttributeName_t name, cudnnDataType_t type) {
+    descriptor.set(name, CUDNN_TYPE_DATA_TYPE, 1, &type);
+  }
   Value add(const Tensor& tensor) {
     Descriptor made(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     const std::int64_t alignment = 16;
@@ -227,7 +245,8 @@ class Graph {
     std::vector<cudnnBackendDescriptor_t> operations;
     for (const Descriptor& operation : operations_) operations.push_back(operation.get());
     Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<std::int64_t>(operations.size()), operations.data());
+    graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<std::int64_t>(operations.size()),
+              operations.data());
     if (handle != nullptr) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
     graph.finalize("operation graph");
     return graph;
@@ -241,12 +260,15 @@ class Graph {
     if (properties != nullptr) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *properties);
     std::int64_t count = 0;
     if (cudnnBackendFinalize(heuristics.get()) != CUDNN_STATUS_SUCCESS ||
-        cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr) != CUDNN_STATUS_SUCCESS)
+        cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count,
+                                 nullptr) != CUDNN_STATUS_SUCCESS)
       return {};
     std::vector<Descriptor> found;
     std::vector<cudnnBackendDescriptor_t> handles;
     for (std::int64_t i = 0; i < count; ++i) handles.push_back(found.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
-    check(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count, handles.data()), "heuristic results");
+    check(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count,
+                                   handles.data()),
+          "heuristic results");
     found.erase(found.begin() + count, found.end());
     return found;
   }
@@ -254,9 +276,13 @@ class Graph {
     Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     cudnnBackendDescriptor_t handle = engine.get();
     std::int64_t count = 0;
-    check(cudnnBackendGetAttribute(configuration.get(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &handle), "engine of a configuration");
+    check(cudnnBackendGetAttribute(configuration.get(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
+                                   &handle),
+          "engine of a configuration");
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
-    check(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes), "numerical notes");
+    check(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                   CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes),
+          "numerical notes");
     for (std::int64_t i = 0; i < count; ++i)
       if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return true;
     return false;

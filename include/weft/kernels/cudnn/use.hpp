@@ -10,9 +10,9 @@
 #include <memory>
 #include <utility>
 
+#include <weft/device/device.hpp>
 #include <weft/kernels/cudnn/attention.hpp>
 #include <weft/kernels/detail/attention_fused.hpp>
-#include <weft/device/device.hpp>
 
 namespace weft::cudnn {
 
@@ -23,14 +23,18 @@ namespace detail {
 
 /// The key of a call; false if no version of cuDNN can take it: rows must be 16-byte aligned.
 inline bool key_of(const kernels::detail::AttentionCall& call, bool backward, AttentionKey& key) {
-  const auto type_of = [](DataType type) { return type == DataType::bfloat16 ? CUDNN_DATA_BFLOAT16 : type == DataType::float16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT; };
+  const auto type_of = [](DataType type) {
+    return type == DataType::bfloat16 ? CUDNN_DATA_BFLOAT16 : type == DataType::float16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
+  };
   const auto fits = [](const kernels::detail::AttentionCall::Rows& rows, DataType type) {
     return reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.stride * size_of(type) % 16 == 0;
   };
   const auto& s = call.shape;
   if (s.head_width % 8 != 0 || !fits(call.q, call.type) || !fits(call.k, call.type) || !fits(call.v, call.type)) return false;
   if (!fits(call.out, backward ? call.type : call.out_type)) return false;
-  if (backward && (!fits(call.d_out, call.type) || !fits(call.dq, call.out_type) || !fits(call.dk, call.out_type) || !fits(call.dv, call.out_type))) return false;
+  if (backward && (!fits(call.d_out, call.type) || !fits(call.dq, call.out_type) || !fits(call.dk, call.out_type) ||
+                   !fits(call.dv, call.out_type)))
+    return false;
   key = {.type = type_of(call.type),
          .out_type = type_of(call.out_type),
          .sequences = s.sequences,
@@ -65,7 +69,8 @@ class DeviceAttention final : public kernels::detail::AttentionLibrary {
     const std::size_t bytes = attention_.forward_workspace(key);
     if (bytes == Attention::npos) return false;
     const weft::detail::Buffer workspace = device_.allocate(bytes);
-    attention_.forward(key, call.q.data, call.k.data, call.v.data, mutable_(call.out.data), static_cast<float*>(mutable_(call.log_sum_exp)), workspace.get(), device_.exec().cuda_stream());
+    attention_.forward(key, call.q.data, call.k.data, call.v.data, mutable_(call.out.data),
+                       static_cast<float*>(mutable_(call.log_sum_exp)), workspace.get(), device_.exec().cuda_stream());
     return true;
   }
   bool backward(const kernels::detail::AttentionCall& call) override {
@@ -74,8 +79,9 @@ class DeviceAttention final : public kernels::detail::AttentionLibrary {
     const std::size_t bytes = attention_.backward_workspace(key);
     if (bytes == Attention::npos) return false;
     const weft::detail::Buffer workspace = device_.allocate(bytes);
-    attention_.backward(key, call.q.data, call.k.data, call.v.data, call.out.data, call.d_out.data, static_cast<const float*>(call.log_sum_exp), mutable_(call.dq.data),
-                        mutable_(call.dk.data), mutable_(call.dv.data), workspace.get(), device_.exec().cuda_stream());
+    attention_.backward(key, call.q.data, call.k.data, call.v.data, call.out.data, call.d_out.data,
+                        static_cast<const float*>(call.log_sum_exp), mutable_(call.dq.data), mutable_(call.dk.data),
+                        mutable_(call.dv.data), workspace.get(), device_.exec().cuda_stream());
     return true;
   }
 
@@ -94,7 +100,8 @@ requires requires(const Exec& exec) {
   { exec.cuda_stream() } -> std::convertible_to<cudaStream_t>;
 }
 void use_for_attention(Device<Exec>& device, Bits bits) {
-  device.template cache<kernels::detail::FusedAttention>().library = std::make_shared<detail::DeviceAttention<Exec>>(device, bits);
+  device.template cache<kernels::detail::FusedAttention>().library =
+      std::make_shared<detail::DeviceAttention<Exec>>(device, bits);
 }
 
 }  // namespace weft::cudnn

@@ -44,7 +44,8 @@ template <class T, class Exec>
 inline constexpr bool may_be_fused = !on_host<Exec> && sizeof(T) == 2;
 
 template <class T, class R, class Exec>
-bool attention_fused_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<R> out, accumulate_t<T>* lse) {
+bool attention_fused_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
+                             StridedRows<R> out, accumulate_t<T>* lse) {
   AttentionLibrary* library = device.template cache<FusedAttention>().library.get();
   if (library == nullptr) return false;
   return library->forward({.shape = shape,
@@ -58,8 +59,9 @@ bool attention_fused_forward(Device<Exec>& device, const AttentionShape& shape, 
 }
 
 template <class T, class R, class Exec>
-bool attention_fused_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
-                               const AttentionOperands<R>& d) {
+bool attention_fused_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
+                              StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
+                              const AttentionOperands<R>& d) {
   AttentionLibrary* library = device.template cache<FusedAttention>().library.get();
   if (library == nullptr) return false;
   return library->backward({.shape = shape,
@@ -78,14 +80,16 @@ bool attention_fused_backward(Device<Exec>& device, const AttentionShape& shape,
 
 /// On devices: the library's kernel if it has one, else loops over rows.
 template <class T, class R, class Exec>
-void attention_device_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<R> out, accumulate_t<T>* lse) {
+void attention_device_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
+                              StridedRows<R> out, accumulate_t<T>* lse) {
   if constexpr (may_be_fused<T, Exec>)
     if (attention_fused_forward(device, shape, in, out, lse)) return;
   attention_rows_forward(device, shape, in, out, lse);
 }
 
 template <class T, class R, class Exec>
-void attention_device_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
+void attention_device_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
+                               StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
                                const AttentionOperands<R>& d) {
   if constexpr (may_be_fused<T, Exec>)
     if (attention_fused_backward(device, shape, in, out, d_out, lse, d)) return;

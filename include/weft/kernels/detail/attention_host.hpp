@@ -287,7 +287,8 @@ struct AttentionHost {
 };
 
 template <class T, class R, class Exec>
-void attention_host_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<R> out, accumulate_t<T>* lse) {
+void attention_host_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
+                            StridedRows<R> out, accumulate_t<T>* lse) {
   using Loops = AttentionHost<lanes_for<Exec, T>, T, R>;
   Loops loops(shape);
   loops.q = in.q, loops.k = in.k, loops.v = in.v, loops.result = out.data, loops.lse = lse;
@@ -296,7 +297,8 @@ void attention_host_forward(Device<Exec>& device, const AttentionShape& shape, c
 }
 
 template <class T, class R, class Exec>
-void attention_host_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
+void attention_host_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
+                             StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
                              const AttentionOperands<R>& d) {
   using Loops = AttentionHost<lanes_for<Exec, T>, T, R>;
   Loops loops(shape);

@@ -20,9 +20,16 @@ struct AttentionShape {
   // rows).
   std::size_t keys = length, query_step = length, key_step = length, statistic_step = length;
   AttentionShape(const AttentionExtents& e, bool is_causal)
-      : sequences(e.sequences), length(e.length), heads(e.heads), kv_heads(e.kv_heads), head_width(e.head_width), group(1), causal(is_causal) {
+      : sequences(e.sequences),
+        length(e.length),
+        heads(e.heads),
+        kv_heads(e.kv_heads),
+        head_width(e.head_width),
+        group(1),
+        causal(is_causal) {
     if (kv_heads == 0 || heads % kv_heads != 0)
-      throw_error<ShapeError>({"attention: heads(", heads, ") % kv_heads(", kv_heads, ") != 0: every key-value head serves the same number of query heads"});
+      throw_error<ShapeError>({"attention: heads(", heads, ") % kv_heads(", kv_heads,
+                               ") != 0: every key-value head serves the same number of query heads"});
     group = heads / kv_heads;
   }
 };
@@ -35,7 +42,8 @@ KOKKOS_FORCEINLINE_FUNCTION accumulate_t<T> dot(std::size_t n, const T* a, const
 }
 
 template <class T, class R, class Exec>
-void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<R> output, accumulate_t<T>* lse) {
+void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
+                            StridedRows<R> output, accumulate_t<T>* lse) {
   using A = accumulate_t<T>;
   // Plain variables, because a lambda for devices cannot capture structured bindings.
   const T *const q = in.q, *const k = in.k, *const v = in.v;
@@ -74,11 +82,13 @@ void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, c
 }
 
 template <class T, class R, class Exec>
-void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in, StridedRows<const T> output, StridedRows<const T> d_output, const accumulate_t<T>* lse,
+void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
+                             StridedRows<const T> output, StridedRows<const T> d_output, const accumulate_t<T>* lse,
                              const AttentionOperands<R>& gradients) {
   using A = accumulate_t<T>;
   const T *const q = in.q, *const k = in.k, *const v = in.v, *const out = output.data, *const d_out = d_output.data;
-  const std::size_t q_stride = in.q_stride, k_stride = in.k_stride, v_stride = in.v_stride, out_stride = output.stride, d_out_stride = d_output.stride;
+  const std::size_t q_stride = in.q_stride, k_stride = in.k_stride, v_stride = in.v_stride, out_stride = output.stride,
+                    d_out_stride = d_output.stride;
   R *const dq = gradients.q, *const dk = gradients.k, *const dv = gradients.v;
   const std::size_t dq_stride = gradients.q_stride, dk_stride = gradients.k_stride, dv_stride = gradients.v_stride;
   const AttentionShape s = shape;
@@ -122,7 +132,8 @@ void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, 
             const std::size_t at = head * s.head_width, item_of_row = (sequence * s.heads + head) * s.length + i;
             const T* row = q + (start + i) * q_stride + at;
             const T* d_row = d_out + (start + i) * d_out_stride + at;
-            const A p = Kokkos::exp(scale * dot(s.head_width, row, key) - lse[(sequence * s.heads + head) * s.statistic_step + i]);
+            const A p =
+                Kokkos::exp(scale * dot(s.head_width, row, key) - lse[(sequence * s.heads + head) * s.statistic_step + i]);
             const A ds = scale * p * (dot(s.head_width, d_row, value) - delta[item_of_row]);
             for (std::size_t d = 0; d < s.head_width; ++d) {
               dk_sum[d] += ds * A(row[d]);

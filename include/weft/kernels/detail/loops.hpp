@@ -11,9 +11,9 @@
 #include <cstddef>
 #include <type_traits>
 
-#include <weft/kernels/detail/sweep.hpp>
 #include <weft/device/device.hpp>
 #include <weft/device/parallel_for.hpp>
+#include <weft/kernels/detail/sweep.hpp>
 
 namespace weft::kernels::detail {
 
@@ -35,16 +35,21 @@ requires(on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const
 }
 template <class Exec, class F>
 requires(!on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const F& f) {
-  if (n != 0) Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)), f);
+  if (n != 0)
+    Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)), f);
 }
 
 /// The threads that compute one row of a matrix together: one thread on hosts, the lanes of a warp (Kokkos' vector) elsewhere.
 /// All lanes know the sums; code between the sums runs in every lane.
 struct OneThread {
   template <class V, class F>
-  KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) const { detail::sweep<V>(n, f); }
+  KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) const {
+    detail::sweep<V>(n, f);
+  }
   template <class V, class F>
-  KOKKOS_FORCEINLINE_FUNCTION auto add_up(std::size_t n, const F& f) const { return detail::add_up<V>(n, f); }
+  KOKKOS_FORCEINLINE_FUNCTION auto add_up(std::size_t n, const F& f) const {
+    return detail::add_up<V>(n, f);
+  }
   /// The largest of `lowest` and x[0 .. n).
   template <class V, class T>
   KOKKOS_FORCEINLINE_FUNCTION typename V::value_type maximum(std::size_t n, const T* x, typename V::value_type lowest) const {
@@ -58,7 +63,8 @@ struct OneThread {
   }
   /// The sum of exp(x[i] - top) over [0, n).
   template <class V, class T>
-  KOKKOS_FORCEINLINE_FUNCTION typename V::value_type total_of_powers(std::size_t n, const T* x, typename V::value_type top) const {
+  KOKKOS_FORCEINLINE_FUNCTION typename V::value_type total_of_powers(std::size_t n, const T* x,
+                                                                     typename V::value_type top) const {
     using A = typename V::value_type;
     V total = V(A(0));
     std::size_t i = 0;
@@ -69,7 +75,9 @@ struct OneThread {
   }
   /// The result of f() in one lane, computed before any lane continues.
   template <class A, class F>
-  KOKKOS_FORCEINLINE_FUNCTION A same(const F& f) const { return f(); }
+  KOKKOS_FORCEINLINE_FUNCTION A same(const F& f) const {
+    return f();
+  }
   /// True for the one lane that writes the row's statistics.
   KOKKOS_FORCEINLINE_FUNCTION bool leads() const { return true; }
 };
@@ -91,7 +99,8 @@ class RowTeam {
   KOKKOS_FORCEINLINE_FUNCTION auto add_up(std::size_t n, const F& f) const {
     using Sum = decltype(f(n, n));
     if constexpr (requires(Sum s) { s.second; }) {
-      return Sum(V(add<V>(n, [&](std::size_t i) { return f(i, 1).first; })), V(add<V>(n, [&](std::size_t i) { return f(i, 1).second; })));
+      return Sum(V(add<V>(n, [&](std::size_t i) { return f(i, 1).first; })),
+                 V(add<V>(n, [&](std::size_t i) { return f(i, 1).second; })));
     } else {
       return Sum(add<V>(n, [&](std::size_t i) { return f(i, 1); }));
     }
@@ -101,18 +110,21 @@ class RowTeam {
     using A = typename V::value_type;
     A result = lowest;
     Kokkos::parallel_reduce(
-        Kokkos::ThreadVectorRange(*member_, n), [&](std::size_t i, A& best) { best = A(x[i]) > best ? A(x[i]) : best; }, Kokkos::Max<A>(result));
+        Kokkos::ThreadVectorRange(*member_, n), [&](std::size_t i, A& best) { best = A(x[i]) > best ? A(x[i]) : best; },
+        Kokkos::Max<A>(result));
     return result > lowest ? result : lowest;
   }
   template <class V, class T>
-  KOKKOS_FORCEINLINE_FUNCTION typename V::value_type total_of_powers(std::size_t n, const T* x, typename V::value_type top) const {
+  KOKKOS_FORCEINLINE_FUNCTION typename V::value_type total_of_powers(std::size_t n, const T* x,
+                                                                     typename V::value_type top) const {
     using A = typename V::value_type;
     return add<V>(n, [&](std::size_t i) { return V(Kokkos::exp(A(x[i]) - top)); });
   }
   template <class A, class F>
   KOKKOS_FORCEINLINE_FUNCTION A same(const F& f) const {
     A value = 0;
-    Kokkos::single(Kokkos::PerThread(*member_), [&](A& found) { found = f(); }, value);
+    Kokkos::single(
+        Kokkos::PerThread(*member_), [&](A& found) { found = f(); }, value);
     return value;
   }
   KOKKOS_FORCEINLINE_FUNCTION bool leads() const {
@@ -125,7 +137,8 @@ class RowTeam {
   template <class V, class F>
   KOKKOS_FORCEINLINE_FUNCTION typename V::value_type add(std::size_t n, const F& f) const {
     typename V::value_type total = 0;
-    Kokkos::parallel_reduce(Kokkos::ThreadVectorRange(*member_, n), [&](std::size_t i, typename V::value_type& sum) { sum += f(i).v[0]; }, total);
+    Kokkos::parallel_reduce(
+        Kokkos::ThreadVectorRange(*member_, n), [&](std::size_t i, typename V::value_type& sum) { sum += f(i).v[0]; }, total);
     return total;
   }
   const Member* member_;
@@ -152,12 +165,19 @@ struct RowTeamBody {
 
 /// Calls f(row, team) for each row of [0, rows), with `team` a row_team<Exec>.
 template <class Exec, class F>
-requires(on_host<Exec>) void for_each_row(Device<Exec>& device, std::size_t rows, const F& f) { for_each(device, rows, OneThreadBody<F>{f}); }
+requires(on_host<Exec>) void for_each_row(Device<Exec>& device, std::size_t rows, const F& f) {
+  for_each(device, rows, OneThreadBody<F>{f});
+}
 template <class Exec, class F>
 requires(!on_host<Exec>) void for_each_row(Device<Exec>& device, std::size_t rows, const F& f) {
   using Policy = typename RowTeam<Exec>::Policy;
   const int lanes = std::min(32, Policy::vector_length_max()), rows_of_team = lanes == 32 ? 4 : 1;
-  if (rows != 0) Kokkos::parallel_for("weft", by_argument(Policy(device.exec(), int((rows + std::size_t(rows_of_team) - 1) / std::size_t(rows_of_team)), rows_of_team, lanes)), RowTeamBody<Exec, F>{f, rows});
+  if (rows != 0)
+    Kokkos::parallel_for(
+        "weft",
+        by_argument(
+            Policy(device.exec(), int((rows + std::size_t(rows_of_team) - 1) / std::size_t(rows_of_team)), rows_of_team, lanes)),
+        RowTeamBody<Exec, F>{f, rows});
 }
 
 /// Calls f(i, count) for the pieces of [0, n) that fit into V.

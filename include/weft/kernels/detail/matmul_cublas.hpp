@@ -19,7 +19,10 @@ namespace weft::kernels {
 namespace detail {
 
 template <class T>
-inline constexpr cudaDataType_t cuda_type_of = std::is_same_v<T, bfloat16> ? CUDA_R_16BF : std::is_same_v<T, float16> ? CUDA_R_16F : std::is_same_v<T, double> ? CUDA_R_64F : CUDA_R_32F;
+inline constexpr cudaDataType_t cuda_type_of = std::is_same_v<T, bfloat16>  ? CUDA_R_16BF
+                                               : std::is_same_v<T, float16> ? CUDA_R_16F
+                                               : std::is_same_v<T, double>  ? CUDA_R_64F
+                                                                            : CUDA_R_32F;
 
 /// cuBLASLt of one device, and the permission to round factors of float products to TensorFloat-32.
 struct DeviceBlas {
@@ -68,14 +71,24 @@ bool matmul_cublas(Device<Kokkos::Cuda>& device, const MatmulShape& s, const T* 
 
 // Products with an operation before or after them (kernels/matmul_fused.hpp). False if cuBLASLt has no algorithm.
 template <class T>
-gpu::Product fused_product(const DeviceBlas& own, std::size_t m, std::size_t n, std::size_t k, std::size_t lda, std::size_t ldb, gpu::Epilogue epilogue) {
-  gpu::Product product{.m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = n, .type = cuda_type_of<T>, .c_type = cuda_type_of<T>, .tf32 = own.tf32, .epilogue = epilogue};
+gpu::Product fused_product(const DeviceBlas& own, std::size_t m, std::size_t n, std::size_t k, std::size_t lda, std::size_t ldb,
+                           gpu::Epilogue epilogue) {
+  gpu::Product product{.m = m,
+                       .n = n,
+                       .k = k,
+                       .lda = lda,
+                       .ldb = ldb,
+                       .ldc = n,
+                       .type = cuda_type_of<T>,
+                       .c_type = cuda_type_of<T>,
+                       .tf32 = own.tf32,
+                       .epilogue = epilogue};
   if (epilogue == gpu::Epilogue::gelu_aux_bias || epilogue == gpu::Epilogue::gelu_backward) product.ld_aux = n;
   return product;
 }
 template <class T>
-bool matmul_gelu_cublas(Device<Kokkos::Cuda>& device, bool transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a, std::size_t lda, const T* b, std::size_t ldb, const T* bias,
-                        T* before, T* after) {
+bool matmul_gelu_cublas(Device<Kokkos::Cuda>& device, bool transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a,
+                        std::size_t lda, const T* b, std::size_t ldb, const T* bias, T* before, T* after) {
   if (std::is_same_v<T, double> || n % 8 != 0) return false;  // rows of `before` begin at multiples of 8
   DeviceBlas& own = device.template cache<DeviceBlas>();
   gpu::Product product = fused_product<T>(own, m, n, k, lda, ldb, gpu::Epilogue::gelu_aux_bias);
@@ -83,8 +96,8 @@ bool matmul_gelu_cublas(Device<Kokkos::Cuda>& device, bool transpose_b, std::siz
   return own.blas.run(product, a, b, after, device.exec().cuda_stream(), bias, before);
 }
 template <class T>
-bool matmul_gelu_backward_cublas(Device<Kokkos::Cuda>& device, bool transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a, std::size_t lda, const T* b, std::size_t ldb,
-                                 const T* before, T* c) {
+bool matmul_gelu_backward_cublas(Device<Kokkos::Cuda>& device, bool transpose_b, std::size_t m, std::size_t n, std::size_t k,
+                                 const T* a, std::size_t lda, const T* b, std::size_t ldb, const T* before, T* c) {
   if (std::is_same_v<T, double> || n % 8 != 0) return false;  // rows of `before` begin at multiples of 8
   DeviceBlas& own = device.template cache<DeviceBlas>();
   gpu::Product product = fused_product<T>(own, m, n, k, lda, ldb, gpu::Epilogue::gelu_backward);
@@ -92,7 +105,8 @@ bool matmul_gelu_backward_cublas(Device<Kokkos::Cuda>& device, bool transpose_b,
   return own.blas.run(product, a, b, c, device.exec().cuda_stream(), nullptr, before);
 }
 template <class T>
-bool matmul_sums_cublas(Device<Kokkos::Cuda>& device, bool of_b, std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b, accumulate_t<T>* c, bool accumulate, accumulate_t<T>* sums) {
+bool matmul_sums_cublas(Device<Kokkos::Cuda>& device, bool of_b, std::size_t m, std::size_t n, std::size_t k, const T* a,
+                        const T* b, accumulate_t<T>* c, bool accumulate, accumulate_t<T>* sums) {
   if (std::is_same_v<T, double>) return false;
   DeviceBlas& own = device.template cache<DeviceBlas>();
   gpu::Product product = fused_product<T>(own, m, n, k, m, n, of_b ? gpu::Epilogue::sums_of_b : gpu::Epilogue::sums_of_a);
@@ -106,7 +120,9 @@ bool matmul_sums_cublas(Device<Kokkos::Cuda>& device, bool of_b, std::size_t m, 
 
 /// Allows, or forbids, TensorFloat-32 in later float products of this device: 10 bits of precision instead of 23, many times the
 /// speed. Off by default; other types are not affected.
-inline void allow_tf32(Device<Kokkos::Cuda>& device, bool allow = true) { device.template cache<detail::DeviceBlas>().tf32 = allow; }
+inline void allow_tf32(Device<Kokkos::Cuda>& device, bool allow = true) {
+  device.template cache<detail::DeviceBlas>().tf32 = allow;
+}
 
 }  // namespace weft::kernels
 

@@ -13,22 +13,28 @@ namespace weft::kernels::detail {
 
 /// Converts rows of `width` numbers to another type; the arrays have strides of their own.
 template <class From, class To, class Exec>
-void convert_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const From* from, std::size_t from_stride, To* to, std::size_t to_stride) {
+void convert_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const From* from, std::size_t from_stride, To* to,
+                  std::size_t to_stride) {
   using V = lanes_for<Exec, float>;
   for_each(device, rows, [=](std::size_t row) {
-    sweep<V>(width, [&](std::size_t i, std::size_t count) { V::load(from + row * from_stride + i, count).store(to + row * to_stride + i, count); });
+    sweep<V>(width, [&](std::size_t i, std::size_t count) {
+      V::load(from + row * from_stride + i, count).store(to + row * to_stride + i, count);
+    });
   });
 }
 
 /// Converts the operands; `multiply(shape, a, b, c, bias)` computes the product on float arrays.
 template <class C, class Exec, class Multiply>
-void matmul_half(Device<Exec>& device, const MatmulShape& s, const float16* a, const float16* b, C* c, const float16* bias, const Multiply& multiply) {
+void matmul_half(Device<Exec>& device, const MatmulShape& s, const float16* a, const float16* b, C* c, const float16* bias,
+                 const Multiply& multiply) {
   constexpr bool narrow_result = std::is_same_v<C, float16>;
   const auto rows_of = [](bool transpose, std::size_t rows, std::size_t columns) { return transpose ? columns : rows; };
-  const std::size_t a_rows = rows_of(s.transpose_a, s.m, s.k), b_rows = rows_of(s.transpose_b, s.k, s.n), a_columns = s.m * s.k / a_rows, b_columns = s.k * s.n / b_rows;
+  const std::size_t a_rows = rows_of(s.transpose_a, s.m, s.k), b_rows = rows_of(s.transpose_b, s.k, s.n),
+                    a_columns = s.m * s.k / a_rows, b_columns = s.k * s.n / b_rows;
   const std::size_t numbers = s.m * s.k + s.k * s.n + (narrow_result ? s.m * s.n : 0) + s.n;
   const weft::detail::Buffer buffer = device.allocate(numbers * sizeof(float));
-  float *const wide_a = static_cast<float*>(buffer.get()), *const wide_b = wide_a + s.m * s.k, *const wide_bias = wide_b + s.k * s.n, *const result = wide_bias + s.n;
+  float *const wide_a = static_cast<float*>(buffer.get()), *const wide_b = wide_a + s.m * s.k,
+               *const wide_bias = wide_b + s.k * s.n, *const result = wide_bias + s.n;
   convert_rows(device, a_rows, a_columns, a, s.lda, wide_a, a_columns);
   convert_rows(device, b_rows, b_columns, b, s.ldb, wide_b, b_columns);
   if (bias != nullptr) convert_rows(device, 1, s.n, bias, s.n, wide_bias, s.n);

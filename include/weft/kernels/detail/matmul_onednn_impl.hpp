@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for kernels/detail/matmul_onednn.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// Definitions for kernels/detail/matmul_onednn.hpp, inline when weft is header-only, else compiled once in the library
+// weft::compiled.
 
 #include <weft/core/inline.hpp>
 #include <weft/kernels/detail/matmul_onednn.hpp>
 
 namespace weft::kernels::detail {
 
-WEFT_INLINE void OneDnn::run(const MatmulShape& s, Type type, Type c_type, int threads, const void* a, const void* b, void* c, const void* bias) {
+WEFT_INLINE void OneDnn::run(const MatmulShape& s, Type type, Type c_type, int threads, const void* a, const void* b, void* c,
+                             const void* bias) {
   const Product& product = find(Key{s, type, c_type, bias != nullptr, threads});
   dnnl_memory_set_data_handle(product.a, const_cast<void*>(a));
   dnnl_memory_set_data_handle(product.b, const_cast<void*>(b));

@@ -31,7 +31,8 @@ std::size_t columns_of_item(Device<Exec>& device, std::size_t columns) {
 /// outputs[k][c] (+)= the sum over rows of term(row, c, count, k-th sum). `Term` has `void operator()(row, c, count, V
 /// (&sums)[N])`, which adds the row's terms of columns [c, c + count) to `sums`.
 template <class V, int N, class Exec, class Term, class A>
-requires(on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term term, Outputs<A, N> outputs, bool accumulate) {
+requires(on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term term,
+                                      Outputs<A, N> outputs, bool accumulate) {
   const std::size_t width = columns_of_item<V>(device, columns);
   for_each(
       device, (columns + width - 1) / width, KOKKOS_LAMBDA(std::size_t item) {
@@ -57,7 +58,8 @@ requires(on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, st
 
 /// On devices, in two passes: the sums of blocks of rows in parallel, then the sum of the blocks in order.
 template <class V, int N, class Exec, class Term, class A>
-requires(!on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term term, Outputs<A, N> outputs, bool accumulate) {
+requires(!on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term term,
+                                       Outputs<A, N> outputs, bool accumulate) {
   constexpr std::size_t block = 64;
   const std::size_t blocks = std::max<std::size_t>(1, (rows + block - 1) / block);
   const weft::detail::Buffer buffer = device.allocate(blocks * columns * N * sizeof(A));

@@ -10,8 +10,8 @@
 #include <cstddef>
 
 #include <weft/core/scalar.hpp>
-#include <weft/kernels/detail/lanes.hpp>
 #include <weft/device/parallel_for.hpp>
+#include <weft/kernels/detail/lanes.hpp>
 
 namespace weft::kernels::detail {
 

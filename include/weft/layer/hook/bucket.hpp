@@ -9,8 +9,8 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
-#include <weft/layer/parameter_state.hpp>
 #include <weft/device/device.hpp>
+#include <weft/layer/parameter_state.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft::detail {
@@ -29,7 +29,8 @@ namespace weft::hook {
 /// parameters that hold zeros or nothing of interest. They lie in the device's memory.
 class Bucket {
  public:
-  Bucket(std::size_t number, DataType element_type, weft::detail::Buffer storage, std::size_t count, std::span<const weft::detail::FlatMember> parameters)
+  Bucket(std::size_t number, DataType element_type, weft::detail::Buffer storage, std::size_t count,
+         std::span<const weft::detail::FlatMember> parameters)
       : index(number), type(element_type), elements(count), members(parameters), storage_(std::move(storage)) {}
 
   const std::size_t index;  ///< the same in every step
@@ -41,7 +42,8 @@ class Bucket {
   template <class T>
   std::span<T> span() const {
     using Value = std::remove_const_t<T>;
-    static_assert(std::is_same_v<Value, float> || std::is_same_v<Value, double>, "weft: a bucket of gradients holds float, or double for a model in double");
+    static_assert(std::is_same_v<Value, float> || std::is_same_v<Value, double>,
+                  "weft: a bucket of gradients holds float, or double for a model in double");
     if (type != data_type_of<Value>) refuse(data_type_of<Value>);
     return {static_cast<T*>(storage_.get()), elements};
   }
@@ -53,21 +55,26 @@ class Bucket {
   }
   /// The elements with their type as a value, for `comm.all_reduce_async(bucket.all())`.
   comm::Elements all() const {
-    return comm::elements_of<float, double>(type, weft::detail::memory_kind<Tensor<float, DefaultDevice::execution_space>>(), storage_.get(), elements);
+    return comm::elements_of<float, double>(type, weft::detail::memory_kind<Tensor<float, DefaultDevice::execution_space>>(),
+                                            storage_.get(), elements);
   }
   /// The memory of the elements, for weft's own hooks.
   const weft::detail::Buffer& storage() const { return storage_; }
   /// Does not compile: a pointer without a type let hooks add up doubles as floats.
   template <class T = void>
   T* data() const {
-    static_assert(sizeof(T*) == 0, "weft: a bucket's elements are float or double, as its model's gradients are: take bucket.span<float>(), which throws for the other type, bucket.visit(f) or bucket.all()");
+    static_assert(sizeof(T*) == 0,
+                  "weft: a bucket's elements are float or double, as its model's gradients are: take bucket.span<float>(), which "
+                  "throws for the other type, bucket.visit(f) or bucket.all()");
     return nullptr;
   }
 
  private:
   [[noreturn]] WEFT_COLD void refuse(DataType asked) const {
-    throw_error<UsageError>({"hook: bucket ", index, " holds ", elements, " ", name_of(type), ", and ", name_of(asked), " was asked for: ask for span<", type == DataType::float64 ? "double" : "float",
-                             ">(), or write the hook for both, bucket.visit([&](auto gradients) { ... }), or hand bucket.all() to all_reduce_async"});
+    throw_error<UsageError>(
+        {"hook: bucket ", index, " holds ", elements, " ", name_of(type), ", and ", name_of(asked),
+         " was asked for: ask for span<", type == DataType::float64 ? "double" : "float",
+         ">(), or write the hook for both, bucket.visit([&](auto gradients) { ... }), or hand bucket.all() to all_reduce_async"});
   }
 
   weft::detail::Buffer storage_;

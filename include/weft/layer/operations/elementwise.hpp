@@ -31,8 +31,7 @@ struct Pairwise {
   using as = X;
 };
 template <template <class, class> class Rule, class T, class U, class E, class... PX, class... PV>
-  requires(sizeof...(PX) == sizeof...(PV))
-struct Pairwise<Rule, Tensor<T, E, PX...>, Tensor<U, E, PV...>> {
+requires(sizeof...(PX) == sizeof...(PV)) struct Pairwise<Rule, Tensor<T, E, PX...>, Tensor<U, E, PV...>> {
   template <class S>
   using as = Tensor<S, E, typename Rule<PX, PV>::type...>;
 };
@@ -40,31 +39,40 @@ struct Pairwise<Rule, Tensor<T, E, PX...>, Tensor<U, E, PV...>> {
 template <class X, class V>
 inline constexpr bool same_axis = std::is_same_v<typename X::axis, typename V::axis>;
 template <class X, class V>
-inline constexpr bool linear_in_one =
-    (kind_of<X> == Kind::partial && is_whole<V>) || (kind_of<X> == Kind::replicated && kind_of<V> == Kind::partial);
+inline constexpr bool linear_in_one = (kind_of<X> == Kind::partial && is_whole<V>) ||
+                                      (kind_of<X> == Kind::replicated && kind_of<V> == Kind::partial);
 
 // x times one number.
 template <class X, class V>
 struct ScalarRule {
-  static constexpr bool fits = same_axis<X, V> && ((is_whole<X> && std::is_same_v<X, V>) || (kind_of<X> == Kind::shard && kind_of<V> == Kind::replicated) || linear_in_one<X, V>);
-  static_assert(fits, "weft: times_scalar: the number lies as the tensor (Invariant, Replicated), is Replicated on an axis that shards the tensor, or one of the two is "
-                      "Partial: bring it there, to<Replicated<axis>>(context, s), or its gradient loses a sum");
+  static constexpr bool fits =
+      same_axis<X, V> && ((is_whole<X> && std::is_same_v<X, V>) ||
+                          (kind_of<X> == Kind::shard && kind_of<V> == Kind::replicated) || linear_in_one<X, V>);
+  static_assert(
+      fits,
+      "weft: times_scalar: the number lies as the tensor (Invariant, Replicated), is Replicated on an axis that shards the "
+      "tensor, or one of the two is Partial: bring it there, to<Replicated<axis>>(context, s), or its gradient loses a sum");
   using type = std::conditional_t<kind_of<V> == Kind::partial, V, X>;
 };
 // x times one number for each row.
 template <class X, class V>
 struct ColumnRule {
-  static constexpr bool fits = same_axis<X, V> && ((is_whole<X> && std::is_same_v<X, V>) || (shard_dim<X> == 0 && shard_dim<V> == 0) ||
-                                                   (shard_dim<X> >= 1 && kind_of<V> == Kind::replicated) || linear_in_one<X, V>);
-  static_assert(fits, "weft: times_column: the numbers of the rows lie as the rows do (Invariant, Replicated, Shard<axis, 0>), are Replicated on an axis that cuts columns, or "
-                      "one of the two is Partial: bring them there, to<Replicated<axis>>(context, v), or their gradient loses a sum");
+  static constexpr bool fits =
+      same_axis<X, V> && ((is_whole<X> && std::is_same_v<X, V>) || (shard_dim<X> == 0 && shard_dim<V> == 0) ||
+                          (shard_dim<X> >= 1 && kind_of<V> == Kind::replicated) || linear_in_one<X, V>);
+  static_assert(fits,
+                "weft: times_column: the numbers of the rows lie as the rows do (Invariant, Replicated, Shard<axis, 0>), are "
+                "Replicated on an axis that cuts columns, or one of the two is Partial: bring them there, "
+                "to<Replicated<axis>>(context, v), or their gradient loses a sum");
   using type = std::conditional_t<kind_of<V> == Kind::partial, V, X>;
 };
 template <class X, class Y>
 struct QuotientRule {
-  static constexpr bool fits = (std::is_same_v<X, Y> && kind_of<X> != Kind::partial) || (same_axis<X, Y> && kind_of<X> == Kind::partial && kind_of<Y> == Kind::replicated);
-  static_assert(fits, "weft: divide: these placements do not divide (by a Partial divisor never: a quotient of sums is not the sum of quotients); reduce it, or bring one to "
-                      "the other's layout");
+  static constexpr bool fits = (std::is_same_v<X, Y> && kind_of<X> != Kind::partial) ||
+                               (same_axis<X, Y> && kind_of<X> == Kind::partial && kind_of<Y> == Kind::replicated);
+  static_assert(fits,
+                "weft: divide: these placements do not divide (by a Partial divisor never: a quotient of sums is not the sum of "
+                "quotients); reduce it, or bring one to the other's layout");
   using type = X;
 };
 
@@ -79,40 +87,54 @@ constexpr void require_factor_scalar() {
   using T = typename X::value_type;
   using U = typename V::value_type;
   static_assert(std::is_same_v<U, T> || std::is_same_v<U, accumulate_t<T>> || std::is_same_v<U, double>,
-                "weft: the factor's elements are neither of the tensor's type nor of accumulate_t of it nor double; bring them there: cast<T>(x)");
+                "weft: the factor's elements are neither of the tensor's type nor of accumulate_t of it nor double; bring them "
+                "there: cast<T>(x)");
 }
 inline void require_one(const char* operation, const Shape& shape) {
   if (shape.size() != 1) throw_error<ShapeError>({operation, ": ", shape.text(), " is not one number, [1]"});
 }
 // Elements of a row where rows are dim 0.
 inline std::size_t row_size(const char* operation, const Shape& x, const Shape& rows) {
-  if (x.rank() == 0 || rows.rank() != 1 || rows[0] != x[0]) throw_error<ShapeError>({operation, ": ", x.text(), " beside ", rows.text(), ", expected one number for each row"});
+  if (x.rank() == 0 || rows.rank() != 1 || rows[0] != x[0])
+    throw_error<ShapeError>({operation, ": ", x.text(), " beside ", rows.text(), ", expected one number for each row"});
   return x[0] == 0 ? 0 : x.size() / x[0];
 }
 
 struct ExpOf {
   template <class A>
-  KOKKOS_FUNCTION A operator()(A x) const { return Kokkos::exp(x); }
+  KOKKOS_FUNCTION A operator()(A x) const {
+    return Kokkos::exp(x);
+  }
 };
 struct LogOf {
   template <class A>
-  KOKKOS_FUNCTION A operator()(A x) const { return Kokkos::log(x); }
+  KOKKOS_FUNCTION A operator()(A x) const {
+    return Kokkos::log(x);
+  }
 };
 struct SqrtOf {
   template <class A>
-  KOKKOS_FUNCTION A operator()(A x) const { return Kokkos::sqrt(x); }
+  KOKKOS_FUNCTION A operator()(A x) const {
+    return Kokkos::sqrt(x);
+  }
 };
 struct SquareOf {
   template <class A>
-  KOKKOS_FUNCTION A operator()(A x) const { return x * x; }
+  KOKKOS_FUNCTION A operator()(A x) const {
+    return x * x;
+  }
 };
 struct TanhOf {
   template <class A>
-  KOKKOS_FUNCTION A operator()(A x) const { return Kokkos::tanh(x); }
+  KOKKOS_FUNCTION A operator()(A x) const {
+    return Kokkos::tanh(x);
+  }
 };
 struct SigmoidOf {
   template <class A>
-  KOKKOS_FUNCTION A operator()(A x) const { return A(1) / (A(1) + Kokkos::exp(-x)); }
+  KOKKOS_FUNCTION A operator()(A x) const {
+    return A(1) / (A(1) + Kokkos::exp(-x));
+  }
 };
 
 }  // namespace detail
@@ -130,8 +152,9 @@ namespace operations {
 /// x - y, both placed alike, Partial too (a difference of sums is the sum of differences). Gradients: g and scale(g, -1).
 template <AnyTensor X, AnyTensor Y>
 X subtract(const X& x, const Y& y) {
-  static_assert(std::is_same_v<X, Y>, "weft: subtract: the two terms are placed differently, or hold different element types; bring one to the other's layout, "
-                                      "to_layout_of<X>(context, y), or type, cast<T>(y)");
+  static_assert(std::is_same_v<X, Y>,
+                "weft: subtract: the two terms are placed differently, or hold different element types; bring one to the other's "
+                "layout, to_layout_of<X>(context, y), or type, cast<T>(y)");
   if constexpr (!std::is_same_v<X, Y>) {
     return x;  // one error is enough
   } else {
@@ -150,7 +173,8 @@ X divide(const X& x, const Y& y) {
   static_assert(std::is_same_v<typename detail::Pairwise<detail::QuotientRule, X, Y>::template as<typename X::value_type>, X>);
   detail::require_same_shape("divide", x.shape(), y.shape());
   X out(x.device(), x.shape().with_cuts_of(y.shape()));
-  if constexpr (std::is_same_v<typename X::value_type, typename Y::value_type>) kernels::divide<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data());
+  if constexpr (std::is_same_v<typename X::value_type, typename Y::value_type>)
+    kernels::divide<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data());
   return out;
 }
 
@@ -158,7 +182,8 @@ X divide(const X& x, const Y& y) {
 template <AnyTensor X>
 X scale(const X& x, double factor) {
   X out(x.device(), x.shape());
-  kernels::scale<typename X::value_type>(x.device(), x.size(), accumulate_t<typename X::value_type>(factor), x.data(), out.data());
+  kernels::scale<typename X::value_type>(x.device(), x.size(), accumulate_t<typename X::value_type>(factor), x.data(),
+                                         out.data());
   return out;
 }
 
@@ -191,7 +216,9 @@ auto times_column(const X& x, const V& v) {
 template <AnyTensor X, AnyTensor V>
 auto divide_column(const X& x, const V& v) {
   detail::require_factor_scalar<X, V>();
-  static_assert(!detail::any_partial<V>, "weft: divide_column: the divisors are Partial, and a quotient of sums is not the sum of quotients: reduce them, to<Invariant<axis>>(context, v)");
+  static_assert(!detail::any_partial<V>,
+                "weft: divide_column: the divisors are Partial, and a quotient of sums is not the sum of quotients: reduce them, "
+                "to<Invariant<axis>>(context, v)");
   if constexpr (detail::any_partial<V>) {
     return x;  // one error is enough
   } else {
@@ -206,17 +233,29 @@ auto divide_column(const X& x, const V& v) {
 /// times(g, y), of log divide(g, x), of sqrt scale(divide(g, y), 0.5), of square scale(times(g, x), 2), of tanh subtract(g,
 /// times(g, square(y))), of sigmoid times(subtract(g, times(g, y)), y).
 template <AnyTensor X>
-X exp(const X& x) { return map(x, detail::ExpOf{}); }
+X exp(const X& x) {
+  return map(x, detail::ExpOf{});
+}
 template <AnyTensor X>
-X log(const X& x) { return map(x, detail::LogOf{}); }
+X log(const X& x) {
+  return map(x, detail::LogOf{});
+}
 template <AnyTensor X>
-X sqrt(const X& x) { return map(x, detail::SqrtOf{}); }
+X sqrt(const X& x) {
+  return map(x, detail::SqrtOf{});
+}
 template <AnyTensor X>
-X square(const X& x) { return map(x, detail::SquareOf{}); }
+X square(const X& x) {
+  return map(x, detail::SquareOf{});
+}
 template <AnyTensor X>
-X tanh(const X& x) { return map(x, detail::TanhOf{}); }
+X tanh(const X& x) {
+  return map(x, detail::TanhOf{});
+}
 template <AnyTensor X>
-X sigmoid(const X& x) { return map(x, detail::SigmoidOf{}); }
+X sigmoid(const X& x) {
+  return map(x, detail::SigmoidOf{});
+}
 
 }  // namespace operations
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Operations on [tokens, heads, width] (split_heads): one number for each head of each token, and one gain for all heads. An axis may
-// cut tokens (Shard<A, 0>) or heads (Shard<A, 1>), never a head's width. A tensor's number of dims is not in its type, so each of
-// these checks it: a matrix is refused here, as three dims are where rules of a matrix hold.
+// Operations on [tokens, heads, width] (split_heads): one number for each head of each token, and one gain for all heads. An axis
+// may cut tokens (Shard<A, 0>) or heads (Shard<A, 1>), never a head's width. A tensor's number of dims is not in its type, so
+// each of these checks it: a matrix is refused here, as three dims are where rules of a matrix hold.
 //
 //   auto by_heads = split_heads(x, width);                          // Shard<tp, 1>: heads
 //   auto y = times_heads(by_heads, gain.for_operand(by_heads));          // gain [width], Replicated<tp>
@@ -22,13 +22,16 @@ namespace weft {
 namespace detail {
 
 template <class P>
-struct SameRule { using type = P; };
+struct SameRule {
+  using type = P;
+};
 template <class X>
 using head_numbers_t = typename Each<SameRule, accumulate_t<typename X::value_type>, X>::type;
 
 template <class X>
 void require_heads(const char* operation, const X& x) {
-  static_assert(!sharded_along<X, 2> && !sharded_along<X, 3>, "weft: operations on heads need whole heads, but an axis cuts their width (dim 2)");
+  static_assert(!sharded_along<X, 2> && !sharded_along<X, 3>,
+                "weft: operations on heads need whole heads, but an axis cuts their width (dim 2)");
   require_dims(operation, x.shape(), 3);
 }
 // [tokens, heads] of [tokens, heads, width].
@@ -36,15 +39,20 @@ inline Shape head_shape(const Shape& x) {
   return Shape{x[0], x[1]}.set_sharding(0, x.sharding(0)).set_sharding(1, x.sharding(1));
 }
 inline void require_head_numbers(const char* operation, const Shape& x, const Shape& v) {
-  if (!(v == head_shape(x))) throw_error<ShapeError>({operation, ": ", x.text(), " beside ", v.text(), ", expected one number for each head of each token"});
+  if (!(v == head_shape(x)))
+    throw_error<ShapeError>(
+        {operation, ": ", x.text(), " beside ", v.text(), ", expected one number for each head of each token"});
 }
 
 // x times one gain for all heads.
 template <class X, class V>
 struct GainRule {
-  static constexpr bool fits = same_axis<X, V> && ((is_whole<X> && std::is_same_v<X, V>) || (kind_of<X> == Kind::shard && kind_of<V> == Kind::replicated) || (kind_of<X> == Kind::partial && is_whole<V>));
-  static_assert(fits, "weft: times_heads: the gain of all heads is whole on every axis, Replicated where tokens or heads are cut: use parameter.for_operand(x) of a parameter without a "
-                      "rule on this axis");
+  static constexpr bool fits = same_axis<X, V> && ((is_whole<X> && std::is_same_v<X, V>) ||
+                                                   (kind_of<X> == Kind::shard && kind_of<V> == Kind::replicated) ||
+                                                   (kind_of<X> == Kind::partial && is_whole<V>));
+  static_assert(fits,
+                "weft: times_heads: the gain of all heads is whole on every axis, Replicated where tokens or heads are cut: use "
+                "parameter.for_operand(x) of a parameter without a rule on this axis");
   using type = X;
 };
 
@@ -62,7 +70,8 @@ X times_heads(const X& x, const V& gain) {
   detail::require_heads("times_heads", x);
   detail::require_extents("times_heads", x.shape(), x.columns(), gain.shape(), gain.size());
   X out(x.device(), x.shape());
-  if constexpr (std::is_same_v<typename X::value_type, typename V::value_type>) kernels::multiply_row(x.device(), x.rows(), x.columns(), x.data(), gain.data(), out.data());
+  if constexpr (std::is_same_v<typename X::value_type, typename V::value_type>)
+    kernels::multiply_row(x.device(), x.rows(), x.columns(), x.data(), gain.data(), out.data());
   return out;
 }
 
@@ -101,7 +110,8 @@ template <AnyTensor X>
 auto mean_each_head(const X& x) {
   detail::require_heads("mean_each_head", x);
   detail::head_numbers_t<X> out(x.device(), detail::head_shape(x.shape()));
-  kernels::row_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(), accumulate_t<typename X::value_type>(1.0 / double(x.columns())), out.data());
+  kernels::row_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(),
+                                            accumulate_t<typename X::value_type>(1.0 / double(x.columns())), out.data());
   return out;
 }
 /// The gradient of x from that of mean_each_head(x), `g` [tokens, heads].
@@ -111,13 +121,14 @@ gradient_t<X> mean_each_head_gradient(const X& x, const G& g) {
   detail::require_heads("mean_each_head_gradient", x);
   detail::require_head_numbers("mean_each_head_gradient", x.shape(), g.shape());
   gradient_t<X> out(x.device(), x.shape());
-  kernels::spread_column(x.device(), x.rows(), x.columns(), g.data(), accumulate_t<typename X::value_type>(1.0 / double(x.columns())), out.data());
+  kernels::spread_column(x.device(), x.rows(), x.columns(), g.data(),
+                         accumulate_t<typename X::value_type>(1.0 / double(x.columns())), out.data());
   return out;
 }
 
-/// Each head of x [tokens, heads, width] times its number in v [tokens, heads], of x's element type, accumulate_t of it or double;
-/// placed as for `times`: alike and not Partial, or one Partial and the other Replicated. Gradients: times_each_head(g, v), and
-/// sum_each_head(times(x, g)).
+/// Each head of x [tokens, heads, width] times its number in v [tokens, heads], of x's element type, accumulate_t of it or
+/// double; placed as for `times`: alike and not Partial, or one Partial and the other Replicated. Gradients: times_each_head(g,
+/// v), and sum_each_head(times(x, g)).
 template <AnyTensor X, AnyTensor V>
 auto times_each_head(const X& x, const V& v) {
   detail::require_factor_scalar<X, V>();

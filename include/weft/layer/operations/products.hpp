@@ -21,17 +21,21 @@ template <class X, class Y>
 struct RefusedOperands;
 template <class T, class U, class E, class F, class... PX, class... PY>
 struct RefusedOperands<Tensor<T, E, PX...>, Tensor<U, F, PY...>> {
-  static constexpr bool fits = false, types = std::is_same_v<T, U>, memory = std::is_same_v<E, F>, as_many = sizeof...(PX) == sizeof...(PY);
-  static_assert(types,
-                "weft: the operands hold different element types, such as double beside bfloat16: layers compute in Context::scalar, so make the tensor in it, "
-                "Tensor<typename Context::scalar, ...>, or convert it on purpose with kernels::cast");
-  static_assert(memory || !types, "weft: the operands lie in the memory of different devices: copy one to the other's device first");
+  static constexpr bool fits = false, types = std::is_same_v<T, U>, memory = std::is_same_v<E, F>,
+                        as_many = sizeof...(PX) == sizeof...(PY);
+  static_assert(
+      types,
+      "weft: the operands hold different element types, such as double beside bfloat16: layers compute in Context::scalar, so "
+      "make the tensor in it, Tensor<typename Context::scalar, ...>, or convert it on purpose with kernels::cast");
+  static_assert(memory || !types,
+                "weft: the operands lie in the memory of different devices: copy one to the other's device first");
   static_assert(as_many || !types || !memory,
-                "weft: the operands name different axes: each tensor says of every axis in force how it lies there; take a parameter as parameter.for_operand(x), and a tensor of "
-                "one's own with x's axes");
-  static_assert(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>> || !as_many || !types || !memory,
-                "weft: the operands name their axes in different order, or different ones: every tensor names them in the order of the wrappers, outermost first; take a "
+                "weft: the operands name different axes: each tensor says of every axis in force how it lies there; take a "
                 "parameter as parameter.for_operand(x), and a tensor of one's own with x's axes");
+  static_assert(
+      std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>> || !as_many || !types || !memory,
+      "weft: the operands name their axes in different order, or different ones: every tensor names them in the order of the "
+      "wrappers, outermost first; take a parameter as parameter.for_operand(x), and a tensor of one's own with x's axes");
 };
 
 enum class ContractFault { none, partial_by_partial, not_entered, no_rule };
@@ -53,13 +57,21 @@ constexpr ContractRule contract_rule(Kind l, int l_dim, Kind r, int r_dim, int l
   return {Kind::partial, -1, l == Kind::invariant || r == Kind::invariant ? ContractFault::not_entered : ContractFault::no_rule};
 }
 template <class A, Kind kind, int dim>
-struct Placed { using type = Shard<A, dim>; };
+struct Placed {
+  using type = Shard<A, dim>;
+};
 template <class A, int dim>
-struct Placed<A, Kind::invariant, dim> { using type = Invariant<A>; };
+struct Placed<A, Kind::invariant, dim> {
+  using type = Invariant<A>;
+};
 template <class A, int dim>
-struct Placed<A, Kind::replicated, dim> { using type = Replicated<A>; };
+struct Placed<A, Kind::replicated, dim> {
+  using type = Replicated<A>;
+};
 template <class A, int dim>
-struct Placed<A, Kind::partial, dim> { using type = Partial<A>; };
+struct Placed<A, Kind::partial, dim> {
+  using type = Partial<A>;
+};
 
 // Refused: a type stands in for the product, and nothing is multiplied, so that there is one error.
 template <class L, class R, int LI, int RJ>
@@ -67,8 +79,8 @@ struct Contract : RefusedOperands<L, R> {
   using type = L;
 };
 template <class T, class E, class... PL, class... PR, int LI, int RJ>
-  requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>)
-struct Contract<Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ> {
+requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>) struct Contract<Tensor<T, E, PL...>,
+                                                                                                 Tensor<T, E, PR...>, LI, RJ> {
   template <class L, class R>
   static constexpr ContractRule rule = contract_rule(kind_of<L>, shard_dim<L>, kind_of<R>, shard_dim<R>, LI, RJ);
   static constexpr ContractFault fault = [] {
@@ -77,13 +89,15 @@ struct Contract<Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ> {
     return first;
   }();
   static constexpr bool fits = fault == ContractFault::none;
-  static_assert(fault != ContractFault::partial_by_partial, "weft: matmul of Partial by Partial: a product of sums is not the sum of products; reduce one operand first");
+  static_assert(fault != ContractFault::partial_by_partial,
+                "weft: matmul of Partial by Partial: a product of sums is not the sum of products; reduce one operand first");
   static_assert(fault != ContractFault::not_entered,
                 "weft: matmul of an Invariant operand with a sharded or Replicated one: enter the parallel region first, "
                 "to<Replicated<axis>>(context, x), or its gradient loses a sum");
   static_assert(fault != ContractFault::no_rule,
-                "weft: matmul has no rule for these placements: on each axis one operand may be cut where the other is Replicated, along the dim that stays in the "
-                "product, or both along the dim that is summed, which gives a Partial product; bring one operand to such a layout with to<...>(context, x)");
+                "weft: matmul has no rule for these placements: on each axis one operand may be cut where the other is "
+                "Replicated, along the dim that stays in the product, or both along the dim that is summed, which gives a "
+                "Partial product; bring one operand to such a layout with to<...>(context, x)");
   using type = Tensor<T, E, typename Placed<typename PL::axis, rule<PL, PR>.kind, rule<PL, PR>.dim>::type...>;
 };
 template <class L, class R, int LI, int RJ>
@@ -114,8 +128,9 @@ void require_gradient_size(const Shape& gradient, std::size_t size, const Parame
 template <int LI, int RJ, class L, class R, class C>
 void run_matmul(const L& l, const R& r, C* out, bool accumulate, const typename L::value_type* bias) {
   const auto e = matmul_extents(l, r, LI, RJ);
-  kernels::matmul<typename L::value_type, C>(l.device(), LI ? kernels::Transpose::yes : kernels::Transpose::no, RJ ? kernels::Transpose::no : kernels::Transpose::yes,
-                                             e.m, e.n, e.k, l.data(), l.columns(), r.data(), r.columns(), out, e.n, accumulate, bias);
+  kernels::matmul<typename L::value_type, C>(l.device(), LI ? kernels::Transpose::yes : kernels::Transpose::no,
+                                             RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, l.data(),
+                                             l.columns(), r.data(), r.columns(), out, e.n, accumulate, bias);
 }
 
 }  // namespace detail
@@ -137,13 +152,19 @@ namespace operations {
 
 /// x [tokens, in] times wᵀ, w [out, in] -> [tokens, out].
 template <AnyTensor X, AnyTensor W>
-auto matmul(const X& x, const W& w) { return contract<0, 0>(x, w); }
+auto matmul(const X& x, const W& w) {
+  return contract<0, 0>(x, w);
+}
 /// The gradient of x: g [tokens, out] times w [out, in] -> [tokens, in].
 template <AnyTensor G, AnyTensor W>
-auto matmul_input_gradient(const G& g, const W& w) { return contract<0, 1>(g, w); }
+auto matmul_input_gradient(const G& g, const W& w) {
+  return contract<0, 1>(g, w);
+}
 /// The gradient of w: gᵀ [out, tokens] times x [tokens, in] -> [out, in].
 template <AnyTensor G, AnyTensor X>
-auto matmul_weight_gradient(const G& g, const X& x) { return contract<1, 1>(g, x); }
+auto matmul_weight_gradient(const G& g, const X& x) {
+  return contract<1, 1>(g, x);
+}
 
 }  // namespace operations
 
@@ -162,21 +183,23 @@ namespace detail {
 // A vector over the columns beside a matrix, on one axis.
 template <class X, class V>
 constexpr bool bias_fits() {
-  return (kind_of<X> == Kind::invariant && kind_of<V> == Kind::invariant) || (kind_of<X> == Kind::replicated && kind_of<V> == Kind::replicated) ||
+  return (kind_of<X> == Kind::invariant && kind_of<V> == Kind::invariant) ||
+         (kind_of<X> == Kind::replicated && kind_of<V> == Kind::replicated) ||
          (shard_dim<X> == 0 && kind_of<V> == Kind::replicated) || (shard_dim<X> == 1 && shard_dim<V> == 0) ||
          (kind_of<X> == Kind::partial && kind_of<V> == Kind::partial);
 }
 template <class X, class V>
 constexpr bool factor_fits() {
-  return (is_whole<X> && is_whole<V>) || (shard_dim<X> == 0 && is_whole<V>) || (kind_of<X> == Kind::partial && is_whole<V>) || (shard_dim<X> == 1 && shard_dim<V> == 0);
+  return (is_whole<X> && is_whole<V>) || (shard_dim<X> == 0 && is_whole<V>) || (kind_of<X> == Kind::partial && is_whole<V>) ||
+         (shard_dim<X> == 1 && shard_dim<V> == 0);
 }
 template <class X, class V>
 struct RowRules {
   static constexpr bool operands = false, bias = false, factor = false, whole_beside_columns = false;
 };
 template <class T, class E, class... PX, class... PV>
-  requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PV::axis...>>)
-struct RowRules<Tensor<T, E, PX...>, Tensor<T, E, PV...>> {
+requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PV::axis...>>) struct RowRules<Tensor<T, E, PX...>,
+                                                                                                 Tensor<T, E, PV...>> {
   static constexpr bool operands = true, bias = (bias_fits<PX, PV>() && ...), factor = (factor_fits<PX, PV>() && ...);
   static constexpr bool whole_beside_columns = ((shard_dim<PX> == 1 && is_whole<PV>) || ...);
 };
@@ -185,35 +208,42 @@ constexpr void refuse_row() {
   using R = RowRules<X, V>;
   if constexpr (!R::operands) RefusedOperands<X, V>();
   static_assert(!R::whole_beside_columns,
-                "weft: a bias or gain that every rank has whole, beside columns that an axis cuts: a rank needs its part of it; declare it as "
-                "Parameter<Shard<tp, 0>> (the axis that cuts the columns) instead of Parameter<>");
+                "weft: a bias or gain that every rank has whole, beside columns that an axis cuts: a rank needs its part of it; "
+                "declare it as Parameter<Shard<tp, 0>> (the axis that cuts the columns) instead of Parameter<>");
   static_assert(!R::operands || R::whole_beside_columns || factor,
-                "weft: the bias does not lie as the rows that it is added to; use parameter.for_operand(y) (a Partial tensor takes a bias once: to<Partial<axis>>(context, bias))");
-  static_assert(!R::operands || R::whole_beside_columns || !factor, "weft: times_row: the vector does not lie as the tensor's columns do; use parameter.for_operand(x)");
+                "weft: the bias does not lie as the rows that it is added to; use parameter.for_operand(y) (a Partial tensor "
+                "takes a bias once: to<Partial<axis>>(context, bias))");
+  static_assert(!R::operands || R::whole_beside_columns || !factor,
+                "weft: times_row: the vector does not lie as the tensor's columns do; use parameter.for_operand(x)");
 }
 
 // A product of two tensors element by element.
 template <class L, class R>
-inline constexpr bool times_gives_partial = (kind_of<L> == Kind::partial && kind_of<R> == Kind::replicated) || (kind_of<L> == Kind::replicated && kind_of<R> == Kind::partial);
+inline constexpr bool times_gives_partial = (kind_of<L> == Kind::partial && kind_of<R> == Kind::replicated) ||
+                                            (kind_of<L> == Kind::replicated && kind_of<R> == Kind::partial);
 template <class X, class Y>
 struct Times : RefusedOperands<X, Y> {
   using type = X;
 };
 template <class T, class E, class... PX, class... PY>
-  requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>>)
-struct Times<Tensor<T, E, PX...>, Tensor<T, E, PY...>> {
+requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>>) struct Times<Tensor<T, E, PX...>,
+                                                                                              Tensor<T, E, PY...>> {
   static constexpr bool fits = (((std::is_same_v<PX, PY> && kind_of<PX> != Kind::partial) || times_gives_partial<PX, PY>)&&...);
-  static_assert(fits, "weft: times: these placements do not multiply (Partial by Partial is not the sum of products); bring one to the other's layout");
+  static_assert(fits,
+                "weft: times: these placements do not multiply (Partial by Partial is not the sum of products); bring one to the "
+                "other's layout");
   using type = Tensor<T, E, std::conditional_t<times_gives_partial<PX, PY>, Partial<typename PX::axis>, PX>...>;
 };
 
 template <class P>
-using summed_rows_t = std::conditional_t<
-    shard_dim<P> == 0, Partial<typename P::axis>, std::conditional_t<shard_dim<P> == 1, Shard<typename P::axis, 0>, P>>;
+using summed_rows_t = std::conditional_t<shard_dim<P> == 0, Partial<typename P::axis>,
+                                         std::conditional_t<shard_dim<P> == 1, Shard<typename P::axis, 0>, P>>;
 template <class X>
 struct SummedRows;
 template <class T, class E, class... P>
-struct SummedRows<Tensor<T, E, P...>> { using type = Tensor<accumulate_t<T>, E, summed_rows_t<P>...>; };
+struct SummedRows<Tensor<T, E, P...>> {
+  using type = Tensor<accumulate_t<T>, E, summed_rows_t<P>...>;
+};
 
 inline void require_same_shape(const char* operation, const Shape& a, const Shape& b) {
   if (!(a == b)) throw_error<ShapeError>({operation, ": ", a.text(), " and ", b.text(), " differ"});
@@ -250,7 +280,9 @@ auto linear_gelu(const X& x, const W& w, const B& bias) {
   detail::require_extents("linear_gelu", w.shape(), e.n, bias.shape(), bias.size());
   Y before(x.device(), e.product), after(x.device(), e.product);
   if constexpr (fits && !detail::RowRules<Y, B>::bias) detail::refuse_row<Y, B, false>();
-  else if constexpr (fits) kernels::matmul_gelu(x.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, x.data(), w.data(), bias.data(), before.data(), after.data());
+  else if constexpr (fits)
+    kernels::matmul_gelu(x.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, x.data(), w.data(),
+                         bias.data(), before.data(), after.data());
   return std::pair{std::move(before), std::move(after)};
 }
 
@@ -262,7 +294,9 @@ auto contract_gelu(const G& g, const W& w, const X& before) {
   const auto e = detail::matmul_extents(g, w, false, RJ);
   D out(g.device(), e.product);
   detail::require_same_shape("contract_gelu", out.shape(), before.shape());
-  if constexpr (detail::contract_fits<G, W, 0, RJ>) kernels::matmul_gelu_backward(g.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, g.data(), w.data(), before.data(), out.data());
+  if constexpr (detail::contract_fits<G, W, 0, RJ>)
+    kernels::matmul_gelu_backward(g.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, g.data(),
+                                  w.data(), before.data(), out.data());
   return out;
 }
 
@@ -275,7 +309,9 @@ X add(const X& x, Y y) {
   if constexpr (!alike) {
     constexpr bool operands = detail::RowRules<X, Y>::operands;
     if constexpr (!operands) detail::RefusedOperands<X, Y>();
-    static_assert(alike || !operands, "weft: add: the two terms are placed differently; bring one to the other's layout: to_layout_of<X>(context, y)");
+    static_assert(
+        alike || !operands,
+        "weft: add: the two terms are placed differently; bring one to the other's layout: to_layout_of<X>(context, y)");
     return x;  // one error is enough
   } else {
     detail::require_same_shape("add", x.shape(), y.shape());
@@ -327,15 +363,20 @@ auto add_row(const X& x, const V& v) {
 
 // A row beside what was refused: one error is enough.
 template <AnyTensor V>
-detail::AlreadyRefused times_row(detail::AlreadyRefused refused, const V&) { return refused; }
+detail::AlreadyRefused times_row(detail::AlreadyRefused refused, const V&) {
+  return refused;
+}
 template <AnyTensor V>
-detail::AlreadyRefused add_row(detail::AlreadyRefused refused, const V&) { return refused; }
+detail::AlreadyRefused add_row(detail::AlreadyRefused refused, const V&) {
+  return refused;
+}
 
 /// The sum over rows, [columns], in accumulate_t. Rows that an axis cuts leave a Partial sum.
 template <AnyTensor X>
 auto sum_rows(const X& x) {
   detail::require_matrix("sum_rows", x);
-  typename detail::SummedRows<X>::type out(x.device(), Shape{x.columns()}.set_sharding(0, x.shape().sharding(x.shape().rank() - 1)));
+  typename detail::SummedRows<X>::type out(x.device(),
+                                           Shape{x.columns()}.set_sharding(0, x.shape().sharding(x.shape().rank() - 1)));
   kernels::column_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(), x.columns(), out.data(), false);
   return out;
 }
@@ -349,9 +390,11 @@ auto accumulate_product_and_sums(P& parameter, const L& l, const R& r) {
   using G = contract_t<L, R, 1, 1>;
   const auto e = detail::matmul_extents(l, r, true, true);
   detail::require_gradient_size(e.product, e.m * e.n, parameter.state());
-  typename detail::SummedRows<std::conditional_t<right, R, L>>::type sums(l.device(), Shape{right ? e.n : e.m}.set_sharding(0, e.product.sharding(right ? 1 : 0)));
+  typename detail::SummedRows<std::conditional_t<right, R, L>>::type sums(
+      l.device(), Shape{right ? e.n : e.m}.set_sharding(0, e.product.sharding(right ? 1 : 0)));
   const auto open = parameter.template open_gradient<G>(l.device());
-  if constexpr (detail::contract_fits<L, R, 1, 1>) kernels::matmul_sums<Summed>(l.device(), e.m, e.n, e.k, l.data(), r.data(), open.data, !open.first, sums.data());
+  if constexpr (detail::contract_fits<L, R, 1, 1>)
+    kernels::matmul_sums<Summed>(l.device(), e.m, e.n, e.k, l.data(), r.data(), open.data, !open.first, sums.data());
   return sums;
 }
 
@@ -365,7 +408,8 @@ X map(const X& x, F f) {
   using T = typename X::value_type;
   const T* a = x.data();
   T* c = out.data();
-  detail::for_each_element(x.device(), x.size(), KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(f(accumulate_t<T>(a[i]))); });
+  detail::for_each_element(
+      x.device(), x.size(), KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(f(accumulate_t<T>(a[i]))); });
   return out;
 }
 
@@ -379,7 +423,8 @@ G chain(const X& x, const G& g, F derivative) {
   using A = accumulate_t<T>;
   const T *a = x.data(), *b = g.data();
   T* c = out.data();
-  detail::for_each_element(g.device(), g.size(), KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(A(b[i]) * A(derivative(A(a[i])))); });
+  detail::for_each_element(
+      g.device(), g.size(), KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(A(b[i]) * A(derivative(A(a[i])))); });
   return out;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for layer/operations/products.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// Definitions for layer/operations/products.hpp, inline when weft is header-only, else compiled once in the library
+// weft::compiled.
 
 #include <weft/core/inline.hpp>
 #include <weft/layer/operations/products.hpp>
@@ -9,7 +10,8 @@ namespace weft::detail {
 
 WEFT_OUT_OF_LINE WEFT_INLINE MatmulExtents matmul_extents(const Shape& l, const Shape& r, bool l_second, bool r_second) {
   MatmulExtents e{l_second ? l.columns() : l.rows(), r_second ? r.columns() : r.rows(), l_second ? l.rows() : l.columns()};
-  if (e.k != (r_second ? r.rows() : r.columns())) throw_error<ShapeError>({"matmul of ", l.text(), " and ", r.text(), ": the summed dims differ"});
+  if (e.k != (r_second ? r.rows() : r.columns()))
+    throw_error<ShapeError>({"matmul of ", l.text(), " and ", r.text(), ": the summed dims differ"});
   e.product = Shape{e.m, e.n};
   e.product.set_sharding(0, l.sharding(l_second ? l.rank() - 1 : 0)).set_sharding(1, r.sharding(r_second ? r.rank() - 1 : 0));
   return e;
@@ -18,16 +20,19 @@ WEFT_OUT_OF_LINE WEFT_INLINE MatmulExtents matmul_extents(const Shape& l, const 
 WEFT_OUT_OF_LINE WEFT_INLINE void require_two_dims(const char* operation, const Shape& shape, bool second) {
   if (shape.rank() == 2 || (shape.rank() > 2 && !second)) return;
   if (shape.rank() > 2)
-    throw_error<ShapeError>({operation, ": an axis cuts dim 1 of ", shape.text(), ", which are not its columns; use times_heads and sum_heads, or merge_heads first"});
+    throw_error<ShapeError>({operation, ": an axis cuts dim 1 of ", shape.text(),
+                             ", which are not its columns; use times_heads and sum_heads, or merge_heads first"});
   throw_error<ShapeError>({operation, ": an axis cuts ", shape.text(), ", which is not a matrix of rows and columns"});
 }
 
-WEFT_OUT_OF_LINE WEFT_INLINE void require_extents(const char* operation, const Shape& shape, std::size_t columns, const Shape& vector, std::size_t size) {
+WEFT_OUT_OF_LINE WEFT_INLINE void require_extents(const char* operation, const Shape& shape, std::size_t columns,
+                                                  const Shape& vector, std::size_t size) {
   if (columns != size) throw_error<ShapeError>({operation, ": ", shape.text(), " beside ", vector.text()});
 }
 
 WEFT_OUT_OF_LINE WEFT_INLINE void require_gradient_size(const Shape& gradient, std::size_t size, const ParameterState& state) {
-  if (size != state.size()) throw_error<ShapeError>({"gradient ", gradient.text(), " of parameter ", state.name(), " ", state.local().text()});
+  if (size != state.size())
+    throw_error<ShapeError>({"gradient ", gradient.text(), " of parameter ", state.name(), " ", state.local().text()});
 }
 
 }  // namespace weft::detail

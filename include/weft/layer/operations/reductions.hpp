@@ -18,9 +18,9 @@
 
 namespace weft {
 
-/// What a sum adds up. It matters where several ranks hold an element alike (key-value heads fewer than ranks, ParameterSharding): of a value
-/// each rank has the same, and a sum over ranks counts it several times, which is refused (LayoutError), as are the values
-/// in padding; of a gradient each rank has a term of its own, and all of them count.
+/// What a sum adds up. It matters where several ranks hold an element alike (key-value heads fewer than ranks,
+/// ParameterSharding): of a value each rank has the same, and a sum over ranks counts it several times, which is refused
+/// (LayoutError), as are the values in padding; of a gradient each rank has a term of its own, and all of them count.
 enum class Of { values, gradients };
 
 namespace detail {
@@ -28,21 +28,28 @@ namespace detail {
 template <template <class> class Rule, class S, class X>
 struct Each;
 template <template <class> class Rule, class S, class T, class E, class... P>
-struct Each<Rule, S, Tensor<T, E, P...>> { using type = Tensor<S, E, typename Rule<P>::type...>; };
+struct Each<Rule, S, Tensor<T, E, P...>> {
+  using type = Tensor<S, E, typename Rule<P>::type...>;
+};
 
 // One number for each row, where rows are dim 0.
 template <class P>
-struct RowRule { using type = std::conditional_t<(shard_dim<P> >= 1), Partial<typename P::axis>, P>; };
+struct RowRule {
+  using type = std::conditional_t<(shard_dim<P> >= 1), Partial<typename P::axis>, P>;
+};
 // One number, or one for each column of heads that are added up.
 template <class P>
-struct SumRule { using type = std::conditional_t<kind_of<P> == Kind::shard, Partial<typename P::axis>, P>; };
+struct SumRule {
+  using type = std::conditional_t<kind_of<P> == Kind::shard, Partial<typename P::axis>, P>;
+};
 // A product of two tensors that is added up.
 template <class X, class Y>
 struct DotRule {
   static constexpr bool alike = std::is_same_v<X, Y> && kind_of<X> != Kind::partial;
   static constexpr bool linear = (kind_of<X> == Kind::partial && is_whole<Y>) || (is_whole<X> && kind_of<Y> == Kind::partial);
-  static_assert(same_axis<X, Y> && (alike || linear), "weft: dot: both lie alike, or one is Partial and the other whole on the axis (Partial by Partial is not the sum of products); "
-                                                      "bring one to the other's layout: to_layout_of<X>(context, y)");
+  static_assert(same_axis<X, Y> && (alike || linear),
+                "weft: dot: both lie alike, or one is Partial and the other whole on the axis (Partial by Partial is not the sum "
+                "of products); bring one to the other's layout: to_layout_of<X>(context, y)");
   using type = std::conditional_t<linear, Partial<typename X::axis>, typename SumRule<X>::type>;
 };
 
@@ -100,11 +107,14 @@ gradient_t<X> sum_columns_gradient(const X& x, const G& g) {
 /// The mean of each row of x [rows, columns], [rows] in accumulate_t; no axis may cut the columns. Partial stays Partial.
 template <AnyTensor X>
 auto mean_columns(const X& x) {
-  static_assert(!detail::columns_cut<X>, "weft: mean_columns needs whole rows, but an axis cuts the columns: gather them first, to<Invariant<axis>>(context, x), or scale(sum_columns(x), 1.0 / whole_columns(context, x))");
+  static_assert(!detail::columns_cut<X>,
+                "weft: mean_columns needs whole rows, but an axis cuts the columns: gather them first, "
+                "to<Invariant<axis>>(context, x), or scale(sum_columns(x), 1.0 / whole_columns(context, x))");
   detail::require_dims("mean_columns", x.shape(), 2);
   detail::require_counted_once("mean_columns", x.shape(), Of::values);
   detail::row_numbers_t<X> out(x.device(), {x.rows()});
-  kernels::row_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(), accumulate_t<typename X::value_type>(1.0 / double(x.columns())), out.data());
+  kernels::row_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(),
+                                            accumulate_t<typename X::value_type>(1.0 / double(x.columns())), out.data());
   return out;
 }
 /// The gradient of x from that of mean_columns(x), `g` [rows]: g / columns in every column.
@@ -113,7 +123,8 @@ gradient_t<X> mean_columns_gradient(const X& x, const G& g) {
   require_gradient_of<detail::row_numbers_t<X>, G>();
   const std::size_t columns = detail::row_size("mean_columns_gradient", x.shape(), g.shape());
   gradient_t<X> out(x.device(), x.shape());
-  kernels::spread_column(x.device(), g.size(), columns, g.data(), accumulate_t<typename X::value_type>(1.0 / double(columns)), out.data());
+  kernels::spread_column(x.device(), g.size(), columns, g.data(), accumulate_t<typename X::value_type>(1.0 / double(columns)),
+                         out.data());
   return out;
 }
 
@@ -136,8 +147,8 @@ gradient_t<X> sum_all_gradient(const X& x, const G& g) {
   return out;
 }
 
-/// The sum over all elements of x times y, [1], added in double and rounded to S (accumulate_t unless given). On each axis both lie
-/// alike (Shard leaves Partial), or one is Partial and the other whole (Partial). Gradients, of g [1]: times_scalar(y, g) and
+/// The sum over all elements of x times y, [1], added in double and rounded to S (accumulate_t unless given). On each axis both
+/// lie alike (Shard leaves Partial), or one is Partial and the other whole (Partial). Gradients, of g [1]: times_scalar(y, g) and
 /// times_scalar(x, g).
 template <class S = void, AnyTensor X, AnyTensor Y>
 auto dot(const X& x, const Y& y, Of of = Of::values) {
@@ -145,7 +156,9 @@ auto dot(const X& x, const Y& y, Of of = Of::values) {
   typename detail::Pairwise<detail::DotRule, X, Y>::template as<detail::number_or<S, X>> out(x.device(), {1});
   detail::require_same_shape("dot", x.shape(), y.shape());
   detail::require_counted_once("dot", x.shape().with_cuts_of(y.shape()), of);
-  if constexpr (std::is_same_v<typename X::value_type, typename Y::value_type>) detail::sum_products(out, x.size(), static_cast<const typename X::value_type*>(x.data()), static_cast<const typename X::value_type*>(y.data()));
+  if constexpr (std::is_same_v<typename X::value_type, typename Y::value_type>)
+    detail::sum_products(out, x.size(), static_cast<const typename X::value_type*>(x.data()),
+                         static_cast<const typename X::value_type*>(y.data()));
   return out;
 }
 
@@ -159,12 +172,13 @@ gradient_t<X> sum_rows_gradient(const X& x, const G& g) {
   return out;
 }
 
-/// The sum over rows and groups of x [rows, groups * width], [width] in accumulate_t: of heads that share a gain. An axis that cuts
-/// rows or groups leaves Partial; a rank holds whole groups (ShapeError).
+/// The sum over rows and groups of x [rows, groups * width], [width] in accumulate_t: of heads that share a gain. An axis that
+/// cuts rows or groups leaves Partial; a rank holds whole groups (ShapeError).
 template <AnyTensor X>
 auto sum_groups(const X& x, std::size_t width, Of of = Of::values) {
   detail::require_dims("sum_groups", x.shape(), 2);
-  if (width == 0 || x.columns() % width != 0) throw_error<ShapeError>({"sum_groups: ", x.shape().text(), " are not whole groups of ", width, " columns"});
+  if (width == 0 || x.columns() % width != 0)
+    throw_error<ShapeError>({"sum_groups: ", x.shape().text(), " are not whole groups of ", width, " columns"});
   detail::require_counted_once("sum_groups", x.shape(), of);
   detail::summed_t<X, accumulate_t<typename X::value_type>> out(x.device(), {width});
   kernels::column_sums<typename X::value_type>(x.device(), x.size() / width, width, x.data(), width, out.data(), false);

@@ -21,16 +21,20 @@ namespace detail {
 template <class X>
 void require_softmax_rows(const char* operation, const X& x) {
   require_not_partial<X>();
-  static_assert(!columns_cut<X>, "weft: softmax, log_softmax and log_sum_exp need whole rows, but an axis cuts the columns: gather them first, to<Invariant<axis>>(context, x), or, "
-                                 "where tp cuts them, log_sum_exp(context, x, columns)");
+  static_assert(!columns_cut<X>,
+                "weft: softmax, log_softmax and log_sum_exp need whole rows, but an axis cuts the columns: gather them first, "
+                "to<Invariant<axis>>(context, x), or, where tp cuts them, log_sum_exp(context, x, columns)");
   require_dims(operation, x.shape(), 2);
-  if (x.shape().sharding(1) != DimSharding::even) throw_error<LayoutError>({operation, ": dim 1 of ", x.shape().text(), " is padded, which would count"});
+  if (x.shape().sharding(1) != DimSharding::even)
+    throw_error<LayoutError>({operation, ": dim 1 of ", x.shape().text(), " is padded, which would count"});
 }
 template <class P>
 struct LogSumExpRule {
-  static_assert(shard_dim<P> < 1 || (shard_dim<P> == 1 && std::is_same_v<typename P::axis, tp>), "weft: log_sum_exp(context, x, columns) is for columns that tp cuts: Shard<tp, 1>");
+  static_assert(shard_dim<P> < 1 || (shard_dim<P> == 1 && std::is_same_v<typename P::axis, tp>),
+                "weft: log_sum_exp(context, x, columns) is for columns that tp cuts: Shard<tp, 1>");
   static_assert(!std::is_same_v<typename P::axis, tp> || shard_dim<P> == 1,
-                "weft: log_sum_exp(context, x, columns) under tp needs columns that tp cuts (Shard<tp, 1>); where each rank has whole rows, log_sum_exp(x)");
+                "weft: log_sum_exp(context, x, columns) under tp needs columns that tp cuts (Shard<tp, 1>); where each rank has "
+                "whole rows, log_sum_exp(x)");
   using type = std::conditional_t<shard_dim<P> == 1, Invariant<typename P::axis>, P>;
 };
 template <class X>
@@ -60,20 +64,24 @@ gradient_t<X> log_sum_exp_gradient(const X& x, const L& result, const G& g) {
   detail::require_same_shape("log_sum_exp_gradient", result.shape(), g.shape());
   detail::row_size("log_sum_exp_gradient", x.shape(), g.shape());
   gradient_t<X> out(x.device(), x.shape());
-  kernels::normalise_rows<false, typename X::value_type>(x.device(), x.rows(), x.columns(), x.columns(), x.data(), result.data(), g.data(), out.data());
+  kernels::normalise_rows<false, typename X::value_type>(x.device(), x.rows(), x.columns(), x.columns(), x.data(), result.data(),
+                                                         g.data(), out.data());
   return out;
 }
 
-/// The same over columns that tp cuts, x [rows, columns / tp] as Shard<tp, 1>, padded at their end beyond `columns` of the whole: [rows],
-/// Invariant<tp>. Communication under tp: the row maxima, then the sums. Elsewhere as log_sum_exp(x) of the first `columns`.
+/// The same over columns that tp cuts, x [rows, columns / tp] as Shard<tp, 1>, padded at their end beyond `columns` of the whole:
+/// [rows], Invariant<tp>. Communication under tp: the row maxima, then the sums. Elsewhere as log_sum_exp(x) of the first
+/// `columns`.
 template <class Context, AnyTensor X>
 auto log_sum_exp(const Context& context, const X& x, std::size_t columns) {
   require_not_partial<X>();
   using T = typename X::value_type;
   using Out = typename detail::Each<detail::LogSumExpRule, accumulate_t<T>, X>::type;
   detail::require_dims("log_sum_exp", x.shape(), 2);
-  if (x.shape().sharding(1) > DimSharding::padded) throw_error<LayoutError>({"log_sum_exp: dim 1 of ", x.shape().text(), " is cut by segments or held alike by several ranks"});
-  const std::size_t first = context.rank(tp{}) * x.columns(), valid = first >= columns ? 0 : std::min(x.columns(), columns - first);
+  if (x.shape().sharding(1) > DimSharding::padded)
+    throw_error<LayoutError>({"log_sum_exp: dim 1 of ", x.shape().text(), " is cut by segments or held alike by several ranks"});
+  const std::size_t first = context.rank(tp{}) * x.columns(),
+                    valid = first >= columns ? 0 : std::min(x.columns(), columns - first);
   detail::row_statistics_t<X> maximum(x.device(), {x.rows()});
   Out out(x.device(), {x.rows()});
   kernels::row_max<T>(x.device(), x.rows(), x.columns(), valid, x.data(), maximum.data());
@@ -83,16 +91,18 @@ auto log_sum_exp(const Context& context, const X& x, std::size_t columns) {
   kernels::finish_log_sum_exp<accumulate_t<T>>(x.device(), x.rows(), maximum.data(), out.data());
   return out;
 }
-/// The gradient of x, given log_sum_exp(context, x, columns) and its gradient g [rows]: this rank's columns of softmax(x) times g,
-/// and 0 in padding. No communication.
+/// The gradient of x, given log_sum_exp(context, x, columns) and its gradient g [rows]: this rank's columns of softmax(x) times
+/// g, and 0 in padding. No communication.
 template <class Context, AnyTensor X, AnyTensor L, AnyTensor G>
 gradient_t<X> log_sum_exp_gradient(const Context& context, const X& x, std::size_t columns, const L& result, const G& g) {
   require_gradient_of<typename detail::Each<detail::LogSumExpRule, accumulate_t<typename X::value_type>, X>::type, G>();
   detail::require_same_shape("log_sum_exp_gradient", result.shape(), g.shape());
   detail::row_size("log_sum_exp_gradient", x.shape(), g.shape());
-  const std::size_t first = context.rank(tp{}) * x.columns(), valid = first >= columns ? 0 : std::min(x.columns(), columns - first);
+  const std::size_t first = context.rank(tp{}) * x.columns(),
+                    valid = first >= columns ? 0 : std::min(x.columns(), columns - first);
   gradient_t<X> out(x.device(), x.shape());
-  kernels::normalise_rows<false, typename X::value_type>(x.device(), x.rows(), x.columns(), valid, x.data(), result.data(), g.data(), out.data());
+  kernels::normalise_rows<false, typename X::value_type>(x.device(), x.rows(), x.columns(), valid, x.data(), result.data(),
+                                                         g.data(), out.data());
   return out;
 }
 
@@ -101,7 +111,8 @@ template <AnyTensor X>
 X softmax(const X& x) {
   const auto lse = log_sum_exp(x);
   X out(x.device(), x.shape());
-  kernels::normalise_rows<false, typename X::value_type>(x.device(), x.rows(), x.columns(), x.columns(), x.data(), lse.data(), nullptr, out.data());
+  kernels::normalise_rows<false, typename X::value_type>(x.device(), x.rows(), x.columns(), x.columns(), x.data(), lse.data(),
+                                                         nullptr, out.data());
   return out;
 }
 /// The gradient of x, given y = softmax(x) and its gradient.
@@ -120,7 +131,8 @@ template <AnyTensor X>
 X log_softmax(const X& x) {
   const auto lse = log_sum_exp(x);
   X out(x.device(), x.shape());
-  kernels::normalise_rows<true, typename X::value_type>(x.device(), x.rows(), x.columns(), x.columns(), x.data(), lse.data(), nullptr, out.data());
+  kernels::normalise_rows<true, typename X::value_type>(x.device(), x.rows(), x.columns(), x.columns(), x.data(), lse.data(),
+                                                        nullptr, out.data());
   return out;
 }
 /// The gradient of x, given y = log_softmax(x) and its gradient.

@@ -19,12 +19,14 @@ namespace weft {
 namespace detail {
 template <class X>
 X view_as(const X& x, const Shape& shape) {
-  return X(x.device(), shape, x.buffer(), static_cast<std::size_t>(x.data() - static_cast<typename X::value_type*>(x.buffer().get())));
+  return X(x.device(), shape, x.buffer(),
+           static_cast<std::size_t>(x.data() - static_cast<typename X::value_type*>(x.buffer().get())));
 }
 template <class X>
 constexpr void require_whole_columns() {
-  static_assert(!columns_cut<X>, "weft: this operation counts columns of the whole, but an axis cuts them, and ranks would take others: gather them first, "
-                                 "to<Invariant<axis>>(context, x), or make each part in a Linear of its own");
+  static_assert(!columns_cut<X>,
+                "weft: this operation counts columns of the whole, but an axis cuts them, and ranks would take others: gather "
+                "them first, to<Invariant<axis>>(context, x), or make each part in a Linear of its own");
 }
 inline void require_columns(const char* operation, const Shape& shape, std::size_t first, std::size_t count) {
   if (first > shape.columns() || count > shape.columns() - first)
@@ -41,9 +43,11 @@ template <AnyTensor X>
 X split_heads(const X& x, std::size_t width) {
   static_assert(!detail::sharded_along<X, 2>, "weft: split_heads takes a matrix, but an axis cuts dim 2");
   detail::require_dims("split_heads", x.shape(), 2);
-  if (width == 0 || x.columns() % width != 0) throw_error<ShapeError>({"split_heads: ", x.shape().text(), " are not whole heads of width ", width});
+  if (width == 0 || x.columns() % width != 0)
+    throw_error<ShapeError>({"split_heads: ", x.shape().text(), " are not whole heads of width ", width});
   if (x.shape().sharding(1) == DimSharding::segments)
-    throw_error<LayoutError>({"split_heads: dim 1 of ", x.shape().text(), " is cut by segments, which need not be whole heads; make query, key and value in a Linear each"});
+    throw_error<LayoutError>({"split_heads: dim 1 of ", x.shape().text(),
+                              " is cut by segments, which need not be whole heads; make query, key and value in a Linear each"});
   Shape shape{x.shape()[0], x.columns() / width, width};
   shape.set_sharding(0, x.shape().sharding(0)).set_sharding(1, x.shape().sharding(1));
   return detail::view_as(x, shape);
@@ -53,7 +57,8 @@ X split_heads(const X& x, std::size_t width) {
 /// Its gradient is split_heads(g, width).
 template <AnyTensor X>
 X merge_heads(const X& x) {
-  static_assert(!detail::sharded_along<X, 2>, "weft: merge_heads: an axis cuts the width of heads (dim 2), so merged they would not be a cut of the columns");
+  static_assert(!detail::sharded_along<X, 2>,
+                "weft: merge_heads: an axis cuts the width of heads (dim 2), so merged they would not be a cut of the columns");
   detail::require_dims("merge_heads", x.shape(), 3);
   Shape shape{x.shape()[0], x.shape()[1] * x.shape()[2]};
   shape.set_sharding(0, x.shape().sharding(0)).set_sharding(1, x.shape().sharding(1));
@@ -64,11 +69,15 @@ X merge_heads(const X& x) {
 /// reshape(g, x.shape()).
 template <AnyTensor X>
 X reshape(const X& x, Shape shape) {
-  static_assert(!detail::columns_cut<X>, "weft: reshape: an axis cuts a dim beyond 0, and in another shape it would cut something else; use split_heads and merge_heads");
+  static_assert(!detail::columns_cut<X>,
+                "weft: reshape: an axis cuts a dim beyond 0, and in another shape it would cut something else; use split_heads "
+                "and merge_heads");
   if (x.shape().rank() == 0 || shape.rank() == 0 || shape[0] != x.shape()[0] || shape.size() != x.size())
-    throw_error<ShapeError>({"reshape of ", x.shape().text(), " to ", shape.text(), ": dim 0 and the number of elements must stay"});
+    throw_error<ShapeError>(
+        {"reshape of ", x.shape().text(), " to ", shape.text(), ": dim 0 and the number of elements must stay"});
   for (std::size_t dim = 1; dim < x.shape().rank(); ++dim)
-    if (x.shape().sharding(dim) != DimSharding::even) throw_error<LayoutError>({"reshape of ", x.shape().text(), ": dim ", dim, " is padded"});
+    if (x.shape().sharding(dim) != DimSharding::even)
+      throw_error<LayoutError>({"reshape of ", x.shape().text(), ": dim ", dim, " is padded"});
   return detail::view_as(x, shape.set_sharding(0, x.shape().sharding(0)));
 }
 
@@ -99,8 +108,9 @@ G slice_columns_gradient(const X& x, std::size_t first, const G& g) {
 /// Gradients: slice_columns(g, 0, a) and slice_columns(g, a, b).
 template <AnyTensor X, AnyTensor Y>
 X concat_columns(const X& x, const Y& y) {
-  static_assert(std::is_same_v<X, Y>, "weft: concat_columns: the two are placed differently, or hold different element types; bring one to the other's layout, "
-                                      "to_layout_of<X>(context, y), or type, cast<T>(y)");
+  static_assert(std::is_same_v<X, Y>,
+                "weft: concat_columns: the two are placed differently, or hold different element types; bring one to the other's "
+                "layout, to_layout_of<X>(context, y), or type, cast<T>(y)");
   if constexpr (!std::is_same_v<X, Y>) {
     return x;  // one error is enough
   } else {
@@ -108,7 +118,8 @@ X concat_columns(const X& x, const Y& y) {
     detail::require_dims("concat_columns", x.shape(), 2);
     detail::require_dims("concat_columns", y.shape(), 2);
     if (x.rows() != y.rows()) throw_error<ShapeError>({"concat_columns: ", x.shape().text(), " beside ", y.shape().text()});
-    if (x.shape().sharding(1) != DimSharding::even || y.shape().sharding(1) != DimSharding::even) throw_error<LayoutError>({"concat_columns: ", x.shape().text(), " beside ", y.shape().text(), ": columns are padded"});
+    if (x.shape().sharding(1) != DimSharding::even || y.shape().sharding(1) != DimSharding::even)
+      throw_error<LayoutError>({"concat_columns: ", x.shape().text(), " beside ", y.shape().text(), ": columns are padded"});
     const std::size_t columns = x.columns() + y.columns();
     X out(x.device(), detail::with_extent(x.shape(), 1, columns));
     detail::copy_rows(x.device(), x.rows(), x.columns(), x.data(), x.columns(), out.data(), columns);
@@ -117,13 +128,15 @@ X concat_columns(const X& x, const Y& y) {
   }
 }
 
-/// z [tokens, its columns here], cut over tp along its columns and padded where tp does not divide them, as a whole [tokens, columns] without the
-/// padding, Invariant<tp>; where tp is not in force z itself. Throws ShapeError if `columns` are more than there are, LayoutError for columns cut by
-/// segments or held alike. Communication: one all-gather. Its gradient is gather_columns_gradient(context, z, g).
+/// z [tokens, its columns here], cut over tp along its columns and padded where tp does not divide them, as a whole [tokens,
+/// columns] without the padding, Invariant<tp>; where tp is not in force z itself. Throws ShapeError if `columns` are more than
+/// there are, LayoutError for columns cut by segments or held alike. Communication: one all-gather. Its gradient is
+/// gather_columns_gradient(context, z, g).
 template <class Context, AnyTensor Z>
 auto gather_columns(const Context& context, const Z& z, std::size_t columns) {
   if constexpr (!Context::has(tp{}) || !std::is_same_v<placement_t<Z, tp>, Shard<tp, 1>>) {
-    static_assert(!detail::any_partial<Z>, "weft: gather_columns: z is Partial, a term of a sum: reduce it first, to<Invariant<axis>>(context, z)");
+    static_assert(!detail::any_partial<Z>,
+                  "weft: gather_columns: z is Partial, a term of a sum: reduce it first, to<Invariant<axis>>(context, z)");
     return z;
   } else {
     Shape even = z.shape();
@@ -143,9 +156,11 @@ gradient_t<Z> gather_columns_gradient(const Context& context, const Z& z, const 
   } else {
     using T = typename Z::value_type;
     gradient_t<Z> dz(z.device(), z.shape());
-    const std::size_t here = z.columns(), first = std::min(g.columns(), context.rank(tp{}) * here), count = std::min(here, g.columns() - first);
+    const std::size_t here = z.columns(), first = std::min(g.columns(), context.rank(tp{}) * here),
+                      count = std::min(here, g.columns() - first);
     detail::fill_zero<typename Z::execution_space, T>(z.device(), dz.data(), dz.size());
-    if (count != 0) detail::copy_rows(z.device(), z.rows(), count, static_cast<const T*>(g.data()) + first, g.columns(), dz.data(), here);
+    if (count != 0)
+      detail::copy_rows(z.device(), z.rows(), count, static_cast<const T*>(g.data()) + first, g.columns(), dz.data(), here);
     return dz;
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Rows are ordered by expert where they are: CUB sorts, and only the number of each expert's rows goes to the host, which needs it for the
-// sizes of products and messages. Exists where Kokkos itself was built for CUDA.
+// Rows are ordered by expert where they are: CUB sorts, and only the number of each expert's rows goes to the host, which needs
+// it for the sizes of products and messages. Exists where Kokkos itself was built for CUDA.
 
 #include <Kokkos_Core.hpp>
 
@@ -20,10 +20,12 @@ namespace weft::detail {
 template <>
 struct DeviceOrder<Kokkos::Cuda> {
   static constexpr bool exists = true;
-  static std::vector<std::uint64_t> sort(Device<Kokkos::Cuda>& device, std::size_t slots, std::size_t experts, std::size_t grain, const std::int32_t* chosen, std::int32_t* order,
-                                         std::size_t room, std::int32_t* place) {
+  static std::vector<std::uint64_t> sort(Device<Kokkos::Cuda>& device, std::size_t slots, std::size_t experts, std::size_t grain,
+                                         const std::int32_t* chosen, std::int32_t* order, std::size_t room, std::int32_t* place) {
     const Tensor<std::int64_t, Kokkos::Cuda> counts(device, {experts});
-    device.template cache<gpu::ExpertOrder>().assign(chosen, slots, experts, grain, order, room, place, reinterpret_cast<std::uint64_t*>(counts.data()), device.exec().cuda_stream());
+    device.template cache<gpu::ExpertOrder>().assign(chosen, slots, experts, grain, order, room, place,
+                                                     reinterpret_cast<std::uint64_t*>(counts.data()),
+                                                     device.exec().cuda_stream());
     const auto host = copy_to_host(counts);
     return std::vector<std::uint64_t>(host.begin(), host.end());
   }

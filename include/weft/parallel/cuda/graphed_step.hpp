@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// train_step of a model on one GPU as a CUDA graph: forward and backward of all micro-batches are recorded in the third step with a shape and
-// launched as one from then on, which saves the launches of their kernels where a model is small. What waits for the GPU stays outside: a
-// step's tokens go in before, its losses come out after, and the optimizer follows as ever.
+// train_step of a model on one GPU as a CUDA graph: forward and backward of all micro-batches are recorded in the third step with
+// a shape and launched as one from then on, which saves the launches of their kernels where a model is small. What waits for the
+// GPU stays outside: a step's tokens go in before, its losses come out after, and the optimizer follows as ever.
 //
 //   SingleDevice<models::Gpt> model(world.device(), config);
 //   gpu::GraphedStep train_step(model);
@@ -34,32 +34,39 @@ namespace detail {
 template <class Exec>
 struct Recorder {
   template <class Work>
-  void run(const Exec&, const std::vector<std::uint64_t>&, Work&& work) { work(); }
+  void run(const Exec&, const std::vector<std::uint64_t>&, Work&& work) {
+    work();
+  }
   void forget() noexcept {}
 };
 #ifdef KOKKOS_ENABLE_CUDA
 template <>
 struct Recorder<Kokkos::Cuda> {
   template <class Work>
-  void run(const Kokkos::Cuda& exec, const std::vector<std::uint64_t>& key, Work&& work) { graph.run(exec.cuda_stream(), key, work); }
+  void run(const Kokkos::Cuda& exec, const std::vector<std::uint64_t>& key, Work&& work) {
+    graph.run(exec.cuda_stream(), key, work);
+  }
   void forget() noexcept { graph.forget(); }
   StepGraph graph;
 };
 #endif
 }  // namespace detail
 
-/// Steps of `model`, which must outlive this. Memory: what a step takes beside parameters and gradients is this object's own and stays taken, and
-/// is not in arena().use(). Numerics: the same kernels on the same values as model.train_step, so the same bits.
+/// Steps of `model`, which must outlive this. Memory: what a step takes beside parameters and gradients is this object's own and
+/// stays taken, and is not in arena().use(). Numerics: the same kernels on the same values as model.train_step, so the same bits.
 ///
-/// Not for: several ranks (their collectives are watched and ordered by the host), mixtures of experts (the host learns how many rows each
-/// gets), dropout (masks differ from step to step, and a graph has the numbers it was recorded with), layers that keep numbers on the host from
-/// step to step (make_step_buffer), and runs that are reproducible over layouts or recorded as a timeline. The first two do not compile, the
-/// others throw UsageError. What the host knows of a step's loss (Environment::loss_gradient, auxiliary_gradient) is NaN in a recorded one. A model with layers of a user's own must not wait for
-/// the GPU in them, or CudaError says that the step cannot become a graph.
+/// Not for: several ranks (their collectives are watched and ordered by the host), mixtures of experts (the host learns how many
+/// rows each gets), dropout (masks differ from step to step, and a graph has the numbers it was recorded with), layers that keep
+/// numbers on the host from step to step (make_step_buffer), and runs that are reproducible over layouts or recorded as a
+/// timeline. The first two do not compile, the others throw UsageError. What the host knows of a step's loss
+/// (Environment::loss_gradient, auxiliary_gradient) is NaN in a recorded one. A model with layers of a user's own must not wait
+/// for the GPU in them, or CudaError says that the step cannot become a graph.
 template <class M>
 class GraphedStep {
-  static_assert(!requires(const typename M::Config& config) { M::experts(config); },
-                "weft: GraphedStep: a mixture of experts cannot be recorded: how many rows each expert gets is known in the step only; use model.train_step");
+  static_assert(
+      !requires(const typename M::Config& config) { M::experts(config); },
+      "weft: GraphedStep: a mixture of experts cannot be recorded: how many rows each expert gets is known in the step only; use "
+      "model.train_step");
   using Model = SingleDevice<M>;
   using Ctx = decltype(std::declval<const Model&>().here());
   using Run = weft::detail::Executor<M, Ctx>;
@@ -69,10 +76,16 @@ class GraphedStep {
   explicit GraphedStep(Model& model) : model_(&model) {
     const auto refuse = [](const char* what) { throw_error<UsageError>({"GraphedStep: ", what, "; use model.train_step"}); };
     if constexpr (requires { model.stages_.config().dropout; })
-      if (model.stages_.config().dropout > 0) refuse("dropout draws another mask in each step, and a recorded step would repeat its own");
-    if (model.options().numerics.reproducible) refuse("a reproducible run (ModelOptions::numerics.reproducible) adds up micro-batches on the host's word");
-    if (!model.stages_.buffers().empty()) refuse("a layer keeps numbers of each step on the host (make_step_buffer), as routers of experts do, and a recorded step has none");
-    if (model.options().pipeline.timeline) refuse("a step that is recorded as a whole has no actions to time (ModelOptions::pipeline.timeline)");
+      if (model.stages_.config().dropout > 0)
+        refuse("dropout draws another mask in each step, and a recorded step would repeat its own");
+    if (model.options().numerics.reproducible)
+      refuse("a reproducible run (ModelOptions::numerics.reproducible) adds up micro-batches on the host's word");
+    if (!model.stages_.buffers().empty())
+      refuse(
+          "a layer keeps numbers of each step on the host (make_step_buffer), as routers of experts do, and a recorded step has "
+          "none");
+    if (model.options().pipeline.timeline)
+      refuse("a step that is recorded as a whole has no actions to time (ModelOptions::pipeline.timeline)");
   }
   GraphedStep(const GraphedStep&) = delete;
   GraphedStep& operator=(const GraphedStep&) = delete;
@@ -114,10 +127,12 @@ class GraphedStep {
     key_.clear();
     shape_ = batch;
     using Tokens = decltype(inputs_.tokens);
-    inputs_ = {Tokens(context.device(), {batch.tokens.size()}), Tokens(context.device(), {batch.targets.size()}), decltype(inputs_.seed)(context.device(), {1})};
+    inputs_ = {Tokens(context.device(), {batch.tokens.size()}), Tokens(context.device(), {batch.targets.size()}),
+               decltype(inputs_.seed)(context.device(), {1})};
     // A layer that took a number of this step from the environment would repeat it in all that follow.
     constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-    run_ = std::make_unique<Run>(context, model_->stages_.chunks(), table, shape_, *model_->stages_.accumulator(), weft::detail::TrainingInputs{.loss_gradient = unknown, .auxiliary_gradient = unknown});
+    run_ = std::make_unique<Run>(context, model_->stages_.chunks(), table, shape_, *model_->stages_.accumulator(),
+                                 weft::detail::TrainingInputs{.loss_gradient = unknown, .auxiliary_gradient = unknown});
     run_->take(inputs_);
     key_ = std::move(key);
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The parameters that FullyShardedDataParallel gathers and reduces together, in one flat array of which each rank of a group keeps
-// an equal piece, and how they travel: gathered whole, as 8-bit integers or from neighbours; gradients scattered as sums, in their
-// own type or a narrower one, in rank order or in that of a tree; pieces on the device or in a store. Of parameters of 16 bits a
-// piece is the master copy, and gradients may be kept in 16 bits between micro-batches (decision 25).
+// The parameters that FullyShardedDataParallel gathers and reduces together, in one flat array of which each rank of a group
+// keeps an equal piece, and how they travel: gathered whole, as 8-bit integers or from neighbours; gradients scattered as sums,
+// in their own type or a narrower one, in rank order or in that of a tree; pieces on the device or in a store. Of parameters of
+// 16 bits a piece is the master copy, and gradients may be kept in 16 bits between micro-batches (decision 25).
 
 #include <algorithm>
 #include <cstdint>
@@ -30,7 +30,8 @@ class FlatParameterGroup {
   using Traffic = RecordTraffic<Exec>;
 
  public:
-  FlatParameterGroup(ShardRanks ranks, Device<Exec>& device, const ShardSettings& settings) : ranks_(std::move(ranks)), device_(&device), settings_(&settings) {}
+  FlatParameterGroup(ShardRanks ranks, Device<Exec>& device, const ShardSettings& settings)
+      : ranks_(std::move(ranks)), device_(&device), settings_(&settings) {}
 
   const ShardRanks& ranks() const { return ranks_; }
   void add(ParameterState* state);
@@ -40,8 +41,8 @@ class FlatParameterGroup {
 
   // Whole gradients, for layers to add to. Gaps between parameters are zero: they are summed too.
   void open();
-  // Stage 1, where the sums of the step so far are kept rounded: a micro-batch's gradients are whole, all that is owed inside of data
-  // parallelism is paid.
+  // Stage 1, where the sums of the step so far are kept rounded: a micro-batch's gradients are whole, all that is owed inside of
+  // data parallelism is paid.
   bool folds() const { return settings_->rules.keeps_gradients && rounds(); }
   void fold();
 
@@ -73,7 +74,9 @@ class FlatParameterGroup {
   static std::span<std::int64_t> words(const Buffer& buffer, std::size_t bytes);
   template <class T>
   void scatter(const Buffer& out) {
-    reduction_ = ranks_.sharing.reduce_scatter_async(std::span<const T>(static_cast<const T*>(leaving_.get()), piece_ * sharers()), std::span<T>(static_cast<T*>(out.get()), piece_));
+    reduction_ =
+        ranks_.sharing.reduce_scatter_async(std::span<const T>(static_cast<const T*>(leaving_.get()), piece_ * sharers()),
+                                            std::span<T>(static_cast<T*>(out.get()), piece_));
   }
   std::size_t sharers() const;
   std::size_t value_bytes() const { return size_of(type_); }
@@ -82,7 +85,9 @@ class FlatParameterGroup {
   std::size_t kept_gradient_bytes() const { return size_of(kept_gradient_type_); }
   bool rounds() const { return kept_gradient_type_ != gradient_type_; }
   template <class From, class To>
-  void cast(std::size_t count, const Buffer& from, const Buffer& to) { kernels::cast<From, To>(*device_, count, static_cast<const From*>(from.get()), static_cast<To*>(to.get())); }
+  void cast(std::size_t count, const Buffer& from, const Buffer& to) {
+    kernels::cast<From, To>(*device_, count, static_cast<const From*>(from.get()), static_cast<To*>(to.get()));
+  }
   void add_folded();
   void close();
   // A master copy begins as the parameter's value, so that every wrapper begins with the same bits.
@@ -93,7 +98,9 @@ class FlatParameterGroup {
   std::size_t integer_bytes() const { return (piece_ + 63) / 64 * 64; }
   std::size_t packed_bytes() const;
   template <class T>
-  accumulate_t<T>* scales(const Buffer& packed) const { return static_cast<accumulate_t<T>*>(at(packed, integer_bytes()).get()); }
+  accumulate_t<T>* scales(const Buffer& packed) const {
+    return static_cast<accumulate_t<T>*>(at(packed, integer_bytes()).get());
+  }
 
   // The first element of the flat array that this rank keeps of a parameter, if it keeps any.
   std::size_t first_kept(const FlatMember& member) const;
@@ -110,12 +117,12 @@ class FlatParameterGroup {
   std::size_t elements_ = 0, piece_ = 0, begin_ = 0;  // of the flat array, of a rank's part of it, and where this rank's begins
   DataType type_ = DataType::float32, gradient_type_ = DataType::float32;            // of what layers use
   DataType kept_type_ = DataType::float32, kept_gradient_type_ = DataType::float32;  // of this rank's piece
-  Buffer shard_, shard_gradient_;       // this rank's piece: what the optimizer sees
-  Buffer values_, gradients_;           // flat and whole, where there now
-  Buffer rounded_;                      // whole gradients between micro-batches, where those are kept and narrower than layers add
-  Buffer packed_, secondary_;           // values on their way; this rank's part of what neighbours keep
-  Buffer loaded_;                       // this rank's piece on its way from the store, for the gather that comes next
-  Buffer leaving_, sum_, narrow_sum_;   // of the reduction under way: its input and, where it cannot go to its place, its output
+  Buffer shard_, shard_gradient_;                                                    // this rank's piece: what the optimizer sees
+  Buffer values_, gradients_;                                                        // flat and whole, where there now
+  Buffer rounded_;                     // whole gradients between micro-batches, where those are kept and narrower than layers add
+  Buffer packed_, secondary_;          // values on their way; this rank's part of what neighbours keep
+  Buffer loaded_;                      // this rank's piece on its way from the store, for the gather that comes next
+  Buffer leaving_, sum_, narrow_sum_;  // of the reduction under way: its input and, where it cannot go to its place, its output
   Request gather_, reduction_;
   const ReductionTree* tree_ = nullptr;
   std::optional<TreeExchange<Exec>> exchange_;  // in place of the reduction
@@ -132,7 +139,9 @@ template <class Exec>
 void FlatParameterGroup<Exec>::place() {
   const ParameterState& any = *members_.front().state;
   for (const FlatMember& member : members_)
-    if (member.state->type() != any.type()) throw_error<UsageError>({"parameters ", any.name(), " and ", member.state->name(), " of one unit differ in their element type"});
+    if (member.state->type() != any.type())
+      throw_error<UsageError>(
+          {"parameters ", any.name(), " and ", member.state->name(), " of one unit differ in their element type"});
   type_ = any.type();
   gradient_type_ = any.gradient_type();
   // In a store it is the parameter itself, half the bytes to load for each gather; its master copy then lies there too.
@@ -152,7 +161,9 @@ void FlatParameterGroup<Exec>::place() {
     return;
   }
   if (settings_->rules.keeps_values) values_ = device_->allocate_persistent(piece_ * sharers() * value_bytes());
-  Buffer shard = settings_->rules.keeps_values ? at(values_, begin_ * value_bytes()) : stored() ? device_->allocate(piece_ * kept_bytes()) : device_->allocate_persistent(piece_ * kept_bytes());
+  Buffer shard = settings_->rules.keeps_values ? at(values_, begin_ * value_bytes())
+                 : stored()                    ? device_->allocate(piece_ * kept_bytes())
+                                               : device_->allocate_persistent(piece_ * kept_bytes());
   fill_zero(*device_, static_cast<char*>(shard.get()), piece_ * kept_bytes());
   for (const FlatMember& member : members_) {
     ParameterState& state = *member.state;
@@ -174,14 +185,17 @@ void FlatParameterGroup<Exec>::open() {
     const std::size_t bytes = piece_ * sharers() * gradient_bytes();
     gradients_ = settings_->rules.keeps_gradients && !rounds() ? device_->allocate_persistent(bytes) : device_->allocate(bytes);
     std::size_t used = 0;
-    const auto clear = [&](std::size_t from, std::size_t to) { fill_zero(*device_, static_cast<char*>(gradients_.get()) + from * gradient_bytes(), (to - from) * gradient_bytes()); };
+    const auto clear = [&](std::size_t from, std::size_t to) {
+      fill_zero(*device_, static_cast<char*>(gradients_.get()) + from * gradient_bytes(), (to - from) * gradient_bytes());
+    };
     for (const FlatMember& member : members_) {
       clear(used, member.first);
       used = member.first + member.state->size();
     }
     clear(used, piece_ * sharers());
   }
-  for (const FlatMember& member : members_) member.state->gradients().set_layer_buffer(at(gradients_, member.first * gradient_bytes()));
+  for (const FlatMember& member : members_)
+    member.state->gradients().set_layer_buffer(at(gradients_, member.first * gradient_bytes()));
 }
 
 template <class Exec>
@@ -223,7 +237,8 @@ void FlatParameterGroup<Exec>::gather() {
     const Buffer own = at(packed_, std::size_t(ranks_.sharing.rank()) * packed_bytes());
     dispatch_real(type_, [&](auto zero) {
       using T = decltype(zero);
-      kernels::quantise<T>(*device_, piece_, static_cast<const T*>(mine.get()), static_cast<std::int8_t*>(own.get()), scales<T>(own));
+      kernels::quantise<T>(*device_, piece_, static_cast<const T*>(mine.get()), static_cast<std::int8_t*>(own.get()),
+                           scales<T>(own));
     });
     gather_ = ranks_.sharing.all_gather_async(words(own, packed_bytes()), words(packed_, packed_bytes() * sharers()));
   } else {
@@ -256,7 +271,8 @@ void FlatParameterGroup<Exec>::wait() {
       dispatch_real(type_, [&](auto zero) {
         using T = decltype(zero);
         const Buffer from = at(packed_, rank * packed_bytes());
-        kernels::dequantise<T>(*device_, piece_, static_cast<const std::int8_t*>(from.get()), scales<T>(from), static_cast<T*>(values_.get()) + rank * piece_);
+        kernels::dequantise<T>(*device_, piece_, static_cast<const std::int8_t*>(from.get()), scales<T>(from),
+                               static_cast<T*>(values_.get()) + rank * piece_);
       });
     packed_.reset();
   }
@@ -264,7 +280,8 @@ void FlatParameterGroup<Exec>::wait() {
     secondary_ = device_->allocate(secondary_bytes());
     const auto from = words(at(values_, std::size_t(ranks_.neighbours.rank()) * secondary_bytes()), secondary_bytes());
     using Words = Kokkos::View<std::int64_t*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    Kokkos::deep_copy(device_->exec(), Words(words(secondary_, secondary_bytes()).data(), from.size()), Words(from.data(), from.size()));
+    Kokkos::deep_copy(device_->exec(), Words(words(secondary_, secondary_bytes()).data(), from.size()),
+                      Words(from.data(), from.size()));
   }
   for (const FlatMember& member : members_) member.state->storage().set_gathered(at(values_, member.first * value_bytes()));
 }
@@ -272,7 +289,8 @@ void FlatParameterGroup<Exec>::wait() {
 template <class Exec>
 void FlatParameterGroup<Exec>::drop() {
   wait();
-  if (loaded_) traffic().arrive(*device_);  // for a gather that does not come: what is on its way is not to meet the next use of the block
+  if (loaded_)
+    traffic().arrive(*device_);  // for a gather that does not come: what is on its way is not to meet the next use of the block
   loaded_.reset();
   here_ = false;
   for (const FlatMember& member : members_) member.state->storage().release();
@@ -286,8 +304,10 @@ void FlatParameterGroup<Exec>::reduce() {
   leaving_ = gradients_;
   if (!settings_->rules.keeps_gradients || rounds()) close();
   summed_over_copies_ = tree_ != nullptr || ranks_.copies.size() == 1;
-  // The first sum of a step goes to its place; where that is a part of the input, or holds the sum of earlier micro-batches, beside it.
-  if (settings_->narrow || settings_->rules.keeps_gradients || reduced_ || rounds()) sum_ = device_->allocate(piece_ * gradient_bytes());
+  // The first sum of a step goes to its place; where that is a part of the input, or holds the sum of earlier micro-batches,
+  // beside it.
+  if (settings_->narrow || settings_->rules.keeps_gradients || reduced_ || rounds())
+    sum_ = device_->allocate(piece_ * gradient_bytes());
   if (tree_ != nullptr) {
     exchange_.emplace(ranks_.all, *device_, *tree_, gradient_type_, leaving_, piece_, sharers(), members_);
     return;
@@ -299,7 +319,8 @@ void FlatParameterGroup<Exec>::reduce() {
   const Buffer rounded = device_->allocate(piece_ * sharers() * sizeof(bfloat16));
   dispatch_gradient(gradient_type_, [&](auto zero) {
     using G = decltype(zero);
-    kernels::cast<G, bfloat16>(*device_, piece_ * sharers(), static_cast<const G*>(leaving_.get()), static_cast<bfloat16*>(rounded.get()));
+    kernels::cast<G, bfloat16>(*device_, piece_ * sharers(), static_cast<const G*>(leaving_.get()),
+                               static_cast<bfloat16*>(rounded.get()));
   });
   leaving_ = rounded;
   narrow_sum_ = device_->allocate(piece_ * sizeof(bfloat16));
@@ -307,7 +328,9 @@ void FlatParameterGroup<Exec>::reduce() {
 }
 
 template <class Exec>
-bool FlatParameterGroup<Exec>::test() { return exchange_ ? exchange_->test() : reduction_.test(); }
+bool FlatParameterGroup<Exec>::test() {
+  return exchange_ ? exchange_->test() : reduction_.test();
+}
 
 template <class Exec>
 void FlatParameterGroup<Exec>::settle() {
@@ -316,7 +339,8 @@ void FlatParameterGroup<Exec>::settle() {
   reduction_.wait();
   dispatch_gradient(gradient_type_, [&](auto zero) {
     using G = decltype(zero);
-    if (narrow_sum_) kernels::cast<bfloat16, G>(*device_, piece_, static_cast<const bfloat16*>(narrow_sum_.get()), static_cast<G*>(sum_.get()));
+    if (narrow_sum_)
+      kernels::cast<bfloat16, G>(*device_, piece_, static_cast<const bfloat16*>(narrow_sum_.get()), static_cast<G*>(sum_.get()));
     if (!sum_ || rounds()) return;
     const G* sum = static_cast<const G*>(sum_.get());
     G* shard = static_cast<G*>(shard_gradient_.get());
@@ -326,11 +350,14 @@ void FlatParameterGroup<Exec>::settle() {
   if (rounds())
     dispatch_narrow(kept_gradient_type_, [&](auto zero) {
       using N = decltype(zero);
-      if (reduced_) kernels::accumulate<float, N>(*device_, piece_, static_cast<const float*>(sum_.get()), static_cast<N*>(shard_gradient_.get()));
+      if (reduced_)
+        kernels::accumulate<float, N>(*device_, piece_, static_cast<const float*>(sum_.get()),
+                                      static_cast<N*>(shard_gradient_.get()));
       else cast<float, N>(piece_, sum_, shard_gradient_);
     });
   for (const FlatMember& member : members_)
-    if (member.state->kept() != 0) member.state->gradients().set_buffer(at(shard_gradient_, (first_kept(member) - begin_) * kept_gradient_bytes()));
+    if (member.state->kept() != 0)
+      member.state->gradients().set_buffer(at(shard_gradient_, (first_kept(member) - begin_) * kept_gradient_bytes()));
   reduced_ = true;
   sum_.reset();
   narrow_sum_.reset();
@@ -340,7 +367,8 @@ void FlatParameterGroup<Exec>::settle() {
 template <class Exec>
 void FlatParameterGroup<Exec>::start_copies() {
   if (!reduced_ || summed_over_copies_) return;
-  reduction_ = ranks_.copies.all_reduce_async(comm::elements_of<float, double, bfloat16, float16>(kept_gradient_type_, weft::detail::memory_kind<Tensor<float, Exec>>(), shard_gradient_.get(), piece_));
+  reduction_ = ranks_.copies.all_reduce_async(comm::elements_of<float, double, bfloat16, float16>(
+      kept_gradient_type_, weft::detail::memory_kind<Tensor<float, Exec>>(), shard_gradient_.get(), piece_));
 }
 
 template <class Exec>
@@ -352,20 +380,27 @@ void FlatParameterGroup<Exec>::finish() {
 }
 
 template <class Exec>
-Buffer FlatParameterGroup<Exec>::at(const Buffer& buffer, std::size_t bytes) { return Buffer(buffer, static_cast<char*>(buffer.get()) + bytes); }
+Buffer FlatParameterGroup<Exec>::at(const Buffer& buffer, std::size_t bytes) {
+  return Buffer(buffer, static_cast<char*>(buffer.get()) + bytes);
+}
 
 template <class Exec>
-std::span<std::int64_t> FlatParameterGroup<Exec>::words(const Buffer& buffer, std::size_t bytes) { return {static_cast<std::int64_t*>(buffer.get()), bytes / sizeof(std::int64_t)}; }
+std::span<std::int64_t> FlatParameterGroup<Exec>::words(const Buffer& buffer, std::size_t bytes) {
+  return {static_cast<std::int64_t*>(buffer.get()), bytes / sizeof(std::int64_t)};
+}
 
 template <class Exec>
-std::size_t FlatParameterGroup<Exec>::sharers() const { return std::size_t(ranks_.sharing.size()); }
+std::size_t FlatParameterGroup<Exec>::sharers() const {
+  return std::size_t(ranks_.sharing.size());
+}
 
 template <class Exec>
 void FlatParameterGroup<Exec>::add_folded() {
   if (!folded_) return;
   dispatch_narrow(kept_gradient_type_, [&](auto zero) {
     using N = decltype(zero);
-    kernels::accumulate<N, float>(*device_, piece_ * sharers(), static_cast<const N*>(rounded_.get()), static_cast<float*>(gradients_.get()));
+    kernels::accumulate<N, float>(*device_, piece_ * sharers(), static_cast<const N*>(rounded_.get()),
+                                  static_cast<float*>(gradients_.get()));
   });
 }
 
@@ -386,22 +421,33 @@ void FlatParameterGroup<Exec>::initialise(ParameterState& state, Buffer place) {
 }
 
 template <class Exec>
-bool FlatParameterGroup<Exec>::stored() const { return settings_->store != nullptr && !settings_->rules.keeps_values; }
+bool FlatParameterGroup<Exec>::stored() const {
+  return settings_->store != nullptr && !settings_->rules.keeps_values;
+}
 
 template <class Exec>
-std::size_t FlatParameterGroup<Exec>::secondary_bytes() const { return piece_ * sharers() * value_bytes() / std::size_t(ranks_.neighbours.size()); }
+std::size_t FlatParameterGroup<Exec>::secondary_bytes() const {
+  return piece_ * sharers() * value_bytes() / std::size_t(ranks_.neighbours.size());
+}
 
 template <class Exec>
-std::size_t FlatParameterGroup<Exec>::packed_bytes() const { return integer_bytes() + (kernels::quantised_blocks(piece_) * (type_ == DataType::float64 ? 8 : 4) + 63) / 64 * 64; }
+std::size_t FlatParameterGroup<Exec>::packed_bytes() const {
+  return integer_bytes() + (kernels::quantised_blocks(piece_) * (type_ == DataType::float64 ? 8 : 4) + 63) / 64 * 64;
+}
 
 template <class Exec>
-std::size_t FlatParameterGroup<Exec>::first_kept(const FlatMember& member) const { return std::max(begin_, member.first); }
+std::size_t FlatParameterGroup<Exec>::first_kept(const FlatMember& member) const {
+  return std::max(begin_, member.first);
+}
 
 template <class Exec>
 void FlatParameterGroup<Exec>::keep(const FlatMember& member) const {
   ParameterState& state = *member.state;
-  const std::size_t first = std::clamp(begin_, member.first, member.first + state.size()), last = std::clamp(begin_ + piece_, member.first, member.first + state.size());
-  state.storage().keep({last - first, kept_type_, kept_gradient_type_, first != last ? cut_runs(state.info().runs, first - member.first, last - member.first) : std::vector<Run>()});
+  const std::size_t first = std::clamp(begin_, member.first, member.first + state.size()),
+                    last = std::clamp(begin_ + piece_, member.first, member.first + state.size());
+  state.storage().keep(
+      {last - first, kept_type_, kept_gradient_type_,
+       first != last ? cut_runs(state.info().runs, first - member.first, last - member.first) : std::vector<Run>()});
 }
 
 template <class Exec>
@@ -421,7 +467,8 @@ void FlatParameterGroup<Exec>::fetch(const Buffer& to) {
   fill_zero(*device_, static_cast<char*>(to.get()), piece_ * value_bytes());
   for (const FlatMember& member : members_)
     if (const ParameterState& state = *member.state; state.kept() != 0)
-      traffic().fetch(*device_, *state.storage().store(), state.storage().record(), static_cast<char*>(to.get()) + (first_kept(member) - begin_) * value_bytes(), state.kept() * value_bytes());
+      traffic().fetch(*device_, *state.storage().store(), state.storage().record(),
+                      static_cast<char*>(to.get()) + (first_kept(member) - begin_) * value_bytes(), state.kept() * value_bytes());
 }
 
 }  // namespace weft::detail

@@ -14,8 +14,8 @@
 
 #include <weft/core/text.hpp>
 #include <weft/layer/gradient_accumulator.hpp>
-#include <weft/parallel/model_options.hpp>
 #include <weft/parallel/fsdp/flat_parameter_group.hpp>
+#include <weft/parallel/model_options.hpp>
 
 namespace weft::detail {
 
@@ -55,7 +55,8 @@ class FullyShardedHooks : public Hooks {
   static void require_divides(const char* what, std::size_t part, const char* axis, std::size_t whole);
   const ShardRanks& ranks_of(const ParameterState& state);
 
-  // Its units' order in a run is learnt from the last run of the same kind, the same on all data ranks: they run the same schedule.
+  // Its units' order in a run is learnt from the last run of the same kind, the same on all data ranks: they run the same
+  // schedule.
   void use(Unit& unit);
   void leave(Unit& unit);
 
@@ -68,7 +69,7 @@ class FullyShardedHooks : public Hooks {
   ShardSettings settings_;
   std::size_t replicate_, secondary_;
   bool each_micro_batch_;
-  bool folds_ = false;  // micro-batches but the last leave rounded sums and no reduction
+  bool folds_ = false;            // micro-batches but the last leave rounded sums and no reduction
   std::deque<ShardRanks> ranks_;  // of dp, and of each edp
   std::vector<std::unique_ptr<Group>> groups_;
   std::map<const ParameterState*, Group*> group_of_;
@@ -81,7 +82,10 @@ class FullyShardedHooks : public Hooks {
 
 template <class Exec>
 FullyShardedHooks<Exec>::FullyShardedHooks(Communicator comm, Device<Exec>& device, const ModelOptions& options, ShardRules rules)
-    : device_(&device), replicate_(options.shard.replicate), secondary_(options.shard.secondary), each_micro_batch_(!rules.keeps_gradients && options.shard.reduce_each_micro_batch) {
+    : device_(&device),
+      replicate_(options.shard.replicate),
+      secondary_(options.shard.secondary),
+      each_micro_batch_(!rules.keeps_gradients && options.shard.reduce_each_micro_batch) {
   settings_ = {.rules = rules,
                .seed = options.seed,
                .narrow = options.numerics.reduce == DataType::bfloat16,
@@ -135,7 +139,9 @@ void FullyShardedHooks<Exec>::begin(bool training) {
 }
 
 template <class Exec>
-void FullyShardedHooks<Exec>::open_gradient(ParameterState& state) { group_of_.at(&state)->open(); }
+void FullyShardedHooks<Exec>::open_gradient(ParameterState& state) {
+  group_of_.at(&state)->open();
+}
 
 template <class Exec>
 void FullyShardedHooks<Exec>::gradients_ready(Unit& unit) {
@@ -165,10 +171,17 @@ void FullyShardedHooks<Exec>::finish() {
 
 template <class Exec>
 void FullyShardedHooks<Exec>::check(const ModelOptions& options, ShardRules rules) {
-  if (options.data.hook) throw_error<UsageError>({"ModelOptions::data.hook sums buckets of DataParallel, and FullyShardedDataParallel has none: leave the hook out, or use DataParallel"});
+  if (options.data.hook)
+    throw_error<UsageError>(
+        {"ModelOptions::data.hook sums buckets of DataParallel, and FullyShardedDataParallel has none: leave the hook out, or "
+         "use DataParallel"});
   if (!rules.keeps_values) return;
-  if (options.shard.quantised_gather) throw_error<UsageError>({"ModelOptions::shard.quantised_gather is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank"});
-  if (options.shard.secondary != 0) throw_error<UsageError>({"ModelOptions::shard.secondary is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank"});
+  if (options.shard.quantised_gather)
+    throw_error<UsageError>(
+        {"ModelOptions::shard.quantised_gather is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank"});
+  if (options.shard.secondary != 0)
+    throw_error<UsageError>(
+        {"ModelOptions::shard.secondary is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank"});
 }
 
 template <class Exec>
@@ -241,7 +254,8 @@ const std::vector<typename FullyShardedHooks<Exec>::Group*>& FullyShardedHooks<E
   auto& groups = groups_of_[&unit];
   if (groups.empty())
     for (ParameterState* state : unit.parameters)
-      if (Group* group = group_of_.at(state); std::find(groups.begin(), groups.end(), group) == groups.end()) groups.push_back(group);
+      if (Group* group = group_of_.at(state); std::find(groups.begin(), groups.end(), group) == groups.end())
+        groups.push_back(group);
   return groups;
 }
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/layer/hooks.hpp>
 #include <weft/device/offload_store.hpp>
+#include <weft/layer/hooks.hpp>
 
 namespace weft::detail {
 
@@ -35,8 +35,8 @@ struct ShardSettings {
   bool narrow = false;  // gradients are reduced in bfloat16
   bool quantised = false, secondary = false;
   std::shared_ptr<Store> store = nullptr;  // of the values
-  bool rounds = true;  // sums may be kept in the type of a parameter of 16 bits
-  std::optional<DataType> gradient = {};  // in which sums of gradients are kept
+  bool rounds = true;                      // sums may be kept in the type of a parameter of 16 bits
+  std::optional<DataType> gradient = {};   // in which sums of gradients are kept
 
   DataType kept_gradient_type(const ParameterState& state) const;
 };

@@ -19,8 +19,10 @@ WEFT_INLINE std::vector<Run> cut_runs(const std::vector<Run>& runs, std::size_t 
 WEFT_INLINE DataType ShardSettings::kept_gradient_type(const ParameterState& state) const {
   if (!gradient) return rules.keeps_values && rounds ? state.type() : state.gradient_type();
   if (*gradient != state.type() && *gradient != state.gradient_type())
-    throw_error<UsageError>({"ModelOptions::numerics.gradient is ", name_of(*gradient), ": gradients of parameters in ", name_of(state.type()), " are kept in ", name_of(state.gradient_type()),
-                             state.type() == state.gradient_type() ? "" : " or ", state.type() == state.gradient_type() ? "" : name_of(state.type())});
+    throw_error<UsageError>({"ModelOptions::numerics.gradient is ", name_of(*gradient), ": gradients of parameters in ",
+                             name_of(state.type()), " are kept in ", name_of(state.gradient_type()),
+                             state.type() == state.gradient_type() ? "" : " or ",
+                             state.type() == state.gradient_type() ? "" : name_of(state.type())});
   return *gradient;
 }
 

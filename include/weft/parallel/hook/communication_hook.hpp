@@ -8,10 +8,11 @@
 //     }
 //     void finish(hook::Bucket& bucket, const Communicator& data_ranks);      // the request is complete: leave the sums there
 //   };
-//   DataParallel<M, Watched> model(mesh, config);                             // or ModelOptions{.data = {.hook = hook::make<Watched>()}}
+//   DataParallel<M, Watched> model(mesh, config);                             // or ModelOptions{.data = {.hook =
+//   hook::make<Watched>()}}
 //
-// What a hook leaves is the sum over the ranks, not their mean: gradients are divided by the tokens of the global batch already. The
-// first step checks it (hook_check.hpp).
+// What a hook leaves is the sum over the ranks, not their mean: gradients are divided by the tokens of the global batch already.
+// The first step checks it (hook_check.hpp).
 
 #include <concepts>
 #include <cstddef>
@@ -23,10 +24,10 @@
 #include <utility>
 
 #include <weft/core/has_member.hpp>
+#include <weft/device/device.hpp>
 #include <weft/layer/hook/bucket.hpp>
 #include <weft/parallel/hook/hook_check.hpp>
 #include <weft/parallel/reproducible/tree_exchange.hpp>
-#include <weft/device/device.hpp>
 
 namespace weft::hook {
 
@@ -46,9 +47,12 @@ enum class HookFault { none, no_start, start, start_returns, finish };
 
 template <class H>
 constexpr HookFault fault_of_hook() {
-  if constexpr (!requires(H& hook, Bucket& bucket, const Communicator& comm) { hook.start(bucket, comm); }) return has_start<H>() ? HookFault::start : HookFault::no_start;
+  if constexpr (!requires(H & hook, Bucket & bucket, const Communicator& comm) { hook.start(bucket, comm); })
+    return has_start<H>() ? HookFault::start : HookFault::no_start;
   else if constexpr (!Hook<H>) return HookFault::start_returns;
-  else if constexpr (!requires(H& hook, Bucket& bucket, const Communicator& comm) { hook.finish(bucket, comm); } && has_finish<H>()) return HookFault::finish;
+  else if constexpr (!requires(H & hook, Bucket & bucket, const Communicator& comm) { hook.finish(bucket, comm); } &&
+                     has_finish<H>())
+    return HookFault::finish;
   else return HookFault::none;
 }
 
@@ -57,18 +61,21 @@ template <class H>
 struct RefusedHook {
   static constexpr bool said = true;
   static constexpr HookFault fault = fault_of_hook<H>();
-  static_assert(fault != HookFault::no_start,
-                "weft: this communication hook has no start: write `Request start(hook::Bucket& bucket, const Communicator& data_ranks)`, which begins to add this rank's gradients to the others'; see H in "
-                "this class's template arguments");
+  static_assert(
+      fault != HookFault::no_start,
+      "weft: this communication hook has no start: write `Request start(hook::Bucket& bucket, const Communicator& data_ranks)`, "
+      "which begins to add this rank's gradients to the others'; see H in this class's template arguments");
   static_assert(fault != HookFault::start,
-                "weft: this communication hook's start cannot be called with a bucket and the data ranks: write `Request start(hook::Bucket& bucket, const Communicator& data_ranks)`, public; see H in this "
-                "class's template arguments");
+                "weft: this communication hook's start cannot be called with a bucket and the data ranks: write `Request "
+                "start(hook::Bucket& bucket, const Communicator& data_ranks)`, public; see H in this class's template arguments");
   static_assert(fault != HookFault::start_returns,
-                "weft: this communication hook's start returns no Request, so nobody would wait for it: return that of an operation, such as `return data_ranks.all_reduce_async(bucket.all());`, or "
-                "Request() where nothing is under way; see H in this class's template arguments");
+                "weft: this communication hook's start returns no Request, so nobody would wait for it: return that of an "
+                "operation, such as `return data_ranks.all_reduce_async(bucket.all());`, or Request() where nothing is under "
+                "way; see H in this class's template arguments");
   static_assert(fault != HookFault::finish,
-                "weft: this communication hook's finish cannot be called with a bucket and the data ranks, so nobody would call it: write `void finish(hook::Bucket& bucket, const Communicator& "
-                "data_ranks)`, public, or leave it out; see H in this class's template arguments");
+                "weft: this communication hook's finish cannot be called with a bucket and the data ranks, so nobody would call "
+                "it: write `void finish(hook::Bucket& bucket, const Communicator& data_ranks)`, public, or leave it out; see H "
+                "in this class's template arguments");
 };
 
 }  // namespace detail
@@ -106,7 +113,8 @@ class Makes final : public Factory {
  public:
   explicit Makes(A... arguments) : arguments_(std::move(arguments)...) {}
   std::unique_ptr<AnyHook> make(DefaultDevice& device) const override {
-    return std::make_unique<Checked>(device, std::apply([&](const A&... arguments) { return std::make_unique<Holds<H>>(device, arguments...); }, arguments_));
+    return std::make_unique<Checked>(
+        device, std::apply([&](const A&... arguments) { return std::make_unique<Holds<H>>(device, arguments...); }, arguments_));
   }
 
  private:
@@ -115,13 +123,17 @@ class Makes final : public Factory {
 
 }  // namespace detail
 
-/// A hook as a value, for ModelOptions::data.hook: each rank makes its own H, from its device (if H takes one first) and these arguments.
+/// A hook as a value, for ModelOptions::data.hook: each rank makes its own H, from its device (if H takes one first) and these
+/// arguments.
 template <class H, class... A>
 std::shared_ptr<const Factory> make(A... arguments) {
-  constexpr bool sound = detail::fault_of_hook<H>() == detail::HookFault::none, made = requires(DefaultDevice& device, const A&... given) { requires std::is_constructible_v<H, DefaultDevice&, const A&...> || requires { H{given...}; }; };
+  constexpr bool sound = detail::fault_of_hook<H>() == detail::HookFault::none,
+                 made = requires(DefaultDevice & device, const A&... given) {
+    requires std::is_constructible_v<H, DefaultDevice&, const A&...> || requires { H{given...}; };
+  };
   static_assert(!sound || made,
-                "weft: this communication hook cannot be made on a rank: give it a constructor that takes what follows hook::make<H>, after a DefaultDevice& or without one; see H and A in this function's "
-                "template arguments");
+                "weft: this communication hook cannot be made on a rank: give it a constructor that takes what follows "
+                "hook::make<H>, after a DefaultDevice& or without one; see H and A in this function's template arguments");
   static_assert(sound || detail::RefusedHook<H>::said);
   if constexpr (sound && made) return std::make_shared<detail::Makes<H, A...>>(std::move(arguments)...);
   else return nullptr;
@@ -139,7 +151,8 @@ class TreeHook final : public hook::AnyHook {
   Request start(hook::Bucket& bucket, const Communicator& comm) override {
     const std::size_t ranks = std::size_t(comm.size());
     under_way_.erase(bucket.index);  // of a step that ended early
-    under_way_.try_emplace(bucket.index, comm, *device_, *tree_, bucket.type, bucket.storage(), bucket.elements / ranks, ranks, bucket.members);
+    under_way_.try_emplace(bucket.index, comm, *device_, *tree_, bucket.type, bucket.storage(), bucket.elements / ranks, ranks,
+                           bucket.members);
     return Request();
   }
   void finish(hook::Bucket& bucket, const Communicator& comm) override {

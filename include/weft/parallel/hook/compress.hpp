@@ -9,8 +9,8 @@
 #include <span>
 
 #include <weft/kernels/elementwise.hpp>
-#include <weft/parallel/hook/reduce_option.hpp>
 #include <weft/parallel/hook/communication_hook.hpp>
+#include <weft/parallel/hook/reduce_option.hpp>
 
 namespace weft::hook {
 
@@ -23,12 +23,16 @@ class Compress {
 
   Request start(Bucket& bucket, const Communicator& comm) {
     weft::detail::Buffer& narrow = narrow_[bucket.index] = device_->allocate(bucket.elements * sizeof(T));
-    bucket.visit([&]<class G>(std::span<G> gradients) { kernels::cast<G, T>(*device_, gradients.size(), gradients.data(), static_cast<T*>(narrow.get())); });
+    bucket.visit([&]<class G>(std::span<G> gradients) {
+      kernels::cast<G, T>(*device_, gradients.size(), gradients.data(), static_cast<T*>(narrow.get()));
+    });
     return comm.all_reduce_async(std::span<T>(static_cast<T*>(narrow.get()), bucket.elements));
   }
   void finish(Bucket& bucket, const Communicator&) {
     weft::detail::Buffer& narrow = narrow_.at(bucket.index);
-    bucket.visit([&]<class G>(std::span<G> gradients) { kernels::cast<T, G>(*device_, gradients.size(), static_cast<const T*>(narrow.get()), gradients.data()); });
+    bucket.visit([&]<class G>(std::span<G> gradients) {
+      kernels::cast<T, G>(*device_, gradients.size(), static_cast<const T*>(narrow.get()), gradients.data());
+    });
     narrow.reset();
   }
 

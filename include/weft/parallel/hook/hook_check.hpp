@@ -25,8 +25,8 @@
 namespace weft::hook::detail {
 
 /// A hook whose first sums are checked. What compresses passes: it is refused only what lies within `tolerance`, relative in the
-/// 2-norm, of a wrong result that is itself further than this from the right one. All ranks decide alike. In a step that is checked a
-/// bucket takes its size twice more and a plain all-reduce; other steps cost nothing.
+/// 2-norm, of a wrong result that is itself further than this from the right one. All ranks decide alike. In a step that is
+/// checked a bucket takes its size twice more and a plain all-reduce; other steps cost nothing.
 class Checked final : public AnyHook {
  public:
   Checked(DefaultDevice& device, std::unique_ptr<AnyHook> hook) : device_(&device), hook_(std::move(hook)) {}
@@ -46,7 +46,8 @@ class Checked final : public AnyHook {
 
   template <class G>
   void check(const Bucket& bucket, std::span<G> result, const Communicator& comm, Watched& watched) {
-    const weft::detail::Buffer held = std::exchange(watched.own, nullptr), summed = device_->allocate(result.size_bytes()), beside = device_->allocate(result.size_bytes());
+    const weft::detail::Buffer held = std::exchange(watched.own, nullptr), summed = device_->allocate(result.size_bytes()),
+                               beside = device_->allocate(result.size_bytes());
     const G* own = static_cast<const G*>(held.get());
     G *sum = static_cast<G*>(summed.get()), *difference = static_cast<G*>(beside.get());
     kernels::cast<G, G>(*device_, result.size(), own, sum);
@@ -54,7 +55,8 @@ class Checked final : public AnyHook {
     Tensor<double, DefaultDevice::execution_space> squares(*device_, {std::size_t(norms), bucket.members.size()});
     const auto add_up = [&](Norm norm, const G* x) {
       for (std::size_t i = 0; i < bucket.members.size(); ++i)
-        kernels::squared_norm(*device_, bucket.members[i].state->size(), x + bucket.members[i].first, squares.data() + std::size_t(norm) * bucket.members.size() + i);
+        kernels::squared_norm(*device_, bucket.members[i].state->size(), x + bucket.members[i].first,
+                              squares.data() + std::size_t(norm) * bucket.members.size() + i);
     };
     const auto subtract = [&](Norm norm, const G* from, const G* x, double factor) {
       kernels::cast<G, G>(*device_, result.size(), from, difference);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // PowerSGD: the gradient of a matrix is sent as a product of two thin ones, found by one step of power iteration from the last
-// step's result; what is lost is added to the next gradient (Vogels, Karimireddy and Jaggi, arXiv:1905.13727, algorithms 1 and 2).
+// step's result; what is lost is added to the next gradient (Vogels, Karimireddy and Jaggi, arXiv:1905.13727, algorithms 1 and
+// 2).
 //
-//   DataParallel<models::Gpt> model(mesh, config, {.data = {.hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 4})}});
+//   DataParallel<models::Gpt> model(mesh, config, {.data = {.hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank =
+//   4})}});
 
 #include <algorithm>
 #include <cmath>
@@ -66,20 +68,24 @@ class PowerSgd {
   State& state_of(const Bucket& bucket);
 
   template <class G>
-  static G* data(const weft::detail::Buffer& buffer) { return static_cast<G*>(buffer.get()); }
+  static G* data(const weft::detail::Buffer& buffer) {
+    return static_cast<G*>(buffer.get());
+  }
 
   template <class G>
   void draw(State& state) {
     for (const Matrix& matrix : state.matrices)
       kernels::initialise_normal<G>(*device_, 1, matrix.columns * std::size_t(options_.rank), data<G>(state.right) + matrix.right,
-                                    key_of(options_.seed, matrix.site, options_.warm_start ? 0 : std::uint64_t(state.steps)), 0, 0, 0, 0.0, 1.0);
+                                    key_of(options_.seed, matrix.site, options_.warm_start ? 0 : std::uint64_t(state.steps)), 0,
+                                    0, 0, 0.0, 1.0);
   }
 
   // The left factors P = M Q, with the error of the last step added to M, and what is summed whole.
   template <class G>
   Request start_typed(const Bucket& bucket, G* gradients, const Communicator& comm) {
     State& state = state_of(bucket);
-    if (state.steps++ < options_.plain_steps || state.matrices.empty()) return comm.all_reduce_async(std::span<G>(gradients, bucket.elements));
+    if (state.steps++ < options_.plain_steps || state.matrices.empty())
+      return comm.all_reduce_async(std::span<G>(gradients, bucket.elements));
     const bool first = !state.right;
     const std::size_t r = std::size_t(options_.rank);
     if (first) {
@@ -94,10 +100,11 @@ class PowerSgd {
     for (const Matrix& matrix : state.matrices) {
       G* m = gradients + matrix.first;
       if (state.error) kernels::accumulate<G, G>(*device_, matrix.rows * matrix.columns, data<G>(state.error) + matrix.error, m);
-      kernels::matmul<G, G>(*device_, kernels::Transpose::no, kernels::Transpose::no, matrix.rows, r, matrix.columns, m, matrix.columns, data<G>(state.right) + matrix.right, r,
-                            data<G>(state.left) + matrix.left, r);
+      kernels::matmul<G, G>(*device_, kernels::Transpose::no, kernels::Transpose::no, matrix.rows, r, matrix.columns, m,
+                            matrix.columns, data<G>(state.right) + matrix.right, r, data<G>(state.left) + matrix.left, r);
     }
-    for (const Whole& whole : state.whole) kernels::cast<G, G>(*device_, whole.size, gradients + whole.first, data<G>(state.left) + whole.place);
+    for (const Whole& whole : state.whole)
+      kernels::cast<G, G>(*device_, whole.size, gradients + whole.first, data<G>(state.left) + whole.place);
     return comm.all_reduce_async(std::span<G>(data<G>(state.left), state.sent));
   }
 
@@ -112,19 +119,20 @@ class PowerSgd {
       std::vector<G> columns = copy_to_host(p);
       orthogonalise(columns, matrix.rows, r);
       copy_from_host(p, std::span<const G>(columns));
-      kernels::matmul<G, G>(*device_, kernels::Transpose::yes, kernels::Transpose::no, matrix.columns, r, matrix.rows, gradients + matrix.first, matrix.columns, p.data(), r,
-                            data<G>(state.right) + matrix.right, r);
+      kernels::matmul<G, G>(*device_, kernels::Transpose::yes, kernels::Transpose::no, matrix.columns, r, matrix.rows,
+                            gradients + matrix.first, matrix.columns, p.data(), r, data<G>(state.right) + matrix.right, r);
     }
     comm.all_reduce(std::span<G>(data<G>(state.right), state.right_size));
     for (const Matrix& matrix : state.matrices) {
       G* m = gradients + matrix.first;
       const std::size_t size = matrix.rows * matrix.columns;
       if (state.error) kernels::cast<G, G>(*device_, size, m, data<G>(state.error) + matrix.error);
-      kernels::matmul<G, G>(*device_, kernels::Transpose::no, kernels::Transpose::yes, matrix.rows, matrix.columns, r, data<G>(state.left) + matrix.left, r, data<G>(state.right) + matrix.right, r, m,
-                            matrix.columns);
+      kernels::matmul<G, G>(*device_, kernels::Transpose::no, kernels::Transpose::yes, matrix.rows, matrix.columns, r,
+                            data<G>(state.left) + matrix.left, r, data<G>(state.right) + matrix.right, r, m, matrix.columns);
       if (state.error) kernels::axpy<G, G>(*device_, size, G(-1) / G(comm.size()), m, data<G>(state.error) + matrix.error);
     }
-    for (const Whole& whole : state.whole) kernels::cast<G, G>(*device_, whole.size, data<G>(state.left) + whole.place, gradients + whole.first);
+    for (const Whole& whole : state.whole)
+      kernels::cast<G, G>(*device_, whole.size, data<G>(state.left) + whole.place, gradients + whole.first);
     state.left.reset();
   }
 

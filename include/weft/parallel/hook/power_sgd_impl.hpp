@@ -27,7 +27,9 @@ WEFT_INLINE PowerSgd::State& PowerSgd::state_of(const Bucket& bucket) {
     state.error_size += rows * columns;
   }
   for (const weft::detail::FlatMember& member : bucket.members) {
-    if (std::any_of(state.matrices.begin(), state.matrices.end(), [&](const Matrix& matrix) { return matrix.first == member.first; })) continue;
+    if (std::any_of(state.matrices.begin(), state.matrices.end(),
+                    [&](const Matrix& matrix) { return matrix.first == member.first; }))
+      continue;
     state.whole.push_back({member.first, member.state->size(), state.sent});
     state.sent += member.state->size();
   }

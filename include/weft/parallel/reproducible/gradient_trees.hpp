@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Under ModelOptions::numerics.reproducible a rank keeps each micro-batch's gradient apart until the tree over the micro-batches of the
-// whole step says with which other one it is added. A parameter that several units use (a tied embedding) has a tree for each use,
-// whether they are on this rank or on several stages; their sums are added at the end, after the sum over data ranks.
+// Under ModelOptions::numerics.reproducible a rank keeps each micro-batch's gradient apart until the tree over the micro-batches
+// of the whole step says with which other one it is added. A parameter that several units use (a tied embedding) has a tree for
+// each use, whether they are on this rank or on several stages; their sums are added at the end, after the sum over data ranks.
 
 #include <algorithm>
 #include <map>
@@ -14,8 +14,8 @@
 
 #include <weft/kernels/elementwise.hpp>
 #include <weft/layer/batch.hpp>
-#include <weft/layer/hooks.hpp>
 #include <weft/layer/gradient_accumulator.hpp>
+#include <weft/layer/hooks.hpp>
 #include <weft/layer/reduction_tree.hpp>
 
 namespace weft::detail {
@@ -61,13 +61,16 @@ class GradientTrees : public GradientAccumulator {
 
   void begin(const Batch& batch, AllHooks hooks, std::size_t data_rank, std::size_t data_ranks) override {
     if (batch.first_sequence != data_rank * batch.sequences)
-      throw_error<UsageError>({"reproducible: dp rank ", data_rank, "'s share of the batch begins at sequence ", batch.first_sequence, ", expected ", data_rank * batch.sequences, ": shares lie in the order of the ranks and are of one size"});
+      throw_error<UsageError>({"reproducible: dp rank ", data_rank, "'s share of the batch begins at sequence ",
+                               batch.first_sequence, ", expected ", data_rank * batch.sequences,
+                               ": shares lie in the order of the ranks and are of one size"});
     count_ = batch.micro_batches;
     terms_ = count_ * data_ranks;
     if (!tree_ || tree_->terms() != terms_) tree_ = std::make_unique<ReductionTree>(terms_, data_ranks);
     for (auto& [home, tree] : trees_) {
       // An expert sees the micro-batches of as many data ranks, neighbours, as there are to one of edp.
-      const std::size_t sources = home->info().expert_data ? std::max<std::size_t>(1, data_ranks / std::size_t(home->info().expert_data->size())) : 1;
+      const std::size_t sources =
+          home->info().expert_data ? std::max<std::size_t>(1, data_ranks / std::size_t(home->info().expert_data->size())) : 1;
       tree.first = data_rank / sources * sources * count_;
       tree.held.clear();
       tree.begun.clear();
@@ -86,7 +89,9 @@ class GradientTrees : public GradientAccumulator {
       tree.outside = use.state->gradients().layer_buffer();
       const auto begun = tree.begun.find(micro);
       if (begun == tree.begun.end()) {
-        use.state->gradients().begin_term(tree.held.empty() && tree.begun.empty() ? use.home->gradients().layer_buffer() : device_->allocate(use.state->gradient_bytes()));
+        use.state->gradients().begin_term(tree.held.empty() && tree.begun.empty()
+                                              ? use.home->gradients().layer_buffer()
+                                              : device_->allocate(use.state->gradient_bytes()));
       } else {
         use.state->gradients().resume_term(std::move(begun->second));
         tree.begun.erase(begun);
@@ -96,7 +101,8 @@ class GradientTrees : public GradientAccumulator {
   void leave(const Unit& unit, std::size_t micro) override {
     for (const Use& use : uses_of(unit)) {
       Tree& tree = trees_.at(use.home);
-      if (auto term = use.state->gradients().leave_term(std::exchange(tree.outside, nullptr))) tree.begun[micro] = std::move(*term);
+      if (auto term = use.state->gradients().leave_term(std::exchange(tree.outside, nullptr)))
+        tree.begun[micro] = std::move(*term);
     }
   }
   // The wrappers inside of data parallelism have their turn after every micro-batch, data ranks at the end.
@@ -105,8 +111,10 @@ class GradientTrees : public GradientAccumulator {
     for (const Use& use : uses_of(unit)) {
       Tree& tree = trees_.at(use.home);
       std::vector<Buffer> leaves = use.state->gradients().end_term(std::exchange(tree.outside, nullptr));
-      for (std::size_t source = 0; source < leaves.size(); ++source) add(*use.home, tree, source * count_ + micro, std::move(leaves[source]));
-      if (use.home != use.state && !leaves.empty()) use.home->gradients().mark_unreduced(use.state->gradients().hand_on_unreduced());
+      for (std::size_t source = 0; source < leaves.size(); ++source)
+        add(*use.home, tree, source * count_ + micro, std::move(leaves[source]));
+      if (use.home != use.state && !leaves.empty())
+        use.home->gradients().mark_unreduced(use.state->gradients().hand_on_unreduced());
     }
   }
 
@@ -132,7 +140,8 @@ class GradientTrees : public GradientAccumulator {
   const ReductionTree& tree() const { return *tree_; }
 
  private:
-  // All micro-batches of these parameters are in: the first of the rank's nodes lies where the gradient belongs, the others beside it.
+  // All micro-batches of these parameters are in: the first of the rank's nodes lies where the gradient belongs, the others
+  // beside it.
   void complete(const Unit& owned) {
     for (ParameterState* home : owned.parameters) {
       Tree& tree = trees_.at(home);
@@ -141,13 +150,15 @@ class GradientTrees : public GradientAccumulator {
       for (std::size_t micro = 0; micro < tree.added.size(); ++micro) {
         if (tree.added[micro]) continue;
         Buffer zero = tree.held.empty() ? place : device_->allocate(home->gradient_bytes());
-        typed(*home, [&](auto zero_of) { kernels::fill(*device_, home->size(), static_cast<decltype(zero_of)*>(zero.get()), zero_of); });
+        typed(*home,
+              [&](auto zero_of) { kernels::fill(*device_, home->size(), static_cast<decltype(zero_of)*>(zero.get()), zero_of); });
         add(*home, tree, micro, std::move(zero));
       }
       std::stable_sort(tree.held.begin(), tree.held.end(), [](const Node& a, const Node& b) { return a.begin() < b.begin(); });
       // Layers' order of micro-batches may have put another node there; it moves out first.
       for (Node& node : tree.held)
-        if (&node != &tree.held.front() && node.sum == place) node.sum = copied(*home, place, device_->allocate(home->gradient_bytes()));
+        if (&node != &tree.held.front() && node.sum == place)
+          node.sum = copied(*home, place, device_->allocate(home->gradient_bytes()));
       if (tree.held.front().sum != place) copied(*home, tree.held.front().sum, place);
       home->gradients().clear_nodes();
       for (std::size_t i = 1; i < tree.held.size(); ++i) home->gradients().add_node(std::move(tree.held[i].sum));
@@ -201,13 +212,14 @@ class GradientTrees : public GradientAccumulator {
     std::map<std::size_t, GradientTerm> begun;  // micro-batches whose gradient layers have yet to add to
     std::vector<char> added;
     std::size_t first = 0;  // of its micro-batches among all of the step
-    Buffer outside;  // the state's gradient while layers add to another place
+    Buffer outside;         // the state's gradient while layers add to another place
   };
 
   const std::vector<Use>& uses_of(const Unit& unit) { return uses_[&unit]; }
 
   void add(const ParameterState& home, Tree& tree, std::size_t micro, Buffer leaf) {
-    if (tree.added[micro]) throw_error<Error>({"reproducible: two gradients of ", home.name(), " for micro-batch ", tree.first + micro});
+    if (tree.added[micro])
+      throw_error<Error>({"reproducible: two gradients of ", home.name(), " for micro-batch ", tree.first + micro});
     tree.added[micro] = true;
     insert_node(tree.held, Node{{0, tree.first + micro}, std::move(leaf)}, terms_, [&](Node& into, Node& from) {
       typed(home, [&](auto zero) {

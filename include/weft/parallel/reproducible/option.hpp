@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The option `reproducible`, a bool that brings its code along: the accumulator of such runs is compiled only in programs that set the
-// option, whether to a constant or to what a user said.
+// The option `reproducible`, a bool that brings its code along: the accumulator of such runs is compiled only in programs that
+// set the option, whether to a constant or to what a user said.
 //
 //   ModelOptions{.numerics = {.reproducible = true}}
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The accumulator of reproducible runs (decision 14), for ReproducibleOption: trees over micro-batches on a rank (gradient_trees.hpp), the
-// same trees over data ranks, and a norm without rounding.
+// The accumulator of reproducible runs (decision 14), for ReproducibleOption: trees over micro-batches on a rank
+// (gradient_trees.hpp), the same trees over data ranks, and a norm without rounding.
 
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include <weft/parallel/reproducible/option.hpp>
 #include <weft/optim/exact_norm.hpp>
 #include <weft/parallel/hook/communication_hook.hpp>
 #include <weft/parallel/reproducible/gradient_trees.hpp>
+#include <weft/parallel/reproducible/option.hpp>
 
 namespace weft::detail {
 

@@ -28,7 +28,8 @@ class TreeExchange {
  public:
   /// This rank's nodes: the first lies in `flat`, the others beside the members' gradients. `flat` holds `piece` elements for
   /// each of `pieces` owners, and rank r wants piece r % pieces. It must live until `finish`.
-  TreeExchange(const Communicator& comm, Device<Exec>& device, const ReductionTree& tree, DataType type, const Buffer& flat, std::size_t piece, std::size_t pieces, std::span<const FlatMember> members)
+  TreeExchange(const Communicator& comm, Device<Exec>& device, const ReductionTree& tree, DataType type, const Buffer& flat,
+               std::size_t piece, std::size_t pieces, std::span<const FlatMember> members)
       : device_(&device), tree_(&tree), type_(type), flat_(flat), piece_(piece) {
     const std::size_t ranks = std::size_t(comm.size()), nodes = tree.counts()[std::size_t(comm.rank())];
     for (const std::size_t count : tree.counts()) receive_.push_back(count * piece);
@@ -38,7 +39,8 @@ class TreeExchange {
       if (nodes == 1 && pieces == ranks) outgoing_ = flat;
       else pack<G>(ranks, pieces, nodes, members);
       incoming_ = device.allocate(tree.nodes().size() * piece * sizeof(G));
-      request_ = comm.all_to_all_v_async(std::span<const G>(data<G>(outgoing_), ranks * nodes * piece), send_, std::span<G>(data<G>(incoming_), tree.nodes().size() * piece), receive_);
+      request_ = comm.all_to_all_v_async(std::span<const G>(data<G>(outgoing_), ranks * nodes * piece), send_,
+                                         std::span<G>(data<G>(incoming_), tree.nodes().size() * piece), receive_);
     });
   }
 
@@ -50,7 +52,8 @@ class TreeExchange {
     dispatch_gradient(type_, [&](auto zero) {
       using G = decltype(zero);
       G* in = data<G>(incoming_);
-      for (const auto& [into, from] : tree_->additions()) kernels::accumulate<G, G>(*device_, piece_, in + from * piece_, in + into * piece_);
+      for (const auto& [into, from] : tree_->additions())
+        kernels::accumulate<G, G>(*device_, piece_, in + from * piece_, in + into * piece_);
       kernels::cast<G, G>(*device_, piece_, in, static_cast<G*>(out));
     });
     incoming_.reset();
@@ -58,7 +61,9 @@ class TreeExchange {
 
  private:
   template <class G>
-  static G* data(const Buffer& buffer) { return static_cast<G*>(buffer.get()); }
+  static G* data(const Buffer& buffer) {
+    return static_cast<G*>(buffer.get());
+  }
 
   // For each rank its piece of all nodes.
   template <class G>

@@ -75,7 +75,8 @@ class TableSource final : public AnySchedule::Source {
   Table table(int ranks, int micro_batches) const override {
     require_ranks(ranks);
     if (micro_batches != table_.micro_batches)
-      throw_error<LayoutError>({"schedule ", name_, " is for ", table_.micro_batches, " micro-batches, a step of this rank has ", micro_batches});
+      throw_error<LayoutError>(
+          {"schedule ", name_, " is for ", table_.micro_batches, " micro-batches, a step of this rank has ", micro_batches});
     return table_;
   }
 
@@ -99,6 +100,8 @@ AnySchedule erase() {
 }
 
 template <class S>
-Value<S>::operator std::shared_ptr<const AnySchedule>() const { return std::make_shared<const AnySchedule>(erase<S>()); }
+Value<S>::operator std::shared_ptr<const AnySchedule>() const {
+  return std::make_shared<const AnySchedule>(erase<S>());
+}
 
 }  // namespace weft::schedule

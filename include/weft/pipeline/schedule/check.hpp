@@ -149,8 +149,8 @@ inline void require_proven(const Table& table, const std::string& what) {
                             " stages a rank, " + std::to_string(table.micro_batches) + " micro-batches) ";
   if (!proof.complete)
     throw LayoutError(where +
-                      "is not complete: every stage must be on one rank, every rank must hold as many, and every stage "
-                      "must do each micro-batch once, F and either B or I and W");
+                      "is not complete: every stage must be on one rank, every rank must hold as many, and every stage must do "
+                      "each micro-batch once, F and either B or I and W");
   if (!proof.ordered)
     throw LayoutError(where + "is out of order: on a rank F goes before B or I, I before W, and a pair has two members");
   if (!proof.no_deadlock) throw LayoutError(where + "deadlocks: ranks wait for each other's results in a circle");

@@ -12,8 +12,8 @@
 #include <type_traits>
 #include <utility>
 
-#include <weft/pipeline/schedule/check.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
+#include <weft/pipeline/schedule/check.hpp>
 
 namespace weft::schedule {
 
@@ -23,9 +23,13 @@ constexpr bool makes_table() {
   static_cast<void>(Table(make()));
   return true;
 }
-// Can the compiler make this table? Asked here, so that a function that is not constexpr is one error and not five of the compiler's.
+// Can the compiler make this table? Asked here, so that a function that is not constexpr is one error and not five of the
+// compiler's.
 template <auto make>
-concept ConstantTable = requires { Table(make()); } && requires { typename std::bool_constant<makes_table<make>()>; };
+concept ConstantTable = requires {
+  Table(make());
+}
+&&requires { typename std::bool_constant<makes_table<make>()>; };
 }  // namespace detail
 
 /// The schedule whose table `make()` returns, a constexpr function without arguments. It is proven by the compiler, so a table
@@ -50,11 +54,15 @@ struct Custom {
   /// Where a pipeline takes it, it must have passed. (In the class, clang would say of the wrapper too that this is no schedule.)
   static AnySchedule any_schedule() {
     static_assert(constant,
-                  "weft: the compiler proves the table of schedule::Custom<f>: f must be a constexpr function without arguments that returns a schedule::Table; a table that is "
-                  "only known when the program runs is given as ModelOptions{.pipeline = {.schedule = schedule::custom(f())}}");
-    static_assert(verdict.complete, "weft: this schedule is not complete: each stage does each micro-batch once, F and either B or I and W");
-    static_assert(!verdict.complete || verdict.ordered, "weft: this schedule is out of order: on a rank F goes before B or I, and I before W");
-    static_assert(!verdict.ordered || verdict.runs, "weft: this schedule deadlocks, or a rank wants messages in another order than they are sent in");
+                  "weft: the compiler proves the table of schedule::Custom<f>: f must be a constexpr function without arguments "
+                  "that returns a schedule::Table; a table that is only known when the program runs is given as "
+                  "ModelOptions{.pipeline = {.schedule = schedule::custom(f())}}");
+    static_assert(verdict.complete,
+                  "weft: this schedule is not complete: each stage does each micro-batch once, F and either B or I and W");
+    static_assert(!verdict.complete || verdict.ordered,
+                  "weft: this schedule is out of order: on a rank F goes before B or I, and I before W");
+    static_assert(!verdict.ordered || verdict.runs,
+                  "weft: this schedule deadlocks, or a rank wants messages in another order than they are sent in");
     if constexpr (constant) return AnySchedule(std::make_shared<const detail::TableSource>(make(), "of the user"));
     else return AnySchedule(nullptr);
   }
@@ -62,7 +70,9 @@ struct Custom {
 
 /// The table that `make()` returns, proven by the compiler (see Custom), for ModelOptions::pipeline.schedule.
 template <auto make>
-std::shared_ptr<const AnySchedule> custom() { return Value<Custom<make>>(); }
+std::shared_ptr<const AnySchedule> custom() {
+  return Value<Custom<make>>();
+}
 
 /// A table that is only known when the program runs. Throws LayoutError, saying why, if it does not pass the checker.
 inline std::shared_ptr<const AnySchedule> custom(Table table, std::string name = "of the user") {

@@ -13,8 +13,8 @@
 #include <string>
 #include <utility>
 
-#include <weft/pipeline/schedule/csv.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
+#include <weft/pipeline/schedule/csv.hpp>
 #include <weft/pipeline/schedule/named.hpp>
 
 namespace weft::schedule {
@@ -23,9 +23,12 @@ namespace detail {
 
 class NamedSource final : public AnySchedule::Source {
  public:
-  NamedSource(std::string name, int chunks) : name_(std::move(name)), chunks_(named_chunks(name_, chunks)), v_shape_(named_v_shape(name_)) {}
+  NamedSource(std::string name, int chunks)
+      : name_(std::move(name)), chunks_(named_chunks(name_, chunks)), v_shape_(named_v_shape(name_)) {}
   int chunks() const override { return chunks_; }
-  int stage(int rank, int chunk, int ranks) const override { return v_shape_ ? VShape::stage(rank, chunk, ranks) : Loop::stage(rank, chunk, ranks); }
+  int stage(int rank, int chunk, int ranks) const override {
+    return v_shape_ ? VShape::stage(rank, chunk, ranks) : Loop::stage(rank, chunk, ranks);
+  }
   Table table(int ranks, int micro_batches) const override { return named_table(name_, ranks, micro_batches, chunks_); }
 
  private:

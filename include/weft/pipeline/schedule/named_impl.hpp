@@ -25,7 +25,8 @@ namespace weft::schedule::detail {
 
 WEFT_INLINE int named_chunks(std::string_view name, int chunks) {
   if (name == Interleaved<2>::name || name == InterleavedZeroBubble<2>::name) {
-    if (chunks < 0) throw LayoutError("schedule " + std::string(name) + " with chunks(" + std::to_string(chunks) + "): at least 1");
+    if (chunks < 0)
+      throw LayoutError("schedule " + std::string(name) + " with chunks(" + std::to_string(chunks) + "): at least 1");
     return chunks == 0 ? 2 : chunks;
   }
   return named_table(name, 2, 8, chunks).chunks;  // numbers that all of them take

@@ -74,7 +74,8 @@ constexpr Table table(int ranks, int micro_batches) {
 template <Schedule S>
 WEFT_COLD void require(int ranks, int micro_batches) {
   if (S::applies(ranks, micro_batches)) return;
-  std::string text = weft::detail::joined({"schedule ", S::name, " with pp(", ranks, ") and micro-batches(", micro_batches, "): ", S::limits});
+  std::string text =
+      weft::detail::joined({"schedule ", S::name, " with pp(", ranks, ") and micro-batches(", micro_batches, "): ", S::limits});
   constexpr int far = 4096;
   for (int distance = 1; distance < far; ++distance)
     for (const int near : {micro_batches - distance, micro_batches + distance})

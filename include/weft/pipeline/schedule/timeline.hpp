@@ -49,8 +49,8 @@ class TimelineRecorder {
 
 namespace detail {
 
-/// A moment that all ranks share, on each one's own clock. A rank may be late to see the end of a barrier, so it is taken from many:
-/// the median of what this rank's clock is ahead of the first rank's.
+/// A moment that all ranks share, on each one's own clock. A rank may be late to see the end of a barrier, so it is taken from
+/// many: the median of what this rank's clock is ahead of the first rank's.
 double common_moment(const Communicator& pipeline);
 
 }  // namespace detail

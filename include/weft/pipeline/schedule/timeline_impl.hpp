@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for pipeline/schedule/timeline.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// Definitions for pipeline/schedule/timeline.hpp, inline when weft is header-only, else compiled once in the library
+// weft::compiled.
 
 #include <weft/core/inline.hpp>
 #include <weft/pipeline/schedule/timeline.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for pipeline/schedule/visualise.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// Definitions for pipeline/schedule/visualise.hpp, inline when weft is header-only, else compiled once in the library
+// weft::compiled.
 
 #include <weft/core/inline.hpp>
 #include <weft/pipeline/schedule/visualise.hpp>
@@ -92,9 +93,9 @@ WEFT_INLINE std::string to_svg(const Table& table, const Timeline& timeline, std
     x += 118;
   }
   svg += "<text x=\"" + detail::decimal(left) + "\" y=\"" + detail::decimal(height - 12) + "\">" + std::to_string(table.ranks) +
-         " ranks, " + std::to_string(table.micro_batches) + " micro-batches, makespan " + detail::decimal(length) + std::string(unit) +
-         "; numbers are micro-batches" + (table.chunks > 1 ? ", a rank's first stage is dark and its last one light" : "") +
-         "</text>\n</svg>\n";
+         " ranks, " + std::to_string(table.micro_batches) + " micro-batches, makespan " + detail::decimal(length) +
+         std::string(unit) + "; numbers are micro-batches" +
+         (table.chunks > 1 ? ", a rank's first stage is dark and its last one light" : "") + "</text>\n</svg>\n";
   return svg;
 }
 
