@@ -25,6 +25,7 @@
 #include <weft/parallel/hook/compress.hpp>
 #include <weft/parallel/model_options.hpp>
 #include <weft/parallel/policy_check.hpp>
+#include <weft/parallel/reproducible/parts.hpp>
 #include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/same_parameters.hpp>
 #include <weft/parallel/whole_parameter.hpp>
