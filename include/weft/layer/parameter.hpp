@@ -270,10 +270,10 @@ class Parameter : public detail::ParameterHandle {
   template <class Context, class T, class E, class... P>
   void accumulate(const Context&, const Tensor<T, E, P...>& gradient) {
     using A = accumulate_t<T>;
-    static_assert(
-        (Context::placed & ~detail::UnreducedAxes<Tensor<T, E, P...>, Rules...>::axes) == 0,
-        "weft: this parameter's gradient does not say how it lies on an axis that is in force, so nobody would know what it "
-        "owes: compute it with operations on placed tensors, such as sum_rows(g), or label what a kernel wrote with every axis");
+    static_assert((Context::placed & ~detail::UnreducedAxes<Tensor<T, E, P...>, Rules...>::axes) == 0,
+                  "weft: this parameter's gradient does not say how it lies on an axis that is in force, so nobody would know "
+                  "over which axes it is still to be summed: compute it with operations on placed tensors, such as sum_rows(g), "
+                  "or label what a kernel wrote with every axis");
     require_gradient(gradient.shape(), data_type_of<A>);
     const auto open = this->template open_gradient<Tensor<T, E, P...>>(gradient.device());
     if (open.first) kernels::cast<T, A>(gradient.device(), gradient.size(), gradient.data(), open.data);

@@ -68,7 +68,7 @@ class ParameterState {
   void take_unreduced_over_data() {
     if (gradients_.unreduced() & ~info_.data_bit())
       throw_error<UnreducedGradientError>({"the gradient of ", name(), " is to be summed over ", info_.expert_data ? "edp" : "dp",
-                                           " while it still owes another sum"});
+                                           " while it is unreduced over another axis"});
     gradients_.take_unreduced();
   }
   /// The whole local gradient: f(std::span<float>) or f(std::span<double>), [size()]. On a GPU its memory is the device's.

@@ -19,10 +19,10 @@ namespace detail {
 // Where no data wrapper stands outside, nobody else sums the experts' gradients over edp.
 class ExpertGradientReducer : public Hooks {
  public:
-  explicit ExpertGradientReducer(bool pays) : pays_(pays) {}
+  explicit ExpertGradientReducer(bool sums) : sums_(sums) {}
   void gradients_ready(Unit& unit) override {
     for (ParameterState* state : unit.parameters) {
-      if (!pays_ || !state->info().expert_data) continue;
+      if (!sums_ || !state->info().expert_data) continue;
       state->take_unreduced(edp{});
       const Communicator& ranks = *state->info().expert_data;
       if (ranks.size() > 1) state->gradient_span([&](auto gradient) { ranks.all_reduce(gradient); });
@@ -30,7 +30,7 @@ class ExpertGradientReducer : public Hooks {
   }
 
  private:
-  bool pays_;
+  bool sums_;
 };
 
 struct ExpertPolicy : PlainPolicy {

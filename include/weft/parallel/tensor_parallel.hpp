@@ -30,7 +30,7 @@ class TensorGradientReducer : public Hooks {
   const Communicator* find_replicas(int count) const;
   static constexpr comm::MemoryKind memory = weft::detail::memory_kind<Tensor<float, Exec>>();
 
-  void pay(ParameterState& state);
+  void reduce(ParameterState& state);
   void copy_shared(const ParameterState& state, char* gradient, char* packed, bool pack);
 
   Communicator comm_;
@@ -50,7 +50,7 @@ template <class Exec>
 void TensorGradientReducer<Exec>::gradients_ready(Unit& unit) {
   agree_on_unreduced(comm_, *device_, unit, axis_bit<tp>);
   for (ParameterState* state : unit.parameters) {
-    if (state->take_unreduced(tp{}) && comm_.size() > 1) pay(*state);
+    if (state->take_unreduced(tp{}) && comm_.size() > 1) reduce(*state);
   }
 }
 
@@ -62,7 +62,7 @@ const Communicator* TensorGradientReducer<Exec>::find_replicas(int count) const 
 }
 
 template <class Exec>
-void TensorGradientReducer<Exec>::pay(ParameterState& state) {
+void TensorGradientReducer<Exec>::reduce(ParameterState& state) {
   char* gradient = static_cast<char*>(state.gradients().layer_buffer().get());
   const DataType type = state.gradient_type();
   if (state.info().replicas == 1) return comm_.all_reduce(comm::elements_of<float, double>(type, memory, gradient, state.size()));

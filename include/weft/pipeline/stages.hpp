@@ -385,9 +385,9 @@ WEFT_COLD void prepare(const Context& context) {
 
 WEFT_COLD static void require_reduced(const ParameterState& state) {
   if (state.gradients().unreduced() == 0) return;
-  throw_error<UnreducedGradientError>({"the gradient of ", state.name(), " still owes a sum over ",
+  throw_error<UnreducedGradientError>({"the gradient of ", state.name(), " is still unreduced over ",
                                        names_of_axes(state.info(), state.gradients().unreduced()),
-                                       " after the step: no wrapper paid it"});
+                                       " after the step: no wrapper sums it"});
 }
 
 StageSettings settings_;

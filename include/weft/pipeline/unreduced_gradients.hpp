@@ -13,9 +13,9 @@
 
 namespace weft::detail {
 
-[[noreturn]] WEFT_COLD inline void refuse_ways(const ParameterState& state, std::string_view axis, bool owes) {
+[[noreturn]] WEFT_COLD inline void refuse_ways(const ParameterState& state, std::string_view axis, bool partial) {
   throw_error<UnreducedGradientError>({"the ranks of ", axis, " took different ways: the gradient of ", state.name(),
-                                       " is whole on some and ", owes ? "a term of a sum" : "missing",
+                                       " is whole on some and ", partial ? "a term of a sum" : "missing",
                                        " on others; what is the same on every rank (Invariant) must be computed by every rank"});
 }
 
