@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One data-parallel rank's share of a global batch, cut into micro-batches of equal size. Plain vectors on the host, so that a
-// loader needs no device and a test can write a batch by hand.
+// One data-parallel rank's share of a global batch, cut into micro-batches, which are of equal size unless `differing` is set.
+// Plain vectors on the host, so that a loader needs no device and a test can write a batch by hand.
 //
 //   Batch batch{.tokens = {1, 2, 3}, .targets = {2, 3, 4}, .sequences = 1, .length = 3};
 

@@ -96,6 +96,7 @@ auto find_bind() {
 
 }  // namespace detail
 
+/// The context: C is a Compute, B are the Binds of the axes in force, outermost wrapper first.
 template <class C, class... B>
 class Context : B... {
  public:

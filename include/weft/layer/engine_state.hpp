@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The engine's part of a context: the wrappers' hooks, the model under construction and buffers that last beyond a step. Layers
-// read Context::env and do not touch it.
+// read Context::env instead.
 //
 //   for (Hooks* hooks : context.engine.hooks) hooks->finish();
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A loss as a type of its own: the sum over tokens. The executor divides it once, by the count of the global batch, so that a
-// loss which is already a mean, and would be divided twice, does not compile. The axes on which the sum is Partial follow from
-// the placement of the tokens.
+// A loss: the sum over tokens, as a type that only sums make. The executor divides it once, by the count of the global batch, so
+// a loss that was divided already would be divided twice. The axes on which the sum is Partial follow from the placement of the
+// tokens.
 //
 //   auto losses = ...;                                            // [tokens], one number for each token
 //   return Result{sum_losses(context, losses, targets), saved};   // in the back's forward; its backward gets a gradient [1]

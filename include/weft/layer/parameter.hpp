@@ -153,6 +153,7 @@ class ParameterHandle {
 
 }  // namespace detail
 
+/// A parameter with a rule, Shard<axis, dim>, for each axis that may cut it (tp, cp or etp). Copies are handles of one parameter.
 template <class... Rules>
 class Parameter : public detail::ParameterHandle {
  public:

@@ -18,6 +18,7 @@
 
 namespace weft {
 
+/// One parameter of a rank, shared by all handles (Parameter) of it.
 class ParameterState {
  public:
   using Run = detail::Run;

@@ -18,6 +18,7 @@
 
 namespace weft {
 
+/// x -> x · mask / (1 - probability), placed as x; the identity outside training. No parameters.
 class Dropout {
  public:
   /// Elements become 0 with this probability; the others are scaled by 1 / (1 - probability). The site is the context's path.

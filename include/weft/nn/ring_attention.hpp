@@ -2,8 +2,10 @@
 #pragma once
 // Causal attention over sequences in zig-zag chunks on the ranks of cp: blocks of keys and values travel round a ring and are
 // sent on while they are used (ring attention, arXiv:2310.01889). Key-value heads travel as they are, not repeated for their
-// query heads. At each step every rank has the same amount of work, without a mask: step 0 is causal over a rank's own chunks; at
-// later steps either all queries attend to the first half of the keys, or the second half of the queries to all keys.
+// query heads. At each step every rank has the same amount of work: step 0 is causal over the rank's own chunks; later steps need
+// no mask, since either all queries attend to the first half of the keys, or the second half of the queries to all keys.
+//
+//   ring_attention_forward(device, context.comm(cp{}), extents, in, out, log_sum_exp);
 //
 // Numerics: block results and all gradients are kept in accumulate_t and rounded once.
 

@@ -3,6 +3,9 @@
 // Attention over sequences that are cut over the ranks of cp, by an exchange of tokens for heads: an all-to-all gives each rank
 // whole sequences of some of the heads, and another one brings the result back (DeepSpeed-Ulysses, arXiv:2309.14509). If there
 // are fewer key-value heads than ranks, several ranks hold the same one.
+//
+//   const HeadExchange<T, Exec> exchange(device, context.comm(cp{}), extents);
+//   const auto fused = exchange.gather(in);   // [whole rows, query + 2 key-value width]
 
 #include <algorithm>
 #include <cstddef>

@@ -3,8 +3,8 @@
 // The option `offload`: a store for parameters and optimizer state between their uses. Its type brings the code along, so that
 // only programs that offload compile it.
 //
-//   DataParallel<models::Gpt> model(mesh, config, {.shard = {.offload = Offload::file("/scratch/run")}});   // /scratch/run.0,
-//   ...
+//   DataParallel<models::Gpt> model(mesh, config, {.shard = {.offload = Offload::file("/scratch/run")}});   // rank 0:
+//   /scratch/run.0
 
 #include <memory>
 #include <string>

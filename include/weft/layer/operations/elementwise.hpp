@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Operations element by element beyond those of products.hpp, and products with one number for all elements or one for each row.
-// With them and reductions.hpp a layer's forward and backward need no loop over elements, so that types track every sum over an
-// axis that is not complete. "Rows" are dim 0, the tokens; operands have one element type.
+// With them and reductions.hpp a layer's forward and backward need no loop over elements, so that types track every incomplete
+// sum over an axis. "Rows" are dim 0, the tokens; operands have one element type.
 //
 //   auto y = divide_column(x, sqrt(mean_columns(square(x))));   // [tokens, columns] by [tokens]
 
