@@ -19,7 +19,7 @@ namespace weft {
 
 namespace detail {
 
-/// The place of a local matrix in the global batch.
+/// The position of a local matrix in the global batch.
 struct GlobalIndex {
   std::size_t first_row = 0;     ///< token of the global batch; the micro-batch's first if cp cuts sequences
   std::size_t first_column = 0;  ///< global column

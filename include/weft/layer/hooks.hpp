@@ -72,7 +72,7 @@ void next_term(Device& device, ParameterState& state) {
   state.gradients().next_term(device.allocate(state.gradient_bytes()));
 }
 
-/// Allocates the gradient that layers add to, unless it is there.
+/// Allocates the gradient that layers add to, if it is not allocated yet.
 template <class Device>
 void open_layer_gradient(Device& device, ParameterState& state) {
   if (state.gradients().layer_buffer()) return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A parameter of a layer. Its type holds placement rules for axes, which apply only if the axis is in force: Parameter<Shard<tp,
-// 0>> is whole on one rank and cut along dim 0 under tensor parallelism. Initial elements are functions of the global name and
-// the global index, so the weights are bitwise the same in every layout.
+// A parameter of a layer. Its type holds placement rules, each of which applies only if its axis is in force: with Shard<tp, 0>
+// it is whole on one rank and cut along dim 0 under tensor parallelism. Initial elements are functions of the global name and the
+// global index, so the weights are bitwise the same in every layout.
 //
 //   Parameter<Shard<tp, 0>> weight(context, "weight", {out, in}, normal(0.02));
 
