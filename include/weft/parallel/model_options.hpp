@@ -84,8 +84,7 @@ struct NumericsOptions {
   /// micro-batch. Unset: the model's own in stages 1 and 2 (4P + 12P/N and 2P + 14P/N bytes), float32 in stage 3 (16P/N) and in
   /// reproducible runs.
   std::optional<DataType> gradient = {};
-  std::optional<LossScaleOptions> loss_scale =
-      std::nullopt;  ///< gradients are scaled; those of a model in float16 always are
+  std::optional<LossScaleOptions> loss_scale = std::nullopt;  ///< gradients are scaled; those of a model in float16 always are
   /// An optimizer's first step and every compare_every-th one end with a comparison of the parameters that several ranks hold
   /// (require_equal_parameters), and a communication hook's sums are compared with plain ones as often. 0: never.
   std::uint64_t compare_every = 100;

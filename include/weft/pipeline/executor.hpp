@@ -103,7 +103,7 @@ class Executor {
     std::size_t expected = 0;
     for (std::size_t i = 0; i < order.size(); ++i) {
       const Action action = order[i];
-      while (expected <= i + 1 && expected < order.size()) expected = expect_next(order, expected);  // for this action and the next
+      while (expected <= i + 1 && expected < order.size()) expected = expect_next(order, expected);  // its input and the next
       if (recording_) recording_->start();
       const std::size_t micro = std::size_t(action.micro);
       context_.env.first_row =

@@ -49,7 +49,7 @@ constexpr bool complete(const Table& table) {
     int forward = 0, input = 0, weight = 0, whole = 0;
   };
   for (int rank = 0; rank < table.ranks; ++rank) {
-    if (table.orders[std::size_t(rank)].size() / 2 < std::size_t(table.chunks) * std::size_t(M)) return false;  // before allocating
+    if (table.orders[std::size_t(rank)].size() / 2 < std::size_t(table.chunks) * std::size_t(M)) return false;  // limits memory
     std::vector<Count> counts(std::size_t(table.chunks) * std::size_t(M));
     for (const Action& a : table.orders[std::size_t(rank)]) {
       if (a.chunk < 0 || a.chunk >= table.chunks || a.micro < 0 || a.micro >= M) return false;
