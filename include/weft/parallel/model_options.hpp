@@ -86,7 +86,8 @@ struct NumericsOptions {
   std::optional<DataType> gradient = {};
   std::optional<LossScaleOptions> loss_scale = std::nullopt;  ///< gradients are scaled; those of a model in float16 always are
   /// An optimizer's first step and every compare_every-th one end with a comparison of the parameters that several ranks hold
-  /// (require_equal_parameters), and a communication hook's sums are compared with plain ones as often. 0: never.
+  /// (require_equal_parameters). A communication hook's sums are compared with plain ones as often. 0: parameters are never
+  /// compared, and a hook's sums only in the first step.
   std::uint64_t compare_every = 100;
 };
 

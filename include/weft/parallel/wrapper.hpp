@@ -177,6 +177,7 @@ using model_of_t = typename ModelOf<M>::type;
 
 }  // namespace detail
 
+/// M with the axis of a policy bound, and the functions that all wrapped models have.
 template <class Policy, class M>
 class Wrapper {
   static_assert(detail::CheckedHooksOf<Policy>::said);
@@ -243,14 +244,14 @@ class Wrapper {
       return stages.evaluate(context, batch);
     });
   }
-  /// The logits [vocabulary] that follow these tokens, the same on every rank. All ranks of one share pass the same tokens.
+  /// The logits [vocabulary] that follow these tokens, the same on all ranks of one share, which pass the same tokens.
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
     return enter(here(), [&](const auto& context, auto& stages) {
       detail::require_prompt(context, tokens);
       return stages.next_logits(context, tokens);
     });
   }
-  /// The logits [tokens, vocabulary] of one sequence, the same on every rank.
+  /// The logits [tokens, vocabulary] of one sequence, the same on all ranks of one share.
   std::vector<double> logits(std::span<const std::int32_t> tokens) {
     return enter(here(), [&](const auto& context, auto& stages) {
       detail::require_prompt(context, tokens);

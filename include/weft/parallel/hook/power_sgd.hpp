@@ -24,6 +24,7 @@
 
 namespace weft::hook {
 
+/// The options of PowerSgd.
 struct PowerSgdOptions {
   int rank = 1;                ///< columns of the thin matrices
   bool error_feedback = true;  ///< keeps the error for the next step; takes a copy of the matrices' gradients

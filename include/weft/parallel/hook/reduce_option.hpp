@@ -24,6 +24,7 @@ template <class Device>
 std::unique_ptr<hook::AnyHook> narrow_hook(Device& device);
 }  // namespace detail
 
+/// The type in which gradients are reduced over data ranks, or unset. Takes a DataType.
 class ReduceOption {
  public:
   ReduceOption() = default;

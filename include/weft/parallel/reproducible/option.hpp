@@ -21,6 +21,7 @@ std::shared_ptr<GradientAccumulator> reproducible_accumulator(Device& device);
 
 }  // namespace detail
 
+/// True: the run is reproducible. Takes a bool, and nothing that converts to one.
 class ReproducibleOption {
  public:
   using Make = std::shared_ptr<detail::GradientAccumulator> (*)(DefaultDevice&);

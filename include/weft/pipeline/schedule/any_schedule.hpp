@@ -16,6 +16,7 @@
 
 namespace weft::schedule {
 
+/// Any schedule as a value; copies share one source.
 class AnySchedule {
  public:
   /// The interface of one kind of schedule.
@@ -93,6 +94,7 @@ concept Erasable = Schedule<S> || requires {
   { S::any_schedule() } -> std::same_as<AnySchedule>;
 };
 
+/// A schedule's type as a value.
 template <Erasable S>
 AnySchedule erase() {
   if constexpr (Schedule<S>) return AnySchedule(std::make_shared<const detail::TypeSource<S>>());

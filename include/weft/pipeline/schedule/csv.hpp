@@ -18,6 +18,7 @@
 
 namespace weft::schedule {
 
+/// The table as text, one line per rank.
 std::string to_csv(const Table& table);
 
 /// Throws UsageError with the line for a cell that is not an action, and LayoutError with the reason if the table does not pass

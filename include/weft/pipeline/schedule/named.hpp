@@ -19,6 +19,7 @@
 
 namespace weft::schedule {
 
+/// The names of the built-in schedules.
 inline constexpr std::string_view names = "gpipe, 1f1b, interleaved, interleaved-zb, zb-h1, zbv and dualpipev";
 
 namespace detail {
