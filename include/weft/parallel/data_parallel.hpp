@@ -210,8 +210,8 @@ struct DataPolicy : PlainPolicy {
 
 }  // namespace detail
 
-/// M on every dp rank, each with its own sequences. Numerics: gradients are sums over dp in rank order, in float for parameters
-/// in 16 bits (double for double); equal to one rank up to the rounding of that sum, and the same bits on every rank. Policies:
+/// M on every dp rank, each with its own sequences. Numerics: gradients are sums over dp in rank order, in float (in double for
+/// parameters in double); equal to one rank up to the rounding of that sum, and the same bits on every rank. Policies:
 /// Reproducible and others of parallel/policies.hpp, or a communication hook.
 template <class M, class... Policies>
 class DataParallel;
