@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A rank's chunks of a model, and what one can do with them: train, evaluate, ask for logits. The innermost thing that
-// wrappers wrap.
+// A rank's chunks of a model with the operations on them: training, evaluation, logits. The innermost object that wrappers wrap.
 
 #include <algorithm>
 #include <cmath>
@@ -31,11 +30,11 @@ namespace weft {
 
 namespace detail {
 
-/// What a rank's stages are told beside the model's config.
+/// The settings of a rank's stages beside the model's config.
 struct StageSettings {
   schedule::AnySchedule schedule;
   std::shared_ptr<GradientAccumulator> accumulator;
-  schedule::TimelineRecorder* timeline = nullptr;  ///< takes the times of this rank's actions in each training step
+  schedule::TimelineRecorder* timeline = nullptr;  ///< records the times of this rank's actions in each training step
 };
 
 template <class Model>
@@ -50,10 +49,10 @@ class Stages {
     else refuse_functions_of_model<Model, Context>();
   }
 
-  /// One step: forward and backward of all micro-batches, gradients summed over every axis. Returns the mean loss over the
-  /// tokens of the global batch that count, in double, the same on every rank. Gradients start anew; optimizer.step() applies
-  /// them. Auxiliary losses of routers are in the gradients and not in what is returned: buffers() has them ("load", see Router).
-  /// Throws UsageError on every rank if no target of the global batch counts.
+  /// One step: forward and backward of all micro-batches, gradients summed over every axis. Returns the mean loss over the tokens
+  /// of the global batch that count, in double, the same on every rank. Gradients start anew with each call; optimizer.step()
+  /// applies them. Auxiliary losses of routers are in the gradients and not in the returned loss: buffers() has them ("load", see
+  /// Router). Throws UsageError on every rank if no target of the global batch counts.
   template <class Context>
   double train_step(const Context& context, const Batch& whole) {
     const schedule::Table& table = this->table(context, whole);
@@ -76,7 +75,7 @@ for_each_data_axis(context, [&](const Communicator& ranks) { detail::agree_on_to
 detail::renew(context, buffers_);
 for_each_state([](ParameterState& state) { require_reduced(state); });
 const double loss = total_loss<Context>(context, executor.losses()) / count;
-gradients_->applied = !std::isfinite(loss);  // of such a step there is nothing to lose
+gradients_->applied = !std::isfinite(loss);  // a step without a finite loss has no gradients to lose
 return loss;
 }  // namespace detail
 
@@ -93,7 +92,7 @@ double evaluate(const Context& context, const Batch& whole) {
   return total_loss<Context>(context, executor.losses()) / count;
 }
 
-/// The logits [vocabulary] that follow the last of these tokens, the same on every rank. All ranks give the same tokens.
+/// The logits [vocabulary] after the last of these tokens, the same on every rank. All ranks pass the same tokens.
 template <class Context>
 std::vector<float> next_logits(const Context& context, std::span<const std::int32_t> tokens) {
   const auto logits = all_logits(context, tokens);
@@ -104,7 +103,7 @@ std::vector<float> next_logits(const Context& context, std::span<const std::int3
 /// The logits [tokens, vocabulary] of one sequence, the same on every rank.
 template <class Context>
 std::vector<double> all_logits(const Context& context, std::span<const std::int32_t> tokens) {
-  if constexpr (!ModelTypes<Model, Context>::forwards) return {};  // the compiler has said why
+  if constexpr (!ModelTypes<Model, Context>::forwards) return {};  // the compiler has reported why
   else if constexpr (HasLogits<Model, Context, typename ModelTypes<Model, Context>::Hidden>)
     return forward_for_logits(context, tokens);
   else return refuse_logits<Model>(), std::vector<double>();
@@ -119,10 +118,10 @@ void for_each_state(F&& f) {
   for (const Tie& tie : ties_.all()) f(*tie.state);
 }
 
-/// What the layers of this rank keep from step to step beside their parameters.
+/// The values that this rank's layers keep from step to step beside their parameters.
 std::span<const std::shared_ptr<StepBuffer>> buffers() const { return buffers_; }
 
-/// Of all parameters of the model, in its order; of experts those of this rank.
+/// The names of all parameters of the model, in its order; of experts only those of this rank.
 const std::vector<std::string>& parameter_names() const { return names_; }
 /// Shared with the optimizers of this model.
 const std::shared_ptr<StepGradients>& gradients() const { return gradients_; }
@@ -130,13 +129,13 @@ const std::shared_ptr<StepGradients>& gradients() const { return gradients_; }
 const Config& config() const { return config_; }
 const schedule::AnySchedule& schedule() const { return settings_.schedule; }
 
-/// How the gradients of this model are added up; shared with its optimizers.
+/// The accumulator that adds up the gradients of this model; shared with its optimizers.
 const std::shared_ptr<GradientAccumulator>& accumulator() const { return settings_.accumulator; }
 
 // ---- The parts of a training step, for a caller that runs them in another way (parallel/cuda/graphed_step.hpp).
 
 auto& chunks() { return chunks_; }
-/// The schedule's table for this batch. Throws as train_step.
+/// The schedule's table for this batch. Throws as train_step does.
 template <class Context>
 const schedule::Table& table(const Context& context, const Batch& batch) {
   check(batch);
@@ -155,7 +154,7 @@ template <class Context>
 static Counts count_targets(const Context& context, const Batch& batch) {
   double counts[] = {0, double(batch.targets.size())};
   for (const std::int32_t target : batch.targets) counts[0] += double(target >= 0);
-  // Over the axes that cut the batch, wherever the loss is a term of a sum.
+  // The sum is over the axes that cut the batch, whatever the axes are on which the loss is a term of a sum.
   for_each_data_axis(context, [&](const Communicator& ranks) { ranks.all_reduce(std::span<double>(counts)); });
   if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(std::span<double>(counts));
   if (counts[0] == 0)
@@ -163,12 +162,12 @@ static Counts count_targets(const Context& context, const Batch& batch) {
                              " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
   return {counts[0], counts[1]};
 }
-/// All micro-batches are in: shared parameters' gradients are added, and the sums over data ranks are complete.
+/// Called after all micro-batches: adds the gradients of shared parameters and completes the sums over data ranks.
 template <class Context>
 void finish_gradients(const Context& context) {
   settings_.accumulator->finish(ties_.all(), ties_.units(), context.engine.hooks);
 }
-/// The sum of the losses of all ranks' micro-batches.
+/// The sum of the losses of all micro-batches of all ranks.
 template <class Context>
 double total_loss(const Context& context, std::vector<double> losses) const {
   losses = settings_.accumulator->loss_terms(std::move(losses), context.rank(dp{}), context.size(dp{}));
@@ -183,9 +182,9 @@ template <class Context>
 std::vector<double> forward_for_logits(const Context& context, std::span<const std::int32_t> tokens) {
   if (tokens.empty()) throw_error<UsageError>({"logits of no tokens: at least one is needed"});
   check_length(tokens.size());
-  // Attention is causal, so what follows the last token does not matter: ranks that cut the tokens get as many each.
+  // Attention is causal, so padding after the last token changes nothing: it gives ranks that cut the tokens equal parts.
   std::size_t multiple = context.size(cp{}) > 1 ? 2 * context.size(cp{}) : 1;
-  constexpr bool has_experts = requires { Model::experts(config_); };  // which cut them, too
+  constexpr bool has_experts = requires { Model::experts(config_); };  // experts cut the tokens, too
   if constexpr (has_experts || shard_dim<hidden_placement_t<Context, tp>> == 0)
     multiple = context.size(cp{}) * std::lcm(multiple / context.size(cp{}), context.size(tp{}));
   Batch whole{.sequences = 1, .length = (tokens.size() + multiple - 1) / multiple * multiple};
@@ -203,14 +202,14 @@ std::vector<double> forward_for_logits(const Context& context, std::span<const s
     if (!chunk->back) continue;
     executor.with_unit(chunk->units.back(), [&] {
       auto mine = chunk->back->logits(executor.context(), executor.last_hidden());
-      // Padding is gathered, too: its columns are left out here.
+      // Padding of the vocabulary is gathered, too; its columns are left out here.
       if constexpr (Context::has(tp{}))
         gather_columns(
             mine.device(),
             to<Invariant<tp>>(executor.context(), decltype(mine)(mine.device(), {mine.rows(), mine.columns()}, mine.buffer())),
             vocabulary, rows, logits);
       else gather_columns(mine.device(), mine, vocabulary, rows, logits);
-      if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(logits);  // zero where another rank has the rows
+      if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(logits);  // zero in the rows of other ranks
     });
   }
   finish(context);
@@ -225,7 +224,7 @@ void check(const Batch& batch) const {
   if constexpr (requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
   else batch.check();
 }
-// Positions beyond those that the model was made for are nonsense, whether it has a table of them or computes them.
+// Positions beyond those that the model was made for are meaningless, whether it has a table of them or computes them.
 void check_length([[maybe_unused]] std::size_t length) const {
   if constexpr (requires { Model::sequence(config_); })
     if (length > Model::sequence(config_))
@@ -237,7 +236,7 @@ static std::size_t longest_of(const Batch& batch) {
   for (const MicroBatch& micro : batch.differing) longest = std::max(longest, micro.length);
   return longest;
 }
-// Forward alone has no limits on micro-batches: a rank takes its chunks in the order of the model, each for all of them.
+// Forward alone has no limits on micro-batches: a rank takes its chunks in the order of the model, each for all micro-batches.
 template <class Context>
 schedule::Table forward_table(const Context& context, const Batch& batch) const {
   check(batch);
@@ -255,7 +254,7 @@ schedule::Table forward_table(const Context& context, const Batch& batch) const 
   return table;
 }
 
-// This rank's part of the batch: where cp cuts sequences, tokens and targets of its chunks.
+// This rank's part of the batch: if cp cuts sequences, the tokens and targets of this rank's chunks.
 template <class Context>
 static decltype(auto) part_of(const Context& context, const Batch& batch) {
   if constexpr (!Context::has(cp{})) {
@@ -310,11 +309,11 @@ WEFT_COLD void construct(const Context& context, const Config& config) {
   prepare(context);
 }
 
-// The whole model is built on every rank; a rank keeps its stages and makes their parameters.
+// Every rank builds the whole model, keeps its own stages and allocates the parameters of these.
 template <class Context>
 WEFT_COLD void build(const Context& context, const Config& config, int ranks, int rank) {
   const std::size_t blocks = Model::blocks(config), stages = std::size_t(ranks * settings_.schedule.chunks());
-  const auto stage_of = [&](std::size_t unit) {  // stage s has the blocks from blocks * s / stages on
+  const auto stage_of = [&](std::size_t unit) {  // stage s begins with block `blocks * s / stages`
     return unit == 0 ? std::size_t(0) : unit > blocks ? stages - 1 : (unit * stages - 1) / blocks;
   };
   const auto rank_of = [&](std::size_t unit) { return settings_.schedule.stage_rank(int(stage_of(unit)), ranks); };
@@ -356,7 +355,7 @@ WEFT_COLD void build(const Context& context, const Config& config, int ranks, in
   }
 }
 
-// Of this rank's chunks, first in the model first.
+// The units of this rank's chunks, in the order of the model.
 WEFT_COLD std::vector<Unit*> units_in_order() const {
   std::vector<Chunk<Model>*> chunks;
   for (const auto& chunk : chunks_) chunks.push_back(chunk.get());
@@ -372,7 +371,7 @@ static void finish(const Context& context) {
   for (Hooks* hooks : context.engine.hooks) hooks->finish();
 }
 
-// Units in the order in which their gradients become ready.
+// Prepares the hooks with the units in the order in which their gradients become ready.
 template <class Context>
 WEFT_COLD void prepare(const Context& context) {
   std::vector<Unit*> order;
