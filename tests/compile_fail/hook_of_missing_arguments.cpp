@@ -14,10 +14,10 @@ struct Own {
 double go(World& world, const Batch& batch) {
   Mesh<dp> mesh(world);
   DataParallel<models::Gpt> model(mesh, models::GptConfig{},
-                                  {.hook = hook::make<Own>(
+                                  {.data = {.hook = hook::make<Own>(
 #ifndef WEFT_FAIL
-                                       3
+                                                3
 #endif
-                                       )});
+                                                )}});
   return model.train_step(batch);
 }

@@ -16,6 +16,6 @@ struct Own {
 
 double go(World& world, const Batch& batch) {
   Mesh<dp> mesh(world);
-  DataParallel<models::Gpt> model(mesh, models::GptConfig{}, {.hook = hook::make<Own>()});
+  DataParallel<models::Gpt> model(mesh, models::GptConfig{}, {.data = {.hook = hook::make<Own>()}});
   return model.train_step(batch);
 }

@@ -247,9 +247,8 @@ class DataParallel : public detail::DataBase<M, Policies...> {
   using typename detail::DataBase<M, Policies...>::Config;
   /// The model laid over `mesh`: see Wrapper.
   template <detail::Axis... X>
-  DataParallel(const Mesh<X...>& mesh, const Config& config,
-               const ModelOptions& options =
-                   {})  // if this cannot be converted to Config, it names a missing field, or fields out of order
+  DataParallel(const Mesh<X...>& mesh,  // what is no Config names a field that it lacks, or fields out of its order
+               const Config& config, const ModelOptions& options = {})
       : detail::DataBase<M, Policies...>(mesh, config, options) {}
 };
 

@@ -98,9 +98,8 @@ class FullyShardedDataParallel : public detail::ShardedDataBase<M, Policies...> 
   using typename detail::ShardedDataBase<M, Policies...>::Config;
   /// The model laid over `mesh`: see Wrapper.
   template <detail::Axis... X>
-  FullyShardedDataParallel(const Mesh<X...>& mesh, const Config& config,
-                           const ModelOptions& options =
-                               {})  // if this cannot be converted to Config, it names a missing field, or fields out of order
+  FullyShardedDataParallel(const Mesh<X...>& mesh,  // what is no Config names a field that it lacks, or fields out of its order
+                           const Config& config, const ModelOptions& options = {})
       : detail::ShardedDataBase<M, Policies...>(mesh, config, options) {}
 };
 

@@ -208,8 +208,8 @@ class Wrapper {
   /// anything is allocated. Throws LayoutError if the config does not fit the degrees. (There are as few constructors as
   /// possible: compilers list all of them if a field of the config is misspelled.)
   template <detail::Axis... X>
-  Wrapper(const Mesh<X...>& mesh, const Config& config,
-          ModelOptions options = {})  // if this cannot be converted to Config, it names a missing field, or fields out of order
+  Wrapper(const Mesh<X...>& mesh,  // what is no Config names a field that it lacks, or fields out of its order
+          const Config& config, ModelOptions options = {})
       : Wrapper(detail::Inside{}, root(mesh.world().device(), options = agreed(options, mesh, config)), mesh, config, options) {
     outermost_.reset(new detail::Outermost{&mesh.world().device(), options,
                                            detail::make_loss_scale<typename model_type::scalar>(options), mesh.communicator()});
@@ -377,6 +377,7 @@ struct RefusedInner : Refused<M> {
   using Refused<M>::Refused;
   using Inner = RefusedInner;
   static constexpr bool shards_parameters = false;
+  static void adjust(ModelOptions&) {}
   template <class X>
   static constexpr bool uses(X) {
     return true;
@@ -437,9 +438,8 @@ class SingleDevice {
   using model_type = M;
   using Config = typename M::Config;
 
-  SingleDevice(DefaultDevice& device, const Config& config,
-               const ModelOptions& options =
-                   {})  // if this cannot be converted to Config, it names a missing field, or fields out of order
+  SingleDevice(DefaultDevice& device,  // what is no Config names a field that it lacks, or fields out of its order
+               const Config& config, const ModelOptions& options = {})
       : device_(&device),
         options_(detail::with_store(options, 0)),
         loss_scale_(detail::make_loss_scale<typename M::scalar>(options)),
