@@ -16,7 +16,7 @@
 #include <weft/models/gpt.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/cuda/graphed_step.hpp>
-#include <weft/parallel/wrapper.hpp>
+#include <weft/parallel/single_device.hpp>
 #include <weft/runtime/run.hpp>
 
 using namespace weft;

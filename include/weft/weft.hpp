@@ -32,6 +32,7 @@
 #include <weft/parallel/fully_sharded_data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
 #include <weft/parallel/sequence_parallel.hpp>
+#include <weft/parallel/single_device.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
 #include <weft/parallel/user_wrapper.hpp>
 #include <weft/pipeline/schedule/custom.hpp>

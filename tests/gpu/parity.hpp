@@ -12,7 +12,7 @@
 #include <weft/mesh/world.hpp>
 #include <weft/optim/sgd.hpp>
 #include <weft/parallel/fully_sharded_data_parallel.hpp>
-#include <weft/parallel/wrapper.hpp>
+#include <weft/parallel/single_device.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 
 #include "support/batches.hpp"

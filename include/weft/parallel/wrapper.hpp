@@ -25,6 +25,7 @@
 #include <weft/optim/offloaded.hpp>
 #include <weft/parallel/hook/compress.hpp>
 #include <weft/parallel/model_options.hpp>
+#include <weft/parallel/nesting.hpp>
 #include <weft/parallel/policy_check.hpp>
 #include <weft/parallel/reproducible/parts.hpp>
 #include <weft/parallel/same_inputs.hpp>
@@ -35,17 +36,6 @@
 #include <weft/pipeline/stages.hpp>
 
 namespace weft {
-
-namespace gpu {
-template <class M>
-class GraphedStep;  // parallel/cuda/graphed_step.hpp
-}
-
-/// The place of a type in the nesting order; a model is innermost.
-template <class M>
-inline constexpr int nesting_level = 100;
-template <class M>
-inline constexpr bool is_wrapper = nesting_level<M> < 100;
 
 namespace detail {
 
@@ -58,75 +48,6 @@ WEFT_COLD inline ModelOptions with_store(const ModelOptions& given, int rank) {
 }
 
 struct Inside {};  // constructed by another wrapper
-
-// The model at the heart of a nest of wrappers, sound or not.
-template <class M>
-struct ModelOf {
-  using type = M;
-};
-template <class M>
-requires is_wrapper<M>
-struct ModelOf<M> {
-  using type = typename M::model_type;
-};
-template <template <class, class...> class W, class M, class... R>
-requires is_wrapper<W<M, R...>>
-struct ModelOf<W<M, R...>> : ModelOf<M> {
-};
-
-// True if a wrapper, and every wrapper inside it, may stand where it does. Known without their classes, so that the wrappers
-// around a refused one report nothing. A user-defined wrapper is recognised by its nesting_level.
-template <class M>
-inline constexpr bool sound = is_wrapper<M> || ModelRecipe<M>;
-
-// Reports why a wrapper cannot stand around M, which is neither a wrapper nor a model.
-template <class M>
-struct RefusedModel : RefusedTypes<M> {};
-template <class M>
-requires is_wrapper<M>
-struct RefusedModel<M> {
-  static constexpr bool said = true;
-};  // M's own fault is reported in M
-template <class M>
-requires(!is_wrapper<M> && requires {
-  typename M::model_type;
-  typename M::Inner;
-}) struct RefusedModel<M> {
-  static constexpr bool said = true;  // first, because a compiler drops what follows an error
-  static_assert(is_wrapper<M>,
-                "weft: a wrapper around a wrapper that does not say where it stands in the order of nesting: write `template "
-                "<class M> inline constexpr int weft::nesting_level<Own<M>> = 18;` before its class (data 10, context 15, tensor "
-                "20, expert 25, pipeline 30); see M in this class's template arguments");
-};
-
-// Stands in for a wrapper that is not sound. It accepts everything, so that there is only one error.
-template <class M>
-struct Refused {
-  static_assert(sizeof(M) != 0);  // a fault further inside is reported there
-  static_assert(sound<M> || RefusedModel<M>::said);
-  using model_type =
-      std::conditional_t<ModelRecipe<typename ModelOf<M>::type>, typename ModelOf<M>::type, NoModel<typename ModelOf<M>::type>>;
-  using Config = typename model_type::Config;
-  Refused(const auto&, const Config&, const ModelOptions& = {}) {}
-  template <class... T>
-  explicit Refused(T&&...) {}
-  template <class... T>
-  double train_step(T&&...) {
-    return 0;
-  }
-  template <class... T>
-  double evaluate(T&&...) {
-    return 0;
-  }
-  template <class... T>
-  std::vector<float> next_logits(T&&...) {
-    return {};
-  }
-  template <class F>
-  void for_each_state(F&&) {}
-  Communicator communicator() const { return {}; }
-  DefaultDevice& device() const;
-};
 
 // True if X is the policy's axis, or one of its axes if it binds several.
 template <class Policy, class X>
@@ -159,21 +80,7 @@ struct Outermost {
 };
 
 template <class M>
-struct ScalarOf {
-  using type = void;
-};
-template <class M>
-requires requires { typename ModelOf<M>::type::scalar; }
-struct ScalarOf<M> {
-  using type = typename ModelOf<M>::type::scalar;
-};
-
-template <class M>
 using inner_of_t = std::conditional_t<is_wrapper<M>, M, Stages<M>>;
-
-/// The model at the heart of a nest of wrappers.
-template <class M>
-using model_of_t = typename ModelOf<M>::type;
 
 }  // namespace detail
 
@@ -407,88 +314,6 @@ struct PlainPolicy {
   static constexpr bool shards_parameters = false;
   static void adjust(ModelOptions&) {}
   static schedule::AnySchedule schedule(const ModelOptions&) { return schedule::erase<schedule::OneForwardOneBackward>(); }
-};
-
-/// A model on one rank, without any wrapper. Every composition is compared with it.
-template <class M>
-class SingleDevice;
-
-namespace detail {
-template <class M>
-struct RefusedAlone {
-  static constexpr bool said = true;
-  static_assert(!is_wrapper<M>,
-                "weft: SingleDevice takes a model alone, and this is one in a wrapper: construct that on a mesh, or leave the "
-                "wrapper out: SingleDevice<models::Gpt>");
-};
-}  // namespace detail
-
-/// Stands in for a SingleDevice of a type that is not a model, so that there is only one error.
-template <class M>
-requires(!detail::ModelRecipe<M>) class SingleDevice<M> : public detail::Refused<M> {
-  static_assert(detail::RefusedAlone<M>::said);
-
- public:
-  using detail::Refused<M>::Refused;
-};
-
-template <class M>
-class SingleDevice {
- public:
-  using model_type = M;
-  using Config = typename M::Config;
-
-  SingleDevice(DefaultDevice& device,  // what is no Config names a field that it lacks, or fields out of its order
-               const Config& config, const ModelOptions& options = {})
-      : device_(&device),
-        options_(detail::with_store(options, 0)),
-        loss_scale_(detail::make_loss_scale<typename M::scalar>(options)),
-        stages_(here(), config, detail::stage_settings(device, PlainPolicy::schedule(options), options)) {}
-
-  double train_step(const Batch& batch) {
-    if (loss_scale_) loss_scale_->apply();
-    return stages_.train_step(here(), batch);
-  }
-  double evaluate(const Batch& batch) { return stages_.evaluate(here(), batch); }
-  std::vector<float> next_logits(std::span<const std::int32_t> tokens) { return stages_.next_logits(here(), tokens); }
-  std::vector<double> logits(std::span<const std::int32_t> tokens) { return stages_.all_logits(here(), tokens); }
-  void discard_gradients() { stages_.gradients()->applied = true; }
-  std::vector<double> parameter(std::string_view name) {
-    return detail::whole_parameter(device(), communicator(), stages_, name, false, 1);
-  }
-  std::vector<double> gradient(std::string_view name) {
-    return detail::whole_parameter(device(), communicator(), stages_, name, true, loss_scale_ ? loss_scale_->applied() : 1);
-  }
-  const std::vector<std::string>& parameter_names() { return stages_.parameter_names(); }
-  template <class F>
-  void for_each_state(F&& f) {
-    stages_.for_each_state(f);
-  }
-  auto buffers() { return stages_.buffers(); }
-  auto& stages() { return stages_; }
-  /// Does nothing: one rank has nothing to compare.
-  void require_equal_parameters() {}
-  Communicator communicator() const { return Communicator(); }
-  auto& device() const { return *device_; }
-  const ModelOptions& options() const { return options_; }
-  /// Null if gradients are not scaled.
-  const std::shared_ptr<LossScale>& loss_scale() const { return loss_scale_; }
-
- private:
-  template <class>
-  friend class gpu::GraphedStep;
-  auto here() const {
-    detail::Environment environment;
-    environment.seed = options_.seed;
-    detail::EngineState engine;
-    if (loss_scale_) engine.loss_scale = loss_scale_->value();
-    return Context<Compute<DefaultDevice::execution_space, typename M::scalar>>(*device_, std::move(environment),
-                                                                                std::move(engine));
-  }
-  DefaultDevice* device_;
-  ModelOptions options_;
-  std::shared_ptr<LossScale> loss_scale_;
-  detail::Stages<M> stages_;
 };
 
 }  // namespace weft

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include <weft/layer/batch.hpp>
-#include <weft/parallel/wrapper.hpp>
+#include <weft/parallel/single_device.hpp>
 #include <weft/tensor/transfer.hpp>
 #ifdef KOKKOS_ENABLE_CUDA
 #include <weft/device/cuda/graph.hpp>

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The nesting order of wrappers: which type may stand around which, known without instantiating any of them, and the stand-in for
+// a nest that is not sound, so that a wrong composition is one error.
+//
+//   nesting_level<DataParallel<models::Gpt>> < nesting_level<TensorParallel<models::Gpt>>
+
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/layer/model_check.hpp>
+#include <weft/parallel/model_options.hpp>
+
+namespace weft {
+
+/// The place of a type in the nesting order; a model is innermost.
+template <class M>
+inline constexpr int nesting_level = 100;
+template <class M>
+inline constexpr bool is_wrapper = nesting_level<M> < 100;
+
+namespace detail {
+
+// The model at the heart of a nest of wrappers, sound or not.
+template <class M>
+struct ModelOf {
+  using type = M;
+};
+template <class M>
+requires is_wrapper<M>
+struct ModelOf<M> {
+  using type = typename M::model_type;
+};
+template <template <class, class...> class W, class M, class... R>
+requires is_wrapper<W<M, R...>>
+struct ModelOf<W<M, R...>> : ModelOf<M> {
+};
+
+// True if a wrapper, and every wrapper inside it, may stand where it does. Known without their classes, so that the wrappers
+// around a refused one report nothing. A user-defined wrapper is recognised by its nesting_level.
+template <class M>
+inline constexpr bool sound = is_wrapper<M> || ModelRecipe<M>;
+
+// Reports why a wrapper cannot stand around M, which is neither a wrapper nor a model.
+template <class M>
+struct RefusedModel : RefusedTypes<M> {};
+template <class M>
+requires is_wrapper<M>
+struct RefusedModel<M> {
+  static constexpr bool said = true;
+};  // M's own fault is reported in M
+template <class M>
+requires(!is_wrapper<M> && requires {
+  typename M::model_type;
+  typename M::Inner;
+}) struct RefusedModel<M> {
+  static constexpr bool said = true;  // first, because a compiler drops what follows an error
+  static_assert(is_wrapper<M>,
+                "weft: a wrapper around a wrapper that does not say where it stands in the order of nesting: write `template "
+                "<class M> inline constexpr int weft::nesting_level<Own<M>> = 18;` before its class (data 10, context 15, tensor "
+                "20, expert 25, pipeline 30); see M in this class's template arguments");
+};
+
+// Stands in for a wrapper that is not sound. It accepts everything, so that there is only one error.
+template <class M>
+struct Refused {
+  static_assert(sizeof(M) != 0);  // a fault further inside is reported there
+  static_assert(sound<M> || RefusedModel<M>::said);
+  using model_type =
+      std::conditional_t<ModelRecipe<typename ModelOf<M>::type>, typename ModelOf<M>::type, NoModel<typename ModelOf<M>::type>>;
+  using Config = typename model_type::Config;
+  Refused(const auto&, const Config&, const ModelOptions& = {}) {}
+  template <class... T>
+  explicit Refused(T&&...) {}
+  template <class... T>
+  double train_step(T&&...) {
+    return 0;
+  }
+  template <class... T>
+  double evaluate(T&&...) {
+    return 0;
+  }
+  template <class... T>
+  std::vector<float> next_logits(T&&...) {
+    return {};
+  }
+  template <class F>
+  void for_each_state(F&&) {}
+  Communicator communicator() const { return {}; }
+  DefaultDevice& device() const;
+};
+
+template <class M>
+struct ScalarOf {
+  using type = void;
+};
+template <class M>
+requires requires { typename ModelOf<M>::type::scalar; }
+struct ScalarOf<M> {
+  using type = typename ModelOf<M>::type::scalar;
+};
+
+/// The model at the heart of a nest of wrappers.
+template <class M>
+using model_of_t = typename ModelOf<M>::type;
+
+}  // namespace detail
+
+}  // namespace weft

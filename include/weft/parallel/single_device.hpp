@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A model on one rank, without any wrapper: what every composition is compared with, and where a program begins.
+//
+//   SingleDevice<models::Gpt> model(world.device(), config);
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <weft/parallel/nesting.hpp>
+#include <weft/parallel/wrapper.hpp>
+
+namespace weft {
+
+namespace gpu {
+template <class M>
+class GraphedStep;  // parallel/cuda/graphed_step.hpp
+}
+
+/// A model on one rank, without any wrapper. Every composition is compared with it.
+template <class M>
+class SingleDevice;
+
+namespace detail {
+template <class M>
+struct RefusedAlone {
+  static constexpr bool said = true;
+  static_assert(!is_wrapper<M>,
+                "weft: SingleDevice takes a model alone, and this is one in a wrapper: construct that on a mesh, or leave the "
+                "wrapper out: SingleDevice<models::Gpt>");
+};
+}  // namespace detail
+
+/// Stands in for a SingleDevice of a type that is not a model, so that there is only one error.
+template <class M>
+requires(!detail::ModelRecipe<M>) class SingleDevice<M> : public detail::Refused<M> {
+  static_assert(detail::RefusedAlone<M>::said);
+
+ public:
+  using detail::Refused<M>::Refused;
+};
+
+template <class M>
+class SingleDevice {
+ public:
+  using model_type = M;
+  using Config = typename M::Config;
+
+  SingleDevice(DefaultDevice& device,  // what is no Config names a field that it lacks, or fields out of its order
+               const Config& config, const ModelOptions& options = {})
+      : device_(&device),
+        options_(detail::with_store(options, 0)),
+        loss_scale_(detail::make_loss_scale<typename M::scalar>(options)),
+        stages_(here(), config, detail::stage_settings(device, PlainPolicy::schedule(options), options)) {}
+
+  double train_step(const Batch& batch) {
+    if (loss_scale_) loss_scale_->apply();
+    return stages_.train_step(here(), batch);
+  }
+  double evaluate(const Batch& batch) { return stages_.evaluate(here(), batch); }
+  std::vector<float> next_logits(std::span<const std::int32_t> tokens) { return stages_.next_logits(here(), tokens); }
+  std::vector<double> logits(std::span<const std::int32_t> tokens) { return stages_.all_logits(here(), tokens); }
+  void discard_gradients() { stages_.gradients()->applied = true; }
+  std::vector<double> parameter(std::string_view name) {
+    return detail::whole_parameter(device(), communicator(), stages_, name, false, 1);
+  }
+  std::vector<double> gradient(std::string_view name) {
+    return detail::whole_parameter(device(), communicator(), stages_, name, true, loss_scale_ ? loss_scale_->applied() : 1);
+  }
+  const std::vector<std::string>& parameter_names() { return stages_.parameter_names(); }
+  template <class F>
+  void for_each_state(F&& f) {
+    stages_.for_each_state(f);
+  }
+  auto buffers() { return stages_.buffers(); }
+  auto& stages() { return stages_; }
+  /// Does nothing: one rank has nothing to compare.
+  void require_equal_parameters() {}
+  Communicator communicator() const { return Communicator(); }
+  auto& device() const { return *device_; }
+  const ModelOptions& options() const { return options_; }
+  /// Null if gradients are not scaled.
+  const std::shared_ptr<LossScale>& loss_scale() const { return loss_scale_; }
+
+ private:
+  template <class>
+  friend class gpu::GraphedStep;
+  auto here() const {
+    detail::Environment environment;
+    environment.seed = options_.seed;
+    detail::EngineState engine;
+    if (loss_scale_) engine.loss_scale = loss_scale_->value();
+    return Context<Compute<DefaultDevice::execution_space, typename M::scalar>>(*device_, std::move(environment),
+                                                                                std::move(engine));
+  }
+  DefaultDevice* device_;
+  ModelOptions options_;
+  std::shared_ptr<LossScale> loss_scale_;
+  detail::Stages<M> stages_;
+};
+
+}  // namespace weft
