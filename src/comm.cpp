@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators, thread ranks, ranks of one machine and the store through which processes meet.
+// The definitions of communicators, thread ranks, ranks of one machine and the store through which processes meet.
 #include <weft/comm/agreement_impl.hpp>
 #include <weft/comm/calls_impl.hpp>
 #include <weft/comm/communicator_impl.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the common scalars.
+// The kernels for the common scalars.
 #include <weft/kernels/compiled.hpp>
 
 #ifndef KOKKOS_ENABLE_CUDA

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts, errors, meshes and the start of a program.
+// The definitions of hashes, texts and meshes.
 #include <weft/core/hash_impl.hpp>
 #include <weft/core/text_impl.hpp>
 #include <weft/mesh/layout_impl.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The symbols by which the linker tells how a program was compiled.
+// The symbols by which the linker refuses programs that were compiled in different ways (core/inline.hpp).
 #include <weft/core/inline.hpp>
 
 namespace weft::detail {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules and wrappers, as far as they are no templates.
+// The definitions of schedules and wrappers that are not templates.
 #include <weft/parallel/fsdp/settings_impl.hpp>
 #include <weft/parallel/hook/hook_check_impl.hpp>
 #include <weft/parallel/hook/power_sgd_impl.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Templates on what nearly every program takes for their parameter: the host's execution space and its memory, float and bfloat16, AdamW and SGD.
+// The templates for the parameters of nearly every program: the host's execution space and memory, float and bfloat16, AdamW and
+// SGD.
 #include <weft/comm/reduce.hpp>
 #include <weft/device/arena.hpp>
 #include <weft/device/device.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers, tensors, optimizers, data and traces, as far as they are no templates, and the kernels of the common scalars.
+// The definitions of layers, kernels, tensors, data and traces that are not templates, and of the offload store and the
+// optimizers that use it.
 #include <weft/data/batches_impl.hpp>
 #include <weft/data/corpus_impl.hpp>
 #include <weft/data/source_files_impl.hpp>

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What most programs use of weft, and what needs only Kokkos and the matmul library. Chosen by including them: backends that need
-// more (weft/comm/mpi.hpp), weft/pipeline/schedule/dynamic.hpp (a schedule by name or from a file),
-// weft/parallel/hook/compress.hpp and power_sgd.hpp (communication hooks), weft/testing/check_layer.hpp.
+// The main header: everything that most programs use and that needs only Kokkos and the matmul library. Other headers are
+// included as needed: backends with further dependencies (weft/comm/mpi.hpp, gloo.hpp, nccl.hpp),
+// weft/pipeline/schedule/dynamic.hpp (a schedule by name or from a file), weft/parallel/hook/compress.hpp and power_sgd.hpp
+// (communication hooks), weft/testing/check_layer.hpp.
+//
+//   #include <weft/weft.hpp>
 
 #include <weft/core/standard.hpp>  // before Kokkos, which may have its own to say
 

@@ -197,8 +197,7 @@ TEST_CASE("a rank that never comes to NCCL: all others give up in time") {
     texts = errors_of(3, {.patience = Seconds(0.3)}, [](int rank) { fake_nccl::faults().never_connects = rank == 1; });
   });
   CHECK(seconds < 3);
-  for (const auto& text : texts)
-    CHECK(std::find(text.begin(), text.end(), "NCCL did not connect 3 ranks within 0.3") != text.end());
+  for (const auto& text : texts) CHECK(contains(text, "NCCL did not connect 3 ranks within 0.3"));
   CHECK(fake_nccl::alive() == 0);
 }
 
@@ -237,8 +236,8 @@ TEST_CASE("a collective that a rank never calls: aborted at the deadline, with r
   CHECK(error->sequence() == 2);
   CHECK(contains(error->what(), "waited longer than the deadline of 0.3"));
   CHECK(contains(error->what(), "launched, and other ranks did not come"));
-  CHECK(std::find(after.begin(), after.end(), "weft: rank 0, axis world, all_reduce(sum) of 4 float32 #") != after.end());
-  CHECK(std::find(after.begin(), after.end(), ": NCCL's communicators were aborted: waited longer") != after.end());
+  CHECK(contains(after, "weft: rank 0, axis world, all_reduce(sum) of 4 float32 #"));
+  CHECK(contains(after, ": NCCL's communicators were aborted: waited longer"));
   CHECK(fake_nccl::aborted() >= before + 2);  // of the axis and of the world
   CHECK(fake_nccl::alive() == 0);
 }
@@ -311,9 +310,8 @@ TEST_CASE("a rank that throws ends the waits of all others at once") {
                            "boom", std::runtime_error);
     });
     CHECK(seconds < 3);
-    CHECK(std::find(text.begin(), text.end(), "rank 2 has failed") != text.end());
-    if (what == 0)
-      CHECK(std::find(text.begin(), text.end(), "weft: rank 0, axis tp, all_reduce(sum) of 1000 float32 #2: ") != text.end());
+    CHECK(contains(text, "rank 2 has failed"));
+    if (what == 0) CHECK(contains(text, "weft: rank 0, axis tp, all_reduce(sum) of 1000 float32 #2: "));
     CHECK(fake_nccl::alive() == 0);
   }
 }
@@ -332,9 +330,8 @@ TEST_CASE("fingerprints name ranks that disagree, before anything is launched; w
                                : kind == 1 ? "broadcast of 4 float32 with root 0"
                                            : "all_reduce(max) of 4 float32";
     for (const auto& text : texts)
-      CHECK(std::find(text.begin(), text.end(),
-                      "ranks disagree: rank 0 of world called all_reduce(sum) of 4 float32, rank 1 of world called " + theirs) !=
-            text.end());
+      CHECK(contains(text,
+                     "ranks disagree: rank 0 of world called all_reduce(sum) of 4 float32, rank 1 of world called " + theirs));
   }
   const auto texts = errors_of(
       2, {.deadline = Seconds(0.2)}, [](int) {},
@@ -342,8 +339,7 @@ TEST_CASE("fingerprints name ranks that disagree, before anything is launched; w
         std::vector<float> x(4 + std::size_t(world.rank()), 1.0f);
         on_device(world).all_reduce(x);
       });
-  for (const auto& text : texts)
-    CHECK(std::find(text.begin(), text.end(), "waited longer than the deadline of 0.2") != text.end());
+  for (const auto& text : texts) CHECK(contains(text, "waited longer than the deadline of 0.2"));
   CHECK(fake_nccl::alive() == 0);
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A program of which one file is compiled with WEFT_COMPILED and one without does not link, and neither does one that was compiled for
 # other vector registers than the library: two definitions of one function, or sums of another order, would go unnoticed.
+# covers: weft/core/inline.hpp
 . "$WEFT_SOURCE/tests/support/environment.sh"
 
 compile() { must "$WEFT_CXX" -std=c++20 -I "$WEFT_SOURCE/include" "$@"; }

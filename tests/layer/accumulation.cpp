@@ -463,7 +463,7 @@ struct Forgetful : PlainPolicy {
   using hidden_placement = Shard<cp, 0>;
   Forgetful(const Communicator&, DefaultDevice&, const ModelOptions&) {}
 };
-struct Unpaid : Wrapper<Forgetful, Small> {
+struct Unsummed : Wrapper<Forgetful, Small> {
   using Wrapper<Forgetful, Small>::Wrapper;
 };
 
@@ -481,24 +481,24 @@ std::string unreduced_error(F&& f) {
 
 namespace weft {
 template <>
-inline constexpr int nesting_level<Unpaid> = 15;
+inline constexpr int nesting_level<Unsummed> = 15;
 }
 
 TEST_CASE("a gradient that owes a sum ends the step, or its reduction over dp") {
   std::vector<std::string> texts(2);
   CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
           Mesh<cp> mesh(world, {.cp = 2});
-          Unpaid model(mesh, {});
+          Unsummed model(mesh, {});
           texts[std::size_t(world.rank())] = unreduced_error([&] { model.train_step(make_batch(0, 1, 1, all)); });
         }) == 0);
   for (const std::string& text : texts)
-    CHECK(text == "weft: the gradient of front.tokens.weight still owes a sum over cp after the step: no wrapper paid it");
+    CHECK(text == "weft: the gradient of front.tokens.weight is still unreduced over cp after the step: no wrapper sums it");
 
   CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
           Mesh<dp, cp> mesh(world, {.cp = 2});
-          DataParallel<Unpaid> model(mesh, {});
+          DataParallel<Unsummed> model(mesh, {});
           texts[std::size_t(world.rank())] = unreduced_error([&] { model.train_step(make_batch(0, 1, 1, all)); });
         }) == 0);
   for (const std::string& text : texts)
-    CHECK(text == "weft: the gradient of back.norm.weight is to be summed over dp while it still owes another sum");
+    CHECK(text == "weft: the gradient of back.norm.weight is to be summed over dp while it is unreduced over another axis");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The concepts of what weft takes from users, met by weft's own types and not by others: Layer, Model, WrapperPolicy, StepHooks,
 // UpdateRule, and a communication hook. Each way to get one of them wrong, with its message, is a case in tests/compile_fail.
+// covers: weft/layer/model_check.hpp
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -8,6 +9,7 @@
 #include <span>
 #include <tuple>
 
+#include <weft/layer/model_check.hpp>
 #include <weft/parallel/hook/power_sgd.hpp>
 #include <weft/weft.hpp>
 

@@ -3,7 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -136,7 +135,7 @@ TEST_CASE("every layout of up to 64 ranks: what divides is accepted, what does n
               std::string expected;
               if (world % (tp * pp * cp) != 0) expected = group("tp", tp, "cp", cp) + "dp is";
               else if (world % (etp * pp * ep) != 0) expected = group("etp", etp, "ep", ep) + "edp is";
-              wrong += expected.empty() ? !text.empty() : std::find(text.begin(), text.end(), expected) == text.end();
+              wrong += expected.empty() ? !text.empty() : !contains(text, expected);
               ++(expected.empty() ? accepted : refused);
             }
   CHECK(wrong == 0);

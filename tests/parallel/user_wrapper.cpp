@@ -140,9 +140,9 @@ std::string refusal(Axes, int ranks, const Degrees& degrees, const ModelOptions&
 
 TEST_CASE("mistakes are named") {
   CHECK(refusal<UserWrapper<Idle, Gpt>>(axes<replica>, 2, {.user = {{replica{}, 2}}})
-            .find("still owes a sum over replica after the step: no wrapper paid it") != std::string::npos);
+            .find("still owes a sum over replica after the step: no wrapper sums it") != std::string::npos);
   CHECK(refusal<DataParallel<UserWrapper<Idle, Gpt>>>(axes<dp, replica>, 2, {.user = {{replica{}, 2}}})
-            .find("is to be summed over dp while it still owes another sum") != std::string::npos);
+            .find("is to be summed over dp while it is unreduced over another axis") != std::string::npos);
   CHECK(refusal<ReplicaParallel<Gpt>>(axes<replica>, 2, {.user = {{replica{}, 3}}}) ==
         "weft: replica(3) != world(2): this mesh has no axis dp to take what is left");
   CHECK(refusal<ReplicaParallel<Gpt>>(axes<replica>, 2, {.user = {{replica{}, 2}}}, {.numerics = {.reproducible = true}}) ==

@@ -258,7 +258,8 @@ TEST_CASE("what goes wrong on ranks is one error with the text of the first") {
               .find(": backward leaves elements of the gradient of affine.gain that are not numbers") != std::string::npos);
     CHECK(on_ranks(Mistake::owes_on_one_rank, ranks)
               .find("weft: check_layer_on: tp(" + std::to_string(ranks) +
-                    ") as Shard<tp, 0>: ranks disagree what the gradient of affine.gain owes: on rank 0 a sum over the axis, on "
+                    ") as Shard<tp, 0>: ranks disagree over which axes the gradient of affine.gain is unreduced: on rank 0 a sum "
+                    "over the axis, on "
                     "rank 1 nothing") != std::string::npos);
   }
 }

@@ -6,6 +6,8 @@
 //
 //   WEFT_INLINE std::string joined(Words words) { ... }   // in text_impl.hpp; text.hpp declares it
 
+#include <weft/core/standard.hpp>
+
 #ifdef WEFT_COMPILED
 #define WEFT_INLINE
 #else

@@ -52,7 +52,3 @@ void merge_attention(Device<Exec>& device, const AttentionBlock& block, const A*
 }
 
 }  // namespace weft::kernels
-
-#ifdef WEFT_COMPILED
-#include <weft/kernels/compiled.hpp>
-#endif

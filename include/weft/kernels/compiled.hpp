@@ -5,12 +5,10 @@
 
 #include <weft/kernels/activation.hpp>
 #include <weft/kernels/attention.hpp>
-#include <weft/kernels/attention_merge.hpp>
 #include <weft/kernels/cross_entropy.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/embedding.hpp>
 #include <weft/kernels/matmul.hpp>
-#include <weft/kernels/matmul_fused.hpp>
 #include <weft/kernels/move_rows.hpp>
 #include <weft/kernels/norm.hpp>
 #include <weft/kernels/optimizer.hpp>
@@ -66,10 +64,6 @@
   KIND template void matmul<T, T, detail::Host>(Device<detail::Host>&, Transpose, Transpose, std::size_t, std::size_t,           \
                                                 std::size_t, const T*, std::size_t, const T*, std::size_t, T*, std::size_t,      \
                                                 bool, const T*);                                                                 \
-  KIND template void matmul_gelu<T, detail::Host>(Device<detail::Host>&, Transpose, std::size_t, std::size_t, std::size_t,       \
-                                                  const T*, const T*, const T*, T*, T*);                                         \
-  KIND template void matmul_gelu_backward<T, detail::Host>(Device<detail::Host>&, Transpose, std::size_t, std::size_t,           \
-                                                           std::size_t, const T*, const T*, const T*, T*);                       \
   KIND template void order_rows<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, std::size_t,      \
                                                  const T*, T*, bool);                                                            \
   KIND template void sum_parts<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, std::size_t,       \
@@ -123,8 +117,6 @@
                                                            T*);
 
 #define WEFT_OTHER_KERNELS(KIND)                                                                                                \
-  KIND template void merge_attention<float, detail::Host>(Device<detail::Host>&, const AttentionBlock&, const float*,           \
-                                                          const float*, StridedRows<float>, float*);                            \
   KIND template void cast<float, float, detail::Host>(Device<detail::Host>&, std::size_t, const float*, float*);                \
   KIND template void cast<float, bfloat16, detail::Host>(Device<detail::Host>&, std::size_t, const float*, bfloat16*);          \
   KIND template void cast<bfloat16, float, detail::Host>(Device<detail::Host>&, std::size_t, const bfloat16*, float*);          \

@@ -63,7 +63,3 @@ void matmul_sums(Device<Exec>& device, std::size_t m, std::size_t n, std::size_t
 }
 
 }  // namespace weft::kernels
-
-#ifdef WEFT_COMPILED
-#include <weft/kernels/compiled.hpp>
-#endif

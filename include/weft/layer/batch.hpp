@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a training step eats: one dp rank's share of the global batch, cut into micro-batches of equal size. Plain vectors on
-// the host, so that a loader needs no device and a test can write one by hand.
+// One data-parallel rank's share of a global batch, cut into micro-batches, which are of equal size unless `differing` is set.
+// Plain vectors on the host, so that a loader needs no device and a test can write a batch by hand.
 //
 //   Batch batch{.tokens = {1, 2, 3}, .targets = {2, 3, 4}, .sequences = 1, .length = 3};
 
@@ -14,21 +14,21 @@
 
 namespace weft {
 
-/// A micro-batch where they are not all alike.
+/// The size of one micro-batch, for batches whose micro-batches differ.
 struct MicroBatch {
   std::size_t sequences = 0, length = 0;
 };
 
-/// One dp rank's share of one step. `tokens` and `targets` are [sequences, length], the sequence first (row-major); a
-/// negative target is not counted in the loss.
+/// One data-parallel rank's share of one step. `tokens` and `targets` are [sequences, length], row-major; a negative target is
+/// not counted in the loss.
 struct Batch {
   std::vector<std::int32_t> tokens = {}, targets = {};  // [sequences * length]
   std::size_t sequences = 0;                            ///< of this share
-  std::size_t length = 0;                               ///< tokens of a sequence; of the longest one where micro-batches differ
+  std::size_t length = 0;                               ///< tokens of a sequence; of the longest one if micro-batches differ
   std::size_t micro_batches = 1;                        ///< divides `sequences`
   std::size_t first_sequence = 0;                       ///< index in the global batch of this share's first sequence
   std::uint64_t step = 0;                               ///< the step that this batch belongs to: dropout is drawn for it
-  /// What each micro-batch holds, [micro_batches], where they differ: {{4, 128}, {1, 512}}. Their tokens follow each other.
+  /// The sizes of the micro-batches, [micro_batches], if they differ: {{4, 128}, {1, 512}}. Their tokens follow each other.
   std::vector<MicroBatch> differing = {};
 
   MicroBatch micro_batch(std::size_t micro) const {
@@ -42,7 +42,7 @@ struct Batch {
   }
   std::size_t tokens_before(std::size_t micro) const;
 
-  /// Throws ShapeError if the sizes do not fit each other, and UsageError for a token or target that the vocabulary lacks.
+  /// Throws ShapeError if the sizes do not fit each other, and UsageError for a token or target that is not in the vocabulary.
   void check(std::size_t vocabulary) const;
   void check() const;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Layers made of layers: Sequential, Residual, Branch, Repeat, EnterParallelRegion. They write the backward of a composition, so
-// only a new primitive writes its own, and they check at compile time that every gradient is placed as the dual of its tensor.
+// Layers made of layers: Sequential, Residual, Branch, Repeat, EnterParallelRegion. They derive the backward of a composition, so
+// that only a new primitive writes its own, and they check at compile time that every gradient is placed as the dual of its
+// tensor.
 //
 //   Residual(Sequential(LayerNorm(...), Linear<Column>(...), Gelu{}, Linear<Row>(...)))
 
@@ -21,24 +22,24 @@ namespace weft {
 
 namespace detail {
 
-// Backward uses up what forward saved: taken by reference, so that it is moved once, into the layer it belongs to.
+// Backward consumes the saved state: it is taken by reference and moved once, into the layer it belongs to.
 template <class Saved>
 constexpr void require_given_away() {
   static_assert(!std::is_reference_v<Saved>, "weft: backward uses up what forward saved: hand it over with std::move(saved)");
 }
 
-/// What the layers of a chain saved, or defer: the first one's, then the others'. The input's type travels with it, so that its
-/// gradient can be checked.
+/// The saved or deferred state of a chain of layers: the first layer's, then that of the others. The input's type is kept so that
+/// its gradient can be checked.
 template <class X, class First, class Rest>
 struct SavedPair {
   using input_type = X;
   First first;
   [[no_unique_address]] Rest rest;
 
-#if !defined(__CUDACC__)  // the compiler for devices takes 20 GB for what these spare that of the host
+#if !defined(__CUDACC__)  // with these, which save the host compiler time, the device compiler takes 20 GB
   SavedPair() = default;
   SavedPair(First&& f, Rest&& r) noexcept : first(std::move(f)), rest(std::move(r)) {}
-  // Out of line: each is a dozen tensors' by the end of a block, and stands wherever a layer hands on what it has.
+  // Out of line: by the end of a block each of them moves a dozen tensors, and each is used wherever a layer passes its state on.
   WEFT_OUT_OF_LINE SavedPair(SavedPair&& other) noexcept : first(std::move(other.first)), rest(std::move(other.rest)) {}
   WEFT_OUT_OF_LINE SavedPair& operator=(SavedPair&& other) noexcept {
     first = std::move(other.first);
@@ -49,7 +50,7 @@ struct SavedPair {
 #endif
 };
 
-/// Layers one after the other. Chains of two members, not tuples: those cost the compiler several times as much.
+/// Layers one after the other, as nested pairs: tuples cost the compiler several times as much.
 template <class... L>
 struct Chain {
   void for_each_parameter(auto&&) {}
@@ -147,7 +148,7 @@ class Sequential {
   detail::Chain<L...> layers_;
 };
 
-/// x -> (L(x), ...), a tuple; the gradients are added. Of an x without a gradient (token ids) all branches return Nothing.
+/// x -> (L(x), ...), a tuple; the gradients are added. If x has no gradient (token ids), all branches return Nothing.
 template <class... L>
 class Branch {
   static_assert(sizeof...(L) > 0, "weft: Branch needs at least one layer");
@@ -193,7 +194,7 @@ class Branch {
     static_assert(without == 0 || without == sizeof...(L),
                   "weft: Branch adds the gradients of its branches, and the backward of one returned Nothing while that of "
                   "another returned a gradient: return the gradient of the input in each, or of token ids Nothing{} in each");
-    // The first gradient there is: of a refused Branch too, so that there is one error.
+    // The first branch with a gradient; a refused Branch needs one too, so that there is a single error.
     constexpr std::size_t first = [] {
       const bool nothing[] = {std::is_same_v<decltype(std::get<I>(parts).input_gradient), Nothing>...};
       for (std::size_t i = 0; i < sizeof...(L); ++i)
@@ -212,12 +213,12 @@ class Branch {
 
   std::tuple<L...> layers_;
 };
-// A Branch of a Branch is not its copy. (Explicit: `Branch copy = fork` is.)
+// A Branch of a Branch is not its copy. (The guide is explicit, so `Branch copy = branch` is a copy.)
 template <class... L>
 explicit Branch(Branch<L...>) -> Branch<Branch<L...>>;
 
-/// x + L(x). A Partial L(x) is brought home to x's layout: an all-reduce, or a reduce-scatter where x is sharded by rows
-/// (sequence parallelism).
+/// x + L(x). A Partial L(x) is brought to x's layout: by an all-reduce, or by a reduce-scatter if x is sharded by rows (sequence
+/// parallelism).
 template <class L>
 class Residual {
  public:
@@ -270,11 +271,11 @@ class Residual {
   };
   L layer_;
 };
-// A Residual of a Residual is two, not a copy. (Explicit: `Residual copy = residual` is.)
+// A Residual of a Residual is two residuals, not a copy. (The guide is explicit, so `Residual copy = residual` is a copy.)
 template <class L>
 explicit Residual(Residual<L>) -> Residual<Residual<L>>;
 
-/// The same kind of layer, one after the other; its output must lie as its input does.
+/// Layers of one type, one after the other; the output must have the placement of the input.
 template <class L>
 class Repeat {
  public:

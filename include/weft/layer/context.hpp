@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The context that every layer function receives. Its type says which axes are in force and what is computed in what; all
-// else is in a plain struct. Layers stay plain types with templated members.
+// The context that every layer function receives. Its type names the axes in force, the execution space and the scalar;
+// everything else is in a plain struct, so that layers stay plain types with templated members.
 //
 //   if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(x);
 
@@ -21,14 +21,14 @@
 
 namespace weft {
 
-/// Where and in what a model computes.
+/// The execution space and the scalar in which a model computes.
 template <class Exec, detail::Real S>
 struct Compute {
   using execution_space = Exec;
   using scalar = S;
 };
 
-/// An axis in force, its communicator, and how the hidden state lies on it between blocks.
+/// An axis in force, its communicator, and the placement of the hidden state on it between blocks.
 template <detail::Axis A, class HiddenPlacement = Invariant<A>>
 struct Bind {
   using axis = A;
@@ -38,8 +38,8 @@ struct Bind {
 
 namespace detail {
 
-/// In the place of a stream: an axis of the expert mesh, which places no tensor of the dense one. It is in force, so that it can
-/// be talked over, and Context::expert_mesh() is where it places tensors.
+/// The hidden placement of an axis of the expert mesh, which places no tensor of the dense mesh. The axis is in force, so that
+/// its communicator can be used; tensors are placed on it in Context::expert_mesh().
 struct ExpertMeshAxis {
   using axis = void;
 };
@@ -50,22 +50,22 @@ struct Environment {
   std::uint64_t step = 0;     ///< dropout masks differ from step to step
   std::size_t first_row = 0;  ///< of this micro-batch in the global batch, in tokens
   std::size_t length = 0;     ///< tokens of a sequence; see sequence_length(context, x), layer/global_index.hpp
-  std::size_t rows = 0;       ///< tokens of this micro-batch on this data rank, before cp and tp cut them; 0: not known
-  bool separates_terms =
-      false;                 ///< GradientAccumulator::separates_terms: rows of different data ranks are not multiplied together
-  bool ulysses = false;      ///< ModelOptions::context: attention crosses cp by Ulysses, else by a ring
+  std::size_t rows = 0;       ///< tokens of this micro-batch on this data rank, before cp and tp cut them; 0: unknown
+  /// GradientAccumulator::separates_terms: rows of different data ranks are not multiplied together.
+  bool separates_terms = false;
+  bool ulysses = false;      ///< ModelOptions::context: attention over cp is by Ulysses, else by a ring
   bool training = true;      ///< dropout is active
   double loss_gradient = 1;  ///< of each token's loss: the loss scale over the tokens that count in the global batch
-  double auxiliary_gradient =
-      1;  ///< of each token's part of an auxiliary loss: the loss scale over the tokens of the global batch, masked or not
+  /// Of each token's part of an auxiliary loss: the loss scale over the tokens of the global batch, masked or not.
+  double auxiliary_gradient = 1;
   std::string path;  ///< of the layer being built
 };
 
-/// Tokens of a sequence, for the library's own uses: they know which rows of it a rank holds.
+/// Tokens of a sequence, for weft's own layers, which take into account the rows of it that a rank holds.
 inline std::size_t& sequence_length(Environment& environment) { return environment.length; }
 inline std::size_t sequence_length(const Environment& environment) { return environment.length; }
 
-/// In the place of Environment::length where a rank holds some rows of a sequence only: read, it does not compile.
+/// Stands in for Environment::length if a rank holds only some rows of a sequence: reading it does not compile.
 template <class Rows>
 struct CutLength {
   operator std::size_t() const {
@@ -82,7 +82,8 @@ struct CutEnvironment : Environment {
   [[no_unique_address]] CutLength<CutEnvironment> length;
 };
 
-// Rows lie cut inside a sequence on this axis: over cp always, over tp under sequence parallelism. Over dp a rank has whole ones.
+// Whether this placement cuts rows inside a sequence: over cp always, over tp under sequence parallelism. Over dp a rank has
+// whole sequences.
 template <class Placed>
 inline constexpr bool cuts_sequences = (std::is_same_v<typename Placed::axis, cp> ||
                                         std::is_same_v<typename Placed::axis, tp>)&&shard_dim<Placed> == 0;
@@ -95,6 +96,7 @@ auto find_bind() {
 
 }  // namespace detail
 
+/// The context: C is a Compute, B are the Binds of the axes in force, outermost wrapper first.
 template <class C, class... B>
 class Context : B... {
  public:
@@ -105,11 +107,11 @@ class Context : B... {
   template <class A>
   using bind_t = typename decltype(detail::find_bind<A, B...>())::type;
 
-  /// An Environment whose `length` cannot be read where rows of a sequence are cut over an axis.
+  /// An Environment; its `length` cannot be read if rows of a sequence are cut over an axis.
   std::conditional_t<(detail::cuts_sequences<typename B::hidden_placement> || ...), detail::CutEnvironment, detail::Environment>
       env;
 
-  /// The wrappers' and the executor's own; no layer needs it.
+  /// State of the wrappers and the executor; no layer needs it.
   detail::EngineState engine;
 
   Context(device_type& device, detail::Environment environment, B... binds)
@@ -119,7 +121,7 @@ class Context : B... {
 
   device_type& device() const { return *device_; }
 
-  /// Is this axis in force?
+  /// Whether this axis is in force.
   template <detail::Axis A>
   static constexpr bool has(A) {
     return (std::is_same_v<A, typename B::axis> || ...);
@@ -129,13 +131,13 @@ class Context : B... {
     static_assert(has(A{}), "weft: this axis is not in force here: wrap the model in the wrapper that binds it");
     if constexpr (has(A{})) return static_cast<const bind_t<A>&>(*this).comm;
   }
-  /// This rank's coordinate on the axis; 0 where it is not in force.
+  /// This rank's coordinate on the axis; 0 if the axis is not in force.
   template <detail::Axis A>
   std::size_t rank(A axis) const {
     if constexpr (has(A{})) return static_cast<std::size_t>(comm(axis).rank());
     else return 0;
   }
-  /// The degree of the axis; 1 where it is not in force.
+  /// The degree of the axis; 1 if the axis is not in force.
   template <detail::Axis A>
   std::size_t size(A axis) const {
     if constexpr (has(A{})) return static_cast<std::size_t>(comm(axis).size());
@@ -159,19 +161,19 @@ class Context : B... {
     return inner;
   }
 
-  /// Is this axis in force, and one on which tensors of this context are placed?
+  /// Whether this axis is in force and places tensors of this context.
   template <detail::Axis A>
   static constexpr bool places(A) {
     return ((std::is_same_v<A, typename B::axis> && !std::is_same_v<typename B::hidden_placement, detail::ExpertMeshAxis>) ||
             ...);
   }
-  /// The bits of the axes on which tensors say how they lie: stages of a pipeline do not share tensors.
+  /// The bits of the axes that place tensors: not those of the expert mesh, nor pp, whose stages share no tensors.
   static constexpr unsigned placed =
       ((std::is_same_v<typename B::hidden_placement, detail::ExpertMeshAxis> || std::is_same_v<typename B::axis, pp>
             ? 0u
             : axis_bit<typename B::axis>) |
        ... | 0u);
-  /// For each axis that places tensors, `f(axis)`.
+  /// Calls f(axis) for each axis that places tensors.
   template <class F>
   static constexpr void for_each_axis([[maybe_unused]] F&& f) {
     [[maybe_unused]] const auto each = [&]<class One>(std::type_identity<One>) {
@@ -180,8 +182,8 @@ class Context : B... {
     (each(std::type_identity<B>{}), ...);
   }
 
-  /// The context of the expert mesh over the same ranks, for parameters and tensors of experts: edp and etp place them, ep only
-  /// says which experts are here, as pp does with layers.
+  /// The context of the expert mesh over the same ranks, for parameters and tensors of experts: edp and etp place them; ep only
+  /// selects the experts of this rank, as pp selects layers.
   auto expert_mesh() const {
     return Context<C, Bind<edp>, Bind<etp>, Bind<ep, detail::ExpertMeshAxis>>(*device_, env, engine, {comm(edp{})}, {comm(etp{})},
                                                                               {comm(ep{})});
@@ -193,7 +195,7 @@ class Context : B... {
 
 namespace detail {
 
-/// f(communicator) for each axis in force whose ranks have sequences of their own.
+/// Calls f(communicator) for each axis in force whose ranks have different sequences.
 template <class Context, class F>
 void for_each_data_axis([[maybe_unused]] const Context& context, [[maybe_unused]] F&& f) {
   Context::for_each_axis([&]<class A>([[maybe_unused]] A axis) {
@@ -207,11 +209,11 @@ auto hidden_placement_of() {
   else return Absent<A>{};
 }
 
-/// How the hidden state lies on A between blocks (Invariant, or Shard<tp, 0> under sequence parallelism).
+/// The placement of the hidden state on A between blocks: Invariant, or Shard<tp, 0> under sequence parallelism.
 template <class Context, Axis A>
 using hidden_placement_t = decltype(hidden_placement_of<Context, A>());
 
-/// Whether attention changes over from tokens to heads.
+/// Whether attention exchanges tokens for heads over cp (Ulysses).
 template <class Context>
 bool uses_ulysses(const Context& context) {
   return Context::has(cp{}) && context.env.ulysses;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The engine's part of a context: wrappers' hooks, the model that is being built, the run's accumulators. Layers read
-// Context::env, and leave this alone.
+// The engine's part of a context: the wrappers' hooks, the model under construction and buffers that last beyond a step. Layers
+// read Context::env instead.
 //
 //   for (Hooks* hooks : context.engine.hooks) hooks->finish();
 
@@ -29,13 +29,15 @@ struct EngineState {
   WEFT_OUT_OF_LINE void add(Hooks* more) { hooks.push_back(more); }
 
   std::vector<Hooks*> hooks;  ///< outermost wrapper first
-  bool running = false;       ///< a step, or forward alone: layers are used, and none is made
+  bool running = false;       ///< a step or a forward runs: layers are used and none is constructed
   double loss_scale = 1;      ///< factor in every gradient (LossScale)
-  std::size_t longest =
-      0;  ///< sequence of the global batch: rows of the global batch are counted in steps of it; 0: as this rank's batch says
-  Registry* registry = nullptr;  ///< of the model that is being built: parameters get their room when it is known who holds them
-  std::vector<std::shared_ptr<StepBuffer>>* buffers =
-      nullptr;  ///< where layers being built leave what they keep from step to step
+  /// The length of the longest sequence of the global batch, in steps of which its rows are counted; 0: that of this rank's
+  /// batch.
+  std::size_t longest = 0;
+  /// Of the model under construction: parameters get memory once it is known which ranks hold them.
+  Registry* registry = nullptr;
+  /// Of the model under construction: the buffers that its layers keep from step to step.
+  std::vector<std::shared_ptr<StepBuffer>>* buffers = nullptr;
 };
 
 }  // namespace detail

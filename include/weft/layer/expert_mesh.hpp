@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Parallel folding (arXiv:2504.14960): the same ranks as a dense mesh (dp, cp, tp) and as a mesh of experts (edp, ep, etp).
-// Where every rank has rows of its own it does not matter by which axes they were cut: a tensor is cast from one mesh to the
-// other without communication.
+// Parallel folding (arXiv:2504.14960): the same ranks as a dense mesh (dp, cp, tp) and as a mesh of experts (edp, ep, etp). If
+// every rank has different rows, it does not matter which axes cut them: a tensor is cast from one mesh to the other without
+// communication.
 //
 //   auto there = to_expert_mesh(rows);           // Shard<dp, 0>, Shard<tp, 0>  ->  Shard<edp, 0>, Shard<ep, 0>, Shard<etp, 0>
 //   auto back = to_dense_mesh<Rows>(there);
@@ -23,7 +23,7 @@ struct OnExpertMesh<Tensor<T, E, P...>> {
 };
 }  // namespace detail
 
-/// Rows of the dense mesh on the expert mesh.
+/// The rows of a tensor of the dense mesh, placed on the expert mesh.
 template <AnyTensor X>
 auto to_expert_mesh(const X& x) {
   static_assert(detail::OnExpertMesh<X>::distinct,
@@ -32,7 +32,7 @@ auto to_expert_mesh(const X& x) {
   return relabel<typename detail::OnExpertMesh<X>::type>(x);
 }
 
-/// Rows of the expert mesh as the dense tensor Like.
+/// The rows of a tensor of the expert mesh, as the dense tensor type Like.
 template <AnyTensor Like, AnyTensor Y>
 Like to_dense_mesh(const Y& y) {
   static_assert(std::is_same_v<Y, typename detail::OnExpertMesh<Like>::type>,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Which rows and columns of the whole batch a tensor's local elements are: what positions and dropout masks are functions of,
-// so that they do not depend on the layout.
+// The global index of a tensor's local elements: their rows and columns in the global batch. Positions and dropout masks are
+// functions of it, so that they do not depend on the layout.
+//
+//   const auto positions = positions_of(context, x);   // [rows], int32
 
 #include <algorithm>
 #include <cstddef>
@@ -17,18 +19,18 @@ namespace weft {
 
 namespace detail {
 
-/// The place of a local matrix in the global batch.
+/// The position of a local matrix in the global batch.
 struct GlobalIndex {
-  std::size_t first_row = 0;     ///< token of the global batch; where cp cuts sequences, the micro-batch's first
+  std::size_t first_row = 0;     ///< token of the global batch; the micro-batch's first if cp cuts sequences
   std::size_t first_column = 0;  ///< global column
-  std::size_t columns = 0;       ///< of the whole row
-  std::size_t skipped = 0;       ///< rows of this rank's part of the micro-batch before the matrix, where cp cuts
+  std::size_t columns = 0;       ///< of the global row
+  std::size_t skipped = 0;       ///< rows of this rank's part of the micro-batch before the matrix, if cp cuts sequences
   Zigzag cut;
 
   /// The token of the global batch of local row i.
   KOKKOS_INLINE_FUNCTION std::size_t row(std::size_t i) const { return first_row + (cut.ranks == 1 ? i : cut.row(skipped + i)); }
 
-  /// f(local row, token of the global batch, count) for each run of rows that follow each other in the batch, too.
+  /// Calls f(local row, token of the global batch, count) for each run of rows that follow each other in the batch as well.
   template <class F>
   void for_each_run(std::size_t rows, F&& f) const {
     if (cut.ranks == 1) return f(std::size_t(0), first_row, rows);
@@ -40,7 +42,7 @@ struct GlobalIndex {
   }
 };
 
-// Not templates of the tensor: their texts are compiled once.
+// Not templates of the tensor, so that the messages are compiled once.
 WEFT_COLD inline void require_token_rows(const Environment& env, const Shape& shape, std::size_t cp_ranks, std::size_t tp_ranks) {
   if (env.rows == 0 || (shape.rank() != 0 && shape[0] * cp_ranks * tp_ranks == env.rows)) return;
   throw_error<ShapeError>({"masks and positions go by tokens, dim 0: ", shape.text(), " has not the rows of this micro-batch, ",
@@ -57,7 +59,7 @@ WEFT_COLD inline void require_known_columns(const Shape& shape) {
                                 "attention, or before the Column layer)"});
 }
 
-// Rows that cp cuts are zig-zag chunks; brought together they follow each other by ranks, and not as tokens do.
+// Rows that cp cuts are zig-zag chunks; after a gather they are in the order of ranks, not of tokens.
 template <class X, class Context>
 void require_rows_in_order(const Context& context) {
   if constexpr (Context::has(cp{}) && shard_dim<placement_t<X, cp>> != 0)
@@ -86,8 +88,8 @@ struct GlobalIndexOf<Tensor<T, E, P...>> {
     std::size_t cp_ranks = 1, tp_ranks = 1;
     [[maybe_unused]] const auto add = [&]<class Q>(std::type_identity<Q>) {
       using A = typename Q::axis;
-      // Over a data axis a rank has sequences of its own, which the environment counts; cp cuts each sequence, and tp cuts the
-      // rows of what is then here.
+      // On a data axis a rank has sequences of its own, which the environment counts; cp cuts each sequence, and tp cuts the rows
+      // that remain.
       if constexpr (shard_dim<Q> == 0 && std::is_same_v<A, cp>) {
         place.cut = {detail::sequence_length(context.env), context.size(A{}), context.rank(A{})};
         cp_ranks = context.size(A{});
@@ -107,10 +109,10 @@ struct GlobalIndexOf<Tensor<T, E, P...>> {
   }
 };
 
-/// Where x lies in the global batch, as a matrix of its dim 0, the tokens, times all others: [tokens, heads * width] and [tokens,
-/// heads, width] are one matrix. Throws ShapeError if dim 0 is not the tokens of the context's micro-batch (Environment::rows),
-/// LayoutError if the columns are cut by segments, held alike by several ranks or padded (DimSharding), so that they have no
-/// place.
+/// The index of x in the global batch, as a matrix of its dim 0, the tokens, times all other dims: [tokens, heads * width] and
+/// [tokens, heads, width] are one matrix. Throws ShapeError if dim 0 is not the tokens of the context's micro-batch
+/// (Environment::rows), LayoutError if the columns are cut by segments, held alike by several ranks or padded (DimSharding) and
+/// so have no global index.
 template <class Context, AnyTensor X>
 GlobalIndex global_index_of(const Context& context, const X& x) {
   require_known_columns(x.shape());
@@ -124,8 +126,8 @@ inline constexpr bool whole_sequences<Tensor<T, E, P...>> = (!cuts_sequences<P> 
 
 }  // namespace detail
 
-/// Columns of the whole that x's columns are a part of: x.columns() is this rank's. Throws LayoutError where an axis cuts them
-/// otherwise than evenly (heads held alike, padding).
+/// The number of global columns of x, of which x.columns() are on this rank. Throws LayoutError if an axis cuts them unevenly
+/// (heads held alike, padding).
 template <class Context, class T, class E, class... P>
 std::size_t whole_columns(const Context& context, const Tensor<T, E, P...>& x) {
   std::size_t columns = x.columns();
@@ -140,9 +142,9 @@ std::size_t whole_columns(const Context& context, const Tensor<T, E, P...>& x) {
   return columns;
 }
 
-/// Tokens of a sequence where x's rows are whole sequences, one after the other: row i is token i % length of sequence i /
-/// length. Does not compile where cp or sequence parallelism cuts x's rows: see positions_of. Throws LayoutError for rows
-/// gathered over cp, whose ranks have zig-zag chunks of each sequence: one rank's follow another's.
+/// Tokens of a sequence, for x whose rows are whole sequences, one after the other: row i is token i % length of sequence i /
+/// length. Does not compile if cp or sequence parallelism cuts x's rows: see positions_of. Throws LayoutError for rows gathered
+/// over cp, whose ranks have zig-zag chunks of each sequence, one rank's after another's.
 template <class Context, AnyTensor X>
 std::size_t sequence_length(const Context& context, const X&) {
   static_assert(detail::whole_sequences<X>,
@@ -152,8 +154,8 @@ std::size_t sequence_length(const Context& context, const X&) {
   return detail::sequence_length(context.env);
 }
 
-/// The position in its sequence of each of the local rows (dim 0), [rows]. Rows of a micro-batch are sequences of
-/// Environment::length tokens, one after the other, or this rank's part of each (Zigzag).
+/// The position in its sequence of each local row (dim 0), [rows]. The rows of a micro-batch are sequences of Environment::length
+/// tokens, one after the other, or this rank's part of each (Zigzag).
 template <class Context, AnyTensor X>
 Tensor<std::int32_t, typename X::execution_space> positions_of(const Context& context, const X& x) {
   Tensor<std::int32_t, typename X::execution_space> positions(x.device(), {x.shape()[0]});

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The interface by which a step's gradients are added up: over micro-batches on a rank, over the uses of a shared parameter, and
-// over data ranks. A model has one accumulator, and its executor, stages, wrappers and optimizer ask it. PlainAccumulator
-// (layer/plain_accumulator.hpp) adds in the order in which gradients come; ReproducibleAccumulator
-// (parallel/reproducible/parts.hpp) in one that no layout changes.
+// The interface through which a step's gradients are added: over micro-batches on a rank, over the uses of a shared parameter,
+// and over data ranks. A model has one accumulator, which its executor, stages, wrappers and optimizer call. PlainAccumulator
+// (layer/plain_accumulator.hpp) adds gradients in the order in which they arrive; ReproducibleAccumulator
+// (parallel/reproducible/parts.hpp) in an order that does not depend on the layout.
 //
 //   accumulator.begin(batch, hooks, data_rank, data_ranks);
 //   accumulator.open(unit, micro);                // layers add to the unit's gradients
 //   accumulator.close(unit, micro, hooks);
-//   accumulator.ready(owned, hooks, last);        // all that this rank's layers add is in: on to the data ranks
+//   accumulator.ready(owned, hooks, last);        // this rank's layers have added everything: on to the data ranks
 
 #include <cstddef>
 #include <memory>
@@ -27,14 +27,14 @@ namespace weft {
 
 namespace detail {
 
-/// A parameter that several units use, where their gradients are added at the end of a step.
+/// A parameter that several units use and whose gradients are added at the end of a step.
 struct Tie {
   ParameterState* state;
-  std::shared_ptr<const Communicator> holders;  ///< the ranks of the pipeline that have a use of it; null: this rank has all
-  std::vector<int> uses;                        ///< of each use, in the order of the model, the rank of `holders` that has it
+  std::shared_ptr<const Communicator> holders;  ///< the pipeline ranks that use it; null: only this rank does
+  std::vector<int> uses;                        ///< the rank in `holders` of each use, in the order of the model
 };
 
-/// How an optimizer squares its gradients: the sum over the squares of a part goes to `*out` on the device.
+/// An optimizer's function for squared norms: it writes the sum of the squares of a part to `*out` on the device.
 struct SquaredNorm {
   void* optimizer;
   void (*call)(void* optimizer, const GradientPart& part, double* out);
@@ -47,49 +47,52 @@ class GradientAccumulator {
 
   // ---- a model
 
-  /// Whether each gradient of a micro-batch, of a use of a parameter and of a data rank is a term of its own, added at a place of
-  /// its own.
+  /// Whether each gradient (of a micro-batch, of a use of a parameter, of a data rank) is a separate term, added at a fixed
+  /// place.
   virtual bool separates_terms() const = 0;
-  /// The model is complete; `units`: this rank's, in the order of the model.
+  /// The model is complete; `units` are this rank's, in the order of the model.
   virtual void find_uses(std::span<Unit* const> units, AllHooks hooks, std::size_t data_ranks) = 0;
-  /// Gradients without a parameter, for uses after the first one where these are apart: a unit of its own each, since how data
-  /// ranks share one must not depend on what else is here.
+  /// Units for uses of a parameter after its first one, if these have separate gradients: one unit for each, since the way in
+  /// which data ranks share a gradient must not depend on the other parameters of this rank.
   virtual std::span<Unit> second_uses() = 0;
 
   // ---- a step
 
-  /// A step of this batch, data rank `data_rank`'s part of the step's micro-batches. Throws UsageError if it must be another
-  /// part.
+  /// Begins a step of this batch, which is data rank `data_rank`'s share of the step's micro-batches. Throws UsageError if it
+  /// must be another share.
   virtual void begin(const Batch& batch, AllHooks hooks, std::size_t data_rank, std::size_t data_ranks) = 0;
   /// The layers of `unit` are about to add one micro-batch's gradients.
   virtual void open(const Unit& unit, std::size_t micro) = 0;
-  /// They have done a first part of it, and will go on.
+  /// The layers have done a first part of it and will resume.
   virtual void leave(const Unit& unit, std::size_t micro) = 0;
-  /// They have done all of it.
+  /// The layers have added all of the micro-batch's gradients.
   virtual void close(Unit& unit, std::size_t micro, AllHooks hooks) = 0;
-  /// A micro-batch has passed the unit, `last`: the step's last one. Wrappers sum what they are to sum by now.
+  /// A micro-batch has passed the unit; `last`: the last one of the step. Wrappers now reduce the gradients that they are to
+  /// reduce.
   virtual void ready(Unit& owned, AllHooks hooks, bool last) = 0;
-  /// The end of a step: `ties` are added, each a unit in `tied`, and all sums are in place.
+  /// The end of a step: the gradients of `ties` are added, each a unit in `tied`, and all sums are complete.
   virtual void finish(std::span<const Tie> ties, std::span<Unit> tied, AllHooks hooks) = 0;
 
   // ---- sums over data ranks
 
-  /// How DataParallel sums a bucket over `ranks` ranks in this step; `own`: how it does by itself, null for a plain all-reduce.
+  /// The hook by which DataParallel sums a bucket over `ranks` ranks in this step; `own` is the configured one, null for a plain
+  /// all-reduce.
   virtual hook::AnyHook* bucket_hook(std::size_t ranks, hook::AnyHook* own) = 0;
-  /// The order in which `ranks` ranks add shards in this step; null: their own. `copies`: some of them hold copies.
+  /// The order in which `ranks` ranks add shards in this step; null: the communicator's own. `copies`: some of the ranks hold
+  /// copies.
   virtual const ReductionTree* order_over(std::size_t ranks, bool copies) = 0;
-  /// The terms of a step's loss at their places, for a sum over all ranks and then over the terms as a tree.
+  /// The terms of a step's loss at their indices, for a sum over all ranks and then over the terms as a tree.
   virtual std::vector<double> loss_terms(std::vector<double> losses, std::size_t data_rank, std::size_t data_ranks) const = 0;
   /// The 2-norm over the parts of all ranks. Collective.
   virtual double norm(const Communicator& communicator, const std::vector<GradientPart>& parts, const SquaredNorm& square) = 0;
 
  protected:
-  // The wrappers inside of data parallelism, or those that sum over data ranks; innermost first.
+  // Calls the wrappers inside data parallelism (`data` false) or those that sum over data ranks (true), innermost first.
   static void notify(Unit& unit, AllHooks hooks, bool data) {
     for (std::size_t i = hooks.size(); i-- > 0;)
       if (hooks[i]->sums_data() == data) hooks[i]->gradients_ready(unit);
   }
-  // A gradient that some holders of a parameter have is one of all.
+  // If one holder of a parameter has a gradient, all have one.
   WEFT_COLD static void agree_on_touched(std::span<const Tie> ties) {
     for (const Tie& tie : ties) {
       if (!tie.holders) continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The interface between a model and its wrappers: parameters without their types, grouped into units (front, each block, back),
-// and the moments of a step at which a wrapper may act. One virtual call per unit, never per operation.
+// and the events of a step at which a wrapper may act. One virtual call for a unit, never for an operation.
 //
 //   struct Sums : Hooks { void gradients_ready(Unit& unit) override { ... } };
 
@@ -22,7 +22,7 @@ struct StepGradients {
   bool applied = true;
 };
 
-/// What is gathered, released and reduced together.
+/// The parameters that are gathered, released and reduced together.
 struct Unit {
   std::string name;
   std::vector<ParameterState*> parameters;
@@ -35,44 +35,44 @@ struct Unit {
   }
 };
 
-/// What a wrapper does around a step. "After" events and gradients_ready run innermost wrapper first: sums over tp are paid
-/// before a bucket leaves over dp. This is a matter of correctness.
+/// The events of a step, for a wrapper to override. "After" events and gradients_ready run innermost wrapper first, which
+/// correctness needs: gradients are reduced over tp before a bucket is sent over dp.
 class Hooks {
  public:
   virtual ~Hooks() = default;
-  /// A parameter is being made on this rank; the shapes are known. True: this wrapper allocates and fills it.
+  /// A parameter is created on this rank; its shapes are known. True: this wrapper allocates and fills it.
   virtual bool allocate(ParameterState&) { return false; }
   /// The model is complete; units in the order in which their gradients will become ready.
   virtual void prepare(std::span<Unit*>) {}
-  /// This wrapper sums over data ranks: it comes after all others, also where those have their turn after every micro-batch.
+  /// Whether this wrapper sums over data ranks: it then runs after all others, even if those run after every micro-batch.
   virtual bool sums_data() const { return false; }
-  /// A training step begins: the accumulator says in which order data ranks' gradients are added in it.
+  /// A training step begins: the accumulator gives the order in which data ranks' gradients are added.
   virtual void begin_sums(GradientAccumulator&) {}
-  /// gradients_ready comes after every micro-batch, not only after the last one.
+  /// Whether gradients_ready is called after every micro-batch, not only after the last one.
   virtual bool reduces_each_micro_batch() const { return false; }
-  /// A step, or forward alone, begins.
+  /// A step or a forward begins.
   virtual void begin(bool /*training*/) {}
   virtual void before_forward(Unit&) {}
   virtual void after_forward(Unit&) {}
   virtual void before_backward(Unit&) {}
   virtual void after_backward(Unit&) {}
-  /// A layer is about to add to a gradient that this wrapper keeps and that has no room yet.
+  /// A layer is about to add to a gradient of this wrapper that is not allocated yet.
   virtual void open_gradient(ParameterState&) {}
-  /// The last micro-batch's weight gradients of this unit are in place.
+  /// The last micro-batch's weight gradients of this unit are complete.
   virtual void gradients_ready(Unit&) {}
-  /// The sums over data ranks of the next step are compared with plain ones, where a user's hook makes them.
+  /// Compares the next step's sums over data ranks with plain ones, if a user's hook computes them.
   virtual void check_sums() {}
-  /// The end of what `begin` began; all gradients are in place: wait for what is under way.
+  /// The end of a step or forward; all gradients are complete: wait for pending communication.
   virtual void finish() {}
 };
 
-/// What was added so far is the gradient of one data rank's micro-batch; that of the next one's begins in a place of its own.
+/// The sum so far is the gradient of one data rank's micro-batch; the next rank's is added in a new buffer.
 template <class Device>
 void next_term(Device& device, ParameterState& state) {
   state.gradients().next_term(device.allocate(state.gradient_bytes()));
 }
 
-/// Room for the gradient that layers add to.
+/// Allocates the gradient that layers add to, if it is not allocated yet.
 template <class Device>
 void open_layer_gradient(Device& device, ParameterState& state) {
   if (state.gradients().layer_buffer()) return;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The concept of a wrapper's hooks, and the reasons why a class derived from Hooks does nothing, in words. Events are virtual
-// functions with a body, so the language takes one of other arguments for a function that has nothing to do with them, and never
-// calls it. (One that says `override` is refused by the language.)
+// The concept of a wrapper's hooks, with an error message for each way to miss it. Events are virtual functions with a body, so a
+// member of the same name with other arguments compiles as an unrelated function and is never called. (With `override` the
+// language refuses it.)
+//
+//   static_assert(StepHooks<MyHooks>);
 
 #include <concepts>
 #include <type_traits>
@@ -13,7 +15,7 @@ namespace weft::detail {
 
 namespace hooks_check {
 
-// The class that a member function is of, and its type without it.
+// The class of a member function pointer, and the function's type.
 template <class F>
 struct Parts {
   using owner = void;
@@ -45,7 +47,7 @@ constexpr void look(Found& found) {
   }
 }
 
-// A private override is one, too; so are several functions of one name, of which nothing can be said.
+// A private override counts as overridden; so do several functions of one name, which cannot be told apart.
 #define WEFT_LOOK(event)                                                                               \
   if constexpr (requires { &H::event; }) look<H, decltype(&H::event), decltype(&Hooks::event)>(found); \
   else found.overridden = true;
@@ -74,11 +76,11 @@ constexpr Found find() {
 
 }  // namespace hooks_check
 
-/// A class whose events are called, at least one of them.
+/// A class derived from Hooks that overrides at least one event and hides none.
 template <class H>
 concept StepHooks = std::derived_from<H, Hooks> && !hooks_check::find<H>().hidden && hooks_check::find<H>().overridden;
 
-/// Says why H is none, if it is.
+/// Prints why H does not meet StepHooks, if it does not.
 template <class H>
 struct CheckedHooks {
   static constexpr bool said = true;

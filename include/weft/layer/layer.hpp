@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The layer concept. A layer is a pure function with its saved state in the open:
+// The layer concept. A layer is a pure function whose saved state is a value that the caller keeps:
 //
 //   auto step = layer.forward(context, input);                                       // {output, saved}
 //   auto input_gradient = layer.backward(context, std::move(step.saved), gradient);  // adds into its parameters' gradients
@@ -8,10 +8,10 @@
 //   layer.backward_weight(context, std::move(split.deferred));
 //   layer.for_each_parameter(visit);
 //
-// The gradient of an input that is not Real (token ids) is Nothing{}; of any other it is one placed as the dual of the input.
+// The gradient of an input that is not Real (token ids) is Nothing{}; that of any other input is placed as its dual.
 //
-// There is no tape. A pipeline keeps as many `saved` in flight as its schedule wants. A layer writes either `backward` or the
-// two halves; these functions adapt one to the other. `saved` holds activations, never parameters.
+// There is no tape: a pipeline keeps as many `saved` in flight as its schedule needs. A layer writes either `backward` or the two
+// halves; these functions adapt one to the other. `saved` holds activations, never parameters.
 
 #include <type_traits>
 #include <utility>
@@ -27,7 +27,7 @@ template <class G>
 inline constexpr bool is_split = false;
 template <class G, class D>
 inline constexpr bool is_split<InputGradient<G, D>> = true;
-// A layer that has `backward`, and no halves.
+// A layer with `backward` and without the two halves.
 template <class L, class Context, class Saved, class G>
 concept WholeBackward = requires(L& layer, const Context& context, Saved&& saved, const G& g) {
   requires !is_split<decltype(InputGradient{layer.backward(context, std::forward<Saved>(saved), g), Nothing{}}.input_gradient)>;
@@ -37,7 +37,7 @@ concept WholeBackward = requires(L& layer, const Context& context, Saved&& saved
 };
 }  // namespace detail
 
-/// The first half of backward, of a layer that writes either form. A layer with only `backward` does all its work here.
+/// The first half of backward, for a layer of either form. A layer with only `backward` does all its work here.
 template <class Layer, class Context, class Saved, class Gradient>
 auto backward_input(Layer& layer, const Context& context, Saved&& saved, const Gradient& gradient) {
   if constexpr (requires {
@@ -53,8 +53,8 @@ auto backward_input(Layer& layer, const Context& context, Saved&& saved, const G
 }
 
 namespace detail {
-// The gradient that a layer's backward returned of its input X. One of the right type stands in for a refused one, so that there
-// is one error.
+// The gradient of a layer's input X as its backward returned it. If it was refused, an empty one of the right type replaces it,
+// so that there is one error.
 template <class X, class G>
 gradient_t<X> input_gradient_of(G&& gradient) {
   require_gradient_of<X, G>();
@@ -63,7 +63,7 @@ gradient_t<X> input_gradient_of(G&& gradient) {
 }
 }  // namespace detail
 
-/// The second half.
+/// The second half of backward: adds to the parameters' gradients.
 template <class Layer, class Context, class Deferred>
 void backward_weight(Layer& layer, const Context& context, Deferred&& deferred) {
   if constexpr (std::is_same_v<std::remove_cvref_t<Deferred>, Nothing>) return;
@@ -82,7 +82,7 @@ auto backward(Layer& layer, const Context& context, Saved&& saved, const Gradien
 
 namespace detail {
 
-/// What L's forward returns, or RefusedResult after the reason was said why that is no Result.
+/// The type that L's forward returns, or RefusedResult after the error that says why it is no Result.
 template <class L, class Context, class... X>
 struct ForwardOf {
   using type = decltype(refuse_forward<L, Context, X...>());
@@ -95,7 +95,7 @@ struct ForwardOf<L, Context, X...> {
 template <class L, class Context, class... X>
 using forward_of_t = typename ForwardOf<L, Context, X...>::type;
 
-/// layer.for_each_parameter(visit), of a layer that has it.
+/// layer.for_each_parameter(visit), or an error if the layer has none.
 template <class L, class Visit>
 void visit_parameters(L& layer, Visit& visit) {
   if constexpr (VisitsParameters<L, Visit>) layer.for_each_parameter(visit);
@@ -106,7 +106,7 @@ struct VisitAny {
   void operator()(auto&) const {}
 };
 
-/// A layer on inputs of types Input under Context; its gradients go from outputs to inputs.
+/// A layer on inputs of types Input under Context.
 template <class L, class Context, class... Input>
 concept Layer = Forwards<L, Context, Input...> && VisitsParameters<L, const VisitAny>;
 

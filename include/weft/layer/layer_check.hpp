@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The reasons why a type is no layer, in words. Sequential, Residual and every other place that takes a layer asks the concepts
-// below, and where one is not met the compiler prints one error that names the member, what was expected of it and what to write.
-// What follows is silent: the result of a refused layer is AlreadyRefused, and no layer is called with it.
+// Error messages for types that are no layers. Sequential, Residual and every other place that takes a layer checks the concepts
+// below. If one is not met, the compiler prints one error that names the member, its expected form and the code to write. Later
+// uses are silent: the result of a refused layer is AlreadyRefused, and no layer is called with it.
 //
 //   if constexpr (!Forwards<L, Context, X>) return refuse_forward<L, Context, X>();
 
@@ -22,11 +22,11 @@ template <class X>
 inline constexpr bool is_refused = std::is_same_v<std::remove_cvref_t<X>, AlreadyRefused>;
 using RefusedResult = Result<AlreadyRefused, AlreadyRefused>;
 
-/// What `layer.forward(context, inputs...)` returns.
+/// The type that `layer.forward(context, inputs...)` returns.
 template <class L, class Context, class... X>
 using forward_t = decltype(std::declval<const L&>().forward(std::declval<const Context&>(), std::declval<const X&>()...));
 
-// A tuple of references, as std::tie makes it: what they refer to is gone when backward reads it.
+// Whether S holds references, as std::tie does: their targets are gone when backward reads them.
 template <class S>
 inline constexpr bool refers = std::is_reference_v<S>;
 template <class... S>
@@ -43,7 +43,7 @@ concept Forwards = (!is_refused<X> && ...) && requires {
 }
 &&can_be_saved<typename forward_t<L, Context, X...>::saved_type>;
 
-/// L says which parameters it has.
+/// L has for_each_parameter, which visits its parameters.
 template <class L, class Visit>
 concept VisitsParameters = requires(L& layer, Visit& visit) {
   layer.for_each_parameter(visit);
@@ -102,9 +102,9 @@ constexpr Backward fault_of_backward() {
 
 }  // namespace layer_check
 
-/// Says why L's forward cannot be used; nothing where its input comes from a layer of which that was said.
+/// Prints why L's forward cannot be used; nothing if the input comes from a layer that was refused already.
 template <class L, class Context, class... X>
-constexpr auto refuse_forward() {  // auto: asked for its type alone it speaks, too
+constexpr auto refuse_forward() {  // auto: an unevaluated use prints the error, too
   using layer_check::Forward;
   constexpr Forward fault = [] {
     if constexpr ((is_refused<X> || ...)) return Forward::right;
@@ -138,7 +138,7 @@ constexpr auto refuse_forward() {  // auto: asked for its type alone it speaks, 
   return RefusedResult();
 }
 
-/// Says why L's backward cannot be used.
+/// Prints why L's backward cannot be used.
 template <class L, class Context, class Saved, class G>
 constexpr void refuse_backward() {
   using layer_check::Backward;
@@ -167,7 +167,7 @@ constexpr void refuse_backward() {
                 "alone; see L in this function's template arguments");
 }
 
-/// Says why L's second half of backward cannot be used.
+/// Prints why L's second half of backward cannot be used.
 template <class L, class Context, class Deferred>
 constexpr void refuse_backward_weight() {
   constexpr bool there = layer_check::has_backward_weight<L>();
@@ -181,7 +181,7 @@ constexpr void refuse_backward_weight() {
                 "backward_weight(const auto& context, auto deferred)`; see L and Deferred in this function's template arguments");
 }
 
-/// Says why L's parameters cannot be found.
+/// Prints why L's parameters cannot be visited.
 template <class L>
 constexpr void refuse_parameters() {
   constexpr bool there = layer_check::has_for_each_parameter<L>();
@@ -195,7 +195,7 @@ constexpr void refuse_parameters() {
       "template: write `void for_each_parameter(auto&& visit) { visit(weight); }`; see L in this function's template arguments");
 }
 
-/// Refuses what for_each_parameter shows and is no parameter.
+/// Refuses an argument of for_each_parameter's visitor that is no Parameter.
 template <class P>
 constexpr void require_parameter() {
   static_assert(

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Gradients of float16 below 6e-8 would be zero, so the loss is multiplied by a factor before backward and the optimizer divides
-// it out again (Micikevicius et al., arXiv:1710.03740). The factor is sought while training: it grows after many good steps, and
-// a step whose gradients overflowed is skipped and halves it.
+// The loss scale of training in float16. Gradients below 6e-8 would be zero there, so the loss is multiplied by a factor before
+// backward and the optimizer divides the gradients by it (Micikevicius et al., arXiv:1710.03740). The factor is adapted while
+// training: it grows after many good steps in a row; a step whose gradients overflowed is skipped and halves it.
 //
-//   Model model(mesh, config, {.numerics = {.loss_scale = LossScaleOptions{.initial = 1024}}});   // a model in float16 has one
-//   without asking optim::AdamW optimizer(model);                                                  // unscales, skips and adapts
+//   Model model(mesh, config, {.numerics = {.loss_scale = LossScaleOptions{.initial = 1024}}});  // float16: on by default
+//   optim::AdamW optimizer(model);                                                               // unscales, skips and adapts
 //   model.loss_scale()->value();
 
 #include <algorithm>
@@ -24,16 +24,16 @@ struct LossScaleOptions {
   double smallest = 1, largest = 0x1p+24;
 };
 
-/// Every rank has one of its own, and all go the same way: whether a step is skipped is found over all ranks.
+/// Every rank has one, and all hold the same value: a step is skipped by all ranks or none.
 class LossScale {
  public:
   using Options = LossScaleOptions;
 
   explicit LossScale(const Options& options = {});
 
-  /// What the loss is multiplied by.
+  /// The factor by which the loss is multiplied.
   double value() const { return value_; }
-  /// What the gradients at hand were multiplied by.
+  /// The factor by which the present gradients were multiplied.
   double applied() const { return applied_; }
   /// A training step begins.
   void apply() { applied_ = value_; }

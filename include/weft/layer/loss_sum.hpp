@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A loss: the sum over tokens, by type. The executor divides once, by the count of the global batch, so a loss that is divided by
-// a count of its own would be divided twice; and on which axes it is a term of a sum is known from where its tokens lie.
+// A loss: the sum over tokens, as a type that only sums make. The executor divides it once, by the count of the global batch, so
+// a loss that was divided already would be divided twice. The axes on which the sum is Partial follow from the placement of the
+// tokens.
 //
-//   auto losses = ...;                                            // [tokens], one number a token
-//   return Result{sum_losses(context, losses, targets), saved};   // the back's forward; its backward gets the gradient of that
-//   sum, [1]
+//   auto losses = ...;                                            // [tokens], one number for each token
+//   return Result{sum_losses(context, losses, targets), saved};   // in the back's forward; its backward gets a gradient [1]
 
 #include <type_traits>
 #include <utility>
@@ -17,24 +17,24 @@
 namespace weft {
 
 namespace detail {
-// Tokens that an axis cuts leave a term of the sum on each of its ranks.
+// If an axis cuts the tokens, each of its ranks has a term of the sum.
 template <class P>
 using loss_placement_t = std::conditional_t<shard_dim<P> == 0, Partial<typename P::axis>, Invariant<typename P::axis>>;
 struct MakesLosses;
 }  // namespace detail
 
-/// What a model's back returns as its output. Only sums make one: sum_losses and cross_entropy.
+/// The output of a model's back. Only sum_losses and cross_entropy make one.
 template <class Exec, Placement... P>
 class LossSum {
  public:
   using sum_type = Tensor<double, Exec, P...>;
 
   LossSum() = default;
-  /// [1], in double.
+  /// The sum, [1], in double.
   const sum_type& sum() const { return sum_; }
   explicit operator bool() const { return bool(sum_); }
 
-  /// Of the same tokens: a second term of their losses.
+  /// Adds a second loss of the same tokens.
   friend LossSum operator+(const LossSum& a, const LossSum& b) {
     LossSum both(sum_type(a.sum_.device(), {1}));
     kernels::add<double>(a.sum_.device(), 1, a.sum_.data(), b.sum_.data(), both.sum_.data());
@@ -74,7 +74,7 @@ struct GradientOf<LossSum<E, P...>> {
   using type = gradient_t<typename LossSum<E, P...>::sum_type>;
 };
 
-// How many tokens a tensor placed as X has on this rank, if the context knows; else 0.
+// The number of tokens on this rank of a tensor placed as X; 0 if the context does not know it.
 template <class X, class Context>
 std::size_t tokens_here(const Context& context) {
   std::size_t rows = context.env.rows;
@@ -86,7 +86,7 @@ std::size_t tokens_here(const Context& context) {
 }  // namespace detail
 
 namespace detail {
-// Tokens lie as the rows of x do: cut by the same axes.
+// Whether the tokens are cut by the same axes as the rows of X.
 template <class X, class Ids>
 inline constexpr bool tokens_fit = false;
 template <class T, class I, class E, class... PX, class... PI>
@@ -100,7 +100,7 @@ constexpr void require_tokens_of() {
 }
 }  // namespace detail
 
-/// x [tokens, ...] with 0 in the rows of tokens that do not count (targets [tokens] < 0): for the gradient of losses. Placed as
+/// x [tokens, ...] with 0 in the rows of tokens that do not count (targets [tokens] < 0), for the gradient of losses. Placed as
 /// x.
 template <AnyTensor X, AnyTensor Ids>
 X mask_rows(const X& x, const Ids& targets) {
@@ -120,11 +120,11 @@ X mask_rows(const X& x, const Ids& targets) {
   return y;
 }
 
-/// The sum of the losses of this rank's tokens that count (targets [tokens] >= 0), losses [tokens]; those of other tokens are
-/// left out (their gradient: mask_rows). A loss is never a mean: weft divides by the number of targets that count in the global
-/// batch. On each axis losses may be Shard<axis, 0> (tokens are cut, and so must be the targets: the sum is Partial) or Invariant
-/// (every rank has all of them). Throws ShapeError unless there is one number a token. Numerics: added in double, in an order
-/// that depends on the number of tokens alone.
+/// The sum of the losses [tokens] of this rank's tokens that count (targets [tokens] >= 0); those of other tokens are left out
+/// (their gradient: mask_rows). It is never a mean: weft divides by the number of targets that count in the global batch. On each
+/// axis the losses may be Shard<axis, 0> (the targets are then cut too, and the sum is Partial) or Invariant (every rank has all
+/// of them). Throws ShapeError unless there is one number for each token. Numerics: added in double, in an order that depends on
+/// the number of tokens alone.
 template <class Context, AnyTensor X, AnyTensor Ids>
 auto sum_losses(const Context& context, const X& losses, const Ids& targets) {
   using L = detail::LossOf<X>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The model concept: a recipe of a stack, a front, equal blocks and a back, that wrappers cut into stages and spread over ranks.
+// The model concept: factories of a front, equal blocks and a back, which wrappers cut into stages and distribute over ranks.
 //
 //   struct Model {
 //     using scalar = float;
@@ -12,8 +12,8 @@
 //     static Back make_back(const auto& context, const Config&, Front* front);
 //   };
 //
-// Every rank makes all of them, in this order, and keeps what its stages need: a parameter that several parts share is one
-// handle, whose copies they hold, on whichever ranks they end up.
+// Every rank makes all parts in this order and keeps those of its stages. A parameter that several parts share is one handle;
+// each part holds a copy of it, on whichever rank the part ends up.
 
 #include <cstddef>
 
@@ -21,17 +21,17 @@
 
 namespace weft {
 
-/// The degrees that cut a model.
+/// The degrees of the axes that cut a model.
 struct ModelDegrees {
   std::size_t tp = 1, pp = 1, chunks = 1;
   std::size_t cp = 1;
-  bool ulysses = false;  ///< cp by Ulysses, which divides heads, not by a ring
+  bool ulysses = false;  ///< attention over cp is by Ulysses, which divides heads, not by a ring
   std::size_t ep = 1, etp = 1;
 };
 
 namespace detail {
 
-/// Throws LayoutError for sizes without which a model cannot be.
+/// Throws LayoutError for sizes of which no model can be made.
 WEFT_COLD inline void require_sizes(std::size_t vocabulary, std::size_t width, std::size_t heads) {
   if (vocabulary == 0 || width == 0)
     throw_error<LayoutError>({"vocabulary(", vocabulary, ") and width(", width, ") must be at least 1"});

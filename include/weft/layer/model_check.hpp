@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The concept of a model (see chunk.hpp for one written out), and the reasons why a type is none, in words. Its types are asked
-// for by the wrappers that stand around it, its functions when a rank builds it, since only then the context is known; a wrong
-// model gives one error that names the member.
+// The concept of a model (layer/model.hpp shows one), and error messages for types that are none. Wrappers check the types of a
+// model; its functions are checked when a rank builds it, since only then the context is known. A wrong model gives one error
+// that names the member.
+//
+//   static_assert(ModelRecipe<models::Gpt>);
 
 #include <concepts>
 #include <cstddef>
@@ -15,7 +17,7 @@
 
 namespace weft::detail {
 
-/// What a wrapper can stand around beside another wrapper: the recipe of a stack, cut between its blocks.
+/// The types of a model, and the number of its blocks.
 template <class M>
 concept ModelRecipe = requires(const typename M::Config& config) {
   requires Real<typename M::scalar>;
@@ -25,7 +27,7 @@ concept ModelRecipe = requires(const typename M::Config& config) {
   { M::blocks(config) } -> std::convertible_to<std::size_t>;
 };
 
-/// Whether a rank can build M under Context, whose front, block and back are those that M names.
+/// A model that a rank can build under Context, with make_ functions that return M's Front, Block and Back.
 template <class M, class Context>
 concept BuiltUnder = requires(const Context& context, const typename M::Config& config, const ModelDegrees& degrees,
                               typename M::Front* front) {
@@ -122,13 +124,13 @@ constexpr Made fault_of_functions() {
 
 }  // namespace model_check
 
-/// M with all that a rank asks of it. Names that weft would ask for, and that cannot be called, are no oversight to be passed
-/// over.
+/// A model that meets everything a rank needs of it. The optional `vocabulary` and `sequence` are errors too if they are there
+/// but cannot be called.
 template <class M, class Context>
 concept Model = ModelRecipe<M> && model_check::fault_of_functions<M, Context>()
 == model_check::Made::right;
 
-/// Says why M is no model by its types.
+/// Prints why M's types are not those of a model.
 template <class M>
 struct RefusedTypes {
   using Types = model_check::Types;
@@ -164,7 +166,7 @@ struct RefusedTypes {
                 "blocks(const Config& config)`, public; see M in this class's template arguments");
 };
 
-/// Says why M cannot be built.
+/// Prints why M cannot be built.
 template <class M, class Context>
 constexpr void refuse_functions_of_model() {
   using model_check::Made;
@@ -213,14 +215,14 @@ constexpr void refuse_functions_of_model() {
                 "std::size_t sequence(const Config& config)`, public; see M in this function's template arguments");
 }
 
-/// M can be asked for logits.
+/// M has logits.
 template <class M, class Context, class Hidden>
 concept HasLogits = requires(const typename M::Config& config, typename M::Back& back, const Context& context,
                              const Hidden& hidden) {
   M::vocabulary(config);
   back.logits(context, hidden);
 };
-/// Says why not.
+/// Prints why M has no logits.
 template <class M>
 constexpr void refuse_logits() {
   constexpr bool vocabulary = requires(const typename M::Config& config) { M::vocabulary(config); };
@@ -232,7 +234,7 @@ constexpr void refuse_logits() {
                 "it, which returns [tokens, vocabulary]; see M in this function's template arguments");
 }
 
-// Stands in for what should be a model.
+// Replaces a type that should be a model, so that there is one error.
 template <class M>
 struct NoModel {
   using scalar = float;

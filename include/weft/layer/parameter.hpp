@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A parameter of a layer. Its type holds rules, how it lies on an axis *if* that axis is in force: Parameter<Shard<tp, 0>> is
-// whole on one rank and cut along dim 0 under tensor parallelism. Elements are drawn by global name and global index, so the
-// weights are bitwise the same in every layout.
+// A parameter of a layer. Its type holds placement rules, each of which applies only if its axis is in force: with Shard<tp, 0>
+// it is whole on one rank and cut along dim 0 under tensor parallelism. Initial elements are functions of the global name and the
+// global index, so the weights are bitwise the same in every layout.
 //
 //   Parameter<Shard<tp, 0>> weight(context, "weight", {out, in}, normal(0.02));
 
@@ -32,8 +32,8 @@ struct RuleFor<A, F, R...> {
   using type = typename std::conditional_t<std::is_same_v<typename F::axis, A>, std::type_identity<F>, RuleFor<A, R...>>::type;
 };
 
-// How a parameter with these rules lies beside a tensor placed as P: as its rule says; else it is used once where the tensor
-// is, and by every rank's part where the tensor's work is divided.
+// The placement of a parameter with these rules as an operand beside a tensor placed as P: its rule's Shard if there is one; else
+// Invariant if the tensor's work is done once, Replicated if the ranks divide it.
 template <class P, class... Rules>
 using used_as_t = std::conditional_t<kind_of<typename RuleFor<typename P::axis, Rules...>::type> == Kind::shard,
                                      typename RuleFor<typename P::axis, Rules...>::type,
@@ -47,9 +47,8 @@ struct UsedForOperand<S, Tensor<T, E, P...>, Rules...> {
   using type = Tensor<S, E, used_as_t<P, Rules...>...>;
 };
 
-// What is wrong with a gradient placed as P of a parameter with these rules. What leaves no debt and is not a piece of the
-// parameter is summed by nobody: on every axis a gradient is Shard if and only if the parameter is, and a data axis sums whatever
-// it is given.
+// The fault of a gradient placed as P for a parameter with these rules. On every axis a gradient must be Shard if and only if the
+// parameter is: otherwise it is not marked unreduced and nobody sums it. A data axis sums every gradient it gets.
 enum class GradientFault { none, replicated, not_a_shard, another_shard, summed_twice };
 template <class P, class... Rules>
 constexpr GradientFault fault_on_axis() {
@@ -62,7 +61,7 @@ constexpr GradientFault fault_on_axis() {
   return GradientFault::none;
 }
 
-// What a gradient owes, by its type.
+// The axes over which a gradient is unreduced, by its type.
 template <class Gradient, class... Rules>
 struct UnreducedAxes;
 template <class T, class E, class... P, class... Rules>
@@ -103,7 +102,7 @@ WEFT_COLD void initialise_parameter(Device<Exec>& device, const ParameterState& 
   }
 }
 
-// Room for a parameter's values, and the values.
+// Allocates a parameter's values and initialises them.
 template <class T, class Context>
 WEFT_COLD void make_parameter(const Context& context, ParameterState& state) {
   bool taken = false;
@@ -132,8 +131,8 @@ void zero_gradient(Device& device, ParameterState& state) {
   state.gradients().fill_zero();
 }
 
-// What every parameter is, whatever its rules: copies and ends out of line, since a model's chunks have a dozen at each of
-// theirs.
+// The base of all parameters, whatever their rules. Its copies and destructor are out of line, since each copy of a model part
+// has a dozen of them.
 class ParameterHandle {
  public:
   ParameterHandle();
@@ -154,15 +153,16 @@ class ParameterHandle {
 
 }  // namespace detail
 
+/// A parameter with a rule, Shard<axis, dim>, for each axis that may cut it (tp, cp or etp). Copies are handles of one parameter.
 template <class... Rules>
 class Parameter : public detail::ParameterHandle {
  public:
-  /// Shape is the whole parameter's. Dims cut by a rule must be divisible as `cut` says, else LayoutError.
+  /// `shape` is the whole parameter's. Throws LayoutError if a dim that a rule cuts is not divisible as `cut` requires.
   template <class Context>
   WEFT_COLD Parameter(const Context& context, const std::string& name, Shape shape, detail::Initial initial,
                       const ParameterSharding& cut = {}) {
     using T = typename Context::scalar;
-    // Here and not in the class, whose members a compiler would drop with a second error.
+    // Here and not in the class: a compiler would drop the class's members with a second error.
     constexpr bool shards = ((detail::kind_of<Rules> == detail::Kind::shard) && ...),
                    allowed = (detail::may_shard_parameters<typename Rules::axis> && ...),
                    differ = detail::axes_differ<Rules...>();
@@ -197,7 +197,7 @@ class Parameter : public detail::ParameterHandle {
     (apply(std::type_identity<Rules>{}), ...);
     if constexpr (Context::places(edp{})) info.expert_data = context.comm(edp{});
     Context::for_each_axis([&]<class A>(A axis) {
-      // A pipeline stage has parameters of its own; on every other axis a parameter that is not cut is the same on all ranks.
+      // A pipeline stage has different parameters; on every other axis a parameter that is not cut is the same on all ranks.
       if (!std::is_same_v<A, pp> && context.rank(axis) != 0) info.later |= axis_bit<A>;
       if (A::id >= axis_count) info.user_axes.push_back({axis_bit<A>, A::name});
     });
@@ -205,31 +205,31 @@ class Parameter : public detail::ParameterHandle {
     if (!context.engine.registry || !context.engine.registry->add(state_)) detail::make_parameter<T>(context, *state_);
   }
 
-  /// The parameter as an operation on x needs it, its placements derived from x's and from the rules.
+  /// The parameter as an operand beside x, placed according to x's placements and the rules.
   template <AnyTensor X>
   auto for_operand(const X& x) const {
     return for_operand_type<X>(x.device());
   }
-  /// The same beside a tensor of type X that does not exist yet.
+  /// The same for a tensor of type X that does not exist yet.
   template <AnyTensor X>
   auto for_operand_type(typename X::device_type& device) const {
     return as<typename detail::UsedForOperand<typename X::value_type, X, Rules...>::type>(device);
   }
-  /// The same beside a tensor that is not Real (token ids): the element type comes from the context.
+  /// The same for a tensor that is not Real (token ids): the element type comes from the context.
   template <class Context, AnyTensor X>
   auto for_operand(const Context&, const X& x) const {
     return as<typename detail::UsedForOperand<typename Context::scalar, X, Rules...>::type>(x.device());
   }
 
-  /// Where a kernel may add a gradient of type Gradient itself.
+  /// The memory to which a kernel adds a gradient of type Gradient.
   template <class A>
   struct OpenGradient {
     A* data;                ///< local.size() elements
-    bool first;             ///< overwrite instead of add: nothing is there yet
-    detail::Buffer unused;  ///< where `data` is instead, if another rank counts what is added
+    bool first;             ///< overwrite instead of add: no gradient is there yet
+    detail::Buffer unused;  ///< holds `data` if another rank counts this addition
   };
-  /// For kernels that add in place; others call accumulate. Marks what the gradient owes. Throws ShapeError where an axis that is
-  /// in force for the parameter is not in Gradient.
+  /// For kernels that add in place; other layers call accumulate. Marks the axes over which the gradient is unreduced. Throws
+  /// ShapeError if an axis in force for the parameter is not in Gradient.
   template <AnyTensor Gradient>
   auto open_gradient(typename Gradient::device_type& device) {
     using UnreducedAxes = detail::UnreducedAxes<Gradient, Rules...>;
@@ -264,16 +264,16 @@ class Parameter : public detail::ParameterHandle {
     return OpenGradient<A>{static_cast<A*>(gradients.layer_buffer().get()), gradients.take_fresh(), nullptr};
   }
 
-  /// Adds a gradient. On every axis in force it must be Shard where the parameter has that rule; else Invariant (the same on
-  /// every rank, of the whole) or Partial (a term of a sum), on dp Partial. A Partial one leaves a debt on its axis that the
-  /// axis' wrapper pays.
+  /// Adds a gradient. On every axis in force it must be Shard if the parameter has that rule; else Invariant (the whole gradient,
+  /// the same on every rank) or Partial (a term of a sum); on dp Partial. A Partial gradient is marked unreduced on its axis,
+  /// whose wrapper reduces it.
   template <class Context, class T, class E, class... P>
   void accumulate(const Context&, const Tensor<T, E, P...>& gradient) {
     using A = accumulate_t<T>;
-    static_assert(
-        (Context::placed & ~detail::UnreducedAxes<Tensor<T, E, P...>, Rules...>::axes) == 0,
-        "weft: this parameter's gradient does not say how it lies on an axis that is in force, so nobody would know what it "
-        "owes: compute it with operations on placed tensors, such as sum_rows(g), or label what a kernel wrote with every axis");
+    static_assert((Context::placed & ~detail::UnreducedAxes<Tensor<T, E, P...>, Rules...>::axes) == 0,
+                  "weft: this parameter's gradient does not say how it lies on an axis that is in force, so nobody would know "
+                  "over which axes it is still to be summed: compute it with operations on placed tensors, such as sum_rows(g), "
+                  "or label what a kernel wrote with every axis");
     require_gradient(gradient.shape(), data_type_of<A>);
     const auto open = this->template open_gradient<Tensor<T, E, P...>>(gradient.device());
     if (open.first) kernels::cast<T, A>(gradient.device(), gradient.size(), gradient.data(), open.data);
@@ -288,7 +288,7 @@ class Parameter : public detail::ParameterHandle {
   }
 };
 
-/// Stands in for a parameter whose rules are none, so that there is one error.
+/// Replaces a parameter whose template arguments are no rules, so that there is one error.
 template <class... Rules>
 requires(!(Placement<Rules> && ...)) class Parameter<Rules...> : public Parameter<> {
  public:
@@ -296,7 +296,7 @@ requires(!(Placement<Rules> && ...)) class Parameter<Rules...> : public Paramete
   Parameter(const Context& context, const std::string& name, Shape shape, detail::Initial initial,
             const ParameterSharding& cut = {})
       : Parameter<>(context, name, std::move(shape), initial, cut) {
-    // Here and not in the class, whose members a compiler would drop with a second error.
+    // Here and not in the class: a compiler would drop the class's members with a second error.
     static_assert(sizeof(Context) == 0,
                   "weft: Parameter's template parameters must be rules, Shard<axis, dim>, such as Parameter<Shard<tp, 0>>: an "
                   "axis alone does not say along which dim it cuts; where it has no rule, a parameter is whole");

@@ -20,9 +20,10 @@ WEFT_COLD WEFT_INLINE std::string names_of_axes(const ParameterInfo& info, unsig
 }
 
 WEFT_COLD WEFT_INLINE void refuse_axes(const ParameterState& state, unsigned axes) {
-  throw_error<ShapeError>({"the gradient of parameter ", state.name(), " says how it lies on ", names_of_axes(state.info(), axes),
-                           ", in force are ", names_of_axes(state.info(), state.info().axes),
-                           ": what it owes on the others is not known; compute it with operations on placed tensors"});
+  throw_error<ShapeError>(
+      {"the gradient of parameter ", state.name(), " says how it lies on ", names_of_axes(state.info(), axes), ", in force are ",
+       names_of_axes(state.info(), state.info().axes),
+       ": whether it is a term of a sum over the others is not known; compute it with operations on placed tensors"});
 }
 
 WEFT_OUT_OF_LINE WEFT_INLINE ParameterHandle::ParameterHandle() {}

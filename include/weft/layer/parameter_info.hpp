@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The description of a parameter: its name, its shapes, and which of its elements lie on this rank. Fixed when the parameter is
+// The description of a parameter: its name, its shapes, and the elements of it that are on this rank. Fixed when the parameter is
 // made, so that wrappers, optimizers and checkpoints may rely on it.
 //
 //   state.info().global   // [out, in]
@@ -22,16 +22,17 @@ namespace weft {
 
 namespace detail {
 
-/// The distribution of a parameter's first values: a function of (name, seed, global element index), so the same in every layout.
+/// The distribution of a parameter's initial values: a function of (name, seed, global element index), so the same in every
+/// layout.
 struct Initial {
   enum class Kind { constant, normal } kind = Kind::constant;
   double value = 0;  ///< the constant, or the standard deviation
 };
 
-/// A contiguous run of a rank's elements and its place in the whole parameter.
+/// A contiguous run of a rank's elements and its position in the whole parameter.
 struct Run {
   std::size_t local = 0, global = 0, length = 0;
-  bool owned = true;    ///< false where another rank of the axis holds the same elements and counts them
+  bool owned = true;    ///< false if another rank of the axis holds the same elements and counts them
   bool shared = false;  ///< other ranks of the axis hold the same elements
 };
 
@@ -49,17 +50,17 @@ struct ParameterInfo {
   DataType type = DataType::float32;
   DataType gradient_type = DataType::float32;  ///< accumulate_t of `type`: float for bfloat16
   detail::Initial initial = {};
-  std::vector<detail::Run> runs = {};  ///< the local elements in the whole; padding belongs to no run
+  std::vector<detail::Run> runs = {};  ///< the local elements' positions in the whole parameter; padding belongs to no run
 
-  /// Names of those of its axes that are a user's own, for messages.
+  /// Names of the parameter's user-defined axes, for messages.
   std::vector<std::pair<unsigned, std::string_view>> user_axes = {};
-  unsigned axes = 0;     ///< axis bits on which the parameter's gradient must say how it lies
+  unsigned axes = 0;     ///< axis bits on which the parameter's gradient must have a placement
   unsigned sharded = 0;  ///< axis bits over which the rules of the parameter cut its elements
-  unsigned later = 0;    ///< axis bits on which this rank is not the first: it does not count what the first rank has, too
+  unsigned later = 0;    ///< axis bits on which this rank is not the first, which counts the elements that both hold
   int replicas = 1;      ///< ranks of tp that hold the same elements of a sharded parameter (key-value heads < tp)
-  /// Of a parameter on the expert mesh: the ranks of edp. Its gradient is summed over them, and not over dp.
+  /// For a parameter on the expert mesh: the ranks of edp. Its gradient is summed over them and not over dp.
   std::optional<Communicator> expert_data = {};
-  bool gradient_only = false;  ///< stands for a second use of a parameter: it has no value
+  bool gradient_only = false;  ///< a second use of a parameter: it has no value
 
   std::size_t size() const { return local.size(); }  ///< elements that layers use
   std::size_t bytes() const { return size() * size_of(type); }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How a parameter is cut over an axis, and which of its elements a rank then holds.
+// The cut of a parameter over an axis, and the elements of it that a rank holds.
+//
+//   Linear<Column>(context, in, out, {.sharding = {{{out, heads}}}});   // cut by whole heads
 
 #include <algorithm>
 #include <string>
@@ -11,22 +13,22 @@
 
 namespace weft {
 
-/// How a sharded dim is cut: into segments that are cut one by one (query, key and value in one matrix), of which a segment
-/// may have fewer units than there are ranks and is then held alike by several.
+/// The cut of a sharded dim: into segments that are cut one by one (query, key and value in one matrix). A segment may have fewer
+/// units than there are ranks; several ranks then hold the same unit.
 struct ParameterSharding {
   struct Segment {
     std::size_t extent = 0;  ///< elements along the sharded dim
-    std::size_t units = 0;   ///< indivisible parts (heads); 0: every element may stand alone
+    std::size_t units = 0;   ///< indivisible parts (heads); 0: every element is a unit
   };
   std::vector<Segment> segments;  ///< empty: one segment, the whole dim
-  bool padded = false;            ///< ranks hold ceil(extent / ranks) elements, the last ones fewer valid (vocabulary)
+  bool padded = false;  ///< each rank holds ceil(extent / ranks) elements, of which the last ranks have fewer valid (vocabulary)
 };
 
 namespace detail {
 
-// One segment of the sharded dim as a rank holds it.
+// One rank's part of a segment of the sharded dim.
 struct Piece {
-  std::size_t first = 0, local = 0, valid = 0;  // first global element, elements here, of which valid
+  std::size_t first = 0, local = 0, valid = 0;  // first global element; elements here; valid ones of them
   int replicas = 1;
   bool owned = true;
 };

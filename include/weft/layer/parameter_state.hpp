@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A parameter without its placement rules, as wrappers, optimizers and checkpoints see it: its description, the storage of its
-// value, and the state of its gradient.
+// A parameter without its placement rules, for wrappers, optimizers and checkpoints: its description, the storage of its value,
+// and the state of its gradient.
 //
 //   model.for_each_state([](ParameterState& state) { std::cout << state.name() << ' ' << state.global().text() << '\n'; });
 
@@ -18,6 +18,7 @@
 
 namespace weft {
 
+/// One parameter of a rank, shared by all handles (Parameter) of it.
 class ParameterState {
  public:
   using Run = detail::Run;
@@ -37,7 +38,7 @@ class ParameterState {
   /// Axis bits over which the elements are cut, data ranks' sharding included.
   unsigned sharded() const { return info_.sharded | (storage_.sharder() ? info_.data_bit() : 0u); }
 
-  // ---- what this rank keeps between steps and updates
+  // ---- the part that this rank keeps between steps and updates
   std::size_t kept() const { return storage_.sharder() ? storage_.kept().size : size(); }  ///< elements
   DataType kept_type() const { return storage_.sharder() ? storage_.kept().type : type(); }
   DataType kept_gradient_type() const { return storage_.sharder() ? storage_.kept().gradient_type : gradient_type(); }
@@ -51,27 +52,28 @@ class ParameterState {
   detail::GradientState& gradients() { return gradients_; }
   const detail::GradientState& gradients() const { return gradients_; }
 
-  /// Data ranks share the parameter out.
+  /// From now on data ranks shard the parameter, and `sharder` manages this rank's part.
   void shard(detail::Hooks& sharder) {
     storage_.shard(sharder);
     gradients_.separate();
   }
 
   // ---- for wrappers
-  /// Whether the gradient is still to be summed over this axis. The caller does it now: it counts as reduced from here on.
+  /// Whether the gradient is unreduced over this axis. The caller reduces it now: from here on it counts as reduced.
   template <detail::Axis A>
   bool take_unreduced(A axis) {
     return gradients_.take_unreduced(axis);
   }
-  /// The same for the sum over data ranks, which is the last one: every parameter takes part. Throws UnreducedGradientError if
-  /// another sum is missing.
+  /// The same for the sum over data ranks, a gradient's last one, in which every parameter takes part. Throws
+  /// UnreducedGradientError if another sum is missing.
   void take_unreduced_over_data() {
     if (gradients_.unreduced() & ~info_.data_bit())
       throw_error<UnreducedGradientError>({"the gradient of ", name(), " is to be summed over ", info_.expert_data ? "edp" : "dp",
-                                           " while it still owes another sum"});
+                                           " while it is unreduced over another axis"});
     gradients_.take_unreduced();
   }
-  /// The whole local gradient: f(std::span<float>) or f(std::span<double>), [size()]. On a GPU its memory is the device's.
+  /// Calls f(std::span<float>) or f(std::span<double>) with the whole local gradient, [size()]. On a GPU its memory is the
+  /// device's.
   template <class F>
   void gradient_span(F&& f) {
     const auto call = [&]<class G>(G*) { f(std::span<G>(static_cast<G*>(gradients_.layer_buffer().get()), size())); };
@@ -87,7 +89,7 @@ class ParameterState {
 
 namespace detail {
 
-/// Elements of a gradient, for a norm: those that another rank counts are only asked whether they are finite.
+/// A part of a gradient, for a norm: elements that another rank counts are only checked for being finite.
 struct GradientPart {
   const ParameterState* state;
   Run run;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The storage of a parameter's value: what this rank keeps between steps, and the whole local value that layers use. Both are one
-// buffer unless data ranks shard the parameter (FullyShardedDataParallel); the kept part may lie in a store instead
-// (ModelOptions::offload).
+// The storage of a parameter's value: the part that this rank keeps between steps, and the whole local value that layers use.
+// Both are one buffer unless data ranks shard the parameter (FullyShardedDataParallel); the kept part may be in a store instead
+// (ModelOptions::shard.offload).
 //
 //   storage.set_value(device.allocate_persistent(info.bytes()));
 //   storage.layer_value();   // null while a sharded parameter is released
@@ -21,7 +21,7 @@ namespace weft::detail {
 
 class Hooks;
 
-/// The part of a parameter that a rank keeps between steps where data ranks shard it. Its types are wider than the parameter's if
+/// The part of a parameter that a rank keeps between steps if data ranks shard it. Its types are wider than the parameter's if
 /// the part is the master copy, and narrower than those in which gradients are added if the sums are rounded.
 struct KeptPart {
   std::size_t size = 0;
@@ -31,23 +31,23 @@ struct KeptPart {
 
 class ParameterStorage {
  public:
-  /// What this rank keeps; null while it lies in a store, and before the model is complete.
+  /// The part that this rank keeps; null while it is in a store, and before the model is complete.
   const Buffer& value() const { return value_; }
   void set_value(Buffer value) { value_ = std::move(value); }
   Buffer exchange_value(Buffer value) { return std::exchange(value_, std::move(value)); }
 
-  /// What layers use; null while a sharded parameter is released.
+  /// The value that layers use; null while a sharded parameter is released.
   const Buffer& layer_value() const { return sharder_ ? gathered_ : value_; }
 
-  /// `sharder` keeps a part of the parameter on each data rank, gathers it for layers, and makes room for its gradient.
+  /// `sharder` keeps a part of the parameter on each data rank, gathers it for layers and allocates its gradient.
   void shard(Hooks& sharder) { sharder_ = &sharder; }
   Hooks* sharder() const { return sharder_; }  ///< null: not sharded over data ranks
   void keep(KeptPart part) { part_ = std::move(part); }
-  const KeptPart& kept() const { return part_; }  ///< where there is a sharder
+  const KeptPart& kept() const { return part_; }  ///< valid if there is a sharder
   void set_gathered(Buffer value) { gathered_ = std::move(value); }
   void release() { gathered_.reset(); }
 
-  /// From now on the kept part lies in `store`, and on the device only between its uses.
+  /// From now on the kept part is in `store`, and on the device only while it is used.
   void offload(std::shared_ptr<Store> store, std::size_t record) {
     store_ = std::move(store);
     record_ = record;
@@ -55,7 +55,8 @@ class ParameterStorage {
   const std::shared_ptr<Store>& store() const { return store_; }  ///< null: on the device
   std::size_t record() const { return record_; }
 
-  /// Whether this rank counts the parameter in norms and writes it in checkpoints: one of those that hold the same elements does.
+  /// Whether this rank counts the parameter in norms and writes it in checkpoints: one of the ranks that hold the same elements
+  /// does.
   bool counted() const { return counted_; }
   void count_elsewhere() { counted_ = false; }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What this rank keeps of a parameter, for those who read it: wherever it lies, and in the types that layers use.
+// Readers of the value and the gradient that this rank keeps of a parameter, wherever they are stored, in the types that layers
+// use.
 //
 //   const Buffer value = value_of(device, state);   // [state.kept()] of state.type()
 
@@ -9,7 +10,7 @@
 
 namespace weft::detail {
 
-/// `count` elements of `from`, as elements of `to`; the same buffer where that is what they are.
+/// `count` elements of type `from` as elements of type `to`; the same buffer if the types are equal.
 template <class Device>
 Buffer as_type(Device& device, const Buffer& buffer, std::size_t count, DataType from, DataType to) {
   if (from == to || !buffer) return buffer;
@@ -23,8 +24,8 @@ Buffer as_type(Device& device, const Buffer& buffer, std::size_t count, DataType
   return out;
 }
 
-/// The value, [kept()] of state.type(): brought to the device if it lies in a store, rounded if what is kept is the master copy.
-/// Do not write to it.
+/// The value, [kept()] of state.type(): read to the device if it is in a store, rounded if the master copy is kept. Do not write
+/// to it.
 template <class Device>
 Buffer value_of(Device& device, const ParameterState& state) {
   if (!state.storage().store()) return as_type(device, state.value(), state.kept(), state.kept_type(), state.type());
@@ -34,7 +35,7 @@ Buffer value_of(Device& device, const ParameterState& state) {
   return value;
 }
 
-/// The gradient, [kept()] of state.gradient_type(); null before any step. Do not write to it.
+/// The gradient, [kept()] of state.gradient_type(); null before the first step. Do not write to it.
 template <class Device>
 Buffer gradient_of(Device& device, const ParameterState& state) {
   return as_type(device, state.gradient(), state.kept(), state.kept_gradient_type(), state.gradient_type());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The accumulator of runs that are not to be reproducible over layouts: gradients of micro-batches are added in place as they
-// come, and data ranks add theirs in rank order.
+// The accumulator of runs that need not be reproducible over layouts: gradients of micro-batches are added in place in the order
+// in which they arrive, and data ranks add theirs in rank order.
 //
 //   PlainAccumulator<Exec> accumulator(device);
 
@@ -33,7 +33,7 @@ class PlainAccumulator final : public GradientAccumulator {
   void leave(const Unit&, std::size_t) override {}
   void close(Unit&, std::size_t, AllHooks) override {}
   void ready(Unit& owned, AllHooks hooks, bool last) override;
-  /// What the stages have is added after the sums inside of data parallelism and before the sum over data ranks.
+  /// The stages' gradients are added after the sums inside data parallelism and before the sum over data ranks.
   WEFT_COLD void finish(std::span<const Tie> ties, std::span<Unit> tied, AllHooks hooks) override;
 
   hook::AnyHook* bucket_hook(std::size_t, hook::AnyHook* own) override { return own; }
@@ -55,7 +55,7 @@ void PlainAccumulator<Exec>::ready(Unit& owned, AllHooks hooks, bool last) {
   if (!last && std::none_of(hooks.begin(), hooks.end(), [](Hooks* wrapper) { return wrapper->reduces_each_micro_batch(); }))
     return;
   for (ParameterState* state : owned.parameters)
-    if (state->gradients().fresh()) zero_gradient(*device_, *state);  // nobody used it: others wait for its sum all the same
+    if (state->gradients().fresh()) zero_gradient(*device_, *state);  // unused on this rank, but other ranks wait for its sum
   owned.complete = last;
   for (std::size_t i = hooks.size(); i-- > 0;) hooks[i]->gradients_ready(owned);
 }
@@ -89,7 +89,7 @@ double PlainAccumulator<Exec>::norm(const Communicator& communicator, const std:
   for (std::size_t i = 0; i < parts.size(); ++i) square.call(square.optimizer, parts[i], squares.data() + i);
   double sum = 0;
   const auto host = copy_to_host(squares);
-  // What another rank counts is looked at too: a copy that went bad on this rank alone must stop all ranks.
+  // A part that another rank counts is checked too: if only this rank's copy is not finite, all ranks must stop.
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (parts[i].counted || !std::isfinite(host[i])) sum += host[i];
   communicator.all_reduce(std::span<double>(&sum, 1));

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Less memory for more work: what forward saved is dropped and computed again in backward. Bitwise the same results, dropout
-// included (but for `selective` on GPUs, where GPT's MLP differs by the rounding of an activation: nn/gelu_mlp.hpp).
+// Recomputation: saved activations are dropped and computed again in backward, less memory for more work. The results are bitwise
+// the same, dropout included (except `selective` on GPUs, where GPT's MLP differs by the rounding of an activation:
+// nn/gelu_mlp.hpp).
 //
 //   models::GptConfig config{.recompute = Recomputation::selective};
 //
-// A model's choice, made when it runs. `full` keeps one input a block and computes the block twice (a third more work).
-// `selective` recomputes what costs next to nothing: the outputs of norms and of activation functions, each from its input, which
-// is kept anyway. Scores and probabilities of attention are not kept in any case (arXiv:2205.05198 calls their recomputation
-// selective), nor are dropout masks. Of a GPT block's 16 units of [tokens, width] it saves 6; of a Llama block's 8 units and
-// 3 [tokens, intermediate] (with as many key-value heads as heads), 2 and 1.
+// The choice is a model's, made when it runs. `full` keeps one input for each block and computes the block twice (a third more
+// work). `selective` recomputes cheap outputs: those of norms and of activation functions, each from its input, which is kept
+// anyway. Scores and probabilities of attention are never kept (arXiv:2205.05198 calls their recomputation selective), nor are
+// dropout masks. Of a GPT block's 16 units of [tokens, width] it saves 6; of a Llama block's 8 units and 3 [tokens, intermediate]
+// (with as many key-value heads as heads), 2 and 1.
 
 #include <optional>
 #include <tuple>
@@ -23,7 +24,7 @@ namespace weft {
 
 enum class Recomputation { none, selective, full };
 
-/// Keeps only the input and computes forward again in backward; with `active` false, the layer itself.
+/// Keeps only the layer's input and computes forward again in backward; with `active` false, the layer itself.
 template <class L>
 class Recompute {
  public:
@@ -62,13 +63,14 @@ class Recompute {
   L layer_;
   bool active_;
 };
-// A Recompute of a Recompute is not its copy: the inner one may not be active. (Explicit: `Recompute copy = layer` is.)
+// A Recompute of a Recompute is not its copy: the inner one may be inactive. (The guide is explicit, so `Recompute copy = layer`
+// is a copy.)
 template <class L>
 explicit Recompute(Recompute<L>) -> Recompute<Recompute<L>>;
 
 namespace detail {
 
-// Saved state that is nothing but the layer's input, one handle or (Branch) several.
+// Whether the saved state is the layer's input alone: one handle, or for a Branch several.
 template <class Saved, class X>
 inline constexpr bool is_input = std::is_same_v<Saved, X>;
 template <class... S, class X>
@@ -82,8 +84,8 @@ void set_input(Saved& saved, const X& x) {
 
 }  // namespace detail
 
-/// First, then Second, of which Second saves its input alone (Linear, or a Branch of them). With `active`, that input, First's
-/// output, is not kept but computed again from First's input: for a First that is cheap and whose input is kept anyway.
+/// First, then Second, which saves its input alone (Linear, or a Branch of them). With `active`, that input, First's output, is
+/// not kept but computed again from First's input: for a First that is cheap and whose input is kept anyway.
 template <class First, class Second>
 class RecomputeInput {
  public:

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The parameters and dropout sites of a model while it is built. Every rank builds the whole model without room for its values,
-// so all ranks see alike which name is made twice, which parameter is shared by which units, and which is never visited; only
-// then does each rank make those that its stages use.
+// The parameters and dropout sites of a model under construction. Every rank builds the whole model without memory for its
+// values, so all ranks detect alike a name that is used twice, the units that share a parameter, and a parameter that is never
+// visited; only then does each rank allocate the parameters of its stages.
+//
+//   Registry registry;
+//   registry.begin("block 0");
+//   registry.end(unit, visited);
 
 #include <bit>
 #include <cstdint>
@@ -21,32 +25,32 @@ namespace weft::detail {
 /// A parameter and the units that use it, in the order of the model (0: front, then the blocks, then the back), each once.
 struct Registered {
   std::shared_ptr<ParameterState> state;
-  std::string unit;  // in which it was made
+  std::string unit;  // the unit that made it
   std::vector<std::size_t> uses;
-  long handles = 1;  // before the unit that is being built; the first is the registry's
+  long handles = 1;  // copies before the present unit; the first is the registry's
 };
 
 class Registry {
  public:
-  /// `defers`: parameters get their room later. Else, for one layer alone, only sites and shared layers are noted.
+  /// `defers`: parameters are allocated later. Else, for a layer alone, only sites and shared layers are recorded.
   explicit Registry(bool defers = true) : defers_(defers) {}
 
-  /// A parameter was made. True: its maker leaves it without room.
+  /// A parameter was made. True: its maker leaves it unallocated.
   bool add(const std::shared_ptr<ParameterState>& state);
-  /// A place that draws random numbers by its path.
+  /// A site that draws random numbers by its path.
   void add_site(const std::string& path, const char* what, double number);
 
-  /// What was first made under a path (shared_layer); null: nothing yet. `kind` tells types apart.
+  /// The layer first made under a path (shared_layer); null: none yet. `kind` identifies its type.
   std::shared_ptr<void>& shared(const std::string& path, const void* kind);
 
   void begin(std::string unit);
-  /// The unit with this index is built; `visited`: what its for_each_parameter shows, each once. Throws UsageError for two
-  /// parameters of one name, and for one that the unit holds and does not show.
+  /// The unit with this index is built; `visited` are the parameters that its for_each_parameter visits, each once. Throws
+  /// UsageError for two parameters of one name, and for one that the unit holds and does not visit.
   void end(std::size_t unit, const std::vector<ParameterState*>& visited);
-  /// A hash of what was made so far, the same on all ranks if they make the same model: experts, which ranks of ep have each
-  /// their own, are left out.
+  /// A hash of the model so far, equal on all ranks if they make the same model. Experts, which differ between ranks of ep, are
+  /// left out.
   std::uint64_t print() const { return print_; }
-  /// All units are built.
+  /// All units are built: returns the parameters that are used.
   std::vector<Registered> finish();
 
  private:

@@ -37,7 +37,7 @@ WEFT_COLD WEFT_INLINE void Registry::begin(std::string unit) {
 WEFT_COLD WEFT_INLINE void Registry::end(std::size_t unit, const std::vector<ParameterState*>& visited) {
   for (; checked_ < made_.size(); ++checked_) {
     Registered& entry = made_[checked_];
-    if (entry.state.use_count() == 1) continue;  // made and thrown away
+    if (entry.state.use_count() == 1) continue;  // made and discarded
     const auto [at, added] = by_name_.try_emplace(entry.state->name(), checked_);
     note(*entry.state);
     if (!added)

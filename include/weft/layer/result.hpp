@@ -9,7 +9,7 @@
 
 namespace weft {
 
-/// What `forward` returns.
+/// The result of `forward`: the output, and the state saved for backward.
 template <class Output, class Saved>
 struct Result {
   using output_type = Output;
@@ -20,7 +20,7 @@ struct Result {
 template <class O, class S>
 Result(O, S) -> Result<O, S>;
 
-/// What `backward_input` returns: the gradient of the input, and what the weight half still needs.
+/// The result of `backward_input`: the gradient of the input, and the state that backward_weight needs.
 template <class Gradient, class Deferred>
 struct InputGradient {
   using deferred_type = Deferred;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One layer in several places of a model: whoever asks first makes it, all others get copies, which hold the same parameters. It
-// does not matter on which stages of a pipeline they end up.
+// One layer in several places of a model: the first request makes it, later ones get copies that hold the same parameters. The
+// places may be on different stages of a pipeline.
 //
 //   auto adapter = shared_layer(context / "adapter", [&](const auto& here) { return Linear<>(here, width, width); });
 
@@ -19,9 +19,9 @@ template <class L>
 inline constexpr char kind_of_layer = 0;
 }
 
-/// A copy of the layer that make(context) made when it was first called with this path in the model that is being built: what
-/// shares a layer asks with one path, so not below `context / "blocks" / index`. Throws UsageError outside of make_front,
-/// make_block and make_back, and for two types of layer under one path.
+/// A copy of the layer that make(context) made when it was first called with this path in the model under construction. All users
+/// of a layer pass the same path, so not one below `context / "blocks" / index`. Throws UsageError outside make_front, make_block
+/// and make_back, and for two types of layer under one path.
 template <class Context, class Make>
 WEFT_COLD auto shared_layer(const Context& context, Make&& make) {
   using L = decltype(make(context));

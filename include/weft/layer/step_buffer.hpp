@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a layer keeps from step to step that no gradient changes: a few numbers, renewed at the end of every training step from
-// sums over all of its tokens. A layer leaves its buffers with the model while it is built:
+// A layer's state from step to step that is not trained by gradients: a few numbers, updated at the end of every training step
+// from sums over all of its tokens. A layer registers its buffers with the model when it is built:
 //
 //   auto load = make_step_buffer(context, "load", experts, experts, [](StepBuffer& buffer) { buffer.value = buffer.sum; });
 //
-// forward changes no buffer: it may run for an evaluation, or twice for one micro-batch. What it counts travels in what it saves,
-// and backward adds it to `sum`.
+// forward changes no buffer: it may run for an evaluation, or twice for one micro-batch. Its counts travel in its saved state,
+// and backward adds them to `sum`.
 
 #include <algorithm>
 #include <memory>
@@ -18,16 +18,16 @@
 
 namespace weft::detail {
 
-/// Numbers on the host, alike on every rank that has the layer.
+/// Numbers on the host, equal on every rank that has the layer.
 struct StepBuffer {
   std::string name;                       ///< global, as a parameter's
   std::vector<double> value;              ///< belongs in a checkpoint
-  std::vector<double> sum;                ///< what this rank's tokens of the step add up to so far
-  void (*update)(StepBuffer&) = nullptr;  ///< makes the new value; sum is then over the tokens of all ranks
+  std::vector<double> sum;                ///< the sums over this rank's tokens of the step so far
+  void (*update)(StepBuffer&) = nullptr;  ///< computes the new value; `sum` is then over the tokens of all ranks
   double rate = 0;                        ///< for `update`
 };
 
-/// A buffer of zeros that the model which is being built will renew.
+/// Makes a buffer of zeros and registers it with the model under construction.
 template <class Context>
 std::shared_ptr<StepBuffer> make_step_buffer(const Context& context, const std::string& name, std::size_t values,
                                              std::size_t sums, void (*update)(StepBuffer&), double rate = 0) {
@@ -37,7 +37,7 @@ std::shared_ptr<StepBuffer> make_step_buffer(const Context& context, const std::
   return buffer;
 }
 
-/// Sums over every rank that had tokens of its own, one message for all buffers, and renews them.
+/// Sums the buffers over all ranks with different tokens, in one message, and updates them.
 template <class Context>
 void renew(const Context& context, std::vector<std::shared_ptr<StepBuffer>>& buffers) {
   if (buffers.empty()) return;

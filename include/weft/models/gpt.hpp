@@ -2,6 +2,8 @@
 #pragma once
 // GPT-2: pre-norm blocks, learned positions, GELU, tied embeddings. Parameters have Hugging Face's names and shapes (weights of
 // blocks are stored [in, out], as its Conv1D does), so a checkpoint needs no conversion.
+//
+//   DataParallel<TensorParallel<models::Gpt>> model(mesh, {.layers = 12, .width = 768, .heads = 12});
 
 #include <cmath>
 #include <string>
@@ -30,7 +32,7 @@ struct GptConfig {
   double dropout = 0;          ///< after the embedding, attention and MLP
   double epsilon = 1e-5;       ///< of the norms
   double standard_deviation = 0.02;
-  Recomputation recompute = Recomputation::none;  ///< what backward computes again instead of keeping it
+  Recomputation recompute = Recomputation::none;  ///< the activations that backward recomputes
 };
 
 namespace detail {
@@ -39,13 +41,14 @@ inline AttentionHeads gpt_heads(const GptConfig& config) {
   return {config.heads, config.kv_heads ? config.kv_heads : config.heads, config.width / config.heads};
 }
 
-// Query, key and value in one matrix, each cut by heads.
+// Query, key and value in one matrix, each of them cut by heads.
 WEFT_COLD inline ParameterSharding fused_sharding(const AttentionHeads& heads) {
   const ParameterSharding::Segment kv{heads.key_value * heads.width, heads.key_value};
   return {{{heads.query * heads.width, heads.query}, kv, kv}, false};
 }
 
-// Written out: deduced from the functions below, every program would build the block of each model once more, on one rank.
+// Spelled out: if these types were deduced from the functions below, every program would build each model's block once more, for
+// one rank.
 using GptIn = Linear<Column, StoredAs::in_out>;
 using GptOut = Linear<Row, StoredAs::in_out>;
 using GptMlp = Sequential<GeluMlp<LayerNorm, GptIn, GptOut>, Dropout>;
@@ -147,7 +150,7 @@ struct BasicGpt {
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
     return detail::gpt_block(context / "transformer.h" / weft::detail::joined({index}), config);
   }
-  /// Tied to the token table: shared where the front is on this rank, else a copy of the same name.
+  /// Tied to the token table: shared if the front is on this rank, else a copy of the same name.
   template <class Context>
   static Back make_back(const Context& context, const Config& config, Front* here) {
     return Back(LayerNorm(context / "transformer.ln_f", config.width, config.epsilon),

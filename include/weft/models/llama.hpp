@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Llama (arXiv:2302.13971): pre-norm blocks with RMS norm, rotary positions, grouped-query attention and SwiGLU, no biases.
-// Parameters have Hugging Face's names and shapes.
+// Parameters have Hugging Face's names and shapes, so a checkpoint needs no conversion.
+//
+//   DataParallel<TensorParallel<models::Llama>> model(mesh, {.layers = 12, .width = 768, .heads = 12, .kv_heads = 4});
 
 #include <cmath>
 #include <string>
@@ -32,9 +34,9 @@ struct LlamaConfig {
   double rope_base = 10000;
   double standard_deviation = 0.02;
   bool tied = false;                              ///< the last projection shares the embedding's table
-  Recomputation recompute = Recomputation::none;  ///< what backward computes again instead of keeping it
+  Recomputation recompute = Recomputation::none;  ///< the activations that backward recomputes
 
-  /// Columns of the MLP between its projections: 8/3 of the width in steps of 64 if `intermediate` does not say.
+  /// Width of the MLP between its projections: `intermediate`, or if that is 0, 8/3 of the width in steps of 64.
   std::size_t intermediate_width() const { return intermediate ? intermediate : (width * 8 / 3 + 63) / 64 * 64; }
 };
 
@@ -44,7 +46,8 @@ inline AttentionHeads llama_heads(const LlamaConfig& config) {
   return {config.heads, config.kv_heads ? config.kv_heads : config.heads, config.width / config.heads};
 }
 
-// Written out: deduced from the function below, every program would build the block of each model once more, on one rank.
+// Spelled out: if these types were deduced from the function below, every program would build each model's block once more, for
+// one rank.
 using LlamaIn = Linear<Column, StoredAs::out_in, false>;
 using LlamaOut = Linear<Row, StoredAs::out_in, false>;
 using LlamaAttention =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Mixtral (arXiv:2401.04088): Llama's blocks with a mixture of SwiGLU experts in the place of the MLP. Parameters have Hugging
-// Face's names and shapes.
+// Mixtral (arXiv:2401.04088): Llama's blocks with a mixture of SwiGLU experts in place of the MLP. Parameters have Hugging Face's
+// names and shapes, so a checkpoint needs no conversion.
 //
 //   DataParallel<ExpertParallel<models::Mixtral>> model(mesh, {.experts = 8, .top_k = 2});   // Mesh<dp, ep, edp>
 
@@ -27,7 +27,7 @@ struct MixtralConfig {
   nn::Scores scores = nn::Scores::after_top_k;
   double auxiliary_loss = 0.001;
   double z_loss = 0;
-  double bias_rate = 0;        ///< of balancing without a loss
+  double bias_rate = 0;        ///< step of the balancing without a loss
   double capacity_factor = 0;  ///< with `drop`
   nn::Drop drop = nn::Drop::none;
   nn::Level level = nn::Level::sequence;  ///< of capacity and auxiliary loss
@@ -36,10 +36,10 @@ struct MixtralConfig {
   double rope_base = 1e6;
   double standard_deviation = 0.02;
   bool tied = false;                              ///< the last projection shares the embedding's table
-  Recomputation recompute = Recomputation::none;  ///< what backward computes again; selective: in attention
+  Recomputation recompute = Recomputation::none;  ///< the activations that backward recomputes; selective: those of attention
 };
 
-/// The Llama that is this Mixtral without its mixtures.
+/// The Llama that this Mixtral is without its mixtures.
 inline LlamaConfig llama_of(const MixtralConfig& c) {
   return {.vocabulary = c.vocabulary,
           .layers = c.layers,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Activations without parameters: GELU (the tanh form of GPT-2) and SwiGLU (arXiv:2002.05202). Element by element, so any
-// sharding passes through; not linear, so Partial is refused.
+// Activations without parameters: GELU (the tanh form of GPT-2) and SwiGLU (arXiv:2002.05202). They work element by element, so
+// they take any sharding; they are not linear, so they refuse Partial.
+//
+//   Sequential(Linear<Column>(...), Gelu{}, Linear<Row>(...))
 
 #include <tuple>
 #include <utility>

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Causal attention with multi-head or grouped-query heads. The core has no parameters and works on whole heads, so it is
-// local to a rank however the heads are cut over tp; it needs whole sequences, and where cp cuts them, it asks the other ranks
-// for what it lacks, by a ring or by Ulysses (ModelOptions::context).
+// Causal attention with multi-head or grouped-query heads, and rotary positions. The core has no parameters and works on whole
+// heads, so it needs no communication if tp cuts the heads. It needs whole sequences; if cp cuts them, it gets the missing keys
+// and values from the other ranks by a ring or by Ulysses (ModelOptions::context).
+//
+//   Sequential(RotaryPositions(heads.width), CausalAttention(context / "attn", heads))
 
 #include <optional>
 #include <tuple>
@@ -20,7 +22,7 @@
 
 namespace weft {
 
-/// Heads of the whole model.
+/// The heads of the whole model, and their width.
 struct AttentionHeads {
   std::size_t query = 1, key_value = 1, width = 1;
 };
@@ -36,13 +38,13 @@ inline void require_heads(const AttentionHeads& heads, std::size_t ranks) {
     throw_error<LayoutError>({"key-value heads(", heads.key_value, ") neither divide into nor repeat over tp(", ranks, ")"});
 }
 
-// What cp asks of a model with attention.
+// Throws LayoutError for sequences or heads that cp cannot divide.
 inline void require_context(const AttentionHeads& heads, std::size_t sequence, const ModelDegrees& degrees) {
   require_chunks(sequence, degrees.cp);
   if (degrees.ulysses) require_ulysses(heads.query, heads.key_value, degrees.tp, degrees.cp);
 }
 
-// This rank's heads: query heads are cut by tp; key-value heads too, or held alike by tp / key_value ranks.
+// This rank's heads: query heads are cut by tp; key-value heads are cut too, or each held by tp / key_value ranks.
 template <class Context>
 AttentionHeads local_heads(const Context& context, const AttentionHeads& heads) {
   const std::size_t ranks = context.size(tp{});
@@ -59,10 +61,10 @@ std::size_t sequences_of(const X& x, std::size_t length) {
 
 }  // namespace detail
 
-/// softmax(q kᵀ / √width, causal) v by tiles (arXiv:2205.14135); statistics in accumulate_t. Takes one fused tensor
-/// [tokens, (query + 2 key_value) width], query first, or a tuple (query, key, value) of [tokens, heads · width]; returns
-/// [tokens, query · width]. Under tp all of these are this rank's heads. Under cp tokens are this rank's part of each sequence
-/// (Zigzag), and all ranks of cp call alike.
+/// softmax(q kᵀ / √width, causal) v by tiles (arXiv:2205.14135); statistics in accumulate_t. Takes one fused tensor [tokens,
+/// (query + 2 key_value) width], query first, or a tuple (query, key, value) of [tokens, heads · width]; returns [tokens, query ·
+/// width]. Under tp these heads are this rank's. Under cp tokens are this rank's part of each sequence (Zigzag), and the call is
+/// collective over cp.
 class CausalAttention {
  public:
   template <class Context>
@@ -118,7 +120,7 @@ class CausalAttention {
     Output output;
     S log_sum_exp;  // [sequences, heads, length]
   };
-  // Whole sequences of some heads: what the backward needs.
+  // Saved state of Ulysses: whole sequences of some heads.
   template <class Input, class Output, class Whole, class S>
   struct Exchanged {
     using input_type = Input;
@@ -127,7 +129,7 @@ class CausalAttention {
     S log_sum_exp;
   };
 
-  // One of the two above: a choice of the run.
+  // One of the two above, chosen when the program runs.
   template <class InPlace, class ByHeads>
   struct Whichever {
     using input_type = typename InPlace::input_type;
@@ -136,7 +138,7 @@ class CausalAttention {
     std::optional<ByHeads> by_heads;
   };
 
-  // Each rank keeps its tokens; under cp keys and values go round.
+  // Each rank keeps its tokens; under cp keys and values travel round a ring.
   template <class Context, class Input, class X>
   auto in_place(const Context& context, const Input& input, const X& y) const {
     const auto extents = extents_of(context, y);
@@ -167,7 +169,7 @@ class CausalAttention {
     if (alone) differentiate(g.device(), extents, in, saved.output.data(), g.data(), saved.log_sum_exp.data(), d);
   }
 
-  // Ranks of cp change over from tokens to heads and back.
+  // The ranks of cp exchange tokens for heads, and back (Ulysses).
   template <class Context, class Input, class X>
   auto by_heads(const Context& context, const Input& input, const X& y) const {
     using T = typename X::value_type;
@@ -204,7 +206,7 @@ class CausalAttention {
     return std::get<0>(in);
   }
 
-  // Rows of a gradient are those of the output, so either will do.
+  // The extents; x may be the output or its gradient, which have the same rows.
   template <class Context, class X>
   detail::AttentionExtents extents_of(const Context& context, const X& x) const {
     const std::size_t length = detail::sequence_length(context.env) / context.size(cp{});
@@ -260,7 +262,7 @@ class CausalAttention {
   }
 
   AttentionHeads heads_;
-  DimSharding fused_cut_, kv_cut_;  // of the columns of what it is given
+  DimSharding fused_cut_, kv_cut_;  // of the columns of the input
 };
 
 /// Rotary positions (arXiv:2104.09864) on query and key of a tuple (query, key, value), Hugging Face's half-split form.
@@ -287,7 +289,7 @@ class RotaryPositions {
     const X &q = std::get<0>(in), &k = std::get<1>(in);
     const auto positions = positions_of(context, q);
     const std::size_t rows = positions.size(), q_columns = rows == 0 ? 0 : q.size() / rows,
-                      k_columns = rows == 0 ? 0 : k.size() / rows;  // of a view by heads, too
+                      k_columns = rows == 0 ? 0 : k.size() / rows;  // also for a view by heads
     if (k.shape()[0] != rows || q_columns % head_width_ != 0 || k_columns % head_width_ != 0)
       throw_error<ShapeError>({"rotary positions of query ", q.shape().text(), " and key ", k.shape().text(),
                                ", expected rows alike of heads of width ", head_width_});

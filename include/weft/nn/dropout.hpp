@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Dropout whose mask is a function of (seed, site, step, global element): bitwise the same in every layout and every view whose
-// dim 0 is the tokens, and again when a layer is recomputed; nothing is saved. It is linear, so a Partial tensor may pass. An
-// element whose place in the whole is not known is refused (global_index_of).
+// Dropout with a mask that is a function of (seed, site, step, global element): bitwise the same in every layout, in every view
+// whose dim 0 is the tokens, and when a layer is recomputed; nothing is saved. It is linear, so it takes Partial. An element
+// whose global index is unknown is refused (global_index_of).
+//
+//   Dropout dropout(context / "dropout", 0.1);
 
 #include <cstdint>
 #include <stdexcept>
@@ -16,9 +18,10 @@
 
 namespace weft {
 
+/// x -> x · mask / (1 - probability), placed as x; the identity outside training. No parameters.
 class Dropout {
  public:
-  /// Elements become 0 with this probability, others are scaled by 1 / (1 - probability). The site is the context's path.
+  /// Elements become 0 with this probability; the others are scaled by 1 / (1 - probability). The site is the context's path.
   template <class Context>
   Dropout(const Context& context, double probability) : probability_(probability), site_(site_of(context.env.path)) {
     if (!(probability >= 0 && probability < 1))

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Embeddings: vocabulary-parallel token table and learned positions.
+// Embeddings: a vocabulary-parallel token table, and learned positions.
+//
+//   Embedding tokens(context / "wte", vocabulary, width, 0.02);   // [tokens] -> [tokens, width]
 
 #include <utility>
 
@@ -13,7 +15,8 @@
 namespace weft {
 
 namespace detail {
-// Looking rows up in a table whose rows an axis cuts gives a term of a sum: zero where the id is another rank's.
+// The type of rows looked up in a table. If an axis cuts the table's rows, a lookup gives a term of a sum: zero if the id is
+// another rank's.
 template <class Ids, class Table>
 struct LookedUp;
 template <class I, class T, class E, class... PI, class... PT>
@@ -23,8 +26,8 @@ struct LookedUp<Tensor<I, E, PI...>, Tensor<T, E, PT...>> {
 }  // namespace detail
 
 /// tokens [tokens] -> [tokens, width]. Under tp the table's rows are cut (a vocabulary that tp does not divide is padded with
-/// rows of zeros that nothing reads), and the sum is brought to the stream's placement: Invariant<tp>, or Shard<tp, 0> under
-/// sequence parallelism, which is chosen here and only here. Parameter "weight" [vocabulary, width].
+/// rows of zeros that nothing reads), and the sum is brought to the placement of the hidden state, which is chosen here and only
+/// here: Invariant<tp>, or Shard<tp, 0> under sequence parallelism. Parameter "weight" [vocabulary, width].
 class Embedding {
  public:
   using Table = Parameter<Shard<tp, 0>>;
@@ -108,7 +111,7 @@ class LearnedPositions {
   Parameter<> table;
 
  private:
-  // The table's gradient is a sum over rows, as a bias' is.
+  // The table's gradient is a sum over rows, like a bias'.
   template <class G>
   using TableGradient = decltype(sum_rows(std::declval<const G&>()));
 };

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Rows to the ranks that hold their experts and back (GShard, arXiv:2006.16668): all-to-all over ep, all-gather over etp, and in
-// the other direction the reverse, each the backward of the other. The tables are made once for a forward and its backward.
+// The exchange of rows with the ranks that hold their experts (GShard, arXiv:2006.16668): all-to-all over ep and all-gather over
+// etp, and the reverse on the way back, each the backward of the other. The tables are made once for a forward and its backward.
+//
+//   Exchange<Exec> exchange(context, device, counts, grain);
+//   const auto here = exchange.to_experts(context, packed);
 
 #include <cstddef>
 #include <cstdint>
@@ -18,17 +21,17 @@
 
 namespace weft::detail {
 
-// Who sends how many rows, and how what arrives is sorted by expert.
+// The number of rows that each rank sends, and the order by expert of those that arrive.
 struct ExchangeTables {
   std::vector<std::size_t> send, receive;  // [ep] rows
   std::vector<std::size_t> gathered;       // [etp] rows of each rank of etp
-  std::vector<std::uint64_t> counts;       // [experts here, terms] rows, filled up
-  std::vector<std::int32_t> sorted;        // [rows of experts here]: which row that arrived it is; -1: zeros
-  std::vector<std::int32_t> back;          // [rows that arrive]: where it is among those
+  std::vector<std::uint64_t> counts;       // [experts here, terms] rows, padding included
+  std::vector<std::int32_t> sorted;        // [rows of experts here]: index among the rows that arrived; -1: zeros
+  std::vector<std::int32_t> back;          // [rows that arrive]: index among the sorted ones
 };
 
-// `counts` [experts]: rows that this rank sends. Rows arrive as [etp][ep][expert here]; they are sorted by expert, then term (so
-// many neighbouring ranks of ep x etp are one), then source.
+// `counts` [experts]: rows that this rank sends. Rows arrive as [etp][ep][expert here]; they are sorted by expert, then term,
+// then source. A term is formed by ranks_of_a_term neighbouring ranks of ep x etp.
 ExchangeTables exchange_tables(const Communicator& ep_ranks, const Communicator& etp_ranks,
                                const std::vector<std::uint64_t>& counts, std::size_t grain, std::size_t ranks_of_a_term);
 
@@ -37,22 +40,22 @@ inline std::vector<std::size_t> times_width(std::vector<std::size_t> rows, std::
   return rows;
 }
 
-/// On the mesh of experts: rows, sorted by expert, between the ranks that have them and those that have the experts.
+/// The exchange, on the expert mesh, of rows sorted by expert between the ranks of the tokens and those of the experts.
 template <class Exec>
 class Exchange {
   using Indices = Tensor<std::int32_t, Exec>;
 
  public:
-  /// `counts` [experts]: how many of this rank's rows go to each expert, where they are filled up with zeros to a multiple of
-  /// `grain`. Collective over ep and etp. If terms are separate (Environment::separates_terms), those of each data rank are kept
-  /// and filled up apart, as they would be alone.
+  /// `counts` [experts]: the number of this rank's rows for each expert, where they are padded with zeros to a multiple of
+  /// `grain`. Collective over ep and etp. If terms are separate (Environment::separates_terms), the rows of each data rank are
+  /// kept and padded separately, as they would be alone.
   template <class Context>
   Exchange(const Context& context, Device<Exec>& device, const std::vector<std::uint64_t>& counts, std::size_t grain)
       : tables_(exchange_tables(context.comm(ep{}), context.comm(etp{}), counts, grain, ranks_of_a_term(context))),
         sorted_(to_device<std::int32_t>(device, {tables_.sorted.size()}, tables_.sorted)),
         back_(to_device<std::int32_t>(device, {tables_.back.size()}, tables_.back)) {}
 
-  /// Rows of each expert here, of each term one after the other.
+  /// The number of rows of each expert here, of each of its terms one after the other.
   const std::vector<std::uint64_t>& counts() const { return tables_.counts; }
 
   template <class T>
@@ -81,7 +84,7 @@ class Exchange {
     return reorder<Here<T>>(mine, sorted_);
   }
 
-  /// [rows of the experts here, width], terms of a sum over etp -> [rows sent, width].
+  /// [rows of the experts here, width], terms of a sum over etp, -> [rows sent, width].
   template <class Context, class T>
   Sent<T> from_experts(const Context& context, const Terms<T>& y) const {
     auto& device = y.device();
@@ -102,7 +105,7 @@ class Exchange {
   }
 
  private:
-  // Ranks of ep x etp whose rows are of one micro-batch; dense ranks lie in the same order, dp outermost.
+  // The number of ranks of ep x etp whose rows are of one micro-batch; dense ranks are in the same order, dp outermost.
   template <class Context>
   static std::size_t ranks_of_a_term(const Context& context) {
     const std::size_t all = context.size(ep{}) * context.size(etp{}), one = context.size(cp{}) * context.size(tp{});

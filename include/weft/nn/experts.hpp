@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The experts of a mixture: SwiGLU networks (arXiv:2002.05202), each over its own rows of one matrix in which the rows lie by
-// expert. A grouped product is one product an expert.
+// The experts of a mixture: SwiGLU networks (arXiv:2002.05202), each over its rows of one matrix that is sorted by expert. A
+// grouped product multiplies each expert's rows by its weight.
+//
+//   auto step = experts.forward(rows, counts);   // counts[e] rows of expert e
 
 #include <cstddef>
 #include <cstdint>
@@ -16,12 +18,12 @@
 
 namespace weft::detail {
 
-/// w2 (silu(w1 x) · w3 x) for `all` experts, of which ep holds as many on each rank. Under etp w1 and w3 are cut by rows, w2 by
+/// w2 (silu(w1 x) · w3 x) for `all` experts, an equal number on each rank of ep. Under etp w1 and w3 are cut by rows, w2 by
 /// columns. Parameters of expert e, named as in Hugging Face's Mixtral: "e.w1.weight", "e.w3.weight" [intermediate, width],
 /// "e.w2.weight" [width, intermediate]. An expert without rows has a gradient of zero.
 class Experts {
  public:
-  /// `context`: of the expert mesh, or a dense one that has none; then every rank has all experts.
+  /// `context`: that of the expert mesh, or a dense one without it; then every rank has all experts.
   template <class Context>
   Experts(const Context& context, std::size_t all, std::size_t width, std::size_t intermediate, double standard_deviation,
           double output_deviation) {
@@ -34,8 +36,8 @@ class Experts {
     }
   }
 
-  /// x [rows, width], rows by expert, counts[e] of expert e (or of each of its terms, one after the other) -> [rows, width],
-  /// terms of a sum over etp.
+  /// x [rows, width], sorted by expert, counts[e] rows of expert e (or of each of its terms, one after the other) -> [rows,
+  /// width], terms of a sum over etp.
   template <class X>
   auto forward(const X& x, const std::vector<std::uint64_t>& counts) const {
     using H = hidden_t<X>;
@@ -78,8 +80,8 @@ class Experts {
     return InputGradient<gradient_t<X>, Deferred<X, H, G>>{std::move(dx),
                                                            {std::move(saved.x), active, std::move(d_gate), std::move(d_up), g}};
   }
-  // An expert without rows adds a product over nothing: it opens a gradient of zero all the same, since others wait for it.
-  // Several terms of an expert are not added here (see Exchange).
+  // An expert without rows still opens a gradient of zero, since other ranks wait for it. Several terms of an expert are not
+  // added here (see Exchange).
   template <class D>
   void backward_weight(D deferred, const std::vector<std::uint64_t>& counts) {
     const std::size_t terms = counts.size() / experts_.size();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Products with rows that tp cuts (sequence parallelism), without waiting for all of them: pieces of rows go round a ring, and
-// while one is multiplied the next one arrives (Wang et al., ASPLOS 2023). The whole gathered tensor never exists.
+// Products with rows that tp cuts (sequence parallelism), overlapped with their communication: pieces of rows travel round a
+// ring, and while one is multiplied the next one arrives (Wang et al., ASPLOS 2023). The whole gathered tensor never exists.
 //
-// Numerics: each row's product is as if the rows had been gathered; sums over rows are added up piece by piece, a rank's own
-// first.
+//   gathered_product<0>(context.comm(tp{}), x, w, y, bias);
+//
+// Numerics: each row's product is as if the rows had been gathered; sums over rows are added piece by piece, this rank's first.
 
 #include <cstddef>
 #include <span>
@@ -26,7 +27,7 @@ inline constexpr bool rows_cut_over_tp<Tensor<T, E, P...>> = (std::is_same_v<P, 
 template <class L, class R>
 using product_of_rows_t = contract_t<L, R, 1, 1>;
 
-/// work(piece, its first row among all rows, progress) for each rank's rows of x [rows, columns]. Collective over comm.
+/// Calls work(piece, its first row among all rows, progress) for each rank's rows of x [rows, columns]. Collective over comm.
 template <AnyTensor X, class Work>
 void for_each_rank_rows(const Communicator& comm, const X& x, Work&& work) {
   using T = typename X::value_type;
@@ -51,8 +52,8 @@ void gathered_product(const Communicator& comm, const X& x, const W& w, const Y&
   });
 }
 
-/// Adds gᵀ x to gradient [out, in], or xᵀ g to gradient [in, out] where in_out, over all rows; g [ranks · rows, out]. `fresh`:
-/// nothing is there yet.
+/// Adds gᵀ x to gradient [out, in], or with in_out xᵀ g to gradient [in, out], over all rows; g [ranks · rows, out]. `fresh`: the
+/// gradient is overwritten.
 template <bool in_out, AnyTensor X, AnyTensor G, class A>
 void accumulate_gathered_product(const Communicator& comm, const X& x, const G& g, A* gradient, bool fresh) {
   using T = typename X::value_type;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A norm, Linear, GELU and Linear as one layer, so that a GELU can go into the products around it: in forward it is taken of the
-// first product's sums, in backward its derivative meets the second one's. Whether a library does both at once (cuBLASLt's
-// epilogues) or two kernels follow each other is the operation's choice, by the space of its tensors (kernels/matmul_fused.hpp):
-// a model has this layer on hosts and on GPUs. The same parameters, placements and formulas as Sequential(RecomputeInput(norm,
-// in), RecomputeInput(Gelu{}, out)); without a library, the same bits.
+// A norm, Linear, GELU and Linear as one layer, so that GELU can be fused with the products around it: in forward with the first
+// product, in backward its derivative with the second. The operation chooses by the space of its tensors
+// (kernels/matmul_fused.hpp) whether a library fuses both (cuBLASLt's epilogues) or two kernels run one after the other, so a
+// model has this layer on hosts and on GPUs. Parameters, placements and formulas are those of Sequential(RecomputeInput(norm,
+// in), RecomputeInput(Gelu{}, out)); without a library, the bits too.
+//
+//   GeluMlp mlp(LayerNorm(...), Linear<Column>(...), Linear<Row>(...));
 
 #include <utility>
 
@@ -15,8 +17,8 @@
 namespace weft {
 
 /// x [tokens, width] -> out(gelu(in(norm(x)))). With `lean`, outputs of the norm and of GELU are computed again in backward.
-/// Numerics: GELU may see the first product before it is rounded (kernels/matmul_fused.hpp), and one that is computed again sees
-/// it after that: with `lean` results may differ from those without by the rounding of activations.
+/// Numerics: GELU may take the first product before it is rounded (kernels/matmul_fused.hpp), and a recomputed GELU takes it
+/// after rounding: with `lean`, results may differ from those without by the rounding of activations.
 template <class Norm, class In, class Out>
 class GeluMlp {
  public:
@@ -26,7 +28,7 @@ class GeluMlp {
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
     auto normed = norm_.forward(context, x);
-    auto active = in_.forward_gelu(context, normed.output);  // before GELU, and after
+    auto active = in_.forward_gelu(context, normed.output);  // the values before and after GELU
     auto result = out_.forward(context, active.second);
     using N = decltype(normed);
     using S = Saved<X, typename N::saved_type, typename N::output_type, typename decltype(active)::first_type>;
@@ -65,7 +67,7 @@ class GeluMlp {
  private:
   template <class X, class N, class Y, class H>
   struct Saved {
-    X input;  // where lean
+    X input;  // only with `lean`
     N norm;
     Y normed;
     H before, after;

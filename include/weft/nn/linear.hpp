@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Linear layers: whole, column-parallel and row-parallel (Megatron-LM, arXiv:1909.08053). Under tp a Column layer cuts its
-// outputs and a Row layer its inputs; Row returns a Partial sum that Residual brings home, so a pair costs one collective in
-// forward and one in backward.
+// outputs and a Row layer its inputs; Row returns a Partial sum that Residual reduces, so a pair costs one collective in forward
+// and one in backward.
+//
+//   Sequential(Linear<Column>(context / "in", width, 4 * width), Gelu{}, Linear<Row>(context / "out", 4 * width, width))
 
 #include <string>
 #include <type_traits>
@@ -24,7 +26,7 @@ struct Row {};
 /// Every rank has the whole weight.
 struct Whole {};
 
-/// How a weight is stored: torch.nn.Linear's [out, in], or [in, out] as GPT-2's Conv1D.
+/// The storage order of a weight: [out, in] as in torch.nn.Linear, or [in, out] as in GPT-2's Conv1D.
 enum class StoredAs { out_in, in_out };
 
 struct LinearOptions {
@@ -34,7 +36,7 @@ struct LinearOptions {
 
 namespace detail {
 
-// A Row layer adds up what ranks have of its inputs: each element once, and each rank the elements that its weight is for.
+// Checks that the ranks' sum of a Row layer counts each input once: a rank's inputs must be those of its part of the weight.
 WEFT_COLD inline void require_inputs_once(const ParameterState& weight, std::size_t dim) {
   if (weight.local().sharding(dim) == DimSharding::replicated)
     throw_error<LayoutError>(
@@ -51,9 +53,9 @@ WEFT_OUT_OF_LINE inline void require_inputs_of(const Shape& x, const ParameterSt
 
 }  // namespace detail
 
-/// y = x Wᵀ + b (out_in) or x W + b (in_out). x [tokens, in] -> [tokens, out]; under tp: Column [tokens, out / tp], Row takes
-/// [tokens, in / tp]. Parameters: "weight" and, unless Bias is false, "bias" [out]. Throws LayoutError if tp does not divide
-/// the dim it cuts, and a Row layer if its inputs are cut otherwise than its weight or held alike by several ranks. Numerics: Row
+/// y = x Wᵀ + b (out_in) or x W + b (in_out). x [tokens, in] -> [tokens, out]; under tp Column gives [tokens, out / tp], Row
+/// takes [tokens, in / tp]. Parameters: "weight" and, unless Bias is false, "bias" [out]. Throws LayoutError if tp does not
+/// divide the dim it cuts; a Row layer also if its inputs are cut unlike its weight or held alike by several ranks. Numerics: Row
 /// sums tp terms in rank order; equal to one rank up to rounding of that sum.
 template <class Mode = Whole, StoredAs Stored = StoredAs::out_in, bool Bias = true>
 class Linear {
@@ -101,7 +103,7 @@ class Linear {
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {
     if constexpr (Bias && !detail::on_host<typename Context::execution_space>) {
-      // A library adds up the rows on its way; on hosts that is one more pass in any case.
+      // A library sums the rows in the same pass; on hosts this costs one more pass in any case.
       if (!in_pieces(context, deferred.input)) {
         const auto inside = enter(context, deferred.input);
         if constexpr (stored_in_out)
@@ -116,7 +118,7 @@ class Linear {
     if constexpr (Bias) add_bias_gradient(context, sum_rows(deferred.gradient));
   }
 
-  /// For a GELU that follows or comes before (GeluMlp). forward's output, and its GELU; what backward needs is x.
+  /// The output and its GELU, for a GELU after this layer (GeluMlp); saves x.
   template <class Context, class X>
   auto forward_gelu(const Context& context, const X& x) const {
     static_assert(Bias && !row,
@@ -133,7 +135,7 @@ class Linear {
     using Y = contract_t<decltype(inside), decltype(w), 0, stored_in_out ? 1 : 0>;
     return linear_gelu < stored_in_out ? 1 : 0 > (inside, w, bias_for<Y>(context, inside));
   }
-  /// The gradient of `before`, of which this layer's input x was the GELU.
+  /// The gradient of `before`, whose GELU was this layer's input x.
   template <class Context, class X, class G>
   auto backward_input_gelu(const Context&, X x, const G& g, const X& before) {
     static_assert(!column,
@@ -170,7 +172,7 @@ class Linear {
   template <class Context, class X>
   using entered_t = decltype(enter(std::declval<const Context&>(), std::declval<const X&>()));
 
-  // Under sequence parallelism a Column layer's input is cut by rows, kept so, and gathered while it is multiplied.
+  // Under sequence parallelism a Column layer's input is cut by rows, kept that way, and gathered while it is multiplied.
   template <class X>
   static constexpr bool arrives_in_pieces = column&& detail::rows_cut_over_tp<X>;
   template <class Context, class X>
@@ -211,7 +213,7 @@ class Linear {
     if constexpr (row) bias.accumulate(context, to<Invariant<tp>>(context, sums));
     else bias.accumulate(context, sums);
   }
-  // A Row product is a term of a sum: its bias is added by one rank.
+  // A Row product is a term of a sum, so one rank adds the bias.
   template <class Y, class Context, class X>
   auto bias_for(const Context& context, const X& inside) const {
     auto b = bias.template for_operand_type<Y>(inside.device());

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Cross-entropy over a vocabulary that tp cuts (loss parallel): the whole logits never lie on one rank. The loss is the *sum*
-// over this rank's tokens (LossSum); the executor divides once by the count of the global batch, so that there is no divisor to
-// get wrong in any layout.
+// Cross-entropy over a vocabulary that tp cuts (loss parallel): the whole logits are never on one rank. The loss is the *sum*
+// over this rank's tokens (LossSum); the executor divides it once by the count of the global batch, so no layout needs a divisor
+// of its own.
+//
+//   auto step = cross_entropy(context, logits, targets, vocabulary);   // {LossSum, softmax − onehot}
 
 #include <type_traits>
 #include <utility>
@@ -23,7 +25,7 @@ inline constexpr bool cut_by_vocabulary = false;
 template <class T, class E, class... P>
 inline constexpr bool cut_by_vocabulary<Tensor<T, E, P...>> = (vocabulary_fits<P> && ...);
 
-// values *= *factor. Not a lambda: nvcc takes none in a private member.
+// values *= *factor. Not a lambda: nvcc allows none in a private member.
 template <class T>
 struct ScaleByOne {
   T* values;
@@ -32,9 +34,9 @@ struct ScaleByOne {
 };
 }  // namespace detail
 
-/// The sum over tokens of log Σ exp(z) − z[target], as Result{LossSum, softmax − onehot}. logits [tokens,
-/// vocabulary / tp]; targets [tokens], those < 0 are ignored; columns at `vocabulary` and beyond are padding and do not count.
-/// Communication under tp: the row maxima, then sums and target logits together. Statistics in accumulate_t.
+/// The sum over tokens of log Σ exp(z) − z[target], as Result{LossSum, softmax − onehot}. logits [tokens, vocabulary / tp];
+/// targets [tokens], negative ones are ignored; columns at `vocabulary` and beyond are padding and do not count. Communication
+/// under tp: the row maxima, then sums and target logits together. Statistics in accumulate_t.
 template <class Context, AnyTensor Z, AnyTensor Ids>
 auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, std::size_t vocabulary) {
   require_not_partial<Z>();
@@ -62,13 +64,13 @@ auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, 
   return Result{detail::MakesLosses::make<Loss>(std::move(loss)), std::move(difference)};
 }
 
-/// The last layers of a language model: norm, projection to the vocabulary by `table` (tied to the embedding, or its own),
+/// The last layers of a language model: norm, projection to the vocabulary by `table` (tied to the embedding or separate),
 /// cross-entropy. forward(context, x, targets) -> loss; logits(context, x) for sampling.
 template <class Norm>
 class LanguageHead {
  public:
   using Table = Parameter<Shard<tp, 0>>;
-  static constexpr bool loss_is_a_sum = true;  ///< a training step need not look
+  static constexpr bool loss_is_a_sum = true;  ///< so a training step need not check it
 
   LanguageHead(Norm final_norm, Table vocabulary_table) : norm(std::move(final_norm)), table(std::move(vocabulary_table)) {}
 
@@ -82,13 +84,13 @@ class LanguageHead {
     return Result{std::move(result.output), Saved<X, N, decltype(normed.output), D>{
                                                 std::move(normed.saved), std::move(normed.output), std::move(result.saved)}};
   }
-  /// [tokens, vocabulary / tp], padding included.
+  /// The logits [tokens, vocabulary / tp], padding included.
   template <class Context, class X>
   auto logits(const Context& context, const X& x) const {
     auto inside = to<Replicated<tp>>(context, norm.forward(context, x).output);
     return matmul(inside, table.for_operand(inside));
   }
-  /// `g` [1] scales the saved difference: one over the number of tokens.
+  /// `g` [1], one over the number of tokens, scales the saved difference.
   template <class Context, class S, class G>
   auto backward_input(const Context& context, S saved, const G& g) {
     auto& dz = saved.difference;

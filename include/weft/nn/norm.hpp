@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Layer and RMS normalisation over the columns. Statistics are kept in accumulate_t (float for bfloat16). Under sequence
-// parallelism the rows are cut over tp, so the gradients of gain and bias are Partial<tp>: the types find it, and the debt is
-// paid by TensorParallel (the sum that Megatron-LM#1446 forgot).
+// parallelism the rows are cut over tp, so the gradients of gain and bias are Partial<tp>: the types mark them unreduced, and
+// TensorParallel reduces them (the sum that was missing in Megatron-LM#1446).
+//
+//   LayerNorm norm(context / "ln_1", width, 1e-5);
 
 #include <utility>
 
@@ -21,7 +23,7 @@ constexpr void require_whole_rows() {
       !sharded_along<X, 1>,
       "weft: a norm needs whole rows, but its input is sharded along dim 1: gather it first, to<Invariant<axis>>(context, x)");
 }
-// Statistics [rows], in accumulate_t; they never cross a border, so they carry no placement.
+// Statistics [rows] in accumulate_t; they stay inside the layer, so they carry no placement.
 template <class X>
 using Statistics = Tensor<accumulate_t<typename X::value_type>, typename X::execution_space>;
 }  // namespace detail

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Causal attention over sequences that lie in zig-zag chunks on the ranks of cp: keys and values go round a ring, block after
-// block, and are sent on while a block is computed (ring attention, arXiv:2310.01889). Key-value heads travel as they are, not
-// repeated for their query heads. At each step every rank has as much work: step 0 is causal over its own chunks, and later
-// ones see either the first half of the keys or are seen by the second half of the queries, without a mask.
+// Causal attention over sequences in zig-zag chunks on the ranks of cp: blocks of keys and values travel round a ring and are
+// sent on while they are used (ring attention, arXiv:2310.01889). Key-value heads travel as they are, not repeated for their
+// query heads. At each step every rank has the same amount of work: step 0 is causal over the rank's own chunks; later steps need
+// no mask, since either all queries attend to the first half of the keys, or the second half of the queries to all keys.
+//
+//   ring_attention_forward(device, context.comm(cp{}), extents, in, out, log_sum_exp);
 //
 // Numerics: block results and all gradients are kept in accumulate_t and rounded once.
 
@@ -20,12 +22,12 @@
 
 namespace weft::detail {
 
-/// Extents of one rank's part: `length` tokens of each of the sequences.
+/// The extents of one rank's part: `length` tokens of each sequence.
 using kernels::AttentionExtents;
 template <class T>
 using Operands = kernels::AttentionOperands<T>;
 
-/// What a rank computes at one step: its queries from `first` on against the keys that have arrived.
+/// A rank's work at one step: its queries from `first` on against the keys that have arrived.
 struct RingPart {
   kernels::AttentionBlock block;
   std::size_t first;
@@ -43,11 +45,11 @@ struct RingPart {
         first(step <= rank ? 0 : e.length / 2) {}
 };
 
-/// A part of a step's work: some sequences, or of one sequence some heads.
+/// A part of a step's work: several sequences, or some heads of one sequence.
 struct RingPiece {
   std::size_t sequence, sequences, kv_head, kv_heads;
 };
-/// The pieces of a step, so that messages advance in between, no smaller than keep all threads busy.
+/// Calls f for the pieces of a step, between which messages advance; each piece is large enough for all threads.
 template <class Exec, class F>
 void for_each_piece(Device<Exec>& device, const AttentionExtents& e, F&& f) {
   const std::size_t threads = std::size_t(kernels::detail::threads_of(device.exec()));
@@ -118,7 +120,7 @@ void ring_attention_forward(Device<Exec>& device, const Communicator& comm, cons
   if constexpr (!std::is_same_v<T, A>) kernels::cast_rows(device, e.rows(), e.width(), total, e.width(), out, e.width());
 }
 
-/// d: gradients of what `in` points to. out, d_out [rows, width] and lse of the whole attention. Collective over comm.
+/// `d`: the gradients of `in`. out, d_out [rows, width] and lse are those of the whole attention. Collective over comm.
 template <class T, class Exec>
 void ring_attention_backward(Device<Exec>& device, const Communicator& comm, const AttentionExtents& e,
                              const Operands<const T>& in, const T* out, const T* d_out, const accumulate_t<T>* lse,

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The router of a mixture of experts: which experts a token goes to, with which weights, and what keeps the experts evenly
-// loaded (Shazeer et al., arXiv:1701.06538; Fedus et al., arXiv:2101.03961; Zoph et al., arXiv:2202.08906; Wang et al.,
-// arXiv:2408.15664). All of it is computed in accumulate_t.
+// The router of a mixture of experts: the choice of each token's experts, their weights, and the balancing of the experts' load
+// (Shazeer et al., arXiv:1701.06538; Fedus et al., arXiv:2101.03961; Zoph et al., arXiv:2202.08906; Wang et al.,
+// arXiv:2408.15664). Everything is computed in accumulate_t.
+//
+//   auto routed = router.forward(context, rows);   // experts and weights of each row
 
 #include <algorithm>
 #include <cmath>
@@ -31,7 +33,7 @@ namespace weft {
 
 namespace nn {
 
-/// Over which experts the softmax is taken that weighs their outputs.
+/// The experts over which the softmax of the output weights is taken.
 enum class Scores {
   after_top_k,   ///< the chosen ones: weights add up to 1 (Mixtral)
   before_top_k,  ///< all of them (Switch Transformer)
@@ -42,15 +44,15 @@ enum class Scores {
 struct RouterOptions {
   std::size_t experts = 8, top_k = 2;
   nn::Scores scores = nn::Scores::after_top_k;
-  /// Coefficient of a layer's auxiliary loss: the mean over groups (sequences, unless `level` says otherwise), each weighted by
-  /// its tokens T, of experts / k · Σ_i (n_i / T) (Σ_x p_i(x) / T), where n_i tokens of the group chose expert i and p is the
-  /// softmax over all experts: 1 where balanced. Masked tokens count as others do; layers are added up, each on its own. Hugging
-  /// Face's load_balancing_loss_func has no 1 / k, one group (a process' micro-batch: Level::micro_batch), and pools the tokens
-  /// of all L layers before it multiplies: its coefficient c is c · k here for one layer, and c · k / L for each of L that are
-  /// loaded alike.
+  /// Coefficient of a layer's auxiliary loss: the mean over groups (sequences by default, see `level`), each weighted by its
+  /// tokens T, of experts / k · Σ_i (n_i / T) (Σ_x p_i(x) / T); n_i tokens of the group chose expert i, and p is the softmax over
+  /// all experts. It is 1 if the load is balanced. Masked tokens count like the others; the losses of layers are computed
+  /// separately and added. Hugging Face's load_balancing_loss_func has no 1 / k, has one group (a process' micro-batch:
+  /// Level::micro_batch), and pools the tokens of all L layers before it multiplies: its coefficient c is c · k here for one
+  /// layer, and c · k / L for each of L layers with equal load.
   double auxiliary_loss = 0;
   double z_loss = 0;     ///< coefficient of the mean over all tokens, masked or not, of log(Σ exp(logits))², in each layer
-  double bias_rate = 0;  ///< each step moves an expert's bias by so much towards the mean load; the bias picks experts, no more
+  double bias_rate = 0;  ///< change of an expert's bias in each step, towards the mean load; the bias only affects the choice
   double capacity_factor = 0;  ///< with `drop`: an expert takes ceil(T k / experts · factor) tokens of a group
   nn::Drop drop = nn::Drop::none;
   nn::Level level = nn::Level::sequence;
@@ -62,7 +64,7 @@ void require_router(const RouterOptions& o);
 
 // b += rate · sign(mean load - load).
 void renew_bias(StepBuffer& buffer);
-// Per token: the last sum is of rows.
+// The new report: sums divided by the number of rows, which is the last sum.
 void renew_report(StepBuffer& buffer);
 
 template <class X>
@@ -85,7 +87,7 @@ Tensor<T, Exec> to_device(Device<Exec>& device, const Shape& shape, const std::v
   return made;
 }
 
-// The groups in which capacity and balance are counted, and the tokens of the global batch that the rows are.
+// The groups in which capacity and balance are counted, and the tokens of the global batch to which the rows belong.
 struct RowGroups {
   std::size_t count = 1, tokens = 0;  // groups, tokens of each over all ranks that share the micro-batch
   std::vector<std::int32_t> group;    // of each row
@@ -108,7 +110,7 @@ RowGroups groups_of(const Context& context, const X& rows, nn::Level level) {
   return groups;
 }
 
-// Sums over the ranks that share a micro-batch, and over data ranks too if asked.
+// Sums over the ranks that share a micro-batch, with `data` over data ranks too.
 template <class Context>
 void sum_over_rows(const Context& context, std::vector<double>& values, bool data) {
   if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(values);
@@ -116,13 +118,13 @@ void sum_over_rows(const Context& context, std::vector<double>& values, bool dat
   if (data) detail::for_each_data_axis(context, [&](const Communicator& ranks) { ranks.all_reduce(values); });
 }
 
-/// rows [rows, width], distinct on every rank -> experts and weights of each. Parameter "weight" [experts, width]; buffers
-/// "e_score_correction_bias" [experts] where bias_rate is not 0, and "load" [experts + 3]: per token of the last step, how many
-/// chose each expert, how many slots were dropped, auxiliary loss and z-loss, both with their coefficients. These two losses are
-/// in the gradient and not in the loss that a step returns; the objective is Σ losses of tokens / tokens that count + Σ_layers
-/// (auxiliary loss + z-loss), where "load" has the second sum's terms. They go by all tokens of the global batch, whatever
-/// targets are masked: labels do not enter Hugging Face's either. Of equal scores the lowest expert index is chosen. Numerics:
-/// the same choice in every layout unless two scores are within rounding of each other.
+/// rows [rows, width], different on every rank -> experts and weights of each. Parameter "weight" [experts, width]; buffers
+/// "e_score_correction_bias" [experts] if bias_rate is not 0, and "load" [experts + 3]: per token of the last step, the number of
+/// tokens that chose each expert, the number of dropped slots, auxiliary loss and z-loss, both with their coefficients. These two
+/// losses are in the gradient and not in the loss that a step returns: the objective is Σ losses of tokens / tokens that count +
+/// Σ_layers (auxiliary loss + z-loss), and "load" has the terms of the second sum. They count all tokens of the global batch,
+/// also those whose targets are masked, as Hugging Face's do. Of equal scores the lowest expert index is chosen. Numerics: the
+/// same choice in every layout unless two scores are within rounding of each other.
 class Router {
  public:
   template <class Context>
@@ -135,7 +137,7 @@ class Router {
     report_ = make_step_buffer(context, "load", options.experts + 3, options.experts + 4, renew_report);
   }
 
-  /// What a router says of rows, and keeps of them.
+  /// The router's result for rows, and the state that it saves.
   template <class Input, class A, class Exec>
   struct Routed {
     Input input;                            // rows in accumulate_t
@@ -145,14 +147,14 @@ class Router {
     Tensor<A, Exec> weights;                // [rows, k]
     Tensor<A, Exec> balance = {};           // [groups, experts]: gradient of each probability; empty without an auxiliary loss
     Tensor<std::int32_t, Exec> group = {};  // [rows]
-    Assignments assignments = {};           // counts alone where the device has sorted
-    Tensor<std::int32_t, Exec> order = {}, place = {};  // of the assignments, where it has
-    double added_loss = 0;                              // of these rows: what the gradient includes and the loss does not
-    std::vector<double> counted = {};  // [experts + 4] in training: what backward_input adds to the sums of "load"; else empty
+    Assignments assignments = {};           // only the counts if the device sorted
+    Tensor<std::int32_t, Exec> order = {}, place = {};  // of the assignments, if the device sorted
+    double added_loss = 0;                              // auxiliary losses of these rows, in the gradient but not in the loss
+    std::vector<double> counted = {};  // [experts + 4] in training, which backward_input adds to the sums of "load"; else empty
   };
 
-  /// Changes nothing, whatever runs it (evaluation, a recomputation, several micro-batches in flight): what it counts is in its
-  /// result.
+  /// Changes no state, so that it may run for an evaluation, a recomputation or several micro-batches in flight: its counts are
+  /// in its result.
   template <class Context, class Rows>
   auto forward(const Context& context, const Rows& rows, std::size_t grain = 1) const {
     require_whole_rows<Rows>();
@@ -197,8 +199,8 @@ class Router {
     return routed;
   }
 
-  /// The gradient of the rows from that of the weights [rows, k]; the second half is backward_weight's. A micro-batch of a
-  /// training step comes by here once, so here it is counted.
+  /// The gradient of the rows, given that of the weights [rows, k]; backward_weight is the second half. It runs once for each
+  /// micro-batch of a training step, so the counts are added here.
   template <class Context, class Rows, class R, class A, class Exec>
   auto backward_input(const Context& context, const Rows& like, const R& routed, const Tensor<A, Exec>& d_weights) {
     add_counted(routed.counted);
@@ -231,7 +233,7 @@ class Router {
     std::vector<Candidate> mine;
     for (std::size_t slot = 0; slot < chosen.size(); ++slot)
       mine.push_back({double(groups.group[slot / k]), double(chosen[slot]), double(groups.row[slot / k]), double(weights[slot])});
-    // A sequence, or a micro-batch, may lie on several ranks: all of them see all candidates, and decide alike.
+    // A sequence or a micro-batch may be spread over several ranks: all of them gather all candidates and decide alike.
     std::size_t first = 0;
     [[maybe_unused]] const auto gather = [&](const Communicator& comm) {
       std::vector<Candidate> all(mine.size() * std::size_t(comm.size()));
@@ -248,7 +250,7 @@ class Router {
                            first, chosen.size());
   }
 
-  // n_i is a constant of the loss; its gradient goes to every probability.
+  // n_i counts as a constant; the gradient of the loss goes to every probability.
   template <class Context, class R>
   void balance(const Context& context, R& routed, const RowGroups& groups, const std::vector<std::int32_t>& chosen) const {
     using A = typename std::remove_cvref_t<decltype(routed.probabilities)>::value_type;

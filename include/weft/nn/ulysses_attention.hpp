@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Attention over sequences that lie on the ranks of cp, by changing over to heads: an all-to-all gives each rank whole sequences
-// of some of the heads, and another one brings the result back (DeepSpeed-Ulysses, arXiv:2309.14509). Where there are fewer
-// key-value heads than ranks, one is held by several.
+// Attention over sequences that are cut over the ranks of cp, by an exchange of tokens for heads: an all-to-all gives each rank
+// whole sequences of some of the heads, and another one brings the result back (DeepSpeed-Ulysses, arXiv:2309.14509). If there
+// are fewer key-value heads than ranks, several ranks hold the same one.
+//
+//   const HeadExchange<T, Exec> exchange(device, context.comm(cp{}), extents);
+//   const auto fused = exchange.gather(in);   // [whole rows, query + 2 key-value width]
 
 #include <algorithm>
 #include <cstddef>
@@ -14,7 +17,7 @@
 
 namespace weft::detail {
 
-/// The change-over between [rows of this rank, all its heads] and [all rows, some heads], for one attention.
+/// The exchange between [rows of this rank, all its heads] and [all rows, some heads], for one attention.
 template <class T, class Exec>
 class HeadExchange {
  public:
@@ -34,7 +37,7 @@ class HeadExchange {
                .head_width = local.head_width},
         fused_(whole_.width() + 2 * whole_.kv_width()) {}
 
-  /// Whole sequences of this rank's heads.
+  /// The extents of whole sequences of this rank's heads.
   const AttentionExtents& whole() const { return whole_; }
 
   /// Query, key and value of whole sequences, side by side: [whole rows, query + 2 key-value width].
@@ -49,7 +52,7 @@ class HeadExchange {
     }
     return ordered(exchange(pieces), false);
   }
-  /// Values of this rank's rows and all heads, [rows, width], as whole sequences of its heads.
+  /// The values of this rank's rows and all heads, [rows, width], as whole sequences of its heads.
   X gather(const T* in) const {
     X pieces(*device_, {ranks_ * local_.rows(), whole_.width()});
     for (std::size_t rank = 0; rank < ranks_; ++rank)
@@ -57,14 +60,14 @@ class HeadExchange {
            whole_.width());
     return ordered(exchange(pieces), false);
   }
-  /// The way back: x [whole rows, width of this rank's heads] to out [rows, width of all heads].
+  /// The inverse: x [whole rows, width of this rank's heads] to out [rows, width of all heads].
   void scatter(const X& x, T* out) const {
     const X pieces = exchange(ordered(x, true));
     for (std::size_t rank = 0; rank < ranks_; ++rank)
       copy(whole_.width(), pieces.data() + rank * local_.rows() * whole_.width(), whole_.width(), out + rank * whole_.width(),
            local_.width());
   }
-  /// The way back for gradients of query, key and value; those of a key-value head that several ranks hold are added.
+  /// The inverse for gradients of query, key and value; those of a key-value head that several ranks hold are added.
   void scatter(const X& x, const Operands<T>& out) const {
     const X pieces = exchange(ordered(x, true));
     const std::size_t step = local_.rows() * fused_;
@@ -80,7 +83,7 @@ class HeadExchange {
     }
   }
 
-  /// The fused array's query, key and value.
+  /// Query, key and value in the fused array.
   template <class U>
   Operands<U> operands(U* fused) const {
     return {.q = fused,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The norm of all gradients in reproducible runs: its squares are added without rounding, so that it has the same bits in every
-// layout with these gradients.
+// The norm of all gradients in reproducible runs: squares are added without rounding, so that the norm has the same bits in every
+// layout with the same gradients.
+//
+//   const double norm = exact_norm(device, communicator, parts);
 
 #include <cmath>
 #include <cstddef>
@@ -19,7 +21,7 @@ namespace weft::optim {
 template <class Exec>
 double exact_norm(Device<Exec>& device, const Communicator& communicator, const std::vector<weft::detail::GradientPart>& parts) {
   constexpr std::size_t words = kernels::exact_sum_words;
-  Tensor<std::int64_t, Exec> sums(device, {2, words});  // of what this rank counts, and of the rest
+  Tensor<std::int64_t, Exec> sums(device, {2, words});  // of the elements that this rank counts, and of the others
   copy_from_host(sums, std::vector<std::int64_t>(2 * words));
   for (const weft::detail::GradientPart& part : parts) {
     std::int64_t* sum = sums.data() + (part.counted ? 0 : words);

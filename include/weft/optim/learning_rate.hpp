@@ -13,8 +13,8 @@
 
 namespace weft::optim {
 
-/// Linear warm-up from peak / warmup to peak, then half a cosine down to `minimum`, which the last step has (Loshchilov and
-/// Hutter, SGDR, arXiv:1608.03983, without restarts). Steps count from 0.
+/// Linear warm-up from peak / warmup to peak, then half a cosine down to `minimum` at the last step (Loshchilov and Hutter, SGDR,
+/// arXiv:1608.03983, without restarts). Steps count from 0.
 struct WarmupCosine {
   double peak = 3e-4;
   double minimum = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The option `offload`: where parameters and optimizer state lie between their uses. It brings its code along, so that only
-// programs that offload compile it.
+// The option `offload`: a store for parameters and optimizer state between their uses. Its type brings the code along, so that
+// only programs that offload compile it.
 //
-//   DataParallel<models::Gpt> model(mesh, config, {.offload = Offload::file("/scratch/run")});   // /scratch/run.0,
-//   /scratch/run.1, ...
+//   DataParallel<models::Gpt> model(mesh, config, {.shard = {.offload = Offload::file("/scratch/run")}});   // rank 0:
+//   /scratch/run.0
 
 #include <memory>
 #include <string>
@@ -17,12 +17,12 @@ namespace weft {
 
 namespace optim {
 struct OffloadParts;
-/// How an optimizer steps if its state is offloaded (optim/offloaded.hpp).
+/// The functions by which an optimizer steps if its state is offloaded (optim/offloaded.hpp).
 template <class Device>
 const OffloadParts& offload_parts();
 }  // namespace optim
 
-/// Where parameters and optimizer state of a rank lie between their uses.
+/// The place of a rank's parameters and optimizer state between their uses.
 struct Offload {
   using Make = std::shared_ptr<detail::Store> (*)(const std::string& path, int rank);
   Make make = nullptr;  ///< null: on the device
@@ -33,7 +33,7 @@ struct Offload {
   Offload() {}
   Offload(Make how, std::string where) : make(how), path(std::move(where)), optimizer(&optim::offload_parts<DefaultDevice>()) {}
   static Offload host();
-  /// Files PATH.RANK, one for each rank of the world; they must not exist, and are gone when the program ends.
+  /// Files PATH.RANK, one for each rank of the world; they must not exist, and are removed when the program ends.
   static Offload file(std::string path);
 };
 
@@ -49,7 +49,7 @@ inline Offload Offload::file(std::string path) {
 
 namespace detail {
 
-/// The store of one rank of the world; null where nothing is offloaded. Throws StorageError where a file cannot be made.
+/// The store of one rank of the world; null if nothing is offloaded. Throws StorageError if a file cannot be made.
 inline std::shared_ptr<Store> make_store(const Offload& offload, int rank) {
   return offload.make ? offload.make(offload.path, rank) : nullptr;
 }

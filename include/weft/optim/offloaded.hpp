@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What an optimizer does where its state lies in a store (ModelOptions::shard.offload): one parameter after the other comes to
-// the device with its state, and goes. For Offload, so that only programs that offload compile it.
+// The step of an optimizer whose state is in a store (ModelOptions::shard.offload): one parameter after the other is read to the
+// device with its state, updated and written back. Offload brings it along, so that only programs that offload compile it.
 
 #include <cstddef>
 #include <span>
@@ -18,9 +18,9 @@
 namespace weft::optim {
 
 struct OffloadParts {
-  /// Records for what a new slot keeps beside its parameter, whose buffers are empty from here on.
+  /// Makes records for the state that a new slot keeps beside its parameter; its buffers are empty from here on.
   void (*keep)(DefaultDevice&, weft::detail::Store&, Slot&);
-  /// A step: `apply(call, slot)` updates a slot that is on the device and due. All of it takes effect, on all ranks, or nothing.
+  /// A step: `apply(call, slot)` updates a slot that is on the device and due. It takes effect on all ranks or not at all.
   void (*update)(DefaultDevice&, weft::detail::Store&, const Communicator&, std::vector<Slot>&,
                  void (*apply)(const void* call, Slot&), const void* call);
 };
@@ -48,7 +48,7 @@ class OffloadedSlots {
   WEFT_COLD void update(const Communicator& communicator, std::vector<Slot>& slots, const Apply& apply) {
     std::string failure;
     std::size_t done = 0;
-    // Where copies run beside the computation, those for the next parameter do so while this one is updated.
+    // If copies overlap with the computation, the next parameter is read while this one is updated.
     Visit next;
     try {
       if (traffic_.beside && !slots.empty()) next = fetch(slots.front());
@@ -78,13 +78,13 @@ class OffloadedSlots {
   }
 
  private:
-  // Each buffer of a slot that has a record, in their order.
+  // Calls f for each buffer of a slot that has a record, in their order.
   template <class F>
   static void stored(Slot& slot, F&& f) {
     if (slot.state->type() != slot.state->gradient_type()) f(slot.master);
     for (weft::detail::Buffer& kept : slot.kept) f(kept);
   }
-  // A parameter that stays on the device is put back from the store where that fails in the middle of a step.
+  // Whether a parameter that stays on the device needs a record, from which it is restored if a step fails midway.
   bool guarded(const Slot& slot) const { return store_.may_fail() && !slot.state->storage().store(); }
 
   void read_ahead(const Slot& slot) const {
@@ -93,7 +93,7 @@ class OffloadedSlots {
     for (std::size_t i = 0; i + written_only < slot.records.size(); ++i) store_.read_ahead(slot.records[i]);
     if (slot.state->storage().store()) slot.state->storage().store()->read_ahead(slot.state->storage().record());
   }
-  // What a slot has in the store while it is on the device, or on its way there.
+  // The stored buffers of a slot while it is on the device, or on its way there.
   struct Visit {
     Slot here;
     weft::detail::Buffer value;
@@ -116,7 +116,7 @@ class OffloadedSlots {
   void update_one(Slot& slot, Visit& visit, const Apply& apply) {
     ParameterState& state = *slot.state;
     const std::size_t bytes = state.kept() * size_of(state.gradient_type()), value_bytes = state.kept() * size_of(state.type());
-    struct Lent {  // the value comes for the update only
+    struct Lent {  // the value is on the device for the update only
       ParameterState& state;
       ~Lent() {
         if (state.storage().store()) state.storage().set_value(nullptr);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What all optimizers share: the global gradient norm, clipping, and the decision to skip a step, the same on every rank. The
-// update itself is a Rule (AdamW, Sgd).
+// The part that all optimizers share: the global gradient norm, clipping, and the decision to skip a step, the same on every
+// rank. The update itself is a Rule (AdamW, Sgd).
+//
+//   optim::Optimizer<SignRule> optimizer(model, {.learning_rate = 1e-4});   // SignRule: optim/update_rule.hpp
+//   optimizer.step();
 
 #include <algorithm>
 #include <bit>
@@ -32,20 +35,20 @@
 
 namespace weft::optim {
 
-/// What a step did, the same on every rank.
+/// The report of a step, the same on every rank.
 struct StepReport {
   double gradient_norm = 0;  ///< before clipping, over all elements of the model
-  bool skipped =
-      false;  ///< a gradient was not finite: parameters and optimizer state are bitwise what they were, a loss scale backs off
+  /// A gradient was not finite: parameters and optimizer state are bitwise unchanged, a loss scale backs off.
+  bool skipped = false;
 };
 
-/// Throws UsageError for an option that is not a number from 0 on, and below `end`.
+/// Throws UsageError for an option that is not in [0, end).
 WEFT_COLD inline void require_option(std::string_view name, double value, double end = std::numeric_limits<double>::infinity()) {
   if (value >= 0 && value < end) return;
   throw_error<UsageError>({name, " ", std::to_string(value), " is not a number of at least 0", end == 1 ? " and below 1" : ""});
 }
 
-/// What an optimizer updates: a model in a wrapper, or SingleDevice<Model>; a model alone is only a recipe.
+/// A model that an optimizer can update: in a wrapper, or SingleDevice<Model>. A model type alone is only a set of factories.
 template <class M>
 concept Trainable = !std::is_const_v<M> && requires(M & model) {
   typename M::model_type;
@@ -53,25 +56,26 @@ concept Trainable = !std::is_const_v<M> && requires(M & model) {
   model.device();
 };
 
-/// Rule (an UpdateRule): `Options` with learning_rate and clip, `static constexpr buffers`, `update<P>(device, slot, options,
-/// learning_rate, gradient_scale, step)`, where it has options of its own `check(options)`, and `static constexpr bool
-/// elementwise`: true where the update of an element needs no other element of the parameter (AdamW, SGD), so that ranks may hold
-/// pieces of it; a rule that does not say so is taken for one that needs whole parameters (a factored second moment, an
-/// orthogonalised momentum), and is refused where ranks hold pieces: UsageError.
+/// An optimizer with the update of Rule (an UpdateRule): `Options` with learning_rate and clip, `static constexpr buffers`,
+/// `update<P>(device, slot, options, learning_rate, gradient_scale, step)`, optionally `check(options)` for options of its own,
+/// and `static constexpr bool elementwise`: true if the update of an element needs no other element of the parameter (AdamW,
+/// SGD), so that ranks may hold pieces of it. A rule without `elementwise` is assumed to need whole parameters (a factored second
+/// moment, an orthogonalised momentum) and is refused if ranks hold pieces: UsageError.
 ///
-/// A parameter to whose gradient no micro-batch of any rank added in a step is left alone by it: no decay, no change of its
-/// moments, as PyTorch leaves one whose grad is None, with every wrapper and stage of ZeRO. Adam's bias correction goes by the
-/// optimizer's steps, not by those in which a parameter took part.
+/// A parameter to whose gradient no micro-batch of any rank added in a step is unchanged by it: no decay, no change of its
+/// moments, as in PyTorch if grad is None, with every wrapper and stage of ZeRO. Adam's bias correction counts the optimizer's
+/// steps, not those in which a parameter took part.
 ///
-/// A value written to ParameterState::value() between steps is what the next update starts from, beside a master copy too: what
-/// is not the copy's rounding was written. Moments stay as they are. In stage 3 of ZeRO the value is the master copy.
+/// A value written to ParameterState::value() between steps is the one that the next update starts from, also beside a master
+/// copy: a value that is not the copy's rounding was written. Moments stay as they are. In stage 3 of ZeRO the value is the
+/// master copy.
 template <class Rule>
 class Optimizer {
  public:
   using Options = typename Rule::Options;
   using Exec = DefaultDevice::execution_space;
 
-  /// For the parameters that this rank holds of `model` (a wrapper, or SingleDevice), which must outlive the optimizer.
+  /// An optimizer of this rank's parameters of `model` (a wrapper, or SingleDevice), which must outlive the optimizer.
   template <Trainable Model>
   explicit Optimizer(Model& model, const Options& options = {})
       : options_(options), communicator_(model.communicator()), device_(&model.device()) {
@@ -95,7 +99,7 @@ class Optimizer {
       };
     if constexpr (requires { model.stages().gradients(); }) {
       gradients_ = model.stages().gradients();
-      gradients_->applied = true;  // those of before are nobody's
+      gradients_->applied = true;  // earlier gradients are not applied
     }
     if constexpr (requires { model.loss_scale(); }) loss_scale_ = model.loss_scale();
     if constexpr (requires { model.stages().accumulator(); }) accumulator_ = model.stages().accumulator();
@@ -121,7 +125,7 @@ class Optimizer {
     });
     if (store_) store_->commit();
   }
-  /// Says why there is no optimizer of anything else.
+  /// Prints why the argument is no model that an optimizer can update.
   template <class Other>
   requires(!Trainable<Other>) explicit Optimizer(Other&, const Options& = {}) {
     constexpr bool frozen = Trainable<std::remove_const_t<Other>>;
@@ -134,19 +138,19 @@ class Optimizer {
 
   StepReport step() { return step(options_.learning_rate); }
   /// Applies the gradients of the last train_step. Clipping (options.clip > 0) scales all of them by min(1, clip / (norm +
-  /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError before any train_step,
-  /// StorageError on every rank where a file of one of them (ModelOptions::shard.offload) fails: parameters and state are what
-  /// they were. Throws Error where ModelOptions::numerics.compare_every finds ranks with different parameters that must be equal.
+  /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError before any train_step;
+  /// StorageError on every rank if a file of one of them (ModelOptions::shard.offload) fails: parameters and state are then
+  /// unchanged; Error if ModelOptions::numerics.compare_every finds ranks with different parameters that must be equal.
   StepReport step(double learning_rate);
 
-  /// The 2-norm over all elements of the model, each logical element once, summed in double (NaN or infinity if any gradient
-  /// of any rank is). Collective over the whole mesh; the same bits on every rank, and under ModelOptions::numerics.reproducible
-  /// in every layout with these gradients. A loss scale is divided out.
+  /// The 2-norm over all elements of the model, each logical element once, summed in double (NaN or infinity if any gradient of
+  /// any rank is). Collective over the whole mesh; the same bits on every rank, and under ModelOptions::numerics.reproducible in
+  /// every layout with the same gradients. The loss scale is divided out.
   double gradient_norm();
 
-  /// Master copies begin anew as the 16-bit values are, without the digits that those have lost: for weights that were brought
-  /// from elsewhere. A value that a program writes counts in the next step by itself, unless it is what its master rounds to.
-  /// Nothing is done in float and double, in stage 3 of ZeRO, which keeps the master alone, and for state that is offloaded.
+  /// Sets the master copies to the 16-bit values, without the digits that these have lost: for weights that were loaded from
+  /// elsewhere. A value that a program writes is used in the next step without this call, unless it equals the rounding of its
+  /// master. No effect in float and double, in stage 3 of ZeRO, which keeps the master alone, and for offloaded state.
   void refresh();
 
   /// Steps applied so far; skipped ones do not count.
@@ -154,10 +158,10 @@ class Optimizer {
   const std::vector<Slot>& slots() const { return slots_; }
 
  private:
-  // Of the gradients as they are, with the loss scale in them.
+  // The norm of the gradients including the loss scale.
   double scaled_norm();
 
-  // Ranks that update their pieces by other rules would put one model together from them.
+  // Throws UsageError if ranks would update their pieces of one model with different options or steps.
   WEFT_COLD void require_same_step(double learning_rate);
 
   static constexpr bool elementwise = [] {
@@ -170,7 +174,7 @@ class Optimizer {
     else return false;
   }();
 
-  // Pieces that tp, etp or cp leave a rank have the shape of a matrix, and are none.
+  // Refuses pieces that tp, etp or cp leave on a rank: they have the shape of a matrix but are not the whole one.
   WEFT_COLD static void require_whole(const ParameterState& state);
 
   weft::detail::Buffer wide_gradient(const ParameterState& state);
@@ -178,7 +182,7 @@ class Optimizer {
     Optimizer* optimizer;
     double learning_rate, scale;
   };
-  // The rule sees the types of a slot, whatever a rank keeps.
+  // Updates a slot in the types of the rule, whatever types a rank keeps.
   void update(Slot& slot, double learning_rate, double scale);
 
   template <class P>
@@ -211,13 +215,13 @@ class Optimizer {
   std::uint64_t options_hash_ = 0;
   Communicator communicator_;
   DefaultDevice* device_;
-  // For the model's element type: known where the optimizer is made, so only that one is compiled.
+  // Functions for the model's element type, which is known where the optimizer is made, so that only one is compiled.
   void (*update_)(Device<Exec>&, Slot&, const Options&, double, double, std::uint64_t);
   void (*squared_norm_)(Device<Exec>&, const void*, const weft::detail::Run&, double*);
-  void (*widen_)(Device<Exec>&, std::size_t, const void*, void*) = nullptr;  // from the model's type, where it has 16 bits
+  void (*widen_)(Device<Exec>&, std::size_t, const void*, void*) = nullptr;  // from the model's type, if it has 16 bits
   std::shared_ptr<weft::detail::GradientAccumulator> accumulator_;
-  std::shared_ptr<weft::detail::StepGradients> gradients_;  // null: the model does not say
-  std::shared_ptr<LossScale> loss_scale_;                   // null: gradients are as they are
+  std::shared_ptr<weft::detail::StepGradients> gradients_;  // null: the model does not report it
+  std::shared_ptr<LossScale> loss_scale_;                   // null: gradients are not scaled
   std::shared_ptr<weft::detail::Store> store_;
   const OffloadParts* offload_ = nullptr;
   std::vector<Slot> slots_;
@@ -346,7 +350,7 @@ void Optimizer<Rule>::update(Slot& slot, double learning_rate, double scale) {
   update_(*device_, slot, options_, learning_rate, scale, steps_ + 1);
 }
 
-/// Stands in for an optimizer of what is no rule, and accepts everything, so that there is one error.
+/// Replaces an optimizer whose Rule is no rule, and accepts all arguments, so that there is one error.
 template <class Rule>
 requires(!UpdateRule<Rule>) class Optimizer<Rule> {
  public:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What an optimizer keeps of a parameter.
+// The state that an optimizer keeps for one parameter.
+//
+//   for (const optim::Slot& slot : optimizer.slots()) std::cout << slot.state->name() << '\n';
 
 #include <cstddef>
 #include <vector>
@@ -9,18 +11,17 @@
 
 namespace weft::optim {
 
-/// A parameter, or what this rank keeps of it, and the buffers that a rule keeps beside it, all in its accumulate type. While a
-/// rule runs state->gradient() is in accumulate_t too, and state->value() is null where a rank keeps the master copy alone (stage
-/// 3 of ZeRO).
+/// A parameter, or the part of it that this rank keeps, and the buffers of a rule, all in its accumulate type. While a rule runs,
+/// state->gradient() is in accumulate_t too, and state->value() is null if a rank keeps the master copy alone (stage 3 of ZeRO).
 struct Slot {
   ParameterState* state = nullptr;
-  weft::detail::Buffer master;             ///< parameter in accumulate_t where that is wider than the parameter's type, else null
+  weft::detail::Buffer master;             ///< the parameter in accumulate_t if that is wider than its type, else null
   std::vector<weft::detail::Buffer> kept;  ///< Rule::buffers of them, zero at first
-  /// Where these lie in the model's store, if it offloads: the master if there is one, then `kept`, whose buffers are null
-  /// between steps; and last the parameter, where that stays on the device but the store may fail.
+  /// The records of these buffers in the model's store, if it offloads: the master if there is one, then `kept`, whose buffers
+  /// are null between steps; last the parameter, if it stays on the device but the store may fail.
   std::vector<std::size_t> records;
 
-  /// Whether a step has something to do here: this rank keeps elements, and their gradient was added to.
+  /// Whether a step updates this slot: this rank keeps elements, and their gradient was added to.
   bool due() const { return state->kept() != 0 && state->gradients().touched(); }
 };
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The concept of an update rule, and the reasons why a type is none, in words: a wrong rule gives one error that names its
-// member. An optimizer of a rule of one's own is Optimizer<Rule>:
+// The concept of an update rule, and error messages for types that are none: a wrong rule gives one error that names its member.
+// A user's own optimizer is Optimizer<Rule>:
 //
 //   struct SignRule {
 //     struct Options { double learning_rate = 1e-4, clip = 0; };
 //     static constexpr bool elementwise = true;   // the update of an element needs no other one
 //     static constexpr int buffers = 0;           // kept from step to step, each as large as the parameter
 //     template <class P, class Exec>
-//     static void update(Device<Exec>& device, optim::Slot& slot, const Options& options, double learning_rate, double
-//     gradient_scale, std::uint64_t step);
+//     static void update(Device<Exec>& device, optim::Slot& slot, const Options& options, double learning_rate,
+//                        double gradient_scale, std::uint64_t step);
 //   };
 
 #include <concepts>
@@ -29,7 +29,7 @@ WEFT_HAS_MEMBER(check)
 WEFT_HAS_MEMBER(buffers)
 WEFT_HAS_MEMBER(elementwise)
 
-// A member of each object of the rule, where one of the class was meant.
+// `buffers` is a member of each object of the rule, not of the class as it should be.
 template <class Rule>
 concept BuffersOfAnObject = std::is_member_object_pointer_v<decltype(&Rule::buffers)>;
 template <class Rule>
@@ -79,12 +79,12 @@ using Update = void (*)(Device<Exec>&, Slot&, const typename Rule::Options&, dou
 
 }  // namespace detail
 
-/// What Optimizer takes. Its update is asked for when the element type is known: see Updates.
+/// A rule that Optimizer takes. Its update is checked when the element type is known: see Updates.
 template <class Rule>
 concept UpdateRule = detail::fault_of_rule<Rule>()
 == detail::RuleFault::none;
 
-/// Rule updates parameters of P.
+/// Rule can update parameters of element type P.
 template <class Rule, class P, class Exec>
 concept Updates = requires {
   static_cast<detail::Update<Rule, Exec>>(&Rule::template update<P, Exec>);
@@ -92,7 +92,7 @@ concept Updates = requires {
 
 namespace detail {
 
-/// Says why Rule is no UpdateRule.
+/// Prints why Rule is no UpdateRule.
 template <class Rule>
 constexpr void refuse_rule() {
   constexpr RuleFault fault = fault_of_rule<Rule>();
@@ -119,7 +119,7 @@ constexpr void refuse_rule() {
                 "void check(const Options& options)`; see Rule in this function's template arguments");
 }
 
-/// Says why Rule does not update parameters of P.
+/// Prints why Rule does not update parameters of P.
 template <class Rule, class P, class Exec>
 constexpr void refuse_update() {
   constexpr bool there = has_update<Rule>();

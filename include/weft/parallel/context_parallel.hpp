@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Context parallelism: every rank has a part of each sequence, so that long sequences fit. Layers work on the rows that they
-// have; attention asks the other ranks of cp for keys and values (a ring), or changes over from tokens to heads (Ulysses).
-// Positions and dropout are those of the whole sequence.
+// have; attention fetches keys and values from the other ranks of cp (a ring), or exchanges tokens for heads (Ulysses). Positions
+// and dropout are those of the whole sequence.
 //
 //   Mesh<dp, cp, tp, pp> mesh(world, {.tp = 2, .cp = 4, .pp = 2});
-//   DataParallel<ContextParallel<TensorParallel<PipelineParallel<models::Llama>>>> model(mesh, config, {.context =
-//   ContextMethod::ulysses});
+//   DataParallel<ContextParallel<TensorParallel<PipelineParallel<models::Llama>>>> model(
+//       mesh, config, {.context = ContextMethod::ulysses});
 //
 // All ranks of cp are given the same batch, one dp rank's share with whole sequences; each takes its chunks (Zigzag).
 
@@ -21,7 +21,8 @@ namespace weft {
 
 namespace detail {
 
-/// Every parameter is on every rank of cp, and its gradient on each is that of the rank's tokens: a term of a sum.
+/// Sums gradients over cp: every rank of cp holds every parameter, and its gradient there is that of the rank's tokens, a term of
+/// a sum.
 template <class Exec>
 class ContextGradientReducer : public Hooks {
  public:
@@ -52,11 +53,11 @@ struct ContextPolicy : PlainPolicy {
 
 }  // namespace detail
 
-/// M with each sequence cut over cp. ModelOptions::context says how attention crosses: by a ring (any number of heads; keys and
-/// values travel while blocks are computed) or by Ulysses (two all-to-alls each way; the heads of a tp rank must be divisible by
-/// cp, and its key-value heads divide cp or are divided by it). The policies Ring and Ulysses say it in the type. The sequence
-/// must be divisible by 2 · cp, else LayoutError when the model is made, or ShapeError for a batch of another length. Numerics:
-/// equal to one rank up to the rounding of sums over blocks of keys and of cp terms; dropout masks bitwise.
+/// M with each sequence cut over cp. ModelOptions::context selects how attention spans the ranks: a ring (any number of heads;
+/// keys and values travel while blocks are computed) or Ulysses (two all-to-alls each way; the heads of a tp rank must be
+/// divisible by cp, and its key-value heads must divide cp or be divisible by it). The policies Ring and Ulysses select it in the
+/// type. The sequence must be divisible by 2 · cp, else LayoutError when the model is made, or ShapeError for a batch of another
+/// length. Numerics: equal to one rank up to the rounding of sums over blocks of keys and of cp terms; dropout masks bitwise.
 template <class M, class... Method>
 class ContextParallel;
 

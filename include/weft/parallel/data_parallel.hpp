@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Data parallelism: every rank has the whole model (or its part of it) and sequences of its own; gradients are summed in
-// buckets while backward still runs (Li et al., VLDB 2020). The order in which gradients become ready is known from the
-// model, so buckets are laid out once. Micro-batches accumulate locally; only the last one is reduced.
+// Data parallelism: every rank has the whole model (or its part of it) and its own sequences. Gradients are summed in buckets
+// while backward still runs (Li et al., VLDB 2020). The order in which gradients become ready is known from the model, so buckets
+// are laid out once. Micro-batches accumulate locally; only their sum is reduced.
+//
+//   DataParallel<models::Gpt> model(mesh, config);
 
 #include <memory>
 #include <optional>
@@ -25,8 +27,8 @@ class Buckets : public Hooks {
  public:
   Buckets(Communicator comm, Device<Exec>& device, const ModelOptions& options);
 
-  // Gradients live in their buckets, one after the other, so that a bucket is reduced in place. A bucket closes once it
-  // reaches its limit, and where the element type changes. Experts are summed over ranks of their own, in buckets of their own.
+  // Gradients live in their buckets, one after the other, so that a bucket is reduced in place. A bucket closes when it reaches
+  // its limit or the element type changes. Experts are summed over other ranks, so they have separate buckets.
   WEFT_COLD void prepare(std::span<Unit*> units) override;
 
   bool sums_data() const override { return true; }
@@ -51,12 +53,12 @@ class Buckets : public Hooks {
     hook::AnyHook* hook = nullptr;
   };
 
-  // Gradients become ready in about the order in which they were laid out, so one is looked for where the last one was.
+  // Gradients become ready in about the order in which they were laid out, so the search starts at the last one found.
   Bucket& bucket_of(const ParameterState* state);
 
   static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-  // The last bucket of the state's communicator, or a new one where that is full or of another type.
+  // The last bucket of the state's communicator, or a new one if that is full or of another type.
   std::size_t open_bucket(const ParameterState& state);
 
   void launch(Bucket& bucket);
@@ -67,10 +69,10 @@ class Buckets : public Hooks {
   Communicator comm_;
   Device<Exec>* device_;
   std::size_t first_bytes_, bytes_;
-  std::uint64_t compare_every_, steps_ = 0;  // hooks are looked at in the first step, and in each so many
+  std::uint64_t compare_every_, steps_ = 0;  // hooks are checked in the first step and every compare_every_-th one
   std::vector<Bucket> buckets_;
   std::size_t looked_up_ = 0;
-  std::vector<Bucket*> launched_;  // in this step, in this order on all ranks
+  std::vector<Bucket*> launched_;  // in this step, in the same order on all ranks
   std::unique_ptr<hook::AnyHook> hook_;
 };
 
@@ -102,10 +104,10 @@ void Buckets<Exec>::prepare(std::span<Unit*> units) {
       buckets_[index].bytes += aligned(state->gradient_bytes());
     }
   for (Bucket& bucket : buckets_) {
-    const std::size_t lines = std::size_t(bucket.comm.size()) * 64;  // each rank has a piece of whole cache lines
+    const std::size_t lines = std::size_t(bucket.comm.size()) * 64;  // each rank's piece is whole cache lines
     bucket.bytes = (bucket.bytes + lines - 1) / lines * lines;
     bucket.storage = device_->allocate_persistent(bucket.bytes);
-    fill_zero(*device_, static_cast<char*>(bucket.storage.get()), bucket.bytes);  // the gaps are summed too
+    fill_zero(*device_, static_cast<char*>(bucket.storage.get()), bucket.bytes);  // the gaps are summed, too
     for (const FlatMember& member : bucket.members)
       member.state->gradients().set_buffer(
           Buffer(bucket.storage, static_cast<char*>(bucket.storage.get()) + member.first * size_of(bucket.type)));
@@ -129,7 +131,7 @@ void Buckets<Exec>::gradients_ready(Unit& unit) {
     state->take_unreduced_over_data();
     if (++bucket.ready == bucket.members.size()) launch(bucket);
   }
-  // Ranks make progress together: each does its part of what all have posted.
+  // Collectives advance when ranks test them: each rank does its part of every posted one.
   for (Bucket& bucket : buckets_)
     if (bucket.request) bucket.request->test();
 }
@@ -171,7 +173,7 @@ void Buckets<Exec>::launch(Bucket& bucket) {
   if (bucket.comm.size() == 1) return;
   launched_.push_back(&bucket);
   if (bucket.hook != nullptr) {
-    // What a hook does at the end of a bucket may communicate too: all ranks do it at the same places.
+    // A hook's `finish` may communicate, too, so all ranks call it at the same places.
     if (launched_.size() > 2) complete(*launched_[launched_.size() - 3]);
     hook::Bucket view = view_of(bucket);
     bucket.request = bucket.hook->start(view, bucket.comm);
@@ -208,9 +210,9 @@ struct DataPolicy : PlainPolicy {
 
 }  // namespace detail
 
-/// M on every dp rank, each with its own sequences. Numerics: gradients are sums over dp in rank order, in fp32 for bfloat16
-/// parameters (fp64 for double); equal to one rank up to the rounding of that sum, and the same bits on every rank.
-/// Policies: Reproducible and others of parallel/policies.hpp, or a communication hook.
+/// M on every dp rank, each with its own sequences. Numerics: gradients are sums over dp in rank order, in float (in double for
+/// parameters in double); equal to one rank up to the rounding of that sum, and the same bits on every rank. Policies:
+/// Reproducible and others of parallel/policies.hpp, or a communication hook.
 template <class M, class... Policies>
 class DataParallel;
 

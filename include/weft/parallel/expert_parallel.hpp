@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Expert parallelism (GShard, arXiv:2006.16668) with parallel folding (arXiv:2504.14960): the ranks of a pipeline stage are a
-// dense mesh, dp x cp x tp, and a mesh of experts, edp x ep x etp. Tokens are cut over all ranks and sent to those that hold
+// Expert parallelism (GShard, arXiv:2006.16668) with parallel folding (arXiv:2504.14960): the ranks of a pipeline stage form a
+// dense mesh, dp x cp x tp, and a mesh of experts, edp x ep x etp. Tokens are cut over all ranks and sent to the ranks that hold
 // their experts.
 //
 //   Mesh<dp, tp, ep, etp, edp> mesh(world, {.tp = 2, .ep = 4});
@@ -16,13 +16,13 @@ namespace weft {
 
 namespace detail {
 
-// Where no data wrapper stands outside, nobody else sums the experts' gradients over edp.
+// Sums the experts' gradients over edp if no data wrapper outside does so.
 class ExpertGradientReducer : public Hooks {
  public:
-  explicit ExpertGradientReducer(bool pays) : pays_(pays) {}
+  explicit ExpertGradientReducer(bool sums) : sums_(sums) {}
   void gradients_ready(Unit& unit) override {
     for (ParameterState* state : unit.parameters) {
-      if (!pays_ || !state->info().expert_data) continue;
+      if (!sums_ || !state->info().expert_data) continue;
       state->take_unreduced(edp{});
       const Communicator& ranks = *state->info().expert_data;
       if (ranks.size() > 1) state->gradient_span([&](auto gradient) { ranks.all_reduce(gradient); });
@@ -30,7 +30,7 @@ class ExpertGradientReducer : public Hooks {
   }
 
  private:
-  bool pays_;
+  bool sums_;
 };
 
 struct ExpertPolicy : PlainPolicy {
@@ -69,10 +69,10 @@ concept HasExperts = requires(const typename M::Config& config) {
 
 }  // namespace detail
 
-/// M with its experts over ep, each cut over etp, and as many copies as edp; etp and edp may be left out of the mesh where they
-/// are 1. Dense layers do not notice. Gradients of experts are sums over edp (by the data wrapper where there is one), never
-/// over ep. Throws LayoutError if ep does not divide the experts, or etp their inner width. Numerics: equal to one rank up to
-/// the rounding of sums of tokens in another order, and of etp terms.
+/// M with its experts over ep, each cut over etp, with edp copies; etp and edp may be left out of the mesh if they are 1. Dense
+/// layers are not affected. Gradients of experts are sums over edp (by the data wrapper if there is one), never over ep. Throws
+/// LayoutError if ep does not divide the experts, or etp their inner width. Numerics: equal to one rank up to the rounding of
+/// sums of tokens in another order, and of etp terms.
 template <class M>
 class ExpertParallel;
 

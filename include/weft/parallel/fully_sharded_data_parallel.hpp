@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Data parallelism that does not keep everything everywhere (Rajbhandari et al., ZeRO, arXiv:1910.02054; PyTorch's FSDP2): each
-// data rank keeps and updates its part of the optimizer's state, of the gradients, of the parameters.
+// Fully sharded data parallelism (Rajbhandari et al., ZeRO, arXiv:1910.02054; PyTorch's FSDP2): each data rank keeps and updates
+// only its part of the optimizer's state, of the gradients and of the parameters, so that larger models fit. It takes the place
+// of DataParallel.
 //
 //   FullyShardedDataParallel<TensorParallel<PipelineParallel<models::Gpt>>> model(mesh, config, {.shard = {.stage = 3}});
-//
-// It stands where DataParallel would.
 
 #include <memory>
 
@@ -18,7 +17,7 @@ namespace weft {
 
 namespace detail {
 
-// in_type: the stage is a policy's, so it is not 0.
+// in_type: a policy sets the stage, so it is not 0.
 template <bool in_type>
 struct ShardedDataPolicy : PlainPolicy {
   using axis = dp;
@@ -48,18 +47,18 @@ inline constexpr int stages_in_type = (int(is_zero_stage<Policies>) + ... + 0);
 
 }  // namespace detail
 
-/// M on every dp rank, each with its own sequences and its part of the state. A unit (front, each block, back) is gathered
-/// before its forward and before its backward while the one before it computes, and its gradients are scattered as soon as they
-/// are complete, for every micro-batch (or once: ModelOptions::shard.reduce_each_micro_batch). Stages 1 and 2 gather once a step.
-/// The weight half of a layer's backward must not use parameter values: they may have been released.
+/// M on every dp rank, each with its own sequences and its part of the state. A unit (front, each block, back) is gathered before
+/// its forward and before its backward, while the unit before it computes. Its gradients are reduce-scattered as soon as they are
+/// complete, for every micro-batch (or once per step: ModelOptions::shard.reduce_each_micro_batch). Stages 1 and 2 gather once
+/// per step. The weight half of a layer's backward must not use parameter values: they may have been released.
 ///
-/// Numerics: gradients are sums over dp in rank order, in float for bfloat16 parameters; where they are kept so, equal to
-/// DataParallel bit by bit with one micro-batch, else up to the rounding of sums in another order; where they are kept in 16
-/// bits, further by half a bit of these for each micro-batch. Shards ignore the parameters' shapes, so an optimizer must work
-/// element by element; another one is refused. A tied embedding on two pipeline stages keeps its whole gradient until the end of
-/// the step. ModelOptions::shard.stage is the stage, 3 unless set. Policies, in the type: a stage, Reproducible and others of
-/// parallel/policies.hpp.
-template <class M, class... ZeroStage1Or2Or3AndPolicies>  // so named since compilers print it where a number stands
+/// Numerics: gradients are sums over dp in rank order, in float for parameters in 16 bits. If they are kept in float, they equal
+/// those of DataParallel bit by bit with one micro-batch, else up to the rounding of sums in another order; if they are kept in
+/// 16 bits, each micro-batch adds a rounding error of half a unit in their last place. Shards ignore the parameters' shapes, so
+/// an optimizer must work element by element; any other is refused. A tied embedding on two pipeline stages keeps its whole
+/// gradient until the end of the step. ModelOptions::shard.stage is the stage, 3 unless set. Policies, in the type: a stage,
+/// Reproducible and others of parallel/policies.hpp.
+template <class M, class... ZeroStage1Or2Or3AndPolicies>  // named so because compilers print it if a number stands here
 class FullyShardedDataParallel;
 
 template <class M, class... Policies>

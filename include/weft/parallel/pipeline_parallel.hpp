@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Pipeline parallelism: the model's stack is cut into stages, and micro-batches flow through them in the order of a proven
+// Pipeline parallelism: the model's stack is cut into stages, and micro-batches flow through the stages in the order of a proven
 // schedule.
 //
 //   PipelineParallel<models::Gpt> model(mesh, config, {.pipeline = {.schedule = schedule::zbv}});
@@ -22,8 +22,8 @@ struct PipelinePolicy : PlainPolicy {
 };
 }  // namespace detail
 
-/// M in stages over pp, run by ModelOptions::pipeline.schedule. A schedule may stand in the type instead: one of
-/// parallel/schedule/, or schedule::Custom, a table of the user's that the compiler proves. Cuts lie between blocks. Numerics:
+/// M in stages over pp, run by ModelOptions::pipeline.schedule. The type may name the schedule instead: one of
+/// pipeline/schedule/, or schedule::Custom, a user's table that the compiler proves. Stages are cut between blocks. Numerics:
 /// weight gradients are added in micro-batch order, so they are bitwise those of accumulation on one rank.
 template <class M, class... S>
 class PipelineParallel;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Policies: choices of ModelOptions in the type of a wrapper, for those who like to read them there. A policy sets its value
-// before anything is made, whatever the options said, and nothing else depends on its type.
+// Policies: options of ModelOptions in the type of a wrapper, for those who like to read them there. A policy sets its value
+// before anything is constructed, whatever the options were, and nothing else depends on its type.
 //
 //   DataParallel<models::Gpt, Reproducible> model(mesh, config);
 //   FullyShardedDataParallel<models::Gpt, zero::Stage2, Reproducible> model(mesh, config);
 //   ContextParallel<PipelineParallel<models::Llama, schedule::Zbv>, Ulysses> model(mesh, config);
 //
-// A policy is a type with `static void apply(ModelOptions&)`; DataParallel also takes a communication hook's type,
-// PipelineParallel a schedule's.
+// A policy is a type with `static void apply(ModelOptions&)`. DataParallel also takes the type of a communication hook,
+// PipelineParallel that of a schedule.
 
 #include <type_traits>
 
@@ -18,24 +18,23 @@
 
 namespace weft {
 
-/// ModelOptions::shard.stage: what FullyShardedDataParallel shares out over the data ranks. Bytes a rank, P parameters over N
-/// data ranks, with AdamW:
+/// ModelOptions::shard.stage: the state that FullyShardedDataParallel shards over the data ranks. Bytes per rank for P parameters
+/// over N data ranks, with AdamW:
 ///
 ///               float               bfloat16, float16        double
 ///   Stage1      8 P + 8 P / N       4 P + 12 P / N           16 P + 16 P / N
 ///   Stage2      4 P + 12 P / N      2 P + 14 P / N            8 P + 24 P / N
 ///   Stage3      16 P / N            16 P / N                 32 P / N
 ///
-/// (parameter + gradient + optimizer). Of 16-bit models stages 1 and 2 keep sums of gradients in 16 bits, each micro-batch added
-/// in float and rounded once, or in float (ModelOptions::numerics.gradient: 6 P + 12 P / N and 2 P + 16 P / N); stage 3 keeps the
-/// master copy alone, which is rounded when a unit is gathered, and gradients in float. Beside it is what is on its way: up to
-/// two gathered units in stage 3, up to two units of whole gradients, a sum of a unit's shards. With
-/// ModelOptions::shard.replicate N is dp / replicate; secondary adds P / secondary values; offload takes the optimizer's bytes,
-/// and in stage 3 the parameters', off the device, where the largest parameter's of them come and go (on a GPU the next one's and
-/// the next unit's piece, too: they come while it computes).
+/// (parameter + gradient + optimizer). For 16-bit models stages 1 and 2 keep sums of gradients in 16 bits, where each micro-batch
+/// is added in float and rounded once, or in float (ModelOptions::numerics.gradient: 6 P + 12 P / N and 2 P + 16 P / N). Stage 3
+/// keeps only the master copy, which is rounded when a unit is gathered, and gradients in float. Transfers take more: up to two
+/// gathered units in stage 3, up to two units of whole gradients, a sum of a unit's shards. With ModelOptions::shard.replicate, N
+/// is dp / replicate. `secondary` adds P / secondary values. `offload` takes the optimizer's bytes, and in stage 3 the
+/// parameters', off the device, except for those of the largest parameter, which come and go (on a GPU also those of the next
+/// parameter and the next unit's piece, which arrive while it computes).
 ///
-/// A stage in the type is known to the compiler: an optimizer that needs whole matrices does not compile, and stage 0 is not
-/// compiled.
+/// The compiler knows a stage in the type: an optimizer that needs whole matrices does not compile, and stage 0 is not compiled.
 namespace zero {
 /// Optimizer state.
 struct Stage1 {
@@ -55,7 +54,7 @@ struct Stage3 {
 struct Ring {
   static void apply(ModelOptions& options) { options.context = ContextMethod::ring; }
 };
-/// ModelOptions::context of ContextParallel: ranks change over from tokens to heads.
+/// ModelOptions::context of ContextParallel: ranks exchange tokens for heads.
 struct Ulysses {
   static void apply(ModelOptions& options) { options.context = ContextMethod::ulysses; }
 };
@@ -63,16 +62,16 @@ struct Ulysses {
 /// ModelOptions::numerics.reproducible: the run has the same bits for every dp degree that divides the micro-batches, every stage
 /// of ZeRO, every schedule and every pp degree.
 struct Reproducible {
-  template <class Options>  // else every program would compile what this asks for
+  template <class Options>  // else every program would compile the code of this option
   static void apply(Options& options) {
     options.numerics.reproducible = true;
   }
 };
 
 /// Layers compute in Param, the model's own scalar (models::BasicGpt<bfloat16>), and add gradients in accumulate_t<Param>; data
-/// ranks send and add them in Reduce, bfloat16 or float. What is updated is a master copy in float where Param is bfloat16; stage
-/// 3 of FullyShardedDataParallel keeps nothing else, and gathers it as Param. Gradient: ModelOptions::numerics.gradient, the type
-/// in which sums of gradients are kept, Param or accumulate_t<Param>; void leaves the choice to the stage.
+/// ranks send and add gradients in Reduce, bfloat16 or float. If Param has 16 bits, the optimizer updates a master copy in float;
+/// stage 3 of FullyShardedDataParallel keeps only that copy and gathers it as Param. Gradient is ModelOptions::numerics.gradient,
+/// the type in which sums of gradients are kept, Param or accumulate_t<Param>; void leaves it to the stage.
 template <class Param, class Reduce, class Gradient = void>
 struct MixedPrecision {
   static_assert(
@@ -95,7 +94,7 @@ struct QuantisedGather {
   static void apply(ModelOptions& options) { options.shard.quantised_gather = true; }
 };
 
-/// ModelOptions::shard.secondary: ZeRO++ hpZ, with nodes of so many ranks.
+/// ModelOptions::shard.secondary: ZeRO++ hpZ, with nodes of `ranks` ranks.
 template <std::size_t ranks>
 struct SecondaryShards {
   static void apply(ModelOptions& options) { options.shard.secondary = ranks; }
@@ -115,7 +114,7 @@ inline constexpr bool is_zero_stage =
 template <class P>
 inline constexpr bool is_context_method = std::is_same_v<P, Ring> || std::is_same_v<P, Ulysses>;
 
-// By value, or as what cannot be changed: what it sets would be lost.
+// True if apply takes a copy or a const reference: the options that it sets would be lost.
 template <class P>
 concept AppliesToACopy = requires {
   static_cast<void (*)(ModelOptions)>(&P::apply);
@@ -133,8 +132,8 @@ inline constexpr bool is_data_policy = is_policy<P> || hook::detail::fault_of_ho
 
 WEFT_HAS_MEMBER(apply)
 
-// What is neither, and has something of a policy or of a hook: the class below says what is wrong. Of anything else a wrapper
-// says what may stand there.
+// True for a type that is neither policy nor hook, but resembles one: the class below reports the fault. For any other type the
+// wrapper reports which types may stand there.
 template <class P>
 inline constexpr bool resembles_policy = !is_data_policy<P> && !is_zero_stage<P> && !is_context_method<P> && has_apply<P>();
 template <class P>
@@ -161,19 +160,19 @@ struct CheckedDataPolicy<P> {
                 "static and public; see P in this class's template arguments");
 };
 
-// A schedule's type as PipelineParallel's policy.
+// A schedule's type as a policy of PipelineParallel.
 template <class S>
 struct RunsSchedule {
   static void apply(ModelOptions& options) { options.pipeline.schedule = schedule::Value<S>(); }
 };
 
-// None, and ModelOptions says it, or one.
+// True for no type, since ModelOptions selects it then, or for one.
 template <class... S>
 inline constexpr bool schedule_types = sizeof...(S) == 0 || (sizeof...(S) == 1 && (schedule::Erasable<S> && ...));
 template <class... Method>
 inline constexpr bool context_methods = sizeof...(Method) == 0 || (sizeof...(Method) == 1 && (is_context_method<Method> && ...));
 
-// Does the model compute in what a policy says?
+// True if the model computes in the type that a policy names.
 template <class Scalar, class P>
 inline constexpr bool policy_fits = true;
 template <class Scalar, class Param, class Reduce, class Gradient>
@@ -185,7 +184,7 @@ void apply_policy(ModelOptions& options) {
   else options.data.hook = hook::make<P>();
 }
 
-// A wrapper's policy with these applied before anything is made.
+// A wrapper's policy, with `Policies` applied before anything is constructed.
 template <class Base, class... Policies>
 struct AppliedPolicies : Base {
   using Base::Base;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The concept of a wrapper's policy, and the reasons why a type is none, in words: which axis the wrapper binds, how the hidden
-// state lies on it and which hooks it registers. A wrong policy gives one error that names its member.
+// The concept of a wrapper's policy, which names the axis that the wrapper binds, the placement of the hidden state on it and the
+// hooks that it registers. A wrong policy gives one error that names its member.
 //
 //   struct OwnPolicy : PlainPolicy {
 //     using axis = tp;
@@ -80,12 +80,12 @@ constexpr Fault fault() {
 
 }  // namespace policy_check
 
-/// What Wrapper takes.
+/// A type that Wrapper takes as its policy.
 template <class P>
 concept WrapperPolicy = policy_check::fault<P>()
 == policy_check::Fault::none;
 
-/// Says why P is none.
+/// Reports why P is not a policy.
 template <class P>
 struct RefusedPolicy {
   using Fault = policy_check::Fault;
@@ -128,7 +128,7 @@ struct RefusedPolicy {
                 "is the only one; see P in this class's template arguments");
 };
 
-/// Checks the hooks that a sound policy registers, where their class is known.
+/// Checks the hooks that a sound policy registers, if their class is known.
 template <class P>
 struct CheckedHooksOf {
   static constexpr bool said = true;

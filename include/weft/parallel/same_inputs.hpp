@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The comparison of what ranks are given: once for a model its seed, options and config, in each training step the batch. A rank
-// that is given something else than its peers computes, communicates and reports a loss as if nothing were wrong. Numbers and
-// hashes travel, a few small collectives on the host; what differs is gathered only where something does.
+// The comparison of the inputs of ranks: once per model the seed, the options and the config, and in each training step the
+// batch. A rank with other inputs than its peers would compute, communicate and report a loss as if nothing were wrong. Ranks
+// send numbers and hashes in a few small collectives on the host; the values are gathered only if something differs.
+//
+//   require_same_construction(mesh.communicator(), options, config);   // UsageError on all ranks
 
 #include <algorithm>
 #include <array>
@@ -24,14 +26,14 @@
 
 namespace weft::detail {
 
-// ---- once for a model
+// ---- once per model
 
 struct OptionWord {
   std::string_view name;
   std::uint64_t value;
-  bool shown;  // a number that says something, or a hash
+  bool shown;  // a number with a meaning; else a hash
 };
-/// The options that must be the same on all ranks. Whether there is a hook and an offload counts, not which.
+/// The options that must be the same on all ranks. Of a hook, a schedule and an offload only their presence is compared.
 WEFT_COLD inline auto words_of(const ModelOptions& options) {
   std::uint64_t scale = 0;
   if (options.numerics.loss_scale) hash_value(scale, *options.numerics.loss_scale);
@@ -56,7 +58,7 @@ WEFT_COLD inline auto words_of(const ModelOptions& options) {
   };
 }
 
-// A field of a config: itself if it is a whole number, else a hash; 0 where it cannot be hashed.
+// A field of a config: its value if it is an integer, else a hash; 0 if it cannot be hashed.
 template <class T>
 std::uint64_t word_of_field(const T& field) {
   if constexpr (std::is_integral_v<T>) {
@@ -70,15 +72,15 @@ std::uint64_t word_of_field(const T& field) {
 [[noreturn]] void refuse_construction(const Communicator& ranks, std::span<const std::uint64_t> words,
                                       std::span<const OptionWord> options, std::uint64_t numbers);
 
-/// Throws UsageError on all ranks if the options or the config are not the same on all of them. Fields of a Config that is not an
-/// aggregate, and those of kinds that have no hash, are left out. Collective.
+/// Throws UsageError on all ranks if the options or the config differ between ranks. Fields of a Config that is not an aggregate,
+/// and fields of types without a hash, are left out. Collective.
 template <class Config>
 WEFT_COLD void require_same_construction(const Communicator& ranks, const ModelOptions& options, const Config& config) {
   if (ranks.size() == 1) return;
   const auto named = words_of(options);
   std::vector<std::uint64_t> words;
   for (const OptionWord& option : named) words.push_back(option.value);
-  std::uint64_t numbers = 0;  // a bit for each field that is shown as it is
+  std::uint64_t numbers = 0;  // a bit for each field that can be shown as a number
   for_each_field(config, [&]<class Field>(std::size_t i, const Field& field) {
     numbers |= std::uint64_t(std::is_integral_v<Field>) << i;
     words.push_back(word_of_field(field));
@@ -88,7 +90,7 @@ WEFT_COLD void require_same_construction(const Communicator& ranks, const ModelO
 
 // ---- in each step
 
-/// An axis whose ranks work on the same batch, or dp's, whose ranks have shares of one.
+/// An axis whose ranks work on the same batch, or a data axis, whose ranks have shares of one batch.
 struct BatchAxis {
   std::string_view name;
   const Communicator* ranks;
@@ -99,15 +101,15 @@ inline constexpr std::string_view batch_words[] = {"step",          "first_seque
 
 std::array<std::uint64_t, 8> words_of(const Batch& batch);
 
-/// Throws UsageError on all ranks of an axis that does not cut the batch between them if they have different ones.
+/// Throws UsageError on all ranks of an axis that does not cut the batch if they have different batches.
 void require_same_batch(std::span<const BatchAxis> axes, const Batch& batch);
 
-/// Throws UsageError on all data ranks if they are not at the same step, or their shares do not lie side by side in the global
-/// batch. Wherever the first one begins. An empty share lies nowhere. Returns the longest sequence of all.
+/// Throws UsageError on all data ranks if they are at different steps, or if their shares are not contiguous in the global batch.
+/// The first share may begin anywhere, and empty shares are ignored. Returns the length of the longest sequence on any rank.
 std::size_t require_shares(std::span<const BatchAxis> axes, const Batch& batch);
 
-/// What all ranks have been given for a step; `shares`: and over dp, too. Returns the longest sequence of the global batch, as
-/// far as this rank is told.
+/// Compares the inputs of all ranks for a step; `shares`: those over data axes, too. Returns the length of the longest sequence
+/// of the global batch, as far as this rank knows it.
 template <class Context>
 std::size_t require_batches(const Context& context, const Batch& batch, bool shares) {
   std::vector<BatchAxis> same, data;
@@ -124,11 +126,11 @@ std::size_t require_batches(const Context& context, const Batch& batch, bool sha
   });
   require_same_batch(same, batch);
   if (!shares || data.empty()) return batch.length;
-  batch.check();  // its own sizes first
+  batch.check();  // the batch's own sizes first
   return require_shares(data, batch);
 }
 
-/// The tokens that logits follow: the same on the ranks that work on them together; those of dp each have their own.
+/// Compares the tokens that logits follow: the same on ranks that work on them together; those of each dp rank may differ.
 template <class Context>
 void require_prompt(const Context& context, std::span<const std::int32_t> tokens) {
   require_batches(context, Batch{.tokens = {tokens.begin(), tokens.end()}, .sequences = 1, .length = tokens.size()}, false);

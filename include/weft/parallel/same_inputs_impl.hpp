@@ -57,7 +57,7 @@ WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxi
   };
   constexpr std::size_t facts = 4;
   std::vector<std::uint64_t> words{batch.first_sequence, batch.sequences, batch.step, batch.length};
-  std::string axis;  // all of them, the first one fastest
+  std::string axis;  // names of all axes, the fastest first
   for (const BatchAxis& one : axes) {
     const std::vector<std::uint64_t> mine = words;
     words.resize(mine.size() * std::size_t(one.ranks->size()));
@@ -70,7 +70,7 @@ WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxi
     all.push_back({words[i], words[i + 1], words[i + 2]});
     longest = std::max(longest, std::size_t(words[i + 3]));
   }
-  // In the order of the ranks is how most programs have it.
+  // The common case: shares in the order of the ranks.
   bool in_order = true;
   for (std::size_t i = 0; i < all.size() && in_order; ++i)
     in_order = all[i].step == all[0].step && all[i].count != 0 && (i == 0 || all[i].first == all[i - 1].first + all[i - 1].count);

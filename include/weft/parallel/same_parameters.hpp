@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The comparison of parameters that several ranks hold. A parameter that is not cut over an axis must have the same bits on all
-// of its ranks: where it has not, they train different models and say one loss. A hash of each travels, in one small all-reduce
-// an axis.
+// of its ranks, else they train different models and report one loss. Ranks compare a hash of each parameter, in one small
+// all-reduce per axis.
 //
 //   model.require_equal_parameters();   // Optimizer::step calls it: ModelOptions::numerics.compare_every
 
@@ -27,14 +27,14 @@
 
 namespace weft::detail {
 
-/// An axis over which parameters that are not cut lie alike.
+/// An axis whose ranks hold the same parameters, except for those that are cut over it.
 struct CopyAxis {
   std::string_view name;
   unsigned bit;
   Communicator ranks;
 };
 
-// out[lane] = of the elements lane, lane + lanes, ...
+// out[lane] = the hash of the elements lane, lane + lanes, ...
 template <class Exec, class Word>
 void hash_lanes(Device<Exec>& device, std::size_t count, const Word* in, std::size_t lanes, std::uint64_t* out) {
   for_each_index(
@@ -48,8 +48,8 @@ void hash_lanes(Device<Exec>& device, std::size_t count, const Word* in, std::si
       });
 }
 
-/// A hash of `count` elements of `element_bytes` in the device's memory. Where that is the host's, blocks of it in the order of
-/// the bytes; else lanes of elements that lie beside each other. All ranks of a program take the same way.
+/// A hash of `count` elements of `element_bytes` in the device's memory. In the host's memory blocks of bytes are hashed in
+/// order, else lanes of interleaved elements. All ranks of a program use the same method.
 template <class Exec>
 std::uint64_t hash_elements(Device<Exec>& device, const void* data, std::size_t count, std::size_t element_bytes) {
   if constexpr (on_host<Exec>) {
@@ -76,19 +76,19 @@ std::uint64_t hash_elements(Device<Exec>& device, const void* data, std::size_t 
   }
 }
 
-/// Hashes of the parameters of this rank, each made once.
+/// Hashes of the parameters of this rank, each computed once.
 template <class Exec>
 class ParameterHashes {
  public:
   ParameterHashes(Device<Exec>& device, const std::vector<ParameterState*>& states);
 
-  /// Of all that this rank keeps of it between steps.
+  /// The hash of all elements of the i-th parameter that this rank keeps between steps.
   std::uint64_t whole(std::size_t i);
-  /// Of the runs that other ranks of the axis hold alike.
+  /// The hash of the runs that several ranks of the axis hold.
   std::uint64_t shared(std::size_t i);
 
  private:
-  // What lies in a store is fetched.
+  // Values in a store are fetched.
   Buffer value_of(const ParameterState& state);
 
   Device<Exec>* device_;
@@ -131,13 +131,14 @@ Buffer ParameterHashes<Exec>::value_of(const ParameterState& state) {
   return value;
 }
 
-/// A place in what an axis compares: a parameter, or a part of it that only some ranks of the axis hold.
+/// One item that an axis compares: a parameter, or a part of it that only some ranks of the axis hold.
 struct CopySlot {
   std::size_t parameter;
   bool mine, shared_runs;
 };
 
-// The copies of a parameter over an axis: one of all ranks; or one for each part that ranks share, of which this rank has one.
+// Adds the items of a parameter on an axis: one for all ranks, or one for each part that some ranks share, one of which is this
+// rank's.
 void add_slots(std::vector<CopySlot>& slots, std::size_t i, const ParameterState& state, const CopyAxis& axis,
                std::size_t replicate);
 
@@ -156,7 +157,7 @@ WEFT_COLD void require_equal_copies(Device<Exec>& device, const std::vector<Para
     const auto hash_of_slot = [&](const CopySlot& slot) {
       return !slot.mine ? 0 : slot.shared_runs ? hashes.shared(slot.parameter) : hashes.whole(slot.parameter);
     };
-    // The largest hash and, as its complement, the smallest one; zeros of ranks that hold nothing of it change neither.
+    // The largest hash and, as its complement, the smallest one; the zeros of ranks that hold no part change neither.
     std::vector<std::uint64_t> extremes(2 * slots.size(), 0);
     for (std::size_t i = 0; i < slots.size(); ++i)
       if (slots[i].mine) extremes[2 * i + 1] = ~(extremes[2 * i] = hash_of_slot(slots[i]));
@@ -173,7 +174,7 @@ WEFT_COLD void require_equal_copies(Device<Exec>& device, const std::vector<Para
   }
 }
 
-/// The same for what a context has in force and what stages hold.
+/// The same for the axes of a context and the parameters of its stages.
 template <class Context, class Stages>
 WEFT_COLD void require_equal_parameters(const Context& context, Stages& stages, std::size_t replicate) {
   std::vector<CopyAxis> axes;
@@ -181,7 +182,7 @@ WEFT_COLD void require_equal_parameters(const Context& context, Stages& stages, 
     if (context.size(axis) > 1) axes.push_back({A::name, axis_bit<A>, context.comm(axis)});
   };
   Context::for_each_axis([&]<class A>(A axis) {
-    if constexpr (!std::is_same_v<A, pp>) add(axis);  // a stage has parameters of its own
+    if constexpr (!std::is_same_v<A, pp>) add(axis);  // each stage has its own parameters
   });
   if constexpr (Context::has(edp{})) {
     add(edp{});

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tensor parallelism (Megatron-LM, arXiv:1909.08053): column- and row-parallel weights, vocabulary-parallel ends. The layers
-// know how they are cut; the wrapper binds the axis and pays the reducer that the types found: gradients that are Partial<tp>,
-// and those of key-value heads that several ranks hold alike.
+// Tensor parallelism (Megatron-LM, arXiv:1909.08053): column- and row-parallel weights, vocabulary-parallel embedding and loss.
+// The layers know how they are cut. The wrapper binds the axis and sums the gradients that are unreduced according to their
+// types: those that are Partial<tp>, and those of key-value heads that several ranks hold.
+//
+//   DataParallel<TensorParallel<models::Gpt>> model(mesh, config);
 
 #include <vector>
 
@@ -30,7 +32,7 @@ class TensorGradientReducer : public Hooks {
   const Communicator* find_replicas(int count) const;
   static constexpr comm::MemoryKind memory = weft::detail::memory_kind<Tensor<float, Exec>>();
 
-  void pay(ParameterState& state);
+  void reduce(ParameterState& state);
   void copy_shared(const ParameterState& state, char* gradient, char* packed, bool pack);
 
   Communicator comm_;
@@ -50,7 +52,7 @@ template <class Exec>
 void TensorGradientReducer<Exec>::gradients_ready(Unit& unit) {
   agree_on_unreduced(comm_, *device_, unit, axis_bit<tp>);
   for (ParameterState* state : unit.parameters) {
-    if (state->take_unreduced(tp{}) && comm_.size() > 1) pay(*state);
+    if (state->take_unreduced(tp{}) && comm_.size() > 1) reduce(*state);
   }
 }
 
@@ -62,11 +64,11 @@ const Communicator* TensorGradientReducer<Exec>::find_replicas(int count) const 
 }
 
 template <class Exec>
-void TensorGradientReducer<Exec>::pay(ParameterState& state) {
+void TensorGradientReducer<Exec>::reduce(ParameterState& state) {
   char* gradient = static_cast<char*>(state.gradients().layer_buffer().get());
   const DataType type = state.gradient_type();
   if (state.info().replicas == 1) return comm_.all_reduce(comm::elements_of<float, double>(type, memory, gradient, state.size()));
-  // Only the runs that several ranks hold alike: packed, summed, put back.
+  // Only the runs that several ranks hold: packed, summed, put back.
   std::size_t size = 0;
   for (const Run& run : state.info().runs) size += run.shared ? run.length : 0;
   const Buffer buffer = device_->allocate(size * size_of(type));
@@ -99,8 +101,8 @@ struct TensorPolicy : PlainPolicy {
 
 }  // namespace detail
 
-/// M with its large weights cut over tp. HiddenPlacement: how the hidden state lies between blocks; Invariant<tp>, or Shard<tp,
-/// 0> for sequence parallelism. Numerics: equal to one rank up to the rounding of sums of tp terms.
+/// M with its large weights cut over tp. HiddenPlacement is the placement of the hidden state between blocks: Invariant<tp>, or
+/// Shard<tp, 0> for sequence parallelism. Numerics: equal to one rank up to the rounding of sums of tp terms.
 template <class M, class HiddenPlacement = Invariant<tp>>
 class TensorParallel;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A wrapper of a user's own, over an axis of the user's own: weft needs no edit for either. The policy names the axis and the
-// place among weft's wrappers, and overrides what it does at one moment of a step.
+// A user-defined wrapper over a user-defined axis, without any edit to weft. The policy names the axis and its place among weft's
+// wrappers, and overrides what happens at some moments of a step.
 //
 //   struct replica : weft::UserDataAxis<0> { static constexpr std::string_view name = "replica"; };
 //   struct SumReplicas : weft::UserPolicy<replica, weft::Nesting::data> {
@@ -20,7 +20,7 @@
 
 namespace weft {
 
-/// The place of a wrapper of a user's own: directly inside of weft's wrapper of that name, beside others of a user's own.
+/// The place of a user-defined wrapper: directly inside weft's wrapper of that name, beside other user-defined ones.
 enum class Nesting : int {
   data = 12,     ///< inside DataParallel and FullyShardedDataParallel, around ContextParallel
   context = 17,  ///< around TensorParallel
@@ -31,10 +31,11 @@ namespace detail {
 struct UserPolicyBase {};
 }  // namespace detail
 
-/// Base of a policy: `A` is the axis, `place` its place among the wrappers, `Stream` how the hidden state lies on the axis
-/// between blocks (of an axis of UserDataAxis it is Invariant: ranks have sequences of their own). A policy overrides one or more
-/// of the moments of detail::Hooks, such as gradients_ready(Unit&), and has a default constructor. Moments after a layer's work
-/// come innermost wrapper first: at gradients_ready, sums over inner axes are made, and those over data ranks follow.
+/// The base of a policy. `A` is the axis, `place` its place among the wrappers, `Stream` the placement of the hidden state on the
+/// axis between blocks (Invariant on a UserDataAxis, whose ranks have different sequences). A policy has a default constructor
+/// and overrides one or more of the functions of detail::Hooks, such as gradients_ready(Unit&). The functions that run after a
+/// layer's work run for the innermost wrapper first: at gradients_ready the sums over inner axes are complete, and those over
+/// data ranks follow.
 template <detail::Axis A, Nesting place, class Stream = Invariant<A>>
 class UserPolicy : public PlainPolicy, public detail::Hooks, public detail::UserPolicyBase {
   static_assert(A::id >= axis_count,
@@ -77,8 +78,8 @@ template <class Policy>
 requires is_user_policy<Policy>
 inline constexpr int user_level<Policy> = int(Policy::nesting);
 
-/// A user's policy as Wrapper takes one. Before gradients are ready for it, ranks of the axis agree on what is unreduced, so that
-/// all of them take part in the same sums.
+/// A user's policy in the form that Wrapper takes. Before its gradients_ready, the ranks of the axis agree on the gradients that
+/// are unreduced, so that all of them take part in the same sums.
 template <class Policy>
 struct AttachedPolicy final : Policy {
   AttachedPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions&) { this->attach(comm, device); }
@@ -90,7 +91,7 @@ struct AttachedPolicy final : Policy {
 
 }  // namespace detail
 
-/// M with a policy of a user's own: see UserPolicy.
+/// M with a user-defined policy: see UserPolicy.
 template <class Policy, class M>
 class UserWrapper;
 
@@ -100,7 +101,7 @@ inline constexpr int nesting_level<UserWrapper<Policy, M>> = detail::user_level<
 namespace detail {
 template <class Policy, class M>
 struct ModelOf<UserWrapper<Policy, M>> : ModelOf<M> {};
-// Whether M, or what stands in it, is a user's wrapper over A.
+// True if M, or a wrapper inside it, is a user's wrapper over A.
 template <class M, class A>
 inline constexpr bool wraps_over = false;
 template <template <class, class...> class W, class M, class... R, class A>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One parameter, or its gradient, by its name and as a whole, wherever the ranks of a model keep its pieces: for looking at a
-// model, for tests and for programs that take weights elsewhere.
+// One whole parameter, or its gradient, by name, wherever the ranks of a model keep its pieces: for inspecting a model, for tests
+// and for programs that export weights.
 //
 //   const std::vector<double> gain = model.parameter("blocks.0.norm.weight"), d_gain = model.gradient("blocks.0.norm.weight");
 
@@ -19,8 +19,9 @@
 
 namespace weft::detail {
 
-/// [global.size()] in double, row-major, the same on every rank of `everyone`. `gradient`: of the last training step, over
-/// `loss_scale`; zero where nothing was added. Each element comes from the one rank that counts it.
+/// The elements [global.size()] in double, row-major, the same on every rank of `everyone`. `gradient`: those of the gradient in
+/// the last training step, divided by `loss_scale`; zero if nothing was added. Each element comes from the one rank that counts
+/// it.
 template <class Exec, class Stages>
 std::vector<double> whole_parameter(Device<Exec>& device, const Communicator& everyone, Stages& stages, std::string_view name,
                                     bool gradient, double loss_scale) {

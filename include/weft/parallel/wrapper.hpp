@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What all wrappers have in common. A wrapper is Wrapper<Policy, M>: the policy says which axis it binds, how the hidden
-// state lies on it and which hooks it hangs up. Wrappers nest in one order, data < context < tensor < pipeline < model.
+// The base of all wrappers. A wrapper is Wrapper<Policy, M>: the policy names the axis that it binds, the placement of the hidden
+// state on that axis and the hooks that it registers. Wrappers nest in one order, outermost first: data, context, tensor, expert,
+// pipeline, model.
 //
 //   DataParallel<TensorParallel<PipelineParallel<models::Gpt>>> model(mesh, config);
 
@@ -25,6 +26,7 @@
 #include <weft/parallel/hook/compress.hpp>
 #include <weft/parallel/model_options.hpp>
 #include <weft/parallel/policy_check.hpp>
+#include <weft/parallel/reproducible/parts.hpp>
 #include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/same_parameters.hpp>
 #include <weft/parallel/whole_parameter.hpp>
@@ -39,7 +41,7 @@ template <class M>
 class GraphedStep;  // parallel/cuda/graphed_step.hpp
 }
 
-/// The place of a type in the nesting order; a model stands innermost.
+/// The place of a type in the nesting order; a model is innermost.
 template <class M>
 inline constexpr int nesting_level = 100;
 template <class M>
@@ -47,7 +49,7 @@ inline constexpr bool is_wrapper = nesting_level<M> < 100;
 
 namespace detail {
 
-// Checked and the same on all ranks, and with a place for what is offloaded.
+// The options, checked, and with a store for offloaded state.
 WEFT_COLD inline ModelOptions with_store(const ModelOptions& given, int rank) {
   given.check();
   ModelOptions options = given;
@@ -72,35 +74,35 @@ requires is_wrapper<W<M, R...>>
 struct ModelOf<W<M, R...>> : ModelOf<M> {
 };
 
-// Whether a wrapper, and all that it wraps, may stand where they do. Known without looking into the wrappers' classes, so that
-// what stands around a refused wrapper is silent. A wrapper of a user's own says by its nesting_level that it is one.
+// True if a wrapper, and every wrapper inside it, may stand where it does. Known without their classes, so that the wrappers
+// around a refused one report nothing. A user-defined wrapper is recognised by its nesting_level.
 template <class M>
 inline constexpr bool sound = is_wrapper<M> || ModelRecipe<M>;
 
-// Says why a wrapper cannot stand around M, which is neither a wrapper nor a model.
+// Reports why a wrapper cannot stand around M, which is neither a wrapper nor a model.
 template <class M>
 struct RefusedModel : RefusedTypes<M> {};
 template <class M>
 requires is_wrapper<M>
 struct RefusedModel<M> {
   static constexpr bool said = true;
-};  // of which something else is wrong: it is said there
+};  // M's own fault is reported in M
 template <class M>
 requires(!is_wrapper<M> && requires {
   typename M::model_type;
   typename M::Inner;
 }) struct RefusedModel<M> {
-  static constexpr bool said = true;  // first: a compiler drops what comes after the error
+  static constexpr bool said = true;  // first, because a compiler drops what follows an error
   static_assert(is_wrapper<M>,
                 "weft: a wrapper around a wrapper that does not say where it stands in the order of nesting: write `template "
                 "<class M> inline constexpr int weft::nesting_level<Own<M>> = 18;` before its class (data 10, context 15, tensor "
                 "20, expert 25, pipeline 30); see M in this class's template arguments");
 };
 
-// Stands in for a wrapper that is not sound, and accepts everything, so that there is one error.
+// Stands in for a wrapper that is not sound. It accepts everything, so that there is only one error.
 template <class M>
 struct Refused {
-  static_assert(sizeof(M) != 0);  // where the fault lies further inside, it is to be said there
+  static_assert(sizeof(M) != 0);  // a fault further inside is reported there
   static_assert(sound<M> || RefusedModel<M>::said);
   using model_type =
       std::conditional_t<ModelRecipe<typename ModelOf<M>::type>, typename ModelOf<M>::type, NoModel<typename ModelOf<M>::type>>;
@@ -126,7 +128,7 @@ struct Refused {
   DefaultDevice& device() const;
 };
 
-// An axis of the policy, or one of its axes where it binds several.
+// True if X is the policy's axis, or one of its axes if it binds several.
 template <class Policy, class X>
 inline constexpr bool policy_uses = std::is_same_v<X, typename Policy::axis>;
 template <class Policy, class X>
@@ -141,14 +143,14 @@ StageSettings stage_settings(Device<Exec>& device, schedule::AnySchedule schedul
           .timeline = options.pipeline.timeline.get()};
 }
 
-// Where it was asked for, or the element type needs one.
+// The loss scale if the options ask for one or the element type needs one, else null.
 template <class S>
 std::shared_ptr<LossScale> make_loss_scale(const ModelOptions& options) {
   if (options.numerics.loss_scale) return std::make_shared<LossScale>(*options.numerics.loss_scale);
   return std::is_same_v<S, float16> ? std::make_shared<LossScale>() : nullptr;
 }
 
-// What a program asks of the model as a whole, kept by the outermost wrapper alone.
+// The state of the model as a whole, kept by the outermost wrapper alone.
 struct Outermost {
   DefaultDevice* device;
   ModelOptions options;
@@ -175,6 +177,7 @@ using model_of_t = typename ModelOf<M>::type;
 
 }  // namespace detail
 
+/// M with the axis of a policy bound, and the functions that all wrapped models have.
 template <class Policy, class M>
 class Wrapper {
   static_assert(detail::CheckedHooksOf<Policy>::said);
@@ -183,11 +186,11 @@ class Wrapper {
   using model_type = detail::model_of_t<M>;
   using Config = typename model_type::Config;
   using axis = typename Policy::axis;
-  /// Does a rank keep pieces of parameters, in every run?
+  /// True if a rank keeps only pieces of parameters, in every run.
   static constexpr bool shards_parameters = Policy::shards_parameters;
   using Inner = detail::inner_of_t<M>;
 
-  /// Does this wrapper, or one inside it, use axis X?
+  /// True if this wrapper, or one inside it, uses axis X.
   template <detail::Axis X>
   static constexpr bool uses(X x) {
     if constexpr (detail::policy_uses<Policy, X>) return true;
@@ -195,15 +198,15 @@ class Wrapper {
     else return false;
   }
 
-  /// Sets what the types of this wrapper and of those inside it choose.
+  /// Sets the options that the types of this wrapper and of those inside it choose.
   static void adjust(ModelOptions& options) {
     Policy::adjust(options);
     if constexpr (is_wrapper<M>) M::adjust(options);
   }
 
-  /// The model laid over `mesh`. Collective: all ranks call alike, with the same options and config, or UsageError on all of them
-  /// before anything is allocated. Throws LayoutError if the config does not fit the degrees.
-  /// (As few constructors as can be: compilers list all of them where a field of the config is misspelled.)
+  /// The model laid over `mesh`. Collective: all ranks pass the same options and config, else UsageError on all of them before
+  /// anything is allocated. Throws LayoutError if the config does not fit the degrees. (There are as few constructors as
+  /// possible: compilers list all of them if a field of the config is misspelled.)
   template <detail::Axis... X>
   Wrapper(const Mesh<X...>& mesh,  // what is no Config names a field that it lacks, or fields out of its order
           const Config& config, ModelOptions options = {})
@@ -221,11 +224,11 @@ class Wrapper {
                     const ModelOptions& options)
       : comm_(comm_of(mesh)), policy_(make_policy(context, mesh, options)), inner_(make(bind(context), mesh, config, options)) {}
 
-  /// One step: forward and backward of all micro-batches of this rank's share, gradients summed over every axis. Returns the
-  /// mean loss over the tokens of the global batch, the same on every rank. Gradients start anew with each call: micro-batches of
-  /// one Batch add up, calls do not, so two calls without an optimizer's step between them are refused (UsageError) where the
-  /// model has an optimizer. Throws UsageError, too, if ranks of one share (over tp, cp, pp) have different batches, or data
-  /// ranks' shares do not lie side by side in one step's global batch.
+  /// One step: forward and backward of all micro-batches of this rank's share, gradients summed over every axis. Returns the mean
+  /// loss over the tokens of the global batch that count, the same on every rank. Gradients start anew with each call:
+  /// micro-batches of one Batch add up, calls do not, so if the model has an optimizer, two calls without its step between them
+  /// throw UsageError. Also throws UsageError if ranks of one share (over tp, cp, pp) have different batches, or if the data
+  /// ranks' shares are not contiguous in one step's global batch.
   double train_step(const Batch& batch) {
     if (outermost_->loss_scale) outermost_->loss_scale->apply();
     return enter(here(), [&](const auto& context, auto& stages) {
@@ -234,21 +237,21 @@ class Wrapper {
       return stages.train_step(here, batch);
     });
   }
-  /// The mean loss, without dropout and gradients. Ranks of one share have the same batch; those of dp any.
+  /// The mean loss, without dropout and gradients. Ranks of one share have the same batch; dp ranks may have any.
   double evaluate(const Batch& batch) {
     return enter(here(), [&](const auto& context, auto& stages) {
       detail::require_batches(context, batch, false);
       return stages.evaluate(context, batch);
     });
   }
-  /// The logits [vocabulary] that follow these tokens, the same on every rank; all ranks give the same tokens.
+  /// The logits [vocabulary] that follow these tokens, the same on all ranks of one share, which pass the same tokens.
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
     return enter(here(), [&](const auto& context, auto& stages) {
       detail::require_prompt(context, tokens);
       return stages.next_logits(context, tokens);
     });
   }
-  /// The logits [tokens, vocabulary] of one sequence, the same on every rank.
+  /// The logits [tokens, vocabulary] of one sequence, the same on all ranks of one share.
   std::vector<double> logits(std::span<const std::int32_t> tokens) {
     return enter(here(), [&](const auto& context, auto& stages) {
       detail::require_prompt(context, tokens);
@@ -256,52 +259,52 @@ class Wrapper {
     });
   }
 
-  /// The gradients of the last train_step will not be used: another one may follow without an optimizer's step between them.
+  /// Declares that the gradients of the last train_step will not be used, so that another may follow without an optimizer's step.
   void discard_gradients() { stages().gradients()->applied = true; }
 
-  /// Compares, by a hash, the parameters of which several ranks hold the same elements: what is not cut over dp, cp or tp, copies
-  /// of shards, experts over edp. Throws Error on all ranks of an axis on which one differs. Collective over the mesh; an
-  /// optimizer's step calls it as ModelOptions::numerics.compare_every says.
+  /// Compares, by a hash, the parameter elements that several ranks hold: parameters that are not cut over dp, cp or tp, copies
+  /// of shards, experts over edp. Throws Error on all ranks of an axis on which one differs. Collective over the mesh. An
+  /// optimizer's step calls it as often as ModelOptions::numerics.compare_every says.
   void require_equal_parameters() {
     enter(here(), [&](const auto& context, auto& stages) {
       detail::require_equal_parameters(context, stages, options().shard.replicate);
     });
   }
-  /// The next train_step compares the communication hook's sums with plain ones, as the first one does. All ranks call alike.
+  /// Makes the next train_step compare the communication hook's sums with plain ones, as the first one does. All ranks call it.
   void check_hook() {
     if (detail::Hooks* hooks = policy_.hooks()) hooks->check_sums();
     if constexpr (is_wrapper<M>) inner_.check_hook();
   }
-  /// The parameter of this name, whole, [global.size()] in double and row-major, the same on every rank; all ranks call alike.
-  /// Throws UsageError if the model has none of this name. Numerics: exact.
+  /// The whole parameter of this name, [global.size()] in double and row-major, the same on every rank. All ranks call it with
+  /// the same name. Throws UsageError if the model has no parameter of this name. Numerics: exact.
   std::vector<double> parameter(std::string_view name) {
     return detail::whole_parameter(device(), communicator(), stages(), name, false, 1);
   }
-  /// Its gradient in the last train_step (a loss scale divided out), zero if nothing was added to it.
+  /// The parameter's gradient in the last train_step (a loss scale divided out); zero if nothing was added to it.
   std::vector<double> gradient(std::string_view name) {
     return detail::whole_parameter(device(), communicator(), stages(), name, true, loss_scale() ? loss_scale()->applied() : 1);
   }
-  /// The names of this rank's view of the model in its order: all of them, of experts those that the rank holds.
+  /// The names of the model's parameters in its order; of experts only those that this rank holds.
   const std::vector<std::string>& parameter_names() { return stages().parameter_names(); }
-  /// Each parameter that this rank holds, once: f(ParameterState&).
+  /// Calls f(ParameterState&) for each parameter that this rank holds, once.
   template <class F>
   void for_each_state(F&& f) {
     stages().for_each_state(f);
   }
-  /// What the layers of this rank keep from step to step beside their parameters (a router's bias and load).
+  /// The values that this rank's layers keep from step to step beside their parameters (a router's bias and load).
   auto buffers() { return stages().buffers(); }
   /// All ranks of the mesh.
   const Communicator& communicator() const { return outermost_->everyone; }
   auto& device() const { return *outermost_->device; }
   const ModelOptions& options() const { return outermost_->options; }
-  /// Null where gradients are not scaled.
+  /// Null if gradients are not scaled.
   const std::shared_ptr<LossScale>& loss_scale() const { return outermost_->loss_scale; }
   auto& stages() {
     if constexpr (is_wrapper<M>) return inner_.stages();
     else return inner_;
   }
 
-  /// f(context with all axes in force, stages).
+  /// Calls f(context with all axes bound, stages).
   template <class Context, class F>
   auto enter(const Context& context, F&& f) {
     if constexpr (is_wrapper<M>) return inner_.enter(bind(context), std::forward<F>(f));
@@ -337,7 +340,7 @@ class Wrapper {
     if (outermost_->loss_scale) context.engine.loss_scale = outermost_->loss_scale->value();
     return context;
   }
-  // A policy over several axes takes the mesh.
+  // A policy over several axes is given the mesh.
   template <class Context>
   Policy make_policy(const Context& context, const auto& mesh, const ModelOptions& options) {
     if constexpr (requires { typename Policy::axes; }) return Policy(context, mesh, options);
@@ -357,12 +360,12 @@ class Wrapper {
   Communicator comm_;
   Policy policy_;
   Inner inner_;
-  std::unique_ptr<detail::Outermost> outermost_;  // of the wrapper that a program constructs
+  std::unique_ptr<detail::Outermost> outermost_;  // only in the wrapper that a program constructs
 };
 
 namespace detail {
 
-// What is asked of a refused wrapper by those around it: it answers everything, and does nothing.
+// Answers every question that the wrappers around a refused wrapper ask, and does nothing.
 struct Anything {
   template <class T>
   operator T() const {
@@ -389,7 +392,7 @@ struct RefusedInner : Refused<M> {
 
 }  // namespace detail
 
-/// Stands in for a wrapper whose policy is none, so that there is one error.
+/// Stands in for a wrapper whose policy is not one, so that there is only one error.
 template <class Policy, class M>
 requires(!detail::WrapperPolicy<Policy>) class Wrapper<Policy, M> : public detail::RefusedInner<M> {
   static_assert(detail::RefusedPolicy<Policy>::said);
@@ -398,7 +401,7 @@ requires(!detail::WrapperPolicy<Policy>) class Wrapper<Policy, M> : public detai
   using detail::RefusedInner<M>::RefusedInner;
 };
 
-/// A policy without hooks and with the schedule of a model that has no pipeline: one micro-batch after the other.
+/// A policy without hooks, and with the schedule of a model without a pipeline: one micro-batch after the other.
 struct PlainPolicy {
   detail::Hooks* hooks() { return nullptr; }
   static constexpr bool shards_parameters = false;
@@ -406,7 +409,7 @@ struct PlainPolicy {
   static schedule::AnySchedule schedule(const ModelOptions&) { return schedule::erase<schedule::OneForwardOneBackward>(); }
 };
 
-/// A model on one rank, without any wrapper: what every composition is compared with.
+/// A model on one rank, without any wrapper. Every composition is compared with it.
 template <class M>
 class SingleDevice;
 
@@ -420,7 +423,7 @@ struct RefusedAlone {
 };
 }  // namespace detail
 
-/// Stands in for one of what is no model, so that there is one error.
+/// Stands in for a SingleDevice of a type that is not a model, so that there is only one error.
 template <class M>
 requires(!detail::ModelRecipe<M>) class SingleDevice<M> : public detail::Refused<M> {
   static_assert(detail::RefusedAlone<M>::said);
@@ -463,12 +466,12 @@ class SingleDevice {
   }
   auto buffers() { return stages_.buffers(); }
   auto& stages() { return stages_; }
-  /// As of a wrapper; one rank has nothing to compare.
+  /// Does nothing: one rank has nothing to compare.
   void require_equal_parameters() {}
   Communicator communicator() const { return Communicator(); }
   auto& device() const { return *device_; }
   const ModelOptions& options() const { return options_; }
-  /// Null where gradients are not scaled.
+  /// Null if gradients are not scaled.
   const std::shared_ptr<LossScale>& loss_scale() const { return loss_scale_; }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A chunk: one contiguous range of a model's stack, front, some blocks, back, of which any may be missing here. A pipeline's rank
-// holds one or several (layer/model.hpp has the model concept).
+// One contiguous range of a model's stack: front, some blocks, back, any of which may be missing here. A pipeline's rank holds
+// one or several chunks (layer/model.hpp has the model concept).
 
 #include <algorithm>
 #include <optional>
@@ -24,11 +24,11 @@ struct Chunk {
   std::optional<typename Model::Front> front;
   std::vector<typename Model::Block> blocks;
   std::optional<typename Model::Back> back;
-  std::vector<Unit> units;  ///< front, blocks, back: every parameter they use
-  std::vector<Unit> owned;  ///< the same, each parameter in the first unit that uses it: its gradient is ready with that one
+  std::vector<Unit> units;  ///< front, blocks, back: every parameter that each uses
+  std::vector<Unit> owned;  ///< the same, each parameter in the first unit that uses it: its gradient is ready with that unit
 };
 
-/// All units of a model (0: front, 1 and on: blocks, last: back) without room for their parameters' values.
+/// All units of a model (0: front, 1 and on: blocks, last: back), without memory for the values of their parameters.
 template <class Model>
 struct WholeModel {
   std::optional<typename Model::Front> front;
@@ -36,9 +36,10 @@ struct WholeModel {
   std::optional<typename Model::Back> back;
   std::vector<std::vector<ParameterState*>> visited;  // by unit
   std::vector<Registered> parameters;
-  std::uint64_t print = 0;  // of all that was made
+  std::uint64_t print = 0;  // a hash of the whole model
 
-  /// `here(unit)`: whether this rank keeps the unit, and what its layers keep from step to step.
+  /// `here(unit)`: true if this rank keeps the unit. `buffers` receives the values that the layers of these units keep from step
+  /// to step.
   template <class Context, class Here>
   WEFT_COLD WholeModel(const Context& context, const typename Model::Config& config,
                        std::vector<std::shared_ptr<StepBuffer>>& buffers, const Here& here) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The one executor: it walks a rank's actions of a schedule for one step and calls the wrappers' hooks around each unit. A
-// model without a pipeline runs as one stage of one.
+// The executor of a step: it runs a rank's actions of a schedule and calls the wrappers' hooks around each unit. A model without
+// a pipeline runs as a pipeline of one stage.
 
 #include <algorithm>
 #include <cmath>
@@ -30,18 +30,18 @@ namespace weft {
 
 namespace detail {
 
-/// What a training step gives an executor: nothing of it where only forward runs.
+/// The inputs of a training step; unset if only forward runs.
 struct TrainingInputs {
-  double loss_gradient = 0;       ///< of each micro-batch's loss
-  double auxiliary_gradient = 0;  ///< of a token's part of an auxiliary loss
+  double loss_gradient = 0;       ///< gradient of each micro-batch's loss
+  double auxiliary_gradient = 0;  ///< gradient of one token's part of an auxiliary loss
   schedule::TimelineRecorder* timeline = nullptr;
 };
 
-/// How an executor runs its rank's actions.
+/// The mode in which an executor runs its rank's actions.
 struct RunMode {
-  bool forward_only = false;      ///< actions other than F are left out, and nothing is kept
-  bool stop_before_back = false;  ///< stops before the last unit: it is given `last_hidden` to work on
-  bool check_loss = false;        ///< the loss of the first micro-batch is looked at, whether it is a sum over tokens
+  bool forward_only = false;      ///< only F runs, and nothing is kept for backward
+  bool stop_before_back = false;  ///< stops before the last unit; its input is then `last_hidden`
+  bool check_loss = false;        ///< checks in the first micro-batch that the loss is a sum over tokens
 };
 
 template <class Model, class Ctx,
@@ -82,7 +82,7 @@ class Executor {
     copy_from_host(seed_, std::span<const double>(&training.loss_gradient, 1));
   }
 
-  /// f() with the values of a unit's parameters at hand, outside of a run.
+  /// Calls f() while the values of a unit's parameters are gathered, outside of a run.
   template <class F>
   void with_unit(Unit& unit, F&& f) {
     before(&Hooks::before_forward, unit);
@@ -103,7 +103,7 @@ class Executor {
     std::size_t expected = 0;
     for (std::size_t i = 0; i < order.size(); ++i) {
       const Action action = order[i];
-      while (expected <= i + 1 && expected < order.size()) expected = expect_next(order, expected);  // its own and one ahead
+      while (expected <= i + 1 && expected < order.size()) expected = expect_next(order, expected);  // its input and the next
       if (recording_) recording_->start();
       const std::size_t micro = std::size_t(action.micro);
       context_.env.first_row =
@@ -126,16 +126,16 @@ class Executor {
       if (losses_[micro]) all[micro] = copy_to_host(losses_[micro].sum())[0];
     return all;
   }
-  /// The hidden state that entered the last unit, of the last micro-batch (for sampling). Empty on other ranks.
+  /// The hidden state that entered the last unit in the last micro-batch (for sampling). Empty on ranks without that unit.
   const Hidden& last_hidden() const { return last_hidden_; }
   const Ctx& context() const { return context_; }
 
-  /// What a run is given, on the device.
+  /// The inputs of a run, on the device.
   struct Inputs {
     Tokens tokens, targets;  // of all micro-batches
     gradient_t<Loss> seed;
   };
-  /// From now on runs take it from there, as it is when they compute (parallel/cuda/graphed_step.hpp).
+  /// Later runs read their inputs from here, with the values at the time of the run (parallel/cuda/graphed_step.hpp).
   void take(const Inputs& inputs) {
     inputs_ = &inputs;
     seed_ = inputs.seed;
@@ -146,14 +146,15 @@ class Executor {
     if constexpr (Ctx::has(pp{})) return context.comm(pp{});
     else return Communicator();
   }
-  // Of the action's first unit.
+  // The place of the action's first unit.
   std::size_t place(const Action& action) const {
     return static_cast<std::size_t>(action.chunk * table_.micro_batches + action.micro) * units_;
   }
   std::size_t rank() const { return context_.rank(pp{}); }
   int rank_of(int stage) const { return schedule::rank_of(table_, stage); }
 
-  // Posts the receive of the next input from another rank that an action from `at` on needs; returns the place after that action.
+  // Posts the receive for the next action, from `at` on, that needs an input from another rank; returns the place after that
+  // action.
   std::size_t expect_next(const schedule::Order& order, std::size_t at) {
     static_assert(std::is_same_v<typename Hidden::value_type, typename Gradient::value_type>);
     for (; at < order.size(); ++at) {
@@ -166,7 +167,7 @@ class Executor {
     return order.size();
   }
 
-  // One event of a unit, to every wrapper: outermost first before, innermost first after.
+  // One event of a unit, for every wrapper: outermost first before the unit's work, innermost first after it.
   WEFT_OUT_OF_LINE void before(void (Hooks::*event)(Unit&), Unit& unit) {
     for (Hooks* hooks : context_.engine.hooks) (hooks->*event)(unit);
   }
@@ -215,8 +216,9 @@ class Executor {
     }
   }
 
-  // The loss of some tokens twice must be twice their loss: one that is divided by a count of its own is not. A sequence, or
-  // where tp cuts rows what is here; nothing where that would be more than a micro-batch should hold.
+  // Throws unless the loss of some tokens taken twice is twice their loss, which it is not if the loss is divided by a count. The
+  // tokens are one sequence, or the rows on this rank if tp cuts rows. Nothing is checked if that would be more than a
+  // micro-batch should hold.
   template <class Back>
   WEFT_COLD void require_sum(const Back& back, const Hidden& hidden, int micro) {
     constexpr bool cut = shard_dim<placement_t<Hidden, tp>> == 0;
@@ -249,7 +251,7 @@ class Executor {
                              "and x.rows() is what one rank has of one micro-batch"});
   }
 
-  // B does each unit's weights right after its input gradient, while they are in cache; I defers them to W.
+  // B computes each unit's weight gradients right after its input gradient, while the data is in cache; I defers them to W.
   void backward(const Action& action, bool whole) {
     Chunk<Model>& chunk = *chunks_[action.chunk];
     if (whole) ++done_[action.chunk];
@@ -301,7 +303,7 @@ class Executor {
   void ready(Chunk<Model>& chunk, std::size_t index, std::size_t unit) {
     accumulator_.ready(chunk.owned[unit], context_.engine.hooks, done_[index] == table_.micro_batches);
   }
-  // `done`: no further part of this micro-batch's backward comes.
+  // `done`: no further part of this micro-batch's backward follows.
   WEFT_OUT_OF_LINE void close(Unit& unit, int micro, bool done) {
     if (done) accumulator_.close(unit, static_cast<std::size_t>(micro), context_.engine.hooks);
     else accumulator_.leave(unit, static_cast<std::size_t>(micro));
@@ -316,16 +318,16 @@ class Executor {
   RunMode mode_;
   StageChannel<typename Ctx::execution_space> channel_;
   std::vector<int> done_;
-  std::size_t sharers_ = 1;  // ranks of cp: each has so small a part of every sequence
+  std::size_t sharers_ = 1;  // ranks of cp: each has 1/sharers_ of every sequence
   const Inputs* inputs_ = nullptr;
   gradient_t<Loss> seed_;
-  std::size_t units_ = 0;                   // places for a chunk and micro-batch
+  std::size_t units_ = 0;                   // units per chunk and micro-batch
   std::vector<AnyValue> saved_, deferred_;  // by chunk, micro-batch and unit
-  std::vector<Loss> losses_;                // by micro-batch; empty where the last stage is not here
+  std::vector<Loss> losses_;                // by micro-batch; empty on ranks without the last stage
   Hidden last_hidden_;
 };
 
-/// A block is repeated, so its Output must lie as its Input does.
+/// A block is repeated, so its Output must have the placement of its Input.
 template <class Input, class Output>
 constexpr void require_closed() {
   static_assert(std::is_same_v<Input, Output>,
@@ -346,8 +348,8 @@ constexpr void require_loss() {
 
 namespace detail {
 
-// Stands in for a model with a layer that cannot be called, whose blocks cannot follow each other, or whose back returns no loss,
-// so that there is one error.
+// Stands in for a model with a layer that cannot be called, with blocks that cannot follow each other, or with a back that
+// returns no loss, so that there is only one error.
 template <class Model, class Ctx>
 class Executor<Model, Ctx, false> {
   using Hidden = typename ModelTypes<Model, Ctx>::Hidden;
@@ -356,7 +358,7 @@ class Executor<Model, Ctx, false> {
   Executor(Ctx context, std::vector<std::unique_ptr<Chunk<Model>>>&, const schedule::Table&, const Batch&, GradientAccumulator&,
            const TrainingInputs& = {})
       : context_(std::move(context)) {
-    if constexpr (!ModelTypes<Model, Ctx>::forwards) return;  // the reason was said
+    if constexpr (!ModelTypes<Model, Ctx>::forwards) return;  // the reason was reported
     else if constexpr (ModelTypes<Model, Ctx>::block_closes) require_loss<ModelTypes<Model, Ctx>::returns_loss>();
     else require_closed<Hidden, typename ModelTypes<Model, Ctx>::BlockResult::output_type>();
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Every type that crosses a border of the model, found once for a model and a context: tokens, hidden state, loss, what each
-// part saves and defers. A repeated block must be a fixed point of these types.
+// The types that cross the borders of a model's parts, found once for a model and a context: tokens, hidden state, loss, and the
+// values that each part saves and defers. A repeated block must be a fixed point of these types.
 
 #include <bit>
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 namespace weft::detail {
 
-// Over data axes and cp a rank has tokens of its own; on every other axis the ranks see the same ones. Stages of a pipeline do
-// not share tensors, so pp places nothing; axes of the expert mesh place only what experts work on.
+// On data axes and cp each rank has its own tokens; on every other axis the ranks see the same tokens. Stages of a pipeline share
+// no tensors, so pp has no placement; the axes of the expert mesh place only the tensors that experts work on.
 template <class A>
 struct InputPlacement {
   using type = Replicated<A>;
@@ -32,7 +32,7 @@ template <>
 struct InputPlacement<cp> {
   using type = Shard<cp, 0>;
 };
-// An axis of a user's own: all ranks compute the same, until a layer of the user's own does otherwise.
+// A user-defined axis: all ranks compute the same, until one of the user's layers does otherwise.
 template <class A>
 requires(A::id >= axis_count && !is_data_axis<A>) struct InputPlacement<A> {
   using type = Invariant<A>;
@@ -60,7 +60,7 @@ struct InputOf<Context<C, B...>> {
   using type = typename InputTensor<T, typename C::execution_space, Axes<typename B::axis...>>::type;
 };
 
-// What a layer's backward gives, if the model's forward is sound: one error is enough.
+// The result of a layer's backward if the model's forward is sound, else a stand-in: one error is enough.
 template <bool sound, class Layer, class Context, class Saved, class G>
 struct SplitOf {
   using type = decltype(weft::backward_input(std::declval<Layer&>(), std::declval<const Context&>(), std::declval<Saved>(),
@@ -71,7 +71,7 @@ struct SplitOf<false, Layer, Context, Saved, G> {
   using type = InputGradient<Nothing, Nothing>;
 };
 
-/// The type of a model's input of T under Context.
+/// The type of a model's input with elements of T under Context.
 template <class T, class Context>
 using input_t = typename InputOf<Context>::template type<T>;
 
@@ -91,11 +91,11 @@ struct ModelTypes {
   using BlockSaved = typename BlockResult::saved_type;
   static constexpr bool block_closes = std::is_same_v<typename BlockResult::output_type, Hidden>;
 
-  // A back behind blocks that were refused has had its reason said.
+  // If the blocks were refused, the compiler has reported why, and the back is not examined.
   using BackResult =
       forward_of_t<Back, Context, std::conditional_t<is_refused<typename BlockResult::output_type>, AlreadyRefused, Hidden>,
                    Tokens>;
-  /// Forward goes through; else the compiler has said which layer's does not.
+  /// True if forward compiles; else the compiler has reported the layer whose forward does not.
   static constexpr bool forwards = !is_refused<typename BackResult::output_type>;
   static constexpr bool returns_loss = is_loss<typename BackResult::output_type>;
   using Loss = std::conditional_t<returns_loss, typename BackResult::output_type, LossSum<typename Context::execution_space>>;
@@ -111,7 +111,7 @@ WEFT_COLD inline void require_same_loss(const Communicator& ranks, std::span<con
   if (ranks.size() == 1) return;
   std::vector<std::uint64_t> words;
   for (const double value : values)
-    words.push_back(value != value ? 0 : std::bit_cast<std::uint64_t>(value));  // NaN has many bits
+    words.push_back(value != value ? 0 : std::bit_cast<std::uint64_t>(value));  // NaN has many bit patterns
   if (same_on_all(ranks, words)) return;
   throw_error<UsageError>({"the loss of ", ranks.axis(), " rank ", first_difference(ranks, words).rank, " is not that of ",
                            ranks.axis(),
@@ -119,7 +119,7 @@ WEFT_COLD inline void require_same_loss(const Communicator& ranks, std::span<con
                            "columns? Bring the losses together before sum_losses: to<Invariant<",
                            ranks.axis(), ">>(context, x), log_sum_exp(context, z, columns)"});
 }
-/// The axes on which a loss is a term of a sum: exactly over these are losses added up.
+/// The axes on which a loss is a term of a sum; losses are added up over exactly these axes.
 template <class Loss>
 struct LossAxes;
 template <class E, class... P>
@@ -131,8 +131,8 @@ struct LossAxes<LossSum<E, P...>> {
     };
     (sum(std::type_identity<P>{}), ...);
   }
-  /// On an axis on which the loss is said to be the same, every rank must have the same bits: throws UsageError on all ranks of
-  /// the axis.
+  /// On each axis on which the loss is Invariant, every rank must have the same bits: throws UsageError on all ranks of the axis
+  /// otherwise.
   template <class Context>
   static void require_same(const Context& context, std::span<const double> values) {
     [[maybe_unused]] const auto compare = [&]<class Q>(std::type_identity<Q>) {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tensors between the stages of a pipeline. Sends do not block: buffers live until the peer has taken them. The receive of
-// the next tensor is posted before a rank computes, so that it arrives meanwhile. Each tensor goes with its shape, so stages
-// and micro-batches may differ in theirs.
+// The channel for tensors between the stages of a pipeline. Sends do not block: buffers live until the peer has received them.
+// The receive of the next tensor is posted before a rank computes, so that the tensor arrives meanwhile. Each tensor is sent with
+// its shape, so stages and micro-batches may differ in shape.
+//
+//   channel.send(hidden, next_rank, {stage + 1, micro, true});
+//   Hidden hidden = channel.receive<Hidden>(previous_rank, {stage, micro, true});
 
 #include <algorithm>
 #include <array>
@@ -17,7 +20,7 @@
 
 namespace weft::detail {
 
-/// Which tensor: the stage and micro-batch that want it, and whether it is an activation or a gradient.
+/// The identity of a tensor: the stage and the micro-batch that need it, and whether it is an activation or a gradient.
 struct StageMessage {
   int stage = 0, micro = 0;
   bool forward = true;
@@ -38,7 +41,7 @@ class StageChannel {
     auto header = std::unique_ptr<Header>(new Header());
     header->at(0) = static_cast<std::int64_t>(x.shape().rank());
     for (std::size_t dim = 0; dim < x.shape().rank(); ++dim) header->at(dim + 1) = static_cast<std::int64_t>(x.shape()[dim]);
-    // Element by element, so that a request is made before the tensor is handed on.
+    // In separate statements: the header is sent before the elements, and both before the buffer is stored.
     Request first = comm_.send_async(*header, to, tag(message, 0));
     Request second = comm_.send_async(raw(x), to, tag(message, 1));
     sending_.push_back({std::move(header), x.buffer(), std::move(first), std::move(second)});
@@ -54,7 +57,7 @@ class StageChannel {
     expect<typename Y::value_type>(from, message);
     progress();
     std::unique_ptr<Coming>* place = find_coming(message);
-    const std::unique_ptr<Coming> owned = std::move(*place);  // stays where it is: the header is being written
+    const std::unique_ptr<Coming> owned = std::move(*place);  // its address is kept: the header is being written
     coming_.erase(coming_.begin() + (place - coming_.data()));
     Coming& coming = *owned;
     coming.header_request.wait();
@@ -63,7 +66,7 @@ class StageChannel {
     return Y(*device_, shape_of(coming.header), std::move(coming.buffer));
   }
 
-  /// Posts the receive that `receive` will ask for, of elements of T.
+  /// Posts the receive of a tensor with elements of T, for a later `receive`.
   template <class T>
   void expect(int from, const StageMessage& message) {
     if (from == comm_.rank() || find_coming(message) != nullptr) return;
@@ -76,9 +79,9 @@ class StageChannel {
     coming.header_request = comm_.recv_async(coming.header, from, tag(message, 0));
   }
 
-  /// Lets go of what peers have taken, and takes what has come.
+  /// Releases the buffers that peers have received, and advances the receives.
   void progress();
-  /// Waits until peers have taken everything.
+  /// Waits until peers have received everything.
   void finish();
 
  private:
@@ -94,7 +97,7 @@ class StageChannel {
     Request header_request, request;
   };
 
-  // Announced by its header, then received into a buffer of its shape.
+  // A tensor on its way: announced by its header, then received into a buffer of its shape.
   struct Coming {
     StageMessage message;
     int from = 0, body_tag = 0;
@@ -113,13 +116,13 @@ class StageChannel {
 
   WEFT_OUT_OF_LINE WaitingTensor take_waiting(const StageMessage& message);
   static Shape shape_of(const Header& header);
-  // MPI promises tags below 32768 only. Messages of one tag arrive in order, and a stage takes its micro-batches in order, so
-  // tags may come round again.
+  // MPI guarantees only tags below 32768. Messages of one tag arrive in order, and a stage takes its micro-batches in order, so
+  // tags may repeat.
   static int tag(const StageMessage& message, int part);
 
   Device<Exec>* device_;
   Communicator comm_;
-  std::vector<WaitingTensor> kept_;  // for a stage of this rank
+  std::vector<WaitingTensor> kept_;  // for another stage of this rank
   std::vector<Sending> sending_;
   std::vector<std::unique_ptr<Coming>> coming_;
 };

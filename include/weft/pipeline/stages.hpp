@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A rank's chunks of a model, and what one can do with them: train, evaluate, ask for logits. The innermost thing that
-// wrappers wrap.
+// A rank's chunks of a model with the operations on them: training, evaluation, logits. The innermost object that wrappers wrap.
 
 #include <algorithm>
 #include <cmath>
@@ -31,11 +30,11 @@ namespace weft {
 
 namespace detail {
 
-/// What a rank's stages are told beside the model's config.
+/// The settings of a rank's stages beside the model's config.
 struct StageSettings {
   schedule::AnySchedule schedule;
   std::shared_ptr<GradientAccumulator> accumulator;
-  schedule::TimelineRecorder* timeline = nullptr;  ///< takes the times of this rank's actions in each training step
+  schedule::TimelineRecorder* timeline = nullptr;  ///< records the times of this rank's actions in each training step
 };
 
 template <class Model>
@@ -50,10 +49,10 @@ class Stages {
     else refuse_functions_of_model<Model, Context>();
   }
 
-  /// One step: forward and backward of all micro-batches, gradients summed over every axis. Returns the mean loss over the
-  /// tokens of the global batch that count, in double, the same on every rank. Gradients start anew; optimizer.step() applies
-  /// them. Auxiliary losses of routers are in the gradients and not in what is returned: buffers() has them ("load", see Router).
-  /// Throws UsageError on every rank if no target of the global batch counts.
+  /// One step: forward and backward of all micro-batches, gradients summed over every axis. Returns the mean loss over the tokens
+  /// of the global batch that count, in double, the same on every rank. Gradients start anew with each call; optimizer.step()
+  /// applies them. Auxiliary losses of routers are in the gradients and not in the returned loss: buffers() has them ("load", see
+  /// Router). Throws UsageError on every rank if no target of the global batch counts.
   template <class Context>
   double train_step(const Context& context, const Batch& whole) {
     const schedule::Table& table = this->table(context, whole);
@@ -69,337 +68,339 @@ class Stages {
                                       {.loss_gradient = context.engine.loss_scale / count,
                                        .auxiliary_gradient = context.engine.loss_scale / tokens,
                                        .timeline = settings_.timeline});
-    executor.run({.check_loss = !std::exchange(loss_checked_, true) && !requires { Model::Back::loss_is_a_sum;
-  }});
-finish_gradients(context);
-for_each_data_axis(context, [&](const Communicator& ranks) { detail::agree_on_touched(ranks, *this); });
-detail::renew(context, buffers_);
-for_each_state([](ParameterState& state) { require_reduced(state); });
-const double loss = total_loss<Context>(context, executor.losses()) / count;
-gradients_->applied = !std::isfinite(loss);  // of such a step there is nothing to lose
-return loss;
-}  // namespace detail
-
-/// The mean loss of a batch, without dropout and without gradients. Throws UsageError as train_step does.
-template <class Context>
-double evaluate(const Context& context, const Batch& whole) {
-  const schedule::Table table = forward_table(context, whole);
-  check_length(longest_of(whole));
-  const auto& batch = part_of(context, whole);
-  const double count = count_targets(context, batch).counted;
-  Executor<Model, Context> executor(context, chunks_, table, batch, *settings_.accumulator);
-  executor.run({.forward_only = true});
-  finish(context);
-  return total_loss<Context>(context, executor.losses()) / count;
-}
-
-/// The logits [vocabulary] that follow the last of these tokens, the same on every rank. All ranks give the same tokens.
-template <class Context>
-std::vector<float> next_logits(const Context& context, std::span<const std::int32_t> tokens) {
-  const auto logits = all_logits(context, tokens);
-  return std::vector<float>(logits.end() - static_cast<std::ptrdiff_t>(logits.size() / std::max<std::size_t>(1, tokens.size())),
-                            logits.end());
-}
-
-/// The logits [tokens, vocabulary] of one sequence, the same on every rank.
-template <class Context>
-std::vector<double> all_logits(const Context& context, std::span<const std::int32_t> tokens) {
-  if constexpr (!ModelTypes<Model, Context>::forwards) return {};  // the compiler has said why
-  else if constexpr (HasLogits<Model, Context, typename ModelTypes<Model, Context>::Hidden>)
-    return forward_for_logits(context, tokens);
-  else return refuse_logits<Model>(), std::vector<double>();
-}
-
-/// Every parameter of this rank, once.
-template <class F>
-void for_each_state(F&& f) {
-  for (const auto& chunk : chunks_)
-    for (Unit& unit : chunk->owned)
-      for (ParameterState* state : unit.parameters) f(*state);
-  for (const Tie& tie : ties_.all()) f(*tie.state);
-}
-
-/// What the layers of this rank keep from step to step beside their parameters.
-std::span<const std::shared_ptr<StepBuffer>> buffers() const { return buffers_; }
-
-/// Of all parameters of the model, in its order; of experts those of this rank.
-const std::vector<std::string>& parameter_names() const { return names_; }
-/// Shared with the optimizers of this model.
-const std::shared_ptr<StepGradients>& gradients() const { return gradients_; }
-
-const Config& config() const { return config_; }
-const schedule::AnySchedule& schedule() const { return settings_.schedule; }
-
-/// How the gradients of this model are added up; shared with its optimizers.
-const std::shared_ptr<GradientAccumulator>& accumulator() const { return settings_.accumulator; }
-
-// ---- The parts of a training step, for a caller that runs them in another way (parallel/cuda/graphed_step.hpp).
-
-auto& chunks() { return chunks_; }
-/// The schedule's table for this batch. Throws as train_step.
-template <class Context>
-const schedule::Table& table(const Context& context, const Batch& batch) {
-  check(batch);
-  check_length(longest_of(batch));
-  const int ranks = static_cast<int>(context.size(pp{})), micro = static_cast<int>(batch.micro_batches);
-  if (!table_ || table_->micro_batches != micro) {
-    table_ = settings_.schedule.table(ranks, micro);
+    constexpr bool is_sum = requires { Model::Back::loss_is_a_sum; };
+    executor.run({.check_loss = !std::exchange(loss_checked_, true) && !is_sum});
+    finish_gradients(context);
+    for_each_data_axis(context, [&](const Communicator& ranks) { detail::agree_on_touched(ranks, *this); });
+    detail::renew(context, buffers_);
+    for_each_state([](ParameterState& state) { require_reduced(state); });
+    const double loss = total_loss<Context>(context, executor.losses()) / count;
+    gradients_->applied = !std::isfinite(loss);  // a step without a finite loss has no gradients to lose
+    return loss;
   }
-  return *table_;
-}
-struct Counts {
-  double counted, tokens;  // targets that count, and all tokens, of the global batch
-};
-/// Collective over the axes that cut the batch.
-template <class Context>
-static Counts count_targets(const Context& context, const Batch& batch) {
-  double counts[] = {0, double(batch.targets.size())};
-  for (const std::int32_t target : batch.targets) counts[0] += double(target >= 0);
-  // Over the axes that cut the batch, wherever the loss is a term of a sum.
-  for_each_data_axis(context, [&](const Communicator& ranks) { ranks.all_reduce(std::span<double>(counts)); });
-  if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(std::span<double>(counts));
-  if (counts[0] == 0)
-    throw_error<UsageError>({"batch: none of the ", std::size_t(counts[1]),
-                             " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
-  return {counts[0], counts[1]};
-}
-/// All micro-batches are in: shared parameters' gradients are added, and the sums over data ranks are complete.
-template <class Context>
-void finish_gradients(const Context& context) {
-  settings_.accumulator->finish(ties_.all(), ties_.units(), context.engine.hooks);
-}
-/// The sum of the losses of all ranks' micro-batches.
-template <class Context>
-double total_loss(const Context& context, std::vector<double> losses) const {
-  losses = settings_.accumulator->loss_terms(std::move(losses), context.rank(dp{}), context.size(dp{}));
-  if constexpr (Context::has(pp{})) context.comm(pp{}).all_reduce(losses);
-  LossAxes<typename ModelTypes<Model, Context>::Loss>::require_same(context, losses);
-  LossAxes<typename ModelTypes<Model, Context>::Loss>::all_reduce(context, losses);
-  return tree_sum(losses);
-}
 
-private:
-template <class Context>
-std::vector<double> forward_for_logits(const Context& context, std::span<const std::int32_t> tokens) {
-  if (tokens.empty()) throw_error<UsageError>({"logits of no tokens: at least one is needed"});
-  check_length(tokens.size());
-  // Attention is causal, so what follows the last token does not matter: ranks that cut the tokens get as many each.
-  std::size_t multiple = context.size(cp{}) > 1 ? 2 * context.size(cp{}) : 1;
-  constexpr bool has_experts = requires { Model::experts(config_); };  // which cut them, too
-  if constexpr (has_experts || shard_dim<hidden_placement_t<Context, tp>> == 0)
-    multiple = context.size(cp{}) * std::lcm(multiple / context.size(cp{}), context.size(tp{}));
-  Batch whole{.sequences = 1, .length = (tokens.size() + multiple - 1) / multiple * multiple};
-  whole.tokens.assign(tokens.begin(), tokens.end());
-  whole.tokens.resize(whole.length);
-  whole.targets.assign(whole.length, -1);
-  const schedule::Table table = forward_table(context, whole);
-  const auto& batch = part_of(context, whole);
-  Executor<Model, Context> executor(context, chunks_, table, batch, *settings_.accumulator);
-  executor.run({.forward_only = true, .stop_before_back = true});
-  const std::size_t vocabulary = Model::vocabulary(config_);
-  std::vector<double> logits(whole.length * vocabulary);
-  const Zigzag rows{whole.length, context.size(cp{}), context.rank(cp{})};
-  for (const auto& chunk : chunks_) {
-    if (!chunk->back) continue;
-    executor.with_unit(chunk->units.back(), [&] {
-      auto mine = chunk->back->logits(executor.context(), executor.last_hidden());
-      // Padding is gathered, too: its columns are left out here.
-      if constexpr (Context::has(tp{}))
-        gather_columns(
-            mine.device(),
-            to<Invariant<tp>>(executor.context(), decltype(mine)(mine.device(), {mine.rows(), mine.columns()}, mine.buffer())),
-            vocabulary, rows, logits);
-      else gather_columns(mine.device(), mine, vocabulary, rows, logits);
-      if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(logits);  // zero where another rank has the rows
-    });
+  /// The mean loss of a batch, without dropout and without gradients. Throws UsageError as train_step does.
+  template <class Context>
+  double evaluate(const Context& context, const Batch& whole) {
+    const schedule::Table table = forward_table(context, whole);
+    check_length(longest_of(whole));
+    const auto& batch = part_of(context, whole);
+    const double count = count_targets(context, batch).counted;
+    Executor<Model, Context> executor(context, chunks_, table, batch, *settings_.accumulator);
+    executor.run({.forward_only = true});
+    finish(context);
+    return total_loss<Context>(context, executor.losses()) / count;
   }
-  finish(context);
-  if constexpr (Context::has(pp{})) {
-    const int ranks = static_cast<int>(context.size(pp{}));
-    context.comm(pp{}).broadcast(logits, settings_.schedule.stage_rank(ranks * settings_.schedule.chunks() - 1, ranks));
-  }
-  logits.resize(tokens.size() * vocabulary);
-  return logits;
-}
-void check(const Batch& batch) const {
-  if constexpr (requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
-  else batch.check();
-}
-// Positions beyond those that the model was made for are nonsense, whether it has a table of them or computes them.
-void check_length([[maybe_unused]] std::size_t length) const {
-  if constexpr (requires { Model::sequence(config_); })
-    if (length > Model::sequence(config_))
-      throw_error<ShapeError>({"a sequence of ", length, " tokens, but the model was made for at most ", Model::sequence(config_),
-                               " (sequence in its config)"});
-}
-static std::size_t longest_of(const Batch& batch) {
-  std::size_t longest = batch.differing.empty() ? batch.length : 0;
-  for (const MicroBatch& micro : batch.differing) longest = std::max(longest, micro.length);
-  return longest;
-}
-// Forward alone has no limits on micro-batches: a rank takes its chunks in the order of the model, each for all of them.
-template <class Context>
-schedule::Table forward_table(const Context& context, const Batch& batch) const {
-  check(batch);
-  const int ranks = static_cast<int>(context.size(pp{})), micro_batches = static_cast<int>(batch.micro_batches);
-  schedule::Table table{ranks, settings_.schedule.chunks(), micro_batches, {}, {}};
-  for (int rank = 0; rank < ranks; ++rank) {
-    auto& order = table.orders.emplace_back();
-    auto& stages = table.stage_of.emplace_back();
-    for (int chunk = 0; chunk < settings_.schedule.chunks(); ++chunk) {
-      stages.push_back(settings_.schedule.stage(rank, chunk, ranks));
-      for (int micro = 0; micro < micro_batches; ++micro) order.push_back({schedule::Op::F, chunk, micro});
-    }
-    std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) { return stages[a.chunk] < stages[b.chunk]; });
-  }
-  return table;
-}
 
-// This rank's part of the batch: where cp cuts sequences, tokens and targets of its chunks.
-template <class Context>
-static decltype(auto) part_of(const Context& context, const Batch& batch) {
-  if constexpr (!Context::has(cp{})) {
-    return (batch);
-  } else {
-    Batch part = batch;
-    part.tokens.clear();
-    part.targets.clear();
-    for (std::size_t micro = 0; micro < batch.micro_batches; ++micro) {
-      const Zigzag cut{batch.micro_batch(micro).length, context.size(cp{}), context.rank(cp{})};
-      cut.require();
-      const std::size_t first = batch.tokens_before(micro), count = batch.tokens_before(micro + 1) - first;
-      cut.take(std::span<const std::int32_t>(batch.tokens.data() + first, count), part.tokens);
-      cut.take(std::span<const std::int32_t>(batch.targets.data() + first, count), part.targets);
-    }
-    return part;
+  /// The logits [vocabulary] after the last of these tokens, the same on every rank. All ranks pass the same tokens.
+  template <class Context>
+  std::vector<float> next_logits(const Context& context, std::span<const std::int32_t> tokens) {
+    const auto logits = all_logits(context, tokens);
+    return std::vector<float>(logits.end() - static_cast<std::ptrdiff_t>(logits.size() / std::max<std::size_t>(1, tokens.size())),
+                              logits.end());
   }
-}
 
-template <class Exec, class Z>
-static void gather_columns(Device<Exec>&, const Z& z, std::size_t vocabulary, const Zigzag& rows, std::vector<double>& logits) {
-  const auto host = copy_to_host(z);
-  for (std::size_t row = 0; row < z.rows(); ++row)
-    for (std::size_t i = 0; i < vocabulary; ++i)
-      logits[rows.row(row) * vocabulary + i] = double(accumulate_t<typename Z::value_type>(host[row * z.columns() + i]));
-}
-
-template <class Context>
-WEFT_COLD void construct(const Context& context, const Config& config) {
-  const schedule::AnySchedule& schedule = settings_.schedule;
-  const int ranks = static_cast<int>(context.size(pp{})), rank = static_cast<int>(context.rank(pp{})),
-            stages = ranks * schedule.chunks();
-  schedule.require_ranks(ranks);
-  Model::check(config, {.tp = context.size(tp{}),
-                        .pp = context.size(pp{}),
-                        .chunks = std::size_t(schedule.chunks()),
-                        .cp = context.size(cp{}),
-                        .ulysses = uses_ulysses(context),
-                        .ep = context.size(ep{}),
-                        .etp = context.size(etp{})});
-  if (Model::blocks(config) < std::size_t(stages))
-    throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(),
-                              "): every stage holds at least one layer"});
-  build(context, config, ranks, rank);
-  Context::for_each_axis([&]<class A>(A axis) {
-    if (settings_.accumulator->separates_terms() && is_data_axis<A> && !std::is_same_v<A, dp> && context.size(axis) > 1)
-      throw_error<UsageError>({"reproducible: ", A::name, "(", context.size(axis),
-                               ") is a data axis of a user's own, and the order of sums is known over dp alone: use dp in its "
-                               "place, or leave reproducible out"});
-  });
-  settings_.accumulator->find_uses(units_in_order(), context.engine.hooks, context.size(dp{}));
-  prepare(context);
-}
-
-// The whole model is built on every rank; a rank keeps its stages and makes their parameters.
-template <class Context>
-WEFT_COLD void build(const Context& context, const Config& config, int ranks, int rank) {
-  const std::size_t blocks = Model::blocks(config), stages = std::size_t(ranks * settings_.schedule.chunks());
-  const auto stage_of = [&](std::size_t unit) {  // stage s has the blocks from blocks * s / stages on
-    return unit == 0 ? std::size_t(0) : unit > blocks ? stages - 1 : (unit * stages - 1) / blocks;
-  };
-  const auto rank_of = [&](std::size_t unit) { return settings_.schedule.stage_rank(int(stage_of(unit)), ranks); };
-  WholeModel<Model> whole(context, config, buffers_, [&](std::size_t unit) { return rank_of(unit) == rank; });
-  Context::for_each_axis([&](auto axis) {
-    const std::uint64_t print[] = {whole.print};
-    if (context.size(axis) > 1 && !same_on_all(context.comm(axis), print))
-      throw_error<UsageError>(
-          {axis.name, " rank ", first_difference(context.comm(axis), print).rank, " makes another model than ", axis.name,
-           " rank 0, of other names, shapes, initial values or dropouts: all ranks are given the same config"});
-  });
-  chunks_.reserve(settings_.schedule.chunks());
-  std::vector<ParameterState*> seen;
-  for (int index = 0; index < settings_.schedule.chunks(); ++index) {
-    Chunk<Model>& chunk = *chunks_.emplace_back(new Chunk<Model>());
-    chunk.stage = settings_.schedule.stage(rank, index, ranks);
-    for (std::size_t unit = 0; unit < blocks + 2; ++unit) {
-      if (stage_of(unit) != std::size_t(chunk.stage)) continue;
-      if (unit == 0) chunk.front = std::move(whole.front);
-      else if (unit <= blocks) chunk.blocks.push_back(std::move(whole.blocks[unit - 1]));
-      else chunk.back = std::move(whole.back);
-      const std::string name = unit == 0 ? "front" : unit > blocks ? "back" : joined({"block ", unit - 1});
-      chunk.units.push_back({name, whole.visited[unit]});
-      chunk.owned.push_back({name, {}});
-      for (ParameterState* state : whole.visited[unit]) {
-        if (std::find(seen.begin(), seen.end(), state) != seen.end()) continue;
-        seen.push_back(state);
-        chunk.owned.back().parameters.push_back(state);
-        make_parameter<typename Context::scalar>(context, *state);
-      }
-    }
+  /// The logits [tokens, vocabulary] of one sequence, the same on every rank.
+  template <class Context>
+  std::vector<double> all_logits(const Context& context, std::span<const std::int32_t> tokens) {
+    if constexpr (!ModelTypes<Model, Context>::forwards) return {};  // the compiler has reported why
+    else if constexpr (HasLogits<Model, Context, typename ModelTypes<Model, Context>::Hidden>)
+      return forward_for_logits(context, tokens);
+    else return refuse_logits<Model>(), std::vector<double>();
   }
-  for (const Registered& parameter : whole.parameters) {
-    names_.push_back(parameter.state->name());
-    if (!ties_.add(context, parameter, stage_of, rank_of, settings_.accumulator->separates_terms())) continue;
+
+  /// Every parameter of this rank, once.
+  template <class F>
+  void for_each_state(F&& f) {
     for (const auto& chunk : chunks_)
       for (Unit& unit : chunk->owned)
-        std::erase_if(unit.parameters, [&](const ParameterState* state) { return state == parameter.state.get(); });
+        for (ParameterState* state : unit.parameters) f(*state);
+    for (const Tie& tie : ties_.all()) f(*tie.state);
   }
-}
 
-// Of this rank's chunks, first in the model first.
-WEFT_COLD std::vector<Unit*> units_in_order() const {
-  std::vector<Chunk<Model>*> chunks;
-  for (const auto& chunk : chunks_) chunks.push_back(chunk.get());
-  std::stable_sort(chunks.begin(), chunks.end(),
-                   [](const Chunk<Model>* a, const Chunk<Model>* b) { return a->stage < b->stage; });
-  std::vector<Unit*> units;
-  for (Chunk<Model>* chunk : chunks)
-    for (Unit& unit : chunk->units) units.push_back(&unit);
-  return units;
-}
-template <class Context>
-static void finish(const Context& context) {
-  for (Hooks* hooks : context.engine.hooks) hooks->finish();
-}
+  /// The values that this rank's layers keep from step to step beside their parameters.
+  std::span<const std::shared_ptr<StepBuffer>> buffers() const { return buffers_; }
 
-// Units in the order in which their gradients become ready.
-template <class Context>
-WEFT_COLD void prepare(const Context& context) {
-  std::vector<Unit*> order;
-  for (std::size_t chunk = chunks_.size(); chunk-- > 0;)
-    for (std::size_t unit = chunks_[chunk]->owned.size(); unit-- > 0;) order.push_back(&chunks_[chunk]->owned[unit]);
-  for (Unit& unit : ties_.units()) order.push_back(&unit);
-  for (Unit& unit : settings_.accumulator->second_uses()) order.push_back(&unit);
-  for (Hooks* hooks : context.engine.hooks) hooks->prepare(order);
-}
+  /// The names of all parameters of the model, in its order; of experts only those of this rank.
+  const std::vector<std::string>& parameter_names() const { return names_; }
+  /// Shared with the optimizers of this model.
+  const std::shared_ptr<StepGradients>& gradients() const { return gradients_; }
 
-WEFT_COLD static void require_reduced(const ParameterState& state) {
-  if (state.gradients().unreduced() == 0) return;
-  throw_error<UnreducedGradientError>({"the gradient of ", state.name(), " still owes a sum over ",
-                                       names_of_axes(state.info(), state.gradients().unreduced()),
-                                       " after the step: no wrapper paid it"});
-}
+  const Config& config() const { return config_; }
+  const schedule::AnySchedule& schedule() const { return settings_.schedule; }
 
-StageSettings settings_;
-Config config_;
-std::vector<std::string> names_;
-std::vector<std::shared_ptr<StepBuffer>> buffers_;
-std::vector<std::unique_ptr<Chunk<Model>>> chunks_;
-Ties ties_;
-std::shared_ptr<StepGradients> gradients_ = std::make_shared<StepGradients>();
-std::optional<schedule::Table> table_;
-bool loss_checked_ = false;
-};  // namespace weft
+  /// The accumulator that adds up the gradients of this model; shared with its optimizers.
+  const std::shared_ptr<GradientAccumulator>& accumulator() const { return settings_.accumulator; }
+
+  // ---- The parts of a training step, for a caller that runs them in another way (parallel/cuda/graphed_step.hpp).
+
+  auto& chunks() { return chunks_; }
+  /// The schedule's table for this batch. Throws as train_step does.
+  template <class Context>
+  const schedule::Table& table(const Context& context, const Batch& batch) {
+    check(batch);
+    check_length(longest_of(batch));
+    const int ranks = static_cast<int>(context.size(pp{})), micro = static_cast<int>(batch.micro_batches);
+    if (!table_ || table_->micro_batches != micro) {
+      table_ = settings_.schedule.table(ranks, micro);
+    }
+    return *table_;
+  }
+  struct Counts {
+    double counted, tokens;  // targets that count, and all tokens, of the global batch
+  };
+  /// Collective over the axes that cut the batch.
+  template <class Context>
+  static Counts count_targets(const Context& context, const Batch& batch) {
+    double counts[] = {0, double(batch.targets.size())};
+    for (const std::int32_t target : batch.targets) counts[0] += double(target >= 0);
+    // The sum is over the axes that cut the batch, whatever the axes are on which the loss is a term of a sum.
+    for_each_data_axis(context, [&](const Communicator& ranks) { ranks.all_reduce(std::span<double>(counts)); });
+    if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(std::span<double>(counts));
+    if (counts[0] == 0)
+      throw_error<UsageError>(
+          {"batch: none of the ", std::size_t(counts[1]),
+           " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
+    return {counts[0], counts[1]};
+  }
+  /// Called after all micro-batches: adds the gradients of shared parameters and completes the sums over data ranks.
+  template <class Context>
+  void finish_gradients(const Context& context) {
+    settings_.accumulator->finish(ties_.all(), ties_.units(), context.engine.hooks);
+  }
+  /// The sum of the losses of all micro-batches of all ranks.
+  template <class Context>
+  double total_loss(const Context& context, std::vector<double> losses) const {
+    losses = settings_.accumulator->loss_terms(std::move(losses), context.rank(dp{}), context.size(dp{}));
+    if constexpr (Context::has(pp{})) context.comm(pp{}).all_reduce(losses);
+    LossAxes<typename ModelTypes<Model, Context>::Loss>::require_same(context, losses);
+    LossAxes<typename ModelTypes<Model, Context>::Loss>::all_reduce(context, losses);
+    return tree_sum(losses);
+  }
+
+ private:
+  template <class Context>
+  std::vector<double> forward_for_logits(const Context& context, std::span<const std::int32_t> tokens) {
+    if (tokens.empty()) throw_error<UsageError>({"logits of no tokens: at least one is needed"});
+    check_length(tokens.size());
+    // Attention is causal, so padding after the last token changes nothing: it gives ranks that cut the tokens equal parts.
+    std::size_t multiple = context.size(cp{}) > 1 ? 2 * context.size(cp{}) : 1;
+    constexpr bool has_experts = requires { Model::experts(config_); };  // experts cut the tokens, too
+    if constexpr (has_experts || shard_dim<hidden_placement_t<Context, tp>> == 0)
+      multiple = context.size(cp{}) * std::lcm(multiple / context.size(cp{}), context.size(tp{}));
+    Batch whole{.sequences = 1, .length = (tokens.size() + multiple - 1) / multiple * multiple};
+    whole.tokens.assign(tokens.begin(), tokens.end());
+    whole.tokens.resize(whole.length);
+    whole.targets.assign(whole.length, -1);
+    const schedule::Table table = forward_table(context, whole);
+    const auto& batch = part_of(context, whole);
+    Executor<Model, Context> executor(context, chunks_, table, batch, *settings_.accumulator);
+    executor.run({.forward_only = true, .stop_before_back = true});
+    const std::size_t vocabulary = Model::vocabulary(config_);
+    std::vector<double> logits(whole.length * vocabulary);
+    const Zigzag rows{whole.length, context.size(cp{}), context.rank(cp{})};
+    for (const auto& chunk : chunks_) {
+      if (!chunk->back) continue;
+      executor.with_unit(chunk->units.back(), [&] {
+        auto mine = chunk->back->logits(executor.context(), executor.last_hidden());
+        // Padding of the vocabulary is gathered, too; its columns are left out here.
+        if constexpr (Context::has(tp{}))
+          gather_columns(
+              mine.device(),
+              to<Invariant<tp>>(executor.context(), decltype(mine)(mine.device(), {mine.rows(), mine.columns()}, mine.buffer())),
+              vocabulary, rows, logits);
+        else gather_columns(mine.device(), mine, vocabulary, rows, logits);
+        if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(logits);  // zero in the rows of other ranks
+      });
+    }
+    finish(context);
+    if constexpr (Context::has(pp{})) {
+      const int ranks = static_cast<int>(context.size(pp{}));
+      context.comm(pp{}).broadcast(logits, settings_.schedule.stage_rank(ranks * settings_.schedule.chunks() - 1, ranks));
+    }
+    logits.resize(tokens.size() * vocabulary);
+    return logits;
+  }
+  void check(const Batch& batch) const {
+    if constexpr (requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
+    else batch.check();
+  }
+  // Positions beyond those that the model was made for are meaningless, whether it has a table of them or computes them.
+  void check_length([[maybe_unused]] std::size_t length) const {
+    if constexpr (requires { Model::sequence(config_); })
+      if (length > Model::sequence(config_))
+        throw_error<ShapeError>({"a sequence of ", length, " tokens, but the model was made for at most ",
+                                 Model::sequence(config_), " (sequence in its config)"});
+  }
+  static std::size_t longest_of(const Batch& batch) {
+    std::size_t longest = batch.differing.empty() ? batch.length : 0;
+    for (const MicroBatch& micro : batch.differing) longest = std::max(longest, micro.length);
+    return longest;
+  }
+  // Forward alone has no limits on micro-batches: a rank takes its chunks in the order of the model, each for all micro-batches.
+  template <class Context>
+  schedule::Table forward_table(const Context& context, const Batch& batch) const {
+    check(batch);
+    const int ranks = static_cast<int>(context.size(pp{})), micro_batches = static_cast<int>(batch.micro_batches);
+    schedule::Table table{ranks, settings_.schedule.chunks(), micro_batches, {}, {}};
+    for (int rank = 0; rank < ranks; ++rank) {
+      auto& order = table.orders.emplace_back();
+      auto& stages = table.stage_of.emplace_back();
+      for (int chunk = 0; chunk < settings_.schedule.chunks(); ++chunk) {
+        stages.push_back(settings_.schedule.stage(rank, chunk, ranks));
+        for (int micro = 0; micro < micro_batches; ++micro) order.push_back({schedule::Op::F, chunk, micro});
+      }
+      std::stable_sort(order.begin(), order.end(),
+                       [&](const auto& a, const auto& b) { return stages[a.chunk] < stages[b.chunk]; });
+    }
+    return table;
+  }
+
+  // This rank's part of the batch: if cp cuts sequences, the tokens and targets of this rank's chunks.
+  template <class Context>
+  static decltype(auto) part_of(const Context& context, const Batch& batch) {
+    if constexpr (!Context::has(cp{})) {
+      return (batch);
+    } else {
+      Batch part = batch;
+      part.tokens.clear();
+      part.targets.clear();
+      for (std::size_t micro = 0; micro < batch.micro_batches; ++micro) {
+        const Zigzag cut{batch.micro_batch(micro).length, context.size(cp{}), context.rank(cp{})};
+        cut.require();
+        const std::size_t first = batch.tokens_before(micro), count = batch.tokens_before(micro + 1) - first;
+        cut.take(std::span<const std::int32_t>(batch.tokens.data() + first, count), part.tokens);
+        cut.take(std::span<const std::int32_t>(batch.targets.data() + first, count), part.targets);
+      }
+      return part;
+    }
+  }
+
+  template <class Exec, class Z>
+  static void gather_columns(Device<Exec>&, const Z& z, std::size_t vocabulary, const Zigzag& rows, std::vector<double>& logits) {
+    const auto host = copy_to_host(z);
+    for (std::size_t row = 0; row < z.rows(); ++row)
+      for (std::size_t i = 0; i < vocabulary; ++i)
+        logits[rows.row(row) * vocabulary + i] = double(accumulate_t<typename Z::value_type>(host[row * z.columns() + i]));
+  }
+
+  template <class Context>
+  WEFT_COLD void construct(const Context& context, const Config& config) {
+    const schedule::AnySchedule& schedule = settings_.schedule;
+    const int ranks = static_cast<int>(context.size(pp{})), rank = static_cast<int>(context.rank(pp{})),
+              stages = ranks * schedule.chunks();
+    schedule.require_ranks(ranks);
+    Model::check(config, {.tp = context.size(tp{}),
+                          .pp = context.size(pp{}),
+                          .chunks = std::size_t(schedule.chunks()),
+                          .cp = context.size(cp{}),
+                          .ulysses = uses_ulysses(context),
+                          .ep = context.size(ep{}),
+                          .etp = context.size(etp{})});
+    if (Model::blocks(config) < std::size_t(stages))
+      throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(),
+                                "): every stage holds at least one layer"});
+    build(context, config, ranks, rank);
+    Context::for_each_axis([&]<class A>(A axis) {
+      if (settings_.accumulator->separates_terms() && is_data_axis<A> && !std::is_same_v<A, dp> && context.size(axis) > 1)
+        throw_error<UsageError>({"reproducible: ", A::name, "(", context.size(axis),
+                                 ") is a data axis of a user's own, and the order of sums is known over dp alone: use dp in its "
+                                 "place, or leave reproducible out"});
+    });
+    settings_.accumulator->find_uses(units_in_order(), context.engine.hooks, context.size(dp{}));
+    prepare(context);
+  }
+
+  // Every rank builds the whole model, keeps its own stages and allocates the parameters of these.
+  template <class Context>
+  WEFT_COLD void build(const Context& context, const Config& config, int ranks, int rank) {
+    const std::size_t blocks = Model::blocks(config), stages = std::size_t(ranks * settings_.schedule.chunks());
+    const auto stage_of = [&](std::size_t unit) {  // stage s begins with block `blocks * s / stages`
+      return unit == 0 ? std::size_t(0) : unit > blocks ? stages - 1 : (unit * stages - 1) / blocks;
+    };
+    const auto rank_of = [&](std::size_t unit) { return settings_.schedule.stage_rank(int(stage_of(unit)), ranks); };
+    WholeModel<Model> whole(context, config, buffers_, [&](std::size_t unit) { return rank_of(unit) == rank; });
+    Context::for_each_axis([&](auto axis) {
+      const std::uint64_t print[] = {whole.print};
+      if (context.size(axis) > 1 && !same_on_all(context.comm(axis), print))
+        throw_error<UsageError>(
+            {axis.name, " rank ", first_difference(context.comm(axis), print).rank, " makes another model than ", axis.name,
+             " rank 0, of other names, shapes, initial values or dropouts: all ranks are given the same config"});
+    });
+    chunks_.reserve(settings_.schedule.chunks());
+    std::vector<ParameterState*> seen;
+    for (int index = 0; index < settings_.schedule.chunks(); ++index) {
+      Chunk<Model>& chunk = *chunks_.emplace_back(new Chunk<Model>());
+      chunk.stage = settings_.schedule.stage(rank, index, ranks);
+      for (std::size_t unit = 0; unit < blocks + 2; ++unit) {
+        if (stage_of(unit) != std::size_t(chunk.stage)) continue;
+        if (unit == 0) chunk.front = std::move(whole.front);
+        else if (unit <= blocks) chunk.blocks.push_back(std::move(whole.blocks[unit - 1]));
+        else chunk.back = std::move(whole.back);
+        const std::string name = unit == 0 ? "front" : unit > blocks ? "back" : joined({"block ", unit - 1});
+        chunk.units.push_back({name, whole.visited[unit]});
+        chunk.owned.push_back({name, {}});
+        for (ParameterState* state : whole.visited[unit]) {
+          if (std::find(seen.begin(), seen.end(), state) != seen.end()) continue;
+          seen.push_back(state);
+          chunk.owned.back().parameters.push_back(state);
+          make_parameter<typename Context::scalar>(context, *state);
+        }
+      }
+    }
+    for (const Registered& parameter : whole.parameters) {
+      names_.push_back(parameter.state->name());
+      if (!ties_.add(context, parameter, stage_of, rank_of, settings_.accumulator->separates_terms())) continue;
+      for (const auto& chunk : chunks_)
+        for (Unit& unit : chunk->owned)
+          std::erase_if(unit.parameters, [&](const ParameterState* state) { return state == parameter.state.get(); });
+    }
+  }
+
+  // The units of this rank's chunks, in the order of the model.
+  WEFT_COLD std::vector<Unit*> units_in_order() const {
+    std::vector<Chunk<Model>*> chunks;
+    for (const auto& chunk : chunks_) chunks.push_back(chunk.get());
+    std::stable_sort(chunks.begin(), chunks.end(),
+                     [](const Chunk<Model>* a, const Chunk<Model>* b) { return a->stage < b->stage; });
+    std::vector<Unit*> units;
+    for (Chunk<Model>* chunk : chunks)
+      for (Unit& unit : chunk->units) units.push_back(&unit);
+    return units;
+  }
+  template <class Context>
+  static void finish(const Context& context) {
+    for (Hooks* hooks : context.engine.hooks) hooks->finish();
+  }
+
+  // Prepares the hooks with the units in the order in which their gradients become ready.
+  template <class Context>
+  WEFT_COLD void prepare(const Context& context) {
+    std::vector<Unit*> order;
+    for (std::size_t chunk = chunks_.size(); chunk-- > 0;)
+      for (std::size_t unit = chunks_[chunk]->owned.size(); unit-- > 0;) order.push_back(&chunks_[chunk]->owned[unit]);
+    for (Unit& unit : ties_.units()) order.push_back(&unit);
+    for (Unit& unit : settings_.accumulator->second_uses()) order.push_back(&unit);
+    for (Hooks* hooks : context.engine.hooks) hooks->prepare(order);
+  }
+
+  WEFT_COLD static void require_reduced(const ParameterState& state) {
+    if (state.gradients().unreduced() == 0) return;
+    throw_error<UnreducedGradientError>({"the gradient of ", state.name(), " is still unreduced over ",
+                                         names_of_axes(state.info(), state.gradients().unreduced()),
+                                         " after the step: no wrapper sums it"});
+  }
+
+  StageSettings settings_;
+  Config config_;
+  std::vector<std::string> names_;
+  std::vector<std::shared_ptr<StepBuffer>> buffers_;
+  std::vector<std::unique_ptr<Chunk<Model>>> chunks_;
+  Ties ties_;
+  std::shared_ptr<StepGradients> gradients_ = std::make_shared<StepGradients>();
+  std::optional<schedule::Table> table_;
+  bool loss_checked_ = false;
+};
 
 }  // namespace detail
 

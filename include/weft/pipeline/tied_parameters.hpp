@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The shared parameters of a rank whose gradients are added at the end of a step: those of several of its chunks (a tied
-// embedding with both ends of the model here), which are ready when all chunks are, and those of several stages, whose ranks add
-// up what they have. So is every one of several units if their gradients are separate terms: how data ranks share it must not
-// depend on where the stages are.
+// The shared parameters of a rank whose gradients are added at the end of a step: those that several of its chunks use (a tied
+// embedding if both ends of the model are here), whose gradients are ready when all chunks are, and those that several stages
+// use, whose ranks add up their gradients. If gradients are separate terms (reproducible runs), every parameter that several
+// units use is among them, because the way in which data ranks share it must not depend on where the stages are.
 
 #include <algorithm>
 #include <cstdint>
@@ -22,9 +22,9 @@ namespace weft::detail {
 
 class Ties {
  public:
-  /// One parameter of the model, on every rank in the same order: stage_of(unit) and rank_of(unit) say where its units are. True:
-  /// this rank adds up its gradient here, and no unit owns it. `separate_uses`: GradientAccumulator::separates_terms. Collective
-  /// over the pipeline.
+  /// Takes one parameter of the model; all ranks call it for the same parameters in the same order. stage_of(unit) and
+  /// rank_of(unit) give the place of each unit. Returns true if this rank adds up the gradient here, so that no unit owns it.
+  /// `separate_uses`: GradientAccumulator::separates_terms. Collective over the pipeline.
   template <class Context, class StageOf, class RankOf>
   WEFT_COLD bool add(const Context& context, const Registered& parameter, const StageOf& stage_of, const RankOf& rank_of,
                      bool separate_uses) {
@@ -55,11 +55,11 @@ class Ties {
   }
 
   std::span<const Tie> all() const { return {ties_.data(), ties_.size()}; }
-  /// Of each one alone, in the same order.
+  /// One unit per tie, in the same order.
   std::vector<Unit>& units() { return units_; }
 
  private:
-  // All ranks of the pipeline see the same holders, and split alike.
+  // All ranks of the pipeline see the same holders, so all of them split alike.
   std::shared_ptr<const Communicator> ranks_of(const Communicator& pipeline, const std::vector<int>& holders) {
     for (const Group& group : groups_)
       if (group.holders == holders) return group.ranks;

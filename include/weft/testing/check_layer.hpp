@@ -162,7 +162,7 @@ inline void compare(CheckReport& report, const std::vector<Share>& ranks, const 
       const unsigned pending = ranks[r].pending[p] & axis;
       auto [sum, first] = sums.try_emplace(piece.name, Sum{Numbers(ranks[r].sizes[p], 0.0), pending, r});
       if (sum->second.pending != pending)
-        differ(where + ": ranks disagree what the gradient of " + piece.name + " owes: on rank " +
+        differ(where + ": ranks disagree over which axes the gradient of " + piece.name + " is unreduced: on rank " +
                std::to_string(pending ? r : sum->second.rank) + " a sum over the axis, on rank " +
                std::to_string(pending ? sum->second.rank : r) +
                " nothing; every rank accumulates a gradient of the same type, one without a part of it zeros");

@@ -230,7 +230,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const auto state = event->state;
   if (state->graph != nullptr) {  // the stream joins what is recorded
-    queue(stream).timeline = state->graph;
+    queue(stream).recording = state->graph;
     state->graph->all.insert(stream);
     if (stream == state->graph->origin) state->graph->apart.erase(state->stream);
     return cudaSuccess;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A bucket of gradients as a communication hook sees it, and a hook without its type.
+// A bucket of gradients as a communication hook sees it, and the base class of hooks. The bucket carries its element type as a
+// value, so that a hook need not be a template.
+//
+//   Request request = comm.all_reduce_async(bucket.all());
 
 #include <cstddef>
 #include <span>
@@ -15,7 +18,7 @@
 
 namespace weft::detail {
 
-/// A parameter's gradient in a flat array: `first` is its first element there.
+/// A parameter's gradient in a flat array, from index `first` on.
 struct FlatMember {
   ParameterState* state;
   std::size_t first;
@@ -25,8 +28,8 @@ struct FlatMember {
 
 namespace weft::hook {
 
-/// Gradients that are summed together: `elements` of `type` (float32, or float64 of a model in double), with gaps between the
-/// parameters that hold zeros or nothing of interest. They lie in the device's memory.
+/// Gradients that are summed together: `elements` of `type` (float32, or float64 for a model in double) in the device's memory.
+/// Gaps between the parameters hold zeros or arbitrary values.
 class Bucket {
  public:
   Bucket(std::size_t number, DataType element_type, weft::detail::Buffer storage, std::size_t count,
@@ -36,9 +39,9 @@ class Bucket {
   const std::size_t index;  ///< the same in every step
   const DataType type;
   const std::size_t elements;
-  const std::span<const weft::detail::FlatMember> members;  ///< where in the bucket each parameter's gradient begins
+  const std::span<const weft::detail::FlatMember> members;  ///< the parameters, each with the index of its first element
 
-  /// The elements, for a hook that knows their type. Throws UsageError if the bucket holds another one.
+  /// The elements as T. Throws UsageError if the bucket holds another type.
   template <class T>
   std::span<T> span() const {
     using Value = std::remove_const_t<T>;
@@ -47,7 +50,7 @@ class Bucket {
     if (type != data_type_of<Value>) refuse(data_type_of<Value>);
     return {static_cast<T*>(storage_.get()), elements};
   }
-  /// f(std::span<float>) or f(std::span<double>), as the bucket's type is.
+  /// Calls f(std::span<float>) or f(std::span<double>), by the bucket's type.
   template <class F>
   decltype(auto) visit(F&& f) const {
     if (type == DataType::float64) return f(span<double>());
@@ -60,7 +63,7 @@ class Bucket {
   }
   /// The memory of the elements, for weft's own hooks.
   const weft::detail::Buffer& storage() const { return storage_; }
-  /// Does not compile: a pointer without a type let hooks add up doubles as floats.
+  /// Does not compile: through a pointer without a type, hooks would add doubles as floats.
   template <class T = void>
   T* data() const {
     static_assert(sizeof(T*) == 0,
@@ -80,13 +83,13 @@ class Bucket {
   weft::detail::Buffer storage_;
 };
 
-/// A hook without its type.
+/// The type-erased base of a communication hook.
 class AnyHook {
  public:
   virtual ~AnyHook() = default;
   virtual Request start(Bucket& bucket, const Communicator& comm) = 0;
   virtual void finish(Bucket& bucket, const Communicator& comm) = 0;
-  /// The next step's sums are compared with plain ones.
+  /// Compares the next step's sums with plain ones.
   virtual void check_next_step() {}
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Operations element by element beyond those of operations.hpp, and products with one number for all elements or one for each
-// row. With them and reductions.hpp a layer's forward and its backward are written without a loop over elements, so that types
-// see every sum that an axis leaves open. "Rows" are dim 0, the tokens; operands are of one element type.
+// Operations element by element beyond those of products.hpp, and products with one number for all elements or one for each row.
+// With them and reductions.hpp a layer's forward and backward need no loop over elements, so that types track every incomplete
+// sum over an axis. "Rows" are dim 0, the tokens; operands have one element type.
 //
 //   auto y = divide_column(x, sqrt(mean_columns(square(x))));   // [tokens, columns] by [tokens]
 
@@ -23,7 +23,7 @@ namespace detail {
 template <class...>
 inline constexpr bool never = false;
 
-// The result of two tensors by a rule for each axis: Rule<PX, PV>::type.
+// The type of the result of two tensors, by a rule for each axis: Rule<PX, PV>::type.
 template <template <class, class> class Rule, class X, class V>
 struct Pairwise {
   static_assert(never<X>, "weft: the operands name different axes, or lie on different devices: make both in one context");
@@ -81,7 +81,7 @@ constexpr void require_same_scalar() {
   static_assert(std::is_same_v<typename X::value_type, typename Y::value_type>,
                 "weft: the operands hold different element types; bring one to the other's: cast<T>(x)");
 }
-// A factor may be more exact than what it multiplies.
+// A factor may have more precision than the tensor it multiplies.
 template <class X, class V>
 constexpr void require_factor_scalar() {
   using T = typename X::value_type;
@@ -93,7 +93,7 @@ constexpr void require_factor_scalar() {
 inline void require_one(const char* operation, const Shape& shape) {
   if (shape.size() != 1) throw_error<ShapeError>({operation, ": ", shape.text(), " is not one number, [1]"});
 }
-// Elements of a row where rows are dim 0.
+// Elements of a row, if rows are dim 0.
 inline std::size_t row_size(const char* operation, const Shape& x, const Shape& rows) {
   if (x.rank() == 0 || rows.rank() != 1 || rows[0] != x[0])
     throw_error<ShapeError>({operation, ": ", x.text(), " beside ", rows.text(), ", expected one number for each row"});
@@ -149,7 +149,7 @@ auto cast(const X& x) {
 
 namespace operations {
 
-/// x - y, both placed alike, Partial too (a difference of sums is the sum of differences). Gradients: g and scale(g, -1).
+/// x - y, placed alike, also Partial (a difference of sums is the sum of differences). Gradients: g and scale(g, -1).
 template <AnyTensor X, AnyTensor Y>
 X subtract(const X& x, const Y& y) {
   static_assert(std::is_same_v<X, Y>,
@@ -178,7 +178,7 @@ X divide(const X& x, const Y& y) {
   return out;
 }
 
-/// x times a number of the program, any placement. Its gradient is the same of g.
+/// x times a number, any placement. The gradient is scale(g, factor).
 template <AnyTensor X>
 X scale(const X& x, double factor) {
   X out(x.device(), x.shape());
@@ -187,9 +187,9 @@ X scale(const X& x, double factor) {
   return out;
 }
 
-/// x times s [1], of x's element type, accumulate_t of it or double. On each axis s lies as x (Invariant, Replicated), or is
-/// Replicated where x is sharded, or one of the two is Partial (x Partial: s Invariant or Replicated; x Replicated: s Partial),
-/// and so is the product. Gradients: times_scalar(g, s), and dot(x, g), which leaves Partial what is cut.
+/// x times s [1], of x's element type, accumulate_t of it or double. On each axis s is placed as x (Invariant, Replicated), or is
+/// Replicated and x sharded, or one of the two is Partial (x Partial: s Invariant or Replicated; x Replicated: s Partial) and so
+/// is the product. Gradients: times_scalar(g, s), and dot(x, g), which is Partial if x is cut.
 template <AnyTensor X, AnyTensor S>
 auto times_scalar(const X& x, const S& s) {
   detail::require_factor_scalar<X, S>();
@@ -199,8 +199,8 @@ auto times_scalar(const X& x, const S& s) {
   return out;
 }
 
-/// Each row of x [rows, ...] times its number in v [rows], of x's element type, accumulate_t of it or double. On each axis v
-/// lies as x's rows (Invariant, Replicated, Shard 0), or is Replicated where x's columns are cut, or one of the two is Partial,
+/// Each row of x [rows, ...] times its number in v [rows], of x's element type, accumulate_t of it or double. On each axis v is
+/// placed as x's rows (Invariant, Replicated, Shard 0), or is Replicated and x's columns are cut, or one of the two is Partial
 /// and so is the product. Gradients: times_column(g, v), and sum_columns(times(x, g), Of::gradients).
 template <AnyTensor X, AnyTensor V>
 auto times_column(const X& x, const V& v) {
@@ -211,8 +211,8 @@ auto times_column(const X& x, const V& v) {
   return out;
 }
 
-/// Each row of x [rows, ...] over its number in v [rows]; placed as for times_column, but v must not be Partial. Gradient of x:
-/// divide_column(g, v).
+/// Each row of x [rows, ...] divided by its number in v [rows]; placed as for times_column, except that v must not be Partial.
+/// Gradient of x: divide_column(g, v).
 template <AnyTensor X, AnyTensor V>
 auto divide_column(const X& x, const V& v) {
   detail::require_factor_scalar<X, V>();

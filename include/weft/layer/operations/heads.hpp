@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Operations on [tokens, heads, width] (split_heads): one number for each head of each token, and one gain for all heads. An axis
-// may cut tokens (Shard<A, 0>) or heads (Shard<A, 1>), never a head's width. A tensor's number of dims is not in its type, so
-// each of these checks it: a matrix is refused here, as three dims are where rules of a matrix hold.
+// may cut tokens (Shard<A, 0>) or heads (Shard<A, 1>), never a head's width. The number of dims is not in a tensor's type, so it
+// is checked when an operation runs: these refuse a matrix, as those of a matrix refuse three dims.
 //
 //   auto by_heads = split_heads(x, width);                          // Shard<tp, 1>: heads
-//   auto y = times_heads(by_heads, gain.for_operand(by_heads));          // gain [width], Replicated<tp>
+//   auto y = times_heads(by_heads, gain.for_operand(by_heads));     // gain [width], Replicated<tp>
 //   gain.accumulate(context, sum_heads(times(by_heads, g), Of::gradients));   // [width], Partial<tp>
 
 #include <cstddef>
@@ -34,7 +34,7 @@ void require_heads(const char* operation, const X& x) {
                 "weft: operations on heads need whole heads, but an axis cuts their width (dim 2)");
   require_dims(operation, x.shape(), 3);
 }
-// [tokens, heads] of [tokens, heads, width].
+// The shape [tokens, heads] of x [tokens, heads, width].
 inline Shape head_shape(const Shape& x) {
   return Shape{x[0], x[1]}.set_sharding(0, x.sharding(0)).set_sharding(1, x.sharding(1));
 }
@@ -60,8 +60,8 @@ struct GainRule {
 
 namespace operations {
 
-/// Each head of x [tokens, heads, width] times gain [width]. The gain lies as x (Invariant, Replicated), Replicated where an axis
-/// cuts tokens or heads, whole where x is Partial: parameter.for_operand(x). Gradients: times_heads(g, gain), and
+/// Each head of x [tokens, heads, width] times gain [width]. The gain is placed as x (Invariant, Replicated), Replicated if an
+/// axis cuts tokens or heads, whole if x is Partial: parameter.for_operand(x). Gradients: times_heads(g, gain), and
 /// sum_heads(times(x, g), Of::gradients).
 template <AnyTensor X, AnyTensor V>
 X times_heads(const X& x, const V& gain) {
@@ -75,8 +75,8 @@ X times_heads(const X& x, const V& gain) {
   return out;
 }
 
-/// The sum over tokens and heads of x [tokens, heads, width], [width] in accumulate_t. An axis that cuts either leaves Partial.
-/// Throws LayoutError for values of which ranks hold some heads alike.
+/// The sum over tokens and heads of x [tokens, heads, width], [width] in accumulate_t; Partial on an axis that cuts either.
+/// Throws LayoutError for values if several ranks hold the same heads.
 template <AnyTensor X>
 auto sum_heads(const X& x, Of of = Of::values) {
   detail::require_heads("sum_heads", x);
@@ -94,7 +94,7 @@ auto sum_each_head(const X& x) {
   kernels::row_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(), 1, out.data());
   return out;
 }
-/// The gradient of x from that of sum_each_head(x), `g` [tokens, heads].
+/// The gradient of x, given the gradient `g` [tokens, heads] of sum_each_head(x).
 template <AnyTensor X, AnyTensor G>
 gradient_t<X> sum_each_head_gradient(const X& x, const G& g) {
   require_gradient_of<detail::head_numbers_t<X>, G>();
@@ -114,7 +114,7 @@ auto mean_each_head(const X& x) {
                                             accumulate_t<typename X::value_type>(1.0 / double(x.columns())), out.data());
   return out;
 }
-/// The gradient of x from that of mean_each_head(x), `g` [tokens, heads].
+/// The gradient of x, given the gradient `g` [tokens, heads] of mean_each_head(x).
 template <AnyTensor X, AnyTensor G>
 gradient_t<X> mean_each_head_gradient(const X& x, const G& g) {
   require_gradient_of<detail::head_numbers_t<X>, G>();

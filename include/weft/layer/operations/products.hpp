@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Operations on placed tensors: each states, per axis, which placements it takes and what comes out, and hands raw pointers
-// to a kernel that knows no placement. Shapes in comments are this rank's.
+// Products and sums of placed tensors. Each operation states the placements it takes and gives on each axis, and passes raw
+// pointers to a kernel that knows no placement. Shapes in comments are this rank's.
+//
+//   auto y = matmul(x, w);   // [tokens, in] times [out, in]ᵀ -> [tokens, out]
 
 #include <type_traits>
 #include <utility>
@@ -16,7 +18,7 @@ namespace weft {
 
 namespace detail {
 
-// Refuses two operands that no operation takes together. Instantiated only where their types do not fit.
+// The error for two operands that no operation takes together. Instantiated only if their types do not fit.
 template <class X, class Y>
 struct RefusedOperands;
 template <class T, class U, class E, class F, class... PX, class... PY>
@@ -44,7 +46,7 @@ struct ContractRule {
   int dim = -1;
   ContractFault fault = ContractFault::none;
 };
-// y[i,j] = sum_k l r on one axis: l's dim li and r's dim rj survive, the others are summed.
+// The rule on one axis for y[i,j] = sum_k l r: l's dim li and r's dim rj remain, the others are summed.
 constexpr ContractRule contract_rule(Kind l, int l_dim, Kind r, int r_dim, int li, int rj) {
   const bool whole_l = l == Kind::replicated, whole_r = r == Kind::replicated;
   if (l == r && (whole_l || l == Kind::invariant)) return {l};
@@ -73,7 +75,7 @@ struct Placed<A, Kind::partial, dim> {
   using type = Partial<A>;
 };
 
-// Refused: a type stands in for the product, and nothing is multiplied, so that there is one error.
+// A refused product: a type replaces the product's and nothing is multiplied, so that there is one error.
 template <class L, class R, int LI, int RJ>
 struct Contract : RefusedOperands<L, R> {
   using type = L;
@@ -107,10 +109,10 @@ struct MatmulExtents {
   std::size_t m, n, k;
   Shape product = {};  // [m, n], each dim cut as that of the operand it comes from
 };
-// Not templates of the operands: shapes and their errors are compiled once.
+// Not templates of the operands, so that shapes and their errors are compiled once.
 MatmulExtents matmul_extents(const Shape& l, const Shape& r, bool l_second, bool r_second);
-// The rules by dims 0 and 1 are those of a matrix: an axis that cuts dim 0 cuts rows, one that cuts dim 1 columns. Of a vector
-// the first, of three dims the second is another thing, which no type knows.
+// The rules for dims 0 and 1 are those of a matrix: an axis that cuts dim 0 cuts rows, one that cuts dim 1 columns. Dim 0 of a
+// vector and dim 1 of three dims are something else, which the type does not show.
 void require_two_dims(const char* operation, const Shape& shape, bool second);
 template <AnyTensor X>
 void require_matrix(const char* operation, const X& x) {
@@ -135,11 +137,11 @@ void run_matmul(const L& l, const R& r, C* out, bool accumulate, const typename 
 
 }  // namespace detail
 
-/// The type of the product of which l's dim LI and r's dim RJ survive.
+/// The type of the product in which l's dim LI and r's dim RJ remain.
 template <class L, class R, int LI, int RJ>
 using contract_t = typename detail::Contract<std::remove_cvref_t<L>, std::remove_cvref_t<R>, LI, RJ>::type;
 
-/// y[i, j] = Σ l r, where l's dim LI and r's dim RJ survive and the other two are summed.
+/// y[i, j] = Σ l r: l's dim LI and r's dim RJ remain, the other two are summed.
 template <int LI, int RJ, AnyTensor L, AnyTensor R>
 auto contract(const L& l, const R& r) {
   const auto e = detail::matmul_extents(l, r, LI, RJ);
@@ -180,7 +182,7 @@ void accumulate_product(P& parameter, const L& l, const R& r) {
 
 namespace detail {
 
-// A vector over the columns beside a matrix, on one axis.
+// Whether a bias over the columns fits a matrix on one axis.
 template <class X, class V>
 constexpr bool bias_fits() {
   return (kind_of<X> == Kind::invariant && kind_of<V> == Kind::invariant) ||
@@ -257,7 +259,7 @@ void for_each_element(Device<Exec>& device, std::size_t size, F f) {
 
 }  // namespace detail
 
-/// x [tokens, in] times w, plus bias [out]; LayoutOfWeight 0: w is [out, in], 1: w is [in, out].
+/// x [tokens, in] times w, plus bias [out]; RJ 0: w is [out, in], RJ 1: w is [in, out].
 template <int RJ, AnyTensor X, AnyTensor W, AnyTensor B>
 auto linear(const X& x, const W& w, const B& bias) {
   using Y = contract_t<X, W, 0, RJ>;
@@ -270,7 +272,7 @@ auto linear(const X& x, const W& w, const B& bias) {
   return y;
 }
 
-/// linear(x, w, bias), and its GELU.
+/// linear(x, w, bias) and its GELU, as a pair.
 template <int RJ, AnyTensor X, AnyTensor W, AnyTensor B>
 auto linear_gelu(const X& x, const W& w, const B& bias) {
   using Y = contract_t<X, W, 0, RJ>;
@@ -286,7 +288,8 @@ auto linear_gelu(const X& x, const W& w, const B& bias) {
   return std::pair{std::move(before), std::move(after)};
 }
 
-/// contract<0, RJ>(g, w) times gelu'(before), element by element: the gradient of what a GELU before a product was given.
+/// contract<0, RJ>(g, w) times gelu'(before), element by element: the gradient of the input of a GELU whose output a product
+/// takes.
 template <int RJ, AnyTensor G, AnyTensor W, AnyTensor X>
 auto contract_gelu(const G& g, const W& w, const X& before) {
   using D = contract_t<G, W, 0, RJ>;
@@ -302,7 +305,7 @@ auto contract_gelu(const G& g, const W& w, const X& before) {
 
 namespace operations {
 
-/// x + y, both placed alike. Writes over y's elements where nothing else holds them.
+/// x + y, both placed alike. Reuses y's memory if nothing else holds it.
 template <AnyTensor X, AnyTensor Y>
 X add(const X& x, Y y) {
   constexpr bool alike = std::is_same_v<X, Y>;
@@ -338,7 +341,7 @@ auto times_row(const X& x, const V& v) {
   detail::require_extents("times_row", x.shape(), x.columns(), v.shape(), v.size());
   if constexpr (!detail::RowRules<X, V>::factor) {
     detail::refuse_row<X, V, true>();
-    return detail::AlreadyRefused();  // so that nothing is said of its backward
+    return detail::AlreadyRefused();  // so that its backward gives no second error
   } else {
     X out(x.device(), x.shape());
     kernels::multiply_row(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
@@ -353,7 +356,7 @@ auto add_row(const X& x, const V& v) {
   detail::require_extents("add_row", x.shape(), x.columns(), v.shape(), v.size());
   if constexpr (!detail::RowRules<X, V>::bias) {
     detail::refuse_row<X, V, false>();
-    return detail::AlreadyRefused();  // so that nothing is said of its backward
+    return detail::AlreadyRefused();  // so that its backward gives no second error
   } else {
     X out(x.device(), x.shape());
     kernels::add_row(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
@@ -361,7 +364,7 @@ auto add_row(const X& x, const V& v) {
   }
 }
 
-// A row beside what was refused: one error is enough.
+// An operand that was refused already: one error is enough.
 template <AnyTensor V>
 detail::AlreadyRefused times_row(detail::AlreadyRefused refused, const V&) {
   return refused;
@@ -371,7 +374,7 @@ detail::AlreadyRefused add_row(detail::AlreadyRefused refused, const V&) {
   return refused;
 }
 
-/// The sum over rows, [columns], in accumulate_t. Rows that an axis cuts leave a Partial sum.
+/// The sum over rows, [columns], in accumulate_t; Partial on an axis that cuts rows.
 template <AnyTensor X>
 auto sum_rows(const X& x) {
   detail::require_matrix("sum_rows", x);
@@ -383,7 +386,7 @@ auto sum_rows(const X& x) {
 
 }  // namespace operations
 
-/// accumulate_product(parameter, l, r), and sum_rows of one of the two.
+/// accumulate_product(parameter, l, r), and sum_rows of the factor `Summed`, which is returned.
 template <kernels::Factor Summed, class P, AnyTensor L, AnyTensor R>
 auto accumulate_product_and_sums(P& parameter, const L& l, const R& r) {
   constexpr bool right = Summed == kernels::Factor::right;
@@ -400,7 +403,7 @@ auto accumulate_product_and_sums(P& parameter, const L& l, const R& r) {
 
 namespace operations {
 
-/// f of every element; f must be linear where x is Partial, so Partial is refused. f takes and returns accumulate_t.
+/// f of every element. x must not be Partial, since f need not be linear. f takes and returns accumulate_t.
 template <AnyTensor X, class F>
 X map(const X& x, F f) {
   require_not_partial<X>();

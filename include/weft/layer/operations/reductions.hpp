@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Sums and means of placed tensors. Each says what an axis that cuts the summed dim leaves: Partial, a term of the sum, which
-// the type carries until something adds it up. Sums are kept in accumulate_t.
+// Sums and means of placed tensors. If an axis cuts the summed dim, the result is Partial there, a term of the sum; the type
+// carries this until the terms are reduced. Sums are kept in accumulate_t.
 //
 //   auto variance = mean_columns(square(x));                       // [rows]
-//   gain.accumulate(context, sum_groups(times(g, n), width));      // [width], Partial where heads or rows are cut
+//   gain.accumulate(context, sum_groups(times(g, n), width));      // [width], Partial if an axis cuts heads or rows
 
 #include <cstddef>
 #include <type_traits>
@@ -18,9 +18,9 @@
 
 namespace weft {
 
-/// What a sum adds up. It matters where several ranks hold an element alike (key-value heads fewer than ranks,
-/// ParameterSharding): of a value each rank has the same, and a sum over ranks counts it several times, which is refused
-/// (LayoutError), as are the values in padding; of a gradient each rank has a term of its own, and all of them count.
+/// The kind of the summed numbers. It matters if several ranks hold the same element (key-value heads fewer than ranks,
+/// ParameterSharding). Of values, each rank has the same, so a sum over ranks would count them several times: refused
+/// (LayoutError), as are values in padding. Of gradients, each rank has a term, and all of them count.
 enum class Of { values, gradients };
 
 namespace detail {
@@ -32,17 +32,17 @@ struct Each<Rule, S, Tensor<T, E, P...>> {
   using type = Tensor<S, E, typename Rule<P>::type...>;
 };
 
-// One number for each row, where rows are dim 0.
+// One number for each row; rows are dim 0.
 template <class P>
 struct RowRule {
   using type = std::conditional_t<(shard_dim<P> >= 1), Partial<typename P::axis>, P>;
 };
-// One number, or one for each column of heads that are added up.
+// One number, or one for each column summed over heads.
 template <class P>
 struct SumRule {
   using type = std::conditional_t<kind_of<P> == Kind::shard, Partial<typename P::axis>, P>;
 };
-// A product of two tensors that is added up.
+// The sum of a product of two tensors.
 template <class X, class Y>
 struct DotRule {
   static constexpr bool alike = std::is_same_v<X, Y> && kind_of<X> != Kind::partial;
@@ -66,7 +66,7 @@ inline constexpr bool columns_cut<Tensor<T, E, P...>> = ((shard_dim<P> >= 1) || 
 void require_dims(const char* operation, const Shape& shape, std::size_t dims);
 void require_counted_once(const char* operation, const Shape& shape, Of of);
 
-// out [1]: the sum of a[i] b[i], or of a[i] where b is null.
+// out [1]: the sum of a[i] b[i], or of a[i] if b is null.
 template <AnyTensor Y, class T>
 void sum_products(const Y& out, std::size_t size, const T* a, const T* b) {
   if constexpr (std::is_same_v<typename Y::value_type, double>) {
@@ -84,8 +84,8 @@ using number_or = std::conditional_t<std::is_void_v<S>, accumulate_t<typename X:
 
 namespace operations {
 
-/// The sum of each row of x [rows, columns], [rows] in accumulate_t. Shard 0 stays, an axis that cuts columns leaves Partial,
-/// all else stays. Throws LayoutError for values of which ranks hold some alike.
+/// The sum of each row of x [rows, columns], [rows] in accumulate_t; Partial on an axis that cuts columns, else placed as x.
+/// Throws LayoutError for values if several ranks hold the same ones.
 template <AnyTensor X>
 auto sum_columns(const X& x, Of of = Of::values) {
   detail::require_dims("sum_columns", x.shape(), 2);
@@ -94,7 +94,7 @@ auto sum_columns(const X& x, Of of = Of::values) {
   kernels::row_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(), 1, out.data());
   return out;
 }
-/// The gradient of x from that of sum_columns(x), `g` [rows]: g in every column. No communication.
+/// The gradient of x, given the gradient `g` [rows] of sum_columns(x): g in every column. No communication.
 template <AnyTensor X, AnyTensor G>
 gradient_t<X> sum_columns_gradient(const X& x, const G& g) {
   require_gradient_of<detail::row_numbers_t<X>, G>();
@@ -117,7 +117,7 @@ auto mean_columns(const X& x) {
                                             accumulate_t<typename X::value_type>(1.0 / double(x.columns())), out.data());
   return out;
 }
-/// The gradient of x from that of mean_columns(x), `g` [rows]: g / columns in every column.
+/// The gradient of x, given the gradient `g` [rows] of mean_columns(x): g / columns in every column.
 template <AnyTensor X, AnyTensor G>
 gradient_t<X> mean_columns_gradient(const X& x, const G& g) {
   require_gradient_of<detail::row_numbers_t<X>, G>();
@@ -128,8 +128,8 @@ gradient_t<X> mean_columns_gradient(const X& x, const G& g) {
   return out;
 }
 
-/// The sum of all elements, [1], added in double and rounded to S (accumulate_t unless given; a loss is double). Shard leaves
-/// Partial, all else stays.
+/// The sum of all elements, [1], added in double and rounded to S (accumulate_t by default; a loss is double). Partial on an axis
+/// that shards x, else placed as x.
 template <class S = void, AnyTensor X>
 auto sum_all(const X& x, Of of = Of::values) {
   detail::require_counted_once("sum_all", x.shape(), of);
@@ -137,7 +137,7 @@ auto sum_all(const X& x, Of of = Of::values) {
   detail::sum_products<decltype(out), typename X::value_type>(out, x.size(), x.data(), nullptr);
   return out;
 }
-/// The gradient of x from that of sum_all(x), `g` [1]: g everywhere.
+/// The gradient of x, given the gradient `g` [1] of sum_all(x): g everywhere.
 template <AnyTensor X, AnyTensor G>
 gradient_t<X> sum_all_gradient(const X& x, const G& g) {
   require_gradient_of<detail::summed_t<X, typename G::value_type>, G>();
@@ -147,9 +147,9 @@ gradient_t<X> sum_all_gradient(const X& x, const G& g) {
   return out;
 }
 
-/// The sum over all elements of x times y, [1], added in double and rounded to S (accumulate_t unless given). On each axis both
-/// lie alike (Shard leaves Partial), or one is Partial and the other whole (Partial). Gradients, of g [1]: times_scalar(y, g) and
-/// times_scalar(x, g).
+/// The sum over all elements of x times y, [1], added in double and rounded to S (accumulate_t by default). On each axis both are
+/// placed alike (Shard gives Partial), or one is Partial and the other whole (Partial). Gradients, of g [1]: times_scalar(y, g)
+/// and times_scalar(x, g).
 template <class S = void, AnyTensor X, AnyTensor Y>
 auto dot(const X& x, const Y& y, Of of = Of::values) {
   detail::require_same_scalar<X, Y>();
@@ -162,7 +162,7 @@ auto dot(const X& x, const Y& y, Of of = Of::values) {
   return out;
 }
 
-/// The gradient of x from that of sum_rows(x), `g` [columns]: g in every row.
+/// The gradient of x, given the gradient `g` [columns] of sum_rows(x): g in every row.
 template <AnyTensor X, AnyTensor G>
 gradient_t<X> sum_rows_gradient(const X& x, const G& g) {
   require_gradient_of<typename detail::SummedRows<X>::type, G>();
@@ -172,8 +172,8 @@ gradient_t<X> sum_rows_gradient(const X& x, const G& g) {
   return out;
 }
 
-/// The sum over rows and groups of x [rows, groups * width], [width] in accumulate_t: of heads that share a gain. An axis that
-/// cuts rows or groups leaves Partial; a rank holds whole groups (ShapeError).
+/// The sum over rows and groups of x [rows, groups * width], [width] in accumulate_t, as for heads that share a gain. Partial on
+/// an axis that cuts rows or groups; a rank holds whole groups (ShapeError).
 template <AnyTensor X>
 auto sum_groups(const X& x, std::size_t width, Of of = Of::values) {
   detail::require_dims("sum_groups", x.shape(), 2);

@@ -44,7 +44,8 @@ using row_statistics_t = Tensor<accumulate_t<typename X::value_type>, typename X
 
 namespace operations {
 
-/// log Σ exp of each row of x [rows, columns], [rows] in accumulate_t, placed as the rows. Not Partial, no axis cuts the columns.
+/// log Σ exp of each row of x [rows, columns], [rows] in accumulate_t, placed as the rows. x is not Partial and no axis cuts its
+/// columns.
 template <AnyTensor X>
 auto log_sum_exp(const X& x) {
   detail::require_softmax_rows("log_sum_exp", x);
@@ -69,9 +70,9 @@ gradient_t<X> log_sum_exp_gradient(const X& x, const L& result, const G& g) {
   return out;
 }
 
-/// The same over columns that tp cuts, x [rows, columns / tp] as Shard<tp, 1>, padded at their end beyond `columns` of the whole:
-/// [rows], Invariant<tp>. Communication under tp: the row maxima, then the sums. Elsewhere as log_sum_exp(x) of the first
-/// `columns`.
+/// log_sum_exp over columns that tp cuts: x [rows, columns / tp] is Shard<tp, 1>, with padding after the `columns` global
+/// columns; the result is [rows], Invariant<tp>. Communication under tp: the row maxima, then the sums. Without tp:
+/// log_sum_exp(x) of the first `columns`.
 template <class Context, AnyTensor X>
 auto log_sum_exp(const Context& context, const X& x, std::size_t columns) {
   require_not_partial<X>();
@@ -92,7 +93,7 @@ auto log_sum_exp(const Context& context, const X& x, std::size_t columns) {
   return out;
 }
 /// The gradient of x, given log_sum_exp(context, x, columns) and its gradient g [rows]: this rank's columns of softmax(x) times
-/// g, and 0 in padding. No communication.
+/// g, 0 in padding. No communication.
 template <class Context, AnyTensor X, AnyTensor L, AnyTensor G>
 gradient_t<X> log_sum_exp_gradient(const Context& context, const X& x, std::size_t columns, const L& result, const G& g) {
   require_gradient_of<typename detail::Each<detail::LogSumExpRule, accumulate_t<typename X::value_type>, X>::type, G>();
@@ -106,7 +107,7 @@ gradient_t<X> log_sum_exp_gradient(const Context& context, const X& x, std::size
   return out;
 }
 
-/// softmax of each row of x [rows, columns], placed as x. Not Partial, no axis cuts the columns.
+/// Softmax of each row of x [rows, columns], placed as x. x is not Partial and no axis cuts its columns.
 template <AnyTensor X>
 X softmax(const X& x) {
   const auto lse = log_sum_exp(x);
@@ -126,7 +127,7 @@ G softmax_gradient(const Y& y, const G& g) {
   return out;
 }
 
-/// log softmax of each row of x [rows, columns], placed as x. Not Partial, no axis cuts the columns.
+/// Log softmax of each row of x [rows, columns], placed as x. x is not Partial and no axis cuts its columns.
 template <AnyTensor X>
 X log_softmax(const X& x) {
   const auto lse = log_sum_exp(x);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Other shapes of a tensor, and parts of its columns. Views share the elements; what would no longer mean what the placements say
+// Tensors in other shapes, and parts of their columns. Views share the elements; a view whose placements would no longer be true
 // is refused.
 //
-//   auto by_heads = split_heads(x, width);   // [tokens, heads, width], where tp cuts heads: Shard<tp, 1>, as before
+//   auto by_heads = split_heads(x, width);   // [tokens, heads, width]; Shard<tp, 1> cuts heads
 
 #include <algorithm>
 #include <cstddef>
@@ -36,9 +36,9 @@ inline void require_columns(const char* operation, const Shape& shape, std::size
 
 namespace operations {
 
-/// x [tokens, heads * width] as [tokens, heads, width], the same elements. Any placement along dims 0 and 1: an axis that cut the
-/// columns cuts the heads. Throws ShapeError if a rank does not hold whole heads, LayoutError for columns cut by segments.
-/// Its gradient is merge_heads(g).
+/// x [tokens, heads * width] as [tokens, heads, width], sharing its elements. Any placement along dims 0 and 1: an axis that cuts
+/// the columns of x cuts the heads. Throws ShapeError if a rank does not hold whole heads, LayoutError for columns cut by
+/// segments. The gradient is merge_heads(g).
 template <AnyTensor X>
 X split_heads(const X& x, std::size_t width) {
   static_assert(!detail::sharded_along<X, 2>, "weft: split_heads takes a matrix, but an axis cuts dim 2");
@@ -53,8 +53,8 @@ X split_heads(const X& x, std::size_t width) {
   return detail::view_as(x, shape);
 }
 
-/// x [tokens, heads, width] as [tokens, heads * width], the same elements. An axis may cut tokens or heads, not the width.
-/// Its gradient is split_heads(g, width).
+/// x [tokens, heads, width] as [tokens, heads * width], sharing its elements. An axis may cut tokens or heads, not the width. The
+/// gradient is split_heads(g, width).
 template <AnyTensor X>
 X merge_heads(const X& x) {
   static_assert(!detail::sharded_along<X, 2>,
@@ -65,7 +65,7 @@ X merge_heads(const X& x) {
   return detail::view_as(x, shape);
 }
 
-/// x in another shape of as many elements and the same dim 0, the same elements. Only dim 0 may be cut. Its gradient is
+/// x in another shape with the same dim 0 and number of elements, which are shared. Only dim 0 may be cut. The gradient is
 /// reshape(g, x.shape()).
 template <AnyTensor X>
 X reshape(const X& x, Shape shape) {
@@ -91,7 +91,7 @@ X slice_columns(const X& x, std::size_t first, std::size_t count) {
   detail::copy_rows(x.device(), x.rows(), count, x.data() + first, x.columns(), out.data(), count);
   return out;
 }
-/// The gradient of x from that of slice_columns(x, first, count), `g` [rows, count]: zeros around it.
+/// The gradient of x, given the gradient `g` [rows, count] of slice_columns(x, first, count): g, with zeros around it.
 template <AnyTensor X, AnyTensor G>
 G slice_columns_gradient(const X& x, std::size_t first, const G& g) {
   require_gradient_of<X, G>();
@@ -104,7 +104,7 @@ G slice_columns_gradient(const X& x, std::size_t first, const G& g) {
   return out;
 }
 
-/// The columns of x [rows, a] and then those of y [rows, b], [rows, a + b]; placed alike, and no axis may cut the columns.
+/// The columns of x [rows, a] followed by those of y [rows, b], [rows, a + b]; placed alike, and no axis cuts the columns.
 /// Gradients: slice_columns(g, 0, a) and slice_columns(g, a, b).
 template <AnyTensor X, AnyTensor Y>
 X concat_columns(const X& x, const Y& y) {
@@ -128,9 +128,9 @@ X concat_columns(const X& x, const Y& y) {
   }
 }
 
-/// z [tokens, its columns here], cut over tp along its columns and padded where tp does not divide them, as a whole [tokens,
-/// columns] without the padding, Invariant<tp>; where tp is not in force z itself. Throws ShapeError if `columns` are more than
-/// there are, LayoutError for columns cut by segments or held alike. Communication: one all-gather. Its gradient is
+/// z [tokens, its columns here], cut over tp along its columns and padded if tp does not divide them, as a whole [tokens,
+/// columns] without the padding, Invariant<tp>; z itself if tp is not in force. Throws ShapeError if `columns` are more than
+/// there are, LayoutError for columns cut by segments or held alike. Communication: one all-gather. The gradient is
 /// gather_columns_gradient(context, z, g).
 template <class Context, AnyTensor Z>
 auto gather_columns(const Context& context, const Z& z, std::size_t columns) {
@@ -148,7 +148,7 @@ auto gather_columns(const Context& context, const Z& z, std::size_t columns) {
     return whole;
   }
 }
-/// The gradient of z, g [tokens, columns]: this rank's columns of it, zero in the padding.
+/// The gradient of z, given g [tokens, columns]: this rank's columns of g, zero in the padding.
 template <class Context, AnyTensor Z, AnyTensor G>
 gradient_t<Z> gather_columns_gradient(const Context& context, const Z& z, const G& g) {
   if constexpr (!Context::has(tp{}) || !std::is_same_v<placement_t<Z, tp>, Shard<tp, 1>>) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Rows are ordered by expert where they are: CUB sorts, and only the number of each expert's rows goes to the host, which needs
-// it for the sizes of products and messages. Exists where Kokkos itself was built for CUDA.
+// The order of rows by expert, computed on the GPU: CUB sorts the assignments, and only the number of rows of each expert goes to
+// the host, which needs it for the sizes of products and messages. Exists if Kokkos was built for CUDA.
 
 #include <Kokkos_Core.hpp>
 

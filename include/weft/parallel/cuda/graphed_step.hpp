@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// train_step of a model on one GPU as a CUDA graph: forward and backward of all micro-batches are recorded in the third step with
-// a shape and launched as one from then on, which saves the launches of their kernels where a model is small. What waits for the
-// GPU stays outside: a step's tokens go in before, its losses come out after, and the optimizer follows as ever.
+// A training step of a model on one GPU as a CUDA graph. Forward and backward of all micro-batches are recorded in the third step
+// with a shape and launched as one from then on, which saves the launches of single kernels if a model is small. Everything that
+// waits for the GPU stays outside: a step's tokens are copied in before the graph, its losses are read after it, and the
+// optimizer follows as usual.
 //
 //   SingleDevice<models::Gpt> model(world.device(), config);
 //   gpu::GraphedStep train_step(model);
@@ -12,7 +13,7 @@
 //     optimizer.step();
 //   }
 //
-// On hosts the same program runs each step as it is.
+// On hosts the same program runs each step without a graph.
 
 #include <cstdint>
 #include <limits>
@@ -30,7 +31,8 @@
 namespace weft::gpu {
 
 namespace detail {
-/// Runs work on a device, the third time with a key and later by what it recorded of it, where the device can record.
+/// Runs work on a device. On a device that can record, the third run with the same key is recorded and later ones replay the
+/// record.
 template <class Exec>
 struct Recorder {
   template <class Work>
@@ -52,15 +54,16 @@ struct Recorder<Kokkos::Cuda> {
 #endif
 }  // namespace detail
 
-/// Steps of `model`, which must outlive this. Memory: what a step takes beside parameters and gradients is this object's own and
-/// stays taken, and is not in arena().use(). Numerics: the same kernels on the same values as model.train_step, so the same bits.
+/// Steps of `model`, which must outlive this object. Memory: the memory that a step takes beside parameters and gradients belongs
+/// to this object, stays allocated, and is not in arena().use(). Numerics: the same kernels on the same values as
+/// model.train_step, so the same bits.
 ///
-/// Not for: several ranks (their collectives are watched and ordered by the host), mixtures of experts (the host learns how many
-/// rows each gets), dropout (masks differ from step to step, and a graph has the numbers it was recorded with), layers that keep
-/// numbers on the host from step to step (make_step_buffer), and runs that are reproducible over layouts or recorded as a
-/// timeline. The first two do not compile, the others throw UsageError. What the host knows of a step's loss
-/// (Environment::loss_gradient, auxiliary_gradient) is NaN in a recorded one. A model with layers of a user's own must not wait
-/// for the GPU in them, or CudaError says that the step cannot become a graph.
+/// Not for several ranks (the host watches and orders their collectives), mixtures of experts (the host learns how many rows each
+/// expert gets), dropout (masks differ from step to step, and a graph repeats the numbers that it was recorded with), layers that
+/// keep numbers on the host from step to step (make_step_buffer), reproducible runs and runs that record a timeline. The first
+/// two do not compile, the others throw UsageError. In a recorded step the values that the host knows of its loss
+/// (Environment::loss_gradient, auxiliary_gradient) are NaN. A user's layers must not wait for the GPU, or CudaError says that
+/// the step cannot become a graph.
 template <class M>
 class GraphedStep {
   static_assert(
@@ -90,7 +93,7 @@ class GraphedStep {
   GraphedStep(const GraphedStep&) = delete;
   GraphedStep& operator=(const GraphedStep&) = delete;
 
-  /// As SingleDevice::train_step. A batch of another shape begins anew, with two steps as they are.
+  /// Runs a step as SingleDevice::train_step does. A batch of another shape starts anew, with two steps without a graph.
   double operator()(const Batch& batch) {
     if (model_->loss_scale_) model_->loss_scale_->apply();
     const auto context = model_->here();
@@ -114,7 +117,7 @@ class GraphedStep {
   }
 
  private:
-  // What the step takes is handed out to nobody else, whether it is in use or not: a graph writes there each time.
+  // Nobody else is given the step's memory, whether it is in use or not, because the graph writes there each time.
   struct Lent {
     Memory &own, &step;
     Lent(Memory& of_device, Memory& of_step) : own(of_device), step(of_step) { own.exchange(step); }
@@ -129,7 +132,7 @@ class GraphedStep {
     using Tokens = decltype(inputs_.tokens);
     inputs_ = {Tokens(context.device(), {batch.tokens.size()}), Tokens(context.device(), {batch.targets.size()}),
                decltype(inputs_.seed)(context.device(), {1})};
-    // A layer that took a number of this step from the environment would repeat it in all that follow.
+    // A layer that read a number of this step from the environment would repeat it in all later steps.
     constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
     run_ = std::make_unique<Run>(context, model_->stages_.chunks(), table, shape_, *model_->stages_.accumulator(),
                                  weft::detail::TrainingInputs{.loss_gradient = unknown, .auxiliary_gradient = unknown});

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The parameters that FullyShardedDataParallel gathers and reduces together, in one flat array of which each rank of a group
-// keeps an equal piece, and how they travel: gathered whole, as 8-bit integers or from neighbours; gradients scattered as sums,
-// in their own type or a narrower one, in rank order or in that of a tree; pieces on the device or in a store. Of parameters of
-// 16 bits a piece is the master copy, and gradients may be kept in 16 bits between micro-batches (decision 25).
+// keeps an equal piece, so that one collective moves all of them. Values are gathered as they are, as 8-bit integers, or from
+// neighbours. Gradients are reduce-scattered in their own type or a narrower one, in rank order or in the order of a tree. Pieces
+// are on the device or in a store. For parameters in 16 bits a piece is the master copy, and gradients may be kept in 16 bits
+// between micro-batches (decision 25).
 
 #include <algorithm>
 #include <cstdint>
@@ -36,33 +37,33 @@ class FlatParameterGroup {
   const ShardRanks& ranks() const { return ranks_; }
   void add(ParameterState* state);
 
-  // Makes the pieces: the whole parameters never exist.
+  // Allocates and initialises the pieces. The whole parameters never exist.
   void place();
 
-  // Whole gradients, for layers to add to. Gaps between parameters are zero: they are summed too.
+  // Allocates whole gradients for layers to add to. Gaps between parameters are zero, because they are summed, too.
   void open();
-  // Stage 1, where the sums of the step so far are kept rounded: a micro-batch's gradients are whole, all that is owed inside of
-  // data parallelism is paid.
+  // True in stage 1 if the sums of the step so far are kept rounded. `fold` adds a micro-batch's whole gradients, which are
+  // already summed over the axes inside data parallelism, to them.
   bool folds() const { return settings_->rules.keeps_gradients && rounds(); }
   void fold();
 
-  // A step begins: the optimizer has updated the shards, so what was gathered is old.
+  // Called when a step begins: the optimizer has updated the shards, so the gathered values are stale.
   void begin(bool training);
 
   void gather();
-  // The next gather's loads.
+  // Starts the loads of the next gather.
   void read_ahead();
   void wait();
   void drop();
 
-  /// The order in which ranks' sums are added in this step, where not simply in theirs.
+  /// The order in which the ranks' sums are added in this step; null: rank order.
   void add_in_order(const ReductionTree* tree) { tree_ = tree; }
 
-  // The sum over the ranks that share one copy out, or over all where a tree says how.
+  // Starts the sum over the ranks that share one copy, or over all ranks if a tree gives the order.
   void reduce();
   bool test();
   void settle();
-  // Once a step, all groups in the same order on all ranks: the sums of all copies.
+  // The sums over all copies: once per step, for all groups in the same order on all ranks.
   void start_copies();
   void finish();
 
@@ -70,7 +71,7 @@ class FlatParameterGroup {
   static constexpr std::size_t grain = 32;  // elements; pieces and parameters begin on cache lines in every element type
 
   static Buffer at(const Buffer& buffer, std::size_t bytes);
-  // Bytes go as words: a gather does not ask what they mean.
+  // Bytes as words: a gather does not depend on the element type.
   static std::span<std::int64_t> words(const Buffer& buffer, std::size_t bytes);
   template <class T>
   void scatter(const Buffer& out) {
@@ -90,11 +91,11 @@ class FlatParameterGroup {
   }
   void add_folded();
   void close();
-  // A master copy begins as the parameter's value, so that every wrapper begins with the same bits.
+  // A master copy starts from the parameter's value, so that every wrapper starts from the same bits.
   void initialise(ParameterState& state, Buffer place);
   bool stored() const;
   std::size_t secondary_bytes() const;
-  // Integers, then scales.
+  // The layout of packed values: integers, then scales.
   std::size_t integer_bytes() const { return (piece_ + 63) / 64 * 64; }
   std::size_t packed_bytes() const;
   template <class T>
@@ -102,10 +103,10 @@ class FlatParameterGroup {
     return static_cast<accumulate_t<T>*>(at(packed, integer_bytes()).get());
   }
 
-  // The first element of the flat array that this rank keeps of a parameter, if it keeps any.
+  // The first element of a parameter, in the flat array, that this rank keeps, if it keeps any.
   std::size_t first_kept(const FlatMember& member) const;
   void keep(const FlatMember& member) const;
-  // The piece, from the store to its place among the gathered values, unless it is on its way elsewhere.
+  // This rank's piece: the one that was loaded ahead, else loaded from the store to its place among the gathered values.
   Buffer load();
   void fetch(const Buffer& to);
   Traffic& traffic() { return device_->template cache<Traffic>(); }
@@ -114,15 +115,15 @@ class FlatParameterGroup {
   Device<Exec>* device_;
   const ShardSettings* settings_;
   std::vector<FlatMember> members_;
-  std::size_t elements_ = 0, piece_ = 0, begin_ = 0;  // of the flat array, of a rank's part of it, and where this rank's begins
-  DataType type_ = DataType::float32, gradient_type_ = DataType::float32;            // of what layers use
+  std::size_t elements_ = 0, piece_ = 0, begin_ = 0;  // the size of the array and of a piece, and where this rank's begins
+  DataType type_ = DataType::float32, gradient_type_ = DataType::float32;            // that layers use
   DataType kept_type_ = DataType::float32, kept_gradient_type_ = DataType::float32;  // of this rank's piece
-  Buffer shard_, shard_gradient_;                                                    // this rank's piece: what the optimizer sees
-  Buffer values_, gradients_;                                                        // flat and whole, where there now
-  Buffer rounded_;                     // whole gradients between micro-batches, where those are kept and narrower than layers add
-  Buffer packed_, secondary_;          // values on their way; this rank's part of what neighbours keep
-  Buffer loaded_;                      // this rank's piece on its way from the store, for the gather that comes next
-  Buffer leaving_, sum_, narrow_sum_;  // of the reduction under way: its input and, where it cannot go to its place, its output
+  Buffer shard_, shard_gradient_;      // this rank's piece, as the optimizer sees it
+  Buffer values_, gradients_;          // flat and whole, while they exist
+  Buffer rounded_;                     // whole gradients between micro-batches, if kept in a narrower type than layers add in
+  Buffer packed_, secondary_;          // values being gathered; this rank's part of the neighbours' copy
+  Buffer loaded_;                      // this rank's piece being loaded from the store, for the next gather
+  Buffer leaving_, sum_, narrow_sum_;  // of the current reduction: its input, and its output if that is not the piece
   Request gather_, reduction_;
   const ReductionTree* tree_ = nullptr;
   std::optional<TreeExchange<Exec>> exchange_;  // in place of the reduction
@@ -144,7 +145,7 @@ void FlatParameterGroup<Exec>::place() {
           {"parameters ", any.name(), " and ", member.state->name(), " of one unit differ in their element type"});
   type_ = any.type();
   gradient_type_ = any.gradient_type();
-  // In a store it is the parameter itself, half the bytes to load for each gather; its master copy then lies there too.
+  // A stored piece is the parameter itself, half the bytes to load for each gather; its master copy is then in the store, too.
   kept_type_ = settings_->rules.keeps_values || stored() ? type_ : gradient_type_;
   kept_gradient_type_ = settings_->kept_gradient_type(any);
   piece_ = ((elements_ + sharers() - 1) / sharers() + grain - 1) / grain * grain;
@@ -289,8 +290,7 @@ void FlatParameterGroup<Exec>::wait() {
 template <class Exec>
 void FlatParameterGroup<Exec>::drop() {
   wait();
-  if (loaded_)
-    traffic().arrive(*device_);  // for a gather that does not come: what is on its way is not to meet the next use of the block
+  if (loaded_) traffic().arrive(*device_);  // the gather will not come: end the load before the block is used again
   loaded_.reset();
   here_ = false;
   for (const FlatMember& member : members_) member.state->storage().release();
@@ -304,8 +304,8 @@ void FlatParameterGroup<Exec>::reduce() {
   leaving_ = gradients_;
   if (!settings_->rules.keeps_gradients || rounds()) close();
   summed_over_copies_ = tree_ != nullptr || ranks_.copies.size() == 1;
-  // The first sum of a step goes to its place; where that is a part of the input, or holds the sum of earlier micro-batches,
-  // beside it.
+  // The first sum of a step goes to its place, but to a buffer beside it if that place is part of the input, holds the sum of
+  // earlier micro-batches, or has another type.
   if (settings_->narrow || settings_->rules.keeps_gradients || reduced_ || rounds())
     sum_ = device_->allocate(piece_ * gradient_bytes());
   if (tree_ != nullptr) {

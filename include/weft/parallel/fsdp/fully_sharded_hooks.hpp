@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How FullyShardedDataParallel keeps a model: the parameters of a unit lie one after the other in one flat array, of which
-// each data rank keeps an equal piece, whatever the shapes are. A unit is so gathered and reduced by one collective each,
-// without a copy on either side (Zhao et al., PyTorch FSDP, arXiv:2304.11277; Rajbhandari et al., ZeRO, arXiv:1910.02054).
+// The hooks of FullyShardedDataParallel. The parameters of a unit lie one after the other in one flat array, of which each data
+// rank keeps an equal piece, whatever the shapes are. So one collective gathers a unit and one reduces it, without a copy on
+// either side (Zhao et al., PyTorch FSDP, arXiv:2304.11277; Rajbhandari et al., ZeRO, arXiv:1910.02054).
+//
+//   FullyShardedHooks<Exec> hooks(data_ranks, device, options, ShardRules::of_stage(3));
 
 #include <algorithm>
 #include <deque>
@@ -26,7 +28,7 @@ class FullyShardedHooks : public Hooks {
  public:
   FullyShardedHooks(Communicator comm, Device<Exec>& device, const ModelOptions& options, ShardRules rules);
 
-  // Nothing is allocated before the units are known: the whole parameter never exists, not even while the model is made.
+  // Allocates nothing, because the units are not known yet: the whole parameter never exists, not even while the model is made.
   bool allocate(ParameterState& state) override;
 
   void prepare(std::span<Unit*> units) override;
@@ -55,8 +57,8 @@ class FullyShardedHooks : public Hooks {
   static void require_divides(const char* what, std::size_t part, const char* axis, std::size_t whole);
   const ShardRanks& ranks_of(const ParameterState& state);
 
-  // Its units' order in a run is learnt from the last run of the same kind, the same on all data ranks: they run the same
-  // schedule.
+  // The order in which a run uses the units is learnt from the last run of the same kind. It is the same on all data ranks,
+  // because they run the same schedule.
   void use(Unit& unit);
   void leave(Unit& unit);
 
@@ -69,15 +71,15 @@ class FullyShardedHooks : public Hooks {
   ShardSettings settings_;
   std::size_t replicate_, secondary_;
   bool each_micro_batch_;
-  bool folds_ = false;            // micro-batches but the last leave rounded sums and no reduction
-  std::deque<ShardRanks> ranks_;  // of dp, and of each edp
+  bool folds_ = false;            // all micro-batches but the last leave rounded sums and are not reduced
+  std::deque<ShardRanks> ranks_;  // those of dp, and of each edp
   std::vector<std::unique_ptr<Group>> groups_;
   std::map<const ParameterState*, Group*> group_of_;
   std::map<const Unit*, std::vector<Group*>> groups_of_;
   std::vector<Unit*> traces_[2];  // by whether the run trains: units in the order of their use
   std::vector<Unit*>* trace_ = &traces_[0];
   std::size_t at_ = 0;
-  std::vector<Group*> reducing_;  // the groups of one unit, their reductions under way
+  std::vector<Group*> reducing_;  // the groups of one unit whose reductions are running
 };
 
 template <class Exec>
@@ -107,7 +109,7 @@ bool FullyShardedHooks<Exec>::allocate(ParameterState& state) {
 
 template <class Exec>
 void FullyShardedHooks<Exec>::prepare(std::span<Unit*> units) {
-  // A group for each unit and communicator: the experts of a unit are sharded over ranks of their own.
+  // One group per unit and communicator: the experts of a unit are sharded over other ranks.
   for (Unit* unit : units) {
     const std::size_t before = groups_.size();
     for (ParameterState* state : unit->parameters) {
@@ -134,7 +136,7 @@ template <class Exec>
 void FullyShardedHooks<Exec>::begin(bool training) {
   trace_ = &traces_[training];
   at_ = 0;
-  settle();  // of a step that ended early
+  settle();  // left by a step that ended early
   for (auto& group : groups_) group->begin(training);
 }
 
@@ -154,7 +156,7 @@ void FullyShardedHooks<Exec>::gradients_ready(Unit& unit) {
     for (Group* group : groups_of(unit)) group->fold();
     return;
   }
-  // One unit's reductions are under way at a time: a second one would hold a second whole unit.
+  // The reductions of only one unit run at a time: a second one would hold a second whole unit.
   settle();
   for (Group* group : groups_of(unit)) {
     group->reduce();

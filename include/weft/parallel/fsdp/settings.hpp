@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the groups of FullyShardedDataParallel are told: what a stage keeps, in which types, over which ranks.
+// The settings of FullyShardedDataParallel's groups: the state that a stage keeps whole, the element types, and the ranks.
 
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace weft::detail {
 
-// What a stage of ZeRO, 1 to 3, keeps whole on every rank.
+// The state that a stage of ZeRO, 1 to 3, keeps whole on every rank.
 struct ShardRules {
   bool keeps_values = false, keeps_gradients = false;
   static constexpr ShardRules of_stage(int stage) { return {.keeps_values = stage < 3, .keeps_gradients = stage < 2}; }
@@ -23,8 +23,8 @@ struct ShardRules {
 // The runs of the elements [begin, end), counted from `begin`.
 std::vector<Run> cut_runs(const std::vector<Run>& runs, std::size_t begin, std::size_t end);
 
-// The data ranks of some parameters: all of them, those that share one copy out, those that keep the same piece, and the
-// neighbours that keep gathered values among them.
+// The data ranks of some parameters: all of them, those among which one copy is sharded, those that keep the same piece, and the
+// neighbours among which gathered values are kept.
 struct ShardRanks {
   Communicator all, sharing, copies, neighbours;
 };
@@ -34,9 +34,9 @@ struct ShardSettings {
   std::uint64_t seed = 1;
   bool narrow = false;  // gradients are reduced in bfloat16
   bool quantised = false, secondary = false;
-  std::shared_ptr<Store> store = nullptr;  // of the values
-  bool rounds = true;                      // sums may be kept in the type of a parameter of 16 bits
-  std::optional<DataType> gradient = {};   // in which sums of gradients are kept
+  std::shared_ptr<Store> store = nullptr;  // holds the values
+  bool rounds = true;                      // sums of 16-bit parameters' gradients may be kept in 16 bits
+  std::optional<DataType> gradient = {};   // the type in which sums of gradients are kept
 
   DataType kept_gradient_type(const ParameterState& state) const;
 };

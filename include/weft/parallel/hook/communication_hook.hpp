@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How DataParallel sums a bucket of gradients over data ranks, where it is not a plain all-reduce. A user's own hook is a type:
+// Communication hooks: user-defined sums of DataParallel's gradient buckets over data ranks, in place of a plain all-reduce. A
+// hook is a type:
 //
 //   struct Watched {
 //     Request start(hook::Bucket& bucket, const Communicator& data_ranks) {   // this rank's gradients are in the bucket
@@ -8,11 +9,11 @@
 //     }
 //     void finish(hook::Bucket& bucket, const Communicator& data_ranks);      // the request is complete: leave the sums there
 //   };
-//   DataParallel<M, Watched> model(mesh, config);                             // or ModelOptions{.data = {.hook =
-//   hook::make<Watched>()}}
+//   DataParallel<M, Watched> model(mesh, config);
+//   DataParallel<M> other(mesh, config, {.data = {.hook = hook::make<Watched>()}});   // the same, as a value
 //
-// What a hook leaves is the sum over the ranks, not their mean: gradients are divided by the tokens of the global batch already.
-// The first step checks it (hook_check.hpp).
+// A hook leaves the sum over the ranks in the bucket, not the mean: the loss is already divided by the tokens of the global
+// batch. The first step checks the sums (hook_check.hpp).
 
 #include <concepts>
 #include <cstddef>
@@ -31,7 +32,7 @@
 
 namespace weft::hook {
 
-/// What a hook type offers; `finish` may be left out. Both are called in the same order on all data ranks, so both may
+/// The members of a hook type; `finish` may be left out. Both are called in the same order on all data ranks, so both may
 /// communicate; `start` must not wait for other ranks.
 template <class H>
 concept Hook = requires(H& hook, Bucket& bucket, const Communicator& comm) {
@@ -56,7 +57,7 @@ constexpr HookFault fault_of_hook() {
   else return HookFault::none;
 }
 
-/// Says why H is no communication hook.
+/// Reports why H is not a communication hook.
 template <class H>
 struct RefusedHook {
   static constexpr bool said = true;
@@ -123,8 +124,8 @@ class Makes final : public Factory {
 
 }  // namespace detail
 
-/// A hook as a value, for ModelOptions::data.hook: each rank makes its own H, from its device (if H takes one first) and these
-/// arguments.
+/// A hook as a value, for ModelOptions::data.hook: each rank constructs its own H from its device (if H's constructor takes one
+/// first) and these arguments.
 template <class H, class... A>
 std::shared_ptr<const Factory> make(A... arguments) {
   constexpr bool sound = detail::fault_of_hook<H>() == detail::HookFault::none,
@@ -150,7 +151,7 @@ class TreeHook final : public hook::AnyHook {
   TreeHook(Device<Exec>& device, const ReductionTree& tree) : device_(&device), tree_(&tree) {}
   Request start(hook::Bucket& bucket, const Communicator& comm) override {
     const std::size_t ranks = std::size_t(comm.size());
-    under_way_.erase(bucket.index);  // of a step that ended early
+    under_way_.erase(bucket.index);  // left by a step that ended early
     under_way_.try_emplace(bucket.index, comm, *device_, *tree_, bucket.type, bucket.storage(), bucket.elements / ranks, ranks,
                            bucket.members);
     return Request();

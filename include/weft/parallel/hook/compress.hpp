@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Gradients summed over data ranks in a narrower type: half the bytes of float in bfloat16.
+// A communication hook that sums gradients over data ranks in a narrower type: bfloat16 takes half the bytes of float.
 //
 //   DataParallel<models::Gpt, hook::Compress<bfloat16>> model(mesh, config);
 
@@ -15,7 +15,7 @@
 namespace weft::hook {
 
 /// Numerics: each rank's gradients are rounded to T, added in rank order in accumulate_t<T> and rounded to T once more; the same
-/// bits on every rank. Costs a copy of the buckets under way in T.
+/// bits on every rank. Memory: a copy in T of the buckets that are being summed.
 template <weft::detail::Real T>
 class Compress {
  public:

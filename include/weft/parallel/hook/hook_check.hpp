@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The check of a communication hook's sums. A hook that forgets the sum, or that averages, is a program that runs and trains
-// something else than one rank would; the first step in which each bucket has gradients compares what the hook left with this
-// rank's own gradients and with their plain sum.
+// The check of a communication hook's sums. A program whose hook forgets the sum, or averages, runs but trains something else
+// than one rank would. The first step in which a bucket has gradients compares the hook's result with this rank's own gradients
+// and with their plain sum.
 //
-//   model.check_hook();   // the next step does it again
+//   model.check_hook();   // the next step checks again
 
 #include <array>
 #include <cmath>
@@ -24,9 +24,9 @@
 
 namespace weft::hook::detail {
 
-/// A hook whose first sums are checked. What compresses passes: it is refused only what lies within `tolerance`, relative in the
-/// 2-norm, of a wrong result that is itself further than this from the right one. All ranks decide alike. In a step that is
-/// checked a bucket takes its size twice more and a plain all-reduce; other steps cost nothing.
+/// A hook whose first sums are checked. Hooks that compress pass: a result is refused only if it lies within `tolerance`
+/// (relative, in the 2-norm) of a wrong result that is itself further than this from the right one. All ranks decide alike. In a
+/// checked step a bucket takes twice its size in addition, and a plain all-reduce; other steps cost nothing.
 class Checked final : public AnyHook {
  public:
   Checked(DefaultDevice& device, std::unique_ptr<AnyHook> hook) : device_(&device), hook_(std::move(hook)) {}
@@ -36,11 +36,11 @@ class Checked final : public AnyHook {
   WEFT_INLINE void check_next_step() override;
 
  private:
-  static constexpr double tolerance = 1.0 / 128;  // a rounding to bfloat16 is a tenth of it
+  static constexpr double tolerance = 1.0 / 128;  // rounding to bfloat16 is a tenth of it
 
   struct Watched {
     bool due = true;
-    weft::detail::Buffer own;  // this rank's gradients, while a bucket is under way
+    weft::detail::Buffer own;  // this rank's gradients, while the bucket is being summed
   };
   enum Norm { own_norm, sum_norm, result_norm, result_less_own, result_less_mean, result_less_multiple, sum_less_own, norms };
 
@@ -77,7 +77,7 @@ class Checked final : public AnyHook {
     decide(bucket, comm, norm, watched);
   }
 
-  // Each finding must hold on all ranks, and somewhere it must tell a wrong result from the right one.
+  // A fault is reported only if all ranks find it, and only if it can be told from a right result.
   void decide(const Bucket& bucket, const Communicator& comm, const std::array<double, norms>& norm, Watched& watched);
 
   DefaultDevice* device_;

@@ -32,14 +32,14 @@ WEFT_COLD WEFT_INLINE void Checked::decide(const Bucket& bucket, const Communica
                                            Watched& watched) {
   bool finite = true;
   for (const double value : norm) finite = finite && std::isfinite(value);
-  const double noise = 1e-6 * norm[own_norm];  // what is left of gradients that cancel out
+  const double noise = 1e-6 * norm[own_norm];  // the rest of gradients that cancel out
   std::array<int, 5> all{
       norm[result_less_own] <= tolerance * norm[own_norm], norm[sum_less_own] <= 4 * tolerance * norm[sum_norm],
       norm[sum_norm] > noise && norm[result_less_mean] <= tolerance * norm[sum_norm] / comm.size(),
       norm[sum_norm] > noise && norm[result_less_multiple] <= tolerance * norm[sum_norm] * comm.size(), finite};
   comm.all_reduce(std::span<int>(all), Reduction::min);
   const auto [is_own, own_is_sum, is_mean, is_multiple, all_finite] = all;
-  watched.due = !all_finite;  // a loss scale that is still sought: the next step says
+  watched.due = !all_finite;  // the loss scale is still being sought: the next step checks
   if (!all_finite) return;
   const auto shown = [](double value) {
     char text[32];

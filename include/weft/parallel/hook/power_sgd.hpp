@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// PowerSGD: the gradient of a matrix is sent as a product of two thin ones, found by one step of power iteration from the last
-// step's result; what is lost is added to the next gradient (Vogels, Karimireddy and Jaggi, arXiv:1905.13727, algorithms 1 and
-// 2).
+// PowerSGD, a communication hook that sends the gradient of a matrix as a product of two thin matrices, found by one step of
+// power iteration from the last step's result. The error is added to the next gradient (Vogels, Karimireddy and Jaggi,
+// arXiv:1905.13727, algorithms 1 and 2).
 //
-//   DataParallel<models::Gpt> model(mesh, config, {.data = {.hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank =
-//   4})}});
+//   const auto hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = 4});
+//   DataParallel<models::Gpt> model(mesh, config, {.data = {.hook = hook}});
 
 #include <algorithm>
 #include <cmath>
@@ -24,17 +24,19 @@
 
 namespace weft::hook {
 
+/// The options of PowerSgd.
 struct PowerSgdOptions {
   int rank = 1;                ///< columns of the thin matrices
-  bool error_feedback = true;  ///< costs a copy of the matrices' gradients
-  bool warm_start = true;      ///< power iteration goes on where the last step ended; else it starts from random numbers anew
-  int plain_steps = 0;         ///< so many steps at first are summed whole
+  bool error_feedback = true;  ///< keeps the error for the next step; takes a copy of the matrices' gradients
+  bool warm_start = true;      ///< power iteration continues from the last step; else it starts from new random numbers
+  int plain_steps = 0;         ///< the number of first steps that are summed whole
   std::uint64_t seed = 1;      ///< of the first right factors, the same on all ranks
 };
 
-/// Gradients of two or more dims count as matrices [dim 0, all others]. One that would not become smaller, and every vector, is
-/// summed whole. A matrix [n, m] sends rank * (n + m) numbers instead of n * m. Not equal to one rank: the sum of all updates'
-/// errors stays bounded, a single step's does not vanish. The same bits on every rank. Throws UsageError if rank < 1.
+/// A gradient of two or more dims counts as a matrix [dim 0, all others]. Vectors, and matrices that would not become smaller,
+/// are summed whole. A matrix [n, m] sends rank * (n + m) numbers instead of n * m. Numerics: not equal to one rank: each step
+/// has an error, while the error of the sum of all updates stays bounded. The same bits on every rank. Throws UsageError if rank
+/// < 1.
 class PowerSgd {
  public:
   PowerSgd(DefaultDevice& device, const PowerSgdOptions& options = {}) : device_(&device), options_(options) {
@@ -51,17 +53,17 @@ class PowerSgd {
  private:
   struct Matrix {
     std::size_t first, rows, columns;  // in the bucket
-    std::size_t left, right, error;    // where its parts begin, in elements
+    std::size_t left, right, error;    // the first elements of its factors and its error
     std::uint64_t site;
   };
   struct Whole {
-    std::size_t first, size, place;  // in the bucket, and in what is sent first
+    std::size_t first, size, place;  // in the bucket, and in the first message
   };
   struct State {
     std::vector<Matrix> matrices;
     std::vector<Whole> whole;
     std::size_t sent = 0, right_size = 0, error_size = 0;
-    weft::detail::Buffer left, right, error;  // `left` has the whole ones behind the left factors
+    weft::detail::Buffer left, right, error;  // `left`: the left factors, then the gradients that are summed whole
     int steps = 0;
   };
 
@@ -80,7 +82,7 @@ class PowerSgd {
                                     0, 0, 0.0, 1.0);
   }
 
-  // The left factors P = M Q, with the error of the last step added to M, and what is summed whole.
+  // Sums the left factors P = M Q, with the last step's error added to M, and the gradients that are summed whole.
   template <class G>
   Request start_typed(const Bucket& bucket, G* gradients, const Communicator& comm) {
     State& state = state_of(bucket);
@@ -108,7 +110,8 @@ class PowerSgd {
     return comm.all_reduce_async(std::span<G>(data<G>(state.left), state.sent));
   }
 
-  // Q = M^T P with P orthonormal, summed; the sum of gradients is then P Q^T, and each rank is to blame for an equal part of it.
+  // Q = M^T P with P orthonormal, summed. The sum of gradients is then P Q^T, and an equal part of it is subtracted from each
+  // rank's gradient to give the rank's error.
   template <class G>
   void finish_typed(const Bucket& bucket, G* gradients, const Communicator& comm) {
     State& state = states_.at(bucket.index);
@@ -136,8 +139,8 @@ class PowerSgd {
     state.left.reset();
   }
 
-  // Modified Gram-Schmidt over the columns of x [rows, r], in double. A column that depends on those before it becomes a new
-  // direction: it would stay zero for ever otherwise.
+  // Modified Gram-Schmidt over the columns of x [rows, r], in double. A column that depends on those before it is replaced by a
+  // new direction: it would stay zero otherwise.
   template <class G>
   static void orthogonalise(std::vector<G>& x, std::size_t rows, std::size_t r) {
     std::vector<std::vector<double>> done;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Under ModelOptions::numerics.reproducible a rank keeps each micro-batch's gradient apart until the tree over the micro-batches
-// of the whole step says with which other one it is added. A parameter that several units use (a tied embedding) has a tree for
-// each use, whether they are on this rank or on several stages; their sums are added at the end, after the sum over data ranks.
+// The gradient sums of one rank in a reproducible run (ModelOptions::numerics.reproducible). Each micro-batch's gradient is kept
+// apart until the tree over the micro-batches of the whole step says to which other one it is added. A parameter that several
+// units use (a tied embedding) has a tree for each use, whether these are on this rank or on several stages; their sums are added
+// at the end, after the sum over data ranks.
 
 #include <algorithm>
 #include <map>
@@ -20,7 +21,7 @@
 
 namespace weft::detail {
 
-// The state of a second use of a parameter: a gradient and no value.
+// The state of a second use of a parameter: it has a gradient and no value.
 inline std::unique_ptr<ParameterState> second_use(const ParameterState& state) {
   ParameterInfo info;
   info.name = state.name();
@@ -35,7 +36,7 @@ inline std::unique_ptr<ParameterState> second_use(const ParameterState& state) {
   return std::make_unique<ParameterState>(std::move(info));
 }
 
-/// The part of the accumulator that works on one rank; the sums over data ranks are ReproducibleAccumulator's.
+/// The accumulator's part on one rank; ReproducibleAccumulator adds the sums over data ranks.
 template <class Exec>
 class GradientTrees : public GradientAccumulator {
  public:
@@ -68,7 +69,7 @@ class GradientTrees : public GradientAccumulator {
     terms_ = count_ * data_ranks;
     if (!tree_ || tree_->terms() != terms_) tree_ = std::make_unique<ReductionTree>(terms_, data_ranks);
     for (auto& [home, tree] : trees_) {
-      // An expert sees the micro-batches of as many data ranks, neighbours, as there are to one of edp.
+      // The number of data ranks, neighbours, whose micro-batches an expert sees: dp ranks per edp rank.
       const std::size_t sources =
           home->info().expert_data ? std::max<std::size_t>(1, data_ranks / std::size_t(home->info().expert_data->size())) : 1;
       tree.first = data_rank / sources * sources * count_;
@@ -105,7 +106,7 @@ class GradientTrees : public GradientAccumulator {
         tree.begun[micro] = std::move(*term);
     }
   }
-  // The wrappers inside of data parallelism have their turn after every micro-batch, data ranks at the end.
+  // The wrappers inside data parallelism run after every micro-batch, data ranks at the end.
   void close(Unit& unit, std::size_t micro, AllHooks hooks) override {
     notify(unit, hooks, false);
     for (const Use& use : uses_of(unit)) {
@@ -123,7 +124,7 @@ class GradientTrees : public GradientAccumulator {
     complete(owned);
     notify(owned, hooks, true);
   }
-  /// What the data ranks have summed for each use of a parameter is added in the order of the model.
+  /// Adds the sums over data ranks of a parameter's uses, in the order of the model.
   void finish(std::span<const Tie> ties, std::span<Unit> tied, AllHooks hooks) override {
     for (Unit& unit : tied) ready(unit, hooks, true);
     for (Unit& unit : again_) ready(unit, hooks, true);
@@ -136,12 +137,12 @@ class GradientTrees : public GradientAccumulator {
 
  protected:
   Device<Exec>& device() const { return *device_; }
-  /// Of the step, over the data ranks.
+  /// The tree of the step, over the data ranks.
   const ReductionTree& tree() const { return *tree_; }
 
  private:
-  // All micro-batches of these parameters are in: the first of the rank's nodes lies where the gradient belongs, the others
-  // beside it.
+  // Called after all micro-batches of these parameters: moves the first of the rank's nodes into the gradient's place, and keeps
+  // the others beside it.
   void complete(const Unit& owned) {
     for (ParameterState* home : owned.parameters) {
       Tree& tree = trees_.at(home);
@@ -155,7 +156,7 @@ class GradientTrees : public GradientAccumulator {
         add(*home, tree, micro, std::move(zero));
       }
       std::stable_sort(tree.held.begin(), tree.held.end(), [](const Node& a, const Node& b) { return a.begin() < b.begin(); });
-      // Layers' order of micro-batches may have put another node there; it moves out first.
+      // If layers ran the micro-batches in another order, another node may be in that place; it moves out first.
       for (Node& node : tree.held)
         if (&node != &tree.held.front() && node.sum == place)
           node.sum = copied(*home, place, device_->allocate(home->gradient_bytes()));
@@ -167,7 +168,7 @@ class GradientTrees : public GradientAccumulator {
     }
   }
 
-  // The same bits on all ranks that hold one.
+  // Gives the same bits on all ranks that hold the parameter.
   void add_uses(std::span<const Tie> ties) {
     for (const Tie& tie : ties) {
       if (tie.state->kept() == 0) continue;
@@ -175,7 +176,7 @@ class GradientTrees : public GradientAccumulator {
         using G = decltype(zero);
         const std::size_t size = tie.state->kept();
         const auto data = [](const Buffer& buffer) { return static_cast<G*>(buffer.get()); };
-        std::vector<Buffer> mine{tie.state->gradient()};  // of the uses here, in the order of the model
+        std::vector<Buffer> mine{tie.state->gradient()};  // of this rank's uses, in the order of the model
         for (const Second& second : seconds_)
           if (second.of == tie.state) mine.push_back(second.home->gradient());
         if (!tie.holders) {
@@ -209,9 +210,9 @@ class GradientTrees : public GradientAccumulator {
   };
   struct Tree {
     std::vector<Node> held;
-    std::map<std::size_t, GradientTerm> begun;  // micro-batches whose gradient layers have yet to add to
+    std::map<std::size_t, GradientTerm> begun;  // micro-batches to which layers will still add
     std::vector<char> added;
-    std::size_t first = 0;  // of its micro-batches among all of the step
+    std::size_t first = 0;  // the first of its micro-batches among all of the step
     Buffer outside;         // the state's gradient while layers add to another place
   };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The option `reproducible`, a bool that brings its code along: the accumulator of such runs is compiled only in programs that
-// set the option, whether to a constant or to what a user said.
+// The option `reproducible`, a bool that brings its code along: the accumulator of reproducible runs is compiled only in programs
+// that set the option, to a constant or to a variable.
 //
 //   ModelOptions{.numerics = {.reproducible = true}}
 
@@ -21,6 +21,7 @@ std::shared_ptr<GradientAccumulator> reproducible_accumulator(Device& device);
 
 }  // namespace detail
 
+/// True: the run is reproducible. Takes a bool, and nothing that converts to one.
 class ReproducibleOption {
  public:
   using Make = std::shared_ptr<detail::GradientAccumulator> (*)(DefaultDevice&);
@@ -28,7 +29,7 @@ class ReproducibleOption {
   template <std::same_as<bool> B>
   ReproducibleOption(B on) : make_(on ? &detail::reproducible_accumulator<DefaultDevice> : nullptr) {}
   explicit operator bool() const { return make_ != nullptr; }
-  /// Makes the accumulator; null: it is off.
+  /// The function that makes the accumulator; null if the option is off.
   Make accumulator() const { return make_; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The accumulator of reproducible runs (decision 14), for ReproducibleOption: trees over micro-batches on a rank
+// The accumulator of reproducible runs (decision 14), which ReproducibleOption makes: trees over the micro-batches of a rank
 // (gradient_trees.hpp), the same trees over data ranks, and a norm without rounding.
 
 #include <memory>
@@ -37,7 +37,7 @@ class ReproducibleAccumulator final : public GradientTrees<Exec> {
     return !own.in_rank_order() || copies ? &own : nullptr;
   }
   std::vector<double> loss_terms(std::vector<double> losses, std::size_t data_rank, std::size_t data_ranks) const override {
-    std::vector<double> all(losses.size() * data_ranks);  // of every micro-batch of the step
+    std::vector<double> all(losses.size() * data_ranks);  // of all micro-batches of the step
     for (std::size_t i = 0; i < losses.size(); ++i) all[losses.size() * data_rank + i] = losses[i];
     return all;
   }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The sum over data ranks in the order of a ReductionTree: every rank sends each other one its pieces of all its nodes, and each
-// adds up its own piece. Where that order is the ranks' own order, a plain reduction gives the same bits and serves instead.
+// The sum over data ranks in the order of a ReductionTree: each rank sends every other rank its pieces of all its nodes, and adds
+// up its own piece. If the tree's order is rank order, a plain reduction gives the same bits and is used instead.
+//
+//   TreeExchange<Exec> exchange(data_ranks, device, tree, type, flat, piece, pieces, members);
+//   exchange.finish(out);   // this rank's piece of the sum
 
 #include <algorithm>
 #include <span>
@@ -26,8 +29,8 @@ void dispatch_gradient(DataType type, F&& f) {
 template <class Exec>
 class TreeExchange {
  public:
-  /// This rank's nodes: the first lies in `flat`, the others beside the members' gradients. `flat` holds `piece` elements for
-  /// each of `pieces` owners, and rank r wants piece r % pieces. It must live until `finish`.
+  /// This rank's nodes: the first is in `flat`, the others beside the members' gradients. `flat` holds `piece` elements for each
+  /// of `pieces` owners, and rank r receives piece r % pieces. `flat` must live until `finish`.
   TreeExchange(const Communicator& comm, Device<Exec>& device, const ReductionTree& tree, DataType type, const Buffer& flat,
                std::size_t piece, std::size_t pieces, std::span<const FlatMember> members)
       : device_(&device), tree_(&tree), type_(type), flat_(flat), piece_(piece) {
@@ -45,7 +48,7 @@ class TreeExchange {
   }
 
   bool test() { return request_.test(); }
-  /// This rank's piece of the sum -> out.
+  /// Writes this rank's piece of the sum to `out`.
   void finish(void* out) {
     request_.wait();
     outgoing_.reset();
@@ -65,7 +68,7 @@ class TreeExchange {
     return static_cast<G*>(buffer.get());
   }
 
-  // For each rank its piece of all nodes.
+  // The message to each rank: its piece of all nodes.
   template <class G>
   void pack(std::size_t ranks, std::size_t pieces, std::size_t nodes, std::span<const FlatMember> members) {
     outgoing_ = device_->allocate(ranks * nodes * piece_ * sizeof(G));
@@ -83,7 +86,7 @@ class TreeExchange {
         continue;
       }
       std::size_t used = 0;
-      const auto gap = [&](std::size_t to) {  // nobody reads the sums of gaps, but they are not left undefined
+      const auto gap = [&](std::size_t to) {  // nobody reads the sums of gaps, but they are defined
         if (used < to) copy(data<G>(flat_) + used, used, to - used);
       };
       for (const FlatMember& member : members) {

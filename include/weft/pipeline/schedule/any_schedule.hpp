@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A schedule as a value: one that its type names, one chosen by name when the program runs, or a user's own table. The model
-// and the executor know only this, so they are compiled once for all schedules.
+// A schedule as a run-time value: given by a type, chosen by name while the program runs, or made from a user's table. The model
+// and the executor know only this class, so they are compiled once for all schedules.
 //
 //   schedule::AnySchedule schedule = schedule::erase<schedule::Zbv>();
 //   ModelOptions{.pipeline = {.schedule = schedule::zbv}}
@@ -16,16 +16,17 @@
 
 namespace weft::schedule {
 
+/// Any schedule as a value; copies share one source.
 class AnySchedule {
  public:
-  /// What a kind of schedule answers.
+  /// The interface of one kind of schedule.
   struct Source {
     virtual ~Source() = default;
     virtual int chunks() const = 0;
-    /// LayoutError if the schedule cannot run on that many ranks.
+    /// Throws LayoutError if the schedule cannot run on that many ranks.
     virtual void require_ranks(int) const {}
     virtual int stage(int rank, int chunk, int ranks) const = 0;
-    /// LayoutError if there is no order for these.
+    /// Throws LayoutError if the schedule has no order for these numbers.
     virtual Table table(int ranks, int micro_batches) const = 0;
   };
 
@@ -34,7 +35,7 @@ class AnySchedule {
   int chunks() const { return source_->chunks(); }
   void require_ranks(int ranks) const { source_->require_ranks(ranks); }
   int stage(int rank, int chunk, int ranks) const { return source_->stage(rank, chunk, ranks); }
-  /// The rank that holds a stage.
+  /// The rank that holds a stage. Throws UsageError for a stage that does not exist.
   int stage_rank(int stage, int ranks) const {
     for (int rank = 0; rank < ranks; ++rank)
       for (int chunk = 0; chunk < chunks(); ++chunk)
@@ -59,7 +60,7 @@ struct TypeSource final : AnySchedule::Source {
   }
 };
 
-/// One table, which fits one number of ranks and of micro-batches.
+/// One table, valid for one number of ranks and of micro-batches.
 class TableSource final : public AnySchedule::Source {
  public:
   TableSource(Table table, std::string name) : table_(std::move(table)), name_(std::move(name)) {}
@@ -87,12 +88,13 @@ class TableSource final : public AnySchedule::Source {
 
 }  // namespace detail
 
-/// What may stand for a schedule in a type: a schedule, or a table that the compiler proves (schedule::Custom).
+/// A type that can stand for a schedule: a schedule type, or a table that the compiler proves (schedule::Custom).
 template <class S>
 concept Erasable = Schedule<S> || requires {
   { S::any_schedule() } -> std::same_as<AnySchedule>;
 };
 
+/// A schedule's type as a value.
 template <Erasable S>
 AnySchedule erase() {
   if constexpr (Schedule<S>) return AnySchedule(std::make_shared<const detail::TypeSource<S>>());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One checker for every schedule, the built-in ones and a user's: the same function in static_assert (small tables: compilers
-// limit constexpr steps) and at run time (all).
+// The checker of all schedules, built-in and user-defined. The same function runs in static_assert (for small tables, since
+// compilers limit constexpr steps) and at run time (for all tables).
 //
 //   static_assert(schedule::proven<schedule::GPipe>(4, 8));
 //   const schedule::Proof proof = schedule::prove(my_table);   // proof.ok(), proof.makespan, proof.peak[rank]
@@ -17,24 +17,24 @@
 
 namespace weft::schedule {
 
-/// What is true of a table. Times are in the unit of the costs.
+/// The properties of a table. Times are in the unit of the costs.
 struct Proof {
-  bool complete = false;          ///< each stage on one rank; each stage does each micro-batch once: F, and B or I with W
-  bool ordered = false;           ///< on each rank F before B or I, I before W, pairs closed
-  bool no_deadlock = false;       ///< every action gets its input, when sends do not block
-  bool rendezvous = false;        ///< the same with `messages` in place and every send waiting for its receive
-  bool pairwise = false;          ///< between two ranks, each way (F; B or I) arrives in the order in which it is wanted
+  bool complete = false;          ///< each stage is on one rank and does each micro-batch once: F, and B or I with W
+  bool ordered = false;           ///< on each rank F comes before B or I, I before W, and pairs have two members
+  bool no_deadlock = false;       ///< every action gets its input if sends do not block
+  bool rendezvous = false;        ///< the same if every send waits for its receive (messages.hpp)
+  bool pairwise = false;          ///< between two ranks, each direction (F; B or I) sends in the order of use
   bool weights_in_order = false;  ///< each stage adds its weight gradients in micro-batch order: same bits as accumulation
   double makespan = 0;
   double bubble = 0;      ///< makespan − busy time, of the rank that is idle longest
-  std::vector<int> peak;  ///< most chunk activations held at once (from F until B or W), by rank
+  std::vector<int> peak;  ///< by rank: most chunk activations held at once (from F until B or W)
 
   constexpr bool ok() const { return complete && ordered && no_deadlock && rendezvous && pairwise; }
 };
 
 namespace detail {
 
-/// Each stage on one rank, and every (stage, micro-batch) exactly once. Guards the indices of all that follows.
+/// True if each stage is on one rank and does each micro-batch exactly once. The checks below rely on it for valid indices.
 constexpr bool complete(const Table& table) {
   const int stages = table.stages(), M = table.micro_batches;
   if (table.ranks < 1 || table.chunks < 1 || M < 1) return false;
@@ -49,7 +49,7 @@ constexpr bool complete(const Table& table) {
     int forward = 0, input = 0, weight = 0, whole = 0;
   };
   for (int rank = 0; rank < table.ranks; ++rank) {
-    if (table.orders[std::size_t(rank)].size() / 2 < std::size_t(table.chunks) * std::size_t(M)) return false;  // before memory
+    if (table.orders[std::size_t(rank)].size() / 2 < std::size_t(table.chunks) * std::size_t(M)) return false;  // limits memory
     std::vector<Count> counts(std::size_t(table.chunks) * std::size_t(M));
     for (const Action& a : table.orders[std::size_t(rank)]) {
       if (a.chunk < 0 || a.chunk >= table.chunks || a.micro < 0 || a.micro >= M) return false;
@@ -62,7 +62,7 @@ constexpr bool complete(const Table& table) {
   return true;
 }
 
-/// Within a rank: F before its backward, I before its W, a pair has two members.
+/// True if on each rank F comes before its backward and I before its W, and each pair has two members.
 constexpr bool ordered(const Table& table) {
   for (const Order& order : table.orders) {
     const std::size_t M = std::size_t(table.micro_batches);
@@ -91,11 +91,11 @@ constexpr bool weights_in_order(const Table& table) {
   return true;
 }
 
-/// Messages of one way from one rank to another: sent in the order in which the receiver uses them.
+/// True if the messages from one rank to another, in one direction, are sent in the order in which the receiver uses them.
 constexpr bool pairwise(const Table& table) {
   const std::size_t ranks = table.orders.size();
   std::vector<Message> sent, wanted;  // of all ranks, each rank's in its order
-  std::vector<std::size_t> next;      // of (from, to, way): where in `sent` to look on
+  std::vector<std::size_t> next;      // by (from, to, direction): the index in `sent` from which to search
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     next.insert(next.end(), 2 * ranks, sent.size());
     for (const Action& a : table.orders[rank]) {
@@ -103,7 +103,7 @@ constexpr bool pairwise(const Table& table) {
       if (const Message m = wanted_by(table, int(rank), a); m.from >= 0) wanted.push_back(m);
     }
   }
-  // the k-th message that a rank wants from another, one way, is the k-th that this one sends to it that way
+  // The k-th message that a rank wants from another in one direction is the k-th that the other sends to it in that direction.
   for (const Message& want : wanted) {
     std::size_t& at = next[(std::size_t(want.from) * ranks + std::size_t(want.to)) * 2 + (want.forward ? 1 : 0)];
     while (at < sent.size() && sent[at].from == want.from && (sent[at].to != want.to || sent[at].forward != want.forward)) ++at;
@@ -114,11 +114,11 @@ constexpr bool pairwise(const Table& table) {
 
 }  // namespace detail
 
-/// Checks a table, with these costs for the times.
+/// Checks a table; `costs` give the times.
 constexpr Proof prove(const Table& table, Costs costs = {}) {
   Proof proof;
   proof.complete = detail::complete(table);
-  if (!proof.complete) return proof;  // nothing else is defined
+  if (!proof.complete) return proof;  // the other properties are undefined
   proof.ordered = detail::ordered(table);
   if (!proof.ordered) return proof;
   const Timeline timeline = simulate(table, costs);
@@ -142,7 +142,7 @@ constexpr Proof prove(const Table& table, Costs costs = {}) {
   return proof;
 }
 
-/// Throws LayoutError with what is wrong, if anything is.
+/// Throws LayoutError with the first property that does not hold, if there is one.
 inline void require_proven(const Table& table, const std::string& what) {
   const Proof proof = prove(table);
   const std::string where = what + " (" + std::to_string(table.ranks) + " ranks, " + std::to_string(table.chunks) +
@@ -163,7 +163,7 @@ constexpr Proof prove(int ranks, int micro_batches, Costs costs = {}) {
   return prove(table<S>(ranks, micro_batches), costs);
 }
 
-/// Everything that S states about itself holds for these: a whole proof, its bubble, its peaks.
+/// True if everything that S states about itself holds for these numbers: the whole proof, its bubble and its peaks.
 template <Schedule S>
 constexpr bool proven(int ranks, int micro_batches, Costs costs = {}) {
   const Proof proof = prove<S>(ranks, micro_batches, costs);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A schedule as a file: a line for each rank, an action in each cell ("0F3": stage, operation, micro-batch; "(0F3;3B1)" an
-// overlapped pair). What is read is checked like any other table.
+// Schedules as CSV files: one line per rank, one action per cell ("0F3": stage, operation, micro-batch; "(0F3;3B1)": an
+// overlapped pair). A table that is read is checked like any other.
 //
 //   const schedule::Table table = schedule::from_csv(text, "my_schedule.csv");
 
@@ -18,9 +18,11 @@
 
 namespace weft::schedule {
 
+/// The table as text, one line per rank.
 std::string to_csv(const Table& table);
 
-/// Throws UsageError, with the place, for what is no action; LayoutError if the table does not pass the checker, saying why.
+/// Throws UsageError with the line for a cell that is not an action, and LayoutError with the reason if the table does not pass
+/// the checker.
 Table from_csv(std::string_view text, const std::string& file = "the schedule");
 
 }  // namespace weft::schedule

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A schedule of the user's custom: a table that the compiler proves, or one that is only known when the program runs. Either goes
-// through the same checker and the same executor as the built-in ones.
+// A user-defined schedule: a table that the compiler proves, or one that is known only at run time. Both go through the same
+// checker and the same executor as the built-in schedules.
 //
 //   constexpr schedule::Table my_table() { ... }                       // 2 ranks, 4 micro-batches
 //   PipelineParallel<models::Gpt> model(mesh, config, {.pipeline = {.schedule = schedule::custom<my_table>()}});
@@ -23,8 +23,8 @@ constexpr bool makes_table() {
   static_cast<void>(Table(make()));
   return true;
 }
-// Can the compiler make this table? Asked here, so that a function that is not constexpr is one error and not five of the
-// compiler's.
+// True if the compiler can evaluate this table. Tested here so that a function that is not constexpr gives one error of weft's
+// and not five of the compiler's.
 template <auto make>
 concept ConstantTable = requires {
   Table(make());
@@ -32,10 +32,10 @@ concept ConstantTable = requires {
 &&requires { typename std::bool_constant<makes_table<make>()>; };
 }  // namespace detail
 
-/// The schedule whose table `make()` returns, a constexpr function without arguments. It is proven by the compiler, so a table
-/// that deadlocks does not compile; it fits the number of ranks and micro-batches that it was written for, no other. (Compilers
-/// limit the steps of a proof: at the default limits a table of 4 ranks and 8 micro-batches is about the largest; larger ones
-/// are to be proven when the program runs, by `custom`.)
+/// The schedule whose table `make()` returns; `make` is a constexpr function without arguments. The compiler proves the table, so
+/// a table that deadlocks does not compile. It fits only the number of ranks and micro-batches that it was written for.
+/// (Compilers limit the steps of a proof: at the default limits a table of 4 ranks and 8 micro-batches is about the largest.
+/// Larger tables are proven at run time, by `custom`.)
 template <auto make>
 struct Custom {
   struct Verdict {
@@ -51,7 +51,8 @@ struct Custom {
     }
   }();
 
-  /// Where a pipeline takes it, it must have passed. (In the class, clang would say of the wrapper too that this is no schedule.)
+  /// Checks the proof at the point where a pipeline takes the schedule. (If the checks were in the class, clang would also report
+  /// that the wrapper's argument is not a schedule.)
   static AnySchedule any_schedule() {
     static_assert(constant,
                   "weft: the compiler proves the table of schedule::Custom<f>: f must be a constexpr function without arguments "
@@ -74,7 +75,7 @@ std::shared_ptr<const AnySchedule> custom() {
   return Value<Custom<make>>();
 }
 
-/// A table that is only known when the program runs. Throws LayoutError, saying why, if it does not pass the checker.
+/// A table that is known only at run time. Throws LayoutError with the reason if it does not pass the checker.
 inline std::shared_ptr<const AnySchedule> custom(Table table, std::string name = "of the user") {
   require_proven(table, "schedule " + name);
   return std::make_shared<const AnySchedule>(std::make_shared<const detail::TableSource>(std::move(table), std::move(name)));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// DualPipeV (DeepSeek's DualPipe cut in half, github.com/deepseek-ai/DualPipe): two stages a rank laid out as a V, and in the
-// steady state a forward of one overlaps a backward of the other, so that one computes while the other communicates.
+// DualPipeV (DeepSeek's DualPipe cut in half, github.com/deepseek-ai/DualPipe): two stages per rank, laid out as a V. In the
+// steady state a forward of one stage overlaps a backward of the other, so that one computes while the other communicates.
+//
+//   ModelOptions{.pipeline = {.schedule = schedule::dualpipev}}
 
 #include <cstddef>
 #include <string_view>
@@ -12,8 +14,8 @@
 
 namespace weft::schedule {
 
-/// At least 2 · ranks micro-batches. The bubble is exact for forward = input = weight; for others it is what the paper states
-/// and the simulation differs a little. Without overlap a pair takes the sum of its members' times.
+/// Needs at least 2 · ranks micro-batches. The bubble is exact for forward = input = weight; for other costs it is the paper's
+/// figure, and the simulation differs a little. Without overlap a pair takes the sum of its members' times.
 struct DualPipeV : VShape {
   static constexpr std::string_view name = "dualpipev";
   static constexpr std::string_view limits = "needs micro-batches >= 2 * pp";
@@ -28,7 +30,7 @@ struct DualPipeV : VShape {
   static constexpr Order order(int rank, int ranks, int micro_batches) {
     Order order;
     int forwards[2] = {0, 0}, backwards[2] = {0, 0};
-    std::vector<Action> waiting;  // weight gradients, first in first out
+    std::vector<Action> waiting;  // weight gradients, first in, first out
     std::size_t taken = 0;
     const auto forward = [&](int chunk) { order.push_back({Op::F, chunk, forwards[chunk]++}); };
     const auto backward = [&](int chunk) { order.push_back({Op::B, chunk, backwards[chunk]++}); };

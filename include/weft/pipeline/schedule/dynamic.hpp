@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Schedules by name and from files, for programs with a command line: one compiled model for all of them.
+// Schedules chosen at run time, by name or from a file, for programs with a command line. One compiled model runs all of them.
 //
 //   PipelineParallel<models::Gpt> model(mesh, config, {.pipeline = {.schedule = schedule::choose("zbv")}});
 //   PipelineParallel<models::Gpt> model(mesh, config, {.pipeline = {.schedule = schedule::choose_file("own.csv")}});
@@ -39,13 +39,14 @@ class NamedSource final : public AnySchedule::Source {
 
 }  // namespace detail
 
-/// The schedule of that name (see `names`) with so many stages a rank; 0: as many as is its own, 2 where it takes any. Throws
-/// UsageError for an unknown name, LayoutError for a number of stages that it does not take.
+/// The schedule of that name (see `names`) with `chunks` stages per rank; 0 means the schedule's own number, or 2 if it takes
+/// any. Throws UsageError for an unknown name, LayoutError for a number of stages that the schedule does not take.
 inline std::shared_ptr<const AnySchedule> choose(std::string name, int chunks = 0) {
   return std::make_shared<const AnySchedule>(std::make_shared<const detail::NamedSource>(std::move(name), chunks));
 }
 
-/// The table in a CSV file (see csv.hpp). Throws UsageError if it cannot be read, LayoutError, saying why, if it is not proven.
+/// The table in a CSV file (see csv.hpp). Throws UsageError if the file cannot be read, LayoutError with the reason if the table
+/// does not pass the checker.
 inline std::shared_ptr<const AnySchedule> choose_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw_error<UsageError>({"schedule: cannot read '", path, "': ", std::strerror(errno)});

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// All forwards, then all backwards (Huang et al., GPipe, arXiv:1811.06965). The simplest order; holds every micro-batch's
-// activations at once.
+// GPipe: all forwards, then all backwards (Huang et al., arXiv:1811.06965). The simplest order; it holds the activations of all
+// micro-batches at once.
+//
+//   ModelOptions{.pipeline = {.schedule = schedule::gpipe}}
 
 #include <string_view>
 
@@ -9,7 +11,7 @@
 
 namespace weft::schedule {
 
-/// Any number of micro-batches. Gradients are accumulated in micro-batch order.
+/// Takes any number of micro-batches. Gradients are accumulated in micro-batch order.
 struct GPipe : Loop {
   static constexpr std::string_view name = "gpipe";
   static constexpr std::string_view limits = "needs at least one rank and one micro-batch";

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Interleaved 1F1B (Narayanan et al., arXiv:2104.04473; Megatron-LM's virtual pipeline): every rank holds several short stages,
-// so the bubble is that of 1F1B in the time of one of them, for more messages and more activations held.
+// Interleaved 1F1B (Narayanan et al., arXiv:2104.04473; Megatron-LM's virtual pipeline): every rank holds several short stages.
+// The bubble is as many steps as that of 1F1B, but steps of one short stage; the price is more messages and more activations
+// held.
+//
+//   ModelOptions{.pipeline = {.schedule = schedule::interleaved<2>}}
 
 #include <algorithm>
 #include <cstddef>
@@ -14,9 +17,10 @@ namespace weft::schedule {
 
 namespace detail {
 
-/// The order in which interleaved forwards run: for each group of micro-batches, for each chunk, each micro-batch of the
-/// group. Megatron fixes the size of a group and so refuses most counts. Here they are cut into as many groups of at least
-/// `ranks` as there are, as equal as can be with the larger ones first: no count is refused and none adds to the bubble.
+/// The order of interleaved forwards: for each group of micro-batches, for each chunk, each micro-batch of the group. Megatron
+/// fixes the size of a group and so refuses most counts. Here the micro-batches are cut into as many groups of at least `ranks`
+/// as possible, of sizes as equal as possible with the larger ones first. So no count is refused, and none makes the bubble
+/// longer.
 constexpr Order interleaved_forwards(int ranks, int chunks, int micro_batches) {
   const int groups = std::max(1, micro_batches / ranks);
   Order order;
@@ -29,19 +33,19 @@ constexpr Order interleaved_forwards(int ranks, int chunks, int micro_batches) {
   return order;
 }
 
-/// Micro-batches of the first, largest group.
+/// The size of the first group, which is the largest.
 constexpr int interleaved_group(int ranks, int micro_batches) {
   const int groups = std::max(1, micro_batches / ranks);
   return (micro_batches + groups - 1) / groups;
 }
 
-/// The k-th backward: as the k-th forward with the chunks from last to first.
+/// The k-th backward: the k-th forward with the chunks in reverse order.
 constexpr Action mirrored(const Order& forwards, int k, int chunks, Op what) {
   const Action& forward = forwards[static_cast<std::size_t>(k)];
   return {what, chunks - 1 - forward.chunk, forward.micro};
 }
 
-/// Forwards before the first backward.
+/// The number of forwards before the first backward.
 constexpr int interleaved_warm_up(int rank, int ranks, int chunks, int micro_batches) {
   return (chunks - 1) * interleaved_group(ranks, micro_batches) + (chunks > 1 ? 2 : 1) * (ranks - 1 - rank);
 }
@@ -60,8 +64,8 @@ constexpr Order interleaved_order(int rank, int ranks, int chunks, int micro_bat
 
 }  // namespace detail
 
-/// V stages a rank, any number of micro-batches. With fewer than ranks the groups are short and ranks wait between chunks.
-/// For a V that is only known when the program runs there is schedule::choose("interleaved", V).
+/// V stages per rank, any number of micro-batches. With fewer micro-batches than ranks the groups are short, and ranks wait
+/// between chunks. If V is known only at run time, use schedule::choose("interleaved", V).
 template <int V>
 struct Interleaved : Loop {
   static_assert(V >= 1, "weft: Interleaved's V template parameter is the number of stages a rank, at least 1");

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The sends and receives of a schedule, put in place so that they need neither buffers nor tags: all messages have one global
-// order, each rank's list keeps to it, and so ranks that block on every send until its receive is there still reach the end.
+// The sends and receives of a schedule, placed so that they need neither buffers nor tags. All messages have one global order and
+// each rank's list keeps to it, so the ranks reach the end even if every send blocks until its receive.
+//
+//   const auto steps = schedule::with_messages(table);   // steps[rank]: actions, sends and receives
 
 #include <algorithm>
 #include <cstddef>
@@ -12,16 +14,16 @@
 
 namespace weft::schedule {
 
-/// An activation (forward) or a gradient (not forward) that the action on `stage` needs, from one rank to another.
+/// An activation (forward) or a gradient (not forward), sent from one rank to another for the action on `stage`.
 struct Message {
-  int from = -1, to = -1;    ///< ranks; −1: no message (first or last stage, or the neighbour is on the same rank)
-  int stage = 0, micro = 0;  ///< where it is wanted
+  int from = -1, to = -1;    ///< ranks; −1: no message (first or last stage, or both stages on one rank)
+  int stage = 0, micro = 0;  ///< of the action that needs it
   bool forward = true;
 
   friend constexpr bool operator==(const Message&, const Message&) = default;
 };
 
-/// The rank that holds a stage, and −1 outside the model.
+/// The rank that holds a stage, or −1 outside the model.
 constexpr int rank_of(const Table& table, int stage) {
   for (int rank = 0; rank < table.ranks; ++rank)
     for (const int held : table.stage_of[std::size_t(rank)])
@@ -29,7 +31,7 @@ constexpr int rank_of(const Table& table, int stage) {
   return -1;
 }
 
-/// What an action's result is sent as; `to` is −1 if nowhere.
+/// The message with an action's result; `to` is −1 if there is none.
 constexpr Message sent_by(const Table& table, int rank, const Action& action) {
   if (action.what == Op::W) return {};
   const bool forward = action.what == Op::F;
@@ -38,7 +40,7 @@ constexpr Message sent_by(const Table& table, int rank, const Action& action) {
   return to < 0 || to == rank ? Message{} : Message{rank, to, stage, action.micro, forward};
 }
 
-/// What an action waits for; `from` is −1 if for nothing.
+/// The message that an action waits for; `from` is −1 if there is none.
 constexpr Message wanted_by(const Table& table, int rank, const Action& action) {
   if (action.what == Op::W) return {};
   const bool forward = action.what == Op::F;
@@ -47,15 +49,15 @@ constexpr Message wanted_by(const Table& table, int rank, const Action& action) 
   return from < 0 || from == rank ? Message{} : Message{from, rank, stage, action.micro, forward};
 }
 
-/// An action of a rank, or (what a rank does between actions) a send or a receive.
+/// One step of a rank: an action, or a send or receive between actions.
 struct Step {
   enum class Kind : char { compute, send, receive } kind;
   Action action;    ///< of Kind::compute
-  Message message;  ///< of the others
+  Message message;  ///< of Kind::send and Kind::receive
 };
 
-/// Each rank's steps. A message stands where, with equal costs, its sender has just made it: a receive is neither so late
-/// that it holds up the sender nor so early that the receiver waits with work in hand.
+/// The steps of each rank. A message is placed at the time, with equal costs, at which its sender has just produced it: the
+/// receive is not so late that the sender is held up, and not so early that the receiver waits although it has work.
 constexpr std::vector<std::vector<Step>> with_messages(const Table& table) {
   struct Event {
     double time;
@@ -92,7 +94,7 @@ constexpr std::vector<std::vector<Step>> with_messages(const Table& table) {
   return steps;
 }
 
-/// Every action's input is received before it, by the rank's own list.
+/// True if each rank's list receives the input of every action before the action.
 constexpr bool received_before_use(const Table& table, const std::vector<std::vector<Step>>& steps) {
   const std::size_t M = std::size_t(table.micro_batches);
   for (std::size_t rank = 0; rank < steps.size(); ++rank) {
@@ -109,8 +111,8 @@ constexpr bool received_before_use(const Table& table, const std::vector<std::ve
   return true;
 }
 
-/// Plays the steps with sends that wait for their receive: true if all ranks reach the end and both ends of a channel name
-/// the same message.
+/// Runs the steps with sends that wait for their receives. True if all ranks reach the end and both ends of a channel name the
+/// same message.
 constexpr bool runs_with_rendezvous(const std::vector<std::vector<Step>>& steps) {
   std::vector<std::size_t> at(steps.size(), 0);
   for (bool moved = true; moved;) {
@@ -124,7 +126,7 @@ constexpr bool runs_with_rendezvous(const std::vector<std::vector<Step>>& steps)
         if (at[to] == steps[to].size()) return false;
         const Step& other = steps[to][at[to]];
         if (other.kind != Step::Kind::receive || other.message.from != int(rank)) break;
-        if (!(other.message == step.message)) return false;  // received as something else
+        if (!(other.message == step.message)) return false;  // the receiver expects another message
         ++at[to];
       }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Schedules by name, for command lines and tools: the table of "1f1b" or "zbv" for numbers known only at run time.
+// Tables of schedules by name, such as "1f1b" or "zbv", with numbers known only at run time: for command lines and tools.
 //
 //   const schedule::Table table = schedule::named_table("interleaved", 4, 8, 2);   // 4 ranks, 8 micro-batches, 2 chunks a rank
 
@@ -19,11 +19,12 @@
 
 namespace weft::schedule {
 
+/// The names of the built-in schedules.
 inline constexpr std::string_view names = "gpipe, 1f1b, interleaved, interleaved-zb, zb-h1, zbv and dualpipev";
 
 namespace detail {
 
-/// A schedule whose number of chunks is its own.
+/// The table of a schedule with a fixed number of chunks.
 template <Schedule S>
 Table fixed_table(int ranks, int micro_batches, int chunks) {
   if (chunks != 0 && chunks != S::chunks)
@@ -33,7 +34,7 @@ Table fixed_table(int ranks, int micro_batches, int chunks) {
   return table<S>(ranks, micro_batches);
 }
 
-/// One whose order is a function of the number of chunks; 2 unless given.
+/// The table of a schedule whose order is a function of the number of chunks, 2 unless given.
 template <class Order>
 Table looped_table(std::string_view name, int ranks, int micro_batches, int chunks, Order order) {
   if (chunks == 0) chunks = 2;
@@ -51,15 +52,16 @@ Table looped_table(std::string_view name, int ranks, int micro_batches, int chun
 
 }  // namespace detail
 
-/// The table of a schedule. `chunks`: stages a rank; 0 for the schedule's own (2 where it takes any). Throws UsageError for
-/// an unknown name, LayoutError for numbers without an order.
+/// The table of the schedule `name`. `chunks` is the number of stages per rank; 0 means the schedule's own number, or 2 if it
+/// takes any. Throws UsageError for an unknown name, LayoutError for numbers without an order.
 Table named_table(std::string_view name, int ranks, int micro_batches, int chunks = 0);
 
 namespace detail {
 
-/// Stages a rank of a schedule: as given, where it takes any, and 2 for 0; else its own. Throws as named_table does.
+/// The number of stages per rank: `chunks` (2 for 0) if the schedule takes any number, else the schedule's own. Throws as
+/// named_table does.
 int named_chunks(std::string_view name, int chunks);
-/// Whether its stages lie there and back, so that the last one is on the first rank.
+/// True if the stages are laid out as a V, so that the last one is on the first rank.
 inline bool named_v_shape(std::string_view name) { return name == Zbv::name || name == DualPipeV::name; }
 
 }  // namespace detail

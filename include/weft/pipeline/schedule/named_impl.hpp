@@ -29,7 +29,7 @@ WEFT_INLINE int named_chunks(std::string_view name, int chunks) {
       throw LayoutError("schedule " + std::string(name) + " with chunks(" + std::to_string(chunks) + "): at least 1");
     return chunks == 0 ? 2 : chunks;
   }
-  return named_table(name, 2, 8, chunks).chunks;  // numbers that all of them take
+  return named_table(name, 2, 8, chunks).chunks;  // all of these schedules take these numbers
 }
 
 }  // namespace weft::schedule::detail

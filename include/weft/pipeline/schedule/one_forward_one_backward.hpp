@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One forward, one backward (Narayanan et al., PipeDream-Flush, arXiv:2006.09503; Megatron-LM's default). GPipe's bubble, but
-// a rank holds at most as many activations as there are stages from it to the end.
+// 1F1B: one forward, one backward (Narayanan et al., PipeDream-Flush, arXiv:2006.09503; the default of Megatron-LM and of weft).
+// The bubble is that of GPipe, but a rank holds at most as many activations as there are stages from it to the end.
+//
+//   ModelOptions{.pipeline = {.schedule = schedule::one_forward_one_backward}}
 
 #include <algorithm>
 #include <string_view>
@@ -10,7 +12,7 @@
 
 namespace weft::schedule {
 
-/// Any number of micro-batches, fewer than stages too. Gradients are accumulated in micro-batch order.
+/// Takes any number of micro-batches, also fewer than stages. Gradients are accumulated in micro-batch order.
 struct OneForwardOneBackward : Loop {
   static constexpr std::string_view name = "1f1b";
   static constexpr std::string_view limits = "needs at least one rank and one micro-batch";

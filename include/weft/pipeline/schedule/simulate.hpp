@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// When each action of a schedule starts and ends if communication takes no time: what the checker measures and what the
-// pictures show.
+// The simulation of a schedule: the start and the end of each action if communication takes no time. The checker measures bubbles
+// with it, and pictures show it.
 //
 //   schedule::Timeline timeline = schedule::simulate(table, {.forward = 1, .input = 1, .weight = 1});
 
@@ -13,17 +13,17 @@
 
 namespace weft::schedule {
 
-/// `start[rank][i]` and `end[rank][i]` belong to the i-th action of the rank's order.
+/// `start[rank][i]` and `end[rank][i]` are the times of the i-th action in the rank's order.
 struct Timeline {
-  bool finished = false;  ///< false: some rank waits for an input that never comes
+  bool finished = false;  ///< false: a rank waits for an input that never comes
   double makespan = 0;
   std::vector<std::vector<double>> start, end;
   std::vector<double> busy;  ///< by rank
 };
 
-/// Runs a complete table: each rank takes its actions in order, each as soon as its input is there. `cost(stage, what)` is
-/// the time of an action, so that stages may be of unequal cost. An overlapped pair is one piece of work: it starts when both
-/// inputs are there, takes the sum of both times (nothing is gained that was not measured), and both results come at its end.
+/// Runs a complete table: each rank takes its actions in order and starts each as soon as its input is there. `cost(stage, what)`
+/// is the time of an action, so stages may differ in cost. An overlapped pair is one piece of work: it starts when both inputs
+/// are there, takes the sum of both times (no gain is assumed that was not measured), and both results are there at its end.
 template <class Cost>
 requires requires(Cost cost) { double(cost(0, Op::F)); }
 constexpr Timeline simulate(const Table& table, Cost cost) {
@@ -37,7 +37,7 @@ constexpr Timeline simulate(const Table& table, Cost cost) {
   std::vector<double> forward(std::size_t(stages) * M, never), input(forward), clock(ranks, 0);
   std::vector<std::size_t> at(ranks, 0);
   const auto cell = [&](int stage, const Action& a) { return std::size_t(stage) * M + std::size_t(a.micro); };
-  const auto ready = [&](std::size_t rank, const Action& a) -> double {  // when the input is there
+  const auto ready = [&](std::size_t rank, const Action& a) -> double {  // the time at which the input is there
     const int stage = table.stage(int(rank), a.chunk);
     if (a.what == Op::F) return stage > 0 ? forward[cell(stage - 1, a)] : 0;
     if (a.what == Op::W) return input[cell(stage, a)];
@@ -82,7 +82,7 @@ constexpr Timeline simulate(const Table& table, Cost cost) {
   return timeline;
 }
 
-/// The same with equal stages.
+/// The same for stages of equal cost.
 constexpr Timeline simulate(const Table& table, Costs costs = {}) {
   return simulate(table, [costs](int, Op what) { return costs.of(what); });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A schedule for all ranks as one value: the orders, and which stage each chunk of each rank is. Built from a schedule type,
-// written as a constexpr table by a user, or read from a file: the checker takes them alike.
+// A schedule for all ranks as one value: the order of each rank, and the stage of each chunk of each rank. A table is made from a
+// schedule type, written as a constexpr function by a user, or read from a file; the checker treats all three alike.
 //
 //   constexpr auto table = schedule::table<schedule::OneForwardOneBackward>(4, 8);   // 4 ranks, 8 micro-batches
 
@@ -17,13 +17,13 @@
 
 namespace weft::schedule {
 
-/// What a schedule type states: its order for each rank, where its chunks lie, what it costs, and when it works.
-///   chunks                  chunks a rank
-///   order(rank, P, M)       actions of a rank of P, for M micro-batches
-///   stage(rank, chunk, P)   position in the model, 0 ... P·chunks − 1; rank_of and chunk_of are its inverse
-///   bubble(P, M, costs)     makespan − busy time of a rank, without communication
-///   peak(rank, P, M)        most chunk activations that the rank holds at once (from F until B or W)
-///   applies(P, M)           whether there is an order for these; `limits` says in words when
+/// A schedule type: the order of each rank, the stages of its chunks, its costs, and the numbers that it works for.
+///     chunks                  chunks per rank
+///     order(rank, P, M)       actions of a rank of P, for M micro-batches
+///     stage(rank, chunk, P)   position in the model, 0 ... P·chunks − 1; rank_of and chunk_of are its inverse
+///     bubble(P, M, costs)     makespan − busy time of a rank, without communication
+///     peak(rank, P, M)        most chunk activations that the rank holds at once (from F until B or W)
+///     applies(P, M)           true if there is an order for these numbers; `limits` is the condition in words
 template <class S>
 concept Schedule = requires(int rank, int chunk, int P, int M, Costs costs) {
   { S::name } -> std::convertible_to<std::string_view>;
@@ -40,13 +40,13 @@ concept Schedule = requires(int rank, int chunk, int P, int M, Costs costs) {
 
 class AnySchedule;
 
-/// A schedule type as a value, for ModelOptions::pipeline.schedule: schedule::zbv is Zbv's.
+/// A schedule type as a value for ModelOptions::pipeline.schedule: schedule::zbv is Value<Zbv>.
 template <class S>
 struct Value {
   operator std::shared_ptr<const AnySchedule>() const;  // in any_schedule.hpp
 };
 
-/// Orders of all ranks, with `stage_of[rank][chunk]`.
+/// The orders of all ranks, and the stages, `stage_of[rank][chunk]`.
 struct Table {
   int ranks = 0, chunks = 1, micro_batches = 0;
   std::vector<Order> orders;
@@ -58,7 +58,7 @@ struct Table {
   }
 };
 
-/// The table of a schedule. The caller has asked `applies` (see `require`).
+/// The table of a schedule. The caller checks `applies` first (see `require`).
 template <Schedule S>
 constexpr Table table(int ranks, int micro_batches) {
   Table table{ranks, S::chunks, micro_batches, {}, {}};
@@ -70,7 +70,8 @@ constexpr Table table(int ranks, int micro_batches) {
   return table;
 }
 
-/// Throws LayoutError, with the numbers and the nearest count that works, if the schedule has no order for these.
+/// Throws LayoutError, with the numbers and the nearest number of micro-batches that works, if the schedule has no order for
+/// these.
 template <Schedule S>
 WEFT_COLD void require(int ranks, int micro_batches) {
   if (S::applies(ranks, micro_batches)) return;
@@ -84,10 +85,10 @@ WEFT_COLD void require(int ranks, int micro_batches) {
   throw LayoutError(text);
 }
 
-/// "2F5": stage, operation, micro-batch.
+/// An action as text, such as "2F5": stage, operation, micro-batch.
 std::string to_string(const Table& table, int rank, Action action);
 
-/// A rank's order as texts; an overlapped pair is one text, "(0F3;3B1)".
+/// The actions of a rank as texts; an overlapped pair is one text, "(0F3;3B1)".
 std::vector<std::string> to_strings(const Table& table, int rank);
 
 }  // namespace weft::schedule

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A timeline as measured: the executor notes when each action of the last training step began, once its input was there, and
-// when it ended. Off unless asked for; then two readings of the clock an action.
+// A measured timeline of the last training step: the executor records the start of each action, once its input is there, and its
+// end. Recording is off unless asked for; it reads the clock two or three times per action.
 //
 //   auto recording = std::make_shared<schedule::TimelineRecorder>();
 //   Parallel model(mesh, config, {.pipeline = {.timeline = recording}});
@@ -21,7 +21,7 @@
 
 namespace weft::schedule {
 
-/// One rank's times of its last step, in seconds of its own clock.
+/// The times of one rank's last training step, in seconds of its own clock.
 class TimelineRecorder {
  public:
   static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -31,7 +31,7 @@ class TimelineRecorder {
     start_.clear();
     end_.clear();
   }
-  void start() { began_ = now(); }  ///< of an action; once more when its input has come
+  void start() { began_ = now(); }  ///< of an action; called again when its input has arrived
   void end() {
     start_.push_back(began_);
     end_.push_back(now());
@@ -49,14 +49,14 @@ class TimelineRecorder {
 
 namespace detail {
 
-/// A moment that all ranks share, on each one's own clock. A rank may be late to see the end of a barrier, so it is taken from
-/// many: the median of what this rank's clock is ahead of the first rank's.
+/// One moment shared by all ranks, on each rank's own clock. A rank may notice the end of a barrier late, so it is taken from
+/// many: the median of the differences between this rank's clock and the first rank's.
 double common_moment(const Communicator& pipeline);
 
 }  // namespace detail
 
-/// The last step of all ranks of a pipeline, from the first action on, in seconds, the same on every rank. Collective over
-/// `pipeline`. Clocks of different machines are set by a barrier, so they agree to what a message takes.
+/// The last step of all ranks of a pipeline, in seconds from the first action on, the same on every rank. Collective over
+/// `pipeline`. The clocks of different machines are aligned by barriers, so they agree up to the time of a message.
 Timeline measured(const TimelineRecorder& recording, const Communicator& pipeline);
 
 }  // namespace weft::schedule

@@ -111,7 +111,7 @@ WEFT_INLINE std::string to_trace(const Table& table, const Timeline& timeline, d
     bool second = false;
     for (std::size_t i = 0; i < timeline.start[r].size(); ++i) {
       const Action& a = table.orders[r][i];
-      // nested events would look as if one caused the other
+      // Nested events would look as if one caused the other, so the members of a pair get one half of the time each.
       const bool overlapped = detail::overlaps_next(table.orders[r], timeline, r, i);
       const double duration = timeline.end[r][i] - timeline.start[r][i], share = second || overlapped ? duration / 2 : duration;
       const double start = timeline.start[r][i] - first + (second ? share : 0);

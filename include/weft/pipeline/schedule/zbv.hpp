@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// ZBV (Qi et al., Pipeline Parallelism with Controllable Memory, arXiv:2405.15362): two stages a rank laid out as a V, so that
-// the first and the last stage are on rank 0. No rank idles between its first and its last action if F, I and W take as long.
+// ZBV (Qi et al., Pipeline Parallelism with Controllable Memory, arXiv:2405.15362): two stages per rank, laid out as a V, so that
+// rank 0 holds the first and the last stage. With enough micro-batches, no rank idles between its first and its last action if F,
+// I and W take equal time.
+//
+//   ModelOptions{.pipeline = {.schedule = schedule::zbv}}
 
 #include <algorithm>
 #include <string_view>
@@ -10,8 +13,9 @@
 
 namespace weft::schedule {
 
-/// Any number of micro-batches. The bubble is exact for forward = input = weight. With 2 · ranks − 1 or more the bubble is only
-/// that ranks start and end at different times; fewer run as the first of so many, so that ranks idle where the others would be.
+/// Takes any number of micro-batches. The bubble is exact for forward = input = weight. With at least 2 · ranks − 1
+/// micro-batches, the only bubble is that ranks start and end at different times. Fewer run as the first ones of so many, so that
+/// ranks idle in place of the missing ones.
 struct Zbv : VShape {
   static constexpr std::string_view name = "zbv";
   static constexpr std::string_view limits = "needs at least one rank and one micro-batch";

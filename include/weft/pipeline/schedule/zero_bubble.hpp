@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Zero bubble (Qi et al., arXiv:2401.10241): the gradient of the weights waits, since no other rank needs it, and fills what
-// would be bubble. H1 keeps the activations of 1F1B; the interleaved form does the same with several stages a rank.
+// Zero bubble (Qi et al., arXiv:2401.10241): weight gradients, which no other rank needs, are deferred and fill time that would
+// be bubble. H1 needs the activation memory of 1F1B; the interleaved form does the same with several stages per rank.
+//
+//   ModelOptions{.pipeline = {.schedule = schedule::zero_bubble_h1}}
 
 #include <algorithm>
 #include <cstddef>
@@ -31,9 +33,9 @@ constexpr Order zero_bubble_order(int rank, int ranks, int chunks, int micro_bat
 
 }  // namespace detail
 
-/// V stages a rank, any number of micro-batches. Rank r starts its weight gradients after r input gradients, so all ranks hold
-/// as much. The bubble is exact for weight <= forward and weight <= input (longer weight steps make it longer), and with several
-/// stages a rank and fewer micro-batches than ranks for equal times; it is not exceeded for others.
+/// V stages per rank, any number of micro-batches. Rank r starts its weight gradients after r input gradients, so all ranks hold
+/// equally many activations. The bubble is exact for weight <= forward and weight <= input (longer weight steps make it longer).
+/// With several stages per rank and fewer micro-batches than ranks it is exact for equal times and an upper bound for others.
 template <int V>
 struct InterleavedZeroBubble : Loop {
   static_assert(V >= 1, "weft: InterleavedZeroBubble's V template parameter is the number of stages a rank, at least 1");
@@ -59,7 +61,7 @@ static_assert(Schedule<InterleavedZeroBubble<2>>);
 template <int V>
 inline constexpr Value<InterleavedZeroBubble<V>> interleaved_zero_bubble;
 
-/// One stage a rank; also called ZB1P.
+/// One stage per rank; also called ZB1P.
 struct ZeroBubbleH1 : InterleavedZeroBubble<1> {
   static constexpr std::string_view name = "zb-h1";
 };
