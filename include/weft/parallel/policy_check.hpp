@@ -31,7 +31,7 @@ namespace policy_check {
 
 WEFT_HAS_MEMBER(hooks)
 
-enum class Fault { none, no_axis, axis, plain, no_stream, stream, stream_axis, stream_kind, no_hooks, hooks, constructor, axes };
+enum class Fault { none, no_axis, axis, plain, no_placement, placement, other_axis, kind, no_hooks, hooks, constructor, axes };
 
 template <class P>
 concept Plain = requires(const ModelOptions& options, ModelOptions& adjusted) {
@@ -64,11 +64,11 @@ constexpr Fault fault() {
   else if constexpr (!Plain<P>) return Fault::plain;
   else if constexpr (requires { typename P::axes; })
     return is_axes<typename P::axes> ? Fault::none : Fault::axes;  // it binds them itself
-  else if constexpr (!requires { typename P::hidden_placement; }) return Fault::no_stream;
-  else if constexpr (kind_of<typename P::hidden_placement> == Kind::absent) return Fault::stream;
+  else if constexpr (!requires { typename P::hidden_placement; }) return Fault::no_placement;
+  else if constexpr (kind_of<typename P::hidden_placement> == Kind::absent) return Fault::placement;
   else if constexpr (!std::is_same_v<typename AxisOf<typename P::hidden_placement>::type, typename P::axis>)
-    return Fault::stream_axis;
-  else if constexpr (!lies<typename P::hidden_placement>) return Fault::stream_kind;
+    return Fault::other_axis;
+  else if constexpr (!lies<typename P::hidden_placement>) return Fault::kind;
   else if constexpr (!requires(P & policy) {
                        { policy.hooks() } -> std::convertible_to<Hooks*>;
                      })
@@ -100,17 +100,17 @@ struct RefusedPolicy {
   static_assert(fault != Fault::plain,
                 "weft: this policy lacks shards_parameters, adjust(options) or schedule(options), which every policy has: derive "
                 "it from PlainPolicy (`struct Own : PlainPolicy`), publicly; see P in this class's template arguments");
-  static_assert(fault != Fault::no_stream,
+  static_assert(fault != Fault::no_placement,
                 "weft: this policy has no hidden_placement, the placement of the hidden state on its axis between blocks: write "
                 "`using hidden_placement = Invariant<axis>;` where all ranks have the same, or `Shard<axis, 0>` where each has "
                 "rows of its own; see P in this class's template arguments");
-  static_assert(fault != Fault::stream,
+  static_assert(fault != Fault::placement,
                 "weft: this policy's hidden_placement is no placement: write `using hidden_placement = Invariant<axis>;`, or "
                 "`Shard<axis, 0>`; see P in this class's template arguments");
-  static_assert(fault != Fault::stream_axis,
+  static_assert(fault != Fault::other_axis,
                 "weft: this policy's hidden_placement is a placement on another axis than the one that it binds: write `using "
                 "hidden_placement = Invariant<axis>;`, or `Shard<axis, 0>`; see P in this class's template arguments");
-  static_assert(fault != Fault::stream_kind,
+  static_assert(fault != Fault::kind,
                 "weft: this policy's hidden_placement is Replicated or Partial, and the hidden state between blocks is neither "
                 "used in part nor a term of a sum: write `using hidden_placement = Invariant<axis>;`, or `Shard<axis, 0>`; see P "
                 "in this class's template arguments");
