@@ -238,11 +238,12 @@ TEST_CASE("refusals") {
                        "weft: PowerSgd: rank 0 is less than 1", UsageError);
   const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
     Mesh<dp> mesh(world);
-    CHECK_THROWS_WITH_AS(DataParallel<Model>(mesh, gpt_config(),
-                                             {.data = {.hook = hook::make<GatherAndAdd>()}, .numerics = {.reproducible = true}}),
-                         "weft: ModelOptions: reproducible fixes how gradients are added, so it cannot go with a communication "
-                         "hook; leave one of them out",
-                         UsageError);
+    CHECK_THROWS_WITH_AS(
+        DataParallel<Model>(mesh, gpt_config(),
+                            {.data = {.hook = hook::make<GatherAndAdd>()}, .numerics = {.reproducible = true}}),
+        "weft: ModelOptions: numerics.reproducible fixes how gradients are added, so it cannot go with a communication "
+        "hook; leave one of them out",
+        UsageError);
   });
   CHECK(code == 0);
 }

@@ -290,11 +290,13 @@ TEST_CASE("refusals, with what works instead") {
   CHECK(refused(2, {.shard = {.stage = 2, .quantised_gather = true}}) ==
         "weft: ModelOptions::shard.quantised_gather is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank");
   CHECK(refused(2, {.shard = {.stage = 0, .replicate = 2}}) ==
-        "weft: ModelOptions: replicate, quantised_gather and secondary are for FullyShardedDataParallel, and DataParallel or its "
+        "weft: ModelOptions: shard.replicate, shard.quantised_gather and shard.secondary are for FullyShardedDataParallel, and "
+        "DataParallel or its "
         "stage 0 shares nothing out; leave them out");
   CHECK(refused(2, {.shard = {.stage = 3}, .numerics = {.reduce = DataType::int8}}) ==
         "weft: ModelOptions::numerics.reduce is int8: gradients are reduced in bfloat16 or float32");
   CHECK(refused(2, {.shard = {.stage = 3}, .numerics = {.reproducible = true, .reduce = DataType::bfloat16}}) ==
-        "weft: ModelOptions: reproducible adds gradients in their own type, so it cannot go with reduce in bfloat16; leave one "
+        "weft: ModelOptions: numerics.reproducible adds gradients in their own type, so it cannot go with numerics.reduce in "
+        "bfloat16; leave one "
         "of them out");
 }

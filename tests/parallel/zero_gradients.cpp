@@ -201,7 +201,8 @@ TEST_CASE("refusals") {
   CHECK(refused(half, {.shard = {.stage = 2}, .numerics = {.gradient = DataType::float16}}) ==
         "weft: ModelOptions::numerics.gradient is float16: gradients of parameters in bfloat16 are kept in float32 or bfloat16");
   CHECK(refused(half, {.shard = {.stage = 1}, .numerics = {.reproducible = true, .gradient = DataType::bfloat16}}) ==
-        "weft: ModelOptions: reproducible adds gradients in float32, so it cannot go with gradient in bfloat16; leave one of "
+        "weft: ModelOptions: numerics.reproducible adds gradients in float32, so it cannot go with numerics.gradient in "
+        "bfloat16; leave one of "
         "them out");
   CHECK(refused(half, {.shard = {.stage = 0}, .numerics = {.gradient = DataType::bfloat16}}) ==
         "weft: ModelOptions::numerics.gradient is bfloat16: DataParallel keeps gradients in the type in which they are added; "
