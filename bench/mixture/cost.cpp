@@ -14,6 +14,7 @@
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/expert_parallel.hpp>
+#include <weft/parallel/single_device.hpp>
 #include <weft/runtime/run.hpp>
 
 using namespace weft;

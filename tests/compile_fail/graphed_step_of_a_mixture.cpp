@@ -3,6 +3,7 @@
 #include <weft/models/gpt.hpp>
 #include <weft/models/mixtral.hpp>
 #include <weft/parallel/cuda/graphed_step.hpp>
+#include <weft/parallel/single_device.hpp>
 
 void use(weft::DefaultDevice& device) {
 #ifdef WEFT_FAIL

@@ -20,6 +20,7 @@
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
+#include <weft/parallel/single_device.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
 #include <weft/runtime/run.hpp>
 

@@ -13,6 +13,7 @@
 #include <weft/parallel/cuda/graphed_step.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
+#include <weft/parallel/single_device.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
 #include <weft/runtime/run.hpp>
 

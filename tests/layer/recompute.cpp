@@ -8,6 +8,7 @@
 #include "support/experts.hpp"
 
 #include <weft/layer/recompute.hpp>
+#include <weft/parallel/single_device.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 
 using namespace weft_test;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include <weft/parallel/single_device.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 
 using namespace weft_test;

@@ -3,6 +3,7 @@
 // hosts each step runs as it is; cuda/graph.cpp has the recording, over a test double.
 
 #include <weft/parallel/cuda/graphed_step.hpp>
+#include <weft/parallel/single_device.hpp>
 
 #include "support/parity.hpp"
 

@@ -7,6 +7,7 @@
 #include "support/reproducible.hpp"
 
 #include <weft/layer/reduction_tree.hpp>
+#include <weft/parallel/single_device.hpp>
 
 using namespace weft_test;
 

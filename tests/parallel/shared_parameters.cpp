@@ -9,6 +9,7 @@
 
 #include <weft/layer/registry.hpp>
 #include <weft/layer/shared_layer.hpp>
+#include <weft/parallel/single_device.hpp>
 
 using namespace weft_test;
 

@@ -5,6 +5,7 @@
 #include "support/parity.hpp"
 
 #include <weft/comm/mpi.hpp>
+#include <weft/parallel/single_device.hpp>
 
 using namespace weft_test;
 
