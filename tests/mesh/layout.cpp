@@ -88,7 +88,7 @@ TEST_CASE("each broken rule has its own text") {
       {{.world = 2, .global_batch = 0}, "weft: global batch(0): must be at least 1"},
       {{.world = 2, .micro_batch = 0}, "weft: micro-batch(0): must be at least 1"},
       {{.world = 4, .pp = 2, .vpp = 2, .global_batch = 6, .layers = 8},
-       "weft: micro-batches(3) % pp(2) != 0: with vpp(2) interleaved stages a rank works on groups of pp micro-batches; micro "
+       "weft: micro-batches(3) % pp(2) != 0: with vpp(2) interleaved stages a rank works on groups of pp micro-batches; micro-"
        "batches can be 2 or 4 (global batch / (micro-batch * dp))"},
       {{.world = 8, .heads = 6, .kv_heads = 4},
        "weft: heads(6) % kv heads(4) != 0: every key and value head serves as many heads; kv heads can be 1, 2, 3 or 6"},

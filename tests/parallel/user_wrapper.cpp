@@ -140,7 +140,7 @@ std::string refusal(Axes, int ranks, const Degrees& degrees, const ModelOptions&
 
 TEST_CASE("mistakes are named") {
   CHECK(refusal<UserWrapper<Idle, Gpt>>(axes<replica>, 2, {.user = {{replica{}, 2}}})
-            .find("still owes a sum over replica after the step: no wrapper sums it") != std::string::npos);
+            .find("is still unreduced over replica after the step: no wrapper sums it") != std::string::npos);
   CHECK(refusal<DataParallel<UserWrapper<Idle, Gpt>>>(axes<dp, replica>, 2, {.user = {{replica{}, 2}}})
             .find("is to be summed over dp while it is unreduced over another axis") != std::string::npos);
   CHECK(refusal<ReplicaParallel<Gpt>>(axes<replica>, 2, {.user = {{replica{}, 3}}}) ==

@@ -106,11 +106,18 @@ template <class M, class A>
 inline constexpr bool wraps_over = false;
 template <template <class, class...> class W, class M, class... R, class A>
 inline constexpr bool wraps_over<W<M, R...>, A> = wraps_over<M, A>;
-template <class Policy, class M, class A>
-inline constexpr bool wraps_over<UserWrapper<Policy, M>, A> = wraps_over<M, A>;
-template <class Policy, class M, class A>
+template <class Policy>
+struct UserAxisOf {
+  using type = void;
+};
+template <class Policy>
 requires is_user_policy<Policy>
-inline constexpr bool wraps_over<UserWrapper<Policy, M>, A> = std::is_same_v<typename Policy::axis, A> || wraps_over<M, A>;
+struct UserAxisOf<Policy> {
+  using type = typename Policy::axis;
+};
+template <class Policy, class M, class A>
+inline constexpr bool wraps_over<UserWrapper<Policy, M>, A> =
+    std::is_same_v<typename UserAxisOf<Policy>::type, A> || wraps_over<M, A>;
 
 template <class Policy, class M>
 inline constexpr bool stands_where_it_may = false;

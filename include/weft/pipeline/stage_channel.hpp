@@ -154,12 +154,13 @@ std::unique_ptr<typename StageChannel<Exec>::Coming>* StageChannel<Exec>::find_c
 
 template <class Exec>
 typename StageChannel<Exec>::WaitingTensor StageChannel<Exec>::take_waiting(const StageMessage& message) {
-  for (WaitingTensor& kept : kept_)
-    if (kept.message == message) {
-      WaitingTensor taken = std::move(kept);
-      kept_.erase(kept_.begin() + (&kept - kept_.data()));
-      return taken;
-    }
+  const auto kept =
+      std::find_if(kept_.begin(), kept_.end(), [&](const WaitingTensor& other) { return other.message == message; });
+  if (kept != kept_.end()) {
+    WaitingTensor taken = std::move(*kept);
+    kept_.erase(kept);
+    return taken;
+  }
   throw_error<Error>({"pipeline: nothing was kept for stage ", message.stage, " and micro-batch ", message.micro});
 }
 

@@ -48,14 +48,16 @@ bool attention_fused_forward(Device<Exec>& device, const AttentionShape& shape, 
                              StridedRows<R> out, accumulate_t<T>* lse) {
   AttentionLibrary* library = device.template cache<FusedAttention>().library.get();
   if (library == nullptr) return false;
-  return library->forward({.shape = shape,
+  // A variable: nvcc garbles the designators of an argument.
+  const AttentionCall call{.shape = shape,
                            .type = data_type_of<T>,
                            .out_type = data_type_of<R>,
                            .q = {in.q, in.q_stride},
                            .k = {in.k, in.k_stride},
                            .v = {in.v, in.v_stride},
                            .out = {out.data, out.stride},
-                           .log_sum_exp = lse});
+                           .log_sum_exp = lse};
+  return library->forward(call);
 }
 
 template <class T, class R, class Exec>
@@ -64,18 +66,20 @@ bool attention_fused_backward(Device<Exec>& device, const AttentionShape& shape,
                               const AttentionOperands<R>& d) {
   AttentionLibrary* library = device.template cache<FusedAttention>().library.get();
   if (library == nullptr) return false;
-  return library->backward({.shape = shape,
-                            .type = data_type_of<T>,
-                            .out_type = data_type_of<R>,
-                            .q = {in.q, in.q_stride},
-                            .k = {in.k, in.k_stride},
-                            .v = {in.v, in.v_stride},
-                            .out = {out.data, out.stride},
-                            .d_out = {d_out.data, d_out.stride},
-                            .dq = {d.q, d.q_stride},
-                            .dk = {d.k, d.k_stride},
-                            .dv = {d.v, d.v_stride},
-                            .log_sum_exp = lse});
+  // A variable: nvcc garbles the designators of an argument.
+  const AttentionCall call{.shape = shape,
+                           .type = data_type_of<T>,
+                           .out_type = data_type_of<R>,
+                           .q = {in.q, in.q_stride},
+                           .k = {in.k, in.k_stride},
+                           .v = {in.v, in.v_stride},
+                           .out = {out.data, out.stride},
+                           .d_out = {d_out.data, d_out.stride},
+                           .dq = {d.q, d.q_stride},
+                           .dk = {d.k, d.k_stride},
+                           .dv = {d.v, d.v_stride},
+                           .log_sum_exp = lse};
+  return library->backward(call);
 }
 
 /// On devices: the library's kernel if it has one, else loops over rows.
