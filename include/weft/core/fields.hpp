@@ -36,37 +36,39 @@ struct AnyBase {
 
 /// The number of fields of an aggregate T; -1 if it is unknown.
 // clang-format off
+#define WEFT_FIELDS(n, ...) else if constexpr (requires { T{__VA_ARGS__}; }) return requires { T{__VA_ARGS__, AnyField()}; } ? -1 : n;
 template <class T>
 consteval int count_fields() {
   if constexpr (!std::is_class_v<T> || !std::is_aggregate_v<T> || std::is_empty_v<T> || !std::is_default_constructible_v<T>) return -1;
   else if constexpr (requires { T{AnyBase<T>()}; }) return -1;
   else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return -1;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 24;  // a further field, of no default
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 23;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 22;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 21;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 20;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 19;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 18;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 17;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 16;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 15;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 14;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 13;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 12;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 11;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 10;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 9;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 8;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 7;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, {}, AnyField()}; } ? -1 : 6;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, {}, AnyField()}; } ? -1 : 5;
-  else if constexpr (requires { T{{}, {}, {}, {}}; }) return requires { T{{}, {}, {}, {}, AnyField()}; } ? -1 : 4;
-  else if constexpr (requires { T{{}, {}, {}}; }) return requires { T{{}, {}, {}, AnyField()}; } ? -1 : 3;
-  else if constexpr (requires { T{{}, {}}; }) return requires { T{{}, {}, AnyField()}; } ? -1 : 2;
-  else if constexpr (requires { T{{}}; }) return requires { T{{}, AnyField()}; } ? -1 : 1;
+  WEFT_FIELDS(24, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(23, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(22, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(21, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(20, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(19, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(18, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(17, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(16, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(15, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(14, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(13, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(12, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(11, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(10, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(9, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(8, {}, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(7, {}, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(6, {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(5, {}, {}, {}, {}, {})
+  WEFT_FIELDS(4, {}, {}, {}, {})
+  WEFT_FIELDS(3, {}, {}, {})
+  WEFT_FIELDS(2, {}, {})
+  WEFT_FIELDS(1, {})
   else return -1;
 }
+#undef WEFT_FIELDS
 // clang-format on
 
 #if defined(__GNUC__)
