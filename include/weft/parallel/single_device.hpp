@@ -37,7 +37,7 @@ struct RefusedAlone {
 
 /// Stands in for a SingleDevice of a type that is not a model, so that there is only one error.
 template <class M>
-requires(!detail::ModelRecipe<M>) class SingleDevice<M> : public detail::Refused<M> {
+requires(!detail::AnyModel<M>) class SingleDevice<M> : public detail::Refused<M> {
   static_assert(detail::RefusedAlone<M>::said);
 
  public:
@@ -49,6 +49,7 @@ class SingleDevice {
  public:
   using model_type = M;
   using Config = typename M::Config;
+  using Batch = detail::batch_of_t<M>;
 
   SingleDevice(DefaultDevice& device,  // what is no Config names a field that it lacks, or fields out of its order
                const Config& config, const ModelOptions& options = {})

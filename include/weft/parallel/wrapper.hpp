@@ -92,6 +92,7 @@ class Wrapper {
  public:
   using model_type = detail::model_of_t<M>;
   using Config = typename model_type::Config;
+  using Batch = detail::batch_of_t<model_type>;
   using axis = typename Policy::axis;
   /// True if a rank keeps only pieces of parameters, in every run.
   static constexpr bool shards_parameters = Policy::shards_parameters;

@@ -23,8 +23,12 @@
 #include <weft/layer/step_buffer.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/pipeline/executor.hpp>
+#include <weft/pipeline/loss_axes.hpp>
+#include <weft/pipeline/model_run.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
+#include <weft/pipeline/stage_cut.hpp>
 #include <weft/pipeline/tied_parameters.hpp>
+#include <weft/pipeline/unreduced_gradients.hpp>
 
 namespace weft {
 
@@ -41,12 +45,14 @@ template <class Model>
 class Stages {
  public:
   using Config = typename Model::Config;
+  using Batch = batch_of_t<Model>;
+  using Exec = DefaultDevice::execution_space;
 
   template <class Context>
   WEFT_COLD Stages(const Context& context, const Config& config, StageSettings settings)
       : settings_(std::move(settings)), config_(config) {
-    if constexpr (detail::Model<Model, Context>) construct(context, config);
-    else refuse_functions_of_model<Model, Context>();
+    if constexpr (is_usable<Model, Context>()) construct(context, config);
+    else if constexpr (!detail::Model<Model, Context>) refuse_functions_of_model<Model, Context>();
   }
 
   /// One step: forward and backward of all micro-batches, gradients summed over every axis. Returns the mean loss over the tokens
@@ -55,43 +61,16 @@ class Stages {
   /// Router). Throws UsageError on every rank if no target of the global batch counts.
   template <class Context>
   double train_step(const Context& context, const Batch& whole) {
-    const schedule::Table& table = this->table(context, whole);
-    const auto& batch = part_of(context, whole);
-    if (gradients_.use_count() > 1 && !gradients_->applied)
-      throw_error<UsageError>(
-          {"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, "
-           "give one Batch with more micro_batches; to go on without them, call model.discard_gradients()"});
-    const auto [count, tokens] = count_targets(context, batch);
-    for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
-    settings_.accumulator->begin(batch, context.engine.hooks, context.rank(dp{}), context.size(dp{}));
-    Executor<Model, Context> executor(context, chunks_, table, batch, *settings_.accumulator,
-                                      {.loss_gradient = context.engine.loss_scale / count,
-                                       .auxiliary_gradient = context.engine.loss_scale / tokens,
-                                       .timeline = settings_.timeline});
-    constexpr bool is_sum = requires { Model::Back::loss_is_a_sum; };
-    executor.run({.check_loss = !std::exchange(loss_checked_, true) && !is_sum});
-    finish_gradients(context);
-    for_each_data_axis(context, [&](const Communicator& ranks) { detail::agree_on_touched(ranks, *this); });
-    detail::renew(context, buffers_);
-    for_each_state([](ParameterState& state) { require_reduced(state); });
-    const double loss = total_loss<Context>(context, executor.losses()) / count;
-    gradients_->applied = !std::isfinite(loss);  // a step without a finite loss has no gradients to lose
-    return loss;
+    if constexpr (is_usable<Model, Context>()) return train(context, whole);
+    else return 0;
   }
 
   /// The mean loss of a batch, without dropout and without gradients. Throws UsageError as train_step does.
   template <class Context>
   double evaluate(const Context& context, const Batch& whole) {
-    const schedule::Table table = forward_table(context, whole);
-    check_length(longest_of(whole));
-    const auto& batch = part_of(context, whole);
-    const double count = count_targets(context, batch).counted;
-    Executor<Model, Context> executor(context, chunks_, table, batch, *settings_.accumulator);
-    executor.run({.forward_only = true});
-    finish(context);
-    return total_loss<Context>(context, executor.losses()) / count;
+    if constexpr (is_usable<Model, Context>()) return forward_for_loss(context, whole);
+    else return 0;
   }
-
   /// The logits [vocabulary] after the last of these tokens, the same on every rank. All ranks pass the same tokens.
   template <class Context>
   std::vector<float> next_logits(const Context& context, std::span<const std::int32_t> tokens) {
@@ -103,8 +82,8 @@ class Stages {
   /// The logits [tokens, vocabulary] of one sequence, the same on every rank.
   template <class Context>
   std::vector<double> all_logits(const Context& context, std::span<const std::int32_t> tokens) {
-    if constexpr (!ModelTypes<Model, Context>::forwards) return {};  // the compiler has reported why
-    else if constexpr (HasLogits<Model, Context, typename ModelTypes<Model, Context>::Hidden>)
+    if constexpr (!is_usable<Model, Context>()) return {};  // the compiler has reported why
+    else if constexpr (has_tokens && HasLogits<Model, Context, typename ModelTypes<Model, Context>::Last>)
       return forward_for_logits(context, tokens);
     else return refuse_logits<Model>(), std::vector<double>();
   }
@@ -140,27 +119,22 @@ class Stages {
   const schedule::Table& table(const Context& context, const Batch& batch) {
     check(batch);
     check_length(longest_of(batch));
-    const int ranks = static_cast<int>(context.size(pp{})), micro = static_cast<int>(batch.micro_batches);
+    const int ranks = static_cast<int>(context.size(pp{})), micro = static_cast<int>(batch.share().micro_batches);
     if (!table_ || table_->micro_batches != micro) {
       table_ = settings_.schedule.table(ranks, micro);
     }
     return *table_;
   }
   struct Counts {
-    double counted, tokens;  // targets that count, and all tokens, of the global batch
+    double counted, tokens;  // the count by which the loss is divided, and all tokens (or samples), of the global batch
   };
   /// Collective over the axes that cut the batch.
   template <class Context>
   static Counts count_targets(const Context& context, const Batch& batch) {
-    double counts[] = {0, double(batch.targets.size())};
-    for (const std::int32_t target : batch.targets) counts[0] += double(target >= 0);
-    // The sum is over the axes that cut the batch, whatever the axes are on which the loss is a term of a sum.
+    double counts[] = {double(count_of<Model>(batch, usual_count(batch))), double(rows_of(batch))};
+    // The sum is over the axes whose ranks have shares of their own; the ranks of all others have the same batch.
     for_each_data_axis(context, [&](const Communicator& ranks) { ranks.all_reduce(std::span<double>(counts)); });
-    if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(std::span<double>(counts));
-    if (counts[0] == 0)
-      throw_error<UsageError>(
-          {"batch: none of the ", std::size_t(counts[1]),
-           " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
+    if (counts[0] == 0) refuse_count(std::size_t(counts[1]));
     return {counts[0], counts[1]};
   }
   /// Called after all micro-batches: adds the gradients of shared parameters and completes the sums over data ranks.
@@ -180,6 +154,43 @@ class Stages {
 
  private:
   template <class Context>
+  double train(const Context& context, const Batch& whole) {
+    const schedule::Table& table = this->table(context, whole);
+    const auto& batch = part_of(context, whole);
+    if (gradients_.use_count() > 1 && !gradients_->applied)
+      throw_error<UsageError>(
+          {"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, "
+           "give one Batch with more micro_batches; to go on without them, call model.discard_gradients()"});
+    const auto [count, tokens] = count_targets(context, whole);
+    for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
+    settings_.accumulator->begin(whole.share(), context.engine.hooks, context.rank(dp{}), context.size(dp{}));
+    ModelRun<Model, Context> run(context, chunks_, table, batch, *settings_.accumulator,
+                                 {.loss_gradient = context.engine.loss_scale / count,
+                                  .auxiliary_gradient = context.engine.loss_scale / tokens,
+                                  .timeline = settings_.timeline});
+    run.executor.run({.check_loss = !std::exchange(loss_checked_, true)});
+    finish_gradients(context);
+    for_each_data_axis(context, [&](const Communicator& ranks) { detail::agree_on_touched(ranks, *this); });
+    detail::renew(context, buffers_);
+    for_each_state([](ParameterState& state) { require_reduced(state); });
+    const double loss = total_loss<Context>(context, run.executor.losses()) / count;
+    gradients_->applied = !std::isfinite(loss);  // a step without a finite loss has no gradients to lose
+    return loss;
+  }
+
+  template <class Context>
+  double forward_for_loss(const Context& context, const Batch& whole) {
+    const schedule::Table table = forward_table(context, whole);
+    check_length(longest_of(whole));
+    const auto& batch = part_of(context, whole);
+    const double count = count_targets(context, whole).counted;
+    ModelRun<Model, Context> run(context, chunks_, table, batch, *settings_.accumulator);
+    run.executor.run({.forward_only = true});
+    finish(context);
+    return total_loss<Context>(context, run.executor.losses()) / count;
+  }
+
+  template <class Context>
   std::vector<double> forward_for_logits(const Context& context, std::span<const std::int32_t> tokens) {
     if (tokens.empty()) throw_error<UsageError>({"logits of no tokens: at least one is needed"});
     check_length(tokens.size());
@@ -188,26 +199,28 @@ class Stages {
     constexpr bool has_experts = requires { Model::experts(config_); };  // experts cut the tokens, too
     if constexpr (has_experts || shard_dim<hidden_placement_t<Context, tp>> == 0)
       multiple = context.size(cp{}) * std::lcm(multiple / context.size(cp{}), context.size(tp{}));
-    Batch whole{.sequences = 1, .length = (tokens.size() + multiple - 1) / multiple * multiple};
+    TokenBatch whole{.sequences = 1, .length = (tokens.size() + multiple - 1) / multiple * multiple};
     whole.tokens.assign(tokens.begin(), tokens.end());
     whole.tokens.resize(whole.length);
     whole.targets.assign(whole.length, -1);
     const schedule::Table table = forward_table(context, whole);
     const auto& batch = part_of(context, whole);
-    Executor<Model, Context> executor(context, chunks_, table, batch, *settings_.accumulator);
-    executor.run({.forward_only = true, .stop_before_back = true});
+    ModelRun<Model, Context> run(context, chunks_, table, batch, *settings_.accumulator);
+    run.executor.run({.forward_only = true, .stop_before_last = true});
     const std::size_t vocabulary = Model::vocabulary(config_);
     std::vector<double> logits(whole.length * vocabulary);
     const Zigzag rows{whole.length, context.size(cp{}), context.rank(cp{})};
     for (const auto& chunk : chunks_) {
-      if (!chunk->back) continue;
-      executor.with_unit(chunk->units.back(), [&] {
-        auto mine = chunk->back->logits(executor.context(), executor.last_hidden());
+      if (!chunk->last) continue;
+      run.executor.with_unit(chunk->units.back(), [&] {
+        using Last = typename ModelTypes<Model, Context>::Last;
+        const auto& back = static_cast<const StackUnitOf<Last, Context>&>(*chunk->layers.back()).layer;
+        auto mine = back.logits(run.context, run.executor.last_hidden(0).template as<typename Last::Input>());
         // Padding of the vocabulary is gathered, too; its columns are left out here.
         if constexpr (Context::has(tp{}))
           gather_columns(
               mine.device(),
-              to<Invariant<tp>>(executor.context(), decltype(mine)(mine.device(), {mine.rows(), mine.columns()}, mine.buffer())),
+              to<Invariant<tp>>(run.context, decltype(mine)(mine.device(), {mine.rows(), mine.columns()}, mine.buffer())),
               vocabulary, rows, logits);
         else gather_columns(mine.device(), mine, vocabulary, rows, logits);
         if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(logits);  // zero in the rows of other ranks
@@ -221,9 +234,30 @@ class Stages {
     logits.resize(tokens.size() * vocabulary);
     return logits;
   }
+  static constexpr bool has_tokens = std::is_same_v<Batch, TokenBatch>;
+  // The default count: the targets that are not masked, or samples.
+  static std::size_t usual_count(const Batch& batch) {
+    if constexpr (has_tokens)
+      return std::size_t(std::count_if(batch.targets.begin(), batch.targets.end(), [](std::int32_t target) { return target >= 0; }));
+    else return batch.share().samples;
+  }
+  static std::size_t rows_of(const Batch& batch) {
+    if constexpr (has_tokens) return batch.targets.size();
+    else return batch.share().samples;
+  }
+  [[noreturn]] WEFT_COLD static void refuse_count(std::size_t rows) {
+    if constexpr (has_tokens)
+      throw_error<UsageError>(
+          {"batch: none of the ", rows,
+           " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
+    else
+      throw_error<UsageError>({"batch: the count of the global batch, by which its loss is divided, is 0 of ", rows,
+                               " samples: there is no loss; leave such a batch out"});
+  }
   void check(const Batch& batch) const {
-    if constexpr (requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
+    if constexpr (has_tokens && requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
     else batch.check();
+    if constexpr (requires { Model::check_batch(config_, batch); }) Model::check_batch(config_, batch);
   }
   // Positions beyond those that the model was made for are meaningless, whether it has a table of them or computes them.
   void check_length([[maybe_unused]] std::size_t length) const {
@@ -233,15 +267,16 @@ class Stages {
                                  Model::sequence(config_), " (sequence in its config)"});
   }
   static std::size_t longest_of(const Batch& batch) {
-    std::size_t longest = batch.differing.empty() ? batch.length : 0;
-    for (const MicroBatch& micro : batch.differing) longest = std::max(longest, micro.length);
+    const BatchShare share = batch.share();
+    std::size_t longest = share.differing.empty() ? share.length : 0;
+    for (const MicroBatch& micro : share.differing) longest = std::max(longest, micro.length);
     return longest;
   }
   // Forward alone has no limits on micro-batches: a rank takes its chunks in the order of the model, each for all micro-batches.
   template <class Context>
   schedule::Table forward_table(const Context& context, const Batch& batch) const {
     check(batch);
-    const int ranks = static_cast<int>(context.size(pp{})), micro_batches = static_cast<int>(batch.micro_batches);
+    const int ranks = static_cast<int>(context.size(pp{})), micro_batches = static_cast<int>(batch.share().micro_batches);
     schedule::Table table{ranks, settings_.schedule.chunks(), micro_batches, {}, {}};
     for (int rank = 0; rank < ranks; ++rank) {
       auto& order = table.orders.emplace_back();
@@ -259,7 +294,7 @@ class Stages {
   // This rank's part of the batch: if cp cuts sequences, the tokens and targets of this rank's chunks.
   template <class Context>
   static decltype(auto) part_of(const Context& context, const Batch& batch) {
-    if constexpr (!Context::has(cp{})) {
+    if constexpr (!Context::has(cp{}) || !has_tokens) {
       return (batch);
     } else {
       Batch part = batch;
@@ -290,16 +325,18 @@ class Stages {
     const int ranks = static_cast<int>(context.size(pp{})), rank = static_cast<int>(context.rank(pp{})),
               stages = ranks * schedule.chunks();
     schedule.require_ranks(ranks);
-    Model::check(config, {.tp = context.size(tp{}),
+    if constexpr (requires(const ModelDegrees& degrees) { Model::check(config, degrees); })
+      Model::check(config, {.tp = context.size(tp{}),
                           .pp = context.size(pp{}),
                           .chunks = std::size_t(schedule.chunks()),
                           .cp = context.size(cp{}),
                           .ulysses = uses_ulysses(context),
                           .ep = context.size(ep{}),
                           .etp = context.size(etp{})});
-    if (Model::blocks(config) < std::size_t(stages))
-      throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(),
-                                "): every stage holds at least one layer"});
+    if constexpr (ModelRecipe<Model>)
+      if (Model::blocks(config) < std::size_t(stages))
+        throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(),
+                                  "): every stage holds at least one layer"});
     build(context, config, ranks, rank);
     Context::for_each_axis([&]<class A>(A axis) {
       if (settings_.accumulator->separates_terms() && is_data_axis<A> && !std::is_same_v<A, dp> && context.size(axis) > 1)
@@ -314,12 +351,10 @@ class Stages {
   // Every rank builds the whole model, keeps its own stages and allocates the parameters of these.
   template <class Context>
   WEFT_COLD void build(const Context& context, const Config& config, int ranks, int rank) {
-    const std::size_t blocks = Model::blocks(config), stages = std::size_t(ranks * settings_.schedule.chunks());
-    const auto stage_of = [&](std::size_t unit) {  // stage s begins with block `blocks * s / stages`
-      return unit == 0 ? std::size_t(0) : unit > blocks ? stages - 1 : (unit * stages - 1) / blocks;
-    };
-    const auto rank_of = [&](std::size_t unit) { return settings_.schedule.stage_rank(int(stage_of(unit)), ranks); };
-    WholeModel<Model> whole(context, config, buffers_, [&](std::size_t unit) { return rank_of(unit) == rank; });
+    WholeModel<Exec> whole = ModelBuilder<Model, Context>(context, config).take();
+    const std::size_t stages = std::size_t(ranks * settings_.schedule.chunks());
+    const std::vector<std::size_t> stage_of = stages_of(whole, stages);
+    const auto rank_of = [&](std::size_t unit) { return settings_.schedule.stage_rank(int(stage_of[unit]), ranks); };
     Context::for_each_axis([&](auto axis) {
       const std::uint64_t print[] = {whole.print};
       if (context.size(axis) > 1 && !same_on_all(context.comm(axis), print))
@@ -327,20 +362,23 @@ class Stages {
             {axis.name, " rank ", first_difference(context.comm(axis), print).rank, " makes another model than ", axis.name,
              " rank 0, of other names, shapes, initial values or dropouts: all ranks are given the same config"});
     });
+    for (std::size_t unit = 0; unit < whole.units.size(); ++unit)
+      if (rank_of(unit) == rank)
+        for (auto& buffer : whole.units[unit].buffers) buffers_.push_back(std::move(buffer));
     chunks_.reserve(settings_.schedule.chunks());
     std::vector<ParameterState*> seen;
     for (int index = 0; index < settings_.schedule.chunks(); ++index) {
-      Chunk<Model>& chunk = *chunks_.emplace_back(new Chunk<Model>());
+      Chunk<Exec>& chunk = *chunks_.emplace_back(new Chunk<Exec>());
       chunk.stage = settings_.schedule.stage(rank, index, ranks);
-      for (std::size_t unit = 0; unit < blocks + 2; ++unit) {
-        if (stage_of(unit) != std::size_t(chunk.stage)) continue;
-        if (unit == 0) chunk.front = std::move(whole.front);
-        else if (unit <= blocks) chunk.blocks.push_back(std::move(whole.blocks[unit - 1]));
-        else chunk.back = std::move(whole.back);
-        const std::string name = unit == 0 ? "front" : unit > blocks ? "back" : joined({"block ", unit - 1});
-        chunk.units.push_back({name, whole.visited[unit]});
-        chunk.owned.push_back({name, {}});
-        for (ParameterState* state : whole.visited[unit]) {
+      chunk.first = chunk.stage == 0;
+      chunk.last = std::size_t(chunk.stage) + 1 == stages;
+      for (std::size_t unit = 0; unit < whole.units.size(); ++unit) {
+        if (stage_of[unit] != std::size_t(chunk.stage)) continue;
+        auto& built = whole.units[unit];
+        chunk.layers.push_back(std::move(built.layer));
+        chunk.units.push_back({built.name, built.visited});
+        chunk.owned.push_back({built.name, {}});
+        for (ParameterState* state : built.visited) {
           if (std::find(seen.begin(), seen.end(), state) != seen.end()) continue;
           seen.push_back(state);
           chunk.owned.back().parameters.push_back(state);
@@ -350,21 +388,36 @@ class Stages {
     }
     for (const Registered& parameter : whole.parameters) {
       names_.push_back(parameter.state->name());
-      if (!ties_.add(context, parameter, stage_of, rank_of, settings_.accumulator->separates_terms())) continue;
+      if (!ties_.add(context, parameter, [&](std::size_t unit) { return stage_of[unit]; }, rank_of, settings_.accumulator->separates_terms())) continue;
       for (const auto& chunk : chunks_)
         for (Unit& unit : chunk->owned)
           std::erase_if(unit.parameters, [&](const ParameterState* state) { return state == parameter.state.get(); });
     }
   }
 
+  // Recipes are cut between their blocks, by number; stacks by what their units cost.
+  static std::vector<std::size_t> stages_of(const WholeModel<Exec>& whole, std::size_t stages) {
+    if constexpr (ModelRecipe<Model>) {
+      return cut_between_blocks(whole.units.size() - 2, stages);
+    } else {
+      std::vector<double> costs;
+      for (const auto& unit : whole.units) {
+        double elements = 1;
+        for (const ParameterState* state : unit.visited) elements += double(state->global().size());
+        costs.push_back(unit.cost > 0 ? unit.cost : elements);
+      }
+      return cut_by_cost(costs, stages);
+    }
+  }
+
   // The units of this rank's chunks, in the order of the model.
   WEFT_COLD std::vector<Unit*> units_in_order() const {
-    std::vector<Chunk<Model>*> chunks;
+    std::vector<Chunk<Exec>*> chunks;
     for (const auto& chunk : chunks_) chunks.push_back(chunk.get());
     std::stable_sort(chunks.begin(), chunks.end(),
-                     [](const Chunk<Model>* a, const Chunk<Model>* b) { return a->stage < b->stage; });
+                     [](const Chunk<Exec>* a, const Chunk<Exec>* b) { return a->stage < b->stage; });
     std::vector<Unit*> units;
-    for (Chunk<Model>* chunk : chunks)
+    for (Chunk<Exec>* chunk : chunks)
       for (Unit& unit : chunk->units) units.push_back(&unit);
     return units;
   }
@@ -395,7 +448,7 @@ class Stages {
   Config config_;
   std::vector<std::string> names_;
   std::vector<std::shared_ptr<StepBuffer>> buffers_;
-  std::vector<std::unique_ptr<Chunk<Model>>> chunks_;
+  std::vector<std::unique_ptr<Chunk<Exec>>> chunks_;
   Ties ties_;
   std::shared_ptr<StepGradients> gradients_ = std::make_shared<StepGradients>();
   std::optional<schedule::Table> table_;
