@@ -23,6 +23,7 @@ template <class Context>
 class TokenInputs {
  public:
   using batch_type = TokenBatch;
+  static constexpr bool has_tokens = true;
   using device_type = typename Context::device_type;
   using Tokens = input_t<std::int32_t, Context>;
   using First = Tokens;
@@ -70,6 +71,13 @@ class TokenInputs {
   std::size_t sharers_;  // ranks of cp: each has 1/sharers_ of every sequence
   const Held* held_ = nullptr;
 };
+
+/// A batch's share as the engine counts it. A batch of fields has one row a sample.
+template <class B>
+BatchShare share_of(const B& batch) {
+  if constexpr (requires { batch.share(); }) return batch.share();
+  else return {batch.step, batch.first_sample, batch.samples, 1, batch.micro_batches, {}};
+}
 
 /// The inputs that a model's layers get of a batch of type B. `recipe`: the model has a front and a back, to which tokens and
 /// targets are given as two tensors.

@@ -64,7 +64,7 @@ struct ModelRun {
       : context(of),
         inputs(context.device(), part),
         executor({&context.device(), &context.env, &context.engine, &context, &inputs, pipeline_of(of)}, chunks, table,
-                 part.share(), accumulator, training) {}
+                 share_of(part), accumulator, training) {}
   ModelRun(const ModelRun&) = delete;
   ModelRun& operator=(const ModelRun&) = delete;
 

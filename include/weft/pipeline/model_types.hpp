@@ -13,6 +13,7 @@
 
 #include <weft/core/text.hpp>
 #include <weft/layer/batch_inputs.hpp>
+#include <weft/layer/field_inputs.hpp>
 #include <weft/layer/context.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/loss_sum.hpp>

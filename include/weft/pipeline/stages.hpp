@@ -119,7 +119,7 @@ class Stages {
   const schedule::Table& table(const Context& context, const Batch& batch) {
     check(batch);
     check_length(longest_of(batch));
-    const int ranks = static_cast<int>(context.size(pp{})), micro = static_cast<int>(batch.share().micro_batches);
+    const int ranks = static_cast<int>(context.size(pp{})), micro = static_cast<int>(share_of(batch).micro_batches);
     if (!table_ || table_->micro_batches != micro) {
       table_ = settings_.schedule.table(ranks, micro);
     }
@@ -163,7 +163,7 @@ class Stages {
            "give one Batch with more micro_batches; to go on without them, call model.discard_gradients()"});
     const auto [count, tokens] = count_targets(context, whole);
     for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
-    settings_.accumulator->begin(whole.share(), context.engine.hooks, context.rank(dp{}), context.size(dp{}));
+    settings_.accumulator->begin(share_of(whole), context.engine.hooks, context.rank(dp{}), context.size(dp{}));
     ModelRun<Model, Context> run(context, chunks_, table, batch, *settings_.accumulator,
                                  {.loss_gradient = context.engine.loss_scale / count,
                                   .auxiliary_gradient = context.engine.loss_scale / tokens,
@@ -239,11 +239,11 @@ class Stages {
   static std::size_t usual_count(const Batch& batch) {
     if constexpr (has_tokens)
       return std::size_t(std::count_if(batch.targets.begin(), batch.targets.end(), [](std::int32_t target) { return target >= 0; }));
-    else return batch.share().samples;
+    else return share_of(batch).samples;
   }
   static std::size_t rows_of(const Batch& batch) {
     if constexpr (has_tokens) return batch.targets.size();
-    else return batch.share().samples;
+    else return share_of(batch).samples;
   }
   [[noreturn]] WEFT_COLD static void refuse_count(std::size_t rows) {
     if constexpr (has_tokens)
@@ -267,7 +267,7 @@ class Stages {
                                  Model::sequence(config_), " (sequence in its config)"});
   }
   static std::size_t longest_of(const Batch& batch) {
-    const BatchShare share = batch.share();
+    const BatchShare share = share_of(batch);
     std::size_t longest = share.differing.empty() ? share.length : 0;
     for (const MicroBatch& micro : share.differing) longest = std::max(longest, micro.length);
     return longest;
@@ -276,7 +276,7 @@ class Stages {
   template <class Context>
   schedule::Table forward_table(const Context& context, const Batch& batch) const {
     check(batch);
-    const int ranks = static_cast<int>(context.size(pp{})), micro_batches = static_cast<int>(batch.share().micro_batches);
+    const int ranks = static_cast<int>(context.size(pp{})), micro_batches = static_cast<int>(share_of(batch).micro_batches);
     schedule::Table table{ranks, settings_.schedule.chunks(), micro_batches, {}, {}};
     for (int rank = 0; rank < ranks; ++rank) {
       auto& order = table.orders.emplace_back();
