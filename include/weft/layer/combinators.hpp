@@ -15,6 +15,7 @@
 #include <weft/core/text.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/operations/products.hpp>
+#include <weft/layer/primitive.hpp>
 #include <weft/layer/recompute.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -69,7 +70,7 @@ struct Chain<First, L...> {
     if constexpr (!Forwards<First, Context, X>) {
       return refuse_forward<First, Context, X>();
     } else {
-      auto result = first.forward(context, x);
+      auto result = weft::forward(first, context, x);
       using S = typename decltype(result)::saved_type;
       if constexpr (is_refused<decltype(result.output)>) {
         return RefusedResult();
@@ -122,7 +123,7 @@ struct Chain<First, L...> {
 
 /// One layer after the other.
 template <class... L>
-class Sequential {
+class Sequential : public Primitive<Sequential<L...>> {
   static_assert(sizeof...(L) > 0, "weft: Sequential needs at least one layer");
 
  public:
@@ -150,7 +151,7 @@ class Sequential {
 
 /// x -> (L(x), ...), a tuple; the gradients are added. If x has no gradient (token ids), all branches return Nothing.
 template <class... L>
-class Branch {
+class Branch : public Primitive<Branch<L...>> {
   static_assert(sizeof...(L) > 0, "weft: Branch needs at least one layer");
 
  public:
@@ -177,7 +178,8 @@ class Branch {
   // Braced lists: they are evaluated from left to right, so that collectives keep their order.
   template <class Context, class X, std::size_t... I>
   auto forward_all(const Context& context, const X& x, std::index_sequence<I...>) const {
-    std::tuple<decltype(std::get<I>(layers_).forward(context, x))...> parts{std::get<I>(layers_).forward(context, x)...};
+    std::tuple<decltype(weft::forward(std::get<I>(layers_), context, x))...> parts{
+        weft::forward(std::get<I>(layers_), context, x)...};
     using Outputs = std::tuple<typename std::tuple_element_t<I, decltype(parts)>::output_type...>;
     using Saved = std::tuple<typename std::tuple_element_t<I, decltype(parts)>::saved_type...>;
     if constexpr ((detail::is_refused<typename std::tuple_element_t<I, decltype(parts)>::output_type> || ...))
@@ -220,7 +222,7 @@ explicit Branch(Branch<L...>) -> Branch<Branch<L...>>;
 /// x + L(x). A Partial L(x) is brought to x's layout: by an all-reduce, or by a reduce-scatter if x is sharded by rows (sequence
 /// parallelism).
 template <class L>
-class Residual {
+class Residual : public Primitive<Residual<L>> {
  public:
   explicit Residual(L layer) : layer_(std::move(layer)) {}
 
@@ -229,7 +231,7 @@ class Residual {
     if constexpr (!detail::Forwards<L, Context, X>) {
       return detail::refuse_forward<L, Context, X>();
     } else {
-      auto result = layer_.forward(context, x);
+      auto result = weft::forward(layer_, context, x);
       using R = decltype(result);
       constexpr bool real = !std::is_same_v<gradient_t<X>, Nothing>, refused = detail::is_refused<typename R::output_type>;
       static_assert(real || refused,
@@ -277,7 +279,7 @@ explicit Residual(Residual<L>) -> Residual<Residual<L>>;
 
 /// Layers of one type, one after the other; the output must have the placement of the input.
 template <class L>
-class Repeat {
+class Repeat : public Primitive<Repeat<L>> {
  public:
   explicit Repeat(std::vector<L> layers) : layers_(std::move(layers)) {}
 
@@ -294,7 +296,7 @@ class Repeat {
       std::vector<typename R::saved_type> saved;
       saved.reserve(layers_.size());
       for (const L& layer : layers_) {
-        auto result = layer.forward(context, x);
+        auto result = weft::forward(layer, context, x);
         x = std::move(result.output);
         saved.push_back(std::move(result.saved));
       }

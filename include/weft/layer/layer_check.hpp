@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <weft/core/has_member.hpp>
+#include <weft/layer/forward.hpp>
 #include <weft/layer/result.hpp>
 #include <weft/tensor/tensor.hpp>
 
@@ -22,9 +23,10 @@ template <class X>
 inline constexpr bool is_refused = std::is_same_v<std::remove_cvref_t<X>, AlreadyRefused>;
 using RefusedResult = Result<AlreadyRefused, AlreadyRefused>;
 
-/// The type that `layer.forward(context, inputs...)` returns.
+/// The type that `weft::forward(layer, context, inputs...)` returns.
 template <class L, class Context, class... X>
-using forward_t = decltype(std::declval<const L&>().forward(std::declval<const Context&>(), std::declval<const X&>()...));
+using forward_t =
+    decltype(weft::forward(std::declval<const L&>(), std::declval<const Context&>(), std::declval<const X&>()...));
 
 // Whether S holds references, as std::tie does: their targets are gone when backward reads them.
 template <class S>

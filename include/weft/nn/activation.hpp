@@ -10,12 +10,13 @@
 
 #include <weft/kernels/activation.hpp>
 #include <weft/layer/layer.hpp>
+#include <weft/layer/primitive.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
 
 /// x/2 (1 + tanh(√(2/π) (x + 0.044715 x³))).
-struct Gelu {
+struct Gelu : Primitive<Gelu> {
   template <class Context, class X>
   auto forward(const Context&, const X& x) const {
     require_not_partial<X>();
@@ -34,7 +35,7 @@ struct Gelu {
 };
 
 /// (gate, up) -> gate · sigmoid(gate) · up, both [tokens, width].
-struct SwiGlu {
+struct SwiGlu : Primitive<SwiGlu> {
   template <class Context, class X>
   auto forward(const Context&, const std::tuple<X, X>& in) const {
     require_not_partial<X>();

@@ -10,6 +10,7 @@
 #include <weft/layer/global_index.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/operations/products.hpp>
+#include <weft/layer/primitive.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft {
@@ -28,7 +29,7 @@ struct LookedUp<Tensor<I, E, PI...>, Tensor<T, E, PT...>> {
 /// tokens [tokens] -> [tokens, width]. Under tp the table's rows are cut (a vocabulary that tp does not divide is padded with
 /// rows of zeros that nothing reads), and the sum is brought to the placement of the hidden state, which is chosen here and only
 /// here: Invariant<tp>, or Shard<tp, 0> under sequence parallelism. Parameter "weight" [vocabulary, width].
-class Embedding {
+class Embedding : public Primitive<Embedding> {
  public:
   using Table = Parameter<Shard<tp, 0>>;
 
@@ -75,7 +76,7 @@ class Embedding {
 };
 
 /// x [tokens, width] plus a learned row for each position in the sequence. Parameter "weight" [length, width].
-class LearnedPositions {
+class LearnedPositions : public Primitive<LearnedPositions> {
  public:
   template <class Context>
   LearnedPositions(const Context& context, std::size_t length, std::size_t width, double standard_deviation = 0.02)

@@ -14,6 +14,7 @@
 #include <weft/layer/layer.hpp>
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/parameter.hpp>
+#include <weft/layer/primitive.hpp>
 #include <weft/nn/gathered_product.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -58,7 +59,7 @@ WEFT_OUT_OF_LINE inline void require_inputs_of(const Shape& x, const ParameterSt
 /// divide the dim it cuts; a Row layer also if its inputs are cut unlike its weight or held alike by several ranks. Numerics: Row
 /// sums tp terms in rank order; equal to one rank up to rounding of that sum.
 template <class Mode = Whole, StoredAs Stored = StoredAs::out_in, bool Bias = true>
-class Linear {
+class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   static constexpr bool column = std::is_same_v<Mode, Column>, row = std::is_same_v<Mode, Row>,
                         stored_in_out = Stored == StoredAs::in_out;
   static_assert(column || row || std::is_same_v<Mode, Whole>,

@@ -12,6 +12,7 @@
 #include <weft/layer/layer.hpp>
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/parameter.hpp>
+#include <weft/layer/primitive.hpp>
 
 namespace weft {
 
@@ -29,7 +30,7 @@ using Statistics = Tensor<accumulate_t<typename X::value_type>, typename X::exec
 }  // namespace detail
 
 /// y = (x - mean) / sqrt(variance + epsilon) * weight + bias, by row (arXiv:1607.06450). Parameters "weight", "bias" [width].
-class LayerNorm {
+class LayerNorm : public Primitive<LayerNorm> {
  public:
   template <class Context>
   LayerNorm(const Context& context, std::size_t width, double epsilon = 1e-5)
@@ -79,7 +80,7 @@ class LayerNorm {
 };
 
 /// y = x / sqrt(mean(x²) + epsilon) * weight, by row (arXiv:1910.07467). Parameter "weight" [width].
-class RmsNorm {
+class RmsNorm : public Primitive<RmsNorm> {
  public:
   template <class Context>
   RmsNorm(const Context& context, std::size_t width, double epsilon = 1e-5)
