@@ -54,7 +54,6 @@ struct SavedPair {
 /// Layers one after the other, as nested pairs: tuples cost the compiler several times as much.
 template <class... L>
 struct Chain {
-  void for_each_parameter(auto&&) {}
 };
 template <class First, class... L>
 struct Chain<First, L...> {
@@ -98,12 +97,6 @@ struct Chain<First, L...> {
     weft::backward_weight(first, context, std::move(deferred.first));
     if constexpr (sizeof...(L) > 0) rest.backward_weight(context, deferred.rest);
   }
-  template <class Visit>
-  void for_each_parameter(Visit&& visit) {
-    if constexpr (VisitsParameters<First, Visit>) first.for_each_parameter(visit);
-    else refuse_parameters<First>();
-    rest.for_each_parameter(visit);
-  }
 
   First first;
   [[no_unique_address]] Chain<L...> rest;
@@ -143,7 +136,6 @@ class Sequential : public Primitive<Sequential<L...>> {
     detail::require_given_away<Deferred>();
     layers_.backward_weight(context, deferred);
   }
-  void for_each_parameter(auto&& visit) { layers_.for_each_parameter(visit); }
 
  private:
   detail::Chain<L...> layers_;
@@ -169,9 +161,6 @@ class Branch : public Primitive<Branch<L...>> {
   template <class Context, class Deferred>
   void backward_weight(const Context& context, Deferred deferred) {
     weights(context, deferred, std::index_sequence_for<L...>{});
-  }
-  void for_each_parameter(auto&& visit) {
-    std::apply([&](auto&... layer) { (detail::visit_parameters(layer, visit), ...); }, layers_);
   }
 
  private:
@@ -262,7 +251,6 @@ class Residual : public Primitive<Residual<L>> {
   void backward_weight(const Context& context, Deferred&& deferred) {
     weft::backward_weight(layer_, context, std::move(deferred));
   }
-  void for_each_parameter(auto&& visit) { detail::visit_parameters(layer_, visit); }
 
  private:
   template <class X, class Y, class Inner>
@@ -318,9 +306,6 @@ class Repeat : public Primitive<Repeat<L>> {
   void backward_weight(const Context& context, std::vector<Deferred> deferred) {
     for (std::size_t i = layers_.size(); i-- > 0;) weft::backward_weight(layers_[i], context, std::move(deferred[i]));
   }
-  void for_each_parameter(auto&& visit) {
-    for (L& layer : layers_) detail::visit_parameters(layer, visit);
-  }
 
  private:
   std::vector<L> layers_;
@@ -337,7 +322,6 @@ struct EnterParallelRegion {
   auto backward(const Context& context, std::type_identity<X>, const G& g) const {
     return to_layout_of<gradient_t<X>>(context, g);
   }
-  void for_each_parameter(auto&&) {}
 };
 
 }  // namespace weft

@@ -53,7 +53,6 @@ class Recompute : public Primitive<Recompute<L>> {
   void backward_weight(const Context& context, Deferred deferred) {
     weft::backward_weight(layer_, context, std::move(deferred));
   }
-  void for_each_parameter(auto&& visit) { detail::visit_parameters(layer_, visit); }
 
  private:
   template <class X, class Inner>
@@ -126,10 +125,6 @@ class RecomputeInput : public Primitive<RecomputeInput<First, Second>> {
   void backward_weight(const Context& context, Deferred deferred) {
     weft::backward_weight(first_, context, std::move(deferred.first));
     weft::backward_weight(second_, context, std::move(deferred.second));
-  }
-  void for_each_parameter(auto&& visit) {
-    detail::visit_parameters(first_, visit);
-    detail::visit_parameters(second_, visit);
   }
 
  private:

@@ -31,7 +31,6 @@ struct Gelu : Primitive<Gelu> {
     kernels::gelu_backward(x.device(), x.size(), x.data(), g.data(), dx.data());
     return dx;
   }
-  void for_each_parameter(auto&&) {}
 };
 
 /// (gate, up) -> gate · sigmoid(gate) · up, both [tokens, width].
@@ -54,7 +53,6 @@ struct SwiGlu : Primitive<SwiGlu> {
                              g.data(), std::get<0>(out).data(), gate.columns(), std::get<1>(out).data(), up.columns());
     return out;
   }
-  void for_each_parameter(auto&&) {}
 };
 
 }  // namespace weft

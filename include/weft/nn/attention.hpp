@@ -110,7 +110,6 @@ class CausalAttention : public Primitive<CausalAttention> {
     }
     return d;
   }
-  void for_each_parameter(auto&&) {}
 
  private:
   template <class Input, class Output, class S>
@@ -282,7 +281,6 @@ class RotaryPositions : public Primitive<RotaryPositions> {
   auto backward(const Context& context, Nothing, const std::tuple<G, G, G>& g) const {
     return turn(context, g, true);
   }
-  void for_each_parameter(auto&&) {}
 
  private:
   template <class Context, class X>

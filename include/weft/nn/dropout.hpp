@@ -38,7 +38,6 @@ class Dropout : public Primitive<Dropout> {
   auto backward(const Context& context, Nothing, const G& g) const {
     return apply(context, g);
   }
-  void for_each_parameter(auto&&) {}
 
  private:
   template <class Context, class X>

@@ -59,7 +59,6 @@ class Embedding : public Primitive<Embedding> {
     if (open.first) kernels::fill(g.device(), rows * width, open.data, std::remove_pointer_t<decltype(open.data)>(0));
     kernels::embedding_backward(g.device(), g.rows(), width, tokens.data(), g.data(), first(context, rows), rows, open.data);
   }
-  void for_each_parameter(auto&& visit) { visit(table); }
 
   Table table;
 
@@ -107,7 +106,6 @@ class LearnedPositions : public Primitive<LearnedPositions> {
     if (open.first) kernels::fill(g.device(), rows * width, open.data, std::remove_pointer_t<decltype(open.data)>(0));
     kernels::embedding_backward(g.device(), g.rows(), width, positions.data(), g.data(), std::int64_t(0), rows, open.data);
   }
-  void for_each_parameter(auto&& visit) { visit(table); }
 
   Parameter<> table;
 

@@ -59,11 +59,6 @@ class GeluMlp : public Primitive<GeluMlp<Norm, In, Out>> {
     weft::backward_weight(in_, context, std::move(deferred.in));
     weft::backward_weight(out_, context, std::move(deferred.out));
   }
-  void for_each_parameter(auto&& visit) {
-    norm_.for_each_parameter(visit);
-    in_.for_each_parameter(visit);
-    out_.for_each_parameter(visit);
-  }
 
  private:
   template <class X, class N, class Y, class H>

@@ -146,11 +146,6 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
     return InputGradient<decltype(d_before), Deferred<X, G>>{std::move(d_before), {std::move(x), g}};
   }
 
-  void for_each_parameter(auto&& visit) {
-    visit(weight);
-    if constexpr (Bias) visit(bias);
-  }
-
   WeightParameter weight;
   [[no_unique_address]] std::conditional_t<Bias, BiasParameter, NoBias> bias;
 

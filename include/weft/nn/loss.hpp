@@ -108,10 +108,6 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
     accumulate_product(table, deferred.gradient, deferred.inside);
     weft::backward_weight(norm, context, std::move(deferred.norm));
   }
-  void for_each_parameter(auto&& visit) {
-    norm.for_each_parameter(visit);
-    visit(table);
-  }
 
   Norm norm;
   Table table;

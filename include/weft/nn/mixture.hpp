@@ -101,10 +101,6 @@ class Mixture : public Primitive<Mixture> {
     router.backward_weight(context, std::move(deferred.gate));
     experts.backward_weight(std::move(deferred.experts), deferred.counts);
   }
-  void for_each_parameter(auto&& visit) {
-    router.for_each_parameter(visit);
-    experts.for_each_parameter(visit);
-  }
 
   /// The part of the objective that is in the gradient but not in the output: this rank's share of the auxiliary losses of that
   /// forward.

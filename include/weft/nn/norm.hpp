@@ -63,10 +63,6 @@ class LayerNorm : public Primitive<LayerNorm> {
     kernels::layer_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.mean.data(), saved.rstd.data(),
                                         g.data(), gain.data, shift.data, !gain.first);
   }
-  void for_each_parameter(auto&& visit) {
-    visit(weight);
-    visit(bias);
-  }
 
   Parameter<> weight, bias;
 
@@ -112,7 +108,6 @@ class RmsNorm : public Primitive<RmsNorm> {
     kernels::rms_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.rstd.data(), g.data(), gain.data,
                                       !gain.first);
   }
-  void for_each_parameter(auto&& visit) { visit(weight); }
 
   Parameter<> weight;
 

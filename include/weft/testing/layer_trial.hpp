@@ -56,7 +56,7 @@ class Trial {
   Trial(Layer& layer, const Context& context, const Made& made, const Shape& shape, const RankRows& rows, std::uint64_t seed)
       : layer_(layer),
         context_(context),
-        parameters_(parameters_of(layer, made)),
+        parameters_(parameters_of(made)),
         rows_(rows),
         guard_((shape.size() + 63) / 64 * 64) {
     for (std::size_t k = 0; k < 2; ++k) {
