@@ -45,8 +45,8 @@ class Registry {
   std::shared_ptr<void>& shared(const std::string& path, const void* kind);
 
   void begin(std::string unit);
-  /// The unit with this index is built: returns the parameters that it holds, its own and shared ones, in the order in which they
-  /// were made. Throws UsageError for two parameters of one name.
+  /// The unit with this index is built: returns the parameters that it holds, units before it first, those of one unit by
+  /// name. Throws UsageError for two parameters of one name.
   std::vector<ParameterState*> end(std::size_t unit);
   /// A hash of the model so far, equal on all ranks if they make the same model. Experts, which differ between ranks of ep, are
   /// left out.
