@@ -21,6 +21,7 @@
 #include <weft/layer/batch_inputs.hpp>
 #include <weft/layer/fields.hpp>
 #include <weft/layer/input_placement.hpp>
+#include <weft/layer/variable.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft {
@@ -129,6 +130,33 @@ template <class Context, class... F>
 struct GradientOf<FieldInputs<Context, F...>> {
   using type = Nothing;
 };
+
+}  // namespace detail
+
+/// The fields of a batch in a Module's forward: batch[image] is a Variable without a gradient.
+template <class Context, class Of, class... F>
+class Variable<Context, detail::FieldInputs<Of, F...>> : operations::OnTape {
+ public:
+  using context_type = Context;
+  using tensor_type = detail::FieldInputs<Of, F...>;
+
+  Variable(tensor_type fields, detail::Tape<Context>& tape) : fields_(std::move(fields)), tape_(&tape) {}
+  template <class Wanted>
+  auto operator[](Wanted field) const {
+    using X = std::remove_cvref_t<decltype(fields_[field])>;
+    return Variable<Context, X>(fields_[field], *tape_);
+  }
+  /// The samples of the micro-batch on this rank.
+  std::size_t samples() const { return fields_.samples(); }
+  const tensor_type& value() const { return fields_; }
+  const Context& context() const { return tape_->context(); }
+
+ private:
+  tensor_type fields_;
+  detail::Tape<Context>* tape_;
+};
+
+namespace detail {
 
 /// The inputs of a model on a FieldBatch: the first unit and the last one take all fields.
 template <class Context, auto... of>

@@ -3,7 +3,6 @@
 // One contiguous range of a model's units. A pipeline's rank holds one or several chunks. Every rank builds all units, without
 // memory for the values of their parameters, and keeps those of its chunks.
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -36,7 +35,7 @@ struct WholeModel {
   struct Built {
     std::string name;
     std::unique_ptr<StackUnit<Exec>> layer;
-    std::vector<ParameterState*> visited;
+    std::vector<ParameterState*> used;
     std::vector<std::shared_ptr<StepBuffer>> buffers;  // the values that its layers keep from step to step
     double cost = 0;                                   // its layer's word, or 0
   };
@@ -93,16 +92,10 @@ class ModelBuilder {
     registry_.begin(name);
     auto unit = std::make_unique<StackUnitOf<U, Context>>(make);
     StackUnitOf<U, Context>& made = *unit;
-    std::vector<ParameterState*> seen;
-    const auto see = [&]<class P>(P& parameter) {
-      if constexpr (!requires { parameter.state(); }) require_parameter<P>();
-      else if (std::find(seen.begin(), seen.end(), &parameter.state()) == seen.end()) seen.push_back(&parameter.state());
-    };
-    visit_parameters(made.layer, see);
-    registry_.end(whole_.units.size(), seen);
+    std::vector<ParameterState*> used = registry_.end(whole_.units.size());
     double cost = 0;
     if constexpr (requires { double(made.layer.cost()); }) cost = double(made.layer.cost());
-    whole_.units.push_back({std::move(name), std::move(unit), std::move(seen), std::exchange(buffers_, {}), cost});
+    whole_.units.push_back({std::move(name), std::move(unit), std::move(used), std::exchange(buffers_, {}), cost});
     return made;
   }
 

@@ -178,6 +178,7 @@ void Executor<Exec>::run(const RunMode& mode) {
   if (mode.stop_before_last) last_hidden_.resize(std::size_t(table_.micro_batches));
   for (Hooks* hooks : place_.engine->hooks) hooks->begin(!forward_only);
   place_.env->training = !forward_only;
+  place_.engine->records = !forward_only;
   place_.engine->running = true;
   if (recording_) recording_->begin(table_);
   const schedule::Order& order = table_.orders[std::size_t(rank())];

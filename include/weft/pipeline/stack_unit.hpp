@@ -101,7 +101,7 @@ WEFT_COLD void require_loss_is_a_sum(const UnitCall& call, const Context& contex
         copy_rows(context.device(), 1, rows * width, static_cast<const H*>(hidden.data()), 0, x.data() + time * rows * width, 0);
       const auto targets = inputs.repeated(call.micro, parts, count, times);
       call.env->rows = parts * times * count * inputs.sharers();
-      losses[times - 1] = copy_to_host(last.forward(context, x, targets).output.sum())[0];
+      losses[times - 1] = copy_to_host(weft::forward(last, context, x, targets).output.sum())[0];
     }
     if (std::abs(losses[1] - 2 * losses[0]) > 1e-4 * (std::abs(losses[0]) + std::abs(losses[1])))
       refuse_mean(tokens, count, losses[0], losses[1]);
@@ -135,10 +135,10 @@ class StackUnitOf final : public StackUnit<typename Context::execution_space> {
 
   void forward(const UnitCall& call, AnyValue& inputs, AnyValue& hidden, AnyValue& output, AnyValue* saved) const override {
     auto result = [&] {
-      if constexpr (U::place == UnitPlace::middle) return layer.forward(context_of(call), hidden.as<typename U::Input>());
+      if constexpr (U::place == UnitPlace::middle) return weft::forward(layer, context_of(call), hidden.as<typename U::Input>());
       else if constexpr (U::place == UnitPlace::last)
-        return layer.forward(context_of(call), hidden.as<typename U::Input>(), inputs.as<typename Inputs::Last>());
-      else return layer.forward(context_of(call), inputs.as<typename Inputs::First>());
+        return weft::forward(layer, context_of(call), hidden.as<typename U::Input>(), inputs.as<typename Inputs::Last>());
+      else return weft::forward(layer, context_of(call), inputs.as<typename Inputs::First>());
     }();
     if constexpr (returns_loss) output = AnyValue(raw(result.output.sum()));
     else if constexpr (std::is_same_v<Output, typename U::Input>) replace(output, std::move(result.output), &output == &hidden);

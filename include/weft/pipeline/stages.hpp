@@ -376,9 +376,9 @@ class Stages {
         if (stage_of[unit] != std::size_t(chunk.stage)) continue;
         auto& built = whole.units[unit];
         chunk.layers.push_back(std::move(built.layer));
-        chunk.units.push_back({built.name, built.visited});
+        chunk.units.push_back({built.name, built.used});
         chunk.owned.push_back({built.name, {}});
-        for (ParameterState* state : built.visited) {
+        for (ParameterState* state : built.used) {
           if (std::find(seen.begin(), seen.end(), state) != seen.end()) continue;
           seen.push_back(state);
           chunk.owned.back().parameters.push_back(state);
@@ -403,7 +403,7 @@ class Stages {
       std::vector<double> costs;
       for (const auto& unit : whole.units) {
         double elements = 1;
-        for (const ParameterState* state : unit.visited) elements += double(state->global().size());
+        for (const ParameterState* state : unit.used) elements += double(state->global().size());
         costs.push_back(unit.cost > 0 ? unit.cost : elements);
       }
       return cut_by_cost(costs, stages);
