@@ -78,7 +78,8 @@ TEST_CASE("a batch looks at memory of the program's own without a copy") {
   const auto copy = batch;
   CHECK(copy[image].values().data() == view.data());
   CHECK(message<UsageError>([&] { batch[image].writable(); }) ==
-        "weft: batch: field image is a view of the program's own memory, which weft does not write: resize() gives memory of the batch");
+        "weft: batch: field image is a view of the program's own memory, which weft does not write: resize() gives memory of the "
+        "batch");
   batch[image].resize(4, {2, 3});
   CHECK(batch[image].owned());
   CHECK(view(3, 1, 2) == 6);
@@ -88,8 +89,9 @@ TEST_CASE("a batch looks at memory of the program's own without a copy") {
   CHECK(batch[image].shape() == Shape{});
   CHECK(batch[image].samples() == 4);
   const Kokkos::View<float**, Kokkos::LayoutLeft, Kokkos::HostSpace> columns("columns", 4, 3);
-  CHECK(message<ShapeError>([&] { batch[image].view(columns); }).find("field image: the View is not contiguous in row-major order") !=
-        std::string::npos);
+  CHECK(message<ShapeError>([&] {
+          batch[image].view(columns);
+        }).find("field image: the View is not contiguous in row-major order") != std::string::npos);
   CHECK(message<ShapeError>([&] { batch[image].view(Kokkos::subview(view, Kokkos::ALL, 0, Kokkos::ALL)); }) != "");
 }
 
@@ -102,16 +104,20 @@ TEST_CASE("what does not fit is refused with the field's name and the numbers") 
   batch.check();
   for (const std::size_t micro_batches : {0, 3}) {
     batch.micro_batches = micro_batches;
-    CHECK(message<ShapeError>([&] { batch.check(); }) == "weft: batch: samples(4) % micro-batches(" + std::to_string(micro_batches) +
+    CHECK(message<ShapeError>([&] { batch.check(); }) == "weft: batch: samples(4) % micro-batches(" +
+                                                             std::to_string(micro_batches) +
                                                              ") != 0: every micro-batch holds the same number of whole samples");
   }
-  CHECK(message<ShapeError>([&] { batch[image].assign(std::vector<float>(7), {1, 2}); }) ==
-        "weft: batch: field image has 7 values, which are not whole samples of [1, 2]");
+  CHECK(message<ShapeError>([&] {
+          batch[image].assign(std::vector<float>(7), {1, 2});
+        }) == "weft: batch: field image has 7 values, which are not whole samples of [1, 2]");
   CHECK(message<ShapeError>([&] { batch[image].assign({}, {0}); }) ==
         "weft: batch: field image has 0 values, which are not whole samples of [0]");
-  CHECK(message<ShapeError>([&] { batch[image].resize(std::size_t(1) << 40, {1 << 20, 1 << 20}); }) ==
-        "weft: batch: field image: 1099511627776 samples of [1048576, 1048576] are too many values to count");
-  CHECK(message<ShapeError>([&] { batch[image].part(3, 2); }) == "weft: batch: field image has 4 samples: there are not 2 from 3 on");
+  CHECK(message<ShapeError>([&] {
+          batch[image].resize(std::size_t(1) << 40, {1 << 20, 1 << 20});
+        }) == "weft: batch: field image: 1099511627776 samples of [1048576, 1048576] are too many values to count");
+  CHECK(message<ShapeError>([&] { batch[image].part(3, 2); }) ==
+        "weft: batch: field image has 4 samples: there are not 2 from 3 on");
   CHECK(message<ShapeError>([&] { batch[image].part(5, std::size_t(-1)); }) != "");
   CHECK(batch[image].part(4, 0).empty());
   CHECK(batch[image].samples() == 4);  // what was refused changed nothing

@@ -40,12 +40,15 @@ struct FieldName {
   constexpr std::string_view view() const { return {letters, N - 1}; }
 };
 
+struct AnyFieldOfBatch {};
+
 }  // namespace detail
 
 /// A field of a batch: a name and the type of its scalars. Two fields are the same if both are.
 template <detail::FieldName field_name, class T>
-struct Field {
-  static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>, "weft: a field's scalars are plain values: int, float, ...");
+struct Field : detail::AnyFieldOfBatch {
+  static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>,
+                "weft: a field's scalars are plain values: int, float, ...");
   static_assert(!std::is_same_v<T, bool>, "weft: a field's scalars are not bool, which vectors pack: use std::uint8_t for masks");
   static_assert(!field_name.view().empty(), "weft: a field has a name");
   using scalar = T;
@@ -53,11 +56,6 @@ struct Field {
 };
 
 namespace detail {
-
-template <class F>
-inline constexpr bool is_field = false;
-template <FieldName name, class T>
-inline constexpr bool is_field<Field<name, T>> = true;
 
 /// Whether the types of a batch's fields are different ones; of fields with equal names one alone could be meant.
 template <class... F>
@@ -98,7 +96,8 @@ concept KokkosView = requires(const V& view) {
 template <KokkosView V>
 auto values_of_view(std::string_view name, const V& view) {
   static_assert(V::rank() >= 1, "weft: a field's View has [samples, ...] extents, at least one");
-  static_assert(V::rank() <= Shape::max_rank + 1, "weft: a field's View has at most five extents: [samples, and four of a sample]");
+  static_assert(V::rank() <= Shape::max_rank + 1,
+                "weft: a field's View has at most five extents: [samples, and four of a sample]");
   static_assert(std::is_same_v<typename V::memory_space, typename V::host_mirror_space::memory_space>,
                 "weft: a batch's fields lie in host memory: give a View of it (Kokkos::create_mirror_view_and_copy)");
   struct Parts {
@@ -111,7 +110,8 @@ auto values_of_view(std::string_view name, const V& view) {
   for (std::size_t dim = V::rank(); dim-- > 0; stride *= view.extent(dim))
     row_major = row_major && (view.extent(dim) == 1 || view.stride(dim) == stride);
   if (!row_major && view.size() != 0)
-    throw_error<ShapeError>({"field ", name, ": the View is not contiguous in row-major order, [samples, ...] with the last index fastest: ",
+    throw_error<ShapeError>({"field ", name,
+                             ": the View is not contiguous in row-major order, [samples, ...] with the last index fastest: ",
                              "use Kokkos::LayoutRight, and no part of a larger View"});
   std::size_t extents[Shape::max_rank]{};
   for (std::size_t dim = 1; dim < V::rank(); ++dim) extents[dim - 1] = view.extent(dim);
@@ -174,7 +174,8 @@ class FieldValues {
   /// row-major.
   template <detail::KokkosView V>
   void view(const V& view) {
-    static_assert(std::is_same_v<typename V::non_const_value_type, scalar>, "weft: the View's elements are of another type than the field's scalars");
+    static_assert(std::is_same_v<typename V::non_const_value_type, scalar>,
+                  "weft: the View's elements are of another type than the field's scalars");
     const auto parts = detail::values_of_view(name, view);
     set_sizes(parts.samples, parts.shape);
     view_ = parts.values;
@@ -183,14 +184,14 @@ class FieldValues {
 
   /// Throws UsageError unless each value is in [0, classes); a negative one is let through if `masked`, for losses that do not
   /// count it.
-  void check_labels(std::size_t classes, bool masked = false) const
-  requires std::integral<scalar>
-  {
+  void check_labels(std::size_t classes, bool masked = false) const requires std::integral<scalar> {
     const std::span<const scalar> all = values();
     for (std::size_t i = 0; i < all.size(); ++i)
       if (!(std::cmp_less(all[i], 0) ? masked : std::cmp_less(all[i], classes)))
-        detail::refuse_label(name, detail::joined({std::is_signed_v<scalar> ? detail::Word(std::int64_t(all[i])) : detail::Word(std::uint64_t(all[i]))}),
-                             i / sample_size_, classes);
+        detail::refuse_label(
+            name,
+            detail::joined({std::is_signed_v<scalar> ? detail::Word(std::int64_t(all[i])) : detail::Word(std::uint64_t(all[i]))}),
+            i / sample_size_, classes);
   }
 
  private:
@@ -243,8 +244,12 @@ struct ByField {
   static constexpr auto& find(auto& all) {
     static_assert(BatchHasField<Wanted, F...>,
                   "weft: the batch has no such field: ask for one of those that its FieldBatch names, or add this one to them");
-    constexpr std::size_t place = place_of_field<Wanted, F...>();
-    return std::get<place < sizeof...(F) ? place : 0>(all);
+    if constexpr (BatchHasField<Wanted, F...>) {
+      return std::get<place_of_field<Wanted, F...>()>(all);
+    } else {
+      static X<Wanted> none;  // so that what is done with it is no second error
+      return none;
+    }
   }
 };
 
@@ -258,7 +263,8 @@ using FieldSpan = std::span<typename F::scalar>;
 /// One data rank's share of one step: [samples, shape...] of each field, in host memory, cut into micro-batches of equal size.
 template <auto... fields>
 struct FieldBatch {
-  static_assert((detail::is_field<std::remove_const_t<decltype(fields)>> && ...), "weft: a FieldBatch is of Fields: FieldBatch<image, label>");
+  static_assert((std::is_base_of_v<detail::AnyFieldOfBatch, decltype(fields)> && ...),
+                "weft: a FieldBatch is of Fields: FieldBatch<image, label>");
   static_assert(sizeof...(fields) > 0, "weft: a FieldBatch has at least one field");
   static_assert(detail::have_different_names<decltype(fields)...>(), "weft: a FieldBatch's fields have different names");
 

@@ -14,7 +14,8 @@ WEFT_COLD WEFT_INLINE void refuse_field_length(std::string_view name, std::size_
   throw_error<ShapeError>({"batch: field ", name, " has ", values, " values, which are not whole samples of ", of_one});
 }
 
-WEFT_COLD WEFT_INLINE void refuse_field_samples(std::string_view name, std::size_t samples, const Shape& shape, std::size_t expected) {
+WEFT_COLD WEFT_INLINE void refuse_field_samples(std::string_view name, std::size_t samples, const Shape& shape,
+                                                std::size_t expected) {
   const std::string of_one = shape.text();
   throw_error<ShapeError>({"batch: field ", name, " has ", samples, " samples of ", of_one, ", the batch has ", expected});
 }
@@ -25,8 +26,8 @@ WEFT_COLD WEFT_INLINE void refuse_micro_batches(std::size_t samples, std::size_t
 }
 
 WEFT_COLD WEFT_INLINE void refuse_label(std::string_view name, std::string_view label, std::size_t sample, std::size_t classes) {
-  throw_error<UsageError>(
-      {"batch: field ", name, ": label(", label, ") of sample ", sample, " is not in classes(", classes, "), 0 to ", classes - 1});
+  throw_error<UsageError>({"batch: field ", name, ": label(", label, ") of sample ", sample, " is not in classes(", classes,
+                           "), 0 to ", classes - 1});
 }
 
 WEFT_COLD WEFT_INLINE void refuse_field_part(std::string_view name, std::size_t first, std::size_t count, std::size_t samples) {
@@ -34,7 +35,8 @@ WEFT_COLD WEFT_INLINE void refuse_field_part(std::string_view name, std::size_t 
 }
 
 WEFT_COLD WEFT_INLINE void refuse_view_to_write(std::string_view name) {
-  throw_error<UsageError>({"batch: field ", name, " is a view of the program's own memory, which weft does not write: resize() gives ",
+  throw_error<UsageError>({"batch: field ", name,
+                           " is a view of the program's own memory, which weft does not write: resize() gives ",
                            "memory of the batch"});
 }
 
@@ -47,7 +49,8 @@ WEFT_INLINE std::size_t field_length(std::string_view name, std::size_t samples,
     product *= shape[dim];
   }
   const std::string of_one = fits && product <= most ? std::string() : shape.text();
-  if (!of_one.empty()) throw_error<ShapeError>({"batch: field ", name, ": ", samples, " samples of ", of_one, " are too many values to count"});
+  if (!of_one.empty())
+    throw_error<ShapeError>({"batch: field ", name, ": ", samples, " samples of ", of_one, " are too many values to count"});
   return product;
 }
 
