@@ -231,17 +231,17 @@ struct ByField {
   std::tuple<X<F>...> all = {};
 
   template <class Wanted>
-  constexpr auto& operator[](Wanted) {
+  auto& operator[](Wanted) {
     return find<Wanted>(all);
   }
   template <class Wanted>
-  constexpr const auto& operator[](Wanted) const {
+  const auto& operator[](Wanted) const {
     return find<Wanted>(all);
   }
 
  private:
   template <class Wanted>
-  static constexpr auto& find(auto& all) {
+  static auto& find(auto& all) {
     static_assert(BatchHasField<Wanted, F...>,
                   "weft: the batch has no such field: ask for one of those that its FieldBatch names, or add this one to them");
     if constexpr (BatchHasField<Wanted, F...>) {
