@@ -263,21 +263,22 @@ using FieldSpan = std::span<typename F::scalar>;
 /// One data rank's share of one step: [samples, shape...] of each field, in host memory, cut into micro-batches of equal size.
 template <auto... fields>
 struct FieldBatch {
-  static_assert((std::is_base_of_v<detail::AnyFieldOfBatch, decltype(fields)> && ...),
+  static_assert((std::is_base_of_v<detail::AnyFieldOfBatch, std::remove_cvref_t<decltype(fields)>> && ...),
                 "weft: a FieldBatch is of Fields: FieldBatch<image, label>");
   static_assert(sizeof...(fields) > 0, "weft: a FieldBatch has at least one field");
-  static_assert(detail::have_different_names<decltype(fields)...>(), "weft: a FieldBatch's fields have different names");
+  static_assert(detail::have_different_names<std::remove_cvref_t<decltype(fields)>...>(),
+                "weft: a FieldBatch's fields have different names");
 
   /// The shape of one sample of each field: shapes[image] = {1, 28, 28}. A scalar's is {}.
-  using Shapes = detail::ByField<detail::FieldShape, std::remove_const_t<decltype(fields)>...>;
+  using Shapes = detail::ByField<detail::FieldShape, std::remove_cvref_t<decltype(fields)>...>;
   /// One sample of each field, to be written: sample[image] is a span of [shape...].
-  using Sample = detail::ByField<detail::FieldSpan, std::remove_const_t<decltype(fields)>...>;
+  using Sample = detail::ByField<detail::FieldSpan, std::remove_cvref_t<decltype(fields)>...>;
 
   std::size_t samples = 0;        ///< of this share
   std::size_t micro_batches = 1;  ///< divides `samples`
   std::size_t first_sample = 0;   ///< index in the global batch of this share's first sample
   std::uint64_t step = 0;         ///< the step that this batch belongs to: dropout is drawn for it
-  detail::ByField<FieldValues, std::remove_const_t<decltype(fields)>...> values = {};  ///< batch[image] is values[image]
+  detail::ByField<FieldValues, std::remove_cvref_t<decltype(fields)>...> values = {};  ///< batch[image] is values[image]
 
   /// The values of a field. A field that the batch lacks is an error of the compiler.
   template <class Wanted>
