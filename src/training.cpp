@@ -11,6 +11,7 @@
 #include <weft/kernels/exact_sum_impl.hpp>
 #include <weft/kernels/expert_assignments_impl.hpp>
 #include <weft/layer/batch_impl.hpp>
+#include <weft/layer/fields_impl.hpp>
 #include <weft/layer/gradient_state_impl.hpp>
 #include <weft/layer/loss_scale_impl.hpp>
 #include <weft/layer/operations/products_impl.hpp>
