@@ -124,4 +124,97 @@ struct Mlp {
   }
 };
 
+struct TowersConfig {
+  std::size_t in = 6, width = 8, layers = 3;
+};
+
+/// Two inputs, each through the same first layer and then a tower of its own; the hidden value is a tuple of both. The loss is the
+/// squared distance of their difference from what is wanted. A whole number of the batch chooses a row of a table.
+struct Towers {
+  using scalar = double;
+  using Config = TowersConfig;
+  using Batch = FieldBatch<input_field, other_field, kind_field, wanted_field>;
+
+  struct First : Module<First> {
+    TwoLayers shared;  // of both towers
+    explicit First(TwoLayers l) : shared(std::move(l)) {}
+    auto forward(const auto& batch) const {
+      return std::tuple(to_hidden(shared(batch[input_field])), to_hidden(shared(batch[other_field])));
+    }
+  };
+  struct Middle : Module<Middle> {
+    TwoLayers left, right;
+    Middle(TwoLayers l, TwoLayers r) : left(std::move(l)), right(std::move(r)) {}
+    auto forward(const auto& x, const auto& y) const {
+      return std::tuple(x + to_layout_of(x, left(x)), y + to_layout_of(y, right(y)));
+    }
+  };
+  /// Both as one tensor.
+  struct Join : Module<Join> {
+    auto forward(const auto& x, const auto& y) const { return x - y; }
+  };
+  struct Last : Module<Last> {
+    TwoLayers shared;  // the first one's again
+    Parameter<> gain;
+    Last(const auto& context, TwoLayers l, std::size_t width) : shared(std::move(l)), gain(context, "gain", {width}, normal(1)) {}
+    auto forward(const auto& x, const auto& batch) const {
+      const auto whole = to<Invariant<tp>>(x);
+      return sum_losses(HalfSquares()(whole * gain - to<Invariant<tp>>(batch[wanted_field]))) +
+             sum_losses(HalfSquares()(to<Invariant<tp>>(shared(to<Invariant<tp>>(batch[input_field]))) - whole));
+    }
+  };
+
+  static auto stack(const auto& context, const Config& config) {
+    const auto shared = [=] {
+      return shared_layer(context / "shared", [&](const auto& here) { return TwoLayers(here, config.in, 2 * config.width, config.width); });
+    };
+    return Stack([=] { return First(shared()); },
+                 repeated(config.layers,
+                          [=](std::size_t i) {
+                            const auto here = context / "towers" / std::to_string(i);
+                            return Middle(TwoLayers(here / "left", config.width, config.width, config.width),
+                                          TwoLayers(here / "right", config.width, config.width, config.width));
+                          }),
+                 [=] { return Join(); },
+                 repeated(2,
+                          [=](std::size_t i) {
+                            return Mlp::Middle(TwoLayers(context / "joined" / std::to_string(i), config.width, config.width, config.width));
+                          }),
+                 [=] { return Last(context / "last", shared(), config.width); });
+  }
+  /// Not the samples: the loss is divided by twice as many terms.
+  static std::size_t count(const Batch& batch) { return 2 * batch.samples; }
+  static Batch make_batch(const Config& config, std::uint64_t step, std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
+    auto batch = share_of_samples<Batch>(step, rank, ranks, micro_batches);
+    fill_field(batch, input_field, 1, {config.in});
+    fill_field(batch, other_field, 3, {config.in});
+    fill_field(batch, kind_field, 4, {});
+    fill_field(batch, wanted_field, 2, {config.width});
+    return batch;
+  }
+};
+
+/// The perceptron as one Module with a loss, for every axis but pp.
+struct MlpModule : Module<MlpModule> {
+  using scalar = double;
+  using Config = MlpConfig;
+  using Batch = Mlp::Batch;
+
+  TwoLayers first, middle, last;
+  MlpModule(const auto& context, const Config& config)
+      : first(context / "first", config.in, 2 * config.width, config.width),
+        middle(context / "middle", config.width, 2 * config.width, config.width),
+        last(context / "last", config.width, 2 * config.width, config.out) {}
+  auto forward(const auto& input) const {
+    const auto x = to_hidden(first(input));
+    return to<Invariant<tp>>(last(x + to_layout_of(x, middle(x))));
+  }
+  auto loss(const auto& batch) const {
+    return sum_losses(HalfSquares()(forward(batch[input_field]) - to<Invariant<tp>>(batch[wanted_field])));
+  }
+  static Batch make_batch(const Config& config, std::uint64_t step, std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
+    return Mlp::make_batch(config, step, rank, ranks, micro_batches);
+  }
+};
+
 }  // namespace weft_test

@@ -114,7 +114,7 @@ template <class Model>
 using SequenceLayout = FullyShardedDataParallel<SequenceParallel<PipelineParallel<Model>>>;
 
 /// Each layout against one rank, in fp64, to 1e-12. Returns the number of layouts.
-template <class Composition>
+template <class Composition, class Axes = Mesh<dp, tp, pp>>
 std::size_t check_layouts_of(const typename Composition::Config& config, const std::vector<MatrixEntry>& layouts) {
   using Model = typename Composition::model_type;
   static_assert(std::is_same_v<typename Model::scalar, double>);
@@ -124,7 +124,7 @@ std::size_t check_layouts_of(const typename Composition::Config& config, const s
     double largest = 0;
     std::string worst;
     const int code = runtime::run(runtime::RunOptions{.ranks = int(entry.world)}, [&](World& world) {
-      Mesh<dp, tp, pp> mesh(world, entry.degrees);
+      Axes mesh(world, entry.degrees);
       std::string mine;
       const double difference = field_difference<Composition>(mesh, entry, config, reference, mine);
       std::lock_guard lock(mutex);

@@ -111,6 +111,14 @@ class FieldInputs {
   /// The samples of the micro-batch on this rank.
   std::size_t samples() const { return state_->samples; }
 
+  static constexpr std::size_t count = sizeof...(F);
+  template <std::size_t i>
+  using tensor_t = field_tensor_t<Context, std::tuple_element_t<i, std::tuple<F...>>>;
+  template <std::size_t i>
+  const tensor_t<i>& at() const {
+    return (*this)[std::tuple_element_t<i, std::tuple<F...>>()];
+  }
+
  private:
   template <class One>
   struct Held {

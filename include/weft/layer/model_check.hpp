@@ -129,7 +129,7 @@ concept StackedUnder = StackModel<M> && requires(const Context& context, const t
 /// A model that meets everything a rank needs of it. The optional `vocabulary` and `sequence` are errors too if they are there
 /// but cannot be called.
 template <class M, class Context>
-concept Model = StackedUnder<M, Context> || (ModelRecipe<M> && model_check::fault_of_functions<M, Context>()
+concept Model = StackedUnder<M, Context> || (ModuleModel<M> && std::is_constructible_v<M, const Context&, const typename M::Config&>) || (ModelRecipe<M> && model_check::fault_of_functions<M, Context>()
 == model_check::Made::right);
 
 /// Prints why M's types are not those of a model.
@@ -237,7 +237,11 @@ constexpr void refuse_functions_of_recipe() {
 /// Prints why M cannot be built.
 template <class M, class Context>
 constexpr void refuse_functions_of_model() {
-  if constexpr (StackModel<M>) return refuse_functions_of_stack<M, Context>();
+  if constexpr (ModuleModel<M>)
+    static_assert(std::is_constructible_v<M, const Context&, const typename M::Config&>,
+                  "weft: this Module cannot be made as a model: write the constructor `Own(const auto& context, const Config& "
+                  "config)`, public; see M in this function's template arguments");
+  else if constexpr (StackModel<M>) return refuse_functions_of_stack<M, Context>();
   else refuse_functions_of_recipe<M, Context>();
 }
 /// M has logits.

@@ -16,12 +16,18 @@
 #include <weft/layer/batch.hpp>
 #include <weft/layer/model.hpp>
 
+namespace weft {
+template <class Self>
+class Module;
+}
+
 namespace weft::detail {
 
 namespace model_grade {
 WEFT_HAS_MEMBER(stack)
 WEFT_HAS_MEMBER(check)
 WEFT_HAS_MEMBER(count)
+WEFT_HAS_MEMBER(loss)
 }  // namespace model_grade
 
 /// The types of a model of a front, equal blocks and a back, and the number of its blocks.
@@ -39,12 +45,24 @@ template <class M>
 concept StackModel = !ModelRecipe<M> && requires {
   typename M::Config;
   requires Real<typename M::scalar>;
+  requires !std::is_base_of_v<Module<M>, M>;
   requires model_grade::has_stack<M>();
 };
 
+/// A model that is one Module, made by M(context, config).
+template <class M>
+concept ModuleModel = !ModelRecipe<M> && requires {
+  typename M::Config;
+  requires Real<typename M::scalar>;
+  requires std::is_base_of_v<Module<M>, M>;
+};
+/// One with `auto loss(const auto& batch) const`, which train_step needs.
+template <class M>
+concept LossModule = ModuleModel<M> && model_grade::has_loss<M>();
+
 /// A model of any grade.
 template <class M>
-concept AnyModel = ModelRecipe<M> || StackModel<M>;
+concept AnyModel = ModelRecipe<M> || StackModel<M> || ModuleModel<M>;
 
 template <class M>
 struct BatchOf {

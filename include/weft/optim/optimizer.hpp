@@ -233,6 +233,7 @@ class Optimizer {
 
 template <class Rule>
 StepReport Optimizer<Rule>::step(double learning_rate) {
+  if (gradients_) gradients_->complete();
   for (const Slot& slot : slots_)
     if (!slot.state->gradient() && slot.due())
       throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name(), " has no gradient"});

@@ -65,11 +65,22 @@ class SingleDevice {
   double evaluate(const Batch& batch) { return stages_.evaluate(here(), batch); }
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) { return stages_.next_logits(here(), tokens); }
   std::vector<double> logits(std::span<const std::int32_t> tokens) { return stages_.all_logits(here(), tokens); }
-  void discard_gradients() { stages_.gradients()->applied = true; }
+  template <class... X>
+  auto forward(const Batch& batch, const X&... x) {
+    batch.check();
+    return detail::forward_call(stages_, here(), batch, x...);
+  }
+  template <class F, class... X>
+  auto loss(const Batch& batch, F f, const X&... x) {
+    return detail::loss_call(stages_, here(), batch, std::move(f), x...);
+  }
+  auto inputs(const Batch& batch) { return detail::inputs_of_t<M, decltype(here())>(device(), batch).first(0); }
+  void discard_gradients() { stages_.discard_gradients(); }
   std::vector<double> parameter(std::string_view name) {
     return detail::whole_parameter(device(), communicator(), stages_, name, false, 1);
   }
   std::vector<double> gradient(std::string_view name) {
+    stages_.gradients()->complete();
     return detail::whole_parameter(device(), communicator(), stages_, name, true, loss_scale_ ? loss_scale_->applied() : 1);
   }
   const std::vector<std::string>& parameter_names() { return stages_.parameter_names(); }

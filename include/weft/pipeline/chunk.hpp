@@ -48,24 +48,28 @@ struct WholeModel {
 template <class Model, class Context>
 class ModelBuilder {
   using Exec = typename Context::execution_space;
-  using Types = ModelTypes<Model, Context>;
   using Config = typename Model::Config;
 
  public:
   WEFT_COLD ModelBuilder(const Context& context, const Config& config) : building_(context) {
     building_.engine.registry = &registry_;
     building_.engine.buffers = &buffers_;
-    if constexpr (ModelRecipe<Model>) {
-      using Units = typename Types::Units;
-      auto& front = add<std::tuple_element_t<0, Units>>("front", [&] { return Model::make_front(building_, config); });
+    if constexpr (LossModule<Model>) {
+      using Units = typename ModelTypes<Model, Context>::Units;
+      add<StackUnitOf<std::tuple_element_t<0, Units>, Context>>("model", [&] { return LossOfModule<Model>(building_, config); });
+    } else if constexpr (ModuleModel<Model>) {
+      add<HeldUnit<Model, Exec>>("model", [&] { return Model(building_, config); });
+    } else if constexpr (ModelRecipe<Model>) {
+      using Units = typename ModelTypes<Model, Context>::Units;
+      auto& front = add<StackUnitOf<std::tuple_element_t<0, Units>, Context>>("front", [&] { return Model::make_front(building_, config); });
       const std::size_t count = Model::blocks(config);
       for (std::size_t block = 0; block < count; ++block)
-        add<std::tuple_element_t<1, Units>>(joined({"block ", block}),
+        add<StackUnitOf<std::tuple_element_t<1, Units>, Context>>(joined({"block ", block}),
                                             [&] { return Model::make_block(building_, config, block); });
-      add<std::tuple_element_t<2, Units>>("back", [&] { return Model::make_back(building_, config, &front.layer); });
+      add<StackUnitOf<std::tuple_element_t<2, Units>, Context>>("back", [&] { return Model::make_back(building_, config, &front.layer); });
     } else {
       auto stack = Model::stack(static_cast<const Context&>(building_), config);
-      add_all(stack, std::make_index_sequence<std::tuple_size_v<typename Types::Units>>());
+      add_all(stack, std::make_index_sequence<std::tuple_size_v<typename ModelTypes<Model, Context>::Units>>());
     }
     whole_.print = registry_.print();
     whole_.parameters = registry_.finish();
@@ -75,7 +79,7 @@ class ModelBuilder {
  private:
   template <class... Make, std::size_t... I>
   void add_all(Stack<Make...>& stack, std::index_sequence<I...>) {
-    (add_segment<std::tuple_element_t<I, typename Types::Units>>(std::get<I>(stack.makes)), ...);
+    (add_segment<StackUnitOf<std::tuple_element_t<I, typename ModelTypes<Model, Context>::Units>, Context>>(std::get<I>(stack.makes)), ...);
   }
   template <class U, class Make>
   void add_segment(Make& make) {
@@ -88,10 +92,10 @@ class ModelBuilder {
   std::string next_name() const { return joined({"unit ", whole_.units.size()}); }
 
   template <class U, class Make>
-  StackUnitOf<U, Context>& add(std::string name, Make&& make) {
+  U& add(std::string name, Make&& make) {
     registry_.begin(name);
-    auto unit = std::make_unique<StackUnitOf<U, Context>>(make);
-    StackUnitOf<U, Context>& made = *unit;
+    auto unit = std::make_unique<U>(make);
+    U& made = *unit;
     std::vector<ParameterState*> used = registry_.end(whole_.units.size());
     double cost = 0;
     if constexpr (requires { double(made.layer.cost()); }) cost = double(made.layer.cost());

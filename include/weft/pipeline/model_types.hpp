@@ -18,6 +18,7 @@
 #include <weft/layer/layer.hpp>
 #include <weft/layer/loss_sum.hpp>
 #include <weft/layer/model_check.hpp>
+#include <weft/layer/module.hpp>
 #include <weft/layer/stack.hpp>
 
 namespace weft::detail {
@@ -87,6 +88,20 @@ struct SegmentsOfStack<Stack<Make...>> {
 template <class Model, class Context>
 requires StackModel<Model>
 struct SegmentsOf<Model, Context> : SegmentsOfStack<decltype(Model::stack(std::declval<const Context&>(), std::declval<const typename Model::Config&>()))> {
+};
+
+/// A Module's loss as a layer, the only unit of its model.
+template <class M>
+struct LossOfModule : Module<LossOfModule<M>> {
+  template <class Context>
+  LossOfModule(const Context& context, const typename M::Config& config) : model(context, config) {}
+  auto forward(const auto& batch) const { return model.loss(batch); }
+  M model;
+};
+template <class Model, class Context>
+requires ModuleModel<Model>
+struct SegmentsOf<Model, Context> {
+  using type = Segments<Segment<LossOfModule<Model>, false>>;
 };
 
 /// Finds the types of the segments S, the first of which takes an X; `place` is that of the first one.

@@ -203,4 +203,20 @@ class StackUnitOf final : public StackUnit<typename Context::execution_space> {
   }
 };
 
+/// A layer that the executor never calls: a Module without a loss, for loops of one's own.
+template <class L, class Exec>
+class HeldUnit final : public StackUnit<Exec> {
+ public:
+  template <class Make>
+  explicit HeldUnit(Make& make) : layer(make()) {}
+  AnyValue inputs(const UnitCall&) const override { return {}; }
+  void forward(const UnitCall&, AnyValue&, AnyValue&, AnyValue&, AnyValue*) const override {}
+  void backward(const UnitCall&, AnyValue&, AnyValue&, AnyValue*) override {}
+  void backward_weight(const UnitCall&, AnyValue&) override {}
+  UnitTransports<Exec> transports() const override { return {}; }
+  void require_sum(const UnitCall&, AnyValue&) const override {}
+
+  L layer;
+};
+
 }  // namespace weft::detail

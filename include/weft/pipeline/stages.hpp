@@ -44,6 +44,7 @@ struct StageSettings {
 template <class Model>
 class Stages {
  public:
+  using model_type = Model;
   using Config = typename Model::Config;
   using Batch = batch_of_t<Model>;
   using Exec = DefaultDevice::execution_space;
@@ -51,7 +52,7 @@ class Stages {
   template <class Context>
   WEFT_COLD Stages(const Context& context, const Config& config, StageSettings settings)
       : settings_(std::move(settings)), config_(config) {
-    if constexpr (is_usable<Model, Context>()) construct(context, config);
+    if constexpr (is_usable<Model, Context>() || is_open<Model, Context>) construct(context, config);
     else if constexpr (!detail::Model<Model, Context>) refuse_functions_of_model<Model, Context>();
   }
 
@@ -61,14 +62,16 @@ class Stages {
   /// Router). Throws UsageError on every rank if no target of the global batch counts.
   template <class Context>
   double train_step(const Context& context, const Batch& whole) {
-    if constexpr (is_usable<Model, Context>()) return train(context, whole);
+    if constexpr (is_open<Model, Context>) return refuse_training<Model>(), 0;
+    else if constexpr (is_usable<Model, Context>()) return train(context, whole);
     else return 0;
   }
 
   /// The mean loss of a batch, without dropout and without gradients. Throws UsageError as train_step does.
   template <class Context>
   double evaluate(const Context& context, const Batch& whole) {
-    if constexpr (is_usable<Model, Context>()) return forward_for_loss(context, whole);
+    if constexpr (is_open<Model, Context>) return refuse_training<Model>(), 0;
+    else if constexpr (is_usable<Model, Context>()) return forward_for_loss(context, whole);
     else return 0;
   }
   /// The logits [vocabulary] after the last of these tokens, the same on every rank. All ranks pass the same tokens.
@@ -142,6 +145,19 @@ class Stages {
   void finish_gradients(const Context& context) {
     settings_.accumulator->finish(ties_.all(), ties_.units(), context.engine.hooks);
   }
+  /// Called when every unit's gradients are ready: completes their sums, agrees on which parameters have one, and checks it.
+  template <class Context>
+  void complete_step(const Context& context) {
+    finish_gradients(context);
+    for_each_data_axis(context, [&](const Communicator& ranks) { detail::agree_on_touched(ranks, *this); });
+    detail::renew(context, buffers_);
+    for_each_state([](ParameterState& state) { require_reduced(state); });
+  }
+  /// The gradients so far will not be used.
+  void discard_gradients() {
+    if (std::exchange(gradients_->open, nullptr)) for_each_state([](ParameterState& state) { state.gradients().discard(); });
+    gradients_->applied = true;
+  }
   /// The sum of the losses of all micro-batches of all ranks.
   template <class Context>
   double total_loss(const Context& context, std::vector<double> losses) const {
@@ -169,10 +185,7 @@ class Stages {
                                   .auxiliary_gradient = context.engine.loss_scale / tokens,
                                   .timeline = settings_.timeline});
     run.executor.run({.check_loss = !std::exchange(loss_checked_, true)});
-    finish_gradients(context);
-    for_each_data_axis(context, [&](const Communicator& ranks) { detail::agree_on_touched(ranks, *this); });
-    detail::renew(context, buffers_);
-    for_each_state([](ParameterState& state) { require_reduced(state); });
+    complete_step(context);
     const double loss = total_loss<Context>(context, run.executor.losses()) / count;
     gradients_->applied = !std::isfinite(loss);  // a step without a finite loss has no gradients to lose
     return loss;
@@ -180,6 +193,7 @@ class Stages {
 
   template <class Context>
   double forward_for_loss(const Context& context, const Batch& whole) {
+    require_no_open_step("evaluate");
     const schedule::Table table = forward_table(context, whole);
     check_length(longest_of(whole));
     const auto& batch = part_of(context, whole);
@@ -437,6 +451,12 @@ class Stages {
     for (Hooks* hooks : context.engine.hooks) hooks->prepare(order);
   }
 
+  // What a forward gathers and releases would disturb what the open step keeps.
+  WEFT_COLD void require_no_open_step(std::string_view what) const {
+    if (gradients_->open)
+      throw_error<UsageError>({what, " between a forward of a loop of one's own and the optimizer's step: call it before forward or "
+                                     "after the step, or model.discard_gradients() first"});
+  }
   WEFT_COLD static void require_reduced(const ParameterState& state) {
     if (state.gradients().unreduced() == 0) return;
     throw_error<UnreducedGradientError>({"the gradient of ", state.name(), " is still unreduced over ",
