@@ -16,11 +16,14 @@
 #include <weft/core/version.hpp>
 #include <weft/data/batches.hpp>
 #include <weft/dtensor/dtensor.hpp>
+#include <weft/layer/field_inputs.hpp>
 #include <weft/layer/module.hpp>
 #include <weft/layer/operations/heads.hpp>
+#include <weft/layer/operations/own_loss.hpp>
 #include <weft/layer/operations/softmax.hpp>
 #include <weft/layer/operations/variables.hpp>
 #include <weft/layer/shared_layer.hpp>
+#include <weft/layer/stack.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/models/gpt.hpp>
 #include <weft/models/llama.hpp>

@@ -84,6 +84,7 @@ struct MlpConfig {
 
 /// Numbers in, numbers out, the mean squared distance.
 struct Mlp {
+  static constexpr bool predicts = true;
   using scalar = double;
   using Config = MlpConfig;
   using Batch = FieldBatch<input_field, wanted_field>;
@@ -196,6 +197,7 @@ struct Towers {
 
 /// The perceptron as one Module with a loss, for every axis but pp.
 struct MlpModule : Module<MlpModule> {
+  static constexpr bool predicts = true;
   using scalar = double;
   using Config = MlpConfig;
   using Batch = Mlp::Batch;

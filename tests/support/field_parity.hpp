@@ -50,8 +50,13 @@ inline const std::vector<MatrixEntry> field_layouts = {
     {8, {.pp = 4}, 2, "gpipe", 2},
 };
 
+/// Whether a model says what it predicts.
+template <class Model>
+inline constexpr bool predicts = requires { Model::predicts; };
+
 struct FieldReference {
   std::vector<double> losses, norms, evaluations;
+  Prediction prediction;  // of models that predict
   std::vector<std::map<std::string, std::vector<double>>> gradients;
 };
 
@@ -69,6 +74,7 @@ FieldReference field_reference(const typename Model::Config& config) {
     reference.norms.push_back(optimizer.step().gradient_norm);
     reference.evaluations.push_back(model.evaluate(batch));
   }
+  if constexpr (predicts<Model>) reference.prediction = model.predict(Model::make_batch(config, 9, 0, 1, 1));
   return reference;
 }
 
@@ -104,6 +110,17 @@ double field_difference(const Mesh& mesh, const MatrixEntry& entry, const typena
     }
     compare(optimizer.step().gradient_norm, reference.norms[at], reference.norms[at], "norm");
     compare(model.evaluate(batch), reference.evaluations[at], reference.evaluations[at], "evaluation");
+  }
+  if constexpr (predicts<Model>) {
+    const auto batch = Model::make_batch(config, 9, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), entry.micro_batches);
+    const Prediction whole = model.predict(batch, Gather::whole), share = model.predict(batch);
+    const Prediction& expected = reference.prediction;
+    REQUIRE(whole.shape == expected.shape);
+    REQUIRE(whole.values.size() == expected.values.size());
+    for (std::size_t i = 0; i < whole.values.size(); ++i) compare(whole.values[i], expected.values[i], 1, "prediction");
+    REQUIRE(share.shape[0] * std::size_t(mesh.size(dp{})) == whole.shape[0]);
+    for (std::size_t i = 0; i < share.values.size(); ++i)
+      compare(share.values[i], expected.values[std::size_t(mesh.rank(dp{})) * share.values.size() + i], 1, "share of a prediction");
   }
   return largest;
 }

@@ -47,8 +47,9 @@ constexpr Types fault_of_types() {
   , front = requires { typename M::Front; }
   , block = requires { typename M::Block; }
   , back = requires { typename M::Back; };
-  if constexpr (ModelRecipe<M>) return Types::right;
-  else if constexpr (int(config) + front + block + back < 2) return Types::no_model;
+  constexpr bool stack = model_grade::has_stack<M>(), module = std::is_base_of_v<Module<M>, M>;
+  if constexpr (AnyModel<M>) return Types::right;
+  else if constexpr (int(config) + front + block + back + 2 * int(config && (stack || module)) < 2) return Types::no_model;
   else if constexpr (!config) return Types::no_config;
   else if constexpr (!requires { typename M::scalar; }) return Types::no_scalar;
   else if constexpr (!Real<typename M::scalar>) return Types::scalar;

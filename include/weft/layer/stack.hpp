@@ -18,6 +18,9 @@
 
 namespace weft {
 
+template <class Self>
+class Module;
+
 /// `count` units of one type, made by make(index); their output has the type of their input.
 template <class Make>
 struct Repeated {
@@ -55,7 +58,8 @@ struct MadeBy {
   using type = void;
 };
 template <class Make>
-requires std::is_invocable_v<Make&>
+requires(!std::is_base_of_v<Module<Make>, Make>)  // a Module is called, too, and makes nothing
+    && std::is_invocable_v<Make&>
 struct MadeBy<Make> {
   using type = std::invoke_result_t<Make&>;
 };

@@ -63,8 +63,11 @@ class SingleDevice {
     return stages_.train_step(here(), batch);
   }
   double evaluate(const Batch& batch) { return stages_.evaluate(here(), batch); }
-  std::vector<float> next_logits(std::span<const std::int32_t> tokens) { return stages_.next_logits(here(), tokens); }
-  std::vector<double> logits(std::span<const std::int32_t> tokens) { return stages_.all_logits(here(), tokens); }
+  std::vector<float> next_logits(std::span<const std::int32_t> tokens) { return detail::next_logits(stages_, here(), tokens); }
+  std::vector<double> logits(std::span<const std::int32_t> tokens) { return detail::all_logits(stages_, here(), tokens); }
+  Prediction predict(const Batch& batch, Gather gather = Gather::share) {
+    return detail::predict(stages_, here(), batch, gather);
+  }
   template <class... X>
   auto forward(const Batch& batch, const X&... x) {
     batch.check();

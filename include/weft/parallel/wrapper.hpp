@@ -33,7 +33,9 @@
 #include <weft/parallel/whole_parameter.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
 #include <weft/pipeline/schedule/one_forward_one_backward.hpp>
+#include <weft/pipeline/logits.hpp>
 #include <weft/pipeline/own_loop.hpp>
+#include <weft/pipeline/predictions.hpp>
 #include <weft/pipeline/stages.hpp>
 
 namespace weft {
@@ -153,18 +155,28 @@ class Wrapper {
       return stages.evaluate(context, batch);
     });
   }
+  /// What the model gives for this batch, without dropout: of a Module its `predict(batch)`, else its forward of the first fields;
+  /// of other models the `predict(x)` of the last unit (with the context first if it is no Module), or a recipe's logits. Of the
+  /// samples of this rank's share, the same on its other ranks (also under pp and tp), or with Gather::whole of the global batch on
+  /// every rank.
+  Prediction predict(const Batch& batch, Gather gather = Gather::share) {
+    return enter(here(), [&](const auto& context, auto& stages) {
+      detail::require_batches(context, batch, gather == Gather::whole);
+      return detail::predict(stages, context, batch, gather);
+    });
+  }
   /// The logits [vocabulary] that follow these tokens, the same on all ranks of one share, which pass the same tokens.
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
     return enter(here(), [&](const auto& context, auto& stages) {
       detail::require_prompt(context, tokens);
-      return stages.next_logits(context, tokens);
+      return detail::next_logits(stages, context, tokens);
     });
   }
   /// The logits [tokens, vocabulary] of one sequence, the same on all ranks of one share.
   std::vector<double> logits(std::span<const std::int32_t> tokens) {
     return enter(here(), [&](const auto& context, auto& stages) {
       detail::require_prompt(context, tokens);
-      return stages.all_logits(context, tokens);
+      return detail::all_logits(stages, context, tokens);
     });
   }
 

@@ -26,11 +26,11 @@ namespace weft::detail {
 /// A place in a model: `first` takes the inputs of the batch, `last` takes the hidden value and the inputs, `only` is both.
 enum class UnitPlace { first, middle, last, only };
 
-/// Neighbours of one type in a model's stack.
-template <class L, bool repeats_>
+/// Neighbours of one type in a model's stack. `stacked`: the model is written as a Stack.
+template <class L, bool repeats_, bool stacked_ = false>
 struct Segment {
   using layer = L;
-  static constexpr bool repeats = repeats_;
+  static constexpr bool repeats = repeats_, stacked = stacked_;
 };
 template <class... S>
 struct Segments {};
@@ -73,6 +73,57 @@ struct ResultOf<UnitTypes<Inputs, X, L, UnitPlace::last>, Context> {
   using type = forward_of_t<L, Context, X, typename Inputs::Last>;
 };
 
+// Whether a Module's forward takes the parts of X, and `Inputs` of the batch unless void.
+template <class L, class Context, class X, class... Inputs>
+inline constexpr bool module_takes = ForwardsVariables<L, Variable<Context, X>, Variable<Context, Inputs>...>;
+template <class L, class Context, class... X, class... Inputs>
+inline constexpr bool module_takes<L, Context, std::tuple<X...>, Inputs...> =
+    ForwardsVariables<L, Variable<Context, X>..., Variable<Context, Inputs>...>;
+/// Whether the forward of L, a unit of a stack after the first, takes an X (and `Inputs`, of the last unit).
+template <class L, class Context, class X, class... Inputs>
+constexpr bool takes_hidden() {
+  if constexpr (is_refused<X>) return true;  // the unit before was reported
+  else if constexpr (std::is_base_of_v<Module<L>, L>) return module_takes<L, Context, X, Inputs...>;
+  else return requires(const L& layer, const Context& context, const X& x, const Inputs&... inputs) { layer.forward(context, x, inputs...); };
+}
+/// Refuses neighbours of a stack that do not share a hidden type.
+template <class Before, class After, class Hidden>
+constexpr auto refuse_neighbours() {  // auto: an unevaluated use prints the error, too
+  static_assert(std::is_void_v<After>,
+                "weft: two neighbouring units of this stack do not share a hidden type: the forward of After cannot be called with "
+                "what Before returns (the last unit: and with the inputs of the batch): a unit takes one tensor, or as many as the "
+                "std::tuple that the unit before it returns; see Before, After and Hidden in this function's template arguments");
+  return RefusedResult();
+}
+/// The result of a unit, if it takes what the unit before it returns.
+template <class U, class Context, class Before>
+auto result_behind() {
+  using L = typename U::Layer;
+  using X = typename U::Input;
+  if constexpr (U::place == UnitPlace::last) {
+    if constexpr (!takes_hidden<L, Context, X, typename U::BatchInputs::Last>()) return refuse_neighbours<Before, L, X>();
+    else return std::type_identity<typename ResultOf<U, Context>::type>();
+  } else if constexpr (U::place == UnitPlace::middle) {
+    if constexpr (!takes_hidden<L, Context, X>()) return refuse_neighbours<Before, L, X>();
+    else return std::type_identity<typename ResultOf<U, Context>::type>();
+  } else {
+    return std::type_identity<typename ResultOf<U, Context>::type>();
+  }
+}
+template <class R>
+struct ResultBehind {
+  using type = R;
+};
+template <class R>
+struct ResultBehind<std::type_identity<R>> {
+  using type = R;
+};
+template <class S, class U, class Context, class Before>
+struct CheckedResult : ResultOf<U, Context> {};
+template <class S, class U, class Context, class Before>
+requires(S::stacked) struct CheckedResult<S, U, Context, Before> : ResultBehind<decltype(result_behind<U, Context, Before>())> {
+};
+
 /// The segments of a model.
 template <class Model, class Context>
 struct SegmentsOf {
@@ -83,7 +134,7 @@ template <class S>
 struct SegmentsOfStack;
 template <class... Make>
 struct SegmentsOfStack<Stack<Make...>> {
-  using type = Segments<Segment<typename MadeBy<Make>::type, is_repeated<Make>>...>;
+  using type = Segments<Segment<typename MadeBy<Make>::type, is_repeated<Make>, true>...>;
 };
 template <class Model, class Context>
 requires StackModel<Model>
@@ -104,37 +155,39 @@ struct SegmentsOf<Model, Context> {
   using type = Segments<Segment<LossOfModule<Model>, false>>;
 };
 
-/// Finds the types of the segments S, the first of which takes an X; `place` is that of the first one.
-template <class Context, class Inputs, class X, bool begins, class... S>
+/// Finds the types of the segments S, the first of which takes an X from the layer Before (void: it is the model's first one).
+template <class Context, class Inputs, class X, class Before, class... S>
 struct TypesOf;
-template <class Context, class Inputs, class X, bool begins, class S>
-struct TypesOf<Context, Inputs, X, begins, S> {
+template <class Context, class Inputs, class X, class Before, class S>
+struct TypesOf<Context, Inputs, X, Before, S> {
+  static constexpr bool begins = std::is_void_v<Before>;
   using Last = UnitTypes<Inputs, X, typename S::layer, begins ? UnitPlace::only : UnitPlace::last>;
-  using LastResult = typename ResultOf<Last, Context>::type;
+  using LastResult = typename CheckedResult<S, Last, Context, Before>::type;
   using Units = std::tuple<Last>;
   /// True if forward compiles; else the compiler has reported the layer whose forward does not.
   static constexpr bool forwards = !is_refused<typename LastResult::output_type>;
   using Opened = void;  // the first repeated unit that does not return what it takes
 };
-template <class Context, class Inputs, class X, bool begins, class S, class... R>
-requires(sizeof...(R) > 0) struct TypesOf<Context, Inputs, X, begins, S, R...> {
+template <class Context, class Inputs, class X, class Before, class S, class... R>
+requires(sizeof...(R) > 0) struct TypesOf<Context, Inputs, X, Before, S, R...> {
+  static constexpr bool begins = std::is_void_v<Before>;
   using Unit = UnitTypes<Inputs, X, typename S::layer, begins ? UnitPlace::first : UnitPlace::middle>;
-  using Output = typename ResultOf<Unit, Context>::type::output_type;
+  using Output = typename CheckedResult<S, Unit, Context, Before>::type::output_type;
   static constexpr bool closes = !S::repeats || std::is_same_v<Output, X> || is_refused<Output>;
-  // A repeated unit that is refused, or does not close, ends the examination of the others.
-  using Hidden = std::conditional_t<S::repeats && !is_refused<Output>, X, Output>;
-  using Rest = TypesOf<Context, Inputs, Hidden, false, R...>;
+  // A unit that is refused, and in a stack one that does not close, ends the examination of the others.
+  using Hidden = std::conditional_t<!closes && S::stacked, AlreadyRefused, std::conditional_t<S::repeats && !is_refused<Output>, X, Output>>;
+  using Rest = TypesOf<Context, Inputs, Hidden, typename S::layer, R...>;
   using Last = typename Rest::Last;
   using LastResult = typename Rest::LastResult;
   using Units = decltype(std::tuple_cat(std::declval<std::tuple<Unit>>(), std::declval<typename Rest::Units>()));
-  static constexpr bool forwards = Rest::forwards;
+  static constexpr bool forwards = Rest::forwards || (!closes && S::stacked);
   using Opened = std::conditional_t<!closes, std::pair<X, Output>, typename Rest::Opened>;
 };
 
 template <class Context, class Inputs, class S>
 struct TypesOfSegments;
 template <class Context, class Inputs, class... S>
-struct TypesOfSegments<Context, Inputs, Segments<S...>> : TypesOf<Context, Inputs, void, true, S...> {};
+struct TypesOfSegments<Context, Inputs, Segments<S...>> : TypesOf<Context, Inputs, void, void, S...> {};
 
 /// The inputs of a model's layers under Context.
 template <class Model, class Context>

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -48,6 +47,7 @@ class Stages {
   using Config = typename Model::Config;
   using Batch = batch_of_t<Model>;
   using Exec = DefaultDevice::execution_space;
+  static constexpr bool has_tokens = std::is_same_v<Batch, TokenBatch>;
 
   template <class Context>
   WEFT_COLD Stages(const Context& context, const Config& config, StageSettings settings)
@@ -74,23 +74,6 @@ class Stages {
     else if constexpr (is_usable<Model, Context>()) return forward_for_loss(context, whole);
     else return 0;
   }
-  /// The logits [vocabulary] after the last of these tokens, the same on every rank. All ranks pass the same tokens.
-  template <class Context>
-  std::vector<float> next_logits(const Context& context, std::span<const std::int32_t> tokens) {
-    const auto logits = all_logits(context, tokens);
-    return std::vector<float>(logits.end() - static_cast<std::ptrdiff_t>(logits.size() / std::max<std::size_t>(1, tokens.size())),
-                              logits.end());
-  }
-
-  /// The logits [tokens, vocabulary] of one sequence, the same on every rank.
-  template <class Context>
-  std::vector<double> all_logits(const Context& context, std::span<const std::int32_t> tokens) {
-    if constexpr (!is_usable<Model, Context>()) return {};  // the compiler has reported why
-    else if constexpr (has_tokens && HasLogits<Model, Context, typename ModelTypes<Model, Context>::Last>)
-      return forward_for_logits(context, tokens);
-    else return refuse_logits<Model>(), std::vector<double>();
-  }
-
   /// Every parameter of this rank, once.
   template <class F>
   void for_each_state(F&& f) {
@@ -168,105 +151,13 @@ class Stages {
     return tree_sum(losses);
   }
 
- private:
-  template <class Context>
-  double train(const Context& context, const Batch& whole) {
-    const schedule::Table& table = this->table(context, whole);
-    const auto& batch = part_of(context, whole);
-    if (gradients_.use_count() > 1 && !gradients_->applied)
-      throw_error<UsageError>(
-          {"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, "
-           "give one Batch with more micro_batches; to go on without them, call model.discard_gradients()"});
-    const auto [count, tokens] = count_targets(context, whole);
-    for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
-    settings_.accumulator->begin(share_of(whole), context.engine.hooks, context.rank(dp{}), context.size(dp{}));
-    ModelRun<Model, Context> run(context, chunks_, table, batch, *settings_.accumulator,
-                                 {.loss_gradient = context.engine.loss_scale / count,
-                                  .auxiliary_gradient = context.engine.loss_scale / tokens,
-                                  .timeline = settings_.timeline});
-    run.executor.run({.check_loss = !std::exchange(loss_checked_, true)});
-    complete_step(context);
-    const double loss = total_loss<Context>(context, run.executor.losses()) / count;
-    gradients_->applied = !std::isfinite(loss);  // a step without a finite loss has no gradients to lose
-    return loss;
-  }
+  // ---- The parts of a forward alone (pipeline/predictions.hpp).
 
-  template <class Context>
-  double forward_for_loss(const Context& context, const Batch& whole) {
-    require_no_open_step("evaluate");
-    const schedule::Table table = forward_table(context, whole);
-    check_length(longest_of(whole));
-    const auto& batch = part_of(context, whole);
-    const double count = count_targets(context, whole).counted;
-    ModelRun<Model, Context> run(context, chunks_, table, batch, *settings_.accumulator);
-    run.executor.run({.forward_only = true});
-    finish(context);
-    return total_loss<Context>(context, run.executor.losses()) / count;
-  }
-
-  template <class Context>
-  std::vector<double> forward_for_logits(const Context& context, std::span<const std::int32_t> tokens) {
-    if (tokens.empty()) throw_error<UsageError>({"logits of no tokens: at least one is needed"});
-    check_length(tokens.size());
-    // Attention is causal, so padding after the last token changes nothing: it gives ranks that cut the tokens equal parts.
-    std::size_t multiple = context.size(cp{}) > 1 ? 2 * context.size(cp{}) : 1;
-    constexpr bool has_experts = requires { Model::experts(config_); };  // experts cut the tokens, too
-    if constexpr (has_experts || shard_dim<hidden_placement_t<Context, tp>> == 0)
-      multiple = context.size(cp{}) * std::lcm(multiple / context.size(cp{}), context.size(tp{}));
-    TokenBatch whole{.sequences = 1, .length = (tokens.size() + multiple - 1) / multiple * multiple};
-    whole.tokens.assign(tokens.begin(), tokens.end());
-    whole.tokens.resize(whole.length);
-    whole.targets.assign(whole.length, -1);
-    const schedule::Table table = forward_table(context, whole);
-    const auto& batch = part_of(context, whole);
-    ModelRun<Model, Context> run(context, chunks_, table, batch, *settings_.accumulator);
-    run.executor.run({.forward_only = true, .stop_before_last = true});
-    const std::size_t vocabulary = Model::vocabulary(config_);
-    std::vector<double> logits(whole.length * vocabulary);
-    const Zigzag rows{whole.length, context.size(cp{}), context.rank(cp{})};
-    for (const auto& chunk : chunks_) {
-      if (!chunk->last) continue;
-      run.executor.with_unit(chunk->units.back(), [&] {
-        using Last = typename ModelTypes<Model, Context>::Last;
-        const auto& back = static_cast<const StackUnitOf<Last, Context>&>(*chunk->layers.back()).layer;
-        auto mine = back.logits(run.context, run.executor.last_hidden(0).template as<typename Last::Input>());
-        // Padding of the vocabulary is gathered, too; its columns are left out here.
-        if constexpr (Context::has(tp{}))
-          gather_columns(
-              mine.device(),
-              to<Invariant<tp>>(run.context, decltype(mine)(mine.device(), {mine.rows(), mine.columns()}, mine.buffer())),
-              vocabulary, rows, logits);
-        else gather_columns(mine.device(), mine, vocabulary, rows, logits);
-        if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(logits);  // zero in the rows of other ranks
-      });
-    }
-    finish(context);
-    if constexpr (Context::has(pp{})) {
-      const int ranks = static_cast<int>(context.size(pp{}));
-      context.comm(pp{}).broadcast(logits, settings_.schedule.stage_rank(ranks * settings_.schedule.chunks() - 1, ranks));
-    }
-    logits.resize(tokens.size() * vocabulary);
-    return logits;
-  }
-  static constexpr bool has_tokens = std::is_same_v<Batch, TokenBatch>;
-  // The default count: the targets that are not masked, or samples.
-  static std::size_t usual_count(const Batch& batch) {
-    if constexpr (has_tokens)
-      return std::size_t(std::count_if(batch.targets.begin(), batch.targets.end(), [](std::int32_t target) { return target >= 0; }));
-    else return share_of(batch).samples;
-  }
-  static std::size_t rows_of(const Batch& batch) {
-    if constexpr (has_tokens) return batch.targets.size();
-    else return share_of(batch).samples;
-  }
-  [[noreturn]] WEFT_COLD static void refuse_count(std::size_t rows) {
-    if constexpr (has_tokens)
-      throw_error<UsageError>(
-          {"batch: none of the ", rows,
-           " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
-    else
-      throw_error<UsageError>({"batch: the count of the global batch, by which its loss is divided, is 0 of ", rows,
-                               " samples: there is no loss; leave such a batch out"});
+  // What a forward gathers and releases would disturb what the open step keeps.
+  WEFT_COLD void require_no_open_step(std::string_view what) const {
+    if (gradients_->open)
+      throw_error<UsageError>({what, " between a forward of a loop of one's own and the optimizer's step: call it before forward or "
+                                     "after the step, or model.discard_gradients() first"});
   }
   void check(const Batch& batch) const {
     if constexpr (has_tokens && requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
@@ -279,12 +170,6 @@ class Stages {
       if (length > Model::sequence(config_))
         throw_error<ShapeError>({"a sequence of ", length, " tokens, but the model was made for at most ",
                                  Model::sequence(config_), " (sequence in its config)"});
-  }
-  static std::size_t longest_of(const Batch& batch) {
-    const BatchShare share = share_of(batch);
-    std::size_t longest = share.differing.empty() ? share.length : 0;
-    for (const MicroBatch& micro : share.differing) longest = std::max(longest, micro.length);
-    return longest;
   }
   // Forward alone has no limits on micro-batches: a rank takes its chunks in the order of the model, each for all micro-batches.
   template <class Context>
@@ -324,15 +209,72 @@ class Stages {
       return part;
     }
   }
-
-  template <class Exec, class Z>
-  static void gather_columns(Device<Exec>&, const Z& z, std::size_t vocabulary, const Zigzag& rows, std::vector<double>& logits) {
-    const auto host = copy_to_host(z);
-    for (std::size_t row = 0; row < z.rows(); ++row)
-      for (std::size_t i = 0; i < vocabulary; ++i)
-        logits[rows.row(row) * vocabulary + i] = double(accumulate_t<typename Z::value_type>(host[row * z.columns() + i]));
+  template <class Context>
+  static void finish(const Context& context) {
+    for (Hooks* hooks : context.engine.hooks) hooks->finish();
   }
 
+ private:
+  template <class Context>
+  double train(const Context& context, const Batch& whole) {
+    const schedule::Table& table = this->table(context, whole);
+    const auto& batch = part_of(context, whole);
+    if (gradients_.use_count() > 1 && !gradients_->applied)
+      throw_error<UsageError>(
+          {"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, "
+           "give one Batch with more micro_batches; to go on without them, call model.discard_gradients()"});
+    const auto [count, tokens] = count_targets(context, whole);
+    for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
+    settings_.accumulator->begin(share_of(whole), context.engine.hooks, context.rank(dp{}), context.size(dp{}));
+    ModelRun<Model, Context> run(context, chunks_, table, batch, *settings_.accumulator,
+                                 {.loss_gradient = context.engine.loss_scale / count,
+                                  .auxiliary_gradient = context.engine.loss_scale / tokens,
+                                  .timeline = settings_.timeline});
+    run.executor.run({.check_loss = !std::exchange(loss_checked_, true)});
+    complete_step(context);
+    const double loss = total_loss<Context>(context, run.executor.losses()) / count;
+    gradients_->applied = !std::isfinite(loss);  // a step without a finite loss has no gradients to lose
+    return loss;
+  }
+
+  template <class Context>
+  double forward_for_loss(const Context& context, const Batch& whole) {
+    require_no_open_step("evaluate");
+    const schedule::Table table = forward_table(context, whole);
+    check_length(longest_of(whole));
+    const auto& batch = part_of(context, whole);
+    const double count = count_targets(context, whole).counted;
+    ModelRun<Model, Context> run(context, chunks_, table, batch, *settings_.accumulator);
+    run.executor.run({.forward_only = true});
+    finish(context);
+    return total_loss<Context>(context, run.executor.losses()) / count;
+  }
+
+  // The default count: the targets that are not masked, or samples.
+  static std::size_t usual_count(const Batch& batch) {
+    if constexpr (has_tokens)
+      return std::size_t(std::count_if(batch.targets.begin(), batch.targets.end(), [](std::int32_t target) { return target >= 0; }));
+    else return share_of(batch).samples;
+  }
+  static std::size_t rows_of(const Batch& batch) {
+    if constexpr (has_tokens) return batch.targets.size();
+    else return share_of(batch).samples;
+  }
+  [[noreturn]] WEFT_COLD static void refuse_count(std::size_t rows) {
+    if constexpr (has_tokens)
+      throw_error<UsageError>(
+          {"batch: none of the ", rows,
+           " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
+    else
+      throw_error<UsageError>({"batch: the count of the global batch, by which its loss is divided, is 0 of ", rows,
+                               " samples: there is no loss; leave such a batch out"});
+  }
+  static std::size_t longest_of(const Batch& batch) {
+    const BatchShare share = share_of(batch);
+    std::size_t longest = share.differing.empty() ? share.length : 0;
+    for (const MicroBatch& micro : share.differing) longest = std::max(longest, micro.length);
+    return longest;
+  }
   template <class Context>
   WEFT_COLD void construct(const Context& context, const Config& config) {
     const schedule::AnySchedule& schedule = settings_.schedule;
@@ -435,11 +377,6 @@ class Stages {
       for (Unit& unit : chunk->units) units.push_back(&unit);
     return units;
   }
-  template <class Context>
-  static void finish(const Context& context) {
-    for (Hooks* hooks : context.engine.hooks) hooks->finish();
-  }
-
   // Prepares the hooks with the units in the order in which their gradients become ready.
   template <class Context>
   WEFT_COLD void prepare(const Context& context) {
@@ -451,12 +388,6 @@ class Stages {
     for (Hooks* hooks : context.engine.hooks) hooks->prepare(order);
   }
 
-  // What a forward gathers and releases would disturb what the open step keeps.
-  WEFT_COLD void require_no_open_step(std::string_view what) const {
-    if (gradients_->open)
-      throw_error<UsageError>({what, " between a forward of a loop of one's own and the optimizer's step: call it before forward or "
-                                     "after the step, or model.discard_gradients() first"});
-  }
   WEFT_COLD static void require_reduced(const ParameterState& state) {
     if (state.gradients().unreduced() == 0) return;
     throw_error<UnreducedGradientError>({"the gradient of ", state.name(), " is still unreduced over ",
