@@ -3,6 +3,9 @@
 // Loops of one's own: a generator against a discriminator, and a student that learns from a teacher, each equal to one rank over dp,
 // tp and every stage of ZeRO; and the calls that are refused.
 
+#include <weft/pipeline/model_call.hpp>
+#include <weft/pipeline/own_loop.hpp>
+
 #include "support/field_models.hpp"
 #include "support/field_parity.hpp"
 

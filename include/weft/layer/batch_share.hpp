@@ -17,6 +17,8 @@ struct MicroBatch {
   std::size_t sequences = 0, length = 0;
 };
 
+namespace detail {
+
 /// The samples of one rank's share of a step.
 struct BatchShare {
   std::uint64_t step = 0;
@@ -37,5 +39,7 @@ struct BatchShare {
     return count;
   }
 };
+
+}  // namespace detail
 
 }  // namespace weft

@@ -21,14 +21,17 @@ namespace weft {
 template <class Self>
 class Module;
 
-/// `count` units of one type, made by make(index); their output has the type of their input.
+namespace detail {
 template <class Make>
 struct Repeated {
   std::size_t count = 0;
   Make make;
 };
+}  // namespace detail
+
+/// `count` units of one type, made by make(index); their output has the type of their input.
 template <class Make>
-Repeated<Make> repeated(std::size_t count, Make make) {
+detail::Repeated<Make> repeated(std::size_t count, Make make) {
   return {count, std::move(make)};
 }
 

@@ -47,19 +47,17 @@ struct CallPlace {
   GradientAccumulator* accumulator;
 };
 
-}  // namespace detail
-
 /// A forward of L under Context on an input X, waiting for its backward.
 template <class L, class Context, class X>
 class ModelCall {
-  using Outcome = detail::forward_of_t<L, Context, X>;
+  using Outcome = forward_of_t<L, Context, X>;
 
  public:
   using Output = typename Outcome::output_type;
 
-  ModelCall(const Context& context, detail::CallPlace place, L& layer, const X& x)
+  ModelCall(const Context& context, CallPlace place, L& layer, const X& x)
       : context_(std::make_unique<Context>(context)), place_(place), layer_(&layer) {
-    for (detail::Hooks* hooks : context_->engine.hooks) hooks->before_forward(*place_.unit);
+    for (Hooks* hooks : context_->engine.hooks) hooks->before_forward(*place_.unit);
     auto result = weft::forward(layer, *context_, x);
     output_ = std::move(result.output);
     saved_ = std::make_unique<typename Outcome::saved_type>(std::move(result.saved));
@@ -76,7 +74,7 @@ class ModelCall {
       throw_error<UsageError>({"backward of one forward twice: what it saved is gone; call forward again, or add up the gradients of "
                                "its output first"});
     auto& hooks = context_->engine.hooks;
-    for (detail::Hooks* one : hooks) one->before_backward(*place_.unit);
+    for (Hooks* one : hooks) one->before_backward(*place_.unit);
     place_.accumulator->open(*place_.unit, 0);
     auto split = weft::backward_input(*layer_, *context_, std::move(*saved_), gradient);
     saved_.reset();
@@ -84,12 +82,12 @@ class ModelCall {
     place_.accumulator->close(*place_.unit, 0, hooks);
     for (std::size_t i = hooks.size(); i-- > 0;) hooks[i]->after_backward(*place_.unit);
     place_.accumulator->ready(*place_.owned, hooks, false);
-    return detail::input_gradient_of<X>(std::move(split.input_gradient));
+    return input_gradient_of<X>(std::move(split.input_gradient));
   }
 
  private:
   std::unique_ptr<Context> context_;  // tapes point to it
-  detail::CallPlace place_;
+  CallPlace place_;
   L* layer_;
   Output output_;
   std::unique_ptr<typename Outcome::saved_type> saved_;
@@ -98,10 +96,10 @@ class ModelCall {
 /// A loss in a loop of one's own: F of tensors, which are an input X.
 template <class F, class Context, class X>
 class LossCall {
-  using L = detail::FunctionModule<F>;
-  using Outcome = detail::forward_of_t<L, Context, X>;
+  using L = FunctionModule<F>;
+  using Outcome = forward_of_t<L, Context, X>;
   using Loss = typename Outcome::output_type;
-  static_assert(detail::is_loss<Loss> || detail::is_refused<Loss>,
+  static_assert(is_loss<Loss> || is_refused<Loss>,
                 "weft: the function given to model.loss must return a loss, sum_losses(...) of one number for each sample: weft "
                 "divides once by the model's count of the global batch");
 
@@ -112,8 +110,8 @@ class LossCall {
     auto result = weft::forward(*layer_, *context_, x);
     device_ = &result.output.sum().device();
     double sum = copy_to_host(result.output.sum())[0];
-    detail::LossAxes<Loss>::require_same(*context_, std::span<const double>(&sum, 1));
-    detail::LossAxes<Loss>::all_reduce(*context_, std::span<double>(&sum, 1));
+    LossAxes<Loss>::require_same(*context_, std::span<const double>(&sum, 1));
+    LossAxes<Loss>::all_reduce(*context_, std::span<double>(&sum, 1));
     value_ = sum / count_;
     saved_ = std::make_unique<typename Outcome::saved_type>(std::move(result.saved));
   }
@@ -128,7 +126,7 @@ class LossCall {
     copy_from_host(seed, std::span<const double>(&factor, 1));
     auto split = weft::backward_input(*layer_, *context_, std::move(*saved_), seed);
     saved_.reset();
-    return detail::input_gradient_of<X>(std::move(split.input_gradient));
+    return input_gradient_of<X>(std::move(split.input_gradient));
   }
 
  private:
@@ -138,5 +136,7 @@ class LossCall {
   typename Context::device_type* device_ = nullptr;
   std::unique_ptr<typename Outcome::saved_type> saved_;
 };
+
+}  // namespace detail
 
 }  // namespace weft
