@@ -251,9 +251,7 @@ const auto mlp = [](const auto& context) {
   return Residual(Sequential(LayerNorm(context / "norm", 16), Linear<Column>(context / "up", 16, 32), Gelu{},
                              Linear<Row>(context / "down", 32, 16), Dropout(context / "dropout", probability)));
 };
-const auto recomputed_mlp = [](const auto& context) {
-  return Recompute<decltype(mlp(context))>(mlp(context));
-};
+const auto recomputed_mlp = [](const auto& context) { return Recompute<decltype(mlp(context))>(mlp(context)); };
 
 }  // namespace
 

@@ -68,8 +68,7 @@ TEST_CASE("a unit's own parameters, by name and not in the order in which they a
     return std::tuple{late, early, Pair{late, parameter(context / "pair", "second")}};
   }) == Names{"early", "late", "pair.second"});
   CHECK(model.unit([](const auto&) { return 0; }) == Names{});
-  CHECK(model.uses() ==
-        std::map<std::string, std::vector<std::size_t>>{{"early", {0}}, {"late", {0}}, {"pair.second", {0}}});
+  CHECK(model.uses() == std::map<std::string, std::vector<std::size_t>>{{"early", {0}}, {"late", {0}}, {"pair.second", {0}}});
 }
 
 TEST_CASE("wherever a unit keeps a handle: moved there, in containers, behind a pointer, in a function") {
@@ -87,8 +86,8 @@ TEST_CASE("wherever a unit keeps a handle: moved there, in containers, behind a 
     mapped[4] = std::nullopt;
     auto pointer = std::make_shared<Pair>(Pair{parameter(context, "e.first"), parameter(context, "e.second")});
     std::function<const Parameter<>&()> function = [held = parameter(context, "f.function")]() -> auto& { return held; };
-    return std::tuple{std::move(moved), std::move(assigned), grown,   std::array{grown, grown},
-                      mapped,           pointer,             pointer, std::move(function)};
+    return std::tuple{std::move(moved), std::move(assigned), grown, std::array{grown, grown}, mapped, pointer,
+                      pointer,          std::move(function)};
   }) == Names{"a.moved", "b.assigned", "c.0.first", "c.0.second", "d.mapped", "e.first", "e.second", "f.function"});
 }
 
@@ -142,8 +141,7 @@ TEST_CASE("the registry's own copy of a shared layer makes no unit its user") {
     shared_layer(context / "shared", make);
     return parameter(context, "own");
   }) == Names{"own"});
-  CHECK(model.unit([&](const auto& context) { return shared_layer(context / "shared", make).second; }) ==
-        Names{"shared.second"});
+  CHECK(model.unit([&](const auto& context) { return shared_layer(context / "shared", make).second; }) == Names{"shared.second"});
   CHECK(model.unit([&](const auto& context) { return shared_layer(context / "shared", make); }) ==
         Names{"shared.first", "shared.second"});
   CHECK(model.uses() ==
@@ -168,9 +166,8 @@ TEST_CASE("two parameters of one name are refused with the units that made them"
   };
   CHECK_THROWS_WITH_AS(refusal(0), doctest::Contains("two parameters named gain, made by unit 0, twice: a name is one parameter"),
                        UsageError);
-  CHECK_THROWS_WITH_AS(refusal(2),
-                       doctest::Contains("two parameters named gain, made by unit 0 and unit 1: a name is one parameter"),
-                       UsageError);
+  CHECK_THROWS_WITH_AS(
+      refusal(2), doctest::Contains("two parameters named gain, made by unit 0 and unit 1: a name is one parameter"), UsageError);
 }
 
 TEST_CASE("the print of a model depends on names, shapes and initial values, and not on the order of making") {

@@ -44,7 +44,8 @@ std::vector<double> numbers(std::uint64_t key, std::size_t count) {
 }
 
 // The output by the definition, one token after the other.
-std::vector<double> oracle(const Mixture& layer, const weft_test::MadeParameters& made, const std::vector<double>& x, std::size_t length, std::size_t* dropped) {
+std::vector<double> oracle(const Mixture& layer, const weft_test::MadeParameters& made, const std::vector<double>& x,
+                           std::size_t length, std::size_t* dropped) {
   const RouterOptions& options = layer.router.options();
   std::map<std::string, std::vector<double>> weights;
   for (const ParameterState* state : made.by_name()) weights[state->name()] = values_of(*state);

@@ -26,7 +26,7 @@ struct Scale {
 
 struct SharingConfig {
   std::size_t layers = 8, width = 16, vocabulary = batch_vocabulary;
-  bool ignore_front = false, forget_index = false, two_gains = false, two_dropouts = false;
+  bool ignore_front = false, forget_index = false, two_gains = false, two_dropouts = false, by_pointer = false;
   double dropout = 0;
 };
 
@@ -38,12 +38,15 @@ struct Sharing {
   // One gain outside of the parallel region and on its Partial output; an adapter twice in every block: blocks 1, 2, 4, 5 and 7
   // share one, of which block 0 knows nothing, and the others have one of their own.
   struct Adapter {
-    std::vector<Linear<>> linear;  // one: handles are found wherever a unit keeps them
-    auto forward(const auto& context, const auto& x) const { return linear[0].forward(context, x); }
+    std::vector<Linear<>> linear;       // one: handles are found wherever a unit keeps them
+    std::shared_ptr<Linear<>> pointer;  // in its place if blocks are not to have handles of their own
+    auto forward(const auto& context, const auto& x) const { return (pointer ? *pointer : linear[0]).forward(context, x); }
     auto backward_input(const auto& context, auto saved, const auto& g) {
-      return linear[0].backward_input(context, std::move(saved), g);
+      return (pointer ? *pointer : linear[0]).backward_input(context, std::move(saved), g);
     }
-    void backward_weight(const auto& context, auto deferred) { linear[0].backward_weight(context, std::move(deferred)); }
+    void backward_weight(const auto& context, auto deferred) {
+      (pointer ? *pointer : linear[0]).backward_weight(context, std::move(deferred));
+    }
   };
   static bool shares(std::size_t index) { return index % 3 != 0; }
   using Block = Sequential<Residual<Sequential<Scale, LayerNorm, Linear<Column>, Gelu, Linear<Row>, Scale, Dropout>>,
@@ -60,8 +63,11 @@ struct Sharing {
     const std::size_t width = config.width;
     const Scale scale(here / "scale", width);
     const Scale other = config.two_gains ? Scale(here / "scale", width) : scale;
-    const auto make_adapter = [&](const auto& place) { return Linear<>(place, width, width, {.standard_deviation = 0.2}); };
-    const Adapter adapter{{shares(index) ? shared_layer(context / "adapter", make_adapter) : make_adapter(here / "adapter")}};
+    const auto make_adapter = [&](const auto& place) {
+      const Linear<> linear(place, width, width, {.standard_deviation = 0.2});
+      return config.by_pointer ? Adapter{{}, std::make_shared<Linear<>>(linear)} : Adapter{{linear}, nullptr};
+    };
+    const Adapter adapter = shares(index) ? shared_layer(context / "adapter", make_adapter) : make_adapter(here / "adapter");
     return Block(Residual(Sequential(scale, LayerNorm(here / "norm", width),
                                      Linear<Column>(here / "up", width, 2 * width, {.standard_deviation = 0.3}), Gelu{},
                                      Linear<Row>(here / "down", 2 * width, width, {.standard_deviation = 0.3}), other,
@@ -247,13 +253,45 @@ TEST_CASE("a stage holds the shared parameters that its own units use, and no ot
   }
 }
 
+TEST_CASE(
+    "a layer that blocks reach through one pointer: the same on one device, and refused where a block needs its own handle") {
+  DefaultDevice device;
+  SingleDevice<Sharing<double>> copied(device, {}), pointed(device, {.by_pointer = true});
+  const Batch batch = make_batch(0, 0, 1, 2);
+  CHECK(copied.train_step(batch) == pointed.train_step(batch));
+  CHECK(copied.gradient("adapter.weight") == pointed.gradient("adapter.weight"));
+  for (const MatrixEntry& entry : {MatrixEntry{2, {.pp = 2}, 2, "1f1b", 0}, {2, {}, 2, "1f1b", 3}}) {
+    std::mutex mutex;
+    std::string said;
+    CHECK(runtime::run(runtime::RunOptions{.ranks = int(entry.world)}, [&](World& world) {
+            DenseMesh mesh(world, entry.degrees);
+            ModelOptions options;
+            options.shard.stage = entry.zero;
+            options.pipeline.schedule = schedule::choose(entry.schedule);
+            Ring4<Sharing<double>> model(mesh, {.by_pointer = true}, options);
+            try {
+              model.train_step(make_batch(0, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), entry.micro_batches));
+            } catch (const AbortedError&) {
+              throw;
+            } catch (const Error& error) {
+              std::lock_guard lock(mutex);
+              said = error.what();
+              throw;
+            }
+          }) != 0);
+    CHECK(said ==
+          "weft: parameter adapter.weight is used while it is released, or by a unit that holds no handle of it: copy a layer "
+          "that units share into each of them, not a pointer to it");
+  }
+}
+
 TEST_CASE("names made twice: refused alike on every rank and in every layout") {
   for (const auto& [ranks, degrees] : {std::pair<int, Degrees>{1, {}}, {2, {.pp = 2}}, {4, {.pp = 4}}, {2, {.tp = 2}}}) {
     CHECK(refusal(ranks, degrees, {}) == "nothing");
     CHECK(refusal(ranks, degrees, {.ignore_front = true})
               .starts_with("weft: two parameters named tokens.weight, made by front and back: a name is one parameter."));
     CHECK(refusal(ranks, degrees, {.forget_index = true})
-              .starts_with("weft: two parameters named block.scale.gain, made by block 0 and block 1:"));
+              .starts_with("weft: two parameters named block.down.bias, made by block 0 and block 1:"));
     CHECK(refusal(ranks, degrees, {.two_gains = true})
               .starts_with("weft: two parameters named block.0.scale.gain, made by block 0, twice:"));
     CHECK(refusal(ranks, degrees, {.two_dropouts = true, .dropout = 0.1}) ==
