@@ -56,18 +56,18 @@ struct ModuleInput {
 
   static auto make(Tape<Context>& tape, const X& x) {
     if constexpr (real) {
-      auto& node = tape.template record<TapeInput<Context, X>>(x);
-      return std::tuple(Variable<Context, X>(x, &node, tape));
-    } else {
-      return std::tuple(Variable<Context, X>(x, tape));
+      if (tape.records()) return std::tuple(Variable<Context, X>(x, &tape.template record<TapeInput<Context, X>>(x), tape));
     }
+    return std::tuple(Variable<Context, X>(x, tape));
   }
   static node_type node([[maybe_unused]] const auto& variable) {
     if constexpr (real) return static_cast<TapeInput<Context, X>*>(variable.node());
     else return {};
   }
   static void receive(node_type node, gradient_type& gradient) {
-    if constexpr (real) node->destination = &gradient;
+    if constexpr (real) {
+      if (node != nullptr) node->destination = &gradient;
+    }
   }
 };
 template <class Context, class... X>
@@ -124,24 +124,22 @@ class Module {
  public:
   /// In another Module's forward: the same call, recorded in its tape.
   template <class... V>
-  requires(AnyVariable<V>&&...) auto operator()(const V&... x) const {
-    return self().forward(x...);
-  }
+  requires(AnyVariable<V>&&...) auto operator()(const V&... x) const { return self().forward(x...); }
 
   // The layer concept (layer/layer.hpp), for weft::forward and weft::backward_input.
   template <class Context, class X, class... Others>
   auto recorded_forward(const Context& context, const X& x, const Others&... others) const {
     using Input = detail::ModuleInput<Context, X>;
-    auto tape = detail::make_tape(context);
-    const auto variables =
-        std::tuple_cat(Input::make(*tape, x), std::tuple(Variable<Context, Others>(others, *tape)...));
+    auto tape = detail::make_tape(context, context.engine.records);
+    const auto variables = std::tuple_cat(Input::make(*tape, x), std::tuple(Variable<Context, Others>(others, *tape)...));
     return std::apply(
         [&](const auto&... variable) {
           constexpr bool callable = detail::ForwardsVariables<Self, std::remove_cvref_t<decltype(variable)>...>;
-          static_assert(callable,
-                        "weft: this Module's forward cannot be called with its inputs: write `auto forward(const auto& x) const`, "
-                        "public, with as many arguments as there are inputs (those of a tuple one by one), and no context, which "
-                        "each Variable knows: x.context(); see Self in this function's template arguments");
+          static_assert(
+              callable,
+              "weft: this Module's forward cannot be called with its inputs: write `auto forward(const auto& x) const`, "
+              "public, with as many arguments as there are inputs (those of a tuple one by one), and no context, which "
+              "each Variable knows: x.context(); see Self in this function's template arguments");
           if constexpr (!callable) return detail::RefusedResult();
           else return result<Input>(self().forward(variable...), std::move(tape), variables, std::type_identity<X>());
         },

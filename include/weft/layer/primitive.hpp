@@ -50,6 +50,15 @@ template <class... V>
 auto nodes_of(const std::tuple<V...>& x) {
   return std::apply([](const V&... one) { return std::tuple(nodes_of(one)...); }, x);
 }
+template <class Context, class Y>
+Variable<Context, Y> constants(Tape<Context>& tape, Y&& y) {
+  return {std::move(y), tape};
+}
+template <class Context, class... Y>
+std::tuple<Variable<Context, Y>...> constants(Tape<Context>& tape, std::tuple<Y...>&& y) {
+  return std::apply([&](Y&... one) { return std::tuple<Variable<Context, Y>...>(Variable<Context, Y>(std::move(one), tape)...); },
+                    y);
+}
 template <class V>
 const auto& first_variable(const V& x) {
   if constexpr (is_variable<V>) return x;
@@ -100,8 +109,7 @@ struct OutputNodes<std::tuple<Y...>> {
   template <class Context>
   std::tuple<Variable<Context, Y>...> variable(Tape<Context>& tape, std::tuple<Y...>&& y) {
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
-      return std::tuple<Variable<Context, Y>...>(
-          Variable<Context, Y>(std::move(std::get<I>(y)), &std::get<I>(nodes), tape)...);
+      return std::tuple<Variable<Context, Y>...>(Variable<Context, Y>(std::move(std::get<I>(y)), &std::get<I>(nodes), tape)...);
     }
     (std::index_sequence_for<Y...>());
   }
@@ -145,7 +153,8 @@ struct RecordedLayer : TapeStep<Context> {
     using D = typename decltype(split)::deferred_type;
     if constexpr (!std::is_same_v<decltype(split.input_gradient), Nothing>)
       detail::give(tape.context(), inputs, std::move(split.input_gradient));
-    if constexpr (!std::is_same_v<D, Nothing>) tape.template defer<DeferredLayer<Context, L, D>>(layer, std::move(split.deferred));
+    if constexpr (!std::is_same_v<D, Nothing>)
+      tape.template defer<DeferredLayer<Context, L, D>>(layer, std::move(split.deferred));
   }
   CalledLayer<L> layer;
   Nodes inputs;
@@ -174,22 +183,16 @@ inline constexpr bool is_call_input = is_variable<V>;
 template <class... V>
 inline constexpr bool is_call_input<std::tuple<V...>> = (is_variable<V> && ...);
 
-namespace layer_check {
-WEFT_HAS_MEMBER(gradient)
-}  // namespace layer_check
-template <class L>
-inline constexpr bool is_operation = layer_check::has_gradient<L>();
-
 }  // namespace detail
 
-/// The call of an operation with forward(x...) and gradient(g, x...) on tensors, of which gradient returns that of its operand, or
-/// of several operands a std::tuple, Nothing{} for one without.
+/// The call of an operation with forward(x...) and gradient(g, x...) on tensors, of which gradient returns that of its operand,
+/// or of several operands a std::tuple, Nothing{} for one without.
 template <class F, class Context, class... X>
-requires(detail::is_operation<F>) auto call(const F& f, const Variable<Context, X>&... x) {
+requires(detail::IsOperation<F>) auto call(const F& f, const Variable<Context, X>&... x) {
   auto& tape = std::get<0>(std::tie(x...)).tape();
   auto y = f.forward(x.value()...);
   using Y = decltype(y);
-  if (!(x.has_gradient() || ...)) return Variable<Context, Y>(std::move(y), tape);
+  if (!tape.records() || !(x.has_gradient() || ...)) return Variable<Context, Y>(std::move(y), tape);
   auto& node = tape.template record<detail::RecordedOperation<Context, F, Y, X...>>(f, x...);
   return Variable<Context, Y>(std::move(y), &node, tape);
 }
@@ -197,8 +200,8 @@ requires(detail::is_operation<F>) auto call(const F& f, const Variable<Context, 
 /// The call of any layer in a Module's forward. The first input, a Variable or a tuple of them, receives the gradient that the
 /// layer's backward returns; other inputs have none. The layer must be a part of the Module, since backward calls it again.
 template <class L, class V, class... Others>
-requires(!detail::is_operation<L> && detail::is_call_input<V> && (AnyVariable<Others> && ...)) auto call(const L& layer, const V& x,
-                                                                                                   const Others&... others) {
+requires(!detail::IsOperation<L> && detail::is_call_input<V> &&
+         (AnyVariable<Others> && ...)) auto call(const L& layer, const V& x, const Others&... others) {
   if constexpr (detail::IsModule<L>) {
     if constexpr (detail::is_variable<V>) return layer(x, others...);
     else return std::apply([&](const auto&... one) { return layer(one..., others...); }, x);
@@ -215,6 +218,7 @@ requires(!detail::is_operation<L> && detail::is_call_input<V> && (AnyVariable<Ot
       if constexpr (detail::is_refused<Y>) {
         return step.output;
       } else {
+        if (!tape.records()) return detail::constants(tape, std::move(step.output));
         auto& node = tape.template record<detail::RecordedLayer<Context, L, decltype(inputs), Y, decltype(step.saved)>>(
             layer, std::move(inputs), step.output, std::move(step.saved));
         return node.outputs.variable(tape, std::move(step.output));
@@ -229,6 +233,14 @@ struct Primitive {
   template <class V, class... Others>
   requires(detail::is_call_input<V> && (AnyVariable<Others> && ...)) auto operator()(const V& x, const Others&... others) const {
     return call(static_cast<const Self&>(*this), x, others...);
+  }
+
+  // An operation as a layer of its own, in Sequential or check_layer.
+  template <class Context, class... X, class G>
+  auto backward(const Context&, std::tuple<X...> saved, const G& g) const {
+    auto gradients = std::apply([&](const X&... x) { return static_cast<const Self&>(*this).gradient(g, x...); }, saved);
+    if constexpr (sizeof...(X) == 1) return gradients;
+    else return std::get<0>(std::move(gradients));
   }
 };
 

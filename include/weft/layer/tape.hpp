@@ -5,7 +5,7 @@
 // its operands. There is one tape for each call, and it is the call's saved state: a pipeline keeps as many in flight as its
 // schedule wants. Nodes lie in blocks of memory that the device keeps, so a step allocates nothing once it is warm.
 //
-//   TapePointer<Context> tape = make_tape(context);   // forward records in it; backward(context), then weights(context)
+//   TapePointer<Context> tape = make_tape(context, true);   // forward records in it; backward(context), then weights(context)
 
 #include <cstddef>
 #include <memory>
@@ -123,7 +123,8 @@ struct TapeStep {
 template <class Context>
 class Tape {
  public:
-  explicit Tape(const Context& context, TapeMemory& memory) : context_(&context), memory_(&memory), arena_(memory) {}
+  Tape(const Context& context, TapeMemory& memory, bool records)
+      : context_(&context), memory_(&memory), records_(records), arena_(memory) {}
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
   WEFT_OUT_OF_LINE ~Tape() {
@@ -133,6 +134,8 @@ class Tape {
 
   /// The context of the call that is running: forward, backward or the weight gradients.
   const Context& context() const { return *context_; }
+  /// Whether there will be a backward: else nothing is recorded, and what the forward computes is freed as it goes.
+  bool records() const { return records_; }
   TapeMemory& memory() { return *memory_; }
 
   template <class T, class... A>
@@ -190,6 +193,7 @@ class Tape {
 
   const Context* context_;
   TapeMemory* memory_;
+  bool records_;
   TapeArena arena_;
   TapeStep<Context>* steps_ = nullptr;
   TapeStep<Context>* deferred_ = nullptr;
@@ -209,10 +213,10 @@ template <class Context>
 using TapePointer = std::unique_ptr<Tape<Context>, EndTape<Context>>;
 
 template <class Context>
-TapePointer<Context> make_tape(const Context& context) {
+TapePointer<Context> make_tape(const Context& context, bool records) {
   TapeMemory& memory = context.device().template cache<TapeMemory>();
   static_assert(sizeof(Tape<Context>) <= TapeMemory::block_size);
-  return TapePointer<Context>(::new (static_cast<void*>(memory.take())) Tape<Context>(context, memory));
+  return TapePointer<Context>(::new (static_cast<void*>(memory.take())) Tape<Context>(context, memory, records));
 }
 
 }  // namespace weft::detail

@@ -69,8 +69,8 @@ concept AnyVariable = detail::is_variable<std::remove_cvref_t<V>>;
 
 namespace detail {
 
-/// An operand of a recorded operation, and the function that gives its gradient from the result's: gradient(context, g). It is
-/// not kept for a constant.
+/// An operand of a recorded operation, and the function that gives its gradient from the result's: gradient(context, g). For a
+/// constant it is neither kept nor called.
 template <class X, class F>
 class FromVariable {
  public:
@@ -107,10 +107,10 @@ template <class P, class F>
 class FromParameter {
  public:
   FromParameter(const P& parameter, F&& add) : parameter_(const_cast<P*>(&parameter)), add_(std::move(add)) {}
-  bool wanted() const { return true; }
+  bool wanted() const { return parameter_->trainable(); }
   template <class Context, class G>
   void give(Tape<Context>& tape, const G& g) {
-    tape.template defer<DeferredWeight<Context, P, F, G>>(*parameter_, std::move(add_), g);
+    if (wanted()) tape.template defer<DeferredWeight<Context, P, F, G>>(*parameter_, std::move(add_), g);
   }
 
  private:
@@ -137,7 +137,7 @@ struct Recorded : TapeStep<Context>, ValueNode<Y> {
 /// The result y of an operation as a Variable: `from` its operands. A constant if all operands are.
 template <class Context, class Y, class... From>
 Variable<Context, Y> record(Tape<Context>& tape, Y y, From... from) {
-  if (!(from.wanted() || ...)) return {std::move(y), tape};
+  if (!tape.records() || !(from.wanted() || ...)) return {std::move(y), tape};
   auto& node = tape.template record<Recorded<Context, Y, From...>>(std::move(from)...);
   return {std::move(y), &node, tape};
 }
@@ -166,6 +166,7 @@ auto beside(const Variable<C, X>& x, const Parameter<R...>& parameter) {
     else return parameter.for_operand(x.context(), x.value());
   }();
   using W = decltype(w);
+  if (!parameter.trainable() || !x.tape().records()) return Variable<C, W>(std::move(w), x.tape());
   auto& node = x.tape().template record<detail::ParameterLeaf<C, P, W>>(parameter);
   return Variable<C, W>(std::move(w), &node, x.tape());
 }

@@ -52,6 +52,7 @@ class Embedding : public Primitive<Embedding> {
   }
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {
+    if (!table.trainable()) return;
     auto& [tokens, g] = deferred;
     using W = decltype(table.for_operand(context, tokens));
     const auto open = table.template open_gradient<gradient_t<W>>(g.device());
@@ -100,6 +101,7 @@ class LearnedPositions : public Primitive<LearnedPositions> {
   }
   template <class Context, class D>
   void backward_weight(const Context&, D deferred) {
+    if (!table.trainable()) return;
     auto& [positions, g] = deferred;
     const auto open = table.template open_gradient<TableGradient<std::remove_cvref_t<decltype(g)>>>(g.device());
     const std::size_t rows = table.state().local()[0], width = g.columns();

@@ -105,7 +105,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   void backward_weight(const Context& context, D deferred) {
     if constexpr (Bias && !detail::on_host<typename Context::execution_space>) {
       // A library sums the rows in the same pass; on hosts this costs one more pass in any case.
-      if (!in_pieces(context, deferred.input)) {
+      if (weight.trainable() && !in_pieces(context, deferred.input)) {
         const auto inside = enter(context, deferred.input);
         if constexpr (stored_in_out)
           return add_bias_gradient(context,
@@ -116,7 +116,8 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
       }
     }
     add_weight_gradient(context, deferred.input, deferred.gradient);
-    if constexpr (Bias) add_bias_gradient(context, sum_rows(deferred.gradient));
+    if constexpr (Bias)
+      if (bias.trainable()) add_bias_gradient(context, sum_rows(deferred.gradient));
   }
 
   /// The output and its GELU, for a GELU after this layer (GeluMlp); saves x.
@@ -190,6 +191,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   }
   template <class Context, class X, class G>
   void add_weight_gradient(const Context& context, const X& x, const G& g) {
+    if (!weight.trainable()) return;
     if constexpr (arrives_in_pieces<X>) {
       if (context.size(tp{}) > 1) {
         using Inside = entered_t<Context, X>;

@@ -57,6 +57,7 @@ class LayerNorm : public Primitive<LayerNorm> {
   }
   template <class Context, class D>
   void backward_weight(const Context&, D deferred) {
+    if (!weight.trainable() && !bias.trainable()) return;
     auto& [saved, g] = deferred;
     using Sum = decltype(sum_rows(g));
     const auto gain = weight.template open_gradient<Sum>(g.device()), shift = bias.template open_gradient<Sum>(g.device());
@@ -103,6 +104,7 @@ class RmsNorm : public Primitive<RmsNorm> {
   }
   template <class Context, class D>
   void backward_weight(const Context&, D deferred) {
+    if (!weight.trainable()) return;
     auto& [saved, g] = deferred;
     const auto gain = weight.template open_gradient<decltype(sum_rows(g))>(g.device());
     kernels::rms_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.rstd.data(), g.data(), gain.data,

@@ -93,6 +93,7 @@ class Executor {
   /// Runs all actions of this rank.
   void run(const RunMode& mode) {
     mode_ = mode;
+    context_.engine.records = !mode.forward_only;
     const bool forward_only = mode.forward_only;
     std::fill(done_.begin(), done_.end(), 0);
     for (Hooks* hooks : context_.engine.hooks) hooks->begin(!forward_only);

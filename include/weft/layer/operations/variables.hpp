@@ -36,21 +36,17 @@ namespace operations {
 /// x [tokens, in] times wᵀ, w [out, in] -> [tokens, out], as for tensors.
 template <class C, class X, class W>
 auto matmul(const Variable<C, X>& x, const Variable<C, W>& w) {
-  return detail::record(
-      x.tape(), matmul(x.value(), w.value()),
-      detail::from(x, [w = w.value()](const auto&, const auto& g) { return matmul_input_gradient(g, w); }),
-      detail::from(w, [x = x.value()](const auto&, const auto& g) { return matmul_weight_gradient(g, x); }));
+  return detail::record(x.tape(), matmul(x.value(), w.value()),
+                        detail::from(x, [w = w.value()](const auto&, const auto& g) { return matmul_input_gradient(g, w); }),
+                        detail::from(w, [x = x.value()](const auto&, const auto& g) { return matmul_weight_gradient(g, x); }));
 }
 template <class C, class X, Placement... R>
 auto matmul(const Variable<C, X>& x, const Parameter<R...>& w) {
-  return detail::record(x.tape(), matmul(x.value(), w.for_operand(x.value())),
-                        detail::from(x,
-                                     [&w](const auto&, const auto& g) {
-                                       return matmul_input_gradient(g, w.template for_operand_type<X>(g.device()));
-                                     }),
-                        detail::from(w, [x = x.value()](const auto&, auto& weight, const auto& g) {
-                          accumulate_product(weight, g, x);
-                        }));
+  return detail::record(
+      x.tape(), matmul(x.value(), w.for_operand(x.value())),
+      detail::from(
+          x, [&w](const auto&, const auto& g) { return matmul_input_gradient(g, w.template for_operand_type<X>(g.device())); }),
+      detail::from(w, [x = x.value()](const auto&, auto& weight, const auto& g) { accumulate_product(weight, g, x); }));
 }
 
 /// x + y, placed alike; of a parameter [columns], added to each row.
@@ -96,8 +92,7 @@ auto times_row(const Variable<C, X>& x, const Parameter<R...>& gain) {
 template <class C, class X, class Y>
 auto operator/(const Variable<C, X>& x, const Variable<C, Y>& y) {
   auto quotient = divide(x.value(), y.value());
-  return detail::record(x.tape(), quotient,
-                        detail::from(x, [y = y.value()](const auto&, const auto& g) { return divide(g, y); }),
+  return detail::record(x.tape(), quotient, detail::from(x, [y = y.value()](const auto&, const auto& g) { return divide(g, y); }),
                         detail::from(y, [quotient, y = y.value()](const auto&, const auto& g) {
                           return scale(divide(times(g, quotient), y), -1);
                         }));
