@@ -66,8 +66,8 @@ std::vector<float> numbers_of(Make&& make) {
 }  // namespace
 
 // A model's type is the same on hosts and GPUs: which kernels a product and its GELU take is the operation's choice.
-static_assert(std::is_same_v<models::detail::GptMlp,
-                             Sequential<GeluMlp<LayerNorm, models::detail::GptIn, models::detail::GptOut>, Dropout>>);
+static_assert(std::is_same_v<models::BasicGpt<float>::Block, models::BasicGpt<double>::Block> &&
+              std::is_same_v<models::BasicGpt<float>::Block, models::BasicGpt<bfloat16>::Block>);
 
 TEST_CASE("the same bits as norm, linear, GELU and linear one after the other, kept or computed again") {
   const auto want = numbers_of(apart(false));
