@@ -135,8 +135,9 @@ void attention(const std::string& how, std::size_t kv_heads, bool causal) {
           return kernels::AttentionOperands<std::remove_pointer_t<decltype(of)>>{
               .q = of, .k = of + width, .v = of + width + kv, .q_stride = fused, .k_stride = fused, .v_stride = fused};
         };
-        kernels::attention_forward<T>(a.device(), extents, operands(x), {out, width}, lse, causal);
-        kernels::attention_backward<T>(a.device(), extents, operands(x), {out, width}, {g, width}, lse, operands(d), causal);
+        kernels::attention_forward<T>(a.device(), extents, operands(x), {out, width}, lse, {.causal = causal});
+        kernels::attention_backward<T>(a.device(), extents, operands(x), {out, width}, {g, width}, lse, operands(d),
+                                       {.causal = causal});
       });
 }
 

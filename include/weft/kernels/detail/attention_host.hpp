@@ -79,6 +79,56 @@ struct AttentionHost {
     }
   };
 
+  bool masked() const { return shape.mask.ranges(); }
+
+  /// The keys [from, end) of a block that a tile computes, counted from the block's first. Under a mask both are multiples of
+  /// `unit`, and both grow from tile to tile.
+  struct KeySpan {
+    std::size_t from, end;
+    bool empty() const { return end <= from; }
+  };
+  static constexpr std::size_t unit = std::max(columns, tile_rows);
+  KeySpan tile_keys(std::size_t sequence, std::size_t first, std::size_t block, std::size_t block_size) const {
+    if (!masked()) return {0, visible_keys(first, block, block_size)};
+    const std::size_t ranges = sequence * shape.length, last = std::min(first + tile_rows, shape.length) - 1;
+    const std::size_t from = std::max(std::size_t(shape.mask.first_key[ranges + first]), block),
+                      end = std::min(std::size_t(shape.mask.end_key[ranges + last]), block + block_size);
+    if (end <= from) return {0, 0};
+    return {(from - block) / unit * unit, (end - block + unit - 1) / unit * unit};
+  }
+  /// The keys that a block of rows computes.
+  KeySpan block_keys(std::size_t sequence, std::size_t first, std::size_t rows) const {
+    if (!masked()) return {0, shape.causal ? first + rows : shape.keys};
+    const std::size_t ranges = sequence * shape.length;
+    return {std::size_t(shape.mask.first_key[ranges + first]), std::size_t(shape.mask.end_key[ranges + first + rows - 1])};
+  }
+  /// Whether arrays hide all keys of a tile from its rows.
+  bool all_hidden(std::size_t sequence, std::size_t head, std::size_t first, std::size_t block, const KeySpan& span) const {
+    if (!shape.mask.arrays()) return false;
+    const std::size_t end = std::min(block + span.end, shape.keys);
+    for (std::size_t row = first; row < std::min(first + tile_rows, shape.length); ++row) {
+      const std::size_t place = shape.mask.place(sequence, head, row);
+      for (std::size_t key = block + span.from; key < end; ++key)
+        if (shape.mask.template term<A>(place + key) != -std::numeric_limits<A>::infinity()) return false;
+    }
+    return true;
+  }
+  /// Sets the scores of a row's hidden keys to -infinity. `scores` is that of the block's first key.
+  void hide(A* scores, std::size_t sequence, std::size_t head, std::size_t row, std::size_t block, const KeySpan& span) const {
+    if (row >= shape.length) return;
+    const A lowest = -std::numeric_limits<A>::infinity();
+    const std::size_t range = sequence * shape.length + row;
+    const auto in_block = [&](std::int32_t key) {
+      return std::clamp(std::size_t(key) < block ? 0 : std::size_t(key) - block, span.from, span.end);
+    };
+    const std::size_t from = in_block(shape.mask.first_key[range]), end = std::max(from, in_block(shape.mask.end_key[range]));
+    std::fill(scores + span.from, scores + from, lowest);
+    std::fill(scores + end, scores + span.end, lowest);
+    if (!shape.mask.arrays()) return;
+    const std::size_t place = shape.mask.place(sequence, head, row) + block;
+    for (std::size_t j = from; j < end; ++j) scores[j] += shape.mask.template term<A>(place + j) / scale;
+  }
+
   /// The number of keys of a block that rows [first, first + tile_rows) see.
   std::size_t visible_keys(std::size_t first, std::size_t block, std::size_t block_size) const {
     const std::size_t end = shape.causal ? std::min(first + tile_rows, shape.length) : shape.keys;
@@ -87,6 +137,7 @@ struct AttentionHost {
   /// The number of the `count` keys starting at `block` that the row `row` of the sequence sees.
   std::size_t visible_to(std::size_t row, std::size_t block, std::size_t count) const {
     if (row >= shape.length) return 0;
+    if (masked()) return count;  // `hide` has hidden the others
     return !shape.causal ? count : row < block ? 0 : std::min(row + 1 - block, count);
   }
 
@@ -115,23 +166,34 @@ struct AttentionHost {
                           padded_rows = (rows + tile_rows - 1) / tile_rows * tile_rows;
         const std::size_t column = head * s.head_width;
         Tiles::left(rows, padded_rows, s.head_width, width, q + (start + first) * q_stride + column, q_stride, queries);
-        for (std::size_t block = 0; block < (s.causal ? first + rows : s.keys); block += key_block)
+        const KeySpan all = block_keys(sequence, first, rows);
+        if (masked()) {  // the blocks of keys in which rows begin differ, and a row may see no key
+          std::fill(sums, sums + padded_rows * width, A(0));
+          std::fill(top, top + padded_rows, -std::numeric_limits<A>::infinity());
+          std::fill(total, total + padded_rows, A(0));
+        }
+        for (std::size_t block = all.from / key_block * key_block; block < all.end; block += key_block)
           for (std::size_t row = 0; row < padded_rows; row += tile_rows) {
-            const std::size_t count = visible_keys(first + row, block, key_block);
-            if (count == 0) continue;
-            for (std::size_t j = 0; j < count; j += columns)
+            const KeySpan span = tile_keys(sequence, first + row, block, key_block);
+            if (span.empty() || all_hidden(sequence, head, first + row, block, span)) continue;
+            const std::size_t from = span.from, count = span.end;
+            const bool fresh = !masked() && block == 0;
+            for (std::size_t j = from; j < count; j += columns)
               Tiles::template multiply<false>(operands, queries + row * width, width, transposed_keys + block + j, keys,
                                               scores + j, key_block, false);
-            for (std::size_t r = row; r < row + tile_rows; ++r)
-              soften_row(scores + (r - row) * key_block, visible_to(first + r, block, count), count, block == 0, top[r], total[r],
-                         sums + r * width);
+            for (std::size_t r = row; r < row + tile_rows; ++r) {
+              if (masked()) hide(scores + (r - row) * key_block, sequence, head, first + r, block, span);
+              soften_row(scores + (r - row) * key_block + from, visible_to(first + r, block, count - from), count - from, fresh,
+                         top[r], total[r], sums + r * width);
+            }
             for (std::size_t d = 0; d < width; d += columns)
-              Tiles::template multiply<false>((count + depth - 1) / depth, reinterpret_cast<const Operand*>(scores), key_block,
-                                              values + block / depth * width + d, width, sums + row * width + d, width,
-                                              block != 0);
+              Tiles::template multiply<false>((count - from + depth - 1) / depth, reinterpret_cast<const Operand*>(scores + from),
+                                              key_block, values + (block + from) / depth * width + d, width,
+                                              sums + row * width + d, width, !fresh);
           }
         for (std::size_t r = 0; r < rows; ++r) {
-          unpack_rows<V>(1, s.head_width, A(1) / total[r], sums + r * width, width,
+          const bool none = masked() && total[r] == A(0);  // no key is seen: 0, with no weight in a merge
+          unpack_rows<V>(1, s.head_width, none ? A(0) : A(1) / total[r], sums + r * width, width,
                          result + (start + first + r) * out_stride + column, out_stride);
           lse[(sequence * s.heads + head) * s.statistic_step + first + r] = top[r] + std::log(total[r]);
         }
@@ -157,7 +219,7 @@ struct AttentionHost {
     }
     auto* const probabilities = reinterpret_cast<typename Tiles::Element*>(scores);
     V sum_exp = V(A(0));
-    const V shift = V(maximum);
+    const V shift = V(masked() && maximum == lowest ? A(0) : maximum);
     for (std::size_t j = 0; j < whole; j += V::size) {
       const V p = exp(V::load(scores + j) * V(scale) - shift);
       sum_exp = sum_exp + p;
@@ -208,7 +270,8 @@ struct AttentionHost {
       for (std::size_t first = 0; first < s.length; first += query_block) {
         const std::size_t rows = std::min(query_block, s.length - first),
                           padded_rows = (rows + tile_rows - 1) / tile_rows * tile_rows;
-        const std::size_t column = head * s.head_width, all_keys = s.causal ? first + rows : s.keys;
+        const std::size_t column = head * s.head_width;
+        const KeySpan all = block_keys(sequence, first, rows);
         const T* const q_rows = q + (start + first) * q_stride + column;
         const T* const d_rows = d_out + (start + first) * d_out_stride + column;
         Tiles::left(rows, padded_rows, s.head_width, width, q_rows, q_stride, queries);
@@ -227,30 +290,53 @@ struct AttentionHost {
             });
           delta[r] = sum(product);
           statistic[r] = r < rows ? lse_in[(sequence * s.heads + head) * s.statistic_step + first + r] : A(0);
+          if (masked() && statistic[r] == -std::numeric_limits<A>::infinity()) statistic[r] = -statistic[r];  // no key is seen
         }
-        for (std::size_t block = 0; block < all_keys; block += ld) {
+        if (masked()) std::fill(query_gradient, query_gradient + padded_rows * width, A(0));
+        for (std::size_t block = all.from / ld * ld; block < all.end; block += ld) {
+          KeySpan spans[query_block / tile_rows];
           for (std::size_t row = 0; row < padded_rows; row += tile_rows) {
-            const std::size_t count = visible_keys(first + row, block, ld);
-            if (count == 0) continue;
-            for (std::size_t j = 0; j < count; j += columns) {
+            const KeySpan span = spans[row / tile_rows] = tile_keys(sequence, first + row, block, ld);
+            if (span.empty()) continue;
+            const std::size_t from = span.from, count = span.end;
+            if (all_hidden(sequence, head, first + row, block, span)) {
+              for (std::size_t r = row / depth; r < (row + tile_rows) / depth; ++r) {
+                std::fill(probability_columns + r * ld + from, probability_columns + r * ld + count, Operand{});
+                std::fill(d_score_columns + r * ld + from, d_score_columns + r * ld + count, Operand{});
+              }
+              continue;
+            }
+            for (std::size_t j = from; j < count; j += columns) {
               Tiles::template multiply<false>(operands, queries + row * width, width, transposed_keys + block + j, keys,
                                               scores + j, ld, false);
               Tiles::template multiply<false>(operands, gradients + row * width, width, transposed_values + block + j, keys,
                                               d_scores + j, ld, false);
             }
+            if (masked())
+              for (std::size_t r = row; r < row + tile_rows; ++r)
+                hide(scores + (r - row) * ld, sequence, head, first + r, block, span);
             for (std::size_t r = row; r < row + tile_rows; r += depth)
-              differentiate_rows(scores + (r - row) * ld, d_scores + (r - row) * ld, first + r, block, count, statistic + r,
-                                 delta + r, probability_columns + r / depth * ld, d_score_columns + r / depth * ld);
+              differentiate_rows(scores + (r - row) * ld + from, d_scores + (r - row) * ld + from, first + r, block, count - from,
+                                 statistic + r, delta + r, probability_columns + r / depth * ld + from,
+                                 d_score_columns + r / depth * ld + from);
             for (std::size_t d = 0; d < width; d += columns)
-              Tiles::template multiply<false>((count + depth - 1) / depth, reinterpret_cast<const Operand*>(d_scores), ld,
-                                              key_rows + block / depth * width + d, width, query_gradient + row * width + d,
-                                              width, block != 0);
+              Tiles::template multiply<false>((count - from + depth - 1) / depth,
+                                              reinterpret_cast<const Operand*>(d_scores + from), ld,
+                                              key_rows + (block + from) / depth * width + d, width,
+                                              query_gradient + row * width + d, width, masked() || block != 0);
           }
-          const std::size_t key_count = std::min(all_keys - block, ld);
+          const std::size_t key_count = std::min(all.end - block, ld);
           for (std::size_t j = 0; j < key_count; j += tile_rows) {
-            const std::size_t row = s.causal && block + j > first ? block + j - first : 0;  // the first row that sees key j
+            std::size_t row = s.causal && block + j > first ? block + j - first : 0,  // the first row that sees key j
+                end_row = padded_rows;                                                // and the one after the last
+            if (masked()) {
+              const auto computes = [&](std::size_t r) { return spans[r / tile_rows].from <= j && j < spans[r / tile_rows].end; };
+              for (row = 0; row < padded_rows && !computes(row);) row += tile_rows;
+              for (end_row = row; end_row < padded_rows && computes(end_row);) end_row += tile_rows;
+              if (end_row == row) continue;
+            }
             for (std::size_t d = 0; d < width; d += columns) {
-              const std::size_t count = (padded_rows - row) / depth, from = row / depth;
+              const std::size_t count = (end_row - row) / depth, from = row / depth;
               Tiles::template multiply<true>(count, probability_columns + from * ld + j, ld, gradient_columns + from * width + d,
                                              width, value_gradient + (block + j) * width + d, width, true);
               Tiles::template multiply<true>(count, d_score_columns + from * ld + j, ld, query_columns + from * width + d, width,
