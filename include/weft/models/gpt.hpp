@@ -33,6 +33,7 @@ struct GptConfig {
   double epsilon = 1e-5;       ///< of the norms
   double standard_deviation = 0.02;
   Recomputation recompute = Recomputation::none;  ///< the activations that backward recomputes
+  AttentionMask mask = {};                        ///< causal, without a window
 };
 
 namespace detail {
@@ -53,7 +54,7 @@ using GptIn = Linear<Column, StoredAs::in_out>;
 using GptOut = Linear<Row, StoredAs::in_out>;
 using GptMlp = Sequential<GeluMlp<LayerNorm, GptIn, GptOut>, Dropout>;
 using GptBlock = Recompute<
-    Sequential<Residual<Sequential<RecomputeInput<LayerNorm, GptIn>, CausalAttention, GptOut, Dropout>>, Residual<GptMlp>>>;
+    Sequential<Residual<Sequential<RecomputeInput<LayerNorm, GptIn>, Attention, GptOut, Dropout>>, Residual<GptMlp>>>;
 template <class Context>
 WEFT_COLD GptMlp gpt_mlp(const Context& context, const GptConfig& config, double std, double residual_std) {
   const auto mlp = context / "mlp";
@@ -74,7 +75,7 @@ WEFT_COLD GptBlock gpt_block(const Context& context, const GptConfig& config) {
   Sequential block(
       Residual(Sequential(RecomputeInput(LayerNorm(context / "ln_1", width, config.epsilon),
                                          GptIn(attention / "c_attn", width, fused, {std, fused_sharding(heads)}), lean),
-                          CausalAttention(attention, heads), GptOut(attention / "c_proj", width, width, {residual_std}),
+                          Attention(attention, heads, config.mask), GptOut(attention / "c_proj", width, width, {residual_std}),
                           Dropout(attention / "dropout", config.dropout))),
       Residual(gpt_mlp(context, config, std, residual_std)));
   return Recompute(std::move(block), config.recompute == Recomputation::full);

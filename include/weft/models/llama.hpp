@@ -35,6 +35,7 @@ struct LlamaConfig {
   double standard_deviation = 0.02;
   bool tied = false;                              ///< the last projection shares the embedding's table
   Recomputation recompute = Recomputation::none;  ///< the activations that backward recomputes
+  AttentionMask mask = {};                        ///< causal, without a window
 
   /// Width of the MLP between its projections: `intermediate`, or if that is 0, 8/3 of the width in steps of 64.
   std::size_t intermediate_width() const { return intermediate ? intermediate : (width * 8 / 3 + 63) / 64 * 64; }
@@ -52,7 +53,7 @@ using LlamaIn = Linear<Column, StoredAs::out_in, false>;
 using LlamaOut = Linear<Row, StoredAs::out_in, false>;
 using LlamaAttention =
     Residual<Sequential<RecomputeInput<Sequential<RmsNorm, EnterParallelRegion<tp>>, Branch<LlamaIn, LlamaIn, LlamaIn>>,
-                        RotaryPositions, CausalAttention, LlamaOut, Dropout>>;
+                        RotaryPositions, Attention, LlamaOut, Dropout>>;
 using LlamaBlock = Recompute<Sequential<
     LlamaAttention, Residual<Sequential<RecomputeInput<Sequential<RmsNorm, EnterParallelRegion<tp>>, Branch<LlamaIn, LlamaIn>>,
                                         RecomputeInput<SwiGlu, LlamaOut>, Dropout>>>>;
@@ -73,7 +74,7 @@ WEFT_COLD LlamaAttention llama_attention(const Context& context, const LlamaConf
                             In(attention / "k_proj", width, kv_width, {std, by_key_value}),
                             In(attention / "v_proj", width, kv_width, {std, by_key_value})),
                      config.recompute == Recomputation::selective),
-      RotaryPositions(heads.width, config.rope_base), CausalAttention(attention, heads),
+      RotaryPositions(heads.width, config.rope_base), Attention(attention, heads, config.mask),
       Out(attention / "o_proj", width, width, {residual_std, by_query}), Dropout(attention / "dropout", config.dropout)));
 }
 
