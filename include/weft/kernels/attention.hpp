@@ -30,6 +30,9 @@ namespace detail {
 template <class Exec, class A>
 AttentionShape masked_shape(Device<Exec>& device, AttentionShape shape, const AttentionMask& mask, const MaskArrays<A>& arrays,
                             weft::detail::Buffer& memory) {
+  if (shape.keys != shape.length && (mask.causal || mask.window != 0 || arrays.documents != nullptr))
+    throw_error<ShapeError>({"attention: ", shape.length, " queries and ", shape.keys,
+                             " keys: causal, a window and documents are for as many keys as queries"});
   const bool given = arrays.visible != nullptr || arrays.added != nullptr;
   if (mask.window == 0 && arrays.documents == nullptr && !given) return shape;
   const std::size_t rows = shape.sequences * shape.length;

@@ -33,6 +33,7 @@ struct AttentionShape {
       throw_error<ShapeError>({"attention: heads(", heads, ") % kv_heads(", kv_heads,
                                ") != 0: every key-value head serves the same number of query heads"});
     group = heads / kv_heads;
+    keys = key_step = e.keys;
   }
 };
 
