@@ -16,6 +16,7 @@
 #include <weft/core/version.hpp>
 #include <weft/data/batches.hpp>
 #include <weft/dtensor/dtensor.hpp>
+#include <weft/layer/operations/attention.hpp>
 #include <weft/layer/operations/heads.hpp>
 #include <weft/layer/operations/softmax.hpp>
 #include <weft/layer/shared_layer.hpp>

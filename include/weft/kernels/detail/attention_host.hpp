@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include <weft/core/scalar.hpp>
@@ -105,10 +107,12 @@ struct AttentionHost {
   /// Whether arrays hide all keys of a tile from its rows.
   bool all_hidden(std::size_t sequence, std::size_t head, std::size_t first, std::size_t block, const KeySpan& span) const {
     if (!shape.mask.arrays()) return false;
-    const std::size_t end = std::min(block + span.end, shape.keys);
-    for (std::size_t row = first; row < std::min(first + tile_rows, shape.length); ++row) {
-      const std::size_t place = shape.mask.place(sequence, head, row);
-      for (std::size_t key = block + span.from; key < end; ++key)
+    const std::size_t from = block + span.from, count = std::min(block + span.end, shape.keys) - from,
+                      rows = shape.mask.query_step == 0 ? 1 : std::min(tile_rows, shape.length - first);
+    for (std::size_t row = first; row < first + rows; ++row) {
+      const std::size_t place = shape.mask.place(sequence, head, row) + from;
+      if (shape.mask.visible != nullptr && !any_byte(shape.mask.visible + place, count)) continue;
+      for (std::size_t key = 0; key < count; ++key)
         if (shape.mask.template term<A>(place + key) != -std::numeric_limits<A>::infinity()) return false;
     }
     return true;
@@ -126,7 +130,28 @@ struct AttentionHost {
     std::fill(scores + end, scores + span.end, lowest);
     if (!shape.mask.arrays()) return;
     const std::size_t place = shape.mask.place(sequence, head, row) + block;
-    for (std::size_t j = from; j < end; ++j) scores[j] += shape.mask.template term<A>(place + j) / scale;
+    const std::uint8_t* const visible = shape.mask.visible == nullptr ? nullptr : shape.mask.visible + place;
+    const A* const added = shape.mask.added == nullptr ? nullptr : static_cast<const A*>(shape.mask.added) + place;
+    if (added != nullptr)
+      for (std::size_t j = from; j < end; ++j) scores[j] += added[j] / scale;
+    if (visible != nullptr && !every_byte(visible + from, end - from))
+      for (std::size_t j = from; j < end; ++j) scores[j] = visible[j] == 0 ? lowest : scores[j];
+  }
+  /// Whether any, or every, byte is not 0: eight at a time, since most tiles are seen as a whole or not at all.
+  static bool any_byte(const std::uint8_t* bytes, std::size_t count) {
+    std::uint64_t word = 0, found = 0;
+    std::size_t i = 0;
+    for (; i + 8 <= count; i += 8) std::memcpy(&word, bytes + i, 8), found |= word;
+    for (; i < count; ++i) found |= bytes[i];
+    return found != 0;
+  }
+  static bool every_byte(const std::uint8_t* bytes, std::size_t count) {
+    std::uint64_t word = 0, zeros = 0;
+    std::size_t i = 0;
+    for (; i + 8 <= count; i += 8)
+      std::memcpy(&word, bytes + i, 8), zeros |= (word - 0x0101010101010101u) & ~word & 0x8080808080808080u;
+    for (; i < count; ++i) zeros |= std::uint64_t(bytes[i] == 0);
+    return zeros == 0;
   }
 
   /// The number of keys of a block that rows [first, first + tile_rows) see.
@@ -296,16 +321,11 @@ struct AttentionHost {
         for (std::size_t block = all.from / ld * ld; block < all.end; block += ld) {
           KeySpan spans[query_block / tile_rows];
           for (std::size_t row = 0; row < padded_rows; row += tile_rows) {
-            const KeySpan span = spans[row / tile_rows] = tile_keys(sequence, first + row, block, ld);
+            KeySpan& span = spans[row / tile_rows];
+            span = tile_keys(sequence, first + row, block, ld);
+            if (!span.empty() && all_hidden(sequence, head, first + row, block, span)) span = {0, 0};
             if (span.empty()) continue;
             const std::size_t from = span.from, count = span.end;
-            if (all_hidden(sequence, head, first + row, block, span)) {
-              for (std::size_t r = row / depth; r < (row + tile_rows) / depth; ++r) {
-                std::fill(probability_columns + r * ld + from, probability_columns + r * ld + count, Operand{});
-                std::fill(d_score_columns + r * ld + from, d_score_columns + r * ld + count, Operand{});
-              }
-              continue;
-            }
             for (std::size_t j = from; j < count; j += columns) {
               Tiles::template multiply<false>(operands, queries + row * width, width, transposed_keys + block + j, keys,
                                               scores + j, ld, false);
@@ -327,20 +347,24 @@ struct AttentionHost {
           }
           const std::size_t key_count = std::min(all.end - block, ld);
           for (std::size_t j = 0; j < key_count; j += tile_rows) {
-            std::size_t row = s.causal && block + j > first ? block + j - first : 0,  // the first row that sees key j
-                end_row = padded_rows;                                                // and the one after the last
-            if (masked()) {
-              const auto computes = [&](std::size_t r) { return spans[r / tile_rows].from <= j && j < spans[r / tile_rows].end; };
-              for (row = 0; row < padded_rows && !computes(row);) row += tile_rows;
-              for (end_row = row; end_row < padded_rows && computes(end_row);) end_row += tile_rows;
-              if (end_row == row) continue;
+            const auto add_rows = [&](std::size_t row, std::size_t end_row) {
+              for (std::size_t d = 0; d < width; d += columns) {
+                const std::size_t count = (end_row - row) / depth, from = row / depth;
+                Tiles::template multiply<true>(count, probability_columns + from * ld + j, ld,
+                                               gradient_columns + from * width + d, width,
+                                               value_gradient + (block + j) * width + d, width, true);
+                Tiles::template multiply<true>(count, d_score_columns + from * ld + j, ld, query_columns + from * width + d,
+                                               width, key_gradient + (block + j) * width + d, width, true);
+              }
+            };
+            if (!masked()) {
+              add_rows(s.causal && block + j > first ? block + j - first : 0, padded_rows);  // from the first row that sees key j
+              continue;
             }
-            for (std::size_t d = 0; d < width; d += columns) {
-              const std::size_t count = (end_row - row) / depth, from = row / depth;
-              Tiles::template multiply<true>(count, probability_columns + from * ld + j, ld, gradient_columns + from * width + d,
-                                             width, value_gradient + (block + j) * width + d, width, true);
-              Tiles::template multiply<true>(count, d_score_columns + from * ld + j, ld, query_columns + from * width + d, width,
-                                             key_gradient + (block + j) * width + d, width, true);
+            const auto sees = [&](std::size_t row) { return spans[row / tile_rows].from <= j && j < spans[row / tile_rows].end; };
+            for (std::size_t row = 0, end_row = 0; row < padded_rows; row = end_row + tile_rows) {
+              for (end_row = row; end_row < padded_rows && sees(end_row);) end_row += tile_rows;
+              if (end_row != row) add_rows(row, end_row);
             }
           }
         }

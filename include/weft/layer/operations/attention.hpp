@@ -65,7 +65,7 @@ auto mask_arrays(const X& q, const X& k, const M& mask) {
                              "]: of heads, queries and keys; 1 where all have the same"});
   kernels::MaskArrays<A> arrays;
   if constexpr (boolean) arrays.visible = mask.data();
-  else arrays.added = mask.data();
+  else if constexpr (std::is_same_v<typename M::value_type, A>) arrays.added = mask.data();
   arrays.sequence_step = shape[0] == 1 ? 0 : shape[1] * keys;
   arrays.query_step = shape[1] == 1 ? 0 : keys;
   return arrays;
