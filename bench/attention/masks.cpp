@@ -69,7 +69,8 @@ void measure(Device<Exec>& device, const char* name, std::size_t tokens, std::si
   cases.push_back({"full, half of the keys padding", {.causal = false}, {}, half});
   for (Case& c : cases)
     for (std::size_t i = 0; i < tokens; ++i) {
-      std::size_t first = c.mask.window != 0 && i + 1 > c.mask.window ? i + 1 - c.mask.window : 0, end = c.mask.causal ? i + 1 : tokens;
+      std::size_t first = c.mask.window != 0 && i + 1 > c.mask.window ? i + 1 - c.mask.window : 0,
+                  end = c.mask.causal ? i + 1 : tokens;
       while (!c.documents.empty() && c.documents[first] != c.documents[i]) ++first;
       c.seen += double(c.visible.empty() ? end - first : tokens / 2);
     }

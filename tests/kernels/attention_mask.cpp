@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention under every mask against the textbook's formulas over an explicit matrix of what each query sees: by tiles and by rows,
-// forward and backward, and gradients by finite differences. A mask that hides no more than causal gives causal's bits.
+// Attention under every mask against the textbook's formulas over an explicit matrix of what each query sees: by tiles and by
+// rows, forward and backward, and gradients by finite differences. A mask that hides no more than causal gives causal's bits.
 #include <weft/kernels/attention.hpp>
 
 #include <tests/kernels/support.hpp>
@@ -18,7 +18,8 @@ struct Case {
   std::vector<std::uint8_t> visible = {};
   std::vector<accumulate_t<T>> added = {};
   std::size_t sequence_step = 0, head_step = 0, query_step = 0;
-  std::size_t rows = sequences * length, width = heads * head_width, kv_width = kv_heads * head_width, stride = width + 2 * kv_width;
+  std::size_t rows = sequences * length, width = heads * head_width, kv_width = kv_heads * head_width,
+              stride = width + 2 * kv_width;
   std::vector<T> fused = normal<T>(rows * stride, 1, 1.3), d_out = normal<T>(rows * width, 2), out = std::vector<T>(rows * width);
   std::vector<T> d_fused = std::vector<T>(rows * stride);
   std::vector<accumulate_t<T>> lse = std::vector<accumulate_t<T>>(sequences * heads * length);
@@ -49,8 +50,8 @@ struct Case {
   // On other spaces than the host.
   void by_rows(DefaultDevice& device) {
     weft::detail::Buffer memory;
-    const auto shape = kernels::detail::masked_shape(device, kernels::detail::AttentionShape(extents(), mask.causal), mask, arrays(),
-                                                     memory);
+    const auto shape =
+        kernels::detail::masked_shape(device, kernels::detail::AttentionShape(extents(), mask.causal), mask, arrays(), memory);
     const auto in = operands<const T>(fused.data());
     kernels::detail::attention_rows_forward<T, T>(device, shape, in, {out.data(), width}, lse.data());
     kernels::detail::attention_rows_backward<T, T>(device, shape, in, {out.data(), width}, {d_out.data(), width}, lse.data(),
@@ -275,7 +276,9 @@ TEST_CASE("a document has no influence on another, bit for bit") {
   for (std::size_t i = 0; i < 40 * b.stride; ++i) b.fused[i] += 3;
   a.forward(device);
   b.forward(device);
-  const auto rest = [](const Case<float>& c) { return std::vector<float>(c.out.begin() + std::ptrdiff_t(40 * c.width), c.out.end()); };
+  const auto rest = [](const Case<float>& c) {
+    return std::vector<float>(c.out.begin() + std::ptrdiff_t(40 * c.width), c.out.end());
+  };
   CHECK(same_bits(rest(a), rest(b)));
 }
 

@@ -88,10 +88,18 @@ TEST_CASE("masks of one's own, by finite differences") {
   DefaultDevice device;
   for (const bool causal : {true, false}) {
     const auto keep = tensor<std::uint8_t>(device, {4, 6, 6}, coins(4 * 36, 1));
-    CHECK(testing::check_layer([&](const auto&) { return SelfAttention<Local<std::uint8_t>>{{causal}, {keep}}; }, {4, 6, 3})
+    CHECK(testing::check_layer(
+              [&](const auto&) {
+                return SelfAttention<Local<std::uint8_t>>{{causal}, {keep}};
+              },
+              {4, 6, 3})
               .compared != 0);
     const auto added = tensor<double>(device, {1, 6, 6}, drawn<double>(36, 2));
-    CHECK(testing::check_layer([&](const auto&) { return SelfAttention<Local<double>>{{causal}, {added}}; }, {4, 6, 3})
+    CHECK(testing::check_layer(
+              [&](const auto&) {
+                return SelfAttention<Local<double>>{{causal}, {added}};
+              },
+              {4, 6, 3})
               .compared != 0);
   }
 }
@@ -145,11 +153,14 @@ TEST_CASE("shapes that do not fit are refused, with the shapes") {
   CHECK(refusal([&] { attention(q, k, k); }) ==
         "weft: attention of 5 queries and 7 keys: causal and a window go by positions, which only a sequence beside itself has; "
         "take {.causal = false} and a mask");
-  CHECK(refusal([&] { attention(q, k, k, {.causal = false}, Local<std::uint8_t>(device, {2, 7, 5})); }) ==
+  CHECK(refusal([&] {
+          attention(q, k, k, {.causal = false}, Local<std::uint8_t>(device, {2, 7, 5}));
+        }) ==
         "weft: attention's mask [2, 7, 5], expected [2 or 1, 5 or 1, 7]: of heads, queries and keys; 1 where all have the same");
   CHECK(refusal([&] { attention(matrix, matrix, matrix); }).find("weft: attention") == 0);
   const kernels::AttentionExtents extents{.length = 5, .head_width = 4, .keys = 7};
-  CHECK(refusal([&] {
-          kernels::attention_forward<float>(device, extents, {.q = q.data(), .k = k.data(), .v = k.data()}, {q.data(), 4}, nullptr);
-        }) == "weft: attention: 5 queries and 7 keys: causal, a window and documents are for as many keys as queries");
+  CHECK(
+      refusal([&] {
+        kernels::attention_forward<float>(device, extents, {.q = q.data(), .k = k.data(), .v = k.data()}, {q.data(), 4}, nullptr);
+      }) == "weft: attention: 5 queries and 7 keys: causal, a window and documents are for as many keys as queries");
 }

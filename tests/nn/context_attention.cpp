@@ -150,7 +150,6 @@ TEST_CASE("ring and Ulysses in float and bfloat16") {
   check<bfloat16, Ulysses>({8, 2, columns_of_head}, true, 2e-2);
 }
 
-
 TEST_CASE("full attention, windows and documents, by a ring and by Ulysses") {
   const std::vector<std::size_t> lengths{5, 64, 1, 90, 30, 194};
   std::vector<std::int32_t> packed;

@@ -18,7 +18,8 @@ using Gpt = models::BasicGpt<double>;
 using Llama = models::BasicLlama<double>;
 
 /// The lengths of the documents of a sequence.
-const std::vector<std::vector<std::size_t>> packed_lengths{{5, 3, 8}, {16}, {1, 15}, {7, 9}, {2, 2, 2, 2, 8}, {15, 1}, {8, 8}, {4, 11, 1}};
+const std::vector<std::vector<std::size_t>> packed_lengths{{5, 3, 8},       {16},    {1, 15}, {7, 9},
+                                                           {2, 2, 2, 2, 8}, {15, 1}, {8, 8},  {4, 11, 1}};
 
 /// Data rank `rank` of `ranks`' share; the numbers of documents have gaps and go on from sequence to sequence.
 Batch packed_batch(std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
@@ -96,8 +97,8 @@ void check_layout(const typename Composition::Config& config, const Expected& ex
   const int code = run(RunOptions{.ranks = int(world)}, [&](World& rank) {
     Mesh<dp, cp, tp, pp> mesh(rank, degrees);
     Composition model(mesh, config, options);
-    const double mine = difference(
-        model, packed_batch(std::size_t(mesh.rank(dp{})), data, std::min<std::size_t>(2, sequences / data)), expected);
+    const double mine =
+        difference(model, packed_batch(std::size_t(mesh.rank(dp{})), data, std::min<std::size_t>(2, sequences / data)), expected);
     std::lock_guard lock(mutex);
     worst = std::max(worst, mine);
   });
@@ -224,8 +225,7 @@ TEST_CASE("documents that do not fit the tokens, or lie apart, are refused") {
   batch.documents = {0, 0, 1, 1, 0, 3, 3, 7};
   CHECK(refusal(batch) == "nothing");
   batch.documents.pop_back();
-  CHECK(refusal(batch) ==
-        "weft: batch: 7 documents for 8 tokens: Batch::documents has the document of each token, or is empty");
+  CHECK(refusal(batch) == "weft: batch: 7 documents for 8 tokens: Batch::documents has the document of each token, or is empty");
   batch.documents = {0, 0, 1, 1, 0, 3, 2, 7};
   CHECK(refusal(batch) ==
         "weft: batch: document(2) at place 6 follows document(3) in one sequence: the tokens of a document lie together, and "

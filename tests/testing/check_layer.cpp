@@ -168,7 +168,8 @@ TEST_CASE("attention under masks and in packed documents: finite differences, tp
             Sequential(EnterParallelRegion<tp>{},
                        Branch(In(context / "q", 6, 16, {0.5, by_query}), In(context / "k", 6, 8, {0.5, by_key_value}),
                               In(context / "v", 6, 8, {0.5, by_key_value})),
-                       RotaryPositions(4), Attention(context, heads, mask), Linear<Row>(context / "out", 16, 6, LinearOptions{0.5})),
+                       RotaryPositions(4), Attention(context, heads, mask),
+                       Linear<Row>(context / "out", 16, 6, LinearOptions{0.5})),
             std::shared_ptr<const std::int32_t>(std::shared_ptr<void>(), documents ? packed.data() : nullptr)};
       };
       const testing::CheckOptions of_eight{.length = 8};

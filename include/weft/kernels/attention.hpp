@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Softmax attention under a mask (causal unless said otherwise), multi-head or grouped-query, without the matrix of probabilities: the forward keeps one log-sum-exp
-// for each row, the backward recomputes the probabilities (FlashAttention-2, Dao 2023).
+// Softmax attention under a mask (causal unless said otherwise), multi-head or grouped-query, without the matrix of
+// probabilities: the forward keeps one log-sum-exp for each row, the backward recomputes the probabilities (FlashAttention-2, Dao
+// 2023).
 //
 //   const kernels::AttentionExtents extents{.sequences = 2, .length = 64, .heads = 4, .kv_heads = 2, .head_width = 32};
 //   kernels::attention_forward(device, extents, in, {out, extents.width()}, lse);

@@ -53,8 +53,8 @@ WEFT_COLD inline ParameterSharding fused_sharding(const AttentionHeads& heads) {
 using GptIn = Linear<Column, StoredAs::in_out>;
 using GptOut = Linear<Row, StoredAs::in_out>;
 using GptMlp = Sequential<GeluMlp<LayerNorm, GptIn, GptOut>, Dropout>;
-using GptBlock = Recompute<
-    Sequential<Residual<Sequential<RecomputeInput<LayerNorm, GptIn>, Attention, GptOut, Dropout>>, Residual<GptMlp>>>;
+using GptBlock =
+    Recompute<Sequential<Residual<Sequential<RecomputeInput<LayerNorm, GptIn>, Attention, GptOut, Dropout>>, Residual<GptMlp>>>;
 template <class Context>
 WEFT_COLD GptMlp gpt_mlp(const Context& context, const GptConfig& config, double std, double residual_std) {
   const auto mlp = context / "mlp";

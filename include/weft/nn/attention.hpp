@@ -62,11 +62,11 @@ std::size_t sequences_of(const X& x, std::size_t length) {
 
 }  // namespace detail
 
-/// softmax(q kᵀ / √width) v over the keys that the mask leaves, by tiles (arXiv:2205.14135); statistics in accumulate_t. Takes one
-/// fused tensor [tokens, (query + 2 key_value) width], query first, or a tuple (query, key, value) of [tokens, heads · width];
-/// returns [tokens, query · width]. Under tp these heads are this rank's. Under cp tokens are this rank's part of each sequence
-/// (Zigzag), and the call is collective over cp. If a batch has documents (Batch::documents), no token sees another document's.
-/// Blocks of keys that a window or a document hides are not computed.
+/// softmax(q kᵀ / √width) v over the keys that the mask leaves, by tiles (arXiv:2205.14135); statistics in accumulate_t. Takes
+/// one fused tensor [tokens, (query + 2 key_value) width], query first, or a tuple (query, key, value) of [tokens, heads ·
+/// width]; returns [tokens, query · width]. Under tp these heads are this rank's. Under cp tokens are this rank's part of each
+/// sequence (Zigzag), and the call is collective over cp. If a batch has documents (Batch::documents), no token sees another
+/// document's. Blocks of keys that a window or a document hides are not computed.
 class Attention {
  public:
   template <class Context>

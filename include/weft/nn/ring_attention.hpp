@@ -128,8 +128,7 @@ void ring_attention_forward(Device<Exec>& device, const Communicator& comm, cons
     for_each_piece(device, e, [&](const RingPiece& work) {
       auto block = at.block;
       block.sequences = work.sequences, block.heads = work.kv_heads * e.group(), block.kv_heads = work.kv_heads;
-      if (ranges.first)
-        block.ranges = {ranges.first + work.sequence * block.queries, ranges.end + work.sequence * block.queries};
+      if (ranges.first) block.ranges = {ranges.first + work.sequence * block.queries, ranges.end + work.sequence * block.queries};
       const std::size_t row = work.sequence * e.length, head = work.kv_head * e.group(), column = head * e.head_width;
       const T* const keys = kv.data() + row * 2 * e.kv_width() + work.kv_head * e.head_width;
       kernels::attention_block_forward<T>(device, block,
@@ -169,8 +168,7 @@ void ring_attention_backward(Device<Exec>& device, const Communicator& comm, con
     for_each_piece(device, e, [&](const RingPiece& work) {
       auto block = at.block;
       block.sequences = work.sequences, block.heads = work.kv_heads * e.group(), block.kv_heads = work.kv_heads;
-      if (ranges.first)
-        block.ranges = {ranges.first + work.sequence * block.queries, ranges.end + work.sequence * block.queries};
+      if (ranges.first) block.ranges = {ranges.first + work.sequence * block.queries, ranges.end + work.sequence * block.queries};
       const std::size_t row = work.sequence * e.length, head = work.kv_head * e.group(), column = head * e.head_width;
       const std::size_t query = (row + at.first) * e.width() + column, key = row * kv_stride + work.kv_head * e.head_width;
       const T* const keys = kv.data() + key;

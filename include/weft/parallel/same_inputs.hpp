@@ -96,9 +96,8 @@ struct BatchAxis {
   const Communicator* ranks;
 };
 
-inline constexpr std::string_view batch_words[] = {"step",          "first_sequence", "sequences", "length",
-                                                   "micro_batches", "differing",      "tokens",    "targets",
-                                                   "documents"};
+inline constexpr std::string_view batch_words[] = {"step",      "first_sequence", "sequences", "length",   "micro_batches",
+                                                   "differing", "tokens",         "targets",   "documents"};
 
 std::array<std::uint64_t, 9> words_of(const Batch& batch);
 

@@ -2,16 +2,15 @@
 #pragma once
 // Attention on hosts, in tiles (FlashAttention-2, Dao 2023). A worker takes one key-value head of one sequence, packs its keys
 // and values, and loops over blocks of queries and blocks of keys. Above the causal diagonal only the corners of 8 rows by 2
-// registers that the diagonal cuts are computed.
+// registers that the diagonal cuts are computed; under other masks (attention_hidden.hpp) only tiles of which some key is seen.
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <limits>
 
 #include <weft/core/scalar.hpp>
+#include <weft/kernels/detail/attention_hidden.hpp>
 #include <weft/kernels/detail/attention_pairs.hpp>
 #include <weft/kernels/detail/attention_rows.hpp>
 #include <weft/kernels/detail/attention_tiles.hpp>
@@ -82,76 +81,14 @@ struct AttentionHost {
   };
 
   bool masked() const { return shape.mask.ranges(); }
-
-  /// The keys [from, end) of a block that a tile computes, counted from the block's first. Under a mask both are multiples of
-  /// `unit`, and both grow from tile to tile.
-  struct KeySpan {
-    std::size_t from, end;
-    bool empty() const { return end <= from; }
-  };
-  static constexpr std::size_t unit = std::max(columns, tile_rows);
+  HiddenKeys<A> hidden() const { return {shape, std::max(columns, tile_rows)}; }
   KeySpan tile_keys(std::size_t sequence, std::size_t first, std::size_t block, std::size_t block_size) const {
-    if (!masked()) return {0, visible_keys(first, block, block_size)};
-    const std::size_t ranges = sequence * shape.length, last = std::min(first + tile_rows, shape.length) - 1;
-    const std::size_t from = std::max(std::size_t(shape.mask.first_key[ranges + first]), block),
-                      end = std::min(std::size_t(shape.mask.end_key[ranges + last]), block + block_size);
-    if (end <= from) return {0, 0};
-    return {(from - block) / unit * unit, (end - block + unit - 1) / unit * unit};
+    if (masked()) return hidden().tile_keys(sequence, first, block, block_size);
+    return {0, visible_keys(first, block, block_size)};
   }
-  /// The keys that a block of rows computes.
   KeySpan block_keys(std::size_t sequence, std::size_t first, std::size_t rows) const {
-    if (!masked()) return {0, shape.causal ? first + rows : shape.keys};
-    const std::size_t ranges = sequence * shape.length;
-    return {std::size_t(shape.mask.first_key[ranges + first]), std::size_t(shape.mask.end_key[ranges + first + rows - 1])};
-  }
-  /// Whether arrays hide all keys of a tile from its rows.
-  bool all_hidden(std::size_t sequence, std::size_t head, std::size_t first, std::size_t block, const KeySpan& span) const {
-    if (!shape.mask.arrays()) return false;
-    const std::size_t from = block + span.from, count = std::min(block + span.end, shape.keys) - from,
-                      rows = shape.mask.query_step == 0 ? 1 : std::min(tile_rows, shape.length - first);
-    for (std::size_t row = first; row < first + rows; ++row) {
-      const std::size_t place = shape.mask.place(sequence, head, row) + from;
-      if (shape.mask.visible != nullptr && !any_byte(shape.mask.visible + place, count)) continue;
-      for (std::size_t key = 0; key < count; ++key)
-        if (shape.mask.template term<A>(place + key) != -std::numeric_limits<A>::infinity()) return false;
-    }
-    return true;
-  }
-  /// Sets the scores of a row's hidden keys to -infinity. `scores` is that of the block's first key.
-  void hide(A* scores, std::size_t sequence, std::size_t head, std::size_t row, std::size_t block, const KeySpan& span) const {
-    if (row >= shape.length) return;
-    const A lowest = -std::numeric_limits<A>::infinity();
-    const std::size_t range = sequence * shape.length + row;
-    const auto in_block = [&](std::int32_t key) {
-      return std::clamp(std::size_t(key) < block ? 0 : std::size_t(key) - block, span.from, span.end);
-    };
-    const std::size_t from = in_block(shape.mask.first_key[range]), end = std::max(from, in_block(shape.mask.end_key[range]));
-    std::fill(scores + span.from, scores + from, lowest);
-    std::fill(scores + end, scores + span.end, lowest);
-    if (!shape.mask.arrays()) return;
-    const std::size_t place = shape.mask.place(sequence, head, row) + block;
-    const std::uint8_t* const visible = shape.mask.visible == nullptr ? nullptr : shape.mask.visible + place;
-    const A* const added = shape.mask.added == nullptr ? nullptr : static_cast<const A*>(shape.mask.added) + place;
-    if (added != nullptr)
-      for (std::size_t j = from; j < end; ++j) scores[j] += added[j] / scale;
-    if (visible != nullptr && !every_byte(visible + from, end - from))
-      for (std::size_t j = from; j < end; ++j) scores[j] = visible[j] == 0 ? lowest : scores[j];
-  }
-  /// Whether any, or every, byte is not 0: eight at a time, since most tiles are seen as a whole or not at all.
-  static bool any_byte(const std::uint8_t* bytes, std::size_t count) {
-    std::uint64_t word = 0, found = 0;
-    std::size_t i = 0;
-    for (; i + 8 <= count; i += 8) std::memcpy(&word, bytes + i, 8), found |= word;
-    for (; i < count; ++i) found |= bytes[i];
-    return found != 0;
-  }
-  static bool every_byte(const std::uint8_t* bytes, std::size_t count) {
-    std::uint64_t word = 0, zeros = 0;
-    std::size_t i = 0;
-    for (; i + 8 <= count; i += 8)
-      std::memcpy(&word, bytes + i, 8), zeros |= (word - 0x0101010101010101u) & ~word & 0x8080808080808080u;
-    for (; i < count; ++i) zeros |= std::uint64_t(bytes[i] == 0);
-    return zeros == 0;
+    if (masked()) return hidden().block_keys(sequence, first, rows);
+    return {0, shape.causal ? first + rows : shape.keys};
   }
 
   /// The number of keys of a block that rows [first, first + tile_rows) see.
@@ -200,14 +137,14 @@ struct AttentionHost {
         for (std::size_t block = all.from / key_block * key_block; block < all.end; block += key_block)
           for (std::size_t row = 0; row < padded_rows; row += tile_rows) {
             const KeySpan span = tile_keys(sequence, first + row, block, key_block);
-            if (span.empty() || all_hidden(sequence, head, first + row, block, span)) continue;
+            if (span.empty() || hidden().all_hidden(sequence, head, first + row, block, span)) continue;
             const std::size_t from = span.from, count = span.end;
             const bool fresh = !masked() && block == 0;
             for (std::size_t j = from; j < count; j += columns)
               Tiles::template multiply<false>(operands, queries + row * width, width, transposed_keys + block + j, keys,
                                               scores + j, key_block, false);
             for (std::size_t r = row; r < row + tile_rows; ++r) {
-              if (masked()) hide(scores + (r - row) * key_block, sequence, head, first + r, block, span);
+              if (masked()) hidden().hide(scores + (r - row) * key_block, sequence, head, first + r, block, span, scale);
               soften_row(scores + (r - row) * key_block + from, visible_to(first + r, block, count - from), count - from, fresh,
                          top[r], total[r], sums + r * width);
             }
@@ -323,7 +260,7 @@ struct AttentionHost {
           for (std::size_t row = 0; row < padded_rows; row += tile_rows) {
             KeySpan& span = spans[row / tile_rows];
             span = tile_keys(sequence, first + row, block, ld);
-            if (!span.empty() && all_hidden(sequence, head, first + row, block, span)) span = {0, 0};
+            if (!span.empty() && hidden().all_hidden(sequence, head, first + row, block, span)) span = {0, 0};
             if (span.empty()) continue;
             const std::size_t from = span.from, count = span.end;
             for (std::size_t j = from; j < count; j += columns) {
@@ -334,7 +271,7 @@ struct AttentionHost {
             }
             if (masked())
               for (std::size_t r = row; r < row + tile_rows; ++r)
-                hide(scores + (r - row) * ld, sequence, head, first + r, block, span);
+                hidden().hide(scores + (r - row) * ld, sequence, head, first + r, block, span, scale);
             for (std::size_t r = row; r < row + tile_rows; r += depth)
               differentiate_rows(scores + (r - row) * ld + from, d_scores + (r - row) * ld + from, first + r, block, count - from,
                                  statistic + r, delta + r, probability_columns + r / depth * ld + from,

@@ -34,9 +34,10 @@ namespace detail {
 template <class X>
 void require_attention(const X& q, const X& k, const X& v, const AttentionMask& mask) {
   require_not_partial<X>();
-  static_assert(!sharded_along<X, 1> && !sharded_along<X, 2> && !sharded_along<X, 3>,
-                "weft: attention needs all tokens and the whole width of a head, but an axis cuts dim 1 or 2: cut heads, dim 0, or "
-                "use the layer Attention, which goes over cp");
+  static_assert(
+      !sharded_along<X, 1> && !sharded_along<X, 2> && !sharded_along<X, 3>,
+      "weft: attention needs all tokens and the whole width of a head, but an axis cuts dim 1 or 2: cut heads, dim 0, or "
+      "use the layer Attention, which goes over cp");
   require_dims("attention", q.shape(), 3);
   require_dims("attention", k.shape(), 3);
   if (!(k.shape() == v.shape()) || q.shape()[0] != k.shape()[0] || q.shape()[2] != k.shape()[2])
