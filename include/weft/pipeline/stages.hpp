@@ -183,7 +183,8 @@ class Stages {
   std::vector<double> forward_for_logits(const Context& context, std::span<const std::int32_t> tokens) {
     if (tokens.empty()) throw_error<UsageError>({"logits of no tokens: at least one is needed"});
     check_length(tokens.size());
-    // Attention is causal, so padding after the last token changes nothing: it gives ranks that cut the tokens equal parts.
+    // Padding after the last token gives ranks that cut the tokens equal parts. It is a document of its own: attention may see
+    // later tokens.
     std::size_t multiple = context.size(cp{}) > 1 ? 2 * context.size(cp{}) : 1;
     constexpr bool has_experts = requires { Model::experts(config_); };  // experts cut the tokens, too
     if constexpr (has_experts || shard_dim<hidden_placement_t<Context, tp>> == 0)
@@ -192,6 +193,10 @@ class Stages {
     whole.tokens.assign(tokens.begin(), tokens.end());
     whole.tokens.resize(whole.length);
     whole.targets.assign(whole.length, -1);
+    if (whole.length != tokens.size()) {
+      whole.documents.assign(whole.length, 1);
+      std::fill_n(whole.documents.begin(), tokens.size(), 0);
+    }
     const schedule::Table table = forward_table(context, whole);
     const auto& batch = part_of(context, whole);
     Executor<Model, Context> executor(context, chunks_, table, batch, *settings_.accumulator);
