@@ -3,6 +3,8 @@
 // optimizers that use it.
 #include <weft/data/batches_impl.hpp>
 #include <weft/data/corpus_impl.hpp>
+#include <weft/data/load_ahead_impl.hpp>
+#include <weft/data/sampler_impl.hpp>
 #include <weft/data/source_files_impl.hpp>
 #include <weft/device/offload_store_impl.hpp>
 #include <weft/dtensor/dtensor_impl.hpp>
