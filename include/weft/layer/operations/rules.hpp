@@ -19,9 +19,9 @@
 //   max<d>(x)                      I, R, S(k != d)                         the same                 S(d), P
 //   softmax<d>, log_softmax<d>     I, R, S(k != d)                         as x                     S(d), P
 //   permute<d...>, transpose       any                                     S(d) where d has gone
-//   merge_dims<a, b>(x)            I, R, P, S(k <= a), S(k > b)            S(k > b): S(k - b + a)   S(a < k <= b): not one cut
-//   split_dim<d>(x, inner...)      any; S(d) cuts the outermost            S(k > d) moves along     an inner extent across a cut
-//   reshape(x, shape)              I, R, P; S(0) if it stays the outermost as x                     S(k > 0)
+//   flatten<a, b>(x)               I, R, P, S(k <= a), S(k > b)            S(k > b): S(k - b + a)   S(a < k <= b): no cut of one dim
+//   unflatten<d>(x, inner...)      any; S(d) cuts the outermost            S(k > d) moves along     over cp S(d): two chunks of each
+//   reshape(x, shape)              I, R, P, S(0)                           as x                     S(k > 0)
 //   slice<d>, chunk<d>, concat<d>  I, R, P, S(k != d)                      as x                     S(d): an index of the whole
 //   index_select(x, ids)           x I, R, P, S(k > 0), ids whole          as x                     x S(0): ranks lack rows
 //                                  x R, ids S(0)                           S(0)                     x I, ids S(0): its gradient
@@ -102,13 +102,13 @@ struct Permuted {
 };
 /// Dims First to Last become one.
 template <int First, int Last>
-struct MergedDims {
+struct Flattened {
   template <class P>
   using of = cut_at<P, (shard_dim<P> > Last ? shard_dim<P> - (Last - First) : shard_dim<P>)>;
 };
 /// Dim becomes `Count` dims, of which an axis cuts the outermost.
 template <int Dim, int Count>
-struct SplitDim {
+struct Unflattened {
   template <class P>
   using of = cut_at<P, (shard_dim<P> > Dim ? shard_dim<P> + Count - 1 : shard_dim<P>)>;
 };
