@@ -41,7 +41,6 @@ static_assert(detail::Layer<Recompute<Gelu>, Here, X> && detail::Layer<Recompute
 template <class S>
 struct Saves {
   Result<X, S> forward(const auto&, const X&) const;
-  void for_each_parameter(auto&&) {}
 };
 static_assert(detail::Layer<Saves<Nothing>, Here, X> && detail::Layer<Saves<X>, Here, X> &&
               detail::Layer<Saves<std::tuple<X, int>>, Here, X>);
@@ -50,7 +49,6 @@ static_assert(!detail::Layer<Saves<std::mutex>, Here, X> && !detail::Layer<Saves
               !detail::Layer<Saves<std::pair<int, X&>>, Here, X>);
 
 struct WithoutForward {
-  void for_each_parameter(auto&&) {}
 };
 struct NotConst : WithoutForward {
   Result<X, Nothing> forward(const auto&, const X&);

@@ -118,10 +118,8 @@ static_assert(backward_of<HalvesWithoutSplit> == Backward::no_split && backward_
 static_assert(backward_of<Whole> == Backward::split && backward_of<Halves> == Backward::no_split);
 
 struct Visits {
-  void for_each_parameter(auto&&) {}
 };
 struct VisitsOneType {
-  void for_each_parameter(int) {}
 };
 constexpr auto visit = [](auto&) {};
 static_assert(VisitsParameters<Visits, decltype(visit)> && !VisitsParameters<VisitsOneType, decltype(visit)> &&

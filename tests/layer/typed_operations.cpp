@@ -36,7 +36,6 @@ struct Function {
   Backward b;
   auto forward(const auto& context, const auto& x) const { return Result{f(context, x), x}; }
   auto backward(const auto& context, auto x, const auto& g) const { return b(context, x, g); }
-  void for_each_parameter(auto&&) {}
 };
 template <class A, class B>
 Function(A, B) -> Function<A, B>;

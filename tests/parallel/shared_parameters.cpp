@@ -23,7 +23,6 @@ struct Scale {
     gain.accumulate(context, sum_rows(times(g, x)));
     return times_row(g, gain.for_operand(x));
   }
-  void for_each_parameter(auto&& visit) { visit(gain); }
 };
 
 struct SharingConfig {
@@ -46,9 +45,6 @@ struct Sharing {
       return linear.backward_input(context, std::move(saved), g);
     }
     void backward_weight(const auto& context, auto deferred) { linear.backward_weight(context, std::move(deferred)); }
-    void for_each_parameter(auto&& visit) {
-      if (shown) linear.for_each_parameter(visit);
-    }
   };
   using Block = Sequential<Residual<Sequential<Scale, LayerNorm, Linear<Column>, Gelu, Linear<Row>, Scale, Dropout>>,
                            Residual<Sequential<Adapter, Gelu, Adapter, Dropout>>>;

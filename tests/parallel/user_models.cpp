@@ -39,7 +39,6 @@ struct Halves {
     if (some(context, x, false)) late.accumulate(context, sum_rows(times(part(context, g, false), x)));
     return add(times_row(part(context, g, true), early.for_operand(g)), times_row(part(context, g, false), late.for_operand(g)));
   }
-  void for_each_parameter(auto&& visit) { visit(early), visit(late); }
 };
 
 /// Half the squared distance of the output from the target's one-hot vector, by token.
@@ -83,10 +82,6 @@ struct SquareHead {
     weft::backward_weight(project, context, std::move(deferred.first));
     weft::backward_weight(norm, context, std::move(deferred.second));
   }
-  void for_each_parameter(auto&& visit) {
-    norm.for_each_parameter(visit);
-    project.for_each_parameter(visit);
-  }
 
   template <class Z>
   using replace_losses = Z;  // [tokens], placed as the rows are
@@ -113,7 +108,6 @@ struct Late {
     return Result{x, Nothing{}};
   }
   auto backward(const auto&, Nothing, const auto& g) { return g; }
-  void for_each_parameter(auto&&) {}
 };
 
 struct Block {
@@ -125,10 +119,6 @@ struct Block {
     return layers.backward_input(context, std::move(saved), g);
   }
   void backward_weight(const auto& context, auto deferred) { layers.backward_weight(context, std::move(deferred)); }
-  void for_each_parameter(auto&& visit) {
-    layers.for_each_parameter(visit);
-    if (!hidden) visit(unused);
-  }
 };
 
 struct User {

@@ -148,10 +148,6 @@ struct Affine {
     if (mistake == Mistake::writes_gradient_late) deferred.g.data()[0] = 0;
     if (mistake != Mistake::untouched) shift.accumulate(context, sum_rows(deferred.g));
   }
-  void for_each_parameter(auto&& visit) {
-    visit(gain), visit(gain);  // twice is once
-    if (mistake != Mistake::unvisited) visit(shift);
-  }
 };
 
 // The same with a backward beside the halves.
@@ -282,7 +278,6 @@ struct LocalShift {
   std::size_t length;
   auto forward(const auto&, const auto& x) const { return Result{shifted(x, length, false), Nothing{}}; }
   auto backward(const auto&, Nothing, const auto& g) { return shifted(g, length, true); }
-  void for_each_parameter(auto&&) {}
 };
 
 // With the right positions, but from the memory before its own rows.
@@ -303,7 +298,6 @@ struct ShiftByPosition {
       dx.data()[i] = i + columns >= g.size() || positions.data()[i / columns + 1] == 0 ? 0 : g.data()[i + columns];
     return dx;
   }
-  void for_each_parameter(auto&&) {}
 };
 
 // Brings the whole sequence here first.
@@ -319,7 +313,6 @@ struct Shift {
     const auto whole = to<Invariant<A>>(context, g);
     return to_layout_of<G>(context, shifted(whole, sequence_length(context, whole), true));
   }
-  void for_each_parameter(auto&&) {}
 };
 }  // namespace
 

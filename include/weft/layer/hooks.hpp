@@ -69,7 +69,7 @@ class Hooks {
 /// The sum so far is the gradient of one data rank's micro-batch; the next rank's is added in a new buffer.
 template <class Device>
 void next_term(Device& device, ParameterState& state) {
-  state.gradients().next_term(device.allocate(state.gradient_bytes()));
+  if (state.trainable()) state.gradients().next_term(device.allocate(state.gradient_bytes()));
 }
 
 /// Allocates the gradient that layers add to, if it is not allocated yet.

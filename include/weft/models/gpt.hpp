@@ -107,10 +107,6 @@ class GptFront {
     weft::backward_weight(tokens_, context, std::move(deferred.first));
     weft::backward_weight(rest_, context, std::move(deferred.second));
   }
-  void for_each_parameter(auto&& visit) {
-    tokens_.for_each_parameter(visit);
-    rest_.for_each_parameter(visit);
-  }
   Embedding::Table& table() { return tokens_.table; }
 
  private:

@@ -15,6 +15,7 @@
 #include <weft/layer/global_index.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/model.hpp>
+#include <weft/layer/primitive.hpp>
 #include <weft/mesh/layout.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/nn/ring_attention.hpp>
@@ -65,7 +66,7 @@ std::size_t sequences_of(const X& x, std::size_t length) {
 /// (query + 2 key_value) width], query first, or a tuple (query, key, value) of [tokens, heads · width]; returns [tokens, query ·
 /// width]. Under tp these heads are this rank's. Under cp tokens are this rank's part of each sequence (Zigzag), and the call is
 /// collective over cp.
-class CausalAttention {
+class CausalAttention : public Primitive<CausalAttention> {
  public:
   template <class Context>
   CausalAttention(const Context& context, const AttentionHeads& heads)
@@ -109,7 +110,6 @@ class CausalAttention {
     }
     return d;
   }
-  void for_each_parameter(auto&&) {}
 
  private:
   template <class Input, class Output, class S>
@@ -266,7 +266,7 @@ class CausalAttention {
 };
 
 /// Rotary positions (arXiv:2104.09864) on query and key of a tuple (query, key, value), Hugging Face's half-split form.
-class RotaryPositions {
+class RotaryPositions : public Primitive<RotaryPositions> {
  public:
   explicit RotaryPositions(std::size_t head_width, double base = 10000) : head_width_(head_width), base_(base) {
     if (head_width % 2 != 0) throw_error<LayoutError>({"rotary positions need an even head width, not ", head_width});
@@ -281,7 +281,6 @@ class RotaryPositions {
   auto backward(const Context& context, Nothing, const std::tuple<G, G, G>& g) const {
     return turn(context, g, true);
   }
-  void for_each_parameter(auto&&) {}
 
  private:
   template <class Context, class X>

@@ -13,6 +13,7 @@
 #include <weft/layer/layer.hpp>
 #include <weft/layer/loss_sum.hpp>
 #include <weft/layer/operations/products.hpp>
+#include <weft/layer/primitive.hpp>
 #include <weft/nn/norm.hpp>
 
 namespace weft {
@@ -67,7 +68,7 @@ auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, 
 /// The last layers of a language model: norm, projection to the vocabulary by `table` (tied to the embedding or separate),
 /// cross-entropy. forward(context, x, targets) -> loss; logits(context, x) for sampling.
 template <class Norm>
-class LanguageHead {
+class LanguageHead : public Primitive<LanguageHead<Norm>> {
  public:
   using Table = Parameter<Shard<tp, 0>>;
   static constexpr bool loss_is_a_sum = true;  ///< so a training step need not check it
@@ -76,7 +77,7 @@ class LanguageHead {
 
   template <class Context, class X, class Ids>
   auto forward(const Context& context, const X& x, const Ids& targets) const {
-    auto normed = norm.forward(context, x);
+    auto normed = weft::forward(norm, context, x);
     auto inside = to<Replicated<tp>>(context, normed.output);
     auto result = cross_entropy(context, matmul(inside, table.for_operand(inside)), targets, table.state().global()[0]);
     using N = typename decltype(normed)::saved_type;
@@ -87,7 +88,7 @@ class LanguageHead {
   /// The logits [tokens, vocabulary / tp], padding included.
   template <class Context, class X>
   auto logits(const Context& context, const X& x) const {
-    auto inside = to<Replicated<tp>>(context, norm.forward(context, x).output);
+    auto inside = to<Replicated<tp>>(context, weft::forward(norm, context, x).output);
     return matmul(inside, table.for_operand(inside));
   }
   /// `g` [1], one over the number of tokens, scales the saved difference.
@@ -106,10 +107,6 @@ class LanguageHead {
   void backward_weight(const Context& context, D deferred) {
     accumulate_product(table, deferred.gradient, deferred.inside);
     weft::backward_weight(norm, context, std::move(deferred.norm));
-  }
-  void for_each_parameter(auto&& visit) {
-    norm.for_each_parameter(visit);
-    visit(table);
   }
 
   Norm norm;

@@ -338,9 +338,9 @@ class Stages {
         else if (unit <= blocks) chunk.blocks.push_back(std::move(whole.blocks[unit - 1]));
         else chunk.back = std::move(whole.back);
         const std::string name = unit == 0 ? "front" : unit > blocks ? "back" : joined({"block ", unit - 1});
-        chunk.units.push_back({name, whole.visited[unit]});
+        chunk.units.push_back({name, whole.used[unit]});
         chunk.owned.push_back({name, {}});
-        for (ParameterState* state : whole.visited[unit]) {
+        for (ParameterState* state : whole.used[unit]) {
           if (std::find(seen.begin(), seen.end(), state) != seen.end()) continue;
           seen.push_back(state);
           chunk.owned.back().parameters.push_back(state);

@@ -170,12 +170,13 @@ auto matmul_weight_gradient(const G& g, const X& x) {
 
 }  // namespace operations
 
-/// Adds the product lᵀ r to a parameter's gradient without a temporary.
+/// Adds the product lᵀ r to a parameter's gradient without a temporary; computes nothing if the parameter is frozen.
 template <class P, AnyTensor L, AnyTensor R>
 void accumulate_product(P& parameter, const L& l, const R& r) {
   using G = contract_t<L, R, 1, 1>;
   const auto e = detail::matmul_extents(l, r, true, true);
   detail::require_gradient_size(e.product, e.m * e.n, parameter.state());
+  if (!parameter.trainable()) return;
   const auto open = parameter.template open_gradient<G>(l.device());
   if constexpr (detail::contract_fits<L, R, 1, 1>) detail::run_matmul<1, 1>(l, r, open.data, !open.first, nullptr);
 }
