@@ -15,6 +15,7 @@
 #include <weft/layer/operations/arithmetic.hpp>
 #include <weft/layer/operations/reductions.hpp>
 #include <weft/layer/operations/rules.hpp>
+#include <weft/layer/variable.hpp>
 #include <weft/tensor/tensor.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -45,6 +46,56 @@ inline void require_some(const char* operation, const kernels::Along& around, co
   if (around.extent == 0) throw_error<ShapeError>({operation, ": dim ", dim, " of ", shape.text(), " is empty"});
 }
 
+// The gradient of x from that of a sum along Dim: factor * g in every place.
+template <int Dim, class X, class G>
+gradient_t<X> spread_gradient(const char* operation, const Shape& x, const G& g, double factor) {
+  require_gradient_of<ruled_t<SumOver<Dim>, X, accumulate_t<typename X::value_type>>, G>();
+  require_same_shape(operation, without_dim(x, Dim), g.shape());
+  gradient_t<X> out(g.device(), x);
+  kernels::spread_along<typename X::value_type>(g.device(), along(operation, x, Dim), g.data(), number_t<X>(factor), out.data());
+  return out;
+}
+// The same of the sum of all elements.
+template <class X, class G>
+gradient_t<X> fill_gradient(const Shape& x, const G& g) {
+  require_one("sum", g.shape());
+  gradient_t<X> out(g.device(), x);
+  kernels::fill_scalar(g.device(), out.size(), g.data(), out.data());
+  return out;
+}
+// g at the places, along Dim.
+template <int Dim, class X, class N, class G>
+gradient_t<X> place_gradient(const Shape& x, const N& places, const G& g) {
+  require_gradient_of<ruled_t<SumOver<Dim>, X>, G>();
+  require_same_shape("max_gradient", places.shape(), g.shape());
+  gradient_t<X> out(g.device(), x);
+  kernels::place_along<typename X::value_type>(g.device(), along("max_gradient", x, Dim), g.data(), places.data(), out.data());
+  return out;
+}
+// Softmax along the last dim, if no axis cuts a dim beyond 0.
+template <bool Log, class X>
+X softmax_of_rows(const X& x) {
+  require_not_partial<X>();
+  static_assert(!columns_cut<X>,
+                "weft: softmax and log_softmax along the last dim need whole rows, and an axis cuts a dim beyond 0, which may be the "
+                "last: name the dim, softmax<2>(x), or gather the rows first, to<Invariant<axis>>(context, x)");
+  const int last = int(x.shape().rank()) - 1;
+  const auto around = along("softmax", x.shape(), last);
+  require_counted_once("softmax", x.shape(), last, Of::values);
+  X out(x.device(), x.shape());
+  kernels::softmax_along<Log, typename X::value_type>(x.device(), around, x.data(), out.data());
+  return out;
+}
+template <bool Log, class Y, class G>
+G softmax_of_rows_gradient(const Y& y, const G& g) {
+  require_gradient_of<Y, G>();
+  require_same_shape("softmax_gradient", y.shape(), g.shape());
+  G out(y.device(), y.shape());
+  kernels::softmax_along_backward<Log, typename Y::value_type>(
+      y.device(), along("softmax_gradient", y.shape(), int(y.shape().rank()) - 1), y.data(), g.data(), out.data());
+  return out;
+}
+
 template <int Dim, class X>
 using summed_along_t = ruled_t<SumOver<Dim>, X, accumulate_t<typename X::value_type>>;
 
@@ -65,12 +116,7 @@ auto sum(const X& x, Of of = Of::values) {
 /// The gradient of x, given the gradient `g` of sum<Dim>(x): g everywhere along the dim. No communication.
 template <int Dim, AnyTensor X, AnyTensor G>
 gradient_t<X> sum_gradient(const X& x, const G& g) {
-  require_gradient_of<detail::summed_along_t<Dim, X>, G>();
-  detail::require_same_shape("sum_gradient", detail::without_dim(x.shape(), Dim), g.shape());
-  gradient_t<X> out(x.device(), x.shape());
-  kernels::spread_along<typename X::value_type>(x.device(), detail::along("sum_gradient", x.shape(), Dim), g.data(),
-                                                detail::number_t<X>(1), out.data());
-  return out;
+  return detail::spread_gradient<Dim, X>("sum_gradient", x.shape(), g, 1);
 }
 /// The sum of all elements, [1], as sum_all. Gradient: sum_all_gradient(x, g).
 template <AnyTensor X>
@@ -92,13 +138,7 @@ auto mean(const X& x) {
 }
 template <int Dim, AnyTensor X, AnyTensor G>
 gradient_t<X> mean_gradient(const X& x, const G& g) {
-  require_gradient_of<detail::summed_along_t<Dim, X>, G>();
-  detail::require_same_shape("mean_gradient", detail::without_dim(x.shape(), Dim), g.shape());
-  const auto around = detail::along("mean_gradient", x.shape(), Dim);
-  gradient_t<X> out(x.device(), x.shape());
-  kernels::spread_along<typename X::value_type>(x.device(), around, g.data(), detail::number_t<X>(1.0 / double(around.extent)),
-                                                out.data());
-  return out;
+  return detail::spread_gradient<Dim, X>("mean_gradient", x.shape(), g, 1.0 / double(x.shape()[Dim]));
 }
 /// The mean of all elements, [1]; no axis may cut x. Gradient: scale(sum_all_gradient(x, g), 1 / x.size()).
 template <AnyTensor X>
@@ -134,12 +174,7 @@ auto argmax(const X& x) {
 /// g where max<Dim>(x) found its element, 0 elsewhere.
 template <int Dim, AnyTensor X, AnyTensor N, AnyTensor G>
 gradient_t<X> max_gradient(const X& x, const N& places, const G& g) {
-  require_gradient_of<detail::ruled_t<detail::SumOver<Dim>, X>, G>();
-  detail::require_same_shape("max_gradient", places.shape(), g.shape());
-  gradient_t<X> out(x.device(), x.shape());
-  kernels::place_along<typename X::value_type>(x.device(), detail::along("max_gradient", x.shape(), Dim), g.data(), places.data(),
-                                               out.data());
-  return out;
+  return detail::place_gradient<Dim, X>(x.shape(), places, g);
 }
 
 /// Softmax along dim `Dim`, which no axis may cut, or its logarithm; placed as x. Statistics in accumulate_t.
@@ -179,6 +214,66 @@ G log_softmax_gradient(const Y& y, const G& g) {
   kernels::softmax_along_backward<true, typename Y::value_type>(y.device(), detail::along("log_softmax_gradient", y.shape(), Dim),
                                                                 y.data(), g.data(), out.data());
   return out;
+}
+
+
+// The same on Variables; softmax(x) and log_softmax(x) are along the last dim.
+template <int Dim, class C, class X>
+auto sum(const Variable<C, X>& x) {
+  return detail::record_by_gradient(x, sum<Dim>(x.value()), [shape = x.shape()](const auto& g) {
+    return detail::spread_gradient<Dim, X>("sum_gradient", shape, g, 1);
+  });
+}
+template <class C, class X>
+auto sum(const Variable<C, X>& x) {
+  return detail::record_by_gradient(x, sum(x.value()), [shape = x.shape()](const auto& g) { return detail::fill_gradient<X>(shape, g); });
+}
+template <int Dim, class C, class X>
+auto mean(const Variable<C, X>& x) {
+  return detail::record_by_gradient(x, mean<Dim>(x.value()), [shape = x.shape()](const auto& g) {
+    return detail::spread_gradient<Dim, X>("mean_gradient", shape, g, 1.0 / double(shape[Dim]));
+  });
+}
+template <class C, class X>
+auto mean(const Variable<C, X>& x) {
+  return detail::record_by_gradient(x, mean(x.value()), [shape = x.shape()](const auto& g) {
+    return detail::fill_gradient<X>(shape, scale(g, 1.0 / double(shape.size())));
+  });
+}
+template <int Dim, class C, class X>
+auto max(const Variable<C, X>& x) {
+  auto found = max_and_place<Dim>(x.value());
+  return detail::record_by_gradient(x, std::move(found.first), [shape = x.shape(), places = found.second](const auto& g) {
+    return detail::place_gradient<Dim, X>(shape, places, g);
+  });
+}
+/// A constant.
+template <int Dim, class C, class X>
+auto argmax(const Variable<C, X>& x) {
+  auto places = argmax<Dim>(x.value());
+  return Variable<C, decltype(places)>(std::move(places), x.tape());
+}
+template <int Dim, class C, class X>
+auto softmax(const Variable<C, X>& x) {
+  return detail::record_by_result(x, softmax<Dim>(x.value()),
+                                  [](const auto& y, const auto& g) { return softmax_gradient<Dim>(y, g); });
+}
+template <int Dim, class C, class X>
+auto log_softmax(const Variable<C, X>& x) {
+  return detail::record_by_result(x, log_softmax<Dim>(x.value()),
+                                  [](const auto& y, const auto& g) { return log_softmax_gradient<Dim>(y, g); });
+}
+template <class C, class X>
+auto softmax(const Variable<C, X>& x) {
+  return detail::record_by_result(x, detail::softmax_of_rows<false>(x.value()), [](const auto& y, const auto& g) {
+    return detail::softmax_of_rows_gradient<false>(y, g);
+  });
+}
+template <class C, class X>
+auto log_softmax(const Variable<C, X>& x) {
+  return detail::record_by_result(x, detail::softmax_of_rows<true>(x.value()), [](const auto& y, const auto& g) {
+    return detail::softmax_of_rows_gradient<true>(y, g);
+  });
 }
 
 }  // namespace operations

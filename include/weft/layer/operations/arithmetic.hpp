@@ -6,11 +6,14 @@
 //   auto y = (2 * x + 1) / (x * x + 3);
 
 #include <type_traits>
+#include <utility>
 
 #include <weft/kernels/functions.hpp>
 #include <weft/layer/operations/elementwise.hpp>
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/operations/rules.hpp>
+#include <weft/layer/operations/variables.hpp>
+#include <weft/layer/variable.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -60,6 +63,20 @@ G mapped_gradient(const char* operation, const X& x, const X& y, const G& g, F f
 }
 template <class X>
 using number_t = accumulate_t<typename X::value_type>;
+
+/// y = f(x) on Variables, whose gradient is gradient(y, g), or gradient(x, g).
+template <class C, class X, class Y, class F>
+auto record_by_result(const Variable<C, X>& x, Y y, F gradient) {
+  return record(x.tape(), y, from(x, [y, gradient](const auto&, const auto& g) { return gradient(y, g); }));
+}
+template <class C, class X, class Y, class F>
+auto record_by_operand(const Variable<C, X>& x, Y y, F gradient) {
+  return record(x.tape(), std::move(y), from(x, [x = x.value(), gradient](const auto&, const auto& g) { return gradient(x, g); }));
+}
+template <class C, class X, class Y, class F>
+auto record_by_gradient(const Variable<C, X>& x, Y y, F gradient) {
+  return record(x.tape(), std::move(y), from(x, [gradient](const auto&, const auto& g) { return gradient(g); }));
+}
 
 }  // namespace detail
 
@@ -142,6 +159,31 @@ X operator/(const X& x, double number) {
 template <AnyTensor X>
 X operator/(double number, const X& x) {
   return divide_number(number, x);
+}
+
+
+template <class C, class X>
+auto operator+(const Variable<C, X>& x, double number) {
+  return detail::record_by_gradient(x, add_number(x.value(), number), [](const auto& g) { return g; });
+}
+template <class C, class X>
+auto operator+(double number, const Variable<C, X>& x) {
+  return x + number;
+}
+template <class C, class X>
+auto operator-(const Variable<C, X>& x, double number) {
+  return x + -number;
+}
+template <class C, class X>
+auto operator-(double number, const Variable<C, X>& x) {
+  return detail::record_by_gradient(x, subtract_from(number, x.value()), [](const auto& g) { return scale(g, -1); });
+}
+template <class C, class X>
+auto operator/(double number, const Variable<C, X>& x) {
+  const auto y = divide_number(number, x.value());
+  return detail::record(x.tape(), y, detail::from(x, [y, x = x.value()](const auto&, const auto& g) {
+                          return divisor_gradient(x, y, g);
+                        }));
 }
 
 }  // namespace operations

@@ -206,6 +206,93 @@ G where_gradient(const C& condition, const G& g, bool chosen) {
   return out;
 }
 
+
+// The same on Variables. What is kept for backward is the result of exp, sqrt, tanh, sigmoid and relu, else the operand.
+template <class C, class X>
+auto exp(const Variable<C, X>& x) {
+  return detail::record_by_result(x, exp(x.value()), [](const auto& y, const auto& g) { return exp_gradient(y, g); });
+}
+template <class C, class X>
+auto sqrt(const Variable<C, X>& x) {
+  return detail::record_by_result(x, sqrt(x.value()), [](const auto& y, const auto& g) { return sqrt_gradient(y, g); });
+}
+template <class C, class X>
+auto tanh(const Variable<C, X>& x) {
+  return detail::record_by_result(x, tanh(x.value()), [](const auto& y, const auto& g) { return tanh_gradient(y, g); });
+}
+template <class C, class X>
+auto sigmoid(const Variable<C, X>& x) {
+  return detail::record_by_result(x, sigmoid(x.value()), [](const auto& y, const auto& g) { return sigmoid_gradient(y, g); });
+}
+template <class C, class X>
+auto relu(const Variable<C, X>& x) {
+  return detail::record_by_result(x, relu(x.value()), [](const auto& y, const auto& g) { return relu_gradient(y, g); });
+}
+template <class C, class X>
+auto log(const Variable<C, X>& x) {
+  return detail::record_by_operand(x, log(x.value()), [](const auto& v, const auto& g) { return log_gradient(v, g); });
+}
+template <class C, class X>
+auto square(const Variable<C, X>& x) {
+  return detail::record_by_operand(x, square(x.value()), [](const auto& v, const auto& g) { return square_gradient(v, g); });
+}
+template <class C, class X>
+auto silu(const Variable<C, X>& x) {
+  return detail::record_by_operand(x, silu(x.value()), [](const auto& v, const auto& g) { return silu_gradient(v, g); });
+}
+template <class C, class X>
+auto gelu(const Variable<C, X>& x) {
+  return detail::record_by_operand(x, gelu(x.value()), [](const auto& v, const auto& g) { return gelu_gradient(v, g); });
+}
+template <class C, class X>
+auto gelu_erf(const Variable<C, X>& x) {
+  return detail::record_by_operand(x, gelu_erf(x.value()), [](const auto& v, const auto& g) { return gelu_erf_gradient(v, g); });
+}
+template <class C, class X>
+auto clamp(const Variable<C, X>& x, double lowest, double highest) {
+  return detail::record_by_operand(
+      x, clamp(x.value(), lowest, highest),
+      [lowest, highest](const auto& v, const auto& g) { return clamp_gradient(v, lowest, highest, g); });
+}
+template <class C, class X, class Y>
+auto maximum(const Variable<C, X>& x, const Variable<C, Y>& y) {
+  const auto a = x.value();
+  const auto b = y.value();
+  return detail::record(x.tape(), maximum(a, b),
+                        detail::from(x, [a, b](const auto&, const auto& g) { return maximum_gradient(a, b, g); }),
+                        detail::from(y, [a, b](const auto&, const auto& g) { return maximum_gradient(b, a, g); }));
+}
+template <class C, class X, class Y>
+auto minimum(const Variable<C, X>& x, const Variable<C, Y>& y) {
+  const auto a = x.value();
+  const auto b = y.value();
+  return detail::record(x.tape(), minimum(a, b),
+                        detail::from(x, [a, b](const auto&, const auto& g) { return minimum_gradient(a, b, g); }),
+                        detail::from(y, [a, b](const auto&, const auto& g) { return minimum_gradient(b, a, g); }));
+}
+/// A constant.
+template <class C, class X, class Y>
+auto greater(const Variable<C, X>& x, const Variable<C, Y>& y) {
+  return Variable<C, with_scalar_t<X, std::uint8_t>>(greater(x.value(), y.value()), x.tape());
+}
+template <class C, class X>
+auto greater(const Variable<C, X>& x, double number) {
+  return Variable<C, with_scalar_t<X, std::uint8_t>>(greater(x.value(), number), x.tape());
+}
+template <class C, class N, class X, class Y>
+auto where(const Variable<C, N>& condition, const Variable<C, X>& x, const Variable<C, Y>& y) {
+  const auto c = condition.value();
+  return detail::record(x.tape(), where(c, x.value(), y.value()),
+                        detail::from(x, [c](const auto&, const auto& g) { return where_gradient(c, g, true); }),
+                        detail::from(y, [c](const auto&, const auto& g) { return where_gradient(c, g, false); }));
+}
+
 }  // namespace operations
+
+/// x with elements of type U, any placement.
+template <detail::Real U, class C, class X>
+auto cast(const Variable<C, X>& x) {
+  return detail::record_by_gradient(x, cast<U>(x.value()), [](const auto& g) { return cast<typename X::value_type>(g); });
+}
 
 }  // namespace weft

@@ -11,7 +11,9 @@
 
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/embedding.hpp>
+#include <weft/layer/operations/arithmetic.hpp>
 #include <weft/layer/operations/rules.hpp>
+#include <weft/layer/variable.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -62,6 +64,26 @@ auto ids_of(const char* operation, const I& ids, std::size_t rows) {
   }
 }
 
+// Rows of g added to the rows that the ids name, in a tensor of this shape.
+template <class X, class I, class G>
+gradient_t<X> select_gradient(const Shape& x, const I& ids, const G& g) {
+  using T = typename X::value_type;
+  using A = accumulate_t<T>;
+  require_gradient_of<typename Selected<X, I>::type, G>();
+  const std::size_t rows = x[0], width = rows == 0 ? 0 : x.size() / rows;
+  const auto wanted = ids_of("index_select_gradient", ids, rows);
+  with_scalar_t<gradient_t<X>, A> sums(g.device(), x);
+  fill_zero(g.device(), sums.data(), sums.size());
+  kernels::embedding_backward<T>(g.device(), wanted.size(), width, wanted.data(), g.data(), 0, rows, sums.data());
+  if constexpr (std::is_same_v<T, A>) {
+    return sums;
+  } else {
+    gradient_t<X> out(g.device(), x);
+    kernels::cast<A, T>(g.device(), sums.size(), sums.data(), out.data());
+    return out;
+  }
+}
+
 }  // namespace detail
 
 namespace operations {
@@ -100,21 +122,15 @@ auto index_select(const X& x, const I& ids) {
 /// run and for any number of threads.
 template <AnyTensor X, AnyTensor I, AnyTensor G>
 gradient_t<X> index_select_gradient(const X& x, const I& ids, const G& g) {
-  using T = typename X::value_type;
-  using A = accumulate_t<T>;
-  require_gradient_of<typename detail::Selected<X, I>::type, G>();
-  const std::size_t rows = x.shape()[0], width = rows == 0 ? 0 : x.size() / rows;
-  const auto wanted = detail::ids_of("index_select_gradient", ids, rows);
-  with_scalar_t<gradient_t<X>, A> sums(x.device(), x.shape());
-  detail::fill_zero(x.device(), sums.data(), sums.size());
-  kernels::embedding_backward<T>(x.device(), wanted.size(), width, wanted.data(), g.data(), 0, rows, sums.data());
-  if constexpr (std::is_same_v<T, A>) {
-    return sums;
-  } else {
-    gradient_t<X> out(x.device(), x.shape());
-    kernels::cast<A, T>(x.device(), sums.size(), sums.data(), out.data());
-    return out;
-  }
+  return detail::select_gradient<X>(x.shape(), ids, g);
+}
+
+/// The same on Variables; the ids are a constant.
+template <class C, class X, class I>
+auto index_select(const Variable<C, X>& x, const Variable<C, I>& ids) {
+  return detail::record_by_gradient(x, index_select(x.value(), ids.value()), [shape = x.shape(), ids = ids.value()](const auto& g) {
+    return detail::select_gradient<X>(shape, ids, g);
+  });
 }
 
 }  // namespace operations

@@ -12,8 +12,11 @@
 #include <utility>
 
 #include <weft/kernels/permute.hpp>
+#include <weft/layer/operations/arithmetic.hpp>
 #include <weft/layer/operations/rules.hpp>
 #include <weft/layer/operations/views.hpp>
+#include <weft/layer/tape.hpp>
+#include <weft/layer/variable.hpp>
 #include <weft/tensor/tensor.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -62,12 +65,57 @@ template <int A, int B>
 using Exchanged = Permuted<A == 0 ? B : B == 0 ? A : 0, A == 1 ? B : B == 1 ? A : 1, A == 2 ? B : B == 2 ? A : 2,
                            A == 3 ? B : B == 3 ? A : 3>;
 
+// g with zeros around it, in a tensor of this shape.
+template <class G>
+G slice_gradient(int dim, const Shape& shape, std::size_t first, const G& g) {
+  const Around whole(shape, std::size_t(dim)), part(g.shape(), std::size_t(dim));
+  if (whole.outer != part.outer || whole.inner != part.inner || first + part.extent > whole.extent)
+    throw_error<ShapeError>({"slice_gradient: ", g.shape().text(), " at ", first, " along dim ", dim, " of ", shape.text()});
+  G out(g.device(), shape);
+  const std::size_t before = first * whole.inner, width = part.extent * whole.inner, all = whole.extent * whole.inner;
+  const auto* from = g.data();
+  auto* to = out.data();
+  for_each_index(
+      g.device(), whole.outer, KOKKOS_LAMBDA(const std::size_t row) {
+        const auto* in = from + row * width;
+        auto* row_out = to + row * all;
+        for (std::size_t i = 0; i < before; ++i) row_out[i] = {};
+        for (std::size_t i = 0; i < width; ++i) row_out[before + i] = in[i];
+        for (std::size_t i = before + width; i < all; ++i) row_out[i] = {};
+      });
+  return out;
+}
+
 /// The permutation that undoes another.
 template <class Rule, class Indices>
 struct InverseOf;
 template <int... Dims, std::size_t... I>
 struct InverseOf<Permuted<Dims...>, std::index_sequence<I...>> {
   using type = Permuted<Permuted<Dims...>::place_of(int(I))...>;
+};
+
+// Equal parts of a Variable, in one step of backward: their gradients go side by side into that of the whole.
+template <class Context, int Dim, class X, std::size_t Parts>
+struct RecordedChunks : TapeStep<Context> {
+  RecordedChunks(ValueNode<X>* to, const Shape& of) : operand(to), shape(of) {}
+  void apply(Tape<Context>& tape) {
+    bool any = false;
+    for (const ValueNode<X>& part : parts) any = any || bool(part);
+    if (!any) return;
+    gradient_t<X> g(tape.context().device(), shape);
+    const Around whole(shape, std::size_t(Dim));
+    const std::size_t width = whole.extent / Parts * whole.inner, all = whole.extent * whole.inner;
+    for (std::size_t i = 0; i < Parts; ++i) {
+      const bool given = bool(parts[i]);
+      const auto part = given ? parts[i].take() : gradient_t<X>(g.device(), with_extent(shape, std::size_t(Dim), whole.extent / Parts));
+      if (!given) fill_zero(g.device(), part.data(), part.size());
+      copy_rows(g.device(), whole.outer, width, static_cast<const typename X::value_type*>(part.data()), width, g.data() + i * width, all);
+    }
+    operand->add(tape.context(), std::move(g));
+  }
+  ValueNode<X>* operand;
+  Shape shape;
+  ValueNode<X> parts[Parts];
 };
 
 }  // namespace detail
@@ -168,22 +216,7 @@ X slice(const X& x, std::size_t first, std::size_t count) {
 template <int Dim, AnyTensor X, AnyTensor G>
 G slice_gradient(const X& x, std::size_t first, const G& g) {
   require_gradient_of<X, G>();
-  const detail::Around whole(x.shape(), Dim), part(g.shape(), Dim);
-  if (whole.outer != part.outer || whole.inner != part.inner || first + part.extent > whole.extent)
-    throw_error<ShapeError>({"slice_gradient: ", g.shape().text(), " at ", first, " along dim ", Dim, " of ", x.shape().text()});
-  G out(x.device(), x.shape());
-  const std::size_t before = first * whole.inner, width = part.extent * whole.inner, all = whole.extent * whole.inner;
-  const auto* from = g.data();
-  auto* to = out.data();
-  detail::for_each_index(
-      x.device(), whole.outer, KOKKOS_LAMBDA(const std::size_t row) {
-        const auto* in = from + row * width;
-        auto* row_out = to + row * all;
-        for (std::size_t i = 0; i < before; ++i) row_out[i] = {};
-        for (std::size_t i = 0; i < width; ++i) row_out[before + i] = in[i];
-        for (std::size_t i = before + width; i < all; ++i) row_out[i] = {};
-      });
-  return out;
+  return detail::slice_gradient(Dim, x.shape(), first, g);
 }
 
 /// Tensors that lie alike one after the other along dim `Dim`, which no axis may cut. Gradients: slices of g.
@@ -229,6 +262,72 @@ std::array<X, Parts> chunk(const X& x) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) {
     return std::array<X, Parts>{slice<Dim>(x, I * (extent / Parts), extent / Parts)...};
   }(std::make_index_sequence<Parts>());
+}
+
+
+// The same on Variables. Nothing is kept for backward but shapes.
+template <int... Dims, class C, class X>
+requires(sizeof...(Dims) > 0) auto permute(const Variable<C, X>& x) {
+  return detail::record_by_gradient(x, permute<Dims...>(x.value()), [](const auto& g) { return permute_back<Dims...>(g); });
+}
+template <int A, int B, class C, class X>
+auto transpose(const Variable<C, X>& x) {
+  return detail::record_by_gradient(x, transpose<A, B>(x.value()), [](const auto& g) { return transpose<A, B>(g); });
+}
+template <int First, int Last, class C, class X>
+auto flatten(const Variable<C, X>& x) {
+  return detail::record_by_gradient(x, flatten<First, Last>(x.value()), [shape = x.shape()](const auto& g) {
+    return detail::view_of<gradient_t<X>>(g, shape);
+  });
+}
+template <int Dim, class C, class X, std::integral... N>
+auto unflatten(const Variable<C, X>& x, N... inner) {
+  return detail::record_by_gradient(x, unflatten<Dim>(x.value(), inner...), [shape = x.shape()](const auto& g) {
+    return detail::view_of<gradient_t<X>>(g, shape);
+  });
+}
+template <class C, class X>
+auto reshape(const Variable<C, X>& x, const Shape& shape) {
+  return detail::record_by_gradient(x, reshape(x.value(), shape), [before = x.shape()](const auto& g) {
+    return detail::view_of<gradient_t<X>>(g, before);
+  });
+}
+template <class C, class X>
+auto split_heads(const Variable<C, X>& x, std::size_t width) {
+  return detail::record_by_gradient(x, split_heads(x.value(), width), [](const auto& g) { return merge_heads(g); });
+}
+template <class C, class X>
+auto merge_heads(const Variable<C, X>& x) {
+  return detail::record_by_gradient(x, merge_heads(x.value()),
+                                    [width = x.columns()](const auto& g) { return split_heads(g, width); });
+}
+template <int Dim, class C, class X>
+auto slice(const Variable<C, X>& x, std::size_t first, std::size_t count) {
+  return detail::record_by_gradient(x, slice<Dim>(x.value(), first, count), [shape = x.shape(), first](const auto& g) {
+    return detail::slice_gradient(Dim, shape, first, g);
+  });
+}
+template <int Dim, std::size_t Parts, class C, class X>
+auto chunk(const Variable<C, X>& x) {
+  const auto values = chunk<Dim, Parts>(x.value());
+  detail::RecordedChunks<C, Dim, X, Parts>* step = nullptr;
+  if (x.has_gradient() && x.tape().records())
+    step = &x.tape().template record<detail::RecordedChunks<C, Dim, X, Parts>>(x.node(), x.shape());
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return std::array<Variable<C, X>, Parts>{Variable<C, X>(values[I], step != nullptr ? &step->parts[I] : nullptr, x.tape())...};
+  }(std::make_index_sequence<Parts>());
+}
+template <int Dim, class C, class X, class... More>
+auto concat(const Variable<C, X>& x, const Variable<C, More>&... more) {
+  std::size_t at = 0;
+  const auto part = [&at](const auto& operand) {
+    const std::size_t first = at, count = operand.shape()[Dim];
+    at += count;
+    return detail::from(operand, [first, count](const auto&, const auto& g) { return slice<Dim>(g, first, count); });
+  };
+  auto y = concat<Dim>(x.value(), more.value()...);
+  return std::apply([&](auto... from) { return detail::record(x.tape(), std::move(y), std::move(from)...); },
+                    std::tuple{part(x), part(more)...});
 }
 
 }  // namespace operations
