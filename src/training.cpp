@@ -13,6 +13,7 @@
 #include <weft/layer/batch_impl.hpp>
 #include <weft/layer/gradient_state_impl.hpp>
 #include <weft/layer/loss_scale_impl.hpp>
+#include <weft/layer/name_pattern_impl.hpp>
 #include <weft/layer/operations/products_impl.hpp>
 #include <weft/layer/operations/reductions_impl.hpp>
 #include <weft/layer/parameter_impl.hpp>

@@ -66,6 +66,9 @@ concept Trainable = !std::is_const_v<M> && requires(M & model) {
 /// moments, as in PyTorch if grad is None, with every wrapper and stage of ZeRO. Adam's bias correction counts the optimizer's
 /// steps, not those in which a parameter took part.
 ///
+/// A frozen parameter (model.freeze) has no slot's buffers, is not decayed and takes no part in the norm. Its state is dropped at
+/// the next step, and made anew, with a step count of its own, once it is trained again.
+///
 /// A value written to ParameterState::value() between steps is the one that the next update starts from, also beside a master
 /// copy: a value that is not the copy's rounding was written. Moments stay as they are. In stage 3 of ZeRO the value is the
 /// master copy.
@@ -121,8 +124,9 @@ class Optimizer {
         throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name(),
                                  " is sharded over data ranks: use ModelOptions::shard.stage 0, or an elementwise rule"});
       if constexpr (!elementwise) require_whole(state);
-      slots_.push_back(make_slot<P>(state));
+      slots_.push_back(state.trainable() ? make_slot<P>(state) : Slot::without_state(state));
     });
+    make_ = [](Optimizer& self, ParameterState& state) { return self.template make_slot<P>(state); };
     if (store_) store_->commit();
   }
   /// Prints why the argument is no model that an optimizer can update.
@@ -161,6 +165,9 @@ class Optimizer {
   // The norm of the gradients including the loss scale.
   double scaled_norm();
 
+  // Makes state for parameters that have become trainable, and drops that of frozen ones.
+  WEFT_COLD void follow_trainable();
+
   // Throws UsageError if ranks would update their pieces of one model with different options or steps.
   WEFT_COLD void require_same_step(double learning_rate);
 
@@ -188,7 +195,9 @@ class Optimizer {
   template <class P>
   WEFT_COLD Slot make_slot(ParameterState& state) {
     using A = accumulate_t<P>;
-    Slot slot{&state, nullptr, {}, {}};
+    Slot slot = Slot::without_state(state);
+    slot.made = true;
+    slot.begun = steps_;
     const std::size_t size = state.kept();
     if (size == 0) return slot;
     if (widen_ != nullptr && state.kept_type() == state.type()) {
@@ -218,6 +227,7 @@ class Optimizer {
   // Functions for the model's element type, which is known where the optimizer is made, so that only one is compiled.
   void (*update_)(Device<Exec>&, Slot&, const Options&, double, double, std::uint64_t);
   void (*squared_norm_)(Device<Exec>&, const void*, const weft::detail::Run&, double*);
+  Slot (*make_)(Optimizer&, ParameterState&);
   void (*widen_)(Device<Exec>&, std::size_t, const void*, void*) = nullptr;  // from the model's type, if it has 16 bits
   std::shared_ptr<weft::detail::GradientAccumulator> accumulator_;
   std::shared_ptr<weft::detail::StepGradients> gradients_;  // null: the model does not report it
@@ -232,7 +242,16 @@ class Optimizer {
 };
 
 template <class Rule>
+void Optimizer<Rule>::follow_trainable() {
+  for (Slot& slot : slots_)
+    if (slot.made != slot.state->trainable()) slot = slot.made ? Slot::without_state(*slot.state) : make_(*this, *slot.state);
+  if (store_) store_->commit();
+}
+
+template <class Rule>
 StepReport Optimizer<Rule>::step(double learning_rate) {
+  if (std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.made != slot.state->trainable(); }))
+    follow_trainable();
   for (const Slot& slot : slots_)
     if (!slot.state->gradient() && slot.due())
       throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name(), " has no gradient"});
@@ -347,7 +366,7 @@ void Optimizer<Rule>::update(Slot& slot, double learning_rate, double scale) {
       slot.state->storage().set_value(std::move(master));
     }
   } lent(slot, wide_gradient(*slot.state));
-  update_(*device_, slot, options_, learning_rate, scale, steps_ + 1);
+  update_(*device_, slot, options_, learning_rate, scale, steps_ + 1 - slot.begun);
 }
 
 /// Replaces an optimizer whose Rule is no rule, and accepts all arguments, so that there is one error.
