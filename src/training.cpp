@@ -22,6 +22,7 @@
 #include <weft/layer/registry_impl.hpp>
 #include <weft/nn/expert_exchange_impl.hpp>
 #include <weft/nn/router_impl.hpp>
+#include <weft/optim/matrix_exchange_impl.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/tensor/to_impl.hpp>
 #include <weft/trace/loss_curve_impl.hpp>

@@ -23,6 +23,8 @@ struct Slot {
   std::vector<std::size_t> records;
 
   std::uint64_t begun = 0;  ///< steps of the optimizer before this state was made: rules count from here
+  std::size_t group = 0;    ///< the optimizer's own options, or those of a group (1 is the first)
+  bool whole = false;       ///< the rule is given the whole matrix (Needs)
   bool made = false;        ///< the state exists; a frozen parameter has none
 
   static Slot without_state(ParameterState& of) {

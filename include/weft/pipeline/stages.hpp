@@ -8,6 +8,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -144,6 +145,8 @@ class Stages {
     for (Hooks* hooks : context.engine.hooks) hooks->lay_out_gradients();
     ++changes_;
   }
+  /// Whether blocks use the parameter and neither the front nor the back does: it is neither an embedding nor a head.
+  bool inner(const ParameterState& state) const { return !ends_.contains(state.name()); }
   /// How often the set of trainable parameters has changed.
   std::uint64_t trainable_changes() const { return changes_; }
 
@@ -351,6 +354,8 @@ class Stages {
             {axis.name, " rank ", first_difference(context.comm(axis), print).rank, " makes another model than ", axis.name,
              " rank 0, of other names, shapes, initial values or dropouts: all ranks are given the same config"});
     });
+    for (const Registered& parameter : whole.parameters)
+      if (parameter.uses.front() == 0 || parameter.uses.back() == blocks + 1) ends_.insert(parameter.state->name());
     chunks_.reserve(settings_.schedule.chunks());
     std::vector<ParameterState*> seen;
     for (int index = 0; index < settings_.schedule.chunks(); ++index) {
@@ -438,6 +443,7 @@ class Stages {
   StageSettings settings_;
   Config config_;
   std::vector<std::string> names_;
+  std::set<std::string> ends_;  // the names of parameters that the front or the back uses
   std::vector<std::shared_ptr<StepBuffer>> buffers_;
   std::vector<std::unique_ptr<Chunk<Model>>> chunks_;
   Ties ties_;
