@@ -16,6 +16,7 @@
 #include <weft/layer/fields_impl.hpp>
 #include <weft/layer/gradient_state_impl.hpp>
 #include <weft/layer/loss_scale_impl.hpp>
+#include <weft/layer/name_pattern_impl.hpp>
 #include <weft/layer/operations/products_impl.hpp>
 #include <weft/layer/operations/reductions_impl.hpp>
 #include <weft/layer/parameter_impl.hpp>
@@ -24,6 +25,7 @@
 #include <weft/layer/registry_impl.hpp>
 #include <weft/nn/expert_exchange_impl.hpp>
 #include <weft/nn/router_impl.hpp>
+#include <weft/optim/matrix_exchange_impl.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/tensor/to_impl.hpp>
 #include <weft/trace/loss_curve_impl.hpp>

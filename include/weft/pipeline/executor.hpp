@@ -313,7 +313,7 @@ class Executor {
   }
 
   void ready(Chunk<Model>& chunk, std::size_t index, std::size_t unit) {
-    accumulator_.ready(chunk.owned[unit], context_.engine.hooks, done_[index] == table_.micro_batches);
+    accumulator_.ready(chunk.trained[unit], context_.engine.hooks, done_[index] == table_.micro_batches);
   }
   // `done`: no further part of this micro-batch's backward follows.
   WEFT_OUT_OF_LINE void close(Unit& unit, int micro, bool done) {
