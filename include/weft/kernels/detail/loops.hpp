@@ -73,6 +73,18 @@ struct OneThread {
     for (; i < n; ++i) result += Kokkos::exp(A(x[i]) - top);
     return result;
   }
+  /// Calls f(i) for each i of [0, n).
+  template <class F>
+  KOKKOS_FORCEINLINE_FUNCTION void each(std::size_t n, const F& f) const {
+    for (std::size_t i = 0; i < n; ++i) f(i);
+  }
+  /// What f(i, total) adds to `total` for each i of [0, n): in order on hosts, a sum for each lane elsewhere.
+  template <class A, class F>
+  KOKKOS_FORCEINLINE_FUNCTION A total(std::size_t n, const F& f) const {
+    A sum = 0;
+    for (std::size_t i = 0; i < n; ++i) f(i, sum);
+    return sum;
+  }
   /// The result of f() in one lane, computed before any lane continues.
   template <class A, class F>
   KOKKOS_FORCEINLINE_FUNCTION A same(const F& f) const {
@@ -119,6 +131,29 @@ class RowTeam {
                                                                      typename V::value_type top) const {
     using A = typename V::value_type;
     return add<V>(n, [&](std::size_t i) { return V(Kokkos::exp(A(x[i]) - top)); });
+  }
+  template <class F>
+  KOKKOS_FORCEINLINE_FUNCTION void each(std::size_t n, const F& f) const {
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(*member_, n), f);
+  }
+  template <class A, class F>
+  KOKKOS_FORCEINLINE_FUNCTION A total(std::size_t n, const F& f) const {
+    A sum = 0;
+    Kokkos::parallel_reduce(Kokkos::ThreadVectorRange(*member_, n), f, sum);
+    return sum;
+  }
+  /// The largest of `lowest` and f(i).
+  template <class A, class F>
+  KOKKOS_FORCEINLINE_FUNCTION A largest(std::size_t n, A lowest, const F& f) const {
+    A result = lowest;
+    Kokkos::parallel_reduce(
+        Kokkos::ThreadVectorRange(*member_, n),
+        [&](std::size_t i, A& best) {
+          const A value = f(i);
+          best = value > best ? value : best;
+        },
+        Kokkos::Max<A>(result));
+    return result > lowest ? result : lowest;
   }
   template <class A, class F>
   KOKKOS_FORCEINLINE_FUNCTION A same(const F& f) const {
