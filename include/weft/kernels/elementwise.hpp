@@ -122,7 +122,7 @@ void multiply_row(Device<Exec>& device, std::size_t rows, std::size_t columns, c
 template <class T, class Exec>
 void column_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, std::size_t ld, accumulate_t<T>* out,
                  bool accumulate) {
-  using V = detail::lanes_for<Exec, T>;
+  using V = detail::column_lanes_for<Exec, T>;
   detail::sum_rows<V, 1>(device, rows, columns, detail::LoadRow<V, T>{x, ld}, detail::Outputs<accumulate_t<T>, 1>{{out}},
                          accumulate);
 }
