@@ -199,6 +199,7 @@ class Stages {
   template <class Context>
   double total_loss(const Context& context, std::vector<double> losses) const {
     losses = settings_.accumulator->loss_terms(std::move(losses), context.rank(dp{}), context.size(dp{}));
+    if constexpr (Context::has(tp{})) context.comm(tp{}).check();  // its messages went between devices, which tell nobody
     if constexpr (Context::has(pp{})) context.comm(pp{}).all_reduce(losses);
     LossAxes<typename ModelTypes<Model, Context>::Loss>::require_same(context, losses);
     LossAxes<typename ModelTypes<Model, Context>::Loss>::all_reduce(context, losses);
