@@ -12,6 +12,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/device/device.hpp>
+#include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/matmul.hpp>
 
 namespace weft::trace {
@@ -26,10 +27,7 @@ double matmul_peak(Device<Exec>& device, const Communicator& ranks) {
   constexpr double window_s = 0.06;
   const weft::detail::Buffer a = device.allocate(n * n * sizeof(T)), b = device.allocate(n * n * sizeof(T)),
                              c = device.allocate(n * n * sizeof(T));
-  for (const weft::detail::Buffer& x : {a, b}) {
-    Kokkos::View<T*, Exec, Kokkos::MemoryUnmanaged> values(static_cast<T*>(x.get()), n * n);
-    Kokkos::deep_copy(device.exec(), values, T(1.0f));
-  }
+  for (const weft::detail::Buffer* x : {&a, &b}) kernels::fill(device, n * n, static_cast<T*>(x->get()), T(1.0f));
   const auto multiply = [&] {
     kernels::matmul(device, kernels::Transpose::no, kernels::Transpose::no, n, n, n, static_cast<const T*>(a.get()), n,
                     static_cast<const T*>(b.get()), n, static_cast<T*>(c.get()), n);
