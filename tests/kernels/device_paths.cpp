@@ -264,6 +264,19 @@ TEST_CASE_TEMPLATE("rows by teams of lanes give what rows by threads give", T, f
   check_close(dots, std::vector<double>(want_dots.begin(), want_dots.end()), 8);
 }
 
+TEST_CASE_TEMPLATE("squared norms of many arrays at once", T, float, double) {
+  DefaultDevice device;
+  const auto x = normal<T>(100000, 3);
+  for (const std::size_t longest : {0, 5, 16384, 16385, 70000}) {
+    const std::vector<kernels::NormPart<T>> parts{{x.data() + 1, longest}, {x.data(), 0}, {x.data() + 7, 3}, {x.data(), 33000}};
+    std::vector<double> got(parts.size(), -1), want(parts.size());
+    kernels::squared_norms<T>(device, parts, got.data());
+    for (std::size_t p = 0; p < parts.size(); ++p)
+      for (std::size_t i = 0; i < parts[p].n; ++i) want[p] += double(parts[p].data[i]) * double(parts[p].data[i]);
+    for (std::size_t p = 0; p < parts.size(); ++p) CHECK(std::abs(got[p] - want[p]) <= 1e-6 * (1 + want[p]));
+  }
+}
+
 TEST_CASE("attention that a library does not take says so once") {
   struct Refuses final : kernels::detail::AttentionLibrary {
     int asked = 0;
