@@ -158,6 +158,15 @@ class Optimizer {
     squared_norm_ = [](Device<Exec>& device, const void* gradient, const weft::detail::Run& run, double* out) {
       kernels::squared_norm(device, run.length, static_cast<const accumulate_t<P>*>(gradient) + run.local, out);
     };
+    squared_norms_ = [](Device<Exec>& device, std::span<const weft::detail::GradientPart> parts, double* out) {
+      std::vector<kernels::NormPart<accumulate_t<P>>> all;
+      for (const auto& part : parts) {
+        if (part.state->kept_gradient_type() != part.state->gradient_type()) return false;  // needs memory of its own
+        all.push_back({static_cast<const accumulate_t<P>*>(part.state->gradient().get()) + part.run.local, part.run.length});
+      }
+      kernels::squared_norms<accumulate_t<P>>(device, all, out);
+      return true;
+    };
     if constexpr (!std::is_same_v<P, accumulate_t<P>>)
       widen_ = [](Device<Exec>& device, std::size_t n, const void* from, void* to) {
         kernels::cast<P, accumulate_t<P>>(device, n, static_cast<const P*>(from), static_cast<accumulate_t<P>*>(to));
@@ -336,6 +345,7 @@ class Optimizer {
   detail::Parts<Options, Exec> parts_ = {};
   std::optional<detail::MatrixExchange> exchange_;  // of the slots that `served_` lists
   std::vector<std::size_t> served_;
+  bool (*squared_norms_)(Device<Exec>&, std::span<const weft::detail::GradientPart>, double*);
   void (*widen_)(Device<Exec>&, std::size_t, const void*, void*) = nullptr;  // from the model's type, if it has 16 bits
   std::shared_ptr<weft::detail::GradientAccumulator> accumulator_;
   std::shared_ptr<weft::detail::StepGradients> gradients_;  // null: the model does not report it
@@ -419,6 +429,10 @@ double Optimizer<Rule>::scaled_norm() {
                             {this, [](void* optimizer, const weft::detail::GradientPart& part, double* out) {
                                Optimizer& self = *static_cast<Optimizer*>(optimizer);
                                self.squared_norm_(*self.device_, self.wide_gradient(*part.state).get(), part.run, out);
+                             },
+                             [](void* optimizer, std::span<const weft::detail::GradientPart> parts, double* out) {
+                               Optimizer& self = *static_cast<Optimizer*>(optimizer);
+                               return self.squared_norms_(*self.device_, parts, out);
                              }});
 }
 

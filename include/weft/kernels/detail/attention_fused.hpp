@@ -4,10 +4,14 @@
 // the kernels ask it first, so these headers do not depend on the libraries of a program.
 
 #include <cstddef>
+#include <cstdio>
 #include <memory>
+#include <string>
 #include <type_traits>
+#include <utility>
 
 #include <weft/core/scalar.hpp>
+#include <weft/core/text.hpp>
 #include <weft/kernels/detail/attention_rows.hpp>
 #include <weft/kernels/detail/loops.hpp>
 
@@ -37,7 +41,19 @@ class AttentionLibrary {
 /// The library of a device, or null.
 struct FusedAttention {
   std::shared_ptr<AttentionLibrary> library;
+  bool told = false;  ///< that a call went to the slow kernels nevertheless
 };
+
+/// Says once for a device that attention which a library was to compute runs in Kokkos kernels, many times slower.
+WEFT_COLD inline void tell_slow_attention(FusedAttention& fused, const AttentionShape& shape, DataType type, bool backward) {
+  if (fused.library == nullptr || std::exchange(fused.told, true)) return;
+  const std::string text = weft::detail::joined(
+      {"weft: attention", backward ? " (backward)" : "", " in ", name_of(type), ", ", shape.heads, " heads of width ", shape.head_width,
+       ", ", shape.kv_heads, " of them with keys, ", shape.length, " queries against ", shape.keys,
+       " keys: the device's library has no kernel for it, so it runs in Kokkos kernels, many times slower; it takes bfloat16 and "
+       "float16, heads of a width that 8 divides, and rows at multiples of 16 bytes"});
+  std::fprintf(stderr, "%s\n", text.c_str());
+}
 
 /// The libraries support 16-bit types only.
 template <class T, class Exec>
@@ -88,6 +104,7 @@ void attention_device_forward(Device<Exec>& device, const AttentionShape& shape,
                               StridedRows<R> out, accumulate_t<T>* lse) {
   if constexpr (may_be_fused<T, Exec>)
     if (attention_fused_forward(device, shape, in, out, lse)) return;
+  if constexpr (!on_host<Exec>) tell_slow_attention(device.template cache<FusedAttention>(), shape, data_type_of<T>, false);
   attention_rows_forward(device, shape, in, out, lse);
 }
 
@@ -97,6 +114,7 @@ void attention_device_backward(Device<Exec>& device, const AttentionShape& shape
                                const AttentionOperands<R>& d) {
   if constexpr (may_be_fused<T, Exec>)
     if (attention_fused_backward(device, shape, in, out, d_out, lse, d)) return;
+  if constexpr (!on_host<Exec>) tell_slow_attention(device.template cache<FusedAttention>(), shape, data_type_of<T>, true);
   attention_rows_backward(device, shape, in, out, d_out, lse, d);
 }
 
