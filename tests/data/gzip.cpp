@@ -41,7 +41,9 @@ TEST_CASE("no file that is cut off, and none with another bit, gives other bytes
     const std::string whole = unzipped(*file);
     for (std::size_t length = 1; length < file->size(); ++length) {
       const Bytes cut(file->begin(), file->begin() + std::ptrdiff_t(length));
-      CHECK(message<UsageError>([&] { unzipped(cut); }).starts_with("weft: data: cannot read 'a.gz': its gzip data are damaged or cut off"));
+      CHECK(message<UsageError>([&] {
+              unzipped(cut);
+            }).starts_with("weft: data: cannot read 'a.gz': its gzip data are damaged or cut off"));
     }
     std::size_t found = 0;
     for (std::size_t at = 0; at < file->size() * 8; ++at) {

@@ -63,7 +63,8 @@ TEST_CASE("headers in other words") {
   };
   CHECK(shape("{\"shape\":(6,),\"fortran_order\":False,\"descr\":\"<f8\"}") == std::vector<std::size_t>{6});
   CHECK(shape("{'descr': '<f8', 'fortran_order': False, 'shape': (2L, 3L)}") == std::vector<std::size_t>{2, 3});
-  CHECK(shape(npy_dictionary("<f8", "(1, 2, 3, 1)"), 1) == std::vector<std::size_t>{1, 2, 3, 1});  // elements that are not aligned
+  CHECK(shape(npy_dictionary("<f8", "(1, 2, 3, 1)"), 1) ==
+        std::vector<std::size_t>{1, 2, 3, 1});  // elements that are not aligned
 }
 
 TEST_CASE("what is refused") {
@@ -76,7 +77,8 @@ TEST_CASE("what is refused") {
         "its elements ('>f4') are in the other order of bytes: save array.astype(array.dtype.newbyteorder('='))");
   for (const char* type : {"<U4", "<c8", "<M8[ns]", "<f16", "|V4", "", "<f3", "<i3"})
     CHECK(refusal(npy_dictionary(type, "(2, 3)")) ==
-          "its elements are of dtype '" + std::string(type) + "': float16, float32, float64, whole numbers of 8 to 64 bits and bool are known");
+          "its elements are of dtype '" + std::string(type) +
+              "': float16, float32, float64, whole numbers of 8 to 64 bits and bool are known");
   CHECK(refusal("{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (6,), }") ==
         "its elements are records of several fields (a structured dtype): save each field as an array of its own");
   CHECK(refusal(npy_dictionary("<f4", "(2, 4)")) ==
@@ -89,8 +91,9 @@ TEST_CASE("what is refused") {
   CHECK(refusal(npy_dictionary("<f4", "(4611686018427387904, 4)")).find("more than can be counted") != std::string::npos);
   CHECK(refusal(npy_dictionary("<f4", "(-6,)")).ends_with("an extent is no number"));
   CHECK(refusal(npy_dictionary("<f4", "(6)").substr(0, 40)).starts_with("its .npy header cannot be read at byte "));
-  CHECK(refusal("{'descr': '<f4', 'shape': (6,), }") == "its .npy header cannot be read at byte 33: it lacks one of the keys 'descr', "
-                                                        "'fortran_order' and 'shape'");
+  CHECK(refusal("{'descr': '<f4', 'shape': (6,), }") ==
+        "its .npy header cannot be read at byte 33: it lacks one of the keys 'descr', "
+        "'fortran_order' and 'shape'");
   CHECK(refusal("{'descr': '<f4', 'fortran_order': False, 'shape': (6,), 'more': 1}").find("it has a key that is not one of") !=
         std::string::npos);
   CHECK(refusal("{'descr': '<f4', 'fortran_order': 0, 'shape': (6,), }").ends_with("fortran_order is neither True nor False"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A dataset of arrays, one for each field: files (Npy, Idx), vectors, spans and Kokkos Views of the program's own, without a copy.
-// Elements become a field's scalars by value * scale + shift.
+// A dataset of arrays, one for each field: files (Npy, Idx), vectors, spans and Kokkos Views of the program's own, without a
+// copy. Elements become a field's scalars by value * scale + shift.
 //
 //   const data::Arrays train(
 //       data::array<image, std::uint8_t>(data::Idx::open(images), {.shape = Shape{1, 28, 28}, .scale = 1 / 255.0}),
@@ -24,9 +24,9 @@
 namespace weft::data {
 
 struct ArrayOptions {
-  std::optional<Shape> shape = {};    ///< of a sample, if it is to be another one of as many elements
+  std::optional<Shape> shape = {};  ///< of a sample, if it is to be another one of as many elements
   double scale = 1, shift = 0;
-  std::size_t classes = 0;            ///< all elements are in [0, classes), or the array is refused; 0: not checked
+  std::size_t classes = 0;  ///< all elements are in [0, classes), or the array is refused; 0: not checked
 };
 
 /// One field's values of all samples, [samples, shape...]: a view, with what keeps its memory alive.
@@ -75,15 +75,16 @@ Array<F, T> checked_array(std::span<const T> values, Shape shape, std::size_t sa
           weft::detail::refuse_label(F::name, std::to_string(values[i]), i / wanted.size(), options.classes);
   } else {
     static_assert(std::is_floating_point_v<T> || requires(T half) { float(half); });
-    if (options.classes != 0) throw_error<UsageError>({"data: field ", F::name, ": classes are of whole numbers, the array's elements are none"});
+    if (options.classes != 0)
+      throw_error<UsageError>({"data: field ", F::name, ": classes are of whole numbers, the array's elements are none"});
   }
   return {values, wanted, samples, options.scale, options.shift, std::move(owner)};
 }
 
 }  // namespace detail
 
-/// A file's array as the field's values; its elements must be the field's scalars, or T where T is named. Throws UsageError if they
-/// are not, ShapeError if the shape does not fit.
+/// A file's array as the field's values; its elements must be the field's scalars, or T where T is named. Throws UsageError if
+/// they are not, ShapeError if the shape does not fit.
 template <auto field, class T = typename std::remove_cvref_t<decltype(field)>::scalar>
 auto array(const detail::FileArray& file, const ArrayOptions& options = {}) {
   using F = std::remove_cvref_t<decltype(field)>;
@@ -92,7 +93,8 @@ auto array(const detail::FileArray& file, const ArrayOptions& options = {}) {
                                      file.owner());
 }
 
-/// Memory of the program's own, [samples, shape...], which must outlive the dataset. Throws ShapeError unless it holds whole samples.
+/// Memory of the program's own, [samples, shape...], which must outlive the dataset. Throws ShapeError unless it holds whole
+/// samples.
 template <auto field, class T>
 auto array(std::span<const T> values, const Shape& shape, const ArrayOptions& options = {}) {
   using F = std::remove_cvref_t<decltype(field)>;
@@ -112,8 +114,8 @@ auto array(std::vector<T>&& values, const Shape& shape, const ArrayOptions& opti
   made.owner = kept;
   return made;
 }
-/// A Kokkos View of host memory, [samples, ...], contiguous and row-major. What the program writes into it later is what is loaded;
-/// with `LoaderOptions::ahead` = 0 that is done by the rank itself, so that nothing is read while it is written.
+/// A Kokkos View of host memory, [samples, ...], contiguous and row-major. What the program writes into it later is what is
+/// loaded; with `LoaderOptions::ahead` = 0 that is done by the rank itself, so that nothing is read while it is written.
 template <auto field, weft::detail::KokkosView V>
 auto array(const V& view, const ArrayOptions& options = {}) {
   using F = std::remove_cvref_t<decltype(field)>;

@@ -9,7 +9,8 @@ namespace weft::data::detail {
 
 WEFT_COLD WEFT_INLINE void refuse_array_shape(std::string_view name, const Shape& of_array, const Shape& wanted) {
   const std::string one = of_array.text(), other = wanted.text();
-  throw_error<ShapeError>({"data: field ", name, ": the array's samples are ", one, ", which are not as many elements as ", other});
+  throw_error<ShapeError>(
+      {"data: field ", name, ": the array's samples are ", one, ", which are not as many elements as ", other});
 }
 
 WEFT_COLD WEFT_INLINE void refuse_array_samples(std::string_view name, std::size_t samples, std::string_view other,
@@ -19,7 +20,8 @@ WEFT_COLD WEFT_INLINE void refuse_array_samples(std::string_view name, std::size
 
 WEFT_INLINE Shape sample_shape(std::string_view name, std::string_view file, const std::vector<std::size_t>& shape) {
   if (shape.empty() || shape.size() > Shape::max_rank + 1)
-    throw_error<ShapeError>({"data: field ", name, ": '", file, "' has ", shape.size(), " dims; samples, and up to 4 of a sample, are 1 to 5"});
+    throw_error<ShapeError>(
+        {"data: field ", name, ": '", file, "' has ", shape.size(), " dims; samples, and up to 4 of a sample, are 1 to 5"});
   switch (shape.size()) {
     case 1: return {};
     case 2: return {shape[1]};

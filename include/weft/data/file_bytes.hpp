@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The bytes of a file, mapped into memory: pages are read when they are used, and the ranks of a machine share them. Only regular
-// files are taken: a FIFO would wait for a writer, and a folder or a device has no size. A file must not become shorter while it is
-// mapped: the system ends a program that reads behind its end.
+// files are taken: a FIFO would wait for a writer, and a folder or a device has no size. A file must not become shorter while it
+// is mapped: the system ends a program that reads behind its end.
 //
 //   const auto file = detail::FileBytes::open("train.bin");
 //   file->bytes().size();
@@ -80,7 +80,8 @@ class FileArray {
   /// All elements. Throws UsageError if the file's are of another type than T.
   template <class T>
   std::span<const T> values() const {
-    static_assert(element_type_of<T>().kind != 0, "weft: files have no elements of this type: ask for float, double, std::int32_t, std::uint8_t, ...");
+    static_assert(element_type_of<T>().kind != 0,
+                  "weft: files have no elements of this type: ask for float, double, std::int32_t, std::uint8_t, ...");
     require(element_type_of<T>());
     return {reinterpret_cast<const T*>(elements_), size_};
   }
@@ -88,9 +89,10 @@ class FileArray {
   std::shared_ptr<const void> owner() const { return bytes_; }
 
  protected:
-  /// `place`: of the first element in the file. `swapped`: elements are in the other order of bytes. Throws UsageError unless the file
-  /// ends with the last element.
-  FileArray(std::shared_ptr<const FileBytes> bytes, std::size_t place, std::vector<std::size_t> shape, ElementType type, bool swapped);
+  /// `place`: of the first element in the file. `swapped`: elements are in the other order of bytes. Throws UsageError unless the
+  /// file ends with the last element.
+  FileArray(std::shared_ptr<const FileBytes> bytes, std::size_t place, std::vector<std::size_t> shape, ElementType type,
+            bool swapped);
 
  private:
   void require(ElementType wanted) const;

@@ -78,10 +78,12 @@ WEFT_INLINE FileArray::FileArray(std::shared_ptr<const FileBytes> bytes, std::si
     fits = fits && (extent == 0 || needed <= std::numeric_limits<std::size_t>::max() / 2 / extent);
     if (fits) needed *= extent;
   }
-  if (!fits) refuse_file(file(), {"its shape ", shape_text(), " of ", type_.text(), " is more than can be counted, the file has ", all.size(), " bytes"});
+  if (!fits)
+    refuse_file(file(), {"its shape ", shape_text(), " of ", type_.text(), " is more than can be counted, the file has ",
+                         all.size(), " bytes"});
   if (needed != there)
-    refuse_file(file(), {needed > there ? "it is cut off: " : "it is too long: ", "its shape ", shape_text(), " of ", type_.text(), " needs ", needed,
-                         " bytes behind the header's ", place, ", the file has ", there});
+    refuse_file(file(), {needed > there ? "it is cut off: " : "it is too long: ", "its shape ", shape_text(), " of ",
+                         type_.text(), " needs ", needed, " bytes behind the header's ", place, ", the file has ", there});
   if (needed == 0) refuse_file(file(), {"its shape ", shape_text(), " has no elements"});
   size_ = needed / type_.bytes;
   elements_ = all.data() + place;

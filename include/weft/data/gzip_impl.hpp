@@ -42,7 +42,8 @@ class Inflate {
   using Code = std::array<std::uint16_t, 1 << longest>;
 
   [[noreturn]] void fail(std::string_view what) const {
-    throw_error<UsageError>({"data: cannot read '", file_, "': its gzip data are damaged or cut off at byte ", at_, " of ", in_.size(), ": ", what});
+    throw_error<UsageError>(
+        {"data: cannot read '", file_, "': its gzip data are damaged or cut off at byte ", at_, " of ", in_.size(), ": ", what});
   }
 
   void fill(int count) {
@@ -101,7 +102,8 @@ class Inflate {
     held_ = 0;
     buffer_ = 0;
     if (length > in_.size() - at_) fail("it ends inside of a block");
-    out_.insert(out_.end(), in_.begin() + static_cast<std::ptrdiff_t>(at_), in_.begin() + static_cast<std::ptrdiff_t>(at_ + length));
+    out_.insert(out_.end(), in_.begin() + static_cast<std::ptrdiff_t>(at_),
+                in_.begin() + static_cast<std::ptrdiff_t>(at_ + length));
     at_ += length;
   }
 
@@ -145,9 +147,11 @@ class Inflate {
   void block() {
     static constexpr std::uint16_t length_base[29]{3,  4,  5,  6,  7,  8,  9,  10, 11,  13,  15,  17,  19,  23, 27,
                                                    31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227, 258};
-    static constexpr std::uint8_t length_bits[29]{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
-    static constexpr std::uint16_t distance_base[30]{1,   2,   3,   4,   5,   7,    9,    13,   17,   25,   33,   49,   65,    97,    129,
-                                                     193, 257, 385, 513, 769, 1025, 1537, 2049, 3073, 4097, 6145, 8193, 12289, 16385, 24577};
+    static constexpr std::uint8_t length_bits[29]{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2,
+                                                  2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
+    static constexpr std::uint16_t distance_base[30]{1,    2,    3,    4,    5,    7,    9,    13,    17,    25,
+                                                     33,   49,   65,   97,   129,  193,  257,  385,   513,   769,
+                                                     1025, 1537, 2049, 3073, 4097, 6145, 8193, 12289, 16385, 24577};
     for (;;) {
       const unsigned s = symbol(literals_);
       if (s < 256) {

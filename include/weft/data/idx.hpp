@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// IDX files, in which MNIST and its relatives are published, plain or with gzip: two zero bytes, the type, the number of dims, the
-// extents, the elements, all of it in big-endian order. Debian's dataset-fashion-mnist has four in
+// IDX files, in which MNIST and its relatives are published, plain or with gzip: two zero bytes, the type, the number of dims,
+// the extents, the elements, all of it in big-endian order. Debian's dataset-fashion-mnist has four in
 // /usr/share/datasets/fashion-mnist.
 //
 //   const auto images = data::Idx::open("train-images-idx3-ubyte.gz");   // [60000, 28, 28]

@@ -23,11 +23,13 @@ WEFT_INLINE Idx::Header Idx::read(const detail::FileBytes& bytes) {
     case 0x0C: header.type = {'i', 4}; break;
     case 0x0D: header.type = {'f', 4}; break;
     case 0x0E: header.type = {'f', 8}; break;
-    default: fail({"it is no IDX file: its type of elements is ", unsigned(all[2]), ", which is none of 8, 9, 11, 12, 13 and 14"});
+    default:
+      fail({"it is no IDX file: its type of elements is ", unsigned(all[2]), ", which is none of 8, 9, 11, 12, 13 and 14"});
   }
   const std::size_t dims = all[3];
   if (dims == 0) fail({"it has no dims: an IDX file of samples has at least one"});
-  if (all.size() < 4 + 4 * dims) fail({"it is cut off: the header of ", dims, " dims has ", 4 + 4 * dims, " bytes, the file ", all.size()});
+  if (all.size() < 4 + 4 * dims)
+    fail({"it is cut off: the header of ", dims, " dims has ", 4 + 4 * dims, " bytes, the file ", all.size()});
   for (std::size_t dim = 0; dim < dims; ++dim) {
     std::size_t extent = 0;
     for (std::size_t byte = 0; byte < 4; ++byte) extent = extent << 8 | all[4 + 4 * dim + byte];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// NumPy's files of one array, .npy (versions 1 to 3), mapped into memory: np.save("fields.npy", array). Arrays in C order and in this
-// machine's order of bytes, of float16 to float64 and whole numbers, are taken as they lie; others are refused, and so are pickled
-// objects.
+// NumPy's files of one array, .npy (versions 1 to 3), mapped into memory: np.save("fields.npy", array). Arrays in C order and in
+// this machine's order of bytes, of float16 to float64 and whole numbers, are taken as they lie; others are refused, and so are
+// pickled objects.
 //
 //   const auto fields = data::Npy::open("fields.npy");   // [samples, ...]
 //   fields.values<float>();

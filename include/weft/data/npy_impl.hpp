@@ -12,8 +12,8 @@
 namespace weft::data {
 namespace detail {
 
-/// The header of a .npy file: a literal of Python, {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }. Its three
-/// keys may come in any order.
+/// The header of a .npy file: a literal of Python, {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }. Its
+/// three keys may come in any order.
 class NpyDict {
  public:
   NpyDict(std::string_view file, std::string_view text) : file_(file), text_(text) {}
@@ -29,7 +29,8 @@ class NpyDict {
       const std::string_view key = quoted();
       expect(':');
       const unsigned which = key == "descr" ? 1 : key == "fortran_order" ? 2 : key == "shape" ? 4 : 0;
-      if (which == 0 || (seen & which) != 0) fail("it has a key that is not one of 'descr', 'fortran_order' and 'shape', or one twice");
+      if (which == 0 || (seen & which) != 0)
+        fail("it has a key that is not one of 'descr', 'fortran_order' and 'shape', or one twice");
       seen |= which;
       if (which == 1) read_descr();
       if (which == 2) read_order();
@@ -45,7 +46,9 @@ class NpyDict {
   }
 
  private:
-  [[noreturn]] void fail(std::string_view what) const { refuse_file(file_, {"its .npy header cannot be read at byte ", at_, ": ", what}); }
+  [[noreturn]] void fail(std::string_view what) const {
+    refuse_file(file_, {"its .npy header cannot be read at byte ", at_, ": ", what});
+  }
 
   bool take(char c) {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
@@ -65,7 +68,9 @@ class NpyDict {
     return text_.substr(begin, end - begin);
   }
   void read_descr() {
-    if (take('[')) refuse_file(file_, {"its elements are records of several fields (a structured dtype): save each field as an array of its own"});
+    if (take('['))
+      refuse_file(file_,
+                  {"its elements are records of several fields (a structured dtype): save each field as an array of its own"});
     descr = quoted();
   }
   void read_order() {
@@ -115,9 +120,11 @@ WEFT_INLINE Npy::Header Npy::read(const detail::FileBytes& bytes) {
     if (all[i] != magic[i]) fail({"it is no .npy file: its first six bytes are not \\x93NUMPY"});
   if (all.size() < 10) fail({"it is cut off: the header of a .npy file has at least 10 bytes, the file ", all.size()});
   const unsigned version = all[6];
-  if (version < 1 || version > 3) fail({"it is a .npy file of version ", version, ".", unsigned(all[7]), "; versions 1 to 3 are known"});
+  if (version < 1 || version > 3)
+    fail({"it is a .npy file of version ", version, ".", unsigned(all[7]), "; versions 1 to 3 are known"});
   const std::size_t of_length = version == 1 ? 2 : 4;
-  if (all.size() < 8 + of_length) fail({"it is cut off: its header has at least ", 8 + of_length, " bytes, the file ", all.size()});
+  if (all.size() < 8 + of_length)
+    fail({"it is cut off: its header has at least ", 8 + of_length, " bytes, the file ", all.size()});
   std::size_t length = 0;
   for (std::size_t i = 0; i < of_length; ++i) length |= std::size_t(all[8 + i]) << 8 * i;
   Header header;
@@ -127,12 +134,14 @@ WEFT_INLINE Npy::Header Npy::read(const detail::FileBytes& bytes) {
   dict.read();
 
   const std::string_view type = dict.descr;
-  if (type.find('O') != type.npos) fail({"its elements are Python objects (dtype '", type, "'), which are pickled and could run anything: save numbers"});
+  if (type.find('O') != type.npos)
+    fail({"its elements are Python objects (dtype '", type, "'), which are pickled and could run anything: save numbers"});
   if (dict.fortran_order) fail({"it is in Fortran order: save it in C order, np.save(file, np.ascontiguousarray(array))"});
   const bool one_byte = type == "|b1" || type == "|u1" || type == "|i1";
   const std::size_t size = type.size() == 3 && type[2] >= '1' && type[2] <= '8' ? static_cast<std::size_t>(type[2] - '0') : 0;
   const char kind = type.size() == 3 ? type[1] : '\0', here = std::endian::native == std::endian::little ? '<' : '>';
-  const bool known = kind == 'f' ? size == 2 || size == 4 || size == 8 : (kind == 'i' || kind == 'u') && std::has_single_bit(size);
+  const bool known =
+      kind == 'f' ? size == 2 || size == 4 || size == 8 : (kind == 'i' || kind == 'u') && std::has_single_bit(size);
   if (!one_byte && known && size > 1 && type[0] == (here == '<' ? '>' : '<'))
     fail({"its elements ('", type, "') are in the other order of bytes: save array.astype(array.dtype.newbyteorder('='))"});
   if (!one_byte && !(known && (type[0] == here || (size == 1 && type[0] == '<'))))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Tokens as samples for language models. TokenWindows cuts a long sequence into windows of one length without overlap.
-// PackedDocuments does so for documents with a separating token between them, and says of each token to which document of its window
-// it belongs and where in it, so that attention and positions can restart there.
+// PackedDocuments does so for documents with a separating token between them, and says of each token to which document of its
+// window it belongs and where in it, so that attention and positions can restart there.
 //
 //   data::TokenWindows train(data::Tokens::open("train.bin"), {.sequence = 1024});
 //   data::PackedDocuments documents(data::Tokens::open("train.bin"), {.sequence = 1024, .separator = 50256});
@@ -19,8 +19,8 @@
 
 namespace weft::data {
 
-inline constexpr Field<"tokens", std::int32_t> tokens;        ///< [sequence]
-inline constexpr Field<"targets", std::int32_t> targets;      ///< [sequence]: the token that follows; a negative one does not count
+inline constexpr Field<"tokens", std::int32_t> tokens;    ///< [sequence]
+inline constexpr Field<"targets", std::int32_t> targets;  ///< [sequence]: the token that follows; a negative one does not count
 inline constexpr Field<"documents", std::int32_t> documents;  ///< [sequence]: the number in its window, from 0; -1 for padding
 inline constexpr Field<"positions", std::int32_t> positions;  ///< [sequence]: in the document, from 0 in each window
 
@@ -65,10 +65,13 @@ class PackedDocuments {
  public:
   using Fields = FieldBatch<data::tokens, data::targets, data::documents, data::positions>;
 
-  /// Reads all tokens once if documents are whole. Throws UsageError if one window does not fit, or if no separator is found then.
+  /// Reads all tokens once if documents are whole. Throws UsageError if one window does not fit, or if no separator is found
+  /// then.
   PackedDocuments(Tokens all, PackingOptions options);
 
-  std::size_t size() const { return options_.packing == Packing::cut ? (all_.size() - 1) / options_.sequence : windows_.size() - 1; }
+  std::size_t size() const {
+    return options_.packing == Packing::cut ? (all_.size() - 1) / options_.sequence : windows_.size() - 1;
+  }
   void shapes(Fields::Shapes& shapes) const {
     shapes[data::tokens] = shapes[data::targets] = shapes[data::documents] = shapes[data::positions] = {options_.sequence};
   }
@@ -86,7 +89,8 @@ class PackedDocuments {
   std::vector<std::size_t> windows_;  // whole documents: the first token of each window, and the end of the last
 };
 
-/// A batch of tokens and targets as the Batch that weft's language models take: a copy, into memory that is used again if `into` is.
+/// A batch of tokens and targets as the Batch that weft's language models take: a copy, into memory that is used again if `into`
+/// is.
 template <class B>
 void copy_tokens(const B& from, Batch& into) {
   const auto token = from[tokens].values(), target = from[targets].values();

@@ -13,7 +13,8 @@ namespace detail {
 WEFT_INLINE void require_window(const Tokens& all, std::size_t sequence) {
   if (sequence == 0) throw_error<UsageError>({"data: sequence(0) must be at least 1"});
   if (all.size() <= sequence)
-    throw_error<UsageError>({"data: too short: '", all.file(), "' has ", all.size(), " tokens, a sequence of ", sequence, " needs ", sequence, " and the one after it"});
+    throw_error<UsageError>({"data: too short: '", all.file(), "' has ", all.size(), " tokens, a sequence of ", sequence,
+                             " needs ", sequence, " and the one after it"});
 }
 
 }  // namespace detail
@@ -40,7 +41,8 @@ WEFT_INLINE void PackedDocuments::find_windows() {
     if (end - windows_.back() == options_.sequence && document == end) windows_.push_back(end);
   }
   if (borders == 0)
-    throw_error<UsageError>({"data: '", all_.file(), "' has no separator(", options_.separator, ") between documents in ", all_.size(), " tokens"});
+    throw_error<UsageError>(
+        {"data: '", all_.file(), "' has no separator(", options_.separator, ") between documents in ", all_.size(), " tokens"});
   if (windows_.back() != all_.size()) windows_.push_back(all_.size());
 }
 

@@ -28,8 +28,8 @@ struct TokenOptions {
 
 class Tokens {
  public:
-  /// Throws UsageError, with the file's name, if it cannot be read, if a header's type, version or number of tokens does not fit, or
-  /// if the bytes are no whole tokens.
+  /// Throws UsageError, with the file's name, if it cannot be read, if a header's type, version or number of tokens does not fit,
+  /// or if the bytes are no whole tokens.
   static Tokens open(const std::string& file, TokenOptions options = {});
   /// The bytes of a text file, 256 tokens.
   static Tokens open_text(const std::string& file) { return open(file, {.type = TokenType::byte, .vocabulary = 256}); }
@@ -45,7 +45,8 @@ class Tokens {
   TokenType type() const { return type_; }
   const std::string& file() const { return bytes_->file(); }
 
-  /// Tokens first ... first + count - 1 alone: a part for training and one for validation. Throws UsageError if there are not so many.
+  /// Tokens first ... first + count - 1 alone: a part for training and one for validation. Throws UsageError if there are not so
+  /// many.
   Tokens part(std::size_t first, std::size_t count) const;
 
   /// Token i. Throws UsageError if it is not in the vocabulary.

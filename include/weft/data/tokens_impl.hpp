@@ -22,7 +22,9 @@ WEFT_INLINE Tokens::Tokens(std::shared_ptr<const detail::FileBytes> bytes, Token
     for (std::size_t i = 0; i < 4; ++i) value |= std::uint32_t(all[4 * at + i]) << 8 * i;
     return value;
   };
-  const auto name = [](TokenType type) { return type == TokenType::uint32 ? "uint32" : type == TokenType::byte ? "bytes" : "uint16"; };
+  const auto name = [](TokenType type) {
+    return type == TokenType::uint32 ? "uint32" : type == TokenType::byte ? "bytes" : "uint16";
+  };
   constexpr std::uint32_t gpt2 = 20240520, llama3 = 20240801, evaluation = 20240522;  // llm.c's, with versions 1 and 7
   constexpr std::size_t header = 1024;
   const std::uint32_t magic = all.size() >= 4 && type_ != TokenType::byte ? number(0) : 0;
@@ -35,7 +37,8 @@ WEFT_INLINE Tokens::Tokens(std::shared_ptr<const detail::FileBytes> bytes, Token
     type_ = type;
     if (all.size() < header) fail({"it is cut off: llm.c's header has ", header, " bytes, the file ", all.size()});
     const std::uint32_t version = number(1), wanted = magic == gpt2 ? 1 : 7;
-    if (version != wanted) fail({"its header says version ", version, ", llm.c's files of ", name(type), " are of version ", wanted});
+    if (version != wanted)
+      fail({"its header says version ", version, ", llm.c's files of ", name(type), " are of version ", wanted});
   }
   if (type_ == TokenType::from_header) type_ = TokenType::uint16;
   width_ = type_ == TokenType::uint32 ? 4 : type_ == TokenType::uint16 ? 2 : 1;
@@ -61,9 +64,11 @@ WEFT_INLINE Tokens Tokens::part(std::size_t first, std::size_t count) const {
 }
 
 WEFT_COLD WEFT_INLINE void Tokens::refuse(std::size_t i, std::uint32_t token) const {
-  throw_error<UsageError>(
-      {"data: '", file(), "': token(", token, ") at place ", first_ + i, " is not in the vocabulary(", limit_, "): the file is of another ",
-       "tokenizer or of another type than ", type_ == TokenType::uint32 ? "uint32" : type_ == TokenType::uint16 ? "uint16" : "bytes"});
+  throw_error<UsageError>({"data: '", file(), "': token(", token, ") at place ", first_ + i, " is not in the vocabulary(", limit_,
+                           "): the file is of another ", "tokenizer or of another type than ",
+                           type_ == TokenType::uint32   ? "uint32"
+                           : type_ == TokenType::uint16 ? "uint16"
+                                                        : "bytes"});
 }
 
 }  // namespace weft::data

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Small files in each format that data/ reads, made by hand or by zlib and NumPy's rules, for tests and for the program that damages them.
+// Small files in each format that data/ reads, made by hand or by zlib and NumPy's rules, for tests and for the program that
+// damages them.
 
 #include <bit>
 #include <cstdint>
@@ -41,9 +42,9 @@ inline const std::vector<std::uint8_t> gzip_empty{
 inline std::string gzip_dynamic_text() {
   static constexpr std::string_view words[]{"to be ", "or not ", "that is ", "the question ", "whether "};
   std::string text;
-  for (const char c : std::string_view(
-           "1402033331030334032140200040313041334121132034012024341224343403133124203401432303024443114101441342"
-           "42324403414413032441433232044442340114410420000302"))
+  for (const char c :
+       std::string_view("1402033331030334032140200040313041334121132034012024341224343403133124203401432303024443114101441342"
+                        "42324403414413032441433232044442340114410420000302"))
     text += words[c - '0'];
   return text;
 }
