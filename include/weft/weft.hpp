@@ -36,6 +36,7 @@
 #include <weft/models/mixtral.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/optim/learning_rate.hpp>
+#include <weft/optim/muon.hpp>
 #include <weft/optim/sgd.hpp>
 #include <weft/parallel/context_parallel.hpp>
 #include <weft/parallel/data_parallel.hpp>

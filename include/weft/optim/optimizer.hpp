@@ -142,9 +142,11 @@ class Optimizer {
         "weft: this optimizer's rule is not elementwise: its update needs whole parameters, and FullyShardedDataParallel leaves "
         "a rank pieces of them; use DataParallel, or say what the rule needs: `static constexpr bool elementwise = true`, as "
         "AdamW's, or Needs::matrix, as Muon's");
-    require_option("learning rate", options.learning_rate);
     weft::detail::hash_value(options_hash_, options);
-    if constexpr (requires { Rule::check(options); }) Rule::check(options);
+    for (const Options& each : grouped_.options) {
+      require_option("learning rate", each.learning_rate);
+      if constexpr (requires { Rule::check(each); }) Rule::check(each);
+    }
     if (options.clip < 0) throw_error<UsageError>({"clip ", std::to_string(options.clip), " is negative; 0 turns clipping off"});
     using P = typename Model::model_type::scalar;
     if constexpr (detail::is_served<Rule>) {
