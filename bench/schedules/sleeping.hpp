@@ -36,7 +36,6 @@ struct SleepingFront {
   auto backward(const Context&, Nothing, const G&) const {
     return Nothing{};
   }
-  void for_each_parameter(auto&&) {}
 };
 
 struct SleepingBlock {
@@ -57,7 +56,6 @@ struct SleepingBlock {
   void backward_weight(const Context&, Later) {
     sleep(config.weight_s);
   }
-  void for_each_parameter(auto&&) {}
 };
 
 struct SleepingBack {
@@ -71,7 +69,6 @@ struct SleepingBack {
   auto backward(const Context&, X x, const G&) const {
     return gradient_t<X>(x);
   }
-  void for_each_parameter(auto&&) {}
 };
 
 struct SleepingModel {

@@ -44,8 +44,6 @@ struct GatedMlp {
     return to_layout_of<gradient_t<std::remove_reference_t<decltype(x)>>>(context,
                                                                           dx);  // the sum over tp that elsewhere is forgotten
   }
-
-  void for_each_parameter(auto&& visit) { visit(a), visit(b), visit(c); }
 };
 
 int main(int argc, char** argv) {

@@ -16,9 +16,11 @@
 #include <weft/core/version.hpp>
 #include <weft/data/batches.hpp>
 #include <weft/dtensor/dtensor.hpp>
+#include <weft/layer/module.hpp>
 #include <weft/layer/operations/attention.hpp>
 #include <weft/layer/operations/heads.hpp>
 #include <weft/layer/operations/softmax.hpp>
+#include <weft/layer/operations/variables.hpp>
 #include <weft/layer/shared_layer.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/models/gpt.hpp>

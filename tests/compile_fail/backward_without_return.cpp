@@ -15,7 +15,6 @@ struct Scale {
     return times_row(g, gain.for_operand(x));
 #endif
   }
-  void for_each_parameter(auto&& visit) { visit(gain); }
 };
 struct Model : models::Gpt {
   using Block = Residual<Sequential<LayerNorm, Scale>>;

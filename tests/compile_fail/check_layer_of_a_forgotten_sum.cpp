@@ -21,7 +21,6 @@ struct Twice {
     return to<Invariant<tp>>(context, dx);
 #endif
   }
-  void for_each_parameter(auto&&) {}
 };
 
 void go() {

@@ -14,7 +14,6 @@ struct Own {
   auto forward(const auto&, const auto& x) const { return Result{add(x, x), Nothing{}}; }
 #endif
   auto backward(const auto&, Nothing, const auto& g) { return add(g, g); }
-  void for_each_parameter(auto&&) {}
 };
 
 void go() {

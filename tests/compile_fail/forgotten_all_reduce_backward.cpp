@@ -26,7 +26,6 @@ struct Up {
     return to<Invariant<tp>>(context, dx);
 #endif
   }
-  void for_each_parameter(auto&& visit) { visit(weight); }
 };
 void go(const Both& context, X x) {
   Sequential block(Up{{context, "weight", {32, 8}, normal(0.02)}}, Linear<Row>(context, 32, 8));

@@ -17,7 +17,6 @@ struct Table {
     return Nothing{};
 #endif
   }
-  void for_each_parameter(auto&& visit) { table.for_each_parameter(visit); }
 };
 
 using Root = Context<Compute<Kokkos::DefaultExecutionSpace, float>>;

@@ -14,7 +14,6 @@ struct Own {
   auto forward(const auto& context, const auto& x, const auto& targets) const { return head.forward(context, x, targets); }
 #endif
   auto backward(const auto& context, auto saved, const auto& g) { return weft::backward(head, context, std::move(saved), g); }
-  void for_each_parameter(auto&& visit) { head.for_each_parameter(visit); }
 };
 struct Model : models::Gpt {
   using Front = Embedding;

@@ -18,7 +18,6 @@ struct Own {
   }
 #endif
   void backward_weight(const auto& context, auto product) { gain.accumulate(context, sum_rows(product)); }
-  void for_each_parameter(auto&& visit) { visit(gain); }
 };
 struct Model : models::Gpt {
   using Block = Residual<Sequential<LayerNorm, Own>>;

@@ -16,7 +16,6 @@ struct Own {
 #ifndef WEFT_FAIL
   void backward_weight(const auto& context, auto product) { gain.accumulate(context, sum_rows(product)); }
 #endif
-  void for_each_parameter(auto&& visit) { visit(gain); }
 };
 struct Model : models::Gpt {
   using Block = Residual<Sequential<LayerNorm, Own>>;

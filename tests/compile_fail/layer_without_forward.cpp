@@ -17,7 +17,6 @@ struct Own {
     gain.accumulate(context, sum_rows(times(g, x)));
     return times_row(g, gain.for_operand(x));
   }
-  void for_each_parameter(auto&& visit) { visit(gain); }
 };
 struct Model : models::Gpt {
   using Block = Residual<Sequential<LayerNorm, Own>>;

@@ -16,7 +16,6 @@ struct Own {
 #endif
   }
   auto backward(const auto& context, auto saved, const auto& g) { return weft::backward(table, context, std::move(saved), g); }
-  void for_each_parameter(auto&& visit) { table.for_each_parameter(visit); }
 };
 struct Model : models::Gpt {
   using Front = Own;

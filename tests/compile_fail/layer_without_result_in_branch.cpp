@@ -17,7 +17,6 @@ struct Own {
     gain.accumulate(context, sum_rows(times(g, x)));
     return times_row(g, gain.for_operand(x));
   }
-  void for_each_parameter(auto&& visit) { visit(gain); }
 };
 struct Both {
   Branch<LayerNorm, Own> branches;
@@ -31,7 +30,6 @@ struct Both {
     return weft::backward_input(branches, context, std::move(saved), std::tuple{g, g});
   }
   void backward_weight(const auto& context, auto deferred) { weft::backward_weight(branches, context, std::move(deferred)); }
-  void for_each_parameter(auto&& visit) { branches.for_each_parameter(visit); }
 };
 struct Model : models::Gpt {
   using Block = Residual<Both>;

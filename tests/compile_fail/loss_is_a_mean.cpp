@@ -27,7 +27,6 @@ struct SquareHead {
     return weft::backward_input(norm, context, std::move(saved), dn);
   }
   void backward_weight(const auto& context, auto deferred) { weft::backward_weight(norm, context, std::move(deferred)); }
-  void for_each_parameter(auto&& visit) { norm.for_each_parameter(visit); }
 };
 struct Model : models::Gpt {
   using Back = SquareHead;

@@ -13,7 +13,6 @@ struct LossAlone {
     return weft::backward_input(head, context, std::move(saved), g);
   }
   void backward_weight(const auto& context, auto deferred) { weft::backward_weight(head, context, std::move(deferred)); }
-  void for_each_parameter(auto&& visit) { head.for_each_parameter(visit); }
 #ifndef WEFT_FAIL
   auto logits(const auto& context, const auto& x) const { return head.logits(context, x); }
 #endif

@@ -21,7 +21,6 @@ struct Head {
     if constexpr (forgets) return Nothing{};
     else return dx;
   }
-  void for_each_parameter(auto&& visit) { head.for_each_parameter(visit); }
 };
 
 struct Model {

@@ -20,7 +20,6 @@ struct Normed {
     if constexpr (forgets) return Nothing{};
     else return dx;
   }
-  void for_each_parameter(auto&& visit) { norm.for_each_parameter(visit); }
 };
 
 struct Model {

@@ -13,7 +13,6 @@ struct Twice {
 #else
   auto backward(const auto&, const auto&, const auto& g) { return add(g, g); }
 #endif
-  void for_each_parameter(auto&&) {}
 };
 
 using Root = Context<Compute<Kokkos::DefaultExecutionSpace, float>>;

@@ -83,10 +83,6 @@ struct Front {
     return embedding.backward_input(context, std::move(saved), g);
   }
   void backward_weight(const auto& context, auto deferred) { embedding.backward_weight(context, std::move(deferred)); }
-  void for_each_parameter(auto&& visit) {
-    embedding.for_each_parameter(visit);
-    visit(unused);
-  }
 };
 
 /// Scales in even steps, and lets through what comes in odd ones.
@@ -104,7 +100,6 @@ struct Gate {
     gain.accumulate(context, sum_rows(times(g, x)));
     return times_row(g, gain.for_operand(x));
   }
-  void for_each_parameter(auto&& visit) { visit(gain); }
   static bool open(const auto& context) { return context.env.step % 2 == 0; }
 };
 

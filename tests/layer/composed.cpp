@@ -22,7 +22,6 @@ namespace {
 struct Sum {
   auto forward(const auto&, const auto& both) const { return Result{add(std::get<0>(both), std::get<1>(both)), Nothing{}}; }
   auto backward(const auto&, Nothing, const auto& g) { return std::tuple(g, g); }
-  void for_each_parameter(auto&&) {}
 };
 
 using Block = Residual<Residual<Sequential<LayerNorm, Linear<Column>, Gelu, Linear<Row>>>>;
@@ -71,11 +70,6 @@ struct ByHand {
     weft::backward(one, context, std::move(std::get<0>(saved)), sum);
     weft::backward(two, context, std::move(std::get<1>(saved)), sum);
     return Nothing{};
-  }
-  void for_each_parameter(auto&& visit) {
-    one.for_each_parameter(visit);
-    two.for_each_parameter(visit);
-    norm.for_each_parameter(visit);
   }
 };
 

@@ -54,7 +54,6 @@ struct OwnNorm {
     const auto d_mean = scale(times(map(inverse, Cube{}), d_inverse), -0.5);
     return add(times_column(dn, inverse), scale(times(x, mean_columns_gradient(x, d_mean)), 2));
   }
-  void for_each_parameter(auto&& visit) { visit(gain); }
 };
 
 /// The same of each head, x [tokens, heads * width], with one gain [width] for all heads.
@@ -77,7 +76,6 @@ struct HeadNorm {
     const auto d_mean = scale(times(map(inverse, Cube{}), sum_each_head(times(x, dn))), -0.5);
     return merge_heads(add(times_each_head(dn, inverse), scale(times(x, mean_each_head_gradient(x, d_mean)), 2)));
   }
-  void for_each_parameter(auto&& visit) { visit(gain); }
 };
 
 /// Norms of query and key before rotary positions.
@@ -96,10 +94,6 @@ struct QueryKeyNorm {
     auto dq = query.backward(context, std::move(saved.first), std::get<0>(g));
     auto dk = key.backward(context, std::move(saved.second), std::get<1>(g));
     return std::tuple{dq, dk, std::get<2>(g)};
-  }
-  void for_each_parameter(auto&& visit) {
-    query.for_each_parameter(visit);
-    key.for_each_parameter(visit);
   }
 };
 
@@ -135,10 +129,6 @@ struct ZLossHead {
     table.accumulate(context, matmul_weight_gradient(dz, inside));
     return norm.backward(context, std::move(norm_saved),
                          to_layout_of<gradient_t<Y>>(context, matmul_input_gradient(dz, table.for_operand(inside))));
-  }
-  void for_each_parameter(auto&& visit) {
-    norm.for_each_parameter(visit);
-    visit(table);
   }
 };
 

@@ -65,14 +65,12 @@ static_assert(std::is_same_v<matmul_t<D<Partial<tp>>, D<Replicated<tp>>>, D<Part
 struct One {
   auto forward(const auto&, const auto& x) const { return Result{x, 3}; }
   auto backward(const auto&, int saved, const auto& g) { return calls += saved, g; }
-  void for_each_parameter(auto&&) {}
   int calls = 0;
 };
 struct Two {
   auto forward(const auto&, const auto& x) const { return Result{x, 3}; }
   auto backward_input(const auto&, int saved, const auto& g) { return InputGradient{g, saved + 1}; }
   void backward_weight(const auto&, int deferred) { calls += deferred; }
-  void for_each_parameter(auto&&) {}
   int calls = 0;
 };
 

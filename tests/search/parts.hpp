@@ -40,7 +40,6 @@ struct OwnNorm {
     const auto d_mean = scale(times(map(inverse, Cube{}), d_inverse), -0.5);
     return add(times_column(dn, inverse), scale(times(x, mean_columns_gradient(x, d_mean)), 2));
   }
-  void for_each_parameter(auto&& visit) { visit(gain); }
 };
 
 /// The same with loops over the elements of rows; the gradient of the gain by typed operations.
@@ -77,7 +76,6 @@ struct RawNorm {
     }
     return dx;
   }
-  void for_each_parameter(auto&& visit) { visit(gain); }
 };
 
 /// A norm of each head with one gain for all, and of query and key before rotary positions.
@@ -99,7 +97,6 @@ struct HeadNorm {
     const auto d_mean = scale(times(map(inverse, Cube{}), sum_each_head(times(x, dn))), -0.5);
     return merge_heads(add(times_each_head(dn, inverse), scale(times(x, mean_each_head_gradient(x, d_mean)), 2)));
   }
-  void for_each_parameter(auto&& visit) { visit(gain); }
 };
 struct QueryKeyNorm {
   HeadNorm query, key;
@@ -115,10 +112,6 @@ struct QueryKeyNorm {
     auto dq = query.backward(context, std::move(saved.first), std::get<0>(g));
     auto dk = key.backward(context, std::move(saved.second), std::get<1>(g));
     return std::tuple{dq, dk, std::get<2>(g)};
-  }
-  void for_each_parameter(auto&& visit) {
-    query.for_each_parameter(visit);
-    key.for_each_parameter(visit);
   }
 };
 
@@ -153,10 +146,6 @@ struct ZLossHead {
     table.accumulate(context, matmul_weight_gradient(dz, inside));
     return norm.backward(context, std::move(norm_saved),
                          to_layout_of<gradient_t<Y>>(context, matmul_input_gradient(dz, table.for_operand(inside))));
-  }
-  void for_each_parameter(auto&& visit) {
-    norm.for_each_parameter(visit);
-    visit(table);
   }
 };
 
@@ -208,10 +197,6 @@ struct SquareHead {
     weft::backward_weight(project, context, std::move(deferred.first));
     weft::backward_weight(norm, context, std::move(deferred.second));
   }
-  void for_each_parameter(auto&& visit) {
-    norm.for_each_parameter(visit);
-    project.for_each_parameter(visit);
-  }
 };
 
 /// A layer without parameters that is one raw function of each element, for places where it is a mistake.
@@ -227,7 +212,6 @@ struct RawGelu {
     for (std::size_t i = 0; i < x.size(); ++i) dx.data()[i] = g.data()[i] * (1 - std::tanh(x.data()[i]) * std::tanh(x.data()[i]));
     return dx;
   }
-  void for_each_parameter(auto&&) {}
 };
 
 /// Rows given over to a dropout one head at a time, which loses what dim 0 means.
@@ -245,7 +229,6 @@ struct HeadRowsDropout {
   auto backward(const auto& context, Nothing, const auto& g) const {
     return turned(dropout.backward(context, Nothing{}, turned(g, {g.size() / width, width})), g.shape());
   }
-  void for_each_parameter(auto&&) {}
 };
 
 }  // namespace search

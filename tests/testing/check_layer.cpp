@@ -34,7 +34,6 @@ struct Scale {
     if constexpr (mistake == 2) dx = g;
     return dx;
   }
-  void for_each_parameter(auto&& visit) { visit(gain); }
 };
 }  // namespace
 

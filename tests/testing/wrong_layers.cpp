@@ -38,7 +38,6 @@ enum class Mistake {
   points_to_output,
   points_to_gradient,
   keeps_gradient,  // in a member, for backward_weight
-  unvisited,
   one_name,
   untouched,
   other_shape,
@@ -148,10 +147,6 @@ struct Affine {
     if (mistake == Mistake::writes_gradient_late) deferred.g.data()[0] = 0;
     if (mistake != Mistake::untouched) shift.accumulate(context, sum_rows(deferred.g));
   }
-  void for_each_parameter(auto&& visit) {
-    visit(gain), visit(gain);  // twice is once
-    if (mistake != Mistake::unvisited) visit(shift);
-  }
 };
 
 // The same with a backward beside the halves.
@@ -214,7 +209,6 @@ const std::pair<Mistake, const char*> everywhere[] = {
     {Mistake::keeps_gradient,
      "backward_weight after another micro-batch's backward_input gives something else than right after its own: the gradient of "
      "affine."},
-    {Mistake::unvisited, "for_each_parameter does not visit affine.shift, which the layer holds"},
     {Mistake::one_name, "two parameters of this layer are called affine.gain"},
     {Mistake::other_shape, "the input gradient is [48], the input [8, 6]"},
     {Mistake::reads_beyond, "forward reads beyond the 8 rows of its input"},
@@ -282,7 +276,6 @@ struct LocalShift {
   std::size_t length;
   auto forward(const auto&, const auto& x) const { return Result{shifted(x, length, false), Nothing{}}; }
   auto backward(const auto&, Nothing, const auto& g) { return shifted(g, length, true); }
-  void for_each_parameter(auto&&) {}
 };
 
 // With the right positions, but from the memory before its own rows.
@@ -303,7 +296,6 @@ struct ShiftByPosition {
       dx.data()[i] = i + columns >= g.size() || positions.data()[i / columns + 1] == 0 ? 0 : g.data()[i + columns];
     return dx;
   }
-  void for_each_parameter(auto&&) {}
 };
 
 // Brings the whole sequence here first.
@@ -319,7 +311,6 @@ struct Shift {
     const auto whole = to<Invariant<A>>(context, g);
     return to_layout_of<G>(context, shifted(whole, sequence_length(context, whole), true));
   }
-  void for_each_parameter(auto&&) {}
 };
 }  // namespace
 

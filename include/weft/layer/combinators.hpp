@@ -15,6 +15,7 @@
 #include <weft/core/text.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/operations/products.hpp>
+#include <weft/layer/primitive.hpp>
 #include <weft/layer/recompute.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -53,7 +54,6 @@ struct SavedPair {
 /// Layers one after the other, as nested pairs: tuples cost the compiler several times as much.
 template <class... L>
 struct Chain {
-  void for_each_parameter(auto&&) {}
 };
 template <class First, class... L>
 struct Chain<First, L...> {
@@ -69,7 +69,7 @@ struct Chain<First, L...> {
     if constexpr (!Forwards<First, Context, X>) {
       return refuse_forward<First, Context, X>();
     } else {
-      auto result = first.forward(context, x);
+      auto result = weft::forward(first, context, x);
       using S = typename decltype(result)::saved_type;
       if constexpr (is_refused<decltype(result.output)>) {
         return RefusedResult();
@@ -97,12 +97,6 @@ struct Chain<First, L...> {
     weft::backward_weight(first, context, std::move(deferred.first));
     if constexpr (sizeof...(L) > 0) rest.backward_weight(context, deferred.rest);
   }
-  template <class Visit>
-  void for_each_parameter(Visit&& visit) {
-    if constexpr (VisitsParameters<First, Visit>) first.for_each_parameter(visit);
-    else refuse_parameters<First>();
-    rest.for_each_parameter(visit);
-  }
 
   First first;
   [[no_unique_address]] Chain<L...> rest;
@@ -122,7 +116,7 @@ struct Chain<First, L...> {
 
 /// One layer after the other.
 template <class... L>
-class Sequential {
+class Sequential : public Primitive<Sequential<L...>> {
   static_assert(sizeof...(L) > 0, "weft: Sequential needs at least one layer");
 
  public:
@@ -142,7 +136,6 @@ class Sequential {
     detail::require_given_away<Deferred>();
     layers_.backward_weight(context, deferred);
   }
-  void for_each_parameter(auto&& visit) { layers_.for_each_parameter(visit); }
 
  private:
   detail::Chain<L...> layers_;
@@ -150,7 +143,7 @@ class Sequential {
 
 /// x -> (L(x), ...), a tuple; the gradients are added. If x has no gradient (token ids), all branches return Nothing.
 template <class... L>
-class Branch {
+class Branch : public Primitive<Branch<L...>> {
   static_assert(sizeof...(L) > 0, "weft: Branch needs at least one layer");
 
  public:
@@ -169,15 +162,13 @@ class Branch {
   void backward_weight(const Context& context, Deferred deferred) {
     weights(context, deferred, std::index_sequence_for<L...>{});
   }
-  void for_each_parameter(auto&& visit) {
-    std::apply([&](auto&... layer) { (detail::visit_parameters(layer, visit), ...); }, layers_);
-  }
 
  private:
   // Braced lists: they are evaluated from left to right, so that collectives keep their order.
   template <class Context, class X, std::size_t... I>
   auto forward_all(const Context& context, const X& x, std::index_sequence<I...>) const {
-    std::tuple<decltype(std::get<I>(layers_).forward(context, x))...> parts{std::get<I>(layers_).forward(context, x)...};
+    std::tuple<decltype(weft::forward(std::get<I>(layers_), context, x))...> parts{
+        weft::forward(std::get<I>(layers_), context, x)...};
     using Outputs = std::tuple<typename std::tuple_element_t<I, decltype(parts)>::output_type...>;
     using Saved = std::tuple<typename std::tuple_element_t<I, decltype(parts)>::saved_type...>;
     if constexpr ((detail::is_refused<typename std::tuple_element_t<I, decltype(parts)>::output_type> || ...))
@@ -220,7 +211,7 @@ explicit Branch(Branch<L...>) -> Branch<Branch<L...>>;
 /// x + L(x). A Partial L(x) is brought to x's layout: by an all-reduce, or by a reduce-scatter if x is sharded by rows (sequence
 /// parallelism).
 template <class L>
-class Residual {
+class Residual : public Primitive<Residual<L>> {
  public:
   explicit Residual(L layer) : layer_(std::move(layer)) {}
 
@@ -229,7 +220,7 @@ class Residual {
     if constexpr (!detail::Forwards<L, Context, X>) {
       return detail::refuse_forward<L, Context, X>();
     } else {
-      auto result = layer_.forward(context, x);
+      auto result = weft::forward(layer_, context, x);
       using R = decltype(result);
       constexpr bool real = !std::is_same_v<gradient_t<X>, Nothing>, refused = detail::is_refused<typename R::output_type>;
       static_assert(real || refused,
@@ -260,7 +251,6 @@ class Residual {
   void backward_weight(const Context& context, Deferred&& deferred) {
     weft::backward_weight(layer_, context, std::move(deferred));
   }
-  void for_each_parameter(auto&& visit) { detail::visit_parameters(layer_, visit); }
 
  private:
   template <class X, class Y, class Inner>
@@ -277,7 +267,7 @@ explicit Residual(Residual<L>) -> Residual<Residual<L>>;
 
 /// Layers of one type, one after the other; the output must have the placement of the input.
 template <class L>
-class Repeat {
+class Repeat : public Primitive<Repeat<L>> {
  public:
   explicit Repeat(std::vector<L> layers) : layers_(std::move(layers)) {}
 
@@ -294,7 +284,7 @@ class Repeat {
       std::vector<typename R::saved_type> saved;
       saved.reserve(layers_.size());
       for (const L& layer : layers_) {
-        auto result = layer.forward(context, x);
+        auto result = weft::forward(layer, context, x);
         x = std::move(result.output);
         saved.push_back(std::move(result.saved));
       }
@@ -316,9 +306,6 @@ class Repeat {
   void backward_weight(const Context& context, std::vector<Deferred> deferred) {
     for (std::size_t i = layers_.size(); i-- > 0;) weft::backward_weight(layers_[i], context, std::move(deferred[i]));
   }
-  void for_each_parameter(auto&& visit) {
-    for (L& layer : layers_) detail::visit_parameters(layer, visit);
-  }
 
  private:
   std::vector<L> layers_;
@@ -335,7 +322,6 @@ struct EnterParallelRegion {
   auto backward(const Context& context, std::type_identity<X>, const G& g) const {
     return to_layout_of<gradient_t<X>>(context, g);
   }
-  void for_each_parameter(auto&&) {}
 };
 
 }  // namespace weft

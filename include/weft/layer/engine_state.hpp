@@ -30,6 +30,7 @@ struct EngineState {
 
   std::vector<Hooks*> hooks;  ///< outermost wrapper first
   bool running = false;       ///< a step or a forward runs: layers are used and none is constructed
+  bool records = true;        ///< backward follows forward: Modules record tapes
   double loss_scale = 1;      ///< factor in every gradient (LossScale)
   /// The length of the longest sequence of the global batch, in steps of which its rows are counted; 0: that of this rank's
   /// batch.

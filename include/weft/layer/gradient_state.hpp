@@ -53,6 +53,15 @@ class GradientState {
     fresh_ = true;
     unreduced_ = 0;
   }
+  /// The parameter is frozen: it has no gradient, and no memory for one.
+  void drop() {
+    buffer_ = layer_ = nullptr;
+    nodes_.clear();
+    terms_.clear();
+    unreduced_ = 0;
+    fresh_ = true;
+    touched_ = false;
+  }
   /// The next gradient overwrites the buffer: its contents were summed or moved elsewhere.
   void renew() { fresh_ = true; }
   /// The buffer holds a sum, or zeros.

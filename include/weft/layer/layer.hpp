@@ -6,7 +6,6 @@
 //   auto input_gradient = layer.backward(context, std::move(step.saved), gradient);  // adds into its parameters' gradients
 //   auto split = layer.backward_input(context, std::move(step.saved), gradient);     // or in two: {input_gradient, deferred}
 //   layer.backward_weight(context, std::move(split.deferred));
-//   layer.for_each_parameter(visit);
 //
 // The gradient of an input that is not Real (token ids) is Nothing{}; that of any other input is placed as its dual.
 //
@@ -95,20 +94,9 @@ struct ForwardOf<L, Context, X...> {
 template <class L, class Context, class... X>
 using forward_of_t = typename ForwardOf<L, Context, X...>::type;
 
-/// layer.for_each_parameter(visit), or an error if the layer has none.
-template <class L, class Visit>
-void visit_parameters(L& layer, Visit& visit) {
-  if constexpr (VisitsParameters<L, Visit>) layer.for_each_parameter(visit);
-  else refuse_parameters<L>();
-}
-
-struct VisitAny {
-  void operator()(auto&) const {}
-};
-
 /// A layer on inputs of types Input under Context.
 template <class L, class Context, class... Input>
-concept Layer = Forwards<L, Context, Input...> && VisitsParameters<L, const VisitAny>;
+concept Layer = Forwards<L, Context, Input...>;
 
 }  // namespace detail
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <weft/core/has_member.hpp>
+#include <weft/layer/forward.hpp>
 #include <weft/layer/result.hpp>
 #include <weft/tensor/tensor.hpp>
 
@@ -22,9 +23,10 @@ template <class X>
 inline constexpr bool is_refused = std::is_same_v<std::remove_cvref_t<X>, AlreadyRefused>;
 using RefusedResult = Result<AlreadyRefused, AlreadyRefused>;
 
-/// The type that `layer.forward(context, inputs...)` returns.
+/// The type that `weft::forward(layer, context, inputs...)` returns.
 template <class L, class Context, class... X>
-using forward_t = decltype(std::declval<const L&>().forward(std::declval<const Context&>(), std::declval<const X&>()...));
+using forward_t =
+    decltype(weft::forward(std::declval<const L&>(), std::declval<const Context&>(), std::declval<const X&>()...));
 
 // Whether S holds references, as std::tie does: their targets are gone when backward reads them.
 template <class S>
@@ -43,19 +45,12 @@ concept Forwards = (!is_refused<X> && ...) && requires {
 }
 &&can_be_saved<typename forward_t<L, Context, X...>::saved_type>;
 
-/// L has for_each_parameter, which visits its parameters.
-template <class L, class Visit>
-concept VisitsParameters = requires(L& layer, Visit& visit) {
-  layer.for_each_parameter(visit);
-};
-
 namespace layer_check {
 
 WEFT_HAS_MEMBER(forward)
 WEFT_HAS_MEMBER(backward)
 WEFT_HAS_MEMBER(backward_input)
 WEFT_HAS_MEMBER(backward_weight)
-WEFT_HAS_MEMBER(for_each_parameter)
 
 enum class Forward { right, missing, not_const, arguments, returns_nothing, no_result, saved_stays, saved_refers };
 
@@ -179,29 +174,6 @@ constexpr void refuse_backward_weight() {
                 "weft: this layer's backward_weight cannot be called with the context and what backward_input deferred, handed "
                 "over as an rvalue: it must be public and take `deferred` by value or const reference: write `void "
                 "backward_weight(const auto& context, auto deferred)`; see L and Deferred in this function's template arguments");
-}
-
-/// Prints why L's parameters cannot be visited.
-template <class L>
-constexpr void refuse_parameters() {
-  constexpr bool there = layer_check::has_for_each_parameter<L>();
-  static_assert(there,
-                "weft: this layer has no for_each_parameter, so nobody would fill, sum or update its parameters: write `void "
-                "for_each_parameter(auto&& visit) { visit(weight); }`, of an empty body if it has none; see L in this function's "
-                "template arguments");
-  static_assert(
-      !there,
-      "weft: this layer's for_each_parameter cannot be called with a function of any parameter: it must be public and a "
-      "template: write `void for_each_parameter(auto&& visit) { visit(weight); }`; see L in this function's template arguments");
-}
-
-/// Refuses an argument of for_each_parameter's visitor that is no Parameter.
-template <class P>
-constexpr void require_parameter() {
-  static_assert(
-      requires(P & parameter) { parameter.state(); },
-      "weft: for_each_parameter visits something that is no Parameter: visit(weight) is for a layer's own parameters; those of a "
-      "layer inside it are shown by inner.for_each_parameter(visit); see P in this function's template arguments");
 }
 
 }  // namespace detail

@@ -143,6 +143,8 @@ class ParameterHandle {
 
   ParameterState& state() { return *state_; }
   const ParameterState& state() const { return *state_; }
+  /// False if the parameter is frozen: a layer's backward_weight may leave its gradient out.
+  bool trainable() const { return state_->trainable(); }
 
  protected:
   void require_usable(DataType beside) const;
@@ -189,6 +191,11 @@ class Parameter : public detail::ParameterHandle {
     info.initial = initial;
     info.runs = {{0, 0, shape.size()}};
     [[maybe_unused]] const auto apply = [&]<class A, int Dim>(std::type_identity<Shard<A, Dim>>) {
+      if (cut.segments.size() > 1) {
+        info.segments.clear();
+        for (const ParameterSharding::Segment& segment : cut.segments) info.segments.push_back(segment.extent);
+        info.segment_dim = Dim;
+      }
       if constexpr (Context::places(A{})) {
         info.sharded |= axis_bit<A>;
         if (context.size(A{}) > 1) detail::shard_parameter(info, Dim, cut, A::name, context.size(A{}), context.rank(A{}));
@@ -226,7 +233,7 @@ class Parameter : public detail::ParameterHandle {
   struct OpenGradient {
     A* data;                ///< local.size() elements
     bool first;             ///< overwrite instead of add: no gradient is there yet
-    detail::Buffer unused;  ///< holds `data` if another rank counts this addition
+    detail::Buffer unused;  ///< holds `data` if another rank counts this addition, or if the parameter is frozen
   };
   /// For kernels that add in place; other layers call accumulate. Marks the axes over which the gradient is unreduced. Throws
   /// ShapeError if an axis in force for the parameter is not in Gradient.
@@ -249,8 +256,13 @@ class Parameter : public detail::ParameterHandle {
                   "not reduce over dp), or to<Partial<dp>>(context, gradient)");
     auto& state = *state_;
     if (UnreducedAxes::axes != state.info().axes) detail::refuse_axes(state, UnreducedAxes::axes);
-    detail::open_layer_gradient(device, state);
     using A = accumulate_t<typename Gradient::value_type>;
+    if (!state.trainable()) {  // nobody reads what a kernel adds; a layer that asks trainable() first saves the work
+      detail::Buffer unused = device.allocate(state.gradient_bytes());
+      A* data = static_cast<A*>(unused.get());
+      return OpenGradient<A>{data, true, std::move(unused)};
+    }
+    detail::open_layer_gradient(device, state);
     detail::GradientState& gradients = state.gradients();
     const auto addition =
         gradients.add(UnreducedAxes::axes & ~UnreducedAxes::partial, UnreducedAxes::partial, state.sharded(), state.info().later);
@@ -264,7 +276,7 @@ class Parameter : public detail::ParameterHandle {
     return OpenGradient<A>{static_cast<A*>(gradients.layer_buffer().get()), gradients.take_fresh(), nullptr};
   }
 
-  /// Adds a gradient. On every axis in force it must be Shard if the parameter has that rule; else Invariant (the whole gradient,
+  /// Adds a gradient; without effect if the parameter is frozen. On every axis in force it must be Shard if the parameter has that rule; else Invariant (the whole gradient,
   /// the same on every rank) or Partial (a term of a sum); on dp Partial. A Partial gradient is marked unreduced on its axis,
   /// whose wrapper reduces it.
   template <class Context, class T, class E, class... P>
@@ -275,6 +287,7 @@ class Parameter : public detail::ParameterHandle {
                   "over which axes it is still to be summed: compute it with operations on placed tensors, such as sum_rows(g), "
                   "or label what a kernel wrote with every axis");
     require_gradient(gradient.shape(), data_type_of<A>);
+    if (!trainable()) return;
     const auto open = this->template open_gradient<Tensor<T, E, P...>>(gradient.device());
     if (open.first) kernels::cast<T, A>(gradient.device(), gradient.size(), gradient.data(), open.data);
     else kernels::accumulate<T, A>(gradient.device(), gradient.size(), gradient.data(), open.data);

@@ -52,6 +52,15 @@ class ParameterState {
   detail::GradientState& gradients() { return gradients_; }
   const detail::GradientState& gradients() const { return gradients_; }
 
+  /// Whether training changes the parameter. If not, its layers compute and add no gradient, no wrapper sums one, and an optimizer
+  /// keeps no state for it and neither updates nor decays it.
+  bool trainable() const { return trainable_; }
+  /// Without effect on the wrappers' memory: programs call freeze and unfreeze of the model.
+  void set_trainable(bool trainable) {
+    trainable_ = trainable;
+    if (!trainable) gradients_.drop();
+  }
+
   /// From now on data ranks shard the parameter, and `sharder` manages this rank's part.
   void shard(detail::Hooks& sharder) {
     storage_.shard(sharder);
@@ -85,6 +94,7 @@ class ParameterState {
   ParameterInfo info_;
   detail::ParameterStorage storage_;
   detail::GradientState gradients_;
+  bool trainable_ = true;
 };
 
 namespace detail {

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include <weft/layer/layer.hpp>
+#include <weft/layer/primitive.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -26,7 +27,7 @@ enum class Recomputation { none, selective, full };
 
 /// Keeps only the layer's input and computes forward again in backward; with `active` false, the layer itself.
 template <class L>
-class Recompute {
+class Recompute : public Primitive<Recompute<L>> {
  public:
   explicit Recompute(L layer, bool active = true) : layer_(std::move(layer)), active_(active) {}
 
@@ -35,7 +36,7 @@ class Recompute {
     if constexpr (!detail::Forwards<L, Context, X>) {
       return detail::refuse_forward<L, Context, X>();
     } else {
-      auto result = layer_.forward(context, x);
+      auto result = weft::forward(layer_, context, x);
       Saved<X, typename decltype(result)::saved_type> saved;
       if (active_) saved.input = x;
       else saved.inner.emplace(std::move(result.saved));
@@ -45,14 +46,13 @@ class Recompute {
   }
   template <class Context, class S, class G>
   auto backward_input(const Context& context, S saved, const G& g) {
-    if (!saved.inner) saved.inner.emplace(layer_.forward(context, saved.input).saved);
+    if (!saved.inner) saved.inner.emplace(weft::forward(layer_, context, saved.input).saved);
     return weft::backward_input(layer_, context, std::move(*saved.inner), g);
   }
   template <class Context, class Deferred>
   void backward_weight(const Context& context, Deferred deferred) {
     weft::backward_weight(layer_, context, std::move(deferred));
   }
-  void for_each_parameter(auto&& visit) { detail::visit_parameters(layer_, visit); }
 
  private:
   template <class X, class Inner>
@@ -87,7 +87,7 @@ void set_input(Saved& saved, const X& x) {
 /// First, then Second, which saves its input alone (Linear, or a Branch of them). With `active`, that input, First's output, is
 /// not kept but computed again from First's input: for a First that is cheap and whose input is kept anyway.
 template <class First, class Second>
-class RecomputeInput {
+class RecomputeInput : public Primitive<RecomputeInput<First, Second>> {
  public:
   RecomputeInput(First first, Second second, bool active = true)
       : first_(std::move(first)), second_(std::move(second)), active_(active) {}
@@ -103,8 +103,8 @@ class RecomputeInput {
     if constexpr (refused || !saves_input) {
       return detail::RefusedResult();
     } else {
-      auto first = first_.forward(context, x);
-      auto second = second_.forward(context, first.output);
+      auto first = weft::forward(first_, context, x);
+      auto second = weft::forward(second_, context, first.output);
       Saved<X, Y, decltype(first.saved), decltype(second.saved)> saved{{}, std::move(first.saved), std::move(second.saved)};
       if (active_) {
         saved.input = x;
@@ -115,7 +115,7 @@ class RecomputeInput {
   }
   template <class Context, class S, class G>
   auto backward_input(const Context& context, S saved, const G& g) {
-    if (active_) detail::set_input(saved.second, first_.forward(context, saved.input).output);
+    if (active_) detail::set_input(saved.second, weft::forward(first_, context, saved.input).output);
     auto second = weft::backward_input(second_, context, std::move(saved.second), g);
     auto first = weft::backward_input(first_, context, std::move(saved.first),
                                       detail::input_gradient_of<typename S::between_type>(std::move(second.input_gradient)));
@@ -125,10 +125,6 @@ class RecomputeInput {
   void backward_weight(const Context& context, Deferred deferred) {
     weft::backward_weight(first_, context, std::move(deferred.first));
     weft::backward_weight(second_, context, std::move(deferred.second));
-  }
-  void for_each_parameter(auto&& visit) {
-    detail::visit_parameters(first_, visit);
-    detail::visit_parameters(second_, visit);
   }
 
  private:

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The parameters and dropout sites of a model under construction. Every rank builds the whole model without memory for its
-// values, so all ranks detect alike a name that is used twice, the units that share a parameter, and a parameter that is never
-// visited; only then does each rank allocate the parameters of its stages.
+// values, so all ranks detect alike a name that is used twice and the units that share a parameter; only then does each rank
+// allocate the parameters of its stages. A unit uses the parameters of which it holds a handle when it is built: no layer lists
+// its own.
 //
 //   Registry registry;
 //   registry.begin("block 0");
-//   registry.end(unit, visited);
+//   std::vector<ParameterState*> used = registry.end(unit);
 
 #include <bit>
 #include <cstdint>
@@ -27,7 +28,7 @@ struct Registered {
   std::shared_ptr<ParameterState> state;
   std::string unit;  // the unit that made it
   std::vector<std::size_t> uses;
-  long handles = 1;  // copies before the present unit; the first is the registry's
+  long handles = 1;  // those that are not the present unit's: the registry's and those of earlier units
 };
 
 class Registry {
@@ -42,11 +43,15 @@ class Registry {
 
   /// The layer first made under a path (shared_layer); null: none yet. `kind` identifies its type.
   std::shared_ptr<void>& shared(const std::string& path, const void* kind);
+  /// The number of handles of each parameter so far.
+  std::vector<long> handles() const;
+  /// The handles made since handles() returned `before` are the registry's own (its copy of a shared layer): no unit's.
+  void keep_handles(const std::vector<long>& before);
 
   void begin(std::string unit);
-  /// The unit with this index is built; `visited` are the parameters that its for_each_parameter visits, each once. Throws
-  /// UsageError for two parameters of one name, and for one that the unit holds and does not visit.
-  void end(std::size_t unit, const std::vector<ParameterState*>& visited);
+  /// The unit with this index is built: returns the parameters that it holds, units before it first, those of one unit by
+  /// name. Throws UsageError for two parameters of one name.
+  std::vector<ParameterState*> end(std::size_t unit);
   /// A hash of the model so far, equal on all ranks if they make the same model. Experts, which differ between ranks of ep, are
   /// left out.
   std::uint64_t print() const { return print_; }

@@ -2,6 +2,9 @@
 #pragma once
 // Definitions for layer/registry.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <algorithm>
+#include <cstddef>
+
 #include <weft/core/inline.hpp>
 #include <weft/layer/registry.hpp>
 
@@ -29,12 +32,25 @@ WEFT_COLD WEFT_INLINE std::shared_ptr<void>& Registry::shared(const std::string&
   return shared.layer;
 }
 
+WEFT_COLD WEFT_INLINE std::vector<long> Registry::handles() const {
+  std::vector<long> counts;
+  for (const Registered& entry : made_) counts.push_back(entry.state.use_count());
+  return counts;
+}
+
+WEFT_COLD WEFT_INLINE void Registry::keep_handles(const std::vector<long>& before) {
+  for (std::size_t i = 0; i < before.size(); ++i) made_[i].handles += made_[i].state.use_count() - before[i];
+}
+
 WEFT_COLD WEFT_INLINE void Registry::begin(std::string unit) {
   unit_ = std::move(unit);
   for (Registered& entry : made_) entry.handles = entry.state.use_count();
 }
 
-WEFT_COLD WEFT_INLINE void Registry::end(std::size_t unit, const std::vector<ParameterState*>& visited) {
+WEFT_COLD WEFT_INLINE std::vector<ParameterState*> Registry::end(std::size_t unit) {
+  // By name, since compilers differ in the order in which they make the arguments of a constructor.
+  std::stable_sort(made_.begin() + std::ptrdiff_t(checked_), made_.end(),
+                   [](const Registered& a, const Registered& b) { return a.state->name() < b.state->name(); });
   for (; checked_ < made_.size(); ++checked_) {
     Registered& entry = made_[checked_];
     if (entry.state.use_count() == 1) continue;  // made and discarded
@@ -46,18 +62,13 @@ WEFT_COLD WEFT_INLINE void Registry::end(std::size_t unit, const std::vector<Par
                                ": a name is one parameter. Give each a path of its own (context / \"blocks\" / "
                                "std::to_string(index)), or share the first one by handing on a copy of its Parameter"});
   }
-  for (ParameterState* state : visited) {
-    const auto at = by_name_.find(state->name());
-    if (at == by_name_.end() || made_[at->second].state.get() != state)
-      throw_error<UsageError>({"parameter ", state->name(), " of ", unit_,
-                               " was not made with the model's context: make it in make_front, make_block or make_back"});
-    made_[at->second].uses.push_back(unit);
+  std::vector<ParameterState*> used;
+  for (Registered& entry : made_) {
+    if (entry.state.use_count() <= entry.handles) continue;  // no handle more than before this unit
+    entry.uses.push_back(unit);
+    used.push_back(entry.state.get());
   }
-  for (const Registered& entry : made_)
-    if (entry.state.use_count() > entry.handles && (entry.uses.empty() || entry.uses.back() != unit))
-      throw_error<UsageError>({unit_, " holds parameter ", entry.state->name(),
-                               ", but its for_each_parameter does not visit it, so nothing would bring it there, sum its "
-                               "gradient or train it: visit it in every unit that uses it"});
+  return used;
 }
 
 WEFT_COLD WEFT_INLINE std::vector<Registered> Registry::finish() {

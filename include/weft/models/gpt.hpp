@@ -9,8 +9,11 @@
 #include <string>
 
 #include <weft/core/text.hpp>
-#include <weft/layer/combinators.hpp>
 #include <weft/layer/model.hpp>
+#include <weft/layer/module.hpp>
+#include <weft/layer/operations/variables.hpp>
+#include <weft/layer/recompute.hpp>
+#include <weft/layer/recompute_call.hpp>
 #include <weft/nn/activation.hpp>
 #include <weft/nn/attention.hpp>
 #include <weft/nn/dropout.hpp>
@@ -48,80 +51,66 @@ WEFT_COLD inline ParameterSharding fused_sharding(const AttentionHeads& heads) {
   return {{{heads.query * heads.width, heads.query}, kv, kv}, false};
 }
 
-// Spelled out: if these types were deduced from the functions below, every program would build each model's block once more, for
-// one rank.
 using GptIn = Linear<Column, StoredAs::in_out>;
 using GptOut = Linear<Row, StoredAs::in_out>;
-using GptMlp = Sequential<GeluMlp<LayerNorm, GptIn, GptOut>, Dropout>;
-using GptBlock =
-    Recompute<Sequential<Residual<Sequential<RecomputeInput<LayerNorm, GptIn>, Attention, GptOut, Dropout>>, Residual<GptMlp>>>;
-template <class Context>
-WEFT_COLD GptMlp gpt_mlp(const Context& context, const GptConfig& config, double std, double residual_std) {
-  const auto mlp = context / "mlp";
-  const bool lean = config.recompute == Recomputation::selective;
-  LayerNorm norm(context / "ln_2", config.width, config.epsilon);
-  GptIn in(mlp / "c_fc", config.width, 4 * config.width, {std});
-  GptOut out(mlp / "c_proj", 4 * config.width, config.width, {residual_std});
-  Dropout dropout(mlp / "dropout", config.dropout);
-  return GptMlp(GeluMlp(std::move(norm), std::move(in), std::move(out), lean), std::move(dropout));
-}
-template <class Context>
-WEFT_COLD GptBlock gpt_block(const Context& context, const GptConfig& config) {
-  const AttentionHeads heads = gpt_heads(config);
-  const std::size_t width = config.width, fused = (heads.query + 2 * heads.key_value) * heads.width;
-  const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
-  const auto attention = context / "attn";
-  const bool lean = config.recompute == Recomputation::selective;
-  Sequential block(
-      Residual(Sequential(RecomputeInput(LayerNorm(context / "ln_1", width, config.epsilon),
-                                         GptIn(attention / "c_attn", width, fused, {std, fused_sharding(heads)}), lean),
-                          Attention(attention, heads, config.mask), GptOut(attention / "c_proj", width, width, {residual_std}),
-                          Dropout(attention / "dropout", config.dropout))),
-      Residual(gpt_mlp(context, config, std, residual_std)));
-  return Recompute(std::move(block), config.recompute == Recomputation::full);
-}
+// x + attention(norm(x)), then the same with the MLP.
+class GptBlock : public Module<GptBlock> {
+ public:
+  template <class Context>
+  WEFT_COLD GptBlock(const Context& context, const GptConfig& config)
+      : GptBlock(context, config, gpt_heads(config), config.standard_deviation / std::sqrt(2.0 * double(config.layers))) {}
+
+  auto forward(const auto& x) const {
+    return recompute_ ? recompute([this](const auto& y) { return block(y); }, x) : block(x);
+  }
+
+ private:
+  template <class Context>
+  GptBlock(const Context& context, const GptConfig& config, const AttentionHeads& heads, double residual_std)
+      : in_(LayerNorm(context / "ln_1", config.width, config.epsilon),
+            GptIn(context / "attn" / "c_attn", config.width, (heads.query + 2 * heads.key_value) * heads.width,
+                  {config.standard_deviation, fused_sharding(heads)}),
+            config.recompute == Recomputation::selective),
+        attention_(context / "attn", heads, config.mask),
+        out_(context / "attn" / "c_proj", config.width, config.width, {residual_std}),
+        attention_dropout_(context / "attn" / "dropout", config.dropout),
+        mlp_(LayerNorm(context / "ln_2", config.width, config.epsilon),
+             GptIn(context / "mlp" / "c_fc", config.width, 4 * config.width, {config.standard_deviation}),
+             GptOut(context / "mlp" / "c_proj", 4 * config.width, config.width, {residual_std}),
+             config.recompute == Recomputation::selective),
+        mlp_dropout_(context / "mlp" / "dropout", config.dropout),
+        recompute_(config.recompute == Recomputation::full) {}
+
+  auto block(const auto& x) const {
+    auto y = x + to_layout_of(x, attention_dropout_(out_(attention_(in_(x)))));
+    return y + to_layout_of(y, mlp_dropout_(mlp_(y)));
+  }
+
+  RecomputeInput<LayerNorm, GptIn> in_;
+  Attention attention_;
+  GptOut out_;
+  Dropout attention_dropout_;
+  GeluMlp<LayerNorm, GptIn, GptOut> mlp_;
+  Dropout mlp_dropout_;
+  bool recompute_;
+};
 
 /// Token table and positions, with dropout: tokens -> hidden state.
-class GptFront {
+class GptFront : public Module<GptFront> {
  public:
   template <class Context>
   GptFront(const Context& context, const GptConfig& config)
       : tokens_(context / "transformer.wte", config.vocabulary, config.width, config.standard_deviation),
-        rest_(LearnedPositions(context / "transformer.wpe", config.sequence, config.width, config.standard_deviation),
-              Dropout(context / "transformer.drop", config.dropout)) {}
+        positions_(context / "transformer.wpe", config.sequence, config.width, config.standard_deviation),
+        dropout_(context / "transformer.drop", config.dropout) {}
 
-  template <class Context, class Ids>
-  auto forward(const Context& context, const Ids& ids) const {
-    auto looked_up = tokens_.forward(context, ids);
-    auto placed = rest_.forward(context, looked_up.output);
-    using R = typename decltype(placed)::saved_type;
-    return Result{std::move(placed.output), Saved<Ids, R>{std::move(looked_up.saved), std::move(placed.saved)}};
-  }
-  template <class Context, class S, class G>
-  auto backward_input(const Context& context, S saved, const G& g) {
-    auto rest = weft::backward_input(rest_, context, std::move(saved.rest), g);
-    auto tokens = weft::backward_input(tokens_, context, std::move(saved.ids), rest.input_gradient);
-    return InputGradient{Nothing{}, std::pair{std::move(tokens.deferred), std::move(rest.deferred)}};
-  }
-  template <class Context, class D>
-  void backward_weight(const Context& context, D deferred) {
-    weft::backward_weight(tokens_, context, std::move(deferred.first));
-    weft::backward_weight(rest_, context, std::move(deferred.second));
-  }
-  void for_each_parameter(auto&& visit) {
-    tokens_.for_each_parameter(visit);
-    rest_.for_each_parameter(visit);
-  }
+  auto forward(const auto& ids) const { return dropout_(positions_(tokens_(ids))); }
   Embedding::Table& table() { return tokens_.table; }
 
  private:
-  template <class Ids, class R>
-  struct Saved {
-    Ids ids;
-    R rest;
-  };
   Embedding tokens_;
-  Sequential<LearnedPositions, Dropout> rest_;
+  LearnedPositions positions_;
+  Dropout dropout_;
 };
 
 }  // namespace detail
@@ -149,7 +138,7 @@ struct BasicGpt {
   }
   template <class Context>
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
-    return detail::gpt_block(context / "transformer.h" / weft::detail::joined({index}), config);
+    return Block(context / "transformer.h" / weft::detail::joined({index}), config);
   }
   /// Tied to the token table: shared if the front is on this rank, else a copy of the same name.
   template <class Context>

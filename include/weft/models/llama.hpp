@@ -11,6 +11,10 @@
 #include <weft/core/text.hpp>
 #include <weft/layer/combinators.hpp>
 #include <weft/layer/model.hpp>
+#include <weft/layer/module.hpp>
+#include <weft/layer/operations/variables.hpp>
+#include <weft/layer/recompute.hpp>
+#include <weft/layer/recompute_call.hpp>
 #include <weft/nn/activation.hpp>
 #include <weft/nn/attention.hpp>
 #include <weft/nn/dropout.hpp>
@@ -47,55 +51,88 @@ inline AttentionHeads llama_heads(const LlamaConfig& config) {
   return {config.heads, config.kv_heads ? config.kv_heads : config.heads, config.width / config.heads};
 }
 
-// Spelled out: if these types were deduced from the function below, every program would build each model's block once more, for
-// one rank.
 using LlamaIn = Linear<Column, StoredAs::out_in, false>;
 using LlamaOut = Linear<Row, StoredAs::out_in, false>;
-using LlamaAttention =
-    Residual<Sequential<RecomputeInput<Sequential<RmsNorm, EnterParallelRegion<tp>>, Branch<LlamaIn, LlamaIn, LlamaIn>>,
-                        RotaryPositions, Attention, LlamaOut, Dropout>>;
-using LlamaBlock = Recompute<Sequential<
-    LlamaAttention, Residual<Sequential<RecomputeInput<Sequential<RmsNorm, EnterParallelRegion<tp>>, Branch<LlamaIn, LlamaIn>>,
-                                        RecomputeInput<SwiGlu, LlamaOut>, Dropout>>>>;
+using LlamaNorm = Sequential<RmsNorm, EnterParallelRegion<tp>>;
+
+inline double llama_residual_deviation(const LlamaConfig& config) {
+  return config.standard_deviation / std::sqrt(2.0 * double(config.layers));
+}
 
 /// x + attention(norm(x)).
-template <class Context>
-WEFT_COLD LlamaAttention llama_attention(const Context& context, const LlamaConfig& config) {
-  using In = LlamaIn;
-  using Out = LlamaOut;
-  const AttentionHeads heads = llama_heads(config);
-  const std::size_t width = config.width, kv_width = heads.key_value * heads.width;
-  const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
-  const auto attention = context / "self_attn";
-  const ParameterSharding by_query{{{width, heads.query}}, false}, by_key_value{{{kv_width, heads.key_value}}, false};
-  return Residual(Sequential(
-      RecomputeInput(Sequential(RmsNorm(context / "input_layernorm", width, config.epsilon), EnterParallelRegion<tp>{}),
-                     Branch(In(attention / "q_proj", width, width, {std, by_query}),
-                            In(attention / "k_proj", width, kv_width, {std, by_key_value}),
-                            In(attention / "v_proj", width, kv_width, {std, by_key_value})),
-                     config.recompute == Recomputation::selective),
-      RotaryPositions(heads.width, config.rope_base), Attention(attention, heads, config.mask),
-      Out(attention / "o_proj", width, width, {residual_std, by_query}), Dropout(attention / "dropout", config.dropout)));
-}
+class LlamaAttention : public Module<LlamaAttention> {
+ public:
+  template <class Context>
+  WEFT_COLD LlamaAttention(const Context& context, const LlamaConfig& config)
+      : LlamaAttention(context, context / "self_attn", config, llama_heads(config)) {}
 
-template <class Context>
-WEFT_COLD LlamaBlock llama_block(const Context& context, const LlamaConfig& config) {
-  using In = LlamaIn;
-  using Out = LlamaOut;
-  const std::size_t width = config.width, intermediate = config.intermediate_width();
-  const double std = config.standard_deviation, residual_std = std / std::sqrt(2.0 * double(config.layers));
-  const auto mlp = context / "mlp";
-  const bool lean = config.recompute == Recomputation::selective;
-  Sequential block(
-      llama_attention(context, config),
-      Residual(Sequential(
-          RecomputeInput(
-              Sequential(RmsNorm(context / "post_attention_layernorm", width, config.epsilon), EnterParallelRegion<tp>{}),
-              Branch(In(mlp / "gate_proj", width, intermediate, {std}), In(mlp / "up_proj", width, intermediate, {std})), lean),
-          RecomputeInput(SwiGlu{}, Out(mlp / "down_proj", intermediate, width, {residual_std}), lean),
-          Dropout(mlp / "dropout", config.dropout))));
-  return Recompute(std::move(block), config.recompute == Recomputation::full);
-}
+  auto forward(const auto& x) const { return x + to_layout_of(x, dropout_(out_(attention_(rotary_(query_key_value_(x)))))); }
+
+ private:
+  template <class Context>
+  LlamaAttention(const Context& context, const Context& here, const LlamaConfig& config, const AttentionHeads& heads)
+      : query_key_value_(
+            LlamaNorm(RmsNorm(context / "input_layernorm", config.width, config.epsilon), EnterParallelRegion<tp>{}),
+            Branch(LlamaIn(here / "q_proj", config.width, config.width, {config.standard_deviation, cut(heads.query, heads)}),
+                   LlamaIn(here / "k_proj", config.width, heads.key_value * heads.width,
+                           {config.standard_deviation, cut(heads.key_value, heads)}),
+                   LlamaIn(here / "v_proj", config.width, heads.key_value * heads.width,
+                           {config.standard_deviation, cut(heads.key_value, heads)})),
+            config.recompute == Recomputation::selective),
+        rotary_(heads.width, config.rope_base),
+        attention_(here, heads, config.mask),
+        out_(here / "o_proj", config.width, config.width, {llama_residual_deviation(config), cut(heads.query, heads)}),
+        dropout_(here / "dropout", config.dropout) {}
+  static ParameterSharding cut(std::size_t count, const AttentionHeads& heads) { return {{{count * heads.width, count}}, false}; }
+
+  RecomputeInput<LlamaNorm, Branch<LlamaIn, LlamaIn, LlamaIn>> query_key_value_;
+  RotaryPositions rotary_;
+  Attention attention_;
+  LlamaOut out_;
+  Dropout dropout_;
+};
+
+/// x + mlp(norm(x)).
+class LlamaMlp : public Module<LlamaMlp> {
+ public:
+  template <class Context>
+  WEFT_COLD LlamaMlp(const Context& context, const LlamaConfig& config)
+      : gate_up_(
+            LlamaNorm(RmsNorm(context / "post_attention_layernorm", config.width, config.epsilon), EnterParallelRegion<tp>{}),
+            Branch(LlamaIn(context / "mlp" / "gate_proj", config.width, config.intermediate_width(), {config.standard_deviation}),
+                   LlamaIn(context / "mlp" / "up_proj", config.width, config.intermediate_width(), {config.standard_deviation})),
+            config.recompute == Recomputation::selective),
+        down_(SwiGlu{},
+              LlamaOut(context / "mlp" / "down_proj", config.intermediate_width(), config.width,
+                       {llama_residual_deviation(config)}),
+              config.recompute == Recomputation::selective),
+        dropout_(context / "mlp" / "dropout", config.dropout) {}
+
+  auto forward(const auto& x) const { return x + to_layout_of(x, dropout_(down_(gate_up_(x)))); }
+
+ private:
+  RecomputeInput<LlamaNorm, Branch<LlamaIn, LlamaIn>> gate_up_;
+  RecomputeInput<SwiGlu, LlamaOut> down_;
+  Dropout dropout_;
+};
+
+/// Attention and an MLP or a mixture of experts.
+template <class Mlp, class Config>
+class DecoderBlock : public Module<DecoderBlock<Mlp, Config>> {
+ public:
+  template <class Context>
+  DecoderBlock(const Context& context, const LlamaConfig& llama, const Config& config)
+      : attention_(context, llama), mlp_(context, config), recompute_(config.recompute == Recomputation::full) {}
+
+  auto forward(const auto& x) const {
+    return recompute_ ? recompute([this](const auto& y) { return mlp_(attention_(y)); }, x) : mlp_(attention_(x));
+  }
+
+ private:
+  LlamaAttention attention_;
+  Mlp mlp_;
+  bool recompute_;
+};
 
 }  // namespace detail
 
@@ -105,7 +142,7 @@ struct BasicLlama {
   using scalar = S;
   using Config = LlamaConfig;
   using Front = Embedding;
-  using Block = detail::LlamaBlock;
+  using Block = detail::DecoderBlock<detail::LlamaMlp, LlamaConfig>;
   using Back = LanguageHead<RmsNorm>;
 
   static std::size_t blocks(const Config& config) { return config.layers; }
@@ -124,7 +161,7 @@ struct BasicLlama {
   }
   template <class Context>
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
-    return detail::llama_block(context / "model.layers" / weft::detail::joined({index}), config);
+    return Block(context / "model.layers" / weft::detail::joined({index}), config, config);
   }
   template <class Context>
   static Back make_back(const Context& context, const Config& config, Front* here) {

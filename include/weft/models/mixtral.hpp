@@ -60,28 +60,35 @@ inline LlamaConfig llama_of(const MixtralConfig& c) {
 
 namespace detail {
 
-using MixtralBlock = Recompute<Sequential<LlamaAttention, Residual<Sequential<RmsNorm, Mixture, Dropout>>>>;
-template <class Context>
-WEFT_COLD MixtralBlock mixtral_block(const Context& context, const MixtralConfig& config) {
-  const LlamaConfig llama = llama_of(config);
-  const auto mixture = context / "block_sparse_moe";
-  const double std = config.standard_deviation;
-  const RouterOptions router{.experts = config.experts,
-                             .top_k = config.top_k,
-                             .scores = config.scores,
-                             .auxiliary_loss = config.auxiliary_loss,
-                             .z_loss = config.z_loss,
-                             .bias_rate = config.bias_rate,
-                             .capacity_factor = config.capacity_factor,
-                             .drop = config.drop,
-                             .level = config.level};
-  Sequential block(llama_attention(context, llama),
-                   Residual(Sequential(RmsNorm(context / "post_attention_layernorm", config.width, config.epsilon),
-                                       Mixture(mixture, config.width, llama.intermediate_width(), router, std,
-                                               std / std::sqrt(2.0 * double(config.layers))),
-                                       Dropout(mixture / "dropout", config.dropout))));
-  return Recompute(std::move(block), config.recompute == Recomputation::full);
-}
+/// x + mixture(norm(x)).
+class MixtralMlp : public Module<MixtralMlp> {
+ public:
+  template <class Context>
+  WEFT_COLD MixtralMlp(const Context& context, const MixtralConfig& config)
+      : norm_(context / "post_attention_layernorm", config.width, config.epsilon),
+        mixture_(context / "block_sparse_moe", config.width, llama_of(config).intermediate_width(), router(config),
+                 config.standard_deviation, llama_residual_deviation(llama_of(config))),
+        dropout_(context / "block_sparse_moe" / "dropout", config.dropout) {}
+
+  auto forward(const auto& x) const { return x + to_layout_of(x, dropout_(mixture_(norm_(x)))); }
+
+ private:
+  static RouterOptions router(const MixtralConfig& config) {
+    return {.experts = config.experts,
+            .top_k = config.top_k,
+            .scores = config.scores,
+            .auxiliary_loss = config.auxiliary_loss,
+            .z_loss = config.z_loss,
+            .bias_rate = config.bias_rate,
+            .capacity_factor = config.capacity_factor,
+            .drop = config.drop,
+            .level = config.level};
+  }
+
+  RmsNorm norm_;
+  Mixture mixture_;
+  Dropout dropout_;
+};
 
 }  // namespace detail
 
@@ -91,7 +98,7 @@ struct BasicMixtral {
   using scalar = S;
   using Config = MixtralConfig;
   using Front = Embedding;
-  using Block = detail::MixtralBlock;
+  using Block = detail::DecoderBlock<detail::MixtralMlp, MixtralConfig>;
   using Back = LanguageHead<RmsNorm>;
   using Dense = BasicLlama<S>;
 
@@ -112,7 +119,7 @@ struct BasicMixtral {
   }
   template <class Context>
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
-    return detail::mixtral_block(context / "model.layers" / weft::detail::joined({index}), config);
+    return Block(context / "model.layers" / weft::detail::joined({index}), llama_of(config), config);
   }
   template <class Context>
   static Back make_back(const Context& context, const Config& config, Front* here) {

@@ -10,12 +10,13 @@
 
 #include <weft/kernels/activation.hpp>
 #include <weft/layer/layer.hpp>
+#include <weft/layer/primitive.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
 
 /// x/2 (1 + tanh(√(2/π) (x + 0.044715 x³))).
-struct Gelu {
+struct Gelu : Primitive<Gelu> {
   template <class Context, class X>
   auto forward(const Context&, const X& x) const {
     require_not_partial<X>();
@@ -30,11 +31,10 @@ struct Gelu {
     kernels::gelu_backward(x.device(), x.size(), x.data(), g.data(), dx.data());
     return dx;
   }
-  void for_each_parameter(auto&&) {}
 };
 
 /// (gate, up) -> gate · sigmoid(gate) · up, both [tokens, width].
-struct SwiGlu {
+struct SwiGlu : Primitive<SwiGlu> {
   template <class Context, class X>
   auto forward(const Context&, const std::tuple<X, X>& in) const {
     require_not_partial<X>();
@@ -53,7 +53,6 @@ struct SwiGlu {
                              g.data(), std::get<0>(out).data(), gate.columns(), std::get<1>(out).data(), up.columns());
     return out;
   }
-  void for_each_parameter(auto&&) {}
 };
 
 }  // namespace weft

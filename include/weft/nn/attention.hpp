@@ -16,6 +16,7 @@
 #include <weft/layer/global_index.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/model.hpp>
+#include <weft/layer/primitive.hpp>
 #include <weft/mesh/layout.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/nn/ring_attention.hpp>
@@ -67,7 +68,7 @@ std::size_t sequences_of(const X& x, std::size_t length) {
 /// width]; returns [tokens, query · width]. Under tp these heads are this rank's. Under cp tokens are this rank's part of each
 /// sequence (Zigzag), and the call is collective over cp. If a batch has documents (Batch::documents), no token sees another
 /// document's. Blocks of keys that a window or a document hides are not computed.
-class Attention {
+class Attention : public Primitive<Attention> {
  public:
   template <class Context>
   Attention(const Context& context, const AttentionHeads& heads, const AttentionMask& mask = {})
@@ -112,7 +113,6 @@ class Attention {
     }
     return d;
   }
-  void for_each_parameter(auto&&) {}
 
  private:
   template <class Input, class Output, class S>
@@ -283,7 +283,7 @@ class CausalAttention : public Attention {
 };
 
 /// Rotary positions (arXiv:2104.09864) on query and key of a tuple (query, key, value), Hugging Face's half-split form.
-class RotaryPositions {
+class RotaryPositions : public Primitive<RotaryPositions> {
  public:
   explicit RotaryPositions(std::size_t head_width, double base = 10000) : head_width_(head_width), base_(base) {
     if (head_width % 2 != 0) throw_error<LayoutError>({"rotary positions need an even head width, not ", head_width});
@@ -298,7 +298,6 @@ class RotaryPositions {
   auto backward(const Context& context, Nothing, const std::tuple<G, G, G>& g) const {
     return turn(context, g, true);
   }
-  void for_each_parameter(auto&&) {}
 
  private:
   template <class Context, class X>

@@ -14,12 +14,13 @@
 #include <weft/kernels/random.hpp>
 #include <weft/layer/global_index.hpp>
 #include <weft/layer/layer.hpp>
+#include <weft/layer/primitive.hpp>
 #include <weft/layer/registry.hpp>
 
 namespace weft {
 
 /// x -> x · mask / (1 - probability), placed as x; the identity outside training. No parameters.
-class Dropout {
+class Dropout : public Primitive<Dropout> {
  public:
   /// Elements become 0 with this probability; the others are scaled by 1 / (1 - probability). The site is the context's path.
   template <class Context>
@@ -37,7 +38,6 @@ class Dropout {
   auto backward(const Context& context, Nothing, const G& g) const {
     return apply(context, g);
   }
-  void for_each_parameter(auto&&) {}
 
  private:
   template <class Context, class X>

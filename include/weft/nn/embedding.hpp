@@ -10,6 +10,7 @@
 #include <weft/layer/global_index.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/operations/products.hpp>
+#include <weft/layer/primitive.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft {
@@ -28,7 +29,7 @@ struct LookedUp<Tensor<I, E, PI...>, Tensor<T, E, PT...>> {
 /// tokens [tokens] -> [tokens, width]. Under tp the table's rows are cut (a vocabulary that tp does not divide is padded with
 /// rows of zeros that nothing reads), and the sum is brought to the placement of the hidden state, which is chosen here and only
 /// here: Invariant<tp>, or Shard<tp, 0> under sequence parallelism. Parameter "weight" [vocabulary, width].
-class Embedding {
+class Embedding : public Primitive<Embedding> {
  public:
   using Table = Parameter<Shard<tp, 0>>;
 
@@ -51,6 +52,7 @@ class Embedding {
   }
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {
+    if (!table.trainable()) return;
     auto& [tokens, g] = deferred;
     using W = decltype(table.for_operand(context, tokens));
     const auto open = table.template open_gradient<gradient_t<W>>(g.device());
@@ -58,7 +60,6 @@ class Embedding {
     if (open.first) kernels::fill(g.device(), rows * width, open.data, std::remove_pointer_t<decltype(open.data)>(0));
     kernels::embedding_backward(g.device(), g.rows(), width, tokens.data(), g.data(), first(context, rows), rows, open.data);
   }
-  void for_each_parameter(auto&& visit) { visit(table); }
 
   Table table;
 
@@ -75,7 +76,7 @@ class Embedding {
 };
 
 /// x [tokens, width] plus a learned row for each position in the sequence. Parameter "weight" [length, width].
-class LearnedPositions {
+class LearnedPositions : public Primitive<LearnedPositions> {
  public:
   template <class Context>
   LearnedPositions(const Context& context, std::size_t length, std::size_t width, double standard_deviation = 0.02)
@@ -100,13 +101,13 @@ class LearnedPositions {
   }
   template <class Context, class D>
   void backward_weight(const Context&, D deferred) {
+    if (!table.trainable()) return;
     auto& [positions, g] = deferred;
     const auto open = table.template open_gradient<TableGradient<std::remove_cvref_t<decltype(g)>>>(g.device());
     const std::size_t rows = table.state().local()[0], width = g.columns();
     if (open.first) kernels::fill(g.device(), rows * width, open.data, std::remove_pointer_t<decltype(open.data)>(0));
     kernels::embedding_backward(g.device(), g.rows(), width, positions.data(), g.data(), std::int64_t(0), rows, open.data);
   }
-  void for_each_parameter(auto&& visit) { visit(table); }
 
   Parameter<> table;
 

@@ -99,13 +99,6 @@ class Experts {
       accumulate_product(expert.w2, rows_of(deferred.g, first, count), rows_of(deferred.active, first, count));
     });
   }
-  void for_each_parameter(auto&& visit) {
-    for (Expert& expert : experts_) {
-      visit(expert.w1);
-      visit(expert.w3);
-      visit(expert.w2);
-    }
-  }
 
  private:
   using In = Parameter<Shard<etp, 0>>;

@@ -12,6 +12,7 @@
 
 #include <weft/kernels/activation.hpp>
 #include <weft/layer/layer.hpp>
+#include <weft/layer/primitive.hpp>
 #include <weft/nn/linear.hpp>
 
 namespace weft {
@@ -20,14 +21,14 @@ namespace weft {
 /// Numerics: GELU may take the first product before it is rounded (kernels/matmul_fused.hpp), and a recomputed GELU takes it
 /// after rounding: with `lean`, results may differ from those without by the rounding of activations.
 template <class Norm, class In, class Out>
-class GeluMlp {
+class GeluMlp : public Primitive<GeluMlp<Norm, In, Out>> {
  public:
   GeluMlp(Norm norm, In in, Out out, bool lean = false)
       : norm_(std::move(norm)), in_(std::move(in)), out_(std::move(out)), lean_(lean) {}
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
-    auto normed = norm_.forward(context, x);
+    auto normed = weft::forward(norm_, context, x);
     auto active = in_.forward_gelu(context, normed.output);  // the values before and after GELU
     auto result = out_.forward(context, active.second);
     using N = decltype(normed);
@@ -45,7 +46,7 @@ class GeluMlp {
     }
     auto out = out_.backward_input_gelu(context, std::move(saved.after), g, saved.before);
     saved.before = H();
-    if (lean_) saved.normed = norm_.forward(context, saved.input).output;
+    if (lean_) saved.normed = weft::forward(norm_, context, saved.input).output;
     auto in = weft::backward_input(in_, context, std::move(saved.normed), out.input_gradient);
     auto norm = weft::backward_input(norm_, context, std::move(saved.norm), in.input_gradient);
     using D = Deferred<decltype(norm.deferred), decltype(in.deferred), decltype(out.deferred)>;
@@ -57,11 +58,6 @@ class GeluMlp {
     weft::backward_weight(norm_, context, std::move(deferred.norm));
     weft::backward_weight(in_, context, std::move(deferred.in));
     weft::backward_weight(out_, context, std::move(deferred.out));
-  }
-  void for_each_parameter(auto&& visit) {
-    norm_.for_each_parameter(visit);
-    in_.for_each_parameter(visit);
-    out_.for_each_parameter(visit);
   }
 
  private:

@@ -14,6 +14,7 @@
 #include <weft/layer/layer.hpp>
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/parameter.hpp>
+#include <weft/layer/primitive.hpp>
 #include <weft/nn/gathered_product.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -58,7 +59,7 @@ WEFT_OUT_OF_LINE inline void require_inputs_of(const Shape& x, const ParameterSt
 /// divide the dim it cuts; a Row layer also if its inputs are cut unlike its weight or held alike by several ranks. Numerics: Row
 /// sums tp terms in rank order; equal to one rank up to rounding of that sum.
 template <class Mode = Whole, StoredAs Stored = StoredAs::out_in, bool Bias = true>
-class Linear {
+class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   static constexpr bool column = std::is_same_v<Mode, Column>, row = std::is_same_v<Mode, Row>,
                         stored_in_out = Stored == StoredAs::in_out;
   static_assert(column || row || std::is_same_v<Mode, Whole>,
@@ -104,7 +105,7 @@ class Linear {
   void backward_weight(const Context& context, D deferred) {
     if constexpr (Bias && !detail::on_host<typename Context::execution_space>) {
       // A library sums the rows in the same pass; on hosts this costs one more pass in any case.
-      if (!in_pieces(context, deferred.input)) {
+      if (weight.trainable() && !in_pieces(context, deferred.input)) {
         const auto inside = enter(context, deferred.input);
         if constexpr (stored_in_out)
           return add_bias_gradient(context,
@@ -115,7 +116,8 @@ class Linear {
       }
     }
     add_weight_gradient(context, deferred.input, deferred.gradient);
-    if constexpr (Bias) add_bias_gradient(context, sum_rows(deferred.gradient));
+    if constexpr (Bias)
+      if (bias.trainable()) add_bias_gradient(context, sum_rows(deferred.gradient));
   }
 
   /// The output and its GELU, for a GELU after this layer (GeluMlp); saves x.
@@ -143,11 +145,6 @@ class Linear {
     auto d_before =
         contract_gelu < stored_in_out ? 0 : 1 > (g, weight.template for_operand_type<entered_t<Context, X>>(g.device()), before);
     return InputGradient<decltype(d_before), Deferred<X, G>>{std::move(d_before), {std::move(x), g}};
-  }
-
-  void for_each_parameter(auto&& visit) {
-    visit(weight);
-    if constexpr (Bias) visit(bias);
   }
 
   WeightParameter weight;
@@ -194,6 +191,7 @@ class Linear {
   }
   template <class Context, class X, class G>
   void add_weight_gradient(const Context& context, const X& x, const G& g) {
+    if (!weight.trainable()) return;
     if constexpr (arrives_in_pieces<X>) {
       if (context.size(tp{}) > 1) {
         using Inside = entered_t<Context, X>;

@@ -12,6 +12,7 @@
 
 #include <weft/kernels/routing.hpp>
 #include <weft/layer/layer.hpp>
+#include <weft/layer/primitive.hpp>
 #include <weft/mesh/layout.hpp>
 #include <weft/nn/expert_exchange.hpp>
 #include <weft/nn/experts.hpp>
@@ -35,7 +36,7 @@ auto expert_context(const Context& context) {
 /// rank holds all experts, also under tp. Rows must be divisible by tp (ShapeError), experts by ep and intermediate by etp
 /// (LayoutError). Numerics: sums over a token's experts are in the order of their scores; equal to one rank up to the rounding of
 /// sums of weight gradients and over etp, unless RouterOptions::level makes the result depend on the layout.
-class Mixture {
+class Mixture : public Primitive<Mixture> {
  public:
   template <class Context>
   Mixture(const Context& context, std::size_t width, std::size_t intermediate, const RouterOptions& options,
@@ -99,10 +100,6 @@ class Mixture {
   void backward_weight(const Context& context, D deferred) {
     router.backward_weight(context, std::move(deferred.gate));
     experts.backward_weight(std::move(deferred.experts), deferred.counts);
-  }
-  void for_each_parameter(auto&& visit) {
-    router.for_each_parameter(visit);
-    experts.for_each_parameter(visit);
   }
 
   /// The part of the objective that is in the gradient but not in the output: this rank's share of the auxiliary losses of that

@@ -12,6 +12,7 @@
 #include <weft/layer/layer.hpp>
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/parameter.hpp>
+#include <weft/layer/primitive.hpp>
 
 namespace weft {
 
@@ -29,7 +30,7 @@ using Statistics = Tensor<accumulate_t<typename X::value_type>, typename X::exec
 }  // namespace detail
 
 /// y = (x - mean) / sqrt(variance + epsilon) * weight + bias, by row (arXiv:1607.06450). Parameters "weight", "bias" [width].
-class LayerNorm {
+class LayerNorm : public Primitive<LayerNorm> {
  public:
   template <class Context>
   LayerNorm(const Context& context, std::size_t width, double epsilon = 1e-5)
@@ -56,15 +57,12 @@ class LayerNorm {
   }
   template <class Context, class D>
   void backward_weight(const Context&, D deferred) {
+    if (!weight.trainable() && !bias.trainable()) return;
     auto& [saved, g] = deferred;
     using Sum = decltype(sum_rows(g));
     const auto gain = weight.template open_gradient<Sum>(g.device()), shift = bias.template open_gradient<Sum>(g.device());
     kernels::layer_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.mean.data(), saved.rstd.data(),
-                                        g.data(), gain.data, shift.data, !gain.first);
-  }
-  void for_each_parameter(auto&& visit) {
-    visit(weight);
-    visit(bias);
+                                        g.data(), gain.data, shift.data, !(weight.trainable() ? gain.first : shift.first));
   }
 
   Parameter<> weight, bias;
@@ -79,7 +77,7 @@ class LayerNorm {
 };
 
 /// y = x / sqrt(mean(x²) + epsilon) * weight, by row (arXiv:1910.07467). Parameter "weight" [width].
-class RmsNorm {
+class RmsNorm : public Primitive<RmsNorm> {
  public:
   template <class Context>
   RmsNorm(const Context& context, std::size_t width, double epsilon = 1e-5)
@@ -106,12 +104,12 @@ class RmsNorm {
   }
   template <class Context, class D>
   void backward_weight(const Context&, D deferred) {
+    if (!weight.trainable()) return;
     auto& [saved, g] = deferred;
     const auto gain = weight.template open_gradient<decltype(sum_rows(g))>(g.device());
     kernels::rms_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.rstd.data(), g.data(), gain.data,
                                       !gain.first);
   }
-  void for_each_parameter(auto&& visit) { visit(weight); }
 
   Parameter<> weight;
 

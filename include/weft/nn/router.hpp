@@ -217,7 +217,6 @@ class Router {
   void backward_weight(const Context&, D deferred) {
     accumulate_product(weight, deferred.first, deferred.second);
   }
-  void for_each_parameter(auto&& visit) { visit(weight); }
 
   const RouterOptions& options() const { return options_; }
 

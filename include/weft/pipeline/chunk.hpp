@@ -3,7 +3,6 @@
 // One contiguous range of a model's stack: front, some blocks, back, any of which may be missing here. A pipeline's rank holds
 // one or several chunks (layer/model.hpp has the model concept).
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,7 +24,8 @@ struct Chunk {
   std::vector<typename Model::Block> blocks;
   std::optional<typename Model::Back> back;
   std::vector<Unit> units;  ///< front, blocks, back: every parameter that each uses
-  std::vector<Unit> owned;  ///< the same, each parameter in the first unit that uses it: its gradient is ready with that unit
+  std::vector<Unit> owned;    ///< the same, each parameter in the first unit that uses it: its gradient is ready with that unit
+  std::vector<Unit> trained;  ///< of `owned`, those parameters that are trainable
 };
 
 /// All units of a model (0: front, 1 and on: blocks, last: back), without memory for the values of their parameters.
@@ -34,7 +34,7 @@ struct WholeModel {
   std::optional<typename Model::Front> front;
   std::vector<typename Model::Block> blocks;
   std::optional<typename Model::Back> back;
-  std::vector<std::vector<ParameterState*>> visited;  // by unit
+  std::vector<std::vector<ParameterState*>> used;  // by unit
   std::vector<Registered> parameters;
   std::uint64_t print = 0;  // a hash of the whole model
 
@@ -50,15 +50,9 @@ struct WholeModel {
     blocks.reserve(count);
     const auto unit = [&](const std::string& name, const auto& make) {
       registry.begin(name);
-      building.engine.buffers = here(visited.size()) ? &buffers : nullptr;
-      std::vector<ParameterState*> seen;
-      const auto see = [&]<class P>(P& parameter) {
-        if constexpr (!requires { parameter.state(); }) require_parameter<P>();
-        else if (std::find(seen.begin(), seen.end(), &parameter.state()) == seen.end()) seen.push_back(&parameter.state());
-      };
-      visit_parameters(make(), see);
-      registry.end(visited.size(), seen);
-      visited.push_back(std::move(seen));
+      building.engine.buffers = here(used.size()) ? &buffers : nullptr;
+      make();
+      used.push_back(registry.end(used.size()));
     };
     unit(
         "front", [&]() -> auto& { return front.emplace(Model::make_front(building, config)), *front; });

@@ -98,6 +98,7 @@ class Executor {
   /// Runs all actions of this rank.
   void run(const RunMode& mode) {
     mode_ = mode;
+    context_.engine.records = !mode.forward_only;
     const bool forward_only = mode.forward_only;
     std::fill(done_.begin(), done_.end(), 0);
     for (Hooks* hooks : context_.engine.hooks) hooks->begin(!forward_only);
@@ -202,7 +203,7 @@ class Executor {
     std::size_t unit = 0;
     const auto run = [&](auto& layer, auto& output, const auto&... inputs) {
       before(&Hooks::before_forward, chunk.units[unit]);
-      auto result = layer.forward(context_, inputs...);
+      auto result = weft::forward(layer, context_, inputs...);
       output = std::move(result.output);
       if (!mode_.forward_only) saved_[place(action) + unit] = AnyValue(std::move(result.saved));
       after(&Hooks::after_forward, chunk.units[unit]);
@@ -252,7 +253,7 @@ class Executor {
       Tokens tokens(context_.device(), {of.size()});
       copy_from_host(tokens, std::span<const std::int32_t>(of));
       context_.env.rows = of.size() * sharers_;
-      losses[times - 1] = copy_to_host(back.forward(context_, x, tokens).output.sum())[0];
+      losses[times - 1] = copy_to_host(weft::forward(back, context_, x, tokens).output.sum())[0];
     }
     static_cast<Environment&>(context_.env) = std::move(kept);
     if (!(std::abs(losses[1] - 2 * losses[0]) > 1e-4 * (std::abs(losses[0]) + std::abs(losses[1])))) return;
@@ -312,7 +313,7 @@ class Executor {
   }
 
   void ready(Chunk<Model>& chunk, std::size_t index, std::size_t unit) {
-    accumulator_.ready(chunk.owned[unit], context_.engine.hooks, done_[index] == table_.micro_batches);
+    accumulator_.ready(chunk.trained[unit], context_.engine.hooks, done_[index] == table_.micro_batches);
   }
   // `done`: no further part of this micro-batch's backward follows.
   WEFT_OUT_OF_LINE void close(Unit& unit, int micro, bool done) {

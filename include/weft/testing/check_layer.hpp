@@ -141,8 +141,6 @@ template <class L>
 constexpr bool is_layer() {
   if constexpr (weft::detail::is_refused<typename weft::detail::forward_of_t<L, Root, Whole>::output_type>) {
     return false;
-  } else if constexpr (!weft::detail::VisitsParameters<L, const weft::detail::VisitAny>) {
-    return false;
   } else {
     using Step = weft::detail::forward_t<L, Root, Whole>;
     using Split =
@@ -151,12 +149,6 @@ constexpr bool is_layer() {
     return !weft::detail::is_refused<decltype(Split::input_gradient)>;
   }
 }
-template <class L>
-void refuse_layer() {
-  if constexpr (weft::detail::Forwards<L, Root, Whole> && !weft::detail::VisitsParameters<L, const weft::detail::VisitAny>)
-    weft::detail::refuse_parameters<L>();
-}
-
 template <class Make>
 CheckReport check_alone(Make& make, const Shape& shape, const CheckOptions& options) {
   require_input(shape, options);
@@ -213,12 +205,12 @@ CheckReport check_alone(Make& make, const Shape& shape, const CheckOptions& opti
 ///   - a forward or backward that writes into the input, the given gradient or a parameter's value, or beyond their ends, or
 ///     reads beyond them
 ///   - saved or deferred data that keeps a pointer to a freed tensor instead of the tensor
-///   - a parameter that for_each_parameter does not visit; two parameters of one name
+///   - two parameters of one name
 ///   - two dropouts under one path, which would draw the same mask.
 template <class Make>
 CheckReport check_layer(Make&& make, const Shape& shape, const CheckOptions& options = {}) {
   if constexpr (detail::is_layer<detail::layer_of_t<Make>>()) return detail::check_alone(make, shape, options);
-  else return detail::refuse_layer<detail::layer_of_t<Make>>(), CheckReport();
+  else return CheckReport();
 }
 
 /// Compares the layer on `ranks` thread ranks of axis A with one rank: outputs, input gradient, every parameter gradient, in

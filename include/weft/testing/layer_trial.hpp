@@ -56,7 +56,7 @@ class Trial {
   Trial(Layer& layer, const Context& context, const Made& made, const Shape& shape, const RankRows& rows, std::uint64_t seed)
       : layer_(layer),
         context_(context),
-        parameters_(parameters_of(layer, made)),
+        parameters_(parameters_of(made)),
         rows_(rows),
         guard_((shape.size() + 63) / 64 * 64) {
     for (std::size_t k = 0; k < 2; ++k) {
@@ -74,7 +74,7 @@ class Trial {
     std::vector<Numbers> values;
     for (const ParameterState* state : parameters_) values.push_back(value_of(*state));
     const Outcome first = alone(0), second = alone(1);
-    if (!same_bits(read(layer_.forward(context_, input_of(0)).output), first.output))
+    if (!same_bits(read(weft::forward(layer_, context_, input_of(0)).output), first.output))
       refuse(
           "forward gives other bits for the same input the second time: it is to be a function of its input, its parameters and "
           "the context, so it can keep nothing (a mutable member?) and read nothing that nobody has written; what backward needs "
@@ -94,7 +94,7 @@ class Trial {
 
   /// The sum of output · weights; backward computes its derivatives.
   double objective() {
-    auto step = layer_.forward(context_, input_of(0));
+    auto step = weft::forward(layer_, context_, input_of(0));
     const Numbers output = read(step.output), weights = read(gradient_of(step.output, 0));
     double value = 0;
     for (std::size_t i = 0; i < output.size(); ++i) value += output[i] * weights[i];
@@ -249,7 +249,7 @@ class Trial {
 
   Flight launch(std::size_t k) {
     auto x = std::make_unique<X>(input_of(k));
-    Step step = layer_.forward(context_, *x);
+    Step step = weft::forward(layer_, context_, *x);
     G g = gradient_of(step.output, k);
     return {std::move(x), std::move(step), std::move(g)};
   }
@@ -284,7 +284,7 @@ class Trial {
     Outcome outcome;
     const X x = input_of(k);
     const std::vector<Numbers> x_before{around(x)};
-    Step step = layer_.forward(context_, x);
+    Step step = weft::forward(layer_, context_, x);
     require_unwritten(x_before, {around(x)}, "forward");
     outcome.output = read(step.output);
     if (!finite(outcome.output))

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The parameters of a layer under test, recorded at their creation: which ones the layer still holds, and which ones it visits.
+// The parameters of a layer under test, recorded at their creation.
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,25 +40,16 @@ class Made final : public weft::detail::Hooks {
   std::vector<One> made_;
 };
 
-/// The parameters that the layer visits, each once. Throws if it holds others, or two of one name.
-template <class Layer>
-std::vector<ParameterState*> parameters_of(Layer& layer, const Made& made) {
-  std::vector<ParameterState*> visited;
-  layer.for_each_parameter([&](auto& parameter) {
-    ParameterState* state = &parameter.state();
-    if (std::find(visited.begin(), visited.end(), state) == visited.end()) visited.push_back(state);
-  });
-  for (const ParameterState* state : made.held())
-    if (std::find(visited.begin(), visited.end(), state) == visited.end())
-      refuse("for_each_parameter does not visit " + state->name() +
-             ", which the layer holds: no wrapper would sum its gradient and no optimizer change it; add visit(member)");
-  for (std::size_t i = 0; i < visited.size(); ++i)
+/// The parameters that the layer holds. Throws if two have one name.
+inline std::vector<ParameterState*> parameters_of(const Made& made) {
+  const std::vector<ParameterState*> held = made.held();
+  for (std::size_t i = 0; i < held.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
-      if (visited[i]->name() == visited[j]->name())
-        refuse("two parameters of this layer are called " + visited[i]->name() +
+      if (held[i]->name() == held[j]->name())
+        refuse("two parameters of this layer are called " + held[i]->name() +
                ": they start alike, and one name is one parameter in checkpoints and between stages; give each a path of its own "
                "(context / \"first\")");
-  return visited;
+  return held;
 }
 
 }  // namespace weft::testing::detail

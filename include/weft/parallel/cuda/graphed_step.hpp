@@ -100,7 +100,8 @@ class GraphedStep {
     auto& stages = model_->stages_;
     const schedule::Table& table = stages.table(context, batch);
     const double count = stages.count_targets(context, batch).counted;
-    std::vector<std::uint64_t> key{batch.sequences, batch.length, batch.micro_batches, batch.first_sequence};
+    std::vector<std::uint64_t> key{batch.sequences, batch.length, batch.micro_batches, batch.first_sequence,
+                                   stages.trainable_changes()};
     for (const MicroBatch& micro : batch.differing) key.insert(key.end(), {micro.sequences, micro.length});
     key.push_back(batch.documents.size());
     if (key != key_) begin(context, table, batch, std::move(key));

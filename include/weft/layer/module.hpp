@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A layer of which one writes the forward: its backward follows from the operations that the forward calls, with the collectives
+// that are the duals of the forward's, and the weight gradients apart (for schedules that defer them). It is a layer as any
+// other: in Sequential and Residual, under every wrapper, in check_layer.
+//
+//   struct GatedMlp : Module<GatedMlp> {
+//     Parameter<Shard<tp, 0>> gate, up;
+//     Parameter<Shard<tp, 1>> down;
+//     GatedMlp(const auto& context, std::size_t width, std::size_t hidden);
+//     auto forward(const auto& x) const {
+//       auto inside = to<Replicated<tp>>(x);
+//       return matmul(silu(matmul(inside, gate)) * matmul(inside, up), down);
+//     }
+//   };
+//
+// What the forward receives and returns are Variables (layer/variable.hpp). It calls operations on them, other Modules and layers
+// that derive from Primitive, as functions: norm(x); and any other layer with call(layer, x).
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <weft/layer/layer.hpp>
+#include <weft/layer/primitive.hpp>
+#include <weft/layer/tape.hpp>
+#include <weft/layer/variable.hpp>
+
+namespace weft {
+
+namespace detail {
+
+/// An input of a Module's call that has a gradient.
+template <class Context, class X>
+struct TapeInput : TapeStep<Context>, ValueNode<X> {
+  explicit TapeInput(const X& x) : device(&x.device()), shape(x.shape()) {}
+  void apply(Tape<Context>&) {
+    if (!destination) return;
+    if (*this) *destination = this->take();
+    else *destination = zero_gradient<X>(*device, shape);  // the forward does not use this input
+  }
+  typename X::device_type* device;
+  Shape shape;
+  gradient_t<X>* destination = nullptr;
+};
+
+template <class X>
+struct NoTapeInput {};
+
+// The inputs of a Module's call: a tensor has a gradient if it is Real; a tuple is taken apart.
+template <class Context, class X>
+struct ModuleInput {
+  static constexpr bool real = !std::is_same_v<gradient_t<X>, Nothing>;
+  using node_type = std::conditional_t<real, TapeInput<Context, X>*, NoTapeInput<X>>;
+  using gradient_type = gradient_t<X>;
+
+  static auto make(Tape<Context>& tape, const X& x) {
+    if constexpr (real) {
+      if (tape.records()) return std::tuple(Variable<Context, X>(x, &tape.template record<TapeInput<Context, X>>(x), tape));
+    }
+    return std::tuple(Variable<Context, X>(x, tape));
+  }
+  static node_type node([[maybe_unused]] const auto& variable) {
+    if constexpr (real) return static_cast<TapeInput<Context, X>*>(variable.node());
+    else return {};
+  }
+  static void receive(node_type node, gradient_type& gradient) {
+    if constexpr (real) {
+      if (node != nullptr) node->destination = &gradient;
+    }
+  }
+};
+template <class Context, class... X>
+struct ModuleInput<Context, std::tuple<X...>> {
+  using node_type = std::tuple<typename ModuleInput<Context, X>::node_type...>;
+  using gradient_type = std::tuple<typename ModuleInput<Context, X>::gradient_type...>;
+
+  static auto make(Tape<Context>& tape, const std::tuple<X...>& x) {
+    return std::apply([&](const X&... one) { return std::tuple_cat(ModuleInput<Context, X>::make(tape, one)...); }, x);
+  }
+  template <class... V>
+  static node_type node(const V&... variable) {
+    return {ModuleInput<Context, X>::node(variable)...};
+  }
+  static void receive(const node_type& nodes, gradient_type& gradients) {
+    each(nodes, gradients, std::index_sequence_for<X...>());
+  }
+
+ private:
+  template <std::size_t... I>
+  static void each(const node_type& nodes, gradient_type& gradients, std::index_sequence<I...>) {
+    (ModuleInput<Context, X>::receive(std::get<I>(nodes), std::get<I>(gradients)), ...);
+  }
+};
+
+// The saved state of a Module's call, and what its first half of backward leaves for the second.
+template <class Context, class Input, class Output>
+struct ModuleSaved {
+  TapePointer<Context> tape;
+  typename Input::node_type input;
+  Output output;
+};
+template <class Context>
+struct ModuleDeferred {
+  TapePointer<Context> tape;
+};
+
+template <class Y>
+inline constexpr bool is_module_output = is_variable<Y> || std::is_same_v<Y, AlreadyRefused>;
+template <class... Y>
+inline constexpr bool is_module_output<std::tuple<Y...>> = (is_variable<Y> && ...);
+
+template <class L, class... V>
+concept ForwardsVariables = requires(const L& layer, const V&... x) {
+  layer.forward(x...);
+};
+
+}  // namespace detail
+
+/// The base class of a layer Self that writes `auto forward(const auto&... x) const` on Variables. An input that is a tuple is
+/// passed as several arguments; several outputs are returned as a std::tuple.
+template <class Self>
+class Module {
+ public:
+  /// In another Module's forward: the same call, recorded in its tape.
+  template <class... V>
+  requires(AnyVariable<V>&&...) auto operator()(const V&... x) const { return self().forward(x...); }
+
+  template <class... Others>
+  detail::AlreadyRefused operator()(detail::AlreadyRefused refused, const Others&...) const {
+    return refused;
+  }
+
+  // The layer concept (layer/layer.hpp), for weft::forward and weft::backward_input.
+  template <class Context, class X, class... Others>
+  auto recorded_forward(const Context& context, const X& x, const Others&... others) const {
+    auto tape = detail::make_tape(context, context.engine.records);
+    const auto variables =
+        std::tuple_cat(detail::ModuleInput<Context, X>::make(*tape, x), std::tuple(Variable<Context, Others>(others, *tape)...));
+    return run<X>(std::move(tape), variables, std::make_index_sequence<std::tuple_size_v<decltype(variables)>>());
+  }
+  template <class Context, class Input, class Output, class G>
+  auto backward_input(const Context& context, detail::ModuleSaved<Context, Input, Output> saved, const G& g) {
+    typename Input::gradient_type gradient{};
+    Input::receive(saved.input, gradient);
+    detail::give(context, saved.output, g);
+    saved.tape->backward(context);
+    return InputGradient{std::move(gradient), detail::ModuleDeferred<Context>{std::move(saved.tape)}};
+  }
+  template <class Context>
+  void backward_weight(const Context& context, detail::ModuleDeferred<Context> deferred) {
+    deferred.tape->weights(context);
+  }
+
+ private:
+  const Self& self() const { return static_cast<const Self&>(*this); }
+
+  // The first of the Variables, one or several, are of the first input, an X.
+  template <class X, class Context, class... V, std::size_t... I>
+  auto run(detail::TapePointer<Context> tape, const std::tuple<V...>& variables, std::index_sequence<I...>) const {
+    constexpr bool callable = detail::ForwardsVariables<Self, V...>;
+    static_assert(callable,
+                  "weft: this Module's forward cannot be called with its inputs: write `auto forward(const auto& x) const`, "
+                  "public, with as many arguments as there are inputs (those of a tuple one by one), and no context, which "
+                  "each Variable knows: x.context(); see Self in this function's template arguments");
+    if constexpr (!callable) {
+      return detail::RefusedResult();
+    } else {
+      auto y = self().forward(std::get<I>(variables)...);
+      using Y = decltype(y);
+      static_assert(detail::is_module_output<Y>,
+                    "weft: this Module's forward returns something else than a Variable, or a std::tuple of Variables: return "
+                    "what operations on its inputs gave; a tensor (x.value()) has no gradient; see Self and Y in this function's "
+                    "template arguments");
+      if constexpr (!detail::is_module_output<Y> || std::is_same_v<Y, detail::AlreadyRefused>) {
+        return detail::RefusedResult();
+      } else {
+        using Input = detail::ModuleInput<Context, X>;
+        auto input = node_of<Input>(variables, std::make_index_sequence<detail::variables_in<X>>());
+        auto output = detail::nodes_of(y);
+        using Saved = detail::ModuleSaved<Context, Input, decltype(output)>;
+        return Result{detail::values_of(std::move(y)), Saved{std::move(tape), std::move(input), std::move(output)}};
+      }
+    }
+  }
+  template <class Input, class... V, std::size_t... I>
+  static auto node_of(const std::tuple<V...>& variables, std::index_sequence<I...>) {
+    return Input::node(std::get<I>(variables)...);
+  }
+};
+
+}  // namespace weft

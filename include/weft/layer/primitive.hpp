@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Layers and operations with a backward of their own, called in a Module's forward. A layer has forward(context, x) and backward
+// (layer/layer.hpp); an operation without parameters has forward(x...) and gradient(g, x...), both on tensors:
+//
+//   struct Cube : Primitive<Cube> {
+//     auto forward(const auto& x) const { return times(times(x, x), x); }
+//     auto gradient(const auto& g, const auto& x) const { return scale(times(g, square(x)), 3); }
+//   };
+//   auto forward(const auto& x) const { return norm(Cube()(x)); }   // in a Module
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <weft/layer/layer.hpp>
+#include <weft/layer/variable.hpp>
+
+namespace weft {
+
+namespace detail {
+
+template <class X, class Device>
+gradient_t<X> zero_gradient(Device& device, const Shape& shape) {
+  gradient_t<X> zero(device, shape);
+  fill_zero(device, zero.data(), zero.size());
+  return zero;
+}
+
+// The number of Variables that an input of type X becomes in a Module's forward.
+template <class X>
+inline constexpr std::size_t variables_in = 1;
+template <class... X>
+inline constexpr std::size_t variables_in<std::tuple<X...>> = (variables_in<X> + ... + 0);
+
+// The values and the nodes of a Variable or of a tuple of them.
+template <class C, class X>
+X values_of(const Variable<C, X>& x) {
+  return x.value();
+}
+template <class... V>
+auto values_of(const std::tuple<V...>& x) {
+  return std::apply([](const V&... one) { return std::tuple(values_of(one)...); }, x);
+}
+template <class C, class X>
+ValueNode<X>* nodes_of(const Variable<C, X>& x) {
+  return x.node();
+}
+template <class... V>
+auto nodes_of(const std::tuple<V...>& x) {
+  return std::apply([](const V&... one) { return std::tuple(nodes_of(one)...); }, x);
+}
+template <class Context, class Y>
+Variable<Context, Y> constants(Tape<Context>& tape, Y&& y) {
+  return {std::move(y), tape};
+}
+template <class Context, class... Y>
+std::tuple<Variable<Context, Y>...> constants(Tape<Context>& tape, std::tuple<Y...>&& y) {
+  return std::apply([&](Y&... one) { return std::tuple<Variable<Context, Y>...>(Variable<Context, Y>(std::move(one), tape)...); },
+                    y);
+}
+template <class V>
+const auto& first_variable(const V& x) {
+  if constexpr (is_variable<V>) return x;
+  else return std::get<0>(x);
+}
+
+// Gives a gradient to a node, or each of a tuple's to one of a tuple.
+template <class Context, class X, class G>
+void give(const Context& context, ValueNode<X>* node, G&& gradient) {
+  if constexpr (!std::is_same_v<gradient_t<X>, Nothing>) {
+    if (node != nullptr) node->add(context, std::forward<G>(gradient));
+  }
+}
+template <class Context, class... Node, class G>
+void give(const Context& context, const std::tuple<Node...>& nodes, G&& gradients) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) { (detail::give(context, std::get<I>(nodes), std::get<I>(gradients)), ...); }
+  (std::index_sequence_for<Node...>());
+}
+
+// What a layer gives: a value, or a tuple of values, of which some may have no gradient in the end.
+template <class Y>
+struct OutputNodes : ValueNode<Y> {
+  explicit OutputNodes(const Y&) {}
+  bool any() const { return bool(*this); }
+  auto gradient() { return this->take(); }
+  template <class Context>
+  Variable<Context, Y> variable(Tape<Context>& tape, Y&& y) {
+    return {std::move(y), this, tape};
+  }
+};
+template <class... Y>
+struct OutputNodes<std::tuple<Y...>> {
+  template <class One>
+  struct Node : ValueNode<One> {
+    explicit Node(const One& y) : device(&y.device()), shape(y.shape()) {}
+    gradient_t<One> gradient() { return *this ? this->take() : zero_gradient<One>(*device, shape); }
+    typename One::device_type* device;
+    Shape shape;
+  };
+  explicit OutputNodes(const std::tuple<Y...>& y)
+      : nodes(std::apply([](const Y&... one) { return std::tuple<Node<Y>...>(Node<Y>(one)...); }, y)) {}
+  bool any() const {
+    return std::apply([](const auto&... node) { return (bool(node) || ...); }, nodes);
+  }
+  auto gradient() {
+    return std::apply([](auto&... node) { return std::tuple<gradient_t<Y>...>(node.gradient()...); }, nodes);
+  }
+  template <class Context>
+  std::tuple<Variable<Context, Y>...> variable(Tape<Context>& tape, std::tuple<Y...>&& y) {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return std::tuple<Variable<Context, Y>...>(Variable<Context, Y>(std::move(std::get<I>(y)), &std::get<I>(nodes), tape)...);
+    }
+    (std::index_sequence_for<Y...>());
+  }
+  std::tuple<Node<Y>...> nodes;
+};
+
+// A layer that backward calls again: a part of the Module, which outlives the step, or a copy of one without members (Gelu()).
+template <class L>
+class CalledLayer {
+ public:
+  explicit CalledLayer(const L& layer) : layer_(hold(layer)) {}
+  L& operator*() {
+    if constexpr (std::is_empty_v<L>) return layer_;
+    else return *layer_;
+  }
+
+ private:
+  static auto hold(const L& layer) {
+    if constexpr (std::is_empty_v<L>) return layer;
+    else return const_cast<L*>(&layer);
+  }
+  std::conditional_t<std::is_empty_v<L>, L, L*> layer_;
+};
+
+template <class Context, class L, class D>
+struct DeferredLayer : TapeStep<Context> {
+  DeferredLayer(const CalledLayer<L>& of, D&& state) : layer(of), deferred(std::move(state)) {}
+  void apply(Tape<Context>& tape) { weft::backward_weight(*layer, tape.context(), std::move(deferred)); }
+  CalledLayer<L> layer;
+  D deferred;
+};
+
+// A layer's call: its own backward is run, with what its forward saved.
+template <class Context, class L, class Nodes, class Y, class Saved>
+struct RecordedLayer : TapeStep<Context> {
+  RecordedLayer(const L& of, Nodes to, const Y& y, Saved&& state)
+      : layer(of), inputs(std::move(to)), outputs(y), saved(std::move(state)) {}
+  void apply(Tape<Context>& tape) {
+    if (!outputs.any()) return;
+    auto split = weft::backward_input(*layer, tape.context(), std::move(saved), outputs.gradient());
+    using D = typename decltype(split)::deferred_type;
+    if constexpr (!std::is_same_v<decltype(split.input_gradient), Nothing>)
+      detail::give(tape.context(), inputs, std::move(split.input_gradient));
+    if constexpr (!std::is_same_v<D, Nothing>)
+      tape.template defer<DeferredLayer<Context, L, D>>(layer, std::move(split.deferred));
+  }
+  CalledLayer<L> layer;
+  Nodes inputs;
+  OutputNodes<Y> outputs;
+  Saved saved;
+};
+
+// The call of an operation with forward(x...) and gradient(g, x...).
+template <class Context, class F, class Y, class... X>
+struct RecordedOperation : TapeStep<Context>, ValueNode<Y> {
+  RecordedOperation(const F& of, const Variable<Context, X>&... x) : f(of), nodes(x.node()...), values(x.value()...) {}
+  void apply(Tape<Context>& tape) {
+    if (!*this) return;
+    const auto g = this->take();
+    auto gradients = std::apply([&](const X&... x) { return f.gradient(g, x...); }, values);
+    if constexpr (sizeof...(X) == 1) detail::give(tape.context(), std::get<0>(nodes), std::move(gradients));
+    else detail::give(tape.context(), nodes, std::move(gradients));
+  }
+  F f;
+  std::tuple<ValueNode<X>*...> nodes;
+  std::tuple<X...> values;
+};
+
+template <class V>
+inline constexpr bool is_call_input = is_variable<V>;
+template <class... V>
+inline constexpr bool is_call_input<std::tuple<V...>> = (is_variable<V> && ...);
+
+}  // namespace detail
+
+/// The call of an operation with forward(x...) and gradient(g, x...) on tensors, of which gradient returns that of its operand,
+/// or of several operands a std::tuple, Nothing{} for one without.
+template <class F, class Context, class... X>
+requires(detail::IsOperation<F>) auto call(const F& f, const Variable<Context, X>&... x) {
+  auto& tape = std::get<0>(std::tie(x...)).tape();
+  auto y = f.forward(x.value()...);
+  using Y = decltype(y);
+  if (!tape.records() || !(x.has_gradient() || ...)) return Variable<Context, Y>(std::move(y), tape);
+  auto& node = tape.template record<detail::RecordedOperation<Context, F, Y, X...>>(f, x...);
+  return Variable<Context, Y>(std::move(y), &node, tape);
+}
+
+/// The call of any layer in a Module's forward. The first input, a Variable or a tuple of them, receives the gradient that the
+/// layer's backward returns; other inputs have none. The layer must be a part of the Module, since backward calls it again.
+template <class L, class V, class... Others>
+requires(!detail::IsOperation<L> && detail::is_call_input<V> &&
+         (AnyVariable<Others> && ...)) auto call(const L& layer, const V& x, const Others&... others) {
+  if constexpr (detail::IsModule<L>) {
+    if constexpr (detail::is_variable<V>) return layer(x, others...);
+    else return std::apply([&](const auto&... one) { return layer(one..., others...); }, x);
+  } else {
+    auto& tape = detail::first_variable(x).tape();
+    using Context = typename std::remove_cvref_t<decltype(detail::first_variable(x))>::context_type;
+    using X = decltype(detail::values_of(x));
+    if constexpr (!detail::Forwards<L, Context, X, typename Others::tensor_type...>) {
+      return detail::refuse_forward<L, Context, X, typename Others::tensor_type...>().output;
+    } else {
+      auto step = weft::forward(layer, tape.context(), detail::values_of(x), others.value()...);
+      using Y = decltype(step.output);
+      auto inputs = detail::nodes_of(x);
+      if constexpr (detail::is_refused<Y>) {
+        return step.output;
+      } else {
+        if (!tape.records()) return detail::constants(tape, std::move(step.output));
+        auto& node = tape.template record<detail::RecordedLayer<Context, L, decltype(inputs), Y, decltype(step.saved)>>(
+            layer, std::move(inputs), step.output, std::move(step.saved));
+        return node.outputs.variable(tape, std::move(step.output));
+      }
+    }
+  }
+}
+
+/// The base class of layers and operations that are called as functions in a Module's forward: norm(x).
+template <class Self>
+struct Primitive {
+  template <class V, class... Others>
+  requires(detail::is_call_input<V> && (AnyVariable<Others> && ...)) auto operator()(const V& x, const Others&... others) const {
+    return call(static_cast<const Self&>(*this), x, others...);
+  }
+
+  template <class... Others>
+  detail::AlreadyRefused operator()(detail::AlreadyRefused refused, const Others&...) const {
+    return refused;
+  }
+
+  // An operation as a layer of its own, in Sequential or check_layer.
+  template <class Context, class... X, class G>
+  auto backward(const Context&, std::tuple<X...> saved, const G& g) const {
+    auto gradients = std::apply([&](const X&... x) { return static_cast<const Self&>(*this).gradient(g, x...); }, saved);
+    if constexpr (sizeof...(X) == 1) return gradients;
+    else return std::get<0>(std::move(gradients));
+  }
+};
+
+}  // namespace weft
