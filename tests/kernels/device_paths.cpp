@@ -453,6 +453,17 @@ TEST_CASE("a device's library of attention is asked first, for 16-bit types alon
   CHECK(library->backwards == 1);
   CHECK((library->last.dv.data == d.data() + 2 * head && library->last.d_out.data == out.data() &&
          library->last.log_sum_exp == lse.data()));
+  // A mask that a library does not know is not for it.
+  kernels::attention_forward<bfloat16>(device, extents, in, {out.data(), head}, lse.data(), {.window = 2});
+  kernels::attention_backward<bfloat16>(device, extents, in, {out.data(), head}, {out.data(), head}, lse.data(),
+                                        {.q = d.data(),
+                                         .k = d.data() + head,
+                                         .v = d.data() + 2 * head,
+                                         .q_stride = 3 * head,
+                                         .k_stride = 3 * head,
+                                         .v_stride = 3 * head},
+                                        {.window = 2});
+  CHECK((library->forwards == 2 && library->backwards == 1));
   const auto wide = normal<float>(length * head, 13);
   std::vector<float> wide_out(length * head);
   kernels::attention_forward<float>(

@@ -58,6 +58,8 @@ WEFT_COLD inline void tell_slow_attention(FusedAttention& fused, const Attention
 /// The libraries support 16-bit types only.
 template <class T, class Exec>
 inline constexpr bool may_be_fused = !on_host<Exec> && sizeof(T) == 2;
+/// They are asked for causal and full attention. A window, documents and masks given as arrays are computed by loops over rows.
+inline bool may_be_fused_under(const MaskView& mask) { return !mask.ranges(); }
 
 template <class T, class R, class Exec>
 bool attention_fused_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
@@ -103,7 +105,7 @@ template <class T, class R, class Exec>
 void attention_device_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
                               StridedRows<R> out, accumulate_t<T>* lse) {
   if constexpr (may_be_fused<T, Exec>)
-    if (attention_fused_forward(device, shape, in, out, lse)) return;
+    if (may_be_fused_under(shape.mask) && attention_fused_forward(device, shape, in, out, lse)) return;
   if constexpr (!on_host<Exec>) tell_slow_attention(device.template cache<FusedAttention>(), shape, data_type_of<T>, false);
   attention_rows_forward(device, shape, in, out, lse);
 }
@@ -113,7 +115,7 @@ void attention_device_backward(Device<Exec>& device, const AttentionShape& shape
                                StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
                                const AttentionOperands<R>& d) {
   if constexpr (may_be_fused<T, Exec>)
-    if (attention_fused_backward(device, shape, in, out, d_out, lse, d)) return;
+    if (may_be_fused_under(shape.mask) && attention_fused_backward(device, shape, in, out, d_out, lse, d)) return;
   if constexpr (!on_host<Exec>) tell_slow_attention(device.template cache<FusedAttention>(), shape, data_type_of<T>, true);
   attention_rows_backward(device, shape, in, out, d_out, lse, d);
 }
