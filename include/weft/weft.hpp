@@ -17,6 +17,7 @@
 #include <weft/data/batches.hpp>
 #include <weft/dtensor/dtensor.hpp>
 #include <weft/layer/module.hpp>
+#include <weft/layer/operations/attention.hpp>
 #include <weft/layer/operations/heads.hpp>
 #include <weft/layer/operations/softmax.hpp>
 #include <weft/layer/operations/variables.hpp>

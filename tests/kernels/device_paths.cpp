@@ -9,8 +9,20 @@
 template <>
 inline constexpr bool weft::detail::on_host<Kokkos::DefaultExecutionSpace> = false;
 
+/// A space with the host's loops, in the calling thread.
+struct HostLoops : Kokkos::DefaultExecutionSpace {
+  using execution_space = HostLoops;
+};
+template <>
+inline constexpr bool weft::detail::on_host<HostLoops> = true;
+template <>
+void weft::detail::run_on_host(const HostLoops&, const HostLoop& loop) {
+  loop.call(loop.body, 0, loop.count);
+}
+
 #include "kernels/support.hpp"
 
+#include <weft/kernels/activation.hpp>
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/cross_entropy.hpp>
 #include <weft/kernels/elementwise.hpp>
@@ -19,7 +31,11 @@ inline constexpr bool weft::detail::on_host<Kokkos::DefaultExecutionSpace> = fal
 #include <weft/kernels/matmul_fused.hpp>
 #include <weft/kernels/norm.hpp>
 #include <weft/kernels/optimizer.hpp>
+#include <weft/kernels/quantise.hpp>
+#include <weft/kernels/random.hpp>
 #include <weft/kernels/rope.hpp>
+#include <weft/kernels/routing.hpp>
+#include <weft/kernels/rows.hpp>
 
 using namespace kernels_test;
 namespace kernels = weft::kernels;
@@ -153,6 +169,99 @@ TEST_CASE_TEMPLATE("the gradient of a table adds up tokens in their order", T, f
     if (ids[t] >= first && ids[t] < first + std::int64_t(here))
       for (std::size_t i = 0; i < width; ++i) want[std::size_t(ids[t] - first) * width + i] += A(dy[t * width + i]);
   CHECK(same_bits(table, want));
+}
+
+TEST_CASE_TEMPLATE("the gradient of a table adds up ids that fill many chunks of tokens", T, float, bfloat16, double) {
+  DefaultDevice device;
+  using A = accumulate_t<T>;
+  const std::size_t width = 5, here = 4;
+  const std::int64_t first = 2;
+  for (const std::size_t tokens : {1, 63, 64, 65, 128, 129, 1000})
+    for (const int kinds : {1, 2, 9}) {
+      CAPTURE(tokens);
+      CAPTURE(kinds);
+      std::vector<std::int32_t> ids(tokens);
+      for (std::size_t i = 0; i < tokens; ++i) ids[i] = std::int32_t(i * i / 3) % kinds + (kinds == 1 ? 3 : 0);
+      const auto dy = normal<T>(tokens * width, 8);
+      std::vector<A> table(here * width, A(0.5));
+      std::vector<double> want(here * width, 0.5);
+      kernels::embedding_backward(device, tokens, width, ids.data(), dy.data(), first, here, table.data());
+      for (std::size_t t = 0; t < tokens; ++t)
+        if (ids[t] >= first && ids[t] < first + std::int64_t(here))
+          for (std::size_t i = 0; i < width; ++i) want[std::size_t(ids[t] - first) * width + i] += double(dy[t * width + i]);
+      check_close(table, want, 4);
+    }
+}
+
+TEST_CASE("a matrix of one long row is spread over threads") {
+  DefaultDevice device;
+  const std::size_t n = 10000;
+  std::vector<float> drawn(n), one_by_one(n);
+  kernels::initialise_normal(device, 1, n, drawn.data(), 5, 2, 7, 100, 1.0, 0.5);
+  for (std::size_t i = 0; i < n; ++i)
+    kernels::initialise_normal(device, 1, 1, &one_by_one[i], 5, 2, 7 + i, 100, 1.0, 0.5);
+  CHECK(same_bits(drawn, one_by_one));
+  std::vector<int> visits(n);
+  std::size_t rows = 0;
+  int* const visit = visits.data();
+  std::size_t* const seen = &rows;
+  weft::detail::for_each_entry(
+      device, 1, n, KOKKOS_LAMBDA(std::size_t row, std::size_t column) {
+        ++visit[column];
+        if (row != 0) ++*seen;
+      });
+  CHECK(visits == std::vector<int>(n, 1));
+  CHECK(rows == 0);
+}
+
+TEST_CASE_TEMPLATE("rows by teams of lanes give what rows by threads give", T, float, bfloat16, double) {
+  DefaultDevice device;
+  weft::Device<HostLoops> host;
+  using A = accumulate_t<T>;
+  const std::size_t rows = 7, width = 301;
+  const auto x = normal<T>(rows * width, 1), u = normal<T>(rows * width, 2), g = normal<T>(rows * width, 3);
+  const auto both = [&](auto&& kernel, double factor = 1) {
+    std::vector<T> got(2 * rows * width), want(2 * rows * width);
+    std::vector<A> got_rows(rows, A(0.25)), want_rows(rows, A(0.25));
+    kernel(device, got.data(), got_rows.data());
+    kernel(host, want.data(), want_rows.data());
+    check_close(got, std::vector<double>(want.begin(), want.end()), factor);
+    check_close(got_rows, std::vector<double>(want_rows.begin(), want_rows.end()), factor);
+  };
+  both([&](auto& on, T* out, A*) { kernels::swiglu_forward(on, rows, width, x.data(), width, u.data(), width, out); });
+  both([&](auto& on, T* out, A*) {
+    kernels::swiglu_backward(on, rows, width, x.data(), width, u.data(), width, g.data(), out, width, out + rows * width, width);
+  });
+  for (const std::size_t first : {0, 3})
+    both([&](auto& on, T* out, A*) {
+      kernels::dropout(on, rows, width, x.data(), out, 0.3, 9, 1, first, 2 * width + 1, first == 0 ? nullptr : u.data());
+    });
+  both([&](auto& on, T* out, A*) { kernels::add_row(on, rows, width, x.data(), u.data(), out); });
+  both([&](auto& on, T* out, A* each) {
+    kernels::row_sums(on, rows, width, x.data(), A(0.5), each);
+    kernels::multiply_column(on, rows, width, x.data(), each, out);
+  }, 4);
+  both([&](auto& on, T* out, A* each) {
+    const std::vector<A> top(rows, A(4));
+    kernels::exp_sums(on, rows, width, width - 2, x.data(), top.data(), each);
+    kernels::softmax_backward(on, rows, width, x.data(), g.data(), out);
+  }, 8);
+  both([&](auto& on, T* out, A*) {
+    std::vector<std::int8_t> integers(rows * width);
+    std::vector<A> scales(kernels::quantised_blocks(rows * width));
+    kernels::quantise(on, rows * width, x.data(), integers.data(), scales.data());
+    kernels::dequantise(on, rows * width, integers.data(), scales.data(), out);
+  });
+  const std::vector<std::int32_t> order{5, -1, 0, 13, 12, 2, 7}, place{3, -1, 0, 6, 1, 2, 4, 5, 0, 0, 1, -1, 2, 6};
+  const auto weights = normal<A>(2 * rows, 4);
+  both([&](auto& on, T* out, A*) {
+    kernels::gather_rows(on, rows, width, order.data(), 2, x.data(), weights.data(), out);
+    kernels::sum_places(on, rows, width, place.data(), 2, x.data(), weights.data(), out + rows * width);
+  });
+  std::vector<A> dots(2 * rows), want_dots(2 * rows);
+  kernels::dot_places(device, rows, width, place.data(), 2, x.data(), g.data(), dots.data());
+  kernels::dot_places(host, rows, width, place.data(), 2, x.data(), g.data(), want_dots.data());
+  check_close(dots, std::vector<double>(want_dots.begin(), want_dots.end()), 8);
 }
 
 TEST_CASE_TEMPLATE("attention without a library, whole and as merged blocks", T, float, bfloat16, double) {

@@ -15,6 +15,7 @@
 
 #include <weft/layer/operations/along_dim.hpp>
 #include <weft/layer/operations/batched.hpp>
+#include <weft/layer/operations/functions.hpp>
 #include <weft/layer/operations/index_select.hpp>
 #include <weft/layer/operations/shapes.hpp>
 

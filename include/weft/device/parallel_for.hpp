@@ -66,6 +66,23 @@ requires(!on_host<Exec>) void for_each_index(Device<Exec>& device, std::size_t n
     Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)), f);
 }
 
+/// Calls f(row, column) for each entry of a matrix. Devices take an entry a thread, hosts long pieces of rows: a matrix may be one
+/// long row.
+template <class Exec, class F>
+requires(on_host<Exec>) void for_each_entry(Device<Exec>& device, std::size_t rows, std::size_t columns, const F& f) {
+  constexpr std::size_t piece = 4096;
+  const std::size_t pieces = (columns + piece - 1) / piece;
+  for_each_index(device, rows * pieces, [=](std::size_t item) {
+    const std::size_t row = item / pieces, first = item % pieces * piece, end = std::min(columns, first + piece);
+    for (std::size_t column = first; column < end; ++column) f(row, column);
+  });
+}
+template <class Exec, class F>
+requires(!on_host<Exec>) void for_each_entry(Device<Exec>& device, std::size_t rows, std::size_t columns, const F& f) {
+  for_each_index(
+      device, rows * columns, KOKKOS_LAMBDA(const std::size_t i) { f(i / columns, i % columns); });
+}
+
 }  // namespace weft::detail
 
 #ifdef WEFT_COMPILED

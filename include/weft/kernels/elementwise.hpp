@@ -96,9 +96,10 @@ requires(!std::is_same_v<accumulate_t<From>, accumulate_t<To>>) void cast(Device
 template <class T, class Exec>
 void add_row(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, const T* bias, T* out) {
   using V = detail::lanes_for<Exec, T>;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
-        detail::sweep<V>(columns, [&](std::size_t i, std::size_t count) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        team.template sweep<V>(columns, [&](std::size_t i, std::size_t count) {
           (V::load(x + row * columns + i, count) + V::load(bias + i, count)).store(out + row * columns + i, count);
         });
       });
@@ -108,9 +109,10 @@ void add_row(Device<Exec>& device, std::size_t rows, std::size_t columns, const 
 template <class T, class Exec>
 void multiply_row(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, const T* gain, T* out) {
   using V = detail::lanes_for<Exec, T>;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
-        detail::sweep<V>(columns, [&](std::size_t i, std::size_t count) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        team.template sweep<V>(columns, [&](std::size_t i, std::size_t count) {
           (V::load(x + row * columns + i, count) * V::load(gain + i, count)).store(out + row * columns + i, count);
         });
       });
@@ -120,7 +122,7 @@ void multiply_row(Device<Exec>& device, std::size_t rows, std::size_t columns, c
 template <class T, class Exec>
 void column_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, std::size_t ld, accumulate_t<T>* out,
                  bool accumulate) {
-  using V = detail::lanes_for<Exec, T>;
+  using V = detail::column_lanes_for<Exec, T>;
   detail::sum_rows<V, 1>(device, rows, columns, detail::LoadRow<V, T>{x, ld}, detail::Outputs<accumulate_t<T>, 1>{{out}},
                          accumulate);
 }

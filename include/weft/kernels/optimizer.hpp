@@ -126,6 +126,38 @@ void sgd_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_t<
       });
 }
 
+/// Momentum and the direction of an update on n elements: buffer = momentum * buffer + g; direction = nesterov ? g + momentum *
+/// buffer : buffer, with g = gradient_scale * gradient. The buffer starts at 0.
+template <class A, class Exec>
+void momentum_direction(Device<Exec>& device, std::size_t n, const A* gradient, A* buffer, A* direction, double momentum,
+                        bool nesterov, double gradient_scale) {
+  using V = detail::lanes_for<Exec, A>;
+  const A scale = A(gradient_scale), factor = A(momentum);
+  detail::for_lanes<V>(
+      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
+        const V g = V(scale) * V::load(gradient + i, count);
+        const V sum = V(factor) * V::load(buffer + i, count) + g;
+        sum.store(buffer + i, count);
+        (nesterov ? g + V(factor) * sum : sum).store(direction + i, count);
+      });
+}
+
+/// p = keep * p - step * direction on n elements; `parameter` and `master` as in adamw_update.
+template <class P, class Exec>
+void direction_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_t<P>* master,
+                      const accumulate_t<P>* direction, double keep, double step) {
+  using V = detail::lanes_for<Exec, P>;
+  using A = accumulate_t<P>;
+  const A kept = A(keep), length = A(step);
+  detail::for_lanes<V>(
+      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
+        const V old = detail::values_before<V>(parameter, master, i, count);
+        const V updated = V(kept) * old - V(length) * V::load(direction + i, count);
+        if (parameter != nullptr) updated.store(parameter + i, count);
+        if (master != nullptr) updated.store(master + i, count);
+      });
+}
+
 }  // namespace weft::kernels
 
 #ifdef WEFT_COMPILED

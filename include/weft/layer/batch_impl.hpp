@@ -21,6 +21,7 @@ WEFT_INLINE void Batch::check(std::size_t vocabulary) const {
 }
 
 WEFT_INLINE void Batch::check() const {
+  if (!documents.empty()) check_documents();
   if (!differing.empty()) return check_differing();
   if (tokens.size() != sequences * length || targets.size() != tokens.size())
     throw_error<ShapeError>({"batch: ", tokens.size(), " tokens and ", targets.size(), " targets, expected ", sequences,
@@ -34,6 +35,20 @@ WEFT_COLD WEFT_INLINE void Batch::refuse(std::size_t at, std::size_t vocabulary)
   const bool token = tokens[at] < 0 || std::size_t(tokens[at]) >= vocabulary;
   throw_error<UsageError>({"batch: ", token ? "token(" : "target(", token ? tokens[at] : targets[at], ") at place ", at,
                            " is not in the vocabulary(", vocabulary, ")"});
+}
+
+WEFT_COLD WEFT_INLINE void Batch::check_documents() const {
+  if (documents.size() != tokens.size())
+    throw_error<ShapeError>({"batch: ", documents.size(), " documents for ", tokens.size(),
+                             " tokens: Batch::documents has the document of each token, or is empty"});
+  std::size_t at = 0;
+  for (std::size_t micro = 0; micro < micro_batches; ++micro)
+    for (std::size_t sequence = 0; sequence < micro_batch(micro).sequences; ++sequence)
+      for (std::size_t i = 0; i < micro_batch(micro).length && at < documents.size(); ++i, ++at)
+        if (i != 0 && documents[at] < documents[at - 1])
+          throw_error<UsageError>({"batch: document(", documents[at], ") at place ", at, " follows document(", documents[at - 1],
+                                   ") in one sequence: the tokens of a document lie together, and numbers never fall from token "
+                                   "to token; number the documents of a sequence in their order"});
 }
 
 WEFT_COLD WEFT_INLINE void Batch::check_differing() const {

@@ -95,7 +95,7 @@ class GradientAccumulator {
   // If one holder of a parameter has a gradient, all have one.
   WEFT_COLD static void agree_on_touched(std::span<const Tie> ties) {
     for (const Tie& tie : ties) {
-      if (!tie.holders) continue;
+      if (!tie.holders || !tie.state->trainable()) continue;
       std::int32_t touched = tie.state->gradients().touched();
       tie.holders->all_reduce(std::span(&touched, 1), Reduction::max);
       tie.state->gradients().set_touched(touched != 0);

@@ -64,6 +64,7 @@ template <class Exec>
 void PlainAccumulator<Exec>::finish(std::span<const Tie> ties, std::span<Unit> tied, AllHooks hooks) {
   for (std::size_t i = 0; i < ties.size(); ++i) {
     ParameterState& state = *ties[i].state;
+    if (!state.trainable()) continue;
     if (state.gradients().fresh()) zero_gradient(*device_, state);
     notify(tied[i], hooks, false);
     if (ties[i].holders)

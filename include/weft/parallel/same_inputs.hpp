@@ -96,10 +96,10 @@ struct BatchAxis {
   const Communicator* ranks;
 };
 
-inline constexpr std::string_view batch_words[] = {"step",          "first_sequence", "sequences", "length",
-                                                   "micro_batches", "differing",      "tokens",    "targets"};
+inline constexpr std::string_view batch_words[] = {"step",      "first_sequence", "sequences", "length",   "micro_batches",
+                                                   "differing", "tokens",         "targets",   "documents"};
 
-std::array<std::uint64_t, 8> words_of(const Batch& batch);
+std::array<std::uint64_t, 9> words_of(const Batch& batch);
 
 /// Throws UsageError on all ranks of an axis that does not cut the batch if they have different batches.
 void require_same_batch(std::span<const BatchAxis> axes, const Batch& batch);

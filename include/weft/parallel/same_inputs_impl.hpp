@@ -21,7 +21,7 @@ WEFT_COLD WEFT_INLINE void refuse_construction(const Communicator& ranks, std::s
                            "; read them on one rank and broadcast, or give each rank the same arguments"});
 }
 
-WEFT_OUT_OF_LINE WEFT_INLINE std::array<std::uint64_t, 8> words_of(const Batch& batch) {
+WEFT_OUT_OF_LINE WEFT_INLINE std::array<std::uint64_t, 9> words_of(const Batch& batch) {
   std::uint64_t differing = 0;
   for (const MicroBatch& micro : batch.differing) differing = hash_of(hash_of(differing, micro.sequences), micro.length);
   return {batch.step,
@@ -31,7 +31,8 @@ WEFT_OUT_OF_LINE WEFT_INLINE std::array<std::uint64_t, 8> words_of(const Batch& 
           batch.micro_batches,
           differing,
           hash_bytes(batch.tokens.data(), batch.tokens.size() * sizeof(std::int32_t)),
-          hash_bytes(batch.targets.data(), batch.targets.size() * sizeof(std::int32_t))};
+          hash_bytes(batch.targets.data(), batch.targets.size() * sizeof(std::int32_t)),
+          hash_bytes(batch.documents.data(), batch.documents.size() * sizeof(std::int32_t))};
 }
 
 WEFT_OUT_OF_LINE WEFT_INLINE void require_same_batch(std::span<const BatchAxis> axes, const Batch& batch) {

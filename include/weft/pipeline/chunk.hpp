@@ -24,7 +24,8 @@ struct Chunk {
   std::vector<typename Model::Block> blocks;
   std::optional<typename Model::Back> back;
   std::vector<Unit> units;  ///< front, blocks, back: every parameter that each uses
-  std::vector<Unit> owned;  ///< the same, each parameter in the first unit that uses it: its gradient is ready with that unit
+  std::vector<Unit> owned;    ///< the same, each parameter in the first unit that uses it: its gradient is ready with that unit
+  std::vector<Unit> trained;  ///< of `owned`, those parameters that are trainable
 };
 
 /// All units of a model (0: front, 1 and on: blocks, last: back), without memory for the values of their parameters.

@@ -53,6 +53,7 @@ class Executor {
   using Gradient = typename T::Gradient;
   using Loss = typename T::Loss;
   using Tokens = typename T::Tokens;
+  using Documents = Tensor<std::int32_t, typename Ctx::execution_space>;
   using Action = schedule::Action;
   using Op = schedule::Op;
 
@@ -78,6 +79,10 @@ class Executor {
     context_.env.separates_terms = accumulator.separates_terms();
     context_.env.loss_gradient = training.loss_gradient;
     context_.env.auxiliary_gradient = training.auxiliary_gradient;
+    if (!batch.documents.empty()) {
+      documents_ = Documents(context_.device(), {batch.documents.size()});
+      copy_from_host(documents_, std::span<const std::int32_t>(batch.documents));
+    }
     seed_ = gradient_t<Loss>(context_.device(), {1});
     copy_from_host(seed_, std::span<const double>(&training.loss_gradient, 1));
   }
@@ -111,6 +116,9 @@ class Executor {
           (batch_.first_sequence + batch_.sequences_before(micro)) * std::max(batch_.length, context_.engine.longest);
       sequence_length(context_.env) = batch_.micro_batch(micro).length;
       context_.env.rows = batch_.micro_batch(micro).sequences * batch_.micro_batch(micro).length;
+      if (documents_)
+        context_.env.documents = {documents_.buffer(),
+                                  static_cast<const std::int32_t*>(documents_.data()) + batch_.tokens_before(micro)};
       if (action.what == Op::F) forward(action);
       else if (!forward_only && action.what == Op::W) weight(action);
       else if (!forward_only) backward(action, action.what == Op::B);
@@ -135,11 +143,13 @@ class Executor {
   struct Inputs {
     Tokens tokens, targets;  // of all micro-batches
     gradient_t<Loss> seed;
+    Documents documents = {};  // none if the batch has none
   };
   /// Later runs read their inputs from here, with the values at the time of the run (parallel/cuda/graphed_step.hpp).
   void take(const Inputs& inputs) {
     inputs_ = &inputs;
     seed_ = inputs.seed;
+    documents_ = inputs.documents;
   }
 
  private:
@@ -231,6 +241,7 @@ class Executor {
     const std::int32_t* targets = batch_.targets.data() + batch_.tokens_before(std::size_t(micro)) / sharers_;
     Environment kept = context_.env;
     context_.env.training = false;
+    context_.env.documents = nullptr;  // they are not those of these tokens
     double losses[2];
     for (const std::size_t times : {1, 2}) {
       Hidden x(context_.device(), with_extent(hidden.shape(), 0, times * rows));
@@ -302,7 +313,7 @@ class Executor {
   }
 
   void ready(Chunk<Model>& chunk, std::size_t index, std::size_t unit) {
-    accumulator_.ready(chunk.owned[unit], context_.engine.hooks, done_[index] == table_.micro_batches);
+    accumulator_.ready(chunk.trained[unit], context_.engine.hooks, done_[index] == table_.micro_batches);
   }
   // `done`: no further part of this micro-batch's backward follows.
   WEFT_OUT_OF_LINE void close(Unit& unit, int micro, bool done) {
@@ -326,6 +337,7 @@ class Executor {
   std::vector<AnyValue> saved_, deferred_;  // by chunk, micro-batch and unit
   std::vector<Loss> losses_;                // by micro-batch; empty on ranks without the last stage
   Hidden last_hidden_;
+  Documents documents_;  // of whole sequences, of all micro-batches; empty if the batch has none
 };
 
 /// A block is repeated, so its Output must have the placement of its Input.

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,6 +20,7 @@
 #include <weft/kernels/elementwise.hpp>
 #include <weft/layer/batch.hpp>
 #include <weft/layer/model_check.hpp>
+#include <weft/layer/name_pattern.hpp>
 #include <weft/layer/parameter.hpp>
 #include <weft/layer/plain_accumulator.hpp>
 #include <weft/layer/step_buffer.hpp>
@@ -123,6 +126,30 @@ class Stages {
 
   /// The names of all parameters of the model, in its order; of experts only those of this rank.
   const std::vector<std::string>& parameter_names() const { return names_; }
+  /// Sets whether parameters are trainable, those that a pattern matches; see Wrapper::freeze. Collective over `everyone`.
+  template <class Context>
+  WEFT_COLD void set_trainable(const Context& context, const Communicator& everyone, std::span<const std::string_view> patterns,
+                               bool trainable) {
+    require_matches(everyone, names_, patterns, trainable ? "unfreeze" : "freeze");
+    if (gradients_.use_count() > 1 && !gradients_->applied)
+      throw_error<UsageError>({trainable ? "unfreeze" : "freeze",
+                               " between train_step and the optimizer's step: the gradients would be lost. Call it after the "
+                               "step, or call model.discard_gradients() first"});
+    const auto set = [&](ParameterState& state) {
+      if (matches_any(patterns, state.name())) state.set_trainable(trainable);
+    };
+    for_each_state(set);
+    for (Unit& unit : settings_.accumulator->second_uses())
+      for (ParameterState* state : whole_units_.at(&unit)) set(*state);
+    keep_trainable();
+    for (Hooks* hooks : context.engine.hooks) hooks->lay_out_gradients();
+    ++changes_;
+  }
+  /// Whether blocks use the parameter and neither the front nor the back does: it is neither an embedding nor a head.
+  bool inner(const ParameterState& state) const { return !ends_.contains(state.name()); }
+  /// How often the set of trainable parameters has changed.
+  std::uint64_t trainable_changes() const { return changes_; }
+
   /// Shared with the optimizers of this model.
   const std::shared_ptr<StepGradients>& gradients() const { return gradients_; }
 
@@ -172,6 +199,7 @@ class Stages {
   template <class Context>
   double total_loss(const Context& context, std::vector<double> losses) const {
     losses = settings_.accumulator->loss_terms(std::move(losses), context.rank(dp{}), context.size(dp{}));
+    if constexpr (Context::has(tp{})) context.comm(tp{}).check();  // its messages went between devices, which tell nobody
     if constexpr (Context::has(pp{})) context.comm(pp{}).all_reduce(losses);
     LossAxes<typename ModelTypes<Model, Context>::Loss>::require_same(context, losses);
     LossAxes<typename ModelTypes<Model, Context>::Loss>::all_reduce(context, losses);
@@ -183,7 +211,8 @@ class Stages {
   std::vector<double> forward_for_logits(const Context& context, std::span<const std::int32_t> tokens) {
     if (tokens.empty()) throw_error<UsageError>({"logits of no tokens: at least one is needed"});
     check_length(tokens.size());
-    // Attention is causal, so padding after the last token changes nothing: it gives ranks that cut the tokens equal parts.
+    // Padding after the last token gives ranks that cut the tokens equal parts. It is a document of its own: attention may see
+    // later tokens.
     std::size_t multiple = context.size(cp{}) > 1 ? 2 * context.size(cp{}) : 1;
     constexpr bool has_experts = requires { Model::experts(config_); };  // experts cut the tokens, too
     if constexpr (has_experts || shard_dim<hidden_placement_t<Context, tp>> == 0)
@@ -192,6 +221,10 @@ class Stages {
     whole.tokens.assign(tokens.begin(), tokens.end());
     whole.tokens.resize(whole.length);
     whole.targets.assign(whole.length, -1);
+    if (whole.length != tokens.size()) {
+      whole.documents.assign(whole.length, 1);
+      std::fill_n(whole.documents.begin(), tokens.size(), 0);
+    }
     const schedule::Table table = forward_table(context, whole);
     const auto& batch = part_of(context, whole);
     Executor<Model, Context> executor(context, chunks_, table, batch, *settings_.accumulator);
@@ -327,6 +360,8 @@ class Stages {
             {axis.name, " rank ", first_difference(context.comm(axis), print).rank, " makes another model than ", axis.name,
              " rank 0, of other names, shapes, initial values or dropouts: all ranks are given the same config"});
     });
+    for (const Registered& parameter : whole.parameters)
+      if (parameter.uses.front() == 0 || parameter.uses.back() == blocks + 1) ends_.insert(parameter.state->name());
     chunks_.reserve(settings_.schedule.chunks());
     std::vector<ParameterState*> seen;
     for (int index = 0; index < settings_.schedule.chunks(); ++index) {
@@ -381,7 +416,27 @@ class Stages {
       for (std::size_t unit = chunks_[chunk]->owned.size(); unit-- > 0;) order.push_back(&chunks_[chunk]->owned[unit]);
     for (Unit& unit : ties_.units()) order.push_back(&unit);
     for (Unit& unit : settings_.accumulator->second_uses()) order.push_back(&unit);
+    for (const Unit* unit : order) whole_units_[unit] = unit->parameters;
+    keep_trainable();
     for (Hooks* hooks : context.engine.hooks) hooks->prepare(order);
+  }
+
+  // The units whose gradients become ready: without frozen parameters, so that no wrapper and no accumulator sees those.
+  WEFT_COLD void keep_trainable() {
+    const auto trainable_of = [&](const Unit& unit) {
+      std::vector<ParameterState*> all = whole_units_.at(&unit);
+      std::erase_if(all, [](const ParameterState* state) { return !state->trainable(); });
+      return all;
+    };
+    for (const auto& chunk : chunks_) {
+      chunk->trained.resize(chunk->owned.size());
+      for (std::size_t unit = 0; unit < chunk->owned.size(); ++unit) {
+        chunk->trained[unit].name = chunk->owned[unit].name;
+        chunk->trained[unit].parameters = trainable_of(chunk->owned[unit]);
+      }
+    }
+    for (Unit& unit : ties_.units()) unit.parameters = trainable_of(unit);
+    for (Unit& unit : settings_.accumulator->second_uses()) unit.parameters = trainable_of(unit);
   }
 
   WEFT_COLD static void require_reduced(const ParameterState& state) {
@@ -394,12 +449,15 @@ class Stages {
   StageSettings settings_;
   Config config_;
   std::vector<std::string> names_;
+  std::set<std::string> ends_;  // the names of parameters that the front or the back uses
   std::vector<std::shared_ptr<StepBuffer>> buffers_;
   std::vector<std::unique_ptr<Chunk<Model>>> chunks_;
   Ties ties_;
+  std::map<const Unit*, std::vector<ParameterState*>> whole_units_;  // every parameter of a unit, frozen ones as well
   std::shared_ptr<StepGradients> gradients_ = std::make_shared<StepGradients>();
   std::optional<schedule::Table> table_;
   bool loss_checked_ = false;
+  std::uint64_t changes_ = 0;
 };
 
 }  // namespace detail

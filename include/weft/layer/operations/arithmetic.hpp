@@ -11,6 +11,7 @@
 #include <weft/kernels/functions.hpp>
 #include <weft/layer/operations/elementwise.hpp>
 #include <weft/layer/operations/products.hpp>
+#include <weft/layer/operations/refused.hpp>
 #include <weft/layer/operations/rules.hpp>
 #include <weft/layer/operations/variables.hpp>
 #include <weft/layer/variable.hpp>
@@ -67,11 +68,13 @@ using number_t = accumulate_t<typename X::value_type>;
 /// y = f(x) on Variables, whose gradient is gradient(y, g), or gradient(x, g).
 template <class C, class X, class Y, class F>
 auto record_by_result(const Variable<C, X>& x, Y y, F gradient) {
-  return record(x.tape(), y, from(x, [y, gradient](const auto&, const auto& g) { return gradient(y, g); }));
+  if constexpr (any_partial<X>) return AlreadyRefused();  // a nonlinear function
+  else return record(x.tape(), y, from(x, [y, gradient](const auto&, const auto& g) { return gradient(y, g); }));
 }
 template <class C, class X, class Y, class F>
 auto record_by_operand(const Variable<C, X>& x, Y y, F gradient) {
-  return record(x.tape(), std::move(y), from(x, [x = x.value(), gradient](const auto&, const auto& g) { return gradient(x, g); }));
+  if constexpr (any_partial<X>) return AlreadyRefused();
+  else return record(x.tape(), std::move(y), from(x, [x = x.value(), gradient](const auto&, const auto& g) { return gradient(x, g); }));
 }
 template <class C, class X, class Y, class F>
 auto record_by_gradient(const Variable<C, X>& x, Y y, F gradient) {

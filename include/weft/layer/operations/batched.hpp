@@ -104,19 +104,22 @@ auto batched_transposed_matmul(const X& x, const Y& y) {
 // The same on Variables.
 template <class C, class X, class Y>
 auto batched_matmul(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  return detail::record(x.tape(), batched_matmul(x.value(), y.value()),
+  if constexpr (!detail::BatchedContract<X, Y, 0, 1>::fits) return detail::AlreadyRefused();
+  else return detail::record(x.tape(), batched_matmul(x.value(), y.value()),
                         detail::from(x, [b = y.value()](const auto&, const auto& g) { return batched_contract<0, 0>(g, b); }),
                         detail::from(y, [a = x.value()](const auto&, const auto& g) { return batched_contract<1, 1>(a, g); }));
 }
 template <class C, class X, class Y>
 auto batched_matmul_transposed(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  return detail::record(x.tape(), batched_matmul_transposed(x.value(), y.value()),
+  if constexpr (!detail::BatchedContract<X, Y, 0, 0>::fits) return detail::AlreadyRefused();
+  else return detail::record(x.tape(), batched_matmul_transposed(x.value(), y.value()),
                         detail::from(x, [b = y.value()](const auto&, const auto& g) { return batched_contract<0, 1>(g, b); }),
                         detail::from(y, [a = x.value()](const auto&, const auto& g) { return batched_contract<1, 1>(g, a); }));
 }
 template <class C, class X, class Y>
 auto batched_transposed_matmul(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  return detail::record(x.tape(), batched_transposed_matmul(x.value(), y.value()),
+  if constexpr (!detail::BatchedContract<X, Y, 1, 1>::fits) return detail::AlreadyRefused();
+  else return detail::record(x.tape(), batched_transposed_matmul(x.value(), y.value()),
                         detail::from(x, [b = y.value()](const auto&, const auto& g) { return batched_contract<0, 0>(b, g); }),
                         detail::from(y, [a = x.value()](const auto&, const auto& g) { return batched_contract<0, 1>(a, g); }));
 }

@@ -178,7 +178,8 @@ auto sum_channels(const X& x) {
 /// The same on Variables and Parameters, for a weight or bias of the latter.
 template <class C, class X, class W>
 auto conv2d(const Variable<C, X>& x, const Variable<C, W>& w, const ConvolutionOptions& options = {}) {
-  return detail::record(
+  if constexpr (!detail::Convolved<false, X, W, 0, 0>::fits) return detail::AlreadyRefused();
+  else return detail::record(
       x.tape(), conv2d(x.value(), w.value(), options),
       detail::from(x, [shape = x.shape(), w = w.value(), options](const auto&, const auto& g) {
         return detail::convolve_input_gradient<false, X>(shape, w, g, options);
@@ -190,7 +191,8 @@ auto conv2d(const Variable<C, X>& x, const Variable<C, W>& w, const ConvolutionO
 template <class C, class X, Placement... R>
 auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const ConvolutionOptions& options = {}) {
   const auto weights = w.for_operand(x.value());
-  return detail::record(
+  if constexpr (!detail::Convolved<false, X, std::remove_const_t<decltype(weights)>, 0, 0>::fits) return detail::AlreadyRefused();
+  else return detail::record(
       x.tape(), conv2d(x.value(), weights, options),
       detail::from(x, [&w, shape = x.shape(), options](const auto&, const auto& g) {
         return detail::convolve_input_gradient<false, X>(shape, w.template for_operand_type<X>(g.device()), g, options);
@@ -203,9 +205,13 @@ template <class C, class X, Placement... R, Placement... S>
 auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const Parameter<S...>& bias, const ConvolutionOptions& options = {}) {
   const auto weights = w.for_operand(x.value());
   using W = std::remove_const_t<decltype(weights)>;
-  using Y = typename detail::Convolved<false, X, W, 0, 0>::type;
-  return detail::record(
-      x.tape(), conv2d(x.value(), weights, bias.template for_operand_type<Y>(x.value().device()), options),
+  using Rule = detail::Convolved<false, X, W, 0, 0>;
+  using Y = typename Rule::type;
+  const auto added = bias.template for_operand_type<Y>(x.value().device());
+  auto y = conv2d(x.value(), weights, added, options);
+  if constexpr (!Rule::fits || !detail::RowRules<Y, std::remove_const_t<decltype(added)>>::bias) return detail::AlreadyRefused();
+  else return detail::record(
+      x.tape(), std::move(y),
       detail::from(x, [&w, shape = x.shape(), options](const auto&, const auto& g) {
         return detail::convolve_input_gradient<false, X>(shape, w.template for_operand_type<X>(g.device()), g, options);
       }),
@@ -217,7 +223,8 @@ auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const Parameter<S
 template <class C, class X, Placement... R>
 auto depthwise_conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const ConvolutionOptions& options = {}) {
   const auto weights = w.for_operand(x.value());
-  return detail::record(
+  if constexpr (!detail::Convolved<true, X, std::remove_const_t<decltype(weights)>, 0, 0>::fits) return detail::AlreadyRefused();
+  else return detail::record(
       x.tape(), depthwise_conv2d(x.value(), weights, options),
       detail::from(x, [&w, shape = x.shape(), options](const auto&, const auto& g) {
         return detail::convolve_input_gradient<true, X>(shape, w.template for_operand_type<X>(g.device()), g, options);

@@ -26,8 +26,6 @@ constexpr bool require_alike_values() {
   if constexpr (std::is_same_v<X, Y>) require_not_partial<X>();
   return std::is_same_v<X, Y>;
 }
-template <class C, class X>
-inline constexpr bool condition_fits = lie_alike<X, C>;
 }  // namespace detail
 
 namespace operations {
@@ -181,10 +179,10 @@ X where(const C& condition, const X& x, const Y& y) {
   static_assert(std::is_same_v<X, Y>,
                 "weft: where: the two tensors are placed differently, or hold different element types; bring one to the other's "
                 "layout, to_layout_of<X>(context, y), or type, cast<T>(y)");
-  static_assert(!std::is_same_v<X, Y> || detail::condition_fits<C, X>,
+  static_assert(!std::is_same_v<X, Y> || detail::lie_alike<X, C>,
                 "weft: where: an axis cuts the condition and not the tensors, or the reverse: make it from a tensor that lies as "
                 "they do, greater(x, 0)");
-  if constexpr (std::is_same_v<X, Y> && detail::condition_fits<C, X>) {
+  if constexpr (std::is_same_v<X, Y> && detail::lie_alike<X, C>) {
     detail::require_same_shape("where", x.shape(), y.shape());
     detail::require_same_shape("where", x.shape(), condition.shape());
     X out(x.device(), x.shape().with_cuts_of(y.shape()));
@@ -258,7 +256,9 @@ template <class C, class X, class Y>
 auto maximum(const Variable<C, X>& x, const Variable<C, Y>& y) {
   const auto a = x.value();
   const auto b = y.value();
-  return detail::record(x.tape(), maximum(a, b),
+  auto z = maximum(a, b);
+  if constexpr (!std::is_same_v<X, Y> || detail::any_partial<X>) return detail::AlreadyRefused();
+  else return detail::record(x.tape(), std::move(z),
                         detail::from(x, [a, b](const auto&, const auto& g) { return maximum_gradient(a, b, g); }),
                         detail::from(y, [a, b](const auto&, const auto& g) { return maximum_gradient(b, a, g); }));
 }
@@ -266,7 +266,9 @@ template <class C, class X, class Y>
 auto minimum(const Variable<C, X>& x, const Variable<C, Y>& y) {
   const auto a = x.value();
   const auto b = y.value();
-  return detail::record(x.tape(), minimum(a, b),
+  auto z = minimum(a, b);
+  if constexpr (!std::is_same_v<X, Y> || detail::any_partial<X>) return detail::AlreadyRefused();
+  else return detail::record(x.tape(), std::move(z),
                         detail::from(x, [a, b](const auto&, const auto& g) { return minimum_gradient(a, b, g); }),
                         detail::from(y, [a, b](const auto&, const auto& g) { return minimum_gradient(b, a, g); }));
 }
@@ -282,7 +284,9 @@ auto greater(const Variable<C, X>& x, double number) {
 template <class C, class N, class X, class Y>
 auto where(const Variable<C, N>& condition, const Variable<C, X>& x, const Variable<C, Y>& y) {
   const auto c = condition.value();
-  return detail::record(x.tape(), where(c, x.value(), y.value()),
+  auto z = where(c, x.value(), y.value());
+  if constexpr (!std::is_same_v<X, Y> || !detail::lie_alike<X, N>) return detail::AlreadyRefused();
+  else return detail::record(x.tape(), std::move(z),
                         detail::from(x, [c](const auto&, const auto& g) { return where_gradient(c, g, true); }),
                         detail::from(y, [c](const auto&, const auto& g) { return where_gradient(c, g, false); }));
 }

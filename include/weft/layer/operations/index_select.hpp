@@ -128,7 +128,10 @@ gradient_t<X> index_select_gradient(const X& x, const I& ids, const G& g) {
 /// The same on Variables; the ids are a constant.
 template <class C, class X, class I>
 auto index_select(const Variable<C, X>& x, const Variable<C, I>& ids) {
-  return detail::record_by_gradient(x, index_select(x.value(), ids.value()), [shape = x.shape(), ids = ids.value()](const auto& g) {
+  using S = detail::Selected<X, I>;
+  auto y = index_select(x.value(), ids.value());
+  if constexpr (!S::axes || !S::entered || !S::fits) return detail::AlreadyRefused();
+  else return detail::record_by_gradient(x, std::move(y), [shape = x.shape(), ids = ids.value()](const auto& g) {
     return detail::select_gradient<X>(shape, ids, g);
   });
 }

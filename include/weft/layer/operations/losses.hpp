@@ -177,20 +177,30 @@ auto cross_entropy(const Context& context, const Z& logits, const N& labels) {
 template <class C, class X, class Y>
 auto mse(const Variable<C, X>& x, const Variable<C, Y>& y) {
   auto found = mse(x.value(), y.value());
-  const auto difference = std::move(found.saved);
-  return detail::record(x.tape(), std::move(found.output),
-                        detail::from(x, [difference](const auto&, const auto& g) { return detail::scaled_by_loss(difference, g); }),
-                        detail::from(y, [difference](const auto&, const auto& g) {
-                          return scale(detail::scaled_by_loss(difference, g), -1);
-                        }));
+  if constexpr (std::is_same_v<decltype(found.output), detail::AlreadyRefused>) {
+    return detail::AlreadyRefused();
+  } else {
+    const auto difference = std::move(found.saved);
+    auto from_x = detail::from(x, [difference](const auto&, const auto& g) { return detail::scaled_by_loss(difference, g); });
+    if constexpr (!detail::Real<typename Y::value_type>)
+      return detail::record(x.tape(), std::move(found.output), std::move(from_x));
+    else
+      return detail::record(x.tape(), std::move(found.output), std::move(from_x), detail::from(y, [difference](const auto&, const auto& g) {
+                              return cast<typename Y::value_type>(scale(detail::scaled_by_loss(difference, g), -1));
+                            }));
+  }
 }
+/// The targets are a constant.
 template <class C, class Z, class Y>
 auto bce_with_logits(const Variable<C, Z>& z, const Variable<C, Y>& y) {
   auto found = bce_with_logits(z.value(), y.value());
-  return detail::record(z.tape(), std::move(found.output),
-                        detail::from(z, [difference = std::move(found.saved)](const auto&, const auto& g) {
-                          return detail::scaled_by_loss(difference, g);
-                        }));
+  if constexpr (std::is_same_v<decltype(found.output), detail::AlreadyRefused>)
+    return detail::AlreadyRefused();
+  else
+    return detail::record(z.tape(), std::move(found.output),
+                          detail::from(z, [difference = std::move(found.saved)](const auto&, const auto& g) {
+                            return detail::scaled_by_loss(difference, g);
+                          }));
 }
 template <class C, class Z, class N>
 auto cross_entropy(const Variable<C, Z>& logits, const Variable<C, N>& labels) {

@@ -326,7 +326,8 @@ auto concat(const Variable<C, X>& x, const Variable<C, More>&... more) {
     return detail::from(operand, [first, count](const auto&, const auto& g) { return slice<Dim>(g, first, count); });
   };
   auto y = concat<Dim>(x.value(), more.value()...);
-  return std::apply([&](auto... from) { return detail::record(x.tape(), std::move(y), std::move(from)...); },
+  if constexpr (!(std::is_same_v<X, More> && ...)) return detail::AlreadyRefused();
+  else return std::apply([&](auto... from) { return detail::record(x.tape(), std::move(y), std::move(from)...); },
                     std::tuple{part(x), part(more)...});
 }
 
