@@ -53,6 +53,25 @@ void check_permutation(const Shape& shape) {
   CHECK(weft_test::numbers_of(permute_back<Dims...>(y)) == values);
 }
 
+/// Rows of three tables by four ids beside x: whole; whole by ids that tp cuts, so that the table's gradient is summed over the
+/// ranks; and with columns that tp cuts.
+struct Lookup : Module<Lookup> {
+  Parameter<> whole, inside;
+  Parameter<Shard<tp, 1>> cut;
+  explicit Lookup(const auto& context)
+      : whole(context, "whole", {5, 6}, normal(1)), inside(context, "inside", {5, 6}, normal(1)), cut(context, "cut", {5, 6}, normal(1)) {}
+  template <class C, class X>
+  auto forward(const Variable<C, X>& x) const {
+    using Ids = with_scalar_t<X, std::int64_t>;
+    const auto list = weft_test::tensor_of<std::int64_t>(x.value().device(), {4}, {3, 0, 3, 1});
+    const Variable<C, Ids> ids(relabel<Ids>(list), x.tape());
+    const auto columns = to<Shard<tp, 1>>(x);
+    const auto rows = index_select(to<Replicated<tp>>(beside(x, inside)), to<Shard<tp, 0>>(ids));
+    return std::tuple(exp(index_select(beside(x, whole), ids)) * x, rows * rows * to<Shard<tp, 0>>(x),
+                      index_select(beside(columns, cut), ids) * columns);
+  }
+};
+
 // Along each dim of [3, 5, 37], in T, against plain loops.
 template <class T, int Dim>
 void check_along(double tolerance) {
@@ -177,29 +196,10 @@ TEST_CASE("dims joined, divided and cut") {
 }
 
 TEST_CASE("rows by ids") {
-  const auto ids_beside = []<class C, class X>(const Variable<C, X>& x, const std::vector<double>& ids) {
-    auto made = weft_test::tensor_of<std::int64_t>(x.value().device(), {ids.size()}, ids);
-    return Variable<C, with_scalar_t<X, std::int64_t>>(relabel<with_scalar_t<X, std::int64_t>>(made), x.tape());
-  };
-  check_formula([=](const auto& x) { return exp(index_select(x, ids_beside(x, {3, 0, 3, 3, 1}))); }, {4, 6});
-  // Ids that tp cuts: each rank gathers its own from a whole tensor, whose gradient is summed over the ranks.
-  CHECK(testing::check_layer_on<tp, Invariant<tp>>(
-            2,
-            [=](const auto&) {
-              return weft_test::Formula([=](const auto& x) {
-                const auto ids = ids_beside(x, {3, 0, 3, 1});
-                return square(index_select(to<Replicated<tp>>(x), to<Shard<tp, 0>>(ids)));
-              });
-            },
-            {4, 6})
-            .compared != 0);
-  check_cut<1>([=](const auto& x) {
-    const auto whole = weft_test::tensor_of<std::int64_t>(x.value().device(), {3}, {2, 0, 2});
-    using C = typename std::remove_cvref_t<decltype(x)>::context_type;
-    using X = typename std::remove_cvref_t<decltype(x)>::tensor_type;
-    using I = with_scalar_t<replace_t<X, Invariant<tp>>, std::int64_t>;
-    return exp(index_select(x, Variable<C, I>(relabel<I>(whole), x.tape())));
-  }, {4, 6});
+  const auto make = [](const auto& context) { return Lookup(context); };
+  CHECK(testing::check_layer(make, {4, 6}).compared > 24);
+  CHECK(testing::check_layer_on<dp, Shard<dp, 0>>(1, make, {4, 6}).compared > 24);
+  CHECK(testing::check_layer_on<tp, Invariant<tp>>(2, make, {4, 6}).compared > 24);
   DefaultDevice device;
   const auto x = weft_test::tensor_of<bfloat16>(device, {3, 2}, {1, 2, 3, 4, 5, 6});
   const auto ids = weft_test::tensor_of<std::uint8_t>(device, {4}, {2, 0, 2, 2});
