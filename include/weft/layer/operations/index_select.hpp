@@ -40,17 +40,21 @@ requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PI::axis...>>)
   using type = Tensor<T, E, typename SelectRule<PX, PI>::type...>;
 };
 
-/// The ids as std::int32_t. Throws UsageError unless each is in [0, rows); on a GPU, whose ids the host does not see, a wrong id
-/// gives a row of zeros.
+/// The ids as std::int32_t. Throws UsageError unless each is in [0, rows), in the words of whoever asks; on a GPU, whose ids the
+/// host does not see, a wrong id gives a row of zeros.
+struct IdWords {
+  const char *operation, *id, *at, *rows;
+};
 template <class I>
-auto ids_of(const char* operation, const I& ids, std::size_t rows) {
+auto ids_of(const I& ids, std::size_t rows, const IdWords& words) {
   using N = typename I::value_type;
   static_assert(std::is_integral_v<N>, "weft: ids and labels are whole numbers, such as std::int32_t");
   if constexpr (on_host<typename I::execution_space>) {
     const N* data = ids.data();
     for (std::size_t i = 0; i < ids.size(); ++i)
       if (std::cmp_less(data[i], 0) || std::cmp_greater_equal(data[i], rows))
-        throw_error<UsageError>({operation, ": id ", data[i], " at ", i, " is not one of ", rows, " rows, 0 to ", rows - 1});
+        throw_error<UsageError>({words.operation, ": ", words.id, " ", data[i], words.at, i, " is not one of ", rows, words.rows,
+                                 ", 0 to ", rows - 1});
   }
   if constexpr (std::is_same_v<N, std::int32_t>) {
     return ids;
@@ -64,6 +68,8 @@ auto ids_of(const char* operation, const I& ids, std::size_t rows) {
   }
 }
 
+inline constexpr IdWords select_words = {"index_select", "id", " at ", " rows"};
+
 // Rows of g added to the rows that the ids name, in a tensor of this shape.
 template <class X, class I, class G>
 gradient_t<X> select_gradient(const Shape& x, const I& ids, const G& g) {
@@ -71,7 +77,7 @@ gradient_t<X> select_gradient(const Shape& x, const I& ids, const G& g) {
   using A = accumulate_t<T>;
   require_gradient_of<typename Selected<X, I>::type, G>();
   const std::size_t rows = x[0], width = rows == 0 ? 0 : x.size() / rows;
-  const auto wanted = ids_of("index_select_gradient", ids, rows);
+  const auto wanted = ids_of(ids, rows, select_words);
   with_scalar_t<gradient_t<X>, A> sums(g.device(), x);
   fill_zero(g.device(), sums.data(), sums.size());
   kernels::embedding_backward<T>(g.device(), wanted.size(), width, wanted.data(), g.data(), 0, rows, sums.data());
@@ -107,7 +113,7 @@ auto index_select(const X& x, const I& ids) {
     if (x.shape().rank() == 0 || ids.shape().rank() != 1)
       throw_error<ShapeError>({"index_select: rows of ", x.shape().text(), " by ids ", ids.shape().text(), ", expected one dim"});
     const std::size_t rows = x.shape()[0], count = ids.size();
-    const auto wanted = detail::ids_of("index_select", ids, rows);
+    const auto wanted = detail::ids_of(ids, rows, detail::select_words);
     Shape shape = x.shape();
     shape[0] = count;
     shape.set_sharding(0, ids.shape().sharding(0));

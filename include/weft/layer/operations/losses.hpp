@@ -158,7 +158,7 @@ auto cross_entropy(const Context& context, const Z& logits, const N& labels) {
                     first = cut ? context.rank(tp{}) * columns : 0;
   if (logits.shape().sharding(1) != DimSharding::even)
     throw_error<LayoutError>({"cross_entropy: the classes of ", logits.shape().text(), " are not cut evenly"});
-  const auto wanted = detail::ids_of("cross_entropy", labels, columns * ranks);
+  const auto wanted = detail::ids_of(labels, columns * ranks, {"cross_entropy", "label", " of sample ", " classes"});
   auto& device = logits.device();
   S maximum(device, {rows}), sums(device, {2, rows});
   auto *sum = sums.data(), *target = sums.data() + rows;
