@@ -16,6 +16,7 @@
 #include <weft/device/offload_store_impl.hpp>
 #include <weft/dtensor/dtensor_impl.hpp>
 #include <weft/dtensor/sharding_impl.hpp>
+#include <weft/kernels/detail/convolution_onednn_impl.hpp>
 #include <weft/kernels/detail/matmul_onednn_impl.hpp>
 #include <weft/kernels/exact_sum_impl.hpp>
 #include <weft/kernels/expert_assignments_impl.hpp>
@@ -24,6 +25,7 @@
 #include <weft/layer/gradient_state_impl.hpp>
 #include <weft/layer/loss_scale_impl.hpp>
 #include <weft/layer/name_pattern_impl.hpp>
+#include <weft/layer/operations/convolution_impl.hpp>
 #include <weft/layer/operations/products_impl.hpp>
 #include <weft/layer/operations/reductions_impl.hpp>
 #include <weft/layer/parameter_impl.hpp>

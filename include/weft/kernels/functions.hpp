@@ -50,6 +50,12 @@ KOKKOS_FORCEINLINE_FUNCTION V if_greater(V a, V b, V x, V y) {
   if constexpr (requires { typename V::native; }) return V(typename V::native(a.v > b.v ? x.v : y.v));
   else return V::make([&](std::size_t k) { return a.v[k] > b.v[k] ? x.v[k] : y.v[k]; });
 }
+/// x in the lanes where a is NaN, else y.
+template <class V>
+KOKKOS_FORCEINLINE_FUNCTION V if_nan(V a, V x, V y) {
+  if constexpr (requires { typename V::native; }) return V(typename V::native(a.v != a.v ? x.v : y.v));
+  else return V::make([&](std::size_t k) { return a.v[k] != a.v[k] ? x.v[k] : y.v[k]; });
+}
 /// f of each lane.
 template <class V, class F>
 KOKKOS_FORCEINLINE_FUNCTION V each_lane(V a, F f) {
@@ -195,7 +201,7 @@ struct ClampGradient {
 struct Maximum {
   template <class V>
   KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
-    return detail::if_greater(a, b, a, max_of(b, a));
+    return detail::if_nan(a, a, max_of(a, b));
   }
 };
 struct Minimum {

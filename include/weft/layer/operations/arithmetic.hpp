@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tensors in formulas: + - * / of tensors and numbers. They are add, subtract, times, divide and scale under other names, with the
-// same rules (rules.hpp), so a formula whose terms lie differently does not compile.
+// Tensors in formulas: + - * / of tensors and numbers. They are add, subtract, times, divide and scale under other names, with
+// the same rules (rules.hpp), so a formula whose terms lie differently does not compile.
 //
 //   auto y = (2 * x + 1) / (x * x + 3);
 
@@ -11,6 +11,7 @@
 #include <weft/kernels/functions.hpp>
 #include <weft/layer/operations/elementwise.hpp>
 #include <weft/layer/operations/products.hpp>
+#include <weft/layer/operations/refused.hpp>
 #include <weft/layer/operations/rules.hpp>
 #include <weft/layer/operations/variables.hpp>
 #include <weft/layer/variable.hpp>
@@ -22,9 +23,10 @@ namespace detail {
 
 template <class X>
 constexpr void require_number_fits() {
-  static_assert(!any_partial<X>,
-                "weft: adding a number to a Partial tensor adds it once for each rank, and a number over terms is not the terms of "
-                "the quotient: reduce it first, to<Invariant<axis>>(context, x)");
+  static_assert(
+      !any_partial<X>,
+      "weft: adding a number to a Partial tensor adds it once for each rank, and a number over terms is not the terms of "
+      "the quotient: reduce it first, to<Invariant<axis>>(context, x)");
 }
 
 /// f of each element of x, with a nonlinear f that is written in lanes.
@@ -67,11 +69,15 @@ using number_t = accumulate_t<typename X::value_type>;
 /// y = f(x) on Variables, whose gradient is gradient(y, g), or gradient(x, g).
 template <class C, class X, class Y, class F>
 auto record_by_result(const Variable<C, X>& x, Y y, F gradient) {
-  return record(x.tape(), y, from(x, [y, gradient](const auto&, const auto& g) { return gradient(y, g); }));
+  if constexpr (any_partial<X>) return AlreadyRefused();  // a nonlinear function
+  else return record(x.tape(), y, from(x, [y, gradient](const auto&, const auto& g) { return gradient(y, g); }));
 }
 template <class C, class X, class Y, class F>
 auto record_by_operand(const Variable<C, X>& x, Y y, F gradient) {
-  return record(x.tape(), std::move(y), from(x, [x = x.value(), gradient](const auto&, const auto& g) { return gradient(x, g); }));
+  if constexpr (any_partial<X>) return AlreadyRefused();
+  else
+    return record(x.tape(), std::move(y),
+                  from(x, [x = x.value(), gradient](const auto&, const auto& g) { return gradient(x, g); }));
 }
 template <class C, class X, class Y, class F>
 auto record_by_gradient(const Variable<C, X>& x, Y y, F gradient) {
@@ -161,7 +167,6 @@ X operator/(double number, const X& x) {
   return divide_number(number, x);
 }
 
-
 template <class C, class X>
 auto operator+(const Variable<C, X>& x, double number) {
   return detail::record_by_gradient(x, add_number(x.value(), number), [](const auto& g) { return g; });
@@ -181,9 +186,8 @@ auto operator-(double number, const Variable<C, X>& x) {
 template <class C, class X>
 auto operator/(double number, const Variable<C, X>& x) {
   const auto y = divide_number(number, x.value());
-  return detail::record(x.tape(), y, detail::from(x, [y, x = x.value()](const auto&, const auto& g) {
-                          return divisor_gradient(x, y, g);
-                        }));
+  return detail::record(x.tape(), y,
+                        detail::from(x, [y, x = x.value()](const auto&, const auto& g) { return divisor_gradient(x, y, g); }));
 }
 
 }  // namespace operations

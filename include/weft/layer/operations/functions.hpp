@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Functions of each element, with their gradients: the ones of elementwise.hpp (exp, log, sqrt, square, tanh, sigmoid), activation
-// functions, the larger of two, and a choice between two. None but `where` takes a Partial tensor, whose ranks hold only terms.
+// Functions of each element, with their gradients: the ones of elementwise.hpp (exp, log, sqrt, square, tanh, sigmoid),
+// activation functions, the larger of two, and a choice between two. None but `where` takes a Partial tensor, whose ranks hold
+// only terms.
 //
 //   auto y = silu(x);
 //   auto dx = silu_gradient(x, g);
@@ -26,8 +27,6 @@ constexpr bool require_alike_values() {
   if constexpr (std::is_same_v<X, Y>) require_not_partial<X>();
   return std::is_same_v<X, Y>;
 }
-template <class C, class X>
-inline constexpr bool condition_fits = lie_alike<X, C>;
 }  // namespace detail
 
 namespace operations {
@@ -123,8 +122,8 @@ G clamp_gradient(const X& x, double lowest, double highest, const G& g) {
   return detail::mapped_gradient("clamp_gradient", x, g, kernels::ClampGradient<A>{A(lowest), A(highest)});
 }
 
-/// The larger or smaller element of two tensors that lie alike. Gradients: maximum_gradient(x, y, g) for x, (y, x, g) for y; equal
-/// elements have half each.
+/// The larger or smaller element of two tensors that lie alike. Gradients: maximum_gradient(x, y, g) for x, (y, x, g) for y;
+/// equal elements have half each.
 template <AnyTensor X, AnyTensor Y>
 X maximum(const X& x, const Y& y) {
   if constexpr (!detail::require_alike_values<X, Y>()) {
@@ -181,14 +180,15 @@ X where(const C& condition, const X& x, const Y& y) {
   static_assert(std::is_same_v<X, Y>,
                 "weft: where: the two tensors are placed differently, or hold different element types; bring one to the other's "
                 "layout, to_layout_of<X>(context, y), or type, cast<T>(y)");
-  static_assert(!std::is_same_v<X, Y> || detail::condition_fits<C, X>,
+  static_assert(!std::is_same_v<X, Y> || detail::lie_alike<X, C>,
                 "weft: where: an axis cuts the condition and not the tensors, or the reverse: make it from a tensor that lies as "
                 "they do, greater(x, 0)");
-  if constexpr (std::is_same_v<X, Y> && detail::condition_fits<C, X>) {
+  if constexpr (std::is_same_v<X, Y> && detail::lie_alike<X, C>) {
     detail::require_same_shape("where", x.shape(), y.shape());
     detail::require_same_shape("where", x.shape(), condition.shape());
     X out(x.device(), x.shape().with_cuts_of(y.shape()));
-    kernels::select<typename X::value_type>(x.device(), x.size(), condition.data(), static_cast<const typename X::value_type*>(x.data()),
+    kernels::select<typename X::value_type>(x.device(), x.size(), condition.data(),
+                                            static_cast<const typename X::value_type*>(x.data()),
                                             static_cast<const typename X::value_type*>(y.data()), out.data());
     return out;
   } else {
@@ -205,7 +205,6 @@ G where_gradient(const C& condition, const G& g, bool chosen) {
   kernels::select<T>(g.device(), g.size(), condition.data(), chosen ? values : nullptr, chosen ? nullptr : values, out.data());
   return out;
 }
-
 
 // The same on Variables. What is kept for backward is the result of exp, sqrt, tanh, sigmoid and relu, else the operand.
 template <class C, class X>
@@ -250,25 +249,31 @@ auto gelu_erf(const Variable<C, X>& x) {
 }
 template <class C, class X>
 auto clamp(const Variable<C, X>& x, double lowest, double highest) {
-  return detail::record_by_operand(
-      x, clamp(x.value(), lowest, highest),
-      [lowest, highest](const auto& v, const auto& g) { return clamp_gradient(v, lowest, highest, g); });
+  return detail::record_by_operand(x, clamp(x.value(), lowest, highest), [lowest, highest](const auto& v, const auto& g) {
+    return clamp_gradient(v, lowest, highest, g);
+  });
 }
 template <class C, class X, class Y>
 auto maximum(const Variable<C, X>& x, const Variable<C, Y>& y) {
   const auto a = x.value();
   const auto b = y.value();
-  return detail::record(x.tape(), maximum(a, b),
-                        detail::from(x, [a, b](const auto&, const auto& g) { return maximum_gradient(a, b, g); }),
-                        detail::from(y, [a, b](const auto&, const auto& g) { return maximum_gradient(b, a, g); }));
+  auto z = maximum(a, b);
+  if constexpr (!std::is_same_v<X, Y> || detail::any_partial<X>) return detail::AlreadyRefused();
+  else
+    return detail::record(x.tape(), std::move(z),
+                          detail::from(x, [a, b](const auto&, const auto& g) { return maximum_gradient(a, b, g); }),
+                          detail::from(y, [a, b](const auto&, const auto& g) { return maximum_gradient(b, a, g); }));
 }
 template <class C, class X, class Y>
 auto minimum(const Variable<C, X>& x, const Variable<C, Y>& y) {
   const auto a = x.value();
   const auto b = y.value();
-  return detail::record(x.tape(), minimum(a, b),
-                        detail::from(x, [a, b](const auto&, const auto& g) { return minimum_gradient(a, b, g); }),
-                        detail::from(y, [a, b](const auto&, const auto& g) { return minimum_gradient(b, a, g); }));
+  auto z = minimum(a, b);
+  if constexpr (!std::is_same_v<X, Y> || detail::any_partial<X>) return detail::AlreadyRefused();
+  else
+    return detail::record(x.tape(), std::move(z),
+                          detail::from(x, [a, b](const auto&, const auto& g) { return minimum_gradient(a, b, g); }),
+                          detail::from(y, [a, b](const auto&, const auto& g) { return minimum_gradient(b, a, g); }));
 }
 /// A constant.
 template <class C, class X, class Y>
@@ -282,9 +287,12 @@ auto greater(const Variable<C, X>& x, double number) {
 template <class C, class N, class X, class Y>
 auto where(const Variable<C, N>& condition, const Variable<C, X>& x, const Variable<C, Y>& y) {
   const auto c = condition.value();
-  return detail::record(x.tape(), where(c, x.value(), y.value()),
-                        detail::from(x, [c](const auto&, const auto& g) { return where_gradient(c, g, true); }),
-                        detail::from(y, [c](const auto&, const auto& g) { return where_gradient(c, g, false); }));
+  auto z = where(c, x.value(), y.value());
+  if constexpr (!std::is_same_v<X, Y> || !detail::lie_alike<X, N>) return detail::AlreadyRefused();
+  else
+    return detail::record(x.tape(), std::move(z),
+                          detail::from(x, [c](const auto&, const auto& g) { return where_gradient(c, g, true); }),
+                          detail::from(y, [c](const auto&, const auto& g) { return where_gradient(c, g, false); }));
 }
 
 }  // namespace operations

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The placement rules of the operations that layers call: the table, and the functions on types that compute it. One row holds for
-// one axis; axes do not influence each other. I is Invariant, R Replicated, S(d) Shard along dim d, P Partial. The gradient of an
-// operand is placed as its dual, and no operation communicates in forward or backward unless its row says so.
+// The placement rules of the operations that layers call: the table, and the functions on types that compute it. One row holds
+// for one axis; axes do not influence each other. I is Invariant, R Replicated, S(d) Shard along dim d, P Partial. The gradient
+// of an operand is placed as its dual, and no operation communicates in forward or backward unless its row says so.
 //
 //   operation                      operands on one axis                    result                   refused, with the reason
-//   f(x): exp, relu, clamp, ...    x: I, R, S(d)                           as x                     P: f of a sum is not the sum of f
-//   -x, x * 2, x / 2               x: any                                  as x
-//   x + 2, 2 - x, 2 / x            x: I, R, S(d)                           as x                     P: every rank would add the number
-//   x + y, x - y                   alike                                   alike                    others: to_layout_of<X>
-//   x * y                          alike, not P; P by R                    alike; P                 P by P
-//   x / y                          alike, not P; P by R                    alike; P                 by P
-//   maximum, minimum               alike, not P                            alike                    P
+//   f(x): exp, relu, clamp, ...    x: I, R, S(d)                           as x                     P: f of a sum is not the sum
+//   of f -x, x * 2, x / 2               x: any                                  as x x + 2, 2 - x, 2 / x            x: I, R, S(d)
+//   as x                     P: every rank would add the number x + y, x - y                   alike alike others:
+//   to_layout_of<X> x * y                          alike, not P; P by R                    alike; P                 P by P x / y
+//   alike, not P; P by R                    alike; P                 by P maximum, minimum               alike, not P alike P
 //   greater(x, y)                  alike, not P                            alike                    P
 //   where(c, x, y)                 x and y alike; c whole, or cut as they  as x                     a cut on one side only
 //   sum<d>(x), sum(x)              any                                     S(d) becomes P, S(k > d) S(k - 1), others as x
@@ -19,10 +17,10 @@
 //   max<d>(x)                      I, R, S(k != d)                         the same                 S(d), P
 //   softmax<d>, log_softmax<d>     I, R, S(k != d)                         as x                     S(d), P
 //   permute<d...>, transpose       any                                     S(d) where d has gone
-//   flatten<a, b>(x)               I, R, P, S(k <= a), S(k > b)            S(k > b): S(k - b + a)   S(a < k <= b): no cut of one dim
-//   unflatten<d>(x, inner...)      any; S(d) cuts the outermost            S(k > d) moves along     over cp S(d): two chunks of each
-//   reshape(x, shape)              I, R, P, S(0)                           as x                     S(k > 0)
-//   slice<d>, chunk<d>, concat<d>  I, R, P, S(k != d)                      as x                     S(d): an index of the whole
+//   flatten<a, b>(x)               I, R, P, S(k <= a), S(k > b)            S(k > b): S(k - b + a)   S(a < k <= b): no cut of one
+//   dim unflatten<d>(x, inner...)      any; S(d) cuts the outermost            S(k > d) moves along     over cp S(d): two chunks
+//   of each reshape(x, shape)              I, R, P, S(0)                           as x                     S(k > 0) slice<d>,
+//   chunk<d>, concat<d>  I, R, P, S(k != d)                      as x                     S(d): an index of the whole
 //   index_select(x, ids)           x I, R, P, S(k > 0), ids whole          as x                     x S(0): ranks lack rows
 //                                  x R, ids S(0)                           S(0)                     x I, ids S(0): its gradient
 //   batched_matmul(x, y)           as matmul, and both S(0), the batch     S(0)                     loses a sum
@@ -130,9 +128,8 @@ inline constexpr bool same_axes<Tensor<T, E, PX...>, Tensor<U, E, PY...>> =
 template <class X, class Y>
 inline constexpr bool lie_alike = false;
 template <class T, class U, class E, class... PX, class... PY>
-requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>>) inline constexpr bool
-    lie_alike<Tensor<T, E, PX...>, Tensor<U, E, PY...>> =
-        ((shard_dim<PX> == shard_dim<PY> && kind_of<PY> != Kind::partial) && ...);
+requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>>) inline constexpr bool lie_alike<
+    Tensor<T, E, PX...>, Tensor<U, E, PY...>> = ((shard_dim<PX> == shard_dim<PY> && kind_of<PY> != Kind::partial) && ...);
 
 /// Shape without `dim`, [1] if there is no other; the others keep their DimSharding.
 inline Shape without_dim(const Shape& shape, std::size_t dim) {
@@ -147,8 +144,7 @@ inline Shape without_dim(const Shape& shape, std::size_t dim) {
 }
 /// Throws ShapeError unless the tensor has this dim.
 inline void require_dim(const char* operation, const Shape& shape, int dim) {
-  if (dim < 0 || std::size_t(dim) >= shape.rank())
-    throw_error<ShapeError>({operation, ": ", shape.text(), " has no dim ", dim});
+  if (dim < 0 || std::size_t(dim) >= shape.rank()) throw_error<ShapeError>({operation, ": ", shape.text(), " has no dim ", dim});
 }
 
 }  // namespace weft::detail
