@@ -19,14 +19,12 @@ struct Outputs {
   A* pointer[N];
 };
 
-/// The columns of one work item: as many as the number of threads allows. Each column is summed alone, so the results do not
-/// depend on it.
+/// The columns of one piece of the work: as many as the number of threads allows. Each column is summed alone, so the results do
+/// not depend on it.
 template <class V, class Exec>
-std::size_t columns_of_item(Device<Exec>& device, std::size_t columns) {
-  if constexpr (on_host<Exec>) {
-    const std::size_t group = 4 * V::size, threads = std::size_t(threads_of(device.exec()));
-    return std::max(group, (columns / threads + group - 1) / group * group);
-  } else return V::size;
+std::size_t columns_of_piece(Device<Exec>& device, std::size_t rows, std::size_t columns) {
+  const std::size_t group = 4 * V::size, threads = threads_for(device, rows * columns);
+  return std::max(group, (columns / threads + group - 1) / group * group);
 }
 
 /// outputs[k][c] (+)= the sum over rows of term(row, c, count, k-th sum). `Term` has `void operator()(row, c, count, V
@@ -34,8 +32,8 @@ std::size_t columns_of_item(Device<Exec>& device, std::size_t columns) {
 template <class V, int N, class Exec, class Term, class A>
 requires(on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term term,
                                       Outputs<A, N> outputs, bool accumulate) {
-  const std::size_t width = columns_of_item<V>(device, columns);
-  for_each(
+  const std::size_t width = columns_of_piece<V>(device, rows, columns);
+  for_each_piece(
       device, (columns + width - 1) / width, KOKKOS_LAMBDA(std::size_t item) {
         constexpr std::size_t block = 8;
         const std::size_t first = item * width, here = columns - first < width ? columns - first : width;
