@@ -49,13 +49,14 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("micro_batch", type=int)
     p.add_argument("--steps", type=int, default=20)
+    p.add_argument("--eager", action="store_true")
     p.add_argument("--weights", choices=["float32", "bfloat16"], default="float32")
     a = p.parse_args()
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
     model = Gpt().cuda().to(getattr(torch, a.weights))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    compiled = torch.compile(model)
+    compiled = model if a.eager else torch.compile(model)
     index = torch.arange(a.micro_batch * 1024 + 1, device="cuda") * 2654435761 % 2**32
     tokens = (index >> 8) % 50257
     x, y = tokens[:-1].view(a.micro_batch, 1024), tokens[1:].view(a.micro_batch, 1024)
@@ -79,7 +80,7 @@ def main():
             seconds.append(time.perf_counter() - started)
     median, count = statistics.median(seconds), a.micro_batch * 1024
     operations = count * (6 * (12 * 12 * 768 * 768 + 50304 * 768) + 6 * 12 * 768 * 1024)
-    print(json.dumps({"framework": "torch " + torch.__version__, "weights": a.weights, "micro_batch": a.micro_batch,
+    print(json.dumps({"framework": "torch " + torch.__version__, "weights": a.weights, "compiled": not a.eager, "micro_batch": a.micro_batch,
                       "tokens_per_s": round(count / median), "ms": round(1e3 * median, 3), "tflops": round(operations / median / 1e12, 1),
                       "loss": loss, "bytes": torch.cuda.max_memory_reserved(), "gpu": torch.cuda.get_device_name()}))
 

@@ -17,7 +17,7 @@
 #include <weft/mesh/mesh.hpp>
 #include <weft/runtime/run.hpp>
 
-#include "support/fake_nccl/fake.hpp"
+#include "support/fake_nccl/internal.hpp"
 #include "support/on_device.hpp"
 
 using namespace weft;
@@ -242,6 +242,73 @@ TEST_CASE("a collective that a rank never calls: aborted at the deadline, with r
   CHECK(fake_nccl::alive() == 0);
 }
 
+TEST_CASE("after an abort no result is used: what flew, what the host reduces, and what a test finds") {
+  const int hung = fake_nccl::hung_aborts();
+  comm::run_threads(2, [&](const Communicator& host) {
+    const Communicator world = comm::nccl::over(host, {.deadline = Seconds(0.3)});
+    const Communicator dp = world.split(0, 0, "dp"), alone = world.split(host.rank(), 0, "alone");
+    if (host.rank() == 0) {
+      DeviceSpace own;
+      const CudaStream stream;
+      own.stream = stream.get();
+      OfDevice x(10), y(10), z(10);
+      x.fill(1.0f);
+      world.all_reduce(own, x.elements);  // only the stream waits: the watching thread ends it
+      Request flying = dp.all_reduce_async(own, y.elements);
+      Request tested = dp.all_reduce_async(own, z.elements);
+      stream.wait();
+      CHECK(x.at(0) == 1.0f);  // not the sum
+      CHECK_THROWS_AS(flying.wait(), CommunicationError);
+      CHECK_THROWS_AS(tested.test(), CommunicationError);
+      std::vector<float> loss(1, 1.0f);
+      CHECK_THROWS_AS(alone.all_reduce(loss), CommunicationError);
+      CHECK_THROWS_AS((void)alone.all_reduce_async(loss), CommunicationError);
+      CHECK_THROWS_AS(alone.barrier(), CommunicationError);
+      CHECK_THROWS_AS(alone.check(), CommunicationError);
+    }
+    host.barrier();
+  });
+  CHECK(fake_nccl::hung_aborts() == hung);  // kernels of two communicators were in flight: aborted together
+  CHECK(fake_nccl::alive() == 0);
+}
+
+TEST_CASE("a test for progress makes no stream wait") {
+  std::vector<std::unique_ptr<OfDevice>> x;
+  for (int rank = 0; rank < 2; ++rank) {
+    x.push_back(std::make_unique<OfDevice>(10));
+    x.back()->fill(1.0f);
+  }
+  comm::run_threads(2, [&](const Communicator& host) {
+    const Communicator c = comm::nccl::over(host, {.deadline = Seconds(20)});
+    DeviceSpace own;
+    const CudaStream stream;
+    own.stream = stream.get();
+    auto& mine = *x[std::size_t(host.rank())];
+    if (host.rank() == 0) {
+      Request request = c.all_reduce_async(own, mine.elements);
+      for (int turn = 0; turn < 20; ++turn) {
+        CHECK(!request.test());
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      float before = 0;
+      fake_nccl::enqueue(stream.get(), [&] { before = mine.at(0); });
+      stream.wait();  // an independent kernel does not wait for the other rank
+      CHECK(before == 1.0f);
+      host.barrier();
+      float after = 0;
+      request.wait();
+      fake_nccl::enqueue(stream.get(), [&] { after = mine.at(0); });
+      stream.wait();
+      CHECK(after == 2.0f);
+    } else {
+      host.barrier();
+      c.all_reduce(own, mine.elements);
+      stream.wait();
+    }
+  });
+  CHECK(fake_nccl::alive() == 0);
+}
+
 TEST_CASE("a message that nobody sends: the deadline says that the other side is missing") {
   comm::run_threads(2, [&](const Communicator& host) {
     const Communicator c = on_device(comm::nccl::over(host, {.deadline = Seconds(0.2)}));
@@ -263,7 +330,7 @@ TEST_CASE("an error that NCCL finds while an operation runs is thrown, with NCCL
           const Communicator c = on_device(world);
           std::vector<float> x(4, 1.0f);
           c.all_reduce(x);
-          if (c.rank() == 1) return world.barrier();
+          if (c.rank() == 1) return;  // to the barrier of the hosts
           Request request = c.all_reduce_async(x);
           fake_nccl::faults().asynchronous = code;
           try {
@@ -277,7 +344,7 @@ TEST_CASE("an error that NCCL finds while an operation runs is thrown, with NCCL
           }
           fake_nccl::faults().asynchronous = ncclSuccess;
           CHECK_THROWS_AS(c.all_reduce(x), AbortedError);
-          world.barrier();
+          CHECK_THROWS_AS(world.barrier(), AbortedError);
         });
     CHECK(texts == std::vector<std::string>{"", ""});
     CHECK(fake_nccl::alive() == 0);

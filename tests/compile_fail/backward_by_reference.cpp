@@ -10,15 +10,15 @@ struct Scale {
   Parameter<> gain;
   auto forward(const auto&, const auto& x) const { return Result{times_row(x, gain.for_operand(x)), x}; }
 #ifdef WEFT_FAIL
-  auto backward(const auto& context, auto& x, const auto& g){
+  auto backward(const auto& context, auto& x, const auto& g) { return through(context, x, g); }
 #else
-  auto backward(const auto& context, auto x, const auto& g) {
+  auto backward(const auto& context, auto x, const auto& g) { return through(context, x, g); }
 #endif
-      gain.accumulate(context, sum_rows(times(g, x)));
-  return times_row(g, gain.for_operand(x));
-}
-}
-;
+  auto through(const auto& context, const auto& x, const auto& g) {
+    gain.accumulate(context, sum_rows(times(g, x)));
+    return times_row(g, gain.for_operand(x));
+  }
+};
 struct Model : models::Gpt {
   using Block = Residual<Sequential<LayerNorm, Scale>>;
   static Block make_block(const auto& context, const Config& config, std::size_t) {

@@ -118,26 +118,51 @@ void compare(const std::string& what, F&& body, double factor = 1) {
   failures += !good;
 }
 
+/// Masks beside causal and full: a window, packed documents and keys that are padding.
+struct Masked {
+  const char* name = "";
+  AttentionMask mask = {};
+  bool documents = false, padding = false;
+};
+
 template <class T>
-void attention(const std::string& how, std::size_t kv_heads, bool causal) {
+void attention(const std::string& how, std::size_t kv_heads, const Masked& masked) {
   const std::size_t sequences = 2, length = 128, heads = 4, head = 64, width = heads * head, kv = kv_heads * head,
                     fused = width + 2 * kv;
   const auto values = normal<T>(sequences * length * fused, 1), gradient = normal<T>(sequences * length * width, 2);
-  compare<T>(
-      "attention " + how + ", " + std::to_string(kv_heads) + " key-value heads" + (causal ? ", causal" : ""), [&](auto& a) {
-        const T* x = a.in(values);
-        const T* g = a.in(gradient);
-        T *out = a.template out<T>(sequences * length * width), *d = a.template out<T>(sequences * length * fused);
-        auto* lse = a.template out<accumulate_t<T>>(sequences * heads * length);
-        const kernels::AttentionExtents extents{
-            .sequences = sequences, .length = length, .heads = heads, .kv_heads = kv_heads, .head_width = head};
-        const auto operands = [&](auto* of) {
-          return kernels::AttentionOperands<std::remove_pointer_t<decltype(of)>>{
-              .q = of, .k = of + width, .v = of + width + kv, .q_stride = fused, .k_stride = fused, .v_stride = fused};
-        };
-        kernels::attention_forward<T>(a.device(), extents, operands(x), {out, width}, lse, causal);
-        kernels::attention_backward<T>(a.device(), extents, operands(x), {out, width}, {g, width}, lse, operands(d), causal);
-      });
+  std::vector<std::int32_t> documents;
+  for (std::size_t i = 0; i < sequences * length; ++i) documents.push_back(std::int32_t((i + 11) / 37));
+  std::vector<std::uint8_t> visible;
+  for (std::size_t i = 0; i < sequences * length; ++i) visible.push_back(i % length < 90 && i % 7 != 3);
+  compare<T>("attention " + how + ", " + std::to_string(kv_heads) + " key-value heads" + masked.name, [&](auto& a) {
+    const T* x = a.in(values);
+    const T* g = a.in(gradient);
+    T *out = a.template out<T>(sequences * length * width), *d = a.template out<T>(sequences * length * fused);
+    auto* lse = a.template out<accumulate_t<T>>(sequences * heads * length);
+    const kernels::AttentionExtents extents{
+        .sequences = sequences, .length = length, .heads = heads, .kv_heads = kv_heads, .head_width = head};
+    const auto operands = [&](auto* of) {
+      return kernels::AttentionOperands<std::remove_pointer_t<decltype(of)>>{
+          .q = of, .k = of + width, .v = of + width + kv, .q_stride = fused, .k_stride = fused, .v_stride = fused};
+    };
+    kernels::MaskArrays<accumulate_t<T>> arrays;
+    if (masked.documents) arrays.documents = a.in(documents);
+    if (masked.padding) arrays.visible = a.in(visible), arrays.sequence_step = length;
+    kernels::attention_forward<T>(a.device(), extents, operands(x), {out, width}, lse, masked.mask, arrays);
+    kernels::attention_backward<T>(a.device(), extents, operands(x), {out, width}, {g, width}, lse, operands(d), masked.mask,
+                                   arrays);
+  });
+}
+template <class T>
+void attention(const std::string& how, std::size_t kv_heads, bool causal) {
+  attention<T>(how, kv_heads, Masked{causal ? ", causal" : "", {.causal = causal}});
+}
+template <class T>
+void masked_attention(const std::string& how) {
+  attention<T>(how, 2, Masked{", causal, a window", {.window = 19}});
+  attention<T>(how, 2, Masked{", a window both ways", {.causal = false, .window = 19}});
+  attention<T>(how, 2, Masked{", causal, documents", {}, true});
+  attention<T>(how, 2, Masked{", documents and padding", {.causal = false}, true, true});
 }
 
 template <class T>
@@ -187,6 +212,7 @@ void cases() {
   }
   for (const std::size_t kv_heads : {4, 2})
     for (const bool causal : {true, false}) attention<T>("by what the device has", kv_heads, causal);
+  masked_attention<T>("by what the device has");
   const std::size_t rows = 130, width = 384;
   const auto x = normal<T>(rows * width, 5), gain = normal<T>(width, 6), bias = normal<T>(width, 7),
              dy = normal<T>(rows * width, 8);
@@ -275,6 +301,7 @@ int main(int argc, char** argv) {
     cases<float16>();
     for (const auto bits : {cudnn::Bits::vary, cudnn::Bits::same}) {
       cudnn::use_for_attention(world.device(), bits);
+      masked_attention<bfloat16>("by Kokkos, since cuDNN is not asked for such masks");
       for (const std::size_t kv_heads : {4, 2})
         for (const bool causal : {true, false}) {
           attention<bfloat16>(bits == cudnn::Bits::same ? "by cuDNN with the same bits" : "by cuDNN", kv_heads, causal);

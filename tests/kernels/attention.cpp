@@ -28,11 +28,11 @@ struct Case {
   }
   void forward(DefaultDevice& device) {
     weft::kernels::attention_forward<T>(device, extents(), operands<const T>(fused.data()), {out.data(), width}, lse.data(),
-                                        causal);
+                                        {.causal = causal});
   }
   void backward(DefaultDevice& device) {
     weft::kernels::attention_backward<T>(device, extents(), operands<const T>(fused.data()), {out.data(), width},
-                                         {d_out.data(), width}, lse.data(), operands(d_fused.data()), causal);
+                                         {d_out.data(), width}, lse.data(), operands(d_fused.data()), {.causal = causal});
   }
 };
 

@@ -9,8 +9,20 @@
 template <>
 inline constexpr bool weft::detail::on_host<Kokkos::DefaultExecutionSpace> = false;
 
+/// A space with the host's loops, in the calling thread.
+struct HostLoops : Kokkos::DefaultExecutionSpace {
+  using execution_space = HostLoops;
+};
+template <>
+inline constexpr bool weft::detail::on_host<HostLoops> = true;
+template <>
+void weft::detail::run_on_host(const HostLoops&, const HostLoop& loop) {
+  loop.call(loop.body, 0, loop.count);
+}
+
 #include "kernels/support.hpp"
 
+#include <weft/kernels/activation.hpp>
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/cross_entropy.hpp>
 #include <weft/kernels/elementwise.hpp>
@@ -19,7 +31,11 @@ inline constexpr bool weft::detail::on_host<Kokkos::DefaultExecutionSpace> = fal
 #include <weft/kernels/matmul_fused.hpp>
 #include <weft/kernels/norm.hpp>
 #include <weft/kernels/optimizer.hpp>
+#include <weft/kernels/quantise.hpp>
+#include <weft/kernels/random.hpp>
 #include <weft/kernels/rope.hpp>
+#include <weft/kernels/routing.hpp>
+#include <weft/kernels/rows.hpp>
 
 using namespace kernels_test;
 namespace kernels = weft::kernels;
@@ -155,6 +171,173 @@ TEST_CASE_TEMPLATE("the gradient of a table adds up tokens in their order", T, f
   CHECK(same_bits(table, want));
 }
 
+TEST_CASE_TEMPLATE("the gradient of a table adds up ids that fill many chunks of tokens", T, float, bfloat16, double) {
+  DefaultDevice device;
+  using A = accumulate_t<T>;
+  const std::size_t width = 5, here = 4;
+  const std::int64_t first = 2;
+  for (const std::size_t tokens : {1, 63, 64, 65, 128, 129, 1000})
+    for (const int kinds : {1, 2, 9}) {
+      CAPTURE(tokens);
+      CAPTURE(kinds);
+      std::vector<std::int32_t> ids(tokens);
+      for (std::size_t i = 0; i < tokens; ++i) ids[i] = std::int32_t(i * i / 3) % kinds + (kinds == 1 ? 3 : 0);
+      const auto dy = normal<T>(tokens * width, 8);
+      std::vector<A> table(here * width, A(0.5));
+      std::vector<double> want(here * width, 0.5);
+      kernels::embedding_backward(device, tokens, width, ids.data(), dy.data(), first, here, table.data());
+      for (std::size_t t = 0; t < tokens; ++t)
+        if (ids[t] >= first && ids[t] < first + std::int64_t(here))
+          for (std::size_t i = 0; i < width; ++i) want[std::size_t(ids[t] - first) * width + i] += double(dy[t * width + i]);
+      check_close(table, want, 4);
+    }
+}
+
+TEST_CASE("a matrix of one long row is spread over threads") {
+  DefaultDevice device;
+  const std::size_t n = 10000;
+  std::vector<float> drawn(n), one_by_one(n);
+  kernels::initialise_normal(device, 1, n, drawn.data(), 5, 2, 7, 100, 1.0, 0.5);
+  for (std::size_t i = 0; i < n; ++i)
+    kernels::initialise_normal(device, 1, 1, &one_by_one[i], 5, 2, 7 + i, 100, 1.0, 0.5);
+  CHECK(same_bits(drawn, one_by_one));
+  std::vector<int> visits(n);
+  std::size_t rows = 0;
+  int* const visit = visits.data();
+  std::size_t* const seen = &rows;
+  weft::detail::for_each_entry(
+      device, 1, n, KOKKOS_LAMBDA(std::size_t row, std::size_t column) {
+        ++visit[column];
+        if (row != 0) ++*seen;
+      });
+  CHECK(visits == std::vector<int>(n, 1));
+  CHECK(rows == 0);
+}
+
+TEST_CASE_TEMPLATE("rows by teams of lanes give what rows by threads give", T, float, bfloat16, double) {
+  DefaultDevice device;
+  weft::Device<HostLoops> host;
+  using A = accumulate_t<T>;
+  const std::size_t rows = 7, width = 301;
+  const auto x = normal<T>(rows * width, 1), u = normal<T>(rows * width, 2), g = normal<T>(rows * width, 3);
+  const auto both = [&](auto&& kernel, double factor = 1) {
+    std::vector<T> got(2 * rows * width), want(2 * rows * width);
+    std::vector<A> got_rows(rows, A(0.25)), want_rows(rows, A(0.25));
+    kernel(device, got.data(), got_rows.data());
+    kernel(host, want.data(), want_rows.data());
+    check_close(got, std::vector<double>(want.begin(), want.end()), factor);
+    check_close(got_rows, std::vector<double>(want_rows.begin(), want_rows.end()), factor);
+  };
+  both([&](auto& on, T* out, A*) { kernels::swiglu_forward(on, rows, width, x.data(), width, u.data(), width, out); });
+  both([&](auto& on, T* out, A*) {
+    kernels::swiglu_backward(on, rows, width, x.data(), width, u.data(), width, g.data(), out, width, out + rows * width, width);
+  });
+  for (const std::size_t first : {0, 3})
+    both([&](auto& on, T* out, A*) {
+      kernels::dropout(on, rows, width, x.data(), out, 0.3, 9, 1, first, 2 * width + 1, first == 0 ? nullptr : u.data());
+    });
+  both([&](auto& on, T* out, A*) { kernels::add_row(on, rows, width, x.data(), u.data(), out); });
+  both([&](auto& on, T* out, A* each) {
+    kernels::row_sums(on, rows, width, x.data(), A(0.5), each);
+    kernels::multiply_column(on, rows, width, x.data(), each, out);
+  }, 4);
+  both([&](auto& on, T* out, A* each) {
+    const std::vector<A> top(rows, A(4));
+    kernels::exp_sums(on, rows, width, width - 2, x.data(), top.data(), each);
+    kernels::softmax_backward(on, rows, width, x.data(), g.data(), out);
+  }, 8);
+  both([&](auto& on, T* out, A*) {
+    std::vector<std::int8_t> integers(rows * width);
+    std::vector<A> scales(kernels::quantised_blocks(rows * width));
+    kernels::quantise(on, rows * width, x.data(), integers.data(), scales.data());
+    kernels::dequantise(on, rows * width, integers.data(), scales.data(), out);
+  });
+  const std::vector<std::int32_t> order{5, -1, 0, 13, 12, 2, 7}, place{3, -1, 0, 6, 1, 2, 4, 5, 0, 0, 1, -1, 2, 6};
+  const auto weights = normal<A>(2 * rows, 4);
+  both([&](auto& on, T* out, A*) {
+    kernels::gather_rows(on, rows, width, order.data(), 2, x.data(), weights.data(), out);
+    kernels::sum_places(on, rows, width, place.data(), 2, x.data(), weights.data(), out + rows * width);
+  });
+  std::vector<A> dots(2 * rows), want_dots(2 * rows);
+  kernels::dot_places(device, rows, width, place.data(), 2, x.data(), g.data(), dots.data());
+  kernels::dot_places(host, rows, width, place.data(), 2, x.data(), g.data(), want_dots.data());
+  check_close(dots, std::vector<double>(want_dots.begin(), want_dots.end()), 8);
+}
+
+TEST_CASE_TEMPLATE("squared norms of many arrays at once", T, float, double) {
+  DefaultDevice device;
+  const auto x = normal<T>(100000, 3);
+  for (const std::size_t longest : {0, 5, 16384, 16385, 70000}) {
+    const std::vector<kernels::NormPart<T>> parts{{x.data() + 1, longest}, {x.data(), 0}, {x.data() + 7, 3}, {x.data(), 33000}};
+    std::vector<double> got(parts.size(), -1), want(parts.size());
+    kernels::squared_norms<T>(device, parts, got.data());
+    for (std::size_t p = 0; p < parts.size(); ++p)
+      for (std::size_t i = 0; i < parts[p].n; ++i) want[p] += double(parts[p].data[i]) * double(parts[p].data[i]);
+    for (std::size_t p = 0; p < parts.size(); ++p) CHECK(std::abs(got[p] - want[p]) <= 1e-6 * (1 + want[p]));
+  }
+}
+
+TEST_CASE("attention that a library does not take says so once") {
+  struct Refuses final : kernels::detail::AttentionLibrary {
+    int asked = 0;
+    bool forward(const kernels::detail::AttentionCall&) override { return ++asked, false; }
+    bool backward(const kernels::detail::AttentionCall&) override { return ++asked, false; }
+  };
+  DefaultDevice device;
+  auto& fused = device.cache<kernels::detail::FusedAttention>();
+  const auto run = [&](auto zero) {
+    using T = decltype(zero);
+    const auto x = normal<T>(3 * 12 * 10, 1);
+    std::vector<T> out(12 * 10);
+    std::vector<float> lse(12);
+    const kernels::AttentionExtents extents{.sequences = 1, .length = 12, .heads = 1, .kv_heads = 1, .head_width = 10};
+    kernels::attention_forward<T>(device, extents, {x.data(), x.data() + 10, x.data() + 20, 30, 30, 30}, {out.data(), 10},
+                                  lse.data(), true);
+  };
+  run(bfloat16());
+  CHECK(!fused.told);  // nobody asked for a library
+  const auto library = std::make_shared<Refuses>();
+  fused.library = library;
+  run(bfloat16());
+  CHECK(library->asked == 1);
+  CHECK(fused.told);
+  fused.told = false;
+  run(float());  // libraries take 16 bits
+  CHECK(library->asked == 1);
+  CHECK(fused.told);
+}
+
+TEST_CASE_TEMPLATE("cross-entropy in one sweep, with a factor", T, float, bfloat16, double) {
+  DefaultDevice device;
+  weft::Device<HostLoops> host;
+  using A = accumulate_t<T>;
+  const std::size_t rows = 9, columns = 200, valid = 190;
+  auto logits = normal<T>(rows * columns, 6, 3);
+  logits[3] = to<T>(60), logits[columns + 150] = to<T>(-60);
+  const std::vector<std::int32_t> targets{3, 189, -1, 120, 0, 191, 7, 8, 150};
+  const double factor = 0.375;
+  const auto all = [&](auto& on, std::vector<T>& gradient) {
+    std::vector<A> max(rows), sums(rows), target(rows);
+    kernels::softmax_statistics(on, rows, columns, valid, logits.data(), targets.data(), max.data(), sums.data(), target.data());
+    gradient = logits;  // in place
+    kernels::cross_entropy_gradient(on, rows, columns, valid, gradient.data(), max.data(), sums.data(), targets.data(), 0, &factor,
+                                    gradient.data());
+    max.insert(max.end(), sums.begin(), sums.end());
+    max.insert(max.end(), target.begin(), target.end());
+    return max;
+  };
+  std::vector<T> got, want;
+  const auto got_rows = all(device, got), want_rows = all(host, want);
+  check_close(got, widen(want));
+  check_close(got_rows, widen(want_rows), 4);
+  double worst = 0;
+  for (std::size_t c = 0; c < columns; ++c) {
+    const double p = c < valid ? std::exp(double(logits[c]) - want_rows[0]) / want_rows[rows] : 0;
+    worst = std::max(worst, std::abs(double(want[c]) - factor * (p - (c == 3 ? 1 : 0))));
+  }
+  CHECK(worst < tolerance<T>);
+}
+
 TEST_CASE_TEMPLATE("attention without a library, whole and as merged blocks", T, float, bfloat16, double) {
   DefaultDevice device;
   using A = accumulate_t<T>;
@@ -270,6 +453,17 @@ TEST_CASE("a device's library of attention is asked first, for 16-bit types alon
   CHECK(library->backwards == 1);
   CHECK((library->last.dv.data == d.data() + 2 * head && library->last.d_out.data == out.data() &&
          library->last.log_sum_exp == lse.data()));
+  // A mask that a library does not know is not for it.
+  kernels::attention_forward<bfloat16>(device, extents, in, {out.data(), head}, lse.data(), {.window = 2});
+  kernels::attention_backward<bfloat16>(device, extents, in, {out.data(), head}, {out.data(), head}, lse.data(),
+                                        {.q = d.data(),
+                                         .k = d.data() + head,
+                                         .v = d.data() + 2 * head,
+                                         .q_stride = 3 * head,
+                                         .k_stride = 3 * head,
+                                         .v_stride = 3 * head},
+                                        {.window = 2});
+  CHECK((library->forwards == 2 && library->backwards == 1));
   const auto wide = normal<float>(length * head, 13);
   std::vector<float> wide_out(length * head);
   kernels::attention_forward<float>(

@@ -48,8 +48,7 @@ static_assert(detail::Layer<Saves<std::unique_ptr<X>>, Here, X>, "what is saved 
 static_assert(!detail::Layer<Saves<std::mutex>, Here, X> && !detail::Layer<Saves<std::tuple<const X&>>, Here, X> &&
               !detail::Layer<Saves<std::pair<int, X&>>, Here, X>);
 
-struct WithoutForward {
-};
+struct WithoutForward {};
 struct NotConst : WithoutForward {
   Result<X, Nothing> forward(const auto&, const X&);
 };
@@ -62,10 +61,6 @@ struct OfIds : WithoutForward {
 class Private : public WithoutForward {
   [[maybe_unused]] Result<X, Nothing> forward(const auto&, const X&) const;
 };
-struct WithoutParameters {
-  Result<X, Nothing> forward(const auto&, const X&) const;
-};
-static_assert(detail::Forwards<WithoutParameters, Here, X> && !detail::Layer<WithoutParameters, Here, X>);
 static_assert(!detail::Layer<WithoutForward, Here, X> && !detail::Layer<NotConst, Here, X> && !detail::Layer<NoResult, Here, X> &&
               !detail::Layer<Private, Here, X>);
 static_assert(detail::Layer<OfIds, Here, Ids> && !detail::Layer<OfIds, Here, X> && !detail::Layer<OfIds, Here> &&

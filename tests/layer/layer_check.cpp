@@ -117,14 +117,6 @@ static_assert(backward_of<WholeOfNothing> == Backward::returns_nothing &&
 static_assert(backward_of<HalvesWithoutSplit> == Backward::no_split && backward_of<WholeOfSplit> == Backward::split);
 static_assert(backward_of<Whole> == Backward::split && backward_of<Halves> == Backward::no_split);
 
-struct Visits {
-};
-struct VisitsOneType {
-};
-constexpr auto visit = [](auto&) {};
-static_assert(VisitsParameters<Visits, decltype(visit)> && !VisitsParameters<VisitsOneType, decltype(visit)> &&
-              !VisitsParameters<Missing, decltype(visit)>);
-
 }  // namespace
 
 TEST_CASE("what follows a refused layer is silent") {

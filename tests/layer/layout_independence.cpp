@@ -15,6 +15,7 @@
 #include <weft/weft.hpp>
 
 #include "support/degrees.hpp"
+#include "support/made_parameters.hpp"
 
 using namespace weft;
 using namespace weft_test;
@@ -227,8 +228,10 @@ TEST_CASE("dropout masks are a function of the global element") {
 namespace {
 
 /// Output, input gradient and parameter gradients of a layer, one after the other.
-template <class Context, class Layer>
-std::vector<float> all_results(const Context& context, Layer layer) {
+template <class Context, class Make>
+std::vector<float> all_results(const Context& context, const Make& make) {
+  MadeParameters made;
+  auto layer = make(made.beside(context));
   using X = detail::input_t<float, Context>;
   using Home = std::conditional_t<Context::has(tp{}), replace_t<X, Invariant<tp>>, X>;
   Home x(context.device(), {8, 16});
@@ -239,18 +242,16 @@ std::vector<float> all_results(const Context& context, Layer layer) {
   auto results = copy_to_host(step.output);
   const auto append = [&](const std::vector<float>& more) { results.insert(results.end(), more.begin(), more.end()); };
   append(copy_to_host(weft::backward(layer, context, std::move(step.saved), x)));
-  layer.for_each_parameter([&](auto& parameter) {
-    ParameterState& state = parameter.state();
-    append(copy_to_host(Tensor<float, Exec>(context.device(), state.local(), state.gradient())));
-  });
+  for (const ParameterState* state : made.by_name())
+    append(copy_to_host(Tensor<float, Exec>(context.device(), state->local(), state->gradient())));
   return results;
 }
 
-template <class Context>
-auto make_mlp(const Context& context) {
+const auto mlp = [](const auto& context) {
   return Residual(Sequential(LayerNorm(context / "norm", 16), Linear<Column>(context / "up", 16, 32), Gelu{},
                              Linear<Row>(context / "down", 32, 16), Dropout(context / "dropout", probability)));
-}
+};
+const auto recomputed_mlp = [](const auto& context) { return Recompute<decltype(mlp(context))>(mlp(context)); };
 
 }  // namespace
 
@@ -258,16 +259,15 @@ TEST_CASE("Recompute is bitwise what it wraps, dropout included") {
   {
     DefaultDevice device;
     const auto context = root(device);
-    const auto plain = all_results(context, make_mlp(context));
-    CHECK(plain.size() > 2 * 8 * 16);
-    CHECK(all_results(context, Recompute<decltype(make_mlp(context))>(make_mlp(context))) == plain);
+    const auto plain = all_results(context, mlp);
+    CHECK(plain.size() == 2 * 8 * 16 + 2 * 16 + 2 * 16 * 32 + 32 + 16);
+    CHECK(all_results(context, recomputed_mlp) == plain);
   }
   for (const int ranks : {2, 4}) {
     std::atomic<int> same = 0;
     CHECK(run(RunOptions{.ranks = ranks}, [&](World& world) {
             const auto context = root(world.device()).with<Invariant<tp>>(tp{}, world.communicator());
-            const auto plain = all_results(context, make_mlp(context));
-            same += all_results(context, Recompute<decltype(make_mlp(context))>(make_mlp(context))) == plain;
+            same += all_results(context, recomputed_mlp) == all_results(context, mlp);
           }) == 0);
     CHECK(same == ranks);
   }

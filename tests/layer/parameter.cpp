@@ -193,7 +193,9 @@ TEST_CASE("a parameter made while a step runs is refused; a hook may take its ro
   CHECK(other.state().value());
   CHECK(refusal<Error>([&] {
           mine.for_operand(Tensor<float, Exec>(device, {2, 3}));
-        }) == "weft: parameter mine is used while it is released");
+        }) ==
+        "weft: parameter mine is used while it is released, or by a unit that holds no handle of it: copy a layer that "
+        "units share into each of them, not a pointer to it");
 }
 
 TEST_CASE("of a sharded parameter the rank keeps a part of its own size and type") {

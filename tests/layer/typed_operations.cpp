@@ -273,8 +273,15 @@ TEST_CASE("shapes that operations refuse") {
         "weft: times_each_head: [4, 2, 3] beside [4], expected one number for each head of each token");
   CHECK(refusal<ShapeError>([&] { times_heads(heads, F<>(device, {6})); }) == "weft: times_heads: [4, 2, 3] beside [6]");
   CHECK(refusal<ShapeError>([&] {
-          reshape(x, {8, 3});
-        }) == "weft: reshape of [4, 6] to [8, 3]: dim 0 and the number of elements must stay");
+          reshape(x, {8, 4});
+        }) == "weft: reshape of [4, 6] to [8, 4]: the number of elements must stay");
+  CHECK(refusal<ShapeError>([&] {
+          reshape(F<Shard<cp, 0>>(device, {4, 6}), {8, 3});
+        }) == "weft: reshape of [4, 6] to [8, 3]: dim 0 must stay, because cp cuts it in two chunks of each sequence");
+  CHECK(refusal<ShapeError>([&] {
+          reshape(F<>(device, Shape{4, 6}.set_sharding(0, DimSharding::padded)), {8, 3});
+        }) == "weft: reshape of [4, 6] to [8, 3]: dim 0 must stay, because it is not cut evenly");
+  CHECK(reshape(F<Shard<dp, 0>>(device, {4, 6}), {8, 3}).shape() == Shape{8, 3});
   CHECK(refusal<ShapeError>([&] { slice_columns(x, 4, 3); }) == "weft: slice_columns: columns 4 to 7 of [4, 6]");
   CHECK(refusal<ShapeError>([&] { subtract(x, F<>(device, {6, 4})); }) == "weft: subtract: [4, 6] and [6, 4] differ");
   CHECK(refusal<ShapeError>([&] { concat_columns(x, F<>(device, {5, 6})); }) == "weft: concat_columns: [4, 6] beside [5, 6]");

@@ -20,6 +20,9 @@ namespace {
 
 constexpr std::size_t length = 128, columns_of_head = 16;
 std::size_t sequences = 3;  // of the test case
+AttentionMask mask;         // of the test case
+// Of whole sequences; null: none. Longer than a rank's chunks, and shorter.
+std::shared_ptr<const std::int32_t> documents;
 
 using Exec = DefaultDevice::execution_space;
 template <class T>
@@ -29,6 +32,7 @@ template <class T>
 Root<T> root(DefaultDevice& device) {
   detail::Environment environment;
   environment.length = length;
+  environment.documents = documents;
   return Root<T>(device, environment);
 }
 
@@ -61,7 +65,7 @@ void attend(const Context& context, const AttentionHeads& heads, bool fused, Res
   const detail::Zigzag cut{length, context.size(cp{}), context.rank(cp{})};
   auto& device = context.device();
   const std::size_t q_columns = heads.query * heads.width, kv_columns = heads.key_value * heads.width;
-  const CausalAttention attention(context, heads);
+  const Attention attention(context, heads, mask);
   const X g = drawn<X>(device, cut, q_columns, 4);
   if (fused) {
     const X x = drawn<X>(device, cut, q_columns + 2 * kv_columns, 1);
@@ -144,6 +148,28 @@ TEST_CASE("ring and Ulysses in float and bfloat16") {
   check<float, Ulysses>({8, 4, columns_of_head}, true, 2e-6);
   check<bfloat16, Ring>({8, 2, columns_of_head}, true, 2e-2);
   check<bfloat16, Ulysses>({8, 2, columns_of_head}, true, 2e-2);
+}
+
+TEST_CASE("full attention, windows and documents, by a ring and by Ulysses") {
+  const std::vector<std::size_t> lengths{5, 64, 1, 90, 30, 194};
+  std::vector<std::int32_t> packed;
+  for (std::size_t i = 0; i < lengths.size(); ++i) packed.insert(packed.end(), lengths[i], std::int32_t(i));
+  REQUIRE(packed.size() == 3 * length);
+  for (const bool with_documents : {false, true}) {
+    if (with_documents) documents = {std::shared_ptr<void>(), packed.data()};
+    for (const AttentionMask& pattern :
+         {AttentionMask{}, AttentionMask{.causal = false}, AttentionMask{.window = 11}, AttentionMask{false, 70}}) {
+      INFO("causal " << pattern.causal << ", window " << pattern.window << ", documents " << with_documents);
+      mask = pattern;
+      check<double, Ring>({8, 2, columns_of_head}, true, 1e-13);
+      check<double, Ring>({3, 3, columns_of_head}, false, 1e-13);
+      check<double, Ulysses>({8, 4, columns_of_head}, true, 1e-13);
+      check<bfloat16, Ring>({8, 2, columns_of_head}, true, 2e-2);
+    }
+  }
+  sequences = 1;
+  check<double, Ring>({15, 5, columns_of_head}, true, 1e-13);
+  sequences = 3, mask = {}, documents = nullptr;
 }
 
 TEST_CASE("what Ulysses cannot divide is refused when the layer is made") {

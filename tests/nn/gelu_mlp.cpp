@@ -12,6 +12,8 @@
 #include <weft/parallel/wrapper.hpp>
 #include <weft/testing/check_layer.hpp>
 
+#include "support/made_parameters.hpp"
+
 using namespace weft;
 using testing::check_layer, testing::check_layer_on;
 
@@ -40,8 +42,9 @@ template <class Make>
 std::vector<float> numbers_of(Make&& make) {
   DefaultDevice device;
   Context<Compute<DefaultDevice::execution_space, float>> context(device, detail::Environment());
-  auto layer = make(context);
-  layer.for_each_parameter([](auto& parameter) { parameter.state().gradients().renew(); });
+  weft_test::MadeParameters made;
+  auto layer = make(made.beside(context));
+  for (ParameterState* state : made.by_name()) state->gradients().renew();
   using X = Tensor<float, DefaultDevice::execution_space>;
   X x(device, {rows, width}), g(device, {rows, width});
   for (std::size_t i = 0; i < rows * width; ++i) {
@@ -53,19 +56,18 @@ std::vector<float> numbers_of(Make&& make) {
   std::vector<float> all = copy_to_host(result.output);
   const auto add = [&](const std::vector<float>& more) { all.insert(all.end(), more.begin(), more.end()); };
   add(copy_to_host(dx));
-  layer.for_each_parameter([&](auto& parameter) {
-    const auto& state = parameter.state();
-    const auto* gradient = static_cast<const float*>(state.gradient().get());
-    add(std::vector<float>(gradient, gradient + state.size()));
-  });
+  for (const ParameterState* state : made.by_name()) {
+    const auto* gradient = static_cast<const float*>(state->gradient().get());
+    add(std::vector<float>(gradient, gradient + state->size()));
+  }
   return all;
 }
 
 }  // namespace
 
 // A model's type is the same on hosts and GPUs: which kernels a product and its GELU take is the operation's choice.
-static_assert(std::is_same_v<models::detail::GptMlp,
-                             Sequential<GeluMlp<LayerNorm, models::detail::GptIn, models::detail::GptOut>, Dropout>>);
+static_assert(std::is_same_v<models::BasicGpt<float>::Block, models::BasicGpt<double>::Block> &&
+              std::is_same_v<models::BasicGpt<float>::Block, models::BasicGpt<bfloat16>::Block>);
 
 TEST_CASE("the same bits as norm, linear, GELU and linear one after the other, kept or computed again") {
   const auto want = numbers_of(apart(false));

@@ -16,6 +16,8 @@
 #include <weft/nn/router.hpp>
 #include <weft/testing/check_layer.hpp>
 
+#include "support/made_parameters.hpp"
+
 using namespace weft;
 using testing::check_layer, testing::check_layer_on;
 
@@ -31,7 +33,7 @@ auto mixture_of(const RouterOptions& options) {
   return [=](const auto& context) { return Mixture(context / "moe", width, intermediate, options, 0.7, 0.7); };
 }
 
-std::vector<double> values_of(ParameterState& state) {
+std::vector<double> values_of(const ParameterState& state) {
   const auto* data = static_cast<const double*>(state.value().get());
   return {data, data + state.size()};
 }
@@ -42,10 +44,11 @@ std::vector<double> numbers(std::uint64_t key, std::size_t count) {
 }
 
 // The output by the definition, one token after the other.
-std::vector<double> oracle(Mixture& layer, const std::vector<double>& x, std::size_t length, std::size_t* dropped) {
+std::vector<double> oracle(const Mixture& layer, const weft_test::MadeParameters& made, const std::vector<double>& x,
+                           std::size_t length, std::size_t* dropped) {
   const RouterOptions& options = layer.router.options();
   std::map<std::string, std::vector<double>> weights;
-  layer.for_each_parameter([&](auto& parameter) { weights[parameter.state().name()] = values_of(parameter.state()); });
+  for (const ParameterState* state : made.by_name()) weights[state->name()] = values_of(*state);
   const std::size_t tokens = x.size() / width, experts = options.experts, k = options.top_k;
   std::vector<std::vector<std::pair<std::size_t, double>>> choice(tokens);
   for (std::size_t t = 0; t < tokens; ++t) {
@@ -96,13 +99,14 @@ void check_oracle(const RouterOptions& options, bool drops) {
   detail::Environment environment;
   environment.length = 8;
   const Root context(device, environment);
-  Mixture layer = mixture_of(options)(context);
+  weft_test::MadeParameters made;
+  const Mixture layer = mixture_of(options)(made.beside(context));
   const auto x = numbers(5, shape.size());
   Tensor<double, Exec> input(device, shape);
   copy_from_host(input, std::span<const double>(x));
   const auto y = copy_to_host(layer.forward(context, input).output);
   std::size_t dropped = 0;
-  const auto expected = oracle(layer, x, 8, &dropped);
+  const auto expected = oracle(layer, made, x, 8, &dropped);
   CHECK((dropped > 0) == drops);
   for (std::size_t i = 0; i < y.size(); ++i) CHECK(y[i] == doctest::Approx(expected[i]).epsilon(1e-12));
 }

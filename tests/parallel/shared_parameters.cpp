@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/registry.hpp weft/layer/shared_layer.hpp
-// Parameters that a user's model shares: twice in a block, between blocks, between front and back, by handle and by shared_layer.
-// Equal to one rank in every layout, and bitwise where runs are reproducible; names made twice and parameters that nothing visits
-// are refused.
+// Parameters that a user's model shares: twice in a block, between some of the blocks, between front and back, by handle and by
+// shared_layer. Equal to one rank in every layout, and bitwise where runs are reproducible; names made twice are refused.
 
 #include "support/matrix.hpp"
 #include "support/reproducible.hpp"
@@ -27,7 +26,7 @@ struct Scale {
 
 struct SharingConfig {
   std::size_t layers = 8, width = 16, vocabulary = batch_vocabulary;
-  bool ignore_front = false, forget_index = false, two_gains = false, once = false, two_dropouts = false;
+  bool ignore_front = false, forget_index = false, two_gains = false, two_dropouts = false, by_pointer = false;
   double dropout = 0;
 };
 
@@ -36,16 +35,20 @@ struct Sharing {
   using Config = SharingConfig;
   using scalar = S;
   using Front = Embedding;
-  // One gain outside of the parallel region and on its Partial output; one adapter in every block, twice.
-  struct Adapter {  // `shown`: its parameters are visited here
-    Linear<> linear;
-    bool shown;
-    auto forward(const auto& context, const auto& x) const { return linear.forward(context, x); }
+  // One gain outside of the parallel region and on its Partial output; an adapter twice in every block: blocks 1, 2, 4, 5 and 7
+  // share one, of which block 0 knows nothing, and the others have one of their own.
+  struct Adapter {
+    std::vector<Linear<>> linear;       // one: handles are found wherever a unit keeps them
+    std::shared_ptr<Linear<>> pointer;  // in its place if blocks are not to have handles of their own
+    auto forward(const auto& context, const auto& x) const { return (pointer ? *pointer : linear[0]).forward(context, x); }
     auto backward_input(const auto& context, auto saved, const auto& g) {
-      return linear.backward_input(context, std::move(saved), g);
+      return (pointer ? *pointer : linear[0]).backward_input(context, std::move(saved), g);
     }
-    void backward_weight(const auto& context, auto deferred) { linear.backward_weight(context, std::move(deferred)); }
+    void backward_weight(const auto& context, auto deferred) {
+      (pointer ? *pointer : linear[0]).backward_weight(context, std::move(deferred));
+    }
   };
+  static bool shares(std::size_t index) { return index % 3 != 0; }
   using Block = Sequential<Residual<Sequential<Scale, LayerNorm, Linear<Column>, Gelu, Linear<Row>, Scale, Dropout>>,
                            Residual<Sequential<Adapter, Gelu, Adapter, Dropout>>>;
   using Back = LanguageHead<LayerNorm>;
@@ -60,14 +63,16 @@ struct Sharing {
     const std::size_t width = config.width;
     const Scale scale(here / "scale", width);
     const Scale other = config.two_gains ? Scale(here / "scale", width) : scale;
-    const bool shown = !config.once || index == 1;
-    const auto adapter = shared_layer(
-        context / "adapter", [&](const auto& place) { return Linear<>(place, width, width, {.standard_deviation = 0.2}); });
+    const auto make_adapter = [&](const auto& place) {
+      const Linear<> linear(place, width, width, {.standard_deviation = 0.2});
+      return config.by_pointer ? Adapter{{}, std::make_shared<Linear<>>(linear)} : Adapter{{linear}, nullptr};
+    };
+    const Adapter adapter = shares(index) ? shared_layer(context / "adapter", make_adapter) : make_adapter(here / "adapter");
     return Block(Residual(Sequential(scale, LayerNorm(here / "norm", width),
                                      Linear<Column>(here / "up", width, 2 * width, {.standard_deviation = 0.3}), Gelu{},
                                      Linear<Row>(here / "down", 2 * width, width, {.standard_deviation = 0.3}), other,
                                      Dropout(here / "dropout", config.dropout))),
-                 Residual(Sequential(Adapter{adapter, shown}, Gelu{}, Adapter{adapter, shown},
+                 Residual(Sequential(adapter, Gelu{}, adapter,
                                      Dropout(here / (config.two_dropouts ? "dropout" : "after"), config.dropout))));
   }
   static Back make_back(const auto& context, const Config& config, Front* front) {
@@ -189,8 +194,9 @@ TEST_CASE("a parameter and its gradient by name, whole in every layout") {
     DefaultDevice device;
     SingleDevice<Sharing<double>> one(device, {.dropout = 0.1});
     names = one.parameter_names();
-    CHECK(names.size() == 2 + 8 * 7 + 2 + 1);
+    CHECK(names.size() == 2 + 8 * 7 + 3 * 2 + 2 + 1);
     CHECK(std::count(names.begin(), names.end(), "adapter.weight") == 1);
+    CHECK(std::count_if(names.begin(), names.end(), [](const auto& name) { return name.ends_with(".adapter.weight"); }) == 3);
     CHECK_THROWS_WITH_AS(one.gradient("tokens.weight"), "weft: the gradient of tokens.weight before any train_step", UsageError);
     CHECK_THROWS_WITH_AS(one.parameter("token.weight"),
                          "weft: the model has no parameter token.weight; its first is tokens.weight", UsageError);
@@ -224,21 +230,73 @@ TEST_CASE("a parameter and its gradient by name, whole in every layout") {
   }
 }
 
-TEST_CASE("names made twice, parameters that nothing visits: refused alike on every rank and in every layout") {
+TEST_CASE("a stage holds the shared parameters that its own units use, and no others") {
+  // One block in each of 8 stages; the front is in the first and the back in the last.
+  std::vector<std::vector<std::string>> held(8);
+  CHECK(runtime::run(runtime::RunOptions{.ranks = 8}, [&](World& world) {
+          DenseMesh mesh(world, {.pp = 8});
+          ModelOptions options;
+          options.pipeline.schedule = schedule::choose("1f1b");
+          Ring4<Sharing<double>> model(mesh, {}, options);
+          model.for_each_state([&](ParameterState& state) {
+            if (state.name().starts_with("adapter.") || state.name() == "tokens.weight")
+              held[std::size_t(mesh.rank(pp{}))].push_back(state.name());
+          });
+        }) == 0);
+  for (std::size_t stage = 0; stage < 8; ++stage) {
+    INFO("stage " << stage);
+    std::vector<std::string> expected;
+    if (Sharing<double>::shares(stage)) expected = {"adapter.bias", "adapter.weight"};
+    if (stage == 0 || stage == 7) expected.push_back("tokens.weight");
+    std::sort(held[stage].begin(), held[stage].end());
+    CHECK(held[stage] == expected);
+  }
+}
+
+TEST_CASE(
+    "a layer that blocks reach through one pointer: the same on one device, and refused where a block needs its own handle") {
+  DefaultDevice device;
+  SingleDevice<Sharing<double>> copied(device, {}), pointed(device, {.by_pointer = true});
+  const Batch batch = make_batch(0, 0, 1, 2);
+  CHECK(copied.train_step(batch) == pointed.train_step(batch));
+  CHECK(copied.gradient("adapter.weight") == pointed.gradient("adapter.weight"));
+  for (const MatrixEntry& entry : {MatrixEntry{2, {.pp = 2}, 2, "1f1b", 0}, {2, {}, 2, "1f1b", 3}}) {
+    std::mutex mutex;
+    std::string said;
+    CHECK(runtime::run(runtime::RunOptions{.ranks = int(entry.world)}, [&](World& world) {
+            DenseMesh mesh(world, entry.degrees);
+            ModelOptions options;
+            options.shard.stage = entry.zero;
+            options.pipeline.schedule = schedule::choose(entry.schedule);
+            Ring4<Sharing<double>> model(mesh, {.by_pointer = true}, options);
+            try {
+              model.train_step(make_batch(0, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), entry.micro_batches));
+            } catch (const AbortedError&) {
+              throw;
+            } catch (const Error& error) {
+              std::lock_guard lock(mutex);
+              said = error.what();
+              throw;
+            }
+          }) != 0);
+    CHECK(said ==
+          "weft: parameter adapter.weight is used while it is released, or by a unit that holds no handle of it: copy a layer "
+          "that units share into each of them, not a pointer to it");
+  }
+}
+
+TEST_CASE("names made twice: refused alike on every rank and in every layout") {
   for (const auto& [ranks, degrees] : {std::pair<int, Degrees>{1, {}}, {2, {.pp = 2}}, {4, {.pp = 4}}, {2, {.tp = 2}}}) {
     CHECK(refusal(ranks, degrees, {}) == "nothing");
     CHECK(refusal(ranks, degrees, {.ignore_front = true})
               .starts_with("weft: two parameters named tokens.weight, made by front and back: a name is one parameter."));
     CHECK(refusal(ranks, degrees, {.forget_index = true})
-              .starts_with("weft: two parameters named block.scale.gain, made by block 0 and block 1:"));
+              .starts_with("weft: two parameters named block.down.bias, made by block 0 and block 1:"));
     CHECK(refusal(ranks, degrees, {.two_gains = true})
               .starts_with("weft: two parameters named block.0.scale.gain, made by block 0, twice:"));
     CHECK(refusal(ranks, degrees, {.two_dropouts = true, .dropout = 0.1}) ==
           "weft: two Dropouts under one path, block.0.dropout (block 0, twice): they would draw the same mask; give each a path "
           "of its own, context / \"name\"");
-    CHECK(refusal(ranks, degrees, {.once = true}) ==
-          "weft: block 0 holds parameter adapter.weight, but its for_each_parameter does not visit it, so nothing would bring it "
-          "there, sum its gradient or train it: visit it in every unit that uses it");
     CHECK(refusal(ranks, degrees, {.two_dropouts = true}) == "nothing");  // without a mask nothing is drawn
   }
 }

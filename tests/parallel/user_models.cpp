@@ -95,7 +95,6 @@ struct SquareHead {
 
 struct UserConfig {
   std::size_t layers = 8, width = 16;
-  bool unvisited = false;
   double off = 0;  // added to each token's loss, times the rank in tp
   bool mean = false, late = false;
 };
@@ -112,8 +111,7 @@ struct Late {
 
 struct Block {
   Sequential<Late, Halves, Residual<Sequential<LayerNorm, Linear<Column>, Gelu, Linear<Row>>>> layers;
-  Parameter<> unused;  // visited, and never given a gradient
-  bool hidden;
+  Parameter<> unused;  // read by no forward
   auto forward(const auto& context, const auto& x) const { return layers.forward(context, x); }
   auto backward_input(const auto& context, auto saved, const auto& g) {
     return layers.backward_input(context, std::move(saved), g);
@@ -140,7 +138,7 @@ struct User {
                        Residual(Sequential(LayerNorm(here / "norm", width),
                                            Linear<Column>(here / "up", width, 2 * width, {.standard_deviation = 0.3}), Gelu{},
                                            Linear<Row>(here / "down", 2 * width, width, {.standard_deviation = 0.3})))),
-            Parameter<>(here, "unused", {width}, ones), config.unvisited};
+            Parameter<>(here, "unused", {width}, ones)};
   }
   static Back make_back(const auto& context, const Config& config, Front*) {
     return {LayerNorm(context / "norm", config.width),
@@ -237,12 +235,14 @@ TEST_CASE("two train_steps before a step are refused, where an optimizer would l
   model.train_step(make_batch(2, 0, 1, 1));
 }
 
-TEST_CASE("a parameter that nothing visits is refused") {
+TEST_CASE("a member that no forward reads is a parameter of the model all the same: it has a name and its initial value") {
   DefaultDevice device;
-  CHECK_THROWS_WITH_AS(SingleDevice<User>(device, UserConfig{.unvisited = true}),
-                       "weft: block 0 holds parameter block.0.unused, but its for_each_parameter does not visit it, so nothing "
-                       "would bring it there, sum its gradient or train it: visit it in every unit that uses it",
-                       UsageError);
+  SingleDevice<User> model(device, UserConfig{.layers = 2});
+  const std::vector<std::string> names = model.parameter_names();
+  for (const char* name : {"block.0.unused", "block.1.unused"}) {
+    CHECK(std::count(names.begin(), names.end(), name) == 1);
+    CHECK(model.parameter(name) == std::vector<double>(UserConfig().width, 1.0));
+  }
 }
 
 TEST_CASE("a parameter that is made in a step is refused") {

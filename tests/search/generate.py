@@ -103,7 +103,7 @@ WRONG = {
 }
 # Mistakes elsewhere in the program.
 OTHER = ["index_forgotten", "mean_as_loss", "dropout_on_head_rows", "raw_function_of_partial", "first_sequence_unset", "share_of_world_rank", "masks_differ_over_tp",
-         "tokens_differ_over_cp", "not_visited", "shared_under_block_path"]
+         "tokens_differ_over_cp", "shared_under_block_path"]
 LOOPS = {"first_sequence_unset", "share_of_world_rank", "masks_differ_over_tp", "tokens_differ_over_cp"}
 MISTAKES = list(WRONG) + OTHER
 
@@ -211,7 +211,7 @@ class Program:
             chosen = chosen[:1]
             chosen.insert(self.random.randint(0, 1), wrong)
         n = self.number()
-        members, makes, forward, backward, visits = [], [], [], [], []
+        members, makes, forward, backward = [], [], [], []
         for i, (_, parameter, f, b) in enumerate(chosen):
             p = f"p{i}"
             if parameter:
@@ -222,7 +222,6 @@ class Program:
                 for member, name in names:
                     members.append(f"  Parameter<{rule}> {member};")
                     makes.append(f'{member}(context, "{name}", {{{shape}}}, {initial})')
-                    visits.append(f"visit({member});")
                 if parameter == "kept":
                     members.append("  mutable std::vector<double> kept;")
             def fill(text):
@@ -235,9 +234,6 @@ class Program:
         body = "\n".join(forward)
         again = body.replace("kept.assign(v.data(), v.data() + v.size())", "void(kept.size())")
         colon = (" : " + ", ".join(makes)) if makes else ""
-        unvisited = self.mistake == "not_visited" and visits
-        if unvisited:
-            visits.pop()
         self.layers.append(f"""struct Own{n} {{
 {chr(10).join(members)}
   Own{n}([[maybe_unused]] const auto& context){colon} {{}}
@@ -251,7 +247,6 @@ class Program:
 {chr(10).join(backward)}
     return g0;
   }}
-  void for_each_parameter([[maybe_unused]] auto&& visit) {{ {" ".join(visits)} }}
 }};""")
         return f'Own{n}(here / "own{n}")'
 
@@ -358,8 +353,6 @@ class Program:
             wrong = f'Residual(Sequential({self.norm()}, search::HeadRowsDropout(here / "rows", 4)))'
         elif m == "raw_function_of_partial":
             wrong = f"Residual(Sequential({self.norm()}, {self.linear('Column', WIDTH, 16)}, Gelu{{}}, {self.linear('Row', 16, WIDTH)}, search::RawGelu{{}}))"
-        elif m == "not_visited":
-            wrong = self.whole(self.stream_layers(("stream", "columns", "times_row(v, P.for_operand(v))", OPERATIONS["gain"][3])))
         elif m == "shared_under_block_path":
             wrong = f'Residual(Sequential(shared_layer(here / "shared", [&](const auto& here) {{ return {self.linear("Whole", WIDTH, WIDTH)}; }}), Gelu{{}}))'
         if wrong:

@@ -133,3 +133,48 @@ TEST_CASE("attention: multi-head, grouped-query, rotary, two sequences") {
   CHECK_NOTHROW(check_layer(grouped, shape, two_sequences));
   CHECK_NOTHROW(check_layer_on<tp>(2, grouped, shape, two_sequences));
 }
+
+namespace {
+/// A layer in a batch whose sequences hold several documents.
+template <class Inner>
+struct InDocuments {
+  Inner inner;
+  std::shared_ptr<const std::int32_t> documents;
+  auto within(const auto& context) const {
+    auto here = context;
+    here.env.documents = documents;
+    return here;
+  }
+  auto forward(const auto& context, const auto& x) const { return inner.forward(within(context), x); }
+  auto backward(const auto& context, auto saved, const auto& g) {
+    return weft::backward(inner, within(context), std::move(saved), g);
+  }
+  void for_each_parameter(auto&& visit) { inner.for_each_parameter(visit); }
+};
+}  // namespace
+
+TEST_CASE("attention under masks and in packed documents: finite differences, tp, cp and dp against one rank") {
+  static const std::vector<std::int32_t> packed{1, 1, 1, 2, 3, 3, 3, 3, 3, 5, 5, 5, 5, 5, 6, 6};
+  for (const bool documents : {false, true})
+    for (const AttentionMask& mask :
+         {AttentionMask{}, AttentionMask{.causal = false}, AttentionMask{.window = 3}, AttentionMask{false, 2}}) {
+      INFO("causal " << mask.causal << ", window " << mask.window << ", documents " << documents);
+      const auto make = [&](const auto& context) {
+        const AttentionHeads heads{4, 2, 4};
+        using In = Linear<Column, StoredAs::out_in, false>;
+        const ParameterSharding by_query{{{16, 4}}, false}, by_key_value{{{8, 2}}, false};
+        return InDocuments{
+            Sequential(EnterParallelRegion<tp>{},
+                       Branch(In(context / "q", 6, 16, {0.5, by_query}), In(context / "k", 6, 8, {0.5, by_key_value}),
+                              In(context / "v", 6, 8, {0.5, by_key_value})),
+                       RotaryPositions(4), Attention(context, heads, mask),
+                       Linear<Row>(context / "out", 16, 6, LinearOptions{0.5})),
+            std::shared_ptr<const std::int32_t>(std::shared_ptr<void>(), documents ? packed.data() : nullptr)};
+      };
+      const testing::CheckOptions of_eight{.length = 8};
+      CHECK_NOTHROW(check_layer(make, {16, 6}, of_eight));
+      CHECK_NOTHROW(check_layer_on<tp>(2, make, {16, 6}, of_eight));
+      CHECK_NOTHROW(check_layer_on<cp>(4, make, {16, 6}, of_eight));
+      if (!documents) CHECK_NOTHROW(check_layer_on<dp>(2, make, {16, 6}, of_eight));  // ranks of dp have other documents
+    }
+}

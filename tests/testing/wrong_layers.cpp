@@ -38,7 +38,6 @@ enum class Mistake {
   points_to_output,
   points_to_gradient,
   keeps_gradient,  // in a member, for backward_weight
-  unvisited,
   one_name,
   untouched,
   other_shape,
@@ -210,7 +209,6 @@ const std::pair<Mistake, const char*> everywhere[] = {
     {Mistake::keeps_gradient,
      "backward_weight after another micro-batch's backward_input gives something else than right after its own: the gradient of "
      "affine."},
-    {Mistake::unvisited, "for_each_parameter does not visit affine.shift, which the layer holds"},
     {Mistake::one_name, "two parameters of this layer are called affine.gain"},
     {Mistake::other_shape, "the input gradient is [48], the input [8, 6]"},
     {Mistake::reads_beyond, "forward reads beyond the 8 rows of its input"},

@@ -69,6 +69,9 @@ class Communicator {
     return Communicator(group_->split(color, key, std::move(axis)), order_);
   }
 
+  /// Throws if this rank's communication has failed, without a word to the others: what a device computed from messages that were
+  /// aborted meanwhile is not to be used.
+  void check() const { group_->check(); }
   /// Returns when every rank has called it.
   void barrier() const { group_->execute({.operation = comm::Operation::barrier}); }
   Request barrier_async() const { return Request(group_->start({.operation = comm::Operation::barrier})); }

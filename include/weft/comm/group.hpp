@@ -29,6 +29,8 @@ class Group {
   virtual void execute(const Call& call) = 0;
   /// Starts an operation. The call's spans are copied; its buffers must live until the operation is complete.
   virtual std::unique_ptr<Pending> start(const Call& call) = 0;
+  /// Throws if this rank's communication has failed. Asks no other rank.
+  virtual void check() {}
   /// The group of all ranks that give the same color, ordered by key, then by rank in this group. Collective.
   virtual std::shared_ptr<Group> split(int color, int key, std::string axis) = 0;
 };

@@ -51,9 +51,10 @@ template <class T, class Exec>
 void swiglu_forward(Device<Exec>& device, std::size_t rows, std::size_t width, const T* gate, std::size_t gate_stride,
                     const T* up, std::size_t up_stride, T* y) {
   using V = detail::lanes_for<Exec, T>;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
-        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        team.template sweep<V>(width, [&](std::size_t i, std::size_t count) {
           const V g = V::load(gate + row * gate_stride + i, count);
           (g * detail::sigmoid(g) * V::load(up + row * up_stride + i, count)).store(y + row * width + i, count);
         });
@@ -66,10 +67,11 @@ void swiglu_backward(Device<Exec>& device, std::size_t rows, std::size_t width, 
                      const T* up, std::size_t up_stride, const T* dy, T* d_gate, std::size_t d_gate_stride, T* d_up,
                      std::size_t d_up_stride) {
   using V = detail::lanes_for<Exec, T>;
+  using Team = detail::row_team<Exec>;
   using A = accumulate_t<T>;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
-        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        team.template sweep<V>(width, [&](std::size_t i, std::size_t count) {
           const V g = V::load(gate + row * gate_stride + i, count), u = V::load(up + row * up_stride + i, count);
           const V d = V::load(dy + row * width + i, count), s = detail::sigmoid(g);
           (d * u * s * (V(A(1)) + g * (V(A(1)) - s))).store(d_gate + row * d_gate_stride + i, count);

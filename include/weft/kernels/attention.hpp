@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Causal softmax attention, multi-head or grouped-query, without the matrix of probabilities: the forward keeps one log-sum-exp
-// for each row, the backward recomputes the probabilities (FlashAttention-2, Dao 2023).
+// Softmax attention under a mask (causal unless said otherwise), multi-head or grouped-query, without the matrix of
+// probabilities: the forward keeps one log-sum-exp for each row, the backward recomputes the probabilities (FlashAttention-2, Dao
+// 2023).
 //
 //   const kernels::AttentionExtents extents{.sequences = 2, .length = 64, .heads = 4, .kv_heads = 2, .head_width = 32};
 //   kernels::attention_forward(device, extents, in, {out, extents.width()}, lse);
@@ -17,29 +18,67 @@
 #include <weft/core/error.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/attention_arguments.hpp>
+#include <weft/kernels/attention_mask.hpp>
 #include <weft/kernels/detail/attention_fused.hpp>
 #include <weft/kernels/detail/attention_host.hpp>
 #include <weft/kernels/detail/loops.hpp>
 
 namespace weft::kernels {
 
-/// out[r, h] = softmax(q k^T / sqrt(head_width)) v; lse [sequences, heads, length] receives log(sum(exp(scores))) in
-/// accumulate_t<T>. Throws ShapeError if kv_heads does not divide heads. The same bits for any number of threads.
+namespace detail {
+
+/// The shape of a call, and the memory of its ranges of keys: none for the patterns that need no ranges, causal and full.
+template <class Exec, class A>
+AttentionShape masked_shape(Device<Exec>& device, AttentionShape shape, const AttentionMask& mask, const MaskArrays<A>& arrays,
+                            weft::detail::Buffer& memory) {
+  if (shape.keys != shape.length && (mask.causal || mask.window != 0 || arrays.documents != nullptr))
+    throw_error<ShapeError>({"attention: ", shape.length, " queries and ", shape.keys,
+                             " keys: causal, a window and documents are for as many keys as queries"});
+  const bool given = arrays.visible != nullptr || arrays.added != nullptr;
+  if (mask.window == 0 && arrays.documents == nullptr && !given) return shape;
+  const std::size_t rows = shape.sequences * shape.length;
+  memory = device.allocate(2 * rows * sizeof(std::int32_t));
+  const KeyRanges ranges{static_cast<std::int32_t*>(memory.get()), static_cast<std::int32_t*>(memory.get()) + rows};
+  const MaskedBlock block{.sequences = shape.sequences,
+                          .queries = {.length = shape.length},
+                          .query_count = shape.length,
+                          .keys = {.length = shape.keys},
+                          .key_count = shape.keys};
+  find_key_ranges(device, mask, arrays.documents, block, ranges);
+  shape.mask = {.first_key = ranges.first,
+                .end_key = ranges.end,
+                .visible = arrays.visible,
+                .added = arrays.added,
+                .sequence_step = arrays.sequence_step,
+                .head_step = arrays.head_step,
+                .query_step = arrays.query_step};
+  return shape;
+}
+
+}  // namespace detail
+
+/// out[r, h] = softmax(q k^T / sqrt(head_width)) v over the keys that `mask` and `arrays` leave; lse [sequences, heads, length]
+/// receives log(sum(exp(scores))) in accumulate_t<T>. A query without keys gets 0 and -infinity. Throws ShapeError if kv_heads
+/// does not divide heads. The same bits for any number of threads, and for masks that leave the same keys.
 template <class T, class Exec>
 void attention_forward(Device<Exec>& device, const AttentionExtents& extents, const AttentionOperands<const T>& in,
-                       StridedRows<T> out, accumulate_t<T>* lse, bool causal = true) {
-  const detail::AttentionShape shape(extents, causal);
+                       StridedRows<T> out, accumulate_t<T>* lse, const AttentionMask& mask = {},
+                       const MaskArrays<accumulate_t<T>>& arrays = {}) {
+  weft::detail::Buffer ranges;
+  const auto shape = detail::masked_shape(device, detail::AttentionShape(extents, mask.causal), mask, arrays, ranges);
   if constexpr (detail::on_host<Exec>) detail::attention_host_forward(device, shape, in, out, lse);
   else detail::attention_device_forward(device, shape, in, out, lse);
 }
 
-/// Computes `d` (dq, dk and dv) from d_out and the forward's out and lse. The gradients are overwritten, not added to; they may
-/// be slices of one array, but not the arrays of q, k and v. The same bits for any number of threads.
+/// Computes `d` (dq, dk and dv) from d_out and the forward's out, lse and mask. The gradients are overwritten, not added to; they
+/// may be slices of one array, but not the arrays of q, k and v. The same bits for any number of threads.
 template <class T, class Exec>
 void attention_backward(Device<Exec>& device, const AttentionExtents& extents, const AttentionOperands<const T>& in,
                         StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
-                        const AttentionOperands<T>& d, bool causal = true) {
-  const detail::AttentionShape shape(extents, causal);
+                        const AttentionOperands<T>& d, const AttentionMask& mask = {},
+                        const MaskArrays<accumulate_t<T>>& arrays = {}) {
+  weft::detail::Buffer ranges;
+  const auto shape = detail::masked_shape(device, detail::AttentionShape(extents, mask.causal), mask, arrays, ranges);
   if constexpr (detail::on_host<Exec>) detail::attention_host_backward(device, shape, in, out, d_out, lse, d);
   else detail::attention_device_backward(device, shape, in, out, d_out, lse, d);
 }
@@ -51,7 +90,8 @@ struct AttentionBlock {
   std::size_t sequences = 1, queries = 1, keys = 1;
   std::size_t query_step = queries, key_step = keys, statistic_step = queries;
   std::size_t heads = 1, kv_heads = 1, head_width = 1;
-  bool causal = false;  ///< row i sees keys up to i; only if queries = keys
+  bool causal = false;    ///< row i sees keys up to i; only if queries = keys
+  KeyRanges ranges = {};  ///< [sequences, queries] each: the keys that a row sees, instead of `causal`; null: none
 
   detail::AttentionShape shape() const {
     if (causal && queries != keys)
@@ -59,6 +99,7 @@ struct AttentionBlock {
     detail::AttentionShape shape(
         {.sequences = sequences, .length = queries, .heads = heads, .kv_heads = kv_heads, .head_width = head_width}, causal);
     shape.keys = keys, shape.query_step = query_step, shape.key_step = key_step, shape.statistic_step = statistic_step;
+    shape.mask.first_key = ranges.first, shape.mask.end_key = ranges.end;
     return shape;
   }
 };

@@ -20,26 +20,29 @@ template <class A, class Exec>
 void merge_attention(Device<Exec>& device, const AttentionBlock& block, const A* part, const A* part_lse, StridedRows<A> whole,
                      A* lse) {
   using V = detail::lanes_for<Exec, A>;
+  using Team = detail::row_team<Exec>;
   const AttentionBlock b = block;
   A* const out = whole.data;
   const std::size_t stride = whole.stride;
-  detail::for_each(
-      device, b.sequences * b.queries, KOKKOS_LAMBDA(std::size_t item) {
+  detail::for_each_row(
+      device, b.sequences * b.queries, KOKKOS_LAMBDA(std::size_t item, Team team) {
         const std::size_t sequence = item / b.queries, row = item % b.queries;
         for (std::size_t head = 0; head < b.heads; ++head) {
           const std::size_t statistic = (sequence * b.heads + head) * b.statistic_step + row;
           const std::size_t at = (sequence * b.query_step + row) * stride + head * b.head_width;
-          const A mine = lse[statistic], theirs = part_lse[statistic];
+          // Every lane reads before one writes.
+          const A mine = team.template same<A>([&] { return lse[statistic]; }), theirs = part_lse[statistic];
           if (theirs == -Kokkos::Experimental::infinity_v<A>) continue;
           const bool only = mine == -Kokkos::Experimental::infinity_v<A>;
           const A difference = only ? A(0) : theirs - mine;
           const A weight = A(1) / (A(1) + Kokkos::exp(-difference));  // the weight of `part`
-          lse[statistic] = only ? theirs
-                                : (difference > 0 ? theirs + Kokkos::log1p(Kokkos::exp(-difference))
-                                                  : mine + Kokkos::log1p(Kokkos::exp(difference)));
+          if (team.leads())
+            lse[statistic] = only ? theirs
+                                  : (difference > 0 ? theirs + Kokkos::log1p(Kokkos::exp(-difference))
+                                                    : mine + Kokkos::log1p(Kokkos::exp(difference)));
           const A* from = part + at;
           A* to = out + at;
-          detail::sweep<V>(b.head_width, [&](std::size_t i, std::size_t count) {
+          team.template sweep<V>(b.head_width, [&](std::size_t i, std::size_t count) {
             const V theirs_here = V::load(from + i, count);
             if (only) theirs_here.store(to + i, count);
             else {

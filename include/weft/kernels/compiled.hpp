@@ -28,10 +28,11 @@
                                                       const T*, std::size_t, const T*, T*, std::size_t, T*, std::size_t);        \
   KIND template void attention_forward<T, detail::Host>(Device<detail::Host>&, const AttentionExtents&,                          \
                                                         const AttentionOperands<const T>&, StridedRows<T>, accumulate_t<T>*,     \
-                                                        bool);                                                                   \
+                                                        const AttentionMask&, const MaskArrays<accumulate_t<T>>&);               \
   KIND template void attention_backward<T, detail::Host>(                                                                        \
       Device<detail::Host>&, const AttentionExtents&, const AttentionOperands<const T>&, StridedRows<const T>,                   \
-      StridedRows<const T>, const accumulate_t<T>*, const AttentionOperands<T>&, bool);                                          \
+      StridedRows<const T>, const accumulate_t<T>*, const AttentionOperands<T>&, const AttentionMask&,                           \
+      const MaskArrays<accumulate_t<T>>&);                                                                                       \
   KIND template void attention_block_forward<T, T, detail::Host>(                                                                \
       Device<detail::Host>&, const AttentionBlock&, const AttentionOperands<const T>&, StridedRows<T>, accumulate_t<T>*);        \
   KIND template void attention_block_backward<T, T, detail::Host>(                                                               \

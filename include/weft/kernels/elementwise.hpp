@@ -96,9 +96,10 @@ requires(!std::is_same_v<accumulate_t<From>, accumulate_t<To>>) void cast(Device
 template <class T, class Exec>
 void add_row(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, const T* bias, T* out) {
   using V = detail::lanes_for<Exec, T>;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
-        detail::sweep<V>(columns, [&](std::size_t i, std::size_t count) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        team.template sweep<V>(columns, [&](std::size_t i, std::size_t count) {
           (V::load(x + row * columns + i, count) + V::load(bias + i, count)).store(out + row * columns + i, count);
         });
       });
@@ -108,15 +109,16 @@ void add_row(Device<Exec>& device, std::size_t rows, std::size_t columns, const 
 template <class T, class Exec>
 void multiply_row(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, const T* gain, T* out) {
   using V = detail::lanes_for<Exec, T>;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
-        detail::sweep<V>(columns, [&](std::size_t i, std::size_t count) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        team.template sweep<V>(columns, [&](std::size_t i, std::size_t count) {
           (V::load(x + row * columns + i, count) * V::load(gain + i, count)).store(out + row * columns + i, count);
         });
       });
 }
 
-/// out[c] (+)= sum over r of x[r * ld + c], in accumulate_t<T>, in blocks of 64 rows: the error grows with rows / 64.
+/// out[c] (+)= sum over r of x[r * ld + c], in accumulate_t<T>, in blocks of rows, so that the error grows slowly.
 template <class T, class Exec>
 void column_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, std::size_t ld, accumulate_t<T>* out,
                  bool accumulate) {

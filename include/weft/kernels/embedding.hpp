@@ -9,7 +9,9 @@
 #include <cstdint>
 
 #include <weft/core/scalar.hpp>
+#include <weft/kernels/cuda/token_order.hpp>
 #include <weft/kernels/detail/loops.hpp>
+#include <weft/kernels/detail/token_order.hpp>
 
 namespace weft::kernels {
 
@@ -19,21 +21,22 @@ template <class T, class Exec>
 void embedding_forward(Device<Exec>& device, std::size_t tokens, std::size_t width, const std::int32_t* ids, const T* table,
                        std::int64_t first, std::size_t rows_here, T* y) {
   using V = detail::lanes_for<Exec, T>;
+  using Team = detail::row_team<Exec>;
   using A = accumulate_t<T>;
-  detail::for_each(
-      device, tokens, KOKKOS_LAMBDA(std::size_t token) {
+  detail::for_each_row(
+      device, tokens, KOKKOS_LAMBDA(std::size_t token, Team team) {
         const std::int64_t row = std::int64_t(ids[token]) - first;
         const bool here = row >= 0 && row < std::int64_t(rows_here);
         const T* from = table + (here ? std::size_t(row) * width : 0);
         T* to = y + token * width;
         if (here)
-          detail::sweep<V>(width, [&](std::size_t i, std::size_t count) { V::load(from + i, count).store(to + i, count); });
-        else detail::sweep<V>(width, [&](std::size_t i, std::size_t count) { V(A(0)).store(to + i, count); });
+          team.template sweep<V>(width, [&](std::size_t i, std::size_t count) { V::load(from + i, count).store(to + i, count); });
+        else team.template sweep<V>(width, [&](std::size_t i, std::size_t count) { V(A(0)).store(to + i, count); });
       });
 }
 
-/// dtable[ids[t] - first, :] += dy[t, :] for the ids in [first, first + rows_here), in the order of the tokens: the same bits in
-/// every run and for any number of threads.
+/// dtable[ids[t] - first, :] += dy[t, :] for the ids in [first, first + rows_here), on hosts in the order of the tokens: the same
+/// bits in every run and for any number of threads.
 template <class T, class Exec>
 requires(detail::on_host<Exec>) void embedding_backward(Device<Exec>& device, std::size_t tokens, std::size_t width,
                                                         const std::int32_t* ids, const T* dy, std::int64_t first,
@@ -58,31 +61,7 @@ template <class T, class Exec>
 requires(!detail::on_host<Exec>) void embedding_backward(Device<Exec>& device, std::size_t tokens, std::size_t width,
                                                          const std::int32_t* ids, const T* dy, std::int64_t first,
                                                          std::size_t rows_here, accumulate_t<T>* dtable) {
-  using V = detail::lanes_for<Exec, T>;
-  using Team = detail::row_team<Exec>;
-  constexpr std::size_t group = 128;
-  const std::size_t groups = (width + group - 1) / group;
-  // The first token of an id adds up the gradients of all tokens with that id.
-  detail::for_each_row(
-      device, tokens * groups, KOKKOS_LAMBDA(std::size_t item, Team team) {
-        const std::size_t token = item / groups, column = item % groups * group,
-                          columns = width - column < group ? width - column : group;
-        const std::int32_t id = ids[token];
-        const std::int64_t row = std::int64_t(id) - first;
-        if (row < 0 || row >= std::int64_t(rows_here)) return;
-        using Count = detail::Lanes<float, 1>;
-        const float before =
-            sum(team.template add_up<Count>(token, [&](std::size_t i, std::size_t) { return Count(ids[i] == id ? 1.f : 0.f); }));
-        if (before != 0.f) return;
-        accumulate_t<T>* to = dtable + std::size_t(row) * width + column;
-        for (std::size_t other = token; other < tokens; ++other) {
-          if (ids[other] != id) continue;
-          const T* from = dy + other * width + column;
-          team.template sweep<V>(columns, [&](std::size_t i, std::size_t count) {
-            (V::load(to + i, count) + V::load(from + i, count)).store(to + i, count);
-          });
-        }
-      });
+  detail::sum_by_id(device, tokens, width, ids, dy, first, rows_here, dtable);
 }
 
 }  // namespace weft::kernels

@@ -17,11 +17,12 @@ template <class From, class To, class Exec>
 void cast_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const From* from, std::size_t from_stride, To* to,
                std::size_t to_stride) {
   using V = detail::lanes_for<Exec, From>;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const From* in = from + row * from_stride;
         To* out = to + row * to_stride;
-        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) { V::load(in + i, count).store(out + i, count); });
+        team.template sweep<V>(width, [&](std::size_t i, std::size_t count) { V::load(in + i, count).store(out + i, count); });
       });
 }
 
@@ -30,10 +31,11 @@ template <class A, class Exec>
 void add_rows(Device<Exec>& device, std::size_t sequences, std::size_t rows, std::size_t step, std::size_t width, const A* from,
               A* to) {
   using V = detail::lanes_for<Exec, A>;
-  detail::for_each(
-      device, sequences * rows, KOKKOS_LAMBDA(std::size_t item) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, sequences * rows, KOKKOS_LAMBDA(std::size_t item, Team team) {
         const std::size_t at = (item / rows * step + item % rows) * width;
-        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+        team.template sweep<V>(width, [&](std::size_t i, std::size_t count) {
           (V::load(to + at + i, count) + V::load(from + at + i, count)).store(to + at + i, count);
         });
       });
@@ -45,12 +47,13 @@ template <class T, class Exec>
 void order_rows(Device<Exec>& device, std::size_t length, std::size_t ranks, std::size_t rows, std::size_t width, const T* from,
                 T* to, bool back) {
   using V = detail::lanes_for<Exec, T>;
-  detail::for_each(
-      device, ranks * rows, KOKKOS_LAMBDA(std::size_t item) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, ranks * rows, KOKKOS_LAMBDA(std::size_t item, Team team) {
         const std::size_t ordered = weft::detail::Zigzag{length, ranks, item / rows}.row(item % rows);
         const T* in = from + (back ? ordered : item) * width;
         T* out = to + (back ? item : ordered) * width;
-        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) { V::load(in + i, count).store(out + i, count); });
+        team.template sweep<V>(width, [&](std::size_t i, std::size_t count) { V::load(in + i, count).store(out + i, count); });
       });
 }
 
@@ -59,11 +62,12 @@ template <class T, class Exec>
 void sum_parts(Device<Exec>& device, std::size_t rows, std::size_t width, std::size_t parts, std::size_t part_step, const T* from,
                std::size_t from_stride, T* to, std::size_t to_stride) {
   using V = detail::lanes_for<Exec, T>;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const T* in = from + row * from_stride;
         T* out = to + row * to_stride;
-        detail::sweep<V>(width, [&](std::size_t i, std::size_t count) {
+        team.template sweep<V>(width, [&](std::size_t i, std::size_t count) {
           V sum = V::load(in + i, count);
           for (std::size_t part = 1; part < parts; ++part) sum = sum + V::load(in + part * part_step + i, count);
           sum.store(out + i, count);

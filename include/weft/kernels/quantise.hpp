@@ -20,7 +20,7 @@ constexpr std::size_t quantised_blocks(std::size_t n) { return (n + quantised_bl
 /// integers[i] = x[i] / scale, rounded; scales[b] = max |x| over block b, divided by 127. A block with a number that is not
 /// finite comes back as NaN, a block below 1e-30 as zeros.
 template <class T, class Exec>
-void quantise(Device<Exec>& device, std::size_t n, const T* x, std::int8_t* integers, accumulate_t<T>* scales) {
+requires(detail::on_host<Exec>) void quantise(Device<Exec>& device, std::size_t n, const T* x, std::int8_t* integers, accumulate_t<T>* scales) {
   using A = accumulate_t<T>;
   detail::for_each(
       device, quantised_blocks(n), KOKKOS_LAMBDA(std::size_t block) {
@@ -42,15 +42,40 @@ void quantise(Device<Exec>& device, std::size_t n, const T* x, std::int8_t* inte
       });
 }
 
+template <class T, class Exec>
+requires(!detail::on_host<Exec>) void quantise(Device<Exec>& device, std::size_t n, const T* x, std::int8_t* integers,
+                                               accumulate_t<T>* scales) {
+  using A = accumulate_t<T>;
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, quantised_blocks(n), KOKKOS_LAMBDA(std::size_t block, Team team) {
+        const std::size_t begin = block * quantised_block, here = n - begin < quantised_block ? n - begin : quantised_block;
+        const A largest = team.template largest<A>(here, A(0), [&](std::size_t i) {
+          const A value = A(x[begin + i]);
+          return value < A(0) ? -value : value;
+        });
+        const A poison = team.template total<A>(here, [&](std::size_t i, A& sum) { sum += A(x[begin + i]) * A(0); });
+        const bool finite = poison == poison, zero = !(largest > A(1e-30));
+        const A scale = zero ? A(0) : largest / A(127);
+        const A factor = finite && !zero ? A(127) / largest : A(0);
+        if (team.leads()) scales[block] = scale + poison;
+        team.each(here, [&](std::size_t i) {
+          const A value = finite ? A(x[begin + i]) * factor : A(0);
+          integers[begin + i] = static_cast<std::int8_t>(value + (value < A(0) ? A(-0.5) : A(0.5)));
+        });
+      });
+}
+
 /// out[i] = integers[i] * the scale of its block.
 template <class T, class Exec>
 void dequantise(Device<Exec>& device, std::size_t n, const std::int8_t* integers, const accumulate_t<T>* scales, T* out) {
   using A = accumulate_t<T>;
-  detail::for_each(
-      device, quantised_blocks(n), KOKKOS_LAMBDA(std::size_t block) {
-        const std::size_t begin = block * quantised_block, end = begin + quantised_block < n ? begin + quantised_block : n;
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, quantised_blocks(n), KOKKOS_LAMBDA(std::size_t block, Team team) {
+        const std::size_t begin = block * quantised_block, here = n - begin < quantised_block ? n - begin : quantised_block;
         const A scale = scales[block];
-        for (std::size_t i = begin; i < end; ++i) out[i] = T(A(integers[i]) * scale);
+        team.each(here, [&](std::size_t i) { out[begin + i] = T(A(integers[begin + i]) * scale); });
       });
 }
 

@@ -22,12 +22,10 @@ namespace weft::kernels {
 template <class T, class Exec>
 void initialise_normal(Device<Exec>& device, std::size_t rows, std::size_t columns, T* out, std::uint64_t key,
                        std::size_t first_row, std::size_t first_column, std::size_t row_width, double mean, double deviation) {
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
-        for (std::size_t column = 0; column < columns; ++column) {
-          const std::uint64_t index = std::uint64_t(first_row + row) * row_width + first_column + column;
-          out[row * columns + column] = T(accumulate_t<T>(mean + deviation * Philox::normal(key, index)));
-        }
+  weft::detail::for_each_entry(
+      device, rows, columns, KOKKOS_LAMBDA(std::size_t row, std::size_t column) {
+        const std::uint64_t index = std::uint64_t(first_row + row) * row_width + first_column + column;
+        out[row * columns + column] = T(accumulate_t<T>(mean + deviation * Philox::normal(key, index)));
       });
 }
 
@@ -35,12 +33,10 @@ void initialise_normal(Device<Exec>& device, std::size_t rows, std::size_t colum
 template <class T, class Exec>
 void initialise_uniform(Device<Exec>& device, std::size_t rows, std::size_t columns, T* out, std::uint64_t key,
                         std::size_t first_row, std::size_t first_column, std::size_t row_width, double low, double high) {
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
-        for (std::size_t column = 0; column < columns; ++column) {
-          const std::uint64_t index = std::uint64_t(first_row + row) * row_width + first_column + column;
-          out[row * columns + column] = T(accumulate_t<T>(low + (high - low) * double(Philox::uniform(key, index))));
-        }
+  weft::detail::for_each_entry(
+      device, rows, columns, KOKKOS_LAMBDA(std::size_t row, std::size_t column) {
+        const std::uint64_t index = std::uint64_t(first_row + row) * row_width + first_column + column;
+        out[row * columns + column] = T(accumulate_t<T>(low + (high - low) * double(Philox::uniform(key, index))));
       });
 }
 
@@ -48,10 +44,9 @@ void initialise_uniform(Device<Exec>& device, std::size_t rows, std::size_t colu
 template <class T, class Exec>
 void initialise_constant(Device<Exec>& device, std::size_t rows, std::size_t columns, T* out, std::uint64_t, std::size_t,
                          std::size_t, std::size_t, double value) {
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
-        for (std::size_t column = 0; column < columns; ++column) out[row * columns + column] = T(accumulate_t<T>(value));
-      });
+  weft::detail::for_each_entry(
+      device, rows, columns,
+      KOKKOS_LAMBDA(std::size_t row, std::size_t column) { out[row * columns + column] = T(accumulate_t<T>(value)); });
 }
 
 /// y[r, c] = kept ? x[r, c] / (1 - p) : 0, plus residual[r, c] unless residual is null. Element i = (first_row + r) * row_width +
@@ -89,18 +84,20 @@ requires(!detail::on_host<Exec>) void dropout(Device<Exec>& device, std::size_t 
   using A = accumulate_t<T>;
   const A factor = A(1.0 / (1.0 - p));
   const std::uint32_t threshold = std::uint32_t(p * 0x1p24);
+  // Four elements share a draw and a thread; the first and the last draw of a row may reach beyond it.
+  const std::size_t draws = columns / 4 + 2;
   detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
-        const std::uint64_t first = std::uint64_t(first_row + row) * row_width + first_column;
-        std::size_t column = 0;
-        while (column < columns) {
-          const std::uint64_t index = first + column;
-          const Philox::Words words = Philox::draw(key, index >> 2);  // four elements share a draw
-          for (std::size_t k = index & 3; k < 4 && column < columns; ++k, ++column) {
-            const std::size_t at = row * columns + column;
-            const A kept = (words.word[k] >> 8) >= threshold ? A(x[at]) * factor : A(0);
-            y[at] = T(residual == nullptr ? kept : A(residual[at]) + kept);
-          }
+      device, rows * draws, KOKKOS_LAMBDA(std::size_t item) {
+        const std::size_t row = item / draws;
+        const std::uint64_t first = std::uint64_t(first_row + row) * row_width + first_column, draw = (first >> 2) + item % draws;
+        if (draw * 4 >= first + columns) return;
+        const Philox::Words words = Philox::draw(key, draw);
+        for (std::size_t k = 0; k < 4; ++k) {
+          const std::uint64_t index = draw * 4 + k;
+          if (index < first || index >= first + columns) continue;
+          const std::size_t at = row * columns + std::size_t(index - first);
+          const A kept = (words.word[k] >> 8) >= threshold ? A(x[at]) * factor : A(0);
+          y[at] = T(residual == nullptr ? kept : A(residual[at]) + kept);
         }
       });
 }

@@ -137,17 +137,18 @@ template <class T, class Exec>
 void gather_rows(Device<Exec>& device, std::size_t count, std::size_t width, const std::int32_t* order, std::size_t k, const T* x,
                  const accumulate_t<T>* weights, T* out) {
   using V = detail::lanes_for<Exec, T>;
+  using Team = detail::row_team<Exec>;
   using A = accumulate_t<T>;
-  detail::for_each(
-      device, count, KOKKOS_LAMBDA(std::size_t i) {
+  detail::for_each_row(
+      device, count, KOKKOS_LAMBDA(std::size_t i, Team team) {
         if (order[i] < 0) {
-          detail::sweep<V>(width, [&](std::size_t c, std::size_t n) { V(A(0)).store(out + i * width + c, n); });
+          team.template sweep<V>(width, [&](std::size_t c, std::size_t n) { V(A(0)).store(out + i * width + c, n); });
           return;
         }
         const std::size_t slot = std::size_t(order[i]);
         const T* from = x + slot / k * width;
         const V scale = V(weights ? weights[slot] : A(1));
-        detail::sweep<V>(width,
+        team.template sweep<V>(width,
                          [&](std::size_t c, std::size_t n) { (scale * V::load(from + c, n)).store(out + i * width + c, n); });
       });
 }
@@ -157,10 +158,11 @@ template <class T, class Exec>
 void sum_places(Device<Exec>& device, std::size_t rows, std::size_t width, const std::int32_t* place, std::size_t k, const T* y,
                 const accumulate_t<T>* weights, T* out) {
   using V = detail::lanes_for<Exec, T>;
+  using Team = detail::row_team<Exec>;
   using A = accumulate_t<T>;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
-        detail::sweep<V>(width, [&](std::size_t c, std::size_t n) {
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        team.template sweep<V>(width, [&](std::size_t c, std::size_t n) {
           V total = V(A(0));
           for (std::size_t slot = row * k; slot < (row + 1) * k; ++slot)
             if (place[slot] >= 0)
@@ -175,15 +177,16 @@ template <class T, class Exec>
 void dot_places(Device<Exec>& device, std::size_t rows, std::size_t width, const std::int32_t* place, std::size_t k, const T* y,
                 const T* g, accumulate_t<T>* d_weights) {
   using V = detail::lanes_for<Exec, T>;
+  using Team = detail::row_team<Exec>;
   using A = accumulate_t<T>;
-  detail::for_each(
-      device, rows, KOKKOS_LAMBDA(std::size_t row) {
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         for (std::size_t slot = row * k; slot < (row + 1) * k; ++slot) {
           const T* from = place[slot] >= 0 ? y + std::size_t(place[slot]) * width : nullptr;
-          const V total = detail::add_up<V>(from ? width : 0, [&](std::size_t c, std::size_t n) {
+          const V total = team.template add_up<V>(from ? width : 0, [&](std::size_t c, std::size_t n) {
             return V::load(from + c, n) * V::load(g + row * width + c, n);
           });
-          d_weights[slot] = from ? sum(total) : A(0);
+          if (team.leads()) d_weights[slot] = from ? sum(total) : A(0);
         }
       });
 }

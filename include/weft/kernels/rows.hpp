@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Loops over the rows and elements of a matrix for user-written layers: differences and quotients, one number for each row,
-// softmax of a row. Rows are contiguous; sums run in accumulate_t, in the order of the columns.
+// softmax of a row. Rows are contiguous; sums run in accumulate_t, on hosts in the order
+// of the columns.
 //
 //   kernels::row_sums(device, rows, columns, x, 1.0f / columns, mean);   // mean[r] = sum over c of x[r, c] / columns
 
@@ -64,11 +65,11 @@ template <class T, class Exec>
 void row_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, accumulate_t<T> factor,
               accumulate_t<T>* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(
-      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
-        A sum = 0;
-        for (std::size_t c = 0; c < columns; ++c) sum += A(x[row * columns + c]);
-        out[row] = factor * sum;
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        const A sum = team.template total<A>(columns, [&](std::size_t c, A& part) { part += A(x[row * columns + c]); });
+        if (team.leads()) out[row] = factor * sum;
       });
 }
 
@@ -76,10 +77,11 @@ void row_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, const
 template <class T, class V, class Exec>
 void multiply_column(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, const V* v, T* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(
-      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const A factor = A(v[row]);
-        for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) out[at] = T(A(x[at]) * factor);
+        team.each(columns, [&](std::size_t c) { out[row * columns + c] = T(A(x[row * columns + c]) * factor); });
       });
 }
 
@@ -87,10 +89,11 @@ void multiply_column(Device<Exec>& device, std::size_t rows, std::size_t columns
 template <class T, class V, class Exec>
 void divide_column(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, const V* v, T* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(
-      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const A divisor = A(v[row]);
-        for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) out[at] = T(A(x[at]) / divisor);
+        team.each(columns, [&](std::size_t c) { out[row * columns + c] = T(A(x[row * columns + c]) / divisor); });
       });
 }
 
@@ -98,10 +101,11 @@ void divide_column(Device<Exec>& device, std::size_t rows, std::size_t columns, 
 template <class T, class V, class Exec>
 void spread_column(Device<Exec>& device, std::size_t rows, std::size_t columns, const V* v, accumulate_t<T> factor, T* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(
-      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const T value = T(factor * A(v[row]));
-        for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) out[at] = value;
+        team.each(columns, [&](std::size_t c) { out[row * columns + c] = value; });
       });
 }
 
@@ -109,9 +113,10 @@ void spread_column(Device<Exec>& device, std::size_t rows, std::size_t columns, 
 template <class T, class V, class Exec>
 void spread_row(Device<Exec>& device, std::size_t rows, std::size_t columns, const V* v, T* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(
-      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
-        for (std::size_t c = 0; c < columns; ++c) out[row * columns + c] = T(A(v[c]));
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        team.each(columns, [&](std::size_t c) { out[row * columns + c] = T(A(v[c])); });
       });
 }
 
@@ -120,11 +125,12 @@ template <class T, class Exec>
 void exp_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, std::size_t valid, const T* x,
               const accumulate_t<T>* maximum, accumulate_t<T>* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(
-      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
-        A sum = 0;
-        for (std::size_t c = 0; c < valid; ++c) sum += Kokkos::exp(A(x[row * columns + c]) - maximum[row]);
-        out[row] = sum;
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        const A sum = team.template total<A>(
+            valid, [&](std::size_t c, A& part) { part += Kokkos::exp(A(x[row * columns + c]) - maximum[row]); });
+        if (team.leads()) out[row] = sum;
       });
 }
 
@@ -140,14 +146,15 @@ template <bool Log, class T, class Exec>
 void normalise_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, std::size_t valid, const T* x,
                     const accumulate_t<T>* lse, const accumulate_t<T>* g, T* out) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(
-      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const A factor = g == nullptr ? A(1) : g[row];
-        for (std::size_t c = 0; c < columns; ++c) {
+        team.each(columns, [&](std::size_t c) {
           const std::size_t at = row * columns + c;
           const A log = c < valid ? A(x[at]) - lse[row] : A(0);
           out[at] = c < valid ? T(factor * (Log ? log : Kokkos::exp(log))) : T(A(0));
-        }
+        });
       });
 }
 
@@ -155,11 +162,12 @@ void normalise_rows(Device<Exec>& device, std::size_t rows, std::size_t columns,
 template <class T, class Exec>
 void softmax_backward(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* y, const T* g, T* dx) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(
-      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
-        A sum = 0;
-        for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) sum += A(y[at]) * A(g[at]);
-        for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) dx[at] = T(A(y[at]) * (A(g[at]) - sum));
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        const std::size_t first = row * columns;
+        const A sum = team.template total<A>(columns, [&](std::size_t c, A& part) { part += A(y[first + c]) * A(g[first + c]); });
+        team.each(columns, [&](std::size_t c) { dx[first + c] = T(A(y[first + c]) * (A(g[first + c]) - sum)); });
       });
 }
 
@@ -167,11 +175,12 @@ void softmax_backward(Device<Exec>& device, std::size_t rows, std::size_t column
 template <class T, class Exec>
 void log_softmax_backward(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* y, const T* g, T* dx) {
   using A = accumulate_t<T>;
-  weft::detail::for_each_index(
-      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
-        A sum = 0;
-        for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) sum += A(g[at]);
-        for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) dx[at] = T(A(g[at]) - Kokkos::exp(A(y[at])) * sum);
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        const std::size_t first = row * columns;
+        const A sum = team.template total<A>(columns, [&](std::size_t c, A& part) { part += A(g[first + c]); });
+        team.each(columns, [&](std::size_t c) { dx[first + c] = T(A(g[first + c]) - Kokkos::exp(A(y[first + c])) * sum); });
       });
 }
 

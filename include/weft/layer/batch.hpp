@@ -27,6 +27,10 @@ struct TokenBatch {
   std::uint64_t step = 0;                               ///< the step that this batch belongs to: dropout is drawn for it
   /// The sizes of the micro-batches, [micro_batches], if they differ: {{4, 128}, {1, 512}}. Their tokens follow each other.
   std::vector<MicroBatch> differing = {};
+  /// Packed sequences: the document of each token, [sequences * length]. Numbers rise from document to document of a sequence; -1
+  /// is padding at its end. Attention and positions begin anew with each document. Empty: a sequence is one document. The last
+  /// token of a document has no next one: its target is -1.
+  std::vector<std::int32_t> documents = {};
 
   MicroBatch micro_batch(std::size_t micro) const {
     return differing.empty() ? MicroBatch{sequences / micro_batches, length} : differing[micro];
@@ -40,15 +44,17 @@ struct TokenBatch {
   std::size_t tokens_before(std::size_t micro) const;
 
   /// The share as the engine counts it; valid while the batch is.
-  detail::BatchShare share() const { return {step, first_sequence, sequences, length, micro_batches, differing}; }
+  detail::BatchShare share() const { return {step, first_sequence, sequences, length, micro_batches, differing, documents}; }
 
-  /// Throws ShapeError if the sizes do not fit each other, and UsageError for a token or target that is not in the vocabulary.
+  /// Throws ShapeError if the sizes do not fit each other, and UsageError for a token or target that is not in the vocabulary
+  /// and for documents that are not in order.
   void check(std::size_t vocabulary) const;
   void check() const;
 
  private:
   [[noreturn]] void refuse(std::size_t at, std::size_t vocabulary) const;
   void check_differing() const;
+  void check_documents() const;
 };
 
 /// The name of TokenBatch before there were others.

@@ -21,6 +21,7 @@ WEFT_INLINE void TokenBatch::check(std::size_t vocabulary) const {
 }
 
 WEFT_INLINE void TokenBatch::check() const {
+  if (!documents.empty()) check_documents();
   if (!differing.empty()) return check_differing();
   if (tokens.size() != sequences * length || targets.size() != tokens.size())
     throw_error<ShapeError>({"batch: ", tokens.size(), " tokens and ", targets.size(), " targets, expected ", sequences,
@@ -34,6 +35,22 @@ WEFT_COLD WEFT_INLINE void TokenBatch::refuse(std::size_t at, std::size_t vocabu
   const bool token = tokens[at] < 0 || std::size_t(tokens[at]) >= vocabulary;
   throw_error<UsageError>({"batch: ", token ? "token(" : "target(", token ? tokens[at] : targets[at], ") at place ", at,
                            " is not in the vocabulary(", vocabulary, ")"});
+}
+
+WEFT_COLD WEFT_INLINE void TokenBatch::check_documents() const {
+  if (documents.size() != tokens.size())
+    throw_error<ShapeError>({"batch: ", documents.size(), " documents for ", tokens.size(),
+                             " tokens: Batch::documents has the document of each token, or is empty"});
+  std::size_t at = 0;
+  for (std::size_t micro = 0; micro < micro_batches; ++micro)
+    for (std::size_t sequence = 0; sequence < micro_batch(micro).sequences; ++sequence)
+      for (std::size_t i = 0; i < micro_batch(micro).length && at < documents.size(); ++i, ++at) {
+        const std::int32_t here = documents[at], before = i == 0 ? here : documents[at - 1];
+        if (here == before || (before >= 0 && (here > before || here < 0))) continue;
+        throw_error<UsageError>({"batch: document(", here, ") at place ", at, " follows document(", before,
+                                 ") in one sequence: the tokens of a document lie together, numbers rise from document to "
+                                 "document, and a negative one is padding at the sequence's end"});
+      }
 }
 
 WEFT_COLD WEFT_INLINE void TokenBatch::check_differing() const {

@@ -76,7 +76,7 @@ class TokenInputs {
 template <class B>
 BatchShare share_of(const B& batch) {
   if constexpr (requires { batch.share(); }) return batch.share();
-  else return {batch.step, batch.first_sample, batch.samples, 1, batch.micro_batches, {}};
+  else return {batch.step, batch.first_sample, batch.samples, 1, batch.micro_batches, {}, {}};
 }
 
 /// The inputs that a model's layers get of a batch of type B. `recipe`: the model has a front and a back, to which tokens and

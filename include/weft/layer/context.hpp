@@ -53,6 +53,9 @@ struct Environment {
   std::size_t rows = 0;       ///< tokens of this micro-batch on this data rank, before cp and tp cut them; 0: unknown
   /// GradientAccumulator::separates_terms: rows of different data ranks are not multiplied together.
   bool separates_terms = false;
+  /// The document of each token of this micro-batch, [rows], in the device's memory and before cp and tp cut the rows; null: a
+  /// sequence is one document. See documents_of(context, x), layer/global_index.hpp.
+  std::shared_ptr<const std::int32_t> documents = nullptr;
   bool ulysses = false;      ///< ModelOptions::context: attention over cp is by Ulysses, else by a ring
   bool training = true;      ///< dropout is active
   double loss_gradient = 1;  ///< of each token's loss: the loss scale over the tokens that count in the global batch

@@ -11,6 +11,7 @@
 
 #include <weft/core/text.hpp>
 #include <weft/device/parallel_for.hpp>
+#include <weft/kernels/attention_mask.hpp>
 #include <weft/layer/context.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/tensor/to.hpp>
@@ -154,8 +155,8 @@ std::size_t sequence_length(const Context& context, const X&) {
   return detail::sequence_length(context.env);
 }
 
-/// The position in its sequence of each local row (dim 0), [rows]. The rows of a micro-batch are sequences of Environment::length
-/// tokens, one after the other, or this rank's part of each (Zigzag).
+/// The position in its document of each local row (dim 0), [rows]; without Batch::documents a sequence is one document. The rows
+/// of a micro-batch are sequences of Environment::length tokens, one after the other, or this rank's part of each (Zigzag).
 template <class Context, AnyTensor X>
 Tensor<std::int32_t, typename X::execution_space> positions_of(const Context& context, const X& x) {
   Tensor<std::int32_t, typename X::execution_space> positions(x.device(), {x.shape()[0]});
@@ -163,10 +164,28 @@ Tensor<std::int32_t, typename X::execution_space> positions_of(const Context& co
   const std::size_t length = detail::sequence_length(context.env),
                     first = context.env.first_row;  // a micro-batch begins with a sequence
   std::int32_t* out = positions.data();
+  const std::int32_t* const documents = context.env.documents.get();
+  detail::for_each_index(
+      x.device(), x.shape()[0], KOKKOS_LAMBDA(const std::size_t row) {
+        const std::size_t token = place.row(row) - first, position = token % length;
+        const std::size_t begin = documents ? kernels::document_begin(documents + (token - position), position) : 0;
+        out[row] = static_cast<std::int32_t>(position - begin);
+      });
+  return positions;
+}
+
+/// The document of each local row (dim 0), [rows], as Batch::documents numbers them; 0 without any.
+template <class Context, AnyTensor X>
+Tensor<std::int32_t, typename X::execution_space> documents_of(const Context& context, const X& x) {
+  Tensor<std::int32_t, typename X::execution_space> numbers(x.device(), {x.shape()[0]});
+  const detail::GlobalIndex place = detail::GlobalIndexOf<X>::find(context, x);
+  const std::size_t first = context.env.first_row;
+  std::int32_t* out = numbers.data();
+  const std::int32_t* const documents = context.env.documents.get();
   detail::for_each_index(
       x.device(), x.shape()[0],
-      KOKKOS_LAMBDA(const std::size_t row) { out[row] = static_cast<std::int32_t>((place.row(row) - first) % length); });
-  return positions;
+      KOKKOS_LAMBDA(const std::size_t row) { out[row] = documents ? documents[place.row(row) - first] : 0; });
+  return numbers;
 }
 
 }  // namespace weft

@@ -38,6 +38,8 @@ struct Tie {
 struct SquaredNorm {
   void* optimizer;
   void (*call)(void* optimizer, const GradientPart& part, double* out);
+  /// The same for all parts at once, out[i] that of the i-th; null, or false if nothing was done: each by `call`.
+  bool (*all)(void* optimizer, std::span<const GradientPart> parts, double* out) = nullptr;
 };
 
 class GradientAccumulator {
@@ -95,7 +97,7 @@ class GradientAccumulator {
   // If one holder of a parameter has a gradient, all have one.
   WEFT_COLD static void agree_on_touched(std::span<const Tie> ties) {
     for (const Tie& tie : ties) {
-      if (!tie.holders) continue;
+      if (!tie.holders || !tie.state->trainable()) continue;
       std::int32_t touched = tie.state->gradients().touched();
       tie.holders->all_reduce(std::span(&touched, 1), Reduction::max);
       tie.state->gradients().set_touched(touched != 0);

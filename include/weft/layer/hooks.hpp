@@ -56,6 +56,8 @@ class Hooks {
   virtual bool allocate(ParameterState&) { return false; }
   /// The model is complete; units in the order in which their gradients will become ready.
   virtual void prepare(std::span<Unit*>) {}
+  /// Other parameters than before are trainable: memory for gradients is laid out anew.
+  virtual void lay_out_gradients() {}
   /// Whether this wrapper sums over data ranks: it then runs after all others, even if those run after every micro-batch.
   virtual bool sums_data() const { return false; }
   /// A training step begins: the accumulator gives the order in which data ranks' gradients are added.

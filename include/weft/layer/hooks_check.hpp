@@ -66,6 +66,7 @@ constexpr Found find() {
   WEFT_LOOK(before_backward)
   WEFT_LOOK(after_backward)
   WEFT_LOOK(open_gradient)
+  WEFT_LOOK(lay_out_gradients)
   WEFT_LOOK(gradients_ready)
   WEFT_LOOK(check_sums)
   WEFT_LOOK(finish)

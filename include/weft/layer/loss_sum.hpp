@@ -98,6 +98,18 @@ constexpr void require_tokens_of() {
                 "weft: the targets are not those of these rows: an axis cuts one of them and not the other; bring them together, "
                 "such as to<Shard<tp, 0>>(context, targets) under sequence parallelism");
 }
+
+/// *sum = the sum of the losses whose target is not negative, in double. A function of its own: nvcc takes no kernel in a function
+/// whose result type is deduced.
+template <class Exec, class T, class I>
+void sum_counted(Device<Exec>& device, std::size_t tokens, const T* losses, const I* targets, double* sum) {
+  kernels::detail::sum_blocks(
+      device, tokens, sum, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
+        double total = 0;
+        for (std::size_t i = begin; i < end; ++i) total += targets[i] < 0 ? 0.0 : double(accumulate_t<T>(losses[i]));
+        return total;
+      });
+}
 }  // namespace detail
 
 /// x [tokens, ...] with 0 in the rows of tokens that do not count (targets [tokens] < 0), for the gradient of losses. Placed as
@@ -112,10 +124,9 @@ X mask_rows(const X& x, const Ids& targets) {
   const auto* in = x.data();
   auto* out = y.data();
   const auto* target = targets.data();
-  detail::for_each_index(
-      x.device(), targets.size(), KOKKOS_LAMBDA(const std::size_t row) {
-        for (std::size_t i = row * width; i < (row + 1) * width; ++i)
-          out[i] = target[row] < 0 ? typename X::value_type(0.0f) : in[i];
+  detail::for_each_entry(
+      x.device(), targets.size(), width, KOKKOS_LAMBDA(const std::size_t row, const std::size_t i) {
+        out[row * width + i] = target[row] < 0 ? typename X::value_type(0.0f) : in[row * width + i];
       });
   return y;
 }
@@ -149,16 +160,8 @@ auto sum_losses(const Context& context, const X& losses, const Ids& targets) {
       losses.size() != targets.size() || (tokens != 0 && losses.size() != tokens))
     throw_error<ShapeError>({"sum_losses of ", losses.shape().text(), " for ", targets.size(),
                              " tokens: it takes one loss a token; a mean or a sum of one's own is not a loss"});
-  using T = typename X::value_type;
   typename L::type::sum_type sum(losses.device(), {1});
-  const T* in = losses.data();
-  const auto* target = targets.data();
-  kernels::detail::sum_blocks(
-      losses.device(), losses.size(), sum.data(), KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
-        double total = 0;
-        for (std::size_t i = begin; i < end; ++i) total += target[i] < 0 ? 0.0 : double(accumulate_t<T>(in[i]));
-        return total;
-      });
+  detail::sum_counted(losses.device(), losses.size(), losses.data(), targets.data(), sum.data());
   return detail::MakesLosses::make<typename L::type>(std::move(sum));
 }
 

@@ -126,24 +126,18 @@ class Module {
   template <class... V>
   requires(AnyVariable<V>&&...) auto operator()(const V&... x) const { return self().forward(x...); }
 
+  template <class... Others>
+  detail::AlreadyRefused operator()(detail::AlreadyRefused refused, const Others&...) const {
+    return refused;
+  }
+
   // The layer concept (layer/layer.hpp), for weft::forward and weft::backward_input.
   template <class Context, class X, class... Others>
   auto recorded_forward(const Context& context, const X& x, const Others&... others) const {
-    using Input = detail::ModuleInput<Context, X>;
     auto tape = detail::make_tape(context, context.engine.records);
-    const auto variables = std::tuple_cat(Input::make(*tape, x), std::tuple(Variable<Context, Others>(others, *tape)...));
-    return std::apply(
-        [&](const auto&... variable) {
-          constexpr bool callable = detail::ForwardsVariables<Self, std::remove_cvref_t<decltype(variable)>...>;
-          static_assert(
-              callable,
-              "weft: this Module's forward cannot be called with its inputs: write `auto forward(const auto& x) const`, "
-              "public, with as many arguments as there are inputs (those of a tuple one by one), and no context, which "
-              "each Variable knows: x.context(); see Self in this function's template arguments");
-          if constexpr (!callable) return detail::RefusedResult();
-          else return result<Input>(self().forward(variable...), std::move(tape), variables, std::type_identity<X>());
-        },
-        variables);
+    const auto variables =
+        std::tuple_cat(detail::ModuleInput<Context, X>::make(*tape, x), std::tuple(Variable<Context, Others>(others, *tape)...));
+    return run<X>(std::move(tape), variables, std::make_index_sequence<std::tuple_size_v<decltype(variables)>>());
   }
   template <class Context, class Input, class Output, class G>
   auto backward_input(const Context& context, detail::ModuleSaved<Context, Input, Output> saved, const G& g) {
@@ -161,28 +155,37 @@ class Module {
  private:
   const Self& self() const { return static_cast<const Self&>(*this); }
 
-  template <class Input, class Y, class Tape, class Variables, class X>
-  static auto result(Y y, Tape tape, const Variables& variables, std::type_identity<X>) {
-    using Context = typename std::tuple_element_t<0, Variables>::context_type;
-    static_assert(detail::is_module_output<Y>,
-                  "weft: this Module's forward returns something else than a Variable, or a std::tuple of Variables: return what "
-                  "operations on its inputs gave; a tensor (x.value()) has no gradient; see Y in this function's template "
-                  "arguments");
-    if constexpr (!detail::is_module_output<Y> || std::is_same_v<Y, detail::AlreadyRefused>) {
+  // The first of the Variables, one or several, are of the first input, an X.
+  template <class X, class Context, class... V, std::size_t... I>
+  auto run(detail::TapePointer<Context> tape, const std::tuple<V...>& variables, std::index_sequence<I...>) const {
+    constexpr bool callable = detail::ForwardsVariables<Self, V...>;
+    static_assert(callable,
+                  "weft: this Module's forward cannot be called with its inputs: write `auto forward(const auto& x) const`, "
+                  "public, with as many arguments as there are inputs (those of a tuple one by one), and no context, which "
+                  "each Variable knows: x.context(); see Self in this function's template arguments");
+    if constexpr (!callable) {
       return detail::RefusedResult();
     } else {
-      auto node = first<X>(variables, [](const auto&... variable) { return Input::node(variable...); });
-      auto output = detail::nodes_of(y);
-      using Saved = detail::ModuleSaved<Context, Input, decltype(output)>;
-      return Result{detail::values_of(std::move(y)), Saved{std::move(tape), std::move(node), std::move(output)}};
+      auto y = self().forward(std::get<I>(variables)...);
+      using Y = decltype(y);
+      static_assert(detail::is_module_output<Y>,
+                    "weft: this Module's forward returns something else than a Variable, or a std::tuple of Variables: return "
+                    "what operations on its inputs gave; a tensor (x.value()) has no gradient; see Self and Y in this function's "
+                    "template arguments");
+      if constexpr (!detail::is_module_output<Y> || std::is_same_v<Y, detail::AlreadyRefused>) {
+        return detail::RefusedResult();
+      } else {
+        using Input = detail::ModuleInput<Context, X>;
+        auto input = node_of<Input>(variables, std::make_index_sequence<detail::variables_in<X>>());
+        auto output = detail::nodes_of(y);
+        using Saved = detail::ModuleSaved<Context, Input, decltype(output)>;
+        return Result{detail::values_of(std::move(y)), Saved{std::move(tape), std::move(input), std::move(output)}};
+      }
     }
   }
-  // f of the Variables of the first input.
-  template <class X, class F>
-  static auto first(const auto& variables, F f) {
-    constexpr std::size_t count = detail::variables_in<X>;
-    return [&]<std::size_t... I>(std::index_sequence<I...>) { return f(std::get<I>(variables)...); }
-    (std::make_index_sequence<count>());
+  template <class Input, class... V, std::size_t... I>
+  static auto node_of(const std::tuple<V...>& variables, std::index_sequence<I...>) {
+    return Input::node(std::get<I>(variables)...);
   }
 };
 

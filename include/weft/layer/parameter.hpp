@@ -191,6 +191,11 @@ class Parameter : public detail::ParameterHandle {
     info.initial = initial;
     info.runs = {{0, 0, shape.size()}};
     [[maybe_unused]] const auto apply = [&]<class A, int Dim>(std::type_identity<Shard<A, Dim>>) {
+      if (cut.segments.size() > 1) {
+        info.segments.clear();
+        for (const ParameterSharding::Segment& segment : cut.segments) info.segments.push_back(segment.extent);
+        info.segment_dim = Dim;
+      }
       if constexpr (Context::places(A{})) {
         info.sharded |= axis_bit<A>;
         if (context.size(A{}) > 1) detail::shard_parameter(info, Dim, cut, A::name, context.size(A{}), context.rank(A{}));

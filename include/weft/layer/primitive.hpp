@@ -235,6 +235,11 @@ struct Primitive {
     return call(static_cast<const Self&>(*this), x, others...);
   }
 
+  template <class... Others>
+  detail::AlreadyRefused operator()(detail::AlreadyRefused refused, const Others&...) const {
+    return refused;
+  }
+
   // An operation as a layer of its own, in Sequential or check_layer.
   template <class Context, class... X, class G>
   auto backward(const Context&, std::tuple<X...> saved, const G& g) const {

@@ -28,7 +28,7 @@ struct Registered {
   std::shared_ptr<ParameterState> state;
   std::string unit;  // the unit that made it
   std::vector<std::size_t> uses;
-  long handles = 1;  // copies before the present unit; the first is the registry's
+  long handles = 1;  // those that are not the present unit's: the registry's and those of earlier units
 };
 
 class Registry {
@@ -43,6 +43,10 @@ class Registry {
 
   /// The layer first made under a path (shared_layer); null: none yet. `kind` identifies its type.
   std::shared_ptr<void>& shared(const std::string& path, const void* kind);
+  /// The number of handles of each parameter so far.
+  std::vector<long> handles() const;
+  /// The handles made since handles() returned `before` are the registry's own (its copy of a shared layer): no unit's.
+  void keep_handles(const std::vector<long>& before);
 
   void begin(std::string unit);
   /// The unit with this index is built: returns the parameters that it holds, units before it first, those of one unit by

@@ -32,6 +32,16 @@ WEFT_COLD WEFT_INLINE std::shared_ptr<void>& Registry::shared(const std::string&
   return shared.layer;
 }
 
+WEFT_COLD WEFT_INLINE std::vector<long> Registry::handles() const {
+  std::vector<long> counts;
+  for (const Registered& entry : made_) counts.push_back(entry.state.use_count());
+  return counts;
+}
+
+WEFT_COLD WEFT_INLINE void Registry::keep_handles(const std::vector<long>& before) {
+  for (std::size_t i = 0; i < before.size(); ++i) made_[i].handles += made_[i].state.use_count() - before[i];
+}
+
 WEFT_COLD WEFT_INLINE void Registry::begin(std::string unit) {
   unit_ = std::move(unit);
   for (Registered& entry : made_) entry.handles = entry.state.use_count();

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include <weft/core/text.hpp>
 #include <weft/layer/context.hpp>
@@ -28,9 +29,14 @@ WEFT_COLD auto shared_layer(const Context& context, Make&& make) {
   if (!context.engine.registry)
     throw_error<UsageError>(
         {"shared_layer ", context.env.path, ": there is no model that is being built; share a layer by copying it"});
-  std::shared_ptr<void>& layer = context.engine.registry->shared(context.env.path, &detail::kind_of_layer<L>);
-  if (!layer) layer = std::make_shared<L>(make(context));
-  return L(*static_cast<const L*>(layer.get()));
+  detail::Registry& registry = *context.engine.registry;
+  std::shared_ptr<void>& layer = registry.shared(context.env.path, &detail::kind_of_layer<L>);
+  if (layer) return L(*static_cast<const L*>(layer.get()));
+  L made = make(context);
+  const std::vector<long> before = registry.handles();
+  layer = std::make_shared<L>(made);
+  registry.keep_handles(before);
+  return made;
 }
 
 }  // namespace weft

@@ -94,15 +94,17 @@ class ValueNode {
 
   template <class Context, class G>
   void add(const Context& context, G&& contribution) {
-    auto placed = to_layout_of<gradient_type>(context, std::forward<G>(contribution));
-    require_gradient_of<X, decltype(placed)>();
-    if constexpr (std::is_same_v<decltype(placed), gradient_type>) {
-      if (gradient_) gradient_ = operations::add(gradient_, std::move(placed));
-      else gradient_ = std::move(placed);
+    if constexpr (!AnyTensor<G>) {
+      require_gradient_of<X, G>();
+    } else {
+      auto placed = to_layout_of<gradient_type>(context, std::forward<G>(contribution));
+      require_gradient_of<X, decltype(placed)>();
+      if constexpr (std::is_same_v<decltype(placed), gradient_type>) {
+        if (gradient_) gradient_ = operations::add(gradient_, std::move(placed));
+        else gradient_ = std::move(placed);
+      }
     }
   }
-  template <class Context>
-  void add(const Context&, AlreadyRefused) {}
 
   explicit operator bool() const { return bool(gradient_); }
   gradient_type take() { return std::move(gradient_); }

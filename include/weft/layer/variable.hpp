@@ -137,9 +137,13 @@ struct Recorded : TapeStep<Context>, ValueNode<Y> {
 /// The result y of an operation as a Variable: `from` its operands. A constant if all operands are.
 template <class Context, class Y, class... From>
 Variable<Context, Y> record(Tape<Context>& tape, Y y, From... from) {
-  if (!tape.records() || !(from.wanted() || ...)) return {std::move(y), tape};
-  auto& node = tape.template record<Recorded<Context, Y, From...>>(std::move(from)...);
-  return {std::move(y), &node, tape};
+  if constexpr (std::is_same_v<gradient_t<Y>, Nothing>) {
+    return {std::move(y), tape};  // ids and labels have no gradient
+  } else {
+    if (!tape.records() || !(from.wanted() || ...)) return {std::move(y), tape};
+    auto& node = tape.template record<Recorded<Context, Y, From...>>(std::move(from)...);
+    return {std::move(y), &node, tape};
+  }
 }
 
 /// A parameter's values as a Variable beside x, for operations that have no form of their own for parameters.

@@ -30,6 +30,12 @@ struct Zigzag {
   KOKKOS_INLINE_FUNCTION std::size_t position(std::size_t i) const {
     return i < chunk() ? rank * chunk() + i : (2 * ranks - 2 - rank) * chunk() + i;
   }
+  /// The number of local tokens of a sequence whose position is less.
+  KOKKOS_INLINE_FUNCTION std::size_t before(std::size_t position) const {
+    const std::size_t early = rank * chunk(), late = (2 * ranks - 1 - rank) * chunk();
+    const std::size_t first = position < early ? 0 : position - early, second = position < late ? 0 : position - late;
+    return (first < chunk() ? first : chunk()) + (second < chunk() ? second : ranks == 1 ? 0 : chunk());
+  }
   /// The global row, in sequences stored one after the other, of the i-th local row.
   KOKKOS_INLINE_FUNCTION std::size_t row(std::size_t i) const { return i / local() * length + position(i % local()); }
 

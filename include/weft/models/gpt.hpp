@@ -36,6 +36,7 @@ struct GptConfig {
   double epsilon = 1e-5;       ///< of the norms
   double standard_deviation = 0.02;
   Recomputation recompute = Recomputation::none;  ///< the activations that backward recomputes
+  AttentionMask mask = {};                        ///< causal, without a window
 };
 
 namespace detail {
@@ -70,7 +71,7 @@ class GptBlock : public Module<GptBlock> {
             GptIn(context / "attn" / "c_attn", config.width, (heads.query + 2 * heads.key_value) * heads.width,
                   {config.standard_deviation, fused_sharding(heads)}),
             config.recompute == Recomputation::selective),
-        attention_(context / "attn", heads),
+        attention_(context / "attn", heads, config.mask),
         out_(context / "attn" / "c_proj", config.width, config.width, {residual_std}),
         attention_dropout_(context / "attn" / "dropout", config.dropout),
         mlp_(LayerNorm(context / "ln_2", config.width, config.epsilon),
@@ -86,7 +87,7 @@ class GptBlock : public Module<GptBlock> {
   }
 
   RecomputeInput<LayerNorm, GptIn> in_;
-  CausalAttention attention_;
+  Attention attention_;
   GptOut out_;
   Dropout attention_dropout_;
   GeluMlp<LayerNorm, GptIn, GptOut> mlp_;

@@ -39,6 +39,7 @@ struct LlamaConfig {
   double standard_deviation = 0.02;
   bool tied = false;                              ///< the last projection shares the embedding's table
   Recomputation recompute = Recomputation::none;  ///< the activations that backward recomputes
+  AttentionMask mask = {};                        ///< causal, without a window
 
   /// Width of the MLP between its projections: `intermediate`, or if that is 0, 8/3 of the width in steps of 64.
   std::size_t intermediate_width() const { return intermediate ? intermediate : (width * 8 / 3 + 63) / 64 * 64; }
@@ -79,14 +80,14 @@ class LlamaAttention : public Module<LlamaAttention> {
                            {config.standard_deviation, cut(heads.key_value, heads)})),
             config.recompute == Recomputation::selective),
         rotary_(heads.width, config.rope_base),
-        attention_(here, heads),
+        attention_(here, heads, config.mask),
         out_(here / "o_proj", config.width, config.width, {llama_residual_deviation(config), cut(heads.query, heads)}),
         dropout_(here / "dropout", config.dropout) {}
   static ParameterSharding cut(std::size_t count, const AttentionHeads& heads) { return {{{count * heads.width, count}}, false}; }
 
   RecomputeInput<LlamaNorm, Branch<LlamaIn, LlamaIn, LlamaIn>> query_key_value_;
   RotaryPositions rotary_;
-  CausalAttention attention_;
+  Attention attention_;
   LlamaOut out_;
   Dropout dropout_;
 };

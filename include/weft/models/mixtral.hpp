@@ -37,6 +37,7 @@ struct MixtralConfig {
   double standard_deviation = 0.02;
   bool tied = false;                              ///< the last projection shares the embedding's table
   Recomputation recompute = Recomputation::none;  ///< the activations that backward recomputes; selective: those of attention
+  AttentionMask mask = {};                        ///< causal, without a window
 };
 
 /// The Llama that this Mixtral is without its mixtures.
@@ -53,7 +54,8 @@ inline LlamaConfig llama_of(const MixtralConfig& c) {
           .rope_base = c.rope_base,
           .standard_deviation = c.standard_deviation,
           .tied = c.tied,
-          .recompute = c.recompute};
+          .recompute = c.recompute,
+          .mask = c.mask};
 }
 
 namespace detail {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Causal attention with multi-head or grouped-query heads, and rotary positions. The core has no parameters and works on whole
-// heads, so it needs no communication if tp cuts the heads. It needs whole sequences; if cp cuts them, it gets the missing keys
-// and values from the other ranks by a ring or by Ulysses (ModelOptions::context).
+// Attention with multi-head or grouped-query heads under a mask (causal, full, sliding window, documents), and rotary positions.
+// The core has no parameters and works on whole heads, so it needs no communication if tp cuts the heads. It needs whole
+// sequences; if cp cuts them, it gets the missing keys and values from the other ranks by a ring or by Ulysses
+// (ModelOptions::context).
 //
-//   Sequential(RotaryPositions(heads.width), CausalAttention(context / "attn", heads))
+//   Sequential(RotaryPositions(heads.width), Attention(context / "attn", heads, {.window = 1024}))
 
 #include <optional>
 #include <tuple>
@@ -62,15 +63,17 @@ std::size_t sequences_of(const X& x, std::size_t length) {
 
 }  // namespace detail
 
-/// softmax(q kᵀ / √width, causal) v by tiles (arXiv:2205.14135); statistics in accumulate_t. Takes one fused tensor [tokens,
-/// (query + 2 key_value) width], query first, or a tuple (query, key, value) of [tokens, heads · width]; returns [tokens, query ·
-/// width]. Under tp these heads are this rank's. Under cp tokens are this rank's part of each sequence (Zigzag), and the call is
-/// collective over cp.
-class CausalAttention : public Primitive<CausalAttention> {
+/// softmax(q kᵀ / √width) v over the keys that the mask leaves, by tiles (arXiv:2205.14135); statistics in accumulate_t. Takes
+/// one fused tensor [tokens, (query + 2 key_value) width], query first, or a tuple (query, key, value) of [tokens, heads ·
+/// width]; returns [tokens, query · width]. Under tp these heads are this rank's. Under cp tokens are this rank's part of each
+/// sequence (Zigzag), and the call is collective over cp. If a batch has documents (Batch::documents), no token sees another
+/// document's. Blocks of keys that a window or a document hides are not computed.
+class Attention : public Primitive<Attention> {
  public:
   template <class Context>
-  CausalAttention(const Context& context, const AttentionHeads& heads)
+  Attention(const Context& context, const AttentionHeads& heads, const AttentionMask& mask = {})
       : heads_(detail::local_heads(context, heads)),
+        mask_(mask),
         fused_cut_(context.size(tp{}) > 1 ? DimSharding::segments : DimSharding::even),
         kv_cut_(DimSharding::even) {
     if (heads.key_value % context.size(tp{}) != 0) fused_cut_ = kv_cut_ = DimSharding::replicated;
@@ -147,9 +150,11 @@ class CausalAttention : public Primitive<CausalAttention> {
     bool alone = true;
     if constexpr (Context::has(cp{})) {
       alone = context.size(cp{}) == 1;
-      if (!alone) detail::ring_attention_forward(y.device(), context.comm(cp{}), extents, in, y.data(), log_sum_exp.data());
+      if (!alone)
+        detail::ring_attention_forward(y.device(), context.comm(cp{}), extents, in, y.data(), log_sum_exp.data(),
+                                       detail::RingMask{mask_, context.env.documents.get()});
     }
-    if (alone) attend(y.device(), extents, in, y.data(), log_sum_exp.data());
+    if (alone) attend(context, extents, in, y.data(), log_sum_exp.data());
     return Saved<Input, X, detail::Statistics<X>>{input, y, std::move(log_sum_exp)};
   }
   template <class Context, class S, class G>
@@ -163,10 +168,11 @@ class CausalAttention : public Primitive<CausalAttention> {
       alone = context.size(cp{}) == 1;
       if (!alone) {
         detail::ring_attention_backward(g.device(), context.comm(cp{}), extents, in, static_cast<const T*>(saved.output.data()),
-                                        static_cast<const T*>(g.data()), saved.log_sum_exp.data(), d);
+                                        static_cast<const T*>(g.data()), saved.log_sum_exp.data(), d,
+                                        detail::RingMask{mask_, context.env.documents.get()});
       }
     }
-    if (alone) differentiate(g.device(), extents, in, saved.output.data(), g.data(), saved.log_sum_exp.data(), d);
+    if (alone) differentiate(context, extents, in, saved.output.data(), g.data(), saved.log_sum_exp.data(), d);
   }
 
   // The ranks of cp exchange tokens for heads, and back (Ulysses).
@@ -180,7 +186,7 @@ class CausalAttention : public Primitive<CausalAttention> {
     const auto& whole = exchange.whole();
     Whole fused = exchange.gather(operands_of<const T>(input)), out(device, {whole.rows(), whole.width()});
     Tensor<accumulate_t<T>, Exec> log_sum_exp(device, {whole.sequences, whole.heads, whole.length});
-    attend(device, whole, exchange.operands(static_cast<const T*>(fused.data())), out.data(), log_sum_exp.data());
+    attend(context, whole, exchange.operands(static_cast<const T*>(fused.data())), out.data(), log_sum_exp.data());
     exchange.scatter(out, y.data());
     return Exchanged<Input, X, Whole, decltype(log_sum_exp)>{std::move(fused), std::move(out), std::move(log_sum_exp)};
   }
@@ -192,7 +198,7 @@ class CausalAttention : public Primitive<CausalAttention> {
     const detail::HeadExchange<T, typename G::execution_space> exchange(device, context.comm(cp{}), extents_of(context, g));
     const auto g_whole = exchange.gather(g.data());
     std::remove_cvref_t<decltype(saved.fused)> d_whole(device, saved.fused.shape());
-    differentiate(device, exchange.whole(), exchange.operands(static_cast<const T*>(saved.fused.data())), saved.output.data(),
+    differentiate(context, exchange.whole(), exchange.operands(static_cast<const T*>(saved.fused.data())), saved.output.data(),
                   g_whole.data(), saved.log_sum_exp.data(), exchange.operands(d_whole.data()));
     exchange.scatter(d_whole, d);
   }
@@ -250,19 +256,30 @@ class CausalAttention : public Primitive<CausalAttention> {
       return std::tuple<G, G, G>{G(g.device(), {g.rows(), q}), G(g.device(), cut(kv, kv_cut_)), G(g.device(), cut(kv, kv_cut_))};
   }
 
-  template <class Exec, class T>
-  static void attend(Device<Exec>& device, const detail::AttentionExtents& e, const detail::Operands<const T>& in, T* out,
-                     accumulate_t<T>* log_sum_exp) {
-    kernels::attention_forward<T>(device, e, in, {out, e.width()}, log_sum_exp);
+  // Of whole sequences.
+  template <class Context, class T>
+  void attend(const Context& context, const detail::AttentionExtents& e, const detail::Operands<const T>& in, T* out,
+              accumulate_t<T>* log_sum_exp) const {
+    kernels::attention_forward<T>(context.device(), e, in, {out, e.width()}, log_sum_exp, mask_,
+                                  {.documents = context.env.documents.get()});
   }
-  template <class Exec, class T>
-  static void differentiate(Device<Exec>& device, const detail::AttentionExtents& e, const detail::Operands<const T>& in,
-                            const T* output, const T* g, const accumulate_t<T>* log_sum_exp, const detail::Operands<T>& d) {
-    kernels::attention_backward<T>(device, e, in, {output, e.width()}, {g, e.width()}, log_sum_exp, d);
+  template <class Context, class T>
+  void differentiate(const Context& context, const detail::AttentionExtents& e, const detail::Operands<const T>& in,
+                     const T* output, const T* g, const accumulate_t<T>* log_sum_exp, const detail::Operands<T>& d) const {
+    kernels::attention_backward<T>(context.device(), e, in, {output, e.width()}, {g, e.width()}, log_sum_exp, d, mask_,
+                                   {.documents = context.env.documents.get()});
   }
 
   AttentionHeads heads_;
+  AttentionMask mask_;
   DimSharding fused_cut_, kv_cut_;  // of the columns of the input
+};
+
+/// Attention of language models: each token sees itself and those before it.
+class CausalAttention : public Attention {
+ public:
+  template <class Context>
+  CausalAttention(const Context& context, const AttentionHeads& heads) : Attention(context, heads) {}
 };
 
 /// Rotary positions (arXiv:2104.09864) on query and key of a tuple (query, key, value), Hugging Face's half-split form.

@@ -26,13 +26,53 @@ inline constexpr bool cut_by_vocabulary = false;
 template <class T, class E, class... P>
 inline constexpr bool cut_by_vocabulary<Tensor<T, E, P...>> = (vocabulary_fits<P> && ...);
 
-// values *= *factor. Not a lambda: nvcc allows none in a private member.
-template <class T>
-struct ScaleByOne {
-  T* values;
-  const double* factor;
-  KOKKOS_FUNCTION void operator()(std::size_t i) const { values[i] = T(accumulate_t<T>(values[i]) * accumulate_t<T>(*factor)); }
+// What the gradient of a cross-entropy is computed from.
+template <class Z, class Ids>
+struct CrossEntropy {
+  using Loss = typename LossOf<Z>::type;
+  Z logits;
+  Ids targets;
+  Statistics<Z> maximum, sums;  // sums [2, rows]: of powers, and the targets' logits
+  std::size_t first, valid;     // this rank's columns, without padding
+
+  // (softmax − onehot) times *factor (null: 1), into the memory of `gradient`.
+  void finish(const double* factor, typename Z::value_type* gradient) const {
+    kernels::cross_entropy_gradient(logits.device(), logits.rows(), logits.columns(), valid, logits.data(), maximum.data(),
+                                    sums.data(), targets.data(), std::int64_t(first), factor, gradient);
+  }
 };
+
+// The loss, and what its gradient needs. Communication under tp: the row maxima, then sums and target logits together.
+template <class Context, class Z, class Ids>
+auto cross_entropy_of(const Context& context, Z logits, const Ids& targets, std::size_t vocabulary) {
+  require_not_partial<Z>();
+  static_assert(cut_by_vocabulary<Z>,
+                "weft: cross_entropy under tp needs logits sharded along the vocabulary (Shard<tp, 1>); Replicated logits would "
+                "count each term of the softmax tp times");
+  require_matrix("cross_entropy", logits);
+  using State = CrossEntropy<Z, Ids>;
+  using T = typename Z::value_type;
+  using S = Statistics<Z>;
+  const std::size_t rows = logits.rows(), columns = logits.columns(), first = context.rank(tp{}) * columns;
+  const std::size_t valid = first >= vocabulary ? 0 : std::min(columns, vocabulary - first);
+  auto& device = logits.device();
+  S maximum(device, {rows}), sums(device, {2, rows});
+  auto *sum = sums.data(), *target = sums.data() + rows;
+  if constexpr (Context::has(tp{})) {
+    kernels::row_max<T>(device, rows, columns, valid, logits.data(), maximum.data());
+    context.comm(tp{}).all_reduce(raw(maximum), Reduction::max);
+    kernels::softmax_sums<T>(device, rows, columns, valid, logits.data(), maximum.data(), targets.data(), std::int64_t(first),
+                             sum, target);
+    context.comm(tp{}).all_reduce(raw(sums));
+  } else {
+    kernels::softmax_statistics<T>(device, rows, columns, valid, logits.data(), targets.data(), maximum.data(), sum, target);
+  }
+  typename State::Loss::sum_type loss(device, {1});
+  kernels::cross_entropy_finish<T>(device, rows, columns, valid, logits.data(), maximum.data(), sum, target, targets.data(),
+                                   std::int64_t(first), loss.data(), nullptr);
+  return Result{MakesLosses::make<typename State::Loss>(std::move(loss)),
+                State{std::move(logits), targets, std::move(maximum), std::move(sums), first, valid}};
+}
 }  // namespace detail
 
 /// The sum over tokens of log Σ exp(z) − z[target], as Result{LossSum, softmax − onehot}. logits [tokens, vocabulary / tp];
@@ -40,29 +80,22 @@ struct ScaleByOne {
 /// under tp: the row maxima, then sums and target logits together. Statistics in accumulate_t.
 template <class Context, AnyTensor Z, AnyTensor Ids>
 auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, std::size_t vocabulary) {
-  require_not_partial<Z>();
-  static_assert(detail::cut_by_vocabulary<Z>,
-                "weft: cross_entropy under tp needs logits sharded along the vocabulary (Shard<tp, 1>); Replicated logits would "
-                "count each term of the softmax tp times");
-  detail::require_matrix("cross_entropy", logits);
-  using Loss = typename detail::LossOf<Z>::type;
-  using T = typename Z::value_type;
-  using S = detail::Statistics<Z>;
-  const std::size_t rows = logits.rows(), columns = logits.columns(), first = context.rank(tp{}) * columns;
-  const std::size_t valid = first >= vocabulary ? 0 : std::min(columns, vocabulary - first);
-  auto& device = logits.device();
-  S maximum(device, {rows}), sums(device, {2, rows});
-  auto *sum = sums.data(), *target = sums.data() + rows;
-  kernels::row_max<T>(device, rows, columns, valid, logits.data(), maximum.data());
-  if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(raw(maximum), Reduction::max);
-  kernels::softmax_sums<T>(device, rows, columns, valid, logits.data(), maximum.data(), targets.data(), std::int64_t(first), sum,
-                           target);
-  if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(raw(sums));
-  typename Loss::sum_type loss(device, {1});
-  gradient_t<Z> difference(device, logits.shape());
-  kernels::cross_entropy_finish<T>(device, rows, columns, valid, logits.data(), maximum.data(), sum, target, targets.data(),
-                                   std::int64_t(first), loss.data(), difference.data());
-  return Result{detail::MakesLosses::make<Loss>(std::move(loss)), std::move(difference)};
+  auto result = detail::cross_entropy_of(context, logits, targets, vocabulary);
+  gradient_t<Z> difference(logits.device(), logits.shape());
+  result.saved.finish(nullptr, difference.data());
+  return Result{std::move(result.output), std::move(difference)};
+}
+
+/// The same in a Module's forward: logits [tokens, vocabulary / tp] and targets [tokens], both Variables.
+template <class C, class Z, class Ids>
+auto cross_entropy(const Variable<C, Z>& logits, const Variable<C, Ids>& targets, std::size_t vocabulary) {
+  auto result = detail::cross_entropy_of(logits.context(), logits.value(), targets.value(), vocabulary);
+  return detail::record(logits.tape(), std::move(result.output),
+                        detail::from(logits, [state = std::move(result.saved)](const auto&, const auto& g) {
+                          gradient_t<Z> dz(state.logits.device(), state.logits.shape());
+                          state.finish(g.data(), dz.data());
+                          return dz;
+                        }));
 }
 
 /// The last layers of a language model: norm, projection to the vocabulary by `table` (tied to the embedding or separate),
@@ -79,7 +112,8 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
   auto forward(const Context& context, const X& x, const Ids& targets) const {
     auto normed = weft::forward(norm, context, x);
     auto inside = to<Replicated<tp>>(context, normed.output);
-    auto result = cross_entropy(context, matmul(inside, table.for_operand(inside)), targets, table.state().global()[0]);
+    auto result =
+        detail::cross_entropy_of(context, matmul(inside, table.for_operand(inside)), targets, table.state().global()[0]);
     using N = typename decltype(normed)::saved_type;
     using D = typename decltype(result)::saved_type;
     return Result{std::move(result.output), Saved<X, N, decltype(normed.output), D>{
@@ -91,11 +125,12 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
     auto inside = to<Replicated<tp>>(context, weft::forward(norm, context, x).output);
     return matmul(inside, table.for_operand(inside));
   }
-  /// `g` [1], one over the number of tokens, scales the saved difference.
+  /// `g` [1], one over the number of tokens, scales softmax − onehot, which takes the logits' place.
   template <class Context, class S, class G>
   auto backward_input(const Context& context, S saved, const G& g) {
-    auto& dz = saved.difference;
-    scale_by(dz, g);
+    auto& logits = saved.cross.logits;
+    gradient_t<std::remove_cvref_t<decltype(logits)>> dz(logits.device(), logits.shape(), logits.buffer());
+    saved.cross.finish(g.data(), dz.data());
     auto inside = to<Replicated<tp>>(context, saved.normed);
     auto dn = to_layout_of<gradient_t<decltype(saved.normed)>>(context, matmul_input_gradient(dz, table.for_operand(inside)));
     auto split = weft::backward_input(norm, context, std::move(saved.norm), dn);
@@ -118,7 +153,7 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
     using input_type = X;
     N norm;
     Y normed;
-    D difference;
+    D cross;
   };
   template <class N, class I, class G>
   struct Deferred {
@@ -126,10 +161,6 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
     I inside;
     G gradient;
   };
-  template <class Z, class G>
-  static void scale_by(Z& z, const G& g) {
-    detail::for_each_element(z.device(), z.size(), detail::ScaleByOne<typename Z::value_type>{z.data(), g.data()});
-  }
 };
 
 }  // namespace weft

@@ -62,7 +62,7 @@ class LayerNorm : public Primitive<LayerNorm> {
     using Sum = decltype(sum_rows(g));
     const auto gain = weight.template open_gradient<Sum>(g.device()), shift = bias.template open_gradient<Sum>(g.device());
     kernels::layer_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.mean.data(), saved.rstd.data(),
-                                        g.data(), gain.data, shift.data, !gain.first);
+                                        g.data(), gain.data, shift.data, !(weight.trainable() ? gain.first : shift.first));
   }
 
   Parameter<> weight, bias;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Causal attention over sequences in zig-zag chunks on the ranks of cp: blocks of keys and values travel round a ring and are
+// Attention over sequences in zig-zag chunks on the ranks of cp: blocks of keys and values travel round a ring and are
 // sent on while they are used (ring attention, arXiv:2310.01889). Key-value heads travel as they are, not repeated for their
 // query heads. At each step every rank has the same amount of work: step 0 is causal over the rank's own chunks; later steps need
 // no mask, since either all queries attend to the first half of the keys, or the second half of the queries to all keys.
@@ -31,18 +31,43 @@ using Operands = kernels::AttentionOperands<T>;
 struct RingPart {
   kernels::AttentionBlock block;
   std::size_t first;
-  RingPart(const AttentionExtents& e, int step, int rank)
+  RingPart(const AttentionExtents& e, int step, int rank, bool causal)
       : block{.sequences = e.sequences,
-              .queries = step <= rank ? e.length : e.length / 2,
-              .keys = step == 0 || step > rank ? e.length : e.length / 2,
+              .queries = step <= rank || !causal ? e.length : e.length / 2,
+              .keys = step == 0 || step > rank || !causal ? e.length : e.length / 2,
               .query_step = e.length,
               .key_step = e.length,
               .statistic_step = e.length,
               .heads = e.heads,
               .kv_heads = e.kv_heads,
               .head_width = e.head_width,
-              .causal = step == 0},
-        first(step <= rank ? 0 : e.length / 2) {}
+              .causal = causal && step == 0},
+        first(step <= rank || !causal ? 0 : e.length / 2) {}
+};
+
+/// A mask over a ring: the pattern, and the documents of whole sequences or null.
+struct RingMask {
+  AttentionMask pattern = {};
+  const std::int32_t* documents = nullptr;
+
+  /// The keys that the queries of a step see, in `memory`; none where the step's part says all.
+  template <class Exec>
+  kernels::KeyRanges ranges(Device<Exec>& device, const AttentionExtents& e, const Communicator& comm, int step,
+                            const RingPart& at, Buffer& memory) const {
+    if (pattern.window == 0 && documents == nullptr) return {};
+    const std::size_t rows = at.block.sequences * at.block.queries, ranks = std::size_t(comm.size()),
+                      rank = std::size_t(comm.rank()), length = e.length * ranks;
+    memory = device.allocate(2 * rows * sizeof(std::int32_t));
+    const kernels::KeyRanges ranges{static_cast<std::int32_t*>(memory.get()), static_cast<std::int32_t*>(memory.get()) + rows};
+    const kernels::MaskedBlock block{.sequences = at.block.sequences,
+                                     .queries = {length, ranks, rank},
+                                     .first_query = at.first,
+                                     .query_count = at.block.queries,
+                                     .keys = {length, ranks, (rank + ranks - std::size_t(step)) % ranks},
+                                     .key_count = at.block.keys};
+    kernels::find_key_ranges(device, pattern, documents, block, ranges);
+    return ranges;
+  }
 };
 
 /// A part of a step's work: several sequences, or some heads of one sequence.
@@ -80,7 +105,7 @@ auto span_of(const X& x) {
 /// out [rows, width], lse [sequences, heads, length]. Collective over comm.
 template <class T, class Exec>
 void ring_attention_forward(Device<Exec>& device, const Communicator& comm, const AttentionExtents& e,
-                            const Operands<const T>& in, T* out, accumulate_t<T>* lse) {
+                            const Operands<const T>& in, T* out, accumulate_t<T>* lse, const RingMask& mask = {}) {
   using A = accumulate_t<T>;
   const bool alone = comm.size() == 1;
   const Tensor<T, Exec> piece = packed_keys<T>(device, e, in), spare(device, alone ? Shape{0} : piece.shape());
@@ -94,13 +119,16 @@ void ring_attention_forward(Device<Exec>& device, const Communicator& comm, cons
     total = whole.data();
   }
   comm::ring_exchange(comm, span_of(piece), span_of(spare), [&](int step, std::span<T> kv, auto&& progress) {
-    const RingPart at(e, step, comm.rank());
+    const RingPart at(e, step, comm.rank(), mask.pattern.causal);
+    Buffer memory;
+    const kernels::KeyRanges ranges = mask.ranges(device, e, comm, step, at, memory);
     A *const result = (step == 0 ? total : part.data()) + at.first * e.width(), *const statistic =
                                                                                     (step == 0 ? lse : part_lse.data()) +
                                                                                     at.first;
     for_each_piece(device, e, [&](const RingPiece& work) {
       auto block = at.block;
       block.sequences = work.sequences, block.heads = work.kv_heads * e.group(), block.kv_heads = work.kv_heads;
+      if (ranges.first) block.ranges = {ranges.first + work.sequence * block.queries, ranges.end + work.sequence * block.queries};
       const std::size_t row = work.sequence * e.length, head = work.kv_head * e.group(), column = head * e.head_width;
       const T* const keys = kv.data() + row * 2 * e.kv_width() + work.kv_head * e.head_width;
       kernels::attention_block_forward<T>(device, block,
@@ -124,7 +152,7 @@ void ring_attention_forward(Device<Exec>& device, const Communicator& comm, cons
 template <class T, class Exec>
 void ring_attention_backward(Device<Exec>& device, const Communicator& comm, const AttentionExtents& e,
                              const Operands<const T>& in, const T* out, const T* d_out, const accumulate_t<T>* lse,
-                             const Operands<T>& d) {
+                             const Operands<T>& d, const RingMask& mask = {}) {
   using A = accumulate_t<T>;
   const bool alone = comm.size() == 1;
   const std::size_t kv_stride = 2 * e.kv_width();
@@ -133,11 +161,14 @@ void ring_attention_backward(Device<Exec>& device, const Communicator& comm, con
       part(device, alone ? Shape{0} : piece.shape());
   const Tensor<A, Exec> dq(device, {e.rows(), e.width()}), dq_part(device, alone ? Shape{0} : dq.shape());
   const auto compute = [&](int step, std::span<T> kv, auto&& progress) {
-    const RingPart at(e, step, comm.rank());
+    const RingPart at(e, step, comm.rank(), mask.pattern.causal);
+    Buffer memory;
+    const kernels::KeyRanges ranges = mask.ranges(device, e, comm, step, at, memory);
     A *const dq_here = (step == 0 ? dq : dq_part).data() + at.first * e.width(), *const d_keys = (step == 0 ? sum : part).data();
     for_each_piece(device, e, [&](const RingPiece& work) {
       auto block = at.block;
       block.sequences = work.sequences, block.heads = work.kv_heads * e.group(), block.kv_heads = work.kv_heads;
+      if (ranges.first) block.ranges = {ranges.first + work.sequence * block.queries, ranges.end + work.sequence * block.queries};
       const std::size_t row = work.sequence * e.length, head = work.kv_head * e.group(), column = head * e.head_width;
       const std::size_t query = (row + at.first) * e.width() + column, key = row * kv_stride + work.kv_head * e.head_width;
       const T* const keys = kv.data() + key;
@@ -163,7 +194,7 @@ void ring_attention_backward(Device<Exec>& device, const Communicator& comm, con
       kernels::add_rows(device, e.sequences, at.block.queries, e.length, e.width(), dq_here, dq.data() + at.first * e.width());
   };
   const auto add = [&](int step, std::span<A> total) {
-    const RingPart at(e, step, comm.rank());
+    const RingPart at(e, step, comm.rank(), mask.pattern.causal);
     if (step != 0) kernels::add_rows(device, e.sequences, at.block.keys, e.length, kv_stride, part.data(), total.data());
   };
   const std::span<A> dkv =

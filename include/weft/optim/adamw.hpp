@@ -17,6 +17,7 @@ struct AdamWOptions {
   double weight_decay = 0.01;
   bool decay_vectors = true;  ///< as in PyTorch; false: biases and gains of norms do not decay
   double clip = 0;            ///< largest global gradient norm; 0: no clipping
+  std::vector<ParameterGroup> groups = {};  ///< parameters with options of their own
 };
 
 struct AdamWRule {

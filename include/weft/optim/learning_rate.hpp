@@ -6,8 +6,12 @@
 //   optimizer.step(rate.at(step));
 
 #include <cmath>
+#include <concepts>
 #include <cstdint>
+#include <functional>
 #include <numbers>
+#include <type_traits>
+#include <utility>
 
 #include <weft/core/standard.hpp>
 
@@ -27,6 +31,45 @@ struct WarmupCosine {
     const double part = static_cast<double>(step + 1 - warmup) / static_cast<double>(steps - warmup);
     return minimum + 0.5 * (peak - minimum) * (1 + std::cos(std::numbers::pi * part));
   }
+};
+
+/// Warm-up, a plateau, and a decay over the last steps of the run (WSD; Hu et al., MiniCPM, arXiv:2404.06395): a run may be
+/// continued from the plateau without deciding its length before. The decay is linear to `minimum` at the last step. Steps count
+/// from 0.
+struct WarmupStableDecay {
+  double peak = 3e-4;
+  double minimum = 0;
+  std::uint64_t warmup = 0;  ///< steps
+  std::uint64_t decay = 0;   ///< steps, the last of the run
+  std::uint64_t steps = 1;   ///< of the whole run, warm-up and decay included
+
+  double at(std::uint64_t step) const {
+    if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
+    if (step + 1 >= steps) return decay == 0 ? peak : minimum;
+    if (step + decay < steps) return peak;
+    const double part = static_cast<double>(step + 1 + decay - steps) / static_cast<double>(decay);
+    return peak + (minimum - peak) * part;
+  }
+};
+
+/// A learning rate by any of the above or by a program's own function of the step, chosen when the program runs.
+///
+///   optim::LearningRate rate = [](std::uint64_t step) { return 1e-3 / std::sqrt(1.0 + double(step)); };
+class LearningRate {
+ public:
+  template <class Rate>
+  requires(!std::is_same_v<std::remove_cvref_t<Rate>, LearningRate> &&
+           (requires(const Rate& rate) { { rate.at(std::uint64_t(0)) } -> std::convertible_to<double>; } ||
+            std::is_invocable_r_v<double, Rate&, std::uint64_t>))
+  LearningRate(Rate rate) {
+    if constexpr (requires { rate.at(std::uint64_t(0)); })
+      at_ = [rate = std::move(rate)](std::uint64_t step) { return double(rate.at(step)); };
+    else at_ = std::move(rate);
+  }
+  double at(std::uint64_t step) const { return at_(step); }
+
+ private:
+  std::function<double(std::uint64_t)> at_;
 };
 
 }  // namespace weft::optim

@@ -101,6 +101,7 @@ class OffloadedSlots {
   Visit fetch(const Slot& slot) {
     ParameterState& state = *slot.state;
     Visit visit{{&state, nullptr, std::vector<weft::detail::Buffer>(slot.kept.size()), {}}, nullptr};
+    visit.here.begun = slot.begun;
     if (!slot.due()) return visit;
     const std::size_t bytes = state.kept() * size_of(state.gradient_type()), value_bytes = state.kept() * size_of(state.type());
     std::size_t record = 0;

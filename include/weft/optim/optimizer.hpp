@@ -13,6 +13,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,8 @@
 #include <weft/layer/hooks.hpp>
 #include <weft/layer/loss_scale.hpp>
 #include <weft/layer/plain_accumulator.hpp>
+#include <weft/optim/groups.hpp>
+#include <weft/optim/matrix_exchange.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/optim/slot.hpp>
 #include <weft/optim/update_rule.hpp>
@@ -48,6 +51,51 @@ WEFT_COLD inline void require_option(std::string_view name, double value, double
   throw_error<UsageError>({name, " ", std::to_string(value), " is not a number of at least 0", end == 1 ? " and below 1" : ""});
 }
 
+namespace detail {
+
+/// A transform of a piece, whose parameter and options `of` gives.
+template <class Options, class Exec>
+struct TransformCall {
+  const void* optimizer;
+  void (*transform)(Device<Exec>&, const Matrix&, const Options&, void*);
+  std::pair<const ParameterState*, const Options*> (*of)(const void* optimizer, std::size_t piece);
+};
+
+/// The parts of a rule that needs whole rows or matrices, for the model's element type.
+template <class Options, class Exec>
+struct Parts {
+  void (*prepare)(Device<Exec>&, Slot&, const Options&, double, std::uint64_t, void*) = nullptr;
+  void (*transform)(Device<Exec>&, const Matrix&, const Options&, void*) = nullptr;
+  void (*apply)(Device<Exec>&, Slot&, const Options&, double, std::uint64_t, const void*) = nullptr;
+  void (*exchange)(const MatrixExchange&, Device<Exec>&, const std::vector<char>&, const std::vector<weft::detail::Buffer>&,
+                   std::size_t, std::size_t, const TransformCall<Options, Exec>&) = nullptr;
+};
+template <class Rule, class P, class Exec>
+Parts<typename Rule::Options, Exec> parts_of() {
+  using Options = typename Rule::Options;
+  using A = accumulate_t<P>;
+  return {[](Device<Exec>& device, Slot& slot, const Options& options, double scale, std::uint64_t step, void* arrays) {
+            Rule::template prepare<P, Exec>(device, slot, options, scale, step, static_cast<A*>(arrays));
+          },
+          [](Device<Exec>& device, const Matrix& matrix, const Options& options, void* arrays) {
+            Rule::template transform<A, Exec>(device, matrix, options, static_cast<A*>(arrays));
+          },
+          [](Device<Exec>& device, Slot& slot, const Options& options, double rate, std::uint64_t step, const void* arrays) {
+            Rule::template apply<P, Exec>(device, slot, options, rate, step, static_cast<const A*>(arrays));
+          },
+          [](const MatrixExchange& exchange, Device<Exec>& device, const std::vector<char>& due,
+             const std::vector<weft::detail::Buffer>& arrays, std::size_t sent, std::size_t returned,
+             const TransformCall<Options, Exec>& call) {
+            exchange.template run<A>(device, due, arrays, sent, returned,
+                                     [&](std::size_t piece, std::size_t rows, std::size_t columns, A* whole) {
+                                       const auto [state, options] = call.of(call.optimizer, piece);
+                                       call.transform(device, Matrix{state, rows, columns}, *options, whole);
+                                     });
+          }};
+}
+
+}  // namespace detail
+
 /// A model that an optimizer can update: in a wrapper, or SingleDevice<Model>. A model type alone is only a set of factories.
 template <class M>
 concept Trainable = !std::is_const_v<M> && requires(M & model) {
@@ -56,15 +104,25 @@ concept Trainable = !std::is_const_v<M> && requires(M & model) {
   model.device();
 };
 
-/// An optimizer with the update of Rule (an UpdateRule): `Options` with learning_rate and clip, `static constexpr buffers`,
-/// `update<P>(device, slot, options, learning_rate, gradient_scale, step)`, optionally `check(options)` for options of its own,
-/// and `static constexpr bool elementwise`: true if the update of an element needs no other element of the parameter (AdamW,
-/// SGD), so that ranks may hold pieces of it. A rule without `elementwise` is assumed to need whole parameters (a factored second
-/// moment, an orthogonalised momentum) and is refused if ranks hold pieces: UsageError.
+/// An optimizer with the update of Rule (an UpdateRule): `Options` with learning_rate and clip, and groups if parameters may have
+/// options of their own; `static constexpr buffers`; optionally `check(options)` for options of its own; and what the update of an
+/// element depends on:
+///
+///   `static constexpr bool elementwise = true`     on that element (AdamW, SGD): ranks may hold any pieces
+///   `static constexpr Needs needs = Needs::rows`   on its row, or Needs::matrix, on the whole parameter (Muon, LAMB): weft brings
+///                                                  them together wherever ranks hold pieces (MatrixExchange), and the results
+///                                                  have the bits of one rank whenever the gradients have
+///   neither                                        unknown: refused if ranks hold pieces, UsageError
+///
+/// The first and the last have `update<P>(device, slot, options, learning_rate, gradient_scale, step)`, the second three parts:
+/// optim/update_rule.hpp. State that is offloaded is updated element by element only.
 ///
 /// A parameter to whose gradient no micro-batch of any rank added in a step is unchanged by it: no decay, no change of its
 /// moments, as in PyTorch if grad is None, with every wrapper and stage of ZeRO. Adam's bias correction counts the optimizer's
 /// steps, not those in which a parameter took part.
+///
+/// A frozen parameter (model.freeze) has no slot's buffers, is not decayed and takes no part in the norm. Its state is dropped at
+/// the next step, and made anew, with a step count of its own, once it is trained again.
 ///
 /// A value written to ParameterState::value() between steps is the one that the next update starts from, also beside a master
 /// copy: a value that is not the copy's rounding was written. Moments stay as they are. In stage 3 of ZeRO the value is the
@@ -78,20 +136,38 @@ class Optimizer {
   /// An optimizer of this rank's parameters of `model` (a wrapper, or SingleDevice), which must outlive the optimizer.
   template <Trainable Model>
   explicit Optimizer(Model& model, const Options& options = {})
-      : options_(options), communicator_(model.communicator()), device_(&model.device()) {
+      : options_(options), grouped_(options), communicator_(model.communicator()), device_(&model.device()) {
     static_assert(
-        elementwise || !always_sharded<Model>,
+        detail::says_needs<Rule> || !always_sharded<Model>,
         "weft: this optimizer's rule is not elementwise: its update needs whole parameters, and FullyShardedDataParallel leaves "
-        "a rank pieces of them; use DataParallel, or a rule with `static constexpr bool elementwise = true`, such as AdamW's");
-    require_option("learning rate", options.learning_rate);
+        "a rank pieces of them; use DataParallel, or say what the rule needs: `static constexpr bool elementwise = true`, as "
+        "AdamW's, or Needs::matrix, as Muon's");
     weft::detail::hash_value(options_hash_, options);
-    if constexpr (requires { Rule::check(options); }) Rule::check(options);
+    for (const Options& each : grouped_.options) {
+      require_option("learning rate", each.learning_rate);
+      if constexpr (requires { Rule::check(each); }) Rule::check(each);
+    }
     if (options.clip < 0) throw_error<UsageError>({"clip ", std::to_string(options.clip), " is negative; 0 turns clipping off"});
     using P = typename Model::model_type::scalar;
-    if constexpr (Updates<Rule, P, Exec>) update_ = &Rule::template update<P, Exec>;
-    else detail::refuse_update<Rule, P, Exec>();
+    if constexpr (detail::is_served<Rule>) {
+      if constexpr (Transforms<Rule, P, Exec>) parts_ = detail::parts_of<Rule, P, Exec>();
+      else detail::refuse_parts<Rule, P, Exec>();
+    }
+    if constexpr (detail::has_elements<Rule>) {
+      if constexpr (Updates<Rule, P, Exec>) update_ = &Rule::template update<P, Exec>;
+      else detail::refuse_update<Rule, P, Exec>();
+    }
     squared_norm_ = [](Device<Exec>& device, const void* gradient, const weft::detail::Run& run, double* out) {
       kernels::squared_norm(device, run.length, static_cast<const accumulate_t<P>*>(gradient) + run.local, out);
+    };
+    squared_norms_ = [](Device<Exec>& device, std::span<const weft::detail::GradientPart> parts, double* out) {
+      std::vector<kernels::NormPart<accumulate_t<P>>> all;
+      for (const auto& part : parts) {
+        if (part.state->kept_gradient_type() != part.state->gradient_type()) return false;  // needs memory of its own
+        all.push_back({static_cast<const accumulate_t<P>*>(part.state->gradient().get()) + part.run.local, part.run.length});
+      }
+      kernels::squared_norms<accumulate_t<P>>(device, all, out);
+      return true;
     };
     if constexpr (!std::is_same_v<P, accumulate_t<P>>)
       widen_ = [](Device<Exec>& device, std::size_t n, const void* from, void* to) {
@@ -116,13 +192,25 @@ class Optimizer {
       compare_ = [](void* of) { static_cast<Model*>(of)->require_equal_parameters(); };
       model_ = &model;
     }
-    model.for_each_state([this](ParameterState& state) {
-      if (!elementwise && state.storage().sharder())
-        throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name(),
-                                 " is sharded over data ranks: use ModelOptions::shard.stage 0, or an elementwise rule"});
-      if constexpr (!elementwise) require_whole(state);
-      slots_.push_back(make_slot<P>(state));
+    require_groups(model);
+    make_ = [](Optimizer& self, ParameterState& state) { return self.template make_slot<P>(state); };
+    model.for_each_state([&](ParameterState& state) {
+      if constexpr (!detail::says_needs<Rule>) {
+        if (state.storage().sharder())
+          throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name(),
+                                   " is sharded over data ranks: use ModelOptions::shard.stage 0, or an elementwise rule"});
+        require_whole(state);
+      }
+      bool inner = true;
+      if constexpr (requires { model.stages().inner(state); }) inner = model.stages().inner(state);
+      Slot slot = Slot::without_state(state);
+      slot.group = grouped_.of(state.name());
+      slot.whole = takes_whole(slot, inner);
+      slots_.push_back(std::move(slot));
     });
+    if constexpr (detail::is_served<Rule>) serve();
+    for (Slot& slot : slots_)
+      if (slot.state->trainable()) make_state(slot);
     if (store_) store_->commit();
   }
   /// Prints why the argument is no model that an optimizer can update.
@@ -161,13 +249,39 @@ class Optimizer {
   // The norm of the gradients including the loss scale.
   double scaled_norm();
 
+  template <class Model>
+  WEFT_COLD void require_groups(Model& model) {
+    std::vector<std::string> names;
+    if (grouped_.groups.empty()) return;
+    if constexpr (requires { model.parameter_names(); }) names = model.parameter_names();
+    else model.for_each_state([&](const ParameterState& state) { names.push_back(state.name()); });
+    grouped_.require_matches(communicator_, names);
+  }
+  // Whether the rule is given the whole matrix of this parameter.
+  WEFT_COLD bool takes_whole(const Slot& slot, bool inner) const;
+  // Plans the exchange of the parameters that are brought together.
+  WEFT_COLD void serve();
+  // The step of those parameters. Collective.
+  void step_whole(double learning_rate, double scale);
+  WEFT_COLD void make_state(Slot& slot) {
+    Slot made = make_(*this, *slot.state);
+    made.group = slot.group;
+    made.whole = slot.whole;
+    slot = std::move(made);
+  }
+  WEFT_COLD static Slot without_state(const Slot& slot) {
+    Slot bare = Slot::without_state(*slot.state);
+    bare.group = slot.group;
+    bare.whole = slot.whole;
+    return bare;
+  }
+
+  // Makes state for parameters that have become trainable, and drops that of frozen ones.
+  WEFT_COLD void follow_trainable();
+
   // Throws UsageError if ranks would update their pieces of one model with different options or steps.
   WEFT_COLD void require_same_step(double learning_rate);
 
-  static constexpr bool elementwise = [] {
-    if constexpr (requires { Rule::elementwise; }) return bool(Rule::elementwise);
-    else return false;
-  }();
   template <class Model>
   static constexpr bool always_sharded = [] {
     if constexpr (requires { Model::shards_parameters; }) return bool(Model::shards_parameters);
@@ -188,7 +302,9 @@ class Optimizer {
   template <class P>
   WEFT_COLD Slot make_slot(ParameterState& state) {
     using A = accumulate_t<P>;
-    Slot slot{&state, nullptr, {}, {}};
+    Slot slot = Slot::without_state(state);
+    slot.made = true;
+    slot.begun = steps_;
     const std::size_t size = state.kept();
     if (size == 0) return slot;
     if (widen_ != nullptr && state.kept_type() == state.type()) {
@@ -199,7 +315,7 @@ class Optimizer {
       slot.master = store_ ? device_->allocate(size * sizeof(A)) : device_->allocate_persistent(size * sizeof(A));
       widen_(*device_, size, value.get(), slot.master.get());
     }
-    slot.kept.resize(Rule::buffers);
+    slot.kept.resize(buffers_of(state));
     if (store_) {
       offload_->keep(*device_, *store_, slot);
       return slot;
@@ -211,13 +327,27 @@ class Optimizer {
     return slot;
   }
 
+  // A rule of two rules may keep fewer buffers for one of them.
+  std::size_t buffers_of(const ParameterState& state) const {
+    if constexpr (requires { Rule::whole_buffers; })
+      for (const Slot& slot : slots_)
+        if (slot.state == &state && slot.whole) return std::size_t(Rule::whole_buffers);
+    return std::size_t(Rule::buffers);
+  }
+
   Options options_;
+  detail::GroupedOptions<Options> grouped_;
   std::uint64_t options_hash_ = 0;
   Communicator communicator_;
   DefaultDevice* device_;
   // Functions for the model's element type, which is known where the optimizer is made, so that only one is compiled.
   void (*update_)(Device<Exec>&, Slot&, const Options&, double, double, std::uint64_t);
   void (*squared_norm_)(Device<Exec>&, const void*, const weft::detail::Run&, double*);
+  Slot (*make_)(Optimizer&, ParameterState&);
+  detail::Parts<Options, Exec> parts_ = {};
+  std::optional<detail::MatrixExchange> exchange_;  // of the slots that `served_` lists
+  std::vector<std::size_t> served_;
+  bool (*squared_norms_)(Device<Exec>&, std::span<const weft::detail::GradientPart>, double*);
   void (*widen_)(Device<Exec>&, std::size_t, const void*, void*) = nullptr;  // from the model's type, if it has 16 bits
   std::shared_ptr<weft::detail::GradientAccumulator> accumulator_;
   std::shared_ptr<weft::detail::StepGradients> gradients_;  // null: the model does not report it
@@ -232,8 +362,18 @@ class Optimizer {
 };
 
 template <class Rule>
+void Optimizer<Rule>::follow_trainable() {
+  for (Slot& slot : slots_)
+    if (slot.made && !slot.state->trainable()) slot = without_state(slot);
+    else if (!slot.made && slot.state->trainable()) make_state(slot);
+  if (store_) store_->commit();
+}
+
+template <class Rule>
 StepReport Optimizer<Rule>::step(double learning_rate) {
   if (gradients_) gradients_->complete();
+  if (std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.made != slot.state->trainable(); }))
+    follow_trainable();
   for (const Slot& slot : slots_)
     if (!slot.state->gradient() && slot.due())
       throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name(), " has no gradient"});
@@ -257,7 +397,8 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
     offload_->update(*device_, *store_, communicator_, slots_, apply, &call);
   } else {
     for (Slot& slot : slots_)
-      if (slot.due()) update(slot, learning_rate, scale);
+      if (slot.due() && !slot.whole) update(slot, learning_rate, scale);
+    if constexpr (detail::is_served<Rule>) step_whole(learning_rate, scale);
   }
   ++steps_;
   if (loss_scale_) loss_scale_->update(false);
@@ -291,6 +432,10 @@ double Optimizer<Rule>::scaled_norm() {
                             {this, [](void* optimizer, const weft::detail::GradientPart& part, double* out) {
                                Optimizer& self = *static_cast<Optimizer*>(optimizer);
                                self.squared_norm_(*self.device_, self.wide_gradient(*part.state).get(), part.run, out);
+                             },
+                             [](void* optimizer, std::span<const weft::detail::GradientPart> parts, double* out) {
+                               Optimizer& self = *static_cast<Optimizer*>(optimizer);
+                               return self.squared_norms_(*self.device_, parts, out);
                              }});
 }
 
@@ -333,22 +478,98 @@ weft::detail::Buffer Optimizer<Rule>::wide_gradient(const ParameterState& state)
   return wide;
 }
 
+/// A slot in the types of the rule while the rule runs, whatever types a rank keeps.
+namespace detail {
+struct LentSlot {
+  Slot& slot;
+  weft::detail::Buffer gradient, master;
+  LentSlot(Slot& to, weft::detail::Buffer wide) : slot(to), gradient(to.state->gradients().exchange_buffer(std::move(wide))) {
+    if (to.state->kept_type() != to.state->type()) slot.master = master = to.state->storage().exchange_value(nullptr);
+  }
+  LentSlot(const LentSlot&) = delete;
+  ~LentSlot() {
+    slot.state->gradients().set_buffer(std::move(gradient));
+    if (!master) return;
+    slot.master.reset();
+    slot.state->storage().set_value(std::move(master));
+  }
+};
+}  // namespace detail
+
 template <class Rule>
 void Optimizer<Rule>::update(Slot& slot, double learning_rate, double scale) {
-  struct Lent {
-    Slot& slot;
-    weft::detail::Buffer gradient, master;
-    Lent(Slot& to, weft::detail::Buffer wide) : slot(to), gradient(to.state->gradients().exchange_buffer(std::move(wide))) {
-      if (to.state->kept_type() != to.state->type()) slot.master = master = to.state->storage().exchange_value(nullptr);
-    }
-    ~Lent() {
-      slot.state->gradients().set_buffer(std::move(gradient));
-      if (!master) return;
-      slot.master.reset();
-      slot.state->storage().set_value(std::move(master));
-    }
-  } lent(slot, wide_gradient(*slot.state));
-  update_(*device_, slot, options_, learning_rate, scale, steps_ + 1);
+  const detail::LentSlot lent(slot, wide_gradient(*slot.state));
+  update_(*device_, slot, grouped_.options[slot.group], learning_rate * grouped_.ratios[slot.group], scale,
+          steps_ + 1 - slot.begun);
+}
+
+template <class Rule>
+bool Optimizer<Rule>::takes_whole([[maybe_unused]] const Slot& slot, [[maybe_unused]] bool inner) const {
+  const std::string named = slot.group == 0 ? std::string() : grouped_.groups[slot.group - 1].rule;
+  if constexpr (requires { Rule::rules; }) {
+    for (std::size_t k = 0; k < 2; ++k)
+      if (named == Rule::rules[k]) return k == 0;
+    if (!named.empty())
+      throw_error<UsageError>({"group \"", grouped_.groups[slot.group - 1].match, "\" asks for the rule \"", named,
+                               "\": this optimizer's are \"", Rule::rules[0], "\" and \"", Rule::rules[1], "\""});
+    return Rule::takes_whole(*slot.state, inner);
+  } else {
+    if (!named.empty())
+      throw_error<UsageError>({"group \"", grouped_.groups[slot.group - 1].match, "\" asks for the rule \"", named,
+                               "\", and this optimizer has one rule: leave it out, or use an optimizer of two, such as Muon"});
+    return detail::is_served<Rule>;
+  }
+}
+
+template <class Rule>
+void Optimizer<Rule>::serve() {
+  std::vector<detail::MatrixPiece> pieces;
+  for (std::size_t k = 0; k < slots_.size(); ++k) {
+    const Slot& slot = slots_[k];
+    if (!slot.whole) continue;
+    const ParameterState& state = *slot.state;
+    if (store_)
+      throw_error<UsageError>({"this optimizer's rule needs ", detail::needs_of<Rule> == Needs::rows ? "whole rows" : "whole matrices",
+                               " and the state of ", state.name(),
+                               " is offloaded (ModelOptions::shard.offload), which is updated piece by piece: leave offload out, "
+                               "or use an elementwise rule, such as AdamW's"});
+    if (state.kept() == 0) continue;
+    const std::size_t rows = state.global().rank() > 1 ? state.global()[0] : 1;
+    pieces.push_back({&state, rows, state.global().size() / rows, detail::needs_of<Rule> == Needs::rows});
+    served_.push_back(k);
+  }
+  Work work = Work::home;
+  if constexpr (requires { options_.work; }) work = options_.work;
+  exchange_.emplace(communicator_, std::move(pieces), work);
+}
+
+template <class Rule>
+void Optimizer<Rule>::step_whole(double learning_rate, double scale) {
+  constexpr std::size_t sent = detail::sent_by<Rule>, returned = detail::returned_to<Rule>;
+  std::vector<char> due(served_.size());
+  std::vector<weft::detail::Buffer> arrays(served_.size());
+  for (std::size_t k = 0; k < served_.size(); ++k) {
+    Slot& slot = slots_[served_[k]];
+    if (!(due[k] = slot.due())) continue;
+    arrays[k] = device_->allocate(slot.state->kept() * sent * size_of(slot.state->gradient_type()));
+    const detail::LentSlot lent(slot, wide_gradient(*slot.state));
+    parts_.prepare(*device_, slot, grouped_.options[slot.group], scale, steps_ + 1 - slot.begun, arrays[k].get());
+  }
+  const detail::TransformCall<Options, Exec> transform{
+      this, parts_.transform, [](const void* self, std::size_t piece) -> std::pair<const ParameterState*, const Options*> {
+        const auto& optimizer = *static_cast<const Optimizer*>(self);
+        const Slot& slot = optimizer.slots_[optimizer.served_[piece]];
+        return {slot.state, &optimizer.grouped_.options[slot.group]};
+      }};
+  parts_.exchange(*exchange_, *device_, due, arrays, sent, returned, transform);
+  for (std::size_t k = 0; k < served_.size(); ++k) {
+    if (!due[k]) continue;
+    Slot& slot = slots_[served_[k]];
+    const detail::LentSlot lent(slot, wide_gradient(*slot.state));
+    parts_.apply(*device_, slot, grouped_.options[slot.group], learning_rate * grouped_.ratios[slot.group],
+                 steps_ + 1 - slot.begun, arrays[k].get());
+    arrays[k].reset();
+  }
 }
 
 /// Replaces an optimizer whose Rule is no rule, and accepts all arguments, so that there is one error.

@@ -14,6 +14,7 @@ struct SgdOptions {
   double weight_decay = 0;  ///< added to the gradient (L2), as in PyTorch
   bool nesterov = false;
   double clip = 0;  ///< largest global gradient norm; 0: no clipping
+  std::vector<ParameterGroup> groups = {};  ///< parameters with options of their own
 };
 
 struct SgdRule {

@@ -5,6 +5,7 @@
 //   for (const optim::Slot& slot : optimizer.slots()) std::cout << slot.state->name() << '\n';
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include <weft/layer/hooks.hpp>
@@ -21,8 +22,18 @@ struct Slot {
   /// are null between steps; last the parameter, if it stays on the device but the store may fail.
   std::vector<std::size_t> records;
 
-  /// Whether a step updates this slot: this rank keeps elements, and their gradient was added to.
-  bool due() const { return state->kept() != 0 && state->gradients().touched(); }
+  std::uint64_t begun = 0;  ///< steps of the optimizer before this state was made: rules count from here
+  std::size_t group = 0;    ///< the optimizer's own options, or those of a group (1 is the first)
+  bool whole = false;       ///< the rule is given the whole matrix (Needs)
+  bool made = false;        ///< the state exists; a frozen parameter has none
+
+  static Slot without_state(ParameterState& of) {
+    Slot slot;
+    slot.state = &of;
+    return slot;
+  }
+  /// Whether a step updates this slot: this rank keeps elements, they are trainable, and their gradient was added to.
+  bool due() const { return state->kept() != 0 && state->trainable() && state->gradients().touched(); }
 };
 
 }  // namespace weft::optim

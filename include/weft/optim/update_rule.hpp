@@ -11,6 +11,26 @@
 //     static void update(Device<Exec>& device, optim::Slot& slot, const Options& options, double learning_rate,
 //                        double gradient_scale, std::uint64_t step);
 //   };
+//
+// A rule that needs whole rows or matrices says so, and weft brings them together in every layout. Its update has three parts,
+// of which only the second one sees the whole:
+//
+//   struct Orthogonal {
+//     struct Options { double learning_rate = 1e-3, clip = 0; };
+//     static constexpr optim::Needs needs = optim::Needs::matrix;
+//     static constexpr int buffers = 1, sent = 1, returned = 1;   // arrays that are kept, brought together, and sent back
+//     // Writes the arrays to be brought together, [sent, kept], from the gradient, the buffers and the parameter.
+//     template <class P, class Exec>
+//     static void prepare(Device<Exec>&, optim::Slot&, const Options&, double gradient_scale, std::uint64_t step,
+//                         accumulate_t<P>* arrays);
+//     // Works on the whole arrays, [sent, rows, columns]; the first `returned` are sent back.
+//     template <class A, class Exec>
+//     static void transform(Device<Exec>&, const optim::Matrix& matrix, const Options&, A* arrays);
+//     // Updates the parameter from what came back, [returned, kept].
+//     template <class P, class Exec>
+//     static void apply(Device<Exec>&, optim::Slot&, const Options&, double learning_rate, std::uint64_t step,
+//                       const accumulate_t<P>* arrays);
+//   };
 
 #include <concepts>
 #include <cstdint>
@@ -22,8 +42,22 @@
 
 namespace weft::optim {
 
+/// The least that a rule's update of an element depends on.
+enum class Needs {
+  elements,  ///< that element: ranks may hold any pieces
+  rows,      ///< its row; a vector is one row
+  matrix,    ///< the whole parameter, dim 0 times all others
+};
+
+/// The part of a parameter that Rule::transform is given: all of it, or some rows.
+struct Matrix {
+  const ParameterState* state;
+  std::size_t rows, columns;
+};
+
 namespace detail {
 
+WEFT_HAS_MEMBER(needs)
 WEFT_HAS_MEMBER(update)
 WEFT_HAS_MEMBER(check)
 WEFT_HAS_MEMBER(buffers)
@@ -34,8 +68,10 @@ template <class Rule>
 concept BuffersOfAnObject = std::is_member_object_pointer_v<decltype(&Rule::buffers)>;
 template <class Rule>
 concept ElementwiseOfAnObject = std::is_member_object_pointer_v<decltype(&Rule::elementwise)>;
+template <class Rule>
+concept NeedsOfAnObject = std::is_member_object_pointer_v<decltype(&Rule::needs)>;
 
-enum class RuleFault { none, no_options, no_learning_rate, no_clip, no_buffers, buffers, elementwise, check };
+enum class RuleFault { none, no_options, no_learning_rate, no_clip, no_buffers, buffers, elementwise, needs, check };
 
 template <class Rule>
 constexpr RuleFault fault_of_rule() {
@@ -57,6 +93,9 @@ constexpr RuleFault fault_of_rule() {
     else if constexpr (ElementwiseOfAnObject<Rule>) return RuleFault::elementwise;
     else if constexpr (!requires { typename std::bool_constant<Rule::elementwise>; } && has_elementwise<Rule>())
       return RuleFault::elementwise;
+    else if constexpr (NeedsOfAnObject<Rule>) return RuleFault::needs;
+    else if constexpr (!requires { typename std::integral_constant<Needs, Rule::needs>; } && has_needs<Rule>())
+      return RuleFault::needs;
     else if constexpr (!requires(const Options& options) { Rule::check(options); } && has_check<Rule>()) return RuleFault::check;
     else return RuleFault::none;
   }
@@ -74,6 +113,37 @@ struct RuleOptions<Rule> {
   using type = typename Rule::Options;
 };
 
+/// Whether a rule says what it needs. One that does not is assumed to need whole parameters, and is not given them.
+template <class Rule>
+inline constexpr bool says_needs = requires {
+  requires Rule::elementwise;
+};
+template <class Rule>
+requires requires { Rule::needs; }
+inline constexpr bool says_needs<Rule> = true;
+template <class Rule>
+inline constexpr Needs needs_of = says_needs<Rule> ? Needs::elements : Needs::matrix;
+template <class Rule>
+requires requires { Rule::needs; }
+inline constexpr Needs needs_of<Rule> = Rule::needs;
+/// Whether rows or matrices are brought together for a rule.
+template <class Rule>
+inline constexpr bool is_served = says_needs<Rule> && needs_of<Rule> != Needs::elements;
+/// Whether some parameters are updated element by element: an ordinary rule, or one of two rules.
+template <class Rule>
+inline constexpr bool has_elements = !is_served<Rule> || requires { Rule::rules; };
+
+template <class Rule>
+inline constexpr int sent_by = 1;
+template <class Rule>
+requires requires { Rule::sent; }
+inline constexpr int sent_by<Rule> = Rule::sent;
+template <class Rule>
+inline constexpr int returned_to = 1;
+template <class Rule>
+requires requires { Rule::returned; }
+inline constexpr int returned_to<Rule> = Rule::returned;
+
 template <class Rule, class Exec>
 using Update = void (*)(Device<Exec>&, Slot&, const typename Rule::Options&, double, double, std::uint64_t);
 
@@ -88,6 +158,17 @@ concept UpdateRule = detail::fault_of_rule<Rule>()
 template <class Rule, class P, class Exec>
 concept Updates = requires {
   static_cast<detail::Update<Rule, Exec>>(&Rule::template update<P, Exec>);
+};
+
+/// Rule has the three parts of an update that needs whole rows or matrices.
+template <class Rule, class P, class Exec>
+concept Transforms = requires {
+  static_cast<void (*)(Device<Exec>&, Slot&, const typename Rule::Options&, double, std::uint64_t, accumulate_t<P>*)>(
+      &Rule::template prepare<P, Exec>);
+  static_cast<void (*)(Device<Exec>&, const Matrix&, const typename Rule::Options&, accumulate_t<P>*)>(
+      &Rule::template transform<accumulate_t<P>, Exec>);
+  static_cast<void (*)(Device<Exec>&, Slot&, const typename Rule::Options&, double, std::uint64_t, const accumulate_t<P>*)>(
+      &Rule::template apply<P, Exec>);
 };
 
 namespace detail {
@@ -114,6 +195,9 @@ constexpr void refuse_rule() {
   static_assert(fault != RuleFault::elementwise,
                 "weft: this update rule's elementwise is not a constant, so nobody would read it: write `static constexpr bool "
                 "elementwise = true;`; see Rule in this function's template arguments");
+  static_assert(fault != RuleFault::needs,
+                "weft: this update rule's needs is not a constant of type Needs, so nobody would read it: write `static constexpr "
+                "optim::Needs needs = optim::Needs::matrix;`; see Rule in this function's template arguments");
   static_assert(fault != RuleFault::check,
                 "weft: this update rule's check cannot be called with its Options, so nothing would be checked: write `static "
                 "void check(const Options& options)`; see Rule in this function's template arguments");
@@ -132,6 +216,15 @@ constexpr void refuse_update() {
       "weft: this update rule's update is not one for parameters of the model's element type P: write `template <class P, class "
       "Exec> static void update(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, double "
       "gradient_scale, std::uint64_t step)`, static and public; see Rule and P in this function's template arguments");
+}
+
+/// Prints that Rule lacks the parts of an update that needs whole rows or matrices.
+template <class Rule, class P, class Exec>
+constexpr void refuse_parts() {
+  static_assert(Transforms<Rule, P, Exec>,
+                "weft: this update rule needs whole rows or matrices (its `needs`), so its update has three parts, and one of them "
+                "is missing, or is not one for parameters of the model's element type P: write prepare, transform and apply as in "
+                "optim/update_rule.hpp, static and public; see Rule and P in this function's template arguments");
 }
 
 }  // namespace detail

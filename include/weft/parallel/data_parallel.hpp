@@ -6,6 +6,7 @@
 //
 //   DataParallel<models::Gpt> model(mesh, config);
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,6 +31,8 @@ class Buckets : public Hooks {
   // Gradients live in their buckets, one after the other, so that a bucket is reduced in place. A bucket closes when it reaches
   // its limit or the element type changes. Experts are summed over other ranks, so they have separate buckets.
   WEFT_COLD void prepare(std::span<Unit*> units) override;
+  // Buckets hold trainable parameters only. A communication hook starts anew: what it kept was of other buckets.
+  WEFT_COLD void lay_out_gradients() override;
 
   bool sums_data() const override { return true; }
   void check_sums() override {
@@ -70,9 +73,11 @@ class Buckets : public Hooks {
   Device<Exec>* device_;
   std::size_t first_bytes_, bytes_;
   std::uint64_t compare_every_, steps_ = 0;  // hooks are checked in the first step and every compare_every_-th one
+  std::vector<ParameterState*> parameters_;  // in the order in which their gradients become ready
   std::vector<Bucket> buckets_;
   std::size_t looked_up_ = 0;
   std::vector<Bucket*> launched_;  // in this step, in the same order on all ranks
+  std::function<std::unique_ptr<hook::AnyHook>()> make_hook_;  // empty: plain sums
   std::unique_ptr<hook::AnyHook> hook_;
 };
 
@@ -91,18 +96,31 @@ Buckets<Exec>::Buckets(Communicator comm, Device<Exec>& device, const ModelOptio
     throw_error<UsageError>(
         {"ModelOptions::numerics.gradient is ", name_of(*options.numerics.gradient),
          ": DataParallel keeps gradients in the type in which they are added; leave it out, or use FullyShardedDataParallel"});
-  if (options.data.hook) hook_ = options.data.hook->make(device);
-  else if (const auto narrow = options.numerics.reduce.narrow()) hook_ = narrow(device);
+  if (options.data.hook) make_hook_ = [factory = options.data.hook, &device] { return factory->make(device); };
+  else if (const auto narrow = options.numerics.reduce.narrow()) make_hook_ = [narrow, &device] { return narrow(device); };
+  if (make_hook_) hook_ = make_hook_();
 }
 
 template <class Exec>
 void Buckets<Exec>::prepare(std::span<Unit*> units) {
   for (Unit* unit : units)
-    for (ParameterState* state : unit->parameters) {
-      const std::size_t index = open_bucket(*state);
-      buckets_[index].members.push_back({state, buckets_[index].bytes / size_of(state->gradient_type())});
-      buckets_[index].bytes += aligned(state->gradient_bytes());
-    }
+    for (ParameterState* state : unit->parameters) parameters_.push_back(state);
+  lay_out_gradients();
+}
+
+template <class Exec>
+void Buckets<Exec>::lay_out_gradients() {
+  if (!buckets_.empty() && make_hook_) hook_ = make_hook_();
+  launched_.clear();
+  buckets_.clear();
+  looked_up_ = 0;
+  for (ParameterState* state : parameters_) {
+    state->gradients().set_buffer(nullptr);
+    if (!state->trainable()) continue;
+    const std::size_t index = open_bucket(*state);
+    buckets_[index].members.push_back({state, buckets_[index].bytes / size_of(state->gradient_type())});
+    buckets_[index].bytes += aligned(state->gradient_bytes());
+  }
   for (Bucket& bucket : buckets_) {
     const std::size_t lines = std::size_t(bucket.comm.size()) * 64;  // each rank's piece is whole cache lines
     bucket.bytes = (bucket.bytes + lines - 1) / lines * lines;

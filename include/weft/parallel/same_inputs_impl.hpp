@@ -26,8 +26,9 @@ WEFT_OUT_OF_LINE WEFT_INLINE BatchWords words_of(const TokenBatch& batch) {
   for (const MicroBatch& micro : batch.differing) differing = hash_of(hash_of(differing, micro.sequences), micro.length);
   return {{batch.step, batch.first_sequence, batch.sequences, batch.length, batch.micro_batches, differing,
            hash_bytes(batch.tokens.data(), batch.tokens.size() * sizeof(std::int32_t)),
-           hash_bytes(batch.targets.data(), batch.targets.size() * sizeof(std::int32_t))},
-          {"step", "first_sequence", "sequences", "length", "micro_batches", "differing", "tokens", "targets"},
+           hash_bytes(batch.targets.data(), batch.targets.size() * sizeof(std::int32_t)),
+           hash_bytes(batch.documents.data(), batch.documents.size() * sizeof(std::int32_t))},
+          {"step", "first_sequence", "sequences", "length", "micro_batches", "differing", "tokens", "targets", "documents"},
           5};
 }
 
@@ -40,7 +41,7 @@ WEFT_OUT_OF_LINE WEFT_INLINE void require_same_batch(std::span<const BatchAxis> 
         found.word < batch.shown
             ? joined({name, " is ", found.on_first, " on ", axis.name, " rank 0 and ", found.on_rank, " on ", axis.name, " rank ",
                       found.rank})
-            : joined({name, " on ", axis.name, " rank ", found.rank, name == "tokens" || name == "targets" ? " are" : " is",
+            : joined({name, " on ", axis.name, " rank ", found.rank, name == "tokens" || name == "targets" || name == "documents" ? " are" : " is",
                       " not ", axis.name, " rank 0's"});
     throw_error<UsageError>({"batch: ", values, ": the ", axis.ranks->size(), " ranks of ", axis.name,
                              " work on one share, so each takes the same Batch: make it for mesh.rank(dp{}) of mesh.size(dp{}), "

@@ -4,6 +4,7 @@
 //
 //   SingleDevice<models::Gpt> model(world.device(), config);
 
+#include <concepts>
 #include <memory>
 #include <span>
 #include <string>
@@ -87,6 +88,15 @@ class SingleDevice {
     return detail::whole_parameter(device(), communicator(), stages_, name, true, loss_scale_ ? loss_scale_->applied() : 1);
   }
   const std::vector<std::string>& parameter_names() { return stages_.parameter_names(); }
+  /// As Wrapper's.
+  template <std::convertible_to<std::string_view>... Pattern>
+  void freeze(const Pattern&... patterns) {
+    set_trainable(false, patterns...);
+  }
+  template <std::convertible_to<std::string_view>... Pattern>
+  void unfreeze(const Pattern&... patterns) {
+    set_trainable(true, patterns...);
+  }
   template <class F>
   void for_each_state(F&& f) {
     stages_.for_each_state(f);
@@ -102,6 +112,11 @@ class SingleDevice {
   const std::shared_ptr<LossScale>& loss_scale() const { return loss_scale_; }
 
  private:
+  template <class... Pattern>
+  WEFT_COLD void set_trainable(bool trainable, const Pattern&... patterns) {
+    const std::vector<std::string_view> all{std::string_view(patterns)...};
+    stages_.set_trainable(here(), communicator(), all, trainable);
+  }
   template <class>
   friend class gpu::GraphedStep;
   auto here() const {

@@ -20,7 +20,7 @@
 namespace weft::detail {
 
 /// The elements [global.size()] in double, row-major, the same on every rank of `everyone`. `gradient`: those of the gradient in
-/// the last training step, divided by `loss_scale`; zero if nothing was added. Each element comes from the one rank that counts
+/// the last training step, divided by `loss_scale`; zero if nothing was added or the parameter is frozen. Each element comes from the one rank that counts
 /// it.
 template <class Exec, class Stages>
 std::vector<double> whole_parameter(Device<Exec>& device, const Communicator& everyone, Stages& stages, std::string_view name,
@@ -30,7 +30,8 @@ std::vector<double> whole_parameter(Device<Exec>& device, const Communicator& ev
     if (state.name() == name) mine = &state;
   });
   const std::uint64_t site = site_of(name);
-  const bool missing = mine != nullptr && gradient && !mine->gradient() && mine->kept() != 0;
+  const bool frozen = mine != nullptr && gradient && !mine->trainable();
+  const bool missing = mine != nullptr && gradient && !frozen && !mine->gradient() && mine->kept() != 0;
   std::uint64_t facts[] = {mine ? mine->global().size() : 0, missing, site, ~site};
   everyone.all_reduce(std::span(facts), Reduction::max);
   if (facts[2] != ~facts[3])
@@ -41,7 +42,7 @@ std::vector<double> whole_parameter(Device<Exec>& device, const Communicator& ev
                              stages.parameter_names().empty() ? "" : stages.parameter_names()[0]});
   if (facts[1]) throw_error<UsageError>({"the gradient of ", name, " before any train_step"});
   std::vector<double> whole(facts[0]);
-  if (mine && mine->kept() != 0) {
+  if (mine && mine->kept() != 0 && !frozen) {
     const DataType type = gradient ? mine->gradient_type() : mine->type();
     const Buffer kept = gradient ? gradient_of(device, *mine) : value_of(device, *mine);
     dispatch_real(type, [&](auto zero) {

@@ -6,6 +6,7 @@
 //
 //   DataParallel<TensorParallel<PipelineParallel<models::Gpt>>> model(mesh, config);
 
+#include <concepts>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -238,6 +239,19 @@ class Wrapper {
   }
   /// The names of the model's parameters in its order; of experts only those that this rank holds.
   const std::vector<std::string>& parameter_names() { return stages().parameter_names(); }
+  /// The parameters whose names match a pattern (`*` stands for any characters, dots as well, `?` for one) are not trained from
+  /// here on: no gradient and no memory for one, no part in sums, norms and the optimizer's step, no optimizer state, no decay.
+  /// Other parameters keep their bits. A communication hook starts anew. Collective over the mesh; not between train_step and the
+  /// optimizer's step. Throws UsageError for a pattern that names no parameter.
+  template <std::convertible_to<std::string_view>... Pattern>
+  void freeze(const Pattern&... patterns) {
+    set_trainable(false, patterns...);
+  }
+  /// The opposite: the parameters are trained from here on. Optimizer state starts anew.
+  template <std::convertible_to<std::string_view>... Pattern>
+  void unfreeze(const Pattern&... patterns) {
+    set_trainable(true, patterns...);
+  }
   /// Calls f(ParameterState&) for each parameter that this rank holds, once.
   template <class F>
   void for_each_state(F&& f) {
@@ -264,6 +278,11 @@ class Wrapper {
   }
 
  private:
+  template <class... Pattern>
+  WEFT_COLD void set_trainable(bool trainable, const Pattern&... patterns) {
+    const std::vector<std::string_view> all{std::string_view(patterns)...};
+    enter(here(), [&](const auto& context, auto& stages) { stages.set_trainable(context, communicator(), all, trainable); });
+  }
   template <detail::Axis... X>
   static ModelOptions agreed(ModelOptions options, const Mesh<X...>& mesh, const Config& config) {
     adjust(options);

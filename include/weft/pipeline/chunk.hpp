@@ -26,6 +26,7 @@ struct Chunk {
   std::vector<std::unique_ptr<StackUnit<Exec>>> layers;
   std::vector<Unit> units;  ///< every parameter that each layer uses
   std::vector<Unit> owned;  ///< the same, each parameter in the first unit that uses it: its gradient is ready with that unit
+  std::vector<Unit> trained;  ///< of `owned`, those parameters that are trainable
 };
 
 /// All units of a model under construction.

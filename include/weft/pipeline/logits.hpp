@@ -31,7 +31,8 @@ std::vector<double> forward_for_logits(Stages& stages, const Context& context, s
   using Model = typename Stages::model_type;
   if (tokens.empty()) throw_error<UsageError>({"logits of no tokens: at least one is needed"});
   stages.check_length(tokens.size());
-  // Attention is causal, so padding after the last token changes nothing: it gives ranks that cut the tokens equal parts.
+  // Padding after the last token gives ranks that cut the tokens equal parts. It is a document of its own: attention may see
+  // later tokens.
   std::size_t multiple = context.size(cp{}) > 1 ? 2 * context.size(cp{}) : 1;
   constexpr bool has_experts = requires { Model::experts(stages.config()); };  // experts cut the tokens, too
   if constexpr (has_experts || shard_dim<hidden_placement_t<Context, tp>> == 0)
@@ -40,6 +41,10 @@ std::vector<double> forward_for_logits(Stages& stages, const Context& context, s
   whole.tokens.assign(tokens.begin(), tokens.end());
   whole.tokens.resize(whole.length);
   whole.targets.assign(whole.length, -1);
+  if (whole.length != tokens.size()) {
+    whole.documents.assign(whole.length, 1);
+    std::fill_n(whole.documents.begin(), tokens.size(), 0);
+  }
   const schedule::Table table = stages.forward_table(context, whole);
   const auto& batch = stages.part_of(context, whole);
   ModelRun<Model, Context> run(context, stages.chunks(), table, batch, *stages.accumulator());

@@ -88,11 +88,13 @@ WEFT_COLD void require_loss_is_a_sum(const UnitCall& call, const Context& contex
       Environment& env;
       bool training;
       std::size_t rows;
+      std::shared_ptr<const std::int32_t> documents;
       ~Restore() {
+        env.documents = std::move(documents);
         env.training = training;
         env.rows = rows;
       }
-    } restore{*call.env, call.env->training, call.env->rows};
+    } restore{*call.env, call.env->training, call.env->rows, std::exchange(call.env->documents, nullptr)};  // not of these rows
     call.env->training = false;
     double losses[2];
     for (const std::size_t times : {1, 2}) {

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,6 +19,7 @@
 #include <weft/kernels/elementwise.hpp>
 #include <weft/layer/batch.hpp>
 #include <weft/layer/model_check.hpp>
+#include <weft/layer/name_pattern.hpp>
 #include <weft/layer/parameter.hpp>
 #include <weft/layer/plain_accumulator.hpp>
 #include <weft/layer/step_buffer.hpp>
@@ -88,6 +91,30 @@ class Stages {
 
   /// The names of all parameters of the model, in its order; of experts only those of this rank.
   const std::vector<std::string>& parameter_names() const { return names_; }
+  /// Sets whether parameters are trainable, those that a pattern matches; see Wrapper::freeze. Collective over `everyone`.
+  template <class Context>
+  WEFT_COLD void set_trainable(const Context& context, const Communicator& everyone, std::span<const std::string_view> patterns,
+                               bool trainable) {
+    require_matches(everyone, names_, patterns, trainable ? "unfreeze" : "freeze");
+    if (gradients_.use_count() > 1 && !gradients_->applied)
+      throw_error<UsageError>({trainable ? "unfreeze" : "freeze",
+                               " between train_step and the optimizer's step: the gradients would be lost. Call it after the "
+                               "step, or call model.discard_gradients() first"});
+    const auto set = [&](ParameterState& state) {
+      if (matches_any(patterns, state.name())) state.set_trainable(trainable);
+    };
+    for_each_state(set);
+    for (Unit& unit : settings_.accumulator->second_uses())
+      for (ParameterState* state : whole_units_.at(&unit)) set(*state);
+    keep_trainable();
+    for (Hooks* hooks : context.engine.hooks) hooks->lay_out_gradients();
+    ++changes_;
+  }
+  /// Whether neither the first unit nor the last one uses the parameter: it is neither an embedding nor a head.
+  bool inner(const ParameterState& state) const { return !ends_.contains(state.name()); }
+  /// How often the set of trainable parameters has changed.
+  std::uint64_t trainable_changes() const { return changes_; }
+
   /// Shared with the optimizers of this model.
   const std::shared_ptr<StepGradients>& gradients() const { return gradients_; }
 
@@ -145,6 +172,7 @@ class Stages {
   template <class Context>
   double total_loss(const Context& context, std::vector<double> losses) const {
     losses = settings_.accumulator->loss_terms(std::move(losses), context.rank(dp{}), context.size(dp{}));
+    if constexpr (Context::has(tp{})) context.comm(tp{}).check();  // its messages went between devices, which tell nobody
     if constexpr (Context::has(pp{})) context.comm(pp{}).all_reduce(losses);
     LossAxes<typename ModelTypes<Model, Context>::Loss>::require_same(context, losses);
     LossAxes<typename ModelTypes<Model, Context>::Loss>::all_reduce(context, losses);
@@ -321,6 +349,9 @@ class Stages {
     for (std::size_t unit = 0; unit < whole.units.size(); ++unit)
       if (rank_of(unit) == rank)
         for (auto& buffer : whole.units[unit].buffers) buffers_.push_back(std::move(buffer));
+    if constexpr (!ModuleModel<Model>)
+      for (const Registered& parameter : whole.parameters)
+        if (parameter.uses.front() == 0 || parameter.uses.back() + 1 == whole.units.size()) ends_.insert(parameter.state->name());
     chunks_.reserve(settings_.schedule.chunks());
     std::vector<ParameterState*> seen;
     for (int index = 0; index < settings_.schedule.chunks(); ++index) {
@@ -385,7 +416,27 @@ class Stages {
       for (std::size_t unit = chunks_[chunk]->owned.size(); unit-- > 0;) order.push_back(&chunks_[chunk]->owned[unit]);
     for (Unit& unit : ties_.units()) order.push_back(&unit);
     for (Unit& unit : settings_.accumulator->second_uses()) order.push_back(&unit);
+    for (const Unit* unit : order) whole_units_[unit] = unit->parameters;
+    keep_trainable();
     for (Hooks* hooks : context.engine.hooks) hooks->prepare(order);
+  }
+
+  // The units whose gradients become ready: without frozen parameters, so that no wrapper and no accumulator sees those.
+  WEFT_COLD void keep_trainable() {
+    const auto trainable_of = [&](const Unit& unit) {
+      std::vector<ParameterState*> all = whole_units_.at(&unit);
+      std::erase_if(all, [](const ParameterState* state) { return !state->trainable(); });
+      return all;
+    };
+    for (const auto& chunk : chunks_) {
+      chunk->trained.resize(chunk->owned.size());
+      for (std::size_t unit = 0; unit < chunk->owned.size(); ++unit) {
+        chunk->trained[unit].name = chunk->owned[unit].name;
+        chunk->trained[unit].parameters = trainable_of(chunk->owned[unit]);
+      }
+    }
+    for (Unit& unit : ties_.units()) unit.parameters = trainable_of(unit);
+    for (Unit& unit : settings_.accumulator->second_uses()) unit.parameters = trainable_of(unit);
   }
 
   WEFT_COLD static void require_reduced(const ParameterState& state) {
@@ -398,12 +449,15 @@ class Stages {
   StageSettings settings_;
   Config config_;
   std::vector<std::string> names_;
+  std::set<std::string> ends_;  // the names of parameters that the first or the last unit uses
   std::vector<std::shared_ptr<StepBuffer>> buffers_;
   std::vector<std::unique_ptr<Chunk<Exec>>> chunks_;
   Ties ties_;
+  std::map<const Unit*, std::vector<ParameterState*>> whole_units_;  // every parameter of a unit, frozen ones as well
   std::shared_ptr<StepGradients> gradients_ = std::make_shared<StepGradients>();
   std::optional<schedule::Table> table_;
   bool loss_checked_ = false;
+  std::uint64_t changes_ = 0;
 };
 
 }  // namespace detail

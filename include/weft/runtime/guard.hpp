@@ -14,6 +14,7 @@
 #include <weft/comm/operation.hpp>
 #include <weft/core/error.hpp>
 #include <weft/device/device.hpp>
+#include <weft/device/parallel_for.hpp>
 #include <weft/mesh/world.hpp>
 #ifdef KOKKOS_ENABLE_CUDA
 #include <memory>
@@ -81,7 +82,7 @@ Exec instance_for(int rank, int local_ranks, int threads_per_rank) {
   omp_set_num_threads(threads_per_rank);  // of this thread alone: the teams of libraries that it calls
 #endif
   (void)threads_per_rank;
-  if (local_ranks == 1) return Exec();
+  if (local_ranks == 1 && weft::detail::threads_of(Exec()) == threads_per_rank) return Exec();
 #ifdef KOKKOS_ENABLE_OPENMP
   if constexpr (std::is_same_v<Exec, Kokkos::OpenMP>) return Exec(threads_per_rank);  // partition_space's last would be larger
   else

@@ -42,9 +42,13 @@ concept AnyTensor = detail::is_tensor<std::remove_cvref_t<X>>;
 /// ids).
 struct Nothing {};
 
+namespace operations {
+struct Refused {};
+}  // namespace operations
+
 namespace detail {
-// Replaces a gradient that the compiler has already refused, so that only one error is printed.
-struct AlreadyRefused {};
+// Replaces a value that the compiler has already refused, so that only one error is printed: operations on it are silent.
+struct AlreadyRefused : operations::Refused {};
 }  // namespace detail
 
 /// The operations that programs call with tensors and without a namespace: add(x, y), map(x, f), softmax(x). Every Tensor derives

@@ -33,12 +33,9 @@ namespace detail {
 template <class Exec, class T>
 void copy_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const T* from, std::size_t from_stride, T* to,
                std::size_t to_stride) {
-  for_each_index(
-      device, rows, KOKKOS_LAMBDA(const std::size_t row) {
-        const T* in = from + row * from_stride;
-        T* out = to + row * to_stride;
-        for (std::size_t i = 0; i < width; ++i) out[i] = in[i];
-      });
+  for_each_entry(
+      device, rows, width,
+      KOKKOS_LAMBDA(const std::size_t row, const std::size_t i) { to[row * to_stride + i] = from[row * from_stride + i]; });
 }
 
 template <class Exec, class T>

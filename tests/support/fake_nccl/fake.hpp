@@ -33,6 +33,8 @@ int alive();
 int streams();
 /// Communicators that were aborted so far.
 int aborted();
+/// Aborts that waited for kernels which nothing would have ended.
+int hung_aborts();
 
 /// A kernel that runs until `release` on this stream.
 class Block {

@@ -82,13 +82,46 @@ struct Clique {
 struct Life {
   std::shared_ptr<Clique> clique;
   int rank = 0;
+  int device = 0;
   bool aborted = false;  // under the clique's mutex
 };
 
-std::atomic<int> living{0}, abortions{0};
+std::atomic<int> living{0}, abortions{0}, hung{0};
+
+/// Kernels that run on each GPU: an abort waits for those of its own, as freeing memory does.
+struct Running {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<int, int> kernels;
+};
+Running& running() {
+  static Running running;
+  return running;
+}
+class Counted {
+ public:
+  explicit Counted(int device) : device_(device) { add(1); }
+  ~Counted() { add(-1); }
+
+ private:
+  void add(int n) {
+    std::lock_guard lock(running().mutex);
+    running().kernels[device_] += n;
+    running().changed.notify_all();
+  }
+  int device_;
+};
+
+/// A true abort would wait for ever.
+void wait_for_kernels(int device) {
+  auto& on = running();
+  std::unique_lock lock(on.mutex);
+  if (!on.changed.wait_for(lock, std::chrono::seconds(2), [&] { return on.kernels[device] == 0; })) ++hung;
+}
 thread_local std::string last_error;
 thread_local int depth = 0;
 thread_local std::vector<Operation> grouped;
+thread_local std::vector<int> aborting;
 
 std::mutex ids_mutex;
 std::map<std::uint64_t, std::shared_ptr<Clique>> ids;
@@ -111,6 +144,7 @@ namespace fake_nccl {
 
 int alive() { return living.load(); }
 int aborted() { return abortions.load(); }
+int hung_aborts() { return hung.load(); }
 
 namespace {
 
@@ -163,6 +197,7 @@ void carry_out(const std::vector<const Operation*>& all) {
 /// One group of calls of one communicator, as its kernel.
 void kernel(const std::shared_ptr<Life>& life, const std::vector<Operation>& operations) {
   Clique& clique = *life->clique;
+  const Counted counted(life->device);
   std::unique_lock lock(clique.mutex);
   std::vector<std::unique_ptr<Message>> sent;
   for (const Operation& op : operations) {
@@ -288,7 +323,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
     if (found == ids.end()) return refuse(ncclInvalidArgument, "no such id");
     clique = found->second;
   }
-  *comm = new ncclComm(std::make_shared<Life>(Life{clique, rank}), size, device());
+  *comm = new ncclComm(std::make_shared<Life>(Life{clique, rank, device()}), size, device());
   ++living;
   {
     std::lock_guard lock(clique->mutex);
@@ -336,7 +371,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
       part = std::make_shared<Clique>();
       part->size = members;
     }
-    *made = new ncclComm(std::make_shared<Life>(Life{part, place}), members, device);
+    *made = new ncclComm(std::make_shared<Life>(Life{part, place, device}), members, device);
     ++living;
     return true;
   };
@@ -375,9 +410,12 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     life->aborted = true;
     life->clique->changed.notify_all();
   }
+  const int device = comm->device;
   delete comm;
   --living;
   ++abortions;
+  if (depth > 0) aborting.push_back(device);  // the group waits when all its communicators are aborted
+  else wait_for_kernels(device);
   return ncclSuccess;
 }
 
@@ -385,6 +423,7 @@ ncclResult_t ncclGroupStart() { return ++depth, ncclSuccess; }
 ncclResult_t ncclGroupEnd() {
   if (depth == 0) return refuse(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
   if (--depth > 0) return ncclSuccess;
+  for (const int device : std::exchange(aborting, {})) wait_for_kernels(device);
   return submit(std::exchange(grouped, {}));
 }
 

@@ -51,10 +51,15 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
   }
 
   void execute(const Call& call) override {
-    if (on_host(call) && idle()) return host_->execute(call);
+    if (on_host(call) && idle()) {
+      require_unbroken(call);
+      host_->execute(call);
+      return require_unbroken(call);  // the watching thread may have found a failure meanwhile
+    }
     if (auto pending = start(call)) pending->wait();
   }
   std::unique_ptr<Pending> start(const Call& call) override;
+  void check() override { require_unbroken({.operation = Operation::barrier}); }
   std::shared_ptr<Group> split(int color, int key, std::string axis) override;
 
  private:
@@ -95,6 +100,8 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
     for (unsigned turn = 0;; ++turn) {
       {
         std::lock_guard lock(process_->mutex);
+        if (running.stage == Running::Stage::complete) return;
+        if (process_->failed()) process_->refuse(running);  // before `done`: what flew when it was aborted has no result
         if (done()) return;
         advance(running);
         if (done()) return;
@@ -113,12 +120,18 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
   void let_stream_wait(Running& running) {
     std::lock_guard lock(process_->mutex);
     if (!running.on_stream) return;
+    if (running.stage != Running::Stage::complete && process_->failed()) process_->refuse(running);
     running.on_stream = false;
     if (!running.after) return;  // done already
     process_->guarded(running, [&] { running.after->hold_back(running.stream); });
     process_->watch();
   }
   void start_check(Running& running);
+  /// Throws if communication has failed: the host's ranks may be well, but what this rank computed on its GPU is not.
+  void require_unbroken(const Call& call) {
+    std::lock_guard lock(process_->mutex);
+    if (process_->failed()) process_->refuse(Running(call, axis_, rank(), size(), sequence_, 0));
+  }
 
   std::shared_ptr<Process> process_;
   std::shared_ptr<Comm> comm_;
@@ -132,15 +145,12 @@ class NcclGroup::Started final : public Pending {
  public:
   Started(std::shared_ptr<NcclGroup> group, std::shared_ptr<Running> running)
       : group_(std::move(group)), running_(std::move(running)) {}
+  /// Never makes a stream wait: callers test for progress, long before they need the result.
   bool test() override {
     using enum Running::Stage;
-    {
-      std::lock_guard lock(group_->process_->mutex);
-      if (running_->stage != complete) group_->advance(*running_);
-      if (running_->stage != complete && !(running_->on_stream && running_->stage == flying)) return false;
-    }
-    group_->let_stream_wait(*running_);
-    return true;
+    std::lock_guard lock(group_->process_->mutex);
+    if (running_->stage != complete) group_->advance(*running_);
+    return running_->stage == complete;
   }
   void wait() override { group_->wait(*running_); }
   void abandon() noexcept override {
@@ -179,6 +189,7 @@ class NcclGroup::OnHost final : public Pending {
   bool test() override {
     if (pending_ && pending_->test()) pending_.reset();
     if (pending_) advance();
+    else group_->require_unbroken(running_.call);
     return !pending_;
   }
   void wait() override {
@@ -186,7 +197,8 @@ class NcclGroup::OnHost final : public Pending {
     for (unsigned turn = 0; !test(); ++turn) {
       if (group_->idle()) {
         pending_->wait();
-        return pending_.reset();
+        pending_.reset();
+        return group_->require_unbroken(running_.call);
       }
       if (Clock::now() - start > group_->process_->deadline()) {
         std::lock_guard lock(group_->process_->mutex);
@@ -214,8 +226,12 @@ inline std::unique_ptr<Pending> NcclGroup::start(const Call& call) {
   if (call.tag < 0) throw_error<UsageError>({name_of(call.operation), ": tag ", call.tag, " is negative"});
   ++sequence_;
   if (on_host(call)) {
+    require_unbroken(call);
     auto pending = host_->start(call);
-    if (!pending) return nullptr;
+    if (!pending) {
+      require_unbroken(call);
+      return nullptr;
+    }
     return std::make_unique<OnHost>(shared_from_this(), call, std::move(pending), sequence_);
   }
   if (call.order.stream == nullptr) call.order.fence();
@@ -272,14 +288,14 @@ inline std::shared_ptr<Group> NcclGroup::split(int color, int key, std::string a
       process_->guarded(splitting, [&] {
         comm = process_->adopt();
         ncclConfig_t config = not_blocking();
-        check(ncclCommSplit(comm_->get(), alone ? NCCL_SPLIT_NOCOLOR : color, host->rank(), comm->address(), &config),
+        nccl::check(ncclCommSplit(comm_->get(), alone ? NCCL_SPLIT_NOCOLOR : color, host->rank(), comm->address(), &config),
               "ncclCommSplit", comm_->get());
       });
     }
     const auto made = [&](const Comm& of) {
       return process_->guarded(splitting, [&] {
         const ncclResult_t state = of.state();
-        if (state != ncclSuccess && state != ncclInProgress) check(state, "ncclCommSplit", of.get());
+        if (state != ncclSuccess && state != ncclInProgress) nccl::check(state, "ncclCommSplit", of.get());
         return state == ncclSuccess;
       });
     };

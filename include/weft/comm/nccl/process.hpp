@@ -104,8 +104,7 @@ class Process {
   WEFT_COLD void abort(const Running& running, const std::string& text, bool late = false) noexcept {
     if (!failure_) failure_ = Failure{late, running.axis, describe(running.call), text, running.sequence};
     collectives.waiting.clear();
-    for (const auto& comm : comms_) comm->abort();
-    for (const auto& comm : retired_) comm->abort();
+    abort_all();
   }
   /// abort, and then throws the error in the rank's own thread.
   template <class E = CommunicationError>
@@ -134,6 +133,13 @@ class Process {
   }
 
  private:
+  /// One group: an abort waits for the kernels of its GPU, and those of communicators that are not aborted yet would never end.
+  void abort_all() noexcept {
+    report(ncclGroupStart(), "ncclGroupStart");
+    for (const auto* list : {&comms_, &retired_})
+      for (const auto& comm : *list) comm->abort();
+    if (const ncclResult_t code = ncclGroupEnd(); code != ncclInProgress) report(code, "ncclGroupEnd");
+  }
   bool ready(const Running& running) {
     if (!running.comm) return true;
     const ncclResult_t state = running.comm->state();
@@ -303,8 +309,7 @@ inline Process::~Process() {
   }
   if (!good) {
     std::lock_guard lock(mutex);
-    for (const auto& comm : comms_) comm->abort();
-    for (const auto& comm : retired_) comm->abort();
+    abort_all();
   }
   if (watchdog_.joinable()) {
     {

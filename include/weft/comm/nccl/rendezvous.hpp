@@ -11,13 +11,13 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <weft/comm/nccl/group.hpp>
+#include <weft/comm/this_host.hpp>
 #include <weft/core/text.hpp>
 
 namespace weft::comm::nccl {
@@ -41,16 +41,6 @@ struct Card {
 
   GpuMachine machine() const { return {gpus, driver, runtime}; }
 };
-
-inline std::uint64_t this_host() {
-  char name[256] = {};
-  (void)::gethostname(name, sizeof name - 1);
-  std::string text = name, boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  std::uint64_t hash = 1469598103934665603u;  // FNV-1a
-  for (const char c : text + boot) hash = (hash ^ std::uint64_t(static_cast<unsigned char>(c))) * 1099511628211u;
-  return hash;
-}
 
 inline void uuid_of(int device, char (&uuid)[16]) {
   cudaDeviceProp properties;

@@ -32,6 +32,7 @@ inline bool key_of(const kernels::detail::AttentionCall& call, bool backward, At
   const auto& s = call.shape;
   if (s.head_width % 8 != 0 || !fits(call.q, call.type) || !fits(call.k, call.type) || !fits(call.v, call.type)) return false;
   if (!fits(call.out, backward ? call.type : call.out_type)) return false;
+  if (reinterpret_cast<std::uintptr_t>(call.log_sum_exp) % 16 != 0) return false;  // a half of a sequence may begin anywhere
   if (backward && (!fits(call.d_out, call.type) || !fits(call.dq, call.out_type) || !fits(call.dk, call.out_type) ||
                    !fits(call.dv, call.out_type)))
     return false;

@@ -2,7 +2,7 @@
 #pragma once
 // Attention on hosts, in tiles (FlashAttention-2, Dao 2023). A worker takes one key-value head of one sequence, packs its keys
 // and values, and loops over blocks of queries and blocks of keys. Above the causal diagonal only the corners of 8 rows by 2
-// registers that the diagonal cuts are computed.
+// registers that the diagonal cuts are computed; under other masks (attention_hidden.hpp) only tiles of which some key is seen.
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +10,7 @@
 #include <limits>
 
 #include <weft/core/scalar.hpp>
+#include <weft/kernels/detail/attention_hidden.hpp>
 #include <weft/kernels/detail/attention_pairs.hpp>
 #include <weft/kernels/detail/attention_rows.hpp>
 #include <weft/kernels/detail/attention_tiles.hpp>
@@ -59,11 +60,13 @@ struct AttentionHost {
   /// Runs `work(item, workspace)` for each (sequence, key-value head); each worker has `values` numbers of its own as workspace.
   template <class Exec, class Work>
   static void run(Device<Exec>& device, const AttentionShape& shape, std::size_t values, const Work& work) {
-    const std::size_t items = shape.sequences * shape.kv_heads, workers = std::min(items, std::size_t(threads_of(device.exec())));
+    const std::size_t items = shape.sequences * shape.kv_heads, rows = shape.sequences * shape.length * shape.heads;
+    const std::size_t most = std::min(items, std::size_t(threads_of(device.exec()))),
+                      workers = std::min(most, threads_for(device, rows * shape.keys * shape.head_width));
     const std::size_t each = (values + 63) / 64 * 64;
-    const weft::detail::Buffer buffer = device.allocate(workers * each * sizeof(A));
+    const weft::detail::Buffer buffer = device.allocate(most * each * sizeof(A));  // plan/local_model.hpp counts it
     char* workspace = static_cast<char*>(buffer.get());
-    for_each(device, workers, [=](std::size_t worker) {
+    for_each_piece(device, workers, [=](std::size_t worker) {
       for (std::size_t item = worker; item < items; item += workers) work(item, workspace + worker * each * sizeof(A));
     });
   }
@@ -79,6 +82,17 @@ struct AttentionHost {
     }
   };
 
+  bool masked() const { return shape.mask.ranges(); }
+  HiddenKeys<A> hidden() const { return {shape, std::max(columns, tile_rows)}; }
+  KeySpan tile_keys(std::size_t sequence, std::size_t first, std::size_t block, std::size_t block_size) const {
+    if (masked()) return hidden().tile_keys(sequence, first, block, block_size);
+    return {0, visible_keys(first, block, block_size)};
+  }
+  KeySpan block_keys(std::size_t sequence, std::size_t first, std::size_t rows) const {
+    if (masked()) return hidden().block_keys(sequence, first, rows);
+    return {0, shape.causal ? first + rows : shape.keys};
+  }
+
   /// The number of keys of a block that rows [first, first + tile_rows) see.
   std::size_t visible_keys(std::size_t first, std::size_t block, std::size_t block_size) const {
     const std::size_t end = shape.causal ? std::min(first + tile_rows, shape.length) : shape.keys;
@@ -87,6 +101,7 @@ struct AttentionHost {
   /// The number of the `count` keys starting at `block` that the row `row` of the sequence sees.
   std::size_t visible_to(std::size_t row, std::size_t block, std::size_t count) const {
     if (row >= shape.length) return 0;
+    if (masked()) return count;  // `hide` has hidden the others
     return !shape.causal ? count : row < block ? 0 : std::min(row + 1 - block, count);
   }
 
@@ -115,23 +130,34 @@ struct AttentionHost {
                           padded_rows = (rows + tile_rows - 1) / tile_rows * tile_rows;
         const std::size_t column = head * s.head_width;
         Tiles::left(rows, padded_rows, s.head_width, width, q + (start + first) * q_stride + column, q_stride, queries);
-        for (std::size_t block = 0; block < (s.causal ? first + rows : s.keys); block += key_block)
+        const KeySpan all = block_keys(sequence, first, rows);
+        if (masked()) {  // the blocks of keys in which rows begin differ, and a row may see no key
+          std::fill(sums, sums + padded_rows * width, A(0));
+          std::fill(top, top + padded_rows, -std::numeric_limits<A>::infinity());
+          std::fill(total, total + padded_rows, A(0));
+        }
+        for (std::size_t block = all.from / key_block * key_block; block < all.end; block += key_block)
           for (std::size_t row = 0; row < padded_rows; row += tile_rows) {
-            const std::size_t count = visible_keys(first + row, block, key_block);
-            if (count == 0) continue;
-            for (std::size_t j = 0; j < count; j += columns)
+            const KeySpan span = tile_keys(sequence, first + row, block, key_block);
+            if (span.empty() || hidden().all_hidden(sequence, head, first + row, block, span)) continue;
+            const std::size_t from = span.from, count = span.end;
+            const bool fresh = !masked() && block == 0;
+            for (std::size_t j = from; j < count; j += columns)
               Tiles::template multiply<false>(operands, queries + row * width, width, transposed_keys + block + j, keys,
                                               scores + j, key_block, false);
-            for (std::size_t r = row; r < row + tile_rows; ++r)
-              soften_row(scores + (r - row) * key_block, visible_to(first + r, block, count), count, block == 0, top[r], total[r],
-                         sums + r * width);
+            for (std::size_t r = row; r < row + tile_rows; ++r) {
+              if (masked()) hidden().hide(scores + (r - row) * key_block, sequence, head, first + r, block, span, scale);
+              soften_row(scores + (r - row) * key_block + from, visible_to(first + r, block, count - from), count - from, fresh,
+                         top[r], total[r], sums + r * width);
+            }
             for (std::size_t d = 0; d < width; d += columns)
-              Tiles::template multiply<false>((count + depth - 1) / depth, reinterpret_cast<const Operand*>(scores), key_block,
-                                              values + block / depth * width + d, width, sums + row * width + d, width,
-                                              block != 0);
+              Tiles::template multiply<false>((count - from + depth - 1) / depth, reinterpret_cast<const Operand*>(scores + from),
+                                              key_block, values + (block + from) / depth * width + d, width,
+                                              sums + row * width + d, width, !fresh);
           }
         for (std::size_t r = 0; r < rows; ++r) {
-          unpack_rows<V>(1, s.head_width, A(1) / total[r], sums + r * width, width,
+          const bool none = masked() && total[r] == A(0);  // no key is seen: 0, with no weight in a merge
+          unpack_rows<V>(1, s.head_width, none ? A(0) : A(1) / total[r], sums + r * width, width,
                          result + (start + first + r) * out_stride + column, out_stride);
           lse[(sequence * s.heads + head) * s.statistic_step + first + r] = top[r] + std::log(total[r]);
         }
@@ -157,7 +183,7 @@ struct AttentionHost {
     }
     auto* const probabilities = reinterpret_cast<typename Tiles::Element*>(scores);
     V sum_exp = V(A(0));
-    const V shift = V(maximum);
+    const V shift = V(masked() && maximum == lowest ? A(0) : maximum);
     for (std::size_t j = 0; j < whole; j += V::size) {
       const V p = exp(V::load(scores + j) * V(scale) - shift);
       sum_exp = sum_exp + p;
@@ -208,7 +234,8 @@ struct AttentionHost {
       for (std::size_t first = 0; first < s.length; first += query_block) {
         const std::size_t rows = std::min(query_block, s.length - first),
                           padded_rows = (rows + tile_rows - 1) / tile_rows * tile_rows;
-        const std::size_t column = head * s.head_width, all_keys = s.causal ? first + rows : s.keys;
+        const std::size_t column = head * s.head_width;
+        const KeySpan all = block_keys(sequence, first, rows);
         const T* const q_rows = q + (start + first) * q_stride + column;
         const T* const d_rows = d_out + (start + first) * d_out_stride + column;
         Tiles::left(rows, padded_rows, s.head_width, width, q_rows, q_stride, queries);
@@ -227,34 +254,56 @@ struct AttentionHost {
             });
           delta[r] = sum(product);
           statistic[r] = r < rows ? lse_in[(sequence * s.heads + head) * s.statistic_step + first + r] : A(0);
+          if (masked() && statistic[r] == -std::numeric_limits<A>::infinity()) statistic[r] = -statistic[r];  // no key is seen
         }
-        for (std::size_t block = 0; block < all_keys; block += ld) {
+        if (masked()) std::fill(query_gradient, query_gradient + padded_rows * width, A(0));
+        for (std::size_t block = all.from / ld * ld; block < all.end; block += ld) {
+          KeySpan spans[query_block / tile_rows];
           for (std::size_t row = 0; row < padded_rows; row += tile_rows) {
-            const std::size_t count = visible_keys(first + row, block, ld);
-            if (count == 0) continue;
-            for (std::size_t j = 0; j < count; j += columns) {
+            KeySpan& span = spans[row / tile_rows];
+            span = tile_keys(sequence, first + row, block, ld);
+            if (!span.empty() && hidden().all_hidden(sequence, head, first + row, block, span)) span = {0, 0};
+            if (span.empty()) continue;
+            const std::size_t from = span.from, count = span.end;
+            for (std::size_t j = from; j < count; j += columns) {
               Tiles::template multiply<false>(operands, queries + row * width, width, transposed_keys + block + j, keys,
                                               scores + j, ld, false);
               Tiles::template multiply<false>(operands, gradients + row * width, width, transposed_values + block + j, keys,
                                               d_scores + j, ld, false);
             }
+            if (masked())
+              for (std::size_t r = row; r < row + tile_rows; ++r)
+                hidden().hide(scores + (r - row) * ld, sequence, head, first + r, block, span, scale);
             for (std::size_t r = row; r < row + tile_rows; r += depth)
-              differentiate_rows(scores + (r - row) * ld, d_scores + (r - row) * ld, first + r, block, count, statistic + r,
-                                 delta + r, probability_columns + r / depth * ld, d_score_columns + r / depth * ld);
+              differentiate_rows(scores + (r - row) * ld + from, d_scores + (r - row) * ld + from, first + r, block, count - from,
+                                 statistic + r, delta + r, probability_columns + r / depth * ld + from,
+                                 d_score_columns + r / depth * ld + from);
             for (std::size_t d = 0; d < width; d += columns)
-              Tiles::template multiply<false>((count + depth - 1) / depth, reinterpret_cast<const Operand*>(d_scores), ld,
-                                              key_rows + block / depth * width + d, width, query_gradient + row * width + d,
-                                              width, block != 0);
+              Tiles::template multiply<false>((count - from + depth - 1) / depth,
+                                              reinterpret_cast<const Operand*>(d_scores + from), ld,
+                                              key_rows + (block + from) / depth * width + d, width,
+                                              query_gradient + row * width + d, width, masked() || block != 0);
           }
-          const std::size_t key_count = std::min(all_keys - block, ld);
+          const std::size_t key_count = std::min(all.end - block, ld);
           for (std::size_t j = 0; j < key_count; j += tile_rows) {
-            const std::size_t row = s.causal && block + j > first ? block + j - first : 0;  // the first row that sees key j
-            for (std::size_t d = 0; d < width; d += columns) {
-              const std::size_t count = (padded_rows - row) / depth, from = row / depth;
-              Tiles::template multiply<true>(count, probability_columns + from * ld + j, ld, gradient_columns + from * width + d,
-                                             width, value_gradient + (block + j) * width + d, width, true);
-              Tiles::template multiply<true>(count, d_score_columns + from * ld + j, ld, query_columns + from * width + d, width,
-                                             key_gradient + (block + j) * width + d, width, true);
+            const auto add_rows = [&](std::size_t row, std::size_t end_row) {
+              for (std::size_t d = 0; d < width; d += columns) {
+                const std::size_t count = (end_row - row) / depth, from = row / depth;
+                Tiles::template multiply<true>(count, probability_columns + from * ld + j, ld,
+                                               gradient_columns + from * width + d, width,
+                                               value_gradient + (block + j) * width + d, width, true);
+                Tiles::template multiply<true>(count, d_score_columns + from * ld + j, ld, query_columns + from * width + d,
+                                               width, key_gradient + (block + j) * width + d, width, true);
+              }
+            };
+            if (!masked()) {
+              add_rows(s.causal && block + j > first ? block + j - first : 0, padded_rows);  // from the first row that sees key j
+              continue;
+            }
+            const auto sees = [&](std::size_t row) { return spans[row / tile_rows].from <= j && j < spans[row / tile_rows].end; };
+            for (std::size_t row = 0, end_row = 0; row < padded_rows; row = end_row + tile_rows) {
+              for (end_row = row; end_row < padded_rows && sees(end_row);) end_row += tile_rows;
+              if (end_row != row) add_rows(row, end_row);
             }
           }
         }

@@ -9,6 +9,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/attention_arguments.hpp>
+#include <weft/kernels/attention_mask.hpp>
 #include <weft/kernels/detail/loops.hpp>
 
 namespace weft::kernels::detail {
@@ -19,6 +20,7 @@ struct AttentionShape {
   // A block of a longer attention may have another number of keys per sequence, and its sequences may lie further apart (in
   // rows).
   std::size_t keys = length, query_step = length, key_step = length, statistic_step = length;
+  MaskView mask = {};  // if it has ranges, they stand instead of `causal`
   AttentionShape(const AttentionExtents& e, bool is_causal)
       : sequences(e.sequences),
         length(e.length),
@@ -31,6 +33,7 @@ struct AttentionShape {
       throw_error<ShapeError>({"attention: heads(", heads, ") % kv_heads(", kv_heads,
                                ") != 0: every key-value head serves the same number of query heads"});
     group = heads / kv_heads;
+    keys = key_step = e.keys;
   }
 };
 
@@ -57,15 +60,25 @@ void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, c
       device, s.sequences * s.heads * s.length, KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t i = item % s.length, head = item / s.length % s.heads, sequence = item / (s.length * s.heads);
         const std::size_t start = sequence * s.query_step, key_start = sequence * s.key_step;
-        const std::size_t kv = head / s.group * s.head_width, keys = s.causal ? i + 1 : s.keys;
+        const std::size_t kv = head / s.group * s.head_width, range = sequence * s.length + i;
+        const std::size_t first = s.mask.ranges() ? std::size_t(s.mask.first_key[range]) : 0,
+                          keys = s.mask.ranges() ? std::size_t(s.mask.end_key[range])
+                                 : s.causal      ? i + 1
+                                                 : s.keys;
         const T* row = q + (start + i) * q_stride + head * s.head_width;
         A* sum = workspace + item * s.head_width;
         for (std::size_t d = 0; d < s.head_width; ++d) sum[d] = 0;
         A top = 0, total = 0;
-        for (std::size_t j = 0; j < keys; ++j) {
-          const A score = scale * dot(s.head_width, row, k + (key_start + j) * k_stride + kv);
-          if (j == 0 || score > top) {  // the sum so far is relative to the old maximum
-            const A shrink = j == 0 ? A(0) : Kokkos::exp(top - score);
+        bool none = true;  // no key so far
+        for (std::size_t j = first; j < keys; ++j) {
+          A score = scale * dot(s.head_width, row, k + (key_start + j) * k_stride + kv);
+          if (s.mask.arrays()) {
+            score += s.mask.term<A>(s.mask.place(sequence, head, i) + j);
+            if (score == -Kokkos::Experimental::infinity_v<A>) continue;
+          }
+          if (none || score > top) {  // the sum so far is relative to the old maximum
+            const A shrink = none ? A(0) : Kokkos::exp(top - score);
+            none = false;
             total *= shrink;
             for (std::size_t d = 0; d < s.head_width; ++d) sum[d] *= shrink;
             top = score;
@@ -76,8 +89,9 @@ void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, c
           for (std::size_t d = 0; d < s.head_width; ++d) sum[d] += p * A(value[d]);
         }
         R* to = out + (start + i) * out_stride + head * s.head_width;
-        for (std::size_t d = 0; d < s.head_width; ++d) to[d] = R(sum[d] / total);
-        lse[(sequence * s.heads + head) * s.statistic_step + i] = top + Kokkos::log(total);
+        for (std::size_t d = 0; d < s.head_width; ++d) to[d] = R(none ? A(0) : sum[d] / total);
+        lse[(sequence * s.heads + head) * s.statistic_step + i] =
+            none ? -Kokkos::Experimental::infinity_v<A> : top + Kokkos::log(total);
       });
 }
 
@@ -102,16 +116,25 @@ void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, 
       device, items, KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t i = item % s.length, head = item / s.length % s.heads, sequence = item / (s.length * s.heads);
         const std::size_t start = sequence * s.query_step, key_start = sequence * s.key_step;
-        const std::size_t at = head * s.head_width, kv = head / s.group * s.head_width, keys = s.causal ? i + 1 : s.keys;
+        const std::size_t at = head * s.head_width, kv = head / s.group * s.head_width, range = sequence * s.length + i;
+        const std::size_t first = s.mask.ranges() ? std::size_t(s.mask.first_key[range]) : 0,
+                          keys = s.mask.ranges() ? std::size_t(s.mask.end_key[range])
+                                 : s.causal      ? i + 1
+                                                 : s.keys;
         const A statistic = lse[(sequence * s.heads + head) * s.statistic_step + i];
         const T* row = q + (start + i) * q_stride + at;
         const T* d_row = d_out + (start + i) * d_out_stride + at;
         delta[item] = dot(s.head_width, d_row, out + (start + i) * out_stride + at);
         A* sum = workspace + item * s.head_width;
         for (std::size_t d = 0; d < s.head_width; ++d) sum[d] = 0;
-        for (std::size_t j = 0; j < keys; ++j) {
+        for (std::size_t j = first; j < keys; ++j) {
           const T* key = k + (key_start + j) * k_stride + kv;
-          const A p = Kokkos::exp(scale * dot(s.head_width, row, key) - statistic);
+          A score = scale * dot(s.head_width, row, key);
+          if (s.mask.arrays()) {
+            score += s.mask.term<A>(s.mask.place(sequence, head, i) + j);
+            if (score == -Kokkos::Experimental::infinity_v<A>) continue;
+          }
+          const A p = Kokkos::exp(score - statistic);
           const A ds = scale * p * (dot(s.head_width, d_row, v + (key_start + j) * v_stride + kv) - delta[item]);
           for (std::size_t d = 0; d < s.head_width; ++d) sum[d] += ds * A(key[d]);
         }
@@ -128,12 +151,21 @@ void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, 
         A *dk_sum = key_sums + item * 2 * s.head_width, *dv_sum = dk_sum + s.head_width;
         for (std::size_t d = 0; d < 2 * s.head_width; ++d) dk_sum[d] = 0;
         for (std::size_t head = kv_head * s.group; head < (kv_head + 1) * s.group; ++head)
-          for (std::size_t i = s.causal ? j : 0; i < s.length; ++i) {
+          for (std::size_t i = s.causal && !s.mask.ranges() ? j : 0; i < s.length; ++i) {
+            if (s.mask.ranges()) {
+              const std::size_t range = sequence * s.length + i;
+              if (std::size_t(s.mask.end_key[range]) <= j) continue;
+              if (std::size_t(s.mask.first_key[range]) > j) break;  // and so have all later ones
+            }
             const std::size_t at = head * s.head_width, item_of_row = (sequence * s.heads + head) * s.length + i;
             const T* row = q + (start + i) * q_stride + at;
             const T* d_row = d_out + (start + i) * d_out_stride + at;
-            const A p =
-                Kokkos::exp(scale * dot(s.head_width, row, key) - lse[(sequence * s.heads + head) * s.statistic_step + i]);
+            A score = scale * dot(s.head_width, row, key);
+            if (s.mask.arrays()) {
+              score += s.mask.term<A>(s.mask.place(sequence, head, i) + j);
+              if (score == -Kokkos::Experimental::infinity_v<A>) continue;
+            }
+            const A p = Kokkos::exp(score - lse[(sequence * s.heads + head) * s.statistic_step + i]);
             const A ds = scale * p * (dot(s.head_width, d_row, value) - delta[item_of_row]);
             for (std::size_t d = 0; d < s.head_width; ++d) {
               dk_sum[d] += ds * A(row[d]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A few numbers side by side, so that one source of a kernel serves every execution space: SIMD registers on hosts (compiler
-// vectors of GCC and clang), one number a thread elsewhere. Sums run lane by lane, so results do not depend on the number of
+// vectors of GCC and clang), elsewhere as many numbers a thread as it loads at once, 16 bytes. Sums run lane by lane, so results do not depend on the number of
 // threads.
 //
 //   using V = Lanes<float, register_bytes / 4>;
@@ -45,8 +45,8 @@ inline constexpr std::size_t register_bytes = 32;
 inline constexpr std::size_t register_bytes = 16;
 #endif
 
-/// N numbers of type T in an array, for devices (N = 1) and compilers without vectors.
-template <class T, std::size_t N>
+/// N numbers of type T in an array, for devices and compilers without vectors.
+template <class T, std::size_t N, bool Native = (N > 1 && WEFT_COMPILER_VECTORS)>
 struct Lanes {
   using value_type = T;
   static constexpr std::size_t size = N;
@@ -59,18 +59,36 @@ struct Lanes {
   template <class S>
   KOKKOS_FORCEINLINE_FUNCTION static Lanes load(const S* p) {
     Lanes r;
+#if defined(__CUDA_ARCH__)
+    if constexpr (words_of<S> > 1)
+      if (aligned(p)) {
+        S part[N];
+        load_words(p, part);
+        for (std::size_t k = 0; k < N; ++k) r.v[k] = T(part[k]);
+        return r;
+      }
+#endif
     for (std::size_t k = 0; k < N; ++k) r.v[k] = T(p[k]);
     return r;
   }
   /// Loads the first `count` numbers from memory; the others are `fill`.
   template <class S>
   KOKKOS_FORCEINLINE_FUNCTION static Lanes load(const S* p, std::size_t count, T fill = T(0)) {
+    if (N > 1 && count >= N) return load(p);
     Lanes r;
     for (std::size_t k = 0; k < N; ++k) r.v[k] = k < count ? T(p[k]) : fill;
     return r;
   }
   template <class S>
   KOKKOS_FORCEINLINE_FUNCTION void store(S* p, std::size_t count = N) const {
+#if defined(__CUDA_ARCH__)
+    if constexpr (words_of<S> > 1)
+      if (count >= N && aligned(p)) {
+        S part[N];
+        for (std::size_t k = 0; k < N; ++k) part[k] = S(v[k]);
+        return store_words(p, part);
+      }
+#endif
     for (std::size_t k = 0; k < count; ++k) p[k] = S(v[k]);
   }
   template <class F>
@@ -127,6 +145,37 @@ struct Lanes {
     for (std::size_t k = 1; k < N; ++k) r = r < a.v[k] ? a.v[k] : r;
     return r;
   }
+
+#if defined(__CUDACC__)
+ private:
+  // A GPU's widest load and store take 16 bytes that lie at a multiple of 16. 0: N numbers of type S are no whole words.
+  template <class S>
+  static constexpr std::size_t words_of = N * sizeof(S) % 4 == 0 ? N * sizeof(S) / 4 : 0;
+  template <class S>
+  static constexpr std::size_t step = words_of<S> % 4 == 0 ? 4 : words_of<S> % 2 == 0 ? 2 : 1;  // words at once
+  template <class S>
+  __device__ static bool aligned(const S* p) {
+    return reinterpret_cast<std::uintptr_t>(p) % (4 * step<S>) == 0;
+  }
+  template <std::size_t Words>
+  struct alignas(4 * Words) Piece {
+    std::uint32_t word[Words];
+  };
+  template <class S>
+  __device__ static void load_words(const S* p, S* part) {
+    using P = Piece<step<S>>;
+    P pieces[words_of<S> / step<S>];
+    for (std::size_t i = 0; i < words_of<S> / step<S>; ++i) pieces[i] = reinterpret_cast<const P*>(p)[i];
+    std::memcpy(static_cast<void*>(part), pieces, N * sizeof(S));
+  }
+  template <class S>
+  __device__ static void store_words(S* p, const S* part) {
+    using P = Piece<step<S>>;
+    P pieces[words_of<S> / step<S>];
+    std::memcpy(pieces, static_cast<const void*>(part), N * sizeof(S));
+    for (std::size_t i = 0; i < words_of<S> / step<S>; ++i) reinterpret_cast<P*>(p)[i] = pieces[i];
+  }
+#endif
 };
 
 #if WEFT_COMPILER_VECTORS
@@ -160,7 +209,7 @@ typedef std::uint16_t HalfRegister __attribute__((vector_size(register_bytes / 2
 
 /// A compiler vector, for N > 1.
 template <class T, std::size_t N>
-requires(N > 1) struct Lanes<T, N> {
+struct Lanes<T, N, true> {
   static_assert(N * sizeof(T) == register_bytes, "Lanes are one number or one register");
   using value_type = T;
   using native = typename Register<T>::native;

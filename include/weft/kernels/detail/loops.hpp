@@ -20,6 +20,7 @@ namespace weft::kernels::detail {
 using weft::detail::by_argument;
 using weft::detail::HostLoop;
 using weft::detail::run_on_host;
+using weft::detail::share_on_host;
 using weft::detail::threads_of;
 
 template <class F>
@@ -31,12 +32,27 @@ WEFT_FLATTEN inline void call_body(const void* body, std::size_t begin, std::siz
 /// Calls f(i) for each i of [0, n) on the device's threads.
 template <class Exec, class F>
 requires(on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const F& f) {
-  if (n != 0) run_on_host(device.exec(), HostLoop{&call_body<F>, &f, n, 1});
+  if (n != 0) run_on_host(device, HostLoop{&call_body<F>, &f, n});
 }
 template <class Exec, class F>
 requires(!on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const F& f) {
   if (n != 0)
     Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)), f);
+}
+
+/// The number of threads among which so many multiplications and additions are shared out: each has enough to do to be worth the
+/// time that it takes to join.
+template <class Exec>
+std::size_t threads_for(Device<Exec>& device, std::size_t operations) {
+  constexpr std::size_t least = 1 << 16;
+  const std::size_t threads = std::size_t(threads_of(device.exec()));
+  return device.shares_short_loops() ? threads : std::min(threads, operations / least + 1);
+}
+
+/// Calls f(piece) for each piece of [0, pieces), of which there are as many as threads_for says, all at once.
+template <class Exec, class F>
+requires(on_host<Exec>) void for_each_piece(Device<Exec>& device, std::size_t pieces, const F& f) {
+  if (pieces != 0) share_on_host(device, HostLoop{&call_body<F>, &f, pieces});
 }
 
 /// The threads that compute one row of a matrix together: one thread on hosts, the lanes of a warp (Kokkos' vector) elsewhere.
@@ -73,6 +89,18 @@ struct OneThread {
     for (; i < n; ++i) result += Kokkos::exp(A(x[i]) - top);
     return result;
   }
+  /// Calls f(i) for each i of [0, n).
+  template <class F>
+  KOKKOS_FORCEINLINE_FUNCTION void each(std::size_t n, const F& f) const {
+    for (std::size_t i = 0; i < n; ++i) f(i);
+  }
+  /// What f(i, total) adds to `total` for each i of [0, n): in order on hosts, a sum for each lane elsewhere.
+  template <class A, class F>
+  KOKKOS_FORCEINLINE_FUNCTION A total(std::size_t n, const F& f) const {
+    A sum = 0;
+    for (std::size_t i = 0; i < n; ++i) f(i, sum);
+    return sum;
+  }
   /// The result of f() in one lane, computed before any lane continues.
   template <class A, class F>
   KOKKOS_FORCEINLINE_FUNCTION A same(const F& f) const {
@@ -82,6 +110,43 @@ struct OneThread {
   KOKKOS_FORCEINLINE_FUNCTION bool leads() const { return true; }
 };
 
+/// A sum, or two, or whatever `join` adds up, as Kokkos' teams reduce it.
+template <class Value>
+class Joined {
+ public:
+  using reducer = Joined;
+  using value_type = Value;
+  using result_view_type = Kokkos::View<Value, Kokkos::AnonymousSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  KOKKOS_FORCEINLINE_FUNCTION explicit Joined(Value& value) : value_(&value) {}
+  KOKKOS_FORCEINLINE_FUNCTION void join(Value& a, const Value& b) const { a.join(b); }
+  KOKKOS_FORCEINLINE_FUNCTION void init(Value& value) const { value = Value(); }
+  KOKKOS_FORCEINLINE_FUNCTION Value& reference() const { return *value_; }
+  KOKKOS_FORCEINLINE_FUNCTION result_view_type view() const { return result_view_type(value_); }
+  KOKKOS_FORCEINLINE_FUNCTION bool references_scalar() const { return true; }
+
+ private:
+  Value* value_;
+};
+template <class A>
+struct TwoSums {
+  A first = A(0), second = A(0);
+  KOKKOS_FORCEINLINE_FUNCTION void join(const TwoSums& other) { first += other.first, second += other.second; }
+};
+/// The largest number so far, and the sum of e to the power of all minus it.
+template <class A>
+struct PowerSum {
+  A top = Kokkos::Experimental::finite_min_v<A>, total = A(0);
+  KOKKOS_FORCEINLINE_FUNCTION void raise(A x) {
+    if (!(x > top)) return;
+    total *= Kokkos::exp(top - x);
+    top = x;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void join(const PowerSum& other) {
+    raise(other.top);
+    total += other.total * Kokkos::exp(other.top - top);
+  }
+};
+
 template <class Exec>
 class RowTeam {
  public:
@@ -89,20 +154,41 @@ class RowTeam {
   using Member = typename Policy::member_type;
   KOKKOS_FORCEINLINE_FUNCTION explicit RowTeam(const Member& member) : member_(&member) {}
 
-  /// Calls f(i, 1) for each i of [0, n), each in one lane.
+  /// Calls f(i, count) for the pieces of [0, n) that fit into V, each in one lane.
   template <class V, class F>
   KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) const {
-    Kokkos::parallel_for(Kokkos::ThreadVectorRange(*member_, n), [&](std::size_t i) { f(i, 1); });
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(*member_, (n + V::size - 1) / V::size), [&](std::size_t piece) {
+      const std::size_t i = piece * V::size;
+      f(i, n - i < V::size ? n - i : V::size);
+    });
   }
-  /// The sum of f(i, 1), in an order that depends only on n and the number of lanes.
+  /// The sum of f(i, count), in an order that depends only on n and the number of lanes: a V, or Two of them, whose first number
+  /// is the sum, and the others 0.
   template <class V, class F>
   KOKKOS_FORCEINLINE_FUNCTION auto add_up(std::size_t n, const F& f) const {
     using Sum = decltype(f(n, n));
+    using A = typename V::value_type;
     if constexpr (requires(Sum s) { s.second; }) {
-      return Sum(V(add<V>(n, [&](std::size_t i) { return f(i, 1).first; })),
-                 V(add<V>(n, [&](std::size_t i) { return f(i, 1).second; })));
+      TwoSums<A> sums;
+      Kokkos::parallel_reduce(
+          Kokkos::ThreadVectorRange(*member_, (n + V::size - 1) / V::size),
+          [&](std::size_t piece, TwoSums<A>& part) {
+            const std::size_t i = piece * V::size;
+            const Sum both = f(i, n - i < V::size ? n - i : V::size);
+            part.first += sum(both.first), part.second += sum(both.second);
+          },
+          Joined<TwoSums<A>>(sums));
+      return Sum(V::first(V(sums.first), 1, A(0)), V::first(V(sums.second), 1, A(0)));
     } else {
-      return Sum(add<V>(n, [&](std::size_t i) { return f(i, 1); }));
+      A total = 0;
+      Kokkos::parallel_reduce(
+          Kokkos::ThreadVectorRange(*member_, (n + V::size - 1) / V::size),
+          [&](std::size_t piece, A& part) {
+            const std::size_t i = piece * V::size;
+            part += sum(f(i, n - i < V::size ? n - i : V::size));
+          },
+          total);
+      return Sum(V::first(V(total), 1, A(0)));
     }
   }
   template <class V, class T>
@@ -110,7 +196,12 @@ class RowTeam {
     using A = typename V::value_type;
     A result = lowest;
     Kokkos::parallel_reduce(
-        Kokkos::ThreadVectorRange(*member_, n), [&](std::size_t i, A& best) { best = A(x[i]) > best ? A(x[i]) : best; },
+        Kokkos::ThreadVectorRange(*member_, (n + V::size - 1) / V::size),
+        [&](std::size_t piece, A& best) {
+          const std::size_t i = piece * V::size;
+          const A here = weft::kernels::detail::largest_of(V::load(x + i, n - i, lowest));
+          best = here > best ? here : best;
+        },
         Kokkos::Max<A>(result));
     return result > lowest ? result : lowest;
   }
@@ -118,7 +209,50 @@ class RowTeam {
   KOKKOS_FORCEINLINE_FUNCTION typename V::value_type total_of_powers(std::size_t n, const T* x,
                                                                      typename V::value_type top) const {
     using A = typename V::value_type;
-    return add<V>(n, [&](std::size_t i) { return V(Kokkos::exp(A(x[i]) - top)); });
+    return sum(add_up<V>(n, [&](std::size_t i, std::size_t count) {
+      const V power = exp(V::load(x + i, count) - V(top));
+      return count < V::size ? V::first(power, count, A(0)) : power;
+    }));
+  }
+  /// The largest number and the sum of powers of [0, n), in one sweep.
+  template <class V, class T>
+  KOKKOS_FORCEINLINE_FUNCTION PowerSum<typename V::value_type> powers(std::size_t n, const T* x) const {
+    using A = typename V::value_type;
+    PowerSum<A> whole;
+    Kokkos::parallel_reduce(
+        Kokkos::ThreadVectorRange(*member_, (n + V::size - 1) / V::size),
+        [&](std::size_t piece, PowerSum<A>& part) {
+          const std::size_t i = piece * V::size, count = n - i < V::size ? n - i : V::size;
+          const V here = V::load(x + i, count, Kokkos::Experimental::finite_min_v<A>);
+          part.raise(weft::kernels::detail::largest_of(here));
+          const V power = exp(here - V(part.top));
+          part.total += sum(count < V::size ? V::first(power, count, A(0)) : power);
+        },
+        Joined<PowerSum<A>>(whole));
+    return whole;
+  }
+  template <class F>
+  KOKKOS_FORCEINLINE_FUNCTION void each(std::size_t n, const F& f) const {
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(*member_, n), f);
+  }
+  template <class A, class F>
+  KOKKOS_FORCEINLINE_FUNCTION A total(std::size_t n, const F& f) const {
+    A sum = 0;
+    Kokkos::parallel_reduce(Kokkos::ThreadVectorRange(*member_, n), f, sum);
+    return sum;
+  }
+  /// The largest of `lowest` and f(i).
+  template <class A, class F>
+  KOKKOS_FORCEINLINE_FUNCTION A largest(std::size_t n, A lowest, const F& f) const {
+    A result = lowest;
+    Kokkos::parallel_reduce(
+        Kokkos::ThreadVectorRange(*member_, n),
+        [&](std::size_t i, A& best) {
+          const A value = f(i);
+          best = value > best ? value : best;
+        },
+        Kokkos::Max<A>(result));
+    return result > lowest ? result : lowest;
   }
   template <class A, class F>
   KOKKOS_FORCEINLINE_FUNCTION A same(const F& f) const {
@@ -134,13 +268,6 @@ class RowTeam {
   }
 
  private:
-  template <class V, class F>
-  KOKKOS_FORCEINLINE_FUNCTION typename V::value_type add(std::size_t n, const F& f) const {
-    typename V::value_type total = 0;
-    Kokkos::parallel_reduce(
-        Kokkos::ThreadVectorRange(*member_, n), [&](std::size_t i, typename V::value_type& sum) { sum += f(i).v[0]; }, total);
-    return total;
-  }
   const Member* member_;
 };
 
@@ -192,7 +319,10 @@ requires(on_host<Exec>) void for_lanes(Device<Exec>& device, std::size_t n, cons
 template <class V, class Exec, class F>
 requires(!on_host<Exec>) void for_lanes(Device<Exec>& device, std::size_t n, const F& f) {
   for_each(
-      device, n, KOKKOS_LAMBDA(std::size_t i) { f(i, 1); });
+      device, (n + V::size - 1) / V::size, KOKKOS_LAMBDA(std::size_t piece) {
+        const std::size_t i = piece * V::size;
+        f(i, n - i < V::size ? n - i : V::size);
+      });
 }
 
 /// *out = the sum over [0, n) of f(begin, end), each call on one block of a fixed size, in double: the same bits for any number
@@ -210,10 +340,11 @@ requires(on_host<Exec>) void sum_blocks(Device<Exec>& device, std::size_t n, dou
 }
 template <class Exec, class F>
 requires(!on_host<Exec>) void sum_blocks(Device<Exec>& device, std::size_t n, double* out, const F& f) {
+  constexpr std::size_t block = 8;  // of one thread
   Kokkos::View<double, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> result(out);
   Kokkos::parallel_reduce(
-      "weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)),
-      KOKKOS_LAMBDA(std::size_t i, double& total) { total += f(i, i + 1); }, result);
+      "weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, (n + block - 1) / block)),
+      KOKKOS_LAMBDA(std::size_t b, double& total) { total += f(b * block, (b + 1) * block < n ? (b + 1) * block : n); }, result);
 }
 
 }  // namespace weft::kernels::detail

@@ -8,6 +8,7 @@
 #include <Kokkos_Core.hpp>
 
 #include <cstddef>
+#include <type_traits>
 
 #include <weft/core/scalar.hpp>
 #include <weft/device/parallel_for.hpp>
@@ -17,9 +18,10 @@ namespace weft::kernels::detail {
 
 using weft::detail::on_host;
 
-/// The lanes in which Exec computes on values of type T (in accumulate_t<T>).
+/// The lanes in which Exec computes on values of type T (in accumulate_t<T>): a register on hosts, elsewhere 16 bytes of memory.
 template <class Exec, class T>
-using lanes_for = Lanes<accumulate_t<T>, on_host<Exec> ? register_bytes / sizeof(accumulate_t<T>) : 1>;
+using lanes_for = std::conditional_t<on_host<Exec>, Lanes<accumulate_t<T>, register_bytes / sizeof(accumulate_t<T>)>,
+                                     Lanes<accumulate_t<T>, 16 / sizeof(T), false>>;
 
 /// Prefetches the memory of n values that will be read or written soon: rows of a matrix are too far apart for the processor's
 /// own prefetcher.
@@ -65,6 +67,12 @@ struct Two {
   KOKKOS_FORCEINLINE_FUNCTION explicit Two(typename V::value_type x) : first(x), second(x) {}
   KOKKOS_FORCEINLINE_FUNCTION friend Two operator+(Two a, Two b) { return Two(a.first + b.first, a.second + b.second); }
 };
+
+/// The largest of the lanes, where a member function of that name hides the friend.
+template <class V>
+KOKKOS_FORCEINLINE_FUNCTION auto largest_of(V x) {
+  return largest(x);
+}
 
 /// 1 / (1 + e^-x).
 template <class V>

@@ -75,14 +75,14 @@ struct Placed<A, Kind::partial, dim> {
   using type = Partial<A>;
 };
 
-// A refused product: a type replaces the product's and nothing is multiplied, so that there is one error.
+// The rules on all axes, without an error if they refuse the product.
 template <class L, class R, int LI, int RJ>
-struct Contract : RefusedOperands<L, R> {
-  using type = L;
+struct ContractRules {
+  static constexpr bool fits = false;
 };
 template <class T, class E, class... PL, class... PR, int LI, int RJ>
-requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>) struct Contract<Tensor<T, E, PL...>,
-                                                                                                 Tensor<T, E, PR...>, LI, RJ> {
+requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>) struct ContractRules<Tensor<T, E, PL...>,
+                                                                                                      Tensor<T, E, PR...>, LI, RJ> {
   template <class L, class R>
   static constexpr ContractRule rule = contract_rule(kind_of<L>, shard_dim<L>, kind_of<R>, shard_dim<R>, LI, RJ);
   static constexpr ContractFault fault = [] {
@@ -91,19 +91,31 @@ requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>)
     return first;
   }();
   static constexpr bool fits = fault == ContractFault::none;
-  static_assert(fault != ContractFault::partial_by_partial,
+  using type = Tensor<T, E, typename Placed<typename PL::axis, rule<PL, PR>.kind, rule<PL, PR>.dim>::type...>;
+};
+
+// A refused product: a type replaces the product's and nothing is multiplied, so that there is one error.
+template <class L, class R, int LI, int RJ>
+struct Contract : RefusedOperands<L, R> {
+  using type = L;
+};
+template <class T, class E, class... PL, class... PR, int LI, int RJ>
+requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>) struct Contract<Tensor<T, E, PL...>,
+                                                                                                 Tensor<T, E, PR...>, LI, RJ> {
+  using Rules = ContractRules<Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ>;
+  using type = typename Rules::type;
+  static_assert(Rules::fault != ContractFault::partial_by_partial,
                 "weft: matmul of Partial by Partial: a product of sums is not the sum of products; reduce one operand first");
-  static_assert(fault != ContractFault::not_entered,
+  static_assert(Rules::fault != ContractFault::not_entered,
                 "weft: matmul of an Invariant operand with a sharded or Replicated one: enter the parallel region first, "
                 "to<Replicated<axis>>(context, x), or its gradient loses a sum");
-  static_assert(fault != ContractFault::no_rule,
+  static_assert(Rules::fault != ContractFault::no_rule,
                 "weft: matmul has no rule for these placements: on each axis one operand may be cut where the other is "
                 "Replicated, along the dim that stays in the product, or both along the dim that is summed, which gives a "
                 "Partial product; bring one operand to such a layout with to<...>(context, x)");
-  using type = Tensor<T, E, typename Placed<typename PL::axis, rule<PL, PR>.kind, rule<PL, PR>.dim>::type...>;
 };
 template <class L, class R, int LI, int RJ>
-inline constexpr bool contract_fits = Contract<std::remove_cvref_t<L>, std::remove_cvref_t<R>, LI, RJ>::fits;
+inline constexpr bool contract_fits = ContractRules<std::remove_cvref_t<L>, std::remove_cvref_t<R>, LI, RJ>::fits;
 
 struct MatmulExtents {
   std::size_t m, n, k;

@@ -31,29 +31,58 @@ auto to_layout_of(const Variable<C, X>&, const Variable<C, Y>& y) {
                         detail::from(y, [](const auto&, const auto& g) { return g; }));
 }
 
+namespace detail {
+// Prints why the operands cannot be multiplied.
+template <class L, class R, int LI, int RJ>
+AlreadyRefused refused_product() {
+  (void)sizeof(Contract<L, R, LI, RJ>);
+  return {};
+}
+}  // namespace detail
+
+template <Placement To>
+detail::AlreadyRefused to(detail::AlreadyRefused refused) {
+  return refused;
+}
+template <class X, class Y>
+requires(std::is_same_v<X, detail::AlreadyRefused> || std::is_same_v<Y, detail::AlreadyRefused>) detail::AlreadyRefused
+    to_layout_of(const X&, const Y&) {
+  return {};
+}
+
 namespace operations {
 
 /// x [tokens, in] times wᵀ, w [out, in] -> [tokens, out], as for tensors.
 template <class C, class X, class W>
 auto matmul(const Variable<C, X>& x, const Variable<C, W>& w) {
-  return detail::record(x.tape(), matmul(x.value(), w.value()),
-                        detail::from(x, [w = w.value()](const auto&, const auto& g) { return matmul_input_gradient(g, w); }),
-                        detail::from(w, [x = x.value()](const auto&, const auto& g) { return matmul_weight_gradient(g, x); }));
+  if constexpr (!detail::contract_fits<X, W, 0, 0>) return detail::refused_product<X, W, 0, 0>();
+  else
+    return detail::record(x.tape(), matmul(x.value(), w.value()),
+                          detail::from(x, [w = w.value()](const auto&, const auto& g) { return matmul_input_gradient(g, w); }),
+                          detail::from(w, [x = x.value()](const auto&, const auto& g) { return matmul_weight_gradient(g, x); }));
 }
 template <class C, class X, Placement... R>
 auto matmul(const Variable<C, X>& x, const Parameter<R...>& w) {
-  return detail::record(
-      x.tape(), matmul(x.value(), w.for_operand(x.value())),
-      detail::from(
-          x, [&w](const auto&, const auto& g) { return matmul_input_gradient(g, w.template for_operand_type<X>(g.device())); }),
-      detail::from(w, [x = x.value()](const auto&, auto& weight, const auto& g) { accumulate_product(weight, g, x); }));
+  using W = decltype(w.for_operand(x.value()));
+  if constexpr (!detail::contract_fits<X, W, 0, 0>) return detail::refused_product<X, W, 0, 0>();
+  else
+    return detail::record(
+        x.tape(), matmul(x.value(), w.for_operand(x.value())),
+        detail::from(
+            x, [&w](const auto&, const auto& g) { return matmul_input_gradient(g, w.template for_operand_type<X>(g.device())); }),
+        detail::from(w, [x = x.value()](const auto&, auto& weight, const auto& g) { accumulate_product(weight, g, x); }));
 }
 
 /// x + y, placed alike; of a parameter [columns], added to each row.
 template <class C, class X, class Y>
 auto operator+(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  const auto same = [](const auto&, const auto& g) { return g; };
-  return detail::record(x.tape(), add(x.value(), y.value()), detail::from(x, same), detail::from(y, same));
+  if constexpr (!std::is_same_v<X, Y>) {
+    add(x.value(), y.value());
+    return detail::AlreadyRefused();
+  } else {
+    const auto same = [](const auto&, const auto& g) { return g; };
+    return detail::record(x.tape(), add(x.value(), y.value()), detail::from(x, same), detail::from(y, same));
+  }
 }
 template <class C, class X, Placement... R>
 auto operator+(const Variable<C, X>& x, const Parameter<R...>& bias) {
@@ -64,15 +93,21 @@ auto operator+(const Variable<C, X>& x, const Parameter<R...>& bias) {
 /// x - y, placed alike.
 template <class C, class X, class Y>
 auto operator-(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  return detail::record(x.tape(), subtract(x.value(), y.value()), detail::from(x, [](const auto&, const auto& g) { return g; }),
-                        detail::from(y, [](const auto&, const auto& g) { return scale(g, -1); }));
+  if constexpr (!std::is_same_v<X, Y>) {
+    subtract(x.value(), y.value());
+    return detail::AlreadyRefused();
+  } else
+    return detail::record(x.tape(), subtract(x.value(), y.value()), detail::from(x, [](const auto&, const auto& g) { return g; }),
+                          detail::from(y, [](const auto&, const auto& g) { return scale(g, -1); }));
 }
 /// The product element by element; of a parameter [columns], with each row.
 template <class C, class X, class Y>
 auto operator*(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  return detail::record(x.tape(), times(x.value(), y.value()),
-                        detail::from(x, [y = y.value()](const auto&, const auto& g) { return times(g, y); }),
-                        detail::from(y, [x = x.value()](const auto&, const auto& g) { return times(g, x); }));
+  if constexpr (!detail::Times<X, Y>::fits) return detail::AlreadyRefused();
+  else
+    return detail::record(x.tape(), times(x.value(), y.value()),
+                          detail::from(x, [y = y.value()](const auto&, const auto& g) { return times(g, y); }),
+                          detail::from(y, [x = x.value()](const auto&, const auto& g) { return times(g, x); }));
 }
 template <class C, class X, Placement... R>
 auto operator*(const Variable<C, X>& x, const Parameter<R...>& gain) {
@@ -119,6 +154,21 @@ template <class C, class X>
 auto operator-(const Variable<C, X>& x) {
   return scale(x, -1);
 }
+
+// Operations on what was refused already: one error is enough.
+template <class... X>
+concept AnyRefused = (std::is_same_v<X, detail::AlreadyRefused> || ...);
+template <class X, class Y>
+requires AnyRefused<X, Y> detail::AlreadyRefused operator+(const X&, const Y&) { return {}; }
+template <class X, class Y>
+requires AnyRefused<X, Y> detail::AlreadyRefused operator-(const X&, const Y&) { return {}; }
+template <class X, class Y>
+requires AnyRefused<X, Y> detail::AlreadyRefused operator*(const X&, const Y&) { return {}; }
+template <class X, class Y>
+requires AnyRefused<X, Y> detail::AlreadyRefused operator/(const X&, const Y&) { return {}; }
+inline detail::AlreadyRefused operator-(detail::AlreadyRefused refused) { return refused; }
+template <class X, class Y>
+requires AnyRefused<X, Y> detail::AlreadyRefused matmul(const X&, const Y&) { return {}; }
 
 }  // namespace operations
 

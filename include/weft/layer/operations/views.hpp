@@ -65,16 +65,20 @@ X merge_heads(const X& x) {
   return detail::view_as(x, shape);
 }
 
-/// x in another shape with the same dim 0 and number of elements, which are shared. Only dim 0 may be cut. The gradient is
-/// reshape(g, x.shape()).
+/// x in another shape with the same number of elements, which are shared. Only dim 0 may be cut: each rank's part is then one part
+/// of the whole in the new shape too, except over cp, whose ranks have two chunks of each sequence: there, and if dim 0 is padded,
+/// dim 0 must stay. The gradient is reshape(g, x.shape()).
 template <AnyTensor X>
 X reshape(const X& x, Shape shape) {
   static_assert(!detail::columns_cut<X>,
                 "weft: reshape: an axis cuts a dim beyond 0, and in another shape it would cut something else; use split_heads "
                 "and merge_heads");
-  if (x.shape().rank() == 0 || shape.rank() == 0 || shape[0] != x.shape()[0] || shape.size() != x.size())
-    throw_error<ShapeError>(
-        {"reshape of ", x.shape().text(), " to ", shape.text(), ": dim 0 and the number of elements must stay"});
+  constexpr bool chunks = std::is_same_v<placement_t<X, cp>, Shard<cp, 0>>;
+  if (x.shape().rank() == 0 || shape.rank() == 0 || shape.size() != x.size())
+    throw_error<ShapeError>({"reshape of ", x.shape().text(), " to ", shape.text(), ": the number of elements must stay"});
+  if (shape[0] != x.shape()[0] && (chunks || x.shape().sharding(0) != DimSharding::even))
+    throw_error<ShapeError>({"reshape of ", x.shape().text(), " to ", shape.text(), ": dim 0 must stay, because ",
+                             chunks ? "cp cuts it in two chunks of each sequence" : "it is not cut evenly"});
   for (std::size_t dim = 1; dim < x.shape().rank(); ++dim)
     if (x.shape().sharding(dim) != DimSharding::even)
       throw_error<LayoutError>({"reshape of ", x.shape().text(), ": dim ", dim, " is padded"});

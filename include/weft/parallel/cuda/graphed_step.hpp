@@ -102,12 +102,15 @@ class GraphedStep {
     auto& stages = model_->stages_;
     const schedule::Table& table = stages.table(context, batch);
     const double count = stages.count_targets(context, batch).counted;
-    std::vector<std::uint64_t> key{batch.sequences, batch.length, batch.micro_batches, batch.first_sequence};
+    std::vector<std::uint64_t> key{batch.sequences, batch.length, batch.micro_batches, batch.first_sequence,
+                                   stages.trainable_changes()};
     for (const MicroBatch& micro : batch.differing) key.insert(key.end(), {micro.sequences, micro.length});
+    key.push_back(batch.documents.size());
     if (key != key_) begin(context, table, batch, std::move(key));
     const double seed = context.engine.loss_scale / count;
     copy_from_host(inputs_.held.tokens, std::span<const std::int32_t>(batch.tokens));
     copy_from_host(inputs_.held.targets, std::span<const std::int32_t>(batch.targets));
+    if (!batch.documents.empty()) copy_from_host(inputs_.documents, std::span<const std::int32_t>(batch.documents));
     copy_from_host(inputs_.seed, std::span<const double>(&seed, 1));
     recorder_.run(model_->device().exec(), key_, [&] {
       const Lent lent{model_->device().arena(), memory_};
@@ -133,13 +136,14 @@ class GraphedStep {
     shape_ = batch;
     using Tokens = decltype(inputs_.held.tokens);
     inputs_ = {{Tokens(context.device(), {batch.tokens.size()}), Tokens(context.device(), {batch.targets.size()})},
-               decltype(inputs_.seed)(context.device(), {1})};
+               decltype(inputs_.seed)(context.device(), {1}), {}};
+    if (!batch.documents.empty()) inputs_.documents = decltype(inputs_.documents)(context.device(), {batch.documents.size()});
     // A layer that read a number of this step from the environment would repeat it in all later steps.
     constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
     run_ = std::make_unique<Run>(context, model_->stages_.chunks(), table, shape_, *model_->stages_.accumulator(),
                                  weft::detail::TrainingInputs{.loss_gradient = unknown, .auxiliary_gradient = unknown});
     run_->inputs.take(inputs_.held);
-    run_->executor.take(inputs_.seed);
+    run_->executor.take(inputs_.seed, inputs_.documents);
     key_ = std::move(key);
   }
 
@@ -149,6 +153,7 @@ class GraphedStep {
   struct Inputs {
     typename Run::Inputs::Held held;
     Tensor<double, DefaultDevice::execution_space> seed;
+    Tensor<std::int32_t, DefaultDevice::execution_space> documents = {};
   };
   Inputs inputs_;
   std::vector<std::uint64_t> key_;

@@ -39,6 +39,8 @@ class FlatParameterGroup {
 
   // Allocates and initialises the pieces. The whole parameters never exist.
   void place();
+  // Allocates the gradients of trainable parameters.
+  void lay_out_gradients();
 
   // Allocates whole gradients for layers to add to. Gaps between parameters are zero, because they are summed, too.
   void open();
@@ -75,9 +77,14 @@ class FlatParameterGroup {
   static std::span<std::int64_t> words(const Buffer& buffer, std::size_t bytes);
   template <class T>
   void scatter(const Buffer& out) {
-    reduction_ =
-        ranks_.sharing.reduce_scatter_async(std::span<const T>(static_cast<const T*>(leaving_.get()), piece_ * sharers()),
-                                            std::span<T>(static_cast<T*>(out.get()), piece_));
+    const std::span<const T> whole(static_cast<const T*>(leaving_.get()), gradient_elements());
+    const std::span<T> mine(static_cast<T*>(out.get()), gradient_piece());
+    if (whole.size() == piece_ * sharers()) {
+      reduction_ = ranks_.sharing.reduce_scatter_async(whole, mine);
+      return;
+    }
+    for (std::size_t rank = 0; rank < sharers(); ++rank) counts_[rank] = begins_[rank + 1] - begins_[rank];
+    reduction_ = ranks_.sharing.reduce_scatter_v_async(whole, mine, counts_);
   }
   std::size_t sharers() const;
   std::size_t value_bytes() const { return size_of(type_); }
@@ -103,8 +110,16 @@ class FlatParameterGroup {
     return static_cast<accumulate_t<T>*>(at(packed, integer_bytes()).get());
   }
 
+  // Gradients lie in the order of the values, without the frozen parameters: these many elements, of which this rank sums some.
+  std::size_t gradient_elements() const { return begins_.back(); }
+  std::size_t gradient_piece() const { return begins_[my_rank() + 1] - begins_[my_rank()]; }
+  std::size_t my_rank() const { return std::size_t(ranks_.sharing.rank()); }
   // The first element of a parameter, in the flat array, that this rank keeps, if it keeps any.
   std::size_t first_kept(const FlatMember& member) const;
+  // Its place in this rank's piece of the gradients.
+  std::size_t gradient_kept(const FlatMember& member, const FlatMember& summed) const {
+    return summed.first + (first_kept(member) - member.first) - begins_[my_rank()];
+  }
   void keep(const FlatMember& member) const;
   // This rank's piece: the one that was loaded ahead, else loaded from the store to its place among the gathered values.
   Buffer load();
@@ -115,6 +130,9 @@ class FlatParameterGroup {
   Device<Exec>* device_;
   const ShardSettings* settings_;
   std::vector<FlatMember> members_;
+  std::vector<FlatMember> summed_;    // the trainable ones, with their places among the gradients
+  std::vector<std::size_t> begins_;   // of the ranks' pieces of the gradients, and the end
+  std::vector<std::size_t> counts_;   // of a sum whose pieces differ
   std::size_t elements_ = 0, piece_ = 0, begin_ = 0;  // the size of the array and of a piece, and where this rank's begins
   DataType type_ = DataType::float32, gradient_type_ = DataType::float32;            // that layers use
   DataType kept_type_ = DataType::float32, kept_gradient_type_ = DataType::float32;  // of this rank's piece
@@ -150,13 +168,7 @@ void FlatParameterGroup<Exec>::place() {
   kept_gradient_type_ = settings_->kept_gradient_type(any);
   piece_ = ((elements_ + sharers() - 1) / sharers() + grain - 1) / grain * grain;
   begin_ = std::size_t(ranks_.sharing.rank()) * piece_;
-  if (settings_->rules.keeps_gradients) {
-    if (rounds()) rounded_ = device_->allocate_persistent(piece_ * sharers() * kept_gradient_bytes());
-    else open();
-    shard_gradient_ = at(rounds() ? rounded_ : gradients_, begin_ * kept_gradient_bytes());
-  } else {
-    shard_gradient_ = device_->allocate_persistent(piece_ * kept_gradient_bytes());
-  }
+  lay_out_gradients();
   if (any.info().gradient_only) {
     for (const FlatMember& member : members_) keep(member);
     return;
@@ -181,21 +193,54 @@ void FlatParameterGroup<Exec>::place() {
 }
 
 template <class Exec>
+void FlatParameterGroup<Exec>::lay_out_gradients() {
+  close();
+  rounded_ = shard_gradient_ = nullptr;
+  summed_.clear();
+  begins_.assign(sharers() + 1, 0);
+  counts_.resize(sharers());
+  // A rank sums the gradients of the elements that it keeps: a frozen parameter takes its elements out of the pieces.
+  for (std::size_t rank = 0; rank <= sharers(); ++rank) begins_[rank] = rank * piece_;
+  std::size_t frozen = 0;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const std::size_t first = members_[i].first, end = i + 1 < members_.size() ? members_[i + 1].first : elements_;
+    if (members_[i].state->trainable()) {
+      summed_.push_back({members_[i].state, first - frozen});
+      continue;
+    }
+    members_[i].state->gradients().drop();
+    for (std::size_t rank = 0; rank <= sharers(); ++rank) begins_[rank] -= std::clamp(rank * piece_, first, end) - first;
+    frozen += end - first;
+  }
+  if (summed_.empty()) {
+    begins_.assign(sharers() + 1, 0);
+    return;
+  }
+  if (settings_->rules.keeps_gradients) {
+    if (rounds()) rounded_ = device_->allocate_persistent(gradient_elements() * kept_gradient_bytes());
+    else open();
+    shard_gradient_ = at(rounds() ? rounded_ : gradients_, begins_[my_rank()] * kept_gradient_bytes());
+  } else {
+    shard_gradient_ = device_->allocate_persistent(gradient_piece() * kept_gradient_bytes());
+  }
+}
+
+template <class Exec>
 void FlatParameterGroup<Exec>::open() {
   if (!gradients_) {
-    const std::size_t bytes = piece_ * sharers() * gradient_bytes();
+    const std::size_t bytes = gradient_elements() * gradient_bytes();
     gradients_ = settings_->rules.keeps_gradients && !rounds() ? device_->allocate_persistent(bytes) : device_->allocate(bytes);
     std::size_t used = 0;
     const auto clear = [&](std::size_t from, std::size_t to) {
       fill_zero(*device_, static_cast<char*>(gradients_.get()) + from * gradient_bytes(), (to - from) * gradient_bytes());
     };
-    for (const FlatMember& member : members_) {
+    for (const FlatMember& member : summed_) {
       clear(used, member.first);
       used = member.first + member.state->size();
     }
-    clear(used, piece_ * sharers());
+    clear(used, gradient_elements());
   }
-  for (const FlatMember& member : members_)
+  for (const FlatMember& member : summed_)
     member.state->gradients().set_layer_buffer(at(gradients_, member.first * gradient_bytes()));
 }
 
@@ -203,7 +248,7 @@ template <class Exec>
 void FlatParameterGroup<Exec>::fold() {
   open();
   add_folded();
-  dispatch_narrow(kept_gradient_type_, [&](auto zero) { cast<float, decltype(zero)>(piece_ * sharers(), gradients_, rounded_); });
+  dispatch_narrow(kept_gradient_type_, [&](auto zero) { cast<float, decltype(zero)>(gradient_elements(), gradients_, rounded_); });
   close();
   folded_ = true;
 }
@@ -307,23 +352,23 @@ void FlatParameterGroup<Exec>::reduce() {
   // The first sum of a step goes to its place, but to a buffer beside it if that place is part of the input, holds the sum of
   // earlier micro-batches, or has another type.
   if (settings_->narrow || settings_->rules.keeps_gradients || reduced_ || rounds())
-    sum_ = device_->allocate(piece_ * gradient_bytes());
+    sum_ = device_->allocate(gradient_piece() * gradient_bytes());
   if (tree_ != nullptr) {
-    exchange_.emplace(ranks_.all, *device_, *tree_, gradient_type_, leaving_, piece_, sharers(), members_);
+    exchange_.emplace(ranks_.all, *device_, *tree_, gradient_type_, leaving_, begins_, summed_);
     return;
   }
   if (!settings_->narrow) {
     dispatch_gradient(gradient_type_, [&](auto zero) { scatter<decltype(zero)>(sum_ ? sum_ : shard_gradient_); });
     return;
   }
-  const Buffer rounded = device_->allocate(piece_ * sharers() * sizeof(bfloat16));
+  const Buffer rounded = device_->allocate(gradient_elements() * sizeof(bfloat16));
   dispatch_gradient(gradient_type_, [&](auto zero) {
     using G = decltype(zero);
-    kernels::cast<G, bfloat16>(*device_, piece_ * sharers(), static_cast<const G*>(leaving_.get()),
+    kernels::cast<G, bfloat16>(*device_, gradient_elements(), static_cast<const G*>(leaving_.get()),
                                static_cast<bfloat16*>(rounded.get()));
   });
   leaving_ = rounded;
-  narrow_sum_ = device_->allocate(piece_ * sizeof(bfloat16));
+  narrow_sum_ = device_->allocate(gradient_piece() * sizeof(bfloat16));
   scatter<bfloat16>(narrow_sum_);
 }
 
@@ -340,24 +385,28 @@ void FlatParameterGroup<Exec>::settle() {
   dispatch_gradient(gradient_type_, [&](auto zero) {
     using G = decltype(zero);
     if (narrow_sum_)
-      kernels::cast<bfloat16, G>(*device_, piece_, static_cast<const bfloat16*>(narrow_sum_.get()), static_cast<G*>(sum_.get()));
+      kernels::cast<bfloat16, G>(*device_, gradient_piece(), static_cast<const bfloat16*>(narrow_sum_.get()), static_cast<G*>(sum_.get()));
     if (!sum_ || rounds()) return;
     const G* sum = static_cast<const G*>(sum_.get());
     G* shard = static_cast<G*>(shard_gradient_.get());
-    if (reduced_) kernels::accumulate<G, G>(*device_, piece_, sum, shard);
-    else kernels::cast<G, G>(*device_, piece_, sum, shard);
+    if (reduced_) kernels::accumulate<G, G>(*device_, gradient_piece(), sum, shard);
+    else kernels::cast<G, G>(*device_, gradient_piece(), sum, shard);
   });
   if (rounds())
     dispatch_narrow(kept_gradient_type_, [&](auto zero) {
       using N = decltype(zero);
       if (reduced_)
-        kernels::accumulate<float, N>(*device_, piece_, static_cast<const float*>(sum_.get()),
+        kernels::accumulate<float, N>(*device_, gradient_piece(), static_cast<const float*>(sum_.get()),
                                       static_cast<N*>(shard_gradient_.get()));
-      else cast<float, N>(piece_, sum_, shard_gradient_);
+      else cast<float, N>(gradient_piece(), sum_, shard_gradient_);
     });
-  for (const FlatMember& member : members_)
+  auto summed = summed_.begin();
+  for (const FlatMember& member : members_) {
+    if (!member.state->trainable()) continue;
     if (member.state->kept() != 0)
-      member.state->gradients().set_buffer(at(shard_gradient_, (first_kept(member) - begin_) * kept_gradient_bytes()));
+      member.state->gradients().set_buffer(at(shard_gradient_, gradient_kept(member, *summed) * kept_gradient_bytes()));
+    ++summed;
+  }
   reduced_ = true;
   sum_.reset();
   narrow_sum_.reset();
@@ -368,7 +417,7 @@ template <class Exec>
 void FlatParameterGroup<Exec>::start_copies() {
   if (!reduced_ || summed_over_copies_) return;
   reduction_ = ranks_.copies.all_reduce_async(comm::elements_of<float, double, bfloat16, float16>(
-      kept_gradient_type_, weft::detail::memory_kind<Tensor<float, Exec>>(), shard_gradient_.get(), piece_));
+      kept_gradient_type_, weft::detail::memory_kind<Tensor<float, Exec>>(), shard_gradient_.get(), gradient_piece()));
 }
 
 template <class Exec>
@@ -399,14 +448,14 @@ void FlatParameterGroup<Exec>::add_folded() {
   if (!folded_) return;
   dispatch_narrow(kept_gradient_type_, [&](auto zero) {
     using N = decltype(zero);
-    kernels::accumulate<N, float>(*device_, piece_ * sharers(), static_cast<const N*>(rounded_.get()),
+    kernels::accumulate<N, float>(*device_, gradient_elements(), static_cast<const N*>(rounded_.get()),
                                   static_cast<float*>(gradients_.get()));
   });
 }
 
 template <class Exec>
 void FlatParameterGroup<Exec>::close() {
-  for (const FlatMember& member : members_) member.state->gradients().set_layer_buffer(nullptr);
+  for (const FlatMember& member : summed_) member.state->gradients().set_layer_buffer(nullptr);
   gradients_.reset();
 }
 

@@ -32,6 +32,7 @@ class FullyShardedHooks : public Hooks {
   bool allocate(ParameterState& state) override;
 
   void prepare(std::span<Unit*> units) override;
+  void lay_out_gradients() override;
 
   bool reduces_each_micro_batch() const override { return each_micro_batch_ || folds_; }
   bool sums_data() const override { return true; }
@@ -125,6 +126,13 @@ void FullyShardedHooks<Exec>::prepare(std::span<Unit*> units) {
       folds_ = folds_ || groups_[at]->folds();
     }
   }
+}
+
+template <class Exec>
+void FullyShardedHooks<Exec>::lay_out_gradients() {
+  settle();
+  for (auto& group : groups_) group->lay_out_gradients();
+  groups_of_.clear();
 }
 
 template <class Exec>

@@ -152,7 +152,9 @@ class TreeHook final : public hook::AnyHook {
   Request start(hook::Bucket& bucket, const Communicator& comm) override {
     const std::size_t ranks = std::size_t(comm.size());
     under_way_.erase(bucket.index);  // left by a step that ended early
-    under_way_.try_emplace(bucket.index, comm, *device_, *tree_, bucket.type, bucket.storage(), bucket.elements / ranks, ranks,
+    std::vector<std::size_t> begins(ranks + 1);
+    for (std::size_t rank = 0; rank <= ranks; ++rank) begins[rank] = rank * (bucket.elements / ranks);
+    under_way_.try_emplace(bucket.index, comm, *device_, *tree_, bucket.type, bucket.storage(), std::move(begins),
                            bucket.members);
     return Request();
   }

@@ -83,8 +83,9 @@ class GradientTrees : public GradientAccumulator {
 
   void open(const Unit& unit, std::size_t micro) override {
     for (const Use& use : uses_of(unit))
-      if (!use.state->gradients().layer_buffer()) open_layer_gradient(*device_, *use.state);
+      if (use.state->trainable() && !use.state->gradients().layer_buffer()) open_layer_gradient(*device_, *use.state);
     for (const Use& use : uses_of(unit)) {
+      if (!use.state->trainable()) continue;
       if (!use.home->gradients().layer_buffer()) open_layer_gradient(*device_, *use.home);
       Tree& tree = trees_.at(use.home);
       tree.outside = use.state->gradients().layer_buffer();
@@ -101,6 +102,7 @@ class GradientTrees : public GradientAccumulator {
   }
   void leave(const Unit& unit, std::size_t micro) override {
     for (const Use& use : uses_of(unit)) {
+      if (!use.state->trainable()) continue;
       Tree& tree = trees_.at(use.home);
       if (auto term = use.state->gradients().leave_term(std::exchange(tree.outside, nullptr)))
         tree.begun[micro] = std::move(*term);
@@ -110,6 +112,7 @@ class GradientTrees : public GradientAccumulator {
   void close(Unit& unit, std::size_t micro, AllHooks hooks) override {
     notify(unit, hooks, false);
     for (const Use& use : uses_of(unit)) {
+      if (!use.state->trainable()) continue;
       Tree& tree = trees_.at(use.home);
       std::vector<Buffer> leaves = use.state->gradients().end_term(std::exchange(tree.outside, nullptr));
       for (std::size_t source = 0; source < leaves.size(); ++source)
@@ -145,6 +148,7 @@ class GradientTrees : public GradientAccumulator {
   // the others beside it.
   void complete(const Unit& owned) {
     for (ParameterState* home : owned.parameters) {
+      if (!home->trainable()) continue;
       Tree& tree = trees_.at(home);
       if (!home->gradients().layer_buffer()) open_layer_gradient(*device_, *home);
       const Buffer place = home->gradients().layer_buffer();
@@ -171,7 +175,7 @@ class GradientTrees : public GradientAccumulator {
   // Gives the same bits on all ranks that hold the parameter.
   void add_uses(std::span<const Tie> ties) {
     for (const Tie& tie : ties) {
-      if (tie.state->kept() == 0) continue;
+      if (tie.state->kept() == 0 || !tie.state->trainable()) continue;
       typed(*tie.state, [&](auto zero) {
         using G = decltype(zero);
         const std::size_t size = tie.state->kept();

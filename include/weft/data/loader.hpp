@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The batches of a training run over any dataset. Every sample comes once an epoch, in an order that is a pure function of seed
+// and epoch (data/sampler.hpp): sample i of step s is the same one in every layout, and a run resumes at any step. A data rank
+// takes its contiguous share of each global batch, ranks of tp, pp and cp the whole share. A thread loads the next batch while
+// this one is used.
+//
+//   struct Squares {                                          // a Dataset
+//     using Fields = weft::FieldBatch<x, y>;
+//     std::size_t size() const { return 1000; }
+//     void load(std::size_t i, Fields::Sample& sample) const { sample[x][0] = float(i), sample[y][0] = float(i * i); }
+//   };
+//   for (auto&& batch : data::Loader(mesh, Squares{}, {.global_batch = 32, .epochs = 3})) model.train_step(batch);
+
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <weft/core/error.hpp>
+#include <weft/data/load_ahead.hpp>
+#include <weft/data/sampler.hpp>
+#include <weft/layer/fields.hpp>
+
+namespace weft::data {
+
+/// Samples that are found by their index. `Fields` is a FieldBatch; load() writes one sample, whose spans are zero or have the
+/// last batch's values. It is const, and the threads of several ranks call it at the same time. A dataset whose fields are no
+/// scalars has `shapes(Fields::Shapes&)` too. load() may throw; it does not call Kokkos' parallel patterns, since it runs beside
+/// a training step.
+template <class D>
+concept Dataset = requires(const D& dataset, std::size_t index, typename D::Fields::Sample& sample) {
+  { dataset.size() } -> std::convertible_to<std::size_t>;
+  dataset.load(index, sample);
+};
+
+/// How far a loader is: the batch that was given last.
+struct LoaderProgress {
+  std::uint64_t step = 0, end_step = 0;
+  std::uint64_t epoch = 0, step_of_epoch = 0, steps_per_epoch = 0;  ///< counted from 0
+  std::size_t samples_seen = 0, samples = 0;                        ///< of this epoch, this step's too, over all data ranks
+  double waited_s = 0;                                              ///< that steps waited for their batches, since begin()
+};
+
+/// One rank's share of each step's samples.
+template <class D>
+class Loader {
+  static_assert(
+      requires {
+        typename D::Fields::Sample;
+        typename D::Fields::Shapes;
+      },
+      "weft: a Dataset names its fields: using Fields = weft::FieldBatch<...>");
+  static_assert(Dataset<D>, "weft: a Dataset has size() const and load(std::size_t index, Fields::Sample& sample) const");
+
+ public:
+  using Fields = typename D::Fields;
+
+  /// Throws what Sampler throws. The dataset is moved, or shared if it is a shared_ptr.
+  Loader(Share share, std::shared_ptr<const D> dataset, LoaderOptions options = {})
+      : source_{dataset, Sampler(share, dataset->size(), options), {}} {
+    if constexpr (requires { dataset->shapes(source_.shapes); }) dataset->shapes(source_.shapes);
+  }
+  template <class Mesh>
+  requires(!std::is_same_v<Mesh, Share>) Loader(const Mesh& mesh, std::shared_ptr<const D> dataset, LoaderOptions options = {})
+      : Loader(share_of(mesh), std::move(dataset), options) {}
+  Loader(Share share, D dataset, LoaderOptions options = {})
+      : Loader(share, std::make_shared<const D>(std::move(dataset)), options) {}
+  template <class Mesh>
+  requires(!std::is_same_v<Mesh, Share>) Loader(const Mesh& mesh, D dataset, LoaderOptions options = {})
+      : Loader(share_of(mesh), std::make_shared<const D>(std::move(dataset)), options) {}
+
+  /// The range of steps. A batch is there until the next one is asked for; it may be written to. An exception of load() comes out
+  /// of begin() or ++ of its step: weft::Error with the sample's index, and nested in it the exception itself.
+  class iterator {
+   public:
+    using value_type = Fields;
+    using difference_type = std::ptrdiff_t;
+    explicit iterator(Loader* loader) : loader_(loader) {}
+    Fields& operator*() const { return *loader_->batch_; }
+    iterator& operator++() { return loader_->next(), *this; }
+    void operator++(int) { loader_->next(); }
+    bool operator==(std::default_sentinel_t) const { return loader_->batch_ == nullptr; }
+
+   private:
+    Loader* loader_;
+  };
+  /// Starts at options().first_step, again if it was called before.
+  iterator begin() {
+    batch_ = nullptr;
+    waited_s_ = 0;
+    ahead_.start(source_, source_.sampler.options().first_step, source_.sampler.end_step(), source_.sampler.options().ahead);
+    next();
+    return iterator(this);
+  }
+  std::default_sentinel_t end() const { return {}; }
+
+  /// This rank's share of any step, loaded when it is asked for.
+  Fields batch(std::uint64_t step) const {
+    Fields batch;
+    source_(batch, step);
+    return batch;
+  }
+
+  LoaderProgress progress() const {
+    const Sampler& sampler = source_.sampler;
+    const auto part = sampler.part(step_);
+    const std::size_t end = std::min(part.place + sampler.options().global_batch, sampler.samples());
+    return {step_, sampler.end_step(), part.epoch, step_ % sampler.steps_per_epoch(), sampler.steps_per_epoch(),
+            end,   sampler.samples(),  waited_s_};
+  }
+  std::uint64_t epoch() const { return source_.sampler.part(step_).epoch; }
+  std::uint64_t steps_per_epoch() const { return source_.sampler.steps_per_epoch(); }
+  const LoaderOptions& options() const { return source_.sampler.options(); }
+  const D& dataset() const { return *source_.dataset; }
+
+ private:
+  /// Loads the share of a step: what the thread has of its own, so that the Loader may be moved meanwhile.
+  struct Source {
+    std::shared_ptr<const D> dataset;
+    Sampler sampler;
+    typename Fields::Shapes shapes;
+
+    void operator()(Fields& batch, std::uint64_t step) const {
+      const auto part = sampler.part(step);
+      batch.resize(part.samples, shapes);
+      batch.micro_batches = sampler.options().micro_batches;
+      batch.first_sample = part.first_sample;
+      batch.step = step;
+      for (std::size_t i = 0; i < part.samples; ++i) {
+        const std::size_t index = sampler.index(part, i);
+        try {
+          auto sample = batch.sample(i);
+          dataset->load(index, sample);
+        } catch (const std::exception& error) {
+          detail::rethrow_with_sample(error, index, step);
+        }
+      }
+    }
+  };
+
+  void next() {
+    const auto before = std::chrono::steady_clock::now();
+    batch_ = ahead_.next();
+    waited_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+    if (batch_ != nullptr) step_ = batch_->step;
+  }
+
+  Source source_;
+  detail::LoadAhead<Fields, Source> ahead_;
+  Fields* batch_ = nullptr;
+  std::uint64_t step_ = source_.sampler.options().first_step;
+  double waited_s_ = 0;
+};
+
+template <class Mesh, class D>
+Loader(const Mesh&, D, LoaderOptions) -> Loader<D>;
+template <class Mesh, class D>
+Loader(const Mesh&, std::shared_ptr<const D>, LoaderOptions) -> Loader<D>;
+template <class Mesh, class D>
+Loader(const Mesh&, std::shared_ptr<D>, LoaderOptions) -> Loader<D>;
+template <class Mesh, class D>
+Loader(const Mesh&, D) -> Loader<D>;
+template <class Mesh, class D>
+Loader(const Mesh&, std::shared_ptr<const D>) -> Loader<D>;
+template <class Mesh, class D>
+Loader(const Mesh&, std::shared_ptr<D>) -> Loader<D>;
+
+}  // namespace weft::data

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The keys that each query of attention sees: a pattern, the borders of packed documents, and arrays of one's own. A pattern and
+// borders leave each query one range of keys, and both ends of the ranges grow from query to query, so kernels skip all blocks
+// outside of them: a window costs its width, packed documents cost the sum of their squares.
+//
+//   kernels::attention_forward(device, extents, in, {out, extents.width()}, lse, {.window = 1024}, {.documents = documents});
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include <Kokkos_Core.hpp>
+
+#include <weft/core/error.hpp>
+#include <weft/kernels/detail/loops.hpp>
+#include <weft/mesh/zigzag.hpp>
+
+namespace weft {
+
+/// The pattern of an attention: causal (language models), full (`causal` false: encoders, vision transformers), each with a
+/// sliding window or without.
+struct AttentionMask {
+  bool causal = true;  ///< later tokens are hidden
+  /// A query sees the `window` tokens up to itself, itself among them (Mistral's sliding window), and unless causal as many from
+  /// itself on; 0: all.
+  std::size_t window = 0;
+  bool operator==(const AttentionMask&) const = default;
+};
+
+namespace kernels {
+
+/// What hides keys beside the pattern; what is null hides none. `visible` and `added` have a number for each key of a query, at
+/// sequence * sequence_step + head * head_step + query * query_step + key: a step of 0 means the same numbers for all. So keys
+/// that are padding are {.visible = keep, .sequence_step = keys}. Neither has a gradient.
+template <class A>
+struct MaskArrays {
+  const std::int32_t* documents = nullptr;  ///< [sequences, length]: of each token; a document's tokens lie together
+  const std::uint8_t* visible = nullptr;    ///< 0: hidden
+  const A* added = nullptr;                 ///< to the scaled scores; -infinity hides
+  std::size_t sequence_step = 0, head_step = 0, query_step = 0;
+};
+
+/// The first token of the document that token i of a sequence belongs to, and the one after its last.
+KOKKOS_INLINE_FUNCTION std::size_t document_begin(const std::int32_t* documents, std::size_t i) {
+  std::size_t low = 0, high = i;  // the first token of this number is in [low, high]
+  while (low < high) {
+    const std::size_t middle = (low + high) / 2;
+    if (documents[middle] == documents[i]) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+KOKKOS_INLINE_FUNCTION std::size_t document_end(const std::int32_t* documents, std::size_t length, std::size_t i) {
+  std::size_t low = i + 1, high = length;  // the first token of another number is in [low, high]
+  while (low < high) {
+    const std::size_t middle = (low + high) / 2;
+    if (documents[middle] == documents[i]) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/// Keys [first, end) of a block that each of its queries sees, [sequences, queries] each, both growing from query to query; none
+/// if end <= first.
+struct KeyRanges {
+  std::int32_t *first = nullptr, *end = nullptr;
+};
+
+/// A block of queries against a block of keys, whose tokens may be a rank's part of each sequence (mesh/zigzag.hpp).
+struct MaskedBlock {
+  std::size_t sequences = 1;
+  weft::detail::Zigzag queries;  ///< of all queries of the rank; the block begins with `first_query`
+  std::size_t first_query = 0, query_count = 0;
+  weft::detail::Zigzag keys;
+  std::size_t key_count = 0;  ///< the first ones of that rank
+};
+
+/// The ranges of keys that pattern and documents leave. `documents` [sequences, length] are those of whole sequences, or null.
+template <class Exec>
+void find_key_ranges(Device<Exec>& device, const AttentionMask& mask, const std::int32_t* documents, const MaskedBlock& block,
+                     const KeyRanges& ranges) {
+  const MaskedBlock b = block;
+  const AttentionMask m = mask;
+  std::int32_t *const first = ranges.first, *const end = ranges.end;
+  detail::for_each(
+      device, b.sequences * b.query_count, KOKKOS_LAMBDA(std::size_t item) {
+        const std::size_t sequence = item / b.query_count, length = b.keys.length;
+        const std::size_t position = b.queries.position(b.first_query + item % b.query_count);
+        std::size_t from = 0, to = m.causal ? position + 1 : length;
+        if (m.window != 0) {
+          from = position + 1 > m.window ? position + 1 - m.window : 0;
+          to = to - position > m.window ? position + m.window : to;
+        }
+        if (documents != nullptr) {
+          const std::int32_t* const here = documents + sequence * b.queries.length;
+          const std::size_t begin = document_begin(here, position), stop = document_end(here, length, position);
+          from = from > begin ? from : begin;
+          to = to < stop ? to : stop;
+        }
+        const std::size_t keys_before = b.keys.before(from), keys_up_to = b.keys.before(to);
+        first[item] = std::int32_t(keys_before < b.key_count ? keys_before : b.key_count);
+        end[item] = std::int32_t(keys_up_to < b.key_count ? keys_up_to : b.key_count);
+      });
+}
+
+namespace detail {
+
+/// A mask as the loops read it: ranges, and arrays or null. Without ranges, the shape's `causal` is all.
+struct MaskView {
+  const std::int32_t *first_key = nullptr, *end_key = nullptr;  // [sequences, length]
+  const std::uint8_t* visible = nullptr;
+  const void* added = nullptr;
+  std::size_t sequence_step = 0, head_step = 0, query_step = 0;
+
+  KOKKOS_INLINE_FUNCTION bool ranges() const { return first_key != nullptr; }
+  KOKKOS_INLINE_FUNCTION bool arrays() const { return visible != nullptr || added != nullptr; }
+  /// The place in `visible` and `added` of a query's first key.
+  KOKKOS_INLINE_FUNCTION std::size_t place(std::size_t sequence, std::size_t head, std::size_t query) const {
+    return sequence * sequence_step + head * head_step + query * query_step;
+  }
+  /// What is added to the scaled score of the key at `place`.
+  template <class A>
+  KOKKOS_INLINE_FUNCTION A term(std::size_t place) const {
+    if (visible != nullptr && visible[place] == 0) return -Kokkos::Experimental::infinity_v<A>;
+    return added != nullptr ? static_cast<const A*>(added)[place] : A(0);
+  }
+};
+
+}  // namespace detail
+}  // namespace kernels
+
+}  // namespace weft

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Two-dimensional convolutions of images [samples, channels, height, width] with weights [out, in / groups, kernel height, kernel
+// width], and their gradients. On hosts float and bfloat16 use oneDNN; double, float16, other devices, and what oneDNN does not
+// serve, the product of patches (detail/convolution_columns.hpp), equal to it within rounding.
+//
+//   kernels::convolution_forward(device, shape, x, w, bias, y);   // bias [out] or null
+
+#include <cstddef>
+#include <type_traits>
+
+#include <weft/core/scalar.hpp>
+#include <weft/kernels/convolution_shape.hpp>
+#include <weft/kernels/detail/convolution_columns.hpp>
+#include <weft/kernels/detail/convolution_onednn.hpp>
+#include <weft/kernels/detail/loops.hpp>
+#include <weft/kernels/elementwise.hpp>
+
+namespace weft::kernels {
+
+namespace detail {
+template <class T, class Exec>
+inline constexpr bool convolution_by_onednn = on_host<Exec> && (std::is_same_v<T, float> || std::is_same_v<T, bfloat16>);
+}
+
+/// y[n, o, pixel] += bias[o].
+template <class T, class Exec>
+void add_to_channels(Device<Exec>& device, std::size_t samples, std::size_t channels, std::size_t pixels, const T* bias, T* y) {
+  using V = detail::lanes_for<Exec, T>;
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, samples * channels, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        const V add = V(accumulate_t<T>(bias[row % channels]));
+        team.template sweep<V>(pixels, [&](std::size_t i, std::size_t count) {
+          (V::load(y + row * pixels + i, count) + add).store(y + row * pixels + i, count);
+        });
+      });
+}
+/// sums[c] = the sum of x[n, c, pixel], in accumulate_t; the order of the terms depends only on the extents.
+template <class T, class Exec>
+void sum_channels(Device<Exec>& device, std::size_t samples, std::size_t channels, std::size_t pixels, const T* x,
+                  accumulate_t<T>* sums) {
+  using V = detail::lanes_for<Exec, T>;
+  using Team = detail::row_team<Exec>;
+  detail::for_each_row(
+      device, channels, KOKKOS_LAMBDA(std::size_t c, Team team) {
+        accumulate_t<T> total = 0;
+        for (std::size_t n = 0; n < samples; ++n) {
+          const T* from = x + (n * channels + c) * pixels;
+          total +=
+              sum(team.template add_up<V>(pixels, [&](std::size_t i, std::size_t count) { return V::load(from + i, count); }));
+        }
+        if (team.leads()) sums[c] = total;
+      });
+}
+
+/// y = the convolution of x with w, plus bias [out] unless it is null. The same bits in every run with the same shapes and number
+/// of threads.
+template <class T, class Exec>
+void convolution_forward(Device<Exec>& device, const ConvolutionShape& s, const T* x, const T* w, const T* bias, T* y) {
+  if constexpr (detail::convolution_by_onednn<T, Exec>)
+    if (detail::convolution_onednn(device, s, detail::ConvolutionPass::forward, x, w, static_cast<const T*>(y), bias)) return;
+  detail::convolution_forward_columns(device, s, x, w, y);
+  if (bias != nullptr) add_to_channels(device, s.samples, s.out, s.out_pixels(), bias, y);
+}
+/// dx, from dy and w.
+template <class T, class Exec>
+void convolution_backward_input(Device<Exec>& device, const ConvolutionShape& s, const T* dy, const T* w, T* dx) {
+  if constexpr (detail::convolution_by_onednn<T, Exec>)
+    if (detail::convolution_onednn(device, s, detail::ConvolutionPass::input, static_cast<const T*>(dx), w, dy,
+                                   static_cast<const T*>(nullptr)))
+      return;
+  detail::convolution_backward_input_columns(device, s, dy, w, dx);
+}
+/// dw in accumulate_t, from x and dy.
+template <class T, class Exec>
+void convolution_backward_weight(Device<Exec>& device, const ConvolutionShape& s, const T* x, const T* dy, accumulate_t<T>* dw) {
+  if constexpr (detail::convolution_by_onednn<T, Exec>)
+    if (detail::convolution_onednn(device, s, detail::ConvolutionPass::weight, x, static_cast<const accumulate_t<T>*>(dw), dy,
+                                   static_cast<const T*>(nullptr)))
+      return;
+  detail::convolution_backward_weight_columns(device, s, x, dy, dw);
+}
+
+}  // namespace weft::kernels

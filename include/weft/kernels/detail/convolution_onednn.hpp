@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Convolutions by oneDNN 2.6 and 3.x. It chooses the layout of images and weights for the processor (channels in blocks of a
+// register), and what lies otherwise is reordered before and after. Each device keeps its primitives, by shape, direction and
+// type. C interface, as matmul_onednn.hpp.
+
+#include <dnnl.h>
+#include <dnnl_version.h>
+
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include <weft/core/scalar.hpp>
+#include <weft/kernels/convolution_shape.hpp>
+#include <weft/kernels/detail/loops.hpp>
+#include <weft/kernels/detail/matmul_onednn.hpp>
+
+namespace weft::kernels::detail {
+
+enum class ConvolutionPass { forward, input, weight };
+
+/// A layout in memory, in oneDNN's terms.
+class OneDnnLayout {
+ public:
+#if DNNL_VERSION_MAJOR >= 3
+  using handle = const_dnnl_memory_desc_t;
+  ~OneDnnLayout() {
+    if (description_ != nullptr) dnnl_memory_desc_destroy(description_);
+  }
+  handle get() const { return description_; }
+#else
+  using handle = const dnnl_memory_desc_t*;
+  handle get() const { return &description_; }
+#endif
+  OneDnnLayout() = default;
+  OneDnnLayout(const OneDnnLayout&) = delete;
+  OneDnnLayout& operator=(const OneDnnLayout&) = delete;
+  dnnl_status_t describe(int rank, const dnnl_dims_t extents, dnnl_data_type_t type, dnnl_format_tag_t tag) {
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_memory_desc_create_with_tag(&description_, rank, extents, type, tag);
+#else
+    return dnnl_memory_desc_init_by_tag(&description_, rank, extents, type, tag);
+#endif
+  }
+
+ private:
+  dnnl_memory_desc_t description_ = {};
+};
+
+/// The convolutions of one device. No templates: compiled once for all types.
+class OneDnnConvolutions {
+ public:
+  using Type = dnnl_data_type_t;
+
+  OneDnnConvolutions();
+  OneDnnConvolutions(const OneDnnConvolutions&) = delete;
+  OneDnnConvolutions& operator=(const OneDnnConvolutions&) = delete;
+  ~OneDnnConvolutions();
+
+  struct Convolution;
+  /// The convolution of this shape; null if oneDNN has none for the type on this processor. `w_type` is the type of the weights'
+  /// gradient in ConvolutionPass::weight, else `type`.
+  Convolution* find(const ConvolutionShape& s, ConvolutionPass pass, Type type, Type w_type, bool bias, int threads);
+  /// Bytes of memory that run needs beside the operands.
+  static std::size_t scratch_bytes(const Convolution& convolution);
+  /// Images x, weights w and results y as in forward, of which the pass writes one; bias may be null.
+  void run(Convolution& convolution, void* x, void* w, void* y, const void* bias, void* scratch);
+
+ private:
+  dnnl_engine_t engine_ = nullptr;
+  dnnl_stream_t stream_ = nullptr;
+  std::vector<std::unique_ptr<Convolution>> convolutions_;
+};
+
+/// Runs the pass, or returns false if oneDNN does not serve it.
+template <class T, class W, class Exec>
+bool convolution_onednn(Device<Exec>& device, const ConvolutionShape& s, ConvolutionPass pass, const T* x, const W* w, const T* y,
+                        const T* bias) {
+  if (s.samples == 0) return false;
+  const int threads = threads_of(device.exec());
+  const OneDnnThreads guard(threads);
+  constexpr auto type_of = []<class N>(const N*) { return std::is_same_v<N, bfloat16> ? OneDnn::bf16 : OneDnn::f32; };
+  OneDnnConvolutions& all = device.template cache<OneDnnConvolutions>();
+  OneDnnConvolutions::Convolution* found = all.find(s, pass, type_of(x), type_of(w), bias != nullptr, threads);
+  if (found == nullptr) return false;
+  const weft::detail::Buffer scratch = device.allocate(OneDnnConvolutions::scratch_bytes(*found));
+  all.run(*found, const_cast<T*>(x), const_cast<W*>(w), const_cast<T*>(y), bias, scratch.get());
+  return true;
+}
+
+}  // namespace weft::kernels::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/kernels/detail/convolution_onednn_impl.hpp>
+#endif

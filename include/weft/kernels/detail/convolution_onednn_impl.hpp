@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Definitions for kernels/detail/convolution_onednn.hpp, inline when weft is header-only, else compiled once in the library
+// weft::compiled.
+
+#include <weft/core/inline.hpp>
+#include <weft/kernels/detail/convolution_onednn.hpp>
+
+namespace weft::kernels::detail {
+
+/// One operand: as the caller has it, and as the primitive wants it.
+struct OneDnnOperand {
+  OneDnnLayout plain;
+  dnnl_memory_t outside = nullptr, inside = nullptr;
+  dnnl_primitive_t reorder = nullptr;  // null if both are the same
+  std::size_t bytes = 0;               // of `inside`, if it is another memory
+  bool written = false;
+  ~OneDnnOperand() {
+    if (reorder != nullptr) dnnl_primitive_destroy(reorder);
+    for (const dnnl_memory_t memory : {outside, inside})
+      if (memory != nullptr) dnnl_memory_destroy(memory);
+  }
+};
+
+struct OneDnnConvolutions::Convolution {
+  ConvolutionShape shape;
+  ConvolutionPass pass;
+  Type type, w_type;
+  bool with_bias;
+  int threads;
+  bool served = false;
+  dnnl_primitive_t primitive = nullptr;
+  OneDnnOperand x, w, y;
+  OneDnnLayout bias_layout;
+  dnnl_memory_t bias = nullptr;
+
+  ~Convolution() {
+    if (bias != nullptr) dnnl_memory_destroy(bias);
+    if (primitive != nullptr) dnnl_primitive_destroy(primitive);
+  }
+  bool is(const ConvolutionShape& s, ConvolutionPass p, Type t, Type wt, bool b, int n) const {
+    return shape == s && pass == p && type == t && w_type == wt && with_bias == b && threads == n;
+  }
+  void check(dnnl_status_t status) const {
+    if (status != dnnl_success)
+      throw_error<Error>({"conv2d: oneDNN failed with status ", int(status), " for ", shape.samples, " samples, channels ",
+                          shape.in, " to ", shape.out, ", image ", shape.height, " x ", shape.width});
+  }
+  void make(dnnl_engine_t engine);
+  void connect(dnnl_engine_t engine, OneDnnOperand& operand, OneDnnLayout::handle wanted);
+  dnnl_status_t describe(dnnl_engine_t engine, dnnl_primitive_desc_t& description, dnnl_primitive_desc_t hint, ConvolutionPass of,
+                         const OneDnnLayout& any_x, const OneDnnLayout& any_w, const OneDnnLayout& any_y) const;
+};
+
+WEFT_INLINE OneDnnConvolutions::OneDnnConvolutions() {
+  if (dnnl_engine_create(&engine_, dnnl_cpu, 0) != dnnl_success ||
+      dnnl_stream_create(&stream_, engine_, dnnl_stream_default_flags) != dnnl_success)
+    throw_error<Error>({"conv2d: oneDNN has no engine for this processor"});
+}
+WEFT_INLINE OneDnnConvolutions::~OneDnnConvolutions() {
+  convolutions_.clear();
+  if (stream_ != nullptr) dnnl_stream_destroy(stream_);
+  if (engine_ != nullptr) dnnl_engine_destroy(engine_);
+}
+
+WEFT_INLINE dnnl_status_t OneDnnConvolutions::Convolution::describe(dnnl_engine_t engine, dnnl_primitive_desc_t& description,
+                                                                    [[maybe_unused]] dnnl_primitive_desc_t hint,
+                                                                    ConvolutionPass of, const OneDnnLayout& any_x,
+                                                                    const OneDnnLayout& any_w, const OneDnnLayout& any_y) const {
+  constexpr auto dim = OneDnnMatrix::dim;
+  const ConvolutionShape& s = shape;
+  // What is read beyond the last pixel: less than the padding if the stride leaves a remainder.
+  const auto after = [&](std::size_t extent, std::size_t kernel, std::size_t outputs) {
+    return dnnl_dim_t((outputs - 1) * s.stride + kernel) - dim(extent) - dim(s.padding);
+  };
+  const dnnl_dims_t strides = {dim(s.stride), dim(s.stride)}, before = {dim(s.padding), dim(s.padding)}, dilates = {0, 0},
+                    behind = {after(s.height, s.kernel_height, s.out_height()), after(s.width, s.kernel_width, s.out_width())};
+  const bool biased = with_bias && of == ConvolutionPass::forward;
+  const OneDnnLayout::handle bias_of = biased ? bias_layout.get() : nullptr;
+  const auto kind = pass == ConvolutionPass::forward ? dnnl_forward_inference : dnnl_forward_training;
+#if DNNL_VERSION_MAJOR >= 3
+  switch (of) {
+    case ConvolutionPass::forward:
+      return dnnl_convolution_forward_primitive_desc_create(&description, engine, kind, dnnl_convolution_direct, any_x.get(),
+                                                            any_w.get(), bias_of, any_y.get(), strides, dilates, before, behind,
+                                                            nullptr);
+    case ConvolutionPass::input:
+      return dnnl_convolution_backward_data_primitive_desc_create(&description, engine, dnnl_convolution_direct, any_x.get(),
+                                                                  any_w.get(), any_y.get(), strides, dilates, before, behind,
+                                                                  hint, nullptr);
+    default:
+      return dnnl_convolution_backward_weights_primitive_desc_create(&description, engine, dnnl_convolution_direct, any_x.get(),
+                                                                     any_w.get(), nullptr, any_y.get(), strides, dilates, before,
+                                                                     behind, hint, nullptr);
+  }
+#else
+  dnnl_convolution_desc_t operation;
+  const dnnl_status_t status =
+      of == ConvolutionPass::forward
+          ? dnnl_dilated_convolution_forward_desc_init(&operation, kind, dnnl_convolution_direct, any_x.get(), any_w.get(),
+                                                       bias_of, any_y.get(), strides, dilates, before, behind)
+      : of == ConvolutionPass::input
+          ? dnnl_dilated_convolution_backward_data_desc_init(&operation, dnnl_convolution_direct, any_x.get(), any_w.get(),
+                                                             any_y.get(), strides, dilates, before, behind)
+          : dnnl_dilated_convolution_backward_weights_desc_init(&operation, dnnl_convolution_direct, any_x.get(), any_w.get(),
+                                                                nullptr, any_y.get(), strides, dilates, before, behind);
+  return status != dnnl_success ? status : dnnl_primitive_desc_create(&description, &operation, nullptr, engine, hint);
+#endif
+}
+
+WEFT_INLINE void OneDnnConvolutions::Convolution::connect(dnnl_engine_t engine, OneDnnOperand& operand,
+                                                          OneDnnLayout::handle wanted) {
+  check(dnnl_memory_create(&operand.outside, operand.plain.get(), engine, DNNL_MEMORY_NONE));
+  if (dnnl_memory_desc_equal(operand.plain.get(), wanted)) return;
+  check(dnnl_memory_create(&operand.inside, wanted, engine, DNNL_MEMORY_NONE));
+  operand.bytes = dnnl_memory_desc_get_size(wanted);
+  dnnl_primitive_desc_t description = nullptr;
+  check(operand.written ? dnnl_reorder_primitive_desc_create(&description, wanted, engine, operand.plain.get(), engine, nullptr)
+                        : dnnl_reorder_primitive_desc_create(&description, operand.plain.get(), engine, wanted, engine, nullptr));
+  const dnnl_status_t status = dnnl_primitive_create(&operand.reorder, description);
+  dnnl_primitive_desc_destroy(description);
+  check(status);
+}
+
+WEFT_INLINE void OneDnnConvolutions::Convolution::make(dnnl_engine_t engine) {
+  constexpr auto dim = OneDnnMatrix::dim;
+  const ConvolutionShape& s = shape;
+  const dnnl_dims_t images = {dim(s.samples), dim(s.in), dim(s.height), dim(s.width)},
+                    results = {dim(s.samples), dim(s.out), dim(s.out_height()), dim(s.out_width())}, channels = {dim(s.out)},
+                    weights = {dim(s.out), dim(s.in), dim(s.kernel_height), dim(s.kernel_width)},
+                    grouped = {dim(s.groups), dim(s.out / s.groups), dim(s.in / s.groups), dim(s.kernel_height),
+                               dim(s.kernel_width)};
+  const bool groups = s.groups > 1;
+  OneDnnLayout any_x, any_w, any_y;
+  const int w_rank = groups ? 5 : 4;
+  check(any_x.describe(4, images, type, dnnl_format_tag_any));
+  check(any_w.describe(w_rank, groups ? grouped : weights, w_type, dnnl_format_tag_any));
+  check(any_y.describe(4, results, type, dnnl_format_tag_any));
+  check(x.plain.describe(4, images, type, dnnl_nchw));
+  check(w.plain.describe(w_rank, groups ? grouped : weights, w_type, groups ? dnnl_goihw : dnnl_oihw));
+  check(y.plain.describe(4, results, type, dnnl_nchw));
+  if (with_bias) check(bias_layout.describe(1, channels, type, dnnl_x));
+  struct Descriptions {
+    dnnl_primitive_desc_t hint = nullptr, own = nullptr;
+    ~Descriptions() {
+      for (const dnnl_primitive_desc_t one : {own, hint})
+        if (one != nullptr) dnnl_primitive_desc_destroy(one);
+    }
+  } made;
+  if (pass != ConvolutionPass::forward) {  // oneDNN asks for forward's choice; its weights have the type of the images
+    OneDnnLayout forward_w;
+    check(forward_w.describe(w_rank, groups ? grouped : weights, type, dnnl_format_tag_any));
+    if (describe(engine, made.hint, nullptr, ConvolutionPass::forward, any_x, forward_w, any_y) != dnnl_success) return;
+  }
+  if (describe(engine, made.own, made.hint, pass, any_x, any_w, any_y) != dnnl_success) return;
+  const bool input = pass == ConvolutionPass::input, weight = pass == ConvolutionPass::weight;
+  (input ? x : weight ? w : y).written = true;
+  check(dnnl_primitive_create(&primitive, made.own));
+  connect(engine, x, dnnl_primitive_desc_query_md(made.own, input ? dnnl_query_diff_src_md : dnnl_query_src_md, 0));
+  connect(engine, w, dnnl_primitive_desc_query_md(made.own, weight ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0));
+  connect(
+      engine, y,
+      dnnl_primitive_desc_query_md(made.own, pass == ConvolutionPass::forward ? dnnl_query_dst_md : dnnl_query_diff_dst_md, 0));
+  if (with_bias) check(dnnl_memory_create(&bias, bias_layout.get(), engine, DNNL_MEMORY_NONE));
+  served = true;
+}
+
+WEFT_INLINE OneDnnConvolutions::Convolution* OneDnnConvolutions::find(const ConvolutionShape& s, ConvolutionPass pass, Type type,
+                                                                      Type w_type, bool bias, int threads) {
+  for (const auto& one : convolutions_)
+    if (one->is(s, pass, type, w_type, bias, threads)) return one->served ? one.get() : nullptr;
+  constexpr std::size_t most = 512;  // of programs whose images have ever new sizes
+  if (convolutions_.size() >= most) convolutions_.clear();
+  auto made = std::make_unique<Convolution>();
+  made->shape = s;
+  made->pass = pass;
+  made->type = type;
+  made->w_type = w_type;
+  made->with_bias = bias;
+  made->threads = threads;
+  made->make(engine_);
+  convolutions_.push_back(std::move(made));
+  return convolutions_.back()->served ? convolutions_.back().get() : nullptr;
+}
+
+WEFT_INLINE std::size_t OneDnnConvolutions::scratch_bytes(const Convolution& convolution) {
+  std::size_t bytes = 0;
+  for (const OneDnnOperand* operand : {&convolution.x, &convolution.w, &convolution.y}) bytes += (operand->bytes + 63) / 64 * 64;
+  return bytes;
+}
+
+WEFT_INLINE void OneDnnConvolutions::run(Convolution& convolution, void* x, void* w, void* y, const void* bias, void* scratch) {
+  const auto move = [&](OneDnnOperand& operand) {
+    const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, operand.written ? operand.inside : operand.outside},
+                                         {DNNL_ARG_TO, operand.written ? operand.outside : operand.inside}};
+    convolution.check(dnnl_primitive_execute(operand.reorder, stream_, 2, arguments));
+  };
+  const auto place = [&](OneDnnOperand& operand, void* data) {
+    dnnl_memory_set_data_handle(operand.outside, data);
+    if (operand.inside == nullptr) return operand.outside;
+    dnnl_memory_set_data_handle(operand.inside, scratch);
+    scratch = static_cast<std::byte*>(scratch) + (operand.bytes + 63) / 64 * 64;
+    if (!operand.written) move(operand);
+    return operand.inside;
+  };
+  const dnnl_memory_t images = place(convolution.x, x), weights = place(convolution.w, w), results = place(convolution.y, y);
+  if (bias != nullptr) dnnl_memory_set_data_handle(convolution.bias, const_cast<void*>(bias));
+  const ConvolutionPass pass = convolution.pass;
+  const dnnl_exec_arg_t arguments[] = {{pass == ConvolutionPass::input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, images},
+                                       {pass == ConvolutionPass::weight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, weights},
+                                       {pass == ConvolutionPass::forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, results},
+                                       {DNNL_ARG_BIAS, convolution.bias}};
+  convolution.check(dnnl_primitive_execute(convolution.primitive, stream_, bias != nullptr ? 4 : 3, arguments));
+  for (OneDnnOperand* operand : {&convolution.x, &convolution.w, &convolution.y})
+    if (operand->written && operand->inside != nullptr) move(*operand);
+  dnnl_stream_wait(stream_);
+}
+
+}  // namespace weft::kernels::detail

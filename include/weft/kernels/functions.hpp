@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Loops that apply a function to each element of one, two or three arrays, in lanes; functions that layers compose, and their
+// derivatives. A function is written once, for a register of lanes on hosts and for one number a thread elsewhere, so an
+// element's bits depend on no layout.
+//
+//   kernels::map<float>(device, n, x, y, kernels::Silu());               // y[i] = silu(x[i])
+//   kernels::map<float>(device, n, x, dy, dx, kernels::SiluGradient());  // dx[i] = dy[i] silu'(x[i])
+
+#include <cstddef>
+#include <cstdint>
+
+#include <Kokkos_Core.hpp>
+
+#include <weft/core/scalar.hpp>
+#include <weft/kernels/activation.hpp>
+#include <weft/kernels/detail/loops.hpp>
+
+namespace weft::kernels {
+
+/// out[i] = f(x[i]); `out` may be `x`.
+template <class T, class Exec, class F>
+void map(Device<Exec>& device, std::size_t n, const T* x, T* out, F f) {
+  using V = detail::lanes_for<Exec, T>;
+  detail::for_lanes<V>(
+      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) { f(V::load(x + i, count)).store(out + i, count); });
+}
+/// out[i] = f(a[i], b[i]); `out` may be either of them.
+template <class T, class Exec, class F>
+void map(Device<Exec>& device, std::size_t n, const T* a, const T* b, T* out, F f) {
+  using V = detail::lanes_for<Exec, T>;
+  detail::for_lanes<V>(
+      device, n,
+      KOKKOS_LAMBDA(std::size_t i, std::size_t count) { f(V::load(a + i, count), V::load(b + i, count)).store(out + i, count); });
+}
+/// out[i] = f(a[i], b[i], c[i]); `out` may be any of them.
+template <class T, class Exec, class F>
+void map(Device<Exec>& device, std::size_t n, const T* a, const T* b, const T* c, T* out, F f) {
+  using V = detail::lanes_for<Exec, T>;
+  detail::for_lanes<V>(
+      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
+        f(V::load(a + i, count), V::load(b + i, count), V::load(c + i, count)).store(out + i, count);
+      });
+}
+
+namespace detail {
+/// x in the lanes where a > b, else y.
+template <class V>
+KOKKOS_FORCEINLINE_FUNCTION V if_greater(V a, V b, V x, V y) {
+  if constexpr (requires { typename V::native; }) return V(typename V::native(a.v > b.v ? x.v : y.v));
+  else return V::make([&](std::size_t k) { return a.v[k] > b.v[k] ? x.v[k] : y.v[k]; });
+}
+/// x in the lanes where a is NaN, else y.
+template <class V>
+KOKKOS_FORCEINLINE_FUNCTION V if_nan(V a, V x, V y) {
+  if constexpr (requires { typename V::native; }) return V(typename V::native(a.v != a.v ? x.v : y.v));
+  else return V::make([&](std::size_t k) { return a.v[k] != a.v[k] ? x.v[k] : y.v[k]; });
+}
+/// f of each lane.
+template <class V, class F>
+KOKKOS_FORCEINLINE_FUNCTION V each_lane(V a, F f) {
+  for (std::size_t k = 0; k < V::size; ++k) a.v[k] = f(a.v[k]);
+  return a;
+}
+/// Φ(x), the normal distribution's.
+template <class V>
+KOKKOS_FORCEINLINE_FUNCTION V normal_probability(V x) {
+  using A = typename V::value_type;
+  return each_lane(x, [](A a) { return A(0.5) * Kokkos::erfc(a * A(-0.70710678118654752)); });
+}
+}  // namespace detail
+
+// Functions of x; each `Gradient` takes x (or, if its comment says so, the result y) and the gradient g of the result.
+
+/// x + number.
+template <class A>
+struct AddNumber {
+  A number;
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
+    return x + V(number);
+  }
+};
+/// number - x.
+template <class A>
+struct SubtractFrom {
+  A number;
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
+    return V(number) - x;
+  }
+};
+/// number / x.
+template <class A>
+struct DivideNumber {
+  A number;
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
+    return V(number) / x;
+  }
+};
+/// Of the divisor in y = x / divisor or number / divisor: -g y / divisor.
+struct DivisorGradient {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V divisor, V y, V g) const {
+    return -(g * y / divisor);
+  }
+};
+/// Of y = tanh(x): g (1 - y²).
+struct TanhGradient {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V y, V g) const {
+    return g * (V(typename V::value_type(1)) - y * y);
+  }
+};
+/// Of y = sigmoid(x): g y (1 - y).
+struct SigmoidGradient {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V y, V g) const {
+    return g * y * (V(typename V::value_type(1)) - y);
+  }
+};
+/// Of y = sqrt(x): g / (2 y).
+struct SqrtGradient {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V y, V g) const {
+    return V(typename V::value_type(0.5)) * g / y;
+  }
+};
+/// Of x²: 2 g x.
+struct SquareGradient {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x, V g) const {
+    return V(typename V::value_type(2)) * g * x;
+  }
+};
+/// x sigmoid(x). Elfwing, Uchibe and Doya 2017.
+struct Silu {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
+    return x * detail::sigmoid(x);
+  }
+};
+struct SiluGradient {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x, V g) const {
+    const V s = detail::sigmoid(x), one = V(typename V::value_type(1));
+    return g * s * (one + x * (one - s));
+  }
+};
+/// x Φ(x). Hendrycks and Gimpel 2016, without their approximation.
+struct GeluErf {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
+    return x * detail::normal_probability(x);
+  }
+};
+struct GeluErfGradient {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x, V g) const {
+    using A = typename V::value_type;
+    return g * (detail::normal_probability(x) + x * V(A(0.39894228040143268)) * exp(V(A(-0.5)) * x * x));
+  }
+};
+/// max(x, 0); a NaN stays one.
+struct Relu {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
+    return max_of(V(typename V::value_type(0)), x);
+  }
+};
+/// Of y = relu(x): g where y is positive, else 0.
+struct ReluGradient {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V y, V g) const {
+    const V zero = V(typename V::value_type(0));
+    return detail::if_greater(y, zero, g, zero);
+  }
+};
+/// x, but at least `lowest` and at most `highest`; a NaN stays one.
+template <class A>
+struct Clamp {
+  A lowest, highest;
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
+    const V above = max_of(V(lowest), x);
+    return detail::if_greater(above, V(highest), V(highest), above);
+  }
+};
+/// g where lowest <= x <= highest, else 0.
+template <class A>
+struct ClampGradient {
+  A lowest, highest;
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x, V g) const {
+    const V zero = V(A(0));
+    return detail::if_greater(V(lowest), x, zero, detail::if_greater(x, V(highest), zero, g));
+  }
+};
+/// The larger one; a NaN of either stays.
+struct Maximum {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
+    return detail::if_nan(a, a, max_of(a, b));
+  }
+};
+struct Minimum {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
+    return -Maximum()(-a, -b);
+  }
+};
+/// Of a in maximum(a, b) (sign 1) or minimum(a, b) (sign -1): g where a wins, half of it where both are equal.
+template <class A>
+struct MaximumGradient {
+  A sign;
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b, V g) const {
+    const V left = V(sign) * a, right = V(sign) * b;
+    return detail::if_greater(left, right, g, detail::if_greater(right, left, V(A(0)), V(A(0.5)) * g));
+  }
+};
+
+/// out[i] = 1 if a[i] > b[i], else 0; b[i] is `number` if b is null.
+template <class T, class Exec>
+void greater(Device<Exec>& device, std::size_t n, const T* a, const T* b, accumulate_t<T> number, std::uint8_t* out) {
+  using A = accumulate_t<T>;
+  if (b == nullptr)
+    detail::for_each(
+        device, n, KOKKOS_LAMBDA(std::size_t i) { out[i] = A(a[i]) > number ? 1 : 0; });
+  else
+    detail::for_each(
+        device, n, KOKKOS_LAMBDA(std::size_t i) { out[i] = A(a[i]) > A(b[i]) ? 1 : 0; });
+}
+/// out[i] = condition[i] != 0 ? a[i] : b[i]; 0 in place of an array that is null.
+template <class T, class C, class Exec>
+void select(Device<Exec>& device, std::size_t n, const C* condition, const T* a, const T* b, T* out) {
+  if (b == nullptr)
+    detail::for_each(
+        device, n, KOKKOS_LAMBDA(std::size_t i) { out[i] = condition[i] != 0 ? a[i] : T(accumulate_t<T>(0)); });
+  else if (a == nullptr)
+    detail::for_each(
+        device, n, KOKKOS_LAMBDA(std::size_t i) { out[i] = condition[i] != 0 ? T(accumulate_t<T>(0)) : b[i]; });
+  else
+    detail::for_each(
+        device, n, KOKKOS_LAMBDA(std::size_t i) { out[i] = condition[i] != 0 ? a[i] : b[i]; });
+}
+
+}  // namespace weft::kernels

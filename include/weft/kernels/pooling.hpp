@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Largest elements and means of the windows of images [planes, height, width], with a plane for each sample and channel.
+//
+//   kernels::max_pool(device, shape, x, y, places);   // shape.in = shape.out = channels
+
+#include <cstddef>
+#include <cstdint>
+
+#include <Kokkos_Core.hpp>
+
+#include <weft/core/scalar.hpp>
+#include <weft/kernels/convolution_shape.hpp>
+#include <weft/kernels/detail/loops.hpp>
+
+namespace weft::kernels {
+
+/// y = the largest element of each window, and its place in its plane; the first of equal ones, a NaN counts as the largest.
+/// Every window has an element that is not padding.
+template <class T, class Exec>
+void max_pool(Device<Exec>& device, const ConvolutionShape& s, const T* x, T* y, std::int32_t* places) {
+  using A = accumulate_t<T>;
+  const std::size_t out_height = s.out_height(), out_width = s.out_width();
+  detail::for_each(
+      device, s.samples * s.in * out_height, KOKKOS_LAMBDA(std::size_t row) {
+        const std::size_t plane = row / out_height, top = row % out_height * s.stride;
+        const std::size_t y0 = top > s.padding ? top - s.padding : 0,
+                          y1 = top + s.kernel_height < s.height + s.padding ? top + s.kernel_height - s.padding : s.height;
+        const T* from = x + plane * s.height * s.width;
+        for (std::size_t ox = 0; ox < out_width; ++ox) {
+          const std::size_t left = ox * s.stride, x0 = left > s.padding ? left - s.padding : 0,
+                            x1 = left + s.kernel_width < s.width + s.padding ? left + s.kernel_width - s.padding : s.width;
+          std::size_t at = y0 * s.width + x0;
+          A best = A(from[at]);
+          for (std::size_t iy = y0; iy < y1; ++iy)
+            for (std::size_t ix = x0; ix < x1; ++ix) {
+              const A value = A(from[iy * s.width + ix]);
+              if (value > best || (value != value && best == best)) {
+                best = value;
+                at = iy * s.width + ix;
+              }
+            }
+          y[row * out_width + ox] = T(best);
+          places[row * out_width + ox] = std::int32_t(at);
+        }
+      });
+}
+/// dx = dy where max_pool found its elements, added where windows overlap, in the order of the windows.
+template <class T, class Exec>
+void max_pool_backward(Device<Exec>& device, const ConvolutionShape& s, const T* dy, const std::int32_t* places, T* dx) {
+  using A = accumulate_t<T>;
+  const std::size_t windows = s.out_pixels(), pixels = s.pixels();
+  detail::for_each(
+      device, s.samples * s.in, KOKKOS_LAMBDA(std::size_t plane) {
+        T* to = dx + plane * pixels;
+        for (std::size_t i = 0; i < pixels; ++i) to[i] = T(A(0));
+        for (std::size_t i = 0; i < windows; ++i) {
+          const std::size_t at = std::size_t(places[plane * windows + i]);
+          to[at] = T(A(to[at]) + A(dy[plane * windows + i]));
+        }
+      });
+}
+
+/// y = the sum of each window over the kernel's number of pixels, padding included as zeros.
+template <class T, class Exec>
+void average_pool(Device<Exec>& device, const ConvolutionShape& s, const T* x, T* y) {
+  using A = accumulate_t<T>;
+  const std::size_t out_height = s.out_height(), out_width = s.out_width();
+  const A factor = A(1) / A(s.kernel_pixels());
+  detail::for_each(
+      device, s.samples * s.in * out_height, KOKKOS_LAMBDA(std::size_t row) {
+        const std::size_t plane = row / out_height, top = row % out_height * s.stride;
+        const std::size_t y0 = top > s.padding ? top - s.padding : 0,
+                          y1 = top + s.kernel_height < s.height + s.padding ? top + s.kernel_height - s.padding : s.height;
+        const T* from = x + plane * s.height * s.width;
+        for (std::size_t ox = 0; ox < out_width; ++ox) {
+          const std::size_t left = ox * s.stride, x0 = left > s.padding ? left - s.padding : 0,
+                            x1 = left + s.kernel_width < s.width + s.padding ? left + s.kernel_width - s.padding : s.width;
+          A sum = 0;
+          for (std::size_t iy = y0; iy < y1; ++iy)
+            for (std::size_t ix = x0; ix < x1; ++ix) sum += A(from[iy * s.width + ix]);
+          y[row * out_width + ox] = T(factor * sum);
+        }
+      });
+}
+/// dx = dy over the kernel's number of pixels, added where windows overlap.
+template <class T, class Exec>
+void average_pool_backward(Device<Exec>& device, const ConvolutionShape& s, const T* dy, T* dx) {
+  using A = accumulate_t<T>;
+  const std::size_t out_height = s.out_height(), out_width = s.out_width();
+  const A factor = A(1) / A(s.kernel_pixels());
+  detail::for_each(
+      device, s.samples * s.in * s.height, KOKKOS_LAMBDA(std::size_t row) {
+        const std::size_t plane = row / s.height, iy = row % s.height + s.padding;
+        // The windows that cover a pixel at i begin at multiples of the stride in (i - kernel, i].
+        const std::size_t oy0 = iy < s.kernel_height ? 0 : (iy - s.kernel_height) / s.stride + 1,
+                          oy1 = iy / s.stride + 1 < out_height ? iy / s.stride + 1 : out_height;
+        const T* from = dy + plane * out_height * out_width;
+        for (std::size_t x = 0; x < s.width; ++x) {
+          const std::size_t ix = x + s.padding, ox0 = ix < s.kernel_width ? 0 : (ix - s.kernel_width) / s.stride + 1,
+                            ox1 = ix / s.stride + 1 < out_width ? ix / s.stride + 1 : out_width;
+          A sum = 0;
+          for (std::size_t oy = oy0; oy < oy1; ++oy)
+            for (std::size_t ox = ox0; ox < ox1; ++ox) sum += A(from[oy * out_width + ox]);
+          dx[row * s.width + x] = T(factor * sum);
+        }
+      });
+}
+
+}  // namespace weft::kernels

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Batch normalisation, with statistics of the whole micro-batch: summed over every axis that cuts its samples, so that a layer on
+// several ranks equals one on one rank. Statistics are exact to rounding (the mean first, then the squares around it, in double);
+// under Reproducible they have the same bits however the samples are cut, because the ranks gather each sample's sums and add
+// them in the order of the samples. For evaluation, running means of the statistics are kept from step to step.
+//
+//   BatchNorm norm(context / "norm", channels);   // x [samples, channels, height, width], or [samples, channels]
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <weft/kernels/batch_norm.hpp>
+#include <weft/kernels/elementwise.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/layer/operations/convolution.hpp>
+#include <weft/layer/operations/elementwise.hpp>
+#include <weft/layer/operations/rules.hpp>
+#include <weft/layer/parameter.hpp>
+#include <weft/layer/primitive.hpp>
+#include <weft/layer/step_buffer.hpp>
+#include <weft/tensor/to.hpp>
+#include <weft/tensor/transfer.hpp>
+
+namespace weft {
+
+/// epsilon is added to the variance; momentum is the share of a step's statistics in the running ones.
+struct BatchNormOptions {
+  double epsilon = 1e-5, momentum = 0.1;
+};
+
+namespace detail {
+
+// One number for each channel, of all samples.
+struct ChannelStatistics {
+  template <class P>
+  using of = std::conditional_t<shard_dim<P> == 0, Invariant<typename P::axis>,
+                                std::conditional_t<shard_dim<P> == 1, Shard<typename P::axis, 0>, P>>;
+};
+// A number for each channel of each sample.
+struct Planes {
+  template <class P>
+  using of = P;
+};
+// All samples' numbers, one for each channel.
+struct AllSamples {
+  template <class P>
+  using of = std::conditional_t<shard_dim<P> == 0, Invariant<typename P::axis>, P>;
+};
+template <class X>
+using channel_statistics_t = ruled_t<ChannelStatistics, X, double>;
+
+// Whether the parameters beside X are cut if its channels are, and only then.
+template <class X, class W>
+inline constexpr bool channels_fit = false;
+template <class T, class U, class E, class... PX, class... PW>
+inline constexpr bool channels_fit<Tensor<T, E, PX...>, Tensor<U, E, PW...>> = (((shard_dim<PX> == 1) == (shard_dim<PW> == 0)) &&
+                                                                                ...);
+
+/// The sums over all samples of numbers [samples, width], [width]; cut channels stay cut.
+template <class Context, class N>
+auto sum_over_samples(const Context& context, const N& numbers) {
+  const std::size_t width = numbers.columns();
+  if (context.env.separates_terms) {
+    const auto all = to_layout_of<ruled_t<AllSamples, N>>(context, numbers);
+    channel_statistics_t<N> sums(numbers.device(), {width});
+    kernels::column_sums<double>(all.device(), all.rows(), width, all.data(), width, sums.data(), false);
+    return sums;
+  } else {
+    ruled_t<ChannelSums, N, double> sums(numbers.device(), {width});
+    kernels::column_sums<double>(numbers.device(), numbers.rows(), width, numbers.data(), width, sums.data(), false);
+    return to_layout_of<channel_statistics_t<N>>(context, std::move(sums));
+  }
+}
+/// The number of elements of a channel over all samples: the ranks have equally many.
+template <class X, class Context>
+double elements_of_channel(const Context& context, const X& x, std::size_t channels) {
+  std::size_t count = channels == 0 ? 0 : x.size() / channels;
+  Context::for_each_axis([&]<class A>(A axis) {
+    if constexpr (shard_dim<placement_t<X, A>> == 0) count *= context.size(axis);
+  });
+  return double(count);
+}
+
+// Running statistics: value is [means, variances], sum is [means, variances, how many], of all channels.
+inline void renew_running_statistics(StepBuffer& buffer) {
+  const std::size_t channels = buffer.value.size() / 2;
+  for (std::size_t i = 0; i < 2 * channels; ++i) {
+    const double count = buffer.sum[2 * channels + i % channels];
+    if (count != 0) buffer.value[i] += buffer.rate * (buffer.sum[i] / count - buffer.value[i]);
+  }
+}
+
+}  // namespace detail
+
+/// y = (x - mean) / sqrt(variance + epsilon) * weight + bias, by channel, over samples and pixels (Ioffe and Szegedy 2015); x
+/// [samples, channels, ...]. Parameters "weight", "bias" [channels]; buffer "running" [2, channels]: the means over each training
+/// step's micro-batches of means and unbiased variances go into it with weight `momentum`, and evaluation uses it. An axis may
+/// cut samples, or channels if the parameters have its rule: BatchNorm<Shard<tp, 0>>. Communication over the axes that cut
+/// samples: two all-reduces of [channels] in forward, one of [2, channels] in backward. Each micro-batch has its own statistics,
+/// so a result depends on the number of micro-batches, not on the ranks that share one.
+template <Placement... Rules>
+class BatchNorm : public Primitive<BatchNorm<Rules...>> {
+ public:
+  template <class Context>
+  BatchNorm(const Context& context, std::size_t channels, const BatchNormOptions& options = {})
+      : weight(context, "weight", {channels}, ones), bias(context, "bias", {channels}, zeros), epsilon_(options.epsilon) {
+    running_ = detail::make_step_buffer(context, "running", 2 * channels, 3 * channels, detail::renew_running_statistics,
+                                        options.momentum);
+    for (std::size_t c = 0; c < channels; ++c) running_->value[channels + c] = 1;
+  }
+
+  template <class Context, class X>
+  auto forward(const Context& context, const X& x) const {
+    require_not_partial<X>();
+    using Weight = decltype(weight.for_operand(x));
+    static_assert(
+        !detail::cut_between<X, 2, 3>,
+        "weft: BatchNorm needs whole images, but an axis cuts their height or width (dims 2 and 3): cut samples or channels");
+    static_assert(
+        detail::channels_fit<X, Weight>,
+        "weft: BatchNorm: an axis cuts the channels of x and not the parameters, or the reverse: BatchNorm<Shard<tp, 0>> "
+        "beside channels that tp cuts, BatchNorm<> beside whole ones");
+    using S = detail::channel_statistics_t<X>;
+    const Extents e = extents(x.shape());
+    S mean, rstd;
+    double share = 0;
+    std::vector<double> counted;
+    if (context.env.training) {
+      const double elements = detail::elements_of_channel(context, x, e.channels);
+      if (elements == 0) throw_error<ShapeError>({"BatchNorm: ", x.shape().text(), " has no elements"});
+      share = 1 / elements;
+      const detail::ruled_t<detail::Planes, X, double> planes(x.device(), {e.samples, e.channels});
+      kernels::plane_sums(x.device(), e.samples * e.channels, e.pixels, x.data(), planes.data());
+      mean = scale(detail::sum_over_samples(context, planes), share);
+      kernels::plane_squares(x.device(), e.samples, e.channels, e.pixels, x.data(), mean.data(), planes.data());
+      rstd = scale(detail::sum_over_samples(context, planes), share);
+      counted = count<X>(context, e.channels, copy_to_host(mean), copy_to_host(rstd), elements);
+    } else {
+      mean = S(x.device(), {e.channels});
+      rstd = S(x.device(), {e.channels});
+      const double* value = running_->value.data() + first_channel<X>(context, e.channels);
+      copy_from_host(mean, std::span<const double>(value, e.channels));
+      copy_from_host(rstd, std::span<const double>(value + running_->value.size() / 2, e.channels));
+    }
+    kernels::reciprocal_roots(x.device(), e.channels, 1, epsilon_, rstd.data());
+    X y(x.device(), x.shape());
+    kernels::batch_norm_forward(x.device(), e.samples, e.channels, e.pixels, x.data(), mean.data(), rstd.data(),
+                                weight.for_operand(x).data(), bias.for_operand(x).data(), y.data());
+    return Result{std::move(y), Saved<X, S>{x, std::move(mean), std::move(rstd), share, std::move(counted)}};
+  }
+  template <class Context, class Saved, class G>
+  auto backward_input(const Context& context, Saved saved, const G& g) {
+    const auto& x = saved.x;
+    require_gradient_of<decltype(saved.x), G>();
+    const Extents e = extents(x.shape());
+    const detail::ruled_t<detail::Planes, G, double> planes(x.device(), {e.samples, 2 * e.channels});
+    kernels::plane_gradient_sums(x.device(), e.samples, e.channels, e.pixels, x.data(), saved.mean.data(), saved.rstd.data(),
+                                 g.data(), planes.data());
+    const auto sums = detail::sum_over_samples(context, planes);  // [2 * channels]: of bias and weight
+    G dx(x.device(), x.shape());
+    kernels::batch_norm_backward(x.device(), e.samples, e.channels, e.pixels, x.data(), saved.mean.data(), saved.rstd.data(),
+                                 weight.for_operand(x).data(), g.data(), sums.data(), saved.share, dx.data());
+    for (std::size_t i = 0; i < saved.counted.size(); ++i) running_->sum[i] += saved.counted[i];
+    using Sum = detail::ruled_t<detail::ChannelSums, G, double>;
+    return InputGradient{std::move(dx), std::pair{part_of<Sum>(context, sums, 1), part_of<Sum>(context, sums, 0)}};
+  }
+  template <class Context, class D>
+  void backward_weight(const Context& context, D deferred) {
+    using A = accumulate_t<typename Context::scalar>;
+    weight.accumulate(context, cast<A>(deferred.first));
+    bias.accumulate(context, cast<A>(deferred.second));
+  }
+
+  /// The running means and variances, [2, channels], of all channels: equal on every rank.
+  const std::vector<double>& running() const { return running_->value; }
+
+  Parameter<Rules...> weight, bias;
+
+ private:
+  template <class X, class S>
+  struct Saved {
+    X x;
+    S mean, rstd;
+    double share;                 // one over the number of elements of a channel; 0 in evaluation
+    std::vector<double> counted;  // what this call adds to the running statistics' sums
+  };
+  struct Extents {
+    std::size_t samples, channels, pixels;
+  };
+  Extents extents(const Shape& shape) const {
+    if (shape.rank() < 2 || shape[1] != weight.state().local()[0])
+      throw_error<ShapeError>(
+          {"BatchNorm of ", weight.state().local()[0], " channels: ", shape.text(), ", expected [samples, channels, ...]"});
+    return {shape[0], shape[1], shape[0] * shape[1] == 0 ? 0 : shape.size() / (shape[0] * shape[1])};
+  }
+  template <class X, class Context>
+  static std::size_t first_channel([[maybe_unused]] const Context& context, [[maybe_unused]] std::size_t channels) {
+    std::size_t first = 0;
+    Context::for_each_axis([&]<class A>(A axis) {
+      if constexpr (shard_dim<placement_t<X, A>> == 1) first = context.rank(axis) * channels;
+    });
+    return first;
+  }
+  // Of ranks that have the same statistics one counts: the sums over all of them have the same bits in every layout.
+  template <class X, class Context>
+  std::vector<double> count(const Context& context, std::size_t channels, const std::vector<double>& mean,
+                            const std::vector<double>& variance, double elements) const {
+    const std::size_t all = running_->value.size() / 2, first = first_channel<X>(context, channels);
+    bool counts = true;
+    Context::for_each_axis([&]<class A>(A axis) {
+      if constexpr (shard_dim<placement_t<X, A>> != 1) counts = counts && context.rank(axis) == 0;
+    });
+    std::vector<double> counted(3 * all);
+    for (std::size_t c = 0; c < channels && counts; ++c) {
+      counted[first + c] = mean[c];
+      counted[all + first + c] = elements > 1 ? variance[c] * (elements / (elements - 1)) : variance[c];
+      counted[2 * all + first + c] = 1;
+    }
+    return counted;
+  }
+  // Half of the sums as a parameter's gradient: the whole sum on the first of the ranks that would add it up.
+  template <class Sum, class Context, class S>
+  static auto part_of(const Context& context, const S& sums, std::size_t half) {
+    const std::size_t channels = sums.size() / 2;
+    return to_layout_of<Sum>(context, S(sums.device(), {channels}, sums.buffer(), half * channels));
+  }
+
+  double epsilon_;
+  std::shared_ptr<detail::StepBuffer> running_;
+};
+
+template <class Context, class... A>
+BatchNorm(const Context&, A&&...) -> BatchNorm<>;
+
+}  // namespace weft

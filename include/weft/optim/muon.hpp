@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Muon: the momentum of each matrix is orthogonalised before it is applied (Jordan et al. 2024), scaled so that rates and decay
+// of AdamW hold for it (Liu et al., Muon is scalable for LLM training, arXiv:2502.16982). Embeddings, heads, vectors and whatever
+// has other than two dims are updated by AdamW.
+//
+//   optim::Muon optimizer(model, {.learning_rate = 3e-4, .weight_decay = 0.1});
+
+#include <array>
+#include <cmath>
+#include <string_view>
+#include <vector>
+
+#include <weft/kernels/newton_schulz.hpp>
+#include <weft/optim/adamw.hpp>
+#include <weft/optim/optimizer.hpp>
+
+namespace weft::optim {
+
+struct MuonOptions {
+  double learning_rate = 1e-3;
+  double momentum = 0.95;
+  bool nesterov = true;
+  int steps = 5;                                   ///< of Newton and Schulz's iteration
+  double scale = 0.2;                              ///< an update's root mean square is about this much, as AdamW's
+  double weight_decay = 0.1;                       ///< decoupled, of matrices and of what AdamW updates
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;  ///< of AdamW
+  bool decay_vectors = true;                       ///< as AdamWOptions::decay_vectors
+  double clip = 0;                                 ///< largest global gradient norm; 0: no clipping
+  /// The type of the products: bfloat16, or float32, the type in which momentum is kept; models in double compute in double.
+  DataType products = DataType::float32;
+  Work work = Work::home;  ///< where matrices are orthogonalised
+  /// Parameters with options of their own; a group's rule is "muon" or "adamw".
+  std::vector<ParameterGroup> groups = {};
+};
+
+/// Two rules: matrices between hidden states have Muon's, all others AdamW's. A parameter whose sharding names segments, such as
+/// query, key and value in one, is orthogonalised segment by segment, as if they were parameters of their own.
+struct MuonRule {
+  using Options = MuonOptions;
+  static constexpr Needs needs = Needs::matrix;
+  static constexpr std::array<std::string_view, 2> rules{"muon", "adamw"};
+  static constexpr int buffers = 2, whole_buffers = 1;
+
+  static void check(const Options& options) {
+    require_option("momentum", options.momentum, 1);
+    require_option("weight decay", options.weight_decay);
+    require_option("scale", options.scale);
+    require_option("beta1", options.beta1, 1);
+    require_option("beta2", options.beta2, 1);
+    require_option("epsilon", options.epsilon);
+    if (options.steps < 1) throw_error<UsageError>({"steps ", options.steps, ": Newton and Schulz's iteration has at least one"});
+    if (options.products != DataType::float32 && options.products != DataType::bfloat16)
+      throw_error<UsageError>({"products ", name_of(options.products), ": Muon's are in float32 or bfloat16"});
+  }
+
+  /// `inner`: blocks use the parameter, and neither the front nor the back of the model.
+  static bool takes_whole(const ParameterState& state, bool inner) { return inner && state.global().rank() == 2; }
+
+  template <class P, class Exec>
+  static void prepare(Device<Exec>& device, Slot& slot, const Options& options, double gradient_scale, std::uint64_t,
+                      accumulate_t<P>* direction) {
+    using A = accumulate_t<P>;
+    kernels::momentum_direction<A>(device, slot.state->kept(), static_cast<const A*>(slot.state->gradient().get()),
+                                   static_cast<A*>(slot.kept[0].get()), direction, options.momentum, options.nesterov,
+                                   gradient_scale);
+  }
+
+  template <class A, class Exec>
+  static void transform(Device<Exec>& device, const Matrix& matrix, const Options& options, A* direction) {
+    const ParameterInfo& info = matrix.state->info();
+    if (info.segments.size() < 2) return orthogonalise(device, matrix.rows, matrix.columns, direction, options);
+    std::size_t before = 0;
+    for (const std::size_t extent : info.segments) {
+      if (info.segment_dim == 0) {  // rows follow each other
+        orthogonalise(device, extent, matrix.columns, direction + before * matrix.columns, options);
+      } else {
+        const weft::detail::Buffer apart = device.allocate(matrix.rows * extent * sizeof(A));
+        A* segment = static_cast<A*>(apart.get());
+        weft::detail::copy_rows(device, matrix.rows, extent, static_cast<const A*>(direction) + before, matrix.columns, segment,
+                                extent);
+        orthogonalise(device, matrix.rows, extent, segment, options);
+        weft::detail::copy_rows(device, matrix.rows, extent, static_cast<const A*>(segment), extent, direction + before,
+                                matrix.columns);
+      }
+      before += extent;
+    }
+  }
+
+  template <class P, class Exec>
+  static void apply(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, std::uint64_t,
+                    const accumulate_t<P>* direction) {
+    kernels::direction_update<P>(device, slot.state->kept(), static_cast<P*>(slot.state->value().get()),
+                                 static_cast<accumulate_t<P>*>(slot.master.get()), direction,
+                                 1 - learning_rate * options.weight_decay, learning_rate);
+  }
+
+  template <class P, class Exec>
+  static void update(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, double gradient_scale,
+                     std::uint64_t step) {
+    AdamWRule::update<P, Exec>(device, slot,
+                               {.beta1 = options.beta1,
+                                .beta2 = options.beta2,
+                                .epsilon = options.epsilon,
+                                .weight_decay = options.weight_decay,
+                                .decay_vectors = options.decay_vectors},
+                               learning_rate, gradient_scale, step);
+  }
+
+ private:
+  // The orthogonal matrix times scale * sqrt(max(rows, columns)).
+  template <class A, class Exec>
+  static void orthogonalise(Device<Exec>& device, std::size_t rows, std::size_t columns, A* x, const Options& options) {
+    if constexpr (std::is_same_v<A, float>) {
+      if (options.products == DataType::bfloat16) kernels::newton_schulz<bfloat16>(device, rows, columns, x, options.steps);
+      else kernels::newton_schulz<float>(device, rows, columns, x, options.steps);
+    } else {
+      kernels::newton_schulz<A>(device, rows, columns, x, options.steps);
+    }
+    const A factor = A(options.scale * std::sqrt(double(rows > columns ? rows : columns)));
+    kernels::scale<A>(device, rows * columns, factor, x, x);
+  }
+};
+
+/// Numerics: in every layout the bits of one rank if the gradients have its bits. In 16-bit and 32-bit models momentum, updates
+/// and master copies are kept in float.
+using Muon = Optimizer<MuonRule>;
+
+}  // namespace weft::optim
