@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <span>
 
+#include <weft/core/standard.hpp>
+
 namespace weft {
 
 /// The size of one micro-batch, for batches whose micro-batches differ.
