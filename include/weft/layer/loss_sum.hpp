@@ -99,8 +99,8 @@ constexpr void require_tokens_of() {
                 "such as to<Shard<tp, 0>>(context, targets) under sequence parallelism");
 }
 
-/// *sum = the sum of the losses whose target is not negative, in double. A function of its own: nvcc takes no kernel in a function
-/// whose result type is deduced.
+/// *sum = the sum of the losses whose target is not negative, in double. A function of its own: nvcc takes no kernel in a
+/// function whose result type is deduced.
 template <class Exec, class T, class I>
 void sum_counted(Device<Exec>& device, std::size_t tokens, const T* losses, const I* targets, double* sum) {
   kernels::detail::sum_blocks(
@@ -165,8 +165,8 @@ auto sum_losses(const Context& context, const X& losses, const Ids& targets) {
   return detail::MakesLosses::make<typename L::type>(std::move(sum));
 }
 
-/// The same if every sample counts: losses [samples], one number for each sample of this rank, or the same number of them for each.
-/// Throws ShapeError otherwise.
+/// The same if every sample counts: losses [samples], one number for each sample of this rank, or the same number of them for
+/// each. Throws ShapeError otherwise.
 template <class Context, AnyTensor X>
 auto sum_losses(const Context& context, const X& losses) {
   using L = detail::LossOf<X>;
