@@ -16,6 +16,7 @@
 #include <weft/core/version.hpp>
 #include <weft/data/batches.hpp>
 #include <weft/dtensor/dtensor.hpp>
+#include <weft/layer/field_inputs.hpp>
 #include <weft/layer/module.hpp>
 #include <weft/layer/operations/along_dim.hpp>
 #include <weft/layer/operations/attention.hpp>
@@ -25,11 +26,13 @@
 #include <weft/layer/operations/index_select.hpp>
 #include <weft/layer/operations/losses.hpp>
 #include <weft/layer/operations/shapes.hpp>
+#include <weft/layer/operations/own_loss.hpp>
 #include <weft/layer/operations/softmax.hpp>
 #include <weft/layer/operations/variable_rows.hpp>
 #include <weft/layer/operations/variables.hpp>
 #include <weft/layer/recompute_call.hpp>
 #include <weft/layer/shared_layer.hpp>
+#include <weft/layer/stack.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/models/gpt.hpp>
 #include <weft/models/llama.hpp>

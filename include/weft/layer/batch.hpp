@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One data-parallel rank's share of a global batch, cut into micro-batches, which are of equal size unless `differing` is set.
-// Plain vectors on the host, so that a loader needs no device and a test can write a batch by hand.
+// The batch of a language model: one data-parallel rank's share of a global batch of tokens and targets, cut into micro-batches,
+// which are of equal size unless `differing` is set. Plain vectors on the host, so that a loader needs no device and a test can
+// write a batch by hand.
 //
-//   Batch batch{.tokens = {1, 2, 3}, .targets = {2, 3, 4}, .sequences = 1, .length = 3};
+//   TokenBatch batch{.tokens = {1, 2, 3}, .targets = {2, 3, 4}, .sequences = 1, .length = 3};
 
 #include <cstddef>
 #include <cstdint>
@@ -11,17 +12,13 @@
 #include <vector>
 
 #include <weft/core/error.hpp>
+#include <weft/layer/batch_share.hpp>
 
 namespace weft {
 
-/// The size of one micro-batch, for batches whose micro-batches differ.
-struct MicroBatch {
-  std::size_t sequences = 0, length = 0;
-};
-
 /// One data-parallel rank's share of one step. `tokens` and `targets` are [sequences, length], row-major; a negative target is
 /// not counted in the loss.
-struct Batch {
+struct TokenBatch {
   std::vector<std::int32_t> tokens = {}, targets = {};  // [sequences * length]
   std::size_t sequences = 0;                            ///< of this share
   std::size_t length = 0;                               ///< tokens of a sequence; of the longest one if micro-batches differ
@@ -46,6 +43,9 @@ struct Batch {
   }
   std::size_t tokens_before(std::size_t micro) const;
 
+  /// The share as the engine counts it; valid while the batch is.
+  detail::BatchShare share() const { return {step, first_sequence, sequences, length, micro_batches, differing}; }
+
   /// Throws ShapeError if the sizes do not fit each other, and UsageError for a token or target that is not in the vocabulary
   /// and for documents that are not in order.
   void check(std::size_t vocabulary) const;
@@ -56,6 +56,9 @@ struct Batch {
   void check_differing() const;
   void check_documents() const;
 };
+
+/// The name of TokenBatch before there were others.
+using Batch = TokenBatch;
 
 }  // namespace weft
 

@@ -7,20 +7,20 @@
 
 namespace weft {
 
-WEFT_INLINE std::size_t Batch::tokens_before(std::size_t micro) const {
+WEFT_INLINE std::size_t TokenBatch::tokens_before(std::size_t micro) const {
   std::size_t count = 0;
   for (std::size_t i = 0; i < micro; ++i) count += micro_batch(i).sequences * micro_batch(i).length;
   return count;
 }
 
-WEFT_INLINE void Batch::check(std::size_t vocabulary) const {
+WEFT_INLINE void TokenBatch::check(std::size_t vocabulary) const {
   check();
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || std::size_t(tokens[i]) >= vocabulary || (targets[i] >= 0 && std::size_t(targets[i]) >= vocabulary))
       refuse(i, vocabulary);
 }
 
-WEFT_INLINE void Batch::check() const {
+WEFT_INLINE void TokenBatch::check() const {
   if (!documents.empty()) check_documents();
   if (!differing.empty()) return check_differing();
   if (tokens.size() != sequences * length || targets.size() != tokens.size())
@@ -31,16 +31,16 @@ WEFT_INLINE void Batch::check() const {
                              ") != 0: every micro-batch holds the same number of whole sequences"});
 }
 
-WEFT_COLD WEFT_INLINE void Batch::refuse(std::size_t at, std::size_t vocabulary) const {
+WEFT_COLD WEFT_INLINE void TokenBatch::refuse(std::size_t at, std::size_t vocabulary) const {
   const bool token = tokens[at] < 0 || std::size_t(tokens[at]) >= vocabulary;
   throw_error<UsageError>({"batch: ", token ? "token(" : "target(", token ? tokens[at] : targets[at], ") at place ", at,
                            " is not in the vocabulary(", vocabulary, ")"});
 }
 
-WEFT_COLD WEFT_INLINE void Batch::check_documents() const {
+WEFT_COLD WEFT_INLINE void TokenBatch::check_documents() const {
   if (documents.size() != tokens.size())
     throw_error<ShapeError>({"batch: ", documents.size(), " documents for ", tokens.size(),
-                             " tokens: Batch::documents has the document of each token, or is empty"});
+                             " tokens: TokenBatch::documents has the document of each token, or is empty"});
   std::size_t at = 0;
   for (std::size_t micro = 0; micro < micro_batches; ++micro)
     for (std::size_t sequence = 0; sequence < micro_batch(micro).sequences; ++sequence)
@@ -53,7 +53,7 @@ WEFT_COLD WEFT_INLINE void Batch::check_documents() const {
       }
 }
 
-WEFT_COLD WEFT_INLINE void Batch::check_differing() const {
+WEFT_COLD WEFT_INLINE void TokenBatch::check_differing() const {
   if (differing.size() != micro_batches)
     throw_error<ShapeError>({"batch: ", differing.size(), " differing micro-batches, micro-batches(", micro_batches, ")"});
   for (const MicroBatch& micro : differing)

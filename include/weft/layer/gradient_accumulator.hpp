@@ -17,7 +17,7 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/batch.hpp>
+#include <weft/layer/batch_share.hpp>
 #include <weft/layer/hook/bucket.hpp>
 #include <weft/layer/hooks.hpp>
 #include <weft/layer/parameter_state.hpp>
@@ -62,7 +62,7 @@ class GradientAccumulator {
 
   /// Begins a step of this batch, which is data rank `data_rank`'s share of the step's micro-batches. Throws UsageError if it
   /// must be another share.
-  virtual void begin(const Batch& batch, AllHooks hooks, std::size_t data_rank, std::size_t data_ranks) = 0;
+  virtual void begin(const BatchShare& batch, AllHooks hooks, std::size_t data_rank, std::size_t data_ranks) = 0;
   /// The layers of `unit` are about to add one micro-batch's gradients.
   virtual void open(const Unit& unit, std::size_t micro) = 0;
   /// The layers have done a first part of it and will resume.

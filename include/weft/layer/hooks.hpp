@@ -5,8 +5,10 @@
 //
 //   struct Sums : Hooks { void gradients_ready(Unit& unit) override { ... } };
 
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <weft/layer/parameter_state.hpp>
@@ -17,9 +19,19 @@ namespace detail {
 
 class GradientAccumulator;
 
+/// A step of a loop of one's own that is not complete: the gradients of its calls so far are this rank's.
+struct OpenStep {
+  virtual ~OpenStep() = default;
+  /// Completes the sums over ranks. Collective over the mesh.
+  virtual void complete() = 0;
+};
 /// Whether the gradients of a model's last training step have been used.
 struct StepGradients {
   bool applied = true;
+  std::unique_ptr<OpenStep> open;  ///< null: no loop of one's own has begun a step
+  void complete() {
+    if (const std::unique_ptr<OpenStep> step = std::move(open)) step->complete();
+  }
 };
 
 /// The parameters that are gathered, released and reduced together.

@@ -131,6 +131,21 @@ X mask_rows(const X& x, const Ids& targets) {
   return y;
 }
 
+namespace detail {
+/// Refuses tensors that are not one loss a token.
+template <class X>
+constexpr void require_losses() {
+  using L = LossOf<X>;
+  static_assert(!any_partial<X>,
+                "weft: sum_losses: the losses are Partial: each rank has only a term of each token's loss (a sum over its own "
+                "columns?), whose loss is of the whole: reduce first, to<Invariant<axis>>(context, losses)");
+  static_assert(L::one_each, "weft: sum_losses takes one loss a token, but these are cut along dim 1: add up over columns first");
+  static_assert(L::counted_once,
+                "weft: sum_losses: the losses are Replicated, so each rank of the axis would count them: compute them from an "
+                "Invariant tensor, or to<Invariant<axis>>(context, losses)");
+}
+}  // namespace detail
+
 /// The sum of the losses [tokens] of this rank's tokens that count (targets [tokens] >= 0); those of other tokens are left out
 /// (their gradient: mask_rows). It is never a mean: weft divides by the number of targets that count in the global batch. On each
 /// axis the losses may be Shard<axis, 0> (the targets are then cut too, and the sum is Partial) or Invariant (every rank has all
@@ -139,13 +154,7 @@ X mask_rows(const X& x, const Ids& targets) {
 template <class Context, AnyTensor X, AnyTensor Ids>
 auto sum_losses(const Context& context, const X& losses, const Ids& targets) {
   using L = detail::LossOf<X>;
-  static_assert(!detail::any_partial<X>,
-                "weft: sum_losses: the losses are Partial: each rank has only a term of each token's loss (a sum over its own "
-                "columns?), whose loss is of the whole: reduce first, to<Invariant<axis>>(context, losses)");
-  static_assert(L::one_each, "weft: sum_losses takes one loss a token, but these are cut along dim 1: add up over columns first");
-  static_assert(L::counted_once,
-                "weft: sum_losses: the losses are Replicated, so each rank of the axis would count them: compute them from an "
-                "Invariant tensor, or to<Invariant<axis>>(context, losses)");
+  detail::require_losses<X>();
   detail::require_tokens_of<X, Ids>();
   if (const std::size_t tokens = detail::tokens_here<X>(context);
       losses.size() != targets.size() || (tokens != 0 && losses.size() != tokens))
@@ -153,6 +162,28 @@ auto sum_losses(const Context& context, const X& losses, const Ids& targets) {
                              " tokens: it takes one loss a token; a mean or a sum of one's own is not a loss"});
   typename L::type::sum_type sum(losses.device(), {1});
   detail::sum_counted(losses.device(), losses.size(), losses.data(), targets.data(), sum.data());
+  return detail::MakesLosses::make<typename L::type>(std::move(sum));
+}
+
+/// The same if every sample counts: losses [samples], one number for each sample of this rank, or the same number of them for each.
+/// Throws ShapeError otherwise.
+template <class Context, AnyTensor X>
+auto sum_losses(const Context& context, const X& losses) {
+  using L = detail::LossOf<X>;
+  detail::require_losses<X>();
+  if (const std::size_t samples = detail::tokens_here<X>(context);
+      losses.size() == 0 || (samples != 0 && losses.size() % samples != 0))
+    throw_error<ShapeError>({"sum_losses of ", losses.shape().text(), " for ", samples,
+                             " samples: it takes one loss a sample; a mean or a sum of one's own is not a loss"});
+  using T = typename X::value_type;
+  typename L::type::sum_type sum(losses.device(), {1});
+  const T* in = losses.data();
+  kernels::detail::sum_blocks(
+      losses.device(), losses.size(), sum.data(), KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
+        double total = 0;
+        for (std::size_t i = begin; i < end; ++i) total += double(accumulate_t<T>(in[i]));
+        return total;
+      });
   return detail::MakesLosses::make<typename L::type>(std::move(sum));
 }
 

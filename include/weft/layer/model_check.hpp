@@ -14,18 +14,10 @@
 #include <weft/core/has_member.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/layer/model.hpp>
+#include <weft/layer/model_grade.hpp>
+#include <weft/layer/stack.hpp>
 
 namespace weft::detail {
-
-/// The types of a model, and the number of its blocks.
-template <class M>
-concept ModelRecipe = requires(const typename M::Config& config) {
-  requires Real<typename M::scalar>;
-  typename M::Front;
-  typename M::Block;
-  typename M::Back;
-  { M::blocks(config) } -> std::convertible_to<std::size_t>;
-};
 
 /// A model that a rank can build under Context, with make_ functions that return M's Front, Block and Back.
 template <class M, class Context>
@@ -55,8 +47,9 @@ constexpr Types fault_of_types() {
   , front = requires { typename M::Front; }
   , block = requires { typename M::Block; }
   , back = requires { typename M::Back; };
-  if constexpr (ModelRecipe<M>) return Types::right;
-  else if constexpr (int(config) + front + block + back < 2) return Types::no_model;
+  constexpr bool stack = model_grade::has_stack<M>(), module = std::is_base_of_v<Module<M>, M>;
+  if constexpr (AnyModel<M>) return Types::right;
+  else if constexpr (int(config) + front + block + back + 2 * int(config && (stack || module)) < 2) return Types::no_model;
   else if constexpr (!config) return Types::no_config;
   else if constexpr (!requires { typename M::scalar; }) return Types::no_scalar;
   else if constexpr (!Real<typename M::scalar>) return Types::scalar;
@@ -124,11 +117,21 @@ constexpr Made fault_of_functions() {
 
 }  // namespace model_check
 
+/// A stack that a rank can build under Context: its arguments are functions that make layers.
+template <class S>
+inline constexpr bool makes_layers = false;
+template <class... Make>
+inline constexpr bool makes_layers<Stack<Make...>> = sizeof...(Make) > 0 && (!std::is_void_v<typename MadeBy<Make>::type> && ...);
+template <class M, class Context>
+concept StackedUnder = StackModel<M> && requires(const Context& context, const typename M::Config& config) {
+  requires makes_layers<decltype(M::stack(context, config))>;
+};
+
 /// A model that meets everything a rank needs of it. The optional `vocabulary` and `sequence` are errors too if they are there
 /// but cannot be called.
 template <class M, class Context>
-concept Model = ModelRecipe<M> && model_check::fault_of_functions<M, Context>()
-== model_check::Made::right;
+concept Model = StackedUnder<M, Context> || (ModuleModel<M> && std::is_constructible_v<M, const Context&, const typename M::Config&>) || (ModelRecipe<M> && model_check::fault_of_functions<M, Context>()
+== model_check::Made::right);
 
 /// Prints why M's types are not those of a model.
 template <class M>
@@ -166,9 +169,26 @@ struct RefusedTypes {
                 "blocks(const Config& config)`, public; see M in this class's template arguments");
 };
 
-/// Prints why M cannot be built.
+/// Prints why a stack cannot be built.
 template <class M, class Context>
-constexpr void refuse_functions_of_model() {
+constexpr void refuse_functions_of_stack() {
+  constexpr bool called = requires(const Context& context, const typename M::Config& config) { M::stack(context, config); };
+  static_assert(called,
+                "weft: this model's stack cannot be called with the context and the config: write `static auto stack(const auto& "
+                "context, const Config& config)`, public; see M in this function's template arguments");
+  if constexpr (called) {
+    constexpr bool stack = is_stack<decltype(M::stack(std::declval<const Context&>(), std::declval<const typename M::Config&>()))>;
+    static_assert(stack,
+                  "weft: this model's stack returns something else than a Stack: write `return Stack([=] { return Stem(context / "
+                  "\"stem\"); }, ...)`; see M in this function's template arguments");
+    static_assert(!stack,
+                  "weft: a Stack is made of functions that make layers, and one of this model's arguments is something else, such "
+                  "as a layer: write `[=] { return Stem(context / \"stem\"); }`, or `repeated(count, [=](std::size_t index) { "
+                  "return ...; })`; see M in this function's template arguments");
+  }
+}
+template <class M, class Context>
+constexpr void refuse_functions_of_recipe() {
   using model_check::Made;
   constexpr Made fault = model_check::fault_of_functions<M, Context>();
   static_assert(
@@ -215,13 +235,31 @@ constexpr void refuse_functions_of_model() {
                 "std::size_t sequence(const Config& config)`, public; see M in this function's template arguments");
 }
 
-/// M has logits.
-template <class M, class Context, class Hidden>
-concept HasLogits = requires(const typename M::Config& config, typename M::Back& back, const Context& context,
-                             const Hidden& hidden) {
-  M::vocabulary(config);
-  back.logits(context, hidden);
+/// Prints why M cannot be built.
+template <class M, class Context>
+constexpr void refuse_functions_of_model() {
+  if constexpr (ModuleModel<M>)
+    static_assert(std::is_constructible_v<M, const Context&, const typename M::Config&>,
+                  "weft: this Module cannot be made as a model: write the constructor `Own(const auto& context, const Config& "
+                  "config)`, public; see M in this function's template arguments");
+  else if constexpr (StackModel<M>) return refuse_functions_of_stack<M, Context>();
+  else refuse_functions_of_recipe<M, Context>();
+}
+/// L gives logits of a hidden value X: on tensors, or as a Module on Variables.
+template <class L, class Context, class X>
+concept LogitsOfTensors = requires(const L& layer, const Context& context, const X& x) {
+  layer.logits(context, x);
 };
+template <class L, class Context, class X>
+concept LogitsOfVariables = IsModule<L> && requires(const L& layer, const Variable<Context, X>& x) {
+  layer.logits(x);
+};
+/// M has logits.
+template <class M, class Context, class Last>
+concept HasLogits = requires(const typename M::Config& config) {
+  M::vocabulary(config);
+} &&(LogitsOfTensors<typename Last::Layer, Context, typename Last::Input> ||
+     LogitsOfVariables<typename Last::Layer, Context, typename Last::Input>);
 /// Prints why M has no logits.
 template <class M>
 constexpr void refuse_logits() {

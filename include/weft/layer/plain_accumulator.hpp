@@ -28,7 +28,7 @@ class PlainAccumulator final : public GradientAccumulator {
   void find_uses(std::span<Unit* const>, AllHooks, std::size_t) override {}
   std::span<Unit> second_uses() override { return {}; }
 
-  void begin(const Batch&, AllHooks hooks, std::size_t, std::size_t) override;
+  void begin(const BatchShare&, AllHooks hooks, std::size_t, std::size_t) override;
   void open(const Unit&, std::size_t) override {}
   void leave(const Unit&, std::size_t) override {}
   void close(Unit&, std::size_t, AllHooks) override {}
@@ -46,7 +46,7 @@ class PlainAccumulator final : public GradientAccumulator {
 };
 
 template <class Exec>
-void PlainAccumulator<Exec>::begin(const Batch&, AllHooks hooks, std::size_t, std::size_t) {
+void PlainAccumulator<Exec>::begin(const BatchShare&, AllHooks hooks, std::size_t, std::size_t) {
   for (Hooks* wrapper : hooks) wrapper->begin_sums(*this);
 }
 

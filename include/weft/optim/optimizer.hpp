@@ -371,6 +371,7 @@ void Optimizer<Rule>::follow_trainable() {
 
 template <class Rule>
 StepReport Optimizer<Rule>::step(double learning_rate) {
+  if (gradients_) gradients_->complete();
   if (std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.made != slot.state->trainable(); }))
     follow_trainable();
   for (const Slot& slot : slots_)

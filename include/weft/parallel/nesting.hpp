@@ -42,7 +42,7 @@ struct ModelOf<W<M, R...>> : ModelOf<M> {
 // True if a wrapper, and every wrapper inside it, may stand where it does. Known without their classes, so that the wrappers
 // around a refused one report nothing. A user-defined wrapper is recognised by its nesting_level.
 template <class M>
-inline constexpr bool sound = is_wrapper<M> || ModelRecipe<M>;
+inline constexpr bool sound = is_wrapper<M> || AnyModel<M>;
 
 // Reports why a wrapper cannot stand around M, which is neither a wrapper nor a model.
 template <class M>
@@ -70,7 +70,7 @@ struct Refused {
   static_assert(sizeof(M) != 0);  // a fault further inside is reported there
   static_assert(sound<M> || RefusedModel<M>::said);
   using model_type =
-      std::conditional_t<ModelRecipe<typename ModelOf<M>::type>, typename ModelOf<M>::type, NoModel<typename ModelOf<M>::type>>;
+      std::conditional_t<AnyModel<typename ModelOf<M>::type>, typename ModelOf<M>::type, NoModel<typename ModelOf<M>::type>>;
   using Config = typename model_type::Config;
   Refused(const auto&, const Config&, const ModelOptions& = {}) {}
   template <class... T>

@@ -33,7 +33,7 @@ inline constexpr int nesting_level<PipelineParallel<M, S...>> = 30;
 
 namespace detail {
 template <class M, class... S>
-inline constexpr bool sound<PipelineParallel<M, S...>> = !is_wrapper<M> && schedule_types<S...> && sound<M>;
+inline constexpr bool sound<PipelineParallel<M, S...>> = !is_wrapper<M> && schedule_types<S...> && sound<M> && !ModuleModel<M>;
 template <class M, class... S>
 using PipelineBase = std::conditional_t<sound<PipelineParallel<M, S...>>,
                                         Wrapper<WithPolicies<PipelinePolicy, RunsSchedule<S>...>, M>, Refused<M>>;
@@ -44,6 +44,10 @@ class PipelineParallel : public detail::PipelineBase<M, S...> {
   static_assert(!is_wrapper<M>,
                 "weft: PipelineParallel cuts a model into stages, so it stands next to the model: write "
                 "DataParallel<TensorParallel<PipelineParallel<Model>>>");
+  static_assert(!detail::ModuleModel<M>,
+                "weft: PipelineParallel cuts a model between its units, and a Module is one unit, whose forward is one function: "
+                "write the model as a stack, `static auto stack(const auto& context, const Config& config)`, which returns "
+                "Stack(...) of functions that make its parts, or leave the wrapper out");
   static_assert(detail::schedule_types<S...>,
                 "weft: PipelineParallel's second template parameter must be a schedule, such as schedule::Zbv or "
                 "schedule::Custom<table>, or be left out: ModelOptions::pipeline.schedule says it when the program runs");

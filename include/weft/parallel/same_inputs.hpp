@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +21,8 @@
 #include <weft/core/error.hpp>
 #include <weft/core/fields.hpp>
 #include <weft/core/hash.hpp>
-#include <weft/layer/batch.hpp>
+#include <weft/layer/batch_inputs.hpp>
+#include <weft/layer/fields.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/parallel/model_options.hpp>
 
@@ -96,22 +98,37 @@ struct BatchAxis {
   const Communicator* ranks;
 };
 
-inline constexpr std::string_view batch_words[] = {"step",      "first_sequence", "sequences", "length",   "micro_batches",
-                                                   "differing", "tokens",         "targets",   "documents"};
-
-std::array<std::uint64_t, 9> words_of(const Batch& batch);
+/// What ranks compare of a batch: its numbers and the hashes of its fields.
+struct BatchWords {
+  std::vector<std::uint64_t> words;
+  std::vector<std::string_view> names;
+  std::size_t shown = 5;  ///< the first words are numbers with a meaning, the others hashes
+};
+BatchWords words_of(const TokenBatch& batch);
+template <class F>
+std::uint64_t hash_of_field(const F& values) {
+  std::uint64_t hash = values.samples();
+  for (std::size_t dim = 0; dim < values.shape().rank(); ++dim) hash = hash_of(hash, values.shape()[dim]);
+  return hash_of(hash, hash_bytes(values.values().data(), values.values().size_bytes()));
+}
+template <auto... fields>
+BatchWords words_of(const FieldBatch<fields...>& batch) {
+  return {{batch.step, batch.first_sample, batch.samples, batch.micro_batches, hash_of_field(batch[fields])...},
+          {"step", "first_sample", "samples", "micro_batches", std::remove_const_t<decltype(fields)>::name...},
+          4};
+}
 
 /// Throws UsageError on all ranks of an axis that does not cut the batch if they have different batches.
-void require_same_batch(std::span<const BatchAxis> axes, const Batch& batch);
+void require_same_batch(std::span<const BatchAxis> axes, const BatchWords& batch);
 
 /// Throws UsageError on all data ranks if they are at different steps, or if their shares are not contiguous in the global batch.
 /// The first share may begin anywhere, and empty shares are ignored. Returns the length of the longest sequence on any rank.
-std::size_t require_shares(std::span<const BatchAxis> axes, const Batch& batch);
+std::size_t require_shares(std::span<const BatchAxis> axes, const BatchShare& batch, bool tokens);
 
 /// Compares the inputs of all ranks for a step; `shares`: those over data axes, too. Returns the length of the longest sequence
 /// of the global batch, as far as this rank knows it.
-template <class Context>
-std::size_t require_batches(const Context& context, const Batch& batch, bool shares) {
+template <class Context, class B>
+std::size_t require_batches(const Context& context, const B& batch, bool shares) {
   std::vector<BatchAxis> same, data;
   const auto add = [&]<class A>(A axis) {
     if constexpr (Context::has(A{}))
@@ -124,16 +141,17 @@ std::size_t require_batches(const Context& context, const Batch& batch, bool sha
   Context::for_each_axis([&]<class A>(A axis) {
     if constexpr (A::id >= axis_count) add(axis);
   });
-  require_same_batch(same, batch);
-  if (!shares || data.empty()) return batch.length;
+  if (!same.empty()) require_same_batch(same, words_of(batch));
+  const BatchShare share = share_of(batch);
+  if (!shares || data.empty()) return share.length;
   batch.check();  // the batch's own sizes first
-  return require_shares(data, batch);
+  return require_shares(data, share, std::is_same_v<B, TokenBatch>);
 }
 
 /// Compares the tokens that logits follow: the same on ranks that work on them together; those of each dp rank may differ.
 template <class Context>
 void require_prompt(const Context& context, std::span<const std::int32_t> tokens) {
-  require_batches(context, Batch{.tokens = {tokens.begin(), tokens.end()}, .sequences = 1, .length = tokens.size()}, false);
+  require_batches(context, TokenBatch{.tokens = {tokens.begin(), tokens.end()}, .sequences = 1, .length = tokens.size()}, false);
 }
 
 }  // namespace weft::detail

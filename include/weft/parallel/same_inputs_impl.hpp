@@ -21,43 +21,42 @@ WEFT_COLD WEFT_INLINE void refuse_construction(const Communicator& ranks, std::s
                            "; read them on one rank and broadcast, or give each rank the same arguments"});
 }
 
-WEFT_OUT_OF_LINE WEFT_INLINE std::array<std::uint64_t, 9> words_of(const Batch& batch) {
+WEFT_OUT_OF_LINE WEFT_INLINE BatchWords words_of(const TokenBatch& batch) {
   std::uint64_t differing = 0;
   for (const MicroBatch& micro : batch.differing) differing = hash_of(hash_of(differing, micro.sequences), micro.length);
-  return {batch.step,
-          batch.first_sequence,
-          batch.sequences,
-          batch.length,
-          batch.micro_batches,
-          differing,
-          hash_bytes(batch.tokens.data(), batch.tokens.size() * sizeof(std::int32_t)),
-          hash_bytes(batch.targets.data(), batch.targets.size() * sizeof(std::int32_t)),
-          hash_bytes(batch.documents.data(), batch.documents.size() * sizeof(std::int32_t))};
+  return {{batch.step, batch.first_sequence, batch.sequences, batch.length, batch.micro_batches, differing,
+           hash_bytes(batch.tokens.data(), batch.tokens.size() * sizeof(std::int32_t)),
+           hash_bytes(batch.targets.data(), batch.targets.size() * sizeof(std::int32_t)),
+           hash_bytes(batch.documents.data(), batch.documents.size() * sizeof(std::int32_t))},
+          {"step", "first_sequence", "sequences", "length", "micro_batches", "differing", "tokens", "targets", "documents"},
+          5};
 }
 
-WEFT_OUT_OF_LINE WEFT_INLINE void require_same_batch(std::span<const BatchAxis> axes, const Batch& batch) {
-  if (axes.empty()) return;
-  const auto words = words_of(batch);
+WEFT_OUT_OF_LINE WEFT_INLINE void require_same_batch(std::span<const BatchAxis> axes, const BatchWords& batch) {
   for (const BatchAxis& axis : axes) {
-    if (same_on_all(*axis.ranks, words)) continue;
-    const FirstDifference found = first_difference(*axis.ranks, words);
-    const bool shown = found.word < 5;
-    const std::string values = shown ? joined({batch_words[found.word], " is ", found.on_first, " on ", axis.name, " rank 0 and ",
-                                               found.on_rank, " on ", axis.name, " rank ", found.rank})
-                                     : joined({batch_words[found.word], " on ", axis.name, " rank ", found.rank,
-                                               found.word == 5 ? " is" : " are", " not ", axis.name, " rank 0's"});
+    if (same_on_all(*axis.ranks, batch.words)) continue;
+    const FirstDifference found = first_difference(*axis.ranks, batch.words);
+    const std::string_view name = batch.names[found.word];
+    const std::string values =
+        found.word < batch.shown
+            ? joined({name, " is ", found.on_first, " on ", axis.name, " rank 0 and ", found.on_rank, " on ", axis.name, " rank ",
+                      found.rank})
+            : joined({name, " on ", axis.name, " rank ", found.rank, name == "tokens" || name == "targets" || name == "documents" ? " are" : " is",
+                      " not ", axis.name, " rank 0's"});
     throw_error<UsageError>({"batch: ", values, ": the ", axis.ranks->size(), " ranks of ", axis.name,
                              " work on one share, so each takes the same Batch: make it for mesh.rank(dp{}) of mesh.size(dp{}), "
                              "not for the rank in the world"});
   }
 }
 
-WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxis> axes, const Batch& batch) {
+WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxis> axes, const BatchShare& batch, bool tokens) {
+  const std::string_view sample = tokens ? "sequence" : "sample",
+                         member = tokens ? "Batch::first_sequence" : "the batch's first_sample";
   struct Share {
     std::uint64_t first, count, step;
   };
   constexpr std::size_t facts = 4;
-  std::vector<std::uint64_t> words{batch.first_sequence, batch.sequences, batch.step, batch.length};
+  std::vector<std::uint64_t> words{batch.first, batch.samples, batch.step, batch.length};
   std::string axis;  // names of all axes, the fastest first
   for (const BatchAxis& one : axes) {
     const std::vector<std::uint64_t> mine = words;
@@ -88,16 +87,16 @@ WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxi
   for (std::size_t i = 1; i < order.size(); ++i) {
     const std::size_t end = all[order[i - 1]].first + all[order[i - 1]].count, begin = all[order[i]].first;
     if (begin < end)
-      throw_error<UsageError>({"batch: ", axis, " rank ", order[i], "'s share begins at sequence ", begin, ", which ", axis,
+      throw_error<UsageError>({"batch: ", axis, " rank ", order[i], "'s share begins at ", sample, " ", begin, ", which ", axis,
                                " rank ", order[i - 1], "'s share [", all[order[i - 1]].first, ", ", end,
-                               ") holds: set Batch::first_sequence to the index in the global batch of the share's first "
-                               "sequence (dropout goes by it)"});
+                               ") holds: set ", member, " to the index in the global batch of the share's first ", sample,
+                               " (dropout goes by it)"});
     if (begin > end)
-      throw_error<UsageError>({"batch: sequences ", end, " to ", begin - 1, " of the global batch are in no share: ", axis,
-                               " rank ", order[i - 1], "'s ends before sequence ", end, ", ", axis, " rank ", order[i],
+      throw_error<UsageError>({"batch: ", sample, "s ", end, " to ", begin - 1, " of the global batch are in no share: ", axis,
+                               " rank ", order[i - 1], "'s ends before ", sample, " ", end, ", ", axis, " rank ", order[i],
                                "'s begins at ", begin,
-                               "; set Batch::first_sequence to the index of the share's first sequence, made for mesh.rank(dp{}) "
-                               "of mesh.size(dp{})"});
+                               "; set ", member, " to the index of the share's first ", sample,
+                               ", made for mesh.rank(dp{}) of mesh.size(dp{})"});
   }
   return longest;
 }

@@ -38,7 +38,7 @@ struct RefusedAlone {
 
 /// Stands in for a SingleDevice of a type that is not a model, so that there is only one error.
 template <class M>
-requires(!detail::ModelRecipe<M>) class SingleDevice<M> : public detail::Refused<M> {
+requires(!detail::AnyModel<M>) class SingleDevice<M> : public detail::Refused<M> {
   static_assert(detail::RefusedAlone<M>::said);
 
  public:
@@ -50,6 +50,7 @@ class SingleDevice {
  public:
   using model_type = M;
   using Config = typename M::Config;
+  using Batch = detail::batch_of_t<M>;
 
   SingleDevice(DefaultDevice& device,  // what is no Config names a field that it lacks, or fields out of its order
                const Config& config, const ModelOptions& options = {})
@@ -63,13 +64,27 @@ class SingleDevice {
     return stages_.train_step(here(), batch);
   }
   double evaluate(const Batch& batch) { return stages_.evaluate(here(), batch); }
-  std::vector<float> next_logits(std::span<const std::int32_t> tokens) { return stages_.next_logits(here(), tokens); }
-  std::vector<double> logits(std::span<const std::int32_t> tokens) { return stages_.all_logits(here(), tokens); }
-  void discard_gradients() { stages_.gradients()->applied = true; }
+  std::vector<float> next_logits(std::span<const std::int32_t> tokens) { return detail::next_logits(stages_, here(), tokens); }
+  std::vector<double> logits(std::span<const std::int32_t> tokens) { return detail::all_logits(stages_, here(), tokens); }
+  Prediction predict(const Batch& batch, Gather gather = Gather::share) {
+    return detail::predict(stages_, here(), batch, gather);
+  }
+  template <class... X>
+  auto forward(const Batch& batch, const X&... x) {
+    batch.check();
+    return detail::forward_call(stages_, here(), batch, x...);
+  }
+  template <class F, class... X>
+  auto loss(const Batch& batch, F f, const X&... x) {
+    return detail::loss_call(stages_, here(), batch, std::move(f), x...);
+  }
+  auto inputs(const Batch& batch) { return detail::inputs_of_t<M, decltype(here())>(device(), batch).first(0); }
+  void discard_gradients() { stages_.discard_gradients(); }
   std::vector<double> parameter(std::string_view name) {
     return detail::whole_parameter(device(), communicator(), stages_, name, false, 1);
   }
   std::vector<double> gradient(std::string_view name) {
+    stages_.gradients()->complete();
     return detail::whole_parameter(device(), communicator(), stages_, name, true, loss_scale_ ? loss_scale_->applied() : 1);
   }
   const std::vector<std::string>& parameter_names() { return stages_.parameter_names(); }

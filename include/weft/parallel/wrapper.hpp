@@ -34,6 +34,9 @@
 #include <weft/parallel/whole_parameter.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
 #include <weft/pipeline/schedule/one_forward_one_backward.hpp>
+#include <weft/pipeline/logits.hpp>
+#include <weft/pipeline/own_loop.hpp>
+#include <weft/pipeline/predictions.hpp>
 #include <weft/pipeline/stages.hpp>
 
 namespace weft {
@@ -93,6 +96,7 @@ class Wrapper {
  public:
   using model_type = detail::model_of_t<M>;
   using Config = typename model_type::Config;
+  using Batch = detail::batch_of_t<model_type>;
   using axis = typename Policy::axis;
   /// True if a rank keeps only pieces of parameters, in every run.
   static constexpr bool shards_parameters = Policy::shards_parameters;
@@ -152,23 +156,63 @@ class Wrapper {
       return stages.evaluate(context, batch);
     });
   }
+  /// What the model gives for this batch, without dropout: of a Module its `predict(batch)`, else its forward of the first fields;
+  /// of other models the `predict(x)` of the last unit (with the context first if it is no Module), or a recipe's logits. Of the
+  /// samples of this rank's share, the same on its other ranks (also under pp and tp), or with Gather::whole of the global batch on
+  /// every rank.
+  Prediction predict(const Batch& batch, Gather gather = Gather::share) {
+    return enter(here(), [&](const auto& context, auto& stages) {
+      detail::require_batches(context, batch, gather == Gather::whole);
+      return detail::predict(stages, context, batch, gather);
+    });
+  }
   /// The logits [vocabulary] that follow these tokens, the same on all ranks of one share, which pass the same tokens.
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
     return enter(here(), [&](const auto& context, auto& stages) {
       detail::require_prompt(context, tokens);
-      return stages.next_logits(context, tokens);
+      return detail::next_logits(stages, context, tokens);
     });
   }
   /// The logits [tokens, vocabulary] of one sequence, the same on all ranks of one share.
   std::vector<double> logits(std::span<const std::int32_t> tokens) {
     return enter(here(), [&](const auto& context, auto& stages) {
       detail::require_prompt(context, tokens);
-      return stages.all_logits(context, tokens);
+      return detail::all_logits(stages, context, tokens);
+    });
+  }
+
+  // ---- loops of one's own (pipeline/model_call.hpp)
+
+  /// The forward of a model that is one Module, on the first fields of the batch, or on placed tensors of these samples; the call
+  /// waits for its backward. The gradients of all calls add up until the optimizer's step. Without micro-batches. All ranks make
+  /// the same calls in the same order.
+  template <class... X>
+  auto forward(const Batch& batch, const X&... x) {
+    static_assert(!uses(pp{}), "weft: a loop of one's own calls the whole model, and a pipeline's rank has a part of it: leave "
+                               "PipelineParallel out, or use train_step");
+    return enter(here(), [&](const auto& context, auto& stages) {
+      detail::require_batches(context, batch, true);
+      batch.check();
+      return detail::forward_call(stages, context, batch, x...);
+    });
+  }
+  /// The loss f(Variables of x...) of these samples, which returns sum_losses(...): its value() is divided by the count of the
+  /// global batch, and backward() gives the gradients of x.
+  template <class F, class... X>
+  auto loss(const Batch& batch, F f, const X&... x) {
+    return enter(here(), [&](const auto& context, auto& stages) {
+      return detail::loss_call(stages, context, batch, std::move(f), x...);
+    });
+  }
+  /// The fields of the batch as placed tensors, inputs[image], for forward and loss.
+  auto inputs(const Batch& batch) {
+    return enter(here(), [&](const auto& context, auto&) {
+      return detail::inputs_of_t<model_type, std::remove_cvref_t<decltype(context)>>(context.device(), batch).first(0);
     });
   }
 
   /// Declares that the gradients of the last train_step will not be used, so that another may follow without an optimizer's step.
-  void discard_gradients() { stages().gradients()->applied = true; }
+  void discard_gradients() { stages().discard_gradients(); }
 
   /// Compares, by a hash, the parameter elements that several ranks hold: parameters that are not cut over dp, cp or tp, copies
   /// of shards, experts over edp. Throws Error on all ranks of an axis on which one differs. Collective over the mesh. An
@@ -190,6 +234,7 @@ class Wrapper {
   }
   /// The parameter's gradient in the last train_step (a loss scale divided out); zero if nothing was added to it.
   std::vector<double> gradient(std::string_view name) {
+    stages().gradients()->complete();
     return detail::whole_parameter(device(), communicator(), stages(), name, true, loss_scale() ? loss_scale()->applied() : 1);
   }
   /// The names of the model's parameters in its order; of experts only those that this rank holds.

@@ -35,6 +35,11 @@ class AnyValue {
   T& as() {
     return *static_cast<T*>(value_);
   }
+  template <class T>
+  const T& as() const {
+    return *static_cast<const T*>(value_);
+  }
+  explicit operator bool() const { return value_ != nullptr; }
   void reset() {
     if (void* value = std::exchange(value_, nullptr)) end_(value);
   }

@@ -1,71 +1,113 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One contiguous range of a model's stack: front, some blocks, back, any of which may be missing here. A pipeline's rank holds
-// one or several chunks (layer/model.hpp has the model concept).
+// One contiguous range of a model's units. A pipeline's rank holds one or several chunks. Every rank builds all units, without
+// memory for the values of their parameters, and keeps those of its chunks.
 
-#include <optional>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <weft/comm/communicator.hpp>
 #include <weft/core/text.hpp>
 #include <weft/layer/context.hpp>
 #include <weft/layer/layer.hpp>
-#include <weft/layer/model.hpp>
+#include <weft/layer/model_grade.hpp>
 #include <weft/layer/registry.hpp>
+#include <weft/layer/stack.hpp>
+#include <weft/pipeline/stack_unit.hpp>
 
 namespace weft::detail {
 
-template <class Model>
+template <class Exec>
 struct Chunk {
   int stage = 0;
-  std::optional<typename Model::Front> front;
-  std::vector<typename Model::Block> blocks;
-  std::optional<typename Model::Back> back;
-  std::vector<Unit> units;  ///< front, blocks, back: every parameter that each uses
-  std::vector<Unit> owned;    ///< the same, each parameter in the first unit that uses it: its gradient is ready with that unit
+  bool first = false, last = false;  ///< whether the model's first unit, and its last one, are here
+  std::vector<std::unique_ptr<StackUnit<Exec>>> layers;
+  std::vector<Unit> units;  ///< every parameter that each layer uses
+  std::vector<Unit> owned;  ///< the same, each parameter in the first unit that uses it: its gradient is ready with that unit
   std::vector<Unit> trained;  ///< of `owned`, those parameters that are trainable
 };
 
-/// All units of a model (0: front, 1 and on: blocks, last: back), without memory for the values of their parameters.
-template <class Model>
+/// All units of a model under construction.
+template <class Exec>
 struct WholeModel {
-  std::optional<typename Model::Front> front;
-  std::vector<typename Model::Block> blocks;
-  std::optional<typename Model::Back> back;
-  std::vector<std::vector<ParameterState*>> used;  // by unit
+  /// One unit, and the parameters that it uses.
+  struct Built {
+    std::string name;
+    std::unique_ptr<StackUnit<Exec>> layer;
+    std::vector<ParameterState*> used;
+    std::vector<std::shared_ptr<StepBuffer>> buffers;  // the values that its layers keep from step to step
+    double cost = 0;                                   // its layer's word, or 0
+  };
+  std::vector<Built> units;
   std::vector<Registered> parameters;
   std::uint64_t print = 0;  // a hash of the whole model
+};
 
-  /// `here(unit)`: true if this rank keeps the unit. `buffers` receives the values that the layers of these units keep from step
-  /// to step.
-  template <class Context, class Here>
-  WEFT_COLD WholeModel(const Context& context, const typename Model::Config& config,
-                       std::vector<std::shared_ptr<StepBuffer>>& buffers, const Here& here) {
-    Registry registry;
-    Context building = context;
-    building.engine.registry = &registry;
-    const std::size_t count = Model::blocks(config);
-    blocks.reserve(count);
-    const auto unit = [&](const std::string& name, const auto& make) {
-      registry.begin(name);
-      building.engine.buffers = here(used.size()) ? &buffers : nullptr;
-      make();
-      used.push_back(registry.end(used.size()));
-    };
-    unit(
-        "front", [&]() -> auto& { return front.emplace(Model::make_front(building, config)), *front; });
-    for (std::size_t block = 0; block < count; ++block)
-      unit(
-          joined({"block ", block}), [&]() -> auto& {
-            return blocks.push_back(Model::make_block(building, config, block)), blocks.back();
-          });
-    unit(
-        "back", [&]() -> auto& { return back.emplace(Model::make_back(building, config, &*front)), *back; });
-    print = registry.print();
-    parameters = registry.finish();
+/// Builds the units of Model under Context.
+template <class Model, class Context>
+class ModelBuilder {
+  using Exec = typename Context::execution_space;
+  using Config = typename Model::Config;
+
+ public:
+  WEFT_COLD ModelBuilder(const Context& context, const Config& config) : building_(context) {
+    building_.engine.registry = &registry_;
+    building_.engine.buffers = &buffers_;
+    if constexpr (LossModule<Model>) {
+      using Units = typename ModelTypes<Model, Context>::Units;
+      add<StackUnitOf<std::tuple_element_t<0, Units>, Context>>("model", [&] { return LossOfModule<Model>(building_, config); });
+    } else if constexpr (ModuleModel<Model>) {
+      add<HeldUnit<Model, Exec>>("model", [&] { return Model(building_, config); });
+    } else if constexpr (ModelRecipe<Model>) {
+      using Units = typename ModelTypes<Model, Context>::Units;
+      auto& front = add<StackUnitOf<std::tuple_element_t<0, Units>, Context>>("front", [&] { return Model::make_front(building_, config); });
+      const std::size_t count = Model::blocks(config);
+      for (std::size_t block = 0; block < count; ++block)
+        add<StackUnitOf<std::tuple_element_t<1, Units>, Context>>(joined({"block ", block}),
+                                            [&] { return Model::make_block(building_, config, block); });
+      add<StackUnitOf<std::tuple_element_t<2, Units>, Context>>("back", [&] { return Model::make_back(building_, config, &front.layer); });
+    } else {
+      auto stack = Model::stack(static_cast<const Context&>(building_), config);
+      add_all(stack, std::make_index_sequence<std::tuple_size_v<typename ModelTypes<Model, Context>::Units>>());
+    }
+    whole_.print = registry_.print();
+    whole_.parameters = registry_.finish();
   }
+  WholeModel<Exec> take() { return std::move(whole_); }
+
+ private:
+  template <class... Make, std::size_t... I>
+  void add_all(Stack<Make...>& stack, std::index_sequence<I...>) {
+    (add_segment<StackUnitOf<std::tuple_element_t<I, typename ModelTypes<Model, Context>::Units>, Context>>(std::get<I>(stack.makes)), ...);
+  }
+  template <class U, class Make>
+  void add_segment(Make& make) {
+    if constexpr (is_repeated<Make>) {
+      for (std::size_t i = 0; i < make.count; ++i) add<U>(next_name(), [&] { return make.make(i); });
+    } else {
+      add<U>(next_name(), make);
+    }
+  }
+  std::string next_name() const { return joined({"unit ", whole_.units.size()}); }
+
+  template <class U, class Make>
+  U& add(std::string name, Make&& make) {
+    registry_.begin(name);
+    auto unit = std::make_unique<U>(make);
+    U& made = *unit;
+    std::vector<ParameterState*> used = registry_.end(whole_.units.size());
+    double cost = 0;
+    if constexpr (requires { double(made.layer.cost()); }) cost = double(made.layer.cost());
+    whole_.units.push_back({std::move(name), std::move(unit), std::move(used), std::exchange(buffers_, {}), cost});
+    return made;
+  }
+
+  Context building_;
+  Registry registry_;
+  std::vector<std::shared_ptr<StepBuffer>> buffers_;
+  WholeModel<Exec> whole_;
 };
 
 }  // namespace weft::detail

@@ -1,64 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The types that cross the borders of a model's parts, found once for a model and a context: tokens, hidden state, loss, and the
-// values that each part saves and defers. A repeated block must be a fixed point of these types.
+// The types that cross the borders of a model's units, found once for a model and a context: what enters each unit, what it saves
+// and defers, and the loss. A repeated unit must be a fixed point of these types. The first unit that cannot follow its neighbour
+// is reported in one error, and those after it are not examined.
+//
+//   using Types = ModelTypes<Model, Context>;
+//   Types::sound, Types::Loss, Types::Last::Input
 
-#include <bit>
-#include <cstdint>
-#include <span>
+#include <tuple>
 #include <type_traits>
-#include <vector>
+#include <utility>
 
-#include <weft/comm/agreement.hpp>
 #include <weft/core/text.hpp>
+#include <weft/layer/batch_inputs.hpp>
+#include <weft/layer/field_inputs.hpp>
 #include <weft/layer/context.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/loss_sum.hpp>
+#include <weft/layer/model_check.hpp>
+#include <weft/layer/module.hpp>
+#include <weft/layer/stack.hpp>
 
 namespace weft::detail {
 
-// On data axes and cp each rank has its own tokens; on every other axis the ranks see the same tokens. Stages of a pipeline share
-// no tensors, so pp has no placement; the axes of the expert mesh place only the tensors that experts work on.
-template <class A>
-struct InputPlacement {
-  using type = Replicated<A>;
-};
-template <class A>
-requires is_data_axis<A>
-struct InputPlacement<A> {
-  using type = Shard<A, 0>;
-};
-template <>
-struct InputPlacement<cp> {
-  using type = Shard<cp, 0>;
-};
-// A user-defined axis: all ranks compute the same, until one of the user's layers does otherwise.
-template <class A>
-requires(A::id >= axis_count && !is_data_axis<A>) struct InputPlacement<A> {
-  using type = Invariant<A>;
-};
+/// A place in a model: `first` takes the inputs of the batch, `last` takes the hidden value and the inputs, `only` is both.
+enum class UnitPlace { first, middle, last, only };
 
-template <class A>
-inline constexpr bool is_expert_axis = std::is_same_v<A, ep> || std::is_same_v<A, etp> || std::is_same_v<A, edp>;
-template <class T, class E, class Bound, class... P>
-struct InputTensor;
-template <class T, class E, class... P>
-struct InputTensor<T, E, Axes<>, P...> {
-  using type = Tensor<T, E, P...>;
+/// Neighbours of one type in a model's stack. `stacked`: the model is written as a Stack.
+template <class L, bool repeats_, bool stacked_ = false>
+struct Segment {
+  using layer = L;
+  static constexpr bool repeats = repeats_, stacked = stacked_;
 };
-template <class T, class E, class A, class... R, class... P>
-struct InputTensor<T, E, Axes<A, R...>, P...> {
-  using type = typename std::conditional_t<std::is_same_v<A, pp> || is_expert_axis<A>, InputTensor<T, E, Axes<R...>, P...>,
-                                           InputTensor<T, E, Axes<R...>, P..., typename InputPlacement<A>::type>>::type;
-};
-
-template <class Context>
-struct InputOf;
-template <class C, class... B>
-struct InputOf<Context<C, B...>> {
-  template <class T>
-  using type = typename InputTensor<T, typename C::execution_space, Axes<typename B::axis...>>::type;
-};
+template <class... S>
+struct Segments {};
 
 // The result of a layer's backward if the model's forward is sound, else a stand-in: one error is enough.
 template <bool sound, class Layer, class Context, class Saved, class G>
@@ -71,75 +46,166 @@ struct SplitOf<false, Layer, Context, Saved, G> {
   using type = InputGradient<Nothing, Nothing>;
 };
 
-/// The type of a model's input with elements of T under Context.
-template <class T, class Context>
-using input_t = typename InputOf<Context>::template type<T>;
+/// The types of one unit. X: what enters it, without the inputs of the batch (void for the first).
+template <class Inputs, class X, class L, UnitPlace at>
+struct UnitTypes {
+  using Layer = L;
+  using Input = X;
+  using BatchInputs = Inputs;
+  static constexpr UnitPlace place = at;
+};
+
+/// A unit's output, found before the unit is built.
+template <class U, class Context>
+struct ResultOf {
+  using type = forward_of_t<typename U::Layer, Context, typename U::Input>;
+};
+template <class Inputs, class X, class L, class Context>
+struct ResultOf<UnitTypes<Inputs, X, L, UnitPlace::first>, Context> {
+  using type = forward_of_t<L, Context, typename Inputs::First>;
+};
+template <class Inputs, class X, class L, class Context>
+struct ResultOf<UnitTypes<Inputs, X, L, UnitPlace::only>, Context> {
+  using type = forward_of_t<L, Context, typename Inputs::First>;
+};
+template <class Inputs, class X, class L, class Context>
+struct ResultOf<UnitTypes<Inputs, X, L, UnitPlace::last>, Context> {
+  using type = forward_of_t<L, Context, X, typename Inputs::Last>;
+};
+
+// Whether a Module's forward takes the parts of X, and `Inputs` of the batch unless void.
+template <class L, class Context, class X, class... Inputs>
+inline constexpr bool module_takes = ForwardsVariables<L, Variable<Context, X>, Variable<Context, Inputs>...>;
+template <class L, class Context, class... X, class... Inputs>
+inline constexpr bool module_takes<L, Context, std::tuple<X...>, Inputs...> =
+    ForwardsVariables<L, Variable<Context, X>..., Variable<Context, Inputs>...>;
+/// Whether the forward of L, a unit of a stack after the first, takes an X (and `Inputs`, of the last unit).
+template <class L, class Context, class X, class... Inputs>
+constexpr bool takes_hidden() {
+  if constexpr (is_refused<X>) return true;  // the unit before was reported
+  else if constexpr (std::is_base_of_v<Module<L>, L>) return module_takes<L, Context, X, Inputs...>;
+  else return requires(const L& layer, const Context& context, const X& x, const Inputs&... inputs) { layer.forward(context, x, inputs...); };
+}
+/// Refuses neighbours of a stack that do not share a hidden type.
+template <class Before, class After, class Hidden>
+constexpr auto refuse_neighbours() {  // auto: an unevaluated use prints the error, too
+  static_assert(std::is_void_v<After>,
+                "weft: two neighbouring units of this stack do not share a hidden type: the forward of After cannot be called with "
+                "what Before returns (the last unit: and with the inputs of the batch): a unit takes one tensor, or as many as the "
+                "std::tuple that the unit before it returns; see Before, After and Hidden in this function's template arguments");
+  return RefusedResult();
+}
+/// The result of a unit, if it takes what the unit before it returns.
+template <class U, class Context, class Before>
+auto result_behind() {
+  using L = typename U::Layer;
+  using X = typename U::Input;
+  if constexpr (U::place == UnitPlace::last) {
+    if constexpr (!takes_hidden<L, Context, X, typename U::BatchInputs::Last>()) return refuse_neighbours<Before, L, X>();
+    else return std::type_identity<typename ResultOf<U, Context>::type>();
+  } else if constexpr (U::place == UnitPlace::middle) {
+    if constexpr (!takes_hidden<L, Context, X>()) return refuse_neighbours<Before, L, X>();
+    else return std::type_identity<typename ResultOf<U, Context>::type>();
+  } else {
+    return std::type_identity<typename ResultOf<U, Context>::type>();
+  }
+}
+template <class R>
+struct ResultBehind {
+  using type = R;
+};
+template <class R>
+struct ResultBehind<std::type_identity<R>> {
+  using type = R;
+};
+template <class S, class U, class Context, class Before>
+struct CheckedResult : ResultOf<U, Context> {};
+template <class S, class U, class Context, class Before>
+requires(S::stacked) struct CheckedResult<S, U, Context, Before> : ResultBehind<decltype(result_behind<U, Context, Before>())> {
+};
+
+/// The segments of a model.
+template <class Model, class Context>
+struct SegmentsOf {
+  using type = Segments<Segment<typename Model::Front, false>, Segment<typename Model::Block, true>,
+                        Segment<typename Model::Back, false>>;
+};
+template <class S>
+struct SegmentsOfStack;
+template <class... Make>
+struct SegmentsOfStack<Stack<Make...>> {
+  using type = Segments<Segment<typename MadeBy<Make>::type, is_repeated<Make>, true>...>;
+};
+template <class Model, class Context>
+requires StackModel<Model>
+struct SegmentsOf<Model, Context> : SegmentsOfStack<decltype(Model::stack(std::declval<const Context&>(), std::declval<const typename Model::Config&>()))> {
+};
+
+/// A Module's loss as a layer, the only unit of its model.
+template <class M>
+struct LossOfModule : Module<LossOfModule<M>> {
+  template <class Context>
+  LossOfModule(const Context& context, const typename M::Config& config) : model(context, config) {}
+  auto forward(const auto& batch) const { return model.loss(batch); }
+  M model;
+};
+template <class Model, class Context>
+requires ModuleModel<Model>
+struct SegmentsOf<Model, Context> {
+  using type = Segments<Segment<LossOfModule<Model>, false>>;
+};
+
+/// Finds the types of the segments S, the first of which takes an X from the layer Before (void: it is the model's first one).
+template <class Context, class Inputs, class X, class Before, class... S>
+struct TypesOf;
+template <class Context, class Inputs, class X, class Before, class S>
+struct TypesOf<Context, Inputs, X, Before, S> {
+  static constexpr bool begins = std::is_void_v<Before>;
+  using Last = UnitTypes<Inputs, X, typename S::layer, begins ? UnitPlace::only : UnitPlace::last>;
+  using LastResult = typename CheckedResult<S, Last, Context, Before>::type;
+  using Units = std::tuple<Last>;
+  /// True if forward compiles; else the compiler has reported the layer whose forward does not.
+  static constexpr bool forwards = !is_refused<typename LastResult::output_type>;
+  using Opened = void;  // the first repeated unit that does not return what it takes
+};
+template <class Context, class Inputs, class X, class Before, class S, class... R>
+requires(sizeof...(R) > 0) struct TypesOf<Context, Inputs, X, Before, S, R...> {
+  static constexpr bool begins = std::is_void_v<Before>;
+  using Unit = UnitTypes<Inputs, X, typename S::layer, begins ? UnitPlace::first : UnitPlace::middle>;
+  using Output = typename CheckedResult<S, Unit, Context, Before>::type::output_type;
+  static constexpr bool closes = !S::repeats || std::is_same_v<Output, X> || is_refused<Output>;
+  // A unit that is refused, and in a stack one that does not close, ends the examination of the others.
+  using Hidden = std::conditional_t<!closes && S::stacked, AlreadyRefused, std::conditional_t<S::repeats && !is_refused<Output>, X, Output>>;
+  using Rest = TypesOf<Context, Inputs, Hidden, typename S::layer, R...>;
+  using Last = typename Rest::Last;
+  using LastResult = typename Rest::LastResult;
+  using Units = decltype(std::tuple_cat(std::declval<std::tuple<Unit>>(), std::declval<typename Rest::Units>()));
+  static constexpr bool forwards = Rest::forwards || (!closes && S::stacked);
+  using Opened = std::conditional_t<!closes, std::pair<X, Output>, typename Rest::Opened>;
+};
+
+template <class Context, class Inputs, class S>
+struct TypesOfSegments;
+template <class Context, class Inputs, class... S>
+struct TypesOfSegments<Context, Inputs, Segments<S...>> : TypesOf<Context, Inputs, void, void, S...> {};
+
+/// The inputs of a model's layers under Context.
+template <class Model, class Context>
+using inputs_of_t = typename InputsOf<batch_of_t<Model>, Context, ModelRecipe<Model>>::type;
 
 template <class Model, class Context>
-struct ModelTypes {
-  using Front = typename Model::Front;
-  using Block = typename Model::Block;
-  using Back = typename Model::Back;
-
-  using Tokens = input_t<std::int32_t, Context>;
-  using FrontResult = forward_of_t<Front, Context, Tokens>;
-  using Hidden = typename FrontResult::output_type;
-  using Gradient = gradient_t<Hidden>;
-  using FrontSaved = typename FrontResult::saved_type;
-
-  using BlockResult = forward_of_t<Block, Context, Hidden>;
-  using BlockSaved = typename BlockResult::saved_type;
-  static constexpr bool block_closes = std::is_same_v<typename BlockResult::output_type, Hidden>;
-
-  // If the blocks were refused, the compiler has reported why, and the back is not examined.
-  using BackResult =
-      forward_of_t<Back, Context, std::conditional_t<is_refused<typename BlockResult::output_type>, AlreadyRefused, Hidden>,
-                   Tokens>;
-  /// True if forward compiles; else the compiler has reported the layer whose forward does not.
-  static constexpr bool forwards = !is_refused<typename BackResult::output_type>;
-  static constexpr bool returns_loss = is_loss<typename BackResult::output_type>;
-  using Loss = std::conditional_t<returns_loss, typename BackResult::output_type, LossSum<typename Context::execution_space>>;
-  using BackSaved = typename BackResult::saved_type;
-
-  using FrontDeferred = typename SplitOf<forwards, Front, Context, FrontSaved, Gradient>::type::deferred_type;
-  using BlockDeferred =
-      typename SplitOf<forwards, Block, Context, BlockSaved, gradient_t<typename BlockResult::output_type>>::type::deferred_type;
-  using BackDeferred = typename SplitOf<returns_loss, Back, Context, BackSaved, gradient_t<Loss>>::type::deferred_type;
+struct ModelTypes : TypesOfSegments<Context, inputs_of_t<Model, Context>, typename SegmentsOf<Model, Context>::type> {
+  using Base = TypesOfSegments<Context, inputs_of_t<Model, Context>, typename SegmentsOf<Model, Context>::type>;
+  using Inputs = inputs_of_t<Model, Context>;
+  using LastOutput = typename Base::LastResult::output_type;
+  static constexpr bool closes = std::is_void_v<typename Base::Opened>, returns_loss = is_loss<LastOutput>;
+  /// The model can be built and run; else the compiler has reported why not.
+  static constexpr bool sound = Base::forwards && closes && returns_loss;
+  using Loss = std::conditional_t<returns_loss, LastOutput, LossSum<typename Context::execution_space>>;
 };
 
-WEFT_COLD inline void require_same_loss(const Communicator& ranks, std::span<const double> values) {
-  if (ranks.size() == 1) return;
-  std::vector<std::uint64_t> words;
-  for (const double value : values)
-    words.push_back(value != value ? 0 : std::bit_cast<std::uint64_t>(value));  // NaN has many bit patterns
-  if (same_on_all(ranks, words)) return;
-  throw_error<UsageError>({"the loss of ", ranks.axis(), " rank ", first_difference(ranks, words).rank, " is not that of ",
-                           ranks.axis(),
-                           " rank 0, though its type says that they are the same (Invariant): is it a sum over a rank's own "
-                           "columns? Bring the losses together before sum_losses: to<Invariant<",
-                           ranks.axis(), ">>(context, x), log_sum_exp(context, z, columns)"});
-}
-/// The axes on which a loss is a term of a sum; losses are added up over exactly these axes.
-template <class Loss>
-struct LossAxes;
-template <class E, class... P>
-struct LossAxes<LossSum<E, P...>> {
-  template <class Context>
-  static void all_reduce(const Context& context, std::span<double> values) {
-    [[maybe_unused]] const auto sum = [&]<class Q>(std::type_identity<Q>) {
-      if constexpr (kind_of<Q> == Kind::partial) context.comm(typename Q::axis{}).all_reduce(values);
-    };
-    (sum(std::type_identity<P>{}), ...);
-  }
-  /// On each axis on which the loss is Invariant, every rank must have the same bits: throws UsageError on all ranks of the axis
-  /// otherwise.
-  template <class Context>
-  static void require_same(const Context& context, std::span<const double> values) {
-    [[maybe_unused]] const auto compare = [&]<class Q>(std::type_identity<Q>) {
-      if constexpr (kind_of<Q> == Kind::invariant) require_same_loss(context.comm(typename Q::axis{}), values);
-    };
-    (compare(std::type_identity<P>{}), ...);
-  }
-};
+/// A unit's output.
+template <class U, class Context>
+using output_of_t = typename ResultOf<U, Context>::type::output_type;
 
 }  // namespace weft::detail

@@ -20,10 +20,12 @@
 
 namespace weft::detail {
 
-/// The identity of a tensor: the stage and the micro-batch that need it, and whether it is an activation or a gradient.
+/// The identity of a tensor: the stage and the micro-batch that need it, whether it is an activation or a gradient, and its place
+/// among the tensors that go from one stage to the next.
 struct StageMessage {
   int stage = 0, micro = 0;
   bool forward = true;
+  int part = 0;
   friend bool operator==(const StageMessage&, const StageMessage&) = default;
 };
 
@@ -113,6 +115,8 @@ class StageChannel {
     coming.buffer = body.buffer();
   }
   std::unique_ptr<Coming>* find_coming(const StageMessage& message);
+  // The parts of one value have one tag, so the receive of a part is posted after those of the parts before it.
+  bool follows_opened(const Coming& coming);
 
   WEFT_OUT_OF_LINE WaitingTensor take_waiting(const StageMessage& message);
   static Shape shape_of(const Header& header);
@@ -131,7 +135,7 @@ template <class Exec>
 void StageChannel<Exec>::progress() {
   std::erase_if(sending_, [](Sending& sending) { return sending.header_request.test() && sending.request.test(); });
   for (const auto& coming : coming_) {
-    if (!coming->buffer && coming->header_request.test()) coming->open(*this, *coming);
+    if (!coming->buffer && follows_opened(*coming) && coming->header_request.test()) coming->open(*this, *coming);
     if (coming->buffer) coming->request.test();
   }
 }
@@ -150,6 +154,16 @@ std::unique_ptr<typename StageChannel<Exec>::Coming>* StageChannel<Exec>::find_c
   for (std::unique_ptr<Coming>& coming : coming_)
     if (coming->message == message) return &coming;
   return nullptr;
+}
+
+template <class Exec>
+bool StageChannel<Exec>::follows_opened(const Coming& coming) {
+  for (int part = 0; part < coming.message.part; ++part) {
+    const std::unique_ptr<Coming>* before =
+        find_coming({coming.message.stage, coming.message.micro, coming.message.forward, part});
+    if (before != nullptr && !(*before)->buffer) return false;
+  }
+  return true;
 }
 
 template <class Exec>

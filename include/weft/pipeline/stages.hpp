@@ -6,7 +6,6 @@
 #include <cmath>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -26,8 +25,12 @@
 #include <weft/layer/step_buffer.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/pipeline/executor.hpp>
+#include <weft/pipeline/loss_axes.hpp>
+#include <weft/pipeline/model_run.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
+#include <weft/pipeline/stage_cut.hpp>
 #include <weft/pipeline/tied_parameters.hpp>
+#include <weft/pipeline/unreduced_gradients.hpp>
 
 namespace weft {
 
@@ -43,13 +46,17 @@ struct StageSettings {
 template <class Model>
 class Stages {
  public:
+  using model_type = Model;
   using Config = typename Model::Config;
+  using Batch = batch_of_t<Model>;
+  using Exec = DefaultDevice::execution_space;
+  static constexpr bool has_tokens = std::is_same_v<Batch, TokenBatch>;
 
   template <class Context>
   WEFT_COLD Stages(const Context& context, const Config& config, StageSettings settings)
       : settings_(std::move(settings)), config_(config) {
-    if constexpr (detail::Model<Model, Context>) construct(context, config);
-    else refuse_functions_of_model<Model, Context>();
+    if constexpr (is_usable<Model, Context>() || is_open<Model, Context>) construct(context, config);
+    else if constexpr (!detail::Model<Model, Context>) refuse_functions_of_model<Model, Context>();
   }
 
   /// One step: forward and backward of all micro-batches, gradients summed over every axis. Returns the mean loss over the tokens
@@ -58,60 +65,18 @@ class Stages {
   /// Router). Throws UsageError on every rank if no target of the global batch counts.
   template <class Context>
   double train_step(const Context& context, const Batch& whole) {
-    const schedule::Table& table = this->table(context, whole);
-    const auto& batch = part_of(context, whole);
-    if (gradients_.use_count() > 1 && !gradients_->applied)
-      throw_error<UsageError>(
-          {"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, "
-           "give one Batch with more micro_batches; to go on without them, call model.discard_gradients()"});
-    const auto [count, tokens] = count_targets(context, batch);
-    for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
-    settings_.accumulator->begin(batch, context.engine.hooks, context.rank(dp{}), context.size(dp{}));
-    Executor<Model, Context> executor(context, chunks_, table, batch, *settings_.accumulator,
-                                      {.loss_gradient = context.engine.loss_scale / count,
-                                       .auxiliary_gradient = context.engine.loss_scale / tokens,
-                                       .timeline = settings_.timeline});
-    constexpr bool is_sum = requires { Model::Back::loss_is_a_sum; };
-    executor.run({.check_loss = !std::exchange(loss_checked_, true) && !is_sum});
-    finish_gradients(context);
-    for_each_data_axis(context, [&](const Communicator& ranks) { detail::agree_on_touched(ranks, *this); });
-    detail::renew(context, buffers_);
-    for_each_state([](ParameterState& state) { require_reduced(state); });
-    const double loss = total_loss<Context>(context, executor.losses()) / count;
-    gradients_->applied = !std::isfinite(loss);  // a step without a finite loss has no gradients to lose
-    return loss;
+    if constexpr (is_open<Model, Context>) return refuse_training<Model>(), 0;
+    else if constexpr (is_usable<Model, Context>()) return train(context, whole);
+    else return 0;
   }
 
   /// The mean loss of a batch, without dropout and without gradients. Throws UsageError as train_step does.
   template <class Context>
   double evaluate(const Context& context, const Batch& whole) {
-    const schedule::Table table = forward_table(context, whole);
-    check_length(longest_of(whole));
-    const auto& batch = part_of(context, whole);
-    const double count = count_targets(context, batch).counted;
-    Executor<Model, Context> executor(context, chunks_, table, batch, *settings_.accumulator);
-    executor.run({.forward_only = true});
-    finish(context);
-    return total_loss<Context>(context, executor.losses()) / count;
+    if constexpr (is_open<Model, Context>) return refuse_training<Model>(), 0;
+    else if constexpr (is_usable<Model, Context>()) return forward_for_loss(context, whole);
+    else return 0;
   }
-
-  /// The logits [vocabulary] after the last of these tokens, the same on every rank. All ranks pass the same tokens.
-  template <class Context>
-  std::vector<float> next_logits(const Context& context, std::span<const std::int32_t> tokens) {
-    const auto logits = all_logits(context, tokens);
-    return std::vector<float>(logits.end() - static_cast<std::ptrdiff_t>(logits.size() / std::max<std::size_t>(1, tokens.size())),
-                              logits.end());
-  }
-
-  /// The logits [tokens, vocabulary] of one sequence, the same on every rank.
-  template <class Context>
-  std::vector<double> all_logits(const Context& context, std::span<const std::int32_t> tokens) {
-    if constexpr (!ModelTypes<Model, Context>::forwards) return {};  // the compiler has reported why
-    else if constexpr (HasLogits<Model, Context, typename ModelTypes<Model, Context>::Hidden>)
-      return forward_for_logits(context, tokens);
-    else return refuse_logits<Model>(), std::vector<double>();
-  }
-
   /// Every parameter of this rank, once.
   template <class F>
   void for_each_state(F&& f) {
@@ -145,7 +110,7 @@ class Stages {
     for (Hooks* hooks : context.engine.hooks) hooks->lay_out_gradients();
     ++changes_;
   }
-  /// Whether blocks use the parameter and neither the front nor the back does: it is neither an embedding nor a head.
+  /// Whether neither the first nor the last unit of several uses the parameter: it is neither an embedding nor a head.
   bool inner(const ParameterState& state) const { return !ends_.contains(state.name()); }
   /// How often the set of trainable parameters has changed.
   std::uint64_t trainable_changes() const { return changes_; }
@@ -167,33 +132,41 @@ class Stages {
   const schedule::Table& table(const Context& context, const Batch& batch) {
     check(batch);
     check_length(longest_of(batch));
-    const int ranks = static_cast<int>(context.size(pp{})), micro = static_cast<int>(batch.micro_batches);
+    const int ranks = static_cast<int>(context.size(pp{})), micro = static_cast<int>(share_of(batch).micro_batches);
     if (!table_ || table_->micro_batches != micro) {
       table_ = settings_.schedule.table(ranks, micro);
     }
     return *table_;
   }
   struct Counts {
-    double counted, tokens;  // targets that count, and all tokens, of the global batch
+    double counted, tokens;  // the count by which the loss is divided, and all tokens (or samples), of the global batch
   };
   /// Collective over the axes that cut the batch.
   template <class Context>
   static Counts count_targets(const Context& context, const Batch& batch) {
-    double counts[] = {0, double(batch.targets.size())};
-    for (const std::int32_t target : batch.targets) counts[0] += double(target >= 0);
-    // The sum is over the axes that cut the batch, whatever the axes are on which the loss is a term of a sum.
+    double counts[] = {double(count_of<Model>(batch, usual_count(batch))), double(rows_of(batch))};
+    // The sum is over the axes whose ranks have shares of their own; the ranks of all others have the same batch.
     for_each_data_axis(context, [&](const Communicator& ranks) { ranks.all_reduce(std::span<double>(counts)); });
-    if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(std::span<double>(counts));
-    if (counts[0] == 0)
-      throw_error<UsageError>(
-          {"batch: none of the ", std::size_t(counts[1]),
-           " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
+    if (counts[0] == 0) refuse_count(std::size_t(counts[1]));
     return {counts[0], counts[1]};
   }
   /// Called after all micro-batches: adds the gradients of shared parameters and completes the sums over data ranks.
   template <class Context>
   void finish_gradients(const Context& context) {
     settings_.accumulator->finish(ties_.all(), ties_.units(), context.engine.hooks);
+  }
+  /// Called when every unit's gradients are ready: completes their sums, agrees on which parameters have one, and checks it.
+  template <class Context>
+  void complete_step(const Context& context) {
+    finish_gradients(context);
+    for_each_data_axis(context, [&](const Communicator& ranks) { detail::agree_on_touched(ranks, *this); });
+    detail::renew(context, buffers_);
+    for_each_state([](ParameterState& state) { require_reduced(state); });
+  }
+  /// The gradients so far will not be used.
+  void discard_gradients() {
+    if (std::exchange(gradients_->open, nullptr)) for_each_state([](ParameterState& state) { state.gradients().discard(); });
+    gradients_->applied = true;
   }
   /// The sum of the losses of all micro-batches of all ranks.
   template <class Context>
@@ -206,57 +179,18 @@ class Stages {
     return tree_sum(losses);
   }
 
- private:
-  template <class Context>
-  std::vector<double> forward_for_logits(const Context& context, std::span<const std::int32_t> tokens) {
-    if (tokens.empty()) throw_error<UsageError>({"logits of no tokens: at least one is needed"});
-    check_length(tokens.size());
-    // Padding after the last token gives ranks that cut the tokens equal parts. It is a document of its own: attention may see
-    // later tokens.
-    std::size_t multiple = context.size(cp{}) > 1 ? 2 * context.size(cp{}) : 1;
-    constexpr bool has_experts = requires { Model::experts(config_); };  // experts cut the tokens, too
-    if constexpr (has_experts || shard_dim<hidden_placement_t<Context, tp>> == 0)
-      multiple = context.size(cp{}) * std::lcm(multiple / context.size(cp{}), context.size(tp{}));
-    Batch whole{.sequences = 1, .length = (tokens.size() + multiple - 1) / multiple * multiple};
-    whole.tokens.assign(tokens.begin(), tokens.end());
-    whole.tokens.resize(whole.length);
-    whole.targets.assign(whole.length, -1);
-    if (whole.length != tokens.size()) {
-      whole.documents.assign(whole.length, 1);
-      std::fill_n(whole.documents.begin(), tokens.size(), 0);
-    }
-    const schedule::Table table = forward_table(context, whole);
-    const auto& batch = part_of(context, whole);
-    Executor<Model, Context> executor(context, chunks_, table, batch, *settings_.accumulator);
-    executor.run({.forward_only = true, .stop_before_back = true});
-    const std::size_t vocabulary = Model::vocabulary(config_);
-    std::vector<double> logits(whole.length * vocabulary);
-    const Zigzag rows{whole.length, context.size(cp{}), context.rank(cp{})};
-    for (const auto& chunk : chunks_) {
-      if (!chunk->back) continue;
-      executor.with_unit(chunk->units.back(), [&] {
-        auto mine = chunk->back->logits(executor.context(), executor.last_hidden());
-        // Padding of the vocabulary is gathered, too; its columns are left out here.
-        if constexpr (Context::has(tp{}))
-          gather_columns(
-              mine.device(),
-              to<Invariant<tp>>(executor.context(), decltype(mine)(mine.device(), {mine.rows(), mine.columns()}, mine.buffer())),
-              vocabulary, rows, logits);
-        else gather_columns(mine.device(), mine, vocabulary, rows, logits);
-        if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(logits);  // zero in the rows of other ranks
-      });
-    }
-    finish(context);
-    if constexpr (Context::has(pp{})) {
-      const int ranks = static_cast<int>(context.size(pp{}));
-      context.comm(pp{}).broadcast(logits, settings_.schedule.stage_rank(ranks * settings_.schedule.chunks() - 1, ranks));
-    }
-    logits.resize(tokens.size() * vocabulary);
-    return logits;
+  // ---- The parts of a forward alone (pipeline/predictions.hpp).
+
+  // What a forward gathers and releases would disturb what the open step keeps.
+  WEFT_COLD void require_no_open_step(std::string_view what) const {
+    if (gradients_->open)
+      throw_error<UsageError>({what, " between a forward of a loop of one's own and the optimizer's step: call it before forward or "
+                                     "after the step, or model.discard_gradients() first"});
   }
   void check(const Batch& batch) const {
-    if constexpr (requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
+    if constexpr (has_tokens && requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
     else batch.check();
+    if constexpr (requires { Model::check_batch(config_, batch); }) Model::check_batch(config_, batch);
   }
   // Positions beyond those that the model was made for are meaningless, whether it has a table of them or computes them.
   void check_length([[maybe_unused]] std::size_t length) const {
@@ -265,16 +199,11 @@ class Stages {
         throw_error<ShapeError>({"a sequence of ", length, " tokens, but the model was made for at most ",
                                  Model::sequence(config_), " (sequence in its config)"});
   }
-  static std::size_t longest_of(const Batch& batch) {
-    std::size_t longest = batch.differing.empty() ? batch.length : 0;
-    for (const MicroBatch& micro : batch.differing) longest = std::max(longest, micro.length);
-    return longest;
-  }
   // Forward alone has no limits on micro-batches: a rank takes its chunks in the order of the model, each for all micro-batches.
   template <class Context>
   schedule::Table forward_table(const Context& context, const Batch& batch) const {
     check(batch);
-    const int ranks = static_cast<int>(context.size(pp{})), micro_batches = static_cast<int>(batch.micro_batches);
+    const int ranks = static_cast<int>(context.size(pp{})), micro_batches = static_cast<int>(share_of(batch).micro_batches);
     schedule::Table table{ranks, settings_.schedule.chunks(), micro_batches, {}, {}};
     for (int rank = 0; rank < ranks; ++rank) {
       auto& order = table.orders.emplace_back();
@@ -292,7 +221,7 @@ class Stages {
   // This rank's part of the batch: if cp cuts sequences, the tokens and targets of this rank's chunks.
   template <class Context>
   static decltype(auto) part_of(const Context& context, const Batch& batch) {
-    if constexpr (!Context::has(cp{})) {
+    if constexpr (!Context::has(cp{}) || !has_tokens) {
       return (batch);
     } else {
       Batch part = batch;
@@ -308,31 +237,90 @@ class Stages {
       return part;
     }
   }
-
-  template <class Exec, class Z>
-  static void gather_columns(Device<Exec>&, const Z& z, std::size_t vocabulary, const Zigzag& rows, std::vector<double>& logits) {
-    const auto host = copy_to_host(z);
-    for (std::size_t row = 0; row < z.rows(); ++row)
-      for (std::size_t i = 0; i < vocabulary; ++i)
-        logits[rows.row(row) * vocabulary + i] = double(accumulate_t<typename Z::value_type>(host[row * z.columns() + i]));
+  template <class Context>
+  static void finish(const Context& context) {
+    for (Hooks* hooks : context.engine.hooks) hooks->finish();
   }
 
+ private:
+  template <class Context>
+  double train(const Context& context, const Batch& whole) {
+    const schedule::Table& table = this->table(context, whole);
+    const auto& batch = part_of(context, whole);
+    if (gradients_.use_count() > 1 && !gradients_->applied)
+      throw_error<UsageError>(
+          {"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, "
+           "give one Batch with more micro_batches; to go on without them, call model.discard_gradients()"});
+    const auto [count, tokens] = count_targets(context, whole);
+    for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
+    settings_.accumulator->begin(share_of(whole), context.engine.hooks, context.rank(dp{}), context.size(dp{}));
+    ModelRun<Model, Context> run(context, chunks_, table, batch, *settings_.accumulator,
+                                 {.loss_gradient = context.engine.loss_scale / count,
+                                  .auxiliary_gradient = context.engine.loss_scale / tokens,
+                                  .timeline = settings_.timeline});
+    run.executor.run({.check_loss = !std::exchange(loss_checked_, true)});
+    complete_step(context);
+    const double loss = total_loss<Context>(context, run.executor.losses()) / count;
+    gradients_->applied = !std::isfinite(loss);  // a step without a finite loss has no gradients to lose
+    return loss;
+  }
+
+  template <class Context>
+  double forward_for_loss(const Context& context, const Batch& whole) {
+    require_no_open_step("evaluate");
+    const schedule::Table table = forward_table(context, whole);
+    check_length(longest_of(whole));
+    const auto& batch = part_of(context, whole);
+    const double count = count_targets(context, whole).counted;
+    ModelRun<Model, Context> run(context, chunks_, table, batch, *settings_.accumulator);
+    run.executor.run({.forward_only = true});
+    finish(context);
+    return total_loss<Context>(context, run.executor.losses()) / count;
+  }
+
+  // The default count: the targets that are not masked, or samples.
+  static std::size_t usual_count(const Batch& batch) {
+    if constexpr (has_tokens)
+      return std::size_t(std::count_if(batch.targets.begin(), batch.targets.end(), [](std::int32_t target) { return target >= 0; }));
+    else return share_of(batch).samples;
+  }
+  static std::size_t rows_of(const Batch& batch) {
+    if constexpr (has_tokens) return batch.targets.size();
+    else return share_of(batch).samples;
+  }
+  [[noreturn]] WEFT_COLD static void refuse_count(std::size_t rows) {
+    if constexpr (has_tokens)
+      throw_error<UsageError>(
+          {"batch: none of the ", rows,
+           " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
+    else
+      throw_error<UsageError>({"batch: the count of the global batch, by which its loss is divided, is 0 of ", rows,
+                               " samples: there is no loss; leave such a batch out"});
+  }
+  static std::size_t longest_of(const Batch& batch) {
+    const BatchShare share = share_of(batch);
+    std::size_t longest = share.differing.empty() ? share.length : 0;
+    for (const MicroBatch& micro : share.differing) longest = std::max(longest, micro.length);
+    return longest;
+  }
   template <class Context>
   WEFT_COLD void construct(const Context& context, const Config& config) {
     const schedule::AnySchedule& schedule = settings_.schedule;
     const int ranks = static_cast<int>(context.size(pp{})), rank = static_cast<int>(context.rank(pp{})),
               stages = ranks * schedule.chunks();
     schedule.require_ranks(ranks);
-    Model::check(config, {.tp = context.size(tp{}),
+    if constexpr (requires(const ModelDegrees& degrees) { Model::check(config, degrees); })
+      Model::check(config, {.tp = context.size(tp{}),
                           .pp = context.size(pp{}),
                           .chunks = std::size_t(schedule.chunks()),
                           .cp = context.size(cp{}),
                           .ulysses = uses_ulysses(context),
                           .ep = context.size(ep{}),
                           .etp = context.size(etp{})});
-    if (Model::blocks(config) < std::size_t(stages))
-      throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(),
-                                "): every stage holds at least one layer"});
+    if constexpr (ModelRecipe<Model>)
+      if (Model::blocks(config) < std::size_t(stages))
+        throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(),
+                                  "): every stage holds at least one layer"});
     build(context, config, ranks, rank);
     Context::for_each_axis([&]<class A>(A axis) {
       if (settings_.accumulator->separates_terms() && is_data_axis<A> && !std::is_same_v<A, dp> && context.size(axis) > 1)
@@ -347,12 +335,10 @@ class Stages {
   // Every rank builds the whole model, keeps its own stages and allocates the parameters of these.
   template <class Context>
   WEFT_COLD void build(const Context& context, const Config& config, int ranks, int rank) {
-    const std::size_t blocks = Model::blocks(config), stages = std::size_t(ranks * settings_.schedule.chunks());
-    const auto stage_of = [&](std::size_t unit) {  // stage s begins with block `blocks * s / stages`
-      return unit == 0 ? std::size_t(0) : unit > blocks ? stages - 1 : (unit * stages - 1) / blocks;
-    };
-    const auto rank_of = [&](std::size_t unit) { return settings_.schedule.stage_rank(int(stage_of(unit)), ranks); };
-    WholeModel<Model> whole(context, config, buffers_, [&](std::size_t unit) { return rank_of(unit) == rank; });
+    WholeModel<Exec> whole = ModelBuilder<Model, Context>(context, config).take();
+    const std::size_t stages = std::size_t(ranks * settings_.schedule.chunks());
+    const std::vector<std::size_t> stage_of = stages_of(whole, stages);
+    const auto rank_of = [&](std::size_t unit) { return settings_.schedule.stage_rank(int(stage_of[unit]), ranks); };
     Context::for_each_axis([&](auto axis) {
       const std::uint64_t print[] = {whole.print};
       if (context.size(axis) > 1 && !same_on_all(context.comm(axis), print))
@@ -360,22 +346,26 @@ class Stages {
             {axis.name, " rank ", first_difference(context.comm(axis), print).rank, " makes another model than ", axis.name,
              " rank 0, of other names, shapes, initial values or dropouts: all ranks are given the same config"});
     });
-    for (const Registered& parameter : whole.parameters)
-      if (parameter.uses.front() == 0 || parameter.uses.back() == blocks + 1) ends_.insert(parameter.state->name());
+    for (std::size_t unit = 0; unit < whole.units.size(); ++unit)
+      if (rank_of(unit) == rank)
+        for (auto& buffer : whole.units[unit].buffers) buffers_.push_back(std::move(buffer));
+    if (whole.units.size() > 2)
+      for (const Registered& parameter : whole.parameters)
+        if (parameter.uses.front() == 0 || parameter.uses.back() + 1 == whole.units.size()) ends_.insert(parameter.state->name());
     chunks_.reserve(settings_.schedule.chunks());
     std::vector<ParameterState*> seen;
     for (int index = 0; index < settings_.schedule.chunks(); ++index) {
-      Chunk<Model>& chunk = *chunks_.emplace_back(new Chunk<Model>());
+      Chunk<Exec>& chunk = *chunks_.emplace_back(new Chunk<Exec>());
       chunk.stage = settings_.schedule.stage(rank, index, ranks);
-      for (std::size_t unit = 0; unit < blocks + 2; ++unit) {
-        if (stage_of(unit) != std::size_t(chunk.stage)) continue;
-        if (unit == 0) chunk.front = std::move(whole.front);
-        else if (unit <= blocks) chunk.blocks.push_back(std::move(whole.blocks[unit - 1]));
-        else chunk.back = std::move(whole.back);
-        const std::string name = unit == 0 ? "front" : unit > blocks ? "back" : joined({"block ", unit - 1});
-        chunk.units.push_back({name, whole.used[unit]});
-        chunk.owned.push_back({name, {}});
-        for (ParameterState* state : whole.used[unit]) {
+      chunk.first = chunk.stage == 0;
+      chunk.last = std::size_t(chunk.stage) + 1 == stages;
+      for (std::size_t unit = 0; unit < whole.units.size(); ++unit) {
+        if (stage_of[unit] != std::size_t(chunk.stage)) continue;
+        auto& built = whole.units[unit];
+        chunk.layers.push_back(std::move(built.layer));
+        chunk.units.push_back({built.name, built.used});
+        chunk.owned.push_back({built.name, {}});
+        for (ParameterState* state : built.used) {
           if (std::find(seen.begin(), seen.end(), state) != seen.end()) continue;
           seen.push_back(state);
           chunk.owned.back().parameters.push_back(state);
@@ -385,29 +375,39 @@ class Stages {
     }
     for (const Registered& parameter : whole.parameters) {
       names_.push_back(parameter.state->name());
-      if (!ties_.add(context, parameter, stage_of, rank_of, settings_.accumulator->separates_terms())) continue;
+      if (!ties_.add(context, parameter, [&](std::size_t unit) { return stage_of[unit]; }, rank_of, settings_.accumulator->separates_terms())) continue;
       for (const auto& chunk : chunks_)
         for (Unit& unit : chunk->owned)
           std::erase_if(unit.parameters, [&](const ParameterState* state) { return state == parameter.state.get(); });
     }
   }
 
+  // Recipes are cut between their blocks, by number; stacks by what their units cost.
+  static std::vector<std::size_t> stages_of(const WholeModel<Exec>& whole, std::size_t stages) {
+    if constexpr (ModelRecipe<Model>) {
+      return cut_between_blocks(whole.units.size() - 2, stages);
+    } else {
+      std::vector<double> costs;
+      for (const auto& unit : whole.units) {
+        double elements = 1;
+        for (const ParameterState* state : unit.used) elements += double(state->global().size());
+        costs.push_back(unit.cost > 0 ? unit.cost : elements);
+      }
+      return cut_by_cost(costs, stages);
+    }
+  }
+
   // The units of this rank's chunks, in the order of the model.
   WEFT_COLD std::vector<Unit*> units_in_order() const {
-    std::vector<Chunk<Model>*> chunks;
+    std::vector<Chunk<Exec>*> chunks;
     for (const auto& chunk : chunks_) chunks.push_back(chunk.get());
     std::stable_sort(chunks.begin(), chunks.end(),
-                     [](const Chunk<Model>* a, const Chunk<Model>* b) { return a->stage < b->stage; });
+                     [](const Chunk<Exec>* a, const Chunk<Exec>* b) { return a->stage < b->stage; });
     std::vector<Unit*> units;
-    for (Chunk<Model>* chunk : chunks)
+    for (Chunk<Exec>* chunk : chunks)
       for (Unit& unit : chunk->units) units.push_back(&unit);
     return units;
   }
-  template <class Context>
-  static void finish(const Context& context) {
-    for (Hooks* hooks : context.engine.hooks) hooks->finish();
-  }
-
   // Prepares the hooks with the units in the order in which their gradients become ready.
   template <class Context>
   WEFT_COLD void prepare(const Context& context) {
@@ -449,9 +449,9 @@ class Stages {
   StageSettings settings_;
   Config config_;
   std::vector<std::string> names_;
-  std::set<std::string> ends_;  // the names of parameters that the front or the back uses
+  std::set<std::string> ends_;  // the names of parameters that the first or the last unit of several uses
   std::vector<std::shared_ptr<StepBuffer>> buffers_;
-  std::vector<std::unique_ptr<Chunk<Model>>> chunks_;
+  std::vector<std::unique_ptr<Chunk<Exec>>> chunks_;
   Ties ties_;
   std::map<const Unit*, std::vector<ParameterState*>> whole_units_;  // every parameter of a unit, frozen ones as well
   std::shared_ptr<StepGradients> gradients_ = std::make_shared<StepGradients>();

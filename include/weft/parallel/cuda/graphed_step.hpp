@@ -72,7 +72,9 @@ class GraphedStep {
       "model.train_step");
   using Model = SingleDevice<M>;
   using Ctx = decltype(std::declval<const Model&>().here());
-  using Run = weft::detail::Executor<M, Ctx>;
+  static_assert(weft::detail::ModelRecipe<M> && std::is_same_v<weft::detail::batch_of_t<M>, TokenBatch>,
+                "weft: GraphedStep: only a recipe (Front, Block, Back) on tokens can be recorded; use model.train_step");
+  using Run = weft::detail::ModelRun<M, Ctx>;
   using Memory = weft::detail::Arena<DefaultDevice::memory_space>;
 
  public:
@@ -106,17 +108,17 @@ class GraphedStep {
     key.push_back(batch.documents.size());
     if (key != key_) begin(context, table, batch, std::move(key));
     const double seed = context.engine.loss_scale / count;
-    copy_from_host(inputs_.tokens, std::span<const std::int32_t>(batch.tokens));
-    copy_from_host(inputs_.targets, std::span<const std::int32_t>(batch.targets));
-    if (!batch.documents.empty()) copy_from_host(inputs_.documents, std::span<const std::int32_t>(batch.documents));
+    copy_from_host(inputs_.held.tokens, std::span<const std::int32_t>(batch.tokens));
+    copy_from_host(inputs_.held.targets, std::span<const std::int32_t>(batch.targets));
+    if (!batch.documents.empty()) copy_from_host(inputs_.held.documents, std::span<const std::int32_t>(batch.documents));
     copy_from_host(inputs_.seed, std::span<const double>(&seed, 1));
     recorder_.run(model_->device().exec(), key_, [&] {
       const Lent lent{model_->device().arena(), memory_};
       stages.for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
-      run_->run({});
+      run_->executor.run({});
       stages.finish_gradients(context);
     });
-    return stages.template total_loss<Ctx>(context, run_->losses()) / count;
+    return stages.template total_loss<Ctx>(context, run_->executor.losses()) / count;
   }
 
  private:
@@ -132,24 +134,28 @@ class GraphedStep {
     run_.reset();
     key_.clear();
     shape_ = batch;
-    using Tokens = decltype(inputs_.tokens);
-    inputs_ = {Tokens(context.device(), {batch.tokens.size()}),
-               Tokens(context.device(), {batch.targets.size()}),
-               decltype(inputs_.seed)(context.device(), {1}),
-               {}};
-    if (!batch.documents.empty()) inputs_.documents = decltype(inputs_.documents)(context.device(), {batch.documents.size()});
+    using Tokens = decltype(inputs_.held.tokens);
+    using Documents = decltype(inputs_.held.documents);
+    inputs_ = {{Tokens(context.device(), {batch.tokens.size()}), Tokens(context.device(), {batch.targets.size()}),
+                batch.documents.empty() ? Documents() : Documents(context.device(), {batch.documents.size()})},
+               decltype(inputs_.seed)(context.device(), {1})};
     // A layer that read a number of this step from the environment would repeat it in all later steps.
     constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
     run_ = std::make_unique<Run>(context, model_->stages_.chunks(), table, shape_, *model_->stages_.accumulator(),
                                  weft::detail::TrainingInputs{.loss_gradient = unknown, .auxiliary_gradient = unknown});
-    run_->take(inputs_);
+    run_->inputs.take(inputs_.held);
+    run_->executor.take(inputs_.seed);
     key_ = std::move(key);
   }
 
   Model* model_;
   Memory memory_;
   Batch shape_;
-  typename Run::Inputs inputs_;
+  struct Inputs {
+    typename Run::Inputs::Held held;
+    Tensor<double, DefaultDevice::execution_space> seed;
+  };
+  Inputs inputs_;
   std::vector<std::uint64_t> key_;
   std::unique_ptr<Run> run_;
   detail::Recorder<DefaultDevice::execution_space> recorder_;

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <weft/kernels/elementwise.hpp>
-#include <weft/layer/batch.hpp>
+#include <weft/layer/batch_share.hpp>
 #include <weft/layer/gradient_accumulator.hpp>
 #include <weft/layer/hooks.hpp>
 #include <weft/layer/reduction_tree.hpp>
@@ -60,10 +60,10 @@ class GradientTrees : public GradientAccumulator {
       }
   }
 
-  void begin(const Batch& batch, AllHooks hooks, std::size_t data_rank, std::size_t data_ranks) override {
-    if (batch.first_sequence != data_rank * batch.sequences)
+  void begin(const BatchShare& batch, AllHooks hooks, std::size_t data_rank, std::size_t data_ranks) override {
+    if (batch.first != data_rank * batch.samples)
       throw_error<UsageError>({"reproducible: dp rank ", data_rank, "'s share of the batch begins at sequence ",
-                               batch.first_sequence, ", expected ", data_rank * batch.sequences,
+                               batch.first, ", expected ", data_rank * batch.samples,
                                ": shares lie in the order of the ranks and are of one size"});
     count_ = batch.micro_batches;
     terms_ = count_ * data_ranks;

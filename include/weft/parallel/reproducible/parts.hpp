@@ -22,7 +22,7 @@ class ReproducibleAccumulator final : public GradientTrees<Exec> {
  public:
   explicit ReproducibleAccumulator(Device<Exec>& device) : Base(device) {}
 
-  void begin(const Batch& batch, typename Base::AllHooks hooks, std::size_t data_rank, std::size_t data_ranks) override {
+  void begin(const BatchShare& batch, typename Base::AllHooks hooks, std::size_t data_rank, std::size_t data_ranks) override {
     hooks_.clear();
     Base::begin(batch, hooks, data_rank, data_ranks);
   }

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The inputs of a model's layers, made of a batch on the device, one micro-batch at a time: the tokens and targets of a recipe, or
+// the named fields of any other model. A type of batch takes part by a specialisation of InputsOf.
+//
+//   Inputs inputs(device, batch);
+//   front.forward(context, inputs.first(micro));   // what enters the model's first unit
+//   back.forward(context, hidden, inputs.last(micro));
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <weft/layer/batch.hpp>
+#include <weft/layer/input_placement.hpp>
+#include <weft/tensor/transfer.hpp>
+
+namespace weft::detail {
+
+/// The tokens and targets of a model with a front and a back. `part` is the rank's part of a batch: cp cuts its sequences.
+template <class Context>
+class TokenInputs {
+ public:
+  using batch_type = TokenBatch;
+  static constexpr bool has_tokens = true;
+  using device_type = typename Context::device_type;
+  using Tokens = input_t<std::int32_t, Context>;
+  using Documents = Tensor<std::int32_t, typename Context::execution_space>;
+  using First = Tokens;
+  using Last = Tokens;
+  /// The inputs of all micro-batches, on the device.
+  struct Held {
+    Tokens tokens, targets;
+    Documents documents = {};  // of whole sequences; none if the batch has none
+  };
+
+  TokenInputs(device_type& device, const TokenBatch& part)
+      : device_(&device),
+        part_(&part),
+        sharers_(part.tokens.empty() ? 1 : part.tokens_before(part.micro_batches) / part.tokens.size()) {
+    if (part.documents.empty()) return;
+    documents_ = Documents(device, {part.documents.size()});
+    copy_from_host(documents_, std::span<const std::int32_t>(part.documents));
+  }
+
+  First first(std::size_t micro) const { return tokens_of(part_->tokens, micro); }
+  Last last(std::size_t micro) const { return tokens_of(part_->targets, micro); }
+  /// Later runs read from here, with the values at the time of the run (parallel/cuda/graphed_step.hpp).
+  void take(const Held& held) {
+    held_ = &held;
+    documents_ = held.documents;
+  }
+  /// The document of each token of all micro-batches, before cp cuts them; null: a sequence is one document.
+  std::shared_ptr<const std::int32_t> documents() const {
+    if (!documents_) return nullptr;
+    return {documents_.buffer(), static_cast<const std::int32_t*>(documents_.data())};
+  }
+
+  /// Ranks that hold parts of each sequence.
+  std::size_t sharers() const { return sharers_; }
+  /// `parts` pieces of `count` targets each, the first ones of a micro-batch, and each of them `times` times.
+  Last repeated(std::size_t micro, std::size_t parts, std::size_t count, std::size_t times) const {
+    const std::int32_t* targets = part_->targets.data() + part_->tokens_before(micro) / sharers_;
+    std::vector<std::int32_t> of;
+    for (std::size_t part = 0; part < parts; ++part)
+      for (std::size_t time = 0; time < times; ++time) of.insert(of.end(), targets + part * count, targets + (part + 1) * count);
+    Last tokens(*device_, {of.size()});
+    copy_from_host(tokens, std::span<const std::int32_t>(of));
+    return tokens;
+  }
+
+ private:
+  Tokens tokens_of(const std::vector<std::int32_t>& all, std::size_t micro) const {
+    const std::size_t first = part_->tokens_before(micro) / sharers_, end = part_->tokens_before(micro + 1) / sharers_;
+    if (held_)
+      return Tokens(*device_, {end - first}, (&all == &part_->tokens ? held_->tokens : held_->targets).buffer(), first);
+    Tokens tokens(*device_, {end - first});
+    copy_from_host(tokens, std::span<const std::int32_t>(all.data() + first, end - first));
+    return tokens;
+  }
+
+  device_type* device_;
+  const TokenBatch* part_;
+  std::size_t sharers_;  // ranks of cp: each has 1/sharers_ of every sequence
+  const Held* held_ = nullptr;
+  Documents documents_;
+};
+
+/// A batch's share as the engine counts it. A batch of fields has one row a sample.
+template <class B>
+BatchShare share_of(const B& batch) {
+  if constexpr (requires { batch.share(); }) return batch.share();
+  else return {batch.step, batch.first_sample, batch.samples, 1, batch.micro_batches, {}};
+}
+
+/// The inputs that a model's layers get of a batch of type B. `recipe`: the model has a front and a back, to which tokens and
+/// targets are given as two tensors.
+template <class B, class Context, bool recipe>
+struct InputsOf;
+template <class Context>
+struct InputsOf<TokenBatch, Context, true> {
+  using type = TokenInputs<Context>;
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// One rank's share of a global batch as the engine counts it, whatever its fields are: which samples it holds, how many tokens
+// (or other places) each of them has, and how they are cut into micro-batches. Executors, accumulators and the checks between
+// ranks take this and no batch type, so that they are compiled once.
+//
+//   const BatchShare share = batch.share();   // share.rows(micro), share.first_row(micro)
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace weft {
+
+/// The size of one micro-batch, for batches whose micro-batches differ.
+struct MicroBatch {
+  std::size_t sequences = 0, length = 0;
+};
+
+namespace detail {
+
+/// The samples of one rank's share of a step.
+struct BatchShare {
+  std::uint64_t step = 0;
+  std::size_t first = 0;    ///< index in the global batch of this share's first sample
+  std::size_t samples = 0;  ///< of this share
+  std::size_t length = 1;   ///< rows of a sample that enter the model: the tokens of a sequence; of the longest one if they differ
+  std::size_t micro_batches = 1;
+  std::span<const MicroBatch> differing = {};  ///< [micro_batches], if they differ
+
+  MicroBatch micro_batch(std::size_t micro) const {
+    return differing.empty() ? MicroBatch{samples / micro_batches, length} : differing[micro];
+  }
+  /// Rows of this share before a micro-batch.
+  std::size_t rows_before(std::size_t micro) const {
+    if (differing.empty()) return samples_before(micro) * length;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < micro; ++i) count += differing[i].sequences * differing[i].length;
+    return count;
+  }
+  /// Samples of this share before a micro-batch.
+  std::size_t samples_before(std::size_t micro) const {
+    if (differing.empty()) return micro * (samples / micro_batches);
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < micro; ++i) count += differing[i].sequences;
+    return count;
+  }
+};
+
+}  // namespace detail
+
+}  // namespace weft

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The grades of a model, by what its author writes: a recipe of a front, equal blocks and a back; a stack of units of any types; a
+// module with a loss. Every wrapper takes all of them, a pipeline the first two. The engine knows the stack alone: a recipe is a
+// stack of three kinds of unit, a module a stack of one.
+//
+//   static_assert(detail::StackModel<Net>);
+//   using Batch = detail::batch_of_t<Net>;   // Net::Batch, or TokenBatch
+
+#include <concepts>
+#include <cstddef>
+#include <type_traits>
+
+#include <weft/core/has_member.hpp>
+#include <weft/core/scalar.hpp>
+#include <weft/layer/batch.hpp>
+#include <weft/layer/model.hpp>
+
+namespace weft {
+template <class Self>
+class Module;
+}
+
+namespace weft::detail {
+
+namespace model_grade {
+WEFT_HAS_MEMBER(stack)
+WEFT_HAS_MEMBER(check)
+WEFT_HAS_MEMBER(count)
+WEFT_HAS_MEMBER(loss)
+}  // namespace model_grade
+
+/// The types of a model of a front, equal blocks and a back, and the number of its blocks.
+template <class M>
+concept ModelRecipe = requires(const typename M::Config& config) {
+  requires Real<typename M::scalar>;
+  typename M::Front;
+  typename M::Block;
+  typename M::Back;
+  { M::blocks(config) } -> std::convertible_to<std::size_t>;
+};
+
+/// A model that writes its units as a Stack.
+template <class M>
+concept StackModel = !ModelRecipe<M> && requires {
+  typename M::Config;
+  requires Real<typename M::scalar>;
+  requires !std::is_base_of_v<Module<M>, M>;
+  requires model_grade::has_stack<M>();
+};
+
+/// A model that is one Module, made by M(context, config).
+template <class M>
+concept ModuleModel = !ModelRecipe<M> && requires {
+  typename M::Config;
+  requires Real<typename M::scalar>;
+  requires std::is_base_of_v<Module<M>, M>;
+};
+/// One with `auto loss(const auto& batch) const`, which train_step needs.
+template <class M>
+concept LossModule = ModuleModel<M> && model_grade::has_loss<M>();
+
+/// A model of any grade.
+template <class M>
+concept AnyModel = ModelRecipe<M> || StackModel<M> || ModuleModel<M>;
+
+template <class M>
+struct BatchOf {
+  using type = TokenBatch;
+};
+template <class M>
+requires requires { typename M::Batch; }
+struct BatchOf<M> {
+  using type = typename M::Batch;
+};
+/// The batches that a model is trained on.
+template <class M>
+using batch_of_t = typename BatchOf<M>::type;
+
+/// The number by which the loss of a batch is divided: the model's word, else `usual`.
+template <class M, class B>
+std::size_t count_of(const B& batch, std::size_t usual) {
+  if constexpr (requires { { M::count(batch) } -> std::convertible_to<std::size_t>; }) {
+    return M::count(batch);
+  } else {
+    static_assert(!model_grade::has_count<M>() || std::is_final_v<M>,
+                  "weft: this model's count cannot be called with its batch: write `static std::size_t count(const Batch& batch)`, "
+                  "public, the number by which this share's loss is divided once it is summed over ranks; see M in this function's "
+                  "template arguments");
+    return usual;
+  }
+}
+
+}  // namespace weft::detail

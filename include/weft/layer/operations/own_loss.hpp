@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A loss of one's own in a Module's forward: the sum of one number for each sample (or token), of which the engine divides once by
+// the count of the global batch.
+//
+//   auto forward(const auto& x, const auto& batch) const { return sum_losses(sum_squares(x - batch[wanted])); }
+
+#include <cstddef>
+#include <utility>
+
+#include <weft/device/parallel_for.hpp>
+#include <weft/layer/loss_sum.hpp>
+#include <weft/layer/operations/products.hpp>
+#include <weft/layer/variable.hpp>
+
+namespace weft {
+
+namespace detail {
+
+/// The gradient of each of the losses X, [rows]: that of their sum, g [1], and 0 where `targets` (null: none) is negative.
+template <AnyTensor X, AnyTensor G>
+gradient_t<X> gradient_of_losses(const X& losses, const G& g, const std::int32_t* targets) {
+  using T = typename X::value_type;
+  gradient_t<X> gradient(losses.device(), losses.shape());
+  T* out = gradient.data();
+  const auto* of_sum = g.data();
+  for_each_index(
+      losses.device(), losses.size(),
+      KOKKOS_LAMBDA(const std::size_t i) { out[i] = targets != nullptr && targets[i] < 0 ? T(0.0f) : T(of_sum[0]); });
+  return gradient;
+}
+
+}  // namespace detail
+
+/// The sum of the losses [samples], one number for each sample of the batch (or k for each). Never a mean: weft divides by the
+/// model's count of the global batch. Placements as sum_losses(context, losses, targets).
+template <class C, class X>
+auto sum_losses(const Variable<C, X>& losses) {
+  return detail::record(losses.tape(), sum_losses(losses.context(), losses.value()),
+                        detail::from(losses, [x = losses.value()](const auto&, const auto& g) {
+                          return detail::gradient_of_losses(x, g, nullptr);
+                        }));
+}
+/// The same over the tokens whose target is not negative.
+template <class C, class X, class Ids>
+auto sum_losses(const Variable<C, X>& losses, const Variable<C, Ids>& targets) {
+  return detail::record(losses.tape(), sum_losses(losses.context(), losses.value(), targets.value()),
+                        detail::from(losses, [x = losses.value(), of = targets.value()](const auto&, const auto& g) {
+                          return detail::gradient_of_losses(x, g, of.data());
+                        }));
+}
+/// Two losses of the same batch, added.
+template <class C, class E, class... P>
+auto operator+(const Variable<C, LossSum<E, P...>>& a, const Variable<C, LossSum<E, P...>>& b) {
+  const auto same = [](const auto&, const auto& g) { return g; };
+  return detail::record(a.tape(), a.value() + b.value(), detail::from(a, same), detail::from(b, same));
+}
+
+}  // namespace weft

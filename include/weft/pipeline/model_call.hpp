@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// One forward of a model in a loop of one's own: its output, and a backward that adds to the gradients of the model's parameters and
+// returns that of its inputs. Calls may be open at the same time, of one model or of several; gradients add up until the optimizer's
+// step, which completes their sums over ranks.
+//
+//   auto call = model.forward(batch);                         // the batch's first fields enter the model's forward
+//   auto loss = model.loss(batch, distance, call.output());   // a function of outputs that returns sum_losses(...)
+//   call.backward(loss.backward());
+
+#include <cstddef>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <weft/core/text.hpp>
+#include <weft/layer/gradient_accumulator.hpp>
+#include <weft/layer/module.hpp>
+#include <weft/pipeline/loss_axes.hpp>
+#include <weft/pipeline/model_types.hpp>
+#include <weft/tensor/transfer.hpp>
+
+namespace weft {
+
+namespace detail {
+
+/// One input as it is, several as a tuple, whose parts all have gradients.
+template <class... X>
+auto as_one_input(const X&... x) {
+  if constexpr (sizeof...(X) == 1) return (x, ...);
+  else return std::tuple(x...);
+}
+
+/// A function of Variables as a layer.
+template <class F>
+struct FunctionModule : Module<FunctionModule<F>> {
+  explicit FunctionModule(F function) : f(std::move(function)) {}
+  auto forward(const auto&... x) const { return f(x...); }
+  F f;
+};
+
+/// What a call of a model needs of its engine.
+struct CallPlace {
+  Unit* unit;
+  Unit* owned;
+  GradientAccumulator* accumulator;
+};
+
+/// A forward of L under Context on an input X, waiting for its backward.
+template <class L, class Context, class X>
+class ModelCall {
+  using Outcome = forward_of_t<L, Context, X>;
+
+ public:
+  using Output = typename Outcome::output_type;
+
+  ModelCall(const Context& context, CallPlace place, L& layer, const X& x)
+      : context_(std::make_unique<Context>(context)), place_(place), layer_(&layer) {
+    for (Hooks* hooks : context_->engine.hooks) hooks->before_forward(*place_.unit);
+    auto result = weft::forward(layer, *context_, x);
+    output_ = std::move(result.output);
+    saved_ = std::make_unique<typename Outcome::saved_type>(std::move(result.saved));
+    for (std::size_t i = context_->engine.hooks.size(); i-- > 0;) context_->engine.hooks[i]->after_forward(*place_.unit);
+  }
+
+  /// A placed tensor, or a std::tuple of them.
+  const Output& output() const { return output_; }
+
+  /// Adds the gradients of the parameters, given that of the output; returns that of the input (of several a std::tuple, of an
+  /// input that is not Real Nothing). Collective over the axes that cut the model. Throws UsageError if it is called twice.
+  gradient_t<X> backward(const gradient_t<Output>& gradient) {
+    if (!saved_)
+      throw_error<UsageError>({"backward of one forward twice: what it saved is gone; call forward again, or add up the gradients of "
+                               "its output first"});
+    auto& hooks = context_->engine.hooks;
+    for (Hooks* one : hooks) one->before_backward(*place_.unit);
+    place_.accumulator->open(*place_.unit, 0);
+    auto split = weft::backward_input(*layer_, *context_, std::move(*saved_), gradient);
+    saved_.reset();
+    weft::backward_weight(*layer_, *context_, std::move(split.deferred));
+    place_.accumulator->close(*place_.unit, 0, hooks);
+    for (std::size_t i = hooks.size(); i-- > 0;) hooks[i]->after_backward(*place_.unit);
+    place_.accumulator->ready(*place_.owned, hooks, false);
+    return input_gradient_of<X>(std::move(split.input_gradient));
+  }
+
+ private:
+  std::unique_ptr<Context> context_;  // tapes point to it
+  CallPlace place_;
+  L* layer_;
+  Output output_;
+  std::unique_ptr<typename Outcome::saved_type> saved_;
+};
+
+/// A loss in a loop of one's own: F of tensors, which are an input X.
+template <class F, class Context, class X>
+class LossCall {
+  using L = FunctionModule<F>;
+  using Outcome = forward_of_t<L, Context, X>;
+  using Loss = typename Outcome::output_type;
+  static_assert(is_loss<Loss> || is_refused<Loss>,
+                "weft: the function given to model.loss must return a loss, sum_losses(...) of one number for each sample: weft "
+                "divides once by the model's count of the global batch");
+
+ public:
+  /// `count`: of the global batch.
+  LossCall(const Context& context, F f, double count, const X& x)
+      : context_(std::make_unique<Context>(context)), layer_(std::make_unique<L>(std::move(f))), count_(count) {
+    auto result = weft::forward(*layer_, *context_, x);
+    device_ = &result.output.sum().device();
+    double sum = copy_to_host(result.output.sum())[0];
+    LossAxes<Loss>::require_same(*context_, std::span<const double>(&sum, 1));
+    LossAxes<Loss>::all_reduce(*context_, std::span<double>(&sum, 1));
+    value_ = sum / count_;
+    saved_ = std::make_unique<typename Outcome::saved_type>(std::move(result.saved));
+  }
+  /// The sum over the global batch divided by its count, the same on every rank.
+  double value() const { return value_; }
+  /// `weight` times the gradient of value() by the tensors (a std::tuple of several). Once.
+  gradient_t<X> backward(double weight = 1) {
+    if (!saved_) throw_error<UsageError>({"backward of one loss twice: what it saved is gone; compute the loss again"});
+    using G = gradient_t<Loss>;
+    G seed(*device_, {1});
+    const double factor = weight / count_;
+    copy_from_host(seed, std::span<const double>(&factor, 1));
+    auto split = weft::backward_input(*layer_, *context_, std::move(*saved_), seed);
+    saved_.reset();
+    return input_gradient_of<X>(std::move(split.input_gradient));
+  }
+
+ private:
+  std::unique_ptr<Context> context_;
+  std::unique_ptr<L> layer_;
+  double count_, value_ = 0;
+  typename Context::device_type* device_ = nullptr;
+  std::unique_ptr<typename Outcome::saved_type> saved_;
+};
+
+}  // namespace detail
+
+}  // namespace weft

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a model gives for a batch, on the host of every rank: the outputs of its last unit (or of a Module's forward), brought
+// together from the ranks that hold parts of them.
+//
+//   const Prediction scores = model.predict(batch, Gather::whole);   // scores.shape {samples, classes}
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <weft/core/text.hpp>
+#include <weft/mesh/zigzag.hpp>
+#include <weft/pipeline/own_loop.hpp>
+#include <weft/pipeline/stages.hpp>
+#include <weft/tensor/to.hpp>
+
+namespace weft {
+
+/// Outputs of a model, row-major, in double. Dim 0 is the samples in the order of the batch (or what the model makes of them, the
+/// same number for each).
+struct Prediction {
+  Shape shape;
+  std::vector<double> values;
+};
+/// The samples of a prediction: those of the rank's share, or of the global batch.
+enum class Gather { share, whole };
+
+namespace detail {
+
+/// L's predict as a Module's forward.
+template <class L>
+struct PredictOf : Module<PredictOf<L>> {
+  explicit PredictOf(const L& of) : layer(&of) {}
+  auto forward(const auto&... x) const { return layer->predict(x...); }
+  const L* layer;
+};
+template <class L, class Context, class... X>
+concept PredictsTensors = requires(const L& layer, const Context& context, const X&... x) {
+  layer.predict(context, x...);
+};
+template <class L, class Context, class... X>
+concept PredictsVariables = std::is_base_of_v<Module<L>, L> && requires(const L& layer, const Variable<Context, X>&... x) {
+  layer.predict(x...);
+};
+template <class L, class Context, class X>
+concept GivesLogits = requires(const L& layer, const Context& context, const X& x) {
+  layer.logits(context, x);
+};
+// Whether a Module's predict takes the parts of a tuple and, `with`, the inputs of the batch.
+template <class L, class Context, class Inputs, bool with, class X>
+struct PredictsParts {
+  static constexpr bool value = with ? PredictsVariables<L, Context, X, Inputs> : PredictsVariables<L, Context, X>;
+};
+template <class L, class Context, class Inputs, bool with, class... X>
+struct PredictsParts<L, Context, Inputs, with, std::tuple<X...>> {
+  static constexpr bool value = with ? PredictsVariables<L, Context, X..., Inputs> : PredictsVariables<L, Context, X...>;
+};
+
+/// The outputs of the last unit for a hidden value.
+template <class Last, class Context>
+auto predict_of(const typename Last::Layer& layer, const Context& context, const typename Last::Input& x,
+                const typename Last::BatchInputs::Last& inputs) {
+  using L = typename Last::Layer;
+  using X = typename Last::Input;
+  using I = typename Last::BatchInputs::Last;
+  if constexpr (PredictsParts<L, Context, I, false, X>::value) {
+    return weft::forward(PredictOf<L>(layer), context, x).output;
+  } else if constexpr (PredictsParts<L, Context, I, true, X>::value) {
+    return weft::forward(PredictOf<L>(layer), context, x, inputs).output;
+  } else if constexpr (PredictsTensors<L, Context, X>) {
+    return layer.predict(context, x);
+  } else if constexpr (PredictsTensors<L, Context, X, I>) {
+    return layer.predict(context, x, inputs);
+  } else if constexpr (GivesLogits<L, Context, X>) {
+    return layer.logits(context, x);
+  } else {
+    static_assert(GivesLogits<L, Context, X>,
+                  "weft: predict of a model whose last unit says nothing but its loss: write `auto predict(const auto& x) const` in it "
+                  "(in a layer that is no Module `auto predict(const auto& context, const auto& x) const`), which returns what its "
+                  "loss compares; see Last in this function's template arguments");
+    return Tensor<double, typename Context::execution_space>(context.device(), {1});
+  }
+}
+/// The outputs of a Module for a batch.
+template <class Model, class Context, class Fields>
+auto predict_of_module(const Model& model, const Context& context, const Fields& fields) {
+  if constexpr (PredictsVariables<Model, Context, Fields>) {
+    return weft::forward(PredictOf<Model>(model), context, fields).output;
+  } else {
+    const auto input = first_fields<Model, Context>(fields);
+    return weft::forward(model, context, input).output;
+  }
+}
+
+/// A shape of these extents, evenly divided.
+inline Shape shape_of_extents(std::span<const std::uint64_t> of) {
+  switch (of.size()) {
+    case 0: return {};
+    case 1: return {of[0]};
+    case 2: return {of[0], of[1]};
+    case 3: return {of[0], of[1], of[2]};
+    default: return {of[0], of[1], of[2], of[3]};
+  }
+}
+inline std::vector<std::uint64_t> extents_of(const Shape& shape) {
+  std::vector<std::uint64_t> all;
+  for (std::size_t dim = 0; dim < shape.rank(); ++dim) all.push_back(shape[dim]);
+  return all;
+}
+
+// Brings what the ranks of one share hold together; the samples of other shares, and rows that cp cuts, stay where they are.
+// The last argument: the placements that are still to be looked at.
+template <class Context, class Y, class T, class E>
+auto bring_all(const Context&, const Y& y, std::type_identity<Tensor<T, E>>) {
+  return y;
+}
+template <class Context, class Y, class T, class E, class P, class... R>
+auto bring_all(const Context& context, const Y& y, std::type_identity<Tensor<T, E, P, R...>>) {
+  using A = typename P::axis;
+  constexpr std::type_identity<Tensor<T, E, R...>> rest;
+  if constexpr (is_data_axis<A> || std::is_same_v<A, cp> || kind_of<P> == Kind::invariant || kind_of<P> == Kind::replicated)
+    return bring_all(context, y, rest);
+  else return bring_all(context, to<Invariant<A>>(context, y), rest);
+}
+template <class X>
+inline constexpr bool samples_first = false;
+template <class T, class E, class... P>
+inline constexpr bool samples_first<Tensor<T, E, P...>> =
+    ((!(is_data_axis<typename P::axis> || std::is_same_v<typename P::axis, cp>) || shard_dim<P> == 0) && ...);
+
+/// Appends the outputs of one micro-batch to a prediction.
+template <class Context, class Y>
+void append_outputs(const Context& context, const Y& given, Prediction& all) {
+  static_assert(AnyTensor<Y>,
+                "weft: predict gives one tensor, and this model's outputs are something else: return the one that is asked for");
+  if constexpr (AnyTensor<Y>) {
+    static_assert(samples_first<Y>,
+                  "weft: predict gives [samples, ...]: these outputs are not cut by samples as the batch is (a mean over the batch?)");
+    // Of a padded dim (a vocabulary) the padding comes along, at the end of each row.
+    using T = typename Y::value_type;
+    const Y plain(given.device(), shape_of_extents(extents_of(given.shape())), given.buffer(),
+                  std::size_t(given.data() - static_cast<const T*>(given.buffer().get())));
+    const auto y = bring_all(context, plain, std::type_identity<Y>());
+    const auto host = copy_to_host(y);
+    std::size_t rows = y.shape()[0];
+    const std::size_t width = rows == 0 ? 0 : y.size() / rows, before = all.values.size();
+    if constexpr (Context::has(cp{}) && shard_dim<placement_t<Y, cp>> == 0) {
+      const Zigzag cut{context.env.length, context.size(cp{}), context.rank(cp{})};
+      const std::size_t here = std::exchange(rows, rows * context.size(cp{}));
+      all.values.resize(before + rows * width);
+      for (std::size_t row = 0; row < here; ++row)
+        for (std::size_t i = 0; i < width; ++i) all.values[before + cut.row(row) * width + i] = double(accumulate_t<T>(host[row * width + i]));
+      context.comm(cp{}).all_reduce(std::span<double>(all.values).subspan(before));  // zero in the rows of other ranks
+    } else {
+      all.values.reserve(before + y.size());
+      for (const auto value : host) all.values.push_back(double(accumulate_t<T>(value)));
+    }
+    const std::size_t samples = rows + (before == 0 ? 0 : all.shape[0]);
+    all.shape = y.shape();
+    all.shape[0] = samples;
+  }
+}
+
+/// The predictions of all shares in the order of the global batch.
+WEFT_COLD inline void gather_shares(const Communicator& ranks, std::size_t& first, Prediction& mine) {
+  if (ranks.size() == 1) return;
+  const std::size_t count = std::size_t(ranks.size());
+  const std::vector<std::uint64_t> size{first, mine.shape.rank() == 0 ? 0 : mine.shape[0], mine.values.size()};
+  std::vector<std::uint64_t> sizes(size.size() * count);
+  ranks.all_gather(size, sizes);
+  std::uint64_t most = 0;
+  for (std::size_t rank = 0; rank < count; ++rank) most = std::max(most, sizes[rank * 3 + 2]);
+  std::vector<double> padded = mine.values, all(most * count);
+  padded.resize(most);
+  ranks.all_gather(padded, all);
+  std::vector<std::size_t> order(count);
+  for (std::size_t rank = 0; rank < count; ++rank) order[rank] = rank;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return sizes[a * 3] < sizes[b * 3]; });
+  mine.values.clear();
+  std::size_t samples = 0;
+  for (const std::size_t rank : order) {
+    const auto begin = all.begin() + std::ptrdiff_t(rank * most);
+    mine.values.insert(mine.values.end(), begin, begin + std::ptrdiff_t(sizes[rank * 3 + 2]));
+    samples += sizes[rank * 3 + 1];
+  }
+  first = sizes[order[0] * 3];
+  if (mine.shape.rank() != 0) mine.shape[0] = samples;
+}
+
+/// Leaves out columns from `columns` on: the padding of a vocabulary.
+WEFT_COLD inline void cut_columns(Prediction& all, std::size_t columns) {
+  if (all.shape.rank() < 2) return;
+  const std::size_t dim = all.shape.rank() - 1, width = all.shape[dim];
+  if (width <= columns) return;
+  for (std::size_t row = 0; row < all.values.size() / width; ++row)
+    for (std::size_t i = 0; i < columns; ++i) all.values[row * columns + i] = all.values[row * width + i];
+  all.values.resize(all.values.size() / width * columns);
+  all.shape[dim] = columns;
+}
+
+template <class Stages, class Context>
+void predict_share(Stages& stages, const Context& context, const typename Stages::Batch& whole, Prediction& all) {
+  using Model = typename Stages::model_type;
+  if constexpr (ModuleModel<Model>) {
+    BatchShare share = share_of(whole);
+    share.micro_batches = 1;
+    Context own = context_of_call(context, share);
+    own.env.training = false;
+    own.engine.records = false;
+    Unit& unit = stages.chunks().front()->units.front();
+    const auto& part = stages.part_of(context, whole);
+    const inputs_of_t<Model, Context> inputs(own.device(), part);
+    for (Hooks* hooks : own.engine.hooks) hooks->begin(false);
+    const BatchShare micro = share_of(whole);
+    for (std::size_t i = 0; i < micro.micro_batches; ++i) {
+      own.env.first_row = (micro.first + micro.samples_before(i)) * micro.length;
+      static_cast<Environment&>(own.env).length = micro.micro_batch(i).length;
+      own.env.rows = micro.micro_batch(i).sequences * micro.micro_batch(i).length;
+      for (Hooks* hooks : own.engine.hooks) hooks->before_forward(unit);
+      append_outputs(own, predict_of_module(module_of<Context>(stages), own, inputs.first(i)), all);
+      for (std::size_t h = own.engine.hooks.size(); h-- > 0;) own.engine.hooks[h]->after_forward(unit);
+    }
+  } else {
+    const schedule::Table table = stages.forward_table(context, whole);
+    const auto& part = stages.part_of(context, whole);
+    ModelRun<Model, Context> run(context, stages.chunks(), table, part, *stages.accumulator());
+    run.executor.run({.forward_only = true, .stop_before_last = true});
+    for (const auto& chunk : stages.chunks()) {
+      if (!chunk->last) continue;
+      using Last = typename ModelTypes<Model, Context>::Last;
+      const auto& layer = static_cast<const StackUnitOf<Last, Context>&>(*chunk->layers.back()).layer;
+      run.executor.with_unit(chunk->units.back(), [&] {
+        for (std::size_t micro = 0; micro < std::size_t(table.micro_batches); ++micro) {
+          run.executor.enter(micro);
+          append_outputs(run.context,
+                         predict_of<Last>(layer, run.context, run.executor.last_hidden(micro).template as<typename Last::Input>(),
+                                          run.inputs.last(micro)),
+                         all);
+        }
+      });
+    }
+  }
+}
+
+template <class Stages, class Context>
+Prediction predict(Stages& stages, const Context& context, const typename Stages::Batch& batch, Gather gather) {
+  using Model = typename Stages::model_type;
+  Prediction all;
+  if constexpr (is_usable<Model, Context>() || is_open<Model, Context>) {
+    stages.require_no_open_step("predict");
+    stages.check(batch);
+    predict_share(stages, context, batch, all);
+    stages.finish(context);
+    if constexpr (Context::has(pp{})) {
+      const int ranks = int(context.size(pp{})), root = stages.schedule().stage_rank(ranks * stages.schedule().chunks() - 1, ranks);
+      std::vector<std::uint64_t> extents = extents_of(all.shape);
+      extents.resize(Shape::max_rank + 1);
+      extents[Shape::max_rank] = all.shape.rank();
+      context.comm(pp{}).broadcast(extents, root);
+      all.shape = shape_of_extents(std::span<const std::uint64_t>(extents).first(extents[Shape::max_rank]));
+      all.values.resize(all.shape.size());
+      context.comm(pp{}).broadcast(all.values, root);
+    }
+    if constexpr (Stages::has_tokens && requires { Model::vocabulary(stages.config()); })
+      cut_columns(all, Model::vocabulary(stages.config()));
+    if (gather == Gather::whole) {
+      std::size_t first = share_of(batch).first;
+      for_each_data_axis(context, [&](const Communicator& ranks) { gather_shares(ranks, first, all); });
+    }
+  }
+  return all;
+}
+
+}  // namespace detail
+
+}  // namespace weft

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A unit of a model as the executor sees it: forward and the halves of backward of one layer, over values whose types only the unit
+// knows. The executor is so compiled once for all models, and a model may have units of any types.
+//
+//   unit.forward(call, input, hidden, hidden, saved);
+//   unit.backward(call, hidden, saved, deferred);      // hidden: the gradient of the output, then of the input
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <weft/core/text.hpp>
+#include <weft/layer/context.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/pipeline/any_value.hpp>
+#include <weft/pipeline/model_types.hpp>
+#include <weft/pipeline/transport.hpp>
+#include <weft/tensor/to.hpp>
+
+namespace weft::detail {
+
+/// The arguments of a unit's functions that are the same for all units. The types of `context` and `inputs` are those with which
+/// the model was built.
+struct UnitCall {
+  const void* context = nullptr;
+  const void* inputs = nullptr;
+  Environment* env = nullptr;
+  std::size_t micro = 0, samples = 0;  ///< of the micro-batch
+};
+
+/// The transports of the values that enter and leave a unit and of their gradients; null without a pipeline.
+template <class Exec>
+struct UnitTransports {
+  const Transport<Exec>*input = nullptr, *output = nullptr, *input_gradient = nullptr, *output_gradient = nullptr;
+};
+
+template <class Exec>
+class StackUnit {
+ public:
+  StackUnit() = default;
+  StackUnit(const StackUnit&) = delete;
+  StackUnit& operator=(const StackUnit&) = delete;
+  virtual ~StackUnit() = default;
+
+  /// The inputs of the batch that the unit takes; empty if it takes none. The executor keeps them while the unit runs.
+  virtual AnyValue inputs(const UnitCall& call) const = 0;
+  /// `hidden` is what the unit before returned, `output` (maybe the same) receives what this one returns: of the last unit the sum
+  /// of the loss, a Tensor<double, Exec>. `saved`: null if no backward follows.
+  virtual void forward(const UnitCall& call, AnyValue& inputs, AnyValue& hidden, AnyValue& output, AnyValue* saved) const = 0;
+  /// `gradient` is that of the output, and then that of the input. The weight half follows at once unless `deferred` receives what
+  /// it needs.
+  virtual void backward(const UnitCall& call, AnyValue& gradient, AnyValue& saved, AnyValue* deferred) = 0;
+  virtual void backward_weight(const UnitCall& call, AnyValue& deferred) = 0;
+  virtual UnitTransports<Exec> transports() const = 0;
+  /// Throws UsageError unless the loss is a sum over samples; see require_loss_is_a_sum. For the last unit only.
+  virtual void require_sum(const UnitCall& call, AnyValue& hidden) const = 0;
+};
+
+[[noreturn]] WEFT_COLD inline void refuse_mean(bool tokens, std::size_t count, double once, double twice) {
+  const char* what = tokens ? "tokens" : "samples";
+  throw_error<UsageError>({"the loss of this model's back is not a sum over ", what, ": that of ", count, " ", what, " is ",
+                           std::to_string(once), ", that of the same ", what, " twice ", std::to_string(twice),
+                           ". Leave out the division by a count: weft divides by the ",
+                           tokens ? "targets of the global batch that count" : "samples of the global batch, or by the model's count",
+                           ", and x.rows() is what one rank has of one micro-batch"});
+}
+
+/// Throws unless the loss of some samples taken twice is twice their loss, which it is not if the loss is divided by a count. The
+/// samples are one of the batch (one sequence of tokens), or the rows on this rank if tp cuts rows. Nothing is checked if that
+/// would be more than a micro-batch should hold, or if the hidden value is no tensor of rows.
+template <class Context, class L, class Inputs, class Hidden>
+WEFT_COLD void require_loss_is_a_sum(const UnitCall& call, const Context& context, const L& last, Inputs inputs,
+                                     const Hidden& hidden) {
+  if constexpr (AnyTensor<Hidden>) {
+    constexpr bool cut = shard_dim<placement_t<Hidden, tp>> == 0;
+    constexpr bool tokens = Inputs::has_tokens;
+    const std::size_t all = hidden.shape().rank() == 0 ? 0 : hidden.shape()[0], parts = cut ? context.size(tp{}) : 1;
+    // One row for each token, or the same number of rows for each sample.
+    if (call.samples == 0 || (tokens ? all * parts * inputs.sharers() != call.env->rows : all * parts % call.samples != 0)) return;
+    const std::size_t rows = cut ? all : all / call.samples, count = tokens ? rows : cut ? call.samples / parts : 1;
+    if (rows == 0 || (call.samples < 2 && rows > 4096) || (!tokens && cut && call.samples % parts != 0)) return;
+    using H = typename Hidden::value_type;
+    const std::size_t width = hidden.size() / all;
+    struct Restore {
+      Environment& env;
+      bool training;
+      std::size_t rows;
+      std::shared_ptr<const std::int32_t> documents;
+      ~Restore() {
+        env.training = training;
+        env.rows = rows;
+        env.documents = std::move(documents);
+      }
+    } restore{*call.env, call.env->training, call.env->rows, std::move(call.env->documents)};
+    call.env->training = false;
+    call.env->documents = nullptr;  // they are not those of these tokens
+    double losses[2];
+    for (const std::size_t times : {1, 2}) {
+      Hidden x(context.device(), with_extent(hidden.shape(), 0, times * rows));
+      for (std::size_t time = 0; time < times; ++time)
+        copy_rows(context.device(), 1, rows * width, static_cast<const H*>(hidden.data()), 0, x.data() + time * rows * width, 0);
+      const auto targets = inputs.repeated(call.micro, parts, count, times);
+      call.env->rows = parts * times * count * inputs.sharers();
+      losses[times - 1] = copy_to_host(weft::forward(last, context, x, targets).output.sum())[0];
+    }
+    if (std::abs(losses[1] - 2 * losses[0]) > 1e-4 * (std::abs(losses[0]) + std::abs(losses[1])))
+      refuse_mean(tokens, count, losses[0], losses[1]);
+  }
+}
+
+/// The unit of a layer of type U::Layer (UnitTypes) under Context.
+template <class U, class Context>
+class StackUnitOf final : public StackUnit<typename Context::execution_space> {
+  using Exec = typename Context::execution_space;
+  using Layer = typename U::Layer;
+  using Inputs = typename U::BatchInputs;
+  using Outcome = typename ResultOf<U, Context>::type;
+  using Output = typename Outcome::output_type;
+  using Saved = typename Outcome::saved_type;
+  using OutputGradient = gradient_t<Output>;
+  using Split = typename SplitOf<true, Layer, Context, Saved, OutputGradient>::type;
+  using Deferred = typename Split::deferred_type;
+  static constexpr bool takes_hidden = U::place == UnitPlace::middle || U::place == UnitPlace::last,
+                        returns_loss = U::place == UnitPlace::last || U::place == UnitPlace::only;
+
+ public:
+  template <class Make>
+  explicit StackUnitOf(Make& make) : layer(make()) {}
+
+  AnyValue inputs(const UnitCall& call) const override {
+    if constexpr (U::place == UnitPlace::middle) return AnyValue();
+    else if constexpr (U::place == UnitPlace::last) return AnyValue(inputs_of(call).last(call.micro));
+    else return AnyValue(inputs_of(call).first(call.micro));
+  }
+
+  void forward(const UnitCall& call, AnyValue& inputs, AnyValue& hidden, AnyValue& output, AnyValue* saved) const override {
+    auto result = [&] {
+      if constexpr (U::place == UnitPlace::middle) return weft::forward(layer, context_of(call), hidden.as<typename U::Input>());
+      else if constexpr (U::place == UnitPlace::last)
+        return weft::forward(layer, context_of(call), hidden.as<typename U::Input>(), inputs.as<typename Inputs::Last>());
+      else return weft::forward(layer, context_of(call), inputs.as<typename Inputs::First>());
+    }();
+    if constexpr (returns_loss) output = AnyValue(raw(result.output.sum()));
+    else if constexpr (std::is_same_v<Output, typename U::Input>) replace(output, std::move(result.output), &output == &hidden);
+    else output = AnyValue(std::move(result.output));
+    if (saved) *saved = AnyValue(std::move(result.saved));
+  }
+
+  void backward(const UnitCall& call, AnyValue& gradient, AnyValue& saved, AnyValue* deferred) override {
+    auto split = [&] {
+      if constexpr (returns_loss)
+        return weft::backward_input(layer, context_of(call), std::move(saved.as<Saved>()),
+                                    relabel<OutputGradient>(gradient.as<Tensor<double, Exec>>()));
+      else return weft::backward_input(layer, context_of(call), std::move(saved.as<Saved>()), gradient.as<OutputGradient>());
+    }();
+    saved.reset();
+    if constexpr (takes_hidden) {
+      using G = gradient_t<typename U::Input>;
+      replace(gradient, input_gradient_of<typename U::Input>(std::move(split.input_gradient)),
+              !returns_loss && std::is_same_v<G, OutputGradient>);
+    } else {
+      require_gradient_of<typename Inputs::First, decltype(split.input_gradient)>();
+    }
+    if (deferred) *deferred = AnyValue(std::move(split.deferred));
+    else weft::backward_weight(layer, context_of(call), std::move(split.deferred));
+  }
+
+  void backward_weight(const UnitCall& call, AnyValue& deferred) override {
+    weft::backward_weight(layer, context_of(call), std::move(deferred.as<Deferred>()));
+    deferred.reset();
+  }
+
+  UnitTransports<Exec> transports() const override {
+    UnitTransports<Exec> all;
+    if constexpr (Context::has(pp{})) {
+      if constexpr (takes_hidden) {
+        all.input = &transport_of<Exec, typename U::Input>;
+        all.input_gradient = &transport_of<Exec, gradient_t<typename U::Input>>;
+      }
+      if constexpr (!returns_loss) {
+        all.output = &transport_of<Exec, Output>;
+        all.output_gradient = &transport_of<Exec, OutputGradient>;
+      }
+    }
+    return all;
+  }
+
+  void require_sum(const UnitCall& call, AnyValue& hidden) const override {
+    if constexpr (U::place == UnitPlace::last && !requires { Layer::loss_is_a_sum; })
+      require_loss_is_a_sum(call, context_of(call), layer, inputs_of(call), hidden.as<typename U::Input>());
+  }
+
+  Layer layer;
+
+ private:
+  static const Context& context_of(const UnitCall& call) { return *static_cast<const Context*>(call.context); }
+  static const Inputs& inputs_of(const UnitCall& call) { return *static_cast<const Inputs*>(call.inputs); }
+  // In place if `value` holds an X already, so that a chain of equal units allocates nothing for its hidden value.
+  template <class X>
+  static void replace(AnyValue& value, X&& x, bool holds) {
+    if (holds) value.as<X>() = std::move(x);
+    else value = AnyValue(std::move(x));
+  }
+};
+
+/// A layer that the executor never calls: a Module without a loss, for loops of one's own.
+template <class L, class Exec>
+class HeldUnit final : public StackUnit<Exec> {
+ public:
+  template <class Make>
+  explicit HeldUnit(Make& make) : layer(make()) {}
+  AnyValue inputs(const UnitCall&) const override { return {}; }
+  void forward(const UnitCall&, AnyValue&, AnyValue&, AnyValue&, AnyValue*) const override {}
+  void backward(const UnitCall&, AnyValue&, AnyValue&, AnyValue*) override {}
+  void backward_weight(const UnitCall&, AnyValue&) override {}
+  UnitTransports<Exec> transports() const override { return {}; }
+  void require_sum(const UnitCall&, AnyValue&) const override {}
+
+  L layer;
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stack whose last unit returns a tensor.
+// expect: a model's back must return its loss as a LossSum
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+inline constexpr Field<"input", float> input;
+struct Stem : Module<Stem> {
+  Parameter<> weight;
+  Stem(const auto& context, std::size_t width) : weight(context, "weight", {width, width}, ones) {}
+  auto forward(const auto& batch) const { return matmul(batch[input], weight); }
+};
+struct Twice : Module<Twice> {
+  auto forward(const auto& x) const { return std::tuple(x, x); }
+};
+struct Sum : Module<Sum> {
+  auto forward(const auto& x, const auto& y) const { return x + y; }
+};
+struct Loss : Module<Loss> {
+  Parameter<> weight;
+  Loss(const auto& context, std::size_t width) : weight(context, "weight", {1, width}, ones) {}
+  auto forward(const auto& x, const auto&) const { return sum_losses(matmul(x, weight)); }
+};
+struct Again : Module<Again> {
+  auto forward(const auto& x, const auto&) const { return x + x; }
+};
+struct Net {
+  using scalar = float;
+  struct Config {
+    std::size_t width = 4;
+  };
+  using Batch = FieldBatch<input>;
+  static auto stack(const auto& context, const Config& config) {
+#ifdef WEFT_FAIL
+    return Stack([=] { return Stem(context / "stem", config.width); }, [] { return Again(); });
+#else
+    return Stack([=] { return Stem(context / "stem", config.width); }, [=] { return Loss(context / "loss", config.width); });
+#endif
+  }
+};
+double go(World& world, const Net::Batch& batch) {
+  Mesh<dp> mesh(world);
+  DataParallel<Net> model(mesh, {});
+  return model.train_step(batch);
+}
