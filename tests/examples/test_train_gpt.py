@@ -34,8 +34,13 @@ def run(arguments, launcher=(), environment=None, timeout=120):
                           env=os.environ | (environment or {}), cwd=scratch)
 
 
-def records(folder):
+def all_records(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def records(folder):
+    """Those of steps; validations have their own."""
+    return [record for record in all_records(folder) if "validation_loss" not in record]
 
 
 def close(a, b, tolerance):
@@ -57,6 +62,9 @@ def trained(name, arguments, launcher=()):
 loss, one = trained("one", "--ranks 1")
 check([r["step"] for r in one] == list(range(6)), "a line a step")
 check(all(set(r) == {"step", "loss", "gradient_norm", "learning_rate", "tokens_per_s", "ms"} for r in one), f"keys of the records: {one[:1]}")
+validations = [r for r in all_records(scratch / "one") if "validation_loss" in r] if one else []
+check([set(r) for r in validations[-1:]] == [{"step", "validation_loss"}] and validations[-1]["step"] == 5 and
+      abs(validations[-1]["validation_loss"] - loss) < 1e-5, f"the last validation is recorded: {validations}")
 check(one and abs(one[0]["loss"] - math.log(256)) < 0.3 and one[-1]["loss"] < one[0]["loss"], "the loss starts at log(256) and falls")
 if one:
     layout = json.loads((scratch / "one/layout.json").read_text())
