@@ -15,7 +15,5 @@ using Over =
 #ifdef WEFT_FAIL
 auto go(const Over&, X<Shard<tp, 0>> x, X<Replicated<tp>> y) { return batched_matmul(x, y); }
 #else
-auto go(const Over& context, X<Shard<tp, 0>> x, X<Replicated<tp>> y) {
-  return batched_matmul(x, to<Shard<tp, 0>>(context, y));
-}
+auto go(const Over& context, X<Shard<tp, 0>> x, X<Replicated<tp>> y) { return batched_matmul(x, to<Shard<tp, 0>>(context, y)); }
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/operations/rules.hpp weft/layer/operations/arithmetic.hpp weft/layer/operations/functions.hpp
-// Formulas of tensors and numbers and functions of each element, written forward-only: derivatives, layouts, NaN and equal elements,
-// and the lanes of float and bfloat16 against the C library.
+// Formulas of tensors and numbers and functions of each element, written forward-only: derivatives, layouts, NaN and equal
+// elements, and the lanes of float and bfloat16 against the C library.
 
 #include <doctest/doctest.h>
 
@@ -69,10 +69,11 @@ TEST_CASE("functions of each element") {
   check_precisions([](const auto& x) { return relu(x); }, [](double v) { return v > 0 ? v : 0; });
   check_precisions([](const auto& x) { return clamp(x, -1, 0.5); }, [](double v) { return v < -1 ? -1 : v > 0.5 ? 0.5 : v; });
   check_precisions([](const auto& x) { return maximum(x, scale(x, -0.5)); }, [](double v) { return std::max(v, -0.5 * v); });
-  check_precisions([](const auto& x) { return silu_gradient(x, x); }, [](double v) {
-    const double s = 1 / (1 + std::exp(-v));
-    return v * (s + v * s * (1 - s));
-  });
+  check_precisions([](const auto& x) { return silu_gradient(x, x); },
+                   [](double v) {
+                     const double s = 1 / (1 + std::exp(-v));
+                     return v * (s + v * s * (1 - s));
+                   });
 }
 
 TEST_CASE("a value that is used in another precision") {
@@ -82,7 +83,8 @@ TEST_CASE("a value that is used in another precision") {
 TEST_CASE("NaN stays, and equal elements share the gradient") {
   DefaultDevice device;
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  const auto x = weft_test::tensor_of<float>(device, {4}, {nan, -2, 3, 1}), y = weft_test::tensor_of<float>(device, {4}, {1, nan, 3, 2}),
+  const auto x = weft_test::tensor_of<float>(device, {4}, {nan, -2, 3, 1}),
+             y = weft_test::tensor_of<float>(device, {4}, {1, nan, 3, 2}),
              g = weft_test::tensor_of<float>(device, {4}, {8, 8, 8, 8});
   const auto first_is_nan = [](const auto& z, std::size_t at) { return std::isnan(weft_test::numbers_of(z)[at]); };
   CHECK(first_is_nan(relu(x), 0));
@@ -95,8 +97,8 @@ TEST_CASE("NaN stays, and equal elements share the gradient") {
   CHECK(weft_test::numbers_of(maximum_gradient(x, y, g))[2] == 4);
   CHECK(weft_test::numbers_of(maximum_gradient(x, y, g))[3] == 0);
   CHECK(weft_test::numbers_of(minimum_gradient(x, y, g))[3] == 8);
-  CHECK(weft_test::numbers_of(relu_gradient(relu(weft_test::tensor_of<float>(device, {2}, {0, 2})), weft_test::tensor_of<float>(device, {2}, {5, 6}))) ==
-        std::vector<double>{0, 6});
+  CHECK(weft_test::numbers_of(relu_gradient(relu(weft_test::tensor_of<float>(device, {2}, {0, 2})),
+                                            weft_test::tensor_of<float>(device, {2}, {5, 6}))) == std::vector<double>{0, 6});
 }
 
 TEST_CASE("placements of formulas") {
@@ -109,7 +111,8 @@ TEST_CASE("placements of formulas") {
   static_assert(std::is_same_v<decltype(relu(std::declval<S>() + 1)), S>);
   static_assert(std::is_same_v<decltype(silu_gradient(std::declval<R>(), std::declval<P>())), P>);
   static_assert(std::is_same_v<decltype(greater(std::declval<S>(), 0)), with_scalar_t<S, std::uint8_t>>);
-  static_assert(std::is_same_v<decltype(where(std::declval<with_scalar_t<R, std::uint8_t>>(), std::declval<P>(), std::declval<P>())), P>);
+  static_assert(
+      std::is_same_v<decltype(where(std::declval<with_scalar_t<R, std::uint8_t>>(), std::declval<P>(), std::declval<P>())), P>);
 }
 
 TEST_CASE("what formulas refuse") {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/operations/convolution.hpp weft/layer/operations/pooling.hpp weft/layer/operations/refused.hpp
-// Convolutions and pooling, written forward-only: derivatives, the same over dp and over tp in all three cuts, placements, what they
-// refuse, and float and bfloat16 (oneDNN) against plain loops.
+// Convolutions and pooling, written forward-only: derivatives, the same over dp and over tp in all three cuts, placements, what
+// they refuse, and float and bfloat16 (oneDNN) against plain loops.
 
 #include <doctest/doctest.h>
 
@@ -59,7 +59,8 @@ struct Mixer : Module<Mixer> {
 // The convolution in plain loops, and its gradients for the gradient g, in double.
 struct Plain {
   std::vector<double> y, dx, dw;
-  Plain(const kernels::ConvolutionShape& s, const std::vector<double>& x, const std::vector<double>& w, const std::vector<double>& g)
+  Plain(const kernels::ConvolutionShape& s, const std::vector<double>& x, const std::vector<double>& w,
+        const std::vector<double>& g)
       : y(s.samples * s.out * s.out_pixels()), dx(x.size()), dw(w.size()) {
     const std::size_t in = s.in / s.groups, out = s.out / s.groups;
     for (std::size_t n = 0; n < s.samples; ++n)
@@ -86,7 +87,8 @@ void check_convolution(const kernels::ConvolutionShape& s, double tolerance) {
   DefaultDevice device;
   const ConvolutionOptions options{s.stride, s.padding};
   const bool depthwise = s.groups > 1;
-  const auto x = weft_test::tensor_of<T>(device, {s.samples, s.in, s.height, s.width}, weft_test::waves(s.samples * s.in * s.pixels()));
+  const auto x =
+      weft_test::tensor_of<T>(device, {s.samples, s.in, s.height, s.width}, weft_test::waves(s.samples * s.in * s.pixels()));
   const Shape weights{s.out, s.in / s.groups, s.kernel_height, s.kernel_width};
   const auto w = weft_test::tensor_of<T>(device, weights, weft_test::waves(weights.size(), 1));
   const auto y = depthwise ? depthwise_conv2d(x, w, options) : conv2d(x, w, options);
@@ -115,24 +117,59 @@ TEST_CASE("a network of convolutions and pooling is its derivative, and one rank
 
 TEST_CASE("convolutions against plain loops") {
   for (const kernels::ConvolutionShape& s : {
-           kernels::ConvolutionShape{.samples = 2, .in = 3, .height = 9, .width = 8, .out = 5, .kernel_height = 3, .kernel_width = 3, .padding = 1},
-           {.samples = 1, .in = 1, .height = 7, .width = 6, .out = 4, .kernel_height = 5, .kernel_width = 2, .stride = 2, .padding = 2},
+           kernels::ConvolutionShape{
+               .samples = 2, .in = 3, .height = 9, .width = 8, .out = 5, .kernel_height = 3, .kernel_width = 3, .padding = 1},
+           {.samples = 1,
+           .in = 1,
+           .height = 7,
+           .width = 6,
+           .out = 4,
+           .kernel_height = 5,
+           .kernel_width = 2,
+           .stride = 2,
+           .padding = 2},
            {.samples = 2, .in = 16, .height = 7, .width = 7, .out = 32},
            {.samples = 2, .in = 16, .height = 8, .width = 8, .out = 16, .stride = 2},
-           {.samples = 1, .in = 2, .height = 5, .width = 5, .out = 3, .kernel_height = 5, .kernel_width = 5, .stride = 3, .padding = 4},
-           {.samples = 2, .in = 16, .height = 6, .width = 7, .out = 16, .kernel_height = 3, .kernel_width = 3, .padding = 1, .groups = 16},
-           {.samples = 1, .in = 5, .height = 6, .width = 7, .out = 5, .kernel_height = 3, .kernel_width = 3, .stride = 2, .groups = 5},
+           {.samples = 1,
+           .in = 2,
+           .height = 5,
+           .width = 5,
+           .out = 3,
+           .kernel_height = 5,
+           .kernel_width = 5,
+           .stride = 3,
+           .padding = 4},
+           {.samples = 2,
+           .in = 16,
+           .height = 6,
+           .width = 7,
+           .out = 16,
+           .kernel_height = 3,
+           .kernel_width = 3,
+           .padding = 1,
+           .groups = 16},
+           {.samples = 1,
+           .in = 5,
+           .height = 6,
+           .width = 7,
+           .out = 5,
+           .kernel_height = 3,
+           .kernel_width = 3,
+           .stride = 2,
+           .groups = 5},
        }) {
     check_convolution<double>(s, 1e-13);
     check_convolution<float>(s, 1e-5);
     check_convolution<bfloat16>(s, 2e-2);
   }
-  check_convolution<float16>({.samples = 2, .in = 3, .height = 6, .width = 5, .out = 2, .kernel_height = 3, .kernel_width = 3, .padding = 1}, 5e-3);
+  check_convolution<float16>(
+      {.samples = 2, .in = 3, .height = 6, .width = 5, .out = 2, .kernel_height = 3, .kernel_width = 3, .padding = 1}, 5e-3);
 }
 
 TEST_CASE("a convolution has the same bits in the second call, and of no samples nothing") {
   DefaultDevice device;
-  const auto x = weft_test::tensor_of<float>(device, {2, 3, 8, 8}, weft_test::waves(384)), w = weft_test::tensor_of<float>(device, {4, 3, 3, 3}, weft_test::waves(108));
+  const auto x = weft_test::tensor_of<float>(device, {2, 3, 8, 8}, weft_test::waves(384)),
+             w = weft_test::tensor_of<float>(device, {4, 3, 3, 3}, weft_test::waves(108));
   const auto first = weft_test::numbers_of(conv2d(x, w));
   CHECK(weft_test::numbers_of(conv2d(x, w)) == first);
   const F<> none(device, {0, 3, 8, 8});
@@ -163,10 +200,12 @@ TEST_CASE("placements of convolutions") {
   static_assert(std::is_same_v<decltype(conv2d(std::declval<Samples>(), std::declval<Columns>())), Hidden>);
   static_assert(std::is_same_v<decltype(conv2d(std::declval<Hidden>(), std::declval<Rows>())), F<Shard<dp, 0>, Partial<tp>>>);
   static_assert(std::is_same_v<decltype(depthwise_conv2d(std::declval<Hidden>(), std::declval<Columns>())), Hidden>);
-  static_assert(std::is_same_v<decltype(conv2d_input_gradient(std::declval<Samples>(), std::declval<Columns>(), std::declval<Hidden>())),
-                               F<Shard<dp, 0>, Partial<tp>>>);
-  static_assert(std::is_same_v<decltype(conv2d_weight_gradient(std::declval<Samples>(), std::declval<Columns>(), std::declval<Hidden>())),
-                               F<Partial<dp>, Shard<tp, 0>>>);
+  static_assert(
+      std::is_same_v<decltype(conv2d_input_gradient(std::declval<Samples>(), std::declval<Columns>(), std::declval<Hidden>())),
+                     F<Shard<dp, 0>, Partial<tp>>>);
+  static_assert(
+      std::is_same_v<decltype(conv2d_weight_gradient(std::declval<Samples>(), std::declval<Columns>(), std::declval<Hidden>())),
+                     F<Partial<dp>, Shard<tp, 0>>>);
   static_assert(std::is_same_v<decltype(sum_channels(std::declval<Hidden>())), F<Partial<dp>, Shard<tp, 0>>>);
   static_assert(std::is_same_v<decltype(relu(conv2d(detail::AlreadyRefused(), 1))), detail::AlreadyRefused>);
 }
@@ -175,21 +214,31 @@ TEST_CASE("images that convolutions and pooling refuse") {
   DefaultDevice device;
   const F<> x(device, {2, 3, 8, 8}), w(device, {4, 3, 3, 3});
   const auto refusal = [](auto&& act) { return weft_test::refusal_of<ShapeError>(act); };
-  CHECK(refusal([&] { conv2d(x, F<>(device, {4, 3})); }) ==
-        "weft: conv2d: [2, 3, 8, 8] by [4, 3], expected [samples, channels, height, width] by [out, in, kernel height, kernel width]");
-  CHECK(refusal([&] { conv2d(x, F<>(device, {4, 2, 3, 3})); }) ==
-        "weft: conv2d: [2, 3, 8, 8] has 3 channels, and the weights [4, 2, 3, 3] take 2");
-  CHECK(refusal([&] { conv2d(x, F<>(device, {4, 3, 9, 3})); }) ==
-        "weft: conv2d: a kernel of 9 x 3 with stride 1 and padding 0 does not fit into an image of 8 x 8");
+  CHECK(refusal([&] {
+          conv2d(x, F<>(device, {4, 3}));
+        }) ==
+        "weft: conv2d: [2, 3, 8, 8] by [4, 3], expected [samples, channels, height, width] by [out, in, kernel height, kernel "
+        "width]");
+  CHECK(refusal([&] {
+          conv2d(x, F<>(device, {4, 2, 3, 3}));
+        }) == "weft: conv2d: [2, 3, 8, 8] has 3 channels, and the weights [4, 2, 3, 3] take 2");
+  CHECK(refusal([&] {
+          conv2d(x, F<>(device, {4, 3, 9, 3}));
+        }) == "weft: conv2d: a kernel of 9 x 3 with stride 1 and padding 0 does not fit into an image of 8 x 8");
   CHECK(refusal([&] { conv2d(x, w, {.stride = 0}); }) ==
         "weft: conv2d: a kernel of 3 x 3 with stride 0 and padding 0 does not fit into an image of 8 x 8");
   CHECK(refusal([&] { conv2d(x, w, F<>(device, {3})); }) == "weft: conv2d: 4 channels beside a bias [3]");
-  CHECK(refusal([&] { depthwise_conv2d(x, w); }) ==
-        "weft: depthwise_conv2d: [2, 3, 8, 8] has 3 channels, and the weights [4, 3, 3, 3] take 3, where a depthwise one takes 1");
-  CHECK(refusal([&] { depthwise_conv2d(x, F<>(device, {4, 1, 3, 3})); }) ==
-        "weft: depthwise_conv2d: [2, 3, 8, 8] has 3 channels, and the weights [4, 1, 3, 3] are of 4");
-  CHECK(refusal([&] { max_pool2d(F<>(device, {2, 3})); }) == "weft: max_pool2d: [2, 3], expected [samples, channels, height, width]");
+  CHECK(
+      refusal([&] { depthwise_conv2d(x, w); }) ==
+      "weft: depthwise_conv2d: [2, 3, 8, 8] has 3 channels, and the weights [4, 3, 3, 3] take 3, where a depthwise one takes 1");
+  CHECK(refusal([&] {
+          depthwise_conv2d(x, F<>(device, {4, 1, 3, 3}));
+        }) == "weft: depthwise_conv2d: [2, 3, 8, 8] has 3 channels, and the weights [4, 1, 3, 3] are of 4");
+  CHECK(refusal([&] {
+          max_pool2d(F<>(device, {2, 3}));
+        }) == "weft: max_pool2d: [2, 3], expected [samples, channels, height, width]");
   CHECK(refusal([&] { avg_pool2d(x, {.kernel = 3, .padding = 2}); }) ==
-        "weft: avg_pool2d: a window of 3 x 3 with padding 2 does not fit into an image of 8 x 8; the padding is at most half of the "
+        "weft: avg_pool2d: a window of 3 x 3 with padding 2 does not fit into an image of 8 x 8; the padding is at most half of "
+        "the "
         "window");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/operations/losses.hpp
-// Losses of samples against the C library in double, their gradients against finite differences, written forward-only, over dp and
-// with classes that tp cuts; labels that are no class.
+// Losses of samples against the C library in double, their gradients against finite differences, written forward-only, over dp
+// and with classes that tp cuts; labels that are no class.
 
 #include <doctest/doctest.h>
 
@@ -68,7 +68,8 @@ TEST_CASE("the losses and their slopes") {
   const auto hard = weft_test::tensor_of<std::uint8_t>(c.device, {3, 4}, {1, 0, 0, 1, 1, 1, 0, 0, 1, 0, 1, 0});
   const auto labels = weft_test::tensor_of<std::int64_t>(c.device, {3}, {3, 0, 2});
   double squares = 0, binary = 0, entropy = 0;
-  const auto z = weft_test::numbers_of(x), t = weft_test::numbers_of(y), h = weft_test::numbers_of(hard), l = weft_test::numbers_of(labels);
+  const auto z = weft_test::numbers_of(x), t = weft_test::numbers_of(y), h = weft_test::numbers_of(hard),
+             l = weft_test::numbers_of(labels);
   for (std::size_t i = 0; i < 12; ++i) {
     squares += (z[i] - t[i]) * (z[i] - t[i]) / 4;
     const double p = 1 / (1 + std::exp(-z[i]));
@@ -116,35 +117,39 @@ TEST_CASE("a loss in a forward: its gradient is scaled by what backward is given
 TEST_CASE("the losses over dp, and with classes that tp cuts, are those of one rank") {
   Case c;
   const Shape shape{4, 6};
-  const auto x = weft_test::tensor_of<double>(c.device, shape, weft_test::waves(24, 0.2, 3)), y = weft_test::tensor_of<double>(c.device, shape, weft_test::waves(24, 2));
+  const auto x = weft_test::tensor_of<double>(c.device, shape, weft_test::waves(24, 0.2, 3)),
+             y = weft_test::tensor_of<double>(c.device, shape, weft_test::waves(24, 2));
   const auto labels = weft_test::tensor_of<std::int32_t>(c.device, {4}, {5, 0, 2, 3});
   const double squares = value(mse(x, y).output), entropy = value(cross_entropy(c.context, x, labels).output);
   const auto slope = weft_test::numbers_of(cross_entropy(c.context, x, labels).saved);
-  CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
-          const std::size_t rank = std::size_t(world.communicator().rank());
-          const auto near = [](double a, double b) { return std::abs(a - b) < 1e-12; };
-          bool right = true;
-          {
-            const auto over = Context<Compute<Exec, double>>(world.device(), detail::Environment())
-                                  .with<Shard<dp, 0>>(dp{}, world.communicator());
-            const auto mine = [&]<class T>(const Tensor<T, Exec>& whole, const Shape& part) {
-              return Tensor<T, Exec, Shard<dp, 0>>(world.device(), part, whole.buffer(), rank * part.size());
-            };
-            const auto a = mine(x, {2, 6}), b = mine(y, {2, 6});
-            static_assert(std::is_same_v<decltype(mse(a, b).output), LossSum<Exec, Partial<dp>>>);
-            right = right && near(copy_to_host(to<Invariant<dp>>(over, mse(a, b).output.sum()))[0], squares);
-            right = right && near(copy_to_host(to<Invariant<dp>>(over, cross_entropy(over, a, mine(labels, {2})).output.sum()))[0], entropy);
-          }
-          const auto inside = Context<Compute<Exec, double>>(world.device(), detail::Environment())
-                                  .with<Invariant<tp>>(tp{}, world.communicator());
-          const auto whole = to<Shard<tp, 1>>(inside, D<Invariant<tp>>(world.device(), shape, x.buffer()));
-          const auto step = cross_entropy(inside, whole, Tensor<std::int32_t, Exec, Invariant<tp>>(world.device(), {4}, labels.buffer()));
-          static_assert(std::is_same_v<std::remove_cvref_t<decltype(step.output)>, LossSum<Exec, Invariant<tp>>>);
-          right = right && near(value(step.output), entropy);
-          const auto part = weft_test::numbers_of(step.saved);
-          for (std::size_t i = 0; i < part.size(); ++i) right = right && near(part[i], slope[i / 3 * 6 + rank * 3 + i % 3]);
-          return right ? 0 : 1;
-        }) == 0);
+  CHECK(
+      run(RunOptions{.ranks = 2}, [&](World& world) {
+        const std::size_t rank = std::size_t(world.communicator().rank());
+        const auto near = [](double a, double b) { return std::abs(a - b) < 1e-12; };
+        bool right = true;
+        {
+          const auto over = Context<Compute<Exec, double>>(world.device(), detail::Environment())
+                                .with<Shard<dp, 0>>(dp{}, world.communicator());
+          const auto mine = [&]<class T>(const Tensor<T, Exec>& whole, const Shape& part) {
+            return Tensor<T, Exec, Shard<dp, 0>>(world.device(), part, whole.buffer(), rank * part.size());
+          };
+          const auto a = mine(x, {2, 6}), b = mine(y, {2, 6});
+          static_assert(std::is_same_v<decltype(mse(a, b).output), LossSum<Exec, Partial<dp>>>);
+          right = right && near(copy_to_host(to<Invariant<dp>>(over, mse(a, b).output.sum()))[0], squares);
+          right = right &&
+                  near(copy_to_host(to<Invariant<dp>>(over, cross_entropy(over, a, mine(labels, {2})).output.sum()))[0], entropy);
+        }
+        const auto inside =
+            Context<Compute<Exec, double>>(world.device(), detail::Environment()).with<Invariant<tp>>(tp{}, world.communicator());
+        const auto whole = to<Shard<tp, 1>>(inside, D<Invariant<tp>>(world.device(), shape, x.buffer()));
+        const auto step =
+            cross_entropy(inside, whole, Tensor<std::int32_t, Exec, Invariant<tp>>(world.device(), {4}, labels.buffer()));
+        static_assert(std::is_same_v<std::remove_cvref_t<decltype(step.output)>, LossSum<Exec, Invariant<tp>>>);
+        right = right && near(value(step.output), entropy);
+        const auto part = weft_test::numbers_of(step.saved);
+        for (std::size_t i = 0; i < part.size(); ++i) right = right && near(part[i], slope[i / 3 * 6 + rank * 3 + i % 3]);
+        return right ? 0 : 1;
+      }) == 0);
 }
 
 TEST_CASE("labels that are no class, and shapes") {
@@ -153,8 +158,10 @@ TEST_CASE("labels that are no class, and shapes") {
   const auto labelled = [&](std::vector<double> labels) {
     return [&, labels] { cross_entropy(c.context, x, weft_test::tensor_of<std::int64_t>(c.device, {labels.size()}, labels)); };
   };
-  CHECK(weft_test::refusal_of<UsageError>(labelled({0, 4, 1})) == "weft: cross_entropy: label 4 of sample 1 is not one of 4 classes, 0 to 3");
-  CHECK(weft_test::refusal_of<UsageError>(labelled({0, 1, -1})) == "weft: cross_entropy: label -1 of sample 2 is not one of 4 classes, 0 to 3");
+  CHECK(weft_test::refusal_of<UsageError>(labelled({0, 4, 1})) ==
+        "weft: cross_entropy: label 4 of sample 1 is not one of 4 classes, 0 to 3");
+  CHECK(weft_test::refusal_of<UsageError>(labelled({0, 1, -1})) ==
+        "weft: cross_entropy: label -1 of sample 2 is not one of 4 classes, 0 to 3");
   CHECK(weft_test::refusal_of<ShapeError>(labelled({0, 1})) ==
         "weft: cross_entropy: logits [3, 4] beside labels [2], expected [samples, classes] and [samples]");
   CHECK(weft_test::refusal_of<ShapeError>([&] { mse(x, D<>(c.device, {4, 3})); }) == "weft: mse: [3, 4] and [4, 3] differ");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/operations/along_dim.hpp weft/layer/operations/shapes.hpp weft/layer/operations/index_select.hpp
-// covers: weft/layer/operations/batched.hpp
-// Reductions and softmax along a dim, other shapes, parts, rows by ids and batched products, written forward-only: derivatives, how
-// results lie, the same on several ranks, every permutation and lane count against plain loops, and what they refuse.
+// covers: weft/layer/operations/batched.hpp weft/layer/operations/parts.hpp
+// Reductions and softmax along a dim, other shapes, parts, rows by ids and batched products, written forward-only: derivatives,
+// how results lie, the same on several ranks, every permutation and lane count against plain loops, and what they refuse.
 
 #include <doctest/doctest.h>
 
@@ -17,6 +17,7 @@
 #include <weft/layer/operations/batched.hpp>
 #include <weft/layer/operations/functions.hpp>
 #include <weft/layer/operations/index_select.hpp>
+#include <weft/layer/operations/parts.hpp>
 #include <weft/layer/operations/shapes.hpp>
 
 #include "support/formula.hpp"
@@ -59,7 +60,9 @@ struct Lookup : Module<Lookup> {
   Parameter<> whole, inside;
   Parameter<Shard<tp, 1>> cut;
   explicit Lookup(const auto& context)
-      : whole(context, "whole", {5, 6}, normal(1)), inside(context, "inside", {5, 6}, normal(1)), cut(context, "cut", {5, 6}, normal(1)) {}
+      : whole(context, "whole", {5, 6}, normal(1)),
+        inside(context, "inside", {5, 6}, normal(1)),
+        cut(context, "cut", {5, 6}, normal(1)) {}
   template <class C, class X>
   auto forward(const Variable<C, X>& x) const {
     using Ids = with_scalar_t<X, std::int64_t>;
@@ -205,31 +208,41 @@ TEST_CASE("rows by ids") {
   const auto ids = weft_test::tensor_of<std::uint8_t>(device, {4}, {2, 0, 2, 2});
   CHECK(weft_test::numbers_of(index_select(x, ids)) == std::vector<double>{5, 6, 1, 2, 5, 6, 5, 6});
   CHECK(weft_test::numbers_of(index_select_gradient(x, ids, index_select(x, ids))) == std::vector<double>{1, 2, 0, 0, 15, 18});
-  CHECK(weft_test::refusal_of<UsageError>([&] { index_select(x, weft_test::tensor_of<std::int32_t>(device, {2}, {1, 3})); }) ==
-        "weft: index_select: id 3 at 1 is not one of 3 rows, 0 to 2");
+  CHECK(weft_test::refusal_of<UsageError>([&] {
+          index_select(x, weft_test::tensor_of<std::int32_t>(device, {2}, {1, 3}));
+        }) == "weft: index_select: id 3 at 1 is not one of 3 rows, 0 to 2");
   CHECK(weft_test::refusal_of<UsageError>([&] { index_select(x, weft_test::tensor_of<std::int64_t>(device, {1}, {-1})); }) ==
         "weft: index_select: id -1 at 0 is not one of 3 rows, 0 to 2");
 }
 
 TEST_CASE("batched products") {
   check_rows([](const auto& x) { return batched_matmul(transpose<1, 2>(x), exp(x)); }, {4, 3, 5});
-  check_rows([](const auto& x) { return batched_matmul_transposed(x, batched_matmul(batched_transposed_matmul(x * x, x), transpose<1, 2>(x)) * 2); }, {2, 3, 3});
+  check_rows(
+      [](const auto& x) {
+        return batched_matmul_transposed(x, batched_matmul(batched_transposed_matmul(x * x, x), transpose<1, 2>(x)) * 2);
+      },
+      {2, 3, 3});
   check_rows([](const auto& x) { return batched_matmul(softmax(batched_matmul_transposed(x, x * 2)), x); }, {4, 3, 5});
   check_cut<0>([](const auto& x) { return batched_matmul_transposed(x, exp(x)); }, {4, 3, 5});
   // Cut along the rows of the left, the columns of the right, and the summed dim.
   const auto over = [](auto f) {
-    CHECK(testing::check_layer_on<tp, Invariant<tp>>(2, [=](const auto&) { return weft_test::Formula(f); }, {3, 4, 6}).compared != 0);
+    CHECK(testing::check_layer_on<tp, Invariant<tp>>(2, [=](const auto&) { return weft_test::Formula(f); }, {3, 4, 6}).compared !=
+          0);
   };
   over([](const auto& x) { return batched_matmul_transposed(to<Shard<tp, 1>>(x), to<Replicated<tp>>(x * x)); });
   over([](const auto& x) { return batched_matmul_transposed(to<Replicated<tp>>(x * x), to<Shard<tp, 1>>(x)); });
   over([](const auto& x) { return to<Invariant<tp>>(batched_matmul_transposed(to<Shard<tp, 2>>(x), to<Shard<tp, 2>>(exp(x)))); });
   using B = F<Shard<tp, 0>>;
-  static_assert(std::is_same_v<decltype(batched_matmul(std::declval<B>(), std::declval<B>())), B> &&
-                std::is_same_v<decltype(batched_matmul(std::declval<F<Shard<tp, 2>>>(), std::declval<F<Shard<tp, 1>>>())), F<Partial<tp>>>);
+  static_assert(
+      std::is_same_v<decltype(batched_matmul(std::declval<B>(), std::declval<B>())), B> &&
+      std::is_same_v<decltype(batched_matmul(std::declval<F<Shard<tp, 2>>>(), std::declval<F<Shard<tp, 1>>>())), F<Partial<tp>>>);
   DefaultDevice device;
-  const auto a = weft_test::tensor_of<float>(device, {2, 3, 4}, weft_test::waves(24)), b = weft_test::tensor_of<float>(device, {2, 4, 5}, weft_test::waves(40, 1));
-  const auto left = weft_test::tensor_of<double>(device, {2, 3, 4}, weft_test::waves(24)), right = weft_test::tensor_of<double>(device, {2, 4, 5}, weft_test::waves(40, 1));
-  CHECK(weft_test::difference(weft_test::numbers_of(batched_matmul(a, b)), weft_test::numbers_of(batched_matmul(left, right))) < 1e-6);
+  const auto a = weft_test::tensor_of<float>(device, {2, 3, 4}, weft_test::waves(24)),
+             b = weft_test::tensor_of<float>(device, {2, 4, 5}, weft_test::waves(40, 1));
+  const auto left = weft_test::tensor_of<double>(device, {2, 3, 4}, weft_test::waves(24)),
+             right = weft_test::tensor_of<double>(device, {2, 4, 5}, weft_test::waves(40, 1));
+  CHECK(weft_test::difference(weft_test::numbers_of(batched_matmul(a, b)), weft_test::numbers_of(batched_matmul(left, right))) <
+        1e-6);
 }
 
 TEST_CASE("shapes that these operations refuse") {
@@ -245,14 +258,17 @@ TEST_CASE("shapes that these operations refuse") {
   CHECK(refusal([&] { slice<1>(x, 4, 3); }) == "weft: slice: 4 to 7 along dim 1 of [4, 6]");
   CHECK(refusal([&] { chunk<1, 4>(x); }) == "weft: chunk: dim 1 of [4, 6] is not 4 equal parts");
   CHECK(refusal([&] { concat<0>(x, F<>(device, {4, 5})); }) == "weft: concat: [4, 6] and [4, 5] differ beside dim 0");
-  CHECK(refusal([&] { index_select(x, weft_test::tensor_of<std::int32_t>(device, {1, 1}, {0})); }) ==
-        "weft: index_select: rows of [4, 6] by ids [1, 1], expected one dim");
+  CHECK(refusal([&] {
+          index_select(x, weft_test::tensor_of<std::int32_t>(device, {1, 1}, {0}));
+        }) == "weft: index_select: rows of [4, 6] by ids [1, 1], expected one dim");
   CHECK(refusal([&] { batched_matmul(x, y); }) ==
         "weft: batched_matmul of [4, 6] and [4, 3, 2]: expected two batches of as many matrices, [b, rows, columns]");
   CHECK(refusal([&] { batched_matmul(y, y); }) == "weft: batched_matmul of [4, 3, 2] and [4, 3, 2]: the summed dims differ");
   const F<Shard<tp, 1>> padded(device, Shape{4, 6}.set_sharding(1, DimSharding::padded));
   CHECK(weft_test::refusal_of<LayoutError>([&] { sum<1>(padded); }) ==
-        "weft: sum: dim 1 of [4, 6] is padded, which a sum would count; of the terms of a gradient (Of::gradients) every rank's count");
-  CHECK(weft_test::refusal_of<LayoutError>([&] { flatten<0, 1>(F<>(device, Shape{4, 6}.set_sharding(1, DimSharding::padded))); }) ==
-        "weft: flatten: dim 1 of [4, 6] is padded, cut by segments or held alike");
+        "weft: sum: dim 1 of [4, 6] is padded, which a sum would count; of the terms of a gradient (Of::gradients) every rank's "
+        "count");
+  CHECK(weft_test::refusal_of<LayoutError>([&] {
+          flatten<0, 1>(F<>(device, Shape{4, 6}.set_sharding(1, DimSharding::padded)));
+        }) == "weft: flatten: dim 1 of [4, 6] is padded, cut by segments or held alike");
 }

@@ -46,7 +46,8 @@ Outcome step(const Context& root, std::size_t first, std::size_t count) {
   BatchNorm<> norm(context, 3, {.momentum = 0.25});
   const auto part = [&](double phase) {
     const auto all = weft_test::waves(8 * 15, phase, 3);
-    return weft_test::tensor_of<T>(context.device(), {count, 3, 5}, {all.begin() + long(first) * 15, all.begin() + long(first + count) * 15});
+    return weft_test::tensor_of<T>(context.device(), {count, 3, 5},
+                                   {all.begin() + long(first) * 15, all.begin() + long(first + count) * 15});
   };
   const X x = relabel<X>(part(0.5)), g = relabel<X>(part(2));
   auto made = norm.forward(context, x);
@@ -78,7 +79,8 @@ double difference_over(int ranks, bool separates) {
           const std::size_t rank = std::size_t(world.communicator().rank()), count = 8 / std::size_t(ranks);
           detail::Environment environment;
           environment.separates_terms = separates;
-          const auto context = Context<Compute<Exec, T>>(world.device(), environment).template with<Shard<dp, 0>>(dp{}, world.communicator());
+          const auto context =
+              Context<Compute<Exec, T>>(world.device(), environment).template with<Shard<dp, 0>>(dp{}, world.communicator());
           const Outcome here = step<T, Tensor<T, Exec, Shard<dp, 0>>>(context, rank * count, count);
           double seen = 0;
           const auto compare = [&](const std::vector<double>& part, const std::vector<double>& whole, std::size_t at) {

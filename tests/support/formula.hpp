@@ -46,7 +46,9 @@ void check_rows(F f, const Shape& shape) {
 template <int Dim, class F>
 void check_cut(F f, const Shape& shape) {
   const auto cut = [=](const auto& x) { return f(to<Shard<tp, Dim>>(x)); };
-  CHECK(testing::check_layer_on<tp, Invariant<tp>>(2, [=](const auto&) { return Formula(cut); }, shape).compared != 0);
+  CHECK(testing::check_layer_on<tp, Invariant<tp>>(
+            2, [=](const auto&) { return Formula(cut); }, shape)
+            .compared != 0);
 }
 
 /// The message of the Error that act() throws; "" if it throws none.

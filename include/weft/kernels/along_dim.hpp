@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Sums, largest elements and softmax along one dim of an array [outer, extent, inner]. Along the last dim (inner 1) a row is read in
-// lanes; along others the lanes lie side by side in the inner dims, so no loop strides through single elements. Sums are kept in
-// accumulate_t, in an order that depends only on the extents.
+// Sums, largest elements and softmax along one dim of an array [outer, extent, inner]. Along the last dim (inner 1) a row is read
+// in lanes; along others the lanes lie side by side in the inner dims, so no loop strides through single elements. Sums are kept
+// in accumulate_t, in an order that depends only on the extents.
 //
 //   kernels::sum_along<float>(device, {outer, extent, inner}, x, 1.0f, sums);
 
@@ -158,9 +158,8 @@ void softmax_along(Device<Exec>& device, const Along& along, const T* x, T* y) {
           const A total = team.template total_of_powers<V>(extent, from, top);
           if constexpr (Log) {
             const A lse = top + Kokkos::log(total);
-            team.template sweep<V>(extent, [&](std::size_t i, std::size_t count) {
-              (V::load(from + i, count) - V(lse)).store(to + i, count);
-            });
+            team.template sweep<V>(
+                extent, [&](std::size_t i, std::size_t count) { (V::load(from + i, count) - V(lse)).store(to + i, count); });
           } else {
             const A factor = A(1) / total;
             team.template sweep<V>(extent, [&](std::size_t i, std::size_t count) {

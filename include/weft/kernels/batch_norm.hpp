@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Batch normalisation of images [samples, channels, pixels]: the sums of each plane (a channel of a sample) in double, so that ranks
-// can add them in the order of the samples, and the two loops over all elements that use them. One number is one pixel.
+// Batch normalisation of images [samples, channels, pixels]: the sums of each plane (a channel of a sample) in double, so that
+// ranks can add them in the order of the samples, and the two loops over all elements that use them. One number is one pixel.
 //
 //   kernels::plane_sums(device, samples * channels, pixels, x, sums);   // sums[n, c]
 
@@ -21,8 +21,8 @@ void plane_sums(Device<Exec>& device, std::size_t planes, std::size_t pixels, co
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
       device, planes, KOKKOS_LAMBDA(std::size_t p, Team team) {
-        const accumulate_t<T> total =
-            sum(team.template add_up<V>(pixels, [&](std::size_t i, std::size_t count) { return V::load(x + p * pixels + i, count); }));
+        const accumulate_t<T> total = sum(team.template add_up<V>(
+            pixels, [&](std::size_t i, std::size_t count) { return V::load(x + p * pixels + i, count); }));
         if (team.leads()) sums[p] = double(total);
       });
 }
@@ -89,11 +89,12 @@ void batch_norm_forward(Device<Exec>& device, std::size_t samples, std::size_t c
         });
       });
 }
-/// dx = gain rstd (g - share sums[0, c] - (x - mean) rstd share sums[1, c]), with share one over the number of elements of a channel
-/// (0 if the statistics are constants).
+/// dx = gain rstd (g - share sums[0, c] - (x - mean) rstd share sums[1, c]), with share one over the number of elements of a
+/// channel (0 if the statistics are constants).
 template <class T, class Exec>
 void batch_norm_backward(Device<Exec>& device, std::size_t samples, std::size_t channels, std::size_t pixels, const T* x,
-                         const double* mean, const double* rstd, const T* gain, const T* g, const double* sums, double share, T* dx) {
+                         const double* mean, const double* rstd, const T* gain, const T* g, const double* sums, double share,
+                         T* dx) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;

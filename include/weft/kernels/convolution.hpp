@@ -47,7 +47,8 @@ void sum_channels(Device<Exec>& device, std::size_t samples, std::size_t channel
         accumulate_t<T> total = 0;
         for (std::size_t n = 0; n < samples; ++n) {
           const T* from = x + (n * channels + c) * pixels;
-          total += sum(team.template add_up<V>(pixels, [&](std::size_t i, std::size_t count) { return V::load(from + i, count); }));
+          total +=
+              sum(team.template add_up<V>(pixels, [&](std::size_t i, std::size_t count) { return V::load(from + i, count); }));
         }
         if (team.leads()) sums[c] = total;
       });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Arrays with their dims in another order. The two fastest dims are exchanged in squares of 32 by 32 elements, so that both arrays
-// are read and written in whole cache lines.
+// Arrays with their dims in another order. The two fastest dims are exchanged in squares of 32 by 32 elements, so that both
+// arrays are read and written in whole cache lines.
 //
 //   kernels::permute(device, kernels::Permutation(4, extents, dims), x, y);   // y's dim d is x's dim dims[d]
 

@@ -15,8 +15,8 @@
 
 namespace weft::kernels {
 
-/// y = the largest element of each window, and its place in its plane; the first of equal ones, a NaN counts as the largest. Every
-/// window has an element that is not padding.
+/// y = the largest element of each window, and its place in its plane; the first of equal ones, a NaN counts as the largest.
+/// Every window has an element that is not padding.
 template <class T, class Exec>
 void max_pool(Device<Exec>& device, const ConvolutionShape& s, const T* x, T* y, std::int32_t* places) {
   using A = accumulate_t<T>;

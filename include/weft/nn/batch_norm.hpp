@@ -2,8 +2,8 @@
 #pragma once
 // Batch normalisation, with statistics of the whole micro-batch: summed over every axis that cuts its samples, so that a layer on
 // several ranks equals one on one rank. Statistics are exact to rounding (the mean first, then the squares around it, in double);
-// under Reproducible they have the same bits however the samples are cut, because the ranks gather each sample's sums and add them in
-// the order of the samples. For evaluation, running means of the statistics are kept from step to step.
+// under Reproducible they have the same bits however the samples are cut, because the ranks gather each sample's sums and add
+// them in the order of the samples. For evaluation, running means of the statistics are kept from step to step.
 //
 //   BatchNorm norm(context / "norm", channels);   // x [samples, channels, height, width], or [samples, channels]
 
@@ -58,7 +58,8 @@ using channel_statistics_t = ruled_t<ChannelStatistics, X, double>;
 template <class X, class W>
 inline constexpr bool channels_fit = false;
 template <class T, class U, class E, class... PX, class... PW>
-inline constexpr bool channels_fit<Tensor<T, E, PX...>, Tensor<U, E, PW...>> = (((shard_dim<PX> == 1) == (shard_dim<PW> == 0)) && ...);
+inline constexpr bool channels_fit<Tensor<T, E, PX...>, Tensor<U, E, PW...>> = (((shard_dim<PX> == 1) == (shard_dim<PW> == 0)) &&
+                                                                                ...);
 
 /// The sums over all samples of numbers [samples, width], [width]; cut channels stay cut.
 template <class Context, class N>
@@ -98,10 +99,10 @@ inline void renew_running_statistics(StepBuffer& buffer) {
 
 /// y = (x - mean) / sqrt(variance + epsilon) * weight + bias, by channel, over samples and pixels (Ioffe and Szegedy 2015); x
 /// [samples, channels, ...]. Parameters "weight", "bias" [channels]; buffer "running" [2, channels]: the means over each training
-/// step's micro-batches of means and unbiased variances go into it with weight `momentum`, and evaluation uses it. An axis may cut
-/// samples, or channels if the parameters have its rule: BatchNorm<Shard<tp, 0>>. Communication over the axes that cut samples: two
-/// all-reduces of [channels] in forward, one of [2, channels] in backward. Each micro-batch has its own statistics, so a result
-/// depends on the number of micro-batches, not on the ranks that share one.
+/// step's micro-batches of means and unbiased variances go into it with weight `momentum`, and evaluation uses it. An axis may
+/// cut samples, or channels if the parameters have its rule: BatchNorm<Shard<tp, 0>>. Communication over the axes that cut
+/// samples: two all-reduces of [channels] in forward, one of [2, channels] in backward. Each micro-batch has its own statistics,
+/// so a result depends on the number of micro-batches, not on the ranks that share one.
 template <Placement... Rules>
 class BatchNorm : public Primitive<BatchNorm<Rules...>> {
  public:
@@ -117,11 +118,13 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
   auto forward(const Context& context, const X& x) const {
     require_not_partial<X>();
     using Weight = decltype(weight.for_operand(x));
-    static_assert(!detail::cut_between<X, 2, 3>,
-                  "weft: BatchNorm needs whole images, but an axis cuts their height or width (dims 2 and 3): cut samples or channels");
-    static_assert(detail::channels_fit<X, Weight>,
-                  "weft: BatchNorm: an axis cuts the channels of x and not the parameters, or the reverse: BatchNorm<Shard<tp, 0>> "
-                  "beside channels that tp cuts, BatchNorm<> beside whole ones");
+    static_assert(
+        !detail::cut_between<X, 2, 3>,
+        "weft: BatchNorm needs whole images, but an axis cuts their height or width (dims 2 and 3): cut samples or channels");
+    static_assert(
+        detail::channels_fit<X, Weight>,
+        "weft: BatchNorm: an axis cuts the channels of x and not the parameters, or the reverse: BatchNorm<Shard<tp, 0>> "
+        "beside channels that tp cuts, BatchNorm<> beside whole ones");
     using S = detail::channel_statistics_t<X>;
     const Extents e = extents(x.shape());
     S mean, rstd;
@@ -191,8 +194,8 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
   };
   Extents extents(const Shape& shape) const {
     if (shape.rank() < 2 || shape[1] != weight.state().local()[0])
-      throw_error<ShapeError>({"BatchNorm of ", weight.state().local()[0], " channels: ", shape.text(),
-                               ", expected [samples, channels, ...]"});
+      throw_error<ShapeError>(
+          {"BatchNorm of ", weight.state().local()[0], " channels: ", shape.text(), ", expected [samples, channels, ...]"});
     return {shape[0], shape[1], shape[0] * shape[1] == 0 ? 0 : shape.size() / (shape[0] * shape[1])};
   }
   template <class X, class Context>

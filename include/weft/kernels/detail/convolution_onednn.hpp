@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Convolutions by oneDNN 2.6 and 3.x. It chooses the layout of images and weights for the processor (channels in blocks of a
-// register), and what lies otherwise is reordered before and after. Each device keeps its primitives, by shape, direction and type.
-// C interface, as matmul_onednn.hpp.
+// register), and what lies otherwise is reordered before and after. Each device keeps its primitives, by shape, direction and
+// type. C interface, as matmul_onednn.hpp.
 
 #include <dnnl.h>
 #include <dnnl_version.h>

@@ -86,8 +86,8 @@ WEFT_INLINE dnnl_status_t OneDnnConvolutions::Convolution::describe(dnnl_engine_
                                                             nullptr);
     case ConvolutionPass::input:
       return dnnl_convolution_backward_data_primitive_desc_create(&description, engine, dnnl_convolution_direct, any_x.get(),
-                                                                  any_w.get(), any_y.get(), strides, dilates, before, behind, hint,
-                                                                  nullptr);
+                                                                  any_w.get(), any_y.get(), strides, dilates, before, behind,
+                                                                  hint, nullptr);
     default:
       return dnnl_convolution_backward_weights_primitive_desc_create(&description, engine, dnnl_convolution_direct, any_x.get(),
                                                                      any_w.get(), nullptr, any_y.get(), strides, dilates, before,
@@ -97,8 +97,8 @@ WEFT_INLINE dnnl_status_t OneDnnConvolutions::Convolution::describe(dnnl_engine_
   dnnl_convolution_desc_t operation;
   const dnnl_status_t status =
       of == ConvolutionPass::forward
-          ? dnnl_dilated_convolution_forward_desc_init(&operation, kind, dnnl_convolution_direct, any_x.get(), any_w.get(), bias_of,
-                                                       any_y.get(), strides, dilates, before, behind)
+          ? dnnl_dilated_convolution_forward_desc_init(&operation, kind, dnnl_convolution_direct, any_x.get(), any_w.get(),
+                                                       bias_of, any_y.get(), strides, dilates, before, behind)
       : of == ConvolutionPass::input
           ? dnnl_dilated_convolution_backward_data_desc_init(&operation, dnnl_convolution_direct, any_x.get(), any_w.get(),
                                                              any_y.get(), strides, dilates, before, behind)
@@ -158,8 +158,9 @@ WEFT_INLINE void OneDnnConvolutions::Convolution::make(dnnl_engine_t engine) {
   check(dnnl_primitive_create(&primitive, made.own));
   connect(engine, x, dnnl_primitive_desc_query_md(made.own, input ? dnnl_query_diff_src_md : dnnl_query_src_md, 0));
   connect(engine, w, dnnl_primitive_desc_query_md(made.own, weight ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0));
-  connect(engine, y,
-          dnnl_primitive_desc_query_md(made.own, pass == ConvolutionPass::forward ? dnnl_query_dst_md : dnnl_query_diff_dst_md, 0));
+  connect(
+      engine, y,
+      dnnl_primitive_desc_query_md(made.own, pass == ConvolutionPass::forward ? dnnl_query_dst_md : dnnl_query_diff_dst_md, 0));
   if (with_bias) check(dnnl_memory_create(&bias, bias_layout.get(), engine, DNNL_MEMORY_NONE));
   served = true;
 }
@@ -205,11 +206,10 @@ WEFT_INLINE void OneDnnConvolutions::run(Convolution& convolution, void* x, void
   const dnnl_memory_t images = place(convolution.x, x), weights = place(convolution.w, w), results = place(convolution.y, y);
   if (bias != nullptr) dnnl_memory_set_data_handle(convolution.bias, const_cast<void*>(bias));
   const ConvolutionPass pass = convolution.pass;
-  const dnnl_exec_arg_t arguments[] = {
-      {pass == ConvolutionPass::input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, images},
-      {pass == ConvolutionPass::weight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, weights},
-      {pass == ConvolutionPass::forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, results},
-      {DNNL_ARG_BIAS, convolution.bias}};
+  const dnnl_exec_arg_t arguments[] = {{pass == ConvolutionPass::input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, images},
+                                       {pass == ConvolutionPass::weight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, weights},
+                                       {pass == ConvolutionPass::forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, results},
+                                       {DNNL_ARG_BIAS, convolution.bias}};
   convolution.check(dnnl_primitive_execute(convolution.primitive, stream_, bias != nullptr ? 4 : 3, arguments));
   for (OneDnnOperand* operand : {&convolution.x, &convolution.w, &convolution.y})
     if (operand->written && operand->inside != nullptr) move(*operand);

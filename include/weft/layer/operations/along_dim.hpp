@@ -76,9 +76,10 @@ gradient_t<X> place_gradient(const Shape& x, const N& places, const G& g) {
 template <bool Log, class X>
 X softmax_of_rows(const X& x) {
   require_not_partial<X>();
-  static_assert(!columns_cut<X>,
-                "weft: softmax and log_softmax along the last dim need whole rows, and an axis cuts a dim beyond 0, which may be the "
-                "last: name the dim, softmax<2>(x), or gather the rows first, to<Invariant<axis>>(context, x)");
+  static_assert(
+      !columns_cut<X>,
+      "weft: softmax and log_softmax along the last dim need whole rows, and an axis cuts a dim beyond 0, which may be the "
+      "last: name the dim, softmax<2>(x), or gather the rows first, to<Invariant<axis>>(context, x)");
   const int last = int(x.shape().rank()) - 1;
   const auto around = along("softmax", x.shape(), last);
   require_counted_once("softmax", x.shape(), last, Of::values);
@@ -104,7 +105,8 @@ using summed_along_t = ruled_t<SumOver<Dim>, X, accumulate_t<typename X::value_t
 namespace operations {
 
 /// The sum along dim `Dim`, which is gone in the result, in accumulate_t; [1] of one dim. Partial on an axis that cuts it. Throws
-/// LayoutError for values that several ranks hold alike, or padding. Numerics: the order of the terms depends only on the extents.
+/// LayoutError for values that several ranks hold alike, or padding. Numerics: the order of the terms depends only on the
+/// extents.
 template <int Dim, AnyTensor X>
 auto sum(const X& x, Of of = Of::values) {
   const auto around = detail::along("sum", x.shape(), Dim);
@@ -143,9 +145,10 @@ gradient_t<X> mean_gradient(const X& x, const G& g) {
 /// The mean of all elements, [1]; no axis may cut x. Gradient: scale(sum_all_gradient(x, g), 1 / x.size()).
 template <AnyTensor X>
 auto mean(const X& x) {
-  static_assert(!detail::cut_between<X, 0, 3>,
-                "weft: mean of a tensor that an axis cuts: a rank knows only its part's number of elements; divide the sum by the "
-                "number of the whole: scale(to<Invariant<axis>>(context, sum(x)), 1.0 / elements)");
+  static_assert(
+      !detail::cut_between<X, 0, 3>,
+      "weft: mean of a tensor that an axis cuts: a rank knows only its part's number of elements; divide the sum by the "
+      "number of the whole: scale(to<Invariant<axis>>(context, sum(x)), 1.0 / elements)");
   return scale(sum_all(x), 1.0 / double(x.size()));
 }
 
@@ -184,7 +187,8 @@ X softmax(const X& x) {
   detail::require_dim_whole<X, Dim>();
   detail::require_counted_once("softmax", x.shape(), Dim, Of::values);
   X out(x.device(), x.shape());
-  kernels::softmax_along<false, typename X::value_type>(x.device(), detail::along("softmax", x.shape(), Dim), x.data(), out.data());
+  kernels::softmax_along<false, typename X::value_type>(x.device(), detail::along("softmax", x.shape(), Dim), x.data(),
+                                                        out.data());
   return out;
 }
 template <int Dim, AnyTensor X>
@@ -193,7 +197,8 @@ X log_softmax(const X& x) {
   detail::require_dim_whole<X, Dim>();
   detail::require_counted_once("log_softmax", x.shape(), Dim, Of::values);
   X out(x.device(), x.shape());
-  kernels::softmax_along<true, typename X::value_type>(x.device(), detail::along("log_softmax", x.shape(), Dim), x.data(), out.data());
+  kernels::softmax_along<true, typename X::value_type>(x.device(), detail::along("log_softmax", x.shape(), Dim), x.data(),
+                                                       out.data());
   return out;
 }
 /// The gradient of x, given y = softmax<Dim>(x), or y = log_softmax<Dim>(x), and its gradient.
@@ -202,8 +207,8 @@ G softmax_gradient(const Y& y, const G& g) {
   require_gradient_of<Y, G>();
   detail::require_same_shape("softmax_gradient", y.shape(), g.shape());
   G out(y.device(), y.shape());
-  kernels::softmax_along_backward<false, typename Y::value_type>(y.device(), detail::along("softmax_gradient", y.shape(), Dim), y.data(),
-                                                                 g.data(), out.data());
+  kernels::softmax_along_backward<false, typename Y::value_type>(y.device(), detail::along("softmax_gradient", y.shape(), Dim),
+                                                                 y.data(), g.data(), out.data());
   return out;
 }
 template <int Dim, AnyTensor Y, AnyTensor G>
@@ -216,7 +221,6 @@ G log_softmax_gradient(const Y& y, const G& g) {
   return out;
 }
 
-
 // The same on Variables; softmax(x) and log_softmax(x) are along the last dim.
 template <int Dim, class C, class X>
 auto sum(const Variable<C, X>& x) {
@@ -226,7 +230,8 @@ auto sum(const Variable<C, X>& x) {
 }
 template <class C, class X>
 auto sum(const Variable<C, X>& x) {
-  return detail::record_by_gradient(x, sum(x.value()), [shape = x.shape()](const auto& g) { return detail::fill_gradient<X>(shape, g); });
+  return detail::record_by_gradient(x, sum(x.value()),
+                                    [shape = x.shape()](const auto& g) { return detail::fill_gradient<X>(shape, g); });
 }
 template <int Dim, class C, class X>
 auto mean(const Variable<C, X>& x) {
@@ -265,15 +270,13 @@ auto log_softmax(const Variable<C, X>& x) {
 }
 template <class C, class X>
 auto softmax(const Variable<C, X>& x) {
-  return detail::record_by_result(x, detail::softmax_of_rows<false>(x.value()), [](const auto& y, const auto& g) {
-    return detail::softmax_of_rows_gradient<false>(y, g);
-  });
+  return detail::record_by_result(x, detail::softmax_of_rows<false>(x.value()),
+                                  [](const auto& y, const auto& g) { return detail::softmax_of_rows_gradient<false>(y, g); });
 }
 template <class C, class X>
 auto log_softmax(const Variable<C, X>& x) {
-  return detail::record_by_result(x, detail::softmax_of_rows<true>(x.value()), [](const auto& y, const auto& g) {
-    return detail::softmax_of_rows_gradient<true>(y, g);
-  });
+  return detail::record_by_result(x, detail::softmax_of_rows<true>(x.value()),
+                                  [](const auto& y, const auto& g) { return detail::softmax_of_rows_gradient<true>(y, g); });
 }
 
 }  // namespace operations

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tensors in formulas: + - * / of tensors and numbers. They are add, subtract, times, divide and scale under other names, with the
-// same rules (rules.hpp), so a formula whose terms lie differently does not compile.
+// Tensors in formulas: + - * / of tensors and numbers. They are add, subtract, times, divide and scale under other names, with
+// the same rules (rules.hpp), so a formula whose terms lie differently does not compile.
 //
 //   auto y = (2 * x + 1) / (x * x + 3);
 
@@ -23,9 +23,10 @@ namespace detail {
 
 template <class X>
 constexpr void require_number_fits() {
-  static_assert(!any_partial<X>,
-                "weft: adding a number to a Partial tensor adds it once for each rank, and a number over terms is not the terms of "
-                "the quotient: reduce it first, to<Invariant<axis>>(context, x)");
+  static_assert(
+      !any_partial<X>,
+      "weft: adding a number to a Partial tensor adds it once for each rank, and a number over terms is not the terms of "
+      "the quotient: reduce it first, to<Invariant<axis>>(context, x)");
 }
 
 /// f of each element of x, with a nonlinear f that is written in lanes.
@@ -74,7 +75,9 @@ auto record_by_result(const Variable<C, X>& x, Y y, F gradient) {
 template <class C, class X, class Y, class F>
 auto record_by_operand(const Variable<C, X>& x, Y y, F gradient) {
   if constexpr (any_partial<X>) return AlreadyRefused();
-  else return record(x.tape(), std::move(y), from(x, [x = x.value(), gradient](const auto&, const auto& g) { return gradient(x, g); }));
+  else
+    return record(x.tape(), std::move(y),
+                  from(x, [x = x.value(), gradient](const auto&, const auto& g) { return gradient(x, g); }));
 }
 template <class C, class X, class Y, class F>
 auto record_by_gradient(const Variable<C, X>& x, Y y, F gradient) {
@@ -164,7 +167,6 @@ X operator/(double number, const X& x) {
   return divide_number(number, x);
 }
 
-
 template <class C, class X>
 auto operator+(const Variable<C, X>& x, double number) {
   return detail::record_by_gradient(x, add_number(x.value(), number), [](const auto& g) { return g; });
@@ -184,9 +186,8 @@ auto operator-(double number, const Variable<C, X>& x) {
 template <class C, class X>
 auto operator/(double number, const Variable<C, X>& x) {
   const auto y = divide_number(number, x.value());
-  return detail::record(x.tape(), y, detail::from(x, [y, x = x.value()](const auto&, const auto& g) {
-                          return divisor_gradient(x, y, g);
-                        }));
+  return detail::record(x.tape(), y,
+                        detail::from(x, [y, x = x.value()](const auto&, const auto& g) { return divisor_gradient(x, y, g); }));
 }
 
 }  // namespace operations

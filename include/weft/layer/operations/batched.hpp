@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Products of two batches of matrices, as attention of one's own writes them. An axis may cut the batch (both operands alike), or the
-// matrices as it may cut those of matmul.
+// Products of two batches of matrices, as attention of one's own writes them. An axis may cut the batch (both operands alike), or
+// the matrices as it may cut those of matmul.
 //
 //   auto scores = batched_matmul_transposed(q, k);   // [b, m, k] times [b, n, k]ᵀ -> [b, m, n]
 //   auto y = batched_matmul(softmax<2>(scores), v);  // [b, m, n] times [b, n, k] -> [b, m, k]
@@ -23,11 +23,10 @@ namespace detail {
 template <class L, class R, int LI, int RJ>
 struct BatchedRule {
   static constexpr bool batch = shard_dim<L> == 0 && shard_dim<R> == 0;
-  static constexpr ContractRule rule =
-      batch ? ContractRule{Kind::shard, -1}
-      : shard_dim<L> == 0 || shard_dim<R> == 0
-          ? ContractRule{Kind::partial, -1, ContractFault::no_rule}
-          : contract_rule(kind_of<L>, shard_dim<L> - 1, kind_of<R>, shard_dim<R> - 1, LI, RJ);
+  static constexpr ContractRule rule = batch ? ContractRule{Kind::shard, -1}
+                                       : shard_dim<L> == 0 || shard_dim<R> == 0
+                                           ? ContractRule{Kind::partial, -1, ContractFault::no_rule}
+                                           : contract_rule(kind_of<L>, shard_dim<L> - 1, kind_of<R>, shard_dim<R> - 1, LI, RJ);
   using type = typename Placed<typename L::axis, rule.kind, rule.dim + 1>::type;
 };
 template <class L, class R, int LI, int RJ>
@@ -35,22 +34,24 @@ struct BatchedContract : RefusedOperands<L, R> {
   using type = L;
 };
 template <class T, class E, class... PL, class... PR, int LI, int RJ>
-requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>) struct BatchedContract<Tensor<T, E, PL...>,
-                                                                                                        Tensor<T, E, PR...>, LI, RJ> {
+requires(std::is_same_v<Axes<typename PL::axis...>,
+                        Axes<typename PR::axis...>>) struct BatchedContract<Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ> {
   static constexpr ContractFault fault = [] {
     ContractFault first = ContractFault::none;
     (void(first = first == ContractFault::none ? BatchedRule<PL, PR, LI, RJ>::rule.fault : first), ...);
     return first;
   }();
   static constexpr bool fits = fault == ContractFault::none;
-  static_assert(fault != ContractFault::partial_by_partial,
-                "weft: batched_matmul of Partial by Partial: a product of sums is not the sum of products; reduce one operand first");
+  static_assert(
+      fault != ContractFault::partial_by_partial,
+      "weft: batched_matmul of Partial by Partial: a product of sums is not the sum of products; reduce one operand first");
   static_assert(fault != ContractFault::not_entered,
                 "weft: batched_matmul of an Invariant operand with a sharded or Replicated one: enter the parallel region first, "
                 "to<Replicated<axis>>(context, x), or its gradient loses a sum");
-  static_assert(fault != ContractFault::no_rule,
-                "weft: batched_matmul has no rule for these placements: on each axis the batch is cut in both, or one operand is cut "
-                "along a dim that stays in the product and the other Replicated, or both along the dim that is summed");
+  static_assert(
+      fault != ContractFault::no_rule,
+      "weft: batched_matmul has no rule for these placements: on each axis the batch is cut in both, or one operand is cut "
+      "along a dim that stays in the product and the other Replicated, or both along the dim that is summed");
   using type = Tensor<T, E, typename BatchedRule<PL, PR, LI, RJ>::type...>;
 };
 
@@ -89,39 +90,43 @@ template <AnyTensor X, AnyTensor Y>
 auto batched_matmul(const X& x, const Y& y) {
   return batched_contract<0, 1>(x, y);
 }
-/// x [b, m, k] times y [b, n, k] transposed -> [b, m, n]. Gradients: batched_contract<0, 1>(g, y) and batched_contract<1, 1>(g, x).
+/// x [b, m, k] times y [b, n, k] transposed -> [b, m, n]. Gradients: batched_contract<0, 1>(g, y) and batched_contract<1, 1>(g,
+/// x).
 template <AnyTensor X, AnyTensor Y>
 auto batched_matmul_transposed(const X& x, const Y& y) {
   return batched_contract<0, 0>(x, y);
 }
-/// x [b, k, m] transposed times y [b, k, n] -> [b, m, n]. Gradients: batched_contract<0, 0>(y, g) and batched_contract<0, 1>(x, g).
+/// x [b, k, m] transposed times y [b, k, n] -> [b, m, n]. Gradients: batched_contract<0, 0>(y, g) and batched_contract<0, 1>(x,
+/// g).
 template <AnyTensor X, AnyTensor Y>
 auto batched_transposed_matmul(const X& x, const Y& y) {
   return batched_contract<1, 1>(x, y);
 }
 
-
 // The same on Variables.
 template <class C, class X, class Y>
 auto batched_matmul(const Variable<C, X>& x, const Variable<C, Y>& y) {
   if constexpr (!detail::BatchedContract<X, Y, 0, 1>::fits) return detail::AlreadyRefused();
-  else return detail::record(x.tape(), batched_matmul(x.value(), y.value()),
-                        detail::from(x, [b = y.value()](const auto&, const auto& g) { return batched_contract<0, 0>(g, b); }),
-                        detail::from(y, [a = x.value()](const auto&, const auto& g) { return batched_contract<1, 1>(a, g); }));
+  else
+    return detail::record(x.tape(), batched_matmul(x.value(), y.value()),
+                          detail::from(x, [b = y.value()](const auto&, const auto& g) { return batched_contract<0, 0>(g, b); }),
+                          detail::from(y, [a = x.value()](const auto&, const auto& g) { return batched_contract<1, 1>(a, g); }));
 }
 template <class C, class X, class Y>
 auto batched_matmul_transposed(const Variable<C, X>& x, const Variable<C, Y>& y) {
   if constexpr (!detail::BatchedContract<X, Y, 0, 0>::fits) return detail::AlreadyRefused();
-  else return detail::record(x.tape(), batched_matmul_transposed(x.value(), y.value()),
-                        detail::from(x, [b = y.value()](const auto&, const auto& g) { return batched_contract<0, 1>(g, b); }),
-                        detail::from(y, [a = x.value()](const auto&, const auto& g) { return batched_contract<1, 1>(g, a); }));
+  else
+    return detail::record(x.tape(), batched_matmul_transposed(x.value(), y.value()),
+                          detail::from(x, [b = y.value()](const auto&, const auto& g) { return batched_contract<0, 1>(g, b); }),
+                          detail::from(y, [a = x.value()](const auto&, const auto& g) { return batched_contract<1, 1>(g, a); }));
 }
 template <class C, class X, class Y>
 auto batched_transposed_matmul(const Variable<C, X>& x, const Variable<C, Y>& y) {
   if constexpr (!detail::BatchedContract<X, Y, 1, 1>::fits) return detail::AlreadyRefused();
-  else return detail::record(x.tape(), batched_transposed_matmul(x.value(), y.value()),
-                        detail::from(x, [b = y.value()](const auto&, const auto& g) { return batched_contract<0, 0>(b, g); }),
-                        detail::from(y, [a = x.value()](const auto&, const auto& g) { return batched_contract<0, 1>(a, g); }));
+  else
+    return detail::record(x.tape(), batched_transposed_matmul(x.value(), y.value()),
+                          detail::from(x, [b = y.value()](const auto&, const auto& g) { return batched_contract<0, 0>(b, g); }),
+                          detail::from(y, [a = x.value()](const auto&, const auto& g) { return batched_contract<0, 1>(a, g); }));
 }
 
 }  // namespace operations

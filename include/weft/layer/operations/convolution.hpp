@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Two-dimensional convolutions of placed images. dp cuts the samples; tp cuts the output channels (as a column-parallel product: x
-// Replicated, w Shard<tp, 0>) or the input channels (as a row-parallel one, whose result is Partial). A cut of the height or width
-// would need neighbours' pixels and is refused.
+// Two-dimensional convolutions of placed images. dp cuts the samples; tp cuts the output channels (as a column-parallel product:
+// x Replicated, w Shard<tp, 0>) or the input channels (as a row-parallel one, whose result is Partial). A cut of the height or
+// width would need neighbours' pixels and is refused.
 //
 //   auto y = conv2d(x, w, {.stride = 2, .padding = 1});   // [samples, in, h, w] by [out, in, kh, kw] -> [samples, out, h', w']
 
@@ -51,18 +51,19 @@ template <bool depthwise, class T, class E, class... PL, class... PR, int LI, in
 requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>) struct Convolved<depthwise, Tensor<T, E, PL...>,
                                                                                                   Tensor<T, E, PR...>, LI, RJ> {
   static constexpr bool fits = ((convolution_rule<depthwise, PL, PR, LI, RJ>().fault == ContractFault::none) && ...);
-  static_assert(fits,
-                "weft: conv2d has no rule for these placements: on each axis both operands are whole and alike, or the samples are "
-                "cut (Shard<axis, 0>) and the weights Replicated, or x is Replicated and w cut along its outputs (Shard<axis, 0>), or "
-                "both are cut along the input channels (Shard<axis, 1>), which gives a Partial result; a depthwise one is cut along "
-                "the channels of both; bring one there with to<...>(context, x)");
+  static_assert(
+      fits,
+      "weft: conv2d has no rule for these placements: on each axis both operands are whole and alike, or the samples are "
+      "cut (Shard<axis, 0>) and the weights Replicated, or x is Replicated and w cut along its outputs (Shard<axis, 0>), or "
+      "both are cut along the input channels (Shard<axis, 1>), which gives a Partial result; a depthwise one is cut along "
+      "the channels of both; bring one there with to<...>(context, x)");
   using type = Tensor<T, E,
                       typename Placed<typename PL::axis, convolution_rule<depthwise, PL, PR, LI, RJ>().kind,
                                       convolution_rule<depthwise, PL, PR, LI, RJ>().dim>::type...>;
 };
 
-kernels::ConvolutionShape convolution_shape(const char* operation, const Shape& x, const Shape& w, const ConvolutionOptions& options,
-                                            bool depthwise);
+kernels::ConvolutionShape convolution_shape(const char* operation, const Shape& x, const Shape& w,
+                                            const ConvolutionOptions& options, bool depthwise);
 
 template <bool depthwise, class X, class W, class B>
 auto convolve(const char* operation, const X& x, const W& w, const B* bias, const ConvolutionOptions& options) {
@@ -77,7 +78,8 @@ auto convolve(const char* operation, const X& x, const W& w, const B* bias, cons
     if constexpr (!std::is_same_v<B, Nothing>) {
       if constexpr (!RowRules<typename Rule::type, B>::bias) refuse_row<typename Rule::type, B, false>();
       else {
-        if (bias->size() != s.out) throw_error<ShapeError>({operation, ": ", s.out, " channels beside a bias ", bias->shape().text()});
+        if (bias->size() != s.out)
+          throw_error<ShapeError>({operation, ": ", s.out, " channels beside a bias ", bias->shape().text()});
         added = bias->data();
       }
     }
@@ -147,8 +149,8 @@ auto conv2d_weight_gradient(const X& x, const W& w, const G& g, const Convolutio
   return detail::convolve_weight_gradient<false, typename W::value_type>(x, w.shape(), g, options);
 }
 
-/// Each channel of x [samples, channels, height, width] by its own kernel, w [channels, 1, kernel height, kernel width]. tp may cut
-/// the channels of both.
+/// Each channel of x [samples, channels, height, width] by its own kernel, w [channels, 1, kernel height, kernel width]. tp may
+/// cut the channels of both.
 template <AnyTensor X, AnyTensor W>
 auto depthwise_conv2d(const X& x, const W& w, const ConvolutionOptions& options = {}) {
   return detail::convolve<true>("depthwise_conv2d", x, w, static_cast<const Nothing*>(nullptr), options);
@@ -179,30 +181,35 @@ auto sum_channels(const X& x) {
 template <class C, class X, class W>
 auto conv2d(const Variable<C, X>& x, const Variable<C, W>& w, const ConvolutionOptions& options = {}) {
   if constexpr (!detail::Convolved<false, X, W, 0, 0>::fits) return detail::AlreadyRefused();
-  else return detail::record(
-      x.tape(), conv2d(x.value(), w.value(), options),
-      detail::from(x, [shape = x.shape(), w = w.value(), options](const auto&, const auto& g) {
-        return detail::convolve_input_gradient<false, X>(shape, w, g, options);
-      }),
-      detail::from(w, [x = x.value(), shape = w.shape(), options](const auto&, const auto& g) {
-        return detail::convolve_weight_gradient<false, typename W::value_type>(x, shape, g, options);
-      }));
+  else
+    return detail::record(x.tape(), conv2d(x.value(), w.value(), options),
+                          detail::from(x,
+                                       [shape = x.shape(), w = w.value(), options](const auto&, const auto& g) {
+                                         return detail::convolve_input_gradient<false, X>(shape, w, g, options);
+                                       }),
+                          detail::from(w, [x = x.value(), shape = w.shape(), options](const auto&, const auto& g) {
+                            return detail::convolve_weight_gradient<false, typename W::value_type>(x, shape, g, options);
+                          }));
 }
 template <class C, class X, Placement... R>
 auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const ConvolutionOptions& options = {}) {
   const auto weights = w.for_operand(x.value());
   if constexpr (!detail::Convolved<false, X, std::remove_const_t<decltype(weights)>, 0, 0>::fits) return detail::AlreadyRefused();
-  else return detail::record(
-      x.tape(), conv2d(x.value(), weights, options),
-      detail::from(x, [&w, shape = x.shape(), options](const auto&, const auto& g) {
-        return detail::convolve_input_gradient<false, X>(shape, w.template for_operand_type<X>(g.device()), g, options);
-      }),
-      detail::from(w, [x = x.value(), shape = weights.shape(), options](const auto& context, auto& to, const auto& g) {
-        to.accumulate(context, detail::convolve_weight_gradient<false, detail::number_t<X>>(x, shape, g, options));
-      }));
+  else
+    return detail::record(
+        x.tape(), conv2d(x.value(), weights, options),
+        detail::from(x,
+                     [&w, shape = x.shape(), options](const auto&, const auto& g) {
+                       return detail::convolve_input_gradient<false, X>(shape, w.template for_operand_type<X>(g.device()), g,
+                                                                        options);
+                     }),
+        detail::from(w, [x = x.value(), shape = weights.shape(), options](const auto& context, auto& to, const auto& g) {
+          to.accumulate(context, detail::convolve_weight_gradient<false, detail::number_t<X>>(x, shape, g, options));
+        }));
 }
 template <class C, class X, Placement... R, Placement... S>
-auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const Parameter<S...>& bias, const ConvolutionOptions& options = {}) {
+auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const Parameter<S...>& bias,
+            const ConvolutionOptions& options = {}) {
   const auto weights = w.for_operand(x.value());
   using W = std::remove_const_t<decltype(weights)>;
   using Rule = detail::Convolved<false, X, W, 0, 0>;
@@ -210,28 +217,35 @@ auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const Parameter<S
   const auto added = bias.template for_operand_type<Y>(x.value().device());
   auto y = conv2d(x.value(), weights, added, options);
   if constexpr (!Rule::fits || !detail::RowRules<Y, std::remove_const_t<decltype(added)>>::bias) return detail::AlreadyRefused();
-  else return detail::record(
-      x.tape(), std::move(y),
-      detail::from(x, [&w, shape = x.shape(), options](const auto&, const auto& g) {
-        return detail::convolve_input_gradient<false, X>(shape, w.template for_operand_type<X>(g.device()), g, options);
-      }),
-      detail::from(w, [x = x.value(), shape = weights.shape(), options](const auto& context, auto& to, const auto& g) {
-        to.accumulate(context, detail::convolve_weight_gradient<false, detail::number_t<X>>(x, shape, g, options));
-      }),
-      detail::from(bias, [](const auto& context, auto& to, const auto& g) { to.accumulate(context, sum_channels(g)); }));
+  else
+    return detail::record(
+        x.tape(), std::move(y),
+        detail::from(x,
+                     [&w, shape = x.shape(), options](const auto&, const auto& g) {
+                       return detail::convolve_input_gradient<false, X>(shape, w.template for_operand_type<X>(g.device()), g,
+                                                                        options);
+                     }),
+        detail::from(w,
+                     [x = x.value(), shape = weights.shape(), options](const auto& context, auto& to, const auto& g) {
+                       to.accumulate(context, detail::convolve_weight_gradient<false, detail::number_t<X>>(x, shape, g, options));
+                     }),
+        detail::from(bias, [](const auto& context, auto& to, const auto& g) { to.accumulate(context, sum_channels(g)); }));
 }
 template <class C, class X, Placement... R>
 auto depthwise_conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const ConvolutionOptions& options = {}) {
   const auto weights = w.for_operand(x.value());
   if constexpr (!detail::Convolved<true, X, std::remove_const_t<decltype(weights)>, 0, 0>::fits) return detail::AlreadyRefused();
-  else return detail::record(
-      x.tape(), depthwise_conv2d(x.value(), weights, options),
-      detail::from(x, [&w, shape = x.shape(), options](const auto&, const auto& g) {
-        return detail::convolve_input_gradient<true, X>(shape, w.template for_operand_type<X>(g.device()), g, options);
-      }),
-      detail::from(w, [x = x.value(), shape = weights.shape(), options](const auto& context, auto& to, const auto& g) {
-        to.accumulate(context, detail::convolve_weight_gradient<true, detail::number_t<X>>(x, shape, g, options));
-      }));
+  else
+    return detail::record(
+        x.tape(), depthwise_conv2d(x.value(), weights, options),
+        detail::from(x,
+                     [&w, shape = x.shape(), options](const auto&, const auto& g) {
+                       return detail::convolve_input_gradient<true, X>(shape, w.template for_operand_type<X>(g.device()), g,
+                                                                       options);
+                     }),
+        detail::from(w, [x = x.value(), shape = weights.shape(), options](const auto& context, auto& to, const auto& g) {
+          to.accumulate(context, detail::convolve_weight_gradient<true, detail::number_t<X>>(x, shape, g, options));
+        }));
 }
 
 }  // namespace operations

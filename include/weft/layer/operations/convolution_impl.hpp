@@ -27,10 +27,11 @@ WEFT_OUT_OF_LINE WEFT_INLINE kernels::ConvolutionShape convolution_shape(const c
     throw_error<ShapeError>({operation, ": ", x.text(), " has ", x[1], " channels, and the weights ", w.text(), " take ", w[1],
                              depthwise ? ", where a depthwise one takes 1" : ""});
   if (depthwise && w[0] != x[1])
-    throw_error<ShapeError>({operation, ": ", x.text(), " has ", x[1], " channels, and the weights ", w.text(), " are of ", w[0]});
+    throw_error<ShapeError>(
+        {operation, ": ", x.text(), " has ", x[1], " channels, and the weights ", w.text(), " are of ", w[0]});
   if (s.stride == 0 || w[2] == 0 || w[3] == 0 || x[2] + 2 * s.padding < w[2] || x[3] + 2 * s.padding < w[3])
-    throw_error<ShapeError>({operation, ": a kernel of ", w[2], " x ", w[3], " with stride ", s.stride, " and padding ", s.padding,
-                             " does not fit into an image of ", x[2], " x ", x[3]});
+    throw_error<ShapeError>({operation, ": a kernel of ", w[2], " x ", w[3], " with stride ", s.stride, " and padding ",
+                             s.padding, " does not fit into an image of ", x[2], " x ", x[3]});
   return s;
 }
 

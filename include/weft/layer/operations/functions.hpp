@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Functions of each element, with their gradients: the ones of elementwise.hpp (exp, log, sqrt, square, tanh, sigmoid), activation
-// functions, the larger of two, and a choice between two. None but `where` takes a Partial tensor, whose ranks hold only terms.
+// Functions of each element, with their gradients: the ones of elementwise.hpp (exp, log, sqrt, square, tanh, sigmoid),
+// activation functions, the larger of two, and a choice between two. None but `where` takes a Partial tensor, whose ranks hold
+// only terms.
 //
 //   auto y = silu(x);
 //   auto dx = silu_gradient(x, g);
@@ -121,8 +122,8 @@ G clamp_gradient(const X& x, double lowest, double highest, const G& g) {
   return detail::mapped_gradient("clamp_gradient", x, g, kernels::ClampGradient<A>{A(lowest), A(highest)});
 }
 
-/// The larger or smaller element of two tensors that lie alike. Gradients: maximum_gradient(x, y, g) for x, (y, x, g) for y; equal
-/// elements have half each.
+/// The larger or smaller element of two tensors that lie alike. Gradients: maximum_gradient(x, y, g) for x, (y, x, g) for y;
+/// equal elements have half each.
 template <AnyTensor X, AnyTensor Y>
 X maximum(const X& x, const Y& y) {
   if constexpr (!detail::require_alike_values<X, Y>()) {
@@ -186,7 +187,8 @@ X where(const C& condition, const X& x, const Y& y) {
     detail::require_same_shape("where", x.shape(), y.shape());
     detail::require_same_shape("where", x.shape(), condition.shape());
     X out(x.device(), x.shape().with_cuts_of(y.shape()));
-    kernels::select<typename X::value_type>(x.device(), x.size(), condition.data(), static_cast<const typename X::value_type*>(x.data()),
+    kernels::select<typename X::value_type>(x.device(), x.size(), condition.data(),
+                                            static_cast<const typename X::value_type*>(x.data()),
                                             static_cast<const typename X::value_type*>(y.data()), out.data());
     return out;
   } else {
@@ -203,7 +205,6 @@ G where_gradient(const C& condition, const G& g, bool chosen) {
   kernels::select<T>(g.device(), g.size(), condition.data(), chosen ? values : nullptr, chosen ? nullptr : values, out.data());
   return out;
 }
-
 
 // The same on Variables. What is kept for backward is the result of exp, sqrt, tanh, sigmoid and relu, else the operand.
 template <class C, class X>
@@ -248,9 +249,9 @@ auto gelu_erf(const Variable<C, X>& x) {
 }
 template <class C, class X>
 auto clamp(const Variable<C, X>& x, double lowest, double highest) {
-  return detail::record_by_operand(
-      x, clamp(x.value(), lowest, highest),
-      [lowest, highest](const auto& v, const auto& g) { return clamp_gradient(v, lowest, highest, g); });
+  return detail::record_by_operand(x, clamp(x.value(), lowest, highest), [lowest, highest](const auto& v, const auto& g) {
+    return clamp_gradient(v, lowest, highest, g);
+  });
 }
 template <class C, class X, class Y>
 auto maximum(const Variable<C, X>& x, const Variable<C, Y>& y) {
@@ -258,9 +259,10 @@ auto maximum(const Variable<C, X>& x, const Variable<C, Y>& y) {
   const auto b = y.value();
   auto z = maximum(a, b);
   if constexpr (!std::is_same_v<X, Y> || detail::any_partial<X>) return detail::AlreadyRefused();
-  else return detail::record(x.tape(), std::move(z),
-                        detail::from(x, [a, b](const auto&, const auto& g) { return maximum_gradient(a, b, g); }),
-                        detail::from(y, [a, b](const auto&, const auto& g) { return maximum_gradient(b, a, g); }));
+  else
+    return detail::record(x.tape(), std::move(z),
+                          detail::from(x, [a, b](const auto&, const auto& g) { return maximum_gradient(a, b, g); }),
+                          detail::from(y, [a, b](const auto&, const auto& g) { return maximum_gradient(b, a, g); }));
 }
 template <class C, class X, class Y>
 auto minimum(const Variable<C, X>& x, const Variable<C, Y>& y) {
@@ -268,9 +270,10 @@ auto minimum(const Variable<C, X>& x, const Variable<C, Y>& y) {
   const auto b = y.value();
   auto z = minimum(a, b);
   if constexpr (!std::is_same_v<X, Y> || detail::any_partial<X>) return detail::AlreadyRefused();
-  else return detail::record(x.tape(), std::move(z),
-                        detail::from(x, [a, b](const auto&, const auto& g) { return minimum_gradient(a, b, g); }),
-                        detail::from(y, [a, b](const auto&, const auto& g) { return minimum_gradient(b, a, g); }));
+  else
+    return detail::record(x.tape(), std::move(z),
+                          detail::from(x, [a, b](const auto&, const auto& g) { return minimum_gradient(a, b, g); }),
+                          detail::from(y, [a, b](const auto&, const auto& g) { return minimum_gradient(b, a, g); }));
 }
 /// A constant.
 template <class C, class X, class Y>
@@ -286,9 +289,10 @@ auto where(const Variable<C, N>& condition, const Variable<C, X>& x, const Varia
   const auto c = condition.value();
   auto z = where(c, x.value(), y.value());
   if constexpr (!std::is_same_v<X, Y> || !detail::lie_alike<X, N>) return detail::AlreadyRefused();
-  else return detail::record(x.tape(), std::move(z),
-                        detail::from(x, [c](const auto&, const auto& g) { return where_gradient(c, g, true); }),
-                        detail::from(y, [c](const auto&, const auto& g) { return where_gradient(c, g, false); }));
+  else
+    return detail::record(x.tape(), std::move(z),
+                          detail::from(x, [c](const auto&, const auto& g) { return where_gradient(c, g, true); }),
+                          detail::from(y, [c](const auto&, const auto& g) { return where_gradient(c, g, false); }));
 }
 
 }  // namespace operations

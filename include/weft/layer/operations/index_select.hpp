@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Rows of a tensor by integer ids, in the order of the ids. An axis may cut the ids (each rank gathers its own) or inner dims of the
-// tensor, not its rows.
+// Rows of a tensor by integer ids, in the order of the ids. An axis may cut the ids (each rank gathers its own) or inner dims of
+// the tensor, not its rows.
 //
 //   auto chosen = index_select(x, ids);   // [ids, ...] of x [rows, ...]
 
@@ -94,9 +94,9 @@ gradient_t<X> select_gradient(const Shape& x, const I& ids, const G& g) {
 
 namespace operations {
 
-/// Row ids[i] of x [rows, ...] as row i of the result [ids, ...]; ids [ids] are whole numbers of any type. On each axis x's rows are
-/// whole and so are the ids, or x is Replicated and the ids are cut (then the result is). Throws UsageError with the first id that
-/// is no row of x. The gradient is index_select_gradient(x, ids, g).
+/// Row ids[i] of x [rows, ...] as row i of the result [ids, ...]; ids [ids] are whole numbers of any type. On each axis x's rows
+/// are whole and so are the ids, or x is Replicated and the ids are cut (then the result is). Throws UsageError with the first id
+/// that is no row of x. The gradient is index_select_gradient(x, ids, g).
 template <AnyTensor X, AnyTensor I>
 auto index_select(const X& x, const I& ids) {
   using S = detail::Selected<X, I>;
@@ -104,9 +104,10 @@ auto index_select(const X& x, const I& ids) {
   static_assert(S::entered,
                 "weft: index_select: an axis cuts the ids, and the tensor is Invariant on it: enter the parallel region first, "
                 "to<Replicated<axis>>(context, x), or its gradient loses a sum");
-  static_assert(S::fits,
-                "weft: index_select: an axis cuts the tensor's rows, so a rank lacks those that its ids name, or the ids lie in no "
-                "way that gathers: gather the rows, to<Replicated<axis>>(context, x), or use Embedding, which sums over the ranks");
+  static_assert(
+      S::fits,
+      "weft: index_select: an axis cuts the tensor's rows, so a rank lacks those that its ids name, or the ids lie in no "
+      "way that gathers: gather the rows, to<Replicated<axis>>(context, x), or use Embedding, which sums over the ranks");
   if constexpr (!S::axes || !S::entered || !S::fits) {
     return x;
   } else {
@@ -124,8 +125,8 @@ auto index_select(const X& x, const I& ids) {
     return out;
   }
 }
-/// The gradient of x: row i of g [ids, ...] is added to row ids[i], in the order of the ids, in accumulate_t: the same bits in every
-/// run and for any number of threads.
+/// The gradient of x: row i of g [ids, ...] is added to row ids[i], in the order of the ids, in accumulate_t: the same bits in
+/// every run and for any number of threads.
 template <AnyTensor X, AnyTensor I, AnyTensor G>
 gradient_t<X> index_select_gradient(const X& x, const I& ids, const G& g) {
   return detail::select_gradient<X>(x.shape(), ids, g);
@@ -137,9 +138,10 @@ auto index_select(const Variable<C, X>& x, const Variable<C, I>& ids) {
   using S = detail::Selected<X, I>;
   auto y = index_select(x.value(), ids.value());
   if constexpr (!S::axes || !S::entered || !S::fits) return detail::AlreadyRefused();
-  else return detail::record_by_gradient(x, std::move(y), [shape = x.shape(), ids = ids.value()](const auto& g) {
-    return detail::select_gradient<X>(shape, ids, g);
-  });
+  else
+    return detail::record_by_gradient(x, std::move(y), [shape = x.shape(), ids = ids.value()](const auto& g) {
+      return detail::select_gradient<X>(shape, ids, g);
+    });
 }
 
 }  // namespace operations

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Losses of samples, as sums over them (LossSum): cross-entropy for classes, squared error, binary cross-entropy. weft divides once
-// by the count of the global batch; a sample's own loss is the mean over its elements, so that the whole is PyTorch's mean.
+// Losses of samples, as sums over them (LossSum): cross-entropy for classes, squared error, binary cross-entropy. weft divides
+// once by the count of the global batch; a sample's own loss is the mean over its elements, so that the whole is PyTorch's mean.
 //
 //   auto loss = cross_entropy(logits, labels);   // Variables, in a Module's forward: logits [samples, classes], labels [samples]
 
@@ -29,18 +29,21 @@ template <class X, class Y>
 constexpr bool require_samples() {
   using L = LossOf<X>;
   constexpr bool alike = lie_alike<X, Y>, partial = any_partial<X>;
-  static_assert(alike,
-                "weft: this loss's predictions and targets do not lie alike: an axis cuts one of them and not the other, or they name "
-                "different axes; bring them together, such as to<Shard<axis, 0>>(context, targets)");
-  static_assert(!alike || !partial,
-                "weft: the loss of a Partial prediction: each rank has only a term of it, and the loss is not linear: reduce it first, "
-                "to<Invariant<axis>>(context, x)");
+  static_assert(
+      alike,
+      "weft: this loss's predictions and targets do not lie alike: an axis cuts one of them and not the other, or they name "
+      "different axes; bring them together, such as to<Shard<axis, 0>>(context, targets)");
+  static_assert(
+      !alike || !partial,
+      "weft: the loss of a Partial prediction: each rank has only a term of it, and the loss is not linear: reduce it first, "
+      "to<Invariant<axis>>(context, x)");
   static_assert(!alike || partial || L::one_each,
                 "weft: an axis cuts the elements of a sample, whose loss is of all of them: gather them first, "
                 "to<Invariant<axis>>(context, x)");
-  static_assert(!alike || partial || !L::one_each || L::counted_once,
-                "weft: the predictions are Replicated, so each rank of the axis would count their loss: compute it from an Invariant "
-                "tensor, to<Invariant<axis>>(context, x)");
+  static_assert(
+      !alike || partial || !L::one_each || L::counted_once,
+      "weft: the predictions are Replicated, so each rank of the axis would count their loss: compute it from an Invariant "
+      "tensor, to<Invariant<axis>>(context, x)");
   return alike && !partial && L::one_each && L::counted_once;
 }
 // The elements of one sample.
@@ -103,9 +106,8 @@ auto elementwise_loss(const char* name, const X& x, const Y& y) {
 template <class X>
 inline constexpr bool classes_fit = false;
 template <class T, class E, class... P>
-inline constexpr bool classes_fit<Tensor<T, E, P...>> = ((shard_dim<P> <= 0 || (shard_dim<P> == 1 &&
-                                                                               std::is_same_v<typename P::axis, tp>)) &&
-                                                         ...);
+inline constexpr bool classes_fit<Tensor<T, E, P...>> =
+    ((shard_dim<P> <= 0 || (shard_dim<P> == 1 && std::is_same_v<typename P::axis, tp>)) && ...);
 
 /// factor * g, with the loss's gradient g [1]; x's elements may be cut in ways that g does not show.
 template <class X, class G>
@@ -119,8 +121,8 @@ X scaled_by_loss(const X& x, const G& g) {
 
 namespace operations {
 
-/// The sum over samples of the mean over a sample's elements of (x - y)², as Result{LossSum, derivative by x}. x and y [samples, ...]
-/// lie alike: Invariant, or cut along the samples, where the sum is Partial. Added in double.
+/// The sum over samples of the mean over a sample's elements of (x - y)², as Result{LossSum, derivative by x}. x and y [samples,
+/// ...] lie alike: Invariant, or cut along the samples, where the sum is Partial. Added in double.
 template <AnyTensor X, AnyTensor Y>
 auto mse(const X& x, const Y& y) {
   if constexpr (detail::require_samples<X, Y>()) return detail::elementwise_loss<detail::SquaredError>("mse", x, y);
@@ -129,23 +131,26 @@ auto mse(const X& x, const Y& y) {
 /// The same of -y log σ(z) - (1 - y) log(1 - σ(z)), for logits z and targets y in [0, 1] of any element type.
 template <AnyTensor Z, AnyTensor Y>
 auto bce_with_logits(const Z& z, const Y& y) {
-  if constexpr (detail::require_samples<Z, Y>()) return detail::elementwise_loss<detail::BinaryCrossEntropy>("bce_with_logits", z, y);
+  if constexpr (detail::require_samples<Z, Y>())
+    return detail::elementwise_loss<detail::BinaryCrossEntropy>("bce_with_logits", z, y);
   else return Result{detail::AlreadyRefused(), detail::AlreadyRefused()};
 }
 
-/// The sum over samples of log Σ exp(z) - z[label], as Result{LossSum, softmax - onehot}. Logits [samples, classes], of which tp may
-/// cut the classes evenly; labels [samples], whole numbers of any type. Throws UsageError for a label that is no class (on a GPU,
-/// whose labels the host does not see, its loss is log Σ exp(z)). Communication if tp cuts classes: the row maxima, then sums and
-/// label logits together. Statistics in accumulate_t.
+/// The sum over samples of log Σ exp(z) - z[label], as Result{LossSum, softmax - onehot}. Logits [samples, classes], of which tp
+/// may cut the classes evenly; labels [samples], whole numbers of any type. Throws UsageError for a label that is no class (on a
+/// GPU, whose labels the host does not see, its loss is log Σ exp(z)). Communication if tp cuts classes: the row maxima, then
+/// sums and label logits together. Statistics in accumulate_t.
 template <class Context, AnyTensor Z, AnyTensor N>
 auto cross_entropy(const Context& context, const Z& logits, const N& labels) {
   require_not_partial<Z>();
-  static_assert(detail::classes_fit<Z>,
-                "weft: cross_entropy of classes: an axis other than tp cuts the classes (dim 1), or one cuts a later dim: gather them "
-                "first, to<Invariant<axis>>(context, logits)");
-  static_assert(detail::LossOf<Z>::counted_once,
-                "weft: cross_entropy of Replicated logits: each rank of the axis would count their loss: compute it from an Invariant "
-                "tensor, to<Invariant<axis>>(context, logits)");
+  static_assert(
+      detail::classes_fit<Z>,
+      "weft: cross_entropy of classes: an axis other than tp cuts the classes (dim 1), or one cuts a later dim: gather them "
+      "first, to<Invariant<axis>>(context, logits)");
+  static_assert(
+      detail::LossOf<Z>::counted_once,
+      "weft: cross_entropy of Replicated logits: each rank of the axis would count their loss: compute it from an Invariant "
+      "tensor, to<Invariant<axis>>(context, logits)");
   detail::require_tokens_of<Z, N>();
   using Loss = typename detail::LossOf<Z>::type;
   using T = typename Z::value_type;
@@ -185,7 +190,8 @@ auto mse(const Variable<C, X>& x, const Variable<C, Y>& y) {
     if constexpr (!detail::Real<typename Y::value_type>)
       return detail::record(x.tape(), std::move(found.output), std::move(from_x));
     else
-      return detail::record(x.tape(), std::move(found.output), std::move(from_x), detail::from(y, [difference](const auto&, const auto& g) {
+      return detail::record(x.tape(), std::move(found.output), std::move(from_x),
+                            detail::from(y, [difference](const auto&, const auto& g) {
                               return cast<typename Y::value_type>(scale(detail::scaled_by_loss(difference, g), -1));
                             }));
   }
@@ -194,8 +200,7 @@ auto mse(const Variable<C, X>& x, const Variable<C, Y>& y) {
 template <class C, class Z, class Y>
 auto bce_with_logits(const Variable<C, Z>& z, const Variable<C, Y>& y) {
   auto found = bce_with_logits(z.value(), y.value());
-  if constexpr (std::is_same_v<decltype(found.output), detail::AlreadyRefused>)
-    return detail::AlreadyRefused();
+  if constexpr (std::is_same_v<decltype(found.output), detail::AlreadyRefused>) return detail::AlreadyRefused();
   else
     return detail::record(z.tape(), std::move(found.output),
                           detail::from(z, [difference = std::move(found.saved)](const auto&, const auto& g) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Pooling of placed images [samples, channels, height, width]: the largest element or the mean of each window, or the mean of a whole
-// image. An axis may cut samples or channels.
+// Pooling of placed images [samples, channels, height, width]: the largest element or the mean of each window, or the mean of a
+// whole image. An axis may cut samples or channels.
 //
 //   auto y = max_pool2d(relu(conv2d(x, w, b)), {.kernel = 2});   // stride 2: the windows lie side by side
 
@@ -19,8 +19,8 @@
 
 namespace weft {
 
-/// A square window, the step between windows (0: the window's size) and the pixels around the image: of a mean zeros, of a maximum
-/// none.
+/// A square window, the step between windows (0: the window's size) and the pixels around the image: of a mean zeros, of a
+/// maximum none.
 struct PoolingOptions {
   std::size_t kernel = 2, stride = 0, padding = 0;
 };
@@ -29,15 +29,17 @@ namespace detail {
 
 template <class X>
 constexpr void require_whole_images() {
-  static_assert(!cut_between<X, 2, 3>,
-                "weft: pooling needs whole images, but an axis cuts their height or width (dims 2 and 3): cut samples or channels");
+  static_assert(
+      !cut_between<X, 2, 3>,
+      "weft: pooling needs whole images, but an axis cuts their height or width (dims 2 and 3): cut samples or channels");
 }
 inline kernels::ConvolutionShape pooling_shape(const char* operation, const Shape& x, const PoolingOptions& options) {
   if (x.rank() != 4) throw_error<ShapeError>({operation, ": ", x.text(), ", expected [samples, channels, height, width]"});
   const std::size_t kernel = options.kernel;
   if (kernel == 0 || 2 * options.padding > kernel || x[2] + 2 * options.padding < kernel || x[3] + 2 * options.padding < kernel)
     throw_error<ShapeError>({operation, ": a window of ", kernel, " x ", kernel, " with padding ", options.padding,
-                             " does not fit into an image of ", x[2], " x ", x[3], "; the padding is at most half of the window"});
+                             " does not fit into an image of ", x[2], " x ", x[3],
+                             "; the padding is at most half of the window"});
   return {.samples = x[0],
           .in = x[1],
           .height = x[2],
@@ -78,8 +80,8 @@ template <AnyTensor N, AnyTensor G>
 G max_pool2d_gradient(const Shape& x, const N& places, const G& g, const PoolingOptions& options = {}) {
   detail::require_same_shape("max_pool2d_gradient", places.shape(), g.shape());
   G out(g.device(), x);
-  kernels::max_pool_backward<typename G::value_type>(g.device(), detail::pooling_shape("max_pool2d_gradient", x, options), g.data(),
-                                                     places.data(), out.data());
+  kernels::max_pool_backward<typename G::value_type>(g.device(), detail::pooling_shape("max_pool2d_gradient", x, options),
+                                                     g.data(), places.data(), out.data());
   return out;
 }
 
@@ -102,8 +104,8 @@ G avg_pool2d_gradient(const Shape& x, const G& g, const PoolingOptions& options 
   return out;
 }
 
-/// The mean of each image of x [samples, channels, height, width], [samples, channels], in x's element type, summed in accumulate_t.
-/// Partial stays Partial. Gradient: global_avg_pool2d_gradient(x.shape(), g).
+/// The mean of each image of x [samples, channels, height, width], [samples, channels], in x's element type, summed in
+/// accumulate_t. Partial stays Partial. Gradient: global_avg_pool2d_gradient(x.shape(), g).
 template <AnyTensor X>
 X global_avg_pool2d(const X& x) {
   detail::require_whole_images<X>();
@@ -117,7 +119,8 @@ template <AnyTensor G>
 G global_avg_pool2d_gradient(const Shape& x, const G& g) {
   using T = typename G::value_type;
   G out(g.device(), x);
-  kernels::spread_along<T>(g.device(), {x[0] * x[1], x[2] * x[3], 1}, g.data(), accumulate_t<T>(1.0 / double(x[2] * x[3])), out.data());
+  kernels::spread_along<T>(g.device(), {x[0] * x[1], x[2] * x[3], 1}, g.data(), accumulate_t<T>(1.0 / double(x[2] * x[3])),
+                           out.data());
   return out;
 }
 
@@ -138,9 +141,9 @@ auto avg_pool2d(const Variable<C, X>& x, const PoolingOptions& options = {}) {
 }
 template <class C, class X>
 auto global_avg_pool2d(const Variable<C, X>& x) {
-  return detail::record(
-      x.tape(), global_avg_pool2d(x.value()),
-      detail::from(x, [shape = x.shape()](const auto&, const auto& g) { return global_avg_pool2d_gradient(shape, g); }));
+  return detail::record(x.tape(), global_avg_pool2d(x.value()), detail::from(x, [shape = x.shape()](const auto&, const auto& g) {
+                          return global_avg_pool2d_gradient(shape, g);
+                        }));
 }
 
 }  // namespace operations
