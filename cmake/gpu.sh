@@ -24,7 +24,9 @@ build_gpu() {
     -I"$weft_source" -I"$weft_source/tests" -I"$root/include" "$weft_source/$2" -o "$weft_gpu/$1" -L"$(dirname "$library")" -lkokkoscore "${more[@]}" -lcublasLt -lcudnn -lcudart -ldnnl -ldl -L"$toolkit/lib64/stubs" -lcuda \
     -L"$toolkit/lib64" -Xlinker -rpath -Xlinker "\$ORIGIN" -Xlinker -rpath -Xlinker "$toolkit/lib64"
   # What the programs need beside the toolkit and the system's C library.
-  ldd "$weft_gpu/$1" | awk '$1 ~ /^lib(dnnl|gomp|kokkos|nccl)/ && $3 ~ /^\// {print $3}' | while read -r library; do cp -uL "$library" "$weft_gpu/"; done
+  ldd "$weft_gpu/$1" | awk '$1 ~ /^lib(dnnl|gomp|kokkos|nccl)/ && $3 ~ /^\// {print $3}' | while read -r library; do
+    [ "$library" -ef "$weft_gpu/$(basename "$library")" ] || cp -uL "$library" "$weft_gpu/"  # an earlier build's copy is found first
+  done
 }
 
 # gpu_programs WHAT PROGRAM=SOURCE...: builds them where a Kokkos for CUDA is, else takes what was carried here. With WEFT_GPU_BUILD=1

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The definitions of layers, kernels, tensors, data and traces that are not templates, and of the offload store and the
 // optimizers that use it.
+#include <weft/data/arrays_impl.hpp>
 #include <weft/data/batches_impl.hpp>
 #include <weft/data/corpus_impl.hpp>
+#include <weft/data/file_bytes_impl.hpp>
+#include <weft/data/gzip_impl.hpp>
+#include <weft/data/idx_impl.hpp>
 #include <weft/data/load_ahead_impl.hpp>
+#include <weft/data/npy_impl.hpp>
 #include <weft/data/sampler_impl.hpp>
 #include <weft/data/source_files_impl.hpp>
+#include <weft/data/token_windows_impl.hpp>
+#include <weft/data/tokens_impl.hpp>
 #include <weft/device/offload_store_impl.hpp>
 #include <weft/dtensor/dtensor_impl.hpp>
 #include <weft/dtensor/sharding_impl.hpp>

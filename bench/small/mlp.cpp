@@ -76,7 +76,6 @@ struct SquaredError {
   void backward_weight(const Context& context, D deferred) {
     weft::backward_weight(project, context, std::move(deferred));
   }
-  void for_each_parameter(auto&& visit) { project.for_each_parameter(visit); }
 };
 
 struct Mlp {

@@ -3,7 +3,7 @@
 // rank should be as good as ranks. Prints JSON: milliseconds a step, medians over windows of steps, the best window, and
 // the share of the machine's peak at the median.
 //
-//   bench_small_ranks [tiny|nanogpt [windows [steps]]]
+//   bench_small_ranks [tiny|small|nanogpt [windows [steps]]]
 
 #include <algorithm>
 #include <chrono>
@@ -84,6 +84,7 @@ void measure(const Case& of, int ranks, int threads) {
 int main(int argc, char** argv) {
   const Case cases[] = {
       {"tiny", {.vocabulary = 16, .layers = 1, .width = 16, .heads = 2, .sequence = 8}, 2, 201, 20},
+      {"small", {.vocabulary = 64, .layers = 2, .width = 64, .heads = 2, .sequence = 32}, 8, 101, 5},
       {"nanogpt", {.vocabulary = 65, .layers = 4, .width = 128, .heads = 4, .sequence = 64}, 12, 31, 3},
   };
   const Kokkos::ScopeGuard kokkos(Kokkos::InitializationSettings().set_num_threads(int(processors)).set_disable_warnings(true));

@@ -17,10 +17,19 @@
 #include <weft/data/batches.hpp>
 #include <weft/dtensor/dtensor.hpp>
 #include <weft/layer/module.hpp>
+#include <weft/layer/operations/along_dim.hpp>
 #include <weft/layer/operations/attention.hpp>
+#include <weft/layer/operations/batched.hpp>
+#include <weft/layer/operations/functions.hpp>
 #include <weft/layer/operations/heads.hpp>
+#include <weft/layer/operations/index_select.hpp>
+#include <weft/layer/operations/losses.hpp>
+#include <weft/layer/operations/parts.hpp>
+#include <weft/layer/operations/shapes.hpp>
 #include <weft/layer/operations/softmax.hpp>
+#include <weft/layer/operations/variable_rows.hpp>
 #include <weft/layer/operations/variables.hpp>
+#include <weft/layer/recompute_call.hpp>
 #include <weft/layer/shared_layer.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/models/gpt.hpp>
@@ -28,6 +37,7 @@
 #include <weft/models/mixtral.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/optim/learning_rate.hpp>
+#include <weft/optim/muon.hpp>
 #include <weft/optim/sgd.hpp>
 #include <weft/parallel/context_parallel.hpp>
 #include <weft/parallel/data_parallel.hpp>

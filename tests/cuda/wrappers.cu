@@ -139,6 +139,8 @@ static void without_a_gpu() {
   REFUSES(UsageError, "cuda: no", require_gpu(machine));
   REFUSES(CudaError, "cublasLtCreate failed", gpu::Blas blas);
   REFUSES(CudaError, "cudnnCreate failed", cudnn::Attention attention(false));
+  REFUSES(CudaError, "cuDNN 9.5 was found at run time: attention needs 9.8 or newer", cudnn::require_version(90502));
+  cudnn::require_version(90800);
   REFUSES(CudaError, "cudaMallocHost failed", gpu::PinnedMemory memory(64));
   REFUSES(CudaError, "cudaStreamCreateWithFlags failed", gpu::SideCopy copy);
   gpu::StepGraph graph;

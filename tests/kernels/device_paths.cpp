@@ -264,6 +264,80 @@ TEST_CASE_TEMPLATE("rows by teams of lanes give what rows by threads give", T, f
   check_close(dots, std::vector<double>(want_dots.begin(), want_dots.end()), 8);
 }
 
+TEST_CASE_TEMPLATE("squared norms of many arrays at once", T, float, double) {
+  DefaultDevice device;
+  const auto x = normal<T>(100000, 3);
+  for (const std::size_t longest : {0, 5, 16384, 16385, 70000}) {
+    const std::vector<kernels::NormPart<T>> parts{{x.data() + 1, longest}, {x.data(), 0}, {x.data() + 7, 3}, {x.data(), 33000}};
+    std::vector<double> got(parts.size(), -1), want(parts.size());
+    kernels::squared_norms<T>(device, parts, got.data());
+    for (std::size_t p = 0; p < parts.size(); ++p)
+      for (std::size_t i = 0; i < parts[p].n; ++i) want[p] += double(parts[p].data[i]) * double(parts[p].data[i]);
+    for (std::size_t p = 0; p < parts.size(); ++p) CHECK(std::abs(got[p] - want[p]) <= 1e-6 * (1 + want[p]));
+  }
+}
+
+TEST_CASE("attention that a library does not take says so once") {
+  struct Refuses final : kernels::detail::AttentionLibrary {
+    int asked = 0;
+    bool forward(const kernels::detail::AttentionCall&) override { return ++asked, false; }
+    bool backward(const kernels::detail::AttentionCall&) override { return ++asked, false; }
+  };
+  DefaultDevice device;
+  auto& fused = device.cache<kernels::detail::FusedAttention>();
+  const auto run = [&](auto zero) {
+    using T = decltype(zero);
+    const auto x = normal<T>(3 * 12 * 10, 1);
+    std::vector<T> out(12 * 10);
+    std::vector<float> lse(12);
+    const kernels::AttentionExtents extents{.sequences = 1, .length = 12, .heads = 1, .kv_heads = 1, .head_width = 10};
+    kernels::attention_forward<T>(device, extents, {x.data(), x.data() + 10, x.data() + 20, 30, 30, 30}, {out.data(), 10},
+                                  lse.data(), true);
+  };
+  run(bfloat16());
+  CHECK(!fused.told);  // nobody asked for a library
+  const auto library = std::make_shared<Refuses>();
+  fused.library = library;
+  run(bfloat16());
+  CHECK(library->asked == 1);
+  CHECK(fused.told);
+  fused.told = false;
+  run(float());  // libraries take 16 bits
+  CHECK(library->asked == 1);
+  CHECK(fused.told);
+}
+
+TEST_CASE_TEMPLATE("cross-entropy in one sweep, with a factor", T, float, bfloat16, double) {
+  DefaultDevice device;
+  weft::Device<HostLoops> host;
+  using A = accumulate_t<T>;
+  const std::size_t rows = 9, columns = 200, valid = 190;
+  auto logits = normal<T>(rows * columns, 6, 3);
+  logits[3] = to<T>(60), logits[columns + 150] = to<T>(-60);
+  const std::vector<std::int32_t> targets{3, 189, -1, 120, 0, 191, 7, 8, 150};
+  const double factor = 0.375;
+  const auto all = [&](auto& on, std::vector<T>& gradient) {
+    std::vector<A> max(rows), sums(rows), target(rows);
+    kernels::softmax_statistics(on, rows, columns, valid, logits.data(), targets.data(), max.data(), sums.data(), target.data());
+    gradient = logits;  // in place
+    kernels::cross_entropy_gradient(on, rows, columns, valid, gradient.data(), max.data(), sums.data(), targets.data(), 0, &factor,
+                                    gradient.data());
+    max.insert(max.end(), sums.begin(), sums.end());
+    max.insert(max.end(), target.begin(), target.end());
+    return max;
+  };
+  std::vector<T> got, want;
+  const auto got_rows = all(device, got), want_rows = all(host, want);
+  check_close(got, widen(want));
+  check_close(got_rows, widen(want_rows), 4);
+  double worst = 0;
+  for (std::size_t c = 0; c < columns; ++c) {
+    const double p = c < valid ? std::exp(double(logits[c]) - want_rows[0]) / want_rows[rows] : 0;
+    worst = std::max(worst, std::abs(double(want[c]) - factor * (p - (c == 3 ? 1 : 0))));
+  }
+  CHECK(worst < tolerance<T>);
+}
+
 TEST_CASE_TEMPLATE("attention without a library, whole and as merged blocks", T, float, bfloat16, double) {
   DefaultDevice device;
   using A = accumulate_t<T>;
@@ -379,6 +453,17 @@ TEST_CASE("a device's library of attention is asked first, for 16-bit types alon
   CHECK(library->backwards == 1);
   CHECK((library->last.dv.data == d.data() + 2 * head && library->last.d_out.data == out.data() &&
          library->last.log_sum_exp == lse.data()));
+  // A mask that a library does not know is not for it.
+  kernels::attention_forward<bfloat16>(device, extents, in, {out.data(), head}, lse.data(), {.window = 2});
+  kernels::attention_backward<bfloat16>(device, extents, in, {out.data(), head}, {out.data(), head}, lse.data(),
+                                        {.q = d.data(),
+                                         .k = d.data() + head,
+                                         .v = d.data() + 2 * head,
+                                         .q_stride = 3 * head,
+                                         .k_stride = 3 * head,
+                                         .v_stride = 3 * head},
+                                        {.window = 2});
+  CHECK((library->forwards == 2 && library->backwards == 1));
   const auto wide = normal<float>(length * head, 13);
   std::vector<float> wide_out(length * head);
   kernels::attention_forward<float>(

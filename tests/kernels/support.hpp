@@ -93,8 +93,9 @@ inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-/// A device of one thread, beside the default one with all.
+/// A device of one thread, beside the default one with all, which share every loop.
 struct Devices {
+  Devices() { all.share_short_loops(); }
   DefaultDevice all;
   DefaultDevice one{Kokkos::Experimental::partition_space(Kokkos::DefaultExecutionSpace(), 1, 1)[0]};
 };

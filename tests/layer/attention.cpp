@@ -53,7 +53,8 @@ struct SelfAttention {
     return Result{output, std::pair{x, seen}};
   }
   auto backward(const auto&, auto saved, const auto& g) const {
-    const auto& [x, seen] = saved;
+    const auto& x = saved.first;
+    const auto& seen = saved.second;
     const auto d =
         std::apply([&](const auto&... m) { return attention_gradient(x, key(x), value(x), seen, g, pattern, m...); }, hidden);
     return add(add(std::get<0>(d), scale(std::get<1>(d), 0.7)), scale(times(std::get<2>(d), x), 2));

@@ -5,6 +5,8 @@
 
 #include "support/matrix.hpp"
 
+#include <weft/layer/parameter_values.hpp>
+
 using namespace weft_test;
 
 namespace {
@@ -196,6 +198,46 @@ TEST_CASE("equal to one rank: context and sequence parallelism, interleaved stag
   }
 }
 
+TEST_CASE("equal to one rank: experts over ep and etp, beside tp, pp and stages of ZeRO") {
+  using Model = models::BasicMixtral<double>;
+  models::MixtralConfig of = mixtral_config();
+  of.dropout = 0;
+  const Run expected = reference<Model>(of);
+  ModelOptions options;
+  for (const Layout& layout : {Layout{2, {.ep = 2}, 2}, Layout{4, {.ep = 2}, 2, 3}, Layout{4, {.tp = 2, .ep = 2, .etp = 2}, 2, 1},
+                               Layout{4, {.ep = 2, .pp = 2}, 2}}) {
+    INFO("world " << layout.world << ", tp " << layout.degrees.tp << ", ep " << layout.degrees.ep << ", etp " << layout.degrees.etp
+                  << ", stage " << layout.stage);
+    options.shard.stage = layout.stage;
+    Run seen;  // a rank names the experts that it holds only
+    std::mutex mutex;
+    const int code = runtime::run(runtime::RunOptions{.ranks = int(layout.world)}, [&](World& rank) {
+      ExpertMesh mesh(rank, layout.degrees);
+      FullyShardedDataParallel<TensorParallel<ExpertParallel<PipelineParallel<Model>>>> model(mesh, of, options);
+      const auto data = mesh.comm(dp{});
+      optim::Muon optimizer(model, options_of(optim::Work::home));
+      std::vector<double> losses;
+      for (int step = 0; step < 3; ++step) {
+        losses.push_back(
+            model.train_step(make_batch(step, std::size_t(data.rank()), std::size_t(data.size()), layout.micro_batches)));
+        optimizer.step();
+      }
+      const std::lock_guard lock(mutex);
+      seen.losses = losses;
+      model.for_each_state([&](ParameterState& state) {
+        auto& values = seen.weights[state.name()];
+        values.resize(state.global().size());
+        const weft::detail::Buffer value = weft::detail::value_of(model.device(), state);
+        for (const auto& run : state.runs())
+          for (std::size_t i = 0; i < run.length; ++i)
+            values[run.global + i] = static_cast<const double*>(value.get())[run.local + i];
+      });
+    });
+    CHECK(code == 0);
+    check_equal(seen, expected, 1e-10);
+  }
+}
+
 TEST_CASE("reproducible runs: the bits of one rank, whatever the data ranks, stages and homes") {
   ModelOptions options{.numerics = {.reproducible = true}};
   const Run expected = reference<Gpt>(config, options, 8);
@@ -209,4 +251,49 @@ TEST_CASE("reproducible runs: the bits of one rank, whatever the data ranks, sta
         CHECK(seen.weights == expected.weights);
         CHECK(seen.losses == expected.losses);
       }
+}
+
+TEST_CASE("bfloat16 models and bfloat16 products train, in every stage alike") {
+  using Half = FullyShardedDataParallel<models::BasicGpt<bfloat16>>;
+  std::vector<double> losses[4];
+  for (const int stage : {0, 1, 2, 3})
+    CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
+            Mesh<dp> mesh(world);
+            Half model(mesh, config, {.shard = {.stage = stage}, .numerics = {.gradient = stage ? std::optional(DataType::float32) : std::nullopt}});
+            optim::Muon optimizer(model, {.learning_rate = 0.02, .products = DataType::bfloat16});
+            for (int step = 0; step < 12; ++step) {
+              const double loss = model.train_step(make_batch(0, std::size_t(world.rank()), 2, 1));
+              if (world.rank() == 0) losses[stage].push_back(loss);
+              optimizer.step();
+            }
+          }) == 0);
+  for (const int stage : {0, 1, 2, 3}) {
+    CHECK(losses[stage].back() < 0.8 * losses[stage].front());
+    CHECK(losses[stage] == losses[0]);  // one micro-batch: the same sums
+  }
+}
+
+TEST_CASE("what is refused") {
+  DefaultDevice device;
+  const auto text_of = [](auto&& f) {
+    try {
+      f();
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  SingleDevice<Gpt> model(device, config), offloaded(device, config, {.shard = {.offload = Offload::host()}});
+  CHECK(text_of([&] { optim::Muon{offloaded}; }) ==
+        "weft: this optimizer's rule needs whole matrices and the state of transformer.h.0.attn.c_attn.weight is offloaded "
+        "(ModelOptions::shard.offload), which is updated piece by piece: leave offload out, or use an elementwise rule, such as "
+        "AdamW's");
+  CHECK(text_of([&] { optim::Muon(model, {.steps = 0}); }) == "weft: steps 0: Newton and Schulz's iteration has at least one");
+  CHECK(text_of([&] { optim::Muon(model, {.products = DataType::float16}); }) ==
+        "weft: products float16: Muon's are in float32 or bfloat16");
+  CHECK(text_of([&] { optim::Muon(model, {.groups = {{.match = "*.bias", .rule = "adam"}}}); }) ==
+        "weft: group \"*.bias\" asks for the rule \"adam\": this optimizer's are \"muon\" and \"adamw\"");
+  CHECK(text_of([&] { optim::AdamW(model, {.groups = {{.match = "*.bias", .rule = "adamw"}}}); }) ==
+        "weft: group \"*.bias\" asks for the rule \"adamw\", and this optimizer has one rule: leave it out, or use an optimizer of "
+        "two, such as Muon");
 }

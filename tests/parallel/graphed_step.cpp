@@ -12,12 +12,15 @@ using namespace weft_test;
 namespace {
 
 template <class Model, class Step>
-std::vector<double> train(Model& model, Step&& step) {
+std::vector<double> train(Model& model, Step&& step, bool packed = false) {
   optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 1.0});
   std::vector<double> numbers;
   for (int i = 0; i < 6; ++i) {
     const std::size_t micro_batches = i < 4 ? 2 : 4;  // another shape
-    const Batch batch = make_batch(std::uint64_t(i), 0, 1, micro_batches);
+    Batch batch = make_batch(std::uint64_t(i), 0, 1, micro_batches);
+    if (packed && i != 3)  // others in each step, once none
+      for (std::size_t token = 0; token < batch.tokens.size(); ++token)
+        batch.documents.push_back(token % batch.length > std::size_t(i) ? 1 : 0);
     numbers.push_back(step(batch));
     numbers.push_back(optimizer.step().gradient_norm);
     numbers.push_back(model.evaluate(batch));
@@ -52,6 +55,15 @@ TEST_CASE_TEMPLATE("the numbers of train_step", T, float, bfloat16, float16) {
   const auto want = train(plain, [&](const Batch& batch) { return plain.train_step(batch); });
   gpu::GraphedStep step(model);
   CHECK(train(model, step) == want);
+}
+
+TEST_CASE("packed documents, others in each step") {
+  DefaultDevice device, other;
+  SingleDevice<models::Gpt> plain(device, without_dropout()), model(other, without_dropout());
+  const auto plainly = [&](const Batch& batch) { return plain.train_step(batch); };
+  const auto want = train(plain, plainly, true);
+  gpu::GraphedStep step(model);
+  CHECK(train(model, step, true) == want);
 }
 
 TEST_CASE("a step takes its memory once, and nobody else is given it") {

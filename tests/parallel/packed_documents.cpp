@@ -228,8 +228,15 @@ TEST_CASE("documents that do not fit the tokens, or lie apart, are refused") {
   CHECK(refusal(batch) == "weft: batch: 7 documents for 8 tokens: Batch::documents has the document of each token, or is empty");
   batch.documents = {0, 0, 1, 1, 0, 3, 2, 7};
   CHECK(refusal(batch) ==
-        "weft: batch: document(2) at place 6 follows document(3) in one sequence: the tokens of a document lie together, and "
-        "numbers never fall from token to token; number the documents of a sequence in their order");
+        "weft: batch: document(2) at place 6 follows document(3) in one sequence: the tokens of a document lie together, numbers "
+        "rise from document to document, and a negative one is padding at the sequence's end");
+  for (const std::vector<std::int32_t>& padded :
+       {std::vector{0, 0, 1, -1, 4, -1, -1, -1}, std::vector{-1, -1, -1, -1, 0, 0, 0, -1}}) {
+    batch.documents = padded;
+    CHECK(refusal(batch) == "nothing");
+  }
+  batch.documents = {0, -1, 1, 1, 0, 0, 0, 0};
+  CHECK(refusal(batch).find("weft: batch: document(1) at place 2 follows document(-1) in one sequence") == 0);
 }
 
 TEST_CASE("ranks of one share with other documents are refused before anything is computed") {

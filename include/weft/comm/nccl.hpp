@@ -7,7 +7,7 @@
 //   weft::run<comm::Threads, comm::NcclOver<comm::Mpi>>(argc, argv, f);     // mpirun -np 8 program
 //   weft::run<comm::NcclOver<comm::Threads>>(argc, argv, f);                // threads of one process, a GPU each
 //
-// Compiled, linked and run against a test double of NCCL and the CUDA runtime; never yet on a GPU.
+// Tested against a double of NCCL and the CUDA runtime, and with several ranks that share one GPU; not on several GPUs.
 
 #include <chrono>
 #include <cstdlib>

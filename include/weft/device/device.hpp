@@ -35,6 +35,11 @@ class Device {
   Buffer allocate(std::size_t bytes) { return arena_.allocate(bytes); }
   Buffer allocate_persistent(std::size_t bytes) { return arena_.allocate_persistent(bytes); }
 
+  /// True if loops are shared out among the device's threads however short they are: slower, for tests of what must not depend on
+  /// the number of threads.
+  bool shares_short_loops() const { return shares_short_loops_; }
+  void share_short_loops() { shares_short_loops_ = true; }
+
   /// The device's single object of type T, default-constructed at its first use.
   template <class T>
   T& cache() {
@@ -51,6 +56,7 @@ class Device {
   };
   Exec exec_;
   detail::Arena<memory_space> arena_;
+  bool shares_short_loops_ = false;
   std::vector<Cache> caches_;  // a few
 };
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A parallel loop over indices. On hosts the body is called through a pointer, so Kokkos' loop is compiled once for each
-// execution space, however many loops there are (each further one costs the compiler 30 ms); an execution space with one thread
-// runs the loop in the calling thread.
+// execution space, however many loops there are (each further one costs the compiler 30 ms). A short loop runs on the calling
+// thread alone: to share it out among threads would take longer.
 //
 //   for_each_index(device, rows, KOKKOS_LAMBDA(std::size_t row) { ... });
 
 #include <Kokkos_Core.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 
 #include <weft/core/text.hpp>
@@ -21,11 +22,13 @@ template <class Exec>
 inline constexpr bool on_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible&&
     Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
 
+/// A loop over [begin, begin + count).
 struct HostLoop {
   void (*call)(const void* body, std::size_t begin, std::size_t end);
   const void* body;
-  std::size_t count, pieces;
-  void operator()(std::size_t piece) const { call(body, count * piece / pieces, count * (piece + 1) / pieces); }
+  std::size_t count;
+  std::size_t begin = 0, pieces = 1;
+  void operator()(std::size_t piece) const { call(body, begin + count * piece / pieces, begin + count * (piece + 1) / pieces); }
 };
 
 /// The number of threads of this instance. With deprecated code enabled, Kokkos 4's exec.concurrency() is the default instance's.
@@ -35,14 +38,37 @@ int threads_of(const Exec& exec) {
   else return exec.concurrency();
 }
 
+/// Runs the loop on all threads. For loops that the caller has cut into one piece for each thread.
 template <class Exec>
-WEFT_OUT_OF_LINE void run_on_host(const Exec& exec, const HostLoop& loop) {
-  const std::size_t threads = std::size_t(threads_of(exec));
-  if (threads == 1 || loop.count <= 1) return loop.call(loop.body, 0, loop.count);
+WEFT_OUT_OF_LINE void share_on_host(const Device<Exec>& device, const HostLoop& loop) {
+  const std::size_t threads = std::size_t(threads_of(device.exec()));
+  if (threads == 1 || loop.count <= 1) return loop.call(loop.body, loop.begin, loop.begin + loop.count);
   HostLoop split = loop;
   split.pieces = std::min(loop.count, threads * 8);
   using Policy = Kokkos::RangePolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>, Kokkos::IndexType<std::size_t>>;
-  Kokkos::parallel_for("weft", Policy(exec, std::size_t(0), split.pieces), split);
+  Kokkos::parallel_for("weft", Policy(device.exec(), std::size_t(0), split.pieces), split);
+}
+
+/// Runs the loop on the calling thread, and shares out what is left as soon as the first part shows that it is worth it: the time
+/// of a body is not known before. Which thread runs a body, and after which other one, changes no result.
+template <class Exec>
+WEFT_OUT_OF_LINE void run_on_host(const Device<Exec>& device, const HostLoop& loop) {
+  if (device.shares_short_loops()) return share_on_host(device, loop);
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::duration<double, std::micro> enough_to_judge(0.5), worth_sharing(4);
+  if (loop.count <= 1 || threads_of(device.exec()) == 1) return loop.call(loop.body, loop.begin, loop.begin + loop.count);
+  HostLoop rest = loop;
+  const auto started = Clock::now();
+  for (std::size_t part = 1; part < rest.count; part *= 8) {
+    loop.call(loop.body, rest.begin, rest.begin + part);
+    rest.begin += part;
+    rest.count -= part;
+    const std::chrono::duration<double, std::micro> taken = Clock::now() - started;
+    if (taken < enough_to_judge) continue;
+    if (taken * double(rest.count) >= worth_sharing * double(loop.count - rest.count)) return share_on_host(device, rest);
+    break;
+  }
+  loop.call(loop.body, rest.begin, rest.begin + rest.count);
 }
 
 // A policy that passes the functor as a kernel argument. Kokkos sends functors above 512 bytes through constant memory and waits
@@ -58,7 +84,7 @@ requires(on_host<Exec>) void for_each_index(Device<Exec>& device, std::size_t n,
   const auto call = [](const void* body, std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) (*static_cast<const F*>(body))(i);
   };
-  if (n != 0) run_on_host(device.exec(), HostLoop{call, &f, n, 1});
+  if (n != 0) run_on_host(device, HostLoop{call, &f, n});
 }
 template <class Exec, class F>
 requires(!on_host<Exec>) void for_each_index(Device<Exec>& device, std::size_t n, const F& f) {
@@ -87,6 +113,7 @@ requires(!on_host<Exec>) void for_each_entry(Device<Exec>& device, std::size_t r
 
 #ifdef WEFT_COMPILED
 namespace weft::detail {
-extern template void run_on_host(const Kokkos::DefaultHostExecutionSpace&, const HostLoop&);
+extern template void share_on_host(const Device<Kokkos::DefaultHostExecutionSpace>&, const HostLoop&);
+extern template void run_on_host(const Device<Kokkos::DefaultHostExecutionSpace>&, const HostLoop&);
 }  // namespace weft::detail
 #endif

@@ -35,7 +35,7 @@ namespace kernels {
 /// that are padding are {.visible = keep, .sequence_step = keys}. Neither has a gradient.
 template <class A>
 struct MaskArrays {
-  const std::int32_t* documents = nullptr;  ///< [sequences, length]: of each token, never less than that of the token before
+  const std::int32_t* documents = nullptr;  ///< [sequences, length]: of each token; a document's tokens lie together
   const std::uint8_t* visible = nullptr;    ///< 0: hidden
   const A* added = nullptr;                 ///< to the scaled scores; -infinity hides
   std::size_t sequence_step = 0, head_step = 0, query_step = 0;

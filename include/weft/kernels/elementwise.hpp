@@ -118,11 +118,11 @@ void multiply_row(Device<Exec>& device, std::size_t rows, std::size_t columns, c
       });
 }
 
-/// out[c] (+)= sum over r of x[r * ld + c], in accumulate_t<T>, in blocks of 64 rows: the error grows with rows / 64.
+/// out[c] (+)= sum over r of x[r * ld + c], in accumulate_t<T>, in blocks of rows, so that the error grows slowly.
 template <class T, class Exec>
 void column_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, std::size_t ld, accumulate_t<T>* out,
                  bool accumulate) {
-  using V = detail::column_lanes_for<Exec, T>;
+  using V = detail::lanes_for<Exec, T>;
   detail::sum_rows<V, 1>(device, rows, columns, detail::LoadRow<V, T>{x, ld}, detail::Outputs<accumulate_t<T>, 1>{{out}},
                          accumulate);
 }

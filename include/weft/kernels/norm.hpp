@@ -97,7 +97,7 @@ template <class T, class Exec>
 void layer_norm_backward_weight(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x,
                                 const accumulate_t<T>* mean, const accumulate_t<T>* rstd, const T* dy, accumulate_t<T>* dgain,
                                 accumulate_t<T>* dbias, bool accumulate) {
-  using V = detail::column_lanes_for<Exec, T>;
+  using V = detail::lanes_for<Exec, T>;
   detail::sum_rows<V, 2>(device, rows, width, detail::LayerNormWeight<V, T>{x, dy, mean, rstd, width},
                          detail::Outputs<accumulate_t<T>, 2>{{dgain, dbias}}, accumulate);
 }
@@ -152,7 +152,7 @@ void rms_norm_backward_input(Device<Exec>& device, std::size_t rows, std::size_t
 template <class T, class Exec>
 void rms_norm_backward_weight(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const accumulate_t<T>* rstd,
                               const T* dy, accumulate_t<T>* dgain, bool accumulate) {
-  using V = detail::column_lanes_for<Exec, T>;
+  using V = detail::lanes_for<Exec, T>;
   detail::sum_rows<V, 1>(device, rows, width, detail::RmsNormWeight<V, T>{x, dy, rstd, width},
                          detail::Outputs<accumulate_t<T>, 1>{{dgain}}, accumulate);
 }

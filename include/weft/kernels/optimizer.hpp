@@ -5,9 +5,12 @@
 //
 //   kernels::adamw_update(device, n, parameter, master, gradient, m, v, {.learning_rate = 3e-4});
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <span>
 #include <type_traits>
+#include <vector>
 
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/loops.hpp>
@@ -39,6 +42,89 @@ void squared_norm(Device<Exec>& device, std::size_t n, const T* g, double* out) 
           i = stop;
         }
         return total;
+      });
+}
+
+/// One of the arrays of squared_norms.
+template <class T>
+struct NormPart {
+  const T* data;
+  std::size_t n;
+  bool operator==(const NormPart&) const = default;
+};
+
+namespace detail {
+/// Where the pieces of the arrays begin, in the device's memory; kept from step to step, for the arrays stay where they are.
+template <class T>
+struct NormTable {
+  static constexpr std::size_t piece = 16384;  // elements that a team of lanes adds up
+  struct Piece {
+    const T* data;
+    std::size_t n;
+  };
+  std::vector<NormPart<T>> parts;
+  std::vector<Piece> pieces;
+  std::vector<std::size_t> first;  // piece of each part, and the number of all
+  weft::detail::Buffer on_device;  // pieces, then first
+
+  template <class Exec>
+  void update(Device<Exec>& device, std::span<const NormPart<T>> of) {
+    if (std::equal(parts.begin(), parts.end(), of.begin(), of.end())) return;
+    parts.assign(of.begin(), of.end());
+    pieces.clear(), first.assign(1, 0);
+    for (const auto& [data, n] : parts) {
+      for (std::size_t i = 0; i < n; i += piece) pieces.push_back({data + i, n - i < piece ? n - i : piece});
+      first.push_back(pieces.size());
+    }
+    const std::size_t bytes = pieces.size() * sizeof(Piece), words = first.size() * sizeof(std::size_t);
+    on_device = device.allocate_persistent(bytes + words);
+    copy(device, pieces.data(), 0, bytes);
+    copy(device, first.data(), bytes, words);
+    device.exec().fence("weft: the table of squared_norms");
+  }
+
+ private:
+  template <class Exec>
+  void copy(Device<Exec>& device, const void* from, std::size_t at, std::size_t bytes) {
+    using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
+    Kokkos::View<const char*, Kokkos::HostSpace, Unmanaged> host(static_cast<const char*>(from), bytes);
+    Kokkos::deep_copy(device.exec(), Kokkos::View<char*, typename Exec::memory_space, Unmanaged>(static_cast<char*>(on_device.get()) + at, bytes), host);
+  }
+};
+}  // namespace detail
+
+/// out[p] = the sum of the squares of part p, as squared_norm computes it: on devices in two launches for all parts.
+template <class T, class Exec>
+requires(detail::on_host<Exec>) void squared_norms(Device<Exec>& device, std::span<const NormPart<T>> parts, double* out) {
+  for (std::size_t p = 0; p < parts.size(); ++p) squared_norm(device, parts[p].n, parts[p].data, out + p);
+}
+template <class T, class Exec>
+requires(!detail::on_host<Exec>) void squared_norms(Device<Exec>& device, std::span<const NormPart<T>> parts, double* out) {
+  using V = detail::lanes_for<Exec, T>;
+  using Team = detail::row_team<Exec>;
+  using Table = detail::NormTable<T>;
+  using Piece = typename Table::Piece;
+  Table& table = device.template cache<Table>();
+  table.update(device, parts);
+  const std::size_t count = table.pieces.size();
+  const weft::detail::Buffer sums = device.allocate((count + 1) * sizeof(double));
+  double* const partial = static_cast<double*>(sums.get());
+  const Piece* const pieces = static_cast<const Piece*>(table.on_device.get());
+  const std::size_t* const first = reinterpret_cast<const std::size_t*>(pieces + count);
+  detail::for_each_row(
+      device, count, KOKKOS_LAMBDA(std::size_t i, Team team) {
+        const T* g = pieces[i].data;
+        const double total = team.template total<double>((pieces[i].n + V::size - 1) / V::size, [&](std::size_t j, double& part) {
+          const V x = V::load(g + j * V::size, pieces[i].n - j * V::size);
+          part += double(sum(x * x));
+        });
+        if (team.leads()) partial[i] = total;
+      });
+  detail::for_each_row(
+      device, parts.size(), KOKKOS_LAMBDA(std::size_t p, Team team) {
+        const double* from = partial + first[p];
+        const double total = team.template total<double>(first[p + 1] - first[p], [&](std::size_t i, double& part) { part += from[i]; });
+        if (team.leads()) out[p] = total;
       });
 }
 

@@ -30,9 +30,9 @@ struct Batch {
   std::uint64_t step = 0;                               ///< the step that this batch belongs to: dropout is drawn for it
   /// The sizes of the micro-batches, [micro_batches], if they differ: {{4, 128}, {1, 512}}. Their tokens follow each other.
   std::vector<MicroBatch> differing = {};
-  /// Packed sequences: the document of each token, [sequences * length], never less than that of the token before it in its
-  /// sequence. Attention and positions begin anew with each document. Empty: a sequence is one document. The last token of a
-  /// document has no next one: its target is -1.
+  /// Packed sequences: the document of each token, [sequences * length]. Numbers rise from document to document of a sequence; -1
+  /// is padding at its end. Attention and positions begin anew with each document. Empty: a sequence is one document. The last
+  /// token of a document has no next one: its target is -1.
   std::vector<std::int32_t> documents = {};
 
   MicroBatch micro_batch(std::size_t micro) const {

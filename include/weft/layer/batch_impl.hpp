@@ -44,11 +44,13 @@ WEFT_COLD WEFT_INLINE void Batch::check_documents() const {
   std::size_t at = 0;
   for (std::size_t micro = 0; micro < micro_batches; ++micro)
     for (std::size_t sequence = 0; sequence < micro_batch(micro).sequences; ++sequence)
-      for (std::size_t i = 0; i < micro_batch(micro).length && at < documents.size(); ++i, ++at)
-        if (i != 0 && documents[at] < documents[at - 1])
-          throw_error<UsageError>({"batch: document(", documents[at], ") at place ", at, " follows document(", documents[at - 1],
-                                   ") in one sequence: the tokens of a document lie together, and numbers never fall from token "
-                                   "to token; number the documents of a sequence in their order"});
+      for (std::size_t i = 0; i < micro_batch(micro).length && at < documents.size(); ++i, ++at) {
+        const std::int32_t here = documents[at], before = i == 0 ? here : documents[at - 1];
+        if (here == before || (before >= 0 && (here > before || here < 0))) continue;
+        throw_error<UsageError>({"batch: document(", here, ") at place ", at, " follows document(", before,
+                                 ") in one sequence: the tokens of a document lie together, numbers rise from document to "
+                                 "document, and a negative one is padding at the sequence's end"});
+      }
 }
 
 WEFT_COLD WEFT_INLINE void Batch::check_differing() const {

@@ -38,6 +38,8 @@ struct Tie {
 struct SquaredNorm {
   void* optimizer;
   void (*call)(void* optimizer, const GradientPart& part, double* out);
+  /// The same for all parts at once, out[i] that of the i-th; null, or false if nothing was done: each by `call`.
+  bool (*all)(void* optimizer, std::span<const GradientPart> parts, double* out) = nullptr;
 };
 
 class GradientAccumulator {

@@ -87,7 +87,8 @@ template <class Exec>
 double PlainAccumulator<Exec>::norm(const Communicator& communicator, const std::vector<GradientPart>& parts,
                                     const SquaredNorm& square) {
   Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
-  for (std::size_t i = 0; i < parts.size(); ++i) square.call(square.optimizer, parts[i], squares.data() + i);
+  if (square.all == nullptr || !square.all(square.optimizer, parts, squares.data()))
+    for (std::size_t i = 0; i < parts.size(); ++i) square.call(square.optimizer, parts[i], squares.data() + i);
   double sum = 0;
   const auto host = copy_to_host(squares);
   // A part that another rank counts is checked too: if only this rank's copy is not finite, all ranks must stop.

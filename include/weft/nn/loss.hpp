@@ -86,6 +86,18 @@ auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, 
   return Result{std::move(result.output), std::move(difference)};
 }
 
+/// The same in a Module's forward: logits [tokens, vocabulary / tp] and targets [tokens], both Variables.
+template <class C, class Z, class Ids>
+auto cross_entropy(const Variable<C, Z>& logits, const Variable<C, Ids>& targets, std::size_t vocabulary) {
+  auto result = detail::cross_entropy_of(logits.context(), logits.value(), targets.value(), vocabulary);
+  return detail::record(logits.tape(), std::move(result.output),
+                        detail::from(logits, [state = std::move(result.saved)](const auto&, const auto& g) {
+                          gradient_t<Z> dz(state.logits.device(), state.logits.shape());
+                          state.finish(g.data(), dz.data());
+                          return dz;
+                        }));
+}
+
 /// The last layers of a language model: norm, projection to the vocabulary by `table` (tied to the embedding or separate),
 /// cross-entropy. forward(context, x, targets) -> loss; logits(context, x) for sampling.
 template <class Norm>

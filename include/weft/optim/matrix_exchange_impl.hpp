@@ -3,6 +3,7 @@
 // Definitions for optim/matrix_exchange.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 #include <weft/core/error.hpp>
@@ -172,7 +173,9 @@ WEFT_COLD WEFT_INLINE MatrixExchange::MatrixExchange(const Communicator& communi
   }
   const auto held = held_by_all(communicator, pieces_);
   const auto homes = homes_of(held, ranks);
-  for (const auto& [site, matrix] : held) {
+  for (const auto& entry : held) {
+    const std::uint64_t site = entry.first;
+    const HeldMatrix& matrix = entry.second;
     const auto mine = std::find_if(matrix.pieces.begin(), matrix.pieces.end(), [&](const HeldPiece& p) { return p.rank == me; });
     if (mine == matrix.pieces.end()) continue;
     const auto whole_rows = [&](const HeldPiece& piece) {

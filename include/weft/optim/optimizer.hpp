@@ -142,9 +142,11 @@ class Optimizer {
         "weft: this optimizer's rule is not elementwise: its update needs whole parameters, and FullyShardedDataParallel leaves "
         "a rank pieces of them; use DataParallel, or say what the rule needs: `static constexpr bool elementwise = true`, as "
         "AdamW's, or Needs::matrix, as Muon's");
-    require_option("learning rate", options.learning_rate);
     weft::detail::hash_value(options_hash_, options);
-    if constexpr (requires { Rule::check(options); }) Rule::check(options);
+    for (const Options& each : grouped_.options) {
+      require_option("learning rate", each.learning_rate);
+      if constexpr (requires { Rule::check(each); }) Rule::check(each);
+    }
     if (options.clip < 0) throw_error<UsageError>({"clip ", std::to_string(options.clip), " is negative; 0 turns clipping off"});
     using P = typename Model::model_type::scalar;
     if constexpr (detail::is_served<Rule>) {
@@ -157,6 +159,15 @@ class Optimizer {
     }
     squared_norm_ = [](Device<Exec>& device, const void* gradient, const weft::detail::Run& run, double* out) {
       kernels::squared_norm(device, run.length, static_cast<const accumulate_t<P>*>(gradient) + run.local, out);
+    };
+    squared_norms_ = [](Device<Exec>& device, std::span<const weft::detail::GradientPart> parts, double* out) {
+      std::vector<kernels::NormPart<accumulate_t<P>>> all;
+      for (const auto& part : parts) {
+        if (part.state->kept_gradient_type() != part.state->gradient_type()) return false;  // needs memory of its own
+        all.push_back({static_cast<const accumulate_t<P>*>(part.state->gradient().get()) + part.run.local, part.run.length});
+      }
+      kernels::squared_norms<accumulate_t<P>>(device, all, out);
+      return true;
     };
     if constexpr (!std::is_same_v<P, accumulate_t<P>>)
       widen_ = [](Device<Exec>& device, std::size_t n, const void* from, void* to) {
@@ -336,6 +347,7 @@ class Optimizer {
   detail::Parts<Options, Exec> parts_ = {};
   std::optional<detail::MatrixExchange> exchange_;  // of the slots that `served_` lists
   std::vector<std::size_t> served_;
+  bool (*squared_norms_)(Device<Exec>&, std::span<const weft::detail::GradientPart>, double*);
   void (*widen_)(Device<Exec>&, std::size_t, const void*, void*) = nullptr;  // from the model's type, if it has 16 bits
   std::shared_ptr<weft::detail::GradientAccumulator> accumulator_;
   std::shared_ptr<weft::detail::StepGradients> gradients_;  // null: the model does not report it
@@ -419,6 +431,10 @@ double Optimizer<Rule>::scaled_norm() {
                             {this, [](void* optimizer, const weft::detail::GradientPart& part, double* out) {
                                Optimizer& self = *static_cast<Optimizer*>(optimizer);
                                self.squared_norm_(*self.device_, self.wide_gradient(*part.state).get(), part.run, out);
+                             },
+                             [](void* optimizer, std::span<const weft::detail::GradientPart> parts, double* out) {
+                               Optimizer& self = *static_cast<Optimizer*>(optimizer);
+                               return self.squared_norms_(*self.device_, parts, out);
                              }});
 }
 

@@ -28,8 +28,8 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
   /// Takes ownership of `main`. Collective over it.
   MpiGroup(std::shared_ptr<Process> process, Handle main, std::string axis)
       : process_(std::move(process)), main_(std::move(main)), steps_(Handle::duplicate(main_.get())), axis_(std::move(axis)) {
-    check(MPI_Comm_rank(main_.get(), &rank_), "MPI_Comm_rank");
-    check(MPI_Comm_size(main_.get(), &size_), "MPI_Comm_size");
+    mpi::check(MPI_Comm_rank(main_.get(), &rank_), "MPI_Comm_rank");
+    mpi::check(MPI_Comm_size(main_.get(), &size_), "MPI_Comm_size");
     if (process_->fingerprints) checks_ = Handle::duplicate(main_.get());
     process_->groups.push_back(this);
   }
@@ -180,7 +180,7 @@ inline void MpiGroup::send_or_receive(const Call& call) {
   for (int turn = 0, most = spins(); turn < most; ++turn) {
     int done = 0;
     MPI_Status status;
-    guarded(call, sequence, [&] { check(MPI_Test(&request, &done, &status), "MPI_Test"); });
+    guarded(call, sequence, [&] { mpi::check(MPI_Test(&request, &done, &status), "MPI_Test"); });
     if (done != 0) {
       process_->recorder.complete(number);
       if (call.operation == Operation::recv) expect_whole(call, sequence, elements_of(status, call.type));
@@ -234,7 +234,7 @@ inline void MpiGroup::start_check(Running& running) {
     for (const std::size_t count : call.receive_counts) counts = counts * 1000003 + count;
   running.mine = {signature(call), call.count, counts};
   running.all.resize(running.mine.size() * std::size_t(size_));
-  check(MPI_Iallgather(running.mine.data(), int(running.mine.size()), MPI_UINT64_T, running.all.data(), int(running.mine.size()),
+  mpi::check(MPI_Iallgather(running.mine.data(), int(running.mine.size()), MPI_UINT64_T, running.all.data(), int(running.mine.size()),
                        MPI_UINT64_T, checks_.get(), &running.check),
         "MPI_Iallgather");
 }
@@ -242,7 +242,7 @@ inline void MpiGroup::start_check(Running& running) {
 inline bool MpiGroup::checked(Running& running) {
   if (running.all.empty()) return true;
   int done = 0;
-  check(MPI_Test(&running.check, &done, MPI_STATUS_IGNORE), "MPI_Test");
+  mpi::check(MPI_Test(&running.check, &done, MPI_STATUS_IGNORE), "MPI_Test");
   if (done == 0) return false;
   const auto& all = running.all;
   for (std::size_t q = 1; q < std::size_t(size_); ++q) {
@@ -259,10 +259,10 @@ inline bool MpiGroup::checked(Running& running) {
 
 inline std::shared_ptr<Group> MpiGroup::split(int color, int key, std::string axis) {
   MPI_Comm part = MPI_COMM_NULL;
-  check(MPI_Comm_split(main_.get(), color, key, &part), "MPI_Comm_split");
+  mpi::check(MPI_Comm_split(main_.get(), color, key, &part), "MPI_Comm_split");
   Handle handle(part);
   int members = 0;
-  check(MPI_Comm_size(part, &members), "MPI_Comm_size");
+  mpi::check(MPI_Comm_size(part, &members), "MPI_Comm_size");
   if (members == 1) return std::make_shared<SelfGroup>(std::move(axis), "mpi");
   return shared_memory::SharedMemoryGroup::over(process_,
                                                 std::make_shared<MpiGroup>(process_, std::move(handle), std::move(axis)));

@@ -175,11 +175,22 @@ inline Graph backward_graph(const AttentionKey& key, bool same_bits = false) {
 
 }  // namespace detail
 
+/// Throws CudaError for a cuDNN that computes these graphs wrongly: below 9.6 the sums of dq are not set to zero before blocks of
+/// keys add to them. A program may find an older library when it runs than it was compiled with.
+WEFT_COLD inline void require_version(std::size_t version) {
+  if (version < 90800)
+    throw_error<CudaError>({"cuda: cuDNN ", version / 10000, ".", version / 100 % 100, " was found at run time: attention needs 9.8 or "
+                            "newer; put a newer libcudnn.so.9 first in LD_LIBRARY_PATH, or leave cudnn::use_for_attention out"});
+}
+
 /// Plans of one GPU, by shape. Not thread-safe.
 class Attention {
  public:
   /// Uses the current device. With `same_bits`, the backward only uses kernels that add in one fixed order: slower.
-  explicit Attention(bool same_bits) : same_bits_(same_bits) { check(cudnnCreate(&handle_), "cudnnCreate"); }
+  explicit Attention(bool same_bits) : same_bits_(same_bits) {
+    require_version(cudnnGetVersion());
+    check(cudnnCreate(&handle_), "cudnnCreate");
+  }
   Attention(const Attention&) = delete;
   Attention& operator=(const Attention&) = delete;
   ~Attention() {

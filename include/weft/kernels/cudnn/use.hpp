@@ -30,9 +30,9 @@ inline bool key_of(const kernels::detail::AttentionCall& call, bool backward, At
     return reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.stride * size_of(type) % 16 == 0;
   };
   const auto& s = call.shape;
-  if (s.mask.ranges()) return false;  // a window, documents and masks of one's own are computed by Kokkos' kernels
   if (s.head_width % 8 != 0 || !fits(call.q, call.type) || !fits(call.k, call.type) || !fits(call.v, call.type)) return false;
   if (!fits(call.out, backward ? call.type : call.out_type)) return false;
+  if (reinterpret_cast<std::uintptr_t>(call.log_sum_exp) % 16 != 0) return false;  // a half of a sequence may begin anywhere
   if (backward && (!fits(call.d_out, call.type) || !fits(call.dq, call.out_type) || !fits(call.dk, call.out_type) ||
                    !fits(call.dv, call.out_type)))
     return false;

@@ -4,10 +4,14 @@
 // the kernels ask it first, so these headers do not depend on the libraries of a program.
 
 #include <cstddef>
+#include <cstdio>
 #include <memory>
+#include <string>
 #include <type_traits>
+#include <utility>
 
 #include <weft/core/scalar.hpp>
+#include <weft/core/text.hpp>
 #include <weft/kernels/detail/attention_rows.hpp>
 #include <weft/kernels/detail/loops.hpp>
 
@@ -37,11 +41,25 @@ class AttentionLibrary {
 /// The library of a device, or null.
 struct FusedAttention {
   std::shared_ptr<AttentionLibrary> library;
+  bool told = false;  ///< that a call went to the slow kernels nevertheless
 };
+
+/// Says once for a device that attention which a library was to compute runs in Kokkos kernels, many times slower.
+WEFT_COLD inline void tell_slow_attention(FusedAttention& fused, const AttentionShape& shape, DataType type, bool backward) {
+  if (fused.library == nullptr || std::exchange(fused.told, true)) return;
+  const std::string text = weft::detail::joined(
+      {"weft: attention", backward ? " (backward)" : "", " in ", name_of(type), ", ", shape.heads, " heads of width ", shape.head_width,
+       ", ", shape.kv_heads, " of them with keys, ", shape.length, " queries against ", shape.keys,
+       " keys: the device's library has no kernel for it, so it runs in Kokkos kernels, many times slower; it takes bfloat16 and "
+       "float16, heads of a width that 8 divides, and rows at multiples of 16 bytes"});
+  std::fprintf(stderr, "%s\n", text.c_str());
+}
 
 /// The libraries support 16-bit types only.
 template <class T, class Exec>
 inline constexpr bool may_be_fused = !on_host<Exec> && sizeof(T) == 2;
+/// They are asked for causal and full attention. A window, documents and masks given as arrays are computed by loops over rows.
+inline bool may_be_fused_under(const MaskView& mask) { return !mask.ranges(); }
 
 template <class T, class R, class Exec>
 bool attention_fused_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
@@ -87,7 +105,8 @@ template <class T, class R, class Exec>
 void attention_device_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
                               StridedRows<R> out, accumulate_t<T>* lse) {
   if constexpr (may_be_fused<T, Exec>)
-    if (attention_fused_forward(device, shape, in, out, lse)) return;
+    if (may_be_fused_under(shape.mask) && attention_fused_forward(device, shape, in, out, lse)) return;
+  if constexpr (!on_host<Exec>) tell_slow_attention(device.template cache<FusedAttention>(), shape, data_type_of<T>, false);
   attention_rows_forward(device, shape, in, out, lse);
 }
 
@@ -96,7 +115,8 @@ void attention_device_backward(Device<Exec>& device, const AttentionShape& shape
                                StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
                                const AttentionOperands<R>& d) {
   if constexpr (may_be_fused<T, Exec>)
-    if (attention_fused_backward(device, shape, in, out, d_out, lse, d)) return;
+    if (may_be_fused_under(shape.mask) && attention_fused_backward(device, shape, in, out, d_out, lse, d)) return;
+  if constexpr (!on_host<Exec>) tell_slow_attention(device.template cache<FusedAttention>(), shape, data_type_of<T>, true);
   attention_rows_backward(device, shape, in, out, d_out, lse, d);
 }
 

@@ -60,11 +60,13 @@ struct AttentionHost {
   /// Runs `work(item, workspace)` for each (sequence, key-value head); each worker has `values` numbers of its own as workspace.
   template <class Exec, class Work>
   static void run(Device<Exec>& device, const AttentionShape& shape, std::size_t values, const Work& work) {
-    const std::size_t items = shape.sequences * shape.kv_heads, workers = std::min(items, std::size_t(threads_of(device.exec())));
+    const std::size_t items = shape.sequences * shape.kv_heads, rows = shape.sequences * shape.length * shape.heads;
+    const std::size_t most = std::min(items, std::size_t(threads_of(device.exec()))),
+                      workers = std::min(most, threads_for(device, rows * shape.keys * shape.head_width));
     const std::size_t each = (values + 63) / 64 * 64;
-    const weft::detail::Buffer buffer = device.allocate(workers * each * sizeof(A));
+    const weft::detail::Buffer buffer = device.allocate(most * each * sizeof(A));  // plan/local_model.hpp counts it
     char* workspace = static_cast<char*>(buffer.get());
-    for_each(device, workers, [=](std::size_t worker) {
+    for_each_piece(device, workers, [=](std::size_t worker) {
       for (std::size_t item = worker; item < items; item += workers) work(item, workspace + worker * each * sizeof(A));
     });
   }

@@ -20,6 +20,7 @@ namespace weft::kernels::detail {
 using weft::detail::by_argument;
 using weft::detail::HostLoop;
 using weft::detail::run_on_host;
+using weft::detail::share_on_host;
 using weft::detail::threads_of;
 
 template <class F>
@@ -31,12 +32,27 @@ WEFT_FLATTEN inline void call_body(const void* body, std::size_t begin, std::siz
 /// Calls f(i) for each i of [0, n) on the device's threads.
 template <class Exec, class F>
 requires(on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const F& f) {
-  if (n != 0) run_on_host(device.exec(), HostLoop{&call_body<F>, &f, n, 1});
+  if (n != 0) run_on_host(device, HostLoop{&call_body<F>, &f, n});
 }
 template <class Exec, class F>
 requires(!on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const F& f) {
   if (n != 0)
     Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)), f);
+}
+
+/// The number of threads among which so many multiplications and additions are shared out: each has enough to do to be worth the
+/// time that it takes to join.
+template <class Exec>
+std::size_t threads_for(Device<Exec>& device, std::size_t operations) {
+  constexpr std::size_t least = 1 << 16;
+  const std::size_t threads = std::size_t(threads_of(device.exec()));
+  return device.shares_short_loops() ? threads : std::min(threads, operations / least + 1);
+}
+
+/// Calls f(piece) for each piece of [0, pieces), of which there are as many as threads_for says, all at once.
+template <class Exec, class F>
+requires(on_host<Exec>) void for_each_piece(Device<Exec>& device, std::size_t pieces, const F& f) {
+  if (pieces != 0) share_on_host(device, HostLoop{&call_body<F>, &f, pieces});
 }
 
 /// The threads that compute one row of a matrix together: one thread on hosts, the lanes of a warp (Kokkos' vector) elsewhere.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/loops.hpp>
@@ -18,14 +19,12 @@ struct Outputs {
   A* pointer[N];
 };
 
-/// The columns of one work item: as many as the number of threads allows. Each column is summed alone, so the results do not
-/// depend on it.
+/// The columns of one piece of the work: as many as the number of threads allows. Each column is summed alone, so the results do
+/// not depend on it.
 template <class V, class Exec>
-std::size_t columns_of_item(Device<Exec>& device, std::size_t columns) {
-  if constexpr (on_host<Exec>) {
-    const std::size_t group = 4 * V::size, threads = std::size_t(threads_of(device.exec()));
-    return std::max(group, (columns / threads + group - 1) / group * group);
-  } else return V::size;
+std::size_t columns_of_piece(Device<Exec>& device, std::size_t rows, std::size_t columns) {
+  const std::size_t group = 4 * V::size, threads = threads_for(device, rows * columns);
+  return std::max(group, (columns / threads + group - 1) / group * group);
 }
 
 /// outputs[k][c] (+)= the sum over rows of term(row, c, count, k-th sum). `Term` has `void operator()(row, c, count, V
@@ -33,8 +32,8 @@ std::size_t columns_of_item(Device<Exec>& device, std::size_t columns) {
 template <class V, int N, class Exec, class Term, class A>
 requires(on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term term,
                                       Outputs<A, N> outputs, bool accumulate) {
-  const std::size_t width = columns_of_item<V>(device, columns);
-  for_each(
+  const std::size_t width = columns_of_piece<V>(device, rows, columns);
+  for_each_piece(
       device, (columns + width - 1) / width, KOKKOS_LAMBDA(std::size_t item) {
         constexpr std::size_t block = 8;
         const std::size_t first = item * width, here = columns - first < width ? columns - first : width;
@@ -56,27 +55,45 @@ requires(on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, st
       });
 }
 
-/// On devices, in two passes: the sums of blocks of rows in parallel, then the sum of the blocks in order.
+/// On devices: the sums of blocks of rows in parallel, then sums of blocks of those, until few are left.
 template <class V, int N, class Exec, class Term, class A>
 requires(!on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term term,
                                        Outputs<A, N> outputs, bool accumulate) {
-  constexpr std::size_t block = 64;
-  const std::size_t blocks = std::max<std::size_t>(1, (rows + block - 1) / block);
-  const weft::detail::Buffer buffer = device.allocate(blocks * columns * N * sizeof(A));
-  A* const partial = static_cast<A*>(buffer.get());  // [blocks, N, columns]
+  constexpr std::size_t block = 16, few = 32;
+  const std::size_t pieces = (columns + V::size - 1) / V::size;
+  std::size_t blocks = std::max<std::size_t>(1, (rows + block - 1) / block);
+  weft::detail::Buffer buffer = device.allocate(blocks * columns * N * sizeof(A));
+  A* partial = static_cast<A*>(buffer.get());  // [blocks, N, columns]
   for_each(
-      device, blocks * columns, KOKKOS_LAMBDA(std::size_t item) {
-        const std::size_t b = item / columns, column = item % columns, end = (b + 1) * block < rows ? (b + 1) * block : rows;
+      device, blocks * pieces, KOKKOS_LAMBDA(std::size_t item) {
+        const std::size_t b = item / pieces, column = item % pieces * V::size, end = (b + 1) * block < rows ? (b + 1) * block : rows,
+                          count = columns - column < V::size ? columns - column : V::size;
         V sums[N];
         for (int k = 0; k < N; ++k) sums[k] = V(A(0));
-        for (std::size_t row = b * block; row < end; ++row) term(row, column, 1, sums);
-        for (int k = 0; k < N; ++k) partial[(b * N + std::size_t(k)) * columns + column] = sums[k].v[0];
+        for (std::size_t row = b * block; row < end; ++row) term(row, column, count, sums);
+        for (int k = 0; k < N; ++k) sums[k].store(partial + (b * N + std::size_t(k)) * columns + column, count);
       });
+  const std::size_t width = columns * N;
+  while (blocks > few) {
+    const std::size_t left = (blocks + few - 1) / few, before = blocks;
+    weft::detail::Buffer next = device.allocate(left * width * sizeof(A));
+    A* const sums = static_cast<A*>(next.get());
+    const A* const from = partial;
+    for_each(
+        device, left * width, KOKKOS_LAMBDA(std::size_t item) {
+          const std::size_t first = item / width * few, end = first + few < before ? first + few : before;
+          A sum = 0;
+          for (std::size_t b = first; b < end; ++b) sum += from[b * width + item % width];
+          sums[item] = sum;
+        });
+    buffer = std::move(next), partial = sums, blocks = left;
+  }
+  const A* const from = partial;
   for_each(
-      device, columns * N, KOKKOS_LAMBDA(std::size_t item) {
+      device, width, KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t k = item / columns, column = item % columns;
         A sum = accumulate ? outputs.pointer[k][column] : A(0);
-        for (std::size_t b = 0; b < blocks; ++b) sum += partial[(b * N + k) * columns + column];
+        for (std::size_t b = 0; b < blocks; ++b) sum += from[b * width + item];
         outputs.pointer[k][column] = sum;
       });
 }

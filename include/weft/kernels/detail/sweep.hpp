@@ -23,10 +23,6 @@ template <class Exec, class T>
 using lanes_for = std::conditional_t<on_host<Exec>, Lanes<accumulate_t<T>, register_bytes / sizeof(accumulate_t<T>)>,
                                      Lanes<accumulate_t<T>, 16 / sizeof(T), false>>;
 
-/// lanes_for where threads of a device lie side by side along a row, each with a number of its own.
-template <class Exec, class T>
-using column_lanes_for = std::conditional_t<on_host<Exec>, lanes_for<Exec, T>, Lanes<accumulate_t<T>, 1>>;
-
 /// Prefetches the memory of n values that will be read or written soon: rows of a matrix are too far apart for the processor's
 /// own prefetcher.
 template <bool write = false, class T>

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A dataset of arrays, one for each field: files (Npy, Idx), vectors, spans and Kokkos Views of the program's own, without a
+// copy. Elements become a field's scalars by value * scale + shift.
+//
+//   const data::Arrays train(
+//       data::array<image, std::uint8_t>(data::Idx::open(images), {.shape = Shape{1, 28, 28}, .scale = 1 / 255.0}),
+//       data::array<label, std::uint8_t>(data::Idx::open(labels), {.classes = 10}));
+//   data::Loader loader(mesh, train, {.global_batch = 64});
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <weft/data/file_bytes.hpp>
+#include <weft/layer/fields.hpp>
+
+namespace weft::data {
+
+struct ArrayOptions {
+  std::optional<Shape> shape = {};  ///< of a sample, if it is to be another one of as many elements
+  double scale = 1, shift = 0;
+  std::size_t classes = 0;  ///< all elements are in [0, classes), or the array is refused; 0: not checked
+};
+
+/// One field's values of all samples, [samples, shape...]: a view, with what keeps its memory alive.
+template <class F, class T>
+struct Array {
+  std::span<const T> values;
+  Shape shape;
+  std::size_t samples = 0;
+  double scale = 1, shift = 0;
+  std::shared_ptr<const void> owner = nullptr;
+
+  void load(std::size_t index, std::span<typename F::scalar> out) const {
+    const std::span<const T> sample = values.subspan(index * out.size(), out.size());
+    using Scalar = typename F::scalar;
+    if (scale == 1 && shift == 0)
+      std::transform(sample.begin(), sample.end(), out.begin(), [](T value) { return static_cast<Scalar>(value); });
+    else
+      std::transform(sample.begin(), sample.end(), out.begin(), [this](T value) {
+        return static_cast<Scalar>(static_cast<float_of<Scalar>>(static_cast<double>(value) * scale + shift));
+      });
+  }
+
+ private:
+  // float16 and bfloat16 are made from float
+  template <class Scalar>
+  using float_of = std::conditional_t<std::is_arithmetic_v<Scalar>, double, float>;
+};
+
+namespace detail {
+
+/// Throws ShapeError or UsageError if the sizes of an array do not fit.
+[[noreturn]] void refuse_array_shape(std::string_view name, const Shape& of_array, const Shape& wanted);
+Shape sample_shape(std::string_view name, std::string_view file, const std::vector<std::size_t>& shape);
+[[noreturn]] void refuse_array_samples(std::string_view name, std::size_t samples, std::string_view other, std::size_t expected);
+
+template <class F, class T>
+Array<F, T> checked_array(std::span<const T> values, Shape shape, std::size_t samples, const ArrayOptions& options,
+                          std::shared_ptr<const void> owner) {
+  const Shape wanted = options.shape.value_or(shape);
+  const std::size_t length = weft::detail::field_length(F::name, samples, wanted);
+  if (length != values.size()) refuse_array_shape(F::name, shape, wanted);
+  if constexpr (std::is_integral_v<T>) {
+    if (options.classes != 0)
+      for (std::size_t i = 0; i < values.size(); ++i)
+        if (std::cmp_less(values[i], 0) || std::cmp_greater_equal(values[i], options.classes))
+          weft::detail::refuse_label(F::name, std::to_string(values[i]), i / wanted.size(), options.classes);
+  } else {
+    static_assert(std::is_floating_point_v<T> || requires(T half) { float(half); });
+    if (options.classes != 0)
+      throw_error<UsageError>({"data: field ", F::name, ": classes are of whole numbers, the array's elements are none"});
+  }
+  return {values, wanted, samples, options.scale, options.shift, std::move(owner)};
+}
+
+}  // namespace detail
+
+/// A file's array as the field's values; its elements must be the field's scalars, or T where T is named. Throws UsageError if
+/// they are not, ShapeError if the shape does not fit.
+template <auto field, class T = typename std::remove_cvref_t<decltype(field)>::scalar>
+auto array(const detail::FileArray& file, const ArrayOptions& options = {}) {
+  using F = std::remove_cvref_t<decltype(field)>;
+  const std::span<const T> values = file.values<T>();
+  return detail::checked_array<F, T>(values, detail::sample_shape(F::name, file.file(), file.shape()), file.shape()[0], options,
+                                     file.owner());
+}
+
+/// Memory of the program's own, [samples, shape...], which must outlive the dataset. Throws ShapeError unless it holds whole
+/// samples.
+template <auto field, class T>
+auto array(std::span<const T> values, const Shape& shape, const ArrayOptions& options = {}) {
+  using F = std::remove_cvref_t<decltype(field)>;
+  FieldValues<Field<"array", T>> checked;
+  checked.view(values, shape);
+  return detail::checked_array<F, T>(values, shape, checked.samples(), options, nullptr);
+}
+template <auto field, class T>
+auto array(const std::vector<T>& values, const Shape& shape, const ArrayOptions& options = {}) {
+  return array<field>(std::span<const T>(values), shape, options);
+}
+/// A vector that the dataset keeps.
+template <auto field, class T>
+auto array(std::vector<T>&& values, const Shape& shape, const ArrayOptions& options = {}) {
+  const auto kept = std::make_shared<const std::vector<T>>(std::move(values));
+  auto made = array<field>(std::span<const T>(*kept), shape, options);
+  made.owner = kept;
+  return made;
+}
+/// A Kokkos View of host memory, [samples, ...], contiguous and row-major. What the program writes into it later is what is
+/// loaded; with `LoaderOptions::ahead` = 0 that is done by the rank itself, so that nothing is read while it is written.
+template <auto field, weft::detail::KokkosView V>
+auto array(const V& view, const ArrayOptions& options = {}) {
+  using F = std::remove_cvref_t<decltype(field)>;
+  const auto parts = weft::detail::values_of_view(F::name, view);
+  return detail::checked_array<F, typename V::non_const_value_type>(parts.values, parts.shape, parts.samples, options,
+                                                                    std::make_shared<const V>(view));
+}
+
+/// A dataset of arrays of equally many samples.
+template <class... A>
+class Arrays;
+template <class... F, class... T>
+class Arrays<Array<F, T>...> {
+ public:
+  using Fields = FieldBatch<F{}...>;
+
+  /// Throws ShapeError if the arrays have different numbers of samples.
+  explicit Arrays(Array<F, T>... arrays) : arrays_(std::move(arrays)...) {
+    const std::size_t samples[]{std::get<Array<F, T>>(arrays_).samples...};
+    const std::string_view names[]{F::name...};
+    for (std::size_t i = 1; i < sizeof...(F); ++i)
+      if (samples[i] != samples[0]) detail::refuse_array_samples(names[i], samples[i], names[0], samples[0]);
+  }
+
+  std::size_t size() const { return std::get<0>(arrays_).samples; }
+  void shapes(typename Fields::Shapes& shapes) const { ((shapes[F{}] = std::get<Array<F, T>>(arrays_).shape), ...); }
+  void load(std::size_t index, typename Fields::Sample& sample) const {
+    (std::get<Array<F, T>>(arrays_).load(index, sample[F{}]), ...);
+  }
+
+ private:
+  std::tuple<Array<F, T>...> arrays_;
+};
+template <class... A>
+Arrays(A...) -> Arrays<A...>;
+
+}  // namespace weft::data
+
+#ifndef WEFT_COMPILED
+#include <weft/data/arrays_impl.hpp>
+#endif

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Tokens as samples for language models. TokenWindows cuts a long sequence into windows of one length without overlap.
+// PackedDocuments does so for documents with a separating token between them, and says of each token to which document of its
+// window it belongs and where in it, so that attention and positions can restart there.
+//
+//   data::TokenWindows train(data::Tokens::open("train.bin"), {.sequence = 1024});
+//   data::PackedDocuments documents(data::Tokens::open("train.bin"), {.sequence = 1024, .separator = 50256});
+//   for (auto&& batch : data::Loader(mesh, train, {.global_batch = 16})) model.train_step(data::token_batch(batch));
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <weft/data/tokens.hpp>
+#include <weft/layer/batch.hpp>
+#include <weft/layer/fields.hpp>
+
+namespace weft::data {
+
+inline constexpr Field<"tokens", std::int32_t> tokens;    ///< [sequence]
+inline constexpr Field<"targets", std::int32_t> targets;  ///< [sequence]: the token that follows; a negative one does not count
+inline constexpr Field<"documents", std::int32_t> documents;  ///< [sequence]: the number in its window, from 0; -1 for padding
+inline constexpr Field<"positions", std::int32_t> positions;  ///< [sequence]: in the document, from 0 in each window
+
+struct WindowOptions {
+  std::size_t sequence = 256;  ///< tokens of a sample
+};
+
+/// Sample i holds tokens i * sequence ... and the ones that follow each.
+class TokenWindows {
+ public:
+  using Fields = FieldBatch<data::tokens, data::targets>;
+
+  /// Throws UsageError if one window and the token after it do not fit.
+  TokenWindows(Tokens all, WindowOptions options);
+
+  std::size_t size() const { return (all_.size() - 1) / sequence_; }
+  void shapes(Fields::Shapes& shapes) const { shapes[data::tokens] = shapes[data::targets] = {sequence_}; }
+  void load(std::size_t index, const Fields::Sample& sample) const {
+    all_.copy(index * sequence_, sample[data::tokens]);
+    all_.copy(index * sequence_ + 1, sample[data::targets]);
+  }
+
+ private:
+  Tokens all_;
+  std::size_t sequence_;
+};
+
+enum class Packing : std::uint8_t {
+  cut,    ///< windows follow each other; a document may begin in one and go on in the next
+  whole,  ///< a document that does not fit any more begins the next window, and the rest is padding; only longer ones are cut
+};
+
+struct PackingOptions {
+  std::size_t sequence = 256;    ///< tokens of a sample
+  std::int32_t separator = 0;    ///< the token between documents
+  bool separator_first = false;  ///< it begins each document, as in llm.c's files, rather than ends it
+  Packing packing = Packing::cut;
+};
+
+/// Windows of documents. The last token of a document has the target -1: what follows is another one's.
+class PackedDocuments {
+ public:
+  using Fields = FieldBatch<data::tokens, data::targets, data::documents, data::positions>;
+
+  /// Reads all tokens once if documents are whole. Throws UsageError if one window does not fit, or if no separator is found
+  /// then.
+  PackedDocuments(Tokens all, PackingOptions options);
+
+  std::size_t size() const {
+    return options_.packing == Packing::cut ? (all_.size() - 1) / options_.sequence : windows_.size() - 1;
+  }
+  void shapes(Fields::Shapes& shapes) const {
+    shapes[data::tokens] = shapes[data::targets] = shapes[data::documents] = shapes[data::positions] = {options_.sequence};
+  }
+  void load(std::size_t index, const Fields::Sample& sample) const;
+
+ private:
+  /// Whether a document ends between tokens i and i + 1.
+  bool border_after(std::size_t i) const {
+    return options_.separator_first ? i + 1 < all_.size() && all_[i + 1] == options_.separator : all_[i] == options_.separator;
+  }
+  void find_windows();
+
+  Tokens all_;
+  PackingOptions options_;
+  std::vector<std::size_t> windows_;  // whole documents: the first token of each window, and the end of the last
+};
+
+/// A batch of tokens and targets as the Batch that weft's language models take: a copy, into memory that is used again if `into`
+/// is.
+template <class B>
+void copy_tokens(const B& from, Batch& into) {
+  const auto token = from[tokens].values(), target = from[targets].values();
+  into.tokens.assign(token.begin(), token.end());
+  into.targets.assign(target.begin(), target.end());
+  into.sequences = from.samples;
+  into.length = from[tokens].shape().size();
+  into.micro_batches = from.micro_batches;
+  into.first_sequence = from.first_sample;
+  into.step = from.step;
+  into.differing.clear();
+}
+template <class B>
+Batch token_batch(const B& from) {
+  Batch batch;
+  copy_tokens(from, batch);
+  return batch;
+}
+
+}  // namespace weft::data
+
+#ifndef WEFT_COMPILED
+#include <weft/data/token_windows_impl.hpp>
+#endif

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A long sequence of tokens: the bytes of a text, or a file of whole numbers, mapped into memory. Files are nanoGPT's (.bin of
+// uint16, no header) and llm.c's, whose header of 1024 bytes says type and number (GPT-2: uint16, Llama 3: uint32).
+//
+//   const auto tokens = data::Tokens::open("train.bin", {.vocabulary = 50257});
+//   const auto text = data::Tokens::of_text("to be or not to be");
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <weft/data/file_bytes.hpp>
+
+namespace weft::data {
+
+enum class TokenType : std::uint8_t { from_header, byte, uint16, uint32 };
+
+struct TokenOptions {
+  /// Of a file without a header; `from_header` takes uint16 there, as nanoGPT writes.
+  TokenType type = TokenType::from_header;
+  /// Tokens are below it; a larger one is refused when it is read. 0: not checked.
+  std::size_t vocabulary = 0;
+};
+
+class Tokens {
+ public:
+  /// Throws UsageError, with the file's name, if it cannot be read, if a header's type, version or number of tokens does not fit,
+  /// or if the bytes are no whole tokens.
+  static Tokens open(const std::string& file, TokenOptions options = {});
+  /// The bytes of a text file, 256 tokens.
+  static Tokens open_text(const std::string& file) { return open(file, {.type = TokenType::byte, .vocabulary = 256}); }
+  /// The same of bytes in memory; `file` is what messages call them.
+  static Tokens from_bytes(const std::string& file, std::vector<std::uint8_t> bytes, TokenOptions options = {}) {
+    return Tokens(detail::FileBytes::from_bytes(file, std::move(bytes)), options);
+  }
+  static Tokens of_text(std::string_view text) {
+    return from_bytes("text", {text.begin(), text.end()}, {.type = TokenType::byte, .vocabulary = 256});
+  }
+
+  std::size_t size() const { return size_; }
+  TokenType type() const { return type_; }
+  const std::string& file() const { return bytes_->file(); }
+
+  /// Tokens first ... first + count - 1 alone: a part for training and one for validation. Throws UsageError if there are not so
+  /// many.
+  Tokens part(std::size_t first, std::size_t count) const;
+
+  /// Token i. Throws UsageError if it is not in the vocabulary.
+  std::int32_t operator[](std::size_t i) const {
+    const std::uint32_t token = raw(i);
+    if (token >= limit_) refuse(i, token);
+    return static_cast<std::int32_t>(token);
+  }
+  /// Tokens first ... first + out.size() - 1. Throws UsageError if one is not in the vocabulary.
+  void copy(std::size_t first, std::span<std::int32_t> out) const {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = (*this)[first + i];
+  }
+
+ private:
+  Tokens(std::shared_ptr<const detail::FileBytes> bytes, TokenOptions options);
+
+  std::uint32_t raw(std::size_t i) const {
+    const std::uint8_t* const at = begin_ + i * width_;  // little-endian, and not aligned
+    std::uint32_t token = at[0];
+    if (width_ > 1) token |= std::uint32_t(at[1]) << 8;
+    if (width_ > 2) token |= std::uint32_t(at[2]) << 16 | std::uint32_t(at[3]) << 24;
+    return token;
+  }
+  [[noreturn]] void refuse(std::size_t i, std::uint32_t token) const;
+
+  std::shared_ptr<const detail::FileBytes> bytes_;
+  const std::uint8_t* begin_ = nullptr;
+  std::size_t size_ = 0, width_ = 1, first_ = 0;
+  std::uint32_t limit_ = 0;
+  TokenType type_ = TokenType::byte;
+};
+
+}  // namespace weft::data
+
+#ifndef WEFT_COMPILED
+#include <weft/data/tokens_impl.hpp>
+#endif

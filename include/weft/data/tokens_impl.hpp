@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Definitions for data/tokens.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+
+#include <limits>
+
+#include <weft/core/inline.hpp>
+#include <weft/data/tokens.hpp>
+
+namespace weft::data {
+
+WEFT_INLINE Tokens Tokens::open(const std::string& file, TokenOptions options) {
+  return Tokens(detail::FileBytes::open(file), options);
+}
+
+WEFT_INLINE Tokens::Tokens(std::shared_ptr<const detail::FileBytes> bytes, TokenOptions options)
+    : bytes_(std::move(bytes)), type_(options.type) {
+  const std::span<const std::uint8_t> all = bytes_->bytes();
+  const auto fail = [&](weft::detail::Words reason) { detail::refuse_file(file(), reason); };
+  const auto number = [&](std::size_t at) {
+    std::uint32_t value = 0;
+    for (std::size_t i = 0; i < 4; ++i) value |= std::uint32_t(all[4 * at + i]) << 8 * i;
+    return value;
+  };
+  const auto name = [](TokenType type) {
+    return type == TokenType::uint32 ? "uint32" : type == TokenType::byte ? "bytes" : "uint16";
+  };
+  constexpr std::uint32_t gpt2 = 20240520, llama3 = 20240801, evaluation = 20240522;  // llm.c's, with versions 1 and 7
+  constexpr std::size_t header = 1024;
+  const std::uint32_t magic = all.size() >= 4 && type_ != TokenType::byte ? number(0) : 0;
+  const bool with_header = magic == gpt2 || magic == llama3;
+  if (magic == evaluation) fail({"it is one of llm.c's files of questions (HellaSwag), not of tokens"});
+  if (with_header) {
+    const TokenType type = magic == gpt2 ? TokenType::uint16 : TokenType::uint32;
+    if (type_ != TokenType::from_header && type_ != type)
+      fail({"its header says tokens of ", name(type), ", ", name(type_), " was asked for"});
+    type_ = type;
+    if (all.size() < header) fail({"it is cut off: llm.c's header has ", header, " bytes, the file ", all.size()});
+    const std::uint32_t version = number(1), wanted = magic == gpt2 ? 1 : 7;
+    if (version != wanted)
+      fail({"its header says version ", version, ", llm.c's files of ", name(type), " are of version ", wanted});
+  }
+  if (type_ == TokenType::from_header) type_ = TokenType::uint16;
+  width_ = type_ == TokenType::uint32 ? 4 : type_ == TokenType::uint16 ? 2 : 1;
+  const std::size_t place = with_header ? header : 0, there = all.size() - place;
+  if (there % width_ != 0) fail({"its ", there, " bytes of tokens are no whole tokens of ", name(type_)});
+  size_ = there / width_;
+  if (with_header && number(2) != size_)
+    fail({number(2) > size_ ? "it is cut off: " : "it is too long: ", "its header says ", number(2), " tokens, it has ", size_});
+  if (size_ == 0) fail({"it has no tokens"});
+  begin_ = all.data() + place;
+  constexpr std::uint32_t most = std::numeric_limits<std::int32_t>::max();
+  limit_ = options.vocabulary == 0 || options.vocabulary > most ? most : static_cast<std::uint32_t>(options.vocabulary);
+}
+
+WEFT_INLINE Tokens Tokens::part(std::size_t first, std::size_t count) const {
+  if (first > size_ || count > size_ - first)
+    throw_error<UsageError>({"data: '", file(), "' has ", size_, " tokens: there are not ", count, " from ", first, " on"});
+  Tokens part = *this;
+  part.begin_ += first * width_;
+  part.first_ += first;
+  part.size_ = count;
+  return part;
+}
+
+WEFT_COLD WEFT_INLINE void Tokens::refuse(std::size_t i, std::uint32_t token) const {
+  throw_error<UsageError>({"data: '", file(), "': token(", token, ") at place ", first_ + i, " is not in the vocabulary(", limit_,
+                           "): the file is of another ", "tokenizer or of another type than ",
+                           type_ == TokenType::uint32   ? "uint32"
+                           : type_ == TokenType::uint16 ? "uint16"
+                                                        : "bytes"});
+}
+
+}  // namespace weft::data

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// A loop visits each index once, whoever runs it; a short one stays on the calling thread, a long one does not.
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include <Kokkos_Core.hpp>
+
+#include <weft/device/device.hpp>
+#include <weft/device/parallel_for.hpp>
+#include <weft/runtime/guard.hpp>
+
+using namespace weft;
+
+namespace {
+
+std::atomic<int> shared{0};
+
+/// The number of loops that f() shares out among threads, by Kokkos' own callback.
+template <class F>
+int loops_shared(const F& f) {
+  shared = 0;
+  Kokkos::Tools::Experimental::set_begin_parallel_for_callback([](const char*, std::uint32_t, std::uint64_t*) { ++shared; });
+  f();
+  Kokkos::Tools::Experimental::set_begin_parallel_for_callback(nullptr);
+  return shared;
+}
+
+DefaultDevice::execution_space threads(int count) {
+  return runtime::detail::instance_for<DefaultDevice::execution_space>(0, 2, count);
+}
+
+void compute_for(std::chrono::microseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  while (std::chrono::steady_clock::now() < end) {}
+}
+
+}  // namespace
+
+TEST_CASE("each index once, for any number of threads and bodies of any length") {
+  for (const int count : {1, 2, 3, 8}) {
+    DefaultDevice device(threads(count));
+    for (const std::size_t n : {0, 1, 2, 7, 8, 9, 10, 72, 73, 74, 1000, 20000})
+      for (const int slow : {0, 1, 5}) {  // every fifth body takes longer than a loop that is not worth sharing
+        if (slow != 0 && n > 1000) continue;
+        std::vector<std::atomic<int>> visits(n);
+        weft::detail::for_each_index(device, n, [&](std::size_t i) {
+          if (slow != 0 && i % 5 == std::size_t(slow % 5)) compute_for(std::chrono::microseconds(6));
+          ++visits[i];
+        });
+        CAPTURE(count);
+        CAPTURE(n);
+        std::size_t wrong = 0;
+        for (const auto& visited : visits) wrong += visited != 1;
+        CHECK(wrong == 0);
+      }
+  }
+}
+
+TEST_CASE("a short loop stays on the calling thread") {
+  DefaultDevice device(threads(2));
+  constexpr int loops = 1000;
+  std::vector<double> x(64);
+  const auto caller = std::this_thread::get_id();
+  std::atomic<int> elsewhere{0};
+  const int count = loops_shared([&] {
+    for (int loop = 0; loop < loops; ++loop)
+      weft::detail::for_each_index(device, x.size(), [&](std::size_t i) {
+        x[i] += 1;
+        if (std::this_thread::get_id() != caller) ++elsewhere;
+      });
+  });
+  CHECK(count < loops / 4);  // not 0: a thread that loses its core in the middle of a loop takes it for a long one
+  CHECK(elsewhere <= count * int(x.size()));
+}
+
+TEST_CASE("a long loop is shared out, and so is one that the caller has cut into pieces") {
+  DefaultDevice device(threads(2));
+  const auto body = [](std::size_t) { compute_for(std::chrono::microseconds(20)); };
+  CHECK(loops_shared([&] { weft::detail::for_each_index(device, 32, body); }) == 1);
+  const auto call = [](const void*, std::size_t, std::size_t) {};
+  CHECK(loops_shared([&] { weft::detail::share_on_host(device, {call, nullptr, 2}); }) == 1);
+  CHECK(loops_shared([&] { weft::detail::share_on_host(device, {call, nullptr, 1}); }) == 0);
+  DefaultDevice eager(threads(2)), alone(threads(1));
+  eager.share_short_loops();
+  CHECK(loops_shared([&] { weft::detail::for_each_index(eager, 2, [](std::size_t) {}); }) == 1);
+  CHECK(loops_shared([&] { weft::detail::for_each_index(alone, 32, body); }) == 0);
+}
