@@ -75,7 +75,9 @@ bool frozen_at_first(const std::string& name) {
 
 void check_frozen(const Trained& seen) {
   std::size_t frozen = 0, trained = 0, again = 0;
-  for (const auto& [name, first] : seen.first) {
+  for (const auto& entry : seen.first) {
+    const std::string& name = entry.first;
+    const std::vector<double>& first = entry.second;
     if (frozen_at_first(name)) {
       ++frozen;
       CHECK_MESSAGE(seen.half.at(name) == first, name);
@@ -94,7 +96,9 @@ void check_frozen(const Trained& seen) {
 
 void check_equal(const Trained& seen, const Trained& expected, double tolerance) {
   CHECK(seen.last.size() == expected.last.size());
-  for (const auto& [name, values] : expected.last) {
+  for (const auto& entry : expected.last) {
+    const std::string& name = entry.first;
+    const std::vector<double>& values = entry.second;
     double scale = 0, difference = 0;
     const auto& mine = seen.last.at(name);
     REQUIRE(mine.size() == values.size());
@@ -159,10 +163,11 @@ TEST_CASE("reproducible runs with frozen parameters have the bits of one rank") 
   const Trained expected = reference<optim::AdamW>(adamw, options, 8);
   check_frozen(expected);
   for (const int stage : {0, 1, 2, 3})
-    for (const auto& [world, degrees] : {std::pair{2, Degrees{}}, std::pair{4, Degrees{.pp = 2}}}) {
-      INFO("stage " << stage << ", world " << world << ", pp " << degrees.pp);
+    for (const std::size_t pipeline : {1, 2}) {
+      INFO("stage " << stage << ", pp " << pipeline);
       options.shard.stage = stage;
-      const std::size_t ranks = std::size_t(world) / degrees.pp;
+      const std::size_t world = 2 * pipeline, ranks = 2;
+      const Degrees degrees{.pp = pipeline};
       const Trained seen = train_on<Sharded, optim::AdamW, dp, tp, pp>(adamw, std::size_t(world), degrees, 8 / ranks, options);
       CHECK(seen.last == expected.last);
       CHECK(seen.norms == expected.norms);
@@ -254,9 +259,12 @@ TEST_CASE("a parameter beside frozen ones gets the bits of a run in which all ar
               const Weights mine = weights_of(model);
               if (world.rank() == 0) both[frozen] = mine;
             }) == 0);
-    for (const auto& [name, values] : both[0])
+    for (const auto& entry : both[0]) {
+      const std::string& name = entry.first;
+      const std::vector<double>& values = entry.second;
       if (!weft::detail::matches("*.bias", name) && !weft::detail::matches("*.h.?.mlp.*", name))
         CHECK_MESSAGE(both[1].at(name) == values, name);
+    }
   }
 }
 

@@ -52,7 +52,9 @@ void check_equal(const Run& seen, const Run& expected, double tolerance) {
   for (std::size_t i = 0; i < seen.losses.size(); ++i)
     CHECK(std::abs(seen.losses[i] - expected.losses[i]) <= tolerance * expected.losses[i]);
   REQUIRE(seen.weights.size() == expected.weights.size());
-  for (const auto& [name, values] : expected.weights) {
+  for (const auto& entry : expected.weights) {
+    const std::string& name = entry.first;
+    const std::vector<double>& values = entry.second;
     double scale = 0, difference = 0;
     const auto& mine = seen.weights.at(name);
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -242,12 +244,11 @@ TEST_CASE("reproducible runs: the bits of one rank, whatever the data ranks, sta
   ModelOptions options{.numerics = {.reproducible = true}};
   const Run expected = reference<Gpt>(config, options, 8);
   for (const int stage : {0, 1, 2, 3})
-    for (const auto& [world, degrees] : {std::pair{2, Degrees{}}, std::pair{4, Degrees{.pp = 2}}})
+    for (const Layout& layout : {Layout{2, {}, 4}, Layout{4, {.pp = 2}, 4}})
       for (const optim::Work work : {optim::Work::home, optim::Work::everywhere}) {
-        INFO("stage " << stage << ", world " << world << ", pp " << degrees.pp << ", work " << int(work));
+        INFO("stage " << stage << ", world " << layout.world << ", pp " << layout.degrees.pp << ", work " << int(work));
         options.shard.stage = stage;
-        const Run seen = train_on<Sharded, dp, tp, pp>(config, std::size_t(world), degrees, 8 / (std::size_t(world) / degrees.pp),
-                                                       work, options);
+        const Run seen = train_on<Sharded, dp, tp, pp>(config, layout.world, layout.degrees, layout.micro_batches, work, options);
         CHECK(seen.weights == expected.weights);
         CHECK(seen.losses == expected.losses);
       }

@@ -151,7 +151,9 @@ void check_rule(double tolerance) {
     REQUIRE(seen.losses.size() == expected.losses.size());
     for (std::size_t i = 0; i < expected.losses.size(); ++i)
       CHECK(std::abs(seen.losses[i] - expected.losses[i]) <= tolerance * expected.losses[i]);
-    for (const auto& [name, values] : expected.weights) {
+    for (const auto& entry : expected.weights) {
+      const std::string& name = entry.first;
+      const std::vector<double>& values = entry.second;
       double scale = 0, difference = 0;
       for (std::size_t i = 0; i < values.size(); ++i) {
         scale = std::max(scale, std::abs(values[i]));

@@ -221,7 +221,8 @@ constexpr void refuse_update() {
 /// Prints that Rule lacks the parts of an update that needs whole rows or matrices.
 template <class Rule, class P, class Exec>
 constexpr void refuse_parts() {
-  static_assert(Transforms<Rule, P, Exec>,
+  constexpr bool there = Transforms<Rule, P, Exec>;
+  static_assert(there,
                 "weft: this update rule needs whole rows or matrices (its `needs`), so its update has three parts, and one of them "
                 "is missing, or is not one for parameters of the model's element type P: write prepare, transform and apply as in "
                 "optim/update_rule.hpp, static and public; see Rule and P in this function's template arguments");
