@@ -59,8 +59,8 @@ int main(int argc, char** argv) {
   };
   for (const Layout& layout : {Layout{1, 0}, Layout{1, 1}, Layout{1, 3}, Layout{2, 0}, Layout{2, 3}, Layout{ranks, 0}}) {
     if (ranks % layout.tensor != 0) continue;
-    const std::string name = "dp " + std::to_string(ranks / layout.tensor) + ", tp " + std::to_string(layout.tensor) + ", stage " +
-                             std::to_string(layout.stage);
+    const std::string name = "dp " + std::to_string(ranks / layout.tensor) + ", tp " + std::to_string(layout.tensor) +
+                             ", stage " + std::to_string(layout.stage);
     const auto measure = [&]<class Optimizer>(std::type_identity<Optimizer>, const std::string& rule,
                                               const typename Optimizer::Options& options) {
       run(RunOptions{.ranks = int(ranks), .threads_per_rank = 1}, [&](World& world) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frozen parameters keep their bits in every layout and stage of ZeRO, cost no gradient, sum, state or decay, and leave the others
-// what one rank computes; freezing and unfreezing during a run does the same everywhere.
-// covers: weft/layer/name_pattern.hpp
+// Frozen parameters keep their bits in every layout and stage of ZeRO, cost no gradient, sum, state or decay, and leave the
+// others what one rank computes; freezing and unfreezing during a run does the same everywhere.
 
 #include <atomic>
 
@@ -13,8 +12,13 @@ namespace {
 
 using Weights = std::map<std::string, std::vector<double>>;
 
-const models::GptConfig config{
-    .vocabulary = batch_vocabulary, .layers = 4, .width = 16, .heads = 4, .kv_heads = 2, .sequence = batch_length, .dropout = 0.1};
+const models::GptConfig config{.vocabulary = batch_vocabulary,
+                               .layers = 4,
+                               .width = 16,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .sequence = batch_length,
+                               .dropout = 0.1};
 
 template <class M>
 Weights weights_of(M& model) {
@@ -137,7 +141,7 @@ TEST_CASE("frozen parameters keep their bits, and the others equal one rank, in 
         INFO("stage " << stage << ", world " << layout.world << ", tp " << layout.degrees.tp << ", pp " << layout.degrees.pp
                       << ", replicate " << replicate);
         const Trained seen = train_on<Sharded, optim::Sgd, dp, tp, pp>(sgd, layout.world, layout.degrees, layout.micro_batches,
-                                                           {.shard = {.stage = stage, .replicate = replicate}});
+                                                                       {.shard = {.stage = stage, .replicate = replicate}});
         check_frozen(seen);
         check_equal(seen, expected, 1e-12);
       }
@@ -147,12 +151,14 @@ TEST_CASE("with context and sequence parallelism, and state in a store") {
   const Trained expected = reference<optim::Sgd>(sgd);
   using Composition = FullyShardedDataParallel<ContextParallel<SequenceParallel<PipelineParallel<Gpt>>>>;
   for (const int stage : {0, 3}) {
-    const Trained seen = train_on<Composition, optim::Sgd, dp, cp, tp, pp>(sgd, 4, {.tp = 2, .cp = 2}, 2, {.shard = {.stage = stage}});
+    const Trained seen =
+        train_on<Composition, optim::Sgd, dp, cp, tp, pp>(sgd, 4, {.tp = 2, .cp = 2}, 2, {.shard = {.stage = stage}});
     check_frozen(seen);
     check_equal(seen, expected, 1e-12);
   }
   for (const int stage : {1, 3}) {
-    const Trained seen = train_on<Sharded, optim::Sgd, dp, tp, pp>(sgd, 2, {}, 2, {.shard = {.stage = stage, .offload = Offload::host()}});
+    const Trained seen =
+        train_on<Sharded, optim::Sgd, dp, tp, pp>(sgd, 2, {}, 2, {.shard = {.stage = stage, .offload = Offload::host()}});
     check_frozen(seen);
     check_equal(seen, expected, 1e-12);
   }
@@ -279,8 +285,9 @@ TEST_CASE("what is refused") {
     }
     return std::string("nothing");
   };
-  CHECK(text_of([&] { model.freeze("transformer.h.0.ln1.bias"); }).find("weft: freeze: \"transformer.h.0.ln1.bias\" names none of the ") ==
-        0);
+  CHECK(text_of([&] {
+          model.freeze("transformer.h.0.ln1.bias");
+        }).find("weft: freeze: \"transformer.h.0.ln1.bias\" names none of the ") == 0);
   optim::AdamW optimizer(model);
   model.train_step(make_batch(0, 0, 1, 1));
   CHECK(text_of([&] { model.freeze("*"); }) ==

@@ -12,8 +12,13 @@ namespace {
 
 using Weights = std::map<std::string, std::vector<double>>;
 
-const models::GptConfig config{
-    .vocabulary = batch_vocabulary, .layers = 4, .width = 16, .heads = 4, .kv_heads = 2, .sequence = batch_length, .dropout = 0.1};
+const models::GptConfig config{.vocabulary = batch_vocabulary,
+                               .layers = 4,
+                               .width = 16,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .sequence = batch_length,
+                               .dropout = 0.1};
 
 template <class M>
 Weights weights_of(M& model) {
@@ -70,7 +75,9 @@ TEST_CASE("a group's parameters have the bits of a run in which all have its opt
       for (const auto& entry : of_groups) {
         const std::string& name = entry.first;
         const std::vector<double>& values = entry.second;
-        const Weights& expected = detail::matches("*.bias", name) ? of_without : detail::matches("*.h.2.*", name) ? of_slow : of_own;
+        const Weights& expected = detail::matches("*.bias", name)    ? of_without
+                                  : detail::matches("*.h.2.*", name) ? of_slow
+                                                                     : of_own;
         CHECK_MESSAGE(expected.at(name) == values, name);
       }
       CHECK(of_slow.at("transformer.h.2.ln_1.weight") != of_own.at("transformer.h.2.ln_1.weight"));
@@ -116,7 +123,8 @@ TEST_CASE("a group of Muon may have AdamW's rule, and one of AdamW's Muon's") {
     const std::string& name = entry.first;
     const std::vector<double>& values = entry.second;
     if (name == "transformer.wpe.weight") continue;
-    const bool matrix = detail::matches("*.h.*.weight", name) && !detail::matches("*.ln_*", name) && !detail::matches("*.h.1.*", name);
+    const bool matrix =
+        detail::matches("*.h.*.weight", name) && !detail::matches("*.ln_*", name) && !detail::matches("*.h.1.*", name);
     CHECK_MESSAGE(values == (matrix ? m : a).at(name), name);
     if (matrix) CHECK_MESSAGE(values != a.at(name), name);
   }
@@ -125,8 +133,9 @@ TEST_CASE("a group of Muon may have AdamW's rule, and one of AdamW's Muon's") {
 TEST_CASE("what is refused") {
   DefaultDevice device;
   SingleDevice<models::BasicGpt<float>> model(device, config);
-  CHECK(text_of([&] { optim::AdamW(model, {.groups = {{.match = "*.bais", .weight_decay = 0}}}); })
-            .find("weft: optimizer groups: \"*.bais\" names none of the 52 parameters of the model; near it are ") == 0);
+  CHECK(text_of([&] {
+          optim::AdamW(model, {.groups = {{.match = "*.bais", .weight_decay = 0}}});
+        }).find("weft: optimizer groups: \"*.bais\" names none of the 52 parameters of the model; near it are ") == 0);
   CHECK(text_of([&] { optim::AdamW(model, {.learning_rate = 0, .groups = {{.match = "*", .learning_rate = 1}}}); }) ==
         "weft: group \"*\" has a learning rate and the optimizer's own is 0, so a rate that step() is given has no ratio to it: "
         "give the optimizer one");

@@ -24,7 +24,7 @@ struct Chunk {
   std::optional<typename Model::Front> front;
   std::vector<typename Model::Block> blocks;
   std::optional<typename Model::Back> back;
-  std::vector<Unit> units;  ///< front, blocks, back: every parameter that each uses
+  std::vector<Unit> units;    ///< front, blocks, back: every parameter that each uses
   std::vector<Unit> owned;    ///< the same, each parameter in the first unit that uses it: its gradient is ready with that unit
   std::vector<Unit> trained;  ///< of `owned`, those parameters that are trainable
 };
