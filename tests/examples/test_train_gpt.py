@@ -132,6 +132,13 @@ for name, arguments in [("llama", "--model llama --kv-heads 2 --ranks 1"), ("lla
         llama = other
     else:
         check(close([r["loss"] for r in other], [r["loss"] for r in llama], 2e-4), "llama: losses are not those of one rank")
+_, one = trained("muon", "--optimizer muon --ranks 1")
+check(one and one[-1]["loss"] < one[0]["loss"], "muon: the loss falls")
+for name, arguments in [("muon_tp2zero3", "--optimizer muon --dp 2 --tp 2 --zero 3"), ("muon_pp2cp2", "--optimizer muon --pp 2 --cp 2")]:
+    _, other = trained(name, arguments)
+    check(close([r["loss"] for r in other], [r["loss"] for r in one], 2e-3), f"{name}: losses {[r['loss'] for r in other]} are not those of one rank {[r['loss'] for r in one]}")
+refused = run(f"{SMALL} --optimizer muon --offload host --ranks 1")
+check(refused.returncode != 0 and "needs whole matrices and the state of" in refused.stderr, f"muon with offload: {refused.returncode} {refused.stderr}")
 _, one = trained("mixtral", "--model mixtral --experts 4 --ranks 1")
 check(one and one[-1]["loss"] < one[0]["loss"], "mixtral: the loss falls")
 for name, arguments in [("mixtral_ep2", "--ep 2"), ("mixtral_ep4", "--ep 4"), ("mixtral_folded", "--tp 2 --ep 4 --etp 1 --dp 2 --sequence-parallel --zero 3"), ("mixtral_etp2", "--tp 2 --dp 2 --ep 2"), ("mixtral_pp2cp2", "--pp 2 --cp 2 --ep 2 --schedule zbv")]:
