@@ -15,9 +15,27 @@
 
 #include <weft/layer/batch.hpp>
 #include <weft/layer/input_placement.hpp>
+#include <weft/mesh/zigzag.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft::detail {
+
+/// This rank's part of a batch whose sequences cp cuts: the tokens and targets of its chunks of each; the sizes, and the documents,
+/// are of whole sequences.
+template <class Context>
+TokenBatch cut_over_cp(const Context& context, const TokenBatch& batch) {
+  TokenBatch part = batch;
+  part.tokens.clear();
+  part.targets.clear();
+  for (std::size_t micro = 0; micro < batch.micro_batches; ++micro) {
+    const Zigzag cut{batch.micro_batch(micro).length, context.size(cp{}), context.rank(cp{})};
+    cut.require();
+    const std::size_t first = batch.tokens_before(micro), count = batch.tokens_before(micro + 1) - first;
+    cut.take(std::span<const std::int32_t>(batch.tokens.data() + first, count), part.tokens);
+    cut.take(std::span<const std::int32_t>(batch.targets.data() + first, count), part.targets);
+  }
+  return part;
+}
 
 /// The tokens and targets of a model with a front and a back. `part` is the rank's part of a batch: cp cuts its sequences.
 template <class Context>
@@ -92,7 +110,7 @@ class TokenInputs {
 template <class B>
 BatchShare share_of(const B& batch) {
   if constexpr (requires { batch.share(); }) return batch.share();
-  else return {batch.step, batch.first_sample, batch.samples, 1, batch.micro_batches, {}};
+  else return {batch.step, batch.first_sample, batch.samples, 1, batch.micro_batches, {}, {}};
 }
 
 /// The inputs that a model's layers get of a batch of type B. `recipe`: the model has a front and a back, to which tokens and

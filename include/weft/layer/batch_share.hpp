@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <span>
 
+#include <weft/core/standard.hpp>
+
 namespace weft {
 
 /// The size of one micro-batch, for batches whose micro-batches differ.
@@ -27,15 +29,23 @@ struct BatchShare {
   std::size_t length = 1;   ///< rows of a sample that enter the model: the tokens of a sequence; of the longest one if they differ
   std::size_t micro_batches = 1;
   std::span<const MicroBatch> differing = {};  ///< [micro_batches], if they differ
+  std::span<const std::int32_t> documents = {};  ///< of each row; empty: a sample is one document
 
   MicroBatch micro_batch(std::size_t micro) const {
     return differing.empty() ? MicroBatch{samples / micro_batches, length} : differing[micro];
   }
+<<<<<<< HEAD
   /// Rows of this share before a micro-batch.
   std::size_t rows_before(std::size_t micro) const {
     if (differing.empty()) return samples_before(micro) * length;
     std::size_t count = 0;
     for (std::size_t i = 0; i < micro; ++i) count += differing[i].sequences * differing[i].length;
+=======
+  /// Rows of this share before a micro-batch, those of other ranks of cp as well.
+  std::size_t rows_before(std::size_t micro) const {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < micro; ++i) count += micro_batch(i).sequences * micro_batch(i).length;
+>>>>>>> wt-anymodel
     return count;
   }
   /// Samples of this share before a micro-batch.

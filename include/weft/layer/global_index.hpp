@@ -26,6 +26,7 @@ struct GlobalIndex {
   std::size_t first_column = 0;  ///< global column
   std::size_t columns = 0;       ///< of the global row
   std::size_t skipped = 0;       ///< rows of this rank's part of the micro-batch before the matrix, if cp cuts sequences
+  std::size_t rows_of_all = 0;   ///< of the whole micro-batch on this data rank
   Zigzag cut;
 
   /// The token of the global batch of local row i.
@@ -43,9 +44,16 @@ struct GlobalIndex {
   }
 };
 
+/// Rows of each token (or sample) of the micro-batch in a tensor with `rows` rows on this data rank: 1 for tokens; more where a
+/// model makes several rows of a sample, such as the patches of an image. A batch of fields has samples of one row.
+inline std::size_t rows_of_sample(const Environment& env, std::size_t rows) {
+  return env.length == 1 && env.rows != 0 && rows != 0 && rows % env.rows == 0 ? rows / env.rows : 1;
+}
+
 // Not templates of the tensor, so that the messages are compiled once.
 WEFT_COLD inline void require_token_rows(const Environment& env, const Shape& shape, std::size_t cp_ranks, std::size_t tp_ranks) {
-  if (env.rows == 0 || (shape.rank() != 0 && shape[0] * cp_ranks * tp_ranks == env.rows)) return;
+  const std::size_t rows = shape.rank() == 0 ? 0 : shape[0] * cp_ranks * tp_ranks;
+  if (env.rows == 0 || (shape.rank() != 0 && rows == env.rows * rows_of_sample(env, rows))) return;
   throw_error<ShapeError>({"masks and positions go by tokens, dim 0: ", shape.text(), " has not the rows of this micro-batch, ",
                            env.rows, " / (cp(", cp_ranks, ") * tp(", tp_ranks, ")); take a view whose dim 0 is the tokens"});
 }
@@ -84,7 +92,7 @@ struct GlobalIndexOf<Tensor<T, E, P...>> {
   template <class Context>
   static GlobalIndex find(const Context& context, const Tensor<T, E, P...>& x) {
     const std::size_t rows = x.shape().rank() == 0 ? 1 : x.shape()[0], columns = rows == 0 ? 0 : x.size() / rows;
-    GlobalIndex place{context.env.first_row, 0, columns, 0, {}};
+    GlobalIndex place{context.env.first_row, 0, columns, 0, rows, {}};
     require_rows_in_order<Tensor<T, E, P...>>(context);
     std::size_t cp_ranks = 1, tp_ranks = 1;
     [[maybe_unused]] const auto add = [&]<class Q>(std::type_identity<Q>) {
@@ -105,6 +113,8 @@ struct GlobalIndexOf<Tensor<T, E, P...>> {
     };
     (add(std::type_identity<P>{}), ...);
     require_token_rows(context.env, x.shape(), cp_ranks, tp_ranks);
+    place.rows_of_all = rows * cp_ranks * tp_ranks;
+    place.first_row *= rows_of_sample(context.env, place.rows_of_all);
     if (place.cut.ranks == 1) place.first_row += std::exchange(place.skipped, 0);
     return place;
   }
@@ -118,6 +128,16 @@ template <class Context, AnyTensor X>
 GlobalIndex global_index_of(const Context& context, const X& x) {
   require_known_columns(x.shape());
   return GlobalIndexOf<X>::find(context, x);
+}
+
+/// Tokens of a whole sequence (of a sample of fields: its rows), for x whose rows are those of the micro-batch or this rank's part
+/// of them.
+template <class Context, AnyTensor X>
+std::size_t whole_sequence_length(const Context& context, const X& x) {
+  std::size_t rows = x.shape().rank() == 0 ? 0 : x.shape()[0];
+  if (shard_dim<placement_t<X, cp>> == 0) rows *= context.size(cp{});
+  if (shard_dim<placement_t<X, tp>> == 0) rows *= context.size(tp{});
+  return detail::sequence_length(context.env) * rows_of_sample(context.env, rows);
 }
 
 template <class X>
@@ -143,16 +163,17 @@ std::size_t whole_columns(const Context& context, const Tensor<T, E, P...>& x) {
   return columns;
 }
 
-/// Tokens of a sequence, for x whose rows are whole sequences, one after the other: row i is token i % length of sequence i /
+/// Tokens of a sequence (of a sample of fields: its rows in x, such as patches), for x whose rows are whole sequences, one after the
+/// other: row i is token i % length of sequence i /
 /// length. Does not compile if cp or sequence parallelism cuts x's rows: see positions_of. Throws LayoutError for rows gathered
 /// over cp, whose ranks have zig-zag chunks of each sequence, one rank's after another's.
 template <class Context, AnyTensor X>
-std::size_t sequence_length(const Context& context, const X&) {
+std::size_t sequence_length(const Context& context, const X& x) {
   static_assert(detail::whole_sequences<X>,
                 "weft: rows of a sequence are cut over cp or tp in this tensor, so row i is not token i of it: take "
                 "positions_of(context, x), or under sequence parallelism bring x to Invariant<tp> first");
   detail::require_rows_in_order<X>(context);
-  return detail::sequence_length(context.env);
+  return detail::sequence_length(context.env) * detail::rows_of_sample(context.env, x.shape().rank() == 0 ? 0 : x.shape()[0]);
 }
 
 /// The position in its document of each local row (dim 0), [rows]; without Batch::documents a sequence is one document. The rows
@@ -161,8 +182,9 @@ template <class Context, AnyTensor X>
 Tensor<std::int32_t, typename X::execution_space> positions_of(const Context& context, const X& x) {
   Tensor<std::int32_t, typename X::execution_space> positions(x.device(), {x.shape()[0]});
   const detail::GlobalIndex place = detail::GlobalIndexOf<X>::find(context, x);
-  const std::size_t length = detail::sequence_length(context.env),
-                    first = context.env.first_row;  // a micro-batch begins with a sequence
+  const std::size_t each = context.env.rows == 0 ? 1 : detail::rows_of_sample(context.env, place.rows_of_all),
+                    length = detail::sequence_length(context.env) * each,
+                    first = context.env.first_row * each;  // a micro-batch begins with a sequence
   std::int32_t* out = positions.data();
   const std::int32_t* const documents = context.env.documents.get();
   detail::for_each_index(

@@ -16,6 +16,8 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/core/standard.hpp>
+
 namespace weft {
 
 template <class Self>

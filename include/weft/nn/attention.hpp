@@ -215,7 +215,7 @@ class Attention : public Primitive<Attention> {
   // The extents; x may be the output or its gradient, which have the same rows.
   template <class Context, class X>
   detail::AttentionExtents extents_of(const Context& context, const X& x) const {
-    const std::size_t length = detail::sequence_length(context.env) / context.size(cp{});
+    const std::size_t length = detail::whole_sequence_length(context, x) / context.size(cp{});
     return {.sequences = detail::sequences_of(x, length),
             .length = length,
             .heads = heads_.query,

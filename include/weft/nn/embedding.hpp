@@ -85,8 +85,8 @@ class LearnedPositions : public Primitive<LearnedPositions> {
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
     require_not_partial<X>();
-    if (detail::sequence_length(context.env) > table.state().global()[0])
-      throw_error<ShapeError>({"a sequence of ", detail::sequence_length(context.env), " tokens, but ", table.state().name(),
+    if (const std::size_t length = detail::whole_sequence_length(context, x); length > table.state().global()[0])
+      throw_error<ShapeError>({"a sequence of ", length, " tokens, but ", table.state().name(),
                                " holds ", table.state().global()[0], " positions"});
     auto positions = positions_of(context, x);
     const auto w = table.for_operand(x);

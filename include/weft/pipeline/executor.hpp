@@ -60,6 +60,7 @@ class Executor {
 
  public:
   using Seed = Tensor<double, Exec>;
+  using Documents = Tensor<std::int32_t, Exec>;
 
   WEFT_COLD Executor(RunPlace<Exec> place, Chunks& chunks, const schedule::Table& table, const BatchShare& share,
                      GradientAccumulator& accumulator, const TrainingInputs& training = {});
@@ -84,10 +85,19 @@ class Executor {
   }
   /// Makes `env` that of a micro-batch.
   void enter(std::size_t micro);
+<<<<<<< HEAD
   /// Later runs read the gradient of the loss from this tensor, with its value at the time of the run.
   void take(const Seed& seed) { seed_ = seed; }
   /// The document of each token of all micro-batches, before cp cuts them; null: a sequence is one document.
   void set_documents(std::shared_ptr<const std::int32_t> documents) { documents_ = std::move(documents); }
+=======
+  /// Later runs read the gradient of the loss from this tensor, and the documents from the other,
+  /// with their values at the time of the run.
+  void take(const Seed& seed, const Documents& documents) {
+    seed_ = seed;
+    documents_ = documents;
+  }
+>>>>>>> wt-anymodel
 
  private:
   // The place of the action's first unit.
@@ -136,7 +146,11 @@ class Executor {
   std::vector<AnyValue> saved_, deferred_;  // by chunk, micro-batch and unit
   std::vector<AnyValue> losses_;            // by micro-batch, each a Seed; empty on ranks without the last stage
   std::vector<AnyValue> last_hidden_;
+<<<<<<< HEAD
   std::shared_ptr<const std::int32_t> documents_;
+=======
+  Documents documents_;  // of whole sequences, of all micro-batches; empty if the batch has none
+>>>>>>> wt-anymodel
 };
 
 template <class Exec>
@@ -160,6 +174,10 @@ Executor<Exec>::Executor(RunPlace<Exec> place, Chunks& chunks, const schedule::T
   place_.env->separates_terms = accumulator.separates_terms();
   place_.env->loss_gradient = training.loss_gradient;
   place_.env->auxiliary_gradient = training.auxiliary_gradient;
+  if (!share.documents.empty()) {
+    documents_ = Documents(*place_.device, {share.documents.size()});
+    copy_from_host(documents_, share.documents);
+  }
   seed_ = Seed(*place_.device, {1});
   copy_from_host(seed_, std::span<const double>(&training.loss_gradient, 1));
 }
@@ -171,7 +189,12 @@ void Executor<Exec>::enter(std::size_t micro) {
   env.first_row = (share_.first + share_.samples_before(micro)) * std::max(share_.length, place_.engine->longest);
   env.length = size.length;
   env.rows = size.sequences * size.length;
+<<<<<<< HEAD
   if (documents_) env.documents = {documents_, documents_.get() + share_.rows_before(micro)};
+=======
+  if (documents_)
+    env.documents = {documents_.buffer(), static_cast<const std::int32_t*>(documents_.data()) + share_.rows_before(micro)};
+>>>>>>> wt-anymodel
 }
 
 template <class Exec>

@@ -43,7 +43,7 @@ struct FunctionModule : Module<FunctionModule<F>> {
 /// What a call of a model needs of its engine.
 struct CallPlace {
   Unit* unit;
-  Unit* owned;
+  Unit* trained;
   GradientAccumulator* accumulator;
 };
 
@@ -81,7 +81,7 @@ class ModelCall {
     weft::backward_weight(*layer_, *context_, std::move(split.deferred));
     place_.accumulator->close(*place_.unit, 0, hooks);
     for (std::size_t i = hooks.size(); i-- > 0;) hooks[i]->after_backward(*place_.unit);
-    place_.accumulator->ready(*place_.owned, hooks, false);
+    place_.accumulator->ready(*place_.trained, hooks, false);
     return input_gradient_of<X>(std::move(split.input_gradient));
   }
 

@@ -26,8 +26,8 @@ class OpenLoopStep final : public OpenStep {
   OpenLoopStep(Stages& stages, const Context& context) : stages_(&stages), context_(context) {}
   void complete() override {
     for (const auto& chunk : stages_->chunks())
-      for (std::size_t unit = chunk->owned.size(); unit-- > 0;)
-        stages_->accumulator()->ready(chunk->owned[unit], context_.engine.hooks, true);
+      for (std::size_t unit = chunk->trained.size(); unit-- > 0;)
+        stages_->accumulator()->ready(chunk->trained[unit], context_.engine.hooks, true);
     stages_->complete_step(context_);
   }
 
@@ -72,6 +72,11 @@ Context context_of_call(const Context& context, const BatchShare& share) {
   own.env.first_row = share.first * share.length;
   static_cast<Environment&>(own.env).length = share.length;
   own.env.rows = share.samples * share.length;
+  if (!share.documents.empty()) {
+    const Tensor<std::int32_t, typename Context::execution_space> documents(own.device(), {share.documents.size()});
+    copy_from_host(documents, share.documents);
+    own.env.documents = {documents.buffer(), static_cast<const std::int32_t*>(documents.data())};
+  }
   own.env.training = true;
   own.engine.running = true;
   own.engine.records = true;
@@ -123,7 +128,7 @@ auto forward_call(Stages& stages, const Context& context, const B& batch, const 
     const Context own = context_of_call(context, share);
     open_step(stages, context, share);
     auto& chunk = *stages.chunks().front();
-    const CallPlace place{&chunk.units.front(), &chunk.owned.front(), stages.accumulator().get()};
+    const CallPlace place{&chunk.units.front(), &chunk.trained.front(), stages.accumulator().get()};
     Model& layer = module_of<Context>(stages);
     if constexpr (sizeof...(X) > 0) {
       const auto input = as_one_input(x...);

@@ -23,8 +23,8 @@
 #include <weft/layer/parameter.hpp>
 #include <weft/layer/plain_accumulator.hpp>
 #include <weft/layer/step_buffer.hpp>
-#include <weft/mesh/zigzag.hpp>
 #include <weft/pipeline/executor.hpp>
+#include <weft/pipeline/forward_table.hpp>
 #include <weft/pipeline/loss_axes.hpp>
 #include <weft/pipeline/model_run.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
@@ -110,7 +110,11 @@ class Stages {
     for (Hooks* hooks : context.engine.hooks) hooks->lay_out_gradients();
     ++changes_;
   }
+<<<<<<< HEAD
   /// Whether neither the first nor the last unit of several uses the parameter: it is neither an embedding nor a head.
+=======
+  /// Whether neither the first unit nor the last one uses the parameter: it is neither an embedding nor a head.
+>>>>>>> wt-anymodel
   bool inner(const ParameterState& state) const { return !ends_.contains(state.name()); }
   /// How often the set of trainable parameters has changed.
   std::uint64_t trainable_changes() const { return changes_; }
@@ -199,43 +203,15 @@ class Stages {
         throw_error<ShapeError>({"a sequence of ", length, " tokens, but the model was made for at most ",
                                  Model::sequence(config_), " (sequence in its config)"});
   }
-  // Forward alone has no limits on micro-batches: a rank takes its chunks in the order of the model, each for all micro-batches.
   template <class Context>
   schedule::Table forward_table(const Context& context, const Batch& batch) const {
     check(batch);
-    const int ranks = static_cast<int>(context.size(pp{})), micro_batches = static_cast<int>(share_of(batch).micro_batches);
-    schedule::Table table{ranks, settings_.schedule.chunks(), micro_batches, {}, {}};
-    for (int rank = 0; rank < ranks; ++rank) {
-      auto& order = table.orders.emplace_back();
-      auto& stages = table.stage_of.emplace_back();
-      for (int chunk = 0; chunk < settings_.schedule.chunks(); ++chunk) {
-        stages.push_back(settings_.schedule.stage(rank, chunk, ranks));
-        for (int micro = 0; micro < micro_batches; ++micro) order.push_back({schedule::Op::F, chunk, micro});
-      }
-      std::stable_sort(order.begin(), order.end(),
-                       [&](const auto& a, const auto& b) { return stages[a.chunk] < stages[b.chunk]; });
-    }
-    return table;
+    return detail::forward_table(settings_.schedule, int(context.size(pp{})), int(share_of(batch).micro_batches));
   }
-
-  // This rank's part of the batch: if cp cuts sequences, the tokens and targets of this rank's chunks.
   template <class Context>
   static decltype(auto) part_of(const Context& context, const Batch& batch) {
-    if constexpr (!Context::has(cp{}) || !has_tokens) {
-      return (batch);
-    } else {
-      Batch part = batch;
-      part.tokens.clear();
-      part.targets.clear();
-      for (std::size_t micro = 0; micro < batch.micro_batches; ++micro) {
-        const Zigzag cut{batch.micro_batch(micro).length, context.size(cp{}), context.rank(cp{})};
-        cut.require();
-        const std::size_t first = batch.tokens_before(micro), count = batch.tokens_before(micro + 1) - first;
-        cut.take(std::span<const std::int32_t>(batch.tokens.data() + first, count), part.tokens);
-        cut.take(std::span<const std::int32_t>(batch.targets.data() + first, count), part.targets);
-      }
-      return part;
-    }
+    if constexpr (Context::has(cp{}) && has_tokens) return cut_over_cp(context, batch);
+    else return (batch);
   }
   template <class Context>
   static void finish(const Context& context) {
@@ -349,7 +325,11 @@ class Stages {
     for (std::size_t unit = 0; unit < whole.units.size(); ++unit)
       if (rank_of(unit) == rank)
         for (auto& buffer : whole.units[unit].buffers) buffers_.push_back(std::move(buffer));
+<<<<<<< HEAD
     if (whole.units.size() > 2)
+=======
+    if constexpr (!ModuleModel<Model>)
+>>>>>>> wt-anymodel
       for (const Registered& parameter : whole.parameters)
         if (parameter.uses.front() == 0 || parameter.uses.back() + 1 == whole.units.size()) ends_.insert(parameter.state->name());
     chunks_.reserve(settings_.schedule.chunks());
@@ -449,7 +429,11 @@ class Stages {
   StageSettings settings_;
   Config config_;
   std::vector<std::string> names_;
+<<<<<<< HEAD
   std::set<std::string> ends_;  // the names of parameters that the first or the last unit of several uses
+=======
+  std::set<std::string> ends_;  // the names of parameters that the first or the last unit uses
+>>>>>>> wt-anymodel
   std::vector<std::shared_ptr<StepBuffer>> buffers_;
   std::vector<std::unique_ptr<Chunk<Exec>>> chunks_;
   Ties ties_;
