@@ -25,14 +25,9 @@
 #include <weft/layer/operations/heads.hpp>
 #include <weft/layer/operations/index_select.hpp>
 #include <weft/layer/operations/losses.hpp>
-<<<<<<< HEAD
+#include <weft/layer/operations/own_loss.hpp>
 #include <weft/layer/operations/parts.hpp>
 #include <weft/layer/operations/shapes.hpp>
-#include <weft/layer/operations/own_loss.hpp>
-=======
-#include <weft/layer/operations/own_loss.hpp>
-#include <weft/layer/operations/shapes.hpp>
->>>>>>> wt-anymodel
 #include <weft/layer/operations/softmax.hpp>
 #include <weft/layer/operations/variable_rows.hpp>
 #include <weft/layer/operations/variables.hpp>

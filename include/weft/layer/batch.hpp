@@ -44,11 +44,7 @@ struct TokenBatch {
   std::size_t tokens_before(std::size_t micro) const;
 
   /// The share as the engine counts it; valid while the batch is.
-<<<<<<< HEAD
-  detail::BatchShare share() const { return {step, first_sequence, sequences, length, micro_batches, differing}; }
-=======
   detail::BatchShare share() const { return {step, first_sequence, sequences, length, micro_batches, differing, documents}; }
->>>>>>> wt-anymodel
 
   /// Throws ShapeError if the sizes do not fit each other, and UsageError for a token or target that is not in the vocabulary
   /// and for documents that are not in order.

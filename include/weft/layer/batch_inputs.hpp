@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -45,36 +44,22 @@ class TokenInputs {
   static constexpr bool has_tokens = true;
   using device_type = typename Context::device_type;
   using Tokens = input_t<std::int32_t, Context>;
-  using Documents = Tensor<std::int32_t, typename Context::execution_space>;
   using First = Tokens;
   using Last = Tokens;
   /// The inputs of all micro-batches, on the device.
   struct Held {
     Tokens tokens, targets;
-    Documents documents = {};  // of whole sequences; none if the batch has none
   };
 
   TokenInputs(device_type& device, const TokenBatch& part)
       : device_(&device),
         part_(&part),
-        sharers_(part.tokens.empty() ? 1 : part.tokens_before(part.micro_batches) / part.tokens.size()) {
-    if (part.documents.empty()) return;
-    documents_ = Documents(device, {part.documents.size()});
-    copy_from_host(documents_, std::span<const std::int32_t>(part.documents));
-  }
+        sharers_(part.tokens.empty() ? 1 : part.tokens_before(part.micro_batches) / part.tokens.size()) {}
 
   First first(std::size_t micro) const { return tokens_of(part_->tokens, micro); }
   Last last(std::size_t micro) const { return tokens_of(part_->targets, micro); }
   /// Later runs read from here, with the values at the time of the run (parallel/cuda/graphed_step.hpp).
-  void take(const Held& held) {
-    held_ = &held;
-    documents_ = held.documents;
-  }
-  /// The document of each token of all micro-batches, before cp cuts them; null: a sequence is one document.
-  std::shared_ptr<const std::int32_t> documents() const {
-    if (!documents_) return nullptr;
-    return {documents_.buffer(), static_cast<const std::int32_t*>(documents_.data())};
-  }
+  void take(const Held& held) { held_ = &held; }
 
   /// Ranks that hold parts of each sequence.
   std::size_t sharers() const { return sharers_; }
@@ -103,7 +88,6 @@ class TokenInputs {
   const TokenBatch* part_;
   std::size_t sharers_;  // ranks of cp: each has 1/sharers_ of every sequence
   const Held* held_ = nullptr;
-  Documents documents_;
 };
 
 /// A batch's share as the engine counts it. A batch of fields has one row a sample.

@@ -34,18 +34,10 @@ struct BatchShare {
   MicroBatch micro_batch(std::size_t micro) const {
     return differing.empty() ? MicroBatch{samples / micro_batches, length} : differing[micro];
   }
-<<<<<<< HEAD
-  /// Rows of this share before a micro-batch.
-  std::size_t rows_before(std::size_t micro) const {
-    if (differing.empty()) return samples_before(micro) * length;
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < micro; ++i) count += differing[i].sequences * differing[i].length;
-=======
   /// Rows of this share before a micro-batch, those of other ranks of cp as well.
   std::size_t rows_before(std::size_t micro) const {
     std::size_t count = 0;
     for (std::size_t i = 0; i < micro; ++i) count += micro_batch(i).sequences * micro_batch(i).length;
->>>>>>> wt-anymodel
     return count;
   }
   /// Samples of this share before a micro-batch.

@@ -85,19 +85,12 @@ class Executor {
   }
   /// Makes `env` that of a micro-batch.
   void enter(std::size_t micro);
-<<<<<<< HEAD
-  /// Later runs read the gradient of the loss from this tensor, with its value at the time of the run.
-  void take(const Seed& seed) { seed_ = seed; }
-  /// The document of each token of all micro-batches, before cp cuts them; null: a sequence is one document.
-  void set_documents(std::shared_ptr<const std::int32_t> documents) { documents_ = std::move(documents); }
-=======
   /// Later runs read the gradient of the loss from this tensor, and the documents from the other,
   /// with their values at the time of the run.
   void take(const Seed& seed, const Documents& documents) {
     seed_ = seed;
     documents_ = documents;
   }
->>>>>>> wt-anymodel
 
  private:
   // The place of the action's first unit.
@@ -146,11 +139,7 @@ class Executor {
   std::vector<AnyValue> saved_, deferred_;  // by chunk, micro-batch and unit
   std::vector<AnyValue> losses_;            // by micro-batch, each a Seed; empty on ranks without the last stage
   std::vector<AnyValue> last_hidden_;
-<<<<<<< HEAD
-  std::shared_ptr<const std::int32_t> documents_;
-=======
   Documents documents_;  // of whole sequences, of all micro-batches; empty if the batch has none
->>>>>>> wt-anymodel
 };
 
 template <class Exec>
@@ -189,12 +178,8 @@ void Executor<Exec>::enter(std::size_t micro) {
   env.first_row = (share_.first + share_.samples_before(micro)) * std::max(share_.length, place_.engine->longest);
   env.length = size.length;
   env.rows = size.sequences * size.length;
-<<<<<<< HEAD
-  if (documents_) env.documents = {documents_, documents_.get() + share_.rows_before(micro)};
-=======
   if (documents_)
     env.documents = {documents_.buffer(), static_cast<const std::int32_t*>(documents_.data()) + share_.rows_before(micro)};
->>>>>>> wt-anymodel
 }
 
 template <class Exec>

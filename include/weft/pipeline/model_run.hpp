@@ -76,9 +76,7 @@ struct ModelRun {
       : context(of),
         inputs(context.device(), part),
         executor({&context.device(), &context.env, &context.engine, &context, &inputs, pipeline_of(of)}, chunks, table,
-                 share_of(part), accumulator, training) {
-    if constexpr (requires { inputs.documents(); }) executor.set_documents(inputs.documents());
-  }
+                 share_of(part), accumulator, training) {}
   ModelRun(const ModelRun&) = delete;
   ModelRun& operator=(const ModelRun&) = delete;
 

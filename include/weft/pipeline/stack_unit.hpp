@@ -93,15 +93,9 @@ WEFT_COLD void require_loss_is_a_sum(const UnitCall& call, const Context& contex
         env.documents = std::move(documents);
         env.training = training;
         env.rows = rows;
-        env.documents = std::move(documents);
       }
-<<<<<<< HEAD
-    } restore{*call.env, call.env->training, call.env->rows, std::move(call.env->documents)};
-=======
     } restore{*call.env, call.env->training, call.env->rows, std::exchange(call.env->documents, nullptr)};  // not of these rows
->>>>>>> wt-anymodel
     call.env->training = false;
-    call.env->documents = nullptr;  // they are not those of these tokens
     double losses[2];
     for (const std::size_t times : {1, 2}) {
       Hidden x(context.device(), with_extent(hidden.shape(), 0, times * rows));

@@ -110,11 +110,7 @@ class Stages {
     for (Hooks* hooks : context.engine.hooks) hooks->lay_out_gradients();
     ++changes_;
   }
-<<<<<<< HEAD
-  /// Whether neither the first nor the last unit of several uses the parameter: it is neither an embedding nor a head.
-=======
   /// Whether neither the first unit nor the last one uses the parameter: it is neither an embedding nor a head.
->>>>>>> wt-anymodel
   bool inner(const ParameterState& state) const { return !ends_.contains(state.name()); }
   /// How often the set of trainable parameters has changed.
   std::uint64_t trainable_changes() const { return changes_; }
@@ -325,11 +321,7 @@ class Stages {
     for (std::size_t unit = 0; unit < whole.units.size(); ++unit)
       if (rank_of(unit) == rank)
         for (auto& buffer : whole.units[unit].buffers) buffers_.push_back(std::move(buffer));
-<<<<<<< HEAD
-    if (whole.units.size() > 2)
-=======
     if constexpr (!ModuleModel<Model>)
->>>>>>> wt-anymodel
       for (const Registered& parameter : whole.parameters)
         if (parameter.uses.front() == 0 || parameter.uses.back() + 1 == whole.units.size()) ends_.insert(parameter.state->name());
     chunks_.reserve(settings_.schedule.chunks());
@@ -429,11 +421,7 @@ class Stages {
   StageSettings settings_;
   Config config_;
   std::vector<std::string> names_;
-<<<<<<< HEAD
-  std::set<std::string> ends_;  // the names of parameters that the first or the last unit of several uses
-=======
   std::set<std::string> ends_;  // the names of parameters that the first or the last unit uses
->>>>>>> wt-anymodel
   std::vector<std::shared_ptr<StepBuffer>> buffers_;
   std::vector<std::unique_ptr<Chunk<Exec>>> chunks_;
   Ties ties_;

@@ -110,11 +110,7 @@ class GraphedStep {
     const double seed = context.engine.loss_scale / count;
     copy_from_host(inputs_.held.tokens, std::span<const std::int32_t>(batch.tokens));
     copy_from_host(inputs_.held.targets, std::span<const std::int32_t>(batch.targets));
-<<<<<<< HEAD
-    if (!batch.documents.empty()) copy_from_host(inputs_.held.documents, std::span<const std::int32_t>(batch.documents));
-=======
     if (!batch.documents.empty()) copy_from_host(inputs_.documents, std::span<const std::int32_t>(batch.documents));
->>>>>>> wt-anymodel
     copy_from_host(inputs_.seed, std::span<const double>(&seed, 1));
     recorder_.run(model_->device().exec(), key_, [&] {
       const Lent lent{model_->device().arena(), memory_};
@@ -139,16 +135,9 @@ class GraphedStep {
     key_.clear();
     shape_ = batch;
     using Tokens = decltype(inputs_.held.tokens);
-<<<<<<< HEAD
-    using Documents = decltype(inputs_.held.documents);
-    inputs_ = {{Tokens(context.device(), {batch.tokens.size()}), Tokens(context.device(), {batch.targets.size()}),
-                batch.documents.empty() ? Documents() : Documents(context.device(), {batch.documents.size()})},
-               decltype(inputs_.seed)(context.device(), {1})};
-=======
     inputs_ = {{Tokens(context.device(), {batch.tokens.size()}), Tokens(context.device(), {batch.targets.size()})},
                decltype(inputs_.seed)(context.device(), {1}), {}};
     if (!batch.documents.empty()) inputs_.documents = decltype(inputs_.documents)(context.device(), {batch.documents.size()});
->>>>>>> wt-anymodel
     // A layer that read a number of this step from the environment would repeat it in all later steps.
     constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
     run_ = std::make_unique<Run>(context, model_->stages_.chunks(), table, shape_, *model_->stages_.accumulator(),
