@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake/kokkos_cuda.sh [PREFIX]: a Kokkos 4.7.0 for CUDA 13 into PREFIX (.deps/kokkos-cuda), for programs on GPUs and for the tests
 # that compile them (cuda/test_programs.sh). Its sources are in the source package of the wheel that weft's host Kokkos comes from.
-# Kokkos knows CUDA 13 from 4.7.1 on: two calls that CUDA 13 changed are put right here. Takes two to four minutes of a core, and a
-# network once. The architecture is that of CUDAARCHS, else Hopper's.
+# Kokkos knows CUDA 13 from 4.7.1 on: two calls that CUDA 13 changed are put right here, and the older View is taken, for the new one has
+# another size in nvcc's code than in the host compiler's. Takes two to four minutes of a core, and a network once. The architecture is that of CUDAARCHS, else Hopper's.
 set -e
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 prefix=$(realpath -m "${1:-.deps/kokkos-cuda}")
@@ -26,7 +26,7 @@ case ${architecture%%[;-]*} in
   *) echo "kokkos_cuda.sh: no name is known for CUDAARCHS=$architecture" >&2; exit 2 ;;
 esac
 cmake -S "$kokkos" -B "$scratch/build" -DCMAKE_CXX_COMPILER="$kokkos/bin/nvcc_wrapper" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_STANDARD=20 \
-  -DKokkos_ENABLE_CUDA=ON -DKokkos_ENABLE_OPENMP=ON -DKokkos_ENABLE_SERIAL=ON "-DKokkos_ARCH_$name=ON" -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
+  -DKokkos_ENABLE_CUDA=ON -DKokkos_ENABLE_OPENMP=ON -DKokkos_ENABLE_SERIAL=ON "-DKokkos_ARCH_$name=ON" -DKokkos_ENABLE_IMPL_VIEW_LEGACY=ON -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
   -DCMAKE_INSTALL_PREFIX="$prefix" >"$scratch/log"
 cmake --build "$scratch/build" --parallel "$(nproc)" --target install >>"$scratch/log" || { tail -n 20 "$scratch/log" >&2; exit 1; }
 echo "$prefix"

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include <weft/models/llama.hpp>
 #include <weft/models/mixtral.hpp>
 #include <weft/optim/adamw.hpp>
+#include <weft/optim/muon.hpp>
 #include <weft/parallel/context_parallel.hpp>
 #include <weft/parallel/expert_parallel.hpp>
 #include <weft/parallel/fully_sharded_data_parallel.hpp>
@@ -165,19 +167,31 @@ class Composition final : public TrainedModel {
                 .shard = {.stage = int(o.zero), .replicate = std::size_t(o.replicate), .offload = offload_of(o)},
                 .context = o.context == "ulysses" ? weft::ContextMethod::ulysses : weft::ContextMethod::ring,
                 .pipeline = {.schedule = schedule_of(o), .timeline = recording_},
-                .numerics = {.reproducible = o.reproducible}}),
-        optimizer_(model_, {.learning_rate = o.learning_rate,
-                            .beta1 = o.beta1,
-                            .beta2 = o.beta2,
-                            .weight_decay = o.weight_decay,
-                            .decay_vectors = false,
-                            .clip = o.clip}) {}
+                .numerics = {.reproducible = o.reproducible}}) {
+    if (o.optimizer == "muon")
+      muon_.emplace(model_, weft::optim::MuonOptions{.learning_rate = o.learning_rate,
+                                                     .weight_decay = o.weight_decay,
+                                                     .beta1 = o.beta1,
+                                                     .beta2 = o.beta2,
+                                                     .decay_vectors = false,
+                                                     .clip = o.clip});
+    else
+      adamw_.emplace(model_, weft::optim::AdamWOptions{.learning_rate = o.learning_rate,
+                                                       .beta1 = o.beta1,
+                                                       .beta2 = o.beta2,
+                                                       .weight_decay = o.weight_decay,
+                                                       .decay_vectors = false,
+                                                       .clip = o.clip});
+  }
 
   double train_step(const weft::Batch& batch) override { return loss_ = model_.train_step(batch); }
   Optimized optimize(double learning_rate) override {
-    if (!std::isfinite(loss_) && !model_.loss_scale()) return {optimizer_.gradient_norm(), true};
-    const auto report = optimizer_.step(learning_rate);
-    return {report.gradient_norm, report.skipped};
+    const auto by = [&](auto& optimizer) -> Optimized {
+      if (!std::isfinite(loss_) && !model_.loss_scale()) return {optimizer.gradient_norm(), true};
+      const auto report = optimizer.step(learning_rate);
+      return {report.gradient_norm, report.skipped};
+    };
+    return muon_ ? by(*muon_) : by(*adamw_);
   }
   double evaluate(const weft::Batch& batch) override { return model_.evaluate(batch); }
   std::vector<float> next_logits(const std::vector<std::int32_t>& tokens) override { return model_.next_logits(tokens); }
@@ -197,7 +211,8 @@ class Composition final : public TrainedModel {
   Config config_;
   std::shared_ptr<weft::schedule::TimelineRecorder> recording_;
   Parallel model_;
-  weft::optim::AdamW optimizer_;
+  std::optional<weft::optim::AdamW> adamw_;  // one of the two
+  std::optional<weft::optim::Muon> muon_;
   double loss_ = 0;  // of the last train_step
 };
 

@@ -168,6 +168,10 @@ std::optional<Options> parse(int argc, char** argv) {
       ->group(model);
 
   const char* optimizer = "Optimizer";
+  app.add_option("--optimizer", o.optimizer, "adamw, or muon: matrices of blocks by Muon, the rest by AdamW")
+      ->check(CLI::IsMember({"adamw", "muon"}))
+      ->capture_default_str()
+      ->group(optimizer);
   app.add_option("--learning-rate", o.learning_rate, "Its peak, after the warm-up")
       ->check(number(0))
       ->capture_default_str()

@@ -25,6 +25,7 @@ struct Options {
   std::int64_t chunks = 1;  ///< stages a rank, as the schedule has it
   std::int64_t layers = 4, width = 256, heads = 4, sequence = 256, experts = 8, top_k = 2;
   std::optional<std::int64_t> kv_heads, micro_batch, global_batch;
+  std::string optimizer = "adamw";
   double learning_rate = 1e-3;
   std::optional<double> min_learning_rate;
   std::optional<std::int64_t> warmup;

@@ -117,6 +117,7 @@ class Report {
 
   void validation(std::uint64_t step, double loss) {
     if (!speaks_) return;
+    metrics_->write_validation(step, loss);
     curve_.validation.push_back({double(step), loss});
     if (options_.json)
       std::cout << "{\"event\": \"validation\", \"step\": " << step << ", \"loss\": " << weft::trace::json_number(loss) << "}"

@@ -26,6 +26,7 @@
 #include <weft/layer/operations/index_select.hpp>
 #include <weft/layer/operations/losses.hpp>
 #include <weft/layer/operations/own_loss.hpp>
+#include <weft/layer/operations/parts.hpp>
 #include <weft/layer/operations/shapes.hpp>
 #include <weft/layer/operations/softmax.hpp>
 #include <weft/layer/operations/variable_rows.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rule that needs whole matrices and does nothing with them.
-// expect: this update rule needs whole rows or matrices (its `needs`), so its update has three parts, and one of them is missing
+// expect: this update rule needs whole rows or matrices .*, so its update has three parts, and one of them is missing
 // mention: Own
 #include <weft/weft.hpp>
 

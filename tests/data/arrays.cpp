@@ -28,7 +28,8 @@ inline constexpr Field<"label", std::int32_t> label;
 inline constexpr Field<"field", double> field;
 inline constexpr Field<"half", bfloat16> half;
 
-const auto images = data::Idx::from_bytes("images", idx_file<std::uint8_t>(8, {3, 2, 2}, {0, 51, 102, 255, 1, 2, 3, 4, 5, 6, 7, 8}));
+const auto images =
+    data::Idx::from_bytes("images", idx_file<std::uint8_t>(8, {3, 2, 2}, {0, 51, 102, 255, 1, 2, 3, 4, 5, 6, 7, 8}));
 const auto labels = data::Idx::from_bytes("labels", idx_file<std::uint8_t>(8, {3}, {7, 0, 9}));
 
 }  // namespace
@@ -49,7 +50,8 @@ TEST_CASE("images and labels from files") {
 
 TEST_CASE("arrays of the field's own type, and of NumPy") {
   const auto npy = data::Npy::from_bytes("a.npy", npy_file<double>(npy_dictionary("<f8", "(2, 3)"), {1, 2, 3, 4, 5, 6}));
-  data::Loader loader(data::Share{}, data::Arrays(data::array<field>(npy), data::array<half, double>(npy, {.scale = 2, .shift = 1})),
+  data::Loader loader(data::Share{},
+                      data::Arrays(data::array<field>(npy), data::array<half, double>(npy, {.scale = 2, .shift = 1})),
                       {.global_batch = 2, .shuffle = false});
   const auto batch = loader.batch(0);
   CHECK(batch[field].sample(1)[2] == 6);
@@ -72,7 +74,8 @@ TEST_CASE("memory of the program's own") {
     mine[11] += 1;
     view(1, 1) += 1;
   }
-  data::Loader kept(data::Share{}, data::Arrays(data::array<field>(Kokkos::View<double*, Kokkos::HostSpace>("gone", 4))), {.global_batch = 4});
+  data::Loader kept(data::Share{}, data::Arrays(data::array<field>(Kokkos::View<double*, Kokkos::HostSpace>("gone", 4))),
+                    {.global_batch = 4});
   CHECK(kept.batch(0)[field].sample(3)[0] == 0);  // a View lives as long as the dataset
 }
 
@@ -80,14 +83,17 @@ TEST_CASE("what does not fit") {
   CHECK(message<ShapeError>([] {
           data::Arrays(data::array<image, std::uint8_t>(images), data::array<label>(std::vector<std::int32_t>(2), {}));
         }) == "weft: data: field label has 2 samples, field image has 3");
-  CHECK(message<ShapeError>([] { data::array<image, std::uint8_t>(images, {.shape = Shape{2, 3}}); }) ==
-        "weft: data: field image: the array's samples are [2, 2], which are not as many elements as [2, 3]");
+  CHECK(message<ShapeError>([] {
+          data::array<image, std::uint8_t>(images, {.shape = Shape{2, 3}});
+        }) == "weft: data: field image: the array's samples are [2, 2], which are not as many elements as [2, 3]");
   CHECK(message<UsageError>([] { data::array<label, std::uint8_t>(labels, {.classes = 9}); }) ==
         "weft: batch: field label: label(9) of sample 2 is not in classes(9), 0 to 8");
-  CHECK(message<UsageError>([] { data::array<field>(std::vector<double>{1, 2}, {}, {.classes = 9}); }) ==
-        "weft: data: field field: classes are of whole numbers, the array's elements are none");
-  CHECK(message<ShapeError>([] { data::array<image>(std::vector<float>(5), {2}); }).find("5 values, which are not whole samples of [2]") !=
-        std::string::npos);
+  CHECK(message<UsageError>([] {
+          data::array<field>(std::vector<double>{1, 2}, {}, {.classes = 9});
+        }) == "weft: data: field field: classes are of whole numbers, the array's elements are none");
+  CHECK(message<ShapeError>([] {
+          data::array<image>(std::vector<float>(5), {2});
+        }).find("5 values, which are not whole samples of [2]") != std::string::npos);
   const auto six = data::Idx::from_bytes("six", idx_file<std::uint8_t>(8, {1, 1, 1, 1, 1, 1}, {1}));
   CHECK(message<ShapeError>([&] { data::array<image, std::uint8_t>(six); }) ==
         "weft: data: field image: 'six' has 6 dims; samples, and up to 4 of a sample, are 1 to 5");

@@ -79,6 +79,7 @@ TEST_CASE("what is refused") {
     CHECK(refusal(npy_dictionary(type, "(2, 3)")) ==
           "its elements are of dtype '" + std::string(type) +
               "': float16, float32, float64, whole numbers of 8 to 64 bits and bool are known");
+  CHECK(refusal(npy_dictionary("<f\n" + std::string(100, 'x'), "(2, 3)")).starts_with("its elements are of dtype '<f?xxxxxx"));
   CHECK(refusal("{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (6,), }") ==
         "its elements are records of several fields (a structured dtype): save each field as an array of its own");
   CHECK(refusal(npy_dictionary("<f4", "(2, 4)")) ==

@@ -42,13 +42,17 @@ TEST_CASE("windows without overlap, and the token that follows each") {
   CHECK(row<data::tokens>(windows, 1) == Ids{4, 5, 6});
   CHECK(row<data::targets>(windows, 1) == Ids{5, 6, 7});
   CHECK(data::TokenWindows(of({1, 2, 3, 4, 5, 6, 7}), {.sequence = 3}).size() == 2);
-  CHECK(message<UsageError>([] { data::TokenWindows(of({1, 2, 3}), {.sequence = 3}); }) ==
-        "weft: data: too short: 'a.bin' has 3 tokens, a sequence of 3 needs 3 and the one after it");
-  CHECK(message<UsageError>([] { data::TokenWindows(of({1, 2, 3}), {.sequence = 0}); }) == "weft: data: sequence(0) must be at least 1");
+  CHECK(message<UsageError>([] {
+          data::TokenWindows(of({1, 2, 3}), {.sequence = 3});
+        }) == "weft: data: too short: 'a.bin' has 3 tokens, a sequence of 3 needs 3 and the one after it");
+  CHECK(message<UsageError>([] {
+          data::TokenWindows(of({1, 2, 3}), {.sequence = 0});
+        }) == "weft: data: sequence(0) must be at least 1");
 }
 
 TEST_CASE("a batch of tokens for weft's language models") {
-  data::Loader loader(data::Share{1, 2}, data::TokenWindows(data::Tokens::of_text("to be or not to be, that is the question"), {.sequence = 5}),
+  data::Loader loader(data::Share{1, 2},
+                      data::TokenWindows(data::Tokens::of_text("to be or not to be, that is the question"), {.sequence = 5}),
                       {.global_batch = 4, .micro_batches = 2});
   Batch batch;
   std::size_t steps = 0;

@@ -64,16 +64,19 @@ TEST_CASE("a part keeps its places") {
   CHECK(part.size() == 3);
   CHECK(part[0] == 4);
   CHECK(message<UsageError>([&] { part[1]; }) ==
-        "weft: data: 'a': token(500) at place 4 is not in the vocabulary(100): the file is of another tokenizer or of another type than uint16");
+        "weft: data: 'a': token(500) at place 4 is not in the vocabulary(100): the file is of another tokenizer or of another "
+        "type than uint16");
   CHECK(message<UsageError>([&] { tokens.part(4, 3); }) == "weft: data: 'a' has 6 tokens: there are not 3 from 4 on");
   CHECK(message<UsageError>([&] { tokens.part(1, std::size_t(-1)); }) != "");
   const auto wide = data::Tokens::from_bytes("a", token_file(Wide{0xffffffffu}), {.type = TokenType::uint32});
-  CHECK(message<UsageError>([&] { wide[0]; }).find("token(4294967295) at place 0 is not in the vocabulary(2147483647)") != std::string::npos);
+  CHECK(message<UsageError>([&] { wide[0]; }).find("token(4294967295) at place 0 is not in the vocabulary(2147483647)") !=
+        std::string::npos);
 }
 
 TEST_CASE("what is refused") {
   CHECK(refusal({1, 0, 2}) == "its 3 bytes of tokens are no whole tokens of uint16");
-  CHECK(refusal(token_file(Narrow{1, 2, 3}), {.type = TokenType::uint32}) == "its 6 bytes of tokens are no whole tokens of uint32");
+  CHECK(refusal(token_file(Narrow{1, 2, 3}), {.type = TokenType::uint32}) ==
+        "its 6 bytes of tokens are no whole tokens of uint32");
   CHECK(refusal(token_file(Narrow{1, 2, 3}, gpt2, 1, 5)) == "it is cut off: its header says 5 tokens, it has 3");
   CHECK(refusal(token_file(Narrow{1, 2, 3}, gpt2, 1, 2)) == "it is too long: its header says 2 tokens, it has 3");
   CHECK(refusal(token_file(Narrow{}, gpt2, 1, 0)) == "it has no tokens");
@@ -85,9 +88,7 @@ TEST_CASE("what is refused") {
   const Bytes whole = token_file(Narrow{1, 2, 3}, gpt2, 1);
   for (std::size_t length = 4; length < whole.size(); ++length) {
     const std::string text = refusal(Bytes(whole.begin(), whole.begin() + std::ptrdiff_t(length)));
-    if (length < 1024)
-      CHECK(text == "it is cut off: llm.c's header has 1024 bytes, the file " + std::to_string(length));
-    else
-      CHECK((length % 2 == 1 || text.starts_with("it ")));
+    if (length < 1024) CHECK(text == "it is cut off: llm.c's header has 1024 bytes, the file " + std::to_string(length));
+    else CHECK((length % 2 == 1 || text.starts_with("it ")));
   }
 }

@@ -34,8 +34,13 @@ def run(arguments, launcher=(), environment=None, timeout=120):
                           env=os.environ | (environment or {}), cwd=scratch)
 
 
-def records(folder):
+def all_records(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def records(folder):
+    """Those of steps; validations have their own."""
+    return [record for record in all_records(folder) if "validation_loss" not in record]
 
 
 def close(a, b, tolerance):
@@ -57,6 +62,9 @@ def trained(name, arguments, launcher=()):
 loss, one = trained("one", "--ranks 1")
 check([r["step"] for r in one] == list(range(6)), "a line a step")
 check(all(set(r) == {"step", "loss", "gradient_norm", "learning_rate", "tokens_per_s", "ms"} for r in one), f"keys of the records: {one[:1]}")
+validations = [r for r in all_records(scratch / "one") if "validation_loss" in r] if one else []
+check([set(r) for r in validations[-1:]] == [{"step", "validation_loss"}] and validations[-1]["step"] == 5 and
+      abs(validations[-1]["validation_loss"] - loss) < 1e-5, f"the last validation is recorded: {validations}")
 check(one and abs(one[0]["loss"] - math.log(256)) < 0.3 and one[-1]["loss"] < one[0]["loss"], "the loss starts at log(256) and falls")
 if one:
     layout = json.loads((scratch / "one/layout.json").read_text())
@@ -124,6 +132,13 @@ for name, arguments in [("llama", "--model llama --kv-heads 2 --ranks 1"), ("lla
         llama = other
     else:
         check(close([r["loss"] for r in other], [r["loss"] for r in llama], 2e-4), "llama: losses are not those of one rank")
+_, one = trained("muon", "--optimizer muon --ranks 1")
+check(one and one[-1]["loss"] < one[0]["loss"], "muon: the loss falls")
+for name, arguments in [("muon_tp2zero3", "--optimizer muon --dp 2 --tp 2 --zero 3"), ("muon_pp2cp2", "--optimizer muon --pp 2 --cp 2")]:
+    _, other = trained(name, arguments)
+    check(close([r["loss"] for r in other], [r["loss"] for r in one], 2e-3), f"{name}: losses {[r['loss'] for r in other]} are not those of one rank {[r['loss'] for r in one]}")
+refused = run(f"{SMALL} --optimizer muon --offload host --ranks 1")
+check(refused.returncode != 0 and "needs whole matrices and the state of" in refused.stderr, f"muon with offload: {refused.returncode} {refused.stderr}")
 _, one = trained("mixtral", "--model mixtral --experts 4 --ranks 1")
 check(one and one[-1]["loss"] < one[0]["loss"], "mixtral: the loss falls")
 for name, arguments in [("mixtral_ep2", "--ep 2"), ("mixtral_ep4", "--ep 4"), ("mixtral_folded", "--tp 2 --ep 4 --etp 1 --dp 2 --sequence-parallel --zero 3"), ("mixtral_etp2", "--tp 2 --dp 2 --ep 2"), ("mixtral_pp2cp2", "--pp 2 --cp 2 --ep 2 --schedule zbv")]:

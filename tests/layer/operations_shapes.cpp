@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/operations/along_dim.hpp weft/layer/operations/shapes.hpp weft/layer/operations/index_select.hpp
-// covers: weft/layer/operations/batched.hpp
+// covers: weft/layer/operations/batched.hpp weft/layer/operations/parts.hpp
 // Reductions and softmax along a dim, other shapes, parts, rows by ids and batched products, written forward-only: derivatives,
 // how results lie, the same on several ranks, every permutation and lane count against plain loops, and what they refuse.
 
@@ -17,6 +17,7 @@
 #include <weft/layer/operations/batched.hpp>
 #include <weft/layer/operations/functions.hpp>
 #include <weft/layer/operations/index_select.hpp>
+#include <weft/layer/operations/parts.hpp>
 #include <weft/layer/operations/shapes.hpp>
 
 #include "support/formula.hpp"

@@ -12,8 +12,13 @@ namespace {
 
 using Weights = std::map<std::string, std::vector<double>>;
 
-const models::GptConfig config{
-    .vocabulary = batch_vocabulary, .layers = 4, .width = 16, .heads = 4, .kv_heads = 2, .sequence = batch_length, .dropout = 0.1};
+const models::GptConfig config{.vocabulary = batch_vocabulary,
+                               .layers = 4,
+                               .width = 16,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .sequence = batch_length,
+                               .dropout = 0.1};
 
 template <class M>
 Weights weights_of(M& model) {
@@ -57,17 +62,22 @@ TEST_CASE("a group's parameters have the bits of a run in which all have its opt
                     {.match = "*.h.2.*", .learning_rate = 1e-3},
                     {.match = "*.h.2.*", .learning_rate = 7}};  // the first group that matches counts
   for (const int stage : {0, 1, 2, 3})
-    for (const auto& [world, degrees] : {std::pair{2, Degrees{}}, std::pair{4, Degrees{.tp = 2}}, std::pair{4, Degrees{.pp = 2}}}) {
+    for (const Degrees& degrees : {Degrees{}, Degrees{.tp = 2}, Degrees{.pp = 2}}) {
+      const int world = int(2 * degrees.tp * degrees.pp);
       INFO("stage " << stage << ", world " << world << ", tp " << degrees.tp << ", pp " << degrees.pp);
       Weights of_own, of_without, of_slow, of_groups;
-      CHECK(runtime::run(runtime::RunOptions{.ranks = world}, [&, degrees = degrees](World& rank) {
+      CHECK(runtime::run(runtime::RunOptions{.ranks = world}, [&](World& rank) {
               Mesh<dp, tp, pp> mesh(rank, degrees);
               const Weights a = after<M, optim::AdamW>(mesh, own, stage), b = after<M, optim::AdamW>(mesh, without, stage),
                             c = after<M, optim::AdamW>(mesh, slow, stage), d = after<M, optim::AdamW>(mesh, grouped, stage);
               if (rank.rank() == 0) of_own = a, of_without = b, of_slow = c, of_groups = d;
             }) == 0);
-      for (const auto& [name, values] : of_groups) {
-        const Weights& expected = detail::matches("*.bias", name) ? of_without : detail::matches("*.h.2.*", name) ? of_slow : of_own;
+      for (const auto& entry : of_groups) {
+        const std::string& name = entry.first;
+        const std::vector<double>& values = entry.second;
+        const Weights& expected = detail::matches("*.bias", name)    ? of_without
+                                  : detail::matches("*.h.2.*", name) ? of_slow
+                                                                     : of_own;
         CHECK_MESSAGE(expected.at(name) == values, name);
       }
       CHECK(of_slow.at("transformer.h.2.ln_1.weight") != of_own.at("transformer.h.2.ln_1.weight"));
@@ -85,11 +95,14 @@ TEST_CASE("a rate that step() is given keeps a group's ratio") {
   grouped.step(0.04);
   plain.step(0.04);
   const Weights first = weights_of(model), second = weights_of(other);
-  for (const auto& [name, values] : first)
+  for (const auto& entry : first) {
+    const std::string& name = entry.first;
+    const std::vector<double>& values = entry.second;
     for (std::size_t i = 0; i < values.size(); ++i) {
       const double ratio = detail::matches("*.bias", name) ? 0.25 : 1, change = second.at(name)[i] - before.at(name)[i];
       CHECK_MESSAGE(std::abs(values[i] - before.at(name)[i] - ratio * change) <= 1e-14, name);
     }
+  }
 }
 
 TEST_CASE("a group of Muon may have AdamW's rule, and one of AdamW's Muon's") {
@@ -106,9 +119,12 @@ TEST_CASE("a group of Muon may have AdamW's rule, and one of AdamW's Muon's") {
   const Weights seen = weights_of(model), a = weights_of(by_adamw), m = weights_of(by_muon);
   CHECK(seen.at("transformer.wpe.weight") != a.at("transformer.wpe.weight"));
   CHECK(m.at("transformer.wpe.weight") == a.at("transformer.wpe.weight"));
-  for (const auto& [name, values] : seen) {
+  for (const auto& entry : seen) {
+    const std::string& name = entry.first;
+    const std::vector<double>& values = entry.second;
     if (name == "transformer.wpe.weight") continue;
-    const bool matrix = detail::matches("*.h.*.weight", name) && !detail::matches("*.ln_*", name) && !detail::matches("*.h.1.*", name);
+    const bool matrix =
+        detail::matches("*.h.*.weight", name) && !detail::matches("*.ln_*", name) && !detail::matches("*.h.1.*", name);
     CHECK_MESSAGE(values == (matrix ? m : a).at(name), name);
     if (matrix) CHECK_MESSAGE(values != a.at(name), name);
   }
@@ -117,8 +133,9 @@ TEST_CASE("a group of Muon may have AdamW's rule, and one of AdamW's Muon's") {
 TEST_CASE("what is refused") {
   DefaultDevice device;
   SingleDevice<models::BasicGpt<float>> model(device, config);
-  CHECK(text_of([&] { optim::AdamW(model, {.groups = {{.match = "*.bais", .weight_decay = 0}}}); })
-            .find("weft: optimizer groups: \"*.bais\" names none of the 52 parameters of the model; near it are ") == 0);
+  CHECK(text_of([&] {
+          optim::AdamW(model, {.groups = {{.match = "*.bais", .weight_decay = 0}}});
+        }).find("weft: optimizer groups: \"*.bais\" names none of the 52 parameters of the model; near it are ") == 0);
   CHECK(text_of([&] { optim::AdamW(model, {.learning_rate = 0, .groups = {{.match = "*", .learning_rate = 1}}}); }) ==
         "weft: group \"*\" has a learning rate and the optimizer's own is 0, so a rate that step() is given has no ratio to it: "
         "give the optimizer one");

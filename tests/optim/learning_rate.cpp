@@ -35,7 +35,7 @@ TEST_CASE("warm-up, plateau, decay") {
   CHECK(rate.at(99) == 0.1);
   CHECK(rate.at(1'000'000) == 0.1);
   for (std::uint64_t step = 80; step < 100; ++step) CHECK(rate.at(step) < rate.at(step - 1));
-  CHECK(weft::optim::WarmupStableDecay{.peak = 2.0, .minimum = 0.5, .steps = 4}.at(3) == 2.0);  // no decay
+  CHECK(weft::optim::WarmupStableDecay{.peak = 2.0, .minimum = 0.5, .steps = 4}.at(3) == 2.0);             // no decay
   CHECK(weft::optim::WarmupStableDecay{.peak = 2.0, .minimum = 0.5, .decay = 8, .steps = 4}.at(0) < 2.0);  // only decay
   CHECK(weft::optim::WarmupStableDecay{.peak = 2.0, .minimum = 0.5, .decay = 1, .steps = 4}.at(3) == 0.5);
 }

@@ -65,7 +65,9 @@ TEST_CASE("pieces of every shape come together and go back, at home and everywhe
                          ranks == 1 ? std::vector<weft::detail::Run>{{0, 0, 16}}
                                     : std::vector<weft::detail::Run>{
                                           {2, rank * 2, 2}, {0, 4 + rank * 2, 2}, {6, 8 + rank * 2, 2}, {4, 12 + rank * 2, 2}});
-              mine.add("padded", 3, 2, rank == 0 ? std::vector<weft::detail::Run>{{0, 0, 4}, {6, 4, 2}} : std::vector<weft::detail::Run>{{1, 2, 4}});
+              mine.add(
+                  "padded", 3, 2,
+                  rank == 0 ? std::vector<weft::detail::Run>{{0, 0, 4}, {6, 4, 2}} : std::vector<weft::detail::Run>{{1, 2, 4}});
               DefaultDevice device;
               const MatrixExchange exchange(world.communicator(), mine.pieces, work);
               for (const bool second : {false, true}) {
@@ -83,15 +85,17 @@ TEST_CASE("pieces of every shape come together and go back, at home and everywhe
                       at[state.kept() + run.local + i] = 100 + double(run.global + i);
                     }
                 }
-                exchange.run<double>(device, due, arrays, 2, 1, [&](std::size_t k, std::size_t rows, std::size_t columns, double* x) {
-                  ++worked;
-                  const MatrixPiece& piece = mine.pieces[k];
-                  if (rows != piece.rows || columns != piece.columns) throw Error("a part");
-                  for (std::size_t i = 0; i < rows * columns; ++i) {
-                    if (x[i] != double(i) || x[rows * columns + i] != 100 + double(i)) throw Error(piece.state->name() + ": elements are lost");
-                    x[i] = 1000 + double(i);
-                  }
-                });
+                exchange.run<double>(device, due, arrays, 2, 1,
+                                     [&](std::size_t k, std::size_t rows, std::size_t columns, double* x) {
+                                       ++worked;
+                                       const MatrixPiece& piece = mine.pieces[k];
+                                       if (rows != piece.rows || columns != piece.columns) throw Error("a part");
+                                       for (std::size_t i = 0; i < rows * columns; ++i) {
+                                         if (x[i] != double(i) || x[rows * columns + i] != 100 + double(i))
+                                           throw Error(piece.state->name() + ": elements are lost");
+                                         x[i] = 1000 + double(i);
+                                       }
+                                     });
                 for (std::size_t k = 0; k < due.size(); ++k) {
                   const ParameterState& state = *mine.pieces[k].state;
                   const double* at = static_cast<const double*>(arrays[k].get());

@@ -13,10 +13,20 @@ namespace {
 
 using Weights = std::map<std::string, std::vector<double>>;
 
-const models::GptConfig config{
-    .vocabulary = batch_vocabulary, .layers = 4, .width = 16, .heads = 4, .kv_heads = 2, .sequence = batch_length, .dropout = 0.1};
-const models::LlamaConfig llama{
-    .vocabulary = batch_vocabulary, .layers = 4, .width = 16, .heads = 4, .kv_heads = 2, .intermediate = 24, .sequence = batch_length};
+const models::GptConfig config{.vocabulary = batch_vocabulary,
+                               .layers = 4,
+                               .width = 16,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .sequence = batch_length,
+                               .dropout = 0.1};
+const models::LlamaConfig llama{.vocabulary = batch_vocabulary,
+                                .layers = 4,
+                                .width = 16,
+                                .heads = 4,
+                                .kv_heads = 2,
+                                .intermediate = 24,
+                                .sequence = batch_length};
 
 template <class M>
 Weights weights_of(M& model) {
@@ -52,7 +62,9 @@ void check_equal(const Run& seen, const Run& expected, double tolerance) {
   for (std::size_t i = 0; i < seen.losses.size(); ++i)
     CHECK(std::abs(seen.losses[i] - expected.losses[i]) <= tolerance * expected.losses[i]);
   REQUIRE(seen.weights.size() == expected.weights.size());
-  for (const auto& [name, values] : expected.weights) {
+  for (const auto& entry : expected.weights) {
+    const std::string& name = entry.first;
+    const std::vector<double>& values = entry.second;
     double scale = 0, difference = 0;
     const auto& mine = seen.weights.at(name);
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -146,8 +158,8 @@ TEST_CASE("one step is the formula: momentum, Newton and Schulz, scale, decouple
     ++matrices;
     const std::size_t rows = state.global()[0], columns = state.global()[1];
     // Query, key and value lie in one parameter and are three matrices.
-    const std::vector<std::size_t> parts = name.find("c_attn") != std::string::npos ? std::vector<std::size_t>{16, 8, 8}
-                                                                                    : std::vector<std::size_t>{columns};
+    const std::vector<std::size_t> parts =
+        name.find("c_attn") != std::string::npos ? std::vector<std::size_t>{16, 8, 8} : std::vector<std::size_t>{columns};
     std::size_t first = 0;
     for (const std::size_t width : parts) {
       std::vector<double> g(rows * width);
@@ -159,7 +171,8 @@ TEST_CASE("one step is the formula: momentum, Newton and Schulz, scale, decouple
       for (std::size_t i = 0; i < rows; ++i)
         for (std::size_t j = 0; j < width; ++j) {
           const std::size_t at = i * columns + first + j;
-          worst = std::max(worst, std::abs(before.at(name)[at] * (1 - 0.001) - 0.01 * scale * o[i * width + j] - after.at(name)[at]));
+          worst =
+              std::max(worst, std::abs(before.at(name)[at] * (1 - 0.001) - 0.01 * scale * o[i * width + j] - after.at(name)[at]));
         }
       CHECK_MESSAGE(worst <= 1e-10, name);
       first += width;
@@ -171,9 +184,9 @@ TEST_CASE("one step is the formula: momentum, Newton and Schulz, scale, decouple
 TEST_CASE("equal to one rank: data, tensor and pipeline parallelism, stages of ZeRO, copies of shards") {
   const Run expected = reference<Gpt>(config);
   for (const Layout& layout : {Layout{1, {}, 2}, Layout{2, {}, 2}, Layout{4, {}, 1, 1}, Layout{4, {}, 2, 2}, Layout{4, {}, 2, 3},
-                               Layout{2, {.tp = 2}, 1}, Layout{4, {.tp = 4}, 1}, Layout{2, {.pp = 2}, 4}, Layout{4, {.tp = 2}, 2, 3},
-                               Layout{4, {.tp = 2}, 2, 0}, Layout{4, {.pp = 2}, 2, 2}, Layout{8, {.tp = 2, .pp = 2}, 2, 1},
-                               Layout{4, {}, 1, 3, 2}, Layout{8, {.tp = 2}, 1, 2, 2}})
+                               Layout{2, {.tp = 2}, 1}, Layout{4, {.tp = 4}, 1}, Layout{2, {.pp = 2}, 4},
+                               Layout{4, {.tp = 2}, 2, 3}, Layout{4, {.tp = 2}, 2, 0}, Layout{4, {.pp = 2}, 2, 2},
+                               Layout{8, {.tp = 2, .pp = 2}, 2, 1}, Layout{4, {}, 1, 3, 2}, Layout{8, {.tp = 2}, 1, 2, 2}})
     for (const optim::Work work : {optim::Work::home, optim::Work::everywhere}) {
       INFO("world " << layout.world << ", tp " << layout.degrees.tp << ", pp " << layout.degrees.pp << ", stage " << layout.stage
                     << ", replicate " << layout.replicate << ", work " << int(work));
@@ -192,8 +205,8 @@ TEST_CASE("equal to one rank: context and sequence parallelism, interleaved stag
                                Layout{4, {.tp = 2, .pp = 2}, 2}}) {
     INFO("world " << layout.world << ", cp " << layout.degrees.cp << ", stage " << layout.stage);
     options.shard.stage = layout.stage;
-    check_equal(train_on<Composition, dp, cp, tp, pp>(llama, layout.world, layout.degrees, layout.micro_batches, optim::Work::home,
-                                                      options),
+    check_equal(train_on<Composition, dp, cp, tp, pp>(llama, layout.world, layout.degrees, layout.micro_batches,
+                                                      optim::Work::home, options),
                 expected, 1e-10);
   }
 }
@@ -206,8 +219,8 @@ TEST_CASE("equal to one rank: experts over ep and etp, beside tp, pp and stages 
   ModelOptions options;
   for (const Layout& layout : {Layout{2, {.ep = 2}, 2}, Layout{4, {.ep = 2}, 2, 3}, Layout{4, {.tp = 2, .ep = 2, .etp = 2}, 2, 1},
                                Layout{4, {.ep = 2, .pp = 2}, 2}}) {
-    INFO("world " << layout.world << ", tp " << layout.degrees.tp << ", ep " << layout.degrees.ep << ", etp " << layout.degrees.etp
-                  << ", stage " << layout.stage);
+    INFO("world " << layout.world << ", tp " << layout.degrees.tp << ", ep " << layout.degrees.ep << ", etp "
+                  << layout.degrees.etp << ", stage " << layout.stage);
     options.shard.stage = layout.stage;
     Run seen;  // a rank names the experts that it holds only
     std::mutex mutex;
@@ -242,12 +255,11 @@ TEST_CASE("reproducible runs: the bits of one rank, whatever the data ranks, sta
   ModelOptions options{.numerics = {.reproducible = true}};
   const Run expected = reference<Gpt>(config, options, 8);
   for (const int stage : {0, 1, 2, 3})
-    for (const auto& [world, degrees] : {std::pair{2, Degrees{}}, std::pair{4, Degrees{.pp = 2}}})
+    for (const Layout& layout : {Layout{2, {}, 4}, Layout{4, {.pp = 2}, 4}})
       for (const optim::Work work : {optim::Work::home, optim::Work::everywhere}) {
-        INFO("stage " << stage << ", world " << world << ", pp " << degrees.pp << ", work " << int(work));
+        INFO("stage " << stage << ", world " << layout.world << ", pp " << layout.degrees.pp << ", work " << int(work));
         options.shard.stage = stage;
-        const Run seen = train_on<Sharded, dp, tp, pp>(config, std::size_t(world), degrees, 8 / (std::size_t(world) / degrees.pp),
-                                                       work, options);
+        const Run seen = train_on<Sharded, dp, tp, pp>(config, layout.world, layout.degrees, layout.micro_batches, work, options);
         CHECK(seen.weights == expected.weights);
         CHECK(seen.losses == expected.losses);
       }
@@ -259,7 +271,9 @@ TEST_CASE("bfloat16 models and bfloat16 products train, in every stage alike") {
   for (const int stage : {0, 1, 2, 3})
     CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
             Mesh<dp> mesh(world);
-            Half model(mesh, config, {.shard = {.stage = stage}, .numerics = {.gradient = stage ? std::optional(DataType::float32) : std::nullopt}});
+            Half model(
+                mesh, config,
+                {.shard = {.stage = stage}, .numerics = {.gradient = stage ? std::optional(DataType::float32) : std::nullopt}});
             optim::Muon optimizer(model, {.learning_rate = 0.02, .products = DataType::bfloat16});
             for (int step = 0; step < 12; ++step) {
               const double loss = model.train_step(make_batch(0, std::size_t(world.rank()), 2, 1));
@@ -293,7 +307,8 @@ TEST_CASE("what is refused") {
         "weft: products float16: Muon's are in float32 or bfloat16");
   CHECK(text_of([&] { optim::Muon(model, {.groups = {{.match = "*.bias", .rule = "adam"}}}); }) ==
         "weft: group \"*.bias\" asks for the rule \"adam\": this optimizer's are \"muon\" and \"adamw\"");
-  CHECK(text_of([&] { optim::AdamW(model, {.groups = {{.match = "*.bias", .rule = "adamw"}}}); }) ==
-        "weft: group \"*.bias\" asks for the rule \"adamw\", and this optimizer has one rule: leave it out, or use an optimizer of "
-        "two, such as Muon");
+  CHECK(
+      text_of([&] { optim::AdamW(model, {.groups = {{.match = "*.bias", .rule = "adamw"}}}); }) ==
+      "weft: group \"*.bias\" asks for the rule \"adamw\", and this optimizer has one rule: leave it out, or use an optimizer of "
+      "two, such as Muon");
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules of a program's own that need whole matrices (LAMB) or rows (a second moment for each row, as Adafactor's), equal to one
 // rank wherever ranks hold pieces.
-// covers: weft/optim/update_rule.hpp
 
 #include "support/parity.hpp"
 
@@ -93,8 +92,8 @@ struct RowRule {
     using A = accumulate_t<P>;
     const std::size_t n = slot.state->kept();
     for (std::size_t i = 0; i < n; ++i) static_cast<A*>(slot.kept[0].get())[i] = arrays[n + i];
-    kernels::direction_update<P>(device, n, static_cast<P*>(slot.state->value().get()), static_cast<A*>(slot.master.get()), arrays,
-                                 1, learning_rate);
+    kernels::direction_update<P>(device, n, static_cast<P*>(slot.state->value().get()), static_cast<A*>(slot.master.get()),
+                                 arrays, 1, learning_rate);
   }
 };
 
@@ -151,7 +150,9 @@ void check_rule(double tolerance) {
     REQUIRE(seen.losses.size() == expected.losses.size());
     for (std::size_t i = 0; i < expected.losses.size(); ++i)
       CHECK(std::abs(seen.losses[i] - expected.losses[i]) <= tolerance * expected.losses[i]);
-    for (const auto& [name, values] : expected.weights) {
+    for (const auto& entry : expected.weights) {
+      const std::string& name = entry.first;
+      const std::vector<double>& values = entry.second;
       double scale = 0, difference = 0;
       for (std::size_t i = 0; i < values.size(); ++i) {
         scale = std::max(scale, std::abs(values[i]));

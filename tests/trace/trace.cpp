@@ -71,7 +71,15 @@ TEST_CASE("the metrics file") {
     int lines = 0;
     for (std::string line; std::getline(in, line); ++lines) CHECK(nlohmann::json::parse(line)["step"] == lines);
     CHECK(lines == 2);
+    metrics.write_validation(1, 2.25);
+    metrics.write_validation(2, NAN);
   }
+  std::ifstream in(folder / "metrics.jsonl");
+  std::string line;
+  std::getline(in, line), std::getline(in, line), std::getline(in, line);
+  CHECK(line == "{\"step\": 1, \"validation_loss\": 2.25}");
+  std::getline(in, line);
+  CHECK(line == "{\"step\": 2, \"validation_loss\": null}");
   const std::string nowhere = (folder / "no" / "metrics.jsonl").string();
   CHECK_THROWS_WITH_AS(trace::MetricsFile{nowhere}, ("weft: cannot write '" + nowhere + "': No such file or directory").c_str(),
                        UsageError);

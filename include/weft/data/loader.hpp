@@ -40,6 +40,25 @@ concept Dataset = requires(const D& dataset, std::size_t index, typename D::Fiel
   dataset.load(index, sample);
 };
 
+namespace detail {
+
+template <class D>
+concept NamesFields = requires {
+  typename D::Fields::Sample;
+  typename D::Fields::Shapes;
+};
+/// D's fields; others where D names none, so that this is the compiler's one complaint.
+template <class D>
+struct FieldsOf {
+  using type = FieldBatch<Field<"none", float>{}>;
+};
+template <NamesFields D>
+struct FieldsOf<D> {
+  using type = typename D::Fields;
+};
+
+}  // namespace detail
+
 /// How far a loader is: the batch that was given last.
 struct LoaderProgress {
   std::uint64_t step = 0, end_step = 0;
@@ -51,20 +70,16 @@ struct LoaderProgress {
 /// One rank's share of each step's samples.
 template <class D>
 class Loader {
-  static_assert(
-      requires {
-        typename D::Fields::Sample;
-        typename D::Fields::Shapes;
-      },
-      "weft: a Dataset names its fields: using Fields = weft::FieldBatch<...>");
-  static_assert(Dataset<D>, "weft: a Dataset has size() const and load(std::size_t index, Fields::Sample& sample) const");
+  static_assert(detail::NamesFields<D>, "weft: a Dataset names its fields: using Fields = weft::FieldBatch<...>");
+  static_assert(!detail::NamesFields<D> || Dataset<D>,
+                "weft: a Dataset has size() const and load(std::size_t index, Fields::Sample& sample) const");
 
  public:
-  using Fields = typename D::Fields;
+  using Fields = typename detail::FieldsOf<D>::type;
 
   /// Throws what Sampler throws. The dataset is moved, or shared if it is a shared_ptr.
   Loader(Share share, std::shared_ptr<const D> dataset, LoaderOptions options = {})
-      : source_{dataset, Sampler(share, dataset->size(), options), {}} {
+      : source_{dataset, Sampler(share, size_of(*dataset), options), {}} {
     if constexpr (requires { dataset->shapes(source_.shapes); }) dataset->shapes(source_.shapes);
   }
   template <class Mesh>
@@ -137,13 +152,18 @@ class Loader {
         const std::size_t index = sampler.index(part, i);
         try {
           auto sample = batch.sample(i);
-          dataset->load(index, sample);
+          if constexpr (Dataset<D>) dataset->load(index, sample);
         } catch (const std::exception& error) {
           detail::rethrow_with_sample(error, index, step);
         }
       }
     }
   };
+
+  static std::size_t size_of([[maybe_unused]] const D& dataset) {
+    if constexpr (Dataset<D>) return dataset.size();
+    else return 0;
+  }
 
   void next() {
     const auto before = std::chrono::steady_clock::now();

@@ -12,6 +12,14 @@
 namespace weft::data {
 namespace detail {
 
+/// Bytes of a file as a message may show them: on one line, and not more than fits.
+WEFT_INLINE std::string shown_of_file(std::string_view text) {
+  std::string shown(text.substr(0, 40));
+  for (char& c : shown)
+    if (c < ' ' || c > '~') c = '?';
+  return text.size() > 40 ? shown + "..." : shown;
+}
+
 /// The header of a .npy file: a literal of Python, {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }. Its
 /// three keys may come in any order.
 class NpyDict {
@@ -134,8 +142,9 @@ WEFT_INLINE Npy::Header Npy::read(const detail::FileBytes& bytes) {
   dict.read();
 
   const std::string_view type = dict.descr;
+  const std::string shown = detail::shown_of_file(type);
   if (type.find('O') != type.npos)
-    fail({"its elements are Python objects (dtype '", type, "'), which are pickled and could run anything: save numbers"});
+    fail({"its elements are Python objects (dtype '", shown, "'), which are pickled and could run anything: save numbers"});
   if (dict.fortran_order) fail({"it is in Fortran order: save it in C order, np.save(file, np.ascontiguousarray(array))"});
   const bool one_byte = type == "|b1" || type == "|u1" || type == "|i1";
   const std::size_t size = type.size() == 3 && type[2] >= '1' && type[2] <= '8' ? static_cast<std::size_t>(type[2] - '0') : 0;
@@ -143,9 +152,10 @@ WEFT_INLINE Npy::Header Npy::read(const detail::FileBytes& bytes) {
   const bool known =
       kind == 'f' ? size == 2 || size == 4 || size == 8 : (kind == 'i' || kind == 'u') && std::has_single_bit(size);
   if (!one_byte && known && size > 1 && type[0] == (here == '<' ? '>' : '<'))
-    fail({"its elements ('", type, "') are in the other order of bytes: save array.astype(array.dtype.newbyteorder('='))"});
+    fail({"its elements ('", shown, "') are in the other order of bytes: save array.astype(array.dtype.newbyteorder('='))"});
   if (!one_byte && !(known && (type[0] == here || (size == 1 && type[0] == '<'))))
-    fail({"its elements are of dtype '", type, "': float16, float32, float64, whole numbers of 8 to 64 bits and bool are known"});
+    fail(
+        {"its elements are of dtype '", shown, "': float16, float32, float64, whole numbers of 8 to 64 bits and bool are known"});
   header.type = {kind, size};
   if (kind == 'b') header.type = {'b', 1};
   header.shape = std::move(dict.shape);

@@ -169,6 +169,7 @@ void softmax_along(Device<Exec>& device, const Along& along, const T* x, T* y) {
         });
   detail::for_each_strip<V>(
       device, along, KOKKOS_LAMBDA(std::size_t start, std::size_t, std::size_t count) {
+        T* const to = y + start;
         V top = V::load(x + start, count), total = V(A(0));
         for (std::size_t k = 1; k < extent; ++k) top = max_of(top, V::load(x + start + k * inner, count));
         for (std::size_t k = 0; k < extent; ++k) total = total + exp(V::load(x + start + k * inner, count) - top);
@@ -176,14 +177,12 @@ void softmax_along(Device<Exec>& device, const Along& along, const T* x, T* y) {
           V lse = top;
           for (std::size_t j = 0; j < V::size; ++j) lse.v[j] = top.v[j] + Kokkos::log(total.v[j]);
           for (std::size_t k = 0; k < extent; ++k) {
-            const std::size_t at = start + k * inner;
-            (V::load(x + at, count) - lse).store(y + at, count);
+            (V::load(x + start + k * inner, count) - lse).store(to + k * inner, count);
           }
         } else {
           const V factor = V(A(1)) / total;
           for (std::size_t k = 0; k < extent; ++k) {
-            const std::size_t at = start + k * inner;
-            (exp(V::load(x + at, count) - top) * factor).store(y + at, count);
+            (exp(V::load(x + start + k * inner, count) - top) * factor).store(to + k * inner, count);
           }
         }
       });
@@ -212,6 +211,7 @@ void softmax_along_backward(Device<Exec>& device, const Along& along, const T* y
         });
   detail::for_each_strip<V>(
       device, along, KOKKOS_LAMBDA(std::size_t start, std::size_t, std::size_t count) {
+        T* const to = dx + start;
         V total = V(A(0));
         for (std::size_t k = 0; k < extent; ++k) {
           const V a = V::load(y + start + k * inner, count), b = V::load(g + start + k * inner, count);
@@ -220,8 +220,8 @@ void softmax_along_backward(Device<Exec>& device, const Along& along, const T* y
         for (std::size_t k = 0; k < extent; ++k) {
           const std::size_t at = start + k * inner;
           const V a = V::load(y + at, count), b = V::load(g + at, count);
-          if constexpr (Log) (b - exp(a) * total).store(dx + at, count);
-          else (a * (b - total)).store(dx + at, count);
+          if constexpr (Log) (b - exp(a) * total).store(to + k * inner, count);
+          else (a * (b - total)).store(to + k * inner, count);
         }
       });
 }

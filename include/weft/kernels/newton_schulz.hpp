@@ -44,19 +44,17 @@ void newton_schulz(Device<Exec>& device, std::size_t rows, std::size_t columns, 
                                          device.allocate(size * sizeof(T)), device.allocate(small * small * sizeof(T)),
                                          device.allocate(small * small * sizeof(T))};
   double* sum = static_cast<double*>(memory[0].get());
-  T *here = static_cast<T*>(memory[1].get()), *next = static_cast<T*>(memory[2].get()),
-    *gram = static_cast<T*>(memory[3].get()), *square = static_cast<T*>(memory[4].get());
+  T *here = static_cast<T*>(memory[1].get()), *next = static_cast<T*>(memory[2].get()), *gram = static_cast<T*>(memory[3].get()),
+    *square = static_cast<T*>(memory[4].get());
   squared_norm(device, size, static_cast<const A*>(x), sum);
   weft::detail::for_each_index(
       device, size, KOKKOS_LAMBDA(const std::size_t i) { here[i] = T(A(1 / (Kokkos::sqrt(*sum) + 1e-7)) * x[i]); });
   for (int step = 0; step < steps; ++step) {
     const Transpose no = Transpose::no, yes = Transpose::yes;
-    matmul<T, T>(device, wide ? no : yes, wide ? yes : no, small, small, large, here, columns, here, columns,
-                 gram, small);
+    matmul<T, T>(device, wide ? no : yes, wide ? yes : no, small, small, large, here, columns, here, columns, gram, small);
     matmul<T, T>(device, no, no, small, small, small, gram, small, gram, small, square, small);
     detail::combine<T, T>(device, small * small, b, gram, c, square, gram);
-    if (wide)
-      matmul<T, T>(device, no, no, rows, columns, small, gram, small, here, columns, next, columns);
+    if (wide) matmul<T, T>(device, no, no, rows, columns, small, gram, small, here, columns, next, columns);
     else matmul<T, T>(device, no, no, rows, columns, small, here, columns, gram, small, next, columns);
     detail::combine<T, T>(device, size, a, here, 1, next, here);
   }

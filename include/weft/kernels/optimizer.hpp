@@ -158,7 +158,7 @@ struct AdamwOptions {
 template <class P, class G, class Exec>
 void adamw_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_t<P>* master, const G* gradient,
                   accumulate_t<P>* m, accumulate_t<P>* v, const AdamwOptions& options) {
-  using V = detail::lanes_for<Exec, P>;
+  using V = detail::lanes_for<Exec, accumulate_t<P>>;  // most of what moves is in accumulate_t
   using A = accumulate_t<P>;
   const A scale = A(options.gradient_scale), beta1 = A(options.beta1), beta2 = A(options.beta2);
   const A one_less_beta1 = A(1 - options.beta1), one_less_beta2 = A(1 - options.beta2);
@@ -192,7 +192,7 @@ struct SgdOptions {
 template <class P, class G, class Exec>
 void sgd_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_t<P>* master, const G* gradient,
                 accumulate_t<P>* momentum, const SgdOptions& options) {
-  using V = detail::lanes_for<Exec, P>;
+  using V = detail::lanes_for<Exec, accumulate_t<P>>;  // most of what moves is in accumulate_t
   using A = accumulate_t<P>;
   const A scale = A(options.gradient_scale), rate = A(options.learning_rate), decay = A(options.weight_decay);
   const A factor = A(options.momentum);

@@ -40,7 +40,7 @@ WEFT_COLD WEFT_INLINE void TokenBatch::refuse(std::size_t at, std::size_t vocabu
 WEFT_COLD WEFT_INLINE void TokenBatch::check_documents() const {
   if (documents.size() != tokens.size())
     throw_error<ShapeError>({"batch: ", documents.size(), " documents for ", tokens.size(),
-                             " tokens: Batch::documents has the document of each token, or is empty"});
+                             " tokens: TokenBatch::documents has the document of each token, or is empty"});
   std::size_t at = 0;
   for (std::size_t micro = 0; micro < micro_batches; ++micro)
     for (std::size_t sequence = 0; sequence < micro_batch(micro).sequences; ++sequence)

@@ -176,10 +176,12 @@ class FieldValues {
   void view(const V& view) {
     static_assert(std::is_same_v<typename V::non_const_value_type, scalar>,
                   "weft: the View's elements are of another type than the field's scalars");
-    const auto parts = detail::values_of_view(name, view);
-    set_sizes(parts.samples, parts.shape);
-    view_ = parts.values;
-    viewed_ = true;
+    if constexpr (std::is_same_v<typename V::non_const_value_type, scalar>) {
+      const auto parts = detail::values_of_view(name, view);
+      set_sizes(parts.samples, parts.shape);
+      view_ = parts.values;
+      viewed_ = true;
+    }
   }
 
   /// Throws UsageError unless each value is in [0, classes); a negative one is let through if `masked`, for losses that do not

@@ -248,13 +248,21 @@ constexpr void refuse_functions_of_model() {
   else if constexpr (StackModel<M>) return refuse_functions_of_stack<M, Context>();
   else refuse_functions_of_recipe<M, Context>();
 }
+/// L gives logits of a hidden value X: on tensors, or as a Module on Variables.
+template <class L, class Context, class X>
+concept LogitsOfTensors = requires(const L& layer, const Context& context, const X& x) {
+  layer.logits(context, x);
+};
+template <class L, class Context, class X>
+concept LogitsOfVariables = IsModule<L> && requires(const L& layer, const Variable<Context, X>& x) {
+  layer.logits(x);
+};
 /// M has logits.
 template <class M, class Context, class Last>
-concept HasLogits = requires(const typename M::Config& config, typename Last::Layer& back, const Context& context,
-                             const typename Last::Input& hidden) {
+concept HasLogits = requires(const typename M::Config& config) {
   M::vocabulary(config);
-  back.logits(context, hidden);
-};
+} &&(LogitsOfTensors<typename Last::Layer, Context, typename Last::Input> ||
+     LogitsOfVariables<typename Last::Layer, Context, typename Last::Input>);
 /// Prints why M has no logits.
 template <class M>
 constexpr void refuse_logits() {

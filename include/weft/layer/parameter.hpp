@@ -276,9 +276,9 @@ class Parameter : public detail::ParameterHandle {
     return OpenGradient<A>{static_cast<A*>(gradients.layer_buffer().get()), gradients.take_fresh(), nullptr};
   }
 
-  /// Adds a gradient; without effect if the parameter is frozen. On every axis in force it must be Shard if the parameter has that rule; else Invariant (the whole gradient,
-  /// the same on every rank) or Partial (a term of a sum); on dp Partial. A Partial gradient is marked unreduced on its axis,
-  /// whose wrapper reduces it.
+  /// Adds a gradient; without effect if the parameter is frozen. On every axis in force it must be Shard if the parameter has
+  /// that rule; else Invariant (the whole gradient, the same on every rank) or Partial (a term of a sum); on dp Partial. A
+  /// Partial gradient is marked unreduced on its axis, whose wrapper reduces it.
   template <class Context, class T, class E, class... P>
   void accumulate(const Context&, const Tensor<T, E, P...>& gradient) {
     using A = accumulate_t<T>;

@@ -60,7 +60,7 @@ struct ParameterInfo {
   /// The extents along `segment_dim` of matrices that lie fused in one (query, key and value); empty: it is one.
   std::vector<std::size_t> segments = {};
   std::size_t segment_dim = 0;
-  int replicas = 1;      ///< ranks of tp that hold the same elements of a sharded parameter (key-value heads < tp)
+  int replicas = 1;  ///< ranks of tp that hold the same elements of a sharded parameter (key-value heads < tp)
   /// For a parameter on the expert mesh: the ranks of edp. Its gradient is summed over them and not over dp.
   std::optional<Communicator> expert_data = {};
   bool gradient_only = false;  ///< a second use of a parameter: it has no value

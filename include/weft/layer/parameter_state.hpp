@@ -52,8 +52,8 @@ class ParameterState {
   detail::GradientState& gradients() { return gradients_; }
   const detail::GradientState& gradients() const { return gradients_; }
 
-  /// Whether training changes the parameter. If not, its layers compute and add no gradient, no wrapper sums one, and an optimizer
-  /// keeps no state for it and neither updates nor decays it.
+  /// Whether training changes the parameter. If not, its layers compute and add no gradient, no wrapper sums one, and an
+  /// optimizer keeps no state for it and neither updates nor decays it.
   bool trainable() const { return trainable_; }
   /// Without effect on the wrappers' memory: programs call freeze and unfreeze of the model.
   void set_trainable(bool trainable) {

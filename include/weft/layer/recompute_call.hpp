@@ -32,16 +32,14 @@ struct RecordedRecompute : TapeStep<Context> {
     if (!outputs.any()) return;
     using Input = ModuleInput<Context, std::tuple<X...>>;
     auto part = make_tape(tape.context(), true);
-    const auto inputs = Input::make(*part, values);
-    values = {};
     typename Input::gradient_type gradients{};
-    auto y = std::apply(
-        [&](const auto&... x) {
-          Input::receive(Input::node(x...), gradients);
-          return f(x...);
-        },
-        inputs);
-    give(tape.context(), nodes_of(y), outputs.gradient());
+    const auto again = [&](const auto&... x) {
+      Input::receive(Input::node(x...), gradients);
+      return nodes_of(f(x...));
+    };
+    const auto results = std::apply(again, Input::make(*part, values));  // what they point to lives in the part's tape
+    values = {};
+    give(tape.context(), results, outputs.gradient());
     part->backward(tape.context());
     give(tape.context(), nodes, std::move(gradients));
     tape.template defer<DeferredTape<Context>>(std::move(part));

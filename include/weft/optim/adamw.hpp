@@ -15,8 +15,8 @@ struct AdamWOptions {
   double learning_rate = 1e-3;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double weight_decay = 0.01;
-  bool decay_vectors = true;  ///< as in PyTorch; false: biases and gains of norms do not decay
-  double clip = 0;            ///< largest global gradient norm; 0: no clipping
+  bool decay_vectors = true;                ///< as in PyTorch; false: biases and gains of norms do not decay
+  double clip = 0;                          ///< largest global gradient norm; 0: no clipping
   std::vector<ParameterGroup> groups = {};  ///< parameters with options of their own
 };
 

@@ -45,7 +45,8 @@ struct GroupedOptions {
       double ratio = 1;
       if (group.learning_rate) {
         if (own.learning_rate == 0)
-          throw_error<UsageError>({"group \"", group.match, "\" has a learning rate and the optimizer's own is 0, so a rate that "
+          throw_error<UsageError>({"group \"", group.match,
+                                   "\" has a learning rate and the optimizer's own is 0, so a rate that "
                                    "step() is given has no ratio to it: give the optimizer one"});
         ratio = *group.learning_rate / own.learning_rate;
         changed.learning_rate = *group.learning_rate;

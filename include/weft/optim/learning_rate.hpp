@@ -58,10 +58,9 @@ struct WarmupStableDecay {
 class LearningRate {
  public:
   template <class Rate>
-  requires(!std::is_same_v<std::remove_cvref_t<Rate>, LearningRate> &&
-           (requires(const Rate& rate) { { rate.at(std::uint64_t(0)) } -> std::convertible_to<double>; } ||
-            std::is_invocable_r_v<double, Rate&, std::uint64_t>))
-  LearningRate(Rate rate) {
+  requires(!std::is_same_v<std::remove_cvref_t<Rate>, LearningRate> && (requires(const Rate& rate) {
+    { rate.at(std::uint64_t(0)) } -> std::convertible_to<double>;
+  } || std::is_invocable_r_v<double, Rate&, std::uint64_t>)) LearningRate(Rate rate) {
     if constexpr (requires { rate.at(std::uint64_t(0)); })
       at_ = [rate = std::move(rate)](std::uint64_t step) { return double(rate.at(step)); };
     else at_ = std::move(rate);

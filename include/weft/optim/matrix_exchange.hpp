@@ -37,8 +37,8 @@ struct Strided {
 
 /// A part of this rank's elements of one matrix, on its way to or from a rank.
 struct Passage {
-  std::size_t piece = 0;         ///< the index of the piece
-  std::vector<Strided> runs;     ///< among this rank's elements, or in the whole matrix
+  std::size_t piece = 0;      ///< the index of the piece
+  std::vector<Strided> runs;  ///< among this rank's elements, or in the whole matrix
   std::size_t size() const;
 };
 
@@ -73,9 +73,8 @@ class MatrixExchange {
     std::vector<Passage> here_from, here_to;     // what stays on this rank
   };
   template <class A, class Exec>
-  void pass(Device<Exec>& device, const Route& route, const std::vector<char>& due,
-            const std::vector<weft::detail::Buffer>& from, const std::vector<weft::detail::Buffer>& to, std::size_t count,
-            bool there) const;
+  void pass(Device<Exec>& device, const Route& route, const std::vector<char>& due, const std::vector<weft::detail::Buffer>& from,
+            const std::vector<weft::detail::Buffer>& to, std::size_t count, bool there) const;
   std::size_t whole_size(std::size_t piece) const { return pieces_[piece].rows * pieces_[piece].columns; }
   std::size_t kept_size(std::size_t piece) const { return pieces_[piece].state->kept(); }
 
@@ -101,8 +100,9 @@ void MatrixExchange::pass(Device<Exec>& device, const Route& route, const std::v
   const auto pack = [&](const Passage& passage, A* message, bool whole) {
     for (std::size_t array = 0; array < count; ++array)
       for (const Strided& run : passage.runs) {
-        weft::detail::copy_rows(device, run.count, run.length, static_cast<const A*>(at(from, passage.piece, array, whole)) + run.offset,
-                                run.stride, message, run.length);
+        weft::detail::copy_rows(device, run.count, run.length,
+                                static_cast<const A*>(at(from, passage.piece, array, whole)) + run.offset, run.stride, message,
+                                run.length);
         message += run.size();
       }
     return message;
@@ -149,8 +149,7 @@ void MatrixExchange::run(Device<Exec>& device, const std::vector<char>& due, con
   pass<A>(device, there_, due, arrays, whole, sent, true);
   for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
     if (!due[piece] || !works_[piece]) continue;
-    const std::size_t columns = pieces_[piece].columns,
-                      rows = apart_[piece] ? kept_size(piece) / columns : pieces_[piece].rows;
+    const std::size_t columns = pieces_[piece].columns, rows = apart_[piece] ? kept_size(piece) / columns : pieces_[piece].rows;
     transform(piece, rows, columns, static_cast<A*>((apart_[piece] ? arrays : whole)[piece].get()));
   }
   pass<A>(device, back_, due, whole, arrays, returned, false);

@@ -98,7 +98,8 @@ WEFT_COLD WEFT_INLINE std::map<std::uint64_t, HeldMatrix> held_by_all(const Comm
     std::sort(runs.begin(), runs.end(), [](const MatrixRun& a, const MatrixRun& b) { return a.global < b.global; });
     // Both lists enumerate the same elements in the same order.
     const std::vector<Strided> global = strided(runs, &MatrixRun::global), local = strided(runs, &MatrixRun::local);
-    words.insert(words.end(), {site_of(piece.state->name()), piece.rows, piece.columns, piece.by_rows, global.size(), local.size()});
+    words.insert(words.end(),
+                 {site_of(piece.state->name()), piece.rows, piece.columns, piece.by_rows, global.size(), local.size()});
     for (const auto* list : {&global, &local})
       for (const Strided& run : *list) words.insert(words.end(), {run.offset, run.length, run.count, run.stride});
   }
@@ -190,7 +191,8 @@ WEFT_COLD WEFT_INLINE MatrixExchange::MatrixExchange(const Communicator& communi
     const auto add = [&](const HeldPiece& worker, const HeldPiece& holder, const std::vector<MatrixRun>& runs, Route& route,
                          bool there) {
       if (runs.empty() || (worker.rank != me && holder.rank != me)) return;
-      const Passage among{holder.index, strided(runs, &MatrixRun::local)}, in_whole{worker.index, strided(runs, &MatrixRun::global)};
+      const Passage among{holder.index, strided(runs, &MatrixRun::local)},
+          in_whole{worker.index, strided(runs, &MatrixRun::global)};
       const HeldPiece &sender = there ? holder : worker, &receiver = there ? worker : holder;
       const Passage &out = there ? among : in_whole, &in = there ? in_whole : among;
       if (worker.rank == holder.rank) {
@@ -216,7 +218,8 @@ WEFT_COLD WEFT_INLINE MatrixExchange::MatrixExchange(const Communicator& communi
       for (const HeldPiece* source : sources)
         if (!missing.empty()) add(worker, *source, take(source->runs, missing), there_, true);
       if (!missing.empty())
-        throw_error<Error>({"optimizer: no rank holds element ", missing.front().first, " of ", pieces_[mine->index].state->name()});
+        throw_error<Error>(
+            {"optimizer: no rank holds element ", missing.front().first, " of ", pieces_[mine->index].state->name()});
       for (const HeldPiece& holder : matrix.pieces)
         if (work == Work::home || &holder == &worker) add(worker, holder, holder.runs, back_, false);
     }

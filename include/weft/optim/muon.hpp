@@ -21,12 +21,12 @@ struct MuonOptions {
   double learning_rate = 1e-3;
   double momentum = 0.95;
   bool nesterov = true;
-  int steps = 5;                                   ///< of Newton and Schulz's iteration
-  double scale = 0.2;                              ///< an update's root mean square is about this much, as AdamW's
-  double weight_decay = 0.1;                       ///< decoupled, of matrices and of what AdamW updates
+  int steps = 5;                                     ///< of Newton and Schulz's iteration
+  double scale = 0.2;                                ///< an update's root mean square is about this much, as AdamW's
+  double weight_decay = 0.1;                         ///< decoupled, of matrices and of what AdamW updates
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;  ///< of AdamW
-  bool decay_vectors = true;                       ///< as AdamWOptions::decay_vectors
-  double clip = 0;                                 ///< largest global gradient norm; 0: no clipping
+  bool decay_vectors = true;                         ///< as AdamWOptions::decay_vectors
+  double clip = 0;                                   ///< largest global gradient norm; 0: no clipping
   /// The type of the products: bfloat16, or float32, the type in which momentum is kept; models in double compute in double.
   DataType products = DataType::float32;
   Work work = Work::home;  ///< where matrices are orthogonalised

@@ -105,11 +105,12 @@ concept Trainable = !std::is_const_v<M> && requires(M & model) {
 };
 
 /// An optimizer with the update of Rule (an UpdateRule): `Options` with learning_rate and clip, and groups if parameters may have
-/// options of their own; `static constexpr buffers`; optionally `check(options)` for options of its own; and what the update of an
-/// element depends on:
+/// options of their own; `static constexpr buffers`; optionally `check(options)` for options of its own; and what the update of
+/// an element depends on:
 ///
 ///   `static constexpr bool elementwise = true`     on that element (AdamW, SGD): ranks may hold any pieces
-///   `static constexpr Needs needs = Needs::rows`   on its row, or Needs::matrix, on the whole parameter (Muon, LAMB): weft brings
+///   `static constexpr Needs needs = Needs::rows`   on its row, or Needs::matrix, on the whole parameter (Muon, LAMB): weft
+///   brings
 ///                                                  them together wherever ranks hold pieces (MatrixExchange), and the results
 ///                                                  have the bits of one rank whenever the gradients have
 ///   neither                                        unknown: refused if ranks hold pieces, UsageError
@@ -529,8 +530,9 @@ void Optimizer<Rule>::serve() {
     if (!slot.whole) continue;
     const ParameterState& state = *slot.state;
     if (store_)
-      throw_error<UsageError>({"this optimizer's rule needs ", detail::needs_of<Rule> == Needs::rows ? "whole rows" : "whole matrices",
-                               " and the state of ", state.name(),
+      throw_error<UsageError>({"this optimizer's rule needs ",
+                               detail::needs_of<Rule> == Needs::rows ? "whole rows" : "whole matrices", " and the state of ",
+                               state.name(),
                                " is offloaded (ModelOptions::shard.offload), which is updated piece by piece: leave offload out, "
                                "or use an elementwise rule, such as AdamW's"});
     if (state.kept() == 0) continue;

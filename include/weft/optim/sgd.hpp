@@ -13,7 +13,7 @@ struct SgdOptions {
   double momentum = 0;
   double weight_decay = 0;  ///< added to the gradient (L2), as in PyTorch
   bool nesterov = false;
-  double clip = 0;  ///< largest global gradient norm; 0: no clipping
+  double clip = 0;                          ///< largest global gradient norm; 0: no clipping
   std::vector<ParameterGroup> groups = {};  ///< parameters with options of their own
 };
 

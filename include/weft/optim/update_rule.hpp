@@ -128,10 +128,12 @@ requires requires { Rule::needs; }
 inline constexpr Needs needs_of<Rule> = Rule::needs;
 /// Whether rows or matrices are brought together for a rule.
 template <class Rule>
-inline constexpr bool is_served = says_needs<Rule> && needs_of<Rule> != Needs::elements;
+inline constexpr bool is_served = says_needs<Rule>&& needs_of<Rule> != Needs::elements;
 /// Whether some parameters are updated element by element: an ordinary rule, or one of two rules.
 template <class Rule>
-inline constexpr bool has_elements = !is_served<Rule> || requires { Rule::rules; };
+inline constexpr bool has_elements = !is_served<Rule> || requires {
+  Rule::rules;
+};
 
 template <class Rule>
 inline constexpr int sent_by = 1;
@@ -195,9 +197,10 @@ constexpr void refuse_rule() {
   static_assert(fault != RuleFault::elementwise,
                 "weft: this update rule's elementwise is not a constant, so nobody would read it: write `static constexpr bool "
                 "elementwise = true;`; see Rule in this function's template arguments");
-  static_assert(fault != RuleFault::needs,
-                "weft: this update rule's needs is not a constant of type Needs, so nobody would read it: write `static constexpr "
-                "optim::Needs needs = optim::Needs::matrix;`; see Rule in this function's template arguments");
+  static_assert(
+      fault != RuleFault::needs,
+      "weft: this update rule's needs is not a constant of type Needs, so nobody would read it: write `static constexpr "
+      "optim::Needs needs = optim::Needs::matrix;`; see Rule in this function's template arguments");
   static_assert(fault != RuleFault::check,
                 "weft: this update rule's check cannot be called with its Options, so nothing would be checked: write `static "
                 "void check(const Options& options)`; see Rule in this function's template arguments");
@@ -221,10 +224,12 @@ constexpr void refuse_update() {
 /// Prints that Rule lacks the parts of an update that needs whole rows or matrices.
 template <class Rule, class P, class Exec>
 constexpr void refuse_parts() {
-  static_assert(Transforms<Rule, P, Exec>,
-                "weft: this update rule needs whole rows or matrices (its `needs`), so its update has three parts, and one of them "
-                "is missing, or is not one for parameters of the model's element type P: write prepare, transform and apply as in "
-                "optim/update_rule.hpp, static and public; see Rule and P in this function's template arguments");
+  constexpr bool there = Transforms<Rule, P, Exec>;
+  static_assert(
+      there,
+      "weft: this update rule needs whole rows or matrices (its `needs`), so its update has three parts, and one of them "
+      "is missing, or is not one for parameters of the model's element type P: write prepare, transform and apply as in "
+      "optim/update_rule.hpp, static and public; see Rule and P in this function's template arguments");
 }
 
 }  // namespace detail

@@ -76,7 +76,7 @@ class Buckets : public Hooks {
   std::vector<ParameterState*> parameters_;  // in the order in which their gradients become ready
   std::vector<Bucket> buckets_;
   std::size_t looked_up_ = 0;
-  std::vector<Bucket*> launched_;  // in this step, in the same order on all ranks
+  std::vector<Bucket*> launched_;                              // in this step, in the same order on all ranks
   std::function<std::unique_ptr<hook::AnyHook>()> make_hook_;  // empty: plain sums
   std::unique_ptr<hook::AnyHook> hook_;
 };

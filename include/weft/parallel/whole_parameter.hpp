@@ -20,8 +20,8 @@
 namespace weft::detail {
 
 /// The elements [global.size()] in double, row-major, the same on every rank of `everyone`. `gradient`: those of the gradient in
-/// the last training step, divided by `loss_scale`; zero if nothing was added or the parameter is frozen. Each element comes from the one rank that counts
-/// it.
+/// the last training step, divided by `loss_scale`; zero if nothing was added or the parameter is frozen. Each element comes from
+/// the one rank that counts it.
 template <class Exec, class Stages>
 std::vector<double> whole_parameter(Device<Exec>& device, const Communicator& everyone, Stages& stages, std::string_view name,
                                     bool gradient, double loss_scale) {

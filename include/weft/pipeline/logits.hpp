@@ -12,6 +12,8 @@
 
 #include <weft/core/text.hpp>
 #include <weft/layer/model_check.hpp>
+#include <weft/layer/tape.hpp>
+#include <weft/layer/variable.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/pipeline/stages.hpp>
 #include <weft/tensor/to.hpp>
@@ -24,6 +26,17 @@ void gather_columns(Device<Exec>&, const Z& z, std::size_t vocabulary, const Zig
   for (std::size_t row = 0; row < z.rows(); ++row)
     for (std::size_t i = 0; i < vocabulary; ++i)
       logits[rows.row(row) * vocabulary + i] = double(accumulate_t<typename Z::value_type>(host[row * z.columns() + i]));
+}
+
+/// A back's logits; a Module's are recorded in no tape.
+template <class L, class Context, class X>
+auto logits_of(const L& back, const Context& context, const X& x) {
+  if constexpr (LogitsOfVariables<L, Context, X>) {
+    const auto tape = make_tape(context, false);
+    return back.logits(Variable<Context, X>(x, *tape)).value();
+  } else {
+    return back.logits(context, x);
+  }
 }
 
 template <class Stages, class Context>
@@ -57,7 +70,7 @@ std::vector<double> forward_for_logits(Stages& stages, const Context& context, s
     run.executor.with_unit(chunk->units.back(), [&] {
       using Last = typename ModelTypes<Model, Context>::Last;
       const auto& back = static_cast<const StackUnitOf<Last, Context>&>(*chunk->layers.back()).layer;
-      auto mine = back.logits(run.context, run.executor.last_hidden(0).template as<typename Last::Input>());
+      auto mine = logits_of(back, run.context, run.executor.last_hidden(0).template as<typename Last::Input>());
       // Padding of the vocabulary is gathered, too; its columns are left out here.
       if constexpr (Context::has(tp{}))
         gather_columns(

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The measurements of a training run, one line of JSON a step. Each line is flushed at once, so that a killed run leaves its
-// records.
+// The measurements of a training run, one line of JSON a step, and one for each validation. Each line is flushed at once, so that
+// a killed run leaves its records.
 //
 //   trace::MetricsFile metrics("runs/a/metrics.jsonl");
 //   metrics.write({.step = 0, .loss = 5.5, .tokens_per_s = 21000});
+//   metrics.write_validation(0, 5.4);   // {"step": 0, "validation_loss": 5.4}
 
 #include <cerrno>
 #include <cmath>
@@ -67,13 +68,20 @@ class MetricsFile {
   }
 
   /// Throws UsageError if the file cannot be written (for example, the disk is full).
-  void write(const StepRecord& record) {
-    errno = 0;
-    out_ << to_json(record) << '\n' << std::flush;
-    check();
+  void write(const StepRecord& record) { write_line(to_json(record)); }
+
+  /// The mean loss over the validation part after `step`, in a record of its own: its keys are step and validation_loss. Throws
+  /// UsageError if the file cannot be written.
+  void write_validation(std::uint64_t step, double loss) {
+    write_line("{\"step\": " + std::to_string(step) + ", \"validation_loss\": " + json_number(loss) + "}");
   }
 
  private:
+  void write_line(const std::string& line) {
+    errno = 0;
+    out_ << line << '\n' << std::flush;
+    check();
+  }
   void check() {
     if (!out_) throw UsageError("cannot write '" + path_.string() + "': " + std::strerror(errno != 0 ? errno : EIO));
   }

@@ -30,8 +30,9 @@ struct TilesFor<V, bfloat16> {
 };
 #endif
 
-/// The pointers of one call and the loops over one (sequence, key-value head). R is the type of the results.
-template <class V, class T, class R>
+/// The pointers of one call and the loops over one (sequence, key-value head). R is the type of the results. `masked`: the
+/// shape's mask has ranges; a type of its own, so that causal attention does not ask for it row by row.
+template <class V, class T, class R, bool masked>
 struct AttentionHost {
   using A = accumulate_t<T>;
   using Tiles = typename TilesFor<V, T>::type;
@@ -82,15 +83,14 @@ struct AttentionHost {
     }
   };
 
-  bool masked() const { return shape.mask.ranges(); }
   HiddenKeys<A> hidden() const { return {shape, std::max(columns, tile_rows)}; }
   KeySpan tile_keys(std::size_t sequence, std::size_t first, std::size_t block, std::size_t block_size) const {
-    if (masked()) return hidden().tile_keys(sequence, first, block, block_size);
-    return {0, visible_keys(first, block, block_size)};
+    if constexpr (masked) return hidden().tile_keys(sequence, first, block, block_size);
+    else return {0, visible_keys(first, block, block_size)};
   }
   KeySpan block_keys(std::size_t sequence, std::size_t first, std::size_t rows) const {
-    if (masked()) return hidden().block_keys(sequence, first, rows);
-    return {0, shape.causal ? first + rows : shape.keys};
+    if constexpr (masked) return hidden().block_keys(sequence, first, rows);
+    else return {0, shape.causal ? first + rows : shape.keys};
   }
 
   /// The number of keys of a block that rows [first, first + tile_rows) see.
@@ -101,7 +101,7 @@ struct AttentionHost {
   /// The number of the `count` keys starting at `block` that the row `row` of the sequence sees.
   std::size_t visible_to(std::size_t row, std::size_t block, std::size_t count) const {
     if (row >= shape.length) return 0;
-    if (masked()) return count;  // `hide` has hidden the others
+    if (masked) return count;  // `hide` has hidden the others
     return !shape.causal ? count : row < block ? 0 : std::min(row + 1 - block, count);
   }
 
@@ -131,7 +131,7 @@ struct AttentionHost {
         const std::size_t column = head * s.head_width;
         Tiles::left(rows, padded_rows, s.head_width, width, q + (start + first) * q_stride + column, q_stride, queries);
         const KeySpan all = block_keys(sequence, first, rows);
-        if (masked()) {  // the blocks of keys in which rows begin differ, and a row may see no key
+        if (masked) {  // the blocks of keys in which rows begin differ, and a row may see no key
           std::fill(sums, sums + padded_rows * width, A(0));
           std::fill(top, top + padded_rows, -std::numeric_limits<A>::infinity());
           std::fill(total, total + padded_rows, A(0));
@@ -139,14 +139,14 @@ struct AttentionHost {
         for (std::size_t block = all.from / key_block * key_block; block < all.end; block += key_block)
           for (std::size_t row = 0; row < padded_rows; row += tile_rows) {
             const KeySpan span = tile_keys(sequence, first + row, block, key_block);
-            if (span.empty() || hidden().all_hidden(sequence, head, first + row, block, span)) continue;
+            if (span.empty() || (masked && hidden().all_hidden(sequence, head, first + row, block, span))) continue;
             const std::size_t from = span.from, count = span.end;
-            const bool fresh = !masked() && block == 0;
+            const bool fresh = !masked && block == 0;
             for (std::size_t j = from; j < count; j += columns)
               Tiles::template multiply<false>(operands, queries + row * width, width, transposed_keys + block + j, keys,
                                               scores + j, key_block, false);
             for (std::size_t r = row; r < row + tile_rows; ++r) {
-              if (masked()) hidden().hide(scores + (r - row) * key_block, sequence, head, first + r, block, span, scale);
+              if (masked) hidden().hide(scores + (r - row) * key_block, sequence, head, first + r, block, span, scale);
               soften_row(scores + (r - row) * key_block + from, visible_to(first + r, block, count - from), count - from, fresh,
                          top[r], total[r], sums + r * width);
             }
@@ -156,7 +156,7 @@ struct AttentionHost {
                                               sums + row * width + d, width, !fresh);
           }
         for (std::size_t r = 0; r < rows; ++r) {
-          const bool none = masked() && total[r] == A(0);  // no key is seen: 0, with no weight in a merge
+          const bool none = masked && total[r] == A(0);  // no key is seen: 0, with no weight in a merge
           unpack_rows<V>(1, s.head_width, none ? A(0) : A(1) / total[r], sums + r * width, width,
                          result + (start + first + r) * out_stride + column, out_stride);
           lse[(sequence * s.heads + head) * s.statistic_step + first + r] = top[r] + std::log(total[r]);
@@ -183,7 +183,7 @@ struct AttentionHost {
     }
     auto* const probabilities = reinterpret_cast<typename Tiles::Element*>(scores);
     V sum_exp = V(A(0));
-    const V shift = V(masked() && maximum == lowest ? A(0) : maximum);
+    const V shift = V(masked && maximum == lowest ? A(0) : maximum);
     for (std::size_t j = 0; j < whole; j += V::size) {
       const V p = exp(V::load(scores + j) * V(scale) - shift);
       sum_exp = sum_exp + p;
@@ -254,15 +254,17 @@ struct AttentionHost {
             });
           delta[r] = sum(product);
           statistic[r] = r < rows ? lse_in[(sequence * s.heads + head) * s.statistic_step + first + r] : A(0);
-          if (masked() && statistic[r] == -std::numeric_limits<A>::infinity()) statistic[r] = -statistic[r];  // no key is seen
+          if (masked && statistic[r] == -std::numeric_limits<A>::infinity()) statistic[r] = -statistic[r];  // no key is seen
         }
-        if (masked()) std::fill(query_gradient, query_gradient + padded_rows * width, A(0));
+        if (masked) std::fill(query_gradient, query_gradient + padded_rows * width, A(0));
         for (std::size_t block = all.from / ld * ld; block < all.end; block += ld) {
-          KeySpan spans[query_block / tile_rows];
+          [[maybe_unused]] KeySpan spans[query_block / tile_rows];  // under a mask
           for (std::size_t row = 0; row < padded_rows; row += tile_rows) {
-            KeySpan& span = spans[row / tile_rows];
-            span = tile_keys(sequence, first + row, block, ld);
-            if (!span.empty() && hidden().all_hidden(sequence, head, first + row, block, span)) span = {0, 0};
+            KeySpan span = tile_keys(sequence, first + row, block, ld);
+            if constexpr (masked) {
+              if (!span.empty() && hidden().all_hidden(sequence, head, first + row, block, span)) span = {0, 0};
+              spans[row / tile_rows] = span;
+            }
             if (span.empty()) continue;
             const std::size_t from = span.from, count = span.end;
             for (std::size_t j = from; j < count; j += columns) {
@@ -271,7 +273,7 @@ struct AttentionHost {
               Tiles::template multiply<false>(operands, gradients + row * width, width, transposed_values + block + j, keys,
                                               d_scores + j, ld, false);
             }
-            if (masked())
+            if (masked)
               for (std::size_t r = row; r < row + tile_rows; ++r)
                 hidden().hide(scores + (r - row) * ld, sequence, head, first + r, block, span, scale);
             for (std::size_t r = row; r < row + tile_rows; r += depth)
@@ -282,7 +284,7 @@ struct AttentionHost {
               Tiles::template multiply<false>((count - from + depth - 1) / depth,
                                               reinterpret_cast<const Operand*>(d_scores + from), ld,
                                               key_rows + (block + from) / depth * width + d, width,
-                                              query_gradient + row * width + d, width, masked() || block != 0);
+                                              query_gradient + row * width + d, width, masked || block != 0);
           }
           const std::size_t key_count = std::min(all.end - block, ld);
           for (std::size_t j = 0; j < key_count; j += tile_rows) {
@@ -296,14 +298,16 @@ struct AttentionHost {
                                                width, key_gradient + (block + j) * width + d, width, true);
               }
             };
-            if (!masked()) {
+            if constexpr (masked) {
+              const auto sees = [&](std::size_t row) {
+                return spans[row / tile_rows].from <= j && j < spans[row / tile_rows].end;
+              };
+              for (std::size_t row = 0, end_row = 0; row < padded_rows; row = end_row + tile_rows) {
+                for (end_row = row; end_row < padded_rows && sees(end_row);) end_row += tile_rows;
+                if (end_row != row) add_rows(row, end_row);
+              }
+            } else {
               add_rows(s.causal && block + j > first ? block + j - first : 0, padded_rows);  // from the first row that sees key j
-              continue;
-            }
-            const auto sees = [&](std::size_t row) { return spans[row / tile_rows].from <= j && j < spans[row / tile_rows].end; };
-            for (std::size_t row = 0, end_row = 0; row < padded_rows; row = end_row + tile_rows) {
-              for (end_row = row; end_row < padded_rows && sees(end_row);) end_row += tile_rows;
-              if (end_row != row) add_rows(row, end_row);
             }
           }
         }
@@ -335,10 +339,10 @@ struct AttentionHost {
   }
 };
 
-template <class T, class R, class Exec>
-void attention_host_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
-                            StridedRows<R> out, accumulate_t<T>* lse) {
-  using Loops = AttentionHost<lanes_for<Exec, T>, T, R>;
+template <bool masked, class T, class R, class Exec>
+void attention_tiles_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
+                             StridedRows<R> out, accumulate_t<T>* lse) {
+  using Loops = AttentionHost<lanes_for<Exec, T>, T, R, masked>;
   Loops loops(shape);
   loops.q = in.q, loops.k = in.k, loops.v = in.v, loops.result = out.data, loops.lse = lse;
   loops.q_stride = in.q_stride, loops.k_stride = in.k_stride, loops.v_stride = in.v_stride, loops.out_stride = out.stride;
@@ -346,16 +350,31 @@ void attention_host_forward(Device<Exec>& device, const AttentionShape& shape, c
 }
 
 template <class T, class R, class Exec>
-void attention_host_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
-                             StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
-                             const AttentionOperands<R>& d) {
-  using Loops = AttentionHost<lanes_for<Exec, T>, T, R>;
+void attention_host_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
+                            StridedRows<R> out, accumulate_t<T>* lse) {
+  if (shape.mask.ranges()) attention_tiles_forward<true>(device, shape, in, out, lse);
+  else attention_tiles_forward<false>(device, shape, in, out, lse);
+}
+
+template <bool masked, class T, class R, class Exec>
+void attention_tiles_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
+                              StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
+                              const AttentionOperands<R>& d) {
+  using Loops = AttentionHost<lanes_for<Exec, T>, T, R, masked>;
   Loops loops(shape);
   loops.q = in.q, loops.k = in.k, loops.v = in.v, loops.out = out.data, loops.d_out = d_out.data, loops.lse_in = lse;
   loops.dq = d.q, loops.dk = d.k, loops.dv = d.v;
   loops.q_stride = in.q_stride, loops.k_stride = in.k_stride, loops.v_stride = in.v_stride, loops.out_stride = out.stride;
   loops.d_out_stride = d_out.stride, loops.dq_stride = d.q_stride, loops.dk_stride = d.k_stride, loops.dv_stride = d.v_stride;
   Loops::run(device, shape, loops.backward_values(), [=](std::size_t item, char* workspace) { loops.backward(item, workspace); });
+}
+
+template <class T, class R, class Exec>
+void attention_host_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
+                             StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
+                             const AttentionOperands<R>& d) {
+  if (shape.mask.ranges()) attention_tiles_backward<true>(device, shape, in, out, d_out, lse, d);
+  else attention_tiles_backward<false>(device, shape, in, out, d_out, lse, d);
 }
 
 }  // namespace weft::kernels::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Attention row by row, for any execution space: simple and slow. Each work item owns the rows that it writes, so there are no
-// atomics and the results do not depend on scheduling.
+// Attention row by row, each by a team of lanes, for any execution space: simple and slow. Each team owns the rows that it writes,
+// so there are no atomics and the results do not depend on scheduling.
 
 #include <cstddef>
 #include <string>
@@ -37,17 +37,17 @@ struct AttentionShape {
   }
 };
 
-template <class T>
-KOKKOS_FORCEINLINE_FUNCTION accumulate_t<T> dot(std::size_t n, const T* a, const T* b) {
-  accumulate_t<T> sum = 0;
-  for (std::size_t i = 0; i < n; ++i) sum += accumulate_t<T>(a[i]) * accumulate_t<T>(b[i]);
-  return sum;
+template <class Team, class T>
+KOKKOS_FORCEINLINE_FUNCTION accumulate_t<T> dot(const Team& team, std::size_t n, const T* a, const T* b) {
+  using A = accumulate_t<T>;
+  return team.template total<A>(n, [&](std::size_t i, A& sum) { sum += A(a[i]) * A(b[i]); });
 }
 
 template <class T, class R, class Exec>
 void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
                             StridedRows<R> output, accumulate_t<T>* lse) {
   using A = accumulate_t<T>;
+  using Team = row_team<Exec>;
   // Plain variables, because a lambda for devices cannot capture structured bindings.
   const T *const q = in.q, *const k = in.k, *const v = in.v;
   const std::size_t q_stride = in.q_stride, k_stride = in.k_stride, v_stride = in.v_stride, out_stride = output.stride;
@@ -56,8 +56,8 @@ void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, c
   const A scale = A(1) / std::sqrt(A(s.head_width));
   const weft::detail::Buffer buffer = device.allocate(s.sequences * s.heads * s.length * s.head_width * sizeof(A));
   A* workspace = static_cast<A*>(buffer.get());
-  for_each(
-      device, s.sequences * s.heads * s.length, KOKKOS_LAMBDA(std::size_t item) {
+  for_each_row(
+      device, s.sequences * s.heads * s.length, KOKKOS_LAMBDA(std::size_t item, Team team) {
         const std::size_t i = item % s.length, head = item / s.length % s.heads, sequence = item / (s.length * s.heads);
         const std::size_t start = sequence * s.query_step, key_start = sequence * s.key_step;
         const std::size_t kv = head / s.group * s.head_width, range = sequence * s.length + i;
@@ -67,11 +67,11 @@ void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, c
                                                  : s.keys;
         const T* row = q + (start + i) * q_stride + head * s.head_width;
         A* sum = workspace + item * s.head_width;
-        for (std::size_t d = 0; d < s.head_width; ++d) sum[d] = 0;
+        team.each(s.head_width, [&](std::size_t d) { sum[d] = 0; });
         A top = 0, total = 0;
         bool none = true;  // no key so far
         for (std::size_t j = first; j < keys; ++j) {
-          A score = scale * dot(s.head_width, row, k + (key_start + j) * k_stride + kv);
+          A score = scale * dot(team, s.head_width, row, k + (key_start + j) * k_stride + kv);
           if (s.mask.arrays()) {
             score += s.mask.term<A>(s.mask.place(sequence, head, i) + j);
             if (score == -Kokkos::Experimental::infinity_v<A>) continue;
@@ -80,17 +80,18 @@ void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, c
             const A shrink = none ? A(0) : Kokkos::exp(top - score);
             none = false;
             total *= shrink;
-            for (std::size_t d = 0; d < s.head_width; ++d) sum[d] *= shrink;
+            team.each(s.head_width, [&](std::size_t d) { sum[d] *= shrink; });
             top = score;
           }
           const A p = Kokkos::exp(score - top);
           const T* value = v + (key_start + j) * v_stride + kv;
           total += p;
-          for (std::size_t d = 0; d < s.head_width; ++d) sum[d] += p * A(value[d]);
+          team.each(s.head_width, [&](std::size_t d) { sum[d] += p * A(value[d]); });
         }
         R* to = out + (start + i) * out_stride + head * s.head_width;
-        for (std::size_t d = 0; d < s.head_width; ++d) to[d] = R(none ? A(0) : sum[d] / total);
-        lse[(sequence * s.heads + head) * s.statistic_step + i] =
+        team.each(s.head_width, [&](std::size_t d) { to[d] = R(none ? A(0) : sum[d] / total); });
+        if (team.leads())
+          lse[(sequence * s.heads + head) * s.statistic_step + i] =
             none ? -Kokkos::Experimental::infinity_v<A> : top + Kokkos::log(total);
       });
 }
@@ -100,6 +101,7 @@ void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, 
                              StridedRows<const T> output, StridedRows<const T> d_output, const accumulate_t<T>* lse,
                              const AttentionOperands<R>& gradients) {
   using A = accumulate_t<T>;
+  using Team = row_team<Exec>;
   const T *const q = in.q, *const k = in.k, *const v = in.v, *const out = output.data, *const d_out = d_output.data;
   const std::size_t q_stride = in.q_stride, k_stride = in.k_stride, v_stride = in.v_stride, out_stride = output.stride,
                     d_out_stride = d_output.stride;
@@ -112,8 +114,8 @@ void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, 
   const weft::detail::Buffer buffer = device.allocate((items + 2 * key_items) * s.head_width * sizeof(A) + items * sizeof(A));
   A* delta = static_cast<A*>(buffer.get());  // sum over d of d_out * out, one for each row and head
   A* workspace = delta + items;
-  for_each(
-      device, items, KOKKOS_LAMBDA(std::size_t item) {
+  for_each_row(
+      device, items, KOKKOS_LAMBDA(std::size_t item, Team team) {
         const std::size_t i = item % s.length, head = item / s.length % s.heads, sequence = item / (s.length * s.heads);
         const std::size_t start = sequence * s.query_step, key_start = sequence * s.key_step;
         const std::size_t at = head * s.head_width, kv = head / s.group * s.head_width, range = sequence * s.length + i;
@@ -124,32 +126,33 @@ void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, 
         const A statistic = lse[(sequence * s.heads + head) * s.statistic_step + i];
         const T* row = q + (start + i) * q_stride + at;
         const T* d_row = d_out + (start + i) * d_out_stride + at;
-        delta[item] = dot(s.head_width, d_row, out + (start + i) * out_stride + at);
+        const A agreement = dot(team, s.head_width, d_row, out + (start + i) * out_stride + at);
+        if (team.leads()) delta[item] = agreement;
         A* sum = workspace + item * s.head_width;
-        for (std::size_t d = 0; d < s.head_width; ++d) sum[d] = 0;
+        team.each(s.head_width, [&](std::size_t d) { sum[d] = 0; });
         for (std::size_t j = first; j < keys; ++j) {
           const T* key = k + (key_start + j) * k_stride + kv;
-          A score = scale * dot(s.head_width, row, key);
+          A score = scale * dot(team, s.head_width, row, key);
           if (s.mask.arrays()) {
             score += s.mask.term<A>(s.mask.place(sequence, head, i) + j);
             if (score == -Kokkos::Experimental::infinity_v<A>) continue;
           }
           const A p = Kokkos::exp(score - statistic);
-          const A ds = scale * p * (dot(s.head_width, d_row, v + (key_start + j) * v_stride + kv) - delta[item]);
-          for (std::size_t d = 0; d < s.head_width; ++d) sum[d] += ds * A(key[d]);
+          const A ds = scale * p * (dot(team, s.head_width, d_row, v + (key_start + j) * v_stride + kv) - agreement);
+          team.each(s.head_width, [&](std::size_t d) { sum[d] += ds * A(key[d]); });
         }
         R* to = dq + (start + i) * dq_stride + at;
-        for (std::size_t d = 0; d < s.head_width; ++d) to[d] = R(sum[d]);
+        team.each(s.head_width, [&](std::size_t d) { to[d] = R(sum[d]); });
       });
   A* key_sums = workspace + items * s.head_width;
-  for_each(
-      device, key_items, KOKKOS_LAMBDA(std::size_t item) {
+  for_each_row(
+      device, key_items, KOKKOS_LAMBDA(std::size_t item, Team team) {
         const std::size_t j = item % s.keys, kv_head = item / s.keys % s.kv_heads, sequence = item / (s.keys * s.kv_heads);
         const std::size_t start = sequence * s.query_step, key_start = sequence * s.key_step, kv = kv_head * s.head_width;
         const T* key = k + (key_start + j) * k_stride + kv;
         const T* value = v + (key_start + j) * v_stride + kv;
         A *dk_sum = key_sums + item * 2 * s.head_width, *dv_sum = dk_sum + s.head_width;
-        for (std::size_t d = 0; d < 2 * s.head_width; ++d) dk_sum[d] = 0;
+        team.each(s.head_width, [&](std::size_t d) { dk_sum[d] = 0, dv_sum[d] = 0; });
         for (std::size_t head = kv_head * s.group; head < (kv_head + 1) * s.group; ++head)
           for (std::size_t i = s.causal && !s.mask.ranges() ? j : 0; i < s.length; ++i) {
             if (s.mask.ranges()) {
@@ -160,23 +163,23 @@ void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, 
             const std::size_t at = head * s.head_width, item_of_row = (sequence * s.heads + head) * s.length + i;
             const T* row = q + (start + i) * q_stride + at;
             const T* d_row = d_out + (start + i) * d_out_stride + at;
-            A score = scale * dot(s.head_width, row, key);
+            A score = scale * dot(team, s.head_width, row, key);
             if (s.mask.arrays()) {
               score += s.mask.term<A>(s.mask.place(sequence, head, i) + j);
               if (score == -Kokkos::Experimental::infinity_v<A>) continue;
             }
             const A p = Kokkos::exp(score - lse[(sequence * s.heads + head) * s.statistic_step + i]);
-            const A ds = scale * p * (dot(s.head_width, d_row, value) - delta[item_of_row]);
-            for (std::size_t d = 0; d < s.head_width; ++d) {
+            const A ds = scale * p * (dot(team, s.head_width, d_row, value) - delta[item_of_row]);
+            team.each(s.head_width, [&](std::size_t d) {
               dk_sum[d] += ds * A(row[d]);
               dv_sum[d] += p * A(d_row[d]);
-            }
+            });
           }
         R *to_k = dk + (key_start + j) * dk_stride + kv, *to_v = dv + (key_start + j) * dv_stride + kv;
-        for (std::size_t d = 0; d < s.head_width; ++d) {
+        team.each(s.head_width, [&](std::size_t d) {
           to_k[d] = R(dk_sum[d]);
           to_v[d] = R(dv_sum[d]);
-        }
+        });
       });
 }
 

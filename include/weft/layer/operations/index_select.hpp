@@ -40,11 +40,18 @@ requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PI::axis...>>)
   using type = Tensor<T, E, typename SelectRule<PX, PI>::type...>;
 };
 
-/// The ids as std::int32_t. Throws UsageError unless each is in [0, rows), in the words of whoever asks; on a GPU, whose ids the
-/// host does not see, a wrong id gives a row of zeros.
+template <class N, class Exec>
+void copy_ids(Device<Exec>& device, std::size_t n, const N* from, std::int32_t* to) {
+  for_each_index(
+      device, n, KOKKOS_LAMBDA(const std::size_t i) { to[i] = std::int32_t(from[i]); });
+}
+
+/// The words of the message for an id that is no row.
 struct IdWords {
   const char *operation, *id, *at, *rows;
 };
+/// The ids as std::int32_t. Throws UsageError unless each is in [0, rows), in the words of whoever asks; on a GPU, whose ids the
+/// host does not see, a wrong id gives a row of zeros.
 template <class I>
 auto ids_of(const I& ids, std::size_t rows, const IdWords& words) {
   using N = typename I::value_type;
@@ -60,10 +67,7 @@ auto ids_of(const I& ids, std::size_t rows, const IdWords& words) {
     return ids;
   } else {
     with_scalar_t<I, std::int32_t> out(ids.device(), ids.shape());
-    const N* from = ids.data();
-    std::int32_t* to = out.data();
-    for_each_index(
-        ids.device(), ids.size(), KOKKOS_LAMBDA(const std::size_t i) { to[i] = std::int32_t(from[i]); });
+    copy_ids(ids.device(), ids.size(), static_cast<const N*>(ids.data()), out.data());
     return out;
   }
 }

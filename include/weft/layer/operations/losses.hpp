@@ -77,28 +77,33 @@ struct BinaryCrossEntropy {
   }
 };
 
+// Not in a function of a deduced type, in which nvcc takes no lambda.
+template <class F, class Exec, class T, class U>
+void loss_and_slope(Device<Exec>& device, std::size_t n, double elements, const T* x, const U* y, double* sum, T* slope) {
+  using A = accumulate_t<T>;
+  using B = accumulate_t<U>;
+  kernels::detail::sum_blocks(
+      device, n, sum, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
+        double total = 0;
+        for (std::size_t i = begin; i < end; ++i) total += F::loss(A(x[i]), A(B(y[i])));
+        return total / elements;
+      });
+  const A share = A(1 / elements);
+  for_each_index(
+      device, n, KOKKOS_LAMBDA(const std::size_t i) { slope[i] = T(F::slope(A(x[i]), A(B(y[i]))) * share); });
+}
+
 /// Result{sum over samples of the mean over elements of F::loss, the derivative by x}.
 template <class F, class X, class Y>
 auto elementwise_loss(const char* name, const X& x, const Y& y) {
   using Loss = typename LossOf<X>::type;
   using T = typename X::value_type;
-  using A = accumulate_t<T>;
-  using B = accumulate_t<typename Y::value_type>;
+  using U = typename Y::value_type;
   const double elements = elements_of_sample(name, x.shape(), y.shape());
   typename Loss::sum_type sum(x.device(), {1});
   gradient_t<X> slope(x.device(), x.shape());
-  const T* xs = x.data();
-  const auto* ys = y.data();
-  kernels::detail::sum_blocks(
-      x.device(), x.size(), sum.data(), KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
-        double total = 0;
-        for (std::size_t i = begin; i < end; ++i) total += F::loss(A(xs[i]), A(B(ys[i])));
-        return total / elements;
-      });
-  T* to = slope.data();
-  const A share = A(1 / elements);
-  for_each_index(
-      x.device(), x.size(), KOKKOS_LAMBDA(const std::size_t i) { to[i] = T(F::slope(A(xs[i]), A(B(ys[i]))) * share); });
+  loss_and_slope<F>(x.device(), x.size(), elements, static_cast<const T*>(x.data()), static_cast<const U*>(y.data()), sum.data(),
+                    slope.data());
   return Result{MakesLosses::make<Loss>(std::move(sum)), std::move(slope)};
 }
 

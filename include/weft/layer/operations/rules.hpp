@@ -4,39 +4,43 @@
 // for one axis; axes do not influence each other. I is Invariant, R Replicated, S(d) Shard along dim d, P Partial. The gradient
 // of an operand is placed as its dual, and no operation communicates in forward or backward unless its row says so.
 //
-//   operation                      operands on one axis                    result                   refused, with the reason
-//   f(x): exp, relu, clamp, ...    x: I, R, S(d)                           as x                     P: f of a sum is not the sum
-//   of f -x, x * 2, x / 2               x: any                                  as x x + 2, 2 - x, 2 / x            x: I, R, S(d)
-//   as x                     P: every rank would add the number x + y, x - y                   alike alike others:
-//   to_layout_of<X> x * y                          alike, not P; P by R                    alike; P                 P by P x / y
-//   alike, not P; P by R                    alike; P                 by P maximum, minimum               alike, not P alike P
-//   greater(x, y)                  alike, not P                            alike                    P
-//   where(c, x, y)                 x and y alike; c whole, or cut as they  as x                     a cut on one side only
-//   sum<d>(x), sum(x)              any                                     S(d) becomes P, S(k > d) S(k - 1), others as x
-//   mean<d>(x), mean(x)            I, R, P, S(k != d)                      the same                 S(d): its extent is a part's
-//   max<d>(x)                      I, R, S(k != d)                         the same                 S(d), P
-//   softmax<d>, log_softmax<d>     I, R, S(k != d)                         as x                     S(d), P
-//   permute<d...>, transpose       any                                     S(d) where d has gone
-//   flatten<a, b>(x)               I, R, P, S(k <= a), S(k > b)            S(k > b): S(k - b + a)   S(a < k <= b): no cut of one
-//   dim unflatten<d>(x, inner...)      any; S(d) cuts the outermost            S(k > d) moves along     over cp S(d): two chunks
-//   of each reshape(x, shape)              I, R, P, S(0)                           as x                     S(k > 0) slice<d>,
-//   chunk<d>, concat<d>  I, R, P, S(k != d)                      as x                     S(d): an index of the whole
-//   index_select(x, ids)           x I, R, P, S(k > 0), ids whole          as x                     x S(0): ranks lack rows
-//                                  x R, ids S(0)                           S(0)                     x I, ids S(0): its gradient
-//   batched_matmul(x, y)           as matmul, and both S(0), the batch     S(0)                     loses a sum
-//   conv2d(x, w)                   I and I; R and R                        the same
-//                                  x S(0), w R (samples)                   S(0)                     x S(2), S(3): halos
-//                                  x R, w S(0) (output channels)           S(1)
-//                                  x S(1), w S(1) (input channels)         P
-//                                  x P, w I or R                           P
-//   conv2d, depthwise              x S(1), w S(0)                          S(1)                     w S(1)
-//   bias of conv2d                 as a row beside the columns: S(0) beside S(1), R beside S(0)     whole beside S(1)
-//   max_pool2d                     I, R, S(0), S(1)                        as x                     S(2), S(3), P
-//   avg_pool2d, global_avg_pool2d  I, R, P, S(0), S(1)                     as x                     S(2), S(3)
-//   batch_norm(context, x, ...)    I, R, S(0), S(1)                        as x                     S(2), S(3), P
-//                                  S(0) all-reduces [2, channels] in forward and backward
-//   mse, bce_with_logits           both I; both S(0)                       I; P                     R, S(k > 0), P
-//   cross_entropy(c, z, labels)    z I, S(0); over tp S(1)                 I; P; I                  R: counted by every rank
+//   operation                       operands on one axis                     result                  refused, with the reason
+//   exp(x), relu(x), clamp(x, ...)  I, R, S(d)                               as x                    P: f of a sum is no sum of f
+//   -x, x * 2, x / 2                any                                      as x
+//   x + 2, 2 - x, 2 / x             I, R, S(d)                               as x                    P: each rank would add it
+//   x + y, x - y                    alike                                    alike                   others: to_layout_of<X>
+//   x * y                           alike, not P; P by R                     alike; P                P by P
+//   x / y                           alike, not P; P by R                     alike; P                by P
+//   maximum, minimum, greater       alike, not P                             alike                   P
+//   where(c, x, y)                  x and y alike, c whole or cut alike      as x                    a cut on one side only
+//   sum<d>(x), sum(x)               S(d)                                     P
+//                                   S(k > d)                                 S(k - 1)
+//                                   I, R, P, S(k < d)                        as x
+//   mean<d>(x), mean(x)             I, R, P, S(k != d)                       as sum<d>               S(d): a part's extent
+//   max<d>(x), argmax<d>(x)         I, R, S(k != d)                          as sum<d>               S(d), P
+//   softmax<d>, log_softmax<d>      I, R, S(k != d)                          as x                    S(d), P
+//   permute<d...>, transpose<a, b>  any                                      S(d) where d has gone
+//   flatten<a, b>(x)                I, R, P, S(k <= a), S(k > b)             S(k > b): S(k - b + a)  S(a < k <= b): no one cut
+//   unflatten<d>(x, inner...)       any; S(d) cuts the outermost             S(k > d) moves along    over cp S(0): two chunks
+//   reshape(x, shape)               I, R, P, S(0)                            as x                    S(k > 0)
+//   slice<d>, chunk<d>, concat<d>   I, R, P, S(k != d)                       as x                    S(d): counted in the whole
+//   index_select(x, ids)            I, R, P, S(k > 0), ids whole             as x                    x S(0): ranks lack rows
+//                                   x R, ids S(0)                            S(0)                    x I, ids S(0): not entered
+//   batched_matmul(x, y)            both S(0), the batch                     S(0)                    the batch of one
+//                                   as matmul along dims 1 and 2             as matmul               as matmul
+//   conv2d(x, w)                    I and I; R and R                         the same                I by R or S: not entered
+//                                   x S(0), w R: samples                     S(0)                    x S(2), S(3): neighbours
+//                                   x R, w S(0): output channels             S(1)
+//                                   x S(1), w S(1): input channels           P
+//                                   x P, w I or R                            P                       P by P
+//   depthwise_conv2d(x, w)          x S(1), w S(0); else as conv2d           S(1)                    w S(1)
+//   bias of conv2d                  as add_row: S(0) beside S(1)                                     whole beside S(1)
+//   max_pool2d(x)                   I, R, S(0), S(1)                         as x                    S(2), S(3), P
+//   avg_pool2d, global_avg_pool2d   I, R, P, S(0), S(1)                      as x                    S(2), S(3)
+//   BatchNorm(x)                    I, R, S(0), S(1)                         as x                    S(2), S(3), P
+//                                   S(0) all-reduces in forward and backward
+//   mse, bce_with_logits            both I; both S(0)                        I; P                    R: counted by all; S(1), P
+//   cross_entropy(z, labels)        I; S(0); over tp also S(1)               I; P; I                 R: counted by all; P
 
 #include <array>
 #include <cstddef>

@@ -130,9 +130,9 @@ class FlatParameterGroup {
   Device<Exec>* device_;
   const ShardSettings* settings_;
   std::vector<FlatMember> members_;
-  std::vector<FlatMember> summed_;    // the trainable ones, with their places among the gradients
-  std::vector<std::size_t> begins_;   // of the ranks' pieces of the gradients, and the end
-  std::vector<std::size_t> counts_;   // of a sum whose pieces differ
+  std::vector<FlatMember> summed_;                    // the trainable ones, with their places among the gradients
+  std::vector<std::size_t> begins_;                   // of the ranks' pieces of the gradients, and the end
+  std::vector<std::size_t> counts_;                   // of a sum whose pieces differ
   std::size_t elements_ = 0, piece_ = 0, begin_ = 0;  // the size of the array and of a piece, and where this rank's begins
   DataType type_ = DataType::float32, gradient_type_ = DataType::float32;            // that layers use
   DataType kept_type_ = DataType::float32, kept_gradient_type_ = DataType::float32;  // of this rank's piece
@@ -248,7 +248,8 @@ template <class Exec>
 void FlatParameterGroup<Exec>::fold() {
   open();
   add_folded();
-  dispatch_narrow(kept_gradient_type_, [&](auto zero) { cast<float, decltype(zero)>(gradient_elements(), gradients_, rounded_); });
+  dispatch_narrow(kept_gradient_type_,
+                  [&](auto zero) { cast<float, decltype(zero)>(gradient_elements(), gradients_, rounded_); });
   close();
   folded_ = true;
 }
@@ -385,7 +386,8 @@ void FlatParameterGroup<Exec>::settle() {
   dispatch_gradient(gradient_type_, [&](auto zero) {
     using G = decltype(zero);
     if (narrow_sum_)
-      kernels::cast<bfloat16, G>(*device_, gradient_piece(), static_cast<const bfloat16*>(narrow_sum_.get()), static_cast<G*>(sum_.get()));
+      kernels::cast<bfloat16, G>(*device_, gradient_piece(), static_cast<const bfloat16*>(narrow_sum_.get()),
+                                 static_cast<G*>(sum_.get()));
     if (!sum_ || rounds()) return;
     const G* sum = static_cast<const G*>(sum_.get());
     G* shard = static_cast<G*>(shard_gradient_.get());

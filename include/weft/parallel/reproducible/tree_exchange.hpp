@@ -44,9 +44,9 @@ class TreeExchange {
       if (nodes == 1 && pieces == ranks) outgoing_ = flat;
       else pack<G>(ranks, pieces, nodes, members);
       incoming_ = device.allocate(tree.nodes().size() * piece * sizeof(G));
-      request_ = comm.all_to_all_v_async(std::span<const G>(data<G>(outgoing_), std::accumulate(send_.begin(), send_.end(), std::size_t(0))),
-                                         send_,
-                                         std::span<G>(data<G>(incoming_), tree.nodes().size() * piece), receive_);
+      request_ = comm.all_to_all_v_async(
+          std::span<const G>(data<G>(outgoing_), std::accumulate(send_.begin(), send_.end(), std::size_t(0))), send_,
+          std::span<G>(data<G>(incoming_), tree.nodes().size() * piece), receive_);
     });
   }
 
