@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include <weft/core/scalar.hpp>
 
@@ -335,17 +336,24 @@ requires(N > 1) struct Lanes<T, N> {
     p = p * r + 1.f;
     return p * r + 1.f;
   }
+  /// The first half of the lanes with the second, then the first quarter with the second, and so on.
   [[gnu::always_inline]] friend T sum(Lanes a) {
-    T part[N];
-    a.store(part);
-    for (std::size_t half = N / 2; half > 0; half /= 2)
-      for (std::size_t k = 0; k < half; ++k) part[k] += part[k + half];
-    return part[0];
+    return folded(a, [](Lanes x, Lanes y) { return x + y; });
   }
   [[gnu::always_inline]] friend T largest(Lanes a) {
-    T r = a.v[0];
-    for (std::size_t k = 1; k < N; ++k) r = r < a.v[k] ? T(a.v[k]) : r;
-    return r;
+    return folded(a, [](Lanes x, Lanes y) { return max_of(y, x); });
+  }
+
+ private:
+  // In registers: through memory the few additions would wait for their stores.
+  template <std::size_t Half = N / 2, class F>
+  [[gnu::always_inline]] static T folded(Lanes a, const F& combine) {
+    if constexpr (Half == 0) return a.v[0];
+    else return folded<Half / 2>(combine(a, upper<Half>(a, std::make_index_sequence<N>())), combine);
+  }
+  template <std::size_t Half, std::size_t... K>
+  [[gnu::always_inline]] static Lanes upper(Lanes a, std::index_sequence<K...>) {
+    return Lanes(native(__builtin_shufflevector(a.v, a.v, int((K + Half) % N)...)));
   }
 };
 #endif
