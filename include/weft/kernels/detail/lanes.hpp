@@ -85,6 +85,15 @@ struct Lanes {
     if constexpr (words_of < S >> 1)
       if (count >= N && aligned(p)) {
         S part[N];
+#if __CUDA_ARCH__ >= 800
+        if constexpr (std::is_same_v<S, bfloat16> && std::is_same_v<T, float>) {  // two are rounded by one instruction
+          std::uint32_t pairs[N / 2];
+          for (std::size_t k = 0; k < N / 2; ++k)
+            asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pairs[k]) : "f"(v[2 * k + 1]), "f"(v[2 * k]));
+          std::memcpy(static_cast<void*>(part), pairs, sizeof pairs);
+          return store_words(p, part);
+        }
+#endif
         for (std::size_t k = 0; k < N; ++k) part[k] = S(v[k]);
         return store_words(p, part);
       }
