@@ -99,8 +99,8 @@ constexpr void require_tokens_of() {
                 "such as to<Shard<tp, 0>>(context, targets) under sequence parallelism");
 }
 
-/// *sum = the sum of the losses whose target is not negative, in double. A function of its own: nvcc takes no kernel in a function
-/// whose result type is deduced.
+/// *sum = the sum of the losses whose target is not negative, in double. A function of its own: nvcc takes no kernel in a
+/// function whose result type is deduced.
 template <class Exec, class T, class I>
 void sum_counted(Device<Exec>& device, std::size_t tokens, const T* losses, const I* targets, double* sum) {
   kernels::detail::sum_blocks(

@@ -386,7 +386,8 @@ double Optimizer<Rule>::scaled_norm() {
         parts.push_back({slot.state, run, slot.state->counted() && run.owned});
   }
   return accumulator_->norm(communicator_, parts,
-                            {this, [](void* optimizer, const weft::detail::GradientPart& part, double* out) {
+                            {this,
+                             [](void* optimizer, const weft::detail::GradientPart& part, double* out) {
                                Optimizer& self = *static_cast<Optimizer*>(optimizer);
                                self.squared_norm_(*self.device_, self.wide_gradient(*part.state).get(), part.run, out);
                              },
