@@ -20,6 +20,7 @@
 #include <weft/parallel/fsdp/fully_sharded_hooks.hpp>
 #include <weft/parallel/same_parameters.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
+#include <weft/pipeline/executor.hpp>
 #include <weft/pipeline/stage_channel.hpp>
 #include <weft/pipeline/unreduced_gradients.hpp>
 #include <weft/tensor/tensor.hpp>
@@ -53,6 +54,7 @@ template class Buckets<Kokkos::DefaultHostExecutionSpace>;
 template class TensorGradientReducer<Kokkos::DefaultHostExecutionSpace>;
 template class ContextGradientReducer<Kokkos::DefaultHostExecutionSpace>;
 template class StageChannel<Kokkos::DefaultHostExecutionSpace>;
+template class Executor<Kokkos::DefaultHostExecutionSpace>;
 template class FlatParameterGroup<Kokkos::DefaultHostExecutionSpace>;
 template class FullyShardedHooks<Kokkos::DefaultHostExecutionSpace>;
 template class ParameterHashes<Kokkos::DefaultHostExecutionSpace>;

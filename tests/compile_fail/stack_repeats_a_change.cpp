@@ -30,8 +30,8 @@ struct Net {
   using Batch = FieldBatch<input>;
   static auto stack(const auto& context, const Config& config) {
 #ifdef WEFT_FAIL
-    return Stack([=] { return Stem(context / "stem", config.width); }, repeated(2, [](std::size_t) { return Twice(); }), [] { return Sum(); },
-                 [=] { return Loss(context / "loss", config.width); });
+    return Stack([=] { return Stem(context / "stem", config.width); }, repeated(2, [](std::size_t) { return Twice(); }),
+                 [] { return Sum(); }, [=] { return Loss(context / "loss", config.width); });
 #else
     return Stack([=] { return Stem(context / "stem", config.width); }, [] { return Twice(); }, [] { return Sum(); },
                  [=] { return Loss(context / "loss", config.width); });

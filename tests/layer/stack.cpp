@@ -101,10 +101,11 @@ TEST_CASE("batches that do not fit are refused") {
   none.samples = 0;
   none[input_field].resize(0, {6});
   none[wanted_field].resize(0, {3});
-  CHECK_THROWS_WITH_AS(model.train_step(none),
-                       "weft: batch: the count of the global batch, by which its loss is divided, is 0 of 0 samples: there is no loss; "
-                       "leave such a batch out",
-                       UsageError);
+  CHECK_THROWS_WITH_AS(
+      model.train_step(none),
+      "weft: batch: the count of the global batch, by which its loss is divided, is 0 of 0 samples: there is no loss; "
+      "leave such a batch out",
+      UsageError);
   auto deep = Mlp::make_batch({}, 0, 0, 1, 1);
   deep[input_field].resize(deep.samples, {1, 1, 2, 3});
   CHECK_THROWS_AS(model.train_step(deep), ShapeError);  // a tensor has four dims

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/pipeline/model_call.hpp weft/pipeline/own_loop.hpp
-// Loops of one's own: a generator against a discriminator, and a student that learns from a teacher, each equal to one rank over dp,
-// tp and every stage of ZeRO; and the calls that are refused.
+// Loops of one's own: a generator against a discriminator, and a student that learns from a teacher, each equal to one rank over
+// dp, tp and every stage of ZeRO; and the calls that are refused.
 
 #include <weft/pipeline/model_call.hpp>
 #include <weft/pipeline/own_loop.hpp>
@@ -39,7 +39,9 @@ Samples make_samples(std::uint64_t step, std::size_t rank, std::size_t ranks) {
 }
 
 /// Half the squared distance of two values, by sample.
-const auto distance = [](const auto& x, const auto& y) { return sum_losses(HalfSquares()(to<Invariant<tp>>(x) - to<Invariant<tp>>(y))); };
+const auto distance = [](const auto& x, const auto& y) {
+  return sum_losses(HalfSquares()(to<Invariant<tp>>(x) - to<Invariant<tp>>(y)));
+};
 const auto half_squares = [](const auto& x) { return sum_losses(HalfSquares()(x)); };
 
 void append(std::vector<double>& all, const std::vector<double>& more) { all.insert(all.end(), more.begin(), more.end()); }
@@ -59,7 +61,8 @@ std::vector<double> adversarial(G& generator, D& critic, std::size_t rank, std::
     const auto fields = critic.inputs(batch);
     auto fake = generator.forward(batch);  // of the first field, the noise
 
-    auto real_score = critic.forward(batch, fields[other_field]), fake_score = critic.forward(batch, fake.output());
+    auto real_score = critic.forward(batch, fields[other_field]);
+    auto fake_score = critic.forward(batch, fake.output());
     auto real_loss = critic.loss(batch, distance, real_score.output(), fields[ones_field]);
     auto fake_loss = critic.loss(batch, half_squares, fake_score.output());
     fake_score.backward(fake_loss.backward());  // not in the order of the forwards
@@ -104,8 +107,9 @@ std::vector<double> distil(T& teacher, S& student, std::size_t rank, std::size_t
 template <class M>
 using Layout = FullyShardedDataParallel<TensorParallel<M>>;
 const std::vector<MatrixEntry> layouts = {
-    {1, {}},           {2, {}, 1, "", 0}, {2, {}, 1, "", 1}, {2, {}, 1, "", 2},          {2, {}, 1, "", 3},          {4, {}, 1, "", 3},
-    {2, {.tp = 2}, 1}, {4, {.tp = 4}, 1}, {4, {.tp = 2}, 1}, {4, {.tp = 2}, 1, "", 2}, {4, {.tp = 2}, 1, "", 3}, {8, {.tp = 2}, 1, "", 3},
+    {1, {}},           {2, {}, 1, "", 0},        {2, {}, 1, "", 1},        {2, {}, 1, "", 2},
+    {2, {}, 1, "", 3}, {4, {}, 1, "", 3},        {2, {.tp = 2}, 1},        {4, {.tp = 4}, 1},
+    {4, {.tp = 2}, 1}, {4, {.tp = 2}, 1, "", 2}, {4, {.tp = 2}, 1, "", 3}, {8, {.tp = 2}, 1, "", 3},
 };
 
 /// The loop in each layout against one rank.
@@ -177,16 +181,18 @@ TEST_CASE("what a loop of one's own cannot do is refused") {
   optim::Sgd optimizer(model, {.learning_rate = 0.1});
   auto batch = MlpModule::make_batch(config, 0, 0, 1, 1);
   auto call = model.forward(batch);
-  CHECK_THROWS_WITH_AS(model.evaluate(batch),
-                       "weft: evaluate between a forward of a loop of one's own and the optimizer's step: call it before forward or "
-                       "after the step, or model.discard_gradients() first",
-                       UsageError);
+  CHECK_THROWS_WITH_AS(
+      model.evaluate(batch),
+      "weft: evaluate between a forward of a loop of one's own and the optimizer's step: call it before forward or "
+      "after the step, or model.discard_gradients() first",
+      UsageError);
   const auto gradient = call.output();
   call.backward(gradient);
-  CHECK_THROWS_WITH_AS(call.backward(gradient),
-                       "weft: backward of one forward twice: what it saved is gone; call forward again, or add up the gradients of "
-                       "its output first",
-                       UsageError);
+  CHECK_THROWS_WITH_AS(
+      call.backward(gradient),
+      "weft: backward of one forward twice: what it saved is gone; call forward again, or add up the gradients of "
+      "its output first",
+      UsageError);
   CHECK_THROWS_AS(model.train_step(batch), UsageError);
   optimizer.step();
   model.evaluate(batch);
@@ -197,10 +203,11 @@ TEST_CASE("what a loop of one's own cannot do is refused") {
                        UsageError);
   optimizer.step();
   batch.micro_batches = 2;
-  CHECK_THROWS_WITH_AS(model.forward(batch),
-                       "weft: model.forward of a batch of 2 micro-batches: a loop of one's own takes the whole share at once; set "
-                       "micro_batches to 1, and call forward and backward for each part that should be alone",
-                       UsageError);
+  CHECK_THROWS_WITH_AS(
+      model.forward(batch),
+      "weft: model.forward of a batch of 2 micro-batches: a loop of one's own takes the whole share at once; set "
+      "micro_batches to 1, and call forward and backward for each part that should be alone",
+      UsageError);
   batch.micro_batches = 1;
   SingleDevice<MlpModule> same(device, config, ModelOptions{.numerics = {.reproducible = true}});
   CHECK_THROWS_AS(same.forward(batch), UsageError);

@@ -65,9 +65,7 @@ struct TwoLayers : Module<TwoLayers> {
   Parameter<Shard<tp, 1>> down;
   TwoLayers(const auto& context, std::size_t in, std::size_t inner, std::size_t out)
       : up(context, "up", {inner, in}, normal(0.5)), down(context, "down", {out, inner}, normal(0.5)) {}
-  auto forward(const auto& x) const {
-    return matmul(Activation()(matmul(to<Replicated<tp>>(x), up)), down);
-  }
+  auto forward(const auto& x) const { return matmul(Activation()(matmul(to<Replicated<tp>>(x), up)), down); }
 };
 
 // A value brought to the placement that hidden values have between units.
@@ -110,14 +108,16 @@ struct Mlp {
   };
 
   static auto stack(const auto& context, const Config& config) {
-    return Stack([=] { return First(TwoLayers(context / "first", config.in, 2 * config.width, config.width)); },
-                 repeated(config.layers,
-                          [=](std::size_t i) {
-                            return Middle(TwoLayers(context / "middle" / std::to_string(i), config.width, 2 * config.width, config.width));
-                          }),
-                 [=] { return Last(TwoLayers(context / "last", config.width, 2 * config.width, config.out)); });
+    return Stack(
+        [=] { return First(TwoLayers(context / "first", config.in, 2 * config.width, config.width)); },
+        repeated(config.layers,
+                 [=](std::size_t i) {
+                   return Middle(TwoLayers(context / "middle" / std::to_string(i), config.width, 2 * config.width, config.width));
+                 }),
+        [=] { return Last(TwoLayers(context / "last", config.width, 2 * config.width, config.out)); });
   }
-  static Batch make_batch(const Config& config, std::uint64_t step, std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
+  static Batch make_batch(const Config& config, std::uint64_t step, std::size_t rank, std::size_t ranks,
+                          std::size_t micro_batches) {
     auto batch = share_of_samples<Batch>(step, rank, ranks, micro_batches);
     fill_field(batch, input_field, 1, {config.in});
     fill_field(batch, wanted_field, 2, {config.out});
@@ -129,8 +129,8 @@ struct TowersConfig {
   std::size_t in = 6, width = 8, layers = 3;
 };
 
-/// Two inputs, each through the same first layer and then a tower of its own; the hidden value is a tuple of both. The loss is the
-/// squared distance of their difference from what is wanted. A whole number of the batch chooses a row of a table.
+/// Two inputs, each through the same first layer and then a tower of its own; the hidden value is a tuple of both. The loss is
+/// the squared distance of their difference from what is wanted. A whole number of the batch chooses a row of a table.
 struct Towers {
   using scalar = double;
   using Config = TowersConfig;
@@ -167,7 +167,8 @@ struct Towers {
 
   static auto stack(const auto& context, const Config& config) {
     const auto shared = [=] {
-      return shared_layer(context / "shared", [&](const auto& here) { return TwoLayers(here, config.in, 2 * config.width, config.width); });
+      return shared_layer(context / "shared",
+                          [&](const auto& here) { return TwoLayers(here, config.in, 2 * config.width, config.width); });
     };
     return Stack([=] { return First(shared()); },
                  repeated(config.layers,
@@ -179,13 +180,15 @@ struct Towers {
                  [=] { return Join(); },
                  repeated(2,
                           [=](std::size_t i) {
-                            return Mlp::Middle(TwoLayers(context / "joined" / std::to_string(i), config.width, config.width, config.width));
+                            return Mlp::Middle(
+                                TwoLayers(context / "joined" / std::to_string(i), config.width, config.width, config.width));
                           }),
                  [=] { return Last(context / "last", shared(), config.width); });
   }
   /// Not the samples: the loss is divided by twice as many terms.
   static std::size_t count(const Batch& batch) { return 2 * batch.samples; }
-  static Batch make_batch(const Config& config, std::uint64_t step, std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
+  static Batch make_batch(const Config& config, std::uint64_t step, std::size_t rank, std::size_t ranks,
+                          std::size_t micro_batches) {
     auto batch = share_of_samples<Batch>(step, rank, ranks, micro_batches);
     fill_field(batch, input_field, 1, {config.in});
     fill_field(batch, other_field, 3, {config.in});
@@ -214,8 +217,81 @@ struct MlpModule : Module<MlpModule> {
   auto loss(const auto& batch) const {
     return sum_losses(HalfSquares()(forward(batch[input_field]) - to<Invariant<tp>>(batch[wanted_field])));
   }
-  static Batch make_batch(const Config& config, std::uint64_t step, std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
+  static Batch make_batch(const Config& config, std::uint64_t step, std::size_t rank, std::size_t ranks,
+                          std::size_t micro_batches) {
     return Mlp::make_batch(config, step, rank, ranks, micro_batches);
+  }
+};
+
+struct PatchesConfig {
+  std::size_t patches = 4, in = 6, width = 8, out = 3, layers = 4;
+  double dropout = 0.2;
+};
+
+/// Patches of images that see each other, pooled in the end: rows of a sample are several on the way. Dropout and positions go by
+/// them. (A block's hidden value is [samples * patches, width].)
+struct Patches {
+  static constexpr bool predicts = true;
+  using scalar = double;
+  using Config = PatchesConfig;
+  using Batch = FieldBatch<input_field, wanted_field>;
+
+  struct First : Module<First> {
+    Parameter<> table;
+    LearnedPositions positions;
+    Dropout dropout;
+    std::size_t patches;
+    First(const auto& context, const Config& config)
+        : table(context, "table", {config.width, config.in}, normal(0.5)),
+          positions(context / "positions", config.patches, config.width, 0.5),
+          dropout(context / "dropout", config.dropout),
+          patches(config.patches) {}
+    auto forward(const auto& batch) const {
+      const auto image = to<Invariant<tp>>(batch[input_field]);  // [samples, patches, in]
+      const auto x = reshape(image, {image.shape()[0] * patches, image.shape()[2]});
+      return dropout(positions(matmul(x, table)));
+    }
+  };
+  struct Middle : Module<Middle> {
+    LayerNorm norm;
+    Linear<Column> in;
+    Attention attention;
+    Linear<Row> out;
+    Dropout dropout;
+    Middle(const auto& context, std::size_t width, double probability)
+        : norm(context / "norm", width),
+          in(context / "in", width, 3 * width, {.standard_deviation = 0.5, .sharding = {{{width, 4}, {width, 4}, {width, 4}}}}),
+          attention(context / "attention", {4, 4, width / 4}, {.causal = false}),
+          out(context / "out", width, width, {.standard_deviation = 0.5, .sharding = {{{width, 4}}}}),
+          dropout(context / "dropout", probability) {}
+    auto forward(const auto& x) const { return x + dropout(to_layout_of(x, out(attention(in(norm(x)))))); }
+  };
+  struct Last : Module<Last> {
+    Parameter<> table;
+    std::size_t patches;
+    Last(const auto& context, const Config& config)
+        : table(context, "table", {config.out, config.width}, normal(0.5)), patches(config.patches) {}
+    auto predict(const auto& x) const {
+      return matmul(mean<1>(reshape(x, {x.shape()[0] / patches, patches, x.shape()[1]})), table);  // [samples, out]
+    }
+    auto forward(const auto& x, const auto& batch) const {
+      return sum_losses(HalfSquares()(predict(x) - to<Invariant<tp>>(batch[wanted_field])));
+    }
+  };
+
+  static auto stack(const auto& context, const Config& config) {
+    return Stack(
+        [=] { return First(context / "first", config); },
+        repeated(config.layers,
+                 [=](std::size_t i) { return Middle(context / "middle" / std::to_string(i), config.width, config.dropout); }),
+        [=] { return Last(context / "last", config); });
+  }
+  static Batch make_batch(const Config& config, std::uint64_t step, std::size_t rank, std::size_t ranks,
+                          std::size_t micro_batches) {
+    auto batch = share_of_samples<Batch>(step, rank, ranks, micro_batches);
+    fill_field(batch, input_field, 1, {config.patches, config.in});
+    fill_field(batch, wanted_field, 2, {config.out});
+    return batch;
   }
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The parity matrix of models on any batch: losses, every gradient, norms and evaluations of each layout against one rank. A model
-// takes part with a Config and a static make_batch(config, step, rank, ranks, micro_batches) beside what every model has:
+// The parity matrix of models on any batch: losses, every gradient, norms and evaluations of each layout against one rank. A
+// model takes part with a Config and a static make_batch(config, step, rank, ranks, micro_batches) beside what every model has:
 //
 //   check_layouts_of<MyModel>(MyModel::Config{}, field_layouts);
 
@@ -52,7 +52,9 @@ inline const std::vector<MatrixEntry> field_layouts = {
 
 /// Whether a model says what it predicts.
 template <class Model>
-inline constexpr bool predicts = requires { Model::predicts; };
+inline constexpr bool predicts = requires {
+  Model::predicts;
+};
 
 struct FieldReference {
   std::vector<double> losses, norms, evaluations;
@@ -112,7 +114,8 @@ double field_difference(const Mesh& mesh, const MatrixEntry& entry, const typena
     compare(model.evaluate(batch), reference.evaluations[at], reference.evaluations[at], "evaluation");
   }
   if constexpr (predicts<Model>) {
-    const auto batch = Model::make_batch(config, 9, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), entry.micro_batches);
+    const auto batch =
+        Model::make_batch(config, 9, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), entry.micro_batches);
     const Prediction whole = model.predict(batch, Gather::whole), share = model.predict(batch);
     const Prediction& expected = reference.prediction;
     REQUIRE(whole.shape == expected.shape);
@@ -120,7 +123,8 @@ double field_difference(const Mesh& mesh, const MatrixEntry& entry, const typena
     for (std::size_t i = 0; i < whole.values.size(); ++i) compare(whole.values[i], expected.values[i], 1, "prediction");
     REQUIRE(share.shape[0] * std::size_t(mesh.size(dp{})) == whole.shape[0]);
     for (std::size_t i = 0; i < share.values.size(); ++i)
-      compare(share.values[i], expected.values[std::size_t(mesh.rank(dp{})) * share.values.size() + i], 1, "share of a prediction");
+      compare(share.values[i], expected.values[std::size_t(mesh.rank(dp{})) * share.values.size() + i], 1,
+              "share of a prediction");
   }
   return largest;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The inputs of a model's layers, made of a batch on the device, one micro-batch at a time: the tokens and targets of a recipe, or
-// the named fields of any other model. A type of batch takes part by a specialisation of InputsOf.
+// The inputs of a model's layers, made of a batch on the device, one micro-batch at a time: the tokens and targets of a recipe,
+// or the named fields of any other model. A type of batch takes part by a specialisation of InputsOf.
 //
 //   Inputs inputs(device, batch);
 //   front.forward(context, inputs.first(micro));   // what enters the model's first unit
@@ -19,8 +19,8 @@
 
 namespace weft::detail {
 
-/// This rank's part of a batch whose sequences cp cuts: the tokens and targets of its chunks of each; the sizes, and the documents,
-/// are of whole sequences.
+/// This rank's part of a batch whose sequences cp cuts: the tokens and targets of its chunks of each; the sizes, and the
+/// documents, are of whole sequences.
 template <class Context>
 TokenBatch cut_over_cp(const Context& context, const TokenBatch& batch) {
   TokenBatch part = batch;
@@ -77,8 +77,7 @@ class TokenInputs {
  private:
   Tokens tokens_of(const std::vector<std::int32_t>& all, std::size_t micro) const {
     const std::size_t first = part_->tokens_before(micro) / sharers_, end = part_->tokens_before(micro + 1) / sharers_;
-    if (held_)
-      return Tokens(*device_, {end - first}, (&all == &part_->tokens ? held_->tokens : held_->targets).buffer(), first);
+    if (held_) return Tokens(*device_, {end - first}, (&all == &part_->tokens ? held_->tokens : held_->targets).buffer(), first);
     Tokens tokens(*device_, {end - first});
     copy_from_host(tokens, std::span<const std::int32_t>(all.data() + first, end - first));
     return tokens;

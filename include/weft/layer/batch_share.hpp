@@ -26,9 +26,9 @@ struct BatchShare {
   std::uint64_t step = 0;
   std::size_t first = 0;    ///< index in the global batch of this share's first sample
   std::size_t samples = 0;  ///< of this share
-  std::size_t length = 1;   ///< rows of a sample that enter the model: the tokens of a sequence; of the longest one if they differ
+  std::size_t length = 1;  ///< rows of a sample that enter the model: the tokens of a sequence; of the longest one if they differ
   std::size_t micro_batches = 1;
-  std::span<const MicroBatch> differing = {};  ///< [micro_batches], if they differ
+  std::span<const MicroBatch> differing = {};    ///< [micro_batches], if they differ
   std::span<const std::int32_t> documents = {};  ///< of each row; empty: a sample is one document
 
   MicroBatch micro_batch(std::size_t micro) const {

@@ -94,8 +94,9 @@ class FieldInputs {
   /// The field of the micro-batch, [samples, shape...].
   template <class Wanted>
   const auto& operator[](Wanted) const {
-    static_assert(BatchHasField<Wanted, F...>,
-                  "weft: the batch of this model has no such field: name one of its fields, or add this one to the model's Batch");
+    static_assert(
+        BatchHasField<Wanted, F...>,
+        "weft: the batch of this model has no such field: name one of its fields, or add this one to the model's Batch");
     if constexpr (BatchHasField<Wanted, F...>) {
       auto& tensor = std::get<Held<Wanted>>(state_->tensors).tensor;
       if (!tensor) {
@@ -176,9 +177,10 @@ class FieldBatchInputs {
   using Fields = FieldInputs<Context, std::remove_const_t<decltype(of)>...>;
   using First = Fields;
   using Last = Fields;
-  static_assert(!Context::has(cp{}),
-                "weft: ContextParallel cuts sequences of tokens, and the batch of this model has fields without sequences: leave the "
-                "wrapper out, or train on a TokenBatch");
+  static_assert(
+      !Context::has(cp{}),
+      "weft: ContextParallel cuts sequences of tokens, and the batch of this model has fields without sequences: leave the "
+      "wrapper out, or train on a TokenBatch");
 
   FieldBatchInputs(device_type& device, const batch_type& batch) : device_(&device), batch_(&batch) {}
   First first(std::size_t micro) const {
@@ -227,7 +229,8 @@ class TokenFieldInputs {
   using batch_type = TokenBatch;
   static constexpr bool has_tokens = true;
   using device_type = typename Context::device_type;
-  using Fields = FieldInputs<Context, std::remove_const_t<decltype(fields::tokens)>, std::remove_const_t<decltype(fields::targets)>>;
+  using Fields =
+      FieldInputs<Context, std::remove_const_t<decltype(fields::tokens)>, std::remove_const_t<decltype(fields::targets)>>;
   using First = Fields;
   using Last = Fields;
 

@@ -130,8 +130,8 @@ GlobalIndex global_index_of(const Context& context, const X& x) {
   return GlobalIndexOf<X>::find(context, x);
 }
 
-/// Tokens of a whole sequence (of a sample of fields: its rows), for x whose rows are those of the micro-batch or this rank's part
-/// of them.
+/// Tokens of a whole sequence (of a sample of fields: its rows), for x whose rows are those of the micro-batch or this rank's
+/// part of them.
 template <class Context, AnyTensor X>
 std::size_t whole_sequence_length(const Context& context, const X& x) {
   std::size_t rows = x.shape().rank() == 0 ? 0 : x.shape()[0];
@@ -163,10 +163,10 @@ std::size_t whole_columns(const Context& context, const Tensor<T, E, P...>& x) {
   return columns;
 }
 
-/// Tokens of a sequence (of a sample of fields: its rows in x, such as patches), for x whose rows are whole sequences, one after the
-/// other: row i is token i % length of sequence i /
-/// length. Does not compile if cp or sequence parallelism cuts x's rows: see positions_of. Throws LayoutError for rows gathered
-/// over cp, whose ranks have zig-zag chunks of each sequence, one rank's after another's.
+/// Tokens of a sequence (of a sample of fields: its rows in x, such as patches), for x whose rows are whole sequences, one after
+/// the other: row i is token i % length of sequence i / length. Does not compile if cp or sequence parallelism cuts x's rows: see
+/// positions_of. Throws LayoutError for rows gathered over cp, whose ranks have zig-zag chunks of each sequence, one rank's after
+/// another's.
 template <class Context, AnyTensor X>
 std::size_t sequence_length(const Context& context, const X& x) {
   static_assert(detail::whole_sequences<X>,

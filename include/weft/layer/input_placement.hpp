@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The placement of a model's inputs: dim 0, the samples (or the tokens of a language model), is cut over the axes whose ranks have
-// samples of their own; on every other axis all ranks have the same.
+// The placement of a model's inputs: dim 0, the samples (or the tokens of a language model), is cut over the axes whose ranks
+// have samples of their own; on every other axis all ranks have the same.
 //
 //   input_t<std::int32_t, Context>   // Tensor<std::int32_t, Exec, Shard<dp, 0>, Replicated<tp>>
 

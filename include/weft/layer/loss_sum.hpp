@@ -165,8 +165,8 @@ auto sum_losses(const Context& context, const X& losses, const Ids& targets) {
   return detail::MakesLosses::make<typename L::type>(std::move(sum));
 }
 
-/// The same if every sample counts: losses [samples], one number for each sample of this rank, or the same number of them for each.
-/// Throws ShapeError otherwise.
+/// The same if every sample counts: losses [samples], one number for each sample of this rank, or the same number of them for
+/// each. Throws ShapeError otherwise.
 template <class Context, AnyTensor X>
 auto sum_losses(const Context& context, const X& losses) {
   using L = detail::LossOf<X>;

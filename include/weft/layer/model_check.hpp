@@ -130,8 +130,9 @@ concept StackedUnder = StackModel<M> && requires(const Context& context, const t
 /// A model that meets everything a rank needs of it. The optional `vocabulary` and `sequence` are errors too if they are there
 /// but cannot be called.
 template <class M, class Context>
-concept Model = StackedUnder<M, Context> || (ModuleModel<M> && std::is_constructible_v<M, const Context&, const typename M::Config&>) || (ModelRecipe<M> && model_check::fault_of_functions<M, Context>()
-== model_check::Made::right);
+concept Model = StackedUnder<M, Context> ||
+                (ModuleModel<M>&& std::is_constructible_v<M, const Context&, const typename M::Config&>) ||
+                (ModelRecipe<M> && model_check::fault_of_functions<M, Context>() == model_check::Made::right);
 
 /// Prints why M's types are not those of a model.
 template <class M>
@@ -177,14 +178,16 @@ constexpr void refuse_functions_of_stack() {
                 "weft: this model's stack cannot be called with the context and the config: write `static auto stack(const auto& "
                 "context, const Config& config)`, public; see M in this function's template arguments");
   if constexpr (called) {
-    constexpr bool stack = is_stack<decltype(M::stack(std::declval<const Context&>(), std::declval<const typename M::Config&>()))>;
+    constexpr bool stack =
+        is_stack<decltype(M::stack(std::declval<const Context&>(), std::declval<const typename M::Config&>()))>;
     static_assert(stack,
                   "weft: this model's stack returns something else than a Stack: write `return Stack([=] { return Stem(context / "
                   "\"stem\"); }, ...)`; see M in this function's template arguments");
-    static_assert(!stack,
-                  "weft: a Stack is made of functions that make layers, and one of this model's arguments is something else, such "
-                  "as a layer: write `[=] { return Stem(context / \"stem\"); }`, or `repeated(count, [=](std::size_t index) { "
-                  "return ...; })`; see M in this function's template arguments");
+    static_assert(
+        !stack,
+        "weft: a Stack is made of functions that make layers, and one of this model's arguments is something else, such "
+        "as a layer: write `[=] { return Stem(context / \"stem\"); }`, or `repeated(count, [=](std::size_t index) { "
+        "return ...; })`; see M in this function's template arguments");
   }
 }
 template <class M, class Context>

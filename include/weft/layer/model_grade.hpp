@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The grades of a model, by what its author writes: a recipe of a front, equal blocks and a back; a stack of units of any types; a
-// module with a loss. Every wrapper takes all of them, a pipeline the first two. The engine knows the stack alone: a recipe is a
-// stack of three kinds of unit, a module a stack of one.
+// The grades of a model, by what its author writes: a recipe of a front, equal blocks and a back; a stack of units of any types;
+// a module with a loss. Every wrapper takes all of them, a pipeline the first two. The engine knows the stack alone: a recipe is
+// a stack of three kinds of unit, a module a stack of one.
 //
 //   static_assert(detail::StackModel<Net>);
 //   using Batch = detail::batch_of_t<Net>;   // Net::Batch, or TokenBatch
@@ -80,13 +80,16 @@ using batch_of_t = typename BatchOf<M>::type;
 /// The number by which the loss of a batch is divided: the model's word, else `usual`.
 template <class M, class B>
 std::size_t count_of(const B& batch, std::size_t usual) {
-  if constexpr (requires { { M::count(batch) } -> std::convertible_to<std::size_t>; }) {
+  if constexpr (requires {
+                  { M::count(batch) } -> std::convertible_to<std::size_t>;
+                }) {
     return M::count(batch);
   } else {
-    static_assert(!model_grade::has_count<M>() || std::is_final_v<M>,
-                  "weft: this model's count cannot be called with its batch: write `static std::size_t count(const Batch& batch)`, "
-                  "public, the number by which this share's loss is divided once it is summed over ranks; see M in this function's "
-                  "template arguments");
+    static_assert(
+        !model_grade::has_count<M>() || std::is_final_v<M>,
+        "weft: this model's count cannot be called with its batch: write `static std::size_t count(const Batch& batch)`, "
+        "public, the number by which this share's loss is divided once it is summed over ranks; see M in this function's "
+        "template arguments");
     return usual;
   }
 }

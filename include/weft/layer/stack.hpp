@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A stack: the units of a model in their order, as functions that make them. The layers may be of any types, and so may the values
-// between them; layers of one type that follow each other are one entry, whose number is known when the program runs. Functions
-// and not layers, because each rank of a pipeline keeps some units only, and because the engine notes which parameters each unit
-// makes.
+// A stack: the units of a model in their order, as functions that make them. The layers may be of any types, and so may the
+// values between them; layers of one type that follow each other are one entry, whose number is known when the program runs.
+// Functions and not layers, because each rank of a pipeline keeps some units only, and because the engine notes which parameters
+// each unit makes.
 //
 //   static auto stack(const auto& context, const Config& config) {
 //     return Stack([=] { return Patches(context / "patches", config.width); },
@@ -38,8 +38,8 @@ detail::Repeated<Make> repeated(std::size_t count, Make make) {
 }
 
 /// The units of a model. Each argument is a function without parameters that returns a layer, or repeated(count, function of the
-/// index). They are called in their order, once on every rank. The first unit takes the batch's inputs, every other one the output
-/// of the one before it, and the last one the inputs as well: it returns the loss.
+/// index). They are called in their order, once on every rank. The first unit takes the batch's inputs, every other one the
+/// output of the one before it, and the last one the inputs as well: it returns the loss.
 template <class... Make>
 struct Stack {
   explicit Stack(Make... make) : makes(std::move(make)...) {}
@@ -64,8 +64,7 @@ struct MadeBy {
 };
 template <class Make>
 requires(!std::is_base_of_v<Module<Make>, Make>)  // a Module is called, too, and makes nothing
-    && std::is_invocable_v<Make&>
-struct MadeBy<Make> {
+    && std::is_invocable_v<Make&> struct MadeBy<Make> {
   using type = std::invoke_result_t<Make&>;
 };
 template <class Make>

@@ -37,12 +37,12 @@ WEFT_OUT_OF_LINE WEFT_INLINE void require_same_batch(std::span<const BatchAxis> 
     if (same_on_all(*axis.ranks, batch.words)) continue;
     const FirstDifference found = first_difference(*axis.ranks, batch.words);
     const std::string_view name = batch.names[found.word];
-    const std::string values =
-        found.word < batch.shown
-            ? joined({name, " is ", found.on_first, " on ", axis.name, " rank 0 and ", found.on_rank, " on ", axis.name, " rank ",
-                      found.rank})
-            : joined({name, " on ", axis.name, " rank ", found.rank, name == "tokens" || name == "targets" || name == "documents" ? " are" : " is",
-                      " not ", axis.name, " rank 0's"});
+    const std::string values = found.word < batch.shown
+                                   ? joined({name, " is ", found.on_first, " on ", axis.name, " rank 0 and ", found.on_rank,
+                                             " on ", axis.name, " rank ", found.rank})
+                                   : joined({name, " on ", axis.name, " rank ", found.rank,
+                                             name == "tokens" || name == "targets" || name == "documents" ? " are" : " is",
+                                             " not ", axis.name, " rank 0's"});
     throw_error<UsageError>({"batch: ", values, ": the ", axis.ranks->size(), " ranks of ", axis.name,
                              " work on one share, so each takes the same Batch: make it for mesh.rank(dp{}) of mesh.size(dp{}), "
                              "not for the rank in the world"});
@@ -87,15 +87,52 @@ WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxi
   for (std::size_t i = 1; i < order.size(); ++i) {
     const std::size_t end = all[order[i - 1]].first + all[order[i - 1]].count, begin = all[order[i]].first;
     if (begin < end)
-      throw_error<UsageError>({"batch: ", axis, " rank ", order[i], "'s share begins at ", sample, " ", begin, ", which ", axis,
-                               " rank ", order[i - 1], "'s share [", all[order[i - 1]].first, ", ", end,
-                               ") holds: set ", member, " to the index in the global batch of the share's first ", sample,
+      throw_error<UsageError>({"batch: ",
+                               axis,
+                               " rank ",
+                               order[i],
+                               "'s share begins at ",
+                               sample,
+                               " ",
+                               begin,
+                               ", which ",
+                               axis,
+                               " rank ",
+                               order[i - 1],
+                               "'s share [",
+                               all[order[i - 1]].first,
+                               ", ",
+                               end,
+                               ") holds: set ",
+                               member,
+                               " to the index in the global batch of the share's first ",
+                               sample,
                                " (dropout goes by it)"});
     if (begin > end)
-      throw_error<UsageError>({"batch: ", sample, "s ", end, " to ", begin - 1, " of the global batch are in no share: ", axis,
-                               " rank ", order[i - 1], "'s ends before ", sample, " ", end, ", ", axis, " rank ", order[i],
-                               "'s begins at ", begin,
-                               "; set ", member, " to the index of the share's first ", sample,
+      throw_error<UsageError>({"batch: ",
+                               sample,
+                               "s ",
+                               end,
+                               " to ",
+                               begin - 1,
+                               " of the global batch are in no share: ",
+                               axis,
+                               " rank ",
+                               order[i - 1],
+                               "'s ends before ",
+                               sample,
+                               " ",
+                               end,
+                               ", ",
+                               axis,
+                               " rank ",
+                               order[i],
+                               "'s begins at ",
+                               begin,
+                               "; set ",
+                               member,
+                               " to the index of the share's first ",
+                               sample,
                                ", made for mesh.rank(dp{}) of mesh.size(dp{})"});
   }
   return longest;

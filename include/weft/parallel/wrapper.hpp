@@ -32,11 +32,11 @@
 #include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/same_parameters.hpp>
 #include <weft/parallel/whole_parameter.hpp>
-#include <weft/pipeline/schedule/any_schedule.hpp>
-#include <weft/pipeline/schedule/one_forward_one_backward.hpp>
 #include <weft/pipeline/logits.hpp>
 #include <weft/pipeline/own_loop.hpp>
 #include <weft/pipeline/predictions.hpp>
+#include <weft/pipeline/schedule/any_schedule.hpp>
+#include <weft/pipeline/schedule/one_forward_one_backward.hpp>
 #include <weft/pipeline/stages.hpp>
 
 namespace weft {
@@ -156,10 +156,10 @@ class Wrapper {
       return stages.evaluate(context, batch);
     });
   }
-  /// What the model gives for this batch, without dropout: of a Module its `predict(batch)`, else its forward of the first fields;
-  /// of other models the `predict(x)` of the last unit (with the context first if it is no Module), or a recipe's logits. Of the
-  /// samples of this rank's share, the same on its other ranks (also under pp and tp), or with Gather::whole of the global batch on
-  /// every rank.
+  /// What the model gives for this batch, without dropout: of a Module its `predict(batch)`, else its forward of the first
+  /// fields; of other models the `predict(x)` of the last unit (with the context first if it is no Module), or a recipe's logits.
+  /// Of the samples of this rank's share, the same on its other ranks (also under pp and tp), or with Gather::whole of the global
+  /// batch on every rank.
   Prediction predict(const Batch& batch, Gather gather = Gather::share) {
     return enter(here(), [&](const auto& context, auto& stages) {
       detail::require_batches(context, batch, gather == Gather::whole);
@@ -188,8 +188,9 @@ class Wrapper {
   /// the same calls in the same order.
   template <class... X>
   auto forward(const Batch& batch, const X&... x) {
-    static_assert(!uses(pp{}), "weft: a loop of one's own calls the whole model, and a pipeline's rank has a part of it: leave "
-                               "PipelineParallel out, or use train_step");
+    static_assert(!uses(pp{}),
+                  "weft: a loop of one's own calls the whole model, and a pipeline's rank has a part of it: leave "
+                  "PipelineParallel out, or use train_step");
     return enter(here(), [&](const auto& context, auto& stages) {
       detail::require_batches(context, batch, true);
       batch.check();
@@ -200,9 +201,8 @@ class Wrapper {
   /// global batch, and backward() gives the gradients of x.
   template <class F, class... X>
   auto loss(const Batch& batch, F f, const X&... x) {
-    return enter(here(), [&](const auto& context, auto& stages) {
-      return detail::loss_call(stages, context, batch, std::move(f), x...);
-    });
+    return enter(
+        here(), [&](const auto& context, auto& stages) { return detail::loss_call(stages, context, batch, std::move(f), x...); });
   }
   /// The fields of the batch as placed tensors, inputs[image], for forward and loss.
   auto inputs(const Batch& batch) {

@@ -24,8 +24,8 @@ struct Chunk {
   int stage = 0;
   bool first = false, last = false;  ///< whether the model's first unit, and its last one, are here
   std::vector<std::unique_ptr<StackUnit<Exec>>> layers;
-  std::vector<Unit> units;  ///< every parameter that each layer uses
-  std::vector<Unit> owned;  ///< the same, each parameter in the first unit that uses it: its gradient is ready with that unit
+  std::vector<Unit> units;    ///< every parameter that each layer uses
+  std::vector<Unit> owned;    ///< the same, each parameter in the first unit that uses it: its gradient is ready with that unit
   std::vector<Unit> trained;  ///< of `owned`, those parameters that are trainable
 };
 
@@ -62,12 +62,14 @@ class ModelBuilder {
       add<HeldUnit<Model, Exec>>("model", [&] { return Model(building_, config); });
     } else if constexpr (ModelRecipe<Model>) {
       using Units = typename ModelTypes<Model, Context>::Units;
-      auto& front = add<StackUnitOf<std::tuple_element_t<0, Units>, Context>>("front", [&] { return Model::make_front(building_, config); });
+      auto& front = add<StackUnitOf<std::tuple_element_t<0, Units>, Context>>(
+          "front", [&] { return Model::make_front(building_, config); });
       const std::size_t count = Model::blocks(config);
       for (std::size_t block = 0; block < count; ++block)
         add<StackUnitOf<std::tuple_element_t<1, Units>, Context>>(joined({"block ", block}),
-                                            [&] { return Model::make_block(building_, config, block); });
-      add<StackUnitOf<std::tuple_element_t<2, Units>, Context>>("back", [&] { return Model::make_back(building_, config, &front.layer); });
+                                                                  [&] { return Model::make_block(building_, config, block); });
+      add<StackUnitOf<std::tuple_element_t<2, Units>, Context>>(
+          "back", [&] { return Model::make_back(building_, config, &front.layer); });
     } else {
       auto stack = Model::stack(static_cast<const Context&>(building_), config);
       add_all(stack, std::make_index_sequence<std::tuple_size_v<typename ModelTypes<Model, Context>::Units>>());
@@ -80,7 +82,9 @@ class ModelBuilder {
  private:
   template <class... Make, std::size_t... I>
   void add_all(Stack<Make...>& stack, std::index_sequence<I...>) {
-    (add_segment<StackUnitOf<std::tuple_element_t<I, typename ModelTypes<Model, Context>::Units>, Context>>(std::get<I>(stack.makes)), ...);
+    (add_segment<StackUnitOf<std::tuple_element_t<I, typename ModelTypes<Model, Context>::Units>, Context>>(
+         std::get<I>(stack.makes)),
+     ...);
   }
   template <class U, class Make>
   void add_segment(Make& make) {

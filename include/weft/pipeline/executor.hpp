@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The executor of a step: it runs a rank's actions of a schedule and calls the wrappers' hooks around each unit. A model without
-// a pipeline runs as a pipeline of one stage. It knows neither the model nor the context, only units (pipeline/stack_unit.hpp), so
-// it is compiled once for each execution space.
+// a pipeline runs as a pipeline of one stage. It knows neither the model nor the context, only units (pipeline/stack_unit.hpp),
+// so it is compiled once for each execution space.
 //
 //   Executor<Exec> executor(place, chunks, table, share, accumulator, training);
 //   executor.run({});
@@ -36,9 +36,9 @@ struct TrainingInputs {
 
 /// The mode in which an executor runs its rank's actions.
 struct RunMode {
-  bool forward_only = false;    ///< only F runs, and nothing is kept for backward
+  bool forward_only = false;      ///< only F runs, and nothing is kept for backward
   bool stop_before_last = false;  ///< stops before the last unit; its input is then `last_hidden`
-  bool check_loss = false;      ///< checks in the first micro-batch that the loss is a sum over samples
+  bool check_loss = false;        ///< checks in the first micro-batch that the loss is a sum over samples
 };
 
 /// The context of a run and the inputs that its units take, without their types. They outlive the executor.
@@ -238,8 +238,8 @@ void Executor<Exec>::forward(const Action& action) {
   const UnitCall call = call_of(std::size_t(action.micro));
   AnyValue hidden;
   if (!chunk.first) {
-    hidden = chunk.layers.front()->transports().input->receive(channel_, rank_of(chunk.stage - 1),
-                                                               {chunk.stage, action.micro, true});
+    hidden =
+        chunk.layers.front()->transports().input->receive(channel_, rank_of(chunk.stage - 1), {chunk.stage, action.micro, true});
     if (recording_) recording_->start();
   }
   for (std::size_t unit = 0; unit < chunk.layers.size(); ++unit) {
@@ -249,8 +249,7 @@ void Executor<Exec>::forward(const Action& action) {
       last_hidden_[call.micro] = std::move(hidden);
       return;
     }
-    if (last && std::exchange(mode_.check_loss, false))
-      with_unit(chunk.units[unit], [&] { layer.require_sum(call, hidden); });
+    if (last && std::exchange(mode_.check_loss, false)) with_unit(chunk.units[unit], [&] { layer.require_sum(call, hidden); });
     AnyValue inputs = layer.inputs(call);
     before(&Hooks::before_forward, chunk.units[unit]);
     layer.forward(call, inputs, hidden, last ? losses_[call.micro] : hidden,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One forward of a model in a loop of one's own: its output, and a backward that adds to the gradients of the model's parameters and
-// returns that of its inputs. Calls may be open at the same time, of one model or of several; gradients add up until the optimizer's
-// step, which completes their sums over ranks.
+// One forward of a model in a loop of one's own: its output, and a backward that adds to the gradients of the model's parameters
+// and returns that of its inputs. Calls may be open at the same time, of one model or of several; gradients add up until the
+// optimizer's step, which completes their sums over ranks.
 //
 //   auto call = model.forward(batch);                         // the batch's first fields enter the model's forward
 //   auto loss = model.loss(batch, distance, call.output());   // a function of outputs that returns sum_losses(...)
@@ -71,8 +71,9 @@ class ModelCall {
   /// input that is not Real Nothing). Collective over the axes that cut the model. Throws UsageError if it is called twice.
   gradient_t<X> backward(const gradient_t<Output>& gradient) {
     if (!saved_)
-      throw_error<UsageError>({"backward of one forward twice: what it saved is gone; call forward again, or add up the gradients of "
-                               "its output first"});
+      throw_error<UsageError>(
+          {"backward of one forward twice: what it saved is gone; call forward again, or add up the gradients of "
+           "its output first"});
     auto& hooks = context_->engine.hooks;
     for (Hooks* one : hooks) one->before_backward(*place_.unit);
     place_.accumulator->open(*place_.unit, 0);

@@ -44,14 +44,15 @@ inline constexpr bool is_open = ModuleModel<Model> && !LossModule<Model> && deta
 
 template <class Model>
 constexpr void refuse_training() {
-  static_assert(!ModuleModel<Model>,
-                "weft: train_step and evaluate of a Module without a loss: write `auto loss(const auto& batch) const`, which returns "
-                "sum_losses(...), in it, or the loop yourself with model.forward(batch) and call.backward(gradient); see Model in "
-                "this function's template arguments");
+  static_assert(
+      !ModuleModel<Model>,
+      "weft: train_step and evaluate of a Module without a loss: write `auto loss(const auto& batch) const`, which returns "
+      "sum_losses(...), in it, or the loop yourself with model.forward(batch) and call.backward(gradient); see Model in "
+      "this function's template arguments");
 }
 
-/// Whether Model can be built and run under Context. If its units do not fit each other, one error says why; if it cannot be built
-/// its construction has said why.
+/// Whether Model can be built and run under Context. If its units do not fit each other, one error says why; if it cannot be
+/// built its construction has said why.
 template <class Model, class Context>
 constexpr bool is_usable() {
   if constexpr (!detail::Model<Model, Context> || is_open<Model, Context>) {

@@ -13,8 +13,8 @@
 
 #include <weft/core/text.hpp>
 #include <weft/layer/batch_inputs.hpp>
-#include <weft/layer/field_inputs.hpp>
 #include <weft/layer/context.hpp>
+#include <weft/layer/field_inputs.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/loss_sum.hpp>
 #include <weft/layer/model_check.hpp>
@@ -84,15 +84,18 @@ template <class L, class Context, class X, class... Inputs>
 constexpr bool takes_hidden() {
   if constexpr (is_refused<X>) return true;  // the unit before was reported
   else if constexpr (std::is_base_of_v<Module<L>, L>) return module_takes<L, Context, X, Inputs...>;
-  else return requires(const L& layer, const Context& context, const X& x, const Inputs&... inputs) { layer.forward(context, x, inputs...); };
+  else return requires(const L& layer, const Context& context, const X& x, const Inputs&... inputs) {
+      layer.forward(context, x, inputs...);
+    };
 }
 /// Refuses neighbours of a stack that do not share a hidden type.
 template <class Before, class After, class Hidden>
 constexpr auto refuse_neighbours() {  // auto: an unevaluated use prints the error, too
-  static_assert(std::is_void_v<After>,
-                "weft: two neighbouring units of this stack do not share a hidden type: the forward of After cannot be called with "
-                "what Before returns (the last unit: and with the inputs of the batch): a unit takes one tensor, or as many as the "
-                "std::tuple that the unit before it returns; see Before, After and Hidden in this function's template arguments");
+  static_assert(
+      std::is_void_v<After>,
+      "weft: two neighbouring units of this stack do not share a hidden type: the forward of After cannot be called with "
+      "what Before returns (the last unit: and with the inputs of the batch): a unit takes one tensor, or as many as the "
+      "std::tuple that the unit before it returns; see Before, After and Hidden in this function's template arguments");
   return RefusedResult();
 }
 /// The result of a unit, if it takes what the unit before it returns.
@@ -127,8 +130,8 @@ requires(S::stacked) struct CheckedResult<S, U, Context, Before> : ResultBehind<
 /// The segments of a model.
 template <class Model, class Context>
 struct SegmentsOf {
-  using type = Segments<Segment<typename Model::Front, false>, Segment<typename Model::Block, true>,
-                        Segment<typename Model::Back, false>>;
+  using type =
+      Segments<Segment<typename Model::Front, false>, Segment<typename Model::Block, true>, Segment<typename Model::Back, false>>;
 };
 template <class S>
 struct SegmentsOfStack;
@@ -138,7 +141,8 @@ struct SegmentsOfStack<Stack<Make...>> {
 };
 template <class Model, class Context>
 requires StackModel<Model>
-struct SegmentsOf<Model, Context> : SegmentsOfStack<decltype(Model::stack(std::declval<const Context&>(), std::declval<const typename Model::Config&>()))> {
+struct SegmentsOf<Model, Context>
+    : SegmentsOfStack<decltype(Model::stack(std::declval<const Context&>(), std::declval<const typename Model::Config&>()))> {
 };
 
 /// A Module's loss as a layer, the only unit of its model.
@@ -175,7 +179,8 @@ requires(sizeof...(R) > 0) struct TypesOf<Context, Inputs, X, Before, S, R...> {
   using Output = typename CheckedResult<S, Unit, Context, Before>::type::output_type;
   static constexpr bool closes = !S::repeats || std::is_same_v<Output, X> || is_refused<Output>;
   // A unit that is refused, and in a stack one that does not close, ends the examination of the others.
-  using Hidden = std::conditional_t<!closes && S::stacked, AlreadyRefused, std::conditional_t<S::repeats && !is_refused<Output>, X, Output>>;
+  using Hidden =
+      std::conditional_t<!closes && S::stacked, AlreadyRefused, std::conditional_t<S::repeats && !is_refused<Output>, X, Output>>;
   using Rest = TypesOf<Context, Inputs, Hidden, typename S::layer, R...>;
   using Last = typename Rest::Last;
   using LastResult = typename Rest::LastResult;

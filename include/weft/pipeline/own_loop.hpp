@@ -42,17 +42,20 @@ void open_step(Stages& stages, const Context& context, const BatchShare& share) 
   if (gradients.open) return;
   if (stages.gradients().use_count() > 1 && !gradients.applied)
     throw_error<UsageError>(
-        {"forward of a loop of one's own after a train_step without an optimizer's step between them: the gradients of train_step "
+        {"forward of a loop of one's own after a train_step without an optimizer's step between them: the gradients of "
+         "train_step "
          "would be lost; call the optimizer's step, or model.discard_gradients()"});
   if (stages.accumulator()->separates_terms())
     throw_error<UsageError>(
-        {"loops of one's own (model.forward) in a reproducible run (ModelOptions::numerics.reproducible): the order of its sums goes "
+        {"loops of one's own (model.forward) in a reproducible run (ModelOptions::numerics.reproducible): the order of its sums "
+         "goes "
          "by the micro-batches of train_step; leave reproducible out, or use train_step"});
   if (context.engine.loss_scale != 1)
-    throw_error<UsageError>(
-        {"loops of one's own (model.forward) with a loss scale of ", std::to_string(context.engine.loss_scale),
-         ": the gradients that the program hands from call to call would be scaled several times; train in bfloat16 or float, or use "
-         "train_step"});
+    throw_error<UsageError>({"loops of one's own (model.forward) with a loss scale of ",
+                             std::to_string(context.engine.loss_scale),
+                             ": the gradients that the program hands from call to call would be scaled several times; train in "
+                             "bfloat16 or float, or use "
+                             "train_step"});
   stages.for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
   stages.accumulator()->begin(share, context.engine.hooks, context.rank(dp{}), context.size(dp{}));
   for (Hooks* hooks : context.engine.hooks) hooks->begin(true);
@@ -64,9 +67,10 @@ void open_step(Stages& stages, const Context& context, const BatchShare& share) 
 template <class Context>
 Context context_of_call(const Context& context, const BatchShare& share) {
   if (share.micro_batches != 1)
-    throw_error<UsageError>({"model.forward of a batch of ", share.micro_batches,
-                             " micro-batches: a loop of one's own takes the whole share at once; set micro_batches to 1, and call "
-                             "forward and backward for each part that should be alone"});
+    throw_error<UsageError>(
+        {"model.forward of a batch of ", share.micro_batches,
+         " micro-batches: a loop of one's own takes the whole share at once; set micro_batches to 1, and call "
+         "forward and backward for each part that should be alone"});
   Context own = context;
   own.env.step = share.step;
   own.env.first_row = share.first * share.length;
@@ -88,7 +92,8 @@ template <class Context, class Stages>
 auto& module_of(Stages& stages) {
   using Model = typename Stages::model_type;
   auto& unit = *stages.chunks().front()->layers.front();
-  if constexpr (LossModule<Model>) return static_cast<StackUnitOf<typename ModelTypes<Model, Context>::Last, Context>&>(unit).layer.model;
+  if constexpr (LossModule<Model>)
+    return static_cast<StackUnitOf<typename ModelTypes<Model, Context>::Last, Context>&>(unit).layer.model;
   else return static_cast<HeldUnit<Model, typename Context::execution_space>&>(unit).layer;
 }
 
@@ -103,10 +108,11 @@ auto first_fields(const Fields& fields) {
     return [&]<std::size_t... I>(std::index_sequence<I...>) { return as_one_input(fields.template at<I>()...); }
     (std::make_index_sequence<n>());
   } else {
-    static_assert(n < Fields::count,
-                  "weft: this model's forward cannot be called with the first fields of its batch: its arguments are the first of "
-                  "Batch's fields, in their order; or name them: model.forward(batch, inputs[image]); see M in this function's "
-                  "template arguments");
+    static_assert(
+        n < Fields::count,
+        "weft: this model's forward cannot be called with the first fields of its batch: its arguments are the first of "
+        "Batch's fields, in their order; or name them: model.forward(batch, inputs[image]); see M in this function's "
+        "template arguments");
     if constexpr (n < Fields::count) return first_fields<M, Context, n + 1>(fields);
     else return fields.template at<0>();
   }
@@ -145,8 +151,8 @@ template <class Stages, class Context, class B, class F, class... X>
 auto loss_call(Stages& stages, const Context& context, const B& batch, F f, const X&... x) {
   const Context own = context_of_call(context, share_of(batch));
   const auto input = as_one_input(x...);
-  return LossCall<F, Context, std::remove_const_t<decltype(input)>>(own, std::move(f), stages.count_targets(context, batch).counted,
-                                                                    input);
+  return LossCall<F, Context, std::remove_const_t<decltype(input)>>(own, std::move(f),
+                                                                    stages.count_targets(context, batch).counted, input);
 }
 
 }  // namespace weft::detail

@@ -80,10 +80,11 @@ auto predict_of(const typename Last::Layer& layer, const Context& context, const
   } else if constexpr (GivesLogits<L, Context, X>) {
     return layer.logits(context, x);
   } else {
-    static_assert(GivesLogits<L, Context, X>,
-                  "weft: predict of a model whose last unit says nothing but its loss: write `auto predict(const auto& x) const` in it "
-                  "(in a layer that is no Module `auto predict(const auto& context, const auto& x) const`), which returns what its "
-                  "loss compares; see Last in this function's template arguments");
+    static_assert(
+        GivesLogits<L, Context, X>,
+        "weft: predict of a model whose last unit says nothing but its loss: write `auto predict(const auto& x) const` in it "
+        "(in a layer that is no Module `auto predict(const auto& context, const auto& x) const`), which returns what its "
+        "loss compares; see Last in this function's template arguments");
     return Tensor<double, typename Context::execution_space>(context.device(), {1});
   }
 }
@@ -140,8 +141,9 @@ void append_outputs(const Context& context, const Y& given, Prediction& all) {
   static_assert(AnyTensor<Y>,
                 "weft: predict gives one tensor, and this model's outputs are something else: return the one that is asked for");
   if constexpr (AnyTensor<Y>) {
-    static_assert(samples_first<Y>,
-                  "weft: predict gives [samples, ...]: these outputs are not cut by samples as the batch is (a mean over the batch?)");
+    static_assert(
+        samples_first<Y>,
+        "weft: predict gives [samples, ...]: these outputs are not cut by samples as the batch is (a mean over the batch?)");
     // Of a padded dim (a vocabulary) the padding comes along, at the end of each row.
     using T = typename Y::value_type;
     const Y plain(given.device(), shape_of_extents(extents_of(given.shape())), given.buffer(),
@@ -155,7 +157,8 @@ void append_outputs(const Context& context, const Y& given, Prediction& all) {
       const std::size_t here = std::exchange(rows, rows * context.size(cp{}));
       all.values.resize(before + rows * width);
       for (std::size_t row = 0; row < here; ++row)
-        for (std::size_t i = 0; i < width; ++i) all.values[before + cut.row(row) * width + i] = double(accumulate_t<T>(host[row * width + i]));
+        for (std::size_t i = 0; i < width; ++i)
+          all.values[before + cut.row(row) * width + i] = double(accumulate_t<T>(host[row * width + i]));
       context.comm(cp{}).all_reduce(std::span<double>(all.values).subspan(before));  // zero in the rows of other ranks
     } else {
       all.values.reserve(before + y.size());
@@ -258,7 +261,8 @@ Prediction predict(Stages& stages, const Context& context, const typename Stages
     predict_share(stages, context, batch, all);
     stages.finish(context);
     if constexpr (Context::has(pp{})) {
-      const int ranks = int(context.size(pp{})), root = stages.schedule().stage_rank(ranks * stages.schedule().chunks() - 1, ranks);
+      const int ranks = int(context.size(pp{})),
+                root = stages.schedule().stage_rank(ranks * stages.schedule().chunks() - 1, ranks);
       std::vector<std::uint64_t> extents = extents_of(all.shape);
       extents.resize(Shape::max_rank + 1);
       extents[Shape::max_rank] = all.shape.rank();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A unit of a model as the executor sees it: forward and the halves of backward of one layer, over values whose types only the unit
-// knows. The executor is so compiled once for all models, and a model may have units of any types.
+// A unit of a model as the executor sees it: forward and the halves of backward of one layer, over values whose types only the
+// unit knows. The executor is so compiled once for all models, and a model may have units of any types.
 //
 //   unit.forward(call, input, hidden, hidden, saved);
 //   unit.backward(call, hidden, saved, deferred);      // hidden: the gradient of the output, then of the input
@@ -47,11 +47,11 @@ class StackUnit {
 
   /// The inputs of the batch that the unit takes; empty if it takes none. The executor keeps them while the unit runs.
   virtual AnyValue inputs(const UnitCall& call) const = 0;
-  /// `hidden` is what the unit before returned, `output` (maybe the same) receives what this one returns: of the last unit the sum
-  /// of the loss, a Tensor<double, Exec>. `saved`: null if no backward follows.
+  /// `hidden` is what the unit before returned, `output` (maybe the same) receives what this one returns: of the last unit the
+  /// sum of the loss, a Tensor<double, Exec>. `saved`: null if no backward follows.
   virtual void forward(const UnitCall& call, AnyValue& inputs, AnyValue& hidden, AnyValue& output, AnyValue* saved) const = 0;
-  /// `gradient` is that of the output, and then that of the input. The weight half follows at once unless `deferred` receives what
-  /// it needs.
+  /// `gradient` is that of the output, and then that of the input. The weight half follows at once unless `deferred` receives
+  /// what it needs.
   virtual void backward(const UnitCall& call, AnyValue& gradient, AnyValue& saved, AnyValue* deferred) = 0;
   virtual void backward_weight(const UnitCall& call, AnyValue& deferred) = 0;
   virtual UnitTransports<Exec> transports() const = 0;
@@ -61,11 +61,11 @@ class StackUnit {
 
 [[noreturn]] WEFT_COLD inline void refuse_mean(bool tokens, std::size_t count, double once, double twice) {
   const char* what = tokens ? "tokens" : "samples";
-  throw_error<UsageError>({"the loss of this model's back is not a sum over ", what, ": that of ", count, " ", what, " is ",
-                           std::to_string(once), ", that of the same ", what, " twice ", std::to_string(twice),
-                           ". Leave out the division by a count: weft divides by the ",
-                           tokens ? "targets of the global batch that count" : "samples of the global batch, or by the model's count",
-                           ", and x.rows() is what one rank has of one micro-batch"});
+  throw_error<UsageError>(
+      {"the loss of this model's back is not a sum over ", what, ": that of ", count, " ", what, " is ", std::to_string(once),
+       ", that of the same ", what, " twice ", std::to_string(twice), ". Leave out the division by a count: weft divides by the ",
+       tokens ? "targets of the global batch that count" : "samples of the global batch, or by the model's count",
+       ", and x.rows() is what one rank has of one micro-batch"});
 }
 
 /// Throws unless the loss of some samples taken twice is twice their loss, which it is not if the loss is divided by a count. The
@@ -79,7 +79,8 @@ WEFT_COLD void require_loss_is_a_sum(const UnitCall& call, const Context& contex
     constexpr bool tokens = Inputs::has_tokens;
     const std::size_t all = hidden.shape().rank() == 0 ? 0 : hidden.shape()[0], parts = cut ? context.size(tp{}) : 1;
     // One row for each token, or the same number of rows for each sample.
-    if (call.samples == 0 || (tokens ? all * parts * inputs.sharers() != call.env->rows : all * parts % call.samples != 0)) return;
+    if (call.samples == 0 || (tokens ? all * parts * inputs.sharers() != call.env->rows : all * parts % call.samples != 0))
+      return;
     const std::size_t rows = cut ? all : all / call.samples, count = tokens ? rows : cut ? call.samples / parts : 1;
     if (rows == 0 || (call.samples < 2 && rows > 4096) || (!tokens && cut && call.samples % parts != 0)) return;
     using H = typename Hidden::value_type;

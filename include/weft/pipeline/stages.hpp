@@ -184,8 +184,9 @@ class Stages {
   // What a forward gathers and releases would disturb what the open step keeps.
   WEFT_COLD void require_no_open_step(std::string_view what) const {
     if (gradients_->open)
-      throw_error<UsageError>({what, " between a forward of a loop of one's own and the optimizer's step: call it before forward or "
-                                     "after the step, or model.discard_gradients() first"});
+      throw_error<UsageError>({what,
+                               " between a forward of a loop of one's own and the optimizer's step: call it before forward or "
+                               "after the step, or model.discard_gradients() first"});
   }
   void check(const Batch& batch) const {
     if constexpr (has_tokens && requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
@@ -253,7 +254,8 @@ class Stages {
   // The default count: the targets that are not masked, or samples.
   static std::size_t usual_count(const Batch& batch) {
     if constexpr (has_tokens)
-      return std::size_t(std::count_if(batch.targets.begin(), batch.targets.end(), [](std::int32_t target) { return target >= 0; }));
+      return std::size_t(
+          std::count_if(batch.targets.begin(), batch.targets.end(), [](std::int32_t target) { return target >= 0; }));
     else return share_of(batch).samples;
   }
   static std::size_t rows_of(const Batch& batch) {
@@ -283,12 +285,12 @@ class Stages {
     schedule.require_ranks(ranks);
     if constexpr (requires(const ModelDegrees& degrees) { Model::check(config, degrees); })
       Model::check(config, {.tp = context.size(tp{}),
-                          .pp = context.size(pp{}),
-                          .chunks = std::size_t(schedule.chunks()),
-                          .cp = context.size(cp{}),
-                          .ulysses = uses_ulysses(context),
-                          .ep = context.size(ep{}),
-                          .etp = context.size(etp{})});
+                            .pp = context.size(pp{}),
+                            .chunks = std::size_t(schedule.chunks()),
+                            .cp = context.size(cp{}),
+                            .ulysses = uses_ulysses(context),
+                            .ep = context.size(ep{}),
+                            .etp = context.size(etp{})});
     if constexpr (ModelRecipe<Model>)
       if (Model::blocks(config) < std::size_t(stages))
         throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(),
@@ -347,7 +349,10 @@ class Stages {
     }
     for (const Registered& parameter : whole.parameters) {
       names_.push_back(parameter.state->name());
-      if (!ties_.add(context, parameter, [&](std::size_t unit) { return stage_of[unit]; }, rank_of, settings_.accumulator->separates_terms())) continue;
+      if (!ties_.add(
+              context, parameter, [&](std::size_t unit) { return stage_of[unit]; }, rank_of,
+              settings_.accumulator->separates_terms()))
+        continue;
       for (const auto& chunk : chunks_)
         for (Unit& unit : chunk->owned)
           std::erase_if(unit.parameters, [&](const ParameterState* state) { return state == parameter.state.get(); });

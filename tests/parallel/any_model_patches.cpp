@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parity matrix of a small vision transformer: samples become several rows each, which attention, positions and dropout go
+// by, and are pooled in the end.
+
+#include "support/field_models.hpp"
+#include "support/field_parity.hpp"
+
+using namespace weft_test;
+
+TEST_CASE("patches of images: every layout equals one rank") {
+  CHECK(check_layouts_of<TensorLayout<Patches>>({}, field_layouts) >= 24);
+}
