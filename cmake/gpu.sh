@@ -15,7 +15,7 @@ has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep
 # build_gpu PROGRAM SOURCE: by the compiler of the Kokkos in Kokkos_ROOT. The GPU's architecture is that of CUDAARCHS, else Hopper's.
 build_gpu() {
   local root=$Kokkos_ROOT architecture=${CUDAARCHS:-90} toolkit nvcc library more=()
-  case $1 in *_nccl) more=(-DWEFT_TEST_CONFORMANCE -lnccl) ;; *_parity*) more=(-lnccl) ;; esac
+  case $1 in *_nccl) more=(-DWEFT_TEST_CONFORMANCE -lnccl) ;; *_parity* | *_aborts) more=(-lnccl) ;; esac
   nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
   toolkit=$(cd "$(dirname "$(readlink -f "$nvcc")")/.." && pwd)
   mkdir -p "$weft_gpu"

@@ -4,7 +4,7 @@
 . "$weft_source/cmake/gpu.sh"
 
 gpu_programs "./tests/run --gpu" test_gpu_kernels=tests/gpu/kernels.cpp test_gpu_training=tests/gpu/training.cpp test_gpu_nccl=tests/comm/programs/nccl.cpp \
-  test_gpu_parity=tests/gpu/parity.cpp test_gpu_parity_experts=tests/gpu/parity_experts.cpp
+  test_gpu_aborts=tests/gpu/aborts.cpp test_gpu_parity=tests/gpu/parity.cpp test_gpu_parity_experts=tests/gpu/parity_experts.cpp
 status=0
 for program in test_gpu_kernels test_gpu_training; do
   say "$program"
@@ -13,6 +13,8 @@ done
 say "test_gpu_nccl"
 WEFT_RANKS=$(nvidia-smi -L | grep -c '^GPU ') "$weft_gpu/test_gpu_nccl" || status=1
 CUDA_VISIBLE_DEVICES=0 WEFT_SHARE_GPUS=1 "$weft_source/tests/support/torchrun" 2 "$weft_gpu/test_gpu_nccl" || status=1
+say "test_gpu_aborts"
+CUDA_VISIBLE_DEVICES=0 WEFT_SHARE_GPUS=1 WEFT_TIMEOUT_S=3 "$weft_source/tests/support/torchrun" 2 "$weft_gpu/test_gpu_aborts" || status=1
 gpus=$(nvidia-smi -L | grep -c '^GPU ')
 for ranks in 2 4; do
   share=0

@@ -198,8 +198,7 @@ TEST_CASE("a matrix of one long row is spread over threads") {
   const std::size_t n = 10000;
   std::vector<float> drawn(n), one_by_one(n);
   kernels::initialise_normal(device, 1, n, drawn.data(), 5, 2, 7, 100, 1.0, 0.5);
-  for (std::size_t i = 0; i < n; ++i)
-    kernels::initialise_normal(device, 1, 1, &one_by_one[i], 5, 2, 7 + i, 100, 1.0, 0.5);
+  for (std::size_t i = 0; i < n; ++i) kernels::initialise_normal(device, 1, 1, &one_by_one[i], 5, 2, 7 + i, 100, 1.0, 0.5);
   CHECK(same_bits(drawn, one_by_one));
   std::vector<int> visits(n);
   std::size_t rows = 0;
@@ -237,15 +236,19 @@ TEST_CASE_TEMPLATE("rows by teams of lanes give what rows by threads give", T, f
       kernels::dropout(on, rows, width, x.data(), out, 0.3, 9, 1, first, 2 * width + 1, first == 0 ? nullptr : u.data());
     });
   both([&](auto& on, T* out, A*) { kernels::add_row(on, rows, width, x.data(), u.data(), out); });
-  both([&](auto& on, T* out, A* each) {
-    kernels::row_sums(on, rows, width, x.data(), A(0.5), each);
-    kernels::multiply_column(on, rows, width, x.data(), each, out);
-  }, 4);
-  both([&](auto& on, T* out, A* each) {
-    const std::vector<A> top(rows, A(4));
-    kernels::exp_sums(on, rows, width, width - 2, x.data(), top.data(), each);
-    kernels::softmax_backward(on, rows, width, x.data(), g.data(), out);
-  }, 8);
+  both(
+      [&](auto& on, T* out, A* each) {
+        kernels::row_sums(on, rows, width, x.data(), A(0.5), each);
+        kernels::multiply_column(on, rows, width, x.data(), each, out);
+      },
+      4);
+  both(
+      [&](auto& on, T* out, A* each) {
+        const std::vector<A> top(rows, A(4));
+        kernels::exp_sums(on, rows, width, width - 2, x.data(), top.data(), each);
+        kernels::softmax_backward(on, rows, width, x.data(), g.data(), out);
+      },
+      8);
   both([&](auto& on, T* out, A*) {
     std::vector<std::int8_t> integers(rows * width);
     std::vector<A> scales(kernels::quantised_blocks(rows * width));
@@ -320,8 +323,8 @@ TEST_CASE_TEMPLATE("cross-entropy in one sweep, with a factor", T, float, bfloat
     std::vector<A> max(rows), sums(rows), target(rows);
     kernels::softmax_statistics(on, rows, columns, valid, logits.data(), targets.data(), max.data(), sums.data(), target.data());
     gradient = logits;  // in place
-    kernels::cross_entropy_gradient(on, rows, columns, valid, gradient.data(), max.data(), sums.data(), targets.data(), 0, &factor,
-                                    gradient.data());
+    kernels::cross_entropy_gradient(on, rows, columns, valid, gradient.data(), max.data(), sums.data(), targets.data(), 0,
+                                    &factor, gradient.data());
     max.insert(max.end(), sums.begin(), sums.end());
     max.insert(max.end(), target.begin(), target.end());
     return max;

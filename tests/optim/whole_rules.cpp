@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules of a program's own that need whole matrices (LAMB) or rows (a second moment for each row, as Adafactor's), equal to one
 // rank wherever ranks hold pieces.
+// covers: weft/optim/rule_parts.hpp
+
+#include <weft/optim/rule_parts.hpp>
 
 #include "support/parity.hpp"
 

@@ -92,8 +92,8 @@ requires(!on_host<Exec>) void for_each_index(Device<Exec>& device, std::size_t n
     Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)), f);
 }
 
-/// Calls f(row, column) for each entry of a matrix. Devices take an entry a thread, hosts long pieces of rows: a matrix may be one
-/// long row.
+/// Calls f(row, column) for each entry of a matrix. Devices take an entry a thread, hosts long pieces of rows: a matrix may be
+/// one long row.
 template <class Exec, class F>
 requires(on_host<Exec>) void for_each_entry(Device<Exec>& device, std::size_t rows, std::size_t columns, const F& f) {
   constexpr std::size_t piece = 4096;

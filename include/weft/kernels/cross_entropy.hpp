@@ -82,9 +82,9 @@ requires(!detail::on_host<Exec>) void softmax_statistics(Device<Exec>& device, s
       });
 }
 
-/// gradient[r, c] = (exp(logits - max) / sum_exp - (c is the target's column)) * *factor (null: 1), rounded once: [rows, columns],
-/// 0 in padding columns and in rows without target. `gradient` may be `logits`. sum_exp is that of the whole row, over all ranks;
-/// the factor lies in the device's memory.
+/// gradient[r, c] = (exp(logits - max) / sum_exp - (c is the target's column)) * *factor (null: 1), rounded once: [rows,
+/// columns], 0 in padding columns and in rows without target. `gradient` may be `logits`. sum_exp is that of the whole row, over
+/// all ranks; the factor lies in the device's memory.
 template <class T, class Exec>
 void cross_entropy_gradient(Device<Exec>& device, std::size_t rows, std::size_t columns, std::size_t valid, const T* logits,
                             const accumulate_t<T>* max, const accumulate_t<T>* sum_exp, const std::int32_t* targets,
@@ -115,8 +115,8 @@ void cross_entropy_gradient(Device<Exec>& device, std::size_t rows, std::size_t 
       });
 }
 
-/// *loss_sum = sum over rows with a target of log(sum_exp) - target_logit, in double; and, unless `gradient` is null, the gradient
-/// without a factor. sum_exp and target_logit are those of the whole row, over all ranks.
+/// *loss_sum = sum over rows with a target of log(sum_exp) - target_logit, in double; and, unless `gradient` is null, the
+/// gradient without a factor. sum_exp and target_logit are those of the whole row, over all ranks.
 template <class T, class Exec>
 void cross_entropy_finish(Device<Exec>& device, std::size_t rows, std::size_t columns, std::size_t valid, const T* logits,
                           const accumulate_t<T>* max, const accumulate_t<T>* sum_exp, const accumulate_t<T>* target_logit,
@@ -130,8 +130,8 @@ void cross_entropy_finish(Device<Exec>& device, std::size_t rows, std::size_t co
           return total;
         });
   if (gradient != nullptr)
-    cross_entropy_gradient(device, rows, columns, valid, logits, max, sum_exp, targets, first, static_cast<const double*>(nullptr),
-                           gradient);
+    cross_entropy_gradient(device, rows, columns, valid, logits, max, sum_exp, targets, first,
+                           static_cast<const double*>(nullptr), gradient);
 }
 
 }  // namespace weft::kernels

@@ -88,7 +88,9 @@ struct NormTable {
   void copy(Device<Exec>& device, const void* from, std::size_t at, std::size_t bytes) {
     using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
     Kokkos::View<const char*, Kokkos::HostSpace, Unmanaged> host(static_cast<const char*>(from), bytes);
-    Kokkos::deep_copy(device.exec(), Kokkos::View<char*, typename Exec::memory_space, Unmanaged>(static_cast<char*>(on_device.get()) + at, bytes), host);
+    Kokkos::deep_copy(
+        device.exec(),
+        Kokkos::View<char*, typename Exec::memory_space, Unmanaged>(static_cast<char*>(on_device.get()) + at, bytes), host);
   }
 };
 }  // namespace detail
@@ -123,7 +125,8 @@ requires(!detail::on_host<Exec>) void squared_norms(Device<Exec>& device, std::s
   detail::for_each_row(
       device, parts.size(), KOKKOS_LAMBDA(std::size_t p, Team team) {
         const double* from = partial + first[p];
-        const double total = team.template total<double>(first[p + 1] - first[p], [&](std::size_t i, double& part) { part += from[i]; });
+        const double total =
+            team.template total<double>(first[p + 1] - first[p], [&](std::size_t i, double& part) { part += from[i]; });
         if (team.leads()) out[p] = total;
       });
 }

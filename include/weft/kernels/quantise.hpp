@@ -20,7 +20,8 @@ constexpr std::size_t quantised_blocks(std::size_t n) { return (n + quantised_bl
 /// integers[i] = x[i] / scale, rounded; scales[b] = max |x| over block b, divided by 127. A block with a number that is not
 /// finite comes back as NaN, a block below 1e-30 as zeros.
 template <class T, class Exec>
-requires(detail::on_host<Exec>) void quantise(Device<Exec>& device, std::size_t n, const T* x, std::int8_t* integers, accumulate_t<T>* scales) {
+requires(detail::on_host<Exec>) void quantise(Device<Exec>& device, std::size_t n, const T* x, std::int8_t* integers,
+                                              accumulate_t<T>* scales) {
   using A = accumulate_t<T>;
   detail::for_each(
       device, quantised_blocks(n), KOKKOS_LAMBDA(std::size_t block) {

@@ -148,8 +148,8 @@ void gather_rows(Device<Exec>& device, std::size_t count, std::size_t width, con
         const std::size_t slot = std::size_t(order[i]);
         const T* from = x + slot / k * width;
         const V scale = V(weights ? weights[slot] : A(1));
-        team.template sweep<V>(width,
-                         [&](std::size_t c, std::size_t n) { (scale * V::load(from + c, n)).store(out + i * width + c, n); });
+        team.template sweep<V>(
+            width, [&](std::size_t c, std::size_t n) { (scale * V::load(from + c, n)).store(out + i * width + c, n); });
       });
 }
 

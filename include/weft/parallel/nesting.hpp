@@ -89,6 +89,10 @@ struct Refused {
   }
   template <class F>
   void for_each_state(F&&) {}
+  template <class... T>
+  void freeze(T&&...) {}
+  template <class... T>
+  void unfreeze(T&&...) {}
   Communicator communicator() const { return {}; }
   DefaultDevice& device() const;
 };

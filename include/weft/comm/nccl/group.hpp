@@ -289,7 +289,7 @@ inline std::shared_ptr<Group> NcclGroup::split(int color, int key, std::string a
         comm = process_->adopt();
         ncclConfig_t config = not_blocking();
         nccl::check(ncclCommSplit(comm_->get(), alone ? NCCL_SPLIT_NOCOLOR : color, host->rank(), comm->address(), &config),
-              "ncclCommSplit", comm_->get());
+                    "ncclCommSplit", comm_->get());
       });
     }
     const auto made = [&](const Comm& of) {

@@ -23,8 +23,9 @@ struct TokenOrder<Kokkos::Cuda> {
                    std::int32_t* order) {
     const std::int32_t n = weft::detail::narrow<std::int32_t>(tokens, "tokens");
     const auto sorting = [&](void* memory, std::size_t& bytes, const std::int32_t* numbers) {
-      cuda_check(cub::DeviceRadixSort::SortPairs(memory, bytes, ids, sorted, numbers, order, n, 0, 32, device.exec().cuda_stream()),
-                 "cub::DeviceRadixSort");
+      cuda_check(
+          cub::DeviceRadixSort::SortPairs(memory, bytes, ids, sorted, numbers, order, n, 0, 32, device.exec().cuda_stream()),
+          "cub::DeviceRadixSort");
     };
     std::size_t bytes = 0;
     sorting(nullptr, bytes, nullptr);

@@ -179,7 +179,8 @@ inline Graph backward_graph(const AttentionKey& key, bool same_bits = false) {
 /// keys add to them. A program may find an older library when it runs than it was compiled with.
 WEFT_COLD inline void require_version(std::size_t version) {
   if (version < 90800)
-    throw_error<CudaError>({"cuda: cuDNN ", version / 10000, ".", version / 100 % 100, " was found at run time: attention needs 9.8 or "
+    throw_error<CudaError>({"cuda: cuDNN ", version / 10000, ".", version / 100 % 100,
+                            " was found at run time: attention needs 9.8 or "
                             "newer; put a newer libcudnn.so.9 first in LD_LIBRARY_PATH, or leave cudnn::use_for_attention out"});
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Attention row by row, each by a team of lanes, for any execution space: simple and slow. Each team owns the rows that it writes,
-// so there are no atomics and the results do not depend on scheduling.
+// Attention row by row, each by a team of lanes, for any execution space: simple and slow. Each team owns the rows that it
+// writes, so there are no atomics and the results do not depend on scheduling.
 
 #include <cstddef>
 #include <string>

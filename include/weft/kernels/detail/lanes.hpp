@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A few numbers side by side, so that one source of a kernel serves every execution space: SIMD registers on hosts (compiler
-// vectors of GCC and clang), elsewhere as many numbers a thread as it loads at once, 16 bytes. Sums run lane by lane, so results do not depend on the number of
-// threads.
+// vectors of GCC and clang), elsewhere as many numbers a thread as it loads at once, 16 bytes. Sums run lane by lane, so results
+// do not depend on the number of threads.
 //
 //   using V = Lanes<float, register_bytes / 4>;
 //   (V::load(x) * V(2.f)).store(y);
@@ -61,7 +61,7 @@ struct Lanes {
   KOKKOS_FORCEINLINE_FUNCTION static Lanes load(const S* p) {
     Lanes r;
 #if defined(__CUDA_ARCH__)
-    if constexpr (words_of<S> > 1)
+    if constexpr (words_of < S >> 1)
       if (aligned(p)) {
         S part[N];
         load_words(p, part);
@@ -83,9 +83,18 @@ struct Lanes {
   template <class S>
   KOKKOS_FORCEINLINE_FUNCTION void store(S* p, std::size_t count = N) const {
 #if defined(__CUDA_ARCH__)
-    if constexpr (words_of<S> > 1)
+    if constexpr (words_of < S >> 1)
       if (count >= N && aligned(p)) {
         S part[N];
+#if __CUDA_ARCH__ >= 800
+        if constexpr (std::is_same_v<S, bfloat16> && std::is_same_v<T, float>) {  // two are rounded by one instruction
+          std::uint32_t pairs[N / 2];
+          for (std::size_t k = 0; k < N / 2; ++k)
+            asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pairs[k]) : "f"(v[2 * k + 1]), "f"(v[2 * k]));
+          std::memcpy(static_cast<void*>(part), pairs, sizeof pairs);
+          return store_words(p, part);
+        }
+#endif
         for (std::size_t k = 0; k < N; ++k) part[k] = S(v[k]);
         return store_words(p, part);
       }
@@ -153,7 +162,9 @@ struct Lanes {
   template <class S>
   static constexpr std::size_t words_of = N * sizeof(S) % 4 == 0 ? N * sizeof(S) / 4 : 0;
   template <class S>
-  static constexpr std::size_t step = words_of<S> % 4 == 0 ? 4 : words_of<S> % 2 == 0 ? 2 : 1;  // words at once
+  static constexpr std::size_t step = words_of<S> % 4 == 0   ? 4
+                                      : words_of<S> % 2 == 0 ? 2
+                                                             : 1;  // words at once
   template <class S>
   __device__ static bool aligned(const S* p) {
     return reinterpret_cast<std::uintptr_t>(p) % (4 * step<S>) == 0;

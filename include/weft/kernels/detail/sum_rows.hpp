@@ -66,7 +66,8 @@ requires(!on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, s
   A* partial = static_cast<A*>(buffer.get());  // [blocks, N, columns]
   for_each(
       device, blocks * pieces, KOKKOS_LAMBDA(std::size_t item) {
-        const std::size_t b = item / pieces, column = item % pieces * V::size, end = (b + 1) * block < rows ? (b + 1) * block : rows,
+        const std::size_t b = item / pieces, column = item % pieces * V::size,
+                          end = (b + 1) * block < rows ? (b + 1) * block : rows,
                           count = columns - column < V::size ? columns - column : V::size;
         V sums[N];
         for (int k = 0; k < N; ++k) sums[k] = V(A(0));

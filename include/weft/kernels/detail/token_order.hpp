@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Sums of the rows of a gradient by token id, on devices. The tokens are sorted by id, so that the rows of one id follow each
-// other; chunks of the sorted tokens are added in parallel, and what a chunk shares with its neighbours is joined after that. Work
-// is proportional to the tokens, however often an id occurs, and the order of additions depends on the ids alone.
+// other; chunks of the sorted tokens are added in parallel, and what a chunk shares with its neighbours is joined after that.
+// Work is proportional to the tokens, however often an id occurs, and the order of additions depends on the ids alone.
 //
 //   sum_by_id(device, tokens, width, ids, dy, first, rows_here, dtable);
 
@@ -47,7 +47,8 @@ void sum_by_id(Device<Exec>& device, std::size_t tokens, std::size_t width, cons
   TokenOrder<Exec>::sort(device, tokens, ids, sorted, order);
   for_each(
       device, chunks * width, KOKKOS_LAMBDA(std::size_t item) {
-        const std::size_t begin = item / width * chunk, end = begin + chunk < tokens ? begin + chunk : tokens, column = item % width;
+        const std::size_t begin = item / width * chunk, end = begin + chunk < tokens ? begin + chunk : tokens,
+                          column = item % width;
         const auto row_of = [&](std::size_t p) { return std::int64_t(sorted[p]) - first; };
         const auto here = [&](std::int64_t row) { return row >= 0 && row < std::int64_t(rows_here); };
         bool began_before = begin > 0 && sorted[begin - 1] == sorted[begin], first_of_id = true;

@@ -29,6 +29,16 @@ struct BatchedRule {
                                            : contract_rule(kind_of<L>, shard_dim<L> - 1, kind_of<R>, shard_dim<R> - 1, LI, RJ);
   using type = typename Placed<typename L::axis, rule.kind, rule.dim + 1>::type;
 };
+// The first fault of all axes; without the error that BatchedContract prints.
+template <class L, class R, int LI, int RJ>
+inline constexpr ContractFault batched_fault = ContractFault::no_rule;
+template <class T, class E, class... PL, class... PR, int LI, int RJ>
+requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>) inline constexpr ContractFault
+    batched_fault<Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ> = [] {
+      ContractFault first = ContractFault::none;
+      (void(first = first == ContractFault::none ? BatchedRule<PL, PR, LI, RJ>::rule.fault : first), ...);
+      return first;
+    }();
 template <class L, class R, int LI, int RJ>
 struct BatchedContract : RefusedOperands<L, R> {
   using type = L;
@@ -36,11 +46,7 @@ struct BatchedContract : RefusedOperands<L, R> {
 template <class T, class E, class... PL, class... PR, int LI, int RJ>
 requires(std::is_same_v<Axes<typename PL::axis...>,
                         Axes<typename PR::axis...>>) struct BatchedContract<Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ> {
-  static constexpr ContractFault fault = [] {
-    ContractFault first = ContractFault::none;
-    (void(first = first == ContractFault::none ? BatchedRule<PL, PR, LI, RJ>::rule.fault : first), ...);
-    return first;
-  }();
+  static constexpr ContractFault fault = batched_fault<Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ>;
   static constexpr bool fits = fault == ContractFault::none;
   static_assert(
       fault != ContractFault::partial_by_partial,
@@ -54,6 +60,13 @@ requires(std::is_same_v<Axes<typename PL::axis...>,
       "along a dim that stays in the product and the other Replicated, or both along the dim that is summed");
   using type = Tensor<T, E, typename BatchedRule<PL, PR, LI, RJ>::type...>;
 };
+
+// Prints why a forward cannot multiply these.
+template <class L, class R, int LI, int RJ>
+AlreadyRefused refused_batched_product() {
+  (void)sizeof(BatchedContract<L, R, LI, RJ>);
+  return {};
+}
 
 }  // namespace detail
 
@@ -106,7 +119,8 @@ auto batched_transposed_matmul(const X& x, const Y& y) {
 // The same on Variables.
 template <class C, class X, class Y>
 auto batched_matmul(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  if constexpr (!detail::BatchedContract<X, Y, 0, 1>::fits) return detail::AlreadyRefused();
+  if constexpr (detail::batched_fault<X, Y, 0, 1> != detail::ContractFault::none)
+    return detail::refused_batched_product<X, Y, 0, 1>();
   else
     return detail::record(x.tape(), batched_matmul(x.value(), y.value()),
                           detail::from(x, [b = y.value()](const auto&, const auto& g) { return batched_contract<0, 0>(g, b); }),
@@ -114,7 +128,8 @@ auto batched_matmul(const Variable<C, X>& x, const Variable<C, Y>& y) {
 }
 template <class C, class X, class Y>
 auto batched_matmul_transposed(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  if constexpr (!detail::BatchedContract<X, Y, 0, 0>::fits) return detail::AlreadyRefused();
+  if constexpr (detail::batched_fault<X, Y, 0, 0> != detail::ContractFault::none)
+    return detail::refused_batched_product<X, Y, 0, 0>();
   else
     return detail::record(x.tape(), batched_matmul_transposed(x.value(), y.value()),
                           detail::from(x, [b = y.value()](const auto&, const auto& g) { return batched_contract<0, 1>(g, b); }),
@@ -122,7 +137,8 @@ auto batched_matmul_transposed(const Variable<C, X>& x, const Variable<C, Y>& y)
 }
 template <class C, class X, class Y>
 auto batched_transposed_matmul(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  if constexpr (!detail::BatchedContract<X, Y, 1, 1>::fits) return detail::AlreadyRefused();
+  if constexpr (detail::batched_fault<X, Y, 1, 1> != detail::ContractFault::none)
+    return detail::refused_batched_product<X, Y, 1, 1>();
   else
     return detail::record(x.tape(), batched_transposed_matmul(x.value(), y.value()),
                           detail::from(x, [b = y.value()](const auto&, const auto& g) { return batched_contract<0, 0>(b, g); }),

@@ -43,6 +43,14 @@ constexpr ContractRule convolution_rule() {
   if constexpr (depthwise) return channel_rule<L, R>(LI == 1);
   else return contract_rule(kind_of<L>, shard_dim<L>, kind_of<R>, shard_dim<R>, LI, RJ);
 }
+// Whether there is a rule; without the error that Convolved prints.
+template <bool depthwise, class L, class R, int LI = 0, int RJ = 0>
+inline constexpr bool convolution_fits = false;
+template <bool depthwise, class T, class E, class... PL, class... PR, int LI, int RJ>
+requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>) inline constexpr bool convolution_fits<
+    depthwise, Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ> = ((convolution_rule<depthwise, PL, PR, LI, RJ>().fault ==
+                                                                     ContractFault::none) &&
+                                                                    ...);
 template <bool depthwise, class L, class R, int LI, int RJ>
 struct Convolved : RefusedOperands<L, R> {
   using type = L;
@@ -50,7 +58,7 @@ struct Convolved : RefusedOperands<L, R> {
 template <bool depthwise, class T, class E, class... PL, class... PR, int LI, int RJ>
 requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>) struct Convolved<depthwise, Tensor<T, E, PL...>,
                                                                                                   Tensor<T, E, PR...>, LI, RJ> {
-  static constexpr bool fits = ((convolution_rule<depthwise, PL, PR, LI, RJ>().fault == ContractFault::none) && ...);
+  static constexpr bool fits = convolution_fits<depthwise, Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ>;
   static_assert(
       fits,
       "weft: conv2d has no rule for these placements: on each axis both operands are whole and alike, or the samples are "
@@ -61,6 +69,13 @@ requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>)
                       typename Placed<typename PL::axis, convolution_rule<depthwise, PL, PR, LI, RJ>().kind,
                                       convolution_rule<depthwise, PL, PR, LI, RJ>().dim>::type...>;
 };
+
+// Prints why a forward cannot convolve these.
+template <bool depthwise, class X, class W>
+AlreadyRefused refused_convolution() {
+  (void)sizeof(Convolved<depthwise, X, W, 0, 0>);
+  return {};
+}
 
 kernels::ConvolutionShape convolution_shape(const char* operation, const Shape& x, const Shape& w,
                                             const ConvolutionOptions& options, bool depthwise);
@@ -180,7 +195,7 @@ auto sum_channels(const X& x) {
 /// The same on Variables and Parameters, for a weight or bias of the latter.
 template <class C, class X, class W>
 auto conv2d(const Variable<C, X>& x, const Variable<C, W>& w, const ConvolutionOptions& options = {}) {
-  if constexpr (!detail::Convolved<false, X, W, 0, 0>::fits) return detail::AlreadyRefused();
+  if constexpr (!detail::convolution_fits<false, X, W>) return detail::refused_convolution<false, X, W>();
   else
     return detail::record(x.tape(), conv2d(x.value(), w.value(), options),
                           detail::from(x,
@@ -194,7 +209,8 @@ auto conv2d(const Variable<C, X>& x, const Variable<C, W>& w, const ConvolutionO
 template <class C, class X, Placement... R>
 auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const ConvolutionOptions& options = {}) {
   const auto weights = w.for_operand(x.value());
-  if constexpr (!detail::Convolved<false, X, std::remove_const_t<decltype(weights)>, 0, 0>::fits) return detail::AlreadyRefused();
+  using W = std::remove_const_t<decltype(weights)>;
+  if constexpr (!detail::convolution_fits<false, X, W>) return detail::refused_convolution<false, X, W>();
   else
     return detail::record(
         x.tape(), conv2d(x.value(), weights, options),
@@ -212,29 +228,34 @@ auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const Parameter<S
             const ConvolutionOptions& options = {}) {
   const auto weights = w.for_operand(x.value());
   using W = std::remove_const_t<decltype(weights)>;
-  using Rule = detail::Convolved<false, X, W, 0, 0>;
-  using Y = typename Rule::type;
-  const auto added = bias.template for_operand_type<Y>(x.value().device());
-  auto y = conv2d(x.value(), weights, added, options);
-  if constexpr (!Rule::fits || !detail::RowRules<Y, std::remove_const_t<decltype(added)>>::bias) return detail::AlreadyRefused();
-  else
-    return detail::record(
-        x.tape(), std::move(y),
-        detail::from(x,
-                     [&w, shape = x.shape(), options](const auto&, const auto& g) {
-                       return detail::convolve_input_gradient<false, X>(shape, w.template for_operand_type<X>(g.device()), g,
-                                                                        options);
-                     }),
-        detail::from(w,
-                     [x = x.value(), shape = weights.shape(), options](const auto& context, auto& to, const auto& g) {
-                       to.accumulate(context, detail::convolve_weight_gradient<false, detail::number_t<X>>(x, shape, g, options));
-                     }),
-        detail::from(bias, [](const auto& context, auto& to, const auto& g) { to.accumulate(context, sum_channels(g)); }));
+  if constexpr (!detail::convolution_fits<false, X, W>) {
+    return detail::refused_convolution<false, X, W>();
+  } else {
+    using Y = typename detail::Convolved<false, X, W, 0, 0>::type;
+    const auto added = bias.template for_operand_type<Y>(x.value().device());
+    auto y = conv2d(x.value(), weights, added, options);
+    if constexpr (!detail::RowRules<Y, std::remove_const_t<decltype(added)>>::bias) return detail::AlreadyRefused();
+    else
+      return detail::record(
+          x.tape(), std::move(y),
+          detail::from(x,
+                       [&w, shape = x.shape(), options](const auto&, const auto& g) {
+                         return detail::convolve_input_gradient<false, X>(shape, w.template for_operand_type<X>(g.device()), g,
+                                                                          options);
+                       }),
+          detail::from(w,
+                       [x = x.value(), shape = weights.shape(), options](const auto& context, auto& to, const auto& g) {
+                         to.accumulate(context,
+                                       detail::convolve_weight_gradient<false, detail::number_t<X>>(x, shape, g, options));
+                       }),
+          detail::from(bias, [](const auto& context, auto& to, const auto& g) { to.accumulate(context, sum_channels(g)); }));
+  }
 }
 template <class C, class X, Placement... R>
 auto depthwise_conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const ConvolutionOptions& options = {}) {
   const auto weights = w.for_operand(x.value());
-  if constexpr (!detail::Convolved<true, X, std::remove_const_t<decltype(weights)>, 0, 0>::fits) return detail::AlreadyRefused();
+  using W = std::remove_const_t<decltype(weights)>;
+  if constexpr (!detail::convolution_fits<true, X, W>) return detail::refused_convolution<true, X, W>();
   else
     return detail::record(
         x.tape(), depthwise_conv2d(x.value(), weights, options),
