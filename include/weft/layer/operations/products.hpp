@@ -81,8 +81,8 @@ struct ContractRules {
   static constexpr bool fits = false;
 };
 template <class T, class E, class... PL, class... PR, int LI, int RJ>
-requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>) struct ContractRules<Tensor<T, E, PL...>,
-                                                                                                      Tensor<T, E, PR...>, LI, RJ> {
+requires(std::is_same_v<Axes<typename PL::axis...>,
+                        Axes<typename PR::axis...>>) struct ContractRules<Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ> {
   template <class L, class R>
   static constexpr ContractRule rule = contract_rule(kind_of<L>, shard_dim<L>, kind_of<R>, shard_dim<R>, LI, RJ);
   static constexpr ContractFault fault = [] {
