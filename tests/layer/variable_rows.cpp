@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/operations/variable_rows.hpp
-// The gradients of operations over rows, columns and heads of Variables against differences of their values, on one rank and on two.
+// The gradients of operations over rows, columns and heads of Variables against differences of their values, on one rank and on
+// two.
 
 #include <cstddef>
 
@@ -22,11 +23,15 @@ struct Normed : Module<Normed> {
     return times_column(normed, sum_columns(square(x) * x));
   }
 };
-/// The logarithm of each row's sum of exponentials in every column of the row.
+/// Each row times the logarithm of its sum of exponentials.
 struct LogSum : Module<LogSum> {
-  bool counted;
-  explicit LogSum(bool with_columns) : counted(with_columns) {}
-  auto forward(const auto& x) const { return times_column(x, counted ? log_sum_exp(x, 8) : log_sum_exp(x)); }
+  auto forward(const auto& x) const { return times_column(x, log_sum_exp(x)); }
+};
+/// Each row times the logarithm of the sum of exponentials of its twelve scores, which tp cuts.
+struct LogSumOfScores : Module<LogSumOfScores> {
+  Parameter<Shard<tp, 0>> weight;
+  explicit LogSumOfScores(const auto& context) : weight(context, "weight", {12, 8}, normal(0.5)) {}
+  auto forward(const auto& x) const { return times_column(x, log_sum_exp(matmul(to<Replicated<tp>>(x), weight), 12)); }
 };
 /// Everything times the sum of all squares.
 struct Total : Module<Total> {
@@ -57,24 +62,30 @@ struct Cubes : Module<Cubes> {
   auto forward(const auto& x) const { return map(x, Cube(), CubeDerivative()); }
 };
 
-template <class L>
-void check(const auto&... arguments) {
-  const auto make = [&](const auto& context) {
-    if constexpr (std::is_constructible_v<L, decltype(context)>) return L(context);
-    else return L(arguments...);
-  };
+}  // namespace
+
+TEST_CASE("rows times and divided by sums and means over their columns") {
+  const auto make = [](const auto&) { return Normed(); };
   CHECK(testing::check_layer(make, {6, 8}).compared > 20);
   CHECK(testing::check_layer_on<tp>(2, make, {6, 8}).compared > 40);
 }
 
-}  // namespace
-
-TEST_CASE("rows times and divided by sums and means over their columns") { check<Normed>(); }
-TEST_CASE("rows times the logarithm of their sum of exponentials") {
-  for (const bool counted : {false, true}) check<LogSum>(counted);
+TEST_CASE("rows times the logarithm of their sum of exponentials, of whole rows and of columns that tp cuts") {
+  const auto make = [](const auto&) { return LogSum(); };
+  CHECK(testing::check_layer(make, {6, 8}).compared > 20);
+  CHECK(testing::check_layer_on<tp>(2, make, {6, 8}).compared > 40);
+  const auto make_scores = [](const auto& context) { return LogSumOfScores(context); };
+  CHECK(testing::check_layer(make_scores, {6, 8}).compared > 40);
+  CHECK(testing::check_layer_on<tp, Invariant<tp>>(2, make_scores, {6, 8}).compared > 100);
 }
-TEST_CASE("heads with one gain, and each with numbers of its own") { check<Heads>(); }
-TEST_CASE("a function with a derivative of one's own") { check<Cubes>(); }
-TEST_CASE("everything times the sum of all elements") {
+
+TEST_CASE("heads times one gain for all, and each times numbers of its own") {
+  const auto make = [](const auto& context) { return Heads(context); };
+  CHECK(testing::check_layer(make, {6, 8}).compared > 20);
+  CHECK(testing::check_layer_on<tp>(2, make, {6, 8}).compared > 40);
+}
+
+TEST_CASE("a function with a derivative of one's own, and everything times the sum of all elements") {
+  CHECK(testing::check_layer([](const auto&) { return Cubes(); }, {6, 8}).compared > 20);
   CHECK(testing::check_layer([](const auto&) { return Total(); }, {6, 8}).compared > 20);
 }

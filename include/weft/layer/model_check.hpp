@@ -13,9 +13,11 @@
 
 #include <weft/core/has_member.hpp>
 #include <weft/core/scalar.hpp>
+#include <weft/layer/forward.hpp>
 #include <weft/layer/model.hpp>
 #include <weft/layer/model_grade.hpp>
 #include <weft/layer/stack.hpp>
+#include <weft/layer/variable.hpp>
 
 namespace weft::detail {
 
