@@ -263,8 +263,9 @@ concept LogitsOfVariables = IsModule<L> && requires(const L& layer, const Variab
 template <class M, class Context, class Last>
 concept HasLogits = requires(const typename M::Config& config) {
   M::vocabulary(config);
-} &&(LogitsOfTensors<typename Last::Layer, Context, typename Last::Input> ||
-     LogitsOfVariables<typename Last::Layer, Context, typename Last::Input>);
+}
+&&(LogitsOfTensors<typename Last::Layer, Context, typename Last::Input> ||
+   LogitsOfVariables<typename Last::Layer, Context, typename Last::Input>);
 /// Prints why M has no logits.
 template <class M>
 constexpr void refuse_logits() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a model gives for a batch, on the host of every rank: the outputs of its last unit (or of a Module's forward), brought
+// A model's predictions for a batch, on the host of every rank: the outputs of its last unit (or of a Module's forward), brought
 // together from the ranks that hold parts of them.
 //
 //   const Prediction scores = model.predict(batch, Gather::whole);   // scores.shape {samples, classes}
