@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// A complete training program in 60 lines: text, a mesh from the command line, a GPT, a learning-rate schedule, validation, a sample.
+//   ./examples/run gpt_60 --data novel.txt --ranks 4 --tp 2 --pp 2 --steps 300
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+#include <weft/weft.hpp>
+using namespace weft;
+
+int main(int argc, char** argv) {
+  const auto option = [&](const std::string& name, std::string value) {
+    for (int i = 1; i + 1 < argc; i += 2)
+      if (name == argv[i]) value = argv[i + 1];
+    return value;
+  };
+  const auto number = [&](const std::string& name, const std::string& value) { return std::stoul(option(name, value)); };
+
+  return run<comm::Threads>(RunOptions{.ranks = int(number("--ranks", "2")), .argc = argc, .argv = argv}, [&](World& world) {
+    Mesh<dp, tp, pp> mesh(world, {.tp = number("--tp", "1"), .pp = number("--pp", "1")});  // dp is what is left of the ranks
+    const models::GptConfig config{.vocabulary = 256, .layers = 4, .width = 64, .heads = 4, .sequence = 64};
+    FullyShardedDataParallel<TensorParallel<PipelineParallel<models::Gpt>>> model(mesh, config, {.shard = {.stage = 1}});
+
+    const std::size_t steps = number("--steps", "300");
+    const data::Batches batches(mesh, option("--data", WEFT_SOURCE_FOLDER "/docs/guide.md"),
+                                {.sequence = config.sequence, .global_batch = 32, .micro_batch = 4, .validation_sequences = 64});
+    optim::AdamW optimizer(model, {.weight_decay = 0.1, .clip = 1.0});
+    const optim::WarmupCosine rate{.peak = 3e-3, .minimum = 3e-4, .warmup = steps / 10, .steps = steps};
+
+    const auto validate = [&] {
+      double sum = 0, targets = 0;
+      for (std::size_t i = 0; i < batches.validation_batches(); ++i) {
+        sum += model.evaluate(batches.validation(i)) * double(batches.validation_targets(i));
+        targets += double(batches.validation_targets(i));
+      }
+      return sum / targets;
+    };
+    for (std::size_t step = 0; step < steps; ++step) {
+      const double loss = model.train_step(batches.training(step));
+      const optim::StepReport report = optimizer.step(rate.at(step));
+      if (step % 50 != 0 && step + 1 != steps) continue;
+      const double validation = validate();  // on all ranks: printing is what one does alone
+      if (world.rank() == 0)
+        std::printf("step %3zu  loss %.3f  validation %.3f  gradient norm %.2f\n", step, loss, validation, report.gradient_norm);
+    }
+
+    std::vector<std::int32_t> text{'T', 'h', 'e', ' '};
+    while (text.size() < config.sequence) {  // every rank draws the same byte: random numbers are functions of (seed, place)
+      const std::vector<float> logits = model.next_logits(text);
+      std::vector<double> up_to(logits.size());
+      double sum = 0;
+      for (std::size_t i = 0; i < logits.size(); ++i) up_to[i] = sum += std::exp(double(logits[i]));
+      const double at = sum * Philox::uniform(key_of(1, site_of("sample")), text.size());
+      text.push_back(std::int32_t(std::upper_bound(up_to.begin(), up_to.end() - 1, at) - up_to.begin()));
+    }
+    if (world.rank() == 0) std::printf("%s\n", std::string(text.begin(), text.end()).c_str());
+  });
+}
