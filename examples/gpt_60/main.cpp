@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// A complete training program in 60 lines: text, a mesh from the command line, a GPT, a learning-rate schedule, validation, a sample.
-//   ./examples/run gpt_60 --data novel.txt --ranks 4 --tp 2 --pp 2 --steps 300
+// A complete training program in 60 lines: text, mesh, model, learning-rate schedule, validation, a sample.
+//   ./examples/run gpt_60                                     a rank a core; their number is WEFT_RANKS
+//   WEFT_RANKS=4 ./examples/run gpt_60 --tp 2 --pp 2 --steps 300 --data novel.txt
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <memory>
+#include <map>
 #include <string>
 #include <vector>
 #include <weft/weft.hpp>
 using namespace weft;
 
 int main(int argc, char** argv) {
-  const auto option = [&](const std::string& name, std::string value) {
-    for (int i = 1; i + 1 < argc; i += 2)
-      if (name == argv[i]) value = argv[i + 1];
-    return value;
-  };
-  const auto number = [&](const std::string& name, const std::string& value) { return std::stoul(option(name, value)); };
+  return run<comm::Threads>(argc, argv, [&](World& world) {
+    std::map<std::string, std::string> options{
+        {"--data", WEFT_SOURCE_FOLDER "/docs/guide.md"}, {"--steps", "300"}, {"--tp", "1"}, {"--pp", "1"}};
+    for (int i = 1; i < argc; options[argv[i]] = argv[i + 1], i += 2)
+      if (!options.contains(argv[i]) || i + 1 == argc)
+        throw UsageError(std::string("gpt_60: no option, or no value: ") + argv[i]);
+    const auto number = [&](const char* name) { return std::strtoul(options[name].c_str(), nullptr, 10); };
 
-  return run<comm::Threads>(RunOptions{.ranks = int(number("--ranks", "2")), .argc = argc, .argv = argv}, [&](World& world) {
-    Mesh<dp, tp, pp> mesh(world, {.tp = number("--tp", "1"), .pp = number("--pp", "1")});  // dp is what is left of the ranks
+    Mesh<dp, tp, pp> mesh(world, {.tp = number("--tp"), .pp = number("--pp")});  // dp is what is left of the ranks
     const models::GptConfig config{.vocabulary = 256, .layers = 4, .width = 64, .heads = 4, .sequence = 64};
     FullyShardedDataParallel<TensorParallel<PipelineParallel<models::Gpt>>> model(mesh, config, {.shard = {.stage = 1}});
 
-    const std::size_t steps = number("--steps", "300");
-    const data::Batches batches(mesh, option("--data", WEFT_SOURCE_FOLDER "/docs/guide.md"),
+    const std::size_t steps = number("--steps");
+    const data::Batches batches(mesh, options["--data"],
                                 {.sequence = config.sequence, .global_batch = 32, .micro_batch = 4, .validation_sequences = 64});
     optim::AdamW optimizer(model, {.weight_decay = 0.1, .clip = 1.0});
     const optim::WarmupCosine rate{.peak = 3e-3, .minimum = 3e-4, .warmup = steps / 10, .steps = steps};

@@ -4,9 +4,9 @@
 //   ./examples/run in_situ
 //   mpirun -np 2 ./examples/run in_situ --steps 3000
 //
-// An ensemble of plates with random temperatures inside and at the four walls is solved; a network learns to say the temperatures
-// at any time. Each step's state is trained on once and then overwritten, so the loss printed is that of plates never seen before.
-// As Melissa does (Schouler et al., arXiv:2306.16133) with many programs, here in one, which owns MPI and Kokkos itself.
+// An ensemble of plates with random temperatures inside and at the four walls is solved; a network learns to give the
+// temperatures of a plate at any time. Each state is trained on once, before the solver goes on, so the error printed is that on
+// data never seen before. Melissa does so with many programs (arXiv:2306.16133), this is one, which owns MPI and Kokkos itself.
 
 #include <algorithm>
 #include <cmath>
@@ -31,23 +31,26 @@ struct HeatSolver {
   HostView scenario;                             // [plates, 6]: temperature inside, of four walls, time
 
   HeatSolver(int plates, int first_plate, int all_plates)
-      : u("u", plates, side * side), next("next", plates, side * side), scenario("scenario", plates, 6), first(first_plate), all(all_plates) {
+      : u("u", plates, side * side),
+        next("next", plates, side * side),
+        scenario("scenario", plates, 6),
+        first(first_plate),
+        all(all_plates) {
     for (int plate = 0; plate < plates; ++plate) begin(plate, 0);
     for (int i = 0; i < length; ++i) step();  // afterwards plates are of all ages, so that each batch has all times
   }
 
   void step() {
-    Kokkos::parallel_for(
-        "heat", Kokkos::MDRangePolicy<HostSpace, Kokkos::Rank<2>>({0, 0}, {int(u.extent(0)), side * side}),
-        [u = u, next = next, scenario = scenario](int plate, int cell) {
-          const int i = cell / side, j = cell % side;
-          const float here = u(plate, cell);
-          const float north = i > 0 ? u(plate, cell - side) : scenario(plate, 1);
-          const float south = i < side - 1 ? u(plate, cell + side) : scenario(plate, 2);
-          const float west = j > 0 ? u(plate, cell - 1) : scenario(plate, 3);
-          const float east = j < side - 1 ? u(plate, cell + 1) : scenario(plate, 4);
-          next(plate, cell) = here + 0.2f * (north + south + west + east - 4 * here);
-        });
+    Kokkos::parallel_for("heat", Kokkos::MDRangePolicy<HostSpace, Kokkos::Rank<2>>({0, 0}, {int(u.extent(0)), side * side}),
+                         [u = u, next = next, scenario = scenario](int plate, int cell) {
+                           const int i = cell / side, j = cell % side;
+                           const float here = u(plate, cell);
+                           const float north = i > 0 ? u(plate, cell - side) : scenario(plate, 1);
+                           const float south = i < side - 1 ? u(plate, cell + side) : scenario(plate, 2);
+                           const float west = j > 0 ? u(plate, cell - 1) : scenario(plate, 3);
+                           const float east = j < side - 1 ? u(plate, cell + 1) : scenario(plate, 4);
+                           next(plate, cell) = here + 0.2f * (north + south + west + east - 4 * here);
+                         });
     Kokkos::fence();
     std::swap(u, next);
     ++steps;
@@ -61,7 +64,8 @@ struct HeatSolver {
  private:
   int first, all, steps = 0;
 
-  /// Temperatures are a function of the plate's number among all ranks' and of how often it began: the same on any number of ranks.
+  /// Random temperatures are a function of the plate's number, counted over all ranks, and of the solution's: the same on any
+  /// number of ranks.
   void begin(int plate, int solution) {
     const std::uint64_t key = weft::key_of(std::uint64_t(first + plate), std::uint64_t(solution));
     for (int k = 0; k < 5; ++k) scenario(plate, k) = 2 * weft::Philox::uniform(key, std::uint64_t(k)) - 1;
@@ -115,27 +119,29 @@ void simulate(MPI_Comm simulation, int steps) {
     for (int plate = 0; plate < mine; ++plate)
       for (int cell = 0; cell < heat.side * heat.side; ++cell) hottest = std::max(hottest, heat.u(plate, cell));
     MPI_Allreduce(MPI_IN_PLACE, &hottest, 1, MPI_FLOAT, MPI_MAX, simulation);
-    if (rank == 0) std::printf("step %4d: hottest cell %.3f, surrogate's error %.4f\n", int(batch.step), hottest, std::sqrt(loss));
+    if (rank == 0)
+      std::printf("step %4d: hottest cell %.3f, error of the surrogate %.4f\n", int(batch.step), hottest, std::sqrt(loss));
   }
 }
 
 int main(int argc, char** argv) {
+  const int steps = argc == 1 ? 1500 : argc == 3 && std::string_view(argv[1]) == "--steps" ? std::atoi(argv[2]) : 0;
+  if (steps < 1) {
+    std::fprintf(stderr, "in_situ: it takes --steps N, N at least 1\n");
+    return 2;
+  }
   MPI_Init(&argc, &argv);
-  int code = 0;
   try {
     const Kokkos::ScopeGuard kokkos(argc, argv);
-    int steps = 1500, job_rank = 0;
-    if (argc == 3 && std::string_view(argv[1]) == "--steps") steps = std::atoi(argv[2]);
-    if ((argc != 1 && argc != 3) || steps < 1) throw weft::UsageError("in_situ: it takes --steps N, N at least 1");
-    MPI_Comm_rank(MPI_COMM_WORLD, &job_rank);
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm simulation = MPI_COMM_NULL;  // in a coupled job the other programs' ranks have other colours
-    MPI_Comm_split(MPI_COMM_WORLD, 0, job_rank, &simulation);
+    MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &simulation);
     simulate(simulation, steps);
     MPI_Comm_free(&simulation);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
-    MPI_Abort(MPI_COMM_WORLD, code = 1);
+    MPI_Abort(MPI_COMM_WORLD, 1);  // the other ranks wait for this one
   }
   MPI_Finalize();
-  return code;
 }
