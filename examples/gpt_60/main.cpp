@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A complete training program in 60 lines: text, mesh, model, learning-rate schedule, validation, a sample.
-//   ./examples/run gpt_60                                     a rank a core; their number is WEFT_RANKS
+//   ./examples/run gpt_60                                     a rank for each core
 //   WEFT_RANKS=4 ./examples/run gpt_60 --tp 2 --pp 2 --steps 300 --data novel.txt
 #include <algorithm>
 #include <cmath>
@@ -26,10 +26,9 @@ int main(int argc, char** argv) {
 
     const std::size_t steps = number("--steps");
     const data::Batches batches(mesh, options["--data"],
-                                {.sequence = config.sequence, .global_batch = 32, .micro_batch = 4, .validation_sequences = 64});
+                                {.sequence = config.sequence, .global_batch = 32, .micro_batch = 2, .validation_sequences = 64});
     optim::AdamW optimizer(model, {.weight_decay = 0.1, .clip = 1.0});
     const optim::WarmupCosine rate{.peak = 3e-3, .minimum = 3e-4, .warmup = steps / 10, .steps = steps};
-
     const auto validate = [&] {
       double sum = 0, targets = 0;
       for (std::size_t i = 0; i < batches.validation_batches(); ++i) {
