@@ -40,7 +40,7 @@ namespace train_gpt {
 template <class Config>
 Config config_of(const Options& o) {
   Config config;
-  config.vocabulary = 256;
+  config.vocabulary = o.vocabulary_size();
   config.layers = std::size_t(o.layers);
   config.width = std::size_t(o.width);
   config.heads = std::size_t(o.heads);

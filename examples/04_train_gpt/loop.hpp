@@ -12,11 +12,11 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
-#include <weft/data/batches.hpp>
 #include <weft/mesh/world.hpp>
 #include <weft/optim/learning_rate.hpp>
 #include <weft/trace/metrics.hpp>
 
+#include "data.hpp"
 #include "options.hpp"
 #include "report.hpp"
 #include "sample.hpp"
@@ -32,7 +32,7 @@ inline bool asked_to_stop(const weft::World& world) {
 }
 
 /// Mean loss over the validation part; nothing if there is none.
-inline std::optional<double> validate(TrainedModel& model, const weft::data::Batches& batches) {
+inline std::optional<double> validate(TrainedModel& model, const RankData& batches) {
   double sum = 0;
   std::size_t count = 0;
   for (std::size_t i = 0; i < batches.validation_batches(); ++i) {
@@ -44,7 +44,7 @@ inline std::optional<double> validate(TrainedModel& model, const weft::data::Bat
 }
 
 /// Trains; the program's exit code. Throws DivergedError after ten steps in a row without a finite gradient.
-inline int train(weft::World& world, const Options& o, TrainedModel& model, const weft::data::Batches& batches, Report& report) {
+inline int train(weft::World& world, const Options& o, TrainedModel& model, RankData& batches, Report& report) {
   using Clock = std::chrono::steady_clock;
   constexpr int most_skipped = 10;
   constexpr int interrupted_exit_code = 130;  // what shells give for Ctrl-C
@@ -58,7 +58,7 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, cons
   for (std::uint64_t step = 0; step < std::uint64_t(o.steps); ++step) {
     const auto started = Clock::now();
     weft::trace::StepRecord record{.step = step, .learning_rate = rate.at(step)};
-    record.loss = model.train_step(batches.training(step));
+    record.loss = model.train_step(batches.training());
     const Optimized done = model.optimize(record.learning_rate);
     record.gradient_norm = done.gradient_norm;
     record.skipped = done.skipped;
@@ -96,8 +96,8 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, cons
   model.write_timeline(o.output, world.rank() == 0);
   if (o.sample > 0)
     report.sample(sample(
-        o.prompt, std::size_t(o.sample), std::size_t(o.sequence), std::uint64_t(o.seed),
-        [&](const auto& text) { return model.next_logits(text); }, [&] { return asked_to_stop(world); }));
+        prompt_of(o), std::size_t(o.sample), std::size_t(o.sequence), std::uint64_t(o.seed),
+        [&](const auto& tokens) { return model.next_logits(tokens); }, [&] { return asked_to_stop(world); }));
   report.end(loss);
   return 0;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a byte-level GPT, Llama or Mixtral over a mesh of ranks: every axis and wrapper of weft, fp32 or bf16.
+// Trains a GPT, Llama or Mixtral, byte-level or on tokens, over a mesh of ranks: every axis and wrapper of weft, fp32 or bf16.
 //
 //   ./examples/run train_gpt                                  two thread ranks, weft's own text
 //   ./examples/run train_gpt --tp 2 --pp 2 --data novel.txt   four thread ranks
+//   ./examples/run train_gpt --data train.bin --vocabulary 50257        tokens, as nanoGPT and llm.c write them
 //   mpirun -np 4 ./examples/run train_gpt --tp 2              the ranks that the launcher started
 //   torchrun --no-python --nproc-per-node 4 ./examples/run train_gpt --tp 2      the same over Gloo
 //
@@ -27,11 +28,10 @@
 #include <weft/comm/nccl.hpp>
 #include <weft/kernels/cudnn/use.hpp>
 #endif
-#include <weft/data/batches.hpp>
-#include <weft/data/corpus.hpp>
 #include <weft/runtime/run.hpp>
 #include <weft/trace/peak.hpp>
 
+#include "data.hpp"
 #include "loop.hpp"
 #include "options.hpp"
 #include "report.hpp"
@@ -71,18 +71,13 @@ using Ranks = Started<On<weft::comm::Threads>
 #endif
                       >;
 
-int rank_main(weft::World& world, Options options, const std::shared_ptr<const weft::data::Corpus>& corpus) {
+int rank_main(weft::World& world, Options options, const Data& data) {
 #ifdef KOKKOS_ENABLE_CUDA
   weft::cudnn::use_for_attention(world.device(), options.reproducible ? weft::cudnn::Bits::same : weft::cudnn::Bits::vary);
 #endif
   const weft::mesh_layout::ResolvedLayout layout = resolve_layout(options, std::size_t(world.size()));
   const std::unique_ptr<TrainedModel> model = make_model(world, options);
-  const weft::data::Batches batches(model->share(), corpus,
-                                    {.sequence = std::size_t(options.sequence),
-                                     .global_batch = std::size_t(*options.global_batch),
-                                     .micro_batch = std::size_t(*options.micro_batch),
-                                     .seed = std::uint64_t(options.seed),
-                                     .validation_sequences = 256});
+  RankData batches(model->share(), data, options);
   Report report(world.rank() == 0, options);
   report.open();
   const double peak = options.precision == "bf16" ? weft::trace::matmul_peak<weft::bfloat16>(world.device(), world.communicator())
@@ -92,7 +87,7 @@ int rank_main(weft::World& world, Options options, const std::shared_ptr<const w
                 .parameters = model->parameters(),
                 .flops_per_token = model->flops_per_token(),
                 .peak_flops = peak},
-               *corpus);
+               data);
   return train(world, options, *model, batches, report);
 }
 
@@ -102,12 +97,12 @@ int main(int argc, char** argv) {
   // What the command line and the files say is known before there are ranks. It is reported by `run`, so that under a launcher
   // all ranks end with it and one prints it.
   std::optional<Options> options;
-  std::shared_ptr<const weft::data::Corpus> corpus;
+  Data data;
   std::exception_ptr refused;
   try {
     options = parse(argc, argv);
     if (!options) return 0;
-    corpus = read_corpus(*options);
+    data = read_data(*options);
   } catch (...) {
     refused = std::current_exception();
   }
@@ -116,6 +111,6 @@ int main(int argc, char** argv) {
   else if (!refused && options->ranks) how.ranks = int(*options->ranks);
   return Ranks::start(how, [&](weft::World& world) {
     if (refused) std::rethrow_exception(refused);
-    return rank_main(world, *options, corpus);
+    return rank_main(world, *options, data);
   });
 }

@@ -15,6 +15,8 @@
 #include <weft/core/error.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 
+#include "sample.hpp"
+
 namespace train_gpt {
 
 namespace {
@@ -69,13 +71,20 @@ CLI::Validator schedule_name() {
 std::optional<Options> parse(int argc, char** argv) {
   Options o;
   CLI::App app(
-      "Trains a byte-level language model over a mesh of ranks: thread ranks, or those that mpirun or srun started.\n"
+      "Trains a language model, byte-level or on token files, over a mesh of ranks: thread ranks, or those that mpirun or srun "
+      "started.\n"
       "With the same seed the data, the initial weights and so the losses are those of one rank, whatever the layout.",
       "train_gpt");
   constexpr std::int64_t most = 1 << 30, most_ranks = 1 << 20;
-  app.add_option("--data", o.data, "Text files (default: weft's own headers and documents)")
+  app.add_option("--data", o.data, "Text files (default: weft's own headers and documents), or with --vocabulary token files")
       ->expected(1, -1)
       ->type_name("FILE...");
+  app.add_option("--vocabulary", o.vocabulary,
+                 "--data are token files (.bin, as nanoGPT and llm.c write them), with tokens below it (GPT-2: 50257)")
+      ->check(whole(1, std::numeric_limits<std::int32_t>::max()));
+  app.add_option("--token-type", o.token_type, "Of token files; auto: as the file's header says, uint16 where there is none")
+      ->check(CLI::IsMember({"auto", "uint16", "uint32"}))
+      ->capture_default_str();
   app.add_option("--output", o.output,
                  "Folder of metrics.jsonl, loss.svg, layout.json, sample.txt; of a pipeline timeline.svg and timeline.json")
       ->type_name("FOLDER")
@@ -156,7 +165,10 @@ std::optional<Options> parse(int argc, char** argv) {
       ->capture_default_str()
       ->group(model);
   app.add_option("--top-k", o.top_k, "Experts of a token")->check(whole(1, most))->capture_default_str()->group(model);
-  app.add_option("--sequence", o.sequence, "Bytes of a sequence")->check(whole(1, most))->capture_default_str()->group(model);
+  app.add_option("--sequence", o.sequence, "Bytes or tokens of a sequence")
+      ->check(whole(1, most))
+      ->capture_default_str()
+      ->group(model);
   app.add_option("--dropout", o.dropout, "Probability")->check(number(0, 1, true))->capture_default_str()->group(model);
   app.add_option("--precision", o.precision, "Of parameters and activations; fp16 (gpt) seeks a loss scale while it trains")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
@@ -203,8 +215,14 @@ std::optional<Options> parse(int argc, char** argv) {
       ->check(whole(0, most))
       ->capture_default_str()
       ->group(report);
-  app.add_option("--sample", o.sample, "Bytes to write at the end")->check(whole(0, most))->capture_default_str()->group(report);
-  app.add_option("--prompt", o.prompt, "What the sample starts with")->type_name("TEXT")->capture_default_str()->group(report);
+  app.add_option("--sample", o.sample, "Bytes or tokens to write at the end")
+      ->check(whole(0, most))
+      ->capture_default_str()
+      ->group(report);
+  app.add_option("--prompt", o.prompt, "What the sample starts with; beside token files their numbers")
+      ->type_name("TEXT")
+      ->capture_default_str()
+      ->group(report);
   app.add_flag("--quiet", o.quiet, "Only the validation loss")->group(report);
   app.add_flag("--json", o.json, "A line of JSON for every event instead of tables and the bar")->group(report);
 
@@ -223,6 +241,15 @@ std::optional<Options> parse(int argc, char** argv) {
   for (const std::string& file : o.data)
     if (file.rfind("--", 0) == 0)
       throw weft::UsageError("train_gpt: --data is followed by the option " + file + ", it needs at least one file");
+  for (const std::string& file : o.data)
+    if (file.ends_with(".bin") && !o.of_tokens())
+      throw weft::UsageError("train_gpt: --data " + file +
+                             " is a token file by its name, which needs --vocabulary N, with tokens below N (GPT-2: 50257)");
+  if (o.of_tokens() && o.data.empty())
+    throw weft::UsageError("train_gpt: --vocabulary is of token files: it needs --data FILE...; a text has the 256 bytes");
+  if (!o.of_tokens() && app.count("--token-type") > 0)
+    throw weft::UsageError("train_gpt: --token-type is of token files: it needs --vocabulary");
+  if (o.of_tokens() && app.count("--prompt") == 0) o.prompt = "0";
   for (const auto& [name, value] : {std::pair("--output", &o.output), std::pair("--offload", &o.offload)})
     if (value->empty()) throw weft::UsageError(std::string("train_gpt: ") + name + " is empty: it needs a name");
   if (o.width % o.heads != 0)
@@ -251,6 +278,8 @@ std::optional<Options> parse(int argc, char** argv) {
                            " is above --learning-rate " + std::to_string(o.learning_rate));
   if (o.prompt.empty() && o.sample > 0)
     throw weft::UsageError("train_gpt: --prompt is empty: a sample needs a byte to start with");
+  if (o.sample > 0 && prompt_of(o).empty())
+    throw weft::UsageError("train_gpt: --prompt is empty: a sample needs a token to start with");
   return o;
 }
 

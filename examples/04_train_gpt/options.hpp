@@ -14,6 +14,8 @@ namespace train_gpt {
 
 struct Options {
   std::vector<std::string> data;
+  std::string token_type = "auto";
+  std::optional<std::int64_t> vocabulary;  ///< of token files
   std::string output = "runs/train_gpt";
   std::int64_t seed = 1, steps = 600;
   std::optional<std::int64_t> ranks, dp;
@@ -32,7 +34,7 @@ struct Options {
   double beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, clip = 1.0, dropout = 0.0;
   double validation_fraction = 0.1;
   std::int64_t validate_every = 100, sample = 400;
-  std::string prompt = "/// ";
+  std::string prompt = "/// ";  ///< of token files: their numbers
   bool quiet = false, json = false;
 
   /// Ranks to start where no launcher has: what the degrees make, else two.
@@ -49,6 +51,9 @@ struct Options {
     const std::int64_t made = product({dense / std::gcd(dense, expert), expert, pp});
     return made > 1 ? made : 2;
   }
+  /// Whether the data are token files rather than text, whose tokens are its bytes.
+  bool of_tokens() const { return vocabulary.has_value(); }
+  std::size_t vocabulary_size() const { return std::size_t(vocabulary.value_or(256)); }
   double least_learning_rate() const { return min_learning_rate.value_or(learning_rate / 10); }
   std::int64_t warmup_steps() const { return warmup.value_or(std::min<std::int64_t>(100, steps / 10)); }
 };

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -14,19 +15,20 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
 #include <weft/core/error.hpp>
-#include <weft/data/corpus.hpp>
 #include <weft/mesh/layout.hpp>
 #include <weft/trace/loss_curve.hpp>
 #include <weft/trace/metrics.hpp>
 #include <weft/trace/progress.hpp>
 #include <weft/trace/table.hpp>
 
+#include "data.hpp"
 #include "options.hpp"
 #include "sample.hpp"
 #include "setup.hpp"
@@ -75,7 +77,7 @@ class Report {
     metrics_.emplace(folder_ / "metrics.jsonl");
   }
 
-  void start(const Facts& facts, const weft::data::Corpus& corpus) {
+  void start(const Facts& facts, const Data& data) {
     if (!speaks_) return;
     const nlohmann::ordered_json layout = layout_json(facts);
     weft::trace::write_text(folder_ / "layout.json", layout.dump(2) + "\n");
@@ -89,8 +91,9 @@ class Report {
               << ", " << weft::trace::grouped(double(facts.parameters)) << " parameters, " << options_.precision << ", on "
               << detail::counted(facts.layout.world, "rank") << " (" << facts.backend << "), "
               << detail::text(facts.peak_flops / 1e9, "%.0f") << " GFLOP/s measured in matrix products\n"
-              << detail::counted(corpus.files(), "file") << ", " << detail::counted(corpus.training().size(), "byte")
-              << " for training, " << weft::trace::grouped(double(corpus.validation().size())) << " for validation\n\n"
+              << detail::counted(data.files(), "file") << ", "
+              << detail::counted(data.training_size(), options_.of_tokens() ? "token" : "byte") << " for training, "
+              << weft::trace::grouped(double(data.validation_size())) << " for validation\n\n"
               << layout_table(facts) << '\n';
     progress_ = std::make_unique<weft::trace::Progress>(weft::trace::for_standard_output(
         {.steps = std::uint64_t(options_.steps), .flops_per_token = facts.flops_per_token, .peak_flops = facts.peak_flops}));
@@ -138,8 +141,9 @@ class Report {
     progress_.reset();
   }
 
-  void sample(const std::string& text) {
+  void sample(const std::vector<std::int32_t>& tokens) {
     if (!speaks_) return;
+    const std::string text = text_of(tokens, options_);
     weft::trace::write_text(folder_ / "sample.txt", text);
     if (options_.json) emit({{"event", "sample"}, {"text", printable(text)}});
     if (talks()) std::cout << "\nA sample:\n\n" << printable(text) << "\n\n";
@@ -182,7 +186,7 @@ class Report {
             {"kv_heads", *o.kv_heads},
             {"experts", o.model == "mixtral" ? o.experts : 0},
             {"top_k", o.model == "mixtral" ? o.top_k : 0},
-            {"vocabulary", 256},
+            {"vocabulary", o.vocabulary_size()},
             {"sequence", o.sequence},
             {"parameters", facts.parameters},
             {"precision", o.precision},

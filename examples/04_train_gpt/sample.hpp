@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Text from the model, a byte at a time. Random numbers are Philox's at (seed, position), so every rank draws the same byte.
+// Text from the model, a token at a time. Random numbers are Philox's at (seed, position), so every rank draws the same token.
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <sstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
+#include <weft/core/error.hpp>
 #include <weft/core/philox.hpp>
+
+#include "options.hpp"
 
 namespace train_gpt {
 
@@ -24,20 +30,47 @@ inline std::int32_t draw(const std::vector<float>& logits, double temperature, s
   return std::int32_t(std::min<std::ptrdiff_t>(found - up_to.begin(), std::ptrdiff_t(logits.size()) - 1));
 }
 
-/// `prompt` and `bytes` bytes after it. `logits_of(tokens)` gives the logits after the last of at most `window` tokens;
+/// The tokens of --prompt: the bytes of a text, or whole numbers below the vocabulary with spaces between. Throws UsageError.
+inline std::vector<std::int32_t> prompt_of(const Options& o) {
+  std::vector<std::int32_t> tokens;
+  if (!o.of_tokens()) {
+    for (const char c : o.prompt) tokens.push_back(static_cast<unsigned char>(c));
+    return tokens;
+  }
+  std::istringstream words(o.prompt);
+  for (std::string word; words >> word;) {
+    std::int64_t number = -1;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error != std::errc() || end != word.data() + word.size() || number < 0 || number >= *o.vocabulary)
+      throw weft::UsageError("train_gpt: --prompt: '" + word +
+                             "' is no token: beside token files a prompt is whole numbers below " + "vocabulary(" +
+                             std::to_string(*o.vocabulary) + "), such as \"464 318\"");
+    tokens.push_back(std::int32_t(number));
+  }
+  return tokens;
+}
+
+/// What a sample says: its bytes as a text, or the numbers of its tokens with spaces between.
+inline std::string text_of(const std::vector<std::int32_t>& tokens, const Options& o) {
+  std::string text;
+  for (const std::int32_t token : tokens)
+    if (o.of_tokens()) text += (text.empty() ? "" : " ") + std::to_string(token);
+    else text += static_cast<char>(token);
+  return text;
+}
+
+/// `tokens` and `more` tokens after them. `logits_of(tokens)` gives the logits after the last of at most `window` tokens;
 /// `stop()` may end it early.
 template <class Logits, class Stop>
-std::string sample(const std::string& prompt, std::size_t bytes, std::size_t window, std::uint64_t seed, Logits&& logits_of,
-                   Stop&& stop) {
-  constexpr double temperature = 0.8;  // a little below 1: fewer of the rare bytes that a small model gets wrong
-  std::string text = prompt;
-  for (std::size_t i = 0; i < bytes && !stop(); ++i) {
-    const std::size_t first = text.size() > window ? text.size() - window : 0;
-    std::vector<std::int32_t> tokens;
-    for (std::size_t at = first; at < text.size(); ++at) tokens.push_back(static_cast<unsigned char>(text[at]));
-    text += static_cast<char>(draw(logits_of(tokens), temperature, seed, i));
+std::vector<std::int32_t> sample(std::vector<std::int32_t> tokens, std::size_t more, std::size_t window, std::uint64_t seed,
+                                 Logits&& logits_of, Stop&& stop) {
+  constexpr double temperature = 0.8;  // a little below 1: fewer of the rare tokens that a small model gets wrong
+  for (std::size_t i = 0; i < more && !stop(); ++i) {
+    const std::size_t first = tokens.size() > window ? tokens.size() - window : 0;
+    const std::vector<std::int32_t> seen(tokens.begin() + std::ptrdiff_t(first), tokens.end());
+    tokens.push_back(draw(logits_of(seen), temperature, seed, i));
   }
-  return text;
+  return tokens;
 }
 
 /// How many bytes the UTF-8 character at `at` takes, 0 where there is none: neither longer than need be, nor half of a surrogate

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// From options to a run that can be: the layout against the rules, the corpus.
+// From options to a run that can be: the layout against the rules.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include <weft/core/error.hpp>
-#include <weft/data/corpus.hpp>
-#include <weft/data/source_files.hpp>
 #include <weft/mesh/layout.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 
@@ -91,18 +87,6 @@ inline weft::mesh_layout::ResolvedLayout resolve_layout(Options& o, std::size_t 
   schedule->table(int(o.pp), int(resolved.micro_batches));  // its own limits
   o.chunks = schedule->chunks();
   return resolved;
-}
-
-/// The text that the options name, or weft's own. Throws UsageError.
-inline std::shared_ptr<const weft::data::Corpus> read_corpus(const Options& o) {
-  std::vector<std::filesystem::path> files(o.data.begin(), o.data.end());
-  if (files.empty()) files = weft::data::source_files(WEFT_SOURCE_FOLDER);
-  if (files.empty())
-    throw weft::UsageError("data: the default corpus is weft's own text in '" WEFT_SOURCE_FOLDER
-                           "', which is not there: give files with --data");
-  auto corpus = std::make_shared<const weft::data::Corpus>(weft::data::Corpus::read(files, {o.validation_fraction}));
-  corpus->require(std::size_t(o.sequence));
-  return corpus;
 }
 
 }  // namespace train_gpt

@@ -24,9 +24,24 @@ namespace weft::comm {
 
 namespace mpi {
 
-/// A communicator over a duplicate of `comm`, for programs that initialise MPI themselves. Collective over `comm`.
+/// MPI ends a program that calls it too early, too late or with no communicator, and some libraries do so without a word.
+WEFT_COLD inline void require_started(MPI_Comm comm) {
+  int started = 0, ended = 0;
+  check(MPI_Initialized(&started), "MPI_Initialized");
+  check(MPI_Finalized(&ended), "MPI_Finalized");
+  if (started == 0 || ended != 0)
+    throw_error<UsageError>({"mpi::over: MPI ", ended != 0 ? "has ended" : "is not running yet",
+                             ": it is called between the program's MPI_Init and MPI_Finalize"});
+  if (comm == MPI_COMM_NULL)
+    throw_error<UsageError>({"mpi::over: the communicator is MPI_COMM_NULL: this rank is not one of the group ",
+                             "(a colour of MPI_UNDEFINED in MPI_Comm_split), and does not call it"});
+}
+
+/// A communicator over a duplicate of `comm`, for programs that initialise MPI themselves. Collective over `comm`. Ends before
+/// MPI_Finalize. Throws UsageError if MPI is not running or if this rank is not in `comm`.
 inline Communicator over(MPI_Comm comm, std::chrono::duration<double> deadline = std::chrono::minutes(30),
                          bool fingerprints = false, std::string axis = "world") {
+  require_started(comm);
   auto process = std::make_shared<Process>();
   process->deadline = deadline;
   process->fingerprints = fingerprints;

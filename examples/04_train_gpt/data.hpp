@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The data of a run, and each rank's batches of it: the bytes of text files, in sequences that begin anywhere, or the tokens of
+// .bin files, in windows each of which comes once an epoch. The end of every file is reserved for validation.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <weft/core/error.hpp>
+#include <weft/data/batches.hpp>
+#include <weft/data/corpus.hpp>
+#include <weft/data/loader.hpp>
+#include <weft/data/source_files.hpp>
+#include <weft/data/token_windows.hpp>
+
+#include "options.hpp"
+
+namespace train_gpt {
+
+/// The windows of several token files as one dataset.
+class TokenFiles {
+ public:
+  using Fields = weft::data::TokenWindows::Fields;
+
+  explicit TokenFiles(std::size_t sequence) : sequence_(sequence) {}
+  /// Throws UsageError if not even one window fits.
+  void add(weft::data::Tokens tokens) {
+    tokens_ += tokens.size();
+    files_.emplace_back(std::move(tokens), weft::data::WindowOptions{sequence_});
+    ends_.push_back(size() + files_.back().size());
+  }
+  std::size_t files() const { return files_.size(); }
+  std::size_t tokens() const { return tokens_; }
+  std::size_t sequence() const { return sequence_; }
+
+  std::size_t size() const { return ends_.empty() ? 0 : ends_.back(); }
+  void shapes(Fields::Shapes& shapes) const { shapes[weft::data::tokens] = shapes[weft::data::targets] = {sequence_}; }
+  void load(std::size_t index, const Fields::Sample& sample) const {
+    const auto file = std::size_t(std::upper_bound(ends_.begin(), ends_.end(), index) - ends_.begin());
+    files_[file].load(file == 0 ? index : index - ends_[file - 1], sample);
+  }
+
+ private:
+  std::vector<weft::data::TokenWindows> files_;
+  std::vector<std::size_t> ends_;  // windows up to and with each file
+  std::size_t sequence_, tokens_ = 0;
+};
+
+/// What all ranks share: one of the two.
+struct Data {
+  std::shared_ptr<const weft::data::Corpus> text;
+  std::shared_ptr<const TokenFiles> training, validation;
+
+  bool of_bytes() const { return text != nullptr; }
+  std::size_t files() const { return text ? text->files() : training->files(); }
+  std::size_t training_size() const { return text ? text->training().size() : training->tokens(); }
+  std::size_t validation_size() const { return text ? text->validation().size() : validation->tokens(); }
+};
+
+/// The files that the options name, or weft's own text. Throws UsageError.
+inline Data read_data(const Options& o) {
+  Data data;
+  if (o.of_tokens()) {
+    auto training = std::make_shared<TokenFiles>(std::size_t(o.sequence));
+    auto validation = std::make_shared<TokenFiles>(std::size_t(o.sequence));
+    for (const std::string& file : o.data) {
+      using weft::data::TokenType;
+      const auto tokens = weft::data::Tokens::open(file, {.type = o.token_type == "uint16"   ? TokenType::uint16
+                                                                  : o.token_type == "uint32" ? TokenType::uint32
+                                                                                             : TokenType::from_header,
+                                                          .vocabulary = std::size_t(*o.vocabulary)});
+      const auto kept_back = std::size_t(std::floor(double(tokens.size()) * o.validation_fraction));
+      training->add(tokens.part(0, tokens.size() - kept_back));
+      if (o.validation_fraction > 0) validation->add(tokens.part(tokens.size() - kept_back, kept_back));
+    }
+    data.training = std::move(training);
+    data.validation = std::move(validation);
+    return data;
+  }
+  std::vector<std::filesystem::path> files(o.data.begin(), o.data.end());
+  if (files.empty()) files = weft::data::source_files(WEFT_SOURCE_FOLDER);
+  if (files.empty())
+    throw weft::UsageError("data: the default corpus is weft's own text in '" WEFT_SOURCE_FOLDER
+                           "', which is not there: give files with --data");
+  data.text = std::make_shared<const weft::data::Corpus>(weft::data::Corpus::read(files, {o.validation_fraction}));
+  data.text->require(std::size_t(o.sequence));
+  return data;
+}
+
+/// One rank's batches. Training steps come in their order.
+class RankData {
+  static constexpr std::size_t most_validation_sequences = 256;  // spread evenly over the validation part
+
+ public:
+  RankData(weft::data::Share share, const Data& data, const Options& o) : share_(share) {
+    const auto global_batch = std::size_t(*o.global_batch), micro_batch = std::size_t(*o.micro_batch);
+    if (data.of_bytes()) {
+      text_.emplace(share, data.text,
+                    weft::data::BatchOptions{.sequence = std::size_t(o.sequence),
+                                             .global_batch = global_batch,
+                                             .micro_batch = micro_batch,
+                                             .seed = std::uint64_t(o.seed),
+                                             .validation_sequences = most_validation_sequences});
+      return;
+    }
+    loader_.emplace(share, data.training,
+                    weft::data::LoaderOptions{.global_batch = global_batch,
+                                              .micro_batches = global_batch / share.size / micro_batch,
+                                              .seed = std::uint64_t(o.seed),
+                                              .steps = std::uint64_t(o.steps)});
+    validation_ = data.validation;
+  }
+
+  /// The share of the next step: 0, 1, ...; there until the next call.
+  const weft::Batch& training() {
+    if (text_) return batch_ = text_->training(step_++);
+    if (!at_) at_.emplace(loader_->begin());
+    else ++*at_;
+    weft::data::copy_tokens(**at_, batch_);
+    return batch_;
+  }
+
+  std::size_t validation_batches() const {
+    const std::size_t batch = loader_ ? loader_->options().global_batch : 1;
+    return text_ ? text_->validation_batches() : (validation_sequences() + batch - 1) / batch;
+  }
+  /// Targets of validation batch i over all data ranks: the weight of its mean loss.
+  std::size_t validation_targets(std::size_t i) const {
+    if (text_) return text_->validation_targets(i);
+    const std::size_t batch = loader_->options().global_batch;
+    return std::min(batch, validation_sequences() - i * batch) * length();
+  }
+  /// The share of validation batch i. Past the last sequence targets are -1, which no loss counts.
+  weft::Batch validation(std::size_t i) const {
+    if (text_) return text_->validation(i);
+    const auto& options = loader_->options();
+    weft::data::TokenWindows::Fields fields{.samples = options.global_batch / share_.size,
+                                            .micro_batches = options.micro_batches};
+    fields.first_sample = share_.rank * fields.samples;
+    fields[weft::data::tokens].resize(fields.samples, {length()});
+    std::ranges::fill(fields[weft::data::targets].resize(fields.samples, {length()}), -1);
+    for (std::size_t s = 0; s < fields.samples; ++s) {
+      const std::size_t sequence = i * options.global_batch + fields.first_sample + s;
+      if (sequence < validation_sequences())
+        validation_->load(sequence * validation_->size() / validation_sequences(), fields.sample(s));
+    }
+    return weft::data::token_batch(fields);
+  }
+
+ private:
+  std::size_t validation_sequences() const { return std::min(validation_->size(), most_validation_sequences); }
+  std::size_t length() const { return validation_->sequence(); }
+
+  weft::data::Share share_;
+  std::optional<weft::data::Batches> text_;
+  std::optional<weft::data::Loader<TokenFiles>> loader_;
+  std::optional<weft::data::Loader<TokenFiles>::iterator> at_;
+  std::shared_ptr<const TokenFiles> validation_;
+  weft::Batch batch_;
+  std::uint64_t step_ = 0;
+};
+
+}  // namespace train_gpt

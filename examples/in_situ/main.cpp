@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trains a surrogate of a heat solver while the solver runs, from the solver's own Views: no files, no copy of the field.
+//
+//   ./examples/run in_situ
+//   mpirun -np 2 ./examples/run in_situ --steps 3000
+//
+// An ensemble of plates with random temperatures inside and at the four walls is solved; a network learns to give the
+// temperatures of a plate at any time. Each state is trained on once, before the solver goes on, so the error printed is that on
+// data never seen before. Melissa does so with many programs (arXiv:2306.16133), this is one, which owns MPI and Kokkos itself.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string_view>
+#include <utility>
+
+#include <Kokkos_Core.hpp>
+
+#include <weft/comm/mpi.hpp>
+#include <weft/weft.hpp>
+
+using HostSpace = Kokkos::DefaultHostExecutionSpace;
+using HostView = Kokkos::View<float**, Kokkos::LayoutRight, Kokkos::HostSpace>;
+
+/// This rank's plates: du/dt = laplacian(u) on side x side cells between four walls, by explicit steps.
+struct HeatSolver {
+  static constexpr int side = 16, length = 100;  // cells; steps of a solution, after which a plate begins anew
+  HostView u, next;                              // [plates, side * side]
+  HostView scenario;                             // [plates, 6]: temperature inside, of four walls, time
+
+  HeatSolver(int plates, int first_plate, int all_plates)
+      : u("u", plates, side * side),
+        next("next", plates, side * side),
+        scenario("scenario", plates, 6),
+        first(first_plate),
+        all(all_plates) {
+    for (int plate = 0; plate < plates; ++plate) begin(plate, 0);
+    for (int i = 0; i < length; ++i) step();  // afterwards plates are of all ages, so that each batch has all times
+  }
+
+  void step() {
+    Kokkos::parallel_for("heat", Kokkos::MDRangePolicy<HostSpace, Kokkos::Rank<2>>({0, 0}, {int(u.extent(0)), side * side}),
+                         [u = u, next = next, scenario = scenario](int plate, int cell) {
+                           const int i = cell / side, j = cell % side;
+                           const float here = u(plate, cell);
+                           const float north = i > 0 ? u(plate, cell - side) : scenario(plate, 1);
+                           const float south = i < side - 1 ? u(plate, cell + side) : scenario(plate, 2);
+                           const float west = j > 0 ? u(plate, cell - 1) : scenario(plate, 3);
+                           const float east = j < side - 1 ? u(plate, cell + 1) : scenario(plate, 4);
+                           next(plate, cell) = here + 0.2f * (north + south + west + east - 4 * here);
+                         });
+    Kokkos::fence();
+    std::swap(u, next);
+    ++steps;
+    for (int plate = 0; plate < int(u.extent(0)); ++plate) {
+      const int age = (first + plate) * length / all + steps;
+      if (age % length == 0) begin(plate, age / length);
+      else scenario(plate, 5) = float(age % length) / length;
+    }
+  }
+
+ private:
+  int first, all, steps = 0;
+
+  /// Random temperatures are a function of the plate's number, counted over all ranks, and of the solution's: the same on any
+  /// number of ranks.
+  void begin(int plate, int solution) {
+    const std::uint64_t key = weft::key_of(std::uint64_t(first + plate), std::uint64_t(solution));
+    for (int k = 0; k < 5; ++k) scenario(plate, k) = 2 * weft::Philox::uniform(key, std::uint64_t(k)) - 1;
+    scenario(plate, 5) = 0;
+    for (int cell = 0; cell < side * side; ++cell) u(plate, cell) = scenario(plate, 0);
+  }
+};
+
+inline constexpr weft::Field<"scenario", float> scenario;        // [6]
+inline constexpr weft::Field<"temperature", float> temperature;  // [side * side]
+
+struct Surrogate : weft::Module<Surrogate> {
+  using scalar = float;
+  using Batch = weft::FieldBatch<scenario, temperature>;
+  struct Config {
+    std::size_t width = 64, cells = HeatSolver::side * HeatSolver::side;
+  };
+  weft::Linear<> in, hidden, out;
+  Surrogate(const auto& context, const Config& c)
+      : in(context / "in", 6, c.width, {.standard_deviation = 0.6}),
+        hidden(context / "hidden", c.width, c.width, {.standard_deviation = 0.2}),
+        out(context / "out", c.width, c.cells, {.standard_deviation = 0.1}) {}
+  auto forward(const auto& x) const { return out(silu(hidden(silu(in(x))))); }
+  auto loss(const auto& batch) const { return mse(forward(batch[scenario]), batch[temperature]); }
+};
+
+void simulate(MPI_Comm simulation, int steps) {
+  int rank = 0, ranks = 1;
+  MPI_Comm_rank(simulation, &rank);
+  MPI_Comm_size(simulation, &ranks);
+  constexpr int plates = 64;  // of all ranks
+  const int first = plates * rank / ranks, mine = plates * (rank + 1) / ranks - first;
+  HeatSolver heat(mine, first, plates);
+
+  weft::World world(weft::comm::mpi::over(simulation));  // the same ranks, on a communicator of weft's own
+  weft::Mesh<weft::dp> mesh(world);
+  weft::DataParallel<Surrogate> model(mesh, {});
+  weft::optim::AdamW optimizer(model, {.clip = 1.0});
+  const weft::optim::WarmupCosine rate{.peak = 3e-3, .warmup = 50, .steps = std::uint64_t(steps)};
+
+  Surrogate::Batch batch{.samples = std::size_t(mine), .first_sample = std::size_t(first)};
+  for (; batch.step < rate.steps; ++batch.step) {
+    heat.step();
+    batch[scenario].view(heat.scenario);  // no copies: the model reads the solver's memory
+    batch[temperature].view(heat.u);
+    const double loss = model.train_step(batch);
+    optimizer.step(rate.at(batch.step));
+
+    if (batch.step % 100 != 0 && batch.step + 1 != rate.steps) continue;
+    float hottest = 0;  // the program's own MPI calls go on beside weft's
+    for (int plate = 0; plate < mine; ++plate)
+      for (int cell = 0; cell < heat.side * heat.side; ++cell) hottest = std::max(hottest, heat.u(plate, cell));
+    MPI_Allreduce(MPI_IN_PLACE, &hottest, 1, MPI_FLOAT, MPI_MAX, simulation);
+    if (rank == 0)
+      std::printf("step %4d: hottest cell %.3f, error of the surrogate %.4f\n", int(batch.step), hottest, std::sqrt(loss));
+  }
+}
+
+int main(int argc, char** argv) {
+  const int steps = argc == 1 ? 1500 : argc == 3 && std::string_view(argv[1]) == "--steps" ? std::atoi(argv[2]) : 0;
+  if (steps < 1) {
+    std::fprintf(stderr, "in_situ: it takes --steps N, N at least 1\n");
+    return 2;
+  }
+  MPI_Init(&argc, &argv);
+  try {
+    const Kokkos::ScopeGuard kokkos(argc, argv);
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm simulation = MPI_COMM_NULL;  // in a coupled job the other programs' ranks have other colours
+    MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &simulation);
+    simulate(simulation, steps);
+    MPI_Comm_free(&simulation);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);  // the other ranks wait for this one
+  }
+  MPI_Finalize();
+}
