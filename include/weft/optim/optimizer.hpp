@@ -153,7 +153,7 @@ class Optimizer {
   }
   /// Prints why the argument is no model that an optimizer can update.
   template <class Other>
-  requires(!Trainable<Other>) explicit Optimizer(Other&, const Options& = {}) {
+  requires(!Trainable<Other>) explicit Optimizer(Other&, const Options& options = {}) : grouped_(options) {
     constexpr bool frozen = Trainable<std::remove_const_t<Other>>;
     static_assert(!frozen, "weft: an optimizer changes the model's parameters, and this model is const: give it one that is not");
     static_assert(

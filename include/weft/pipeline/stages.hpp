@@ -134,9 +134,7 @@ class Stages {
     check(batch);
     check_length(longest_of(batch));
     const int ranks = static_cast<int>(context.size(pp{})), micro = static_cast<int>(share_of(batch).micro_batches);
-    if (!table_ || table_->micro_batches != micro) {
-      table_ = settings_.schedule.table(ranks, micro);
-    }
+    if (!table_ || table_->micro_batches != micro) table_ = settings_.schedule.table(ranks, micro);
     return *table_;
   }
   template <class Context>
