@@ -20,8 +20,8 @@ namespace classify {
 
 using namespace weft;
 
-inline constexpr Field<"image", float> image;         // [samples, 1, side, side]
-inline constexpr Field<"label", std::int32_t> label;  // [samples]
+inline constexpr data::Field<"image", float> image;         // [samples, 1, side, side]
+inline constexpr data::Field<"label", std::int32_t> label;  // [samples]
 using Images = FieldBatch<image, label>;
 
 /// The last unit of both: scores of the classes, and their cross-entropy.

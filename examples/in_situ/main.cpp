@@ -74,8 +74,8 @@ struct HeatSolver {
   }
 };
 
-inline constexpr weft::Field<"scenario", float> scenario;        // [6]
-inline constexpr weft::Field<"temperature", float> temperature;  // [side * side]
+inline constexpr weft::data::Field<"scenario", float> scenario;        // [6]
+inline constexpr weft::data::Field<"temperature", float> temperature;  // [side * side]
 
 struct Surrogate : weft::Module<Surrogate> {
   using scalar = float;

@@ -5,10 +5,10 @@
 #include <weft/layer/fields.hpp>
 
 #ifdef WEFT_FAIL
-inline constexpr weft::Field<"label", float> given;
+inline constexpr weft::data::Field<"label", float> given;
 #else
-inline constexpr weft::Field<"label", std::int32_t> given;
+inline constexpr weft::data::Field<"label", std::int32_t> given;
 #endif
-inline constexpr weft::Field<"label", std::int32_t> label;
+inline constexpr weft::data::Field<"label", std::int32_t> label;
 
 void go(const weft::FieldBatch<given>& batch) { batch[label].check_labels(10); }

@@ -4,9 +4,9 @@
 // mention: 'w', 'e', 'i', 'g', 'h', 't'|"weight"|119, 101, 105, 103, 104, 116
 #include <weft/layer/fields.hpp>
 
-inline constexpr weft::Field<"image", float> image;
-inline constexpr weft::Field<"label", std::int32_t> label;
-inline constexpr weft::Field<"weight", float> weight;
+inline constexpr weft::data::Field<"image", float> image;
+inline constexpr weft::data::Field<"label", std::int32_t> label;
+inline constexpr weft::data::Field<"weight", float> weight;
 
 #ifdef WEFT_FAIL
 std::size_t go(const weft::FieldBatch<image, label>& batch) { return batch[weight].values().size(); }

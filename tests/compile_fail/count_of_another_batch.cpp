@@ -5,7 +5,7 @@
 
 using namespace weft;
 
-inline constexpr Field<"input", float> input;
+inline constexpr data::Field<"input", float> input;
 struct Stem : Module<Stem> {
   Parameter<> weight;
   Stem(const auto& context, std::size_t width) : weight(context, "weight", {width, width}, ones) {}

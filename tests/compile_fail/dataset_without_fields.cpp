@@ -4,7 +4,7 @@
 // mention: Squares
 #include <weft/data/loader.hpp>
 
-inline constexpr weft::Field<"x", float> x;
+inline constexpr weft::data::Field<"x", float> x;
 
 struct Squares {
 #ifndef WEFT_FAIL

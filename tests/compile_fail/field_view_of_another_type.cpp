@@ -7,9 +7,9 @@
 #include <Kokkos_Core.hpp>
 
 #ifdef WEFT_FAIL
-inline constexpr weft::Field<"heat", float> heat;
+inline constexpr weft::data::Field<"heat", float> heat;
 #else
-inline constexpr weft::Field<"heat", double> heat;
+inline constexpr weft::data::Field<"heat", double> heat;
 #endif
 
 void go(weft::FieldBatch<heat>& batch, const Kokkos::View<double**, Kokkos::LayoutRight, Kokkos::HostSpace>& frames) {

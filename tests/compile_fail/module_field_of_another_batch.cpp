@@ -6,8 +6,8 @@
 
 using namespace weft;
 
-inline constexpr Field<"input", float> input;
-inline constexpr Field<"label", float> label;
+inline constexpr data::Field<"input", float> input;
+inline constexpr data::Field<"label", float> label;
 struct Own : Module<Own> {
   using scalar = float;
   struct Config {

@@ -5,7 +5,7 @@
 
 using namespace weft;
 
-inline constexpr Field<"input", float> input;
+inline constexpr data::Field<"input", float> input;
 struct Own : Module<Own> {
   using scalar = float;
   struct Config {

@@ -23,10 +23,10 @@ using namespace weft_test;
 
 namespace {
 
-inline constexpr Field<"image", float> image;
-inline constexpr Field<"label", std::int32_t> label;
-inline constexpr Field<"field", double> field;
-inline constexpr Field<"half", bfloat16> half;
+inline constexpr data::Field<"image", float> image;
+inline constexpr data::Field<"label", std::int32_t> label;
+inline constexpr data::Field<"field", double> field;
+inline constexpr data::Field<"half", bfloat16> half;
 
 const auto images =
     data::Idx::from_bytes("images", idx_file<std::uint8_t>(8, {3, 2, 2}, {0, 51, 102, 255, 1, 2, 3, 4, 5, 6, 7, 8}));

@@ -25,8 +25,8 @@ using namespace weft;
 
 namespace {
 
-inline constexpr Field<"x", float> x;
-inline constexpr Field<"index", std::int32_t> index_of;
+inline constexpr data::Field<"x", float> x;
+inline constexpr data::Field<"index", std::int32_t> index_of;
 
 struct Counted {
   using Fields = FieldBatch<x, index_of>;

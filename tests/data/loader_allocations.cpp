@@ -30,7 +30,7 @@ using namespace weft;
 
 namespace {
 
-inline constexpr Field<"x", float> x;
+inline constexpr data::Field<"x", float> x;
 
 template <class D>
 long of_warm_steps(const D& dataset, std::size_t ahead) {

@@ -16,7 +16,7 @@ struct HostLoops : Kokkos::DefaultExecutionSpace {
 template <>
 inline constexpr bool weft::detail::on_host<HostLoops> = true;
 template <>
-void weft::detail::run_on_host(const HostLoops&, const HostLoop& loop) {
+void weft::detail::run_on_host(const Device<HostLoops>&, const HostLoop& loop) {
   loop.call(loop.body, 0, loop.count);
 }
 
@@ -295,7 +295,7 @@ TEST_CASE("attention that a library does not take says so once") {
     std::vector<float> lse(12);
     const kernels::AttentionExtents extents{.sequences = 1, .length = 12, .heads = 1, .kv_heads = 1, .head_width = 10};
     kernels::attention_forward<T>(device, extents, {x.data(), x.data() + 10, x.data() + 20, 30, 30, 30}, {out.data(), 10},
-                                  lse.data(), true);
+                                  lse.data(), weft::AttentionMask{});
   };
   run(bfloat16());
   CHECK(!fused.told);  // nobody asked for a library

@@ -16,16 +16,16 @@ using namespace weft;
 
 namespace {
 
-inline constexpr Field<"image", float> image;
-inline constexpr Field<"label", std::int32_t> label;
-inline constexpr Field<"weight", double> weight;
-inline constexpr Field<"byte", std::uint8_t> byte;
-inline constexpr Field<"half", bfloat16> half;
+inline constexpr data::Field<"image", float> image;
+inline constexpr data::Field<"label", std::int32_t> label;
+inline constexpr data::Field<"weight", double> weight;
+inline constexpr data::Field<"byte", std::uint8_t> byte;
+inline constexpr data::Field<"half", bfloat16> half;
 using Images = FieldBatch<image, label>;
 
 static_assert(std::is_same_v<std::remove_const_t<decltype(image)>::scalar, float> && image.name == "image");
 static_assert(!std::is_same_v<FieldBatch<image, label>, FieldBatch<label, image>>);
-static_assert(std::is_same_v<FieldBatch<Field<"image", float>{}, label>, Images>);  // a field is its name and its type
+static_assert(std::is_same_v<FieldBatch<data::Field<"image", float>{}, label>, Images>);  // a field is its name and its type
 
 template <class E, class F>
 std::string message(F&& f) {

@@ -13,7 +13,7 @@ using namespace weft_test;
 
 namespace {
 
-inline constexpr Field<"ones", float> ones_field;
+inline constexpr data::Field<"ones", float> ones_field;
 using Samples = FieldBatch<input_field, other_field, ones_field>;
 
 struct NetConfig {

@@ -22,8 +22,8 @@ using namespace weft;
 
 namespace {
 
-inline constexpr Field<"x", double> field_x;
-inline constexpr Field<"y", double> field_y;
+inline constexpr data::Field<"x", double> field_x;
+inline constexpr data::Field<"y", double> field_y;
 
 struct Fit : Module<Fit> {
   using scalar = double;

@@ -18,10 +18,10 @@ namespace weft_test {
 
 using namespace weft;
 
-inline constexpr Field<"input", float> input_field;
-inline constexpr Field<"other", float> other_field;
-inline constexpr Field<"wanted", float> wanted_field;
-inline constexpr Field<"kind", std::int32_t> kind_field;
+inline constexpr data::Field<"input", float> input_field;
+inline constexpr data::Field<"other", float> other_field;
+inline constexpr data::Field<"wanted", float> wanted_field;
+inline constexpr data::Field<"kind", std::int32_t> kind_field;
 
 inline constexpr std::size_t global_samples = 8;
 

@@ -28,8 +28,8 @@ namespace weft {
 
 /// The fields of a TokenBatch, for models that are no recipe: batch[fields::tokens] is [tokens].
 namespace fields {
-inline constexpr Field<"tokens", std::int32_t> tokens;
-inline constexpr Field<"targets", std::int32_t> targets;
+inline constexpr data::Field<"tokens", std::int32_t> tokens;
+inline constexpr data::Field<"targets", std::int32_t> targets;
 }  // namespace fields
 
 namespace detail {

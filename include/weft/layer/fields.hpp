@@ -4,8 +4,8 @@
 // a scalar type, a constant at namespace scope; a batch keeps [samples, shape...] of each, row-major, owned or viewed. Images,
 // fields of a simulation and tokens are all batches of fields; a field that a batch does not have is an error of the compiler.
 //
-//   inline constexpr weft::Field<"image", float> image;
-//   inline constexpr weft::Field<"label", std::int32_t> label;
+//   inline constexpr weft::data::Field<"image", float> image;
+//   inline constexpr weft::data::Field<"label", std::int32_t> label;
 //   using Images = weft::FieldBatch<image, label>;
 //
 //   Images batch{.samples = 2};
@@ -44,9 +44,11 @@ struct AnyFieldOfBatch {};
 
 }  // namespace detail
 
+namespace data {
+
 /// A field of a batch: a name and the type of its scalars. Two fields are the same if both are.
-template <detail::FieldName field_name, class T>
-struct Field : detail::AnyFieldOfBatch {
+template <weft::detail::FieldName field_name, class T>
+struct Field : weft::detail::AnyFieldOfBatch {
   static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>,
                 "weft: a field's scalars are plain values: int, float, ...");
   static_assert(!std::is_same_v<T, bool>, "weft: a field's scalars are not bool, which vectors pack: use std::uint8_t for masks");
@@ -54,6 +56,8 @@ struct Field : detail::AnyFieldOfBatch {
   using scalar = T;
   static constexpr std::string_view name = field_name.view();
 };
+
+}  // namespace data
 
 namespace detail {
 

@@ -21,7 +21,7 @@ namespace {
 std::uint64_t sum = 0;  // of all that is read, so that nothing is left out
 std::size_t inputs = 0, refusals = 0;
 
-inline constexpr Field<"anything", double> anything;
+inline constexpr data::Field<"anything", double> anything;
 
 template <class T>
 void read_array(const data::detail::FileArray& array) {

@@ -14,7 +14,7 @@ using namespace weft;
 
 namespace {
 
-inline constexpr Field<"number", std::int32_t> number;
+inline constexpr data::Field<"number", std::int32_t> number;
 
 struct Numbers {
   using Fields = FieldBatch<number>;
