@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <shared_mutex>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::detail {
 
 template <class Kernel>

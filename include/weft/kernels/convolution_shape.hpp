@@ -7,6 +7,8 @@
 
 #include <cstddef>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::kernels {
 
 struct ConvolutionShape {
