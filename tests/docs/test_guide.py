@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The code of docs/guide.md compiles as one program, and each of its functions of a World runs on four ranks."""
+"""The code of docs/guide.md compiles as one program, and each of its functions of a World runs on four ranks. What is marked as a program,
+one that owns MPI, is compiled by itself and runs under mpirun."""
 import os
 import pathlib
 import re
@@ -27,15 +28,34 @@ libraries = pathlib.Path(os.environ["Kokkos_DIR"]).parent.parent
 if not any((libraries / f"libkokkoscore.{kind}").exists() for kind in ("so", "a")):
     print(f"skipped: libkokkoscore is not in {libraries}")
     sys.exit(77)
-with tempfile.TemporaryDirectory(prefix="weft_guide_") as folder:
-    source, program = pathlib.Path(folder) / "guide.cpp", pathlib.Path(folder) / "guide"
-    source.write_text("\n".join([*includes, code, main]))
+programs = re.findall(r"```cpp program\n(.*?)```", text, re.DOTALL)
+if len(programs) != 1:
+    sys.exit(f"the guide has {len(programs)} whole programs; is the pattern right?")
+
+
+def build(source, program, libraries_of_mpi=()):
     paths = [flag for path in os.environ["WEFT_INCLUDES"].split(":") if path for flag in ("-isystem", path)]
     command = [os.environ["WEFT_CXX"], "-std=c++20", "-fopenmp", "-Wall", "-Wextra", "-I", str(ROOT / "include"), *paths, str(source), "-o", str(program),
-               f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lkokkoscore", "-ldnnl", "-ldl"]
+               f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lkokkoscore", "-ldnnl", "-ldl", *libraries_of_mpi]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode or "warning:" in done.stderr:
         sys.exit("the guide's code does not compile as it should:\n" + done.stderr[:4000])
+
+
+with tempfile.TemporaryDirectory(prefix="weft_guide_") as folder:
+    source, program = pathlib.Path(folder) / "guide.cpp", pathlib.Path(folder) / "guide"
+    source.write_text("\n".join([*includes, code, main]))
+    build(source, program)
     done = subprocess.run([program], capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_PROC_BIND": "false"})
     print(done.stdout, done.stderr)
-    sys.exit(done.returncode)
+    if done.returncode:
+        sys.exit(done.returncode)
+    mpi = [library for library in os.environ.get("WEFT_MPI_LIBRARIES", "").split(":") if library]
+    for whole in programs if mpi else []:
+        source.write_text(whole)
+        build(source, program, mpi)
+        done = subprocess.run([os.environ["WEFT_MPIRUN"], "2", program], capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        print(done.stdout, done.stderr)
+        losses = [float(loss) for loss in re.findall(r"loss ([0-9.]+)", done.stdout)]
+        if done.returncode or len(losses) != 2 or not losses[1] < losses[0]:
+            sys.exit("the guide's program that owns MPI does not train")
