@@ -257,15 +257,18 @@ detail::AlreadyRefused conv2d(const Variable<C, X>&, const Parameter<R...>&&, co
   return detail::refused_temporary<X>();
 }
 template <class C, class X, Placement... R, Placement... S>
-detail::AlreadyRefused conv2d(const Variable<C, X>&, const Parameter<R...>&&, const Parameter<S...>&, const ConvolutionOptions& = {}) {
+detail::AlreadyRefused conv2d(const Variable<C, X>&, const Parameter<R...>&&, const Parameter<S...>&,
+                              const ConvolutionOptions& = {}) {
   return detail::refused_temporary<X>();
 }
 template <class C, class X, Placement... R, Placement... S>
-detail::AlreadyRefused conv2d(const Variable<C, X>&, const Parameter<R...>&, const Parameter<S...>&&, const ConvolutionOptions& = {}) {
+detail::AlreadyRefused conv2d(const Variable<C, X>&, const Parameter<R...>&, const Parameter<S...>&&,
+                              const ConvolutionOptions& = {}) {
   return detail::refused_temporary<X>();
 }
 template <class C, class X, Placement... R, Placement... S>
-detail::AlreadyRefused conv2d(const Variable<C, X>&, const Parameter<R...>&&, const Parameter<S...>&&, const ConvolutionOptions& = {}) {
+detail::AlreadyRefused conv2d(const Variable<C, X>&, const Parameter<R...>&&, const Parameter<S...>&&,
+                              const ConvolutionOptions& = {}) {
   return detail::refused_temporary<X>();
 }
 template <class C, class X, Placement... R>
