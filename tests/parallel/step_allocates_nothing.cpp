@@ -2,7 +2,22 @@
 // A training step takes no memory from Kokkos: the first ones fill the arena of each rank, later ones find there what they ask
 // for. On a GPU an allocation would wait for everything that runs. Counted by Kokkos' own callbacks, of all ranks together.
 
+#include "support/field_models.hpp"
 #include "support/parity.hpp"
+
+#include <cstdlib>
+#include <new>
+
+static std::atomic<int> tape_blocks{0};
+
+// What a tape takes from the host are blocks of one size.
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  if (size == weft::detail::TapeMemory::block_size) ++tape_blocks;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 using namespace weft_test;
 
@@ -76,5 +91,31 @@ TEST_CASE("after a few steps nothing comes from Kokkos and nothing goes back") {
     std::size_t quiet = 0, longest = 0;
     for (const auto count : counted) longest = std::max(longest, quiet = count == 0 ? quiet + 1 : 0);
     CHECK(longest >= 4);
+  }
+}
+
+TEST_CASE("a Module's tape finds its memory where the steps before left it") {
+  for (const int ranks : {1, 2}) {
+    CAPTURE(ranks);
+    std::vector<int> counted;
+    CHECK(runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
+            Mesh<dp> mesh(world);
+            FullyShardedDataParallel<MlpModule> model(mesh, {}, {.shard = {.stage = 2}});
+            optim::AdamW optimizer(model, {.clip = 1.0});
+            for (int step = 0; step < steps; ++step) {
+              const auto batch = MlpModule::make_batch({}, std::uint64_t(step), std::size_t(world.rank()), std::size_t(ranks), 2);
+              world.communicator().barrier();
+              if (world.rank() == 0) tape_blocks = 0;
+              world.communicator().barrier();
+              model.train_step(batch);
+              optimizer.step();
+              world.communicator().barrier();
+              if (world.rank() == 0) counted.push_back(tape_blocks);
+              world.communicator().barrier();
+            }
+          }) == 0);
+    REQUIRE(counted.size() == std::size_t(steps));
+    CHECK(counted[0] > 0);
+    for (int step = 2; step < steps; ++step) CHECK(counted[std::size_t(step)] == 0);
   }
 }

@@ -146,6 +146,15 @@ Variable<Context, Y> record(Tape<Context>& tape, Y y, From... from) {
   }
 }
 
+// A tape knows a parameter by its address, and backward asks it for its values and adds to its gradient.
+template <class X>
+AlreadyRefused refused_temporary() {
+  static_assert(!AnyTensor<X>,
+                "weft: an operation of a Module's forward on a Parameter that is gone when backward asks for it: keep the "
+                "Parameter as a member of the Module, and pass that");
+  return {};
+}
+
 /// A parameter's values as a Variable beside x, for operations that have no form of their own for parameters.
 template <class Context, class P, class W>
 struct ParameterLeaf : TapeStep<Context>, ValueNode<W> {
@@ -175,6 +184,8 @@ auto beside(const Variable<C, X>& x, const Parameter<R...>& parameter) {
   return Variable<C, W>(std::move(w), &node, x.tape());
 }
 template <class C, class X, Placement... R>
-void beside(const Variable<C, X>& x, const Parameter<R...>&& parameter) = delete;
+detail::AlreadyRefused beside(const Variable<C, X>&, const Parameter<R...>&&) {
+  return detail::refused_temporary<X>();
+}
 
 }  // namespace weft

@@ -251,6 +251,26 @@ auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const Parameter<S
           detail::from(bias, [](const auto& context, auto& to, const auto& g) { to.accumulate(context, sum_channels(g)); }));
   }
 }
+// Of temporaries, which are gone when backward asks them.
+template <class C, class X, Placement... R>
+detail::AlreadyRefused conv2d(const Variable<C, X>&, const Parameter<R...>&&, const ConvolutionOptions& = {}) {
+  return detail::refused_temporary<X>();
+}
+template <class C, class X, Placement... R, Placement... S>
+detail::AlreadyRefused conv2d(const Variable<C, X>&, const Parameter<R...>&&, const Parameter<S...>&,
+                              const ConvolutionOptions& = {}) {
+  return detail::refused_temporary<X>();
+}
+template <class C, class X, Placement... R, Placement... S>
+detail::AlreadyRefused conv2d(const Variable<C, X>&, const Parameter<R...>&, const Parameter<S...>&&,
+                              const ConvolutionOptions& = {}) {
+  return detail::refused_temporary<X>();
+}
+template <class C, class X, Placement... R, Placement... S>
+detail::AlreadyRefused conv2d(const Variable<C, X>&, const Parameter<R...>&&, const Parameter<S...>&&,
+                              const ConvolutionOptions& = {}) {
+  return detail::refused_temporary<X>();
+}
 template <class C, class X, Placement... R>
 auto depthwise_conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const ConvolutionOptions& options = {}) {
   const auto weights = w.for_operand(x.value());
@@ -267,6 +287,10 @@ auto depthwise_conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const C
         detail::from(w, [x = x.value(), shape = weights.shape(), options](const auto& context, auto& to, const auto& g) {
           to.accumulate(context, detail::convolve_weight_gradient<true, detail::number_t<X>>(x, shape, g, options));
         }));
+}
+template <class C, class X, Placement... R>
+detail::AlreadyRefused depthwise_conv2d(const Variable<C, X>&, const Parameter<R...>&&, const ConvolutionOptions& = {}) {
+  return detail::refused_temporary<X>();
 }
 
 }  // namespace operations

@@ -84,6 +84,10 @@ auto times_heads(const Variable<C, X>& x, const Parameter<R...>& gain) {
         to.accumulate(context, sum_heads(times(x, g), Of::gradients));
       }));
 }
+template <class C, class X, Placement... R>
+detail::AlreadyRefused times_heads(const Variable<C, X>&, const Parameter<R...>&&) {
+  return detail::refused_temporary<X>();
+}
 template <class C, class X, class V>
 auto times_each_head(const Variable<C, X>& x, const Variable<C, V>& v) {
   return detail::record(

@@ -72,6 +72,11 @@ auto matmul(const Variable<C, X>& x, const Parameter<R...>& w) {
             x, [&w](const auto&, const auto& g) { return matmul_input_gradient(g, w.template for_operand_type<X>(g.device())); }),
         detail::from(w, [x = x.value()](const auto&, auto& weight, const auto& g) { accumulate_product(weight, g, x); }));
 }
+// Of a temporary, which is gone when backward asks it for its values: hold it as a member. So in all operations below.
+template <class C, class X, Placement... R>
+detail::AlreadyRefused matmul(const Variable<C, X>&, const Parameter<R...>&&) {
+  return detail::refused_temporary<X>();
+}
 
 /// x + y, placed alike; of a parameter [columns], added to each row.
 template <class C, class X, class Y>
@@ -89,6 +94,10 @@ auto operator+(const Variable<C, X>& x, const Parameter<R...>& bias) {
   return detail::record(
       x.tape(), add_row(x.value(), bias.for_operand(x.value())), detail::from(x, [](const auto&, const auto& g) { return g; }),
       detail::from(bias, [](const auto& context, auto& b, const auto& g) { b.accumulate(context, sum_rows(g)); }));
+}
+template <class C, class X, Placement... R>
+detail::AlreadyRefused operator+(const Variable<C, X>&, const Parameter<R...>&&) {
+  return detail::refused_temporary<X>();
 }
 /// x - y, placed alike.
 template <class C, class X, class Y>
@@ -122,6 +131,14 @@ auto times_row(const Variable<C, X>& x, const Parameter<R...>& gain) {
       detail::from(gain, [x = x.value()](const auto& context, auto& to, const auto& g) {
         to.accumulate(context, sum_rows(times(g, x)));
       }));
+}
+template <class C, class X, Placement... R>
+detail::AlreadyRefused operator*(const Variable<C, X>&, const Parameter<R...>&&) {
+  return detail::refused_temporary<X>();
+}
+template <class C, class X, Placement... R>
+detail::AlreadyRefused times_row(const Variable<C, X>&, const Parameter<R...>&&) {
+  return detail::refused_temporary<X>();
 }
 /// x / y, element by element.
 template <class C, class X, class Y>
