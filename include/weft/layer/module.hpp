@@ -160,7 +160,8 @@ class Module {
   auto run(detail::TapePointer<Context> tape, const std::tuple<V...>& variables, std::index_sequence<I...>) const {
     constexpr bool callable = detail::ForwardsVariables<Self, V...>;
     static_assert(callable,
-                  "weft: this Module's forward cannot be called with its inputs: write `auto forward(const auto& x) const`, "
+                  "weft: this Module's forward cannot be called with its inputs (or does not compile: see an error above this "
+                  "one): write `auto forward(const auto& x) const`, "
                   "public, with as many arguments as there are inputs (those of a tuple one by one), and no context, which "
                   "each Variable knows: x.context(); see Self in this function's template arguments");
     if constexpr (!callable) {

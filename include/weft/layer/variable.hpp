@@ -95,9 +95,9 @@ FromVariable<X, F> from(const Variable<C, X>& x, F gradient) {
 /// A deferred weight gradient: add(context, parameter, g).
 template <class Context, class P, class F, class G>
 struct DeferredWeight : TapeStep<Context> {
-  DeferredWeight(P& to, F&& function, const G& gradient) : parameter(&to), add(std::move(function)), g(gradient) {}
-  void apply(Tape<Context>& tape) { add(tape.context(), *parameter, g); }
-  P* parameter;
+  DeferredWeight(P&& to, F&& function, const G& gradient) : parameter(std::move(to)), add(std::move(function)), g(gradient) {}
+  void apply(Tape<Context>& tape) { add(tape.context(), parameter, g); }
+  P parameter;
   F add;
   G g;
 };
@@ -106,15 +106,15 @@ struct DeferredWeight : TapeStep<Context> {
 template <class P, class F>
 class FromParameter {
  public:
-  FromParameter(const P& parameter, F&& add) : parameter_(const_cast<P*>(&parameter)), add_(std::move(add)) {}
-  bool wanted() const { return parameter_->trainable(); }
+  FromParameter(const P& parameter, F&& add) : parameter_(parameter), add_(std::move(add)) {}
+  bool wanted() const { return parameter_.trainable(); }
   template <class Context, class G>
   void give(Tape<Context>& tape, const G& g) {
-    if (wanted()) tape.template defer<DeferredWeight<Context, P, F, G>>(*parameter_, std::move(add_), g);
+    if (wanted()) tape.template defer<DeferredWeight<Context, P, F, G>>(std::move(parameter_), std::move(add_), g);
   }
 
  private:
-  P* parameter_;  // a member of a layer, which outlives the step; a handle would be counted twice for each use
+  P parameter_;  // a handle: a copy of a layer's parameter that a forward makes may be gone when backward comes
   F add_;
 };
 template <Placement... R, class F>
@@ -158,13 +158,14 @@ AlreadyRefused refused_temporary() {
 /// A parameter's values as a Variable beside x, for operations that have no form of their own for parameters.
 template <class Context, class P, class W>
 struct ParameterLeaf : TapeStep<Context>, ValueNode<W> {
-  explicit ParameterLeaf(const P& of) : parameter(const_cast<P*>(&of)) {}
+  explicit ParameterLeaf(const P& of) : parameter(of) {}
   void apply(Tape<Context>& tape) {
     if (!*this) return;
     const auto add = [](const Context& context, P& to, const gradient_t<W>& g) { to.accumulate(context, g); };
-    tape.template defer<DeferredWeight<Context, P, decltype(add), gradient_t<W>>>(*parameter, std::move(add), this->take());
+    tape.template defer<DeferredWeight<Context, P, decltype(add), gradient_t<W>>>(std::move(parameter), std::move(add),
+                                                                                  this->take());
   }
-  P* parameter;
+  P parameter;
 };
 
 }  // namespace detail

@@ -215,7 +215,7 @@ auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const Convolution
     return detail::record(
         x.tape(), conv2d(x.value(), weights, options),
         detail::from(x,
-                     [&w, shape = x.shape(), options](const auto&, const auto& g) {
+                     [w, shape = x.shape(), options](const auto&, const auto& g) {
                        return detail::convolve_input_gradient<false, X>(shape, w.template for_operand_type<X>(g.device()), g,
                                                                         options);
                      }),
@@ -239,7 +239,7 @@ auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const Parameter<S
       return detail::record(
           x.tape(), std::move(y),
           detail::from(x,
-                       [&w, shape = x.shape(), options](const auto&, const auto& g) {
+                       [w, shape = x.shape(), options](const auto&, const auto& g) {
                          return detail::convolve_input_gradient<false, X>(shape, w.template for_operand_type<X>(g.device()), g,
                                                                           options);
                        }),
@@ -280,7 +280,7 @@ auto depthwise_conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const C
     return detail::record(
         x.tape(), depthwise_conv2d(x.value(), weights, options),
         detail::from(x,
-                     [&w, shape = x.shape(), options](const auto&, const auto& g) {
+                     [w, shape = x.shape(), options](const auto&, const auto& g) {
                        return detail::convolve_input_gradient<true, X>(shape, w.template for_operand_type<X>(g.device()), g,
                                                                        options);
                      }),

@@ -79,7 +79,7 @@ auto times_heads(const Variable<C, X>& x, const Parameter<R...>& gain) {
   return detail::record(
       x.tape(), times_heads(x.value(), gain.for_operand(x.value())),
       detail::from(x,
-                   [&gain](const auto&, const auto& g) { return times_heads(g, gain.template for_operand_type<X>(g.device())); }),
+                   [gain](const auto&, const auto& g) { return times_heads(g, gain.template for_operand_type<X>(g.device())); }),
       detail::from(gain, [x = x.value()](const auto& context, auto& to, const auto& g) {
         to.accumulate(context, sum_heads(times(x, g), Of::gradients));
       }));

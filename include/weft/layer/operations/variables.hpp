@@ -69,7 +69,7 @@ auto matmul(const Variable<C, X>& x, const Parameter<R...>& w) {
     return detail::record(
         x.tape(), matmul(x.value(), w.for_operand(x.value())),
         detail::from(
-            x, [&w](const auto&, const auto& g) { return matmul_input_gradient(g, w.template for_operand_type<X>(g.device())); }),
+            x, [w](const auto&, const auto& g) { return matmul_input_gradient(g, w.template for_operand_type<X>(g.device())); }),
         detail::from(w, [x = x.value()](const auto&, auto& weight, const auto& g) { accumulate_product(weight, g, x); }));
 }
 // Of a temporary, which is gone when backward asks it for its values: hold it as a member. So in all operations below.
@@ -126,8 +126,7 @@ template <class C, class X, Placement... R>
 auto times_row(const Variable<C, X>& x, const Parameter<R...>& gain) {
   return detail::record(
       x.tape(), times_row(x.value(), gain.for_operand(x.value())),
-      detail::from(x,
-                   [&gain](const auto&, const auto& g) { return times_row(g, gain.template for_operand_type<X>(g.device())); }),
+      detail::from(x, [gain](const auto&, const auto& g) { return times_row(g, gain.template for_operand_type<X>(g.device())); }),
       detail::from(gain, [x = x.value()](const auto& context, auto& to, const auto& g) {
         to.accumulate(context, sum_rows(times(g, x)));
       }));
