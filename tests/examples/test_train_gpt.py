@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -158,6 +159,33 @@ _, bits = trained("bits", "--model mixtral --experts 4 --reproducible --ranks 1"
 _, other = trained("bits_experts", "--model mixtral --experts 4 --reproducible --dp 4 --ep 2 --zero 3")
 check([(r["loss"], r["gradient_norm"]) for r in other] == [(r["loss"], r["gradient_norm"]) for r in bits], "experts over data ranks: not the same bits")
 
+# --- token files
+numbers = [(i * i + 3 * i) % 300 for i in range(6000)]
+raw, llama3, wide = scratch / "raw.bin", scratch / "llama3.bin", scratch / "wide.bin"
+raw.write_bytes(struct.pack("<6000H", *numbers))
+llama3.write_bytes(struct.pack("<256I", 20240801, 7, 6000, *[0] * 253) + struct.pack("<6000I", *numbers))
+wide.write_bytes(struct.pack("<6000I", *numbers))
+BYTES = SMALL
+TOKENS = SMALL.split(" ", 2)[2] + " --vocabulary 300 --prompt 5"
+SMALL = f"--data {raw} {TOKENS}"
+loss, one = trained("tokens", "--ranks 1")
+check(one and abs(one[0]["loss"] - math.log(300)) < 0.3 and one[-1]["loss"] < one[0]["loss"], "tokens: the loss starts at log(300) and falls")
+if one:
+    found = [int(word) for word in (scratch / "tokens/sample.txt").read_text().split()]
+    check(len(found) == 1 + 8 and found[0] == 5 and all(0 <= token < 300 for token in found), f"tokens: sample.txt: {found}")
+    check(json.loads((scratch / "tokens/layout.json").read_text())["vocabulary"] == 300, "tokens: the vocabulary in layout.json")
+for name, files, arguments in [("tokens_layout", raw, "--dp 2 --tp 2 --pp 2 --zero 1"), ("tokens_llama3", llama3, "--dp 2"), ("tokens_wide", wide, "--dp 2 --token-type uint32")]:
+    SMALL = f"--data {files} {TOKENS}"
+    other_loss, other = trained(name, arguments)
+    check(close([r["loss"] for r in other], [r["loss"] for r in one], 2e-4), f"{name}: losses {[r['loss'] for r in other]} are not those of one rank {[r['loss'] for r in one]}")
+    check(other_loss is not None and abs(other_loss - loss) < 2e-3, f"{name}: validation loss {other_loss}, not {loss}")
+SMALL = f"--data {raw} {raw} {TOKENS}"
+other_loss, other = trained("tokens_two", "--dp 4 --optimizer muon")
+check(other and other[-1]["loss"] < other[0]["loss"] and abs(other_loss - loss) < 0.2, f"two token files: {other_loss}")
+SMALL = BYTES
+result = run(f"--data {raw} {TOKENS} --vocabulary 200 --output {scratch}/tokens_wrong".replace("--vocabulary 300 ", ""))
+check(result.returncode == 2 and "is not in the vocabulary(200)" in result.stderr and result.stderr.count("\n") == 1, f"a token above the vocabulary: {result.returncode} {result.stderr}")
+
 # --- JSON
 result = run(f"{SMALL} --json --output {scratch}/json")
 events = [json.loads(line) for line in result.stdout.splitlines()]
@@ -218,6 +246,15 @@ for arguments, part in [
     (f"--data {empty}", "it is empty (0 bytes)"),
     (f"--data {short}", "too short: the training part has"),
     (f"--data {scratch}", "it is a folder"),
+    (f"--data {raw}", "is a token file by its name, which needs --vocabulary N"),
+    (f"--data {raw} --vocabulary 0", "--vocabulary: 0 is too small"),
+    (f"--data {raw} --vocabulary 300 --prompt 300", "--prompt: '300' is no token: beside token files a prompt is whole numbers below vocabulary(300)"),
+    (f"--data {raw} --vocabulary 300 --prompt the", "'the' is no token"),
+    (f"--data {raw} --vocabulary 300 --sequence 600", "600"),
+    (f"--data {raw} --vocabulary 300 --global-batch 1024", "loader: global batch(1024) > samples(337)"),
+    (f"--data {llama3} --vocabulary 300 --token-type uint16", "its header says tokens of uint32, uint16 was asked for"),
+    (f"--data {scratch}/missing.bin --vocabulary 300", "there is no such file"),
+    ("--token-type uint16", "--token-type is of token files: it needs --vocabulary"),
     (f"--output {blocked}/below", "--output: cannot make the folder"),
 ]:
     output = "" if "--output" in arguments else f"--output {scratch}/nothing"

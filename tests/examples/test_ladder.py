@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gpt_60 and in_situ in a short form: they learn, on one rank as on several, and say in a line what they do not take."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+EXAMPLES, SOURCE, MPIRUN = (os.environ[name] for name in ("WEFT_EXAMPLES", "WEFT_SOURCE", "WEFT_MPIRUN"))
+failures = 0
+
+
+def check(condition, what):
+    global failures
+    if not condition:
+        failures += 1
+        print("FAILED:", what)
+
+
+def run(command, **environment):
+    clean = {k: v for k, v in os.environ.items() if k != "WEFT_RANKS"}
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, env=clean | environment)
+
+
+def numbers(pattern, text):
+    return [float(found) for found in re.findall(pattern, text)]
+
+
+def close(a, b, tolerance):
+    return len(a) == len(b) and all(abs(x - y) <= tolerance for x, y in zip(a, b))
+
+
+# --- gpt_60: as many lines as its name says, the same losses in every layout
+gpt = os.path.join(EXAMPLES, "gpt_60")
+check(len(pathlib.Path(SOURCE, "examples/gpt_60/main.cpp").read_text().splitlines()) <= 60, "gpt_60 has more than 60 lines")
+short = [gpt, "--steps", "30", "--data", os.path.join(SOURCE, "LICENSE")]
+one = run(short, WEFT_RANKS="1")
+losses = numbers(r"(?:loss|validation) ([0-9.]+)", one.stdout)
+check(one.returncode == 0 and len(losses) == 4 and losses[2] < losses[0] - 1 and losses[3] < losses[1] - 1, f"gpt_60 learns: {one.returncode} {one.stdout} {one.stderr}")
+check(len(one.stdout.split("The ", 1)[-1]) >= 61, f"gpt_60 writes a sample: {one.stdout}")
+for layout in (["--tp", "2"], ["--tp", "2", "--pp", "2"]):
+    other = run([*short, *layout], WEFT_RANKS="4")
+    check(close(numbers(r"(?:loss|validation) ([0-9.]+)", other.stdout), losses, 2e-2), f"gpt_60 {layout}: {other.stdout} {other.stderr}, not {one.stdout}")
+for arguments, text in [(["--tp"], "gpt_60: no option, or no value: --tp"), (["--dp", "2"], "gpt_60: no option, or no value: --dp"),
+                        (["--tp", "x"], "tp(0): a degree is at least 1"), (["--data", "/no/such/file"], "there is no such file"), (["--tp", "3"], "tp(3)")]:
+    bad = run([gpt, *arguments], WEFT_RANKS="2")
+    check(bad.returncode == 2 and bad.stderr.count("\n") == 1 and text in bad.stderr and bad.stdout == "", f"gpt_60 {arguments}: {bad.returncode} {bad.stderr!r}")
+
+# --- in_situ: on one rank and under mpirun
+solver = os.path.join(EXAMPLES, "in_situ")
+if os.path.exists(solver):
+    alone = run([solver, "--steps", "201"])
+    errors = numbers(r"surrogate ([0-9.]+)", alone.stdout)
+    check(alone.returncode == 0 and len(errors) == 3 and errors[-1] < errors[0] / 4, f"in_situ learns: {alone.returncode} {alone.stdout} {alone.stderr}")
+    for ranks in ("2", "3"):
+        found = run([MPIRUN, ranks, solver, "--steps", "201"], OMP_NUM_THREADS="1")
+        check(numbers(r"cell ([0-9.]+)", found.stdout) == numbers(r"cell ([0-9.]+)", alone.stdout), f"in_situ on {ranks} ranks solves something else: {found.stdout} {found.stderr}")
+        check(close(numbers(r"surrogate ([0-9.]+)", found.stdout), errors, 2e-3), f"in_situ on {ranks} ranks: {found.stdout}, not {alone.stdout}")
+    for arguments in (["--steps"], ["--steps", "0"], ["--steps", "x"], ["more"]):
+        bad = run([solver, *arguments])
+        check(bad.returncode == 2 and bad.stderr == "in_situ: it takes --steps N, N at least 1\n", f"in_situ {arguments}: {bad.returncode} {bad.stderr!r}")
+sys.exit(1 if failures else 0)
