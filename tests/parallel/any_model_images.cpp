@@ -41,8 +41,7 @@ struct Transformer : classify::VisionTransformer<double> {
   static constexpr bool predicts = true;
   struct Config : classify::VisionTransformer<double>::Config {
     Config()
-        : classify::VisionTransformer<double>::Config{
-              .side = 8, .patch = 4, .width = 8, .heads = 4, .layers = 4, .classes = 5} {}
+        : classify::VisionTransformer<double>::Config{.side = 8, .patch = 4, .width = 8, .heads = 4, .layers = 4, .classes = 5} {}
   };
   static Batch make_batch(const Config& config, std::uint64_t step, std::size_t rank, std::size_t ranks,
                           std::size_t micro_batches) {
