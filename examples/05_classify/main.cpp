@@ -113,7 +113,7 @@ int rank_main(World& world, const Options& options, const Dataset& training, con
 int main(int argc, char** argv) {
   Options o;
   CLI::App app("Classifies Fashion-MNIST's images over a mesh of ranks.", "classify");
-  app.add_option("--data", o.data, "Folder of the four IDX files")->capture_default_str();
+  app.add_option("--data", o.data, "Folder of the four IDX files, as in Debian's dataset-fashion-mnist")->capture_default_str();
   app.add_option("--model", o.model)->check(CLI::IsMember({"cnn", "vit"}))->capture_default_str();
   app.add_option("--dp", o.dp, "Data parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
   app.add_option("--tp", o.tp, "Tensor parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
