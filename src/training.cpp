@@ -28,6 +28,7 @@
 #include <weft/layer/operations/convolution_impl.hpp>
 #include <weft/layer/operations/products_impl.hpp>
 #include <weft/layer/operations/reductions_impl.hpp>
+#include <weft/layer/operations/rows_impl.hpp>
 #include <weft/layer/parameter_impl.hpp>
 #include <weft/layer/parameter_sharding_impl.hpp>
 #include <weft/layer/reduction_tree_impl.hpp>

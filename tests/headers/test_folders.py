@@ -47,7 +47,7 @@ def names(text):
     for line in statements(text):
         found = TYPE.match(line)
         if found:
-            yield "type", found.group(1), line.endswith("{")
+            yield "type", found.group(1), "{" in line[found.end() :]  # "{};" defines one, too
             continue
         found = FUNCTION.match(re.sub(r"^template <.*?> (?=\w)", "", line))
         if found and " " in line[: line.index("(")].strip():

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/layer/operations/products.hpp weft/layer/layer.hpp weft/layer/result.hpp weft/nn/gathered_product.hpp
+// covers: weft/layer/operations/products.hpp weft/layer/operations/rows.hpp
+// covers: weft/layer/layer.hpp weft/layer/result.hpp weft/nn/gathered_product.hpp
 // Products of placed tensors against plain loops, their types by placement, rows gathered while they are multiplied; a layer's
 // backward in one piece and in two.
 #include <weft/layer/operations/products.hpp>
+#include <weft/layer/operations/rows.hpp>
 
 #include <mutex>
 #include <type_traits>

@@ -111,6 +111,36 @@ TEST_CASE("batches that do not fit are refused") {
   CHECK_THROWS_AS(model.train_step(deep), ShapeError);  // a tensor has four dims
 }
 
+namespace {
+/// Its loss divides by the samples itself, or adds up over them.
+struct Divided : Module<Divided> {
+  using scalar = double;
+  struct Config {
+    bool adds = false;
+  };
+  using Batch = Mlp::Batch;
+  Parameter<> table;
+  bool adds;
+  Divided(const auto& context, const Config& config) : table(context, "table", {3, 6}, normal(0.5)), adds(config.adds) {}
+  auto loss(const auto& batch) const {
+    const auto rows = HalfSquares()(matmul(batch[input_field], table) - batch[wanted_field]);
+    if (adds) return sum_losses(reshape(sum(rows), {1}));
+    return sum_losses(rows);
+  }
+};
+}  // namespace
+
+TEST_CASE("a sum over samples of one's own is no loss") {
+  DefaultDevice device;
+  SingleDevice<Divided> right(device, {}), wrong(device, {.adds = true});
+  const auto batch = Mlp::make_batch({}, 0, 0, 1, 1);
+  CHECK(right.train_step(batch) > 0);
+  CHECK_THROWS_WITH_AS(
+      wrong.train_step(batch),
+      "weft: sum_losses of [1] for 8 samples: it takes one loss a sample; a mean or a sum of one's own is not a loss",
+      ShapeError);
+}
+
 TEST_CASE("ranks that have different fields are told which") {
   std::mutex mutex;
   std::vector<std::string> said;

@@ -10,3 +10,11 @@ using namespace weft_test;
 TEST_CASE("a perceptron on fields: every layout equals one rank") {
   CHECK(check_layouts_of<TensorLayout<Mlp>>({}, field_layouts) >= 24);
 }
+TEST_CASE("the same with rows cut over tp between units") {
+  const std::vector<MatrixEntry> layouts = {{2, {.tp = 2}, 2},
+                                            {4, {.tp = 4}, 1},
+                                            {4, {.tp = 2}, 2, "1f1b", 3},
+                                            {4, {.tp = 2, .pp = 2}, 4, "zbv"},
+                                            {8, {.tp = 2, .pp = 2}, 2, "zb-h1", 2}};
+  CHECK(check_layouts_of<SequenceLayout<Mlp>>({}, layouts) == 5);
+}

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <mutex>
 #include <string>
 #include <type_traits>
@@ -56,6 +57,13 @@ inline constexpr bool predicts = requires {
   Model::predicts;
 };
 
+/// Whether a model's results depend on how the samples are divided into micro-batches, as those of BatchNorm do. Its make_batch
+/// then gives micro-batch i the same samples for any number of ranks, and the reference has as many micro-batches as the layout.
+template <class Model>
+inline constexpr bool normalises_micro_batches = requires {
+  Model::normalises_micro_batches;
+};
+
 struct FieldReference {
   std::vector<double> losses, norms, evaluations;
   Prediction prediction;  // of models that predict
@@ -63,13 +71,13 @@ struct FieldReference {
 };
 
 template <class Model>
-FieldReference field_reference(const typename Model::Config& config) {
+FieldReference field_reference(const typename Model::Config& config, std::size_t micro_batches) {
   FieldReference reference;
   DefaultDevice device;
   SingleDevice<Model> model(device, config);
   optim::Sgd optimizer(model, {.learning_rate = 0.1, .momentum = 0.9, .clip = 1.0});
   for (int step = 0; step < Reference::steps; ++step) {
-    const auto batch = Model::make_batch(config, std::uint64_t(step), 0, 1, 1);
+    const auto batch = Model::make_batch(config, std::uint64_t(step), 0, 1, micro_batches);
     reference.losses.push_back(model.train_step(batch));
     auto& gradients = reference.gradients.emplace_back();
     for (const std::string& name : model.parameter_names()) gradients[name] = model.gradient(name);
@@ -114,8 +122,8 @@ double field_difference(const Mesh& mesh, const MatrixEntry& entry, const typena
     compare(model.evaluate(batch), reference.evaluations[at], reference.evaluations[at], "evaluation");
   }
   if constexpr (predicts<Model>) {
-    const auto batch =
-        Model::make_batch(config, 9, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), entry.micro_batches);
+    auto batch = Model::make_batch(config, 9, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), 1);
+    batch.micro_batches = entry.micro_batches;
     const Prediction whole = model.predict(batch, Gather::whole), share = model.predict(batch);
     const Prediction& expected = reference.prediction;
     REQUIRE(whole.shape == expected.shape);
@@ -139,8 +147,11 @@ template <class Composition, class Axes = Mesh<dp, tp, pp>>
 std::size_t check_layouts_of(const typename Composition::Config& config, const std::vector<MatrixEntry>& layouts) {
   using Model = typename Composition::model_type;
   static_assert(std::is_same_v<typename Model::scalar, double>);
-  const FieldReference reference = field_reference<Model>(config);
+  std::map<std::size_t, FieldReference> references;  // by the number of micro-batches
   for (const MatrixEntry& entry : layouts) {
+    const std::size_t micro_batches = normalises_micro_batches<Model> ? entry.micro_batches : 1;
+    if (!references.contains(micro_batches)) references.emplace(micro_batches, field_reference<Model>(config, micro_batches));
+    const FieldReference& reference = references.at(micro_batches);
     std::mutex mutex;
     double largest = 0;
     std::string worst;

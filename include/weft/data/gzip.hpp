@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a gzip file holds (RFC 1951 and 1952). Datasets are published so; a decoder is short, and with one here weft needs no
+// The contents of a gzip file (RFC 1951 and 1952). Datasets are published so; a decoder is short, and with one here weft needs no
 // library for it. Damaged files are refused: every length is checked, and so is the sum at the end.
 //
 //   if (detail::is_gzip(bytes)) bytes = detail::unzip("labels.gz", bytes);

@@ -14,6 +14,7 @@
 
 #include <weft/core/text.hpp>
 #include <weft/device/device.hpp>
+#include <weft/device/first_launch.hpp>
 
 namespace weft::detail {
 
@@ -89,7 +90,10 @@ requires(on_host<Exec>) void for_each_index(Device<Exec>& device, std::size_t n,
 template <class Exec, class F>
 requires(!on_host<Exec>) void for_each_index(Device<Exec>& device, std::size_t n, const F& f) {
   if (n != 0)
-    Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)), f);
+    launch_on<F>(device.exec(), [&] {
+      Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)),
+                           f);
+    });
 }
 
 /// Calls f(row, column) for each entry of a matrix. Devices take an entry a thread, hosts long pieces of rows: a matrix may be

@@ -53,8 +53,7 @@ struct SavedPair {
 
 /// Layers one after the other, as nested pairs: tuples cost the compiler several times as much.
 template <class... L>
-struct Chain {
-};
+struct Chain {};
 template <class First, class... L>
 struct Chain<First, L...> {
   explicit Chain(First&& f, L&&... l) : first(std::move(f)), rest(std::move(l)...) {}

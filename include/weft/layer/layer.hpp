@@ -9,8 +9,8 @@
 //
 // The gradient of an input that is not Real (token ids) is Nothing{}; that of any other input is placed as its dual.
 //
-// There is no tape: a pipeline keeps as many `saved` in flight as its schedule needs. A layer writes either `backward` or the two
-// halves; these functions adapt one to the other. `saved` holds activations, never parameters.
+// A pipeline keeps as many `saved` in flight as its schedule needs. A layer writes either `backward` or the two halves, and these
+// functions adapt one to the other; a Module writes neither (layer/module.hpp). `saved` holds activations, never parameters.
 
 #include <type_traits>
 #include <utility>

@@ -25,8 +25,7 @@ using RefusedResult = Result<AlreadyRefused, AlreadyRefused>;
 
 /// The type that `weft::forward(layer, context, inputs...)` returns.
 template <class L, class Context, class... X>
-using forward_t =
-    decltype(weft::forward(std::declval<const L&>(), std::declval<const Context&>(), std::declval<const X&>()...));
+using forward_t = decltype(weft::forward(std::declval<const L&>(), std::declval<const Context&>(), std::declval<const X&>()...));
 
 // Whether S holds references, as std::tie does: their targets are gone when backward reads them.
 template <class S>

@@ -110,6 +110,16 @@ void sum_counted(Device<Exec>& device, std::size_t tokens, const T* losses, cons
         return total;
       });
 }
+/// *sum = the sum of all losses, in double.
+template <class Exec, class T>
+void sum_every(Device<Exec>& device, std::size_t count, const T* losses, double* sum) {
+  kernels::detail::sum_blocks(
+      device, count, sum, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
+        double total = 0;
+        for (std::size_t i = begin; i < end; ++i) total += double(accumulate_t<T>(losses[i]));
+        return total;
+      });
+}
 }  // namespace detail
 
 /// x [tokens, ...] with 0 in the rows of tokens that do not count (targets [tokens] < 0), for the gradient of losses. Placed as
@@ -172,18 +182,11 @@ auto sum_losses(const Context& context, const X& losses) {
   using L = detail::LossOf<X>;
   detail::require_losses<X>();
   if (const std::size_t samples = detail::tokens_here<X>(context);
-      losses.size() == 0 || (samples != 0 && losses.size() % samples != 0))
+      samples != 0 && (losses.size() == 0 || losses.size() % samples != 0))
     throw_error<ShapeError>({"sum_losses of ", losses.shape().text(), " for ", samples,
                              " samples: it takes one loss a sample; a mean or a sum of one's own is not a loss"});
-  using T = typename X::value_type;
   typename L::type::sum_type sum(losses.device(), {1});
-  const T* in = losses.data();
-  kernels::detail::sum_blocks(
-      losses.device(), losses.size(), sum.data(), KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
-        double total = 0;
-        for (std::size_t i = begin; i < end; ++i) total += double(accumulate_t<T>(in[i]));
-        return total;
-      });
+  detail::sum_every(losses.device(), losses.size(), losses.data(), sum.data());
   return detail::MakesLosses::make<typename L::type>(std::move(sum));
 }
 

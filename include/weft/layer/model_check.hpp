@@ -13,9 +13,11 @@
 
 #include <weft/core/has_member.hpp>
 #include <weft/core/scalar.hpp>
+#include <weft/layer/forward.hpp>
 #include <weft/layer/model.hpp>
 #include <weft/layer/model_grade.hpp>
 #include <weft/layer/stack.hpp>
+#include <weft/layer/variable.hpp>
 
 namespace weft::detail {
 
@@ -261,8 +263,9 @@ concept LogitsOfVariables = IsModule<L> && requires(const L& layer, const Variab
 template <class M, class Context, class Last>
 concept HasLogits = requires(const typename M::Config& config) {
   M::vocabulary(config);
-} &&(LogitsOfTensors<typename Last::Layer, Context, typename Last::Input> ||
-     LogitsOfVariables<typename Last::Layer, Context, typename Last::Input>);
+}
+&&(LogitsOfTensors<typename Last::Layer, Context, typename Last::Input> ||
+   LogitsOfVariables<typename Last::Layer, Context, typename Last::Input>);
 /// Prints why M has no logits.
 template <class M>
 constexpr void refuse_logits() {

@@ -2,8 +2,8 @@
 #pragma once
 // Definitions for layer/registry.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include <weft/core/inline.hpp>
 #include <weft/layer/registry.hpp>
@@ -49,8 +49,9 @@ WEFT_COLD WEFT_INLINE void Registry::begin(std::string unit) {
 
 WEFT_COLD WEFT_INLINE std::vector<ParameterState*> Registry::end(std::size_t unit) {
   // By name, since compilers differ in the order in which they make the arguments of a constructor.
-  std::stable_sort(made_.begin() + std::ptrdiff_t(checked_), made_.end(),
-                   [](const Registered& a, const Registered& b) { return a.state->name() < b.state->name(); });
+  for (std::size_t i = checked_; i < made_.size(); ++i)
+    for (std::size_t j = i; j > checked_ && made_[j].state->name() < made_[j - 1].state->name(); --j)
+      std::swap(made_[j], made_[j - 1]);
   for (; checked_ < made_.size(); ++checked_) {
     Registered& entry = made_[checked_];
     if (entry.state.use_count() == 1) continue;  // made and discarded

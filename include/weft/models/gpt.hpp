@@ -61,7 +61,7 @@ class GptBlock : public Module<GptBlock> {
       : GptBlock(context, config, gpt_heads(config), config.standard_deviation / std::sqrt(2.0 * double(config.layers))) {}
 
   auto forward(const auto& x) const {
-    return recompute_ ? recompute([this](const auto& y) { return block(y); }, x) : block(x);
+    return recompute_ ? recompute([this](const auto& y) { return this->block(y); }, x) : block(x);
   }
 
  private:

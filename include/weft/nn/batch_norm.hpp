@@ -206,14 +206,15 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
     });
     return first;
   }
-  // Of ranks that have the same statistics one counts: the sums over all of them have the same bits in every layout.
+  // Of ranks that have the same statistics one counts: the sums over all of them have the same bits in every layout. Those of pp
+  // have other layers.
   template <class X, class Context>
   std::vector<double> count(const Context& context, std::size_t channels, const std::vector<double>& mean,
                             const std::vector<double>& variance, double elements) const {
     const std::size_t all = running_->value.size() / 2, first = first_channel<X>(context, channels);
     bool counts = true;
     Context::for_each_axis([&]<class A>(A axis) {
-      if constexpr (shard_dim<placement_t<X, A>> != 1) counts = counts && context.rank(axis) == 0;
+      if constexpr (shard_dim<placement_t<X, A>> != 1 && !std::is_same_v<A, pp>) counts = counts && context.rank(axis) == 0;
     });
     std::vector<double> counted(3 * all);
     for (std::size_t c = 0; c < channels && counts; ++c) {

@@ -86,8 +86,8 @@ class LearnedPositions : public Primitive<LearnedPositions> {
   auto forward(const Context& context, const X& x) const {
     require_not_partial<X>();
     if (const std::size_t length = detail::whole_sequence_length(context, x); length > table.state().global()[0])
-      throw_error<ShapeError>({"a sequence of ", length, " tokens, but ", table.state().name(),
-                               " holds ", table.state().global()[0], " positions"});
+      throw_error<ShapeError>(
+          {"a sequence of ", length, " tokens, but ", table.state().name(), " holds ", table.state().global()[0], " positions"});
     auto positions = positions_of(context, x);
     const auto w = table.for_operand(x);
     X y(x.device(), x.shape());

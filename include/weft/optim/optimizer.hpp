@@ -7,21 +7,16 @@
 //   optimizer.step();
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
-#include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include <weft/comm/agreement.hpp>
 #include <weft/core/fields.hpp>
 #include <weft/core/text.hpp>
 #include <weft/kernels/elementwise.hpp>
@@ -34,6 +29,7 @@
 #include <weft/optim/offloaded.hpp>
 #include <weft/optim/rule_parts.hpp>
 #include <weft/optim/slot.hpp>
+#include <weft/optim/trainable.hpp>
 #include <weft/optim/update_rule.hpp>
 #include <weft/tensor/transfer.hpp>
 
@@ -46,30 +42,15 @@ struct StepReport {
   bool skipped = false;
 };
 
-/// Throws UsageError for an option that is not in [0, end).
-WEFT_COLD inline void require_option(std::string_view name, double value, double end = std::numeric_limits<double>::infinity()) {
-  if (value >= 0 && value < end) return;
-  throw_error<UsageError>({name, " ", std::to_string(value), " is not a number of at least 0", end == 1 ? " and below 1" : ""});
-}
-
-/// A model that an optimizer can update: in a wrapper, or SingleDevice<Model>. A model type alone is only a set of factories.
-template <class M>
-concept Trainable = !std::is_const_v<M> && requires(M & model) {
-  typename M::model_type;
-  model.communicator();
-  model.device();
-};
-
 /// An optimizer with the update of Rule (an UpdateRule): `Options` with learning_rate and clip, and groups if parameters may have
 /// options of their own; `static constexpr buffers`; optionally `check(options)` for options of its own; and what the update of
 /// an element depends on:
 ///
-///   `static constexpr bool elementwise = true`     on that element (AdamW, SGD): ranks may hold any pieces
-///   `static constexpr Needs needs = Needs::rows`   on its row, or Needs::matrix, on the whole parameter (Muon, LAMB): weft
-///   brings
-///                                                  them together wherever ranks hold pieces (MatrixExchange), and the results
-///                                                  have the bits of one rank whenever the gradients have
-///   neither                                        unknown: refused if ranks hold pieces, UsageError
+/// - `static constexpr bool elementwise = true`: on that element (AdamW, SGD). Ranks may hold any pieces.
+/// - `static constexpr Needs needs = Needs::rows` (or Needs::matrix): on its row, or on the whole parameter (Muon, LAMB). weft
+///   brings them together wherever ranks hold pieces (MatrixExchange), and the results have the bits of one rank whenever the
+///   gradients have.
+/// - neither: unknown, and refused if ranks hold pieces, UsageError.
 ///
 /// The first and the last have `update<P>(device, slot, options, learning_rate, gradient_scale, step)`, the second three parts:
 /// optim/update_rule.hpp. State that is offloaded is updated element by element only.
@@ -172,7 +153,7 @@ class Optimizer {
   }
   /// Prints why the argument is no model that an optimizer can update.
   template <class Other>
-  requires(!Trainable<Other>) explicit Optimizer(Other&, const Options& = {}) {
+  requires(!Trainable<Other>) explicit Optimizer(Other&, const Options& options = {}) : grouped_(options) {
     constexpr bool frozen = Trainable<std::remove_const_t<Other>>;
     static_assert(!frozen, "weft: an optimizer changes the model's parameters, and this model is const: give it one that is not");
     static_assert(
@@ -364,68 +345,10 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
 }
 
 template <class Rule>
-double Optimizer<Rule>::gradient_norm() {
-  return scaled_norm() / (loss_scale_ ? loss_scale_->applied() : 1);
-}
-
-template <class Rule>
 void Optimizer<Rule>::refresh() {
   for (Slot& slot : slots_)
     if (slot.master && slot.state->value() && slot.state->kept_type() == slot.state->type())
       widen_(*device_, slot.state->kept(), slot.state->value().get(), slot.master.get());
-}
-
-template <class Rule>
-double Optimizer<Rule>::scaled_norm() {
-  std::vector<weft::detail::GradientPart> parts;
-  for (const Slot& slot : slots_) {
-    if (!slot.state->gradient() || !slot.state->gradients().touched()) continue;
-    if (slot.state->info().replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted()});
-    else
-      for (const weft::detail::Run& run : slot.state->runs())
-        parts.push_back({slot.state, run, slot.state->counted() && run.owned});
-  }
-  return accumulator_->norm(communicator_, parts,
-                            {this,
-                             [](void* optimizer, const weft::detail::GradientPart& part, double* out) {
-                               Optimizer& self = *static_cast<Optimizer*>(optimizer);
-                               self.squared_norm_(*self.device_, self.wide_gradient(*part.state).get(), part.run, out);
-                             },
-                             [](void* optimizer, std::span<const weft::detail::GradientPart> parts, double* out) {
-                               Optimizer& self = *static_cast<Optimizer*>(optimizer);
-                               return self.squared_norms_(*self.device_, parts, out);
-                             }});
-}
-
-template <class Rule>
-void Optimizer<Rule>::require_same_step(double learning_rate) {
-  if (communicator_.size() == 1) return;
-  const std::uint64_t words[] = {options_hash_, std::bit_cast<std::uint64_t>(learning_rate), steps_};
-  if (weft::detail::same_on_all(communicator_, words)) return;
-  const auto found = weft::detail::first_difference(communicator_, words);
-  const std::string what = found.word == 0 ? std::string("options are not the same")
-                           : found.word == 1
-                               ? weft::detail::joined({"learning rate is ", std::to_string(std::bit_cast<double>(found.on_rank)),
-                                                       ", not ", std::to_string(std::bit_cast<double>(found.on_first))})
-                               : weft::detail::joined({"number of steps is ", found.on_rank, ", not ", found.on_first});
-  throw_error<UsageError>({"optimizer step: rank ", found.rank, "'s ", what,
-                           " as on rank 0: all ranks make an optimizer with the same options and take the same steps"});
-}
-
-template <class Rule>
-void Optimizer<Rule>::require_whole(const ParameterState& state) {
-  if (state.local().size() == state.global().size()) return;
-  std::string axes;
-  const std::pair<unsigned, std::string_view> cutting[] = {{axis_bit<tp>, tp::name},
-                                                           {axis_bit<etp>, etp::name},
-                                                           {axis_bit<cp>, cp::name},
-                                                           {axis_bit<ep>, ep::name},
-                                                           {axis_bit<pp>, pp::name}};
-  for (const auto& [bit, name] : cutting)
-    if (state.sharded() & bit) weft::detail::append_to(axes, {axes.empty() ? "" : " and ", name});
-  throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name(), " ", state.global().text(),
-                           " is cut over ", axes.empty() ? std::string("ranks") : axes, ": this rank holds ",
-                           state.local().text(), "; use degree 1 there, or an elementwise rule"});
 }
 
 template <class Rule>
@@ -441,76 +364,6 @@ void Optimizer<Rule>::update(Slot& slot, double learning_rate, double scale) {
   const detail::LentSlot lent(slot, wide_gradient(*slot.state));
   update_(*device_, slot, grouped_.options[slot.group], learning_rate * grouped_.ratios[slot.group], scale,
           steps_ + 1 - slot.begun);
-}
-
-template <class Rule>
-bool Optimizer<Rule>::takes_whole([[maybe_unused]] const Slot& slot, [[maybe_unused]] bool inner) const {
-  const std::string named = slot.group == 0 ? std::string() : grouped_.groups[slot.group - 1].rule;
-  if constexpr (requires { Rule::rules; }) {
-    for (std::size_t k = 0; k < 2; ++k)
-      if (named == Rule::rules[k]) return k == 0;
-    if (!named.empty())
-      throw_error<UsageError>({"group \"", grouped_.groups[slot.group - 1].match, "\" asks for the rule \"", named,
-                               "\": this optimizer's are \"", Rule::rules[0], "\" and \"", Rule::rules[1], "\""});
-    return Rule::takes_whole(*slot.state, inner);
-  } else {
-    if (!named.empty())
-      throw_error<UsageError>({"group \"", grouped_.groups[slot.group - 1].match, "\" asks for the rule \"", named,
-                               "\", and this optimizer has one rule: leave it out, or use an optimizer of two, such as Muon"});
-    return detail::is_served<Rule>;
-  }
-}
-
-template <class Rule>
-void Optimizer<Rule>::serve() {
-  std::vector<detail::MatrixPiece> pieces;
-  for (std::size_t k = 0; k < slots_.size(); ++k) {
-    const Slot& slot = slots_[k];
-    if (!slot.whole) continue;
-    const ParameterState& state = *slot.state;
-    if (store_)
-      throw_error<UsageError>({"this optimizer's rule needs ",
-                               detail::needs_of<Rule> == Needs::rows ? "whole rows" : "whole matrices", " and the state of ",
-                               state.name(),
-                               " is offloaded (ModelOptions::shard.offload), which is updated piece by piece: leave offload out, "
-                               "or use an elementwise rule, such as AdamW's"});
-    if (state.kept() == 0) continue;
-    const std::size_t rows = state.global().rank() > 1 ? state.global()[0] : 1;
-    pieces.push_back({&state, rows, state.global().size() / rows, detail::needs_of<Rule> == Needs::rows});
-    served_.push_back(k);
-  }
-  Work work = Work::home;
-  if constexpr (requires { options_.work; }) work = options_.work;
-  exchange_.emplace(communicator_, std::move(pieces), work);
-}
-
-template <class Rule>
-void Optimizer<Rule>::step_whole(double learning_rate, double scale) {
-  constexpr std::size_t sent = detail::sent_by<Rule>, returned = detail::returned_to<Rule>;
-  std::vector<char> due(served_.size());
-  std::vector<weft::detail::Buffer> arrays(served_.size());
-  for (std::size_t k = 0; k < served_.size(); ++k) {
-    Slot& slot = slots_[served_[k]];
-    if (!(due[k] = slot.due())) continue;
-    arrays[k] = device_->allocate(slot.state->kept() * sent * size_of(slot.state->gradient_type()));
-    const detail::LentSlot lent(slot, wide_gradient(*slot.state));
-    parts_.prepare(*device_, slot, grouped_.options[slot.group], scale, steps_ + 1 - slot.begun, arrays[k].get());
-  }
-  const detail::TransformCall<Options, Exec> transform{
-      this, parts_.transform, [](const void* self, std::size_t piece) -> std::pair<const ParameterState*, const Options*> {
-        const auto& optimizer = *static_cast<const Optimizer*>(self);
-        const Slot& slot = optimizer.slots_[optimizer.served_[piece]];
-        return {slot.state, &optimizer.grouped_.options[slot.group]};
-      }};
-  parts_.exchange(*exchange_, *device_, due, arrays, sent, returned, transform);
-  for (std::size_t k = 0; k < served_.size(); ++k) {
-    if (!due[k]) continue;
-    Slot& slot = slots_[served_[k]];
-    const detail::LentSlot lent(slot, wide_gradient(*slot.state));
-    parts_.apply(*device_, slot, grouped_.options[slot.group], learning_rate * grouped_.ratios[slot.group],
-                 steps_ + 1 - slot.begun, arrays[k].get());
-    arrays[k].reset();
-  }
 }
 
 /// Replaces an optimizer whose Rule is no rule, and accepts all arguments, so that there is one error.
@@ -530,3 +383,6 @@ requires(!UpdateRule<Rule>) class Optimizer<Rule> {
 };
 
 }  // namespace weft::optim
+
+#include <weft/optim/step_agreement.hpp>
+#include <weft/optim/whole_step.hpp>

@@ -93,6 +93,7 @@ struct Refused {
   void freeze(T&&...) {}
   template <class... T>
   void unfreeze(T&&...) {}
+  const std::vector<std::string>& parameter_names() const;
   Communicator communicator() const { return {}; }
   DefaultDevice& device() const;
 };

@@ -86,28 +86,12 @@ WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxi
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return all[a].first < all[b].first; });
   for (std::size_t i = 1; i < order.size(); ++i) {
     const std::size_t end = all[order[i - 1]].first + all[order[i - 1]].count, begin = all[order[i]].first;
+    const std::string rank = joined({axis, " rank ", order[i]}), before = joined({axis, " rank ", order[i - 1]}),
+                      set = joined({"set ", member, " to the index "});
     if (begin < end)
-      throw_error<UsageError>({"batch: ",
-                               axis,
-                               " rank ",
-                               order[i],
-                               "'s share begins at ",
-                               sample,
-                               " ",
-                               begin,
-                               ", which ",
-                               axis,
-                               " rank ",
-                               order[i - 1],
-                               "'s share [",
-                               all[order[i - 1]].first,
-                               ", ",
-                               end,
-                               ") holds: set ",
-                               member,
-                               " to the index in the global batch of the share's first ",
-                               sample,
-                               " (dropout goes by it)"});
+      throw_error<UsageError>({"batch: ", rank, "'s share begins at ", sample, " ", begin, ", which ", before, "'s share [",
+                               all[order[i - 1]].first, ", ", end, ") holds: ", set, "in the global batch of the share's first ",
+                               sample, " (dropout goes by it)"});
     if (begin > end)
       throw_error<UsageError>({"batch: ",
                                sample,
@@ -116,22 +100,18 @@ WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxi
                                " to ",
                                begin - 1,
                                " of the global batch are in no share: ",
-                               axis,
-                               " rank ",
-                               order[i - 1],
+                               before,
                                "'s ends before ",
                                sample,
                                " ",
                                end,
                                ", ",
-                               axis,
-                               " rank ",
-                               order[i],
+                               rank,
                                "'s begins at ",
                                begin,
-                               "; set ",
-                               member,
-                               " to the index of the share's first ",
+                               "; ",
+                               set,
+                               "of the share's first ",
                                sample,
                                ", made for mesh.rank(dp{}) of mesh.size(dp{})"});
   }

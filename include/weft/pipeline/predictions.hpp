@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a model gives for a batch, on the host of every rank: the outputs of its last unit (or of a Module's forward), brought
+// A model's predictions for a batch, on the host of every rank: the outputs of its last unit (or of a Module's forward), brought
 // together from the ranks that hold parts of them.
 //
 //   const Prediction scores = model.predict(batch, Gather::whole);   // scores.shape {samples, classes}
@@ -16,6 +16,7 @@
 
 #include <weft/core/text.hpp>
 #include <weft/mesh/zigzag.hpp>
+#include <weft/pipeline/logits.hpp>
 #include <weft/pipeline/own_loop.hpp>
 #include <weft/pipeline/stages.hpp>
 #include <weft/tensor/to.hpp>
@@ -48,10 +49,6 @@ template <class L, class Context, class... X>
 concept PredictsVariables = std::is_base_of_v<Module<L>, L> && requires(const L& layer, const Variable<Context, X>&... x) {
   layer.predict(x...);
 };
-template <class L, class Context, class X>
-concept GivesLogits = requires(const L& layer, const Context& context, const X& x) {
-  layer.logits(context, x);
-};
 // Whether a Module's predict takes the parts of a tuple and, `with`, the inputs of the batch.
 template <class L, class Context, class Inputs, bool with, class X>
 struct PredictsParts {
@@ -77,11 +74,11 @@ auto predict_of(const typename Last::Layer& layer, const Context& context, const
     return layer.predict(context, x);
   } else if constexpr (PredictsTensors<L, Context, X, I>) {
     return layer.predict(context, x, inputs);
-  } else if constexpr (GivesLogits<L, Context, X>) {
-    return layer.logits(context, x);
+  } else if constexpr (LogitsOfTensors<L, Context, X> || LogitsOfVariables<L, Context, X>) {
+    return logits_of(layer, context, x);
   } else {
     static_assert(
-        GivesLogits<L, Context, X>,
+        std::is_void_v<L>,
         "weft: predict of a model whose last unit says nothing but its loss: write `auto predict(const auto& x) const` in it "
         "(in a layer that is no Module `auto predict(const auto& context, const auto& x) const`), which returns what its "
         "loss compares; see Last in this function's template arguments");
@@ -153,7 +150,7 @@ void append_outputs(const Context& context, const Y& given, Prediction& all) {
     std::size_t rows = y.shape()[0];
     const std::size_t width = rows == 0 ? 0 : y.size() / rows, before = all.values.size();
     if constexpr (Context::has(cp{}) && shard_dim<placement_t<Y, cp>> == 0) {
-      const Zigzag cut{context.env.length, context.size(cp{}), context.rank(cp{})};
+      const Zigzag cut{detail::sequence_length(context.env), context.size(cp{}), context.rank(cp{})};
       const std::size_t here = std::exchange(rows, rows * context.size(cp{}));
       all.values.resize(before + rows * width);
       for (std::size_t row = 0; row < here; ++row)

@@ -26,6 +26,7 @@
 #include <weft/pipeline/executor.hpp>
 #include <weft/pipeline/forward_table.hpp>
 #include <weft/pipeline/loss_axes.hpp>
+#include <weft/pipeline/loss_count.hpp>
 #include <weft/pipeline/model_run.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
 #include <weft/pipeline/stage_cut.hpp>
@@ -133,22 +134,12 @@ class Stages {
     check(batch);
     check_length(longest_of(batch));
     const int ranks = static_cast<int>(context.size(pp{})), micro = static_cast<int>(share_of(batch).micro_batches);
-    if (!table_ || table_->micro_batches != micro) {
-      table_ = settings_.schedule.table(ranks, micro);
-    }
+    if (!table_ || table_->micro_batches != micro) table_ = settings_.schedule.table(ranks, micro);
     return *table_;
   }
-  struct Counts {
-    double counted, tokens;  // the count by which the loss is divided, and all tokens (or samples), of the global batch
-  };
-  /// Collective over the axes that cut the batch.
   template <class Context>
-  static Counts count_targets(const Context& context, const Batch& batch) {
-    double counts[] = {double(count_of<Model>(batch, usual_count(batch))), double(rows_of(batch))};
-    // The sum is over the axes whose ranks have shares of their own; the ranks of all others have the same batch.
-    for_each_data_axis(context, [&](const Communicator& ranks) { ranks.all_reduce(std::span<double>(counts)); });
-    if (counts[0] == 0) refuse_count(std::size_t(counts[1]));
-    return {counts[0], counts[1]};
+  static LossCounts count_targets(const Context& context, const Batch& batch) {
+    return detail::count_targets<Model>(context, batch);
   }
   /// Called after all micro-batches: adds the gradients of shared parameters and completes the sums over data ranks.
   template <class Context>
@@ -251,32 +242,6 @@ class Stages {
     return total_loss<Context>(context, run.executor.losses()) / count;
   }
 
-  // The default count: the targets that are not masked, or samples.
-  static std::size_t usual_count(const Batch& batch) {
-    if constexpr (has_tokens)
-      return std::size_t(
-          std::count_if(batch.targets.begin(), batch.targets.end(), [](std::int32_t target) { return target >= 0; }));
-    else return share_of(batch).samples;
-  }
-  static std::size_t rows_of(const Batch& batch) {
-    if constexpr (has_tokens) return batch.targets.size();
-    else return share_of(batch).samples;
-  }
-  [[noreturn]] WEFT_COLD static void refuse_count(std::size_t rows) {
-    if constexpr (has_tokens)
-      throw_error<UsageError>(
-          {"batch: none of the ", rows,
-           " targets of the global batch counts (all are negative): there is no loss; leave such a batch out"});
-    else
-      throw_error<UsageError>({"batch: the count of the global batch, by which its loss is divided, is 0 of ", rows,
-                               " samples: there is no loss; leave such a batch out"});
-  }
-  static std::size_t longest_of(const Batch& batch) {
-    const BatchShare share = share_of(batch);
-    std::size_t longest = share.differing.empty() ? share.length : 0;
-    for (const MicroBatch& micro : share.differing) longest = std::max(longest, micro.length);
-    return longest;
-  }
   template <class Context>
   WEFT_COLD void construct(const Context& context, const Config& config) {
     const schedule::AnySchedule& schedule = settings_.schedule;
@@ -414,13 +379,6 @@ class Stages {
     }
     for (Unit& unit : ties_.units()) unit.parameters = trainable_of(unit);
     for (Unit& unit : settings_.accumulator->second_uses()) unit.parameters = trainable_of(unit);
-  }
-
-  WEFT_COLD static void require_reduced(const ParameterState& state) {
-    if (state.gradients().unreduced() == 0) return;
-    throw_error<UnreducedGradientError>({"the gradient of ", state.name(), " is still unreduced over ",
-                                         names_of_axes(state.info(), state.gradients().unreduced()),
-                                         " after the step: no wrapper sums it"});
   }
 
   StageSettings settings_;

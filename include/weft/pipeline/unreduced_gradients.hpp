@@ -20,6 +20,14 @@ namespace weft::detail {
                                        " on others; what is the same on every rank (Invariant) must be computed by every rank"});
 }
 
+/// Throws UnreducedGradientError for a gradient that is still a term of a sum after a step.
+WEFT_COLD inline void require_reduced(const ParameterState& state) {
+  if (state.gradients().unreduced() == 0) return;
+  throw_error<UnreducedGradientError>({"the gradient of ", state.name(), " is still unreduced over ",
+                                       names_of_axes(state.info(), state.gradients().unreduced()),
+                                       " after the step: no wrapper sums it"});
+}
+
 /// Makes a gradient's unreduced axes and `touched` the same on every rank of `comm`; `axis` is the bit of its axis. Other
 /// unreduced axes are made the same, too, since after the sum over this axis all ranks have the same gradient. One small
 /// all-reduce. Throws UnreducedGradientError on all ranks of `comm` for a gradient that is whole on some and not on others.

@@ -43,12 +43,12 @@ concept AnyTensor = detail::is_tensor<std::remove_cvref_t<X>>;
 struct Nothing {};
 
 namespace operations {
-struct Refused {};
+struct RefusedOperand {};
 }  // namespace operations
 
 namespace detail {
 // Replaces a value that the compiler has already refused, so that only one error is printed: operations on it are silent.
-struct AlreadyRefused : operations::Refused {};
+struct AlreadyRefused : operations::RefusedOperand {};
 }  // namespace detail
 
 /// The operations that programs call with tensors and without a namespace: add(x, y), map(x, f), softmax(x). Every Tensor derives

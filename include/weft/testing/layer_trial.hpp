@@ -54,11 +54,7 @@ class Trial {
 
   /// `shape` is that of the whole input.
   Trial(Layer& layer, const Context& context, const Made& made, const Shape& shape, const RankRows& rows, std::uint64_t seed)
-      : layer_(layer),
-        context_(context),
-        parameters_(parameters_of(made)),
-        rows_(rows),
-        guard_((shape.size() + 63) / 64 * 64) {
+      : layer_(layer), context_(context), parameters_(parameters_of(made)), rows_(rows), guard_((shape.size() + 63) / 64 * 64) {
     for (std::size_t k = 0; k < 2; ++k) {
       shape_ = shape;
       const Numbers all = numbers(k == 0 ? key_of(seed, 5) : key_of(seed, 5, k), shape.size());

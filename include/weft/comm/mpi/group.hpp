@@ -234,9 +234,9 @@ inline void MpiGroup::start_check(Running& running) {
     for (const std::size_t count : call.receive_counts) counts = counts * 1000003 + count;
   running.mine = {signature(call), call.count, counts};
   running.all.resize(running.mine.size() * std::size_t(size_));
-  mpi::check(MPI_Iallgather(running.mine.data(), int(running.mine.size()), MPI_UINT64_T, running.all.data(), int(running.mine.size()),
-                       MPI_UINT64_T, checks_.get(), &running.check),
-        "MPI_Iallgather");
+  mpi::check(MPI_Iallgather(running.mine.data(), int(running.mine.size()), MPI_UINT64_T, running.all.data(),
+                            int(running.mine.size()), MPI_UINT64_T, checks_.get(), &running.check),
+             "MPI_Iallgather");
 }
 
 inline bool MpiGroup::checked(Running& running) {

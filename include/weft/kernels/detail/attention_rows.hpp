@@ -92,7 +92,7 @@ void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, c
         team.each(s.head_width, [&](std::size_t d) { to[d] = R(none ? A(0) : sum[d] / total); });
         if (team.leads())
           lse[(sequence * s.heads + head) * s.statistic_step + i] =
-            none ? -Kokkos::Experimental::infinity_v<A> : top + Kokkos::log(total);
+              none ? -Kokkos::Experimental::infinity_v<A> : top + Kokkos::log(total);
       });
 }
 

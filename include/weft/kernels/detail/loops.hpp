@@ -36,8 +36,7 @@ requires(on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const
 }
 template <class Exec, class F>
 requires(!on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const F& f) {
-  if (n != 0)
-    Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)), f);
+  weft::detail::for_each_index(device, n, f);
 }
 
 /// The number of threads among which so many multiplications and additions are shared out: each has enough to do to be worth the
@@ -300,11 +299,13 @@ requires(!on_host<Exec>) void for_each_row(Device<Exec>& device, std::size_t row
   using Policy = typename RowTeam<Exec>::Policy;
   const int lanes = std::min(32, Policy::vector_length_max()), rows_of_team = lanes == 32 ? 4 : 1;
   if (rows != 0)
-    Kokkos::parallel_for(
-        "weft",
-        by_argument(
-            Policy(device.exec(), int((rows + std::size_t(rows_of_team) - 1) / std::size_t(rows_of_team)), rows_of_team, lanes)),
-        RowTeamBody<Exec, F>{f, rows});
+    weft::detail::launch_on<RowTeamBody<Exec, F>>(device.exec(), [&] {
+      Kokkos::parallel_for(
+          "weft",
+          by_argument(Policy(device.exec(), int((rows + std::size_t(rows_of_team) - 1) / std::size_t(rows_of_team)), rows_of_team,
+                             lanes)),
+          RowTeamBody<Exec, F>{f, rows});
+    });
 }
 
 /// Calls f(i, count) for the pieces of [0, n) that fit into V.
@@ -342,9 +343,14 @@ template <class Exec, class F>
 requires(!on_host<Exec>) void sum_blocks(Device<Exec>& device, std::size_t n, double* out, const F& f) {
   constexpr std::size_t block = 8;  // of one thread
   Kokkos::View<double, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> result(out);
-  Kokkos::parallel_reduce(
-      "weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, (n + block - 1) / block)),
-      KOKKOS_LAMBDA(std::size_t b, double& total) { total += f(b * block, (b + 1) * block < n ? (b + 1) * block : n); }, result);
+  const auto body = KOKKOS_LAMBDA(std::size_t b, double& total) {
+    total += f(b * block, (b + 1) * block < n ? (b + 1) * block : n);
+  };
+  weft::detail::launch_on<decltype(body)>(device.exec(), [&] {
+    Kokkos::parallel_reduce(
+        "weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, (n + block - 1) / block)),
+        body, result);
+  });
 }
 
 }  // namespace weft::kernels::detail

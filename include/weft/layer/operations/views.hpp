@@ -65,9 +65,9 @@ X merge_heads(const X& x) {
   return detail::view_as(x, shape);
 }
 
-/// x in another shape with the same number of elements, which are shared. Only dim 0 may be cut: each rank's part is then one part
-/// of the whole in the new shape too, except over cp, whose ranks have two chunks of each sequence: there, and if dim 0 is padded,
-/// dim 0 must stay. The gradient is reshape(g, x.shape()).
+/// x in another shape with the same number of elements, which are shared. Only dim 0 may be cut: each rank's part is then one
+/// part of the whole in the new shape too, except over cp, whose ranks have two chunks of each sequence: there, and if dim 0 is
+/// padded, dim 0 must stay. The gradient is reshape(g, x.shape()).
 template <AnyTensor X>
 X reshape(const X& x, Shape shape) {
   static_assert(!detail::columns_cut<X>,

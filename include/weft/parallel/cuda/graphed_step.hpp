@@ -136,7 +136,8 @@ class GraphedStep {
     shape_ = batch;
     using Tokens = decltype(inputs_.held.tokens);
     inputs_ = {{Tokens(context.device(), {batch.tokens.size()}), Tokens(context.device(), {batch.targets.size()})},
-               decltype(inputs_.seed)(context.device(), {1}), {}};
+               decltype(inputs_.seed)(context.device(), {1}),
+               {}};
     if (!batch.documents.empty()) inputs_.documents = decltype(inputs_.documents)(context.device(), {batch.documents.size()});
     // A layer that read a number of this step from the environment would repeat it in all later steps.
     constexpr double unknown = std::numeric_limits<double>::quiet_NaN();

@@ -62,8 +62,8 @@ class GradientTrees : public GradientAccumulator {
 
   void begin(const BatchShare& batch, AllHooks hooks, std::size_t data_rank, std::size_t data_ranks) override {
     if (batch.first != data_rank * batch.samples)
-      throw_error<UsageError>({"reproducible: dp rank ", data_rank, "'s share of the batch begins at sequence ",
-                               batch.first, ", expected ", data_rank * batch.samples,
+      throw_error<UsageError>({"reproducible: dp rank ", data_rank, "'s share of the batch begins at sequence ", batch.first,
+                               ", expected ", data_rank * batch.samples,
                                ": shares lie in the order of the ranks and are of one size"});
     count_ = batch.micro_batches;
     terms_ = count_ * data_ranks;

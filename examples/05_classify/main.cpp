@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Classifies images (Fashion-MNIST) by a convolutional network or a vision transformer, in any layout.
+//
+//   ./examples/run classify                                        two thread ranks of dp, the network, two epochs
+//   ./examples/run classify --model vit --dp 1 --tp 2 --epochs 5   tensor parallelism
+//   ./examples/run classify --dp 2 --tp 2 --pp 2 --zero 2          eight thread ranks
+//   mpirun -np 4 ./examples/run classify --dp 4 --zero 3           the ranks that the launcher started
+//
+// The models are in models.hpp. Seed and batch decide the losses, the layout does not: BatchNorm's statistics are those of the
+// global batch. The files are those of Debian's package dataset-fashion-mnist; --data names another folder with the same names.
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+
+#if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
+#include <weft/comm/mpi.hpp>
+#endif
+#include <weft/data/arrays.hpp>
+#include <weft/data/idx.hpp>
+#include <weft/data/loader.hpp>
+#include <weft/weft.hpp>
+
+#include "models.hpp"
+
+namespace {
+
+using namespace classify;
+
+struct Options {
+  std::string data = "/usr/share/datasets/fashion-mnist", model = "cnn";
+  std::size_t dp = 2, tp = 1, pp = 1, batch = 100, micro_batches = 1;
+  std::uint64_t epochs = 2, steps = 0, seed = 1, print_every = 100;
+  int zero = 0;
+  double learning_rate = 2e-3;
+};
+
+/// The images and labels of one part, as floats in [-1, 1]. Opened once, and thread ranks share it.
+auto open_images(const std::string& folder, const std::string& part) {
+  const auto images = data::Idx::open(folder + "/" + part + "-images-idx3-ubyte.gz");
+  const auto labels = data::Idx::open(folder + "/" + part + "-labels-idx1-ubyte.gz");
+  const data::Arrays dataset(
+      data::array<image, std::uint8_t>(images, {.shape = Shape{1, 28, 28}, .scale = 2 / 255.0, .shift = -1}),
+      data::array<label, std::uint8_t>(labels, {.classes = 10}));
+  return std::make_shared<decltype(dataset)>(dataset);
+}
+using Dataset = decltype(open_images("", ""));
+
+/// The share of the test images whose largest score is their label's, in percent: each data rank counts its own.
+double accuracy(auto& model, const auto& mesh, const Dataset& test, std::size_t global_batch) {
+  std::int64_t counts[] = {0, 0};  // right, all
+  for (auto&& batch : data::Loader(mesh, test, {.global_batch = global_batch, .shuffle = false})) {
+    const Prediction scores = model.predict(batch);
+    const std::size_t classes = scores.shape[1];
+    for (std::size_t i = 0; i < batch.samples; ++i) {
+      const auto first = scores.values.begin() + std::ptrdiff_t(i * classes);
+      counts[0] += std::max_element(first, first + std::ptrdiff_t(classes)) - first == batch[label].values()[i];
+      ++counts[1];
+    }
+  }
+  mesh.comm(dp{}).all_reduce(std::span(counts));
+  return 100.0 * double(counts[0]) / double(counts[1]);
+}
+
+template <class Model>
+void train(World& world, const Options& options, const Dataset& training, const Dataset& test) {
+  Mesh<dp, tp, pp> mesh(world, {.tp = options.tp, .dp = options.dp, .pp = options.pp});
+  FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>> model(
+      mesh, {}, {.seed = options.seed, .shard = {.stage = options.zero}});
+  optim::AdamW optimizer(model, {.weight_decay = 0.05, .decay_vectors = false});
+  data::Loader loader(mesh, training,
+                      {.global_batch = options.batch,
+                       .micro_batches = options.micro_batches,
+                       .seed = options.seed,
+                       .epochs = options.epochs,
+                       .steps = options.steps});
+  const auto show = [&](const auto&... what) {
+    if (world.rank() == 0) std::printf(what...), std::fflush(stdout);
+  };
+  const auto now = std::chrono::steady_clock::now;
+  auto start = now();
+  std::size_t images = 0;  // since `start`
+  for (auto&& batch : loader) {
+    const data::LoaderProgress at = loader.progress();
+    const optim::WarmupCosine rate{.peak = options.learning_rate, .warmup = at.end_step / 20, .steps = at.end_step};
+    const double loss = model.train_step(batch);
+    optimizer.step(rate.at(at.step));
+    images += options.batch;
+    if ((at.step + 1) % options.print_every == 0) show("step %llu: loss %.6f\n", (unsigned long long)(at.step + 1), loss);
+    if (at.step + 1 < at.end_step && at.step_of_epoch + 1 < at.steps_per_epoch) continue;
+    const double seconds = std::chrono::duration<double>(now() - start).count();
+    show("epoch %llu: test accuracy %.2f %%, %.0f images/s\n", (unsigned long long)(at.epoch + 1),
+         accuracy(model, mesh, test, options.batch), double(images) / seconds);
+    start = now(), images = 0;
+  }
+}
+
+int rank_main(World& world, const Options& options, const Dataset& training, const Dataset& test) {
+  if (options.model == "cnn") train<Cnn<float>>(world, options, training, test);
+  else train<VisionTransformer<float>>(world, options, training, test);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options o;
+  CLI::App app("Classifies Fashion-MNIST's images over a mesh of ranks.", "classify");
+  app.add_option("--data", o.data, "Folder of the four IDX files")->capture_default_str();
+  app.add_option("--model", o.model)->check(CLI::IsMember({"cnn", "vit"}))->capture_default_str();
+  app.add_option("--dp", o.dp, "Data parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--tp", o.tp, "Tensor parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--pp", o.pp, "Pipeline parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--zero", o.zero, "Stage of ZeRO")->check(CLI::Range(0, 3))->capture_default_str();
+  app.add_option("--epochs", o.epochs)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--steps", o.steps, "Instead of whole epochs")->capture_default_str();
+  app.add_option("--batch", o.batch, "Images of a step, over all ranks")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--micro-batches", o.micro_batches, "Of a step; each has its own statistics of BatchNorm")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--learning-rate", o.learning_rate, "Its peak")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--seed", o.seed)->capture_default_str();
+  app.add_option("--print-every", o.print_every, "Steps between two losses")->check(CLI::PositiveNumber)->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+
+  const auto classify = [&](World& world) {
+    static const Dataset training = open_images(o.data, "train"), test = open_images(o.data, "t10k");  // by the first thread rank
+    return rank_main(world, o, training, test);
+  };
+  const RunOptions how{.ranks = int(o.dp * o.tp * o.pp), .argc = argc, .argv = argv};
+#if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
+  return run<comm::Threads, comm::Mpi>(how, classify);
+#else
+  return run<comm::Threads>(how, classify);
+#endif
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A lock around the first launch of each kernel on each GPU. Kokkos keeps a table for each kernel, with an entry for each GPU,
+// which it fills at the first launch there without a lock; ranks that are threads of one process, with a GPU each, would fill and
+// read it at once. Later launches of a kernel only share the lock.
+//
+//   first_launch<Body>(gpu, [&] { Kokkos::parallel_for(policy, body); });
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <shared_mutex>
+
+namespace weft::detail {
+
+template <class Kernel>
+struct LaunchTable {
+  static inline std::shared_mutex mutex;
+  static inline std::array<std::atomic<bool>, 64> known{};
+};
+
+template <class Kernel, class F>
+void first_launch(int gpu, const F& launch) {
+  auto& mutex = LaunchTable<Kernel>::mutex;
+  auto& known = LaunchTable<Kernel>::known;
+  const bool counted = gpu >= 0 && std::size_t(gpu) < known.size();
+  if (counted && known[std::size_t(gpu)].load(std::memory_order_acquire)) {
+    std::shared_lock lock(mutex);
+    return launch();
+  }
+  std::unique_lock lock(mutex);
+  launch();
+  if (counted) known[std::size_t(gpu)].store(true, std::memory_order_release);
+}
+
+/// Calls launch(), which launches a kernel of type Kernel on `exec`.
+template <class Kernel, class Exec, class F>
+void launch_on(const Exec& exec, const F& launch) {
+  if constexpr (requires { exec.cuda_device(); }) first_launch<Kernel>(exec.cuda_device(), launch);
+  else launch();
+}
+
+}  // namespace weft::detail

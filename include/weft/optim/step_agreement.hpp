@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The parts of an optimizer's step in which all ranks take part whatever its rule: the global gradient norm, and the check that
+// they take the same step with the same options. Definitions of the members that optim/optimizer.hpp declares, which includes
+// this header.
+
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <weft/comm/agreement.hpp>
+#include <weft/core/text.hpp>
+#include <weft/optim/optimizer.hpp>
+
+namespace weft::optim {
+
+template <class Rule>
+double Optimizer<Rule>::gradient_norm() {
+  return scaled_norm() / (loss_scale_ ? loss_scale_->applied() : 1);
+}
+
+template <class Rule>
+double Optimizer<Rule>::scaled_norm() {
+  std::vector<weft::detail::GradientPart> parts;
+  for (const Slot& slot : slots_) {
+    if (!slot.state->gradient() || !slot.state->gradients().touched()) continue;
+    if (slot.state->info().replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted()});
+    else
+      for (const weft::detail::Run& run : slot.state->runs())
+        parts.push_back({slot.state, run, slot.state->counted() && run.owned});
+  }
+  return accumulator_->norm(communicator_, parts,
+                            {this,
+                             [](void* optimizer, const weft::detail::GradientPart& part, double* out) {
+                               Optimizer& self = *static_cast<Optimizer*>(optimizer);
+                               self.squared_norm_(*self.device_, self.wide_gradient(*part.state).get(), part.run, out);
+                             },
+                             [](void* optimizer, std::span<const weft::detail::GradientPart> parts, double* out) {
+                               Optimizer& self = *static_cast<Optimizer*>(optimizer);
+                               return self.squared_norms_(*self.device_, parts, out);
+                             }});
+}
+
+template <class Rule>
+void Optimizer<Rule>::require_same_step(double learning_rate) {
+  if (communicator_.size() == 1) return;
+  const std::uint64_t words[] = {options_hash_, std::bit_cast<std::uint64_t>(learning_rate), steps_};
+  if (weft::detail::same_on_all(communicator_, words)) return;
+  const auto found = weft::detail::first_difference(communicator_, words);
+  const std::string what = found.word == 0 ? std::string("options are not the same")
+                           : found.word == 1
+                               ? weft::detail::joined({"learning rate is ", std::to_string(std::bit_cast<double>(found.on_rank)),
+                                                       ", not ", std::to_string(std::bit_cast<double>(found.on_first))})
+                               : weft::detail::joined({"number of steps is ", found.on_rank, ", not ", found.on_first});
+  throw_error<UsageError>({"optimizer step: rank ", found.rank, "'s ", what,
+                           " as on rank 0: all ranks make an optimizer with the same options and take the same steps"});
+}
+
+}  // namespace weft::optim

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The part of an optimizer for rules that need whole rows or matrices: which parameters they are given, the plan by which ranks
+// bring them together, and their step. Definitions of the members that optim/optimizer.hpp declares, which includes this header.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <weft/core/text.hpp>
+#include <weft/optim/matrix_exchange.hpp>
+#include <weft/optim/optimizer.hpp>
+#include <weft/optim/rule_parts.hpp>
+
+namespace weft::optim {
+
+template <class Rule>
+void Optimizer<Rule>::require_whole(const ParameterState& state) {
+  if (state.local().size() == state.global().size()) return;
+  std::string axes;
+  const std::pair<unsigned, std::string_view> cutting[] = {{axis_bit<tp>, tp::name},
+                                                           {axis_bit<etp>, etp::name},
+                                                           {axis_bit<cp>, cp::name},
+                                                           {axis_bit<ep>, ep::name},
+                                                           {axis_bit<pp>, pp::name}};
+  for (const auto& [bit, name] : cutting)
+    if (state.sharded() & bit) weft::detail::append_to(axes, {axes.empty() ? "" : " and ", name});
+  throw_error<UsageError>({"this optimizer's rule is not elementwise and ", state.name(), " ", state.global().text(),
+                           " is cut over ", axes.empty() ? std::string("ranks") : axes, ": this rank holds ",
+                           state.local().text(), "; use degree 1 there, or an elementwise rule"});
+}
+
+template <class Rule>
+bool Optimizer<Rule>::takes_whole([[maybe_unused]] const Slot& slot, [[maybe_unused]] bool inner) const {
+  const std::string named = slot.group == 0 ? std::string() : grouped_.groups[slot.group - 1].rule;
+  if constexpr (requires { Rule::rules; }) {
+    for (std::size_t k = 0; k < 2; ++k)
+      if (named == Rule::rules[k]) return k == 0;
+    if (!named.empty())
+      throw_error<UsageError>({"group \"", grouped_.groups[slot.group - 1].match, "\" asks for the rule \"", named,
+                               "\": this optimizer's are \"", Rule::rules[0], "\" and \"", Rule::rules[1], "\""});
+    return Rule::takes_whole(*slot.state, inner);
+  } else {
+    if (!named.empty())
+      throw_error<UsageError>({"group \"", grouped_.groups[slot.group - 1].match, "\" asks for the rule \"", named,
+                               "\", and this optimizer has one rule: leave it out, or use an optimizer of two, such as Muon"});
+    return detail::is_served<Rule>;
+  }
+}
+
+template <class Rule>
+void Optimizer<Rule>::serve() {
+  std::vector<detail::MatrixPiece> pieces;
+  for (std::size_t k = 0; k < slots_.size(); ++k) {
+    const Slot& slot = slots_[k];
+    if (!slot.whole) continue;
+    const ParameterState& state = *slot.state;
+    if (store_)
+      throw_error<UsageError>({"this optimizer's rule needs ",
+                               detail::needs_of<Rule> == Needs::rows ? "whole rows" : "whole matrices", " and the state of ",
+                               state.name(),
+                               " is offloaded (ModelOptions::shard.offload), which is updated piece by piece: leave offload out, "
+                               "or use an elementwise rule, such as AdamW's"});
+    if (state.kept() == 0) continue;
+    const std::size_t rows = state.global().rank() > 1 ? state.global()[0] : 1;
+    pieces.push_back({&state, rows, state.global().size() / rows, detail::needs_of<Rule> == Needs::rows});
+    served_.push_back(k);
+  }
+  Work work = Work::home;
+  if constexpr (requires { options_.work; }) work = options_.work;
+  exchange_.emplace(communicator_, std::move(pieces), work);
+}
+
+template <class Rule>
+void Optimizer<Rule>::step_whole(double learning_rate, double scale) {
+  constexpr std::size_t sent = detail::sent_by<Rule>, returned = detail::returned_to<Rule>;
+  std::vector<char> due(served_.size());
+  std::vector<weft::detail::Buffer> arrays(served_.size());
+  for (std::size_t k = 0; k < served_.size(); ++k) {
+    Slot& slot = slots_[served_[k]];
+    if (!(due[k] = slot.due())) continue;
+    arrays[k] = device_->allocate(slot.state->kept() * sent * size_of(slot.state->gradient_type()));
+    const detail::LentSlot lent(slot, wide_gradient(*slot.state));
+    parts_.prepare(*device_, slot, grouped_.options[slot.group], scale, steps_ + 1 - slot.begun, arrays[k].get());
+  }
+  const detail::TransformCall<Options, Exec> transform{
+      this, parts_.transform, [](const void* self, std::size_t piece) -> std::pair<const ParameterState*, const Options*> {
+        const auto& optimizer = *static_cast<const Optimizer*>(self);
+        const Slot& slot = optimizer.slots_[optimizer.served_[piece]];
+        return {slot.state, &optimizer.grouped_.options[slot.group]};
+      }};
+  parts_.exchange(*exchange_, *device_, due, arrays, sent, returned, transform);
+  for (std::size_t k = 0; k < served_.size(); ++k) {
+    if (!due[k]) continue;
+    Slot& slot = slots_[served_[k]];
+    const detail::LentSlot lent(slot, wide_gradient(*slot.state));
+    parts_.apply(*device_, slot, grouped_.options[slot.group], learning_rate * grouped_.ratios[slot.group],
+                 steps_ + 1 - slot.begun, arrays[k].get());
+    arrays[k].reset();
+  }
+}
+
+}  // namespace weft::optim
