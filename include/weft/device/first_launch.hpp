@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <mutex>
 #include <shared_mutex>
 
 #include <weft/core/standard.hpp>
