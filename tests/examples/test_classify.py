@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-PROGRAM = os.path.join(os.environ["WEFT_EXAMPLES"], "05_classify")
+PROGRAM = os.path.join(os.environ["WEFT_EXAMPLES"], "06_classify")
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-classify-"))
 failures = 0
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parity matrix of the example's convolutional network, with BatchNorm and channels cut over tp, and of its vision
-// transformer: the very models of examples/05_classify, in double, in every layout as on one rank.
+// transformer: the very models of examples/06_classify, in double, in every layout as on one rank.
 
-#include "examples/05_classify/models.hpp"
+#include "examples/06_classify/models.hpp"
 #include "support/field_models.hpp"
 #include "support/field_parity.hpp"
 
