@@ -241,8 +241,8 @@ struct Primitive {
   }
 
   // An operation as a layer of its own, in Sequential or check_layer.
-  template <class Context, class... X, class G>
-  requires detail::IsOperation<Self>
+  template <class Context, class... X, class G, class Operation = Self>
+  requires detail::IsOperation<Operation>
   auto backward(const Context&, std::tuple<X...> saved, const G& g) const {
     auto gradients = std::apply([&](const X&... x) { return static_cast<const Self&>(*this).gradient(g, x...); }, saved);
     if constexpr (sizeof...(X) == 1) return gradients;

@@ -38,9 +38,12 @@ constexpr void require_loss() {
 
 namespace detail {
 
-/// Whether Model can be built under Context and called in loops of one's own, though it has no loss.
-template <class Model, class Context>
-inline constexpr bool is_open = ModuleModel<Model> && !LossModule<Model> && detail::Model<Model, Context>;
+// M, not Model: nvcc's host pass takes a parameter for the concept of its name.
+template <class M, class Context>
+inline constexpr bool can_be_built = detail::Model<M, Context>;
+/// Whether M can be built under Context and called in loops of one's own, though it has no loss.
+template <class M, class Context>
+inline constexpr bool is_open = ModuleModel<M> && !LossModule<M> && can_be_built<M, Context>;
 
 template <class Model>
 constexpr void refuse_training() {
@@ -55,7 +58,7 @@ constexpr void refuse_training() {
 /// built its construction has said why.
 template <class Model, class Context>
 constexpr bool is_usable() {
-  if constexpr (!detail::Model<Model, Context> || is_open<Model, Context>) {
+  if constexpr (!can_be_built<Model, Context> || is_open<Model, Context>) {
     return false;
   } else {
     using Types = ModelTypes<Model, Context>;

@@ -57,7 +57,7 @@ class Stages {
   WEFT_COLD Stages(const Context& context, const Config& config, StageSettings settings)
       : settings_(std::move(settings)), config_(config) {
     if constexpr (is_usable<Model, Context>() || is_open<Model, Context>) construct(context, config);
-    else if constexpr (!detail::Model<Model, Context>) refuse_functions_of_model<Model, Context>();
+    else if constexpr (!can_be_built<Model, Context>) refuse_functions_of_model<Model, Context>();
   }
 
   /// One step: forward and backward of all micro-batches, gradients summed over every axis. Returns the mean loss over the tokens
