@@ -222,8 +222,18 @@ TEST_CASE("scores far below zero of keys behind the first block") {
   check(c);
 }
 
-TEST_CASE_TEMPLATE("a mask that hides no more than causal, or full, gives its bits", T, float, double, bfloat16) {
+// Loops with and without ranges of keys are compiled apart, and a compiler may contract a product and a sum in one of them alone.
+TEST_CASE_TEMPLATE("a mask that hides no more than causal, or full, gives its numbers", T, float, double, bfloat16) {
   DefaultDevice device;
+  const double tolerance = std::is_same_v<T, double> ? 1e-14 : std::is_same_v<T, float> ? 2e-6 : 1.0 / 64;
+  const auto near = [&](const auto& a, const auto& b) {
+    double largest = 0, off = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      largest = std::max(largest, std::abs(double(a[i])));
+      off = std::max(off, std::abs(double(a[i]) - double(b[i])));
+    }
+    return a.size() == b.size() && off <= tolerance * largest;
+  };
   for (const bool causal : {true, false}) {
     Case<T> plain{2, 301, 4, 2, 33, {causal}}, window = plain, documents = plain, arrays = plain;
     window.mask.window = 301;
@@ -234,9 +244,9 @@ TEST_CASE_TEMPLATE("a mask that hides no more than causal, or full, gives its bi
     for (Case<T>* masked : {&window, &documents, &arrays}) {
       masked->forward(device);
       masked->backward(device);
-      CHECK(same_bits(masked->out, plain.out));
-      CHECK(same_bits(masked->lse, plain.lse));
-      CHECK(same_bits(masked->d_fused, plain.d_fused));
+      CHECK(near(masked->out, plain.out));
+      CHECK(near(masked->lse, plain.lse));
+      CHECK(near(masked->d_fused, plain.d_fused));
     }
   }
 }

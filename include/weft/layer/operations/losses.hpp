@@ -50,7 +50,8 @@ constexpr bool require_samples() {
 inline double elements_of_sample(const char* loss, const Shape& x, const Shape& y) {
   require_same_shape(loss, x, y);
   if (x.rank() == 0) throw_error<ShapeError>({loss, " of ", x.text(), ", expected [samples, ...]"});
-  return x[0] == 0 ? 1 : double(x.size() / x[0]);
+  const std::size_t elements = x[0] == 0 ? 1 : x.size() / x[0];
+  return double(elements);
 }
 
 /// (x - y)², and its derivative by x.
