@@ -225,7 +225,8 @@ TEST_CASE("documents that do not fit the tokens, or lie apart, are refused") {
   batch.documents = {0, 0, 1, 1, 0, 3, 3, 7};
   CHECK(refusal(batch) == "nothing");
   batch.documents.pop_back();
-  CHECK(refusal(batch) == "weft: batch: 7 documents for 8 tokens: TokenBatch::documents has the document of each token, or is empty");
+  CHECK(refusal(batch) ==
+        "weft: batch: 7 documents for 8 tokens: TokenBatch::documents has the document of each token, or is empty");
   batch.documents = {0, 0, 1, 1, 0, 3, 2, 7};
   CHECK(refusal(batch) ==
         "weft: batch: document(2) at place 6 follows document(3) in one sequence: the tokens of a document lie together, numbers "
