@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The definitions of hashes, texts and meshes.
 #include <weft/core/hash_impl.hpp>
+#include <weft/core/input_file_impl.hpp>
 #include <weft/core/text_impl.hpp>
 #include <weft/mesh/layout_impl.hpp>
 #include <weft/mesh/mesh_impl.hpp>

@@ -99,3 +99,31 @@ TEST_CASE("Gloo: a wait ends at its deadline") {
     else std::this_thread::sleep_for(std::chrono::seconds(2));  // it is there, and says nothing
   });
 }
+
+TEST_CASE("Gloo: a rank that ends right after the meeting is named") {
+  const weft_test::WithoutSharedMemory over_tcp;
+  const auto launch = weft::runtime::launch_from_environment();
+  for (const bool told : {false, true}) {
+    auto process = std::make_shared<weft::comm::gloo::Process>(weft::comm::gloo::rendezvous(launch, std::chrono::seconds(60)),
+                                                               std::chrono::seconds(40), false);
+    const int last = launch.world - 1;
+    if (told) process->listen();
+    if (launch.rank == last) {
+      if (told) process->tell(1, false, std::chrono::milliseconds(1));  // it failed because of another
+      process.reset();
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      if (!told) REQUIRE_NOTHROW(process->listen());
+      std::string text = "no error";
+      try {
+        weft::comm::gloo::over(process).barrier();
+      } catch (const std::exception& error) {
+        text = error.what();
+      }
+      const bool names =
+          text.find(" is lost, ") != std::string::npos || text.find(" failed with exit code 1") != std::string::npos;
+      CHECK_MESSAGE(names, text);
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));  // the store goes with rank 0
+    }
+  }
+}

@@ -12,6 +12,8 @@
 
 #include <weft/comm/threads.hpp>
 
+#include "support/figure.hpp"
+
 using namespace weft;
 
 namespace {
@@ -79,7 +81,10 @@ TEST_CASE("errors carry rank, axis, operation and sequence number") {
   CHECK_THROWS_AS(comm::run_threads(2,
                                     [&](const Communicator& c) {
                                       const Communicator tp = c.split(0, 0, "tp");
-                                      if (c.rank() == 1) throw DivergedError("ten steps without a finite gradient");
+                                      if (c.rank() == 1) {  // once the other has left the split
+                                        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                                        throw DivergedError("ten steps without a finite gradient");
+                                      }
                                       std::vector<double> x(3);
                                       try {
                                         tp.all_reduce(x);
@@ -178,6 +183,6 @@ TEST_CASE("1,000 seeded runs in which a random rank throws at a random moment: n
                                               "weft: injected", Error);
                        }));
   }
-  MESSAGE("slowest run: ", slowest, " s");
+  weft_test::figure(1, 1000, "runs in which a random rank throws at a random moment", slowest < 2.0 ? 0 : 1, "slower than 2 s");
   CHECK(slowest < 2.0);
 }

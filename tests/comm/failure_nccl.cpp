@@ -322,6 +322,60 @@ TEST_CASE("a message that nobody sends: the deadline says that the other side is
   CHECK(fake_nccl::alive() == 0);
 }
 
+TEST_CASE("a process that was asked to stop does not wait until NCCL has connected its ranks") {
+  std::vector<std::string> texts;
+  comm::detail::stop_state.patience_ms = 300;
+  comm::request_stop(SIGTERM);
+  const double seconds = seconds_of(
+      [&] { texts = errors_of(2, {.patience = Seconds(20)}, [](int rank) { fake_nccl::faults().never_connects = rank == 1; }); });
+  comm::detail::stop_state.patience_ms = 0;
+  comm::detail::stop_state.signal = 0;
+  CHECK(seconds < 3);
+  CHECK(contains(texts[0] + texts[1], "interrupted by SIGTERM and waited 300 ms more for the other ranks, in vain"));
+  CHECK(fake_nccl::alive() == 0);
+}
+
+TEST_CASE("a process that was asked to stop does not wait for a rank that never comes, on the host or on a stream") {
+  for (const bool on_stream : {false, true}) {
+    INFO(on_stream);
+    std::string text;
+    comm::run_threads(2, [&](const Communicator& host) {
+      const Communicator c = comm::nccl::over(host, {.deadline = Seconds(20)});
+      const CudaStream mine;
+      DeviceSpace exec;
+      exec.stream = mine.get();
+      OfDevice x(10);
+      x.fill(1.0f);
+      c.all_reduce(exec, x.elements);
+      mine.wait();
+      host.barrier();
+      if (host.rank() == 0) {
+        comm::detail::stop_state.patience_ms = 200;
+        comm::detail::stop_state.heeded = true;
+        comm::request_stop(SIGTERM);
+        try {
+          std::vector<float> y(4);
+          if (!on_stream) on_device(c).recv(y, 1, 3);
+          c.all_reduce(exec, x.elements);
+          mine.wait();  // only an abort ends it
+          c.all_reduce(exec, x.elements);
+        } catch (const InterruptedError& error) {
+          text = error.what();
+        }
+        comm::detail::stop_state.patience_ms = 0;
+        comm::detail::stop_state.heeded = false;
+        comm::detail::stop_state.signal = 0;
+      } else {
+        std::this_thread::sleep_for(std::chrono::milliseconds(800));  // no wait of its own, which would end, too
+      }
+      host.barrier();
+    });
+    CHECK(contains(text, on_stream ? "all_reduce(sum) of 10 float32" : "recv of 4 float32 with tag 3 from rank 1"));
+    CHECK(contains(text, "interrupted by SIGTERM and waited 200 ms more for the other ranks, in vain"));
+    CHECK(fake_nccl::alive() == 0);
+  }
+}
+
 TEST_CASE("an error that NCCL finds while an operation runs is thrown, with NCCL's words") {
   for (const auto code : {ncclSystemError, ncclRemoteError}) {
     const auto texts = errors_of(

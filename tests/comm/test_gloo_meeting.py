@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 program = os.path.join(os.environ["WEFT_BUILD"], "tests", "program_ending")
@@ -74,8 +75,10 @@ expect("RANK is missing", [start(0, 2, one, 1, {"RANK": None})], 2, "RANK is mis
 expect("RANK is no number", [start(0, 2, one, 1, {"RANK": "one"})], 2, "RANK is 'one'", 1)
 expect("a port beyond all", [start(0, 2, one, 70000)], 2, "MASTER_PORT is '70000', expected a number from 1 to 65535", 1)
 expect("no time to meet", [start(0, 2, one, 1, {"WEFT_RENDEZVOUS_S": "0"})], 2, "WEFT_RENDEZVOUS_S is '0', expected a number from 0.001 to", 1)
-expect("a file without a secret", [start(0, 2, one, 1, {"WEFT_SECRET_FILE": "/dev/null"})], 2, "WEFT_SECRET_FILE: /dev/null holds no secret", 1)
-expect("a folder for a secret", [start(0, 2, one, 1, {"WEFT_SECRET_FILE": "/"})], 2, "WEFT_SECRET_FILE: / cannot be read", 1)
+expect("a file without a secret", [start(0, 2, one, 1, {"WEFT_SECRET_FILE": "/dev/null"})], 2, "WEFT_SECRET_FILE: cannot read '/dev/null'", 1)
+with tempfile.NamedTemporaryFile() as empty:
+    expect("an empty file for a secret", [start(0, 2, one, 1, {"WEFT_SECRET_FILE": empty.name})], 2, "holds no secret", 1)
+expect("a folder for a secret", [start(0, 2, one, 1, {"WEFT_SECRET_FILE": "/"})], 2, "WEFT_SECRET_FILE: cannot read '/': it is a folder", 1)
 expect("RANK beyond the world", [start(2, 2, one, 1)], 2, "RANK(2) is not in a world of WORLD_SIZE(2)", 1)
 expect("MASTER_ADDR is no address", [start(0, 2, one, free_port(), {"MASTER_ADDR": "no.such.name.invalid"})], 2, "no.such.name.invalid", 1)
 expect("not loopback, no secret", [start(r, 2, one, free_port(), {"MASTER_ADDR": "0.0.0.0"}) for r in (0, 1)], 2, "WEFT_SECRET", 2)

@@ -73,6 +73,42 @@ TEST_CASE("a part keeps its places") {
         std::string::npos);
 }
 
+TEST_CASE("a whole file is checked before it is used") {
+  const std::size_t many = 40'000;  // several blocks
+  Narrow narrow(many, 7);
+  Wide wide(many, 7);
+  const auto opened = [](const auto& of, std::size_t vocabulary) {
+    const bool is_wide = sizeof(of[0]) == 4;
+    return data::Tokens::from_bytes("a", token_file(of),
+                                    {.type = is_wide ? TokenType::uint32 : TokenType::uint16, .vocabulary = vocabulary});
+  };
+  CHECK_NOTHROW(opened(narrow, 8).check());
+  CHECK_NOTHROW(opened(wide, 8).check());
+  CHECK(opened(narrow, 7).find_unknown(0, many) == 0);
+  for (const std::size_t bad : {std::size_t(0), std::size_t(16'383), std::size_t(16'384), std::size_t(30'001), many - 1}) {
+    narrow[bad] = 300, wide[bad] = 70'000;
+    const auto tokens = opened(narrow, 300), all = opened(wide, 300);
+    CHECK(tokens.find_unknown(0, many) == bad);
+    CHECK(all.find_unknown(0, many) == bad);
+    CHECK(tokens.find_unknown(0, bad) == bad);  // not among these
+    CHECK(tokens.find_unknown(bad + 1, many - bad - 1) == many);
+    CHECK(tokens.find_unknown(bad, 1) == bad);
+    CHECK(tokens.part(bad, many - bad).find_unknown(0, many - bad) == 0);
+    CHECK(message<UsageError>([&] { tokens.check(); }) ==
+          "weft: data: 'a': token(300) at place " + std::to_string(bad) +
+              " is not in the vocabulary(300): the file is of another tokenizer or of another type than uint16");
+    CHECK_NOTHROW(opened(narrow, 301).check());
+    CHECK_NOTHROW(opened(narrow, 0).check());
+    narrow[bad] = 7, wide[bad] = 7;
+  }
+  narrow[3] = 65'535;
+  CHECK(opened(narrow, 65'535).find_unknown(0, many) == 3);
+  CHECK_NOTHROW(opened(narrow, 65'536).check());
+  CHECK(message<UsageError>([&] { opened(narrow, 8).check(1, many); }) ==
+        "weft: data: 'a' has 40000 tokens: there are not 40000 from 1 on");
+  CHECK_NOTHROW(data::Tokens::of_text("ab\xff").check());
+}
+
 TEST_CASE("what is refused") {
   CHECK(refusal({1, 0, 2}) == "its 3 bytes of tokens are no whole tokens of uint16");
   CHECK(refusal(token_file(Narrow{1, 2, 3}), {.type = TokenType::uint32}) ==

@@ -4,9 +4,13 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include <weft/mesh/layout.hpp>
+
+#include "support/figure.hpp"
 
 using namespace weft;
 
@@ -121,12 +125,20 @@ TEST_CASE("each broken rule has its own text") {
 
 TEST_CASE("every layout of up to 64 ranks: what divides is accepted, what does not is refused and names the axis") {
   std::size_t accepted = 0, refused = 0, wrong = 0;
+  // By hand, WEFT_TEST_RUNS=N takes all degrees up to N.
+  const std::int64_t all = weft_test::rounds(0);
+  const auto degrees = [all](std::vector<std::int64_t> some) {
+    if (all == 0) return some;
+    some.resize(std::size_t(all));
+    std::iota(some.begin(), some.end(), 1);
+    return some;
+  };
   for (std::int64_t world = 1; world <= 64; ++world)
-    for (const std::int64_t tp : {1, 2, 3, 4, 8})
-      for (const std::int64_t cp : {1, 2, 3})
-        for (const std::int64_t pp : {1, 2, 4, 5})
-          for (const std::int64_t ep : {1, 2, 3, 8})
-            for (const std::int64_t etp : {1, 2, 5}) {
+    for (const std::int64_t tp : degrees({1, 2, 3, 4, 8}))
+      for (const std::int64_t cp : degrees({1, 2, 3}))
+        for (const std::int64_t pp : degrees({1, 2, 4, 5}))
+          for (const std::int64_t ep : degrees({1, 2, 3, 8}))
+            for (const std::int64_t etp : degrees({1, 2, 5})) {
               const std::string text = message({.world = world, .tp = tp, .cp = cp, .pp = pp, .ep = ep, .etp = etp});
               const auto group = [&](const char* a, std::int64_t x, const char* c, std::int64_t z) {
                 return "world(" + std::to_string(world) + ") % (" + a + "(" + std::to_string(x) + ") * pp(" + std::to_string(pp) +
@@ -141,6 +153,8 @@ TEST_CASE("every layout of up to 64 ranks: what divides is accepted, what does n
   CHECK(wrong == 0);
   CHECK(accepted > 500);
   CHECK(refused > 10000);
+  weft_test::figure(10, accepted + refused, "layouts of worlds up to 64", wrong,
+                    "taken that do not divide, or refused without the axis");
 }
 
 TEST_CASE("batches, layers and heads: every small combination") {

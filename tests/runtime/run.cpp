@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // `run` inside a process whose Kokkos is already there: worlds, devices, exit codes, again and again.
 #include <doctest/doctest.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <mutex>
 #include <set>
+#include <thread>
 
 #include <Kokkos_Core.hpp>
 
@@ -73,12 +78,94 @@ TEST_CASE("WEFT_RANKS is the default number of ranks") {
   unsetenv("WEFT_RANKS");
 }
 
+namespace {
+/// As Ctrl-C and kill do: to the process. Returns once it was seen.
+void ask_to_stop(int number) {
+  ::kill(::getpid(), number);
+  while (comm::stop_signal() != number) std::this_thread::yield();
+}
+bool blocks(int number) {
+  sigset_t mask;
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  return ::sigismember(&mask, number) == 1;
+}
+}  // namespace
+
+TEST_CASE("a handler never runs on a thread that computes: kernels keep numbers below their stack pointer") {
+  CHECK(run(RunOptions{.ranks = 2, .signals = Signals::always}, [](World&) {
+          bool blocked = blocks(SIGINT) && blocks(SIGTERM) && !blocks(SIGUSR1);
+          std::thread([&] { blocked = blocked && blocks(SIGTERM); }).join();  // what a library starts
+          return blocked ? 0 : 1;
+        }) == 0);
+  CHECK(!blocks(SIGTERM));
+}
+
 TEST_CASE("an interrupt is a flag that every rank can see") {
-  CHECK(run(RunOptions{.ranks = 2}, [](World& world) {
-          world.communicator().barrier();
-          if (world.rank() == 0) std::raise(SIGINT);
-          world.communicator().barrier();
-          return world.interrupted() ? 4 : 0;
-        }) == 4);
+  // doctest has handlers of its own, which are to be taken here.
+  for (const int number : {SIGINT, SIGTERM})
+    CHECK(run(RunOptions{.ranks = 2, .signals = Signals::always}, [=](World& world) {
+            world.communicator().barrier();
+            if (world.rank() == 0) ask_to_stop(number);
+            world.communicator().barrier();
+            return world.interrupted() ? 4 : 0;
+          }) == 4);
   CHECK(run(RunOptions{.ranks = 1}, [](World& world) { return world.interrupted() ? 4 : 0; }) == 0);
+}
+
+TEST_CASE("a request to stop is agreed by all ranks") {
+  CHECK(run(RunOptions{.ranks = 3, .signals = Signals::always}, [](World& world) -> int {
+          if (world.stop_requested()) return 1;
+          if (world.rank() == 1) ask_to_stop(SIGTERM);
+          return world.stop_requested() ? InterruptedError::code : 2;
+        }) == 130);
+}
+
+namespace {
+volatile std::sig_atomic_t own_signals = 0;
+void own_handler(int) { own_signals = own_signals + 1; }
+}  // namespace
+
+TEST_CASE("a program that handles signals itself asks for a stop, before a run or in it, also in a run inside of a run") {
+  comm::request_stop(SIGTERM);
+  CHECK(run(RunOptions{.ranks = 2, .signals = Signals::never}, [](World& world) { return world.stop_requested() ? 5 : 0; }) == 5);
+  comm::detail::stop_state.signal = 0;
+  CHECK(run(RunOptions{.ranks = 1, .signals = Signals::always}, [](World& world) {
+          const int inner =
+              run(RunOptions{.ranks = 2, .signals = Signals::always}, [](World& own) { return own.interrupted() ? 4 : 0; });
+          if (inner != 0 || world.interrupted()) return 1;
+          ask_to_stop(SIGINT);  // the outer run's handler is still there
+          return world.interrupted() ? 6 : 2;
+        }) == 6);
+  CHECK(comm::stop_signal() == 0);
+}
+
+TEST_CASE("handlers that a program has installed stay, and signals that it ignores are ignored") {
+  void (*const interrupt)(int) = std::signal(SIGINT, own_handler);
+  void (*const terminate)(int) = std::signal(SIGTERM, SIG_IGN);
+  void (*const file_size)(int) = std::signal(SIGXFSZ, own_handler);
+  for (const Signals signals : {Signals::unless_handled, Signals::never})
+    CHECK(run(RunOptions{.ranks = 1, .signals = signals}, [](World& world) {
+            for (const int number : {SIGINT, SIGTERM, SIGXFSZ}) std::raise(number);
+            return world.interrupted() ? 4 : 0;
+          }) == 0);
+  CHECK(own_signals == 4);
+  std::signal(SIGXFSZ, SIG_DFL);
+  CHECK(run(RunOptions{.ranks = 1}, [](World&) { std::raise(SIGXFSZ); }) == 0);  // else it would end the process
+  void (*const restored)(int) = std::signal(SIGXFSZ, file_size);
+  CHECK((restored == SIG_DFL));
+  std::signal(SIGINT, interrupt);
+  std::signal(SIGTERM, terminate);
+}
+
+TEST_CASE("a wait that has to end gives 130") {
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(run(RunOptions{.ranks = 2, .stop_s = 0.2, .signals = Signals::always}, [](World& world) {
+          if (world.rank() == 0) {
+            ask_to_stop(SIGINT);
+            world.communicator().barrier();
+          } else {
+            std::this_thread::sleep_for(std::chrono::milliseconds(800));
+          }
+        }) == 130);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
 }

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """How programs end: exit code, one line on standard error, and soon; as threads and under mpirun."""
 import os
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 program = os.path.join(os.environ["WEFT_BUILD"], "tests", "program_ending")
 mpirun = os.environ["WEFT_MPIRUN"]
+torchrun = os.environ["WEFT_TORCHRUN"]
 with_mpi = bool(os.environ.get("WEFT_MPIRUN_EXECUTABLE")) and "NOTFOUND" not in os.environ["WEFT_MPIRUN_EXECUTABLE"]
+launchers = ("WEFT_RANKS", "WEFT_TIMEOUT_S", "WEFT_STOP_S", "RANK", "WORLD_SIZE", "MASTER_", "OMPI_COMM", "PMI", "SLURM_", "TORCHELASTIC")
+clean = {k: v for k, v in os.environ.items() if not k.startswith(launchers)}
 bad = 0
 
 
@@ -22,8 +27,6 @@ def check(good, what, detail=""):
 def start(arguments, ranks=0, environment=None):
     """Under mpirun with `ranks`, or as threads."""
     command = ([mpirun, str(ranks)] if ranks else []) + [program, *arguments]
-    launchers = ("WEFT_RANKS", "WEFT_TIMEOUT_S", "RANK", "WORLD_SIZE", "MASTER_", "OMPI_COMM", "PMI", "SLURM_", "TORCHELASTIC")
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(launchers)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean | (environment or {}))
 
 
@@ -66,8 +69,14 @@ for ranks in (0, 2, 4) if with_mpi else (0,):
     expect(["full", *count], 1, "weft: out of memory: the host has no room", ranks, usual=usual)
     expect(["usage", *count], 2, "weft: heads(6) % tp(4) != 0", ranks, usual=usual)
     expect(["busy", *count], 1, "weft: boom", ranks, usual=usual)
-    checked = {"WEFT_FINGERPRINTS": "1"} if ranks else {}
-    expect(["mismatch", *count], 1, "ranks disagree: rank 0", ranks, checked, usual=usual)
+    for environment in ({}, {"WEFT_SHARED_MEMORY": "0"}) if ranks else ({},):
+        expect(["mismatch", *count], 1, "ranks disagree: rank 0", ranks, environment, usual=usual)
+        expect(["circle", *count], 1, "ranks wait for each other and none can go on: ", ranks, environment, usual=usual)
+        expect(["short-of-one", *count], 1, "all_reduce(sum) of 20000 float32", ranks, environment, usual=usual)
+        expect(["lost", *count], 1, f"rank 0 called send of 3 int32 with tag 7 to rank {(ranks or 3) - 1} on world, which never received it", ranks,
+               environment, usual=usual)
+        expect(["seeds", *count], 2, f"ranks disagree about --seed: rank 0 has 1, rank {(ranks or 3) - 1} has 2", ranks, environment, usual=usual)
+        expect(["degrees", *count], 2, "ranks disagree about the mesh: rank 0 has axes dp-tp, tp(", ranks, environment, usual=usual)
     expect(["deadline", *count], 1, "waited longer than the deadline of 0.3", ranks, {"WEFT_TIMEOUT_S": "0.3"}, usual=usual + 2)
     code, out, err, _ = run(["return", *count], ranks)
     check(code == 7, "the code that one rank returns", f"is {code}: {err}")
@@ -82,6 +91,98 @@ for ranks in (0, 2, 4) if with_mpi else (0,):
     except subprocess.TimeoutExpired:
         process.kill()
         check(False, "an interrupt does not end the program")
+
+
+def stopped(how, launcher, number, environment, texts, limit_s):
+    """Every process of the program gets the signal; exit code 130, within the limit, with these texts in the lines of one rank."""
+    command = launcher + [program, how] + ([] if launcher else ["3"])
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean | environment, start_new_session=True)
+    process.stdout.readline()
+    time.sleep(0.5)
+    what = f"{' '.join(os.path.basename(word) for word in command)} after {number.name} {environment or ''}"
+    for entry in os.listdir("/proc"):  # (mpirun itself would decide what a signal to it means for its processes)
+        try:
+            if entry.isdigit() and os.getsid(int(entry)) in sessions(process.pid) and os.readlink(f"/proc/{entry}/exe") == os.path.realpath(program):
+                os.kill(int(entry), number)
+        except OSError:
+            pass
+    begin = time.monotonic()
+    try:
+        out, err = process.communicate(timeout=30)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        check(False, "it does not end:", what)
+    seconds = time.monotonic() - begin
+    check(process.returncode == 130, what, f"exit code {process.returncode}: {err}")
+    check(any(all(text in line for text in texts) for line in lines(err)) or not texts, what, f"no line with {texts}:\n{err}")
+    check(seconds < limit_s, what, f"took {seconds:.2f} s")
+    if not launcher:
+        check(len(lines(err)) == (1 if texts else 0), what, f"expected one line on standard error:\n{err}")
+
+
+def sessions(leader):
+    """The session of a process, and those that its children have made: mpirun's do."""
+    found = {leader}
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and int(open(f"/proc/{entry}/stat").read().rsplit(")", 1)[1].split()[1]) in found:
+                found.add(os.getsid(int(entry)))
+        except OSError:
+            pass
+    return found
+
+
+kinds = [[]] + ([[mpirun, "3"]] if with_mpi else [])
+with_gloo = subprocess.run([torchrun, "2", program, "well"], capture_output=True, text=True, env=clean).stdout.count("2 ranks as gloo") == 1
+if with_gloo:
+    kinds.append([torchrun, "3"])
+for launcher in kinds:
+    waits = 3.5 if not launcher else 5.5  # 1 s of the wait, 1.5 s for ranks that compute; those that are processes end 4 s after the signal
+    ways = [{}] + ([{"WEFT_SHARED_MEMORY": "0"}] if launcher else [])
+    for environment in ways:
+        by_mpi = launcher and launcher[0] == mpirun and environment
+        stopped("absent", launcher, signal.SIGTERM, environment, ["axis world, barrier() #", "interrupted by SIGTERM", "the other ranks" if by_mpi else "rank 2"], waits)
+        stopped("absent-message", launcher, signal.SIGTERM, environment, ["recv of 20000 float32 with tag 3 from rank 2", "more for rank 2"], waits)
+        stopped("absent-split", launcher, signal.SIGTERM, environment, ["interrupted by SIGTERM", "the other ranks" if by_mpi else "rank 2"], waits)
+    stopped("unheeded", launcher, signal.SIGTERM, {}, ["interrupted by SIGTERM, and the program does not ask world.interrupted()"], 3)
+    stopped("deaf", launcher, signal.SIGTERM, {}, ["interrupted by SIGTERM, and the program neither ended nor asked"], 8)
+    stopped("stop", launcher, signal.SIGTERM, {}, [], 2)
+stopped("absent", [], signal.SIGINT, {}, ["interrupted by SIGINT (Ctrl-C)", "rank 2"], 3.5)
+stopped("stop", [], signal.SIGINT, {}, [], 2)
+stopped("absent-heeded", [], signal.SIGTERM, {"WEFT_STOP_S": "2.5"}, ["interrupted by SIGTERM and waited 2500 ms more for rank 2, in vain"], 5)
+
+# Ranks that meet.
+if with_gloo:
+    for rank, part in (("0", "of rank 1"), ("1", "rank 0 did not come")):
+        process = subprocess.Popen([program, "well"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env=clean | {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(20000 + os.getpid() % 20000)})
+        time.sleep(0.7)
+        process.send_signal(signal.SIGTERM)
+        begin = time.monotonic()
+        out, err = process.communicate(timeout=30)
+        check(process.returncode == 130 and part in err and "interrupted by SIGTERM" in err and time.monotonic() - begin < 2.5, f"rank {rank} of 2, alone:", f"{process.returncode} {err}")
+
+# What standard output did not take, a file beyond its limit, and a program's exit code.
+with open("/dev/full", "w") as full:
+    result = subprocess.run([program, "lines", "2"], stdout=full, stderr=subprocess.PIPE, text=True, env=clean)
+    check(result.returncode == 1 and result.stderr == "weft: standard output was not written: No space left on device\n", "a full disk", str(result))
+reading, writing = os.pipe()
+os.close(reading)
+result = subprocess.run([program, "lines", "2"], stdout=writing, stderr=subprocess.PIPE, text=True, env=clean)
+os.close(writing)
+check(result.returncode == 1 and result.stderr == "weft: standard output was not written: Broken pipe\n", "a closed pipe", str(result))
+with tempfile.TemporaryFile() as file:
+    result = subprocess.run([program, "lines", "2"], stdout=file, stderr=subprocess.PIPE, text=True, env=clean,
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
+    check(result.returncode == 1 and result.stderr == "weft: standard output was not written: File too large\n", "a limit of the file's size", str(result))
+
+# Threads that cannot be started, and more of them than Kokkos knows.
+result = subprocess.run([program, "well", "300"], capture_output=True, text=True, env=clean,
+                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)))
+check(result.returncode == 2 and len(lines(result.stderr)) == 1 and "weft: ranks(300) of 1 thread: this process can start " in result.stderr, "300 ranks in 1 GiB", str(result))
+code, out, err, _ = run(["well", "600"])
+check(code == 0 and "600 ranks as threads" in out, "600 ranks", f"{code} {out} {err}")
 
 expect(["well", "-1"], 2, "weft: ranks(-1) must be at least 1")
 expect(["well"], 2, "environment variable WEFT_RANKS is 'many'", environment={"WEFT_RANKS": "many"})

@@ -22,7 +22,8 @@
 #include <weft/comm/gloo/group.hpp>
 #include <weft/comm/launcher.hpp>
 #include <weft/comm/run_result.hpp>
-#include <weft/comm/store/client.hpp>
+#include <weft/comm/store/links.hpp>
+#include <weft/comm/store/secret.hpp>
 #include <weft/core/text.hpp>
 
 namespace weft::comm {
@@ -30,47 +31,26 @@ namespace weft::comm {
 namespace gloo {
 
 /// Connects to every other rank; their addresses are exchanged in rank 0's store. Throws StoreError that names the missing ranks.
-WEFT_COLD inline std::shared_ptr<Mesh> rendezvous(const runtime::Launch& launch, std::chrono::duration<double> patience) {
-  const auto deadline = store::Clock::now() + std::chrono::duration_cast<store::Clock::duration>(patience);
-  const store::Identity who{std::uint32_t(launch.rank), std::uint32_t(launch.world), launch.job};
-  std::optional<store::Server> server;
-  if (launch.rank == 0) server.emplace(launch.host, launch.port, who, launch.secret);
-  store::Client client(launch.host, launch.port, who, launch.secret, deadline);
-  const auto key = [](int of, int with) { return weft::detail::joined({"gloo/", of, "/", with}); };
-  const auto nobody = [&](int q) {
-    std::string missing;
-    const auto soon = store::Clock::now() + std::chrono::seconds(2);
-    for (int r = 0; r < launch.world; ++r)
-      if (r != launch.rank && !client.has(key(r, launch.rank), soon))
-        weft::detail::append_to(missing, {missing.empty() ? "" : ", ", r});
-    if (missing.empty()) missing = std::to_string(q);
-    throw StoreError(
-        weft::detail::joined({"rank ", launch.rank, ": rank ", missing, " of a world of ", launch.world, " did not come to ",
-                              launch.host, ":", launch.port, " within ", long(patience.count()), " s (WEFT_RENDEZVOUS_S)"}));
-  };
+WEFT_COLD inline Met rendezvous(const runtime::Launch& launch, std::chrono::duration<double> patience) {
+  const store::Meeting meeting{.host = launch.host,
+                               .port = launch.port,
+                               .who = {std::uint32_t(launch.rank), std::uint32_t(launch.world), launch.job},
+                               .secret = store::secret_of(launch.host, launch.secret),
+                               .patience = patience};
+  const auto& who = meeting.who;
+  Met met;
+  if (launch.rank == 0) met.server = std::make_unique<store::Server>(launch.host, launch.port, who, meeting.secret);
   try {
-    auto mesh = std::make_shared<Mesh>(launch.rank, launch.world, client.local().text(),
-                                       std::chrono::duration_cast<std::chrono::milliseconds>(patience));
-    for (int q = 0; q < launch.world; ++q)
-      if (q != launch.rank) {
-        const Bytes address = mesh->address_for(q);
-        client.set(key(launch.rank, q), std::string_view(address.data(), address.size()), deadline);
-      }
-    std::vector<Bytes> addresses(std::size_t(launch.world));
-    for (int q = 0; q < launch.world; ++q) {
-      if (q == launch.rank) continue;
-      const auto found = client.get(key(q, launch.rank), deadline);
-      if (!found) nobody(q);
-      addresses[std::size_t(q)].assign(found->begin(), found->end());
-    }
-    for (int q = 0; q < launch.world; ++q)
-      if (q != launch.rank) mesh->connect(q, addresses[std::size_t(q)]);
-    // The store stays until everybody has everything.
-    client.set("ready/" + std::to_string(launch.rank), "", deadline);
-    if (server)
-      for (int q = 1; q < launch.world; ++q)
-        if (!client.get("ready/" + std::to_string(q), deadline)) nobody(q);
-    return mesh;
+    store::Client client(launch.host, launch.port, who, meeting.secret, meeting.deadline, true);
+    met.heart = store::start_heart(client, meeting);
+    auto connections = store::link_all(client, meeting);
+    met.mesh = std::make_shared<Mesh>(launch.rank, std::move(connections),
+                                      std::chrono::duration_cast<std::chrono::milliseconds>(patience));
+    client.met(meeting.deadline);
+    return met;
+  } catch (const StoreError& error) {
+    if (met.server) met.server->end_meeting(store::unnamed(who, error));
+    throw store::named(who, error);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -83,8 +63,8 @@ inline Communicator over(const std::shared_ptr<Process>& process) {
   if (process->mesh->size() == 1) return Communicator(std::make_shared<SelfGroup>("world", "gloo"));
   std::vector<int> members(std::size_t(process->mesh->size()));
   std::iota(members.begin(), members.end(), 0);
-  return Communicator(
-      shared_memory::SharedMemoryGroup::over(process, std::make_shared<GlooGroup>(process, 0, std::move(members), "world")));
+  auto group = std::make_shared<GlooGroup>(process, 0, members, "world");
+  return Communicator(shared_memory::SharedMemoryGroup::over(process, std::move(group), 1, std::move(members)));
 }
 
 }  // namespace gloo
@@ -104,8 +84,7 @@ struct Gloo {
 
     Session(int&, char**&) : launch_(runtime::launch_from_environment()) {
       const double patience = runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120);
-      const char* fingerprints = std::getenv("WEFT_FINGERPRINTS");
-      const bool check = fingerprints != nullptr && std::string_view(fingerprints) != "0";
+      const bool check = runtime::detail::switch_from_environment("WEFT_FINGERPRINTS", false);
       process_ = std::make_shared<gloo::Process>(gloo::rendezvous(launch_, std::chrono::duration<double>(patience)),
                                                  std::chrono::minutes(30), check);
       process_->listen();
@@ -122,7 +101,7 @@ struct Gloo {
       try {
         const Communicator world = gloo::over(process_);
         body(world.group());
-        world.barrier();  // a rank that is done does not leave while others may fail
+        world.group()->end();  // a rank that is done does not leave while others may fail
         process_->tell(0, false, std::chrono::seconds(2));
       } catch (const AbortedError&) {
         primary_ = false;

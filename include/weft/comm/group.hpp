@@ -29,6 +29,9 @@ class Group {
   virtual void execute(const Call& call) = 0;
   /// Starts an operation. The call's spans are copied; its buffers must live until the operation is complete.
   virtual std::unique_ptr<Pending> start(const Call& call) = 0;
+  /// The end of a program's ranks that are processes: returns when every rank has called it. Throws if another rank is not at its
+  /// end, or if a message was sent and never received.
+  virtual void end() { execute({.operation = Operation::barrier, .purpose = Purpose::end}); }
   /// Throws if this rank's communication has failed. Asks no other rank.
   virtual void check() {}
   /// The group of all ranks that give the same color, ordered by key, then by rank in this group. Collective.

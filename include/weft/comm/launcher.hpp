@@ -22,8 +22,8 @@ struct Launch {
   int local_world = 1;  ///< processes on this machine
   std::string host;     ///< address of rank 0, MASTER_ADDR
   int port = 0;         ///< port of weft's store on that host
-  std::string job;
-  std::string secret;  ///< empty: loopback only
+  std::string job;      ///< its name, the same on all ranks and another for every job
+  std::string secret;   ///< empty: loopback only
 };
 
 namespace detail {
@@ -44,6 +44,10 @@ inline constexpr Names torch_names{"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"};
 inline constexpr Names other_names[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
                                         {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
                                         {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"}};
+
+/// The name of the job: WEFT_JOB, what torchrun, srun or mpirun calls it, or for processes started by hand the terminal session
+/// that they share, which only ranks of one machine can compare.
+std::string job_from_environment(const std::string& host);
 
 /// The secret of the job, from WEFT_SECRET or the file that WEFT_SECRET_FILE names.
 std::string secret_from_environment();

@@ -2,34 +2,44 @@
 #pragma once
 // Definitions for comm/launcher.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <unistd.h>
+
 #include <weft/comm/launcher.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/core/input_file.hpp>
 
 namespace weft::runtime::detail {
 
 WEFT_COLD WEFT_INLINE int whole_number(const char* name, int least, int most) {
-  const auto value = number_from_environment(name, least, most);
+  const auto value = whole_number_from_environment(name, least, most);
   if (!value)
     throw_error<UsageError>(
         {"environment variable ", name,
          " is missing: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT belong together (torchrun --no-python sets them)"});
-  if (*value != double(int(*value))) throw_error<UsageError>({"environment variable ", name, " must be a whole number"});
-  return int(*value);
+  return *value;
+}
+
+WEFT_COLD WEFT_INLINE std::string job_from_environment(const std::string& host) {
+  const auto text = [](const char* name) { return is_set(name) ? std::string(std::getenv(name)) : std::string(); };
+  if (is_set("WEFT_JOB")) return text("WEFT_JOB");
+  // A restart of all workers is a new meeting.
+  if (is_set("TORCHELASTIC_RUN_ID")) return "torchrun " + text("TORCHELASTIC_RUN_ID") + "/" + text("TORCHELASTIC_RESTART_COUNT");
+  if (is_set("SLURM_JOB_ID")) return "srun " + text("SLURM_JOB_ID") + "." + text("SLURM_STEP_ID");
+  for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"})
+    if (is_set(name)) return "mpirun " + text(name);
+  // Ranks of several machines have no session in common; their secret says which job they belong to.
+  if (host != "localhost" && !host.starts_with("127.") && host != "::1") return {};
+  return "of session " + std::to_string(::getsid(0));
 }
 
 WEFT_COLD WEFT_INLINE std::string secret_from_environment() {
   if (is_set("WEFT_SECRET")) return std::getenv("WEFT_SECRET");
   if (!is_set("WEFT_SECRET_FILE")) return {};
   const char* name = std::getenv("WEFT_SECRET_FILE");
-  std::FILE* file = std::fopen(name, "rb");
-  if (file == nullptr) throw_error<UsageError>({"WEFT_SECRET_FILE: ", name, " cannot be read"});
-  char bytes[4096];
-  std::string secret(bytes, std::fread(bytes, 1, sizeof bytes, file));
-  const bool failed = std::ferror(file) != 0;
-  std::fclose(file);
+  const weft::detail::InputFile file("WEFT_SECRET_FILE", name, "file of a secret", 4096);
+  std::string secret = file.read();
   while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
-  if (failed || secret.empty())
-    throw_error<UsageError>({"WEFT_SECRET_FILE: ", name, failed ? " cannot be read" : " holds no secret"});
+  if (secret.empty()) throw_error<UsageError>({"WEFT_SECRET_FILE: ", name, " holds no secret"});
   return secret;
 }
 
@@ -98,13 +108,7 @@ WEFT_COLD WEFT_INLINE Launch launch_from_environment() {
       throw_error<UsageError>({"MASTER_PORT(65535) leaves no port after it for weft's store: set WEFT_STORE_PORT"});
   }
   launch.local_world = is_set(names->local) ? whole_number(names->local, 1, most) : launch.world;
-  if (under_torchrun()) {
-    launch.job = std::getenv("TORCHELASTIC_RUN_ID");
-    // A restart of all workers is a new meeting.
-    if (is_set("TORCHELASTIC_RESTART_COUNT")) launch.job += std::string("/") + std::getenv("TORCHELASTIC_RESTART_COUNT");
-  } else if (is_set("SLURM_JOB_ID")) {
-    launch.job = std::getenv("SLURM_JOB_ID");
-  }
+  launch.job = job_from_environment(launch.host);
   launch.secret = secret_from_environment();
   return launch;
 }

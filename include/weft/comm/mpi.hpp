@@ -4,12 +4,15 @@
 //
 //   return weft::run<comm::Threads, comm::Mpi>(argc, argv, f);     // mpirun -np 4 program; without mpirun: threads
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -19,6 +22,8 @@
 #include <weft/comm/launcher.hpp>
 #include <weft/comm/mpi/group.hpp>
 #include <weft/comm/run_result.hpp>
+#include <weft/comm/store/heart.hpp>
+#include <weft/core/text.hpp>
 
 namespace weft::comm {
 
@@ -40,18 +45,52 @@ WEFT_COLD inline void require_started(MPI_Comm comm) {
 /// A communicator over a duplicate of `comm`, for programs that initialise MPI themselves. Collective over `comm`. Ends before
 /// MPI_Finalize. Throws UsageError if MPI is not running or if this rank is not in `comm`.
 inline Communicator over(MPI_Comm comm, std::chrono::duration<double> deadline = std::chrono::minutes(30),
-                         bool fingerprints = false, std::string axis = "world") {
+                         bool fingerprints = true, std::string axis = "world", std::shared_ptr<store::Heart> heart = nullptr) {
   require_started(comm);
-  auto process = std::make_shared<Process>();
-  process->deadline = deadline;
-  process->fingerprints = fingerprints;
-  Handle handle = Handle::duplicate(comm);
+  const comm::detail::BlockingCall inside("MPI_Comm_dup for axis " + axis);
   int size = 0;
-  check(MPI_Comm_rank(handle.get(), &process->rank), "MPI_Comm_rank");
-  check(MPI_Comm_size(handle.get(), &size), "MPI_Comm_size");
+  check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   if (size == 1) return Communicator(std::make_shared<SelfGroup>(std::move(axis), "mpi"));
-  auto group = std::make_shared<MpiGroup>(process, std::move(handle), std::move(axis));
-  return Communicator(shared_memory::SharedMemoryGroup::over(std::move(process), std::move(group)));
+  auto process = std::make_shared<Process>(comm, deadline, fingerprints, std::move(heart));
+  auto group = std::make_shared<MpiGroup>(process, Handle::duplicate(comm), std::move(axis));
+  std::vector<int> members = group->members();
+  return Communicator(shared_memory::SharedMemoryGroup::over(std::move(process), std::move(group), 1, std::move(members)));
+}
+
+/// What tells the ranks of one machine who of them is gone.
+struct Pulse {
+  std::unique_ptr<store::Server> server;  ///< on rank 0
+  std::shared_ptr<store::Heart> heart;
+};
+
+/// A store on this machine's loopback address at rank 0, with a secret that travels through MPI, and a heart for each rank: MPI
+/// itself says nothing of a process that stands still. Collective. Nothing where the ranks are on several machines, or where rank
+/// 0 cannot serve.
+WEFT_COLD inline Pulse pulse(MPI_Comm comm, int rank, int size) {
+  Pulse pulse;
+  struct {
+    std::int32_t port = 0;
+    char secret[32] = {};
+  } place;
+  const store::Identity who{std::uint32_t(rank), std::uint32_t(size), "mpi"};
+  const auto secret = [&] { return std::string(place.secret, sizeof place.secret); };
+  if (rank == 0) {
+    try {
+      for (std::size_t k = 0; k < sizeof place.secret; k += sizeof(store::Nonce)) {
+        const store::Nonce nonce = store::random_nonce();
+        std::copy(nonce.begin(), nonce.end(), place.secret + k);
+      }
+      pulse.server = std::make_unique<store::Server>("127.0.0.1", 0, who, secret());
+      place.port = pulse.server->port();
+    } catch (const StoreError&) {
+      place.port = 0;
+    }
+  }
+  check(MPI_Bcast(&place, int(sizeof place), MPI_BYTE, 0, comm), "MPI_Bcast");
+  if (place.port != 0)
+    pulse.heart =
+        std::make_shared<store::Heart>("127.0.0.1", place.port, who, secret(), store::Clock::now() + std::chrono::minutes(1));
+  return pulse;
 }
 
 }  // namespace mpi
@@ -75,6 +114,7 @@ struct Mpi {
     static constexpr bool owns_ranks = false;
 
     Session(int& argc, char**& argv) {
+      const detail::BlockingCall inside("MPI_Init_thread and the first communicators of MPI");
       int initialized = 0, provided = 0;
       mpi::check(MPI_Initialized(&initialized), "MPI_Initialized");
       owner_ = initialized == 0;
@@ -87,10 +127,14 @@ struct Mpi {
       mpi::check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
       const mpi::Handle handle(node);
       mpi::check(MPI_Comm_size(node, &here_), "MPI_Comm_size");
+      int together = here_ == size_ ? 1 : 0;  // of all ranks, or of none
+      mpi::check(MPI_Allreduce(MPI_IN_PLACE, &together, 1, MPI_INT, MPI_MIN, notices_.get()), "MPI_Allreduce");
+      if (size_ > 1 && together != 0) pulse_ = mpi::pulse(notices_.get(), rank_, size_);
     }
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
     ~Session() {
+      const detail::BlockingCall inside("MPI_Finalize");
       notices_ = mpi::Handle();
       if (!owner_) return;
       if (const int code = MPI_Finalize(); code != MPI_SUCCESS)
@@ -103,10 +147,11 @@ struct Mpi {
     RunResult run(int, std::chrono::duration<double> deadline, const std::function<void(std::shared_ptr<Group>)>& body) {
       try {
         runtime::agree_with_launcher(size_);
-        const char* fingerprints = std::getenv("WEFT_FINGERPRINTS");
-        auto world = mpi::over(MPI_COMM_WORLD, deadline, fingerprints != nullptr && std::string_view(fingerprints) != "0");
+        auto world = mpi::over(MPI_COMM_WORLD, deadline, runtime::detail::switch_from_environment("WEFT_FINGERPRINTS", true),
+                               "world", pulse_.heart);
         body(world.group());
-        world.barrier();  // a rank that is done does not leave while others may fail
+        world.group()->end();  // a rank that is done does not leave while others may fail
+        if (pulse_.heart) pulse_.heart->leave();
       } catch (...) {
         return {std::current_exception(), rank_};
       }
@@ -119,6 +164,7 @@ struct Mpi {
 
    private:
     mpi::Handle notices_;
+    mpi::Pulse pulse_;
     bool owner_ = false;
     int rank_ = 0, size_ = 1, here_ = 1;
   };
@@ -126,6 +172,7 @@ struct Mpi {
 static_assert(Backend<Mpi>);
 
 inline int Mpi::Session::fail(int code, const std::function<void()>& report) {
+  if (pulse_.heart) pulse_.heart->leave();  // who failed by itself is not lost
   constexpr auto patience = std::chrono::milliseconds(400);
   constexpr int usage_code = 2;
   std::vector<MPI_Request> requests;

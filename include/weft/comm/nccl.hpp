@@ -25,16 +25,13 @@ namespace nccl {
 
 /// Options from WEFT_FINGERPRINTS, WEFT_SHARE_GPUS and WEFT_RENDEZVOUS_S.
 inline Options options_from_environment(std::chrono::duration<double> deadline) {
-  const auto set = [](const char* name) {
-    const char* text = std::getenv(name);
-    return text != nullptr && *text != '\0' && std::string_view(text) != "0";
-  };
+  using runtime::detail::switch_from_environment;
   Options options;
   options.deadline = deadline;
   options.patience =
       std::chrono::duration<double>(runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120));
-  options.fingerprints = set("WEFT_FINGERPRINTS");
-  options.share_gpus = set("WEFT_SHARE_GPUS");
+  options.fingerprints = switch_from_environment("WEFT_FINGERPRINTS", false);
+  options.share_gpus = switch_from_environment("WEFT_SHARE_GPUS", false);
   return options;
 }
 

@@ -22,7 +22,8 @@ enum class Reduction : std::uint8_t { sum, max, min, average };
 
 constexpr std::string_view name_of(Reduction reduction) {
   constexpr std::string_view names[] = {"sum", "max", "min", "average"};
-  return names[static_cast<std::size_t>(reduction)];
+  const auto number = static_cast<std::size_t>(reduction);
+  return number < sizeof names / sizeof names[0] ? names[number] : "an unknown reduction";
 }
 
 }  // namespace weft
@@ -54,7 +55,8 @@ constexpr std::string_view name_of(Operation operation) {
       "all_reduce",   "all_gather", "all_gather_v", "reduce_scatter", "reduce_scatter_v",
       "broadcast",    "reduce",     "gather",       "scatter",        "all_to_all",
       "all_to_all_v", "barrier",    "split",        "send",           "recv"};
-  return names[static_cast<std::size_t>(operation)];
+  const auto number = static_cast<std::size_t>(operation);  // may come from another rank
+  return number < operation_count ? names[number] : "an unknown operation";
 }
 
 constexpr bool reduces(Operation operation) {
@@ -105,6 +107,10 @@ struct Elements {
   Combine combine;
 };
 
+/// The part that a call plays for its caller, where the operation alone does not say it: ranks that call a split or have ended
+/// disagree with those that gather or meet on their own account.
+enum class Purpose : std::uint8_t { of_program, split, end };
+
 /// A collective call of one rank. `count` is in elements: of the buffer (all_reduce, broadcast, reduce, send, recv) or of one
 /// rank's piece (all_gather, gather, scatter, reduce_scatter, all_to_all). The `_v` operations do not use it; their pieces are
 /// `send_counts` (all_to_all_v) and `receive_counts`, one number a rank. Pieces lie in rank order without gaps.
@@ -113,6 +119,7 @@ struct Call {
   DataType type = DataType::uint8;
   Reduction reduction = Reduction::sum;
   MemoryKind memory = MemoryKind::host;
+  Purpose purpose = Purpose::of_program;
   int root = 0;  ///< or the peer of a send or recv
   int tag = 0;
   std::size_t count = 0;
@@ -134,7 +141,20 @@ constexpr std::uint64_t signature(const Call& call) {
   const std::uint64_t root = has_root(op)            ? std::uint64_t(std::uint32_t(call.root))
                              : is_point_to_point(op) ? std::uint32_t(call.tag)
                                                      : 0;
-  return std::uint64_t(op) | std::uint64_t(call.type) << 8 | reduction << 16 | root << 32;
+  return std::uint64_t(op) | std::uint64_t(call.type) << 8 | reduction << 16 | std::uint64_t(call.purpose) << 24 | root << 32;
+}
+
+/// A digest of the counts that must be equal on all ranks: those of all_gather_v and reduce_scatter_v, otherwise 0.
+constexpr std::uint64_t digest_of_counts(const Call& call) {
+  std::uint64_t digest = 0;
+  if (call.operation == Operation::all_gather_v || call.operation == Operation::reduce_scatter_v)
+    for (const std::size_t count : call.receive_counts) {  // one step of splitmix64 a count
+      digest = (digest ^ count) + 0x9e3779b97f4a7c15;
+      digest = (digest ^ digest >> 30) * 0xbf58476d1ce4e5b9;
+      digest = (digest ^ digest >> 27) * 0x94d049bb133111eb;
+      digest ^= digest >> 31;
+    }
+  return digest;
 }
 
 /// "all_reduce(sum) of 16 float32", from a signature and a count.

@@ -9,6 +9,9 @@ namespace weft::comm {
 
 WEFT_COLD WEFT_INLINE std::string describe(std::uint64_t signature, std::size_t count) {
   const auto op = static_cast<Operation>(signature & 0xff);
+  const auto purpose = static_cast<Purpose>(signature >> 24 & 0xff);
+  if (purpose == Purpose::split) return "split()";
+  if (purpose == Purpose::end) return "the end of the program";
   std::string text(name_of(op));
   if (op == Operation::barrier || op == Operation::split) return text += "()";
   if (reduces(op)) weft::detail::append_to(text, {"(", name_of(static_cast<Reduction>(signature >> 16 & 0xff)), ")"});

@@ -5,10 +5,12 @@
 
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <weft/comm/flight_recorder.hpp>
+#include <weft/comm/watch.hpp>
 
 namespace weft::comm {
 
@@ -32,6 +34,7 @@ struct Process {
   std::chrono::duration<double> deadline{1800};
   bool fingerprints = false;  ///< before each collective, every rank compares the calls of all others
   FlightRecorder recorder;
+  std::unique_ptr<Watch> watch;  ///< over long waits; null: a circle of waits ends at the deadline
   std::vector<Progress*> groups;
   std::size_t under_way = 0;  ///< operations in progress, of all groups
   std::size_t polled = 0;     ///< those that advance only if this process polls, and wake nobody

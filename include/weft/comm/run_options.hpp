@@ -17,7 +17,11 @@
 
 namespace weft::runtime {
 
-/// Zero means: the environment's value (WEFT_RANKS, WEFT_TIMEOUT_S), else the default.
+/// Who handles Ctrl-C, SIGTERM and SIGXFSZ while `run` runs: `run`, unless the program has handlers of its own or ignores them;
+/// always `run`; or nobody, in a program that calls comm::request_stop itself.
+enum class Signals { unless_handled, always, never };
+
+/// Zero means: the environment's value (WEFT_RANKS, WEFT_TIMEOUT_S, WEFT_STOP_S), else the default.
 struct RunOptions {
   /// Default: one a core; under a launcher the number that it started, and no other number.
   int ranks = 0;
@@ -25,11 +29,29 @@ struct RunOptions {
   int threads_per_rank = 0;  ///< of kernels; default: cores / ranks, at least 1
   int argc = 0;              ///< the program's arguments, for libraries that want them
   char** argv = nullptr;
+  /// Of a wait after Ctrl-C or SIGTERM; default: 10 s in a program that asks World::interrupted or World::stop_requested, else 1
+  /// s.
+  double stop_s = 0;
+  Signals signals = Signals::unless_handled;
 };
+
+/// The whole number that a text is, such as a command line's `--tp 2`. Throws UsageError, which names it, for anything else.
+int whole_number_of(std::string_view name, std::string_view text, int least, int most);
 
 namespace detail {
 
+/// A number of [least, most] that the environment holds under that name; nothing if it holds none. Throws UsageError for anything
+/// else. Every number that weft takes from the environment comes from here.
 std::optional<double> number_from_environment(const char* name, double least, double most);
+/// A whole one.
+std::optional<int> whole_number_from_environment(const char* name, int least, int most);
+/// A switch: "0" or "1".
+bool switch_from_environment(const char* name, bool otherwise);
+/// Throws UsageError for a number of threads with which OpenMP or Kokkos would end the process when it starts.
+void require_thread_variables();
+
+/// Threads of one process: Kokkos' OpenMP knows no more, and ends a program that asks for more.
+inline constexpr int most_threads = 512;
 
 inline int cores() {
   const unsigned count = std::thread::hardware_concurrency();

@@ -5,6 +5,18 @@
 #include <weft/comm/run_options.hpp>
 #include <weft/core/inline.hpp>
 
+namespace weft::runtime {
+
+WEFT_COLD WEFT_INLINE int whole_number_of(std::string_view name, std::string_view text, int least, int most) {
+  int value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem != std::errc() || end != text.data() + text.size() || value < least || value > most)
+    throw_error<UsageError>({name, " is '", text.substr(0, 80), "', expected a whole number from ", least, " to ", most});
+  return value;
+}
+
+}  // namespace weft::runtime
+
 namespace weft::runtime::detail {
 
 WEFT_COLD WEFT_INLINE std::optional<double> number_from_environment(const char* name, double least, double most) {
@@ -16,9 +28,71 @@ WEFT_COLD WEFT_INLINE std::optional<double> number_from_environment(const char* 
   if (problem != std::errc() || end != view.data() + view.size() || !(value >= least && value <= most)) {
     char range[64];
     std::snprintf(range, sizeof range, "from %g to %g", least, most);
-    throw_error<UsageError>({"environment variable ", name, " is '", view, "', expected a number ", range});
+    throw_error<UsageError>({"environment variable ", name, " is '", view.substr(0, 80), "', expected a number ", range});
   }
   return value;
+}
+
+WEFT_COLD WEFT_INLINE std::optional<int> whole_number_from_environment(const char* name, int least, int most) {
+  const auto value = number_from_environment(name, least, most);
+  if (!value) return std::nullopt;
+  if (*value != double(int(*value))) throw_error<UsageError>({"environment variable ", name, " must be a whole number"});
+  return int(*value);
+}
+
+WEFT_COLD WEFT_INLINE bool switch_from_environment(const char* name, bool otherwise) {
+  const auto value = whole_number_from_environment(name, 0, 1);
+  return value ? *value != 0 : otherwise;
+}
+
+WEFT_COLD WEFT_INLINE void require_one_of(const char* name, std::initializer_list<std::string_view> words, bool any_case) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return;
+  std::string word(text), expected;
+  for (char& c : word)
+    if (any_case && c >= 'A' && c <= 'Z') c = char(c - 'A' + 'a');
+  for (const std::string_view one : words) {
+    if (word == one) return;
+    weft::detail::append_to(expected, {expected.empty() ? "" : ", ", one});
+  }
+  throw_error<UsageError>(
+      {"environment variable ", name, " is '", std::string_view(text).substr(0, 80), "', expected one of ", expected});
+}
+
+WEFT_COLD WEFT_INLINE void require_kokkos_variables() {
+  for (const char* name : {"KOKKOS_DISABLE_WARNINGS", "KOKKOS_PRINT_CONFIGURATION", "KOKKOS_TUNE_INTERNALS"})
+    require_one_of(name, {"true", "false", "yes", "no", "1", "0"}, true);
+  require_one_of("KOKKOS_MAP_DEVICE_ID_BY", {"random", "mpi_rank"}, false);
+  for (const char* name : {"KOKKOS_NUM_THREADS", "KOKKOS_DEVICE_ID"})
+    if (const char* text = std::getenv(name); text != nullptr && *text == '\0')
+      throw_error<UsageError>({"environment variable ", name, " is '', expected a number, or to be unset"});
+}
+
+WEFT_COLD WEFT_INLINE void require_weft_variables() {
+  for (const char* name : {"WEFT_SHARED_MEMORY", "WEFT_FINGERPRINTS", "WEFT_SHARE_GPUS"})
+    (void)switch_from_environment(name, false);
+  (void)number_from_environment("WEFT_HEARTBEAT_S", 0, 1e6);
+  (void)number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6);
+  (void)whole_number_from_environment("WEFT_STORE_PORT", 1, 65535);
+}
+
+WEFT_COLD WEFT_INLINE void require_thread_variables() {
+  constexpr int most = 4096;
+  require_kokkos_variables();
+  for (const char* name : {"KOKKOS_NUM_THREADS", "OMP_THREAD_LIMIT"}) (void)whole_number_from_environment(name, 1, most);
+  (void)whole_number_from_environment("KOKKOS_DEVICE_ID", 0, most);
+  const char* text = std::getenv("OMP_NUM_THREADS");  // a number for each level of nested teams
+  if (text == nullptr || *text == '\0') return;
+  std::string_view rest(text);
+  for (bool more = true; more;) {
+    const std::size_t comma = rest.find(',');
+    more = comma != std::string_view::npos;
+    std::string_view level = rest.substr(0, comma);
+    while (!level.empty() && level.front() == ' ') level.remove_prefix(1);
+    while (!level.empty() && level.back() == ' ') level.remove_suffix(1);
+    (void)whole_number_of("environment variable OMP_NUM_THREADS", level, 1, most);
+    if (more) rest.remove_prefix(comma + 1);
+  }
 }
 
 WEFT_COLD WEFT_INLINE RunOptions resolve(RunOptions options, int started, int here) {
@@ -33,19 +107,23 @@ WEFT_COLD WEFT_INLINE RunOptions resolve(RunOptions options, int started, int he
     options.ranks = started;
   }
   constexpr int most_ranks = 1024;
-  if (options.ranks == 0) {
-    const auto wanted = number_from_environment("WEFT_RANKS", 1, most_ranks);
-    if (wanted && *wanted != double(int(*wanted)))
-      throw_error<UsageError>({"environment variable WEFT_RANKS must be a whole number"});
-    options.ranks = wanted ? int(*wanted) : cores();
-  }
+  const auto wanted = whole_number_from_environment("WEFT_RANKS", 1, most_ranks);  // also where it is not used
+  require_weft_variables();
+  if (options.ranks == 0) options.ranks = wanted.value_or(cores());
   if (started == 0 && options.ranks > most_ranks)
     throw_error<UsageError>({"ranks(", options.ranks, ") > ", most_ranks, " threads of one process"});
   if (!(options.deadline_s >= 0 && options.deadline_s <= 1e9))
     throw_error<UsageError>({"deadline_s(", std::to_string(options.deadline_s), ") must be positive and at most 1e9 seconds"});
-  if (options.deadline_s == 0) options.deadline_s = number_from_environment("WEFT_TIMEOUT_S", 0.001, 1e9).value_or(1800.0);
+  const auto deadline = number_from_environment("WEFT_TIMEOUT_S", 0.001, 1e9);
+  if (options.deadline_s == 0) options.deadline_s = deadline.value_or(1800.0);
+  if (!(options.stop_s >= 0 && options.stop_s <= 1e6))
+    throw_error<UsageError>({"stop_s(", std::to_string(options.stop_s), ") must be positive and at most 1e6 seconds"});
+  const auto stop = number_from_environment("WEFT_STOP_S", 0.001, 1e6);
+  if (options.stop_s == 0) options.stop_s = stop.value_or(0.0);
   if (options.threads_per_rank < 0)
     throw_error<UsageError>({"threads_per_rank(", options.threads_per_rank, ") must be at least 1"});
+  if (options.threads_per_rank > most_threads)
+    throw_error<UsageError>({"threads_per_rank(", options.threads_per_rank, ") > ", most_threads, ", as many as Kokkos knows"});
   if (options.threads_per_rank == 0) options.threads_per_rank = std::max(1, cores() / (here > 0 ? here : options.ranks));
   return options;
 }

@@ -48,24 +48,38 @@ WEFT_COLD WEFT_INLINE RunResult run(int ranks, std::chrono::duration<double> dea
     run->changed.notify_all();
   };
   const std::unique_ptr<std::thread[]> threads(new std::thread[std::size_t(ranks)]);
-  for (int rank = 0; rank < ranks; ++rank)
-    threads[std::size_t(rank)] = std::thread([rank_main, run, shared, rank] { rank_main(run.get(), shared, rank); });
-  shared.reset();
+  int started = 0;
+  try {
+    for (; started < ranks; ++started)
+      threads[std::size_t(started)] =
+          std::thread([rank_main, run, shared, rank = started] { rank_main(run.get(), shared, rank); });
+  } catch (const std::system_error& error) {  // those that run end with this failure
+    const std::string text =
+        weft::detail::joined({"ranks(", ranks, "): this process can start ", started, " threads more (", error.code().message(),
+                              "): fewer ranks, or a higher limit (ulimit -u, ulimit -v)"});
+    run->errors[std::size_t(started)] = std::make_exception_ptr(UsageError(text));
+    run->world->fail(started, text);
+    for (int rank = started; rank < ranks; ++rank) run->world->end(rank);
+  }
 
   std::unique_lock lock(run->mutex);
-  const auto all_ended = [&] { return run->ended == ranks; };
+  const auto all_ended = [&] { return run->ended == started; };
   while (!all_ended() && !run->world->failed()) run->changed.wait_for(lock, std::chrono::milliseconds(100));
   bool complete = true;
   if (grace == std::chrono::duration<double>::max()) run->changed.wait(lock, all_ended);
   else complete = run->changed.wait_for(lock, grace, all_ended);
+  if (complete) shared->expect_all_received();
   const int first = run->world->failure().rank;
   RunResult ending{first < 0 ? nullptr : run->errors[std::size_t(first)], first, complete};
   if (first >= 0 && !ending.error) {  // found by a rank that caught the error, or that has not left yet
     for (int rank = 0; rank < ranks && !ending.error; ++rank) ending.error = run->errors[std::size_t(rank)];
     if (!ending.error && !complete) ending.error = std::make_exception_ptr(Error(run->world->failure().text));
+    if (!ending.error && run->world->failure().mismatch)  // found once all ranks had ended
+      ending.error =
+          std::make_exception_ptr(MismatchError(first, "world", "the end of the program", 0, run->world->failure().text));
   }
   lock.unlock();
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (int rank = 0; rank < started; ++rank) {
     std::thread& thread = threads[std::size_t(rank)];
     if (complete) thread.join();
     else thread.detach();

@@ -63,6 +63,14 @@ class UnreducedGradientError : public Error {
   explicit UnreducedGradientError(const std::string& what) : Error(what) {}
 };
 
+/// A program that was asked to stop (Ctrl-C, SIGTERM) and had to end inside of a wait: exit code 130, as of a program that ended
+/// in good order after such a request.
+class InterruptedError : public Error {
+ public:
+  static constexpr int code = 130;
+  explicit InterruptedError(const std::string& what) : Error(what, code) {}
+};
+
 /// A training run that cannot continue (ten steps in a row without a finite gradient): exit code 3.
 class DivergedError : public Error {
  public:

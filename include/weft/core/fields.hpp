@@ -78,87 +78,43 @@ consteval int count_fields() {
 template <class T>
 inline constexpr int field_count = count_fields<std::remove_cv_t<T>>();
 
+/// f(field...) with references to the n fields of an aggregate, n from 1 to 24.
+template <int n, class T, class F>
+constexpr decltype(auto) with_fields(T& object, F&& f) {
+  static_assert(n >= 1 && n <= 24);
+  // clang-format off
+  if constexpr (n == 1) { auto& [a0] = object; return f(a0); }
+  else if constexpr (n == 2) { auto& [a0, a1] = object; return f(a0, a1); }
+  else if constexpr (n == 3) { auto& [a0, a1, a2] = object; return f(a0, a1, a2); }
+  else if constexpr (n == 4) { auto& [a0, a1, a2, a3] = object; return f(a0, a1, a2, a3); }
+  else if constexpr (n == 5) { auto& [a0, a1, a2, a3, a4] = object; return f(a0, a1, a2, a3, a4); }
+  else if constexpr (n == 6) { auto& [a0, a1, a2, a3, a4, a5] = object; return f(a0, a1, a2, a3, a4, a5); }
+  else if constexpr (n == 7) { auto& [a0, a1, a2, a3, a4, a5, a6] = object; return f(a0, a1, a2, a3, a4, a5, a6); }
+  else if constexpr (n == 8) { auto& [a0, a1, a2, a3, a4, a5, a6, a7] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7); }
+  else if constexpr (n == 9) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8); }
+  else if constexpr (n == 10) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9); }
+  else if constexpr (n == 11) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10); }
+  else if constexpr (n == 12) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11); }
+  else if constexpr (n == 13) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12); }
+  else if constexpr (n == 14) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13); }
+  else if constexpr (n == 15) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14); }
+  else if constexpr (n == 16) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15); }
+  else if constexpr (n == 17) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16); }
+  else if constexpr (n == 18) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17); }
+  else if constexpr (n == 19) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18); }
+  else if constexpr (n == 20) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19); }
+  else if constexpr (n == 21) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20); }
+  else if constexpr (n == 22) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21); }
+  else if constexpr (n == 23) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22); }
+  else if constexpr (n == 24) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23); }
+  // clang-format on
+}
+
 /// f(0, first field), f(1, second field), ... of an aggregate whose fields can be counted.
 template <class T, class F>
 constexpr void for_each_field(const T& object, F&& f) {
-  constexpr int n = field_count<T>;
   [[maybe_unused]] std::size_t at = 0;
-  [[maybe_unused]] const auto each = [&](const auto&... fields) { (f(at++, fields), ...); };
-  if constexpr (n == 1) {
-    const auto& [a0] = object;
-    each(a0);
-  } else if constexpr (n == 2) {
-    const auto& [a0, a1] = object;
-    each(a0, a1);
-  } else if constexpr (n == 3) {
-    const auto& [a0, a1, a2] = object;
-    each(a0, a1, a2);
-  } else if constexpr (n == 4) {
-    const auto& [a0, a1, a2, a3] = object;
-    each(a0, a1, a2, a3);
-  } else if constexpr (n == 5) {
-    const auto& [a0, a1, a2, a3, a4] = object;
-    each(a0, a1, a2, a3, a4);
-  } else if constexpr (n == 6) {
-    const auto& [a0, a1, a2, a3, a4, a5] = object;
-    each(a0, a1, a2, a3, a4, a5);
-  } else if constexpr (n == 7) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6] = object;
-    each(a0, a1, a2, a3, a4, a5, a6);
-  } else if constexpr (n == 8) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7] = object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7);
-  } else if constexpr (n == 9) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8] = object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7, a8);
-  } else if constexpr (n == 10) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9] = object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9);
-  } else if constexpr (n == 11) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10] = object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10);
-  } else if constexpr (n == 12) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11] = object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11);
-  } else if constexpr (n == 13) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12] = object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12);
-  } else if constexpr (n == 14) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13] = object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13);
-  } else if constexpr (n == 15) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14] = object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14);
-  } else if constexpr (n == 16) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15] = object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15);
-  } else if constexpr (n == 17) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16] = object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16);
-  } else if constexpr (n == 18) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17] = object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17);
-  } else if constexpr (n == 19) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18] = object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18);
-  } else if constexpr (n == 20) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19] = object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19);
-  } else if constexpr (n == 21) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20] = object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20);
-  } else if constexpr (n == 22) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21] = object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21);
-  } else if constexpr (n == 23) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22] =
-        object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22);
-  } else if constexpr (n == 24) {
-    const auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23] =
-        object;
-    each(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23);
-  }
+  if constexpr (field_count < T >> 0) with_fields<field_count<T>>(object, [&](const auto&... fields) { (f(at++, fields), ...); });
 }
 
 /// Adds a value to a hash. Returns false, and leaves the value out, if its kind has no hash (pointers, functions, classes with

@@ -88,10 +88,12 @@ constexpr std::size_t size_of(DataType type) {
   return sizes[static_cast<std::size_t>(type)];
 }
 
+/// Also of a number that came from another rank and may be none of these.
 constexpr std::string_view name_of(DataType type) {
   constexpr std::string_view names[] = {"int8",  "uint8",  "int16",   "uint16",   "int32",   "uint32",
                                         "int64", "uint64", "float16", "bfloat16", "float32", "float64"};
-  return names[static_cast<std::size_t>(type)];
+  const auto number = static_cast<std::size_t>(type);
+  return number < sizeof names / sizeof names[0] ? names[number] : "elements of an unknown type";
 }
 
 namespace detail {

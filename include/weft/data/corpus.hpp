@@ -6,12 +6,9 @@
 //   data::Corpus corpus = data::Corpus::read({"a.txt", "b.txt"}, {.validation_fraction = 0.1});
 //   corpus.require(256);   // throws UsageError if a sequence of 256 does not fit
 
-#include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,12 +25,13 @@ struct CorpusOptions {
 /// A training part and a validation part of bytes.
 class Corpus {
  public:
-  /// Reads `files` in the order given. Throws UsageError if one is missing, not a file, unreadable or empty, or if the
+  /// Reads `files` in the order given. Throws UsageError if one is missing, not a regular file, unreadable, empty or too
+  /// large for memory, or if the
   /// fraction is not in [0, 1).
   static Corpus read(const std::vector<std::string>& files, CorpusOptions options = {}) {
     if (files.empty()) throw UsageError("data: no file given");
     Corpus corpus(options);
-    for (const auto& file : files) corpus.append(read_file(file));
+    for (const auto& file : files) corpus.append(read_file(file, corpus.bytes()));
     return corpus;
   }
   /// `read` for paths. A template, because std::filesystem would add half a second to every program's compile time.
@@ -66,7 +64,7 @@ class Corpus {
       throw UsageError("data: the validation fraction is " + shown(fraction_) + ", it must be at least 0 and below 1");
   }
 
-  static std::string read_file(const std::string& file);
+  static std::string read_file(const std::string& file, std::size_t before);
 
   void append(std::string_view text);
 

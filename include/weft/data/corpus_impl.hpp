@@ -2,7 +2,10 @@
 #pragma once
 // Definitions for data/corpus.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <algorithm>
+
 #include <weft/core/inline.hpp>
+#include <weft/core/input_file.hpp>
 #include <weft/data/corpus.hpp>
 
 namespace weft::data {
@@ -18,29 +21,14 @@ WEFT_INLINE void Corpus::require(std::size_t length) const {
   if (fraction_ > 0) check("validation", validation_.size());
 }
 
-WEFT_INLINE std::string Corpus::read_file(const std::string& file) {
-  const auto fail = [&](int error) -> UsageError {
-    return UsageError("data: cannot read '" + file + "': " +
-                      (error == ENOENT   ? "there is no such file"
-                       : error == EISDIR ? "it is a folder, a text file is needed"
-                                         : std::strerror(error != 0 ? error : EIO)));
-  };
-  struct Opened {
-    std::FILE* in;
-    ~Opened() {
-      if (in != nullptr) std::fclose(in);
-    }
-  };
-  errno = 0;
-  const Opened opened{std::fopen(file.c_str(), "rb")};
-  if (opened.in == nullptr) throw fail(errno);
-  std::string text;
-  char block[1 << 16];
-  errno = 0;
-  while (const std::size_t count = std::fread(block, 1, sizeof block, opened.in)) text.append(block, count);
-  if (std::ferror(opened.in)) throw fail(errno);
-  if (text.empty()) throw UsageError("data: cannot read '" + file + "': it is empty (0 bytes)");
-  return text;
+WEFT_INLINE std::string Corpus::read_file(const std::string& file, std::size_t before) {
+  const std::uint64_t most = weft::detail::half_of_memory();
+  const weft::detail::InputFile input("data", file, "text file", most);
+  if (input.size() == 0) input.refuse({"it is empty (0 bytes)"});
+  if (input.size() > most - std::min<std::uint64_t>(most, before))
+    input.refuse({"it has ", input.size(), " bytes, and with ", before, " of the files before it the text is more than ", most,
+                  ", half of this machine's memory; token files (.bin) are not held in memory"});
+  return input.read();
 }
 
 WEFT_INLINE void Corpus::append(std::string_view text) {

@@ -2,10 +2,7 @@
 #pragma once
 // Definitions for data/file_bytes.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +10,7 @@
 #include <limits>
 
 #include <weft/core/inline.hpp>
+#include <weft/core/input_file.hpp>
 #include <weft/data/file_bytes.hpp>
 #include <weft/data/gzip.hpp>
 
@@ -23,21 +21,12 @@ WEFT_COLD WEFT_INLINE void refuse_file(std::string_view file, weft::detail::Word
 }
 
 WEFT_INLINE std::shared_ptr<const FileBytes> FileBytes::open(const std::string& file) {
-  struct Opened {
-    int number;
-    ~Opened() {
-      if (number >= 0) ::close(number);
-    }
-  } const opened{::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a FIFO's open() would wait for a writer
-  if (opened.number < 0) refuse_file(file, {errno == ENOENT ? "there is no such file" : std::strerror(errno)});
-  struct stat about = {};
-  if (::fstat(opened.number, &about) != 0) refuse_file(file, {std::strerror(errno)});
-  if (S_ISDIR(about.st_mode)) refuse_file(file, {"it is a folder, a file is needed"});
-  if (!S_ISREG(about.st_mode)) refuse_file(file, {"it is a FIFO, a socket or a device, a regular file is needed"});
-  if (about.st_size <= 0) refuse_file(file, {"it is empty (0 bytes)"});
-  const auto size = static_cast<std::size_t>(about.st_size);
+  constexpr std::uint64_t most = std::uint64_t(1) << 43;  // 8 TiB: pages are read when they are used
+  const weft::detail::InputFile opened("data", file, "file", most);
+  const std::size_t size = opened.size();
+  if (size == 0) refuse_file(file, {"it is empty (0 bytes)"});
   std::shared_ptr<FileBytes> bytes(new FileBytes(file));
-  void* const mapped = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, opened.number, 0);
+  void* const mapped = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, opened.descriptor(), 0);
   if (mapped == MAP_FAILED) refuse_file(file, {std::strerror(errno)});
   bytes->mapped_ = mapped;
   bytes->bytes_ = {static_cast<const std::uint8_t*>(mapped), size};

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include <weft/core/inline.hpp>
+#include <weft/core/input_file.hpp>
 #include <weft/data/gzip.hpp>
 
 namespace weft::data::detail {
@@ -164,6 +165,7 @@ class Inflate {
       const unsigned d = symbol(distances_);
       if (d > 29) fail("a distance that does not exist");
       const std::size_t distance = distance_base[d] + bits(d < 2 ? 0 : static_cast<int>(d / 2 - 1));
+      if (out_.size() > most_) fail("it holds more than half of this machine's memory");
       if (distance > out_.size() - first_) fail("a copy of what lies before the beginning");
       const std::size_t from = out_.size() - distance;
       out_.resize(out_.size() + length);
@@ -174,6 +176,7 @@ class Inflate {
   std::string_view file_;
   std::span<const std::uint8_t> in_;
   std::vector<std::uint8_t>& out_;
+  const std::uint64_t most_ = weft::detail::half_of_memory();  // a short file may hold a thousand times its size
   std::size_t first_, at_ = 0;
   std::uint64_t buffer_ = 0;
   int held_ = 0;  // bits in the buffer

@@ -19,10 +19,13 @@
 
 namespace weft::data {
 
-inline constexpr Field<"tokens", std::int32_t> tokens;    ///< [sequence]
-inline constexpr Field<"targets", std::int32_t> targets;  ///< [sequence]: the token that follows; a negative one does not count
-inline constexpr Field<"documents", std::int32_t> documents;  ///< [sequence]: the number in its window, from 0; -1 for padding
-inline constexpr Field<"positions", std::int32_t> positions;  ///< [sequence]: in the document, from 0 in each window
+inline constexpr Field<"tokens", std::int32_t, SequenceDim<1>> tokens;  ///< [sequence]
+inline constexpr Field<"targets", std::int32_t, SequenceDim<1>>
+    targets;  ///< [sequence]: the token that follows; a negative one does not count
+inline constexpr Field<"documents", std::int32_t, SequenceDim<1>>
+    documents;  ///< [sequence]: the number in its window, from 0; -1 for padding
+inline constexpr Field<"positions", std::int32_t, SequenceDim<1>>
+    positions;  ///< [sequence]: in the document, from 0 in each window
 
 struct WindowOptions {
   std::size_t sequence = 256;  ///< tokens of a sample

@@ -22,7 +22,7 @@ enum class TokenType : std::uint8_t { from_header, byte, uint16, uint32 };
 struct TokenOptions {
   /// Of a file without a header; `from_header` takes uint16 there, as nanoGPT writes.
   TokenType type = TokenType::from_header;
-  /// Tokens are below it; a larger one is refused when it is read. 0: not checked.
+  /// Tokens are below it; a larger one is refused when it is read, or by check(). 0: not checked.
   std::size_t vocabulary = 0;
 };
 
@@ -55,6 +55,16 @@ class Tokens {
     if (token >= limit_) refuse(i, token);
     return static_cast<std::int32_t>(token);
   }
+  /// Throws UsageError, as reading it would, for the first token that is not in the vocabulary. Reads all, at about 2.5 GB/s if
+  /// the file is in memory already.
+  void check() const { check(0, size_); }
+  /// The same of tokens first ... first + count - 1, for ranks that share the work.
+  void check(std::size_t first, std::size_t count) const {
+    if (const std::size_t i = find_unknown(first, count); i < first + count) refuse(i, raw(i));
+  }
+  /// The first of these tokens that is not in the vocabulary; first + count if all are.
+  std::size_t find_unknown(std::size_t first, std::size_t count) const;
+
   /// Tokens first ... first + out.size() - 1. Throws UsageError if one is not in the vocabulary.
   void copy(std::size_t first, std::span<std::int32_t> out) const {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = (*this)[first + i];
@@ -71,6 +81,8 @@ class Tokens {
     return token;
   }
   [[noreturn]] void refuse(std::size_t i, std::uint32_t token) const;
+  template <class T>
+  std::size_t find_unknown_of(std::size_t first, std::size_t count) const;
 
   std::shared_ptr<const detail::FileBytes> bytes_;
   const std::uint8_t* begin_ = nullptr;

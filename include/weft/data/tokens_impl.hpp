@@ -2,6 +2,9 @@
 #pragma once
 // Definitions for data/tokens.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <algorithm>
+#include <bit>
+#include <cstring>
 #include <limits>
 
 #include <weft/core/inline.hpp>
@@ -61,6 +64,33 @@ WEFT_INLINE Tokens Tokens::part(std::size_t first, std::size_t count) const {
   part.first_ += first;
   part.size_ = count;
   return part;
+}
+
+template <class T>
+std::size_t Tokens::find_unknown_of(std::size_t first, std::size_t count) const {
+  if (std::numeric_limits<T>::max() < limit_) return first + count;
+  constexpr std::size_t block = 16 * 1024;  // the largest of many is found in lanes
+  for (std::size_t done = 0; done < count; done += block) {
+    const std::size_t n = std::min(block, count - done);
+    const std::uint8_t* const at = begin_ + (first + done) * sizeof(T);
+    T largest = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      T token;
+      std::memcpy(&token, at + i * sizeof(T), sizeof(T));
+      if constexpr (std::endian::native == std::endian::big) token = static_cast<T>(raw(first + done + i));
+      largest = std::max(largest, token);
+    }
+    if (largest < limit_) continue;
+    for (std::size_t i = first + done;; ++i)
+      if (raw(i) >= limit_) return i;
+  }
+  return first + count;
+}
+WEFT_INLINE std::size_t Tokens::find_unknown(std::size_t first, std::size_t count) const {
+  if (first > size_ || count > size_ - first) part(first, count);  // throws
+  return width_ == 4   ? find_unknown_of<std::uint32_t>(first, count)
+         : width_ == 2 ? find_unknown_of<std::uint16_t>(first, count)
+                       : find_unknown_of<std::uint8_t>(first, count);
 }
 
 WEFT_COLD WEFT_INLINE void Tokens::refuse(std::size_t i, std::uint32_t token) const {

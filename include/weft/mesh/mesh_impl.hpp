@@ -2,6 +2,7 @@
 #pragma once
 // Definitions for mesh/mesh.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <weft/comm/agree.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/mesh/mesh.hpp>
 
@@ -26,7 +27,12 @@ WEFT_COLD WEFT_INLINE MeshState::MeshState(World& world, const std::vector<Line>
   if (dense) grids_.dense = grid("dp", degrees.dp, sizes, ranks);
   if (expert) grids_.expert = grid("edp", degrees.edp, {{"etp", degrees.etp}, {"ep", degrees.ep}, {"pp", degrees.pp}}, ranks);
   if (dense && expert) mesh_layout::require_same_pipelines(order_, grids_);
-  for (const Line& line : lines_) comm(line.bit);  // from here on ranks communicate
+  std::string axes = "axes " + names_of(set_);
+  for (std::size_t i = 0; i < 7; ++i)
+    if (given[i] > 1) append_to(axes, {", ", names[i], "(", given[i], ")"});
+  for (const UserDegree& user : degrees.user) append_to(axes, {", ", user.name, "(", user.degree, ")"});
+  agree(world.communicator(), {{"the mesh", axes}, {"the order of ranks", order_.text()}});  // from here on ranks communicate
+  for (const Line& line : lines_) comm(line.bit);
 }
 
 WEFT_COLD WEFT_INLINE mesh_layout::RankGrid::Place MeshState::place(unsigned set) const {

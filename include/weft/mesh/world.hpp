@@ -6,25 +6,20 @@
 //   return weft::run<comm::Threads>(argc, argv, [](World& world) { train(world.device(), world.communicator()); });
 //   World world(comm::mpi::over(communicator_of_the_program));
 
-#include <atomic>
-#include <csignal>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include <Kokkos_Core.hpp>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/comm/stop.hpp>
 #include <weft/core/error.hpp>
 #include <weft/device/device.hpp>
 
 namespace weft {
-
-namespace runtime::detail {
-/// Set by the process's first interrupt (Ctrl-C, SIGTERM).
-inline std::atomic<int> interrupt_signal{0};
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only touch what is lock-free");
-}  // namespace runtime::detail
 
 /// One rank's view of the running program. Valid until the function given to `run` returns, in the thread that calls the
 /// function.
@@ -46,8 +41,19 @@ class World {
   std::string_view backend() const { return communicator_.backend(); }
 
   /// True once the process was asked to stop (Ctrl-C, SIGTERM); a second signal kills it. Processes may see it at different
-  /// times: agree by an all_reduce before acting on it.
-  bool interrupted() const { return runtime::detail::interrupt_signal.load(std::memory_order_relaxed) != 0; }
+  /// times: stop_requested() agrees on it. A program that has asked once has 10 s (WEFT_STOP_S) for each wait to end by itself;
+  /// one that never asks is ended within 1 s, with exit code 130.
+  bool interrupted() const {
+    comm::detail::stop_state.heeded.store(true, std::memory_order_relaxed);
+    return comm::stop_signal() != 0;
+  }
+  /// The same on every rank: true as soon as one of them was asked to stop. Collective; to be called at the end of a step, before
+  /// what all ranks do in such a case (a checkpoint, a report), and the program then returns InterruptedError::code, 130.
+  bool stop_requested() const {
+    std::int32_t asked[] = {interrupted() ? 1 : 0};
+    communicator_.all_reduce(std::span(asked), Reduction::max);
+    return asked[0] != 0;
+  }
 
  private:
   WEFT_COLD static std::unique_ptr<DefaultDevice> own_device() {

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The guards that `run` sets up around a program, undone in reverse order: signals, Kokkos, a device for each rank.
+// The guards that `run` sets up around a program, undone in reverse order: Kokkos, a device for each rank.
 
 #include <Kokkos_Core.hpp>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
-#include <csignal>
+#include <algorithm>
+#include <condition_variable>
 #include <cstdlib>
+#include <mutex>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include <weft/comm/operation.hpp>
+#include <weft/comm/run_options.hpp>
 #include <weft/core/error.hpp>
 #include <weft/device/device.hpp>
 #include <weft/device/parallel_for.hpp>
@@ -24,29 +29,35 @@
 
 namespace weft::runtime::detail {
 
-/// Turns the first SIGINT or SIGTERM into a flag; the second one has its normal effect.
-class InterruptGuard {
- public:
-  InterruptGuard() {
-    interrupt_signal.store(0);
-    previous_interrupt_ = std::signal(SIGINT, handle);
-    previous_terminate_ = std::signal(SIGTERM, handle);
+/// Throws UsageError if this process cannot have that many threads more: the runtime of OpenMP would end it without saying whose
+/// they are. Starts them all, for a moment.
+WEFT_COLD inline void require_threads(int count, int ranks, int threads_per_rank) {
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+  std::string problem;
+  try {
+    threads.reserve(std::size_t(count));
+    for (int k = 0; k < count; ++k)
+      threads.emplace_back([&] {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return over; });
+      });
+  } catch (const std::system_error& error) {
+    problem = error.code().message();
   }
-  InterruptGuard(const InterruptGuard&) = delete;
-  InterruptGuard& operator=(const InterruptGuard&) = delete;
-  ~InterruptGuard() {
-    std::signal(SIGINT, previous_interrupt_);
-    std::signal(SIGTERM, previous_terminate_);
+  {
+    const std::lock_guard lock(mutex);
+    over = true;
   }
-
- private:
-  static void handle(int number) {
-    interrupt_signal.store(number, std::memory_order_relaxed);
-    std::signal(number, SIG_DFL);
-  }
-  void (*previous_interrupt_)(int);
-  void (*previous_terminate_)(int);
-};
+  changed.notify_all();
+  for (std::thread& thread : threads) thread.join();
+  if (!problem.empty())
+    throw_error<UsageError>({"ranks(", ranks, ") of ", threads_per_rank, threads_per_rank == 1 ? " thread" : " threads",
+                             ": this process can start ", threads.size(), " threads more and needs ", count, " (", problem,
+                             "): fewer ranks, or a higher limit (ulimit -u, ulimit -v)"});
+}
 
 /// Initialises Kokkos unless the program has done so, with `threads` threads in all.
 class KokkosGuard {
@@ -57,6 +68,7 @@ class KokkosGuard {
       throw UsageError(
           "run: Kokkos has ended and cannot start again; a program that calls run several times makes a Kokkos::ScopeGuard of "
           "its own around them");
+    require_thread_variables();
     // Ranks are threads and place themselves; a binding made for one team would put all of them on one core.
     setenv("OMP_PROC_BIND", "false", 0);
     auto settings = Kokkos::InitializationSettings().set_num_threads(threads).set_disable_warnings(true);

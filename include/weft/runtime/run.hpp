@@ -6,9 +6,13 @@
 //     return weft::run<comm::Threads, comm::Mpi>(argc, argv, [](World& world) { ... });
 //   }
 
+#include <cerrno>
 #include <chrono>
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -17,11 +21,13 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/comm/agree.hpp>
 #include <weft/comm/launcher.hpp>
 #include <weft/comm/run_options.hpp>
 #include <weft/comm/threads.hpp>
 #include <weft/mesh/world.hpp>
 #include <weft/runtime/guard.hpp>
+#include <weft/runtime/signals.hpp>
 
 namespace weft {
 
@@ -47,8 +53,8 @@ struct Report {
     } catch (const std::exception& caught) {
       text = caught.what();
     } catch (...) {}
-    for (char& c : text)
-      if (c == '\n') c = ' ';
+    for (char& c : text)  // names of files and options may hold anything
+      if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
   }
   void print() const {
     std::fprintf(stderr, "%s\n", text.c_str());
@@ -56,8 +62,19 @@ struct Report {
   }
 };
 
+// The exit code of a program that has ended, or 1 if standard output did not take what it wrote.
+WEFT_COLD inline int written(int code, bool lost_before) {
+  errno = 0;
+  const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  if (code != 0 || !lost || lost_before) return code;
+  std::fprintf(stderr, "weft: standard output was not written: %s\n", errno != 0 ? std::strerror(errno) : "some of it is lost");
+  return 1;
+}
+
 template <comm::Backend B, class F>
 int run_on(RunOptions options, F& f) {
+  const bool lost_before = std::ferror(stdout) != 0;
+  const SignalGuard signals(options.signals);  // before ranks meet
   typename B::Session session(options.argc, options.argv);
   int code = 0;
   comm::RunResult ending;
@@ -65,15 +82,19 @@ int run_on(RunOptions options, F& f) {
     std::mutex mutex;
     try {
       options = resolve(options, session.started(), session.here());
+      comm::detail::stop_state.patience_ms.store(options.stop_s > 0 ? std::int64_t(std::ceil(options.stop_s * 1000)) : 0);
       const int local_ranks = B::Session::owns_ranks ? options.ranks : 1;
-      const KokkosGuard kokkos(std::max(local_ranks * options.threads_per_rank, 1));
-      const InterruptGuard interrupts;
+      const int threads = std::max(local_ranks * options.threads_per_rank, 1);
+      if (threads > cores())
+        require_threads(threads + (local_ranks > 1 ? local_ranks : 0), local_ranks, options.threads_per_rank);
+      const KokkosGuard kokkos(std::min(threads, most_threads));
       ending =
           session.run(options.ranks, std::chrono::duration<double>(options.deadline_s), [&](std::shared_ptr<comm::Group> group) {
             const int place = local_ranks == 1 ? 0 : group->rank();
             const RankInstance<DefaultDevice::execution_space> instance(place, local_ranks, options.threads_per_rank);
             DefaultDevice device(instance.exec);
             World world(Communicator(std::move(group), order_on(device.exec())), device);
+            if constexpr (!B::Session::owns_ranks) agree(world.communicator(), weft::detail::of_this_build());
             if constexpr (std::is_void_v<std::invoke_result_t<F&, World&>>) {
               f(world);
             } else {
@@ -92,7 +113,7 @@ int run_on(RunOptions options, F& f) {
       ending.error = std::current_exception();
     }
   }
-  if (!ending.error) return code;
+  if (!ending.error) return written(code, lost_before);
   const Report report(ending.error);
   return session.fail(report.code, [&] { report.print(); });
 }
@@ -127,8 +148,12 @@ constexpr bool runs_on_ranks() {
 }  // namespace detail
 
 /// Runs `f(world)` on every rank and returns the program's exit code: 0, the first nonzero value that `f` returned, or the code
-/// of the first error, which is printed once. A backend after the first is used if its launcher started the program. The first
-/// Ctrl-C or SIGTERM is left to `f`, which asks `world.interrupted()`; the second one ends the process.
+/// of the first error, which is printed once. A backend after the first is used if its launcher started the program. Lines that
+/// standard output did not take (a full disk) are an error, too.
+///
+/// The first Ctrl-C or SIGTERM is left to `f`, which asks `world.interrupted()` or `world.stop_requested()`; a wait that lasts
+/// too long after it throws InterruptedError (exit code 130), and the second one ends the process. Handlers that the program has
+/// installed before stay (RunOptions::signals).
 template <comm::Backend... Backends, class F>
 int run(const RunOptions& options, F&& f) {
   try {
@@ -151,5 +176,6 @@ int run(int argc, char** argv, F&& f) {
 
 using runtime::run;
 using runtime::RunOptions;
+using runtime::Signals;
 
 }  // namespace weft

@@ -57,13 +57,15 @@ inline void write_text(const std::filesystem::path& path, const std::string& tex
   if (!out) throw UsageError("cannot write '" + path.string() + "': " + std::strerror(errno != 0 ? errno : EIO));
 }
 
-/// A file of records, overwritten from the start.
+/// A file of records.
 class MetricsFile {
  public:
+  /// What becomes of records that are in the file: those of a run that is resumed stay.
+  enum class Records { go, stay };
   /// Throws UsageError if the file cannot be opened.
-  explicit MetricsFile(std::filesystem::path path) : path_(std::move(path)) {
+  explicit MetricsFile(std::filesystem::path path, Records earlier = Records::go) : path_(std::move(path)) {
     errno = 0;
-    out_.open(path_, std::ios::binary | std::ios::trunc);
+    out_.open(path_, std::ios::binary | (earlier == Records::go ? std::ios::trunc : std::ios::app));
     check();
   }
 

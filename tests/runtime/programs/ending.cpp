@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include <weft/comm/agree.hpp>
+#include <weft/mesh/mesh.hpp>
 #include <weft/runtime/run.hpp>
 #ifdef WEFT_TEST_MPI
 #include <weft/comm/mpi.hpp>
@@ -46,6 +48,28 @@ int main(int argc, char** argv) {
       if (world.rank() == 0) std::printf("stopped cleanly\n");
       return 0;
     }
+    if (how == "stop") {  // the same, by what World has for it
+      while (!world.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      if (world.rank() == 0) std::printf("stopped cleanly\n");
+      return InterruptedError::code;
+    }
+    if (how.starts_with("absent")) {  // every rank but the last one waits for it, in vain
+      if (how == "absent-heeded") (void)world.interrupted();
+      if (world.rank() == last) std::this_thread::sleep_for(std::chrono::seconds(60));
+      if (how == "absent-message") c.recv(x, last, 3);
+      else if (how == "absent-split") (void)c.split(0, 0, "half");
+      else c.barrier();
+    }
+    if (how == "deaf") {  // no operation, and nobody asks
+      std::this_thread::sleep_for(std::chrono::seconds(60));
+    }
+    if (how == "unheeded") {  // many operations, and nobody asks
+      for (;;) c.all_reduce(x);
+    }
+    if (how == "lines") {
+      for (int line = 0; line < 3000 && world.rank() == 0; ++line)
+        std::printf("line %d of many that fill a disk or a pipe\n", line);
+    }
     if (how == "long") {  // in the middle of long messages at any time
       std::vector<float> whole(std::size_t(1) << 20, 1.0f), all(whole.size() * std::size_t(c.size()));
       for (;;) {
@@ -58,11 +82,20 @@ int main(int argc, char** argv) {
       if (world.rank() == 0) c.barrier();
       else c.all_reduce(x);
     }
+    if (how == "lost" && world.rank() == 0) c.send(std::vector<int>{1, 2, 3}, last, 7);  // short: it is copied, and forgotten
+    if (how == "circle") {
+      const Communicator tp = c.split(0, 0, "tp"), dp = c.split(0, 0, "dp");
+      (world.rank() == 0 ? tp : dp).barrier();
+      (world.rank() == 0 ? dp : tp).barrier();
+    }
+    if (how == "short-of-one" && world.rank() != last) c.all_reduce(x);
+    if (how == "seeds") agree(c, {{"--steps", 10}, {"--seed", world.rank() == last ? 2 : 1}});
+    if (how == "degrees") Mesh<dp, tp>(world, {.tp = world.rank() == last ? 1 : std::size_t(world.size())});
     if (how == "deadline") {
       if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::seconds(2));
       c.barrier();
     }
-    c.barrier();
+    if (how != "short-of-one") c.barrier();
     return 0;
   };
   RunOptions options{.argc = argc, .argv = argv};

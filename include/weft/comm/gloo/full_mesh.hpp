@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// TCP connections between all processes of a world by Gloo's transport, and messages over them. A message begins with an envelope
+// TCP connections between all processes of a world in Gloo's transport, and messages over them. A message begins with an envelope
 // that describes the sender's call. Short data travels in the envelope; long data follows once the receiver has found that both
 // ranks made the same call. Gloo's own thread moves the bytes.
 
@@ -22,11 +22,12 @@
 #include <vector>
 
 #include <weft/comm/errors.hpp>
+#include <weft/comm/gloo/envelope.hpp>
+#include <weft/comm/gloo/handover.hpp>
 #include <weft/comm/operation.hpp>
 
 namespace weft::comm::gloo {
 
-using Bytes = std::vector<char>;
 using GlooBuffer = ::gloo::transport::tcp::UnboundBuffer;
 
 /// Access to Gloo's counts of messages sent and received by a buffer. Gloo's interface only lets a user wait for them, and a wait
@@ -72,23 +73,23 @@ inline constexpr std::uint64_t most_groups = std::uint64_t(1) << 20;
 
 class Mesh {
  public:
-  /// Listens on `host` (an address of this machine) once for each peer.
-  Mesh(int rank, int size, const std::string& host, std::chrono::milliseconds timeout) : rank_(rank), size_(size) {
+  /// Over connections that are proved already, one to each other rank (comm/store/links.hpp).
+  Mesh(int rank, std::vector<store::Socket> connections, std::chrono::milliseconds timeout)
+      : rank_(rank), size_(int(connections.size())) {
     ::gloo::transport::tcp::attr where;
-    where.hostname = host;
+    where.hostname = "127.0.0.1";  // of sockets that nobody uses
     device_ = ::gloo::transport::tcp::CreateDevice(where);
-    context_ = device_->createContext(rank, size);
-    context_->setTimeout(std::max(timeout / 5, std::chrono::milliseconds(1)));  // Gloo waits 5 times as long for a connection
-    for (int q = 0; q < size; ++q)
-      if (q != rank) context_->createPair(q);
+    context_ = device_->createContext(rank, size_);
+    context_->setTimeout(std::max(timeout / 5, std::chrono::milliseconds(1)));
+    Handover handover(device_);
+    for (int q = 0; q < size_; ++q)
+      if (q != rank) handover.give(*context_->createPair(q), connections[std::size_t(q)]);
   }
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  Bytes address_for(int q) { return context_->getPair(q)->address().bytes(); }
-  void connect(int q, const Bytes& address) { context_->getPair(q)->connect(address); }
   std::unique_ptr<GlooBuffer> buffer(void* data, std::size_t bytes) {
     auto any = context_->createUnboundBuffer(data, bytes);
     return std::unique_ptr<GlooBuffer>(static_cast<GlooBuffer*>(any.release()));
@@ -103,12 +104,6 @@ class Mesh {
   std::shared_ptr<::gloo::transport::Context> context_;
   std::uint64_t payloads_ = 1;
 };
-
-/// The envelope: the sender's call, the length of this message, and the number of its payload.
-struct Head {
-  std::uint64_t signature = 0, count = 0, bytes = 0, payload = 0;
-};
-inline constexpr std::size_t eager = 32768;  ///< bytes that travel with the envelope
 
 class Outgoing {
  public:
@@ -149,15 +144,8 @@ class Incoming {
   const Head& expected() const { return expected_; }
   /// True once the envelope has arrived.
   bool arrived() const { return Peek::received(*envelope_); }
-  Head head() const {
-    Head head;
-    std::memcpy(&head, staging_.get(), sizeof head);
-    return head;
-  }
-  bool fits() const {
-    const Head found = head();
-    return found.signature == expected_.signature && found.count == expected_.count && found.bytes == expected_.bytes;
-  }
+  Head head() const { return read_head(staging_.get()); }
+  bool fits() const { return weft::comm::gloo::fits(head(), expected_); }
   /// Copies the data out of the envelope, or starts to receive the payload.
   void deliver() {
     if (expected_.bytes > eager) {

@@ -17,6 +17,8 @@
 #include <weft/comm/gloo/transfer.hpp>
 #include <weft/comm/group.hpp>
 #include <weft/comm/self.hpp>
+#include <weft/comm/stop.hpp>
+#include <weft/core/hash.hpp>
 #include <weft/core/text.hpp>
 
 namespace weft::comm::gloo {
@@ -27,6 +29,7 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
   GlooGroup(std::shared_ptr<Process> process, std::uint64_t number, std::vector<int> members, std::string axis)
       : process_(std::move(process)), number_(number), members_(std::move(members)), axis_(std::move(axis)) {
     rank_ = int(std::find(members_.begin(), members_.end(), process_->rank) - members_.begin());
+    ledger_ = process_->watch->open(2 * number_, axis_);
     process_->groups.push_back(this);
   }
   GlooGroup(const GlooGroup&) = delete;
@@ -47,6 +50,11 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
   }
   std::unique_ptr<Pending> start(const Call& call) override;
   std::shared_ptr<Group> split(int color, int key, std::string axis) override;
+  void end() override {
+    Group::end();
+    if (const std::string why = process_->watch->unreceived(*this); !why.empty())
+      throw MismatchError(process_->rank, axis(), "the end of the program", sequence_, why);
+  }
   void progress() override {
     bool ended = false;
     for (const auto& running : under_way_) {
@@ -67,7 +75,8 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
     Running(const Place& place, const Call& call, std::uint64_t collective, bool check, std::uint64_t s, std::uint64_t n)
         : transfer(place, call, collective, check), sequence(s), number(n) {}
     Transfer transfer;
-    std::uint64_t sequence, number;
+    std::uint64_t sequence, number, step = 0;  // the last one: its number among the collectives, or messages, of its kind
+    std::unique_ptr<Watch::Wait> long_wait;
     bool complete = false;
   };
 
@@ -93,6 +102,7 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
     int q = process_->lost();
     for (; q < 0 && std::chrono::steady_clock::now() < end; q = process_->lost())
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (q < 0) q = process_->ended();  // all that one has heard of it is that it failed because of another
     throw AbortedError(process_->rank, axis_, describe(running.transfer.call()), running.sequence,
                        q >= 0 ? process_->fate(q) : otherwise);
   }
@@ -102,14 +112,47 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
     const Call& call = running.transfer.call();
     const auto in_group = std::find(members_.begin(), members_.end(), message.peer()) - members_.begin();
     const std::string peer = weft::detail::joined({"rank ", long(in_group), " of ", axis_});
+    std::string why;
     if (is_point_to_point(call.operation))
-      throw MismatchError(process_->rank, axis_, describe(call), running.sequence,
-                          weft::detail::joined({peer, " sent ", found.count, " ", name_of(DataType(found.signature >> 8 & 0xff)),
-                                                ", ", call.count, " ", name_of(call.type), " were expected"}));
-    throw MismatchError(
-        process_->rank, axis_, describe(call), running.sequence,
-        weft::detail::joined({"ranks disagree: ", peer, " called ", describe(found.signature, found.count), " with ", found.bytes,
-                              " bytes for this rank, which called ", describe(call), " and expects ", message.expected().bytes}));
+      why = weft::detail::joined({peer, " sent ", found.count, " ", name_of(DataType(found.signature >> 8 & 0xff)), ", ",
+                                  call.count, " ", name_of(call.type), " were expected"});
+    else
+      why = weft::detail::joined({"ranks disagree: ", peer, " called ", describe(found.signature, found.count), " with ",
+                                  found.bytes, " bytes for rank ", rank_, ", which called ", describe(call), " and expects ",
+                                  message.expected().bytes});
+    process_->watch->accuse(ledger_->channel(),
+                            weft::detail::joined({"rank ", process_->rank, ", ", describe(call), " on ", axis_, ": ", why}));
+    throw MismatchError(process_->rank, axis_, describe(call), running.sequence, why);
+  }
+  /// A turn of a wait that is long already: throws if it can never end.
+  WEFT_COLD void look(Running& running) {
+    const Call& call = running.transfer.call();
+    const bool message = is_point_to_point(call.operation);
+    if (!running.long_wait) {
+      running.long_wait = std::make_unique<Watch::Wait>();
+      Watch::Wait& wait = *running.long_wait;
+      wait.step = {ledger_->channel(),
+                   running.step,
+                   signature(call),
+                   call.count,
+                   digest_of_counts(call),
+                   call.tag,
+                   !message                            ? Step::collective
+                   : call.operation == Operation::recv ? Step::send
+                                                       : Step::receive};
+      wait.call = describe(call);
+      wait.axis = axis_;
+      wait.last = process_->recorder.text(2);
+      wait.on = running.transfer.missing();
+      // The root takes long data once the envelopes of all ranks have come: who sends it waits for all of them.
+      const bool to_root = call.operation == Operation::gather || call.operation == Operation::reduce;
+      if (to_root && call.root != rank_ && call.bytes() > eager) {
+        wait.on = members_;
+        std::erase(wait.on, process_->rank);
+      }
+    }
+    if (const std::string why = process_->watch->look(*running.long_wait); !why.empty())
+      throw MismatchError(process_->rank, axis_, describe(call), running.sequence, why);
   }
   void wait(Running& running);
   void give_up(Running& running) {
@@ -127,7 +170,8 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
   std::vector<int> members_;
   std::string axis_;
   int rank_ = 0;
-  std::uint64_t sequence_ = 0, collectives_ = 0;
+  std::uint64_t sequence_ = 0;
+  std::shared_ptr<Ledger> ledger_;
   std::vector<std::shared_ptr<Running>> under_way_;
 };
 
@@ -161,11 +205,17 @@ inline std::unique_ptr<Pending> GlooGroup::start(const Call& call) {
   call.order.fence();
   if (call.tag < 0) throw_error<UsageError>({name_of(call.operation), ": tag ", call.tag, " is negative"});
   ++sequence_;
+  comm::detail::expect_no_stop(process_->rank, axis_, call, sequence_);
   // Messages differ between ranks, collectives do not.
-  const std::uint64_t collective = is_point_to_point(call.operation) ? 0 : ++collectives_;
+  const bool message = is_point_to_point(call.operation);
+  const std::uint64_t step = message ? ledger_->message(call.operation == Operation::send, members_[std::size_t(call.root)], call)
+                                     : ledger_->collective(call);
+  const std::uint64_t collective = message ? 0 : step;
+  process_->watch->tidy();
   const std::uint64_t number = process_->recorder.begin(axis_, sequence_, signature(call), call.count);
   auto running = std::make_shared<Running>(Place{process_->mesh.get(), number_, &members_, rank_, size()}, call, collective,
                                            process_->fingerprints, sequence_, number);
+  running->step = step;
   guarded(*running, [&] {
     running->transfer.launch();
     return true;
@@ -193,9 +243,13 @@ inline void GlooGroup::wait(Running& running) {
       looked = now;
       if (process_->lost() < 0) noticed = now;
       else if (now - noticed > std::chrono::milliseconds(20)) throw_lost(running, "");  // what others sent before counts
-      if (now - start > process_->deadline) {
+      if (now - start > Watch::patience) look(running);
+      const bool interrupted = comm::detail::wait_must_end(start);
+      if (interrupted || now - start > process_->deadline) {
         std::string missing;
         for (const int q : running.transfer.missing()) weft::detail::append_to(missing, {missing.empty() ? "" : ", ", q});
+        if (interrupted)
+          comm::detail::throw_interrupted(process_->rank, axis_, running.transfer.call(), running.sequence, "rank " + missing);
         throw TimeoutError(process_->rank, axis_, describe(running.transfer.call()), running.sequence,
                            "waited for rank " + missing + " longer than the deadline of " +
                                std::to_string(process_->deadline.count()) + " s; last operations: " + process_->recorder.text());
@@ -209,23 +263,33 @@ inline void GlooGroup::wait(Running& running) {
 
 inline std::shared_ptr<Group> GlooGroup::split(int color, int key, std::string axis) {
   const auto n = std::size_t(size());
-  const std::int64_t mine[] = {color, key, std::int64_t(process_->next_group)};
-  std::vector<std::int64_t> all(3 * n);
-  execute({.operation = Operation::all_gather, .type = DataType::int64, .count = 3, .input = mine, .output = all.data()});
+  const std::int64_t mine[] = {color, key, std::int64_t(process_->next_group),
+                               std::int64_t(weft::detail::hash_bytes(axis.data(), axis.size()))};
+  std::vector<std::int64_t> all(4 * n);
+  execute({.operation = Operation::all_gather,
+           .type = DataType::int64,
+           .purpose = Purpose::split,
+           .count = 4,
+           .input = mine,
+           .output = all.data()});
   std::vector<std::size_t> same;
   std::uint64_t number = 0;  // new to every rank that gets it
   for (std::size_t q = 0; q < n; ++q) {
-    number = std::max(number, std::uint64_t(all[3 * q + 2]));
-    if (all[3 * q] == color) same.push_back(q);
+    number = std::max(number, std::uint64_t(all[4 * q + 2]));
+    if (all[4 * q] == color) same.push_back(q);
+    if (all[4 * q + 3] != mine[3])
+      throw MismatchError(
+          process_->rank, axis_, "split()", sequence_,
+          weft::detail::joined({"ranks disagree: rank ", rank_, " splits for axis ", axis, ", rank ", long(q), " for another"}));
   }
   if (number + 1 >= most_groups) throw_error<UsageError>({"split: more than ", most_groups, " communicators of one world"});
   process_->next_group = number + 1;
-  std::stable_sort(same.begin(), same.end(), [&](std::size_t a, std::size_t b) { return all[3 * a + 1] < all[3 * b + 1]; });
+  std::stable_sort(same.begin(), same.end(), [&](std::size_t a, std::size_t b) { return all[4 * a + 1] < all[4 * b + 1]; });
   if (same.size() == 1) return std::make_shared<SelfGroup>(std::move(axis), "gloo");
   std::vector<int> members;
   for (const std::size_t q : same) members.push_back(members_[q]);
-  return shared_memory::SharedMemoryGroup::over(
-      process_, std::make_shared<GlooGroup>(process_, number, std::move(members), std::move(axis)));
+  auto group = std::make_shared<GlooGroup>(process_, number, members, std::move(axis));
+  return shared_memory::SharedMemoryGroup::over(process_, std::move(group), 2 * number + 1, std::move(members));
 }
 
 }  // namespace weft::comm::gloo

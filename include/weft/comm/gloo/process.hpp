@@ -15,14 +15,27 @@
 #include <vector>
 
 #include <weft/comm/gloo/full_mesh.hpp>
+#include <weft/comm/gloo/watch.hpp>
 #include <weft/comm/shared_memory/group.hpp>
+#include <weft/comm/store/heart.hpp>
 
 namespace weft::comm::gloo {
 
+/// What ranks have once they have met.
+struct Met {
+  std::shared_ptr<Mesh> mesh;
+  std::unique_ptr<store::Server> server = nullptr;  ///< on rank 0
+  std::unique_ptr<store::Heart> heart = nullptr;    ///< null in a world of one
+};
+
 class Process final : public shared_memory::Sharing {
  public:
-  Process(std::shared_ptr<Mesh> connections, std::chrono::duration<double> wait_at_most, bool check)
-      : Sharing(connections->rank(), wait_at_most, check), mesh(std::move(connections)), words_(std::size_t(mesh->size())) {
+  Process(Met met, std::chrono::duration<double> wait_at_most, bool check)
+      : Sharing(met.mesh->rank(), wait_at_most, check),
+        mesh(std::move(met.mesh)),
+        words_(std::size_t(mesh->size())),
+        server_(std::move(met.server)),
+        heart_(std::move(met.heart)) {
     // Gloo writes to connections that the other side may have closed; without this the process would end there, and say nothing.
     struct sigaction action {};
     if (::sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
@@ -50,8 +63,14 @@ class Process final : public shared_memory::Sharing {
       if (q == rank) continue;
       Word& word = words_[std::size_t(q)];
       word.buffer = mesh->buffer(word.bytes, sizeof word.bytes);
-      word.buffer->recv(q, slot(Kind::notice, 0, 0), 0, sizeof word.bytes);
+      try {
+        word.buffer->recv(q, slot(Kind::notice, 0, 0), 0, sizeof word.bytes);
+      } catch (const std::exception& error) {  // it ended right after the meeting: the first operation names it
+        word.broken = true;
+        word.problem = error.what();
+      }
     }
+    watch = std::make_unique<Notices>(mesh);
   }
 
   /// The lowest rank that failed or was lost, or -1.
@@ -72,11 +91,20 @@ class Process final : public shared_memory::Sharing {
           word.problem = error.what();
         }
       }
-      // One that failed because of another is not the one to name: the other's end will show in a moment.
-      const bool counts = word.heard && word.code != 0 &&
-                          (word.primary != 0 || std::chrono::steady_clock::now() - word.when > std::chrono::milliseconds(200));
+      // One that failed because of another is not the one to name: the other's end will show in a moment, or once this rank
+      // misses its heartbeats, too.
+      const std::chrono::milliseconds moment(heart_ ? 1500 : 200);
+      const bool counts =
+          word.heard && word.code != 0 && (word.primary != 0 || std::chrono::steady_clock::now() - word.when > moment);
       if (word.broken || counts) first = q;
     }
+    return first >= 0 ? first : silent();
+  }
+  /// The lowest rank whose end is known, whoever was the first to fail, or -1.
+  int ended() {
+    const int first = lost();
+    for (int q = 0; first < 0 && q < mesh->size(); ++q)
+      if (words_[std::size_t(q)].heard && words_[std::size_t(q)].code != 0) return q;
     return first;
   }
   /// A description of the end of that rank.
@@ -84,12 +112,14 @@ class Process final : public shared_memory::Sharing {
     const Word& word = words_[std::size_t(q)];
     if (word.broken)
       return "rank " + std::to_string(q) + " is lost, its process ended or its connection broke (" + word.problem + ")";
+    if (!word.heard && heart_ && heart_->lost() == q) return heart_->fate();
     return "rank " + std::to_string(q) + " failed with exit code " + std::to_string(word.code);
   }
 
   /// Tells all other processes how this one ends, and waits for at most `patience` until they know. After a failure it also waits
   /// for their notices.
   void tell(std::int64_t code, bool primary, std::chrono::milliseconds patience) {
+    if (heart_) heart_->leave();
     std::int64_t bytes[2] = {code, primary};
     std::vector<std::unique_ptr<GlooBuffer>> buffers(words_.size());
     lost();
@@ -118,7 +148,20 @@ class Process final : public shared_memory::Sharing {
   }
 
  private:
+  /// The rank of which the store has heard nothing more, or -1. What a connection itself says of its end comes first: it knows an
+  /// exit code.
+  int silent() {
+    const int q = heart_ ? heart_->lost() : -1;
+    if (q < 0 || q == rank || words_[std::size_t(q)].heard) return -1;
+    const auto now = std::chrono::steady_clock::now();
+    if (silent_since_ == std::chrono::steady_clock::time_point{}) silent_since_ = now;
+    return now - silent_since_ > std::chrono::milliseconds(500) ? q : -1;
+  }
+
   std::vector<Word> words_;
+  std::chrono::steady_clock::time_point silent_since_{};
+  std::unique_ptr<store::Server> server_;
+  std::unique_ptr<store::Heart> heart_;  // ends before the store does
 };
 
 }  // namespace weft::comm::gloo

@@ -64,14 +64,14 @@ class Transfer {
         }
         if (mismatch_ != nullptr || !all) return false;
         for (auto& incoming : receives_) incoming.deliver();
-        for (const Copy& copy : copies_)
-          if (copy.bytes != 0 && copy.to != copy.from) std::memmove(copy.to, copy.from, copy.bytes);
         delivered_ = true;
       }
       for (const auto& incoming : receives_)
         if (!incoming.done()) return false;
       for (const auto& outgoing : sends_)
         if (!outgoing.done()) return false;
+      for (const Copy& copy : copies_)  // last: who receives a message has found that it makes the same call
+        if (copy.bytes != 0 && copy.to != copy.from) std::memmove(copy.to, copy.from, copy.bytes);
       if (pipeline_ && !receives_.empty()) {
         std::vector<std::uint64_t> numbers(std::size_t(place_.size), 0);
         for (std::size_t k = 0; k < receives_.size(); ++k)
@@ -115,7 +115,8 @@ class Transfer {
     for (const auto& incoming : receives_)
       if (delivered_ ? !incoming.done() : !incoming.arrived()) ranks.push_back(incoming.peer());
     if (ranks.empty())
-      for (const auto& outgoing : sends_) ranks.push_back(outgoing.peer());
+      for (const auto& outgoing : sends_)
+        if (!outgoing.done()) ranks.push_back(outgoing.peer());
     return ranks.empty() && pipeline_ ? pipeline_->missing() : ranks;
   }
 
@@ -133,7 +134,9 @@ class Transfer {
     return call_.operation == Operation::all_gather_v || call_.operation == Operation::reduce_scatter_v ||
            call_.operation == Operation::all_to_all_v;
   }
-  Head head(std::size_t elements) const { return {signature_, by_counts() ? 0 : call_.count, elements * size_of(call_.type), 0}; }
+  Head head(std::size_t elements) const {
+    return {signature_, by_counts() ? digest_of_counts(call_) : call_.count, elements * size_of(call_.type), 0};
+  }
   void post_send(int q, const void* data, std::size_t elements) {
     sends_.emplace_back(*place_.mesh, (*place_.members)[std::size_t(q)], where(), head(elements), data);
   }

@@ -9,6 +9,7 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -16,21 +17,42 @@
 
 #include <weft/comm/group.hpp>
 #include <weft/comm/mpi/transfer.hpp>
+#include <weft/comm/mpi/watch.hpp>
 #include <weft/comm/self.hpp>
 #include <weft/comm/shared_memory/group.hpp>
+#include <weft/comm/stop.hpp>
+#include <weft/core/hash.hpp>
+#include <weft/core/text.hpp>
 
 namespace weft::comm::mpi {
-
-using Process = shared_memory::Sharing;
 
 class MpiGroup final : public Group, public Progress, public std::enable_shared_from_this<MpiGroup> {
  public:
   /// Takes ownership of `main`. Collective over it.
   MpiGroup(std::shared_ptr<Process> process, Handle main, std::string axis)
-      : process_(std::move(process)), main_(std::move(main)), steps_(Handle::duplicate(main_.get())), axis_(std::move(axis)) {
+      : process_(std::move(process)),
+        main_(std::move(main)),
+        steps_(Handle::duplicate(main_.get())),
+        checks_(Handle::duplicate(main_.get())),
+        axis_(std::move(axis)) {
     mpi::check(MPI_Comm_rank(main_.get(), &rank_), "MPI_Comm_rank");
     mpi::check(MPI_Comm_size(main_.get(), &size_), "MPI_Comm_size");
-    if (process_->fingerprints) checks_ = Handle::duplicate(main_.get());
+    std::uint64_t number = process_->next_group;  // new to every rank that gets it
+    mpi::check(MPI_Allreduce(MPI_IN_PLACE, &number, 1, MPI_UINT64_T, MPI_MAX, main_.get()), "MPI_Allreduce");
+    process_->next_group = number + 1;
+    ledger_ = process_->watch->open(2 * number, axis_);
+    const std::vector<int> all = [&] {
+      std::vector<int> ranks(static_cast<std::size_t>(size_));
+      std::iota(ranks.begin(), ranks.end(), 0);
+      return ranks;
+    }();
+    members_.resize(all.size());
+    MPI_Group mine = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
+    mpi::check(MPI_Comm_group(main_.get(), &mine), "MPI_Comm_group");
+    mpi::check(MPI_Comm_group(process_->world, &world), "MPI_Comm_group");
+    mpi::check(MPI_Group_translate_ranks(mine, size_, all.data(), world, members_.data()), "MPI_Group_translate_ranks");
+    mpi::check(MPI_Group_free(&mine), "MPI_Group_free");
+    mpi::check(MPI_Group_free(&world), "MPI_Group_free");
     process_->groups.push_back(this);
   }
   MpiGroup(const MpiGroup&) = delete;
@@ -39,6 +61,10 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
     count(-long(under_way_.size()));
     std::erase(process_->groups, this);
   }
+
+  /// Its number among the communicators of the process, and its ranks' numbers in the world.
+  std::uint64_t number() const { return ledger_->channel() / 2; }
+  const std::vector<int>& members() const { return members_; }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -52,6 +78,11 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
   }
   std::unique_ptr<Pending> start(const Call& call) override;
   std::shared_ptr<Group> split(int color, int key, std::string axis) override;
+  void end() override {
+    Group::end();
+    if (const std::string why = process_->watch->unreceived(*this); !why.empty())
+      throw MismatchError(process_->rank, axis(), "the end of the program", sequence_, why);
+  }
   void progress() override {
     if (under_way_.empty()) return;
     bool earlier_waits = false, ended = false;  // collectives start in one order on all ranks
@@ -74,18 +105,22 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
 
   /// An operation from start to end.
   struct Running {
-    Running(const Place& place, const Call& call, int tag, std::uint64_t s, std::uint64_t n)
-        : transfer(place, call, tag), sequence(s), number(n) {}
+    Running(const Place& place, const Call& call, int tag, std::uint64_t of_kind, bool checks, std::uint64_t s, std::uint64_t n)
+        : transfer(place, call, tag, of_kind, checks), sequence(s), number(n), step(of_kind) {}
     Transfer transfer;
-    std::uint64_t sequence, number;
+    std::uint64_t sequence, number, step;  // the last one: its number among the collectives, or messages, of its kind
     MPI_Request check = MPI_REQUEST_NULL;  // of the exchange of fingerprints
+    enum class Check { none, hashes, calls, counts } stage = Check::none;
     std::array<std::uint64_t, 3> mine{};
-    std::vector<std::uint64_t> all;
+    std::array<std::uint64_t, 2> sums{};
+    std::vector<std::uint64_t> own, all;  // what the ranks gather once they know that they disagree
+    std::unique_ptr<Watch::Wait> long_wait;
     bool complete = false;
   };
 
   void start_check(Running& running);
   bool checked(Running& running);
+  void gather(Running& running, Running::Check stage, std::vector<std::uint64_t> own);
   bool advance(Running& running) {
     if (!running.transfer.launched()) {
       if (!checked(running)) return false;
@@ -113,14 +148,21 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
   }
   void wait(Running& running);
   void expect_whole(const Running& running) {
-    expect_whole(running.transfer.call(), running.sequence, running.transfer.received());
+    if (const Message* message = running.transfer.message()) expect_whole(running.transfer.call(), running.sequence, *message);
   }
-  void expect_whole(const Call& call, std::uint64_t sequence, std::size_t received) {
-    if (call.operation == Operation::recv && received != call.count)
-      throw MismatchError(process_->rank, axis_, describe(call), sequence,
-                          "rank " + std::to_string(call.root) + " sent " + std::to_string(received) + " elements, " +
-                              std::to_string(call.count) + " were expected");
+  void expect_whole(const Call& call, std::uint64_t sequence, const Message& message) {
+    if (!message.mismatch()) return;
+    disagree(call, sequence,
+             weft::detail::joined({"rank ", call.root, " of ", axis_, " sent ", message.found().count, " ",
+                                   name_of(DataType(message.found().type)), ", ", call.count, " ", name_of(call.type),
+                                   " were expected"}));
   }
+  [[noreturn]] WEFT_COLD void disagree(const Call& call, std::uint64_t sequence, const std::string& why) {
+    process_->watch->accuse(ledger_->channel(),
+                            weft::detail::joined({"rank ", process_->rank, ", ", describe(call), " on ", axis_, ": ", why}));
+    throw MismatchError(process_->rank, axis_, describe(call), sequence, why);
+  }
+  void look(Running& running);
   /// Checks the call and records its begin; returns its number in the flight recorder.
   std::uint64_t begin(const Call& call) {
     call.order.fence();
@@ -128,9 +170,15 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
       throw UsageError(std::string(name_of(call.operation)) + ": tag " + std::to_string(call.tag) + " is not in [0, " +
                        std::to_string(tags) + ")");
     ++sequence_;
+    comm::detail::expect_no_stop(process_->rank, axis_, call, sequence_);
+    process_->watch->tidy();
     return process_->recorder.begin(axis_, sequence_, signature(call), call.count);
   }
   void send_or_receive(const Call& call);
+  std::uint64_t message_number(const Call& call) {
+    return ledger_->message(call.operation == Operation::send, members_[std::size_t(call.root)], call);
+  }
+  Place place() const { return {main_.get(), steps_.get(), checks_.get(), rank_, size_}; }
   // Spinning pays only if the awaited process has a core of its own.
   int spins() const { return process_->crowded ? 10 : 20000; }
 
@@ -140,7 +188,10 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
   Handle main_, steps_, checks_;
   std::string axis_;
   int rank_ = 0, size_ = 1;
-  std::uint64_t sequence_ = 0, collectives_ = 0;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t payloads_ = 0;  // messages sent, for their long data
+  std::vector<int> members_;
+  std::shared_ptr<Ledger> ledger_;
   std::vector<std::shared_ptr<Running>> under_way_;
 };
 
@@ -175,21 +226,21 @@ class MpiGroup::Started final : public Pending {
 // Sends and receives without memory of their own: most messages arrive soon.
 inline void MpiGroup::send_or_receive(const Call& call) {
   const std::uint64_t number = begin(call), sequence = sequence_;
-  MPI_Request request = MPI_REQUEST_NULL;
-  guarded(call, sequence, [&] { request = post_message(main_.get(), call); });
+  const std::uint64_t step = message_number(call);
+  std::unique_ptr<Message> message;
+  guarded(call, sequence, [&] { message = std::make_unique<Message>(main_.get(), checks_.get(), call, payloads_++); });
   for (int turn = 0, most = spins(); turn < most; ++turn) {
-    int done = 0;
-    MPI_Status status;
-    guarded(call, sequence, [&] { mpi::check(MPI_Test(&request, &done, &status), "MPI_Test"); });
-    if (done != 0) {
+    bool done = false;
+    guarded(call, sequence, [&] { done = message->test(); });
+    if (done) {
       process_->recorder.complete(number);
-      if (call.operation == Operation::recv) expect_whole(call, sequence, elements_of(status, call.type));
-      return;
+      return expect_whole(call, sequence, *message);
     }
     if (process_->under_way != 0) process_->progress();
   }
-  auto running = std::make_shared<Running>(Place{main_.get(), steps_.get(), rank_, size_}, call, 0, sequence, number);
-  running->transfer.launched(request);
+  auto running = std::make_shared<Running>(place(), call, 0, 0, false, sequence, number);
+  running->step = step;
+  running->transfer.adopt(std::move(message));
   under_way_.push_back(running);
   count(1);
   wait(*running);
@@ -199,12 +250,16 @@ inline void MpiGroup::send_or_receive(const Call& call) {
 inline std::unique_ptr<Pending> MpiGroup::start(const Call& call) {
   const std::uint64_t number = begin(call);
   // Messages differ between ranks, collectives do not: the chunks of one go by its number among them.
-  const int step_tag = is_point_to_point(call.operation) ? 0 : 2 * int(++collectives_ % (tags / 2));
-  auto running = std::make_shared<Running>(Place{main_.get(), steps_.get(), rank_, size_}, call, step_tag, sequence_, number);
+  const bool message = is_point_to_point(call.operation);
+  const std::uint64_t step = message ? message_number(call) : ledger_->collective(call);
+  const int step_tag = message ? 0 : 2 * int(step % (tags / 2));
+  auto running =
+      std::make_shared<Running>(place(), call, step_tag, message ? payloads_++ : step, process_->fingerprints, sequence_, number);
+  running->step = step;
   under_way_.push_back(running);
   count(1);
   guarded(*running, [&] {
-    if (process_->fingerprints && !is_point_to_point(call.operation)) start_check(*running);
+    if (process_->fingerprints && !message) start_check(*running);
     else advance(*running);
   });
   return std::make_unique<Started>(shared_from_this(), std::move(running));
@@ -212,60 +267,160 @@ inline std::unique_ptr<Pending> MpiGroup::start(const Call& call) {
 
 inline void MpiGroup::wait(Running& running) {
   using Clock = std::chrono::steady_clock;
-  for (int turn = 0, most = spins(); !running.complete && turn < most; ++turn) process_->progress();
   const auto start = Clock::now();
+  for (int turn = 0, most = spins(); !running.complete && turn < most; ++turn) process_->progress();
   while (!running.complete) {
     process_->progress();
     const auto waited = Clock::now() - start;
+    // What the lost rank sent before has arrived by the time that the store has heard of it, or soon after.
+    if (const int q = waited > std::chrono::milliseconds(20) ? process_->lost() : -1; q >= 0 && !running.complete)
+      throw AbortedError(process_->rank, axis_, describe(running.transfer.call()), running.sequence, process_->fate(q));
     if (waited > process_->deadline)
       throw TimeoutError(process_->rank, axis_, describe(running.transfer.call()), running.sequence,
                          "waited longer than the deadline of " + std::to_string(process_->deadline.count()) +
                              " s; last operations: " + process_->recorder.text());
+    if (waited > Watch::patience) look(running);
+    if (comm::detail::wait_must_end(start)) {
+      const Call& call = running.transfer.call();  // of a collective MPI does not say who is missing
+      comm::detail::throw_interrupted(
+          process_->rank, axis_, call, running.sequence,
+          is_point_to_point(call.operation) ? "rank " + std::to_string(call.root) + " of " + axis_ : std::string());
+    }
     // MPI moves bytes only while it is called, so sleep only where nobody seems to be sending.
     if (waited > std::chrono::seconds(1)) std::this_thread::sleep_for(std::chrono::microseconds(50));
     else std::this_thread::yield();
   }
 }
 
+/// A turn of a wait that is long already: throws if it can never end.
+inline void MpiGroup::look(Running& running) {
+  const Call& call = running.transfer.call();
+  const bool message = is_point_to_point(call.operation);
+  if (!message && !process_->fingerprints) return;  // who has only to send needs nobody
+  if (!running.long_wait) {
+    running.long_wait = std::make_unique<Watch::Wait>();
+    Watch::Wait& wait = *running.long_wait;
+    wait.step = {ledger_->channel(),
+                 running.step,
+                 signature(call),
+                 call.count,
+                 digest_of_counts(call),
+                 call.tag,
+                 !message                            ? Step::collective
+                 : call.operation == Operation::recv ? Step::send
+                                                     : Step::receive};
+    wait.call = describe(call);
+    wait.axis = axis_;
+    wait.last = process_->recorder.text(2);
+    if (message) wait.on = {members_[std::size_t(call.root)]};
+    else
+      for (int k = 1; k < size_; ++k) wait.on.push_back(members_[std::size_t((rank_ + k) % size_)]);
+  }
+  const std::string why = process_->watch->look(*running.long_wait);
+  if (!why.empty()) throw MismatchError(process_->rank, axis_, describe(call), running.sequence, why);
+}
+
+/// The ranks add up hashes of their calls in one all-reduce: if the sum is not this rank's own hash, times the number of ranks,
+/// they disagree. Of all_to_all_v they also add hashes of what they send and subtract those of what they expect. Only ranks that
+/// disagree gather more.
 inline void MpiGroup::start_check(Running& running) {
   const Call& call = running.transfer.call();
-  std::uint64_t counts = 0;
-  if (call.operation != Operation::all_to_all_v)
-    for (const std::size_t count : call.receive_counts) counts = counts * 1000003 + count;
-  running.mine = {signature(call), call.count, counts};
-  running.all.resize(running.mine.size() * std::size_t(size_));
-  mpi::check(MPI_Iallgather(running.mine.data(), int(running.mine.size()), MPI_UINT64_T, running.all.data(),
-                            int(running.mine.size()), MPI_UINT64_T, checks_.get(), &running.check),
+  running.mine = {signature(call), call.count, digest_of_counts(call)};
+  std::uint64_t balance = 0;
+  if (call.operation == Operation::all_to_all_v)
+    for (int q = 0; q < size_; ++q) {
+      const std::uint64_t sent[] = {std::uint64_t(rank_), std::uint64_t(q), call.send_counts[std::size_t(q)]},
+                          expected[] = {std::uint64_t(q), std::uint64_t(rank_), call.receive_counts[std::size_t(q)]};
+      balance += weft::detail::hash_bytes(sent, sizeof sent) - weft::detail::hash_bytes(expected, sizeof expected);
+    }
+  running.sums = {weft::detail::hash_bytes(running.mine.data(), sizeof running.mine), balance};
+  running.stage = Running::Check::hashes;
+  mpi::check(MPI_Iallreduce(MPI_IN_PLACE, running.sums.data(), 2, MPI_UINT64_T, MPI_SUM, checks_.get(), &running.check),
+             "MPI_Iallreduce");
+}
+
+// Not on the communicator of the sums, where other ranks may have begun those of their next call already.
+inline void MpiGroup::gather(Running& running, Running::Check stage, std::vector<std::uint64_t> own) {
+  running.stage = stage;
+  running.own = std::move(own);
+  running.all.resize(running.own.size() * std::size_t(size_));
+  const int words = int(running.own.size());
+  mpi::check(MPI_Iallgather(running.own.data(), words, MPI_UINT64_T, running.all.data(), words, MPI_UINT64_T, steps_.get(),
+                            &running.check),
              "MPI_Iallgather");
 }
 
 inline bool MpiGroup::checked(Running& running) {
-  if (running.all.empty()) return true;
+  using enum Running::Check;
+  if (running.stage == none) return true;
   int done = 0;
   mpi::check(MPI_Test(&running.check, &done, MPI_STATUS_IGNORE), "MPI_Test");
   if (done == 0) return false;
-  const auto& all = running.all;
-  for (std::size_t q = 1; q < std::size_t(size_); ++q) {
-    if (std::equal(all.begin(), all.begin() + 3, all.begin() + std::ptrdiff_t(3 * q))) continue;
-    const auto one = [&](std::size_t r) {
-      return "rank " + std::to_string(r) + " of " + axis_ + " called " + describe(all[3 * r], all[3 * r + 1]);
-    };
-    throw MismatchError(process_->rank, axis_, describe(running.transfer.call()), running.sequence,
-                        "ranks disagree: " + one(0) + ", " + one(q));
+  const Call& call = running.transfer.call();
+  const auto n = std::size_t(size_);
+  if (running.stage == hashes) {
+    if (running.sums[0] != n * weft::detail::hash_bytes(running.mine.data(), sizeof running.mine)) {
+      gather(running, calls, {running.mine.begin(), running.mine.end()});
+      return false;
+    }
+    if (running.sums[1] != 0) {
+      std::vector<std::uint64_t> own(call.send_counts.begin(), call.send_counts.end());
+      own.insert(own.end(), call.receive_counts.begin(), call.receive_counts.end());
+      gather(running, counts, std::move(own));
+      return false;
+    }
+    running.stage = none;
+    return true;
   }
-  running.all.clear();
-  return true;
+  const auto& all = running.all;
+  const auto one = [&](std::size_t r, const std::string& what) {
+    return weft::detail::joined({"rank ", long(r), " of ", axis_, " called ", what});
+  };
+  if (running.stage == counts) {
+    for (std::size_t from = 0; from < n; ++from)
+      for (std::size_t to = 0; to < n; ++to) {
+        const std::uint64_t sends = all[from * 2 * n + to], expects = all[to * 2 * n + n + from];
+        if (sends == expects) continue;
+        disagree(call, running.sequence,
+                 weft::detail::joined({"ranks disagree: ", one(from, describe(call)), ", ", one(to, describe(call)),
+                                       ": the first sends ", sends, " elements to the second, which expects ", expects}));
+      }
+  }
+  std::size_t q = 1;
+  while (q + 1 < n && std::equal(all.begin(), all.begin() + 3, all.begin() + std::ptrdiff_t(3 * q))) ++q;
+  const bool only_counts = all[0] == all[3 * q] && all[1] == all[3 * q + 1];
+  disagree(call, running.sequence,
+           weft::detail::joined({"ranks disagree: ", one(0, describe(all[0], all[1])), ", ",
+                                 one(q, describe(all[3 * q], all[3 * q + 1])), only_counts ? ": their counts differ" : ""}));
 }
 
 inline std::shared_ptr<Group> MpiGroup::split(int color, int key, std::string axis) {
+  // Nobody waits inside of MPI for ranks that are somewhere else: until all are here, each may need this one to go on.
+  const std::uint64_t name = weft::detail::hash_bytes(axis.data(), axis.size());
+  const std::int64_t mine = std::int64_t(name);
+  std::vector<std::int64_t> all(static_cast<std::size_t>(size_));
+  execute({.operation = Operation::all_gather,
+           .type = DataType::int64,
+           .purpose = Purpose::split,
+           .count = 1,
+           .input = &mine,
+           .output = all.data()});
+  for (std::size_t q = 0; q < all.size(); ++q)
+    if (all[q] != mine)
+      throw MismatchError(
+          process_->rank, axis_, "split()", sequence_,
+          weft::detail::joined({"ranks disagree: rank ", rank_, " splits for axis ", axis, ", rank ", long(q), " for another"}));
   MPI_Comm part = MPI_COMM_NULL;
+  const comm::detail::BlockingCall inside("MPI_Comm_split of " + axis_ + " for " + axis);
   mpi::check(MPI_Comm_split(main_.get(), color, key, &part), "MPI_Comm_split");
   Handle handle(part);
   int members = 0;
   mpi::check(MPI_Comm_size(part, &members), "MPI_Comm_size");
   if (members == 1) return std::make_shared<SelfGroup>(std::move(axis), "mpi");
-  return shared_memory::SharedMemoryGroup::over(process_,
-                                                std::make_shared<MpiGroup>(process_, std::move(handle), std::move(axis)));
+  auto group = std::make_shared<MpiGroup>(process_, std::move(handle), std::move(axis));
+  const std::uint64_t channel = 2 * group->number() + 1;
+  std::vector<int> ranks = group->members();
+  return shared_memory::SharedMemoryGroup::over(process_, std::move(group), channel, std::move(ranks));
 }
 
 }  // namespace weft::comm::mpi

@@ -13,38 +13,24 @@
 #include <vector>
 
 #include <weft/comm/mpi/api.hpp>
+#include <weft/comm/mpi/message.hpp>
 #include <weft/comm/mpi/pipeline.hpp>
 #include <weft/comm/reduce.hpp>
 
 namespace weft::comm::mpi {
 
-/// The communicators of an operation. `steps` carries operations in chunks, told apart by tag (two tags each).
+/// The communicators of an operation. `steps` carries operations in chunks, told apart by tag (two tags each), `payloads` the
+/// long data of messages.
 struct Place {
-  MPI_Comm main, steps;
+  MPI_Comm main, steps, payloads;
   int rank, size;
 };
 
-/// The request of a send or recv.
-inline MPI_Request post_message(MPI_Comm comm, const Call& call) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  const Count count = to_count(call.count);
-  const MPI_Datatype type = type_of(call.type);
-  if (call.operation == Operation::send)
-    check(WEFT_MPI(Isend)(call.input, count, type, call.root, call.tag, comm, &request), "MPI_Isend");
-  else check(WEFT_MPI(Irecv)(call.output, count, type, call.root, call.tag, comm, &request), "MPI_Irecv");
-  return request;
-}
-
-/// The number of elements that a receive got.
-inline std::size_t elements_of(const MPI_Status& status, DataType type) {
-  Count elements = 0;
-  check(WEFT_MPI(Get_count)(&status, type_of(type), &elements), "MPI_Get_count");
-  return std::size_t(elements);
-}
-
 class Transfer {
  public:
-  Transfer(const Place& place, const Call& call, int step_tag) : place_(place), call_(call), step_tag_(step_tag) {
+  /// `payload`: the number of a message. `met`: all ranks have come to this call before it is launched.
+  Transfer(const Place& place, const Call& call, int step_tag, std::uint64_t payload, bool met)
+      : place_(place), call_(call), step_tag_(step_tag), payload_(payload), met_(met) {
     counts_.assign(call.receive_counts.begin(), call.receive_counts.end());
     counts_.insert(counts_.end(), call.send_counts.begin(), call.send_counts.end());
     const std::span<const std::size_t> all(counts_);
@@ -56,19 +42,20 @@ class Transfer {
 
   const Call& call() const { return call_; }
   bool launched() const { return launched_; }
-  /// The number of elements that this operation's receive got.
-  std::size_t received() const { return received_; }
+  /// A send or recv; else null.
+  const Message* message() const { return message_.get(); }
 
   void launch();
-  /// Adopts a send or recv whose request exists already.
-  void launched(MPI_Request request) {
+  /// Adopts a send or recv that has begun.
+  void adopt(std::unique_ptr<Message> message) {
     launched_ = true;
-    requests_.push_back(request);
+    message_ = std::move(message);
   }
   /// True once complete.
   bool test() {
     if (!launched_) return false;
     if (pipeline_) return pipeline_->advance();
+    if (message_) return message_->test();
     for (;;) {
       if (requests_.size() == 1) {
         MPI_Status status;
@@ -76,7 +63,6 @@ class Transfer {
         check(MPI_Test(&requests_[0], &done, &status), "MPI_Test");
         if (done == 0) return false;
         requests_.clear();
-        if (call_.operation == Operation::recv) received_ = elements_of(status, call_.type);
       } else if (!requests_.empty()) {
         std::vector<MPI_Status> statuses(requests_.size());
         int done = 0;
@@ -139,14 +125,16 @@ class Transfer {
   Place place_;
   Call call_;
   int step_tag_;
+  std::uint64_t payload_;
+  bool met_;
   bool launched_ = false;
-  std::size_t received_ = 0;
   std::vector<std::size_t> counts_;
   std::vector<MPI_Request> requests_;
   std::function<void()> next_;
   std::vector<std::byte> scratch_;
   Pieces sends_, receives_;
   std::unique_ptr<Pipeline> pipeline_;
+  std::unique_ptr<Message> message_;
 };
 
 inline void Transfer::launch() {
@@ -160,10 +148,10 @@ inline void Transfer::launch() {
   const auto n = std::size_t(place_.size);
   const auto count = [&] { return to_count(call_.count); };
   switch (call_.operation) {
-    case barrier: return check(MPI_Ibarrier(comm, request()), "MPI_Ibarrier");
+    case barrier: return met_ ? void() : check(MPI_Ibarrier(comm, request()), "MPI_Ibarrier");
     case split: return;
     case send:
-    case recv: return requests_.push_back(post_message(comm, call_));
+    case recv: message_ = std::make_unique<Message>(comm, place_.payloads, call_, payload_); return;
     case broadcast: return check(WEFT_MPI(Ibcast)(out, count(), type, call_.root, comm, request()), "MPI_Ibcast");
     case all_gather: {
       const bool in_place = in == static_cast<std::byte*>(out) + std::size_t(place_.rank) * call_.bytes();

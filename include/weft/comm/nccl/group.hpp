@@ -15,6 +15,7 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/comm/nccl/pair.hpp>
+#include <weft/comm/stop.hpp>
 
 namespace weft::comm::nccl {
 
@@ -106,6 +107,10 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
         advance(running);
         if (done()) return;
         if (Clock::now() - start > process_->deadline()) process_->too_late(running);
+        if (comm::detail::wait_must_end(start)) {
+          process_->interrupt(running);
+          process_->refuse(running);
+        }
       }
       if (turn < 200) std::this_thread::yield();
       else std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -203,6 +208,11 @@ class NcclGroup::OnHost final : public Pending {
       if (Clock::now() - start > group_->process_->deadline()) {
         std::lock_guard lock(group_->process_->mutex);
         group_->process_->too_late(running_);
+      }
+      if (comm::detail::wait_must_end(start)) {
+        std::lock_guard lock(group_->process_->mutex);
+        group_->process_->interrupt(running_);
+        group_->process_->refuse(running_);
       }
       if (turn < 200) std::this_thread::yield();
       else std::this_thread::sleep_for(std::chrono::microseconds(20));

@@ -23,6 +23,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/comm/flight_recorder.hpp>
 #include <weft/comm/nccl/running.hpp>
+#include <weft/comm/stop.hpp>
 #include <weft/core/text.hpp>
 
 namespace weft::comm::nccl {
@@ -90,12 +91,16 @@ class Process {
     bool late = false;
     std::string axis, operation, text;
     std::uint64_t sequence = 0;
+    bool interrupted = false;
   };
   [[noreturn]] WEFT_COLD void refuse(const Running& running) {
     const Failure found = *failure_;
     if (std::exchange(told_, true))
       throw AbortedError(rank(), running.axis, describe(running.call), running.sequence,
                          "NCCL's communicators were aborted: " + found.text);
+    if (found.interrupted)
+      throw_error<InterruptedError>(
+          {"rank ", rank(), ", axis ", found.axis, ", ", found.operation, " #", found.sequence, ": ", found.text});
     if (found.late) throw TimeoutError(rank(), found.axis, found.operation, found.sequence, found.text);
     throw CommunicationError(rank(), found.axis, found.operation, found.sequence, found.text);
   }
@@ -113,6 +118,12 @@ class Process {
     told_ = true;
     throw E(rank(), running.axis, describe(running.call), running.sequence, text);
   }
+  /// The process was asked to stop, and this operation has lasted too long since.
+  WEFT_COLD void interrupt(const Running& running) {
+    abort(running, weft::detail::joined({comm::detail::stop_text(), " and waited ", long(comm::detail::stop_patience().count()),
+                                         " ms more for the other ranks, in vain"}));
+    failure_->interrupted = true;
+  }
   [[noreturn]] WEFT_COLD void too_late(const Running& running) { fail<TimeoutError>(running, late_text(running)); }
 
   /// Runs f; errors of libraries become errors of this operation.
@@ -121,6 +132,8 @@ class Process {
     try {
       return f();
     } catch (const CommunicationError&) {
+      throw;
+    } catch (const InterruptedError&) {
       throw;
     } catch (const Error& error) {
       fail(running, std::string(words_of(error)));
@@ -277,6 +290,7 @@ inline void Process::guard() {
         const ncclResult_t state = running->comm ? running->comm->state() : ncclSuccess;
         if (state != ncclSuccess && state != ncclInProgress) abort(*running, broken_text(*running, state));
         else if (Clock::now() - running->since > options_.deadline) abort(*running, late_text(*running), true);
+        else if (comm::detail::wait_must_end(running->since)) interrupt(*running);
       } catch (const std::exception& error) {
         abort(*running, std::string(words_of(error)));
       }

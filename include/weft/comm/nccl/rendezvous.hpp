@@ -158,13 +158,17 @@ inline Communicator over(const Communicator& host, const Options& options = {}) 
     process->guarded(meeting, [&] {
       ncclConfig_t config = not_blocking();
       check(ncclCommInitRankConfig(comm->address(), host.size(), start.id, host.rank(), &config), "ncclCommInitRankConfig");
-      const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(options.patience);
+      const auto began = Clock::now(), end = began + std::chrono::duration_cast<Clock::duration>(options.patience);
       for (ncclResult_t state = comm->state(); state != ncclSuccess; state = comm->state()) {
         if (state != ncclInProgress) check(state, "ncclCommInitRankConfig", comm->get());
         if (Clock::now() > end)
           process->fail<TimeoutError>(meeting,
                                       weft::detail::joined({"NCCL did not connect ", host.size(), " ranks within ",
                                                             std::to_string(options.patience.count()), " s (WEFT_RENDEZVOUS_S)"}));
+        if (comm::detail::wait_must_end(began)) {
+          process->interrupt(meeting);
+          process->refuse(meeting);
+        }
         std::this_thread::sleep_for(std::chrono::microseconds(50));
       }
     });

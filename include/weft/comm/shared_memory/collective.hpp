@@ -10,8 +10,8 @@
 //   all_reduce, short or of two ranks                    all write, all read everything and reduce it
 //   all_reduce, otherwise                                rounds in pairs: inputs, of which each rank reduces its part; results
 //
-// The first round carries a description of each rank's call. A reader of a slot compares it with its own call before it writes
-// any output.
+// The first round carries a description of each rank's call. Every rank posts its own, compares all others' with it, and writes
+// no output before that: so two ranks that would only send, such as two roots of a broadcast, find each other out, too.
 
 #include <algorithm>
 #include <cstdint>
@@ -30,8 +30,7 @@ namespace weft::comm::shared_memory {
 
 class Collective {
  public:
-  /// `check`: every rank compares the calls of all other ranks.
-  Collective(Slots& slots, const Call& call, bool check) : slots_(slots), call_(call), check_(check) {}
+  Collective(Slots& slots, const Call& call) : slots_(slots), call_(call) {}
   Collective(const Collective&) = delete;
   Collective& operator=(const Collective&) = delete;
 
@@ -109,7 +108,7 @@ class Collective {
 
   Slots& slots_;
   Call call_;
-  bool check_, paired_ = false, streams_ = false;
+  bool paired_ = false, streams_ = false;
   int seen_ = 0;
   std::uint64_t first_ = 0, rounds_ = 1, written_ = 0, read_ = 0, detail_ = 0;
   std::vector<std::size_t> counts_;

@@ -41,7 +41,7 @@ WEFT_INLINE int Collective::missing() const {
 
 WEFT_INLINE bool Collective::fills(std::uint64_t round) const {
   using enum Operation;
-  if (round == 0 && check_) return true;
+  if (round == 0) return true;
   if (call_.operation == broadcast || call_.operation == scatter) return root();
   if (call_.operation == reduce || call_.operation == gather) return !root();
   return true;
@@ -49,7 +49,7 @@ WEFT_INLINE bool Collective::fills(std::uint64_t round) const {
 
 WEFT_INLINE bool Collective::looks_at(int q, std::uint64_t round) const {
   using enum Operation;
-  if (round == 0 && check_) return true;
+  if (round == 0) return true;
   if (call_.operation == broadcast || call_.operation == scatter) return q == call_.root;
   if (call_.operation == reduce || call_.operation == gather) return root();
   return true;
@@ -96,10 +96,8 @@ WEFT_INLINE void Collective::begin(std::uint64_t first) {
   std::size_t most = call_.bytes();
   if (op == all_gather_v || op == reduce_scatter_v) {
     most = 0;
-    for (const std::size_t count : call_.receive_counts) {
-      most = std::max(most, count * element());
-      detail_ = detail_ * 1000003 + count;
-    }
+    for (const std::size_t count : call_.receive_counts) most = std::max(most, count * element());
+    detail_ = digest_of_counts(call_);
   }
   if (op == all_to_all_v) {  // the first round carries counts alone; how many follow is known after it
     std::size_t all = 0;

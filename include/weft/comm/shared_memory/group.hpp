@@ -24,9 +24,11 @@
 #include <weft/comm/intrusive_list.hpp>
 #include <weft/comm/process.hpp>
 #include <weft/comm/relax.hpp>
+#include <weft/comm/run_options.hpp>
 #include <weft/comm/shared_memory/collective.hpp>
 #include <weft/comm/shared_memory/doorbell.hpp>
 #include <weft/comm/shared_memory/memory.hpp>
+#include <weft/comm/stop.hpp>
 #include <weft/core/inline.hpp>
 
 namespace weft::comm::shared_memory {
@@ -49,10 +51,7 @@ class Bells {
 /// A Process whose groups may share memory.
 struct Sharing : Process {
   using Process::Process;
-  bool shares = [] {
-    const char* text = std::getenv("WEFT_SHARED_MEMORY");
-    return text == nullptr || std::string_view(text) != "0";
-  }();
+  bool shares = runtime::detail::switch_from_environment("WEFT_SHARED_MEMORY", true);
   std::unique_ptr<Bells> bells;
   bool crowded = false;  ///< the ranks on this machine outnumber their cores
 };
@@ -78,11 +77,16 @@ struct Cores {
 class SharedMemoryGroup final : public Group, public Progress, public std::enable_shared_from_this<SharedMemoryGroup> {
  public:
   /// `inner` with its collectives through shared memory, or `inner` itself if memory cannot be shared. Collective over it.
-  static std::shared_ptr<Group> over(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner);
+  /// `channel`: its number among the process's accounts of calls. `members`: the ranks' numbers in the world.
+  static std::shared_ptr<Group> over(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner, std::uint64_t channel,
+                                     std::vector<int> members);
 
-  SharedMemoryGroup(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner, Memory memory, std::vector<Doorbell*> bells)
+  SharedMemoryGroup(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner, std::uint64_t channel,
+                    std::vector<int> members, Memory memory, std::vector<Doorbell*> bells)
       : process_(std::move(process)),
         inner_(std::move(inner)),
+        members_(std::move(members)),
+        ledger_(process_->watch->open(channel, std::string(inner_->axis()))),
         memory_(std::move(memory)),
         bells_(std::move(bells)),
         slots_(memory_.data(), inner_->rank(), inner_->size()) {
@@ -102,6 +106,7 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
   std::unique_ptr<Pending> start(const Call& call) override;
   WEFT_INLINE std::shared_ptr<Group> split(int color, int key, std::string axis) override;
   WEFT_INLINE void progress() override;
+  void end() override;
 
  private:
   /// An operation, in the group's list from its start until it is complete. Operations advance in the order of their starts.
@@ -127,7 +132,8 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
 
     SharedMemoryGroup& group;
     Collective collective;
-    std::uint64_t sequence = 0, number = 0;
+    std::uint64_t sequence = 0, number = 0, collective_number = 0;
+    std::unique_ptr<Watch::Wait> long_wait;
     bool in_row = false, done = false;
     Running* next = nullptr;
   };
@@ -137,11 +143,16 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
   void wait(Running& running);
   [[noreturn]] void refuse(Running& running);
   [[noreturn]] void time_out(Running& running);
+  [[noreturn]] void interrupt(Running& running);
   [[noreturn]] void throw_broken(const Running& running);
   [[noreturn]] void abort(Running& running, int lost);
+  /// A turn of a wait that is long already: throws if it can never end.
+  void look(Running& running);
 
   std::shared_ptr<Sharing> process_;
   std::shared_ptr<Group> inner_;
+  std::vector<int> members_;
+  std::shared_ptr<Ledger> ledger_;
   Memory memory_;
   std::vector<Doorbell*> bells_;  // the other ranks'
   Slots slots_;

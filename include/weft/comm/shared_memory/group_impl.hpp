@@ -42,6 +42,12 @@ WEFT_INLINE std::shared_ptr<Group> SharedMemoryGroup::split(int color, int key, 
   return inner_->split(color, key, std::move(axis));
 }
 
+WEFT_COLD WEFT_INLINE void SharedMemoryGroup::end() {
+  Group::end();
+  if (const std::string why = process_->watch->unreceived(*this); !why.empty())
+    throw MismatchError(process_->rank, axis(), "the end of the program", sequence_, why);
+}
+
 WEFT_INLINE void SharedMemoryGroup::progress() {
   while (Running* running = broken_ ? nullptr : open_operations_.first()) {
     advance(*running);
@@ -50,11 +56,14 @@ WEFT_INLINE void SharedMemoryGroup::progress() {
 }
 
 WEFT_INLINE SharedMemoryGroup::Running::Running(SharedMemoryGroup& of, const Call& call)
-    : group(of), collective(of.slots_, call, of.process_->fingerprints) {
+    : group(of), collective(of.slots_, call) {
   call.order.fence();
   sequence = ++of.sequence_;
   if (of.broken_) of.throw_broken(*this);
+  comm::detail::expect_no_stop(of.process_->rank, of.axis(), call, sequence);
   number = of.process_->recorder.begin(of.axis(), sequence, signature(call), call.count);
+  collective_number = of.ledger_->collective(call);
+  of.process_->watch->tidy();
   of.open_operations_.append(*this);
   ++of.process_->under_way;
   in_row = true;
@@ -79,6 +88,7 @@ WEFT_INLINE void SharedMemoryGroup::advance(Running& running) {
 WEFT_COLD WEFT_INLINE void SharedMemoryGroup::refuse(Running& running) {
   const std::string why = running.collective.disagreement();
   if (running.in_row) running.give_up();
+  process_->watch->accuse(ledger_->channel(), why);
   throw MismatchError(process_->rank, axis(), describe(running.collective.call()), running.sequence, why);
 }
 
@@ -91,6 +101,13 @@ WEFT_COLD WEFT_INLINE void SharedMemoryGroup::time_out(Running& running) {
                                            "; last operations: ", process_->recorder.text()}));
 }
 
+WEFT_COLD WEFT_INLINE void SharedMemoryGroup::interrupt(Running& running) {
+  const int q = running.collective.missing();
+  running.give_up();
+  comm::detail::throw_interrupted(process_->rank, axis(), running.collective.call(), running.sequence,
+                                  q < 0 ? std::string() : weft::detail::joined({"rank ", q, " of ", axis()}));
+}
+
 WEFT_COLD WEFT_INLINE void SharedMemoryGroup::throw_broken(const Running& running) {
   throw AbortedError(process_->rank, axis(), describe(running.collective.call()), running.sequence,
                      "an earlier operation of this communicator has failed on this rank");
@@ -99,6 +116,25 @@ WEFT_COLD WEFT_INLINE void SharedMemoryGroup::throw_broken(const Running& runnin
 WEFT_COLD WEFT_INLINE void SharedMemoryGroup::abort(Running& running, int lost) {
   running.give_up();
   throw AbortedError(process_->rank, axis(), describe(running.collective.call()), running.sequence, process_->fate(lost));
+}
+
+WEFT_COLD WEFT_INLINE void SharedMemoryGroup::look(Running& running) {
+  const Call& call = running.collective.call();
+  if (!running.long_wait) {
+    running.long_wait = std::make_unique<Watch::Wait>();
+    Watch::Wait& wait = *running.long_wait;
+    wait.step = {ledger_->channel(), running.collective_number, signature(call), call.count, digest_of_counts(call), 0,
+                 Step::collective};
+    wait.call = describe(call);
+    wait.axis = axis();
+    wait.last = process_->recorder.text(2);
+    for (int q = 0; q < size(); ++q)
+      if (q != rank()) wait.on.push_back(members_[std::size_t(q)]);
+  }
+  const std::string why = process_->watch->look(*running.long_wait);
+  if (why.empty()) return;
+  running.give_up();
+  throw MismatchError(process_->rank, axis(), describe(call), running.sequence, why);
 }
 
 /// Spins a little if every rank has a core, and again whenever the group has advanced; then sleeps until another rank rings. A
@@ -152,6 +188,8 @@ WEFT_INLINE void SharedMemoryGroup::wait(Running& running) {
     if (lost < 0) noticed = now;
     else if (now - noticed > std::chrono::milliseconds(20)) abort(running, lost);  // what others posted before counts
     if (now - start > process_->deadline) time_out(running);
+    if (now - start > Watch::patience) look(running);
+    if (comm::detail::wait_must_end(start)) interrupt(running);
     if (broken_) throw_broken(running);
   }
 }
@@ -189,7 +227,8 @@ WEFT_INLINE std::unique_ptr<Pending> SharedMemoryGroup::start(const Call& call) 
   return started;
 }
 
-WEFT_INLINE std::shared_ptr<Group> SharedMemoryGroup::over(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner) {
+WEFT_INLINE std::shared_ptr<Group> SharedMemoryGroup::over(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner,
+                                                           std::uint64_t channel, std::vector<int> members) {
   const auto n = std::size_t(inner->size());
   const auto exchange = [&](const std::uint64_t* mine, std::size_t words, std::uint64_t* all) {
     inner->execute({.operation = Operation::all_gather, .type = DataType::uint64, .count = words, .input = mine, .output = all});
@@ -236,7 +275,8 @@ WEFT_INLINE std::shared_ptr<Group> SharedMemoryGroup::over(std::shared_ptr<Shari
   if (cores.count() < int(n) && (here || !process->shares)) process->crowded = true;
   if (!here) return inner;
   memory.close();
-  return std::make_shared<SharedMemoryGroup>(std::move(process), std::move(inner), std::move(memory), std::move(bells));
+  return std::make_shared<SharedMemoryGroup>(std::move(process), std::move(inner), channel, std::move(members), std::move(memory),
+                                             std::move(bells));
 }
 
 }  // namespace weft::comm::shared_memory

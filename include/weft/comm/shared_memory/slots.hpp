@@ -40,7 +40,9 @@ class Slots {
     return *reinterpret_cast<Header*>(memory_ + std::size_t(rank) * of_rank(bytes_) + line + round % depth * (line + bytes_));
   }
   std::byte* data(int rank, std::uint64_t round) const { return reinterpret_cast<std::byte*>(&header(rank, round)) + line; }
-  bool posted(int rank, std::uint64_t round) const { return header(rank, round).posted.load(std::memory_order_acquire) == round; }
+  // Whoever waits for a post or for a slot to be free looks once more after it has shown that it lies down (doorbell.hpp), and
+  // whoever posts looks at the doorbells after it has posted: all of it is seq_cst, or both could miss each other.
+  bool posted(int rank, std::uint64_t round) const { return header(rank, round).posted.load(std::memory_order_seq_cst) == round; }
   void post(std::uint64_t round) { header(rank_, round).posted.exchange(round, std::memory_order_seq_cst); }
 
   /// True if all ranks have finished with the content of this rank's slot for `round`.
@@ -48,7 +50,7 @@ class Slots {
     if (round <= known_ + depth) return true;
     std::uint64_t least = round;
     for (int q = 0; q < size_; ++q)
-      if (q != rank_) least = std::min(least, done(q).load(std::memory_order_acquire));
+      if (q != rank_) least = std::min(least, done(q).load(std::memory_order_seq_cst));
     known_ = least;
     return round <= known_ + depth;
   }

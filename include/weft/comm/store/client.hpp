@@ -6,18 +6,21 @@
 //   client.set("address/3", bytes, deadline);
 //   std::optional<std::string> other = client.get("address/2", deadline);        // waits for it
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include <weft/comm/store/caller.hpp>
 #include <weft/comm/store/server.hpp>
 
 namespace weft::comm::store {
 
 class Client {
  public:
-  /// Retries until the store answers. Throws StoreError at the deadline, or if the store refuses this rank.
-  Client(const std::string& host, int port, const Identity& who, std::string_view secret, Deadline deadline);
+  /// Tries until the store lets this rank in. Throws StoreError at the deadline, or if the store refuses this rank for good.
+  /// A rank that `meets` ends everybody's meeting if it is lost before it calls met().
+  Client(const std::string& host, int port, const Identity& who, std::string_view secret, Deadline deadline, bool meets = false);
 
   void set(std::string_view key, std::string_view value, Deadline deadline) {
     send(request(Op::set, ++number_, key, value), deadline);
@@ -34,17 +37,24 @@ class Client {
   }
   /// Removes the key and returns its value; nothing if no rank has set it yet.
   std::optional<std::string> take(std::string_view key, Deadline deadline);
+  /// Says that this rank has what it needs to go on without the others' help.
+  void met(Deadline deadline) {
+    send(request(Op::met, ++number_, "met", {}), deadline);
+    receive("met", deadline);
+  }
+  /// Says that this rank goes, and why; it is not to be missed. The others hear the reason if the store goes with it.
+  void leave(const std::string& why) noexcept;
+  /// Throws StoreError if the meeting has failed or the store is gone.
+  void look() { (void)has("met", Clock::now() + std::chrono::seconds(2)); }
+  /// Is called some ten times a second while this rank waits for the store, and may throw.
+  void while_waiting(std::function<void()> look) { look_ = std::move(look); }
   /// This machine's address as the store's machine sees it.
   Address local() const { return local_address(socket_); }
 
  private:
-  /// Returns 0 or errno.
-  int try_connect(const Address& address, Deadline deadline);
-
-  void greet(const Identity& who, std::string_view secret, Deadline deadline);
-
   struct Late {};
 
+  bool ready(short events, Deadline deadline);
   void send(std::string_view bytes, Deadline deadline);
   std::string read(std::size_t count, Deadline deadline);
   /// The reply to request `number`; replies to abandoned requests are skipped.
@@ -55,6 +65,7 @@ class Client {
   std::optional<std::string> head_;
   std::uint32_t number_ = 0;
   Socket socket_;
+  std::function<void()> look_;
 };
 
 }  // namespace weft::comm::store

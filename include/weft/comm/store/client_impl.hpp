@@ -7,22 +7,12 @@
 
 namespace weft::comm::store {
 
-WEFT_INLINE Client::Client(const std::string& host, int port, const Identity& who, std::string_view secret, Deadline deadline)
-    : where_(weft::detail::joined({host, ":", port})) {
-  const Address address = resolve(host, port);
-  if (!address.loopback() && secret.size() < Server::least_secret)
-    throw_error<UsageError>({"MASTER_ADDR ", host, " is not this machine alone: give every rank one WEFT_SECRET of at least ",
-                             Server::least_secret, " bytes (or WEFT_SECRET_FILE)"});
-  for (int problem = 0;;) {
-    const int found = try_connect(address, deadline);
-    if (found == 0) break;
-    if (problem == 0 || found != ETIMEDOUT) problem = found;  // the last attempt has no time left, whatever is there
-    if (Clock::now() > deadline)
-      throw_error<StoreError>({"rank ", who.rank, ": no store at ", where_, " (", std::strerror(problem),
-                               "): rank 0 did not come, or MASTER_ADDR or MASTER_PORT is wrong"});
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  greet(who, secret, std::min(deadline, Clock::now() + std::chrono::seconds(10)));
+WEFT_INLINE Client::Client(const std::string& host, int port, const Identity& who, std::string_view secret, Deadline deadline,
+                           bool meets)
+    : where_(weft::detail::joined({host, ":", port})),
+      socket_(Caller(host, port, who, std::string(secret), the_store).call(deadline)) {
+  // The store counts a rank once it is known to have heard that it was let in. Nobody waits for the reply.
+  send(request(meets ? Op::met : Op::has, ++number_, "begin", {}), deadline);
 }
 
 WEFT_INLINE std::optional<std::string> Client::take(std::string_view key, Deadline deadline) {
@@ -32,43 +22,21 @@ WEFT_INLINE std::optional<std::string> Client::take(std::string_view key, Deadli
   return found->substr(1);
 }
 
-WEFT_INLINE int Client::try_connect(const Address& address, Deadline deadline) {
-  socket_ = Socket(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket_) return errno;
-  set_not_blocking(socket_.get());
-  if (::connect(socket_.get(), address.get(), address.length) == 0) return 0;
-  if (errno != EINPROGRESS) return errno;
-  if (!wait_for(socket_.get(), POLLOUT, deadline)) return ETIMEDOUT;
-  int problem = 0;
-  socklen_t length = sizeof problem;
-  if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &problem, &length) != 0) return errno;
-  if (problem != 0) return problem;
-  // A connection from a port to itself looks like a store that says nothing.
-  const Address mine = local_address(socket_);
-  return mine.length == address.length && std::memcmp(&mine.storage, &address.storage, mine.length) == 0 ? ECONNREFUSED : 0;
+WEFT_INLINE void Client::leave(const std::string& why) noexcept {
+  try {
+    const auto soon = Clock::now() + std::chrono::seconds(1);
+    send(request(Op::leave, ++number_, why.substr(0, most_key), {}), soon);
+    receive("leave", soon, true);
+  } catch (const std::exception&) {}  // the store is gone already
 }
 
-WEFT_INLINE void Client::greet(const Identity& who, std::string_view secret, Deadline deadline) {
-  const auto refuse = [&](const std::string& why) {
-    throw_error<StoreError>({"rank ", who.rank, ": the store at ", where_, " ", why});
-  };
-  try {
-    const std::string challenge = read(challenge_bytes, deadline);
-    if (challenge.substr(0, magic.size()) != magic)
-      refuse("is something else: its greeting is not weft's (is it the launcher's own port?)");
-    if (number_at(challenge, 8) != version)
-      refuse(weft::detail::joined({"speaks version ", number_at(challenge, 8), " of its protocol, this rank version ", version}));
-    Nonce server, mine = random_nonce();
-    std::memcpy(server.data(), challenge.data() + 12, server.size());
-    send(hello(who, mine, server, secret), deadline);
-    const auto [status, text] = read_reply(0, deadline);
-    if (status != Status::done) refuse("refused: " + text);
-    const Digest expected = welcome(mine, server, secret);
-    Digest found{};
-    if (text.size() == found.size()) std::memcpy(found.data(), text.data(), found.size());
-    if (text.size() != found.size() || !equal_in_constant_time(expected, found)) refuse("does not know the secret");
-  } catch (const Late&) {
-    refuse("does not answer as a store does (is MASTER_PORT the port of another program?)");
+WEFT_INLINE bool Client::ready(short events, Deadline deadline) {
+  if (!look_) return wait_for(socket_.get(), events, deadline);
+  for (const auto start = Clock::now();;) {
+    const auto now = Clock::now();
+    if (wait_for(socket_.get(), events, std::min(deadline, now + std::chrono::milliseconds(100)), start)) return true;
+    if (now > deadline) return false;
+    look_();
   }
 }
 
@@ -78,9 +46,9 @@ WEFT_INLINE void Client::send(std::string_view bytes, Deadline deadline) {
     if (sent >= 0) {
       bytes.remove_prefix(std::size_t(sent));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait_for(socket_.get(), POLLOUT, deadline)) throw_error<StoreError>({"the store at ", where_, " takes nothing"});
+      if (!ready(POLLOUT, deadline)) throw_error<StoreError>({"the store at ", where_, " takes nothing"});
     } else if (errno != EINTR) {
-      throw_error<StoreError>({"the store at ", where_, " is gone: ", std::strerror(errno)});
+      throw_error<StoreError>({"the store at ", where_, " is gone with rank 0: ", std::strerror(errno)});
     }
   }
 }
@@ -91,11 +59,11 @@ WEFT_INLINE std::string Client::read(std::size_t count, Deadline deadline) {
     const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, 0);
     if (got > 0) incoming_.append(bytes, std::size_t(got));
     else if (got == 0)
-      throw_error<StoreError>({"the store at ", where_, " closed the connection: rank 0 ended, or it is another program"});
+      throw_error<StoreError>({"the store at ", where_, " closed the connection: rank 0 is lost, its process ended"});
     else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait_for(socket_.get(), POLLIN, deadline)) throw Late{};
+      if (!ready(POLLIN, deadline)) throw Late{};
     } else if (errno != EINTR) {
-      throw_error<StoreError>({"the store at ", where_, " is gone: ", std::strerror(errno)});
+      throw_error<StoreError>({"the store at ", where_, " is gone with rank 0: ", std::strerror(errno)});
     }
   }
   std::string text = incoming_.substr(0, count);
@@ -124,6 +92,11 @@ WEFT_INLINE std::optional<std::string> Client::receive(std::string_view key, Dea
   } catch (const Late&) {
     if (may_be_late) return std::nullopt;
     throw_error<StoreError>({"the store at ", where_, " does not answer about '", key, "'"});
+  } catch (const InterruptedError&) {
+    const std::size_t at = std::min(key.find_first_of("0123456789"), key.size());  // "here/2", "gloo/2/0": what rank 2 sets
+    const std::string_view rank = key.substr(at, key.find_first_not_of("0123456789", at) - at);
+    throw_error<InterruptedError>({comm::detail::stop_text(), " while this rank waited at the store ", where_, " for '", key, "'",
+                                   rank.empty() ? "" : " of rank ", rank});
   }
 }
 

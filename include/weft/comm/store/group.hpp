@@ -89,13 +89,15 @@ class StoreGroup final : public Group, public std::enable_shared_from_this<Store
     for (StoreGroup* group : groups) group->advance_all();
   }
   void wait(Running& running);
+  /// The ranks whose data an operation waits for: "rank 1, 2".
+  std::string missing(const Running& running) const;
   /// Runs f; errors of the store get the name of the operation.
   template <class F>
   auto guarded(const Running& running, F&& f) {
     try {
       return f();
     } catch (const StoreError& error) {
-      throw AbortedError(process_->rank(), axis_, describe(running.call), running.sequence, error.what());
+      throw AbortedError(process_->rank(), axis_, describe(running.call), running.sequence, std::string(error.text()));
     }
   }
   std::string key(std::uint64_t collective, int rank) const {

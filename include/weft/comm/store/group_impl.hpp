@@ -105,6 +105,7 @@ WEFT_INLINE std::unique_ptr<Pending> StoreGroup::start(const Call& call) {
   running->call.receive_counts = all.first(call.receive_counts.size());
   running->call.send_counts = all.subspan(call.receive_counts.size());
   running->sequence = ++sequence_;
+  comm::detail::expect_no_stop(process_->rank(), axis_, call, sequence_);
   running->number = process_->recorder.begin(axis_, sequence_, signature(call), call.count);
   guarded(*running, [&] { post(*running); });
   if (running->complete) {
@@ -273,6 +274,15 @@ WEFT_INLINE void StoreGroup::finish(Running& running, const std::string& everyth
   }
 }
 
+WEFT_COLD WEFT_INLINE std::string StoreGroup::missing(const Running& running) const {
+  if (is_point_to_point(running.call.operation)) return weft::detail::joined({"rank ", members_[std::size_t(running.call.root)]});
+  if (rank_ != 0) return weft::detail::joined({"rank ", members_[0], ", which gathers the data of all ranks"});
+  std::string ranks;
+  for (std::size_t q = 1; q < running.come.size(); ++q)
+    if (!running.come[q]) weft::detail::append_to(ranks, {ranks.empty() ? "rank " : ", ", members_[q]});
+  return ranks;
+}
+
 WEFT_INLINE void StoreGroup::wait(Running& running) {
   const auto start = Clock::now();
   auto looked = start;
@@ -285,6 +295,8 @@ WEFT_INLINE void StoreGroup::wait(Running& running) {
       if (const std::string why = guarded(running, [&] { return process_->failure(); }); !why.empty())
         throw AbortedError(process_->rank(), axis_, describe(running.call), running.sequence, why);
     }
+    if (comm::detail::wait_must_end(start))
+      comm::detail::throw_interrupted(process_->rank(), axis_, running.call, running.sequence, missing(running));
     if (now - start > process_->deadline)
       throw TimeoutError(process_->rank(), axis_, describe(running.call), running.sequence,
                          weft::detail::joined({"waited longer than the deadline of ", std::to_string(process_->deadline.count()),

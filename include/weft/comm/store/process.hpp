@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include <weft/comm/flight_recorder.hpp>
 #include <weft/comm/group.hpp>
 #include <weft/comm/store/client.hpp>
+#include <weft/comm/store/heart.hpp>
 
 namespace weft::comm::store {
 
@@ -30,6 +32,7 @@ struct Process {
   std::chrono::duration<double> deadline;
   FlightRecorder recorder;
   std::vector<StoreGroup*> groups;
+  std::unique_ptr<Heart> heart = nullptr;  ///< null in a world of one
   std::uint64_t next_group = 1;
 
   int rank() const { return int(who.rank); }

@@ -31,9 +31,12 @@ WEFT_INLINE std::optional<std::string> Process::take(const std::string& key) {
 }
 
 WEFT_INLINE std::string Process::failure() {
+  // A store that stands still answers nothing.
+  if (heart && heart->lost() == 0 && rank() != 0) return heart->fate();
   if (client.has("failed", soon())) return *client.get("failed", soon());
   if (client.has("lost", soon()))
     return weft::detail::joined({"rank ", *client.get("lost", soon()), " is lost, its process ended or its connection broke"});
+  if (heart && heart->lost() >= 0 && heart->lost() != rank()) return heart->fate();
   return {};
 }
 

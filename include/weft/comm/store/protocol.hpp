@@ -2,11 +2,14 @@
 #pragma once
 // The protocol between the store and its clients, without sockets, so that it can be fuzzed. All numbers are little-endian.
 //
-//   server: "weftstor", version, nonce                               challenge
-//   client: "weftstor", version, rank, world, job, nonce, HMAC       hello; the HMAC covers it and the server's nonce
-//   server: reply 0 with an HMAC over both nonces, or a refusal
-//   client: operation, number, key and value lengths, key, value     any number of times
+//   server: "weftstor", version, nonce                                  challenge
+//   client: "weftstor", version, rank, to, world, job, nonce, HMAC      hello; the HMAC covers it and the server's nonce
+//   server: reply 0: an HMAC over its status, hello, nonce and text; the text says why a rank is refused
+//   client: operation, number, key and value lengths, key, value        any number of times
 //   server: status, number, length, value
+//
+// Every port of a job begins with the first three lines; the rest is the store's alone. Nonces are new for each connection, so
+// that a recorded handshake opens none; `to` says whom the caller wants, so that what proves it there proves nothing elsewhere.
 //
 // Every length is checked against its limit before memory is allocated for it, and memory grows only with the received bytes.
 
@@ -28,20 +31,26 @@ namespace weft::comm {
 class StoreError : public Error {
  public:
   explicit StoreError(const std::string& what, int exit_code = 1) : Error(what, exit_code) {}
+  /// Without the "weft: " at the beginning of what().
+  std::string_view text() const { return std::string_view(what()).substr(6); }
 };
 
 namespace store {
 
 inline constexpr std::string_view magic = "weftstor";
-inline constexpr std::uint32_t version = 1;
+inline constexpr std::uint32_t version = 2;
 inline constexpr std::size_t most_key = 8192, most_value = std::size_t(8) << 20, most_keys = 65536,
                              most_stored = std::size_t(64) << 20;
-inline constexpr std::size_t challenge_bytes = 8 + 4 + 16, hello_bytes = 8 + 4 + 4 + 4 + 32 + 16 + 32,
+inline constexpr std::size_t challenge_bytes = 8 + 4 + 16, hello_bytes = 8 + 4 + 4 + 4 + 4 + 32 + 16 + 32,
                              request_bytes = 1 + 4 + 4 + 4, reply_bytes = 1 + 4 + 4;
 using Nonce = std::array<char, 16>;
 
-enum class Op : unsigned char { set = 1, get = 2, has = 3, take = 4 };
-enum class Status : unsigned char { done = 0, refused = 1 };
+/// met: this rank needs the others for no more meeting; beat: it lives; leave: it goes in good order.
+enum class Op : unsigned char { set = 1, get = 2, has = 3, take = 4, met = 5, beat = 6, leave = 7 };
+/// later: not now, as another job or another program may hold the port; a rank tries again until its deadline.
+enum class Status : unsigned char { done = 0, refused = 1, later = 2 };
+/// Whom a caller wants if it is no rank: rank 0's store, or the part of it that listens to heartbeats.
+inline constexpr std::uint32_t the_store = 0xffffffff, the_heart = 0xfffffffe;
 
 inline void put(std::string& text, std::uint32_t value) {
   for (int shift = 0; shift < 32; shift += 8) text.push_back(char(value >> shift & 0xff));
@@ -62,11 +71,14 @@ inline std::string challenge(const Nonce& nonce) {
   return text += letters(nonce);
 }
 
-std::string hello(const Identity& who, const Nonce& mine, const Nonce& server, std::string_view secret);
+std::string hello(const Identity& who, const Nonce& mine, const Nonce& server, std::string_view secret,
+                  std::uint32_t to = the_store);
 
-/// The server's proof that it knows the secret.
-inline Digest welcome(const Nonce& client, const Nonce& server, std::string_view secret) {
-  return hmac_sha256(secret, "welcome" + std::string(letters(client)) + std::string(letters(server)));
+/// The proof that who answers a hello knows the secret: `why` is empty, or says why the caller is refused.
+inline Digest welcome(Status status, std::string_view hello, const Nonce& server, std::string_view why, std::string_view secret) {
+  std::string text = "weft's answer";
+  text.push_back(char(status));
+  return hmac_sha256(secret, ((text += hello) += letters(server)) += why);
 }
 
 inline std::string reply(Status status, std::uint32_t number, std::string_view value) {
@@ -109,11 +121,15 @@ class RequestReader {
 /// is believed.
 struct Greeting {
   Identity who;  ///< without the job
+  std::uint32_t to = the_store;
   Nonce nonce{};
-  bool genuine = false;
+  bool genuine = false;  ///< the caller knows the secret
+  bool ours = false;     ///< and belongs to this job: what it does wrong is the job's affair
   std::string refusal;
 };
-Greeting read_hello(std::string_view bytes, const Identity& server, const Nonce& nonce, std::string_view secret);
+/// A hello to the store or its heart, or to rank `to` if it is given.
+Greeting read_hello(std::string_view bytes, const Identity& server, const Nonce& nonce, std::string_view secret,
+                    std::uint32_t to = the_store);
 
 }  // namespace store
 

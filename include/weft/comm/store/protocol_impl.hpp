@@ -13,10 +13,12 @@ WEFT_INLINE std::uint32_t number_at(std::string_view bytes, std::size_t at) {
   return value;
 }
 
-WEFT_INLINE std::string hello(const Identity& who, const Nonce& mine, const Nonce& server, std::string_view secret) {
+WEFT_INLINE std::string hello(const Identity& who, const Nonce& mine, const Nonce& server, std::string_view secret,
+                              std::uint32_t to) {
   std::string text(magic);
   put(text, version);
   put(text, who.rank);
+  put(text, to);
   put(text, who.world);
   text += letters(sha256(who.job));
   text += letters(mine);
@@ -49,7 +51,7 @@ WEFT_INLINE bool RequestReader::next(Request& request) {
   const std::string_view rest = std::string_view(bytes_).substr(used_);
   if (rest.empty()) return false;
   const auto op = static_cast<unsigned char>(rest[0]);
-  if (op < 1 || op > 4) throw_error<StoreError>({"store: unknown operation ", int(op)});
+  if (op < 1 || op > 7) throw_error<StoreError>({"store: unknown operation ", int(op)});
   if (rest.size() < request_bytes) return false;
   const std::size_t key = number_at(rest, 5), value = number_at(rest, 9);
   if (key == 0 || key > most_key || value > most_value || (Op(op) != Op::set && value != 0))
@@ -60,7 +62,8 @@ WEFT_INLINE bool RequestReader::next(Request& request) {
   return true;
 }
 
-WEFT_INLINE Greeting read_hello(std::string_view bytes, const Identity& server, const Nonce& nonce, std::string_view secret) {
+WEFT_INLINE Greeting read_hello(std::string_view bytes, const Identity& server, const Nonce& nonce, std::string_view secret,
+                                std::uint32_t to) {
   Greeting greeting;
   const std::size_t end = hello_bytes - 32;
   Digest claimed;
@@ -71,19 +74,30 @@ WEFT_INLINE Greeting read_hello(std::string_view bytes, const Identity& server, 
     greeting.refusal = "another secret (WEFT_SECRET)";
     return greeting;
   }
-  greeting.who = {number_at(bytes, 12), number_at(bytes, 16), {}};
-  std::memcpy(greeting.nonce.data(), bytes.data() + 52, greeting.nonce.size());
+  greeting.who = {number_at(bytes, 12), number_at(bytes, 20), {}};
+  greeting.to = number_at(bytes, 16);
+  std::memcpy(greeting.nonce.data(), bytes.data() + 56, greeting.nonce.size());
   const auto& who = greeting.who;
-  if (number_at(bytes, 8) != version)
+  const bool wanted = greeting.to == to || (to == the_store && greeting.to == the_heart);
+  if (number_at(bytes, 8) != version) {
     greeting.refusal = weft::detail::joined(
         {"rank ", who.rank, " speaks version ", number_at(bytes, 8), " of the store's protocol, rank 0 version ", version});
-  else if (bytes.substr(20, 32) != letters(sha256(server.job)))
-    greeting.refusal = weft::detail::joined({"rank ", who.rank, " belongs to another job"});
-  else if (who.world != server.world)
+    greeting.ours = true;  // as far as one can tell: it cannot get better
+  } else if (bytes.substr(24, 32) != letters(sha256(server.job))) {
+    greeting.refusal = weft::detail::joined({"rank ", who.rank, " belongs to another job, this one is ",
+                                             server.job.empty() ? "without a name" : server.job, " (WEFT_JOB)"});
+  } else if (!wanted) {
+    greeting.refusal = weft::detail::joined({"rank ", who.rank, " wants another rank's port than rank ", server.rank, "'s"});
+  } else if (who.world != server.world) {
     greeting.refusal = weft::detail::joined({"ranks disagree about the world: WORLD_SIZE is ", who.world, " on rank ", who.rank,
-                                             " and ", server.world, " on rank 0"});
-  else if (who.rank >= server.world)
+                                             " and ", server.world, " on rank ", server.rank});
+    greeting.ours = true;
+  } else if (who.rank >= server.world) {
     greeting.refusal = weft::detail::joined({"rank ", who.rank, " is not in a world of ", server.world});
+    greeting.ours = true;
+  } else {
+    greeting.ours = true;
+  }
   return greeting;
 }
 

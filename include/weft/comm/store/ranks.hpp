@@ -18,6 +18,8 @@
 #include <weft/comm/launcher.hpp>
 #include <weft/comm/run_result.hpp>
 #include <weft/comm/store/group.hpp>
+#include <weft/comm/store/links.hpp>
+#include <weft/comm/store/secret.hpp>
 
 namespace weft::comm {
 

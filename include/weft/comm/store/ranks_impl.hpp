@@ -8,23 +8,25 @@
 namespace weft::comm::store {
 
 WEFT_COLD WEFT_INLINE Place rendezvous(const runtime::Launch& launch, std::chrono::duration<double> patience) {
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(patience);
-  const Identity who{std::uint32_t(launch.rank), std::uint32_t(launch.world), launch.job};
+  const Meeting meeting{.host = launch.host,
+                        .port = launch.port,
+                        .who = {std::uint32_t(launch.rank), std::uint32_t(launch.world), launch.job},
+                        .secret = secret_of(launch.host, launch.secret),
+                        .patience = patience};
+  const auto& [host, port, who, secret, most, deadline] = meeting;
   Place place;
-  if (launch.rank == 0) place.server = std::make_unique<Server>(launch.host, launch.port, who, launch.secret);
-  place.process =
-      std::make_shared<Process>(Client(launch.host, launch.port, who, launch.secret, deadline), who, std::chrono::minutes(30));
-  Client& client = place.process->client;
-  client.set("here/" + std::to_string(launch.rank), "", deadline);
-  for (int q = 0; q < launch.world; ++q) {
-    if (client.get("here/" + std::to_string(q), deadline)) continue;
-    std::string missing;
-    const auto soon = Clock::now() + std::chrono::seconds(2);
-    for (int r = q; r < launch.world; ++r)
-      if (!client.has("here/" + std::to_string(r), soon)) weft::detail::append_to(missing, {missing.empty() ? "" : ", ", r});
-    throw_error<StoreError>({"rank ", launch.rank, ": rank ", missing.empty() ? std::to_string(q) : missing, " of a world of ",
-                             launch.world, " did not come to ", launch.host, ":", launch.port, " within ", long(patience.count()),
-                             " s (WEFT_RENDEZVOUS_S)"});
+  if (launch.rank == 0) place.server = std::make_unique<Server>(host, port, who, secret);
+  try {
+    place.process = std::make_shared<Process>(Client(host, port, who, secret, deadline, true), who, std::chrono::minutes(30));
+    Client& client = place.process->client;
+    place.process->heart = start_heart(client, meeting);
+    client.set("here/" + std::to_string(launch.rank), "", deadline);
+    for (int q = 0; q < launch.world; ++q)
+      if (!client.get("here/" + std::to_string(q), deadline)) throw_missing(client, meeting, "here/");
+    client.met(deadline);
+  } catch (const StoreError& error) {
+    if (place.server) place.server->end_meeting(unnamed(who, error));
+    throw named(who, error);
   }
   return place;
 }
@@ -82,6 +84,7 @@ WEFT_INLINE int StoreRanks::Session::fail(int code, const std::function<void()>&
 WEFT_INLINE std::vector<std::string> StoreRanks::Session::leave(const std::string& key, const std::string& word,
                                                                 std::chrono::milliseconds patience) {
   auto& client = place_.process->client;
+  if (place_.process->heart) place_.process->heart->leave();
   const auto end = store::Clock::now() + patience;
   client.set(key + std::to_string(launch_.rank), word, end);
   std::vector<std::string> words(std::size_t(launch_.world));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The store of a job: keys and values that rank 0 serves while ranks find each other, in a thread that ends with this object. It
-// listens on loopback unless a secret is given; nothing is encrypted.
+// The store of a job: keys and values that rank 0 serves while ranks find each other, and the place that knows who is gone. It
+// runs in a thread that ends with this object. It listens on loopback unless a secret is given; nothing is encrypted.
 //
 //   store::Server server("127.0.0.1", 29501, {rank, world, job}, secret);
 
@@ -9,18 +9,25 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include <weft/comm/store/socket.hpp>
+#include <weft/comm/store/door.hpp>
 
 namespace weft::comm::store {
 
+/// How often a rank says that it lives.
+inline constexpr std::chrono::milliseconds heartbeat_period{500};
+/// How long it may be silent before it is given up: WEFT_HEARTBEAT_S, 30 s by default; 0: for ever.
+std::chrono::duration<double> heartbeat_patience();
+
 class Server {
  public:
-  static constexpr std::size_t least_secret = 16;  ///< in bytes: 128 bits
+  static constexpr std::size_t least_secret = least_secret_bytes;
 
   /// Listens on `host`:`port` (0: any free port). Throws StoreError if the port is taken, UsageError if the address is not
   /// loopback and the secret is missing.
@@ -31,53 +38,58 @@ class Server {
     stop_.store(true);
     thread_.join();
   }
-  int port() const { return port_; }
-  std::size_t refused() const { return refused_.load(); }  ///< refused connections so far
+  int port() const { return door_->port(); }
+  std::size_t refused() const { return refused_.load(); }  ///< strangers turned away so far
+
+  /// Rank 0 cannot go on while ranks meet: the others are told why, those that wait at once, and each that is only on its way
+  /// when it comes. Returns once all know, or after 1.5 s.
+  void end_meeting(const std::string& why);
 
  private:
   struct Connection {
     Socket socket;
     RequestReader reader;
-    Nonce nonce = random_nonce();
     std::string outgoing;
     std::string waits_for;  // a key, or empty
-    std::uint32_t number = 0;
-    bool greeted = false, closing = false;
-    std::uint32_t rank = 0;
-    Deadline must_greet = Clock::now() + std::chrono::seconds(5);
+    std::string refusal;    // of all requests, or empty
+    std::uint32_t number = 0, rank = 0;
+    bool heart = false;  // it only beats
+    bool came = false;   // it knows that it was let in
+    bool meets = false, left = false, kept = true;
+    Deadline heard = Clock::now();
   };
 
   void serve();
 
-  void accept();
+  /// Says why a rank may not come in.
+  std::string admit(Greeting& greeting);
 
   /// False if the connection must be closed.
   bool receive(Connection& c);
 
-  void greet(Connection& c, Greeting greeting);
-
   void answer(Connection& c, const Request& request);
 
-  /// Fails the job: every client that waits for a key gets the reason.
+  /// Ends the meeting: every client that waits for a key gets the reason.
   void fail(const std::string& why);
+
+  /// A rank is gone: whoever meets or beats is told.
+  void lose(const Connection& c, const std::string& why);
+  void look_for_the_silent();
 
   bool flush(Connection& c);
 
-  void complain(const std::string& text) {
-    if (refused_.fetch_add(1) == 0) std::fprintf(stderr, "%s (said once)\n", text.c_str());
-  }
-
   Identity identity_;
-  std::string secret_;
-  Socket listener_;
-  int port_ = 0;
+  std::chrono::duration<double> patience_;
+  std::unique_ptr<Door> door_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::map<std::string, std::string, std::less<>> values_;
-  std::map<std::uint32_t, bool> came_;
+  std::set<std::uint32_t> came_, met_, hearts_, told_;  // told_: other ranks that know why the meeting failed, or are gone
   std::size_t stored_ = 0;
-  std::string failure_;
+  std::string failure_, gone_;  // of the meeting; of a rank, as a heart reads it: its number and why
+  Deadline looked_ = Clock::now();
   std::atomic<std::size_t> refused_{0};
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> stop_{false}, ending_{false}, all_told_{false};
+  std::string ending_why_;  // written before ending_
   std::thread thread_;
 };
 

@@ -2,75 +2,101 @@
 #pragma once
 // Definitions for comm/store/server.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <system_error>
+
+#include <weft/comm/run_options.hpp>
+#include <weft/comm/stop.hpp>
+#include <weft/comm/store/caller.hpp>
 #include <weft/comm/store/server.hpp>
 #include <weft/core/inline.hpp>
 
 namespace weft::comm::store {
 
+WEFT_INLINE std::chrono::duration<double> heartbeat_patience() {
+  const double seconds = runtime::detail::number_from_environment("WEFT_HEARTBEAT_S", 0, 1e6).value_or(30);
+  // A rank that is only slow is not to be taken for one that stands still.
+  return std::chrono::duration<double>(seconds == 0 ? 1e9 : std::max(seconds, 1.0));
+}
+
 WEFT_INLINE Server::Server(const std::string& host, int port, Identity identity, std::string secret)
-    : identity_(std::move(identity)), secret_(std::move(secret)) {
-  const Address address = resolve(host, port);
-  if (!address.loopback() && secret_.size() < least_secret)
-    throw_error<UsageError>({"MASTER_ADDR ", host, " is not this machine alone: give every rank one WEFT_SECRET of at least ",
-                             least_secret, " bytes (or WEFT_SECRET_FILE)"});
-  listener_ = Socket(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  if (!listener_ || ::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      ::bind(listener_.get(), address.get(), address.length) != 0 || ::listen(listener_.get(), 128) != 0)
-    throw_error<StoreError>({"rank 0 cannot serve the store at ", host, ":", port, ": ", std::strerror(errno),
-                             errno == EADDRINUSE      ? " (choose another WEFT_STORE_PORT)"
-                             : errno == EADDRNOTAVAIL ? " (MASTER_ADDR must be an address of rank 0's machine)"
-                                                      : ""});
-  set_not_blocking(listener_.get());
-  const Address bound = local_address(listener_);
-  port_ = bound.family == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in&>(bound.storage).sin_port)
-                                  : ntohs(reinterpret_cast<const sockaddr_in6&>(bound.storage).sin6_port);
-  thread_ = std::thread([this] { serve(); });
+    : identity_(std::move(identity)), patience_(heartbeat_patience()) {
+  try {
+    door_ = std::make_unique<Door>(host, port, identity_, secret, the_store);
+  } catch (const StoreError&) {
+    // If another job of this user meets at this port, without a name of its own, it hears that two ranks 0 came.
+    try {
+      if (port != 0) Caller(host, port, identity_, secret, the_store).call(Clock::now() + std::chrono::milliseconds(300));
+    } catch (const Error&) {}
+    throw;
+  }
+  try {
+    thread_ = std::thread([this] { serve(); });
+  } catch (const std::system_error& error) {
+    throw_error<StoreError>({"rank 0 cannot start the thread of its store: ", error.what()});
+  }
+}
+
+WEFT_INLINE void Server::end_meeting(const std::string& why) {
+  ending_why_ = why;
+  ending_.store(true);
+  const auto begin = Clock::now();
+  while (!all_told_.load() && Clock::now() - begin < std::chrono::milliseconds(1500) && !comm::detail::wait_must_end(begin))
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
 WEFT_INLINE void Server::serve() {
   std::vector<pollfd> entries;
+  const Door::Admit may_come = [this](Greeting& greeting) { return admit(greeting); };
+  // What a rank of this job does wrong ends the meeting.
+  const Door::Refused was_refused = [this](const Greeting& greeting) {
+    if (met_.size() < identity_.world) fail(greeting.refusal);
+    if (greeting.who.rank != 0) told_.insert(greeting.who.rank);
+  };
   while (!stop_.load()) {
-    entries.assign(1, {listener_.get(), POLLIN, 0});
+    entries.clear();
     for (const auto& c : connections_)
-      entries.push_back({c->socket.get(), short((c->closing ? 0 : POLLIN) | (c->outgoing.empty() ? 0 : POLLOUT)), 0});
+      entries.push_back({c->socket.get(), short(POLLIN | (c->outgoing.empty() ? 0 : POLLOUT)), 0});
+    door_->watch(entries);
     if (::poll(entries.data(), nfds_t(entries.size()), 20) < 0 && errno != EINTR) return;
     const std::size_t known = connections_.size();
+    try {
+      for (auto& arrival : door_->step(std::span(entries).subspan(known), may_come, was_refused)) {
+        auto c = std::make_unique<Connection>();
+        c->socket = std::move(arrival.socket);
+        c->rank = arrival.greeting.who.rank;
+        c->heart = arrival.greeting.to == the_heart;
+        connections_.push_back(std::move(c));
+      }
+    } catch (const std::exception& error) {
+      door_->complain(error.what());
+    }
+    refused_.store(door_->refused());
     for (std::size_t i = 0; i < known; ++i) {
       Connection& c = *connections_[i];
-      bool keep = true;
       try {
-        if (entries[i + 1].revents & (POLLIN | POLLHUP | POLLERR)) keep = receive(c);
-        if (keep) keep = flush(c);
-        if (!c.greeted && Clock::now() > c.must_greet) keep = false;
+        if (c.kept && (entries[i].revents & (POLLIN | POLLHUP | POLLERR))) c.kept = receive(c);
       } catch (const std::exception& error) {
-        complain(error.what());
-        keep = false;
+        door_->complain(error.what());
+        c.kept = false;
       }
-      if (!keep) {
-        // Who comes to wait for this rank is told; while ranks only meet, nobody asks.
-        if (c.greeted)
-          if (values_.try_emplace("lost", std::to_string(c.rank)).second) stored_ += values_.find("lost")->second.size() + 4;
-        connections_[i].reset();
-      }
+      if (!c.kept) lose(c, "its process ended or its connection broke");
     }
-    std::erase(connections_, nullptr);
-    if (entries[0].revents & POLLIN) accept();
+    look_for_the_silent();
+    if (ending_.load()) fail(ending_why_);
+    for (const auto& c : connections_) c->kept = flush(*c) && c->kept;
+    if (ending_.load()) all_told_.store(told_.size() + 1 >= identity_.world);
+    std::erase_if(connections_, [](const auto& c) { return !c->kept; });
   }
 }
 
-WEFT_INLINE void Server::accept() {
-  Socket socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!socket || connections_.size() >= 2 * identity_.world + 32) return;  // too many: closed at once
-  try {
-    set_not_blocking(socket.get());
-    auto c = std::make_unique<Connection>();
-    c->socket = std::move(socket);
-    c->outgoing = challenge(c->nonce);
-    connections_.push_back(std::move(c));
-  } catch (const std::exception& error) {
-    complain(error.what());
-  }
+WEFT_INLINE std::string Server::admit(Greeting& greeting) {
+  if (!failure_.empty()) return failure_;
+  const std::uint32_t rank = greeting.who.rank;
+  // After the meeting nobody can end it. Who comes may belong to the next one at this port, and tries again.
+  greeting.ours = met_.size() < identity_.world;
+  if ((greeting.to == the_heart ? hearts_ : came_).contains(rank))
+    return weft::detail::joined({"rank ", rank, " has come twice"});
+  return {};
 }
 
 WEFT_INLINE bool Server::receive(Connection& c) {
@@ -78,44 +104,44 @@ WEFT_INLINE bool Server::receive(Connection& c) {
   const ssize_t got = ::recv(c.socket.get(), bytes, sizeof bytes, 0);
   if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
   if (got == 0) return false;
-  if (c.closing) return true;
+  c.heard = Clock::now();
+  if (!c.came) {
+    // Only now it is known to have heard that it was let in: one that did not hear so has tried again, and is not two.
+    c.came = true;
+    if (!(c.heart ? hearts_ : came_).insert(c.rank).second) {
+      c.refusal = weft::detail::joined({"rank ", c.rank, " has come twice"});
+      c.left = true;  // nobody misses it
+      if (met_.size() < identity_.world) fail(c.refusal);
+    }
+    if (c.heart && !gone_.empty()) c.outgoing += reply(Status::refused, 0, gone_);
+  }
   c.reader.add(std::string_view(bytes, std::size_t(got)));
-  if (!c.greeted) {
-    const std::string_view text = c.reader.hello();
-    if (text.empty()) return true;
-    greet(c, read_hello(text, identity_, c.nonce, secret_));
-  }
   Request request;
-  while (c.greeted && !c.closing && c.reader.next(request)) answer(c, request);
+  while (c.reader.next(request)) answer(c, request);
   return true;
-}
-
-WEFT_INLINE void Server::greet(Connection& c, Greeting greeting) {
-  if (greeting.refusal.empty() && came_[greeting.who.rank])
-    greeting.refusal = weft::detail::joined({"rank ", greeting.who.rank, " has come twice"});
-  if (greeting.refusal.empty()) {
-    c.greeted = came_[greeting.who.rank] = true;
-    c.rank = greeting.who.rank;
-    c.outgoing += reply(Status::done, 0, letters(welcome(greeting.nonce, c.nonce, secret_)));
-    if (!failure_.empty()) fail(failure_);
-    return;
-  }
-  // What a rank that knows the secret does wrong ends the job; a stranger is only turned away.
-  if (!greeting.genuine) complain("weft: store: a connection was refused: " + greeting.refusal);
-  c.outgoing += reply(Status::refused, 0, greeting.refusal);
-  c.closing = true;
-  if (greeting.genuine) fail(greeting.refusal);
 }
 
 WEFT_INLINE void Server::answer(Connection& c, const Request& request) {
   c.number = request.number;
   c.waits_for.clear();
-  if (!failure_.empty()) {
-    c.outgoing += reply(Status::refused, c.number, failure_);
+  if (request.op == Op::beat || request.op == Op::leave) {
+    if (request.op == Op::leave)
+      for (const auto& other : connections_) other->left = other->left || (other->rank == c.rank && other->came);
+    if (request.op == Op::leave && c.rank == 0 && c.meets) fail(std::string(request.key));  // this store ends with it
+    if (c.outgoing.size() < most_key) c.outgoing += reply(Status::done, c.number, {});
+    return;
+  }
+  if (!failure_.empty() || !c.refusal.empty()) {
+    if (c.rank != 0) told_.insert(c.rank);
+    c.outgoing += reply(Status::refused, c.number, failure_.empty() ? c.refusal : failure_);
     return;
   }
   const auto found = values_.find(request.key);
-  if (request.op == Op::set) {
+  if (request.op == Op::met) {
+    c.meets = request.key == "begin";
+    if (!c.meets) met_.insert(c.rank);
+    c.outgoing += reply(Status::done, c.number, {});
+  } else if (request.op == Op::set) {
     if (found == values_.end() && values_.size() >= most_keys) throw StoreError("store: too many keys");
     const std::size_t before = found == values_.end() ? 0 : found->second.size();
     if (stored_ - before + request.key.size() + request.value.size() > most_stored) throw StoreError("store: it is full");
@@ -124,7 +150,7 @@ WEFT_INLINE void Server::answer(Connection& c, const Request& request) {
     values_[std::string(request.key)] = request.value;
     c.outgoing += reply(Status::done, c.number, {});
     for (const auto& other : connections_)
-      if (other && other->waits_for == request.key) {
+      if (other->waits_for == request.key) {
         other->waits_for.clear();
         other->outgoing += reply(Status::done, other->number, request.value);
       }
@@ -147,11 +173,41 @@ WEFT_INLINE void Server::answer(Connection& c, const Request& request) {
 }
 
 WEFT_INLINE void Server::fail(const std::string& why) {
-  failure_ = why;
+  if (failure_.empty()) failure_ = why;
   for (const auto& c : connections_)
-    if (c && !c->waits_for.empty()) {
+    if (!c->waits_for.empty()) {
       c->waits_for.clear();
+      if (c->rank != 0) told_.insert(c->rank);
       c->outgoing += reply(Status::refused, c->number, failure_);
+    }
+}
+
+WEFT_INLINE void Server::lose(const Connection& c, const std::string& why) {
+  if (c.rank != 0 && !c.heart && c.came) told_.insert(c.rank);
+  if (!c.came || c.left) return;
+  const std::string text = weft::detail::joined({"rank ", c.rank, " is lost, ", why});
+  if (c.heart) {
+    if (!met_.contains(c.rank)) fail(text + " while ranks met");  // it may stand still, and its other connection with it
+    if (!gone_.empty()) return;
+    gone_ = weft::detail::joined({c.rank, " ", text});
+    for (const auto& other : connections_)
+      if (other->heart && other->came && other->rank != c.rank) other->outgoing += reply(Status::refused, 0, gone_);
+  } else if (c.meets) {
+    fail(text + " while ranks met");
+  }
+  if (!c.heart && values_.try_emplace("lost", std::to_string(c.rank)).second) stored_ += values_.find("lost")->second.size() + 4;
+}
+
+WEFT_INLINE void Server::look_for_the_silent() {
+  // This process may have stood still itself, and what was sent meanwhile is not read yet.
+  const auto now = Clock::now();
+  if (now - looked_ > std::chrono::seconds(1))
+    for (const auto& c : connections_) c->heard = now;
+  looked_ = now;
+  for (const auto& c : connections_)
+    if (c->heart && c->came && c->kept && now - c->heard > patience_) {
+      lose(*c, weft::detail::joined({"nothing was heard of it for ", long(patience_.count()), " s (WEFT_HEARTBEAT_S)"}));
+      c->heard = now;
     }
 }
 
@@ -161,7 +217,7 @@ WEFT_INLINE bool Server::flush(Connection& c) {
     if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
     c.outgoing.erase(0, std::size_t(sent));
   }
-  return !c.closing;
+  return true;
 }
 
 }  // namespace weft::comm::store

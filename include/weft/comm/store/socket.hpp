@@ -21,6 +21,7 @@
 #include <thread>
 #include <utility>
 
+#include <weft/comm/stop.hpp>
 #include <weft/comm/store/protocol.hpp>
 
 namespace weft::comm::store {
@@ -54,8 +55,9 @@ inline Nonce random_nonce() {
   return nonce;
 }
 
-/// Waits until `descriptor` is ready for `events`; false once the deadline has passed.
-bool wait_for(int descriptor, short events, Deadline deadline);
+/// Waits until `descriptor` is ready for `events`; false once the deadline has passed. Throws InterruptedError if the process was
+/// asked to stop and the whole wait, from `start` on, has lasted too long since.
+bool wait_for(int descriptor, short events, Deadline deadline, Clock::time_point start = Clock::now());
 
 struct Address {
   sockaddr_storage storage{};
@@ -63,6 +65,7 @@ struct Address {
   int family = AF_UNSPEC;
 
   bool loopback() const;
+  int port() const;
   /// The address as text, without its port.
   std::string text() const {
     char host[NI_MAXHOST] = "?";

@@ -7,12 +7,15 @@
 
 namespace weft::comm::store {
 
-WEFT_INLINE bool wait_for(int descriptor, short events, Deadline deadline) {
+WEFT_INLINE bool wait_for(int descriptor, short events, Deadline deadline, Clock::time_point start) {
   for (;;) {
+    if (comm::detail::wait_must_end(start))
+      throw_error<InterruptedError>({comm::detail::stop_text(), " and waited ", long(comm::detail::stop_patience().count()),
+                                     " ms more for the store, in vain"});
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left < 0) return false;
     pollfd entry{descriptor, events, 0};
-    const int ready = ::poll(&entry, 1, int(std::min<long long>(left + 1, 1000)));
+    const int ready = ::poll(&entry, 1, int(std::min<long long>(left + 1, 100)));
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) throw_error<StoreError>({"store: poll: ", std::strerror(errno)});
   }
@@ -21,6 +24,11 @@ WEFT_INLINE bool wait_for(int descriptor, short events, Deadline deadline) {
 WEFT_INLINE bool Address::loopback() const {
   if (family == AF_INET) return (ntohl(reinterpret_cast<const sockaddr_in&>(storage).sin_addr.s_addr) >> 24) == 127;
   return family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr);
+}
+
+WEFT_INLINE int Address::port() const {
+  return ntohs(family == AF_INET ? reinterpret_cast<const sockaddr_in&>(storage).sin_port
+                                 : reinterpret_cast<const sockaddr_in6&>(storage).sin6_port);
 }
 
 WEFT_INLINE Address resolve(const std::string& host, int port) {

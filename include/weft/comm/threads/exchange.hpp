@@ -77,6 +77,7 @@ class Collective final : public Advancing {
   void post(std::uint64_t open);
 
   WEFT_INLINE bool advance() override;
+  WEFT_INLINE int waits_for() const override;
 
   Collective* next_open = nullptr;  ///< the next started operation of its group
 

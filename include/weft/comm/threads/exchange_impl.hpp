@@ -71,6 +71,14 @@ WEFT_INLINE bool Collective::advance() {
   return step();
 }
 
+WEFT_INLINE int Collective::waits_for() const {
+  for (int q = 0; q < size(); ++q) {
+    const auto& entry = exchange_.entry(sequence_, q);
+    if ((shared_ ? entry.done : entry.posted).load(std::memory_order_seq_cst) < sequence_) return members_[std::size_t(q)];
+  }
+  return -1;
+}
+
 WEFT_INLINE std::uint64_t Collective::read_oldest_open() {
   std::uint64_t oldest = sequence_;
   for (int q = 0; q < size(); ++q) oldest = std::min(oldest, exchange_.entry(sequence_, q).open);
@@ -107,15 +115,17 @@ WEFT_INLINE std::size_t Collective::input_bytes(const Call& call, int size, int 
 
 WEFT_INLINE std::string Collective::disagreement() {
   const auto& first = exchange_.entry(sequence_, 0);
-  for (int q = 1; q < size(); ++q) {
+  for (int q = 1; q < size(); ++q) {  // first of all ranks: only those of the same operation have counts to compare
     const auto& other = exchange_.entry(sequence_, q);
     if (other.signature != first.signature || other.count != first.count) return both(0, q, "");
-    if (call_.operation == Operation::all_gather_v || call_.operation == Operation::reduce_scatter_v) {
-      for (int k = 0; k < size(); ++k)
-        if (first.counts[k] != other.counts[k])
-          return both(0, q, weft::detail::joined({": counts[", k, "] is ", first.counts[k], " and ", other.counts[k]}));
-    }
   }
+  if (call_.operation == Operation::all_gather_v || call_.operation == Operation::reduce_scatter_v)
+    for (int q = 1; q < size(); ++q)
+      for (int k = 0; k < size(); ++k) {
+        const std::size_t *counts = first.counts, *others = exchange_.entry(sequence_, q).counts;
+        if (counts[k] != others[k])
+          return both(0, q, weft::detail::joined({": counts[", k, "] is ", counts[k], " and ", others[k]}));
+      }
   if (call_.operation == Operation::all_to_all_v) {
     for (int from = 0; from < size(); ++from)
       for (int to = 0; to < size(); ++to) {

@@ -26,6 +26,11 @@ struct Shared {
         axis(std::move(a)),
         exchange(int(members.size())),
         mailboxes(members.size()) {}
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  /// Fails the world if a message was sent and never received: the communicator ends here.
+  WEFT_INLINE ~Shared();
+  void expect_all_received();
 
   std::shared_ptr<World> world;
   std::vector<int> members;  ///< their numbers in the world
@@ -89,6 +94,13 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
     fail(outcome, call);
   }
   void fail(World::Outcome outcome, const Call& call);
+  void wait(Advancing& operation, const Call& call) {
+    const World::Outcome outcome = world_.wait(world_rank_, operation);
+    if (outcome == World::Outcome::interrupted) interrupt(call, operation.waits_for());
+    finish(outcome, call);
+  }
+  // The process was asked to stop: `missing` is the rank that an operation waits for; itself if it does not begin.
+  void interrupt(const Call& call, int missing);
 
   std::shared_ptr<Shared> shared_;
   World& world_;

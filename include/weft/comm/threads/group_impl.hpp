@@ -7,6 +7,24 @@
 
 namespace weft::comm::threads {
 
+WEFT_INLINE Shared::~Shared() { expect_all_received(); }
+
+WEFT_COLD WEFT_INLINE void Shared::expect_all_received() {
+  if (world->failed() || std::uncaught_exceptions() > 0) return;  // then messages are lost
+  std::string text;
+  int first = -1;
+  for (std::size_t to = 0; to < mailboxes.size(); ++to) {
+    const Message* message = mailboxes[to].unreceived();
+    if (message == nullptr) continue;
+    const Call sent{.operation = Operation::send, .type = message->type, .tag = message->tag, .count = message->count};
+    const int from = members[std::size_t(message->from)];
+    if (first < 0) first = from;
+    weft::detail::append_to(text, {text.empty() ? "" : "; ", "rank ", from, " called ", describe(signature(sent), sent.count),
+                                   " to rank ", members[to], " on ", axis, ", which never received it"});
+  }
+  if (first >= 0) world->fail(first, text, true);
+}
+
 WEFT_COLD WEFT_INLINE std::shared_ptr<Shared> Shared::part(std::uint64_t number, int color, const std::vector<int>& its_members,
                                                            const std::string& its_axis) {
   std::lock_guard lock(mutex);
@@ -40,14 +58,14 @@ WEFT_INLINE void ThreadGroup::execute(const Call& call) {
   const std::uint64_t number = begin(call);
   if (call.operation == Operation::send) {
     Send operation = post_send(call);
-    if (!operation.complete()) finish(world_.wait(world_rank_, operation), call);
+    if (!operation.complete()) wait(operation, call);
   } else if (call.operation == Operation::recv) {
     Receive operation(world_, shared_->mailboxes[std::size_t(rank_)], shared_->members, rank_, call);
-    finish(world_.wait(world_rank_, operation), call);
+    wait(operation, call);
   } else {
     Collective operation(world_, shared_->exchange, shared_->members, rank_, next_collective(call), call);
     operation.post(oldest_open(operation.sequence()));
-    finish(world_.wait(world_rank_, operation), call);
+    wait(operation, call);
     known_open_ = operation.oldest_open();
   }
   self().recorder.complete(number);
@@ -57,6 +75,8 @@ WEFT_INLINE std::uint64_t ThreadGroup::begin(const Call& call) {
   ++sequence_;
   call.order.fence();
   if (world_.failed()) finish(World::Outcome::failed, call);
+  if (comm::detail::call_must_end()) [[unlikely]]
+    interrupt(call, world_rank_);
   return self().recorder.begin(shared_->axis, sequence_, signature(call), call.count);
 }
 
@@ -76,7 +96,7 @@ WEFT_INLINE Send ThreadGroup::post_send(const Call& call) {
   shared_->mailboxes[std::size_t(call.root)].send(message);
   self().advances.fetch_add(1, std::memory_order_relaxed);
   world_.wake(shared_->members[std::size_t(call.root)]);
-  return Send(self(), std::move(message), eager);
+  return Send(self(), std::move(message), eager, shared_->members[std::size_t(call.root)]);
 }
 
 WEFT_INLINE std::uint64_t ThreadGroup::oldest_open(std::uint64_t next) {
@@ -96,7 +116,7 @@ WEFT_INLINE std::uint64_t ThreadGroup::next_collective(const Call& call) {
   const std::uint64_t sequence = collectives_ + 1;
   if (sequence > Exchange::slots && known_open_ <= sequence - Exchange::slots) {
     SlotFree free(shared_->exchange, sequence - Exchange::slots);
-    finish(world_.wait(world_rank_, free), call);
+    wait(free, call);
     self().advances.fetch_add(1, std::memory_order_relaxed);
   }
   return collectives_ = sequence;
@@ -119,6 +139,15 @@ WEFT_COLD WEFT_INLINE void ThreadGroup::fail(World::Outcome outcome, const Call&
       weft::detail::joined({"rank ", failure.rank, " has failed", failure.text.empty() ? "" : ": ", failure.text}));
 }
 
+WEFT_COLD WEFT_INLINE void ThreadGroup::interrupt(const Call& call, int missing) {
+  world_.fail(world_rank_, comm::detail::stop_text());
+  if (world_.failure().rank != world_rank_) fail(World::Outcome::failed, call);
+  world_.quiesce(world_rank_);
+  if (missing == world_rank_) comm::detail::throw_interrupted(world_rank_, shared_->axis, call, sequence_);
+  comm::detail::throw_interrupted(world_rank_, shared_->axis, call, sequence_,
+                                  missing < 0 ? std::string() : weft::detail::joined({"rank ", missing}));
+}
+
 WEFT_INLINE ThreadGroup::Started::~Started() {
   group_->self().under_way.remove(*operation_);
   if (collective_ != nullptr) group_->open_.remove(*collective_);
@@ -133,7 +162,7 @@ WEFT_INLINE bool ThreadGroup::Started::test() {
 }
 
 WEFT_INLINE void ThreadGroup::Started::wait() {
-  if (!operation_->complete()) group_->finish(group_->world_.wait(group_->world_rank_, *operation_), call_);
+  if (!operation_->complete()) group_->wait(*operation_, call_);
   completed();
 }
 
@@ -170,7 +199,12 @@ WEFT_INLINE std::shared_ptr<Group> ThreadGroup::split(int color, int key, std::s
   };
   const Asked mine{color, key, std::int64_t(std::hash<std::string>{}(axis))};
   const std::unique_ptr<Asked[]> all(new Asked[std::size_t(n)]);
-  execute({.operation = Operation::all_gather, .type = DataType::int64, .count = 3, .input = &mine, .output = all.get()});
+  execute({.operation = Operation::all_gather,
+           .type = DataType::int64,
+           .purpose = Purpose::split,
+           .count = 3,
+           .input = &mine,
+           .output = all.get()});
   std::vector<int> order;  // ranks here, by key
   for (int q = 0; q < n; ++q) {
     if (all[std::size_t(q)].color == color) {

@@ -44,6 +44,8 @@ class Mailbox {
   void send(const std::shared_ptr<Message>& message);
   void expect(Receive& receive);
   void forget(Receive& receive);
+  /// The oldest message that was never received, or null: to be asked once no rank uses the mailbox any more.
+  const Message* unreceived() const { return oldest_.get(); }
 
  private:
   std::mutex mutex_;
@@ -55,11 +57,12 @@ class Mailbox {
 /// A send whose buffer the receiver still has to read.
 class Send final : public Advancing {
  public:
-  Send(Rank& self, std::shared_ptr<Message> message, bool eager) : self_(self), message_(std::move(message)) {
+  Send(Rank& self, std::shared_ptr<Message> message, bool eager, int to) : self_(self), message_(std::move(message)), to_(to) {
     complete_ = eager;
   }
+  int waits_for() const override { return to_; }
   bool advance() override {
-    if (complete_ || !message_->taken.load(std::memory_order_acquire)) return false;
+    if (complete_ || !message_->taken.load(std::memory_order_seq_cst)) return false;  // World::wake says why seq_cst
     complete_ = true;
     self_.advances.fetch_add(1, std::memory_order_relaxed);
     return true;
@@ -68,6 +71,7 @@ class Send final : public Advancing {
  private:
   Rank& self_;
   std::shared_ptr<Message> message_;
+  int to_;
 };
 
 class Receive final : public Advancing {
@@ -81,6 +85,7 @@ class Receive final : public Advancing {
   WEFT_INLINE ~Receive() override;
 
   WEFT_INLINE bool advance() override;
+  int waits_for() const override { return sender(); }
 
  private:
   friend class Mailbox;
@@ -88,7 +93,7 @@ class Receive final : public Advancing {
   int sender() const { return members_[std::size_t(call_.root)]; }
   void match(std::shared_ptr<Message> message) {
     message_ = std::move(message);
-    matched_.store(true, std::memory_order_release);
+    matched_.store(true, std::memory_order_seq_cst);  // World::wake says why
   }
 
   World& world_;

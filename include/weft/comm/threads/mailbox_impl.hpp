@@ -12,7 +12,7 @@ WEFT_INLINE Receive::~Receive() {
 }
 
 WEFT_INLINE bool Receive::advance() {
-  if (complete_ || !matched_.load(std::memory_order_acquire)) return false;
+  if (complete_ || !matched_.load(std::memory_order_seq_cst)) return false;
   world_.rank(rank_).advances.fetch_add(1, std::memory_order_relaxed);
   if (message_->type != call_.type || message_->count != call_.count) {
     Call sent = call_;

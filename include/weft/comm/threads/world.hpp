@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The state that all thread ranks of one world share: sleeping and waking, the spread of a failure to every rank, and the proof
-// of a deadlock. Groups (comm/threads/group.hpp) are built on it; the world knows of operations only that they advance when
-// polled.
+// of a deadlock (comm/threads/census.hpp). Groups (comm/threads/group.hpp) are built on it; the world knows of operations only
+// that they advance when polled.
 
 #include <algorithm>
 #include <atomic>
@@ -19,6 +19,8 @@
 #include <weft/comm/flight_recorder.hpp>
 #include <weft/comm/intrusive_list.hpp>
 #include <weft/comm/relax.hpp>
+#include <weft/comm/stop.hpp>
+#include <weft/comm/threads/census.hpp>
 
 namespace weft::comm::threads {
 
@@ -31,6 +33,8 @@ class Advancing {
   /// Advances as far as possible without waiting; true if anything changed.
   virtual bool advance() = 0;
   bool complete() const { return complete_; }
+  /// A rank of the world without which it cannot advance, or -1.
+  virtual int waits_for() const { return -1; }
 
   Advancing* next = nullptr;  ///< the next one that its rank has in progress
 
@@ -45,8 +49,7 @@ struct alignas(128) Rank {
   std::atomic<std::uint32_t> asleep{0};
   std::atomic<std::uint32_t> touching{0};  ///< nonzero while it reads or writes other ranks' buffers
   std::atomic<State> state{State::running};
-  std::atomic<std::uint64_t> advances{0};    ///< steps of operations done
-  std::atomic<std::uint64_t> vain_polls{0};  ///< times that it polled every operation and none could advance
+  std::atomic<std::uint64_t> advances{0};  ///< changes that others can see, and waits begun: its steps in the world's census
   std::mutex mutex;
   std::condition_variable wake;
   bool woken = false;  // guarded by mutex
@@ -64,7 +67,7 @@ struct Failure {
 
 class World {
  public:
-  World(int size, std::chrono::duration<double> deadline) : deadline_(deadline), ranks_(std::size_t(size)) {
+  World(int size, std::chrono::duration<double> deadline) : deadline_(deadline), ranks_(std::size_t(size)), census_(size) {
     // Spinning pays only where the rank that is waited for has a core of its own: some 50 us, about what sleep and wake-up
     // cost. Few yields: on a busy machine each can lose the core for milliseconds, while one who sleeps is woken at once.
     const bool roomy = unsigned(size) <= std::max(1u, std::thread::hardware_concurrency());
@@ -105,12 +108,17 @@ class World {
   };
 
   // --- sleep and wake ----------------------------------------------------------------------------------------------
+  /// Wakes rank r if it sleeps; to be called after a store (seq_cst) to the state that it may wait for. The sleeper stores
+  /// `asleep` and then loads that state, this rank stores the state and then loads `asleep`: if either pair may change places,
+  /// both can load old values, and the sleeper sleeps on until its next look (20 ms). Acquire and release forbid neither, on x86
+  /// no more than on ARM; all four have to be seq_cst, so that one of the two loads comes after the other's store in their single
+  /// order.
   void wake(int r, bool always = false);
 
   /// Polls every operation that this rank has in progress.
   bool advance_all(Rank& self);
 
-  enum class Outcome { done, failed, timed_out, stuck };
+  enum class Outcome { done, failed, timed_out, stuck, interrupted };
 
   /// A last poll after a failure. A rank may fail between this rank's look at an operation and its look at failures. An operation
   /// that every rank had joined by then is complete on all of them, so the operation that an error names does not depend on
@@ -131,22 +139,11 @@ class World {
 
  private:
   static constexpr auto poll_interval = std::chrono::milliseconds(20);
-  static constexpr auto deadlock_after = std::chrono::milliseconds(60);
-
-  // Proof that the world cannot continue: between two looks every rank was waiting (or had ended), each polled all its operations
-  // at least once from beginning to end, and none advanced. Only ranks change the state for which ranks wait, so nothing will
-  // change.
-  class DeadlockWatch {
-   public:
-    bool proves(World& world);
-
-   private:
-    std::vector<std::uint64_t> advances_, polls_;
-  };
 
   std::chrono::duration<double> deadline_;
   unsigned spins_, yields_;
   std::vector<Rank> ranks_;
+  Census census_;
   std::atomic<bool> failed_{false};
   mutable std::mutex failure_mutex_;
   Failure failure_;

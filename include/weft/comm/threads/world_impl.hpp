@@ -24,6 +24,7 @@ WEFT_INLINE void World::quiesce(int self) {
 
 WEFT_INLINE void World::wake(int r, bool always) {
   Rank& sleeper = rank(r);
+  WEFT_PAUSE();
   if (!always && sleeper.asleep.load(std::memory_order_seq_cst) == 0) return;
   std::lock_guard lock(sleeper.mutex);
   sleeper.woken = true;
@@ -51,11 +52,13 @@ WEFT_INLINE World::Outcome World::wait(int r, Advancing& operation) {
     else std::this_thread::yield();
   }
   const auto start = Clock::now();
-  DeadlockWatch watch;
+  self.advances.fetch_add(1, std::memory_order_relaxed);  // whatever this rank did before is no part of this wait
   self.state.store(Rank::State::waiting, std::memory_order_release);
   Outcome outcome = Outcome::done;
   for (unsigned turn = 0;; ++turn) {
     if (turn != 0) self.asleep.exchange(1, std::memory_order_seq_cst);
+    const std::uint64_t wave = census_.wave();
+    WEFT_PAUSE();
     bool any = operation.advance();
     if (self.under_way.first() != nullptr && advance_all(self)) any = true;
     if (operation.complete()) break;
@@ -64,7 +67,7 @@ WEFT_INLINE World::Outcome World::wait(int r, Advancing& operation) {
       break;
     }
     if (any) continue;
-    self.vain_polls.fetch_add(1, std::memory_order_release);
+    WEFT_PAUSE();
     if (turn == 0) continue;  // once more, now that others see it asleep
     {
       std::unique_lock lock(self.mutex);
@@ -77,18 +80,24 @@ WEFT_INLINE World::Outcome World::wait(int r, Advancing& operation) {
       outcome = Outcome::timed_out;
       break;
     }
-    if (waited > deadlock_after && watch.proves(*this)) {
+    if (comm::detail::wait_must_end(start)) {
+      outcome = Outcome::interrupted;
+      break;
+    }
+    if (census_.report(r, wave, self.advances.load(std::memory_order_relaxed))) {
       outcome = Outcome::stuck;
       break;
     }
   }
   self.asleep.store(0, std::memory_order_relaxed);
+  WEFT_PAUSE();
   if (outcome == Outcome::done) self.state.store(Rank::State::running, std::memory_order_release);
   return outcome;  // else it still shows as waiting, for the message that follows
 }
 
 WEFT_INLINE void World::end(int r) {
   rank(r).state.store(Rank::State::ended, std::memory_order_release);
+  census_.end(r);
   for (int other = 0; other < size(); ++other)
     if (other != r) wake(other);
 }
@@ -104,27 +113,6 @@ WEFT_COLD WEFT_INLINE std::string World::positions() {
                                    rank(r).recorder.text(3)});
   }
   return text;
-}
-
-WEFT_COLD WEFT_INLINE bool World::DeadlockWatch::proves(World& world) {
-  std::vector<std::uint64_t> advances, polls;
-  for (auto& rank : world.ranks_) {
-    const auto state = rank.state.load(std::memory_order_acquire);
-    polls.push_back(state == Rank::State::ended ? 0 : rank.vain_polls.load(std::memory_order_acquire));
-    advances.push_back(rank.advances.load(std::memory_order_relaxed));
-    if (state == Rank::State::running) {
-      advances_.clear();
-      return false;
-    }
-  }
-  if (advances != advances_) {
-    advances_ = std::move(advances);
-    polls_ = std::move(polls);
-    return false;
-  }
-  for (std::size_t r = 0; r < polls.size(); ++r)
-    if (world.ranks_[r].state.load(std::memory_order_acquire) != Rank::State::ended && polls[r] < polls_[r] + 2) return false;
-  return true;
 }
 
 }  // namespace weft::comm::threads

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The comparison of what the ranks of a run were started with. A rank with another seed, another file or another version of a
+// program computes and communicates with the others as if nothing were wrong, and the run is worth nothing; so ranks compare
+// their options before they begin, and the one that differs is named.
+//
+//   agree(world.communicator(), {{"--seed", seed}, {"--lr", learning_rate}, {"data", digest(tokens)}});
+//     // UsageError: ranks disagree about --seed: rank 0 has 1, rank 1 has 2
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/core/hash.hpp>
+#include <weft/core/text.hpp>
+
+namespace weft {
+
+/// An option and its value as text. Made of text, numbers, bools, optionals and lists of texts.
+struct NamedValue {
+  std::string name, value;
+
+  NamedValue(std::string_view of, std::string_view text) : name(of), value(text) {}
+  NamedValue(std::string_view of, const char* text) : name(of), value(text) {}
+  NamedValue(std::string_view of, const std::string& text) : name(of), value(text) {}
+  NamedValue(std::string_view of, bool given) : name(of), value(given ? "on" : "off") {}
+  NamedValue(std::string_view of, std::integral auto number) : name(of), value(detail::joined({number})) {}
+  NamedValue(std::string_view of, double number);
+  NamedValue(std::string_view of, const std::vector<std::string>& texts);
+  template <class T>
+  NamedValue(std::string_view of, const std::optional<T>& maybe)
+      : NamedValue(maybe ? NamedValue(of, *maybe) : NamedValue(of, "not given")) {}
+};
+
+/// A digest of elements as text, "93 bytes, 0f3a...": 64 bits, not secure against adversaries. Reads everything.
+template <class X>
+std::string digest(const X& elements);
+
+/// Throws UsageError on all ranks, which names the first value that differs, the rank and both values, unless every rank of
+/// `ranks` gives the same names and values. Collective: one all-reduce of two words if they are the same.
+void agree(const Communicator& ranks, std::span<const NamedValue> values);
+inline void agree(const Communicator& ranks, std::initializer_list<NamedValue> values) {
+  agree(ranks, std::span<const NamedValue>(values.begin(), values.size()));
+}
+
+namespace detail {
+std::string digest_of(const void* data, std::size_t bytes);
+/// The version of weft, byte order and scalar types: what every process of a run must have in common. `run` compares them.
+std::vector<NamedValue> of_this_build();
+}  // namespace detail
+
+template <class X>
+std::string digest(const X& elements) {
+  return detail::digest_of(std::data(elements), std::size(elements) * sizeof(*std::data(elements)));
+}
+
+}  // namespace weft
+
+#ifndef WEFT_COMPILED
+#include <weft/comm/agree_impl.hpp>
+#endif

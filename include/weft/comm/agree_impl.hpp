@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Definitions for comm/agree.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+
+#include <bit>
+#include <cstdio>
+
+#include <weft/comm/agree.hpp>
+#include <weft/comm/agreement.hpp>
+#include <weft/core/error.hpp>
+#include <weft/core/inline.hpp>
+#include <weft/core/scalar.hpp>
+#include <weft/core/version.hpp>
+
+namespace weft {
+
+WEFT_COLD WEFT_INLINE NamedValue::NamedValue(std::string_view of, double number) : name(of) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", number);
+  if (char brief[40]; std::snprintf(brief, sizeof brief, "%g", number) > 0 && std::strtod(brief, nullptr) == number)
+    value = brief;
+  else value = text;
+}
+
+WEFT_COLD WEFT_INLINE NamedValue::NamedValue(std::string_view of, const std::vector<std::string>& texts) : name(of) {
+  for (const std::string& text : texts) value += (value.empty() ? "" : " ") + text;
+}
+
+WEFT_COLD WEFT_INLINE void agree(const Communicator& ranks, std::span<const NamedValue> values) {
+  if (ranks.size() == 1) return;
+  std::string mine;  // name, value, name, ..., each with a zero behind it
+  for (const NamedValue& value : values) {
+    mine.append(value.name).push_back('\0');
+    mine.append(value.value).push_back('\0');
+  }
+  const std::uint64_t hash = detail::hash_bytes(mine.data(), mine.size());
+  if (detail::same_on_all(ranks, {&hash, 1})) return;
+  const std::uint64_t length = mine.size();
+  std::vector<std::uint64_t> lengths(std::size_t(ranks.size()));
+  ranks.all_gather(std::span(&length, 1), lengths);
+  std::vector<std::size_t> counts(lengths.begin(), lengths.end());
+  std::size_t sum = 0;
+  for (const std::size_t count : counts) sum += count;
+  std::vector<std::uint8_t> all(sum);
+  ranks.all_gather_v(std::span(reinterpret_cast<const std::uint8_t*>(mine.data()), mine.size()), all, counts);
+  const auto words_of = [&](std::size_t rank) {
+    std::size_t at = 0;
+    for (std::size_t q = 0; q < rank; ++q) at += counts[q];
+    std::vector<std::string> words{""};
+    for (std::size_t k = at; k < at + counts[rank]; ++k) {
+      if (all[k] == 0) words.emplace_back();
+      else words.back() += char(all[k]);
+    }
+    words.pop_back();
+    return words;
+  };
+  const std::vector<std::string> first = words_of(0);
+  for (std::size_t q = 1; q < counts.size(); ++q) {
+    const std::vector<std::string> other = words_of(q);
+    for (std::size_t k = 0; k + 1 < std::max(first.size(), other.size()); k += 2) {
+      if (k >= first.size() || k >= other.size() || first[k] != other[k]) {
+        const bool only_first = k < first.size();
+        throw_error<UsageError>({"ranks disagree: rank ", only_first ? 0 : long(q), " compares ",
+                                 only_first ? first[k] : other[k], ", rank ", only_first ? long(q) : 0,
+                                 " does not: all ranks call agree with the same names"});
+      }
+      if (first[k + 1] != other[k + 1])
+        throw_error<UsageError>({"ranks disagree about ", first[k], ": rank 0 has ", first[k + 1], ", rank ", long(q), " has ",
+                                 other[k + 1], ": all ranks of a run are started with the same options and data"});
+    }
+  }
+}
+
+namespace detail {
+
+WEFT_COLD WEFT_INLINE std::string digest_of(const void* data, std::size_t bytes) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%zu bytes, %016llx", bytes, static_cast<unsigned long long>(hash_bytes(data, bytes)));
+  return text;
+}
+
+WEFT_COLD WEFT_INLINE std::vector<NamedValue> of_this_build() {
+  std::string scalars;
+  for (int type = 0; type <= int(DataType::float64); ++type) append_to(scalars, {type == 0 ? "" : " ", name_of(DataType(type))});
+  return {{"the version of weft", joined({WEFT_VERSION_MAJOR, ".", WEFT_VERSION_MINOR, ".", WEFT_VERSION_PATCH})},
+          {"the byte order", std::endian::native == std::endian::little ? "little" : "big"},
+          {"the size of addresses", sizeof(void*)},
+          {"the operations of communicators", comm::operation_count},
+          {"the scalar types", scalars}};
+}
+
+}  // namespace detail
+
+}  // namespace weft

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A message between two ranks over MPI, which begins with an envelope that describes the sender's call. Short data travels with
+// the envelope. Long data follows on a communicator of its own, and is received once the receiver has found that both ranks mean
+// the same message: no buffer changes before.
+//
+//   mpi::Message message(comm, payloads, call, number);
+//   while (!message.test()) ...
+//   if (message.mismatch()) ... message.found() ...
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#include <weft/comm/mpi/api.hpp>
+#include <weft/comm/operation.hpp>
+
+namespace weft::comm::mpi {
+
+class Message {
+ public:
+  struct Head {
+    std::uint64_t type = 0, count = 0, payload = 0;
+  };
+
+  /// Starts a send or recv. `payload`: a number of the sender's own for this message.
+  Message(MPI_Comm comm, MPI_Comm payloads, const Call& call, std::uint64_t payload) : payloads_(payloads), call_(call) {
+    const bool sends = call.operation == Operation::send;
+    const std::size_t bytes = call.bytes(), inside = sends && bytes > most_inside ? 0 : std::min(bytes, most_inside);
+    staging_.reset(new std::byte[sizeof(Head) + (sends ? inside : most_inside)]);
+    if (!sends) {
+      check(MPI_Irecv(staging_.get(), int(sizeof(Head) + most_inside), MPI_BYTE, call.root, call.tag, comm, &envelope_),
+            "MPI_Irecv");
+      return;
+    }
+    const Head head{std::uint64_t(call.type), call.count, payload % payload_tags};
+    std::memcpy(staging_.get(), &head, sizeof head);
+    if (inside != 0) std::memcpy(staging_.get() + sizeof head, call.input, inside);
+    check(MPI_Isend(staging_.get(), int(sizeof head + inside), MPI_BYTE, call.root, call.tag, comm, &envelope_), "MPI_Isend");
+    if (bytes > most_inside)
+      check(
+          WEFT_MPI(Isend)(call.input, to_count(call.count), type_of(call.type), call.root, int(head.payload), payloads_, &data_),
+          "MPI_Isend");
+  }
+  Message(const Message&) = delete;
+  Message& operator=(const Message&) = delete;
+  /// Keeps the memory of a request that an error has left running: MPI cannot cancel it.
+  ~Message() {
+    if (envelope_ != MPI_REQUEST_NULL) static_cast<void>(staging_.release());
+  }
+
+  /// Advances without waiting; true once the message has gone or come, or is found to be another one than this rank expects.
+  bool test() {
+    if (envelope_ != MPI_REQUEST_NULL) {
+      if (!done(envelope_)) return false;
+      if (call_.operation == Operation::recv) open();
+    }
+    return data_ == MPI_REQUEST_NULL || done(data_);
+  }
+  /// True if the message that came has another type or count.
+  bool mismatch() const { return mismatch_; }
+  const Head& found() const { return found_; }
+
+ private:
+  static constexpr std::size_t most_inside = 2048;  // every MPI sends so much at once
+  static constexpr std::uint64_t payload_tags = 32768;
+
+  static bool done(MPI_Request& request) {
+    int done = 0;
+    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    return done != 0;
+  }
+  void open() {
+    std::memcpy(&found_, staging_.get(), sizeof found_);
+    mismatch_ = found_.type != std::uint64_t(call_.type) || found_.count != call_.count;
+    if (mismatch_ || call_.bytes() == 0) return;
+    if (call_.bytes() <= most_inside) std::memcpy(call_.output, staging_.get() + sizeof found_, call_.bytes());
+    else
+      check(WEFT_MPI(Irecv)(call_.output, to_count(call_.count), type_of(call_.type), call_.root, int(found_.payload), payloads_,
+                            &data_),
+            "MPI_Irecv");
+  }
+
+  MPI_Comm payloads_;
+  Call call_;
+  std::unique_ptr<std::byte[]> staging_;
+  MPI_Request envelope_ = MPI_REQUEST_NULL, data_ = MPI_REQUEST_NULL;
+  Head found_;
+  bool mismatch_ = false;
+};
+
+}  // namespace weft::comm::mpi

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A listening port that only ranks of the job get through. Every port that weft opens is one: the store's, and each rank's for
+// its connections to the others. A stranger is turned away and reported on one line; it cannot end a job, keep a rank out for
+// long, or hold more than a few hundred bytes: the oldest callers that have not said who they are go first.
+//
+//   Door door("127.0.0.1", 0, {rank, world, job}, secret, the_store);
+//   door.watch(entries);  poll(...);
+//   for (auto& arrival : door.step(entries, admit)) use(arrival.socket, arrival.greeting.who.rank);
+
+#include <poll.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <weft/comm/store/socket.hpp>
+
+namespace weft::comm::store {
+
+/// How long a caller may take to prove who it is.
+inline constexpr std::chrono::seconds handshake_time{5};
+inline constexpr std::size_t least_secret_bytes = 16;  ///< 128 bits
+
+class Door {
+ public:
+  struct Arrival {
+    Socket socket;
+    Greeting greeting;
+  };
+  /// Says why a rank of this job may not come in; empty if it may. It clears `ours` if the rank may try again.
+  using Admit = std::function<std::string(Greeting&)>;
+  /// Hears why a rank of this job was refused, after it was told.
+  using Refused = std::function<void(const Greeting&)>;
+
+  /// Listens on `host`:`port` (0: any free port) for callers who want `to`. Throws StoreError if the port is taken, UsageError if
+  /// the address is not loopback and the secret is missing.
+  Door(const std::string& host, int port, Identity mine, std::string secret, std::uint32_t to);
+  Door(const Door&) = delete;
+  Door& operator=(const Door&) = delete;
+
+  int port() const { return port_; }
+  const std::string& secret() const { return secret_; }
+  std::size_t refused() const { return refused_; }  ///< strangers so far
+
+  /// Appends what is to be polled.
+  void watch(std::vector<pollfd>& entries) const;
+  /// Handles what poll has found in the entries that watch appended; returns those who have come in.
+  std::vector<Arrival> step(std::span<const pollfd> entries, const Admit& admit, const Refused& refused);
+  /// Reports a stranger: the first at once, later ones on a line a minute.
+  void complain(const std::string& text);
+
+ private:
+  struct Pending {
+    Socket socket;
+    std::string peer, bytes;
+    Nonce nonce = random_nonce();
+    Deadline end = Clock::now() + handshake_time;
+  };
+
+  void accept();
+  void make_room(const std::string& peer);
+  bool read(Pending& pending);
+  void answer(Pending& pending, const Admit& admit, const Refused& refused, std::vector<Arrival>& arrivals);
+
+  Identity identity_;
+  std::string secret_;
+  std::uint32_t to_;
+  Socket listener_;
+  int port_ = 0;
+  std::size_t most_, most_of_one_;
+  std::vector<Pending> pending_;  // the oldest first
+  std::size_t refused_ = 0, unsaid_ = 0;
+  Deadline said_{};
+};
+
+}  // namespace weft::comm::store
+
+#ifndef WEFT_COMPILED
+#include <weft/comm/store/door_impl.hpp>
+#endif

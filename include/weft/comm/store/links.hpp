@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Connections between all ranks of a world, each proved by both sides. A rank opens a Door of its own, tells its address in the
+// store, calls the ranks below it and answers those above; the door closes once all ranks are connected.
+//
+//   std::vector<store::Socket> sockets = store::link_all(client, meeting);
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <weft/comm/store/client.hpp>
+#include <weft/comm/store/heart.hpp>
+
+namespace weft::comm::store {
+
+/// Who meets where, and until when.
+struct Meeting {
+  std::string host;
+  int port;
+  Identity who;
+  std::string secret;
+  std::chrono::duration<double> patience;
+  Deadline deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(patience);
+};
+
+/// The heart of this rank, which `client` heeds while it waits: the store itself may stand still. Null in a world of one.
+std::unique_ptr<Heart> start_heart(Client& client, const Meeting& meeting);
+
+/// One connection to each other rank; the entry of this rank is empty. Throws StoreError that names who did not come, or who was
+/// lost meanwhile.
+std::vector<Socket> link_all(Client& client, const Meeting& meeting);
+
+/// The error of a rank that waits in vain: it names the other ranks whose key `prefix`RANK is not set.
+[[noreturn]] void throw_missing(Client& client, const Meeting& meeting, const std::string& prefix);
+/// The other ranks whose key `prefix`RANK is not set, as "1, 3".
+std::string missing(Client& client, const Identity& who, const std::string& prefix);
+
+/// The error of a meeting with the rank that it happened to, where it does not say so itself.
+inline StoreError named(const Identity& who, const StoreError& error) {
+  const std::string rank = weft::detail::joined({"rank ", who.rank, ": "}), text(error.text());
+  return StoreError(text.starts_with(rank) || text.starts_with("MASTER_ADDR") ? text : rank + text, error.exit_code());
+}
+
+/// What the other ranks are told of it.
+inline std::string unnamed(const Identity& who, const StoreError& error) {
+  const std::string rank = weft::detail::joined({"rank ", who.rank, ": "}), text(error.text());
+  return text.starts_with(rank) ? text.substr(rank.size()) : text;
+}
+
+}  // namespace weft::comm::store
+
+#ifndef WEFT_COMPILED
+#include <weft/comm/store/links_impl.hpp>
+#endif

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The watch over waits between processes: ranks that wait for each other in a circle, and ranks that wait for calls that others
+// made differently, are found and named long before their deadline. It costs nothing until a rank has waited for a tenth of a
+// second. Then the rank tells those for which it waits what it needs of them. A rank that waits itself, and has not made that
+// call, passes the notice on to those that it waits for. A notice that comes back to the wait in which it was written has gone
+// round a circle: each rank in it can make the call that another one needs only after a third has made one, so that none of them
+// can ever go on, however late the notices were (K. M. Chandy, J. Misra, L. M. Haas: Distributed deadlock detection, ACM TOCS
+// 1983, for ranks that need all of those they wait for).
+//
+//   Watch::Wait wait{step, ranks, describe(call)};
+//   ... each time round, once it has waited long:
+//   if (const std::string why = watch.look(wait); !why.empty()) throw MismatchError(...);
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/group.hpp>
+#include <weft/comm/ledger.hpp>
+
+namespace weft::comm {
+
+class Watch {
+ public:
+  static constexpr auto patience = std::chrono::milliseconds(100), interval = std::chrono::milliseconds(2);
+
+  /// A wait of this rank, from its first look on.
+  struct Wait {
+    Step step;             ///< the call that the others have to make
+    std::vector<int> on;   ///< their numbers in the world
+    std::string call;      ///< this rank's own call: "recv of 4 float32 with tag 0 from rank 1"
+    std::string axis;      ///< of its communicator
+    std::string last;      ///< the rank's last calls
+    std::uint64_t id = 0;  ///< set by the watch
+    std::size_t told = 0;  ///< how many of the others were told
+  };
+
+  /// `world`: a number that other worlds of these processes do not have. Their late notices are none of this one's.
+  explicit Watch(int rank, std::uint64_t world = 0) : rank_(rank), world_(world) {}
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  virtual ~Watch() = default;
+
+  /// A new account, for a communicator of this process.
+  std::shared_ptr<Ledger> open(std::uint64_t channel, const std::string& axis);
+  const std::vector<std::shared_ptr<Ledger>>& ledgers() const { return ledgers_; }
+
+  /// A turn of a long wait. Empty, or the reason why the wait can never end.
+  std::string look(Wait& wait);
+  /// Tells all other ranks that they disagree on that communicator (any of its channels), and how. They hear of it when they have
+  /// waited there for long.
+  void accuse(std::uint64_t channel, const std::string& why) { accuse(std::vector<std::uint64_t>{channel / 2}, why); }
+  /// Empty, or the messages that were sent and never received. Collective over `all`, the group of all ranks, at their end.
+  std::string unreceived(Group& all) const;
+  /// Takes in the notices that have come, now and then: the other ranks' memory for them is not to grow.
+  void tidy() {
+    if (++turns_ % 256 == 0) take_in();
+  }
+
+ protected:
+  /// Sends a notice without waiting. Rank is a number in the world.
+  virtual void send(int rank, const std::string& notice) = 0;
+  /// Receives a notice, if one has come.
+  virtual bool receive(std::string& notice) = 0;
+  virtual int size() const = 0;
+
+ private:
+  struct Notice {
+    int origin = 0, sender = 0;                // who wrote it, who passed it on
+    std::uint64_t wait = 0;                    // the origin's; 0: an accusation
+    Step step;                                 // what the sender needs of this rank
+    std::string story;                         // the waits so far, or the accusation
+    std::vector<std::uint64_t> communicators;  // of these waits: half of their channels' numbers
+    std::uint64_t passed = 0;                  // the wait of this rank in which it was passed on
+  };
+  std::string packed(const Notice& notice) const;
+  bool unpack(const std::string& bytes, Notice& notice) const;
+
+  void accuse(std::vector<std::uint64_t> communicators, const std::string& why);
+  /// The accusation of a communicator, or empty.
+  std::string accusation(std::uint64_t channel) const;
+
+  void take_in();
+  /// Passes a notice on to the ranks that `wait` needs, from `from` to `to`; without a notice writes one.
+  void pass_on(const Wait& wait, const Notice* notice, std::size_t from, std::size_t to);
+  const Ledger* ledger(std::uint64_t channel) const;
+  /// The text for a notice whose sender's call is not the one that this rank made in its place; else empty.
+  std::string difference(const Notice& notice) const;
+
+  static constexpr std::size_t at_once = 16, longest_story = 2000, most_communicators = 64;
+
+  int rank_;
+  std::uint64_t world_;
+  std::vector<std::shared_ptr<Ledger>> ledgers_;
+  std::vector<Notice> notices_, accusations_;
+  std::uint64_t waits_ = 0, turns_ = 0;
+  std::chrono::steady_clock::time_point looked_ = {};
+};
+
+}  // namespace weft::comm
+
+#ifndef WEFT_COMPILED
+#include <weft/comm/watch_impl.hpp>
+#endif

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The signals of a program that `run` launches: the first Ctrl-C or SIGTERM asks it to stop (comm/stop.hpp), the second one has
+// its normal effect; a write to a closed pipe (SIGPIPE), or beyond the limit of a file's size (SIGXFSZ), is an error of that
+// write. A handler that the program itself has installed stays, and so does a signal that it ignores.
+//
+//   const SignalGuard signals(Signals::unless_handled);
+
+#include <semaphore.h>
+#include <signal.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include <weft/comm/run_options.hpp>
+#include <weft/comm/stop.hpp>
+#include <weft/core/error.hpp>
+
+namespace weft::runtime::detail {
+
+/// The thread that takes the signals, and ends a process which was asked to stop and cannot see it: in a call of another library,
+/// or in a program that never asks. It sleeps until a signal comes.
+class StopWatch {
+ public:
+  /// After the limit of a wait, so long for its error to be reported and for the other ranks to end.
+  static constexpr std::chrono::milliseconds to_unwind{3000};
+
+  /// It alone takes `signals`, and no others.
+  explicit StopWatch(const sigset_t& signals) {
+    ::sem_init(&woken_, 0, 0);
+    sigset_t all, before;
+    ::sigfillset(&all);
+    for (const int number : {SIGINT, SIGTERM})
+      if (::sigismember(&signals, number) == 1) ::sigdelset(&all, number);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      thread_ = std::thread([] { watch(); });
+    } catch (const std::system_error&) {}  // without it the second signal ends the process
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  bool runs() const { return thread_.joinable(); }
+  StopWatch(const StopWatch&) = delete;
+  StopWatch& operator=(const StopWatch&) = delete;
+  ~StopWatch() {
+    ending_.store(true);
+    wake();
+    if (thread_.joinable()) thread_.join();
+    ending_.store(false);
+    ::sem_destroy(&woken_);
+  }
+  /// May be called in a signal handler.
+  static void wake() noexcept { ::sem_post(&woken_); }
+
+ private:
+  static void watch() {
+    while (::sem_wait(&woken_) != 0) {}
+    for (; !ending_.load(); std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
+      if (const std::string call = comm::detail::BlockingCall::overdue(); !call.empty())
+        end(weft::detail::joined(
+            {comm::detail::stop_text(), " inside of ", call, ", which waits for other ranks and did not return"}));
+      if (!comm::detail::stop_state.heeded.load() &&
+          comm::detail::StopClock::now() - comm::detail::stopped_since() > comm::detail::stop_patience() + to_unwind)
+        end(weft::detail::joined({comm::detail::stop_text(), ", and the program neither ended nor asked world.interrupted()"}));
+    }
+  }
+  [[noreturn]] static void end(const std::string& text) {
+    std::fprintf(stderr, "weft: %s\n", text.c_str());
+    std::fflush(stderr);
+    std::_Exit(InterruptedError::code);
+  }
+
+  inline static sem_t woken_;
+  inline static std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
+
+/// Installs the handlers, and restores what was there.
+class SignalGuard {
+ public:
+  /// A guard inside of another one (a rank that calls `run`) leaves everything to that one.
+  explicit SignalGuard(Signals how) : outermost_(guards_.fetch_add(1) == 0) {
+    if (!outermost_) return;
+    auto& state = comm::detail::stop_state;
+    state.heeded.store(false);
+    state.patience_ms.store(0);
+    if (how == Signals::never) return;
+    sigset_t requests;
+    ::sigemptyset(&requests);
+    for (Taken* one : {&interrupt_, &terminate_})
+      if (may_take(*one, how)) ::sigaddset(&requests, one->number);
+    watch_.emplace(requests);  // before the handlers, which wake it
+    take(interrupt_, how, handle);
+    take(terminate_, how, handle);
+    // The threads that this one starts inherit it. Kernels of oneDNN keep numbers below their stack pointer, where a handler
+    // would write. A program that is started from here inherits it, too.
+    blocked_ = watch_->runs() && ::pthread_sigmask(SIG_BLOCK, &requests, &unblocked_) == 0;
+    take(file_size_, how, SIG_IGN);
+    take(broken_pipe_, how, SIG_IGN);
+  }
+  SignalGuard(const SignalGuard&) = delete;
+  SignalGuard& operator=(const SignalGuard&) = delete;
+  ~SignalGuard() {
+    for (const Taken* taken : {&interrupt_, &terminate_, &file_size_, &broken_pipe_})
+      if (taken->taken) ::sigaction(taken->number, &taken->before, nullptr);
+    watch_.reset();
+    if (blocked_) ::pthread_sigmask(SIG_SETMASK, &unblocked_, nullptr);
+    if (outermost_ && (interrupt_.taken || terminate_.taken)) comm::detail::stop_state.signal.store(0);  // it was this run's
+    guards_.fetch_sub(1);
+  }
+
+ private:
+  struct Taken {
+    int number;
+    bool taken = false;
+    struct sigaction before {};
+  };
+  static bool may_take(Taken& one, Signals how) {
+    if (::sigaction(one.number, nullptr, &one.before) != 0) return false;
+    const bool own = (one.before.sa_flags & SA_SIGINFO) != 0 || one.before.sa_handler != SIG_DFL;
+    return !own || how == Signals::always;
+  }
+  static void take(Taken& one, Signals how, void (*handler)(int)) {
+    if (!may_take(one, how)) return;
+    struct sigaction action {};
+    action.sa_handler = handler;
+    action.sa_flags = SA_RESTART | (handler == SIG_IGN ? 0 : int(SA_RESETHAND));  // the second one has its normal effect
+    ::sigemptyset(&action.sa_mask);
+    one.taken = ::sigaction(one.number, &action, nullptr) == 0;
+  }
+  static void handle(int number) {
+    const int before = errno;
+    comm::request_stop(number);
+    StopWatch::wake();
+    errno = before;
+  }
+
+  inline static std::atomic<int> guards_{0};
+  const bool outermost_;
+  std::optional<StopWatch> watch_;
+  sigset_t unblocked_;
+  bool blocked_ = false;
+  Taken interrupt_{SIGINT}, terminate_{SIGTERM}, file_size_{SIGXFSZ}, broken_pipe_{SIGPIPE};
+};
+
+}  // namespace weft::runtime::detail

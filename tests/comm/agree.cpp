@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks of a run were started with is compared, and what differs is named on all of them.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <weft/comm/agree.hpp>
+#include <weft/comm/threads.hpp>
+
+using namespace weft;
+
+namespace {
+
+/// The error of every rank, which must be the same one; empty if there was none.
+std::string error_of(int ranks, const std::function<std::vector<NamedValue>(int)>& values) {
+  std::vector<std::string> errors(static_cast<std::size_t>(ranks));
+  comm::run_threads(ranks, [&](const Communicator& c) {
+    try {
+      agree(c, values(c.rank()));
+    } catch (const UsageError& error) {
+      errors[std::size_t(c.rank())] = error.what();
+    }
+  });
+  for (const std::string& error : errors) CHECK(error == errors[0]);
+  return errors[0];
+}
+
+}  // namespace
+
+TEST_CASE("ranks that were started alike agree") {
+  const auto values = [](int) {
+    return std::vector<NamedValue>{{"--seed", 1}, {"--lr", 1e-3}, {"--json", true}, {"--dp", std::optional<int>()}};
+  };
+  CHECK(error_of(1, values).empty());
+  CHECK(error_of(3, values).empty());
+  CHECK(error_of(2, [](int) { return std::vector<NamedValue>(); }).empty());
+}
+
+TEST_CASE("the option that differs is named, with both ranks and both values") {
+  CHECK(error_of(3,
+                 [](int rank) {
+                   return std::vector<NamedValue>{{"--steps", 600}, {"--seed", rank == 2 ? 2 : 1}};
+                 }) ==
+        "weft: ranks disagree about --seed: rank 0 has 1, rank 2 has 2: all ranks of a run are started with the same options "
+        "and data");
+  CHECK(error_of(2, [](int rank) {
+          return std::vector<NamedValue>{{"--lr", rank == 0 ? 0.1 : 0.1 + 1e-17 + 2e-17}};
+        }).find("0.10000000000000003") != std::string::npos);
+  CHECK(error_of(2, [](int rank) {
+          return std::vector<NamedValue>{{"--dp", rank == 0 ? std::optional(2) : std::nullopt}};
+        }).find("about --dp: rank 0 has 2, rank 1 has not given") != std::string::npos);
+  CHECK(error_of(2, [](int rank) {
+          return std::vector<NamedValue>{{"data", digest(std::vector<int>{1, 2, 3 + rank})}};
+        }).find("about data: rank 0 has 12 bytes, ") != std::string::npos);
+  CHECK(error_of(2, [](int rank) {
+          return std::vector<NamedValue>{{"--data", std::vector<std::string>{"a", rank == 0 ? "b" : "c"}}};
+        }).find("rank 0 has a b, rank 1 has a c") != std::string::npos);
+}
+
+TEST_CASE("ranks that compare other names are told so") {
+  CHECK(error_of(2, [](int rank) {
+          std::vector<NamedValue> values{{"--seed", 1}};
+          if (rank == 1) values.push_back({"--steps", 2});
+          return values;
+        }) == "weft: ranks disagree: rank 1 compares --steps, rank 0 does not: all ranks call agree with the same names");
+}
+
+TEST_CASE("an empty value and a value that looks like the next name are values") {
+  CHECK(error_of(2, [](int rank) {
+          return std::vector<NamedValue>{{"a", rank == 0 ? "" : "b"}, {"c", "d"}};
+        }).find("about a: rank 0 has , rank 1 has b") != std::string::npos);
+}

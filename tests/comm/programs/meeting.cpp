@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that meet, communicate in the way that the first argument names, and say on standard output what happens to them:
+// test_kills.py, test_hostile_store.py and test_misuse.py start, stop, kill and disturb them. The backend is that of the
+// launcher, or weft's own store where WEFT_TEST_STORE is set.
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <weft/runtime/run.hpp>
+#ifdef WEFT_TEST_MPI
+#include <weft/comm/mpi.hpp>
+#endif
+#ifdef WEFT_TEST_GLOO
+#include <weft/comm/gloo.hpp>
+#endif
+#include <weft/comm/store/ranks.hpp>
+
+using namespace weft;
+
+namespace {
+
+void say(const std::string& text) {
+  std::printf("%s\n", text.c_str());
+  std::fflush(stdout);
+}
+
+/// Calls of all ranks, the same on each for the same `turn`.
+void call(const Communicator& c, const std::string& how, unsigned turn) {
+  std::mt19937 engine(turn);
+  const std::size_t count = how == "long" ? 1u << 20 : 1 + engine() % 5000;
+  std::vector<float> x(count, 1.0f), all(count * std::size_t(c.size()));
+  const int n = c.size(), next = (c.rank() + 1) % n, before = (c.rank() + n - 1) % n;
+  if (how == "messages") {
+    Request sent = c.send_async(x, next);
+    c.recv(std::span(all).first(count), before);
+    return sent.wait();
+  }
+  switch (engine() % 5) {
+    case 0: return c.all_reduce(x);
+    case 1: return c.all_gather(x, all);
+    case 2: return c.broadcast(x, int(engine() % unsigned(n)));
+    case 3: return c.barrier();
+    default: {
+      Request first = c.all_reduce_async(x);
+      c.barrier();
+      first.wait();
+    }
+  }
+}
+
+std::size_t entries(const char* folder) {
+  return std::size_t(std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator()));
+}
+
+/// A rank of a world of threads throws at a random call of `runs` worlds; each other rank must get an error that says so, and no
+/// thread or descriptor may be left.
+int throws(unsigned runs, unsigned seed) {
+  std::mt19937 engine(seed);
+  double longest = 0;
+  std::size_t before[2] = {};
+  unsigned wrong = 0;
+  for (unsigned run = 0; run < runs; ++run) {
+    const int ranks = 2 + int(engine() % 3), victim = int(engine() % unsigned(ranks));
+    const unsigned turn = engine() % 20;
+    const std::string how = engine() % 3 == 0 ? "messages" : "collectives";
+    std::atomic<int> told{0};
+    auto thrown = std::chrono::steady_clock::now();
+    try {
+      comm::run_threads(ranks, [&](const Communicator& c) {
+        try {
+          for (unsigned k = 0;; ++k) {
+            if (c.rank() == victim && k == turn) {
+              thrown = std::chrono::steady_clock::now();
+              throw std::runtime_error("injected");
+            }
+            call(c, how, k);
+          }
+        } catch (const AbortedError& error) {
+          if (std::string(error.what()).find("rank " + std::to_string(victim) + " ") != std::string::npos) ++told;
+          throw;
+        }
+      });
+    } catch (const std::runtime_error& error) {
+      if (std::string(error.what()) != "injected") ++wrong;
+    }
+    longest = std::max(longest, std::chrono::duration<double>(std::chrono::steady_clock::now() - thrown).count());
+    if (told != ranks - 1) ++wrong;
+    std::size_t now[2] = {entries("/proc/self/fd"), entries("/proc/self/task")};
+    if (run == 0) std::copy(now, now + 2, before);
+    else if (now[0] != before[0] || now[1] != before[1]) ++wrong;
+  }
+  std::printf("throws %u wrong %u longest_s %.4f\n", runs, wrong, longest);
+  return wrong == 0 && longest < 2 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string how = argc > 1 ? argv[1] : "collectives";
+  const unsigned turns = argc > 2 ? unsigned(std::atoi(argv[2])) : 0;  // 0: for ever
+  if (how == "throws") return throws(turns, argc > 3 ? unsigned(std::atoi(argv[3])) : 1);
+  std::optional<Communicator> kept;
+  const auto body = [&](World& world) -> int {
+    const Communicator& c = world.communicator();
+    say("rank " + std::to_string(c.rank()) + " has met " + std::to_string(c.size()) + " as " + std::string(world.backend()));
+    try {
+      const auto start = std::chrono::steady_clock::now();
+      for (unsigned turn = 0; turns == 0 || turn < turns; ++turn) {
+        call(c, how, turn);
+        if (how == "compute" && c.rank() == c.size() - 1) std::this_thread::sleep_for(std::chrono::seconds(3));
+        if (how == "compute" && turn == 1) break;
+        if (how == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        if (how == "callback" && c.rank() == c.size() - 1 && turn == 3) {
+          // The user's own code throws between two calls.
+          const std::function<void()> callback = [] { throw std::out_of_range("the callback's own error"); };
+          callback();
+        }
+      }
+      say("rank " + std::to_string(c.rank()) + " took " +
+          std::to_string(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
+    } catch (const CommunicationError& error) {
+      say(error.what());
+      throw;
+    }
+    if (how == "kept" && c.rank() == 0) kept.emplace(c);
+    return 0;
+  };
+  const RunOptions options{.argc = argc, .argv = argv};
+  int code = 0;
+  if (std::getenv("WEFT_TEST_STORE") != nullptr) {
+    code = run<comm::StoreRanks>(options, body);
+  } else {
+    code = run<comm::Threads
+#ifdef WEFT_TEST_MPI
+               ,
+               comm::Mpi
+#endif
+#ifdef WEFT_TEST_GLOO
+               ,
+               comm::Gloo
+#endif
+               >(options, body);
+  }
+  if (kept) {
+    try {
+      kept->barrier();
+      say("a barrier of a world that has ended");
+    } catch (const Error& error) {
+      say(error.what());
+    }
+    kept.reset();
+  }
+  return code;
+}

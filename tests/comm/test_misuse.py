@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figure 22: misuse ends with a typed error within the deadline, or does not disturb the job at all: a rank twice, two masters, a port taken, a late
+joiner, another job, another version, another user, damaged secrets, a communicator whose world has ended, a throw in a user's callback."""
+import hashlib
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+import ranks
+from ranks import check, finish, free_port, hello, job, receive, secret, start
+
+ranks.require("Gloo")
+cases = 0
+few = {"WEFT_RENDEZVOUS_S": "3"}
+genuine = {"WEFT_SECRET": secret, "WEFT_JOB": job}
+backends = {"gloo": {}, "store": {"WEFT_TEST_STORE": "1"}}
+
+
+def wait_for_met(process):
+    return "has met" in process.stdout.readline()
+
+
+def expect(what, processes, expected, limit=12):
+    """Each process ends with its exit code and, if given, says this text."""
+    global cases
+    cases += 1
+    results = finish(processes, limit)
+    for (code, out, err), (wanted, text) in zip(results, expected):
+        check(code == wanted and (text is None or text in out + err), what, f"expected {wanted} and '{text}': {results}")
+    return results
+
+
+for name, backend in backends.items():
+    port = free_port()
+    expect(f"{name}: a rank twice", [start(0, 3, ["slow"], port, few | backend), start(1, 3, ["slow"], port, few | backend),
+                                     start(1, 3, ["slow"], port, few | backend)], [(1, "rank 1 has come twice"), (1, None), (1, None)])
+
+    # Two masters without names of their own: the second finds the port taken, and says so to the first, whose ranks could be anybody's.
+    port = free_port()
+    first = start(0, 2, ["slow"], port, few | backend)
+    time.sleep(0.4)
+    expect(f"{name}: two masters", [start(0, 2, ["slow"], port, few | backend), first],
+           [(1, "cannot serve the store"), (1, "rank 0 has come twice")])
+
+    # With names they do not touch each other: B's rank 0 finds the port taken, its rank 1 is turned away, job A goes on.
+    port = free_port()
+    a, b = ({"WEFT_JOB": letter} | backend | few for letter in "AB")
+    first = start(0, 2, ["slow", "100"], port, a)
+    time.sleep(0.4)
+    others = [start(0, 2, ["slow", "100"], port, b), start(1, 2, ["slow", "100"], port, b)]
+    time.sleep(0.4)
+    last = start(1, 2, ["slow", "100"], port, a)
+    expect(f"{name}: two jobs on one port", [first, last, *others], [(0, "rank 0 took"), (0, "rank 1 took"), (1, "cannot serve the store"), (1, None)])
+    check("belongs to another job, this one is A" in others[1].communicate()[1] if not others[1].stderr.closed else True, "two jobs")
+
+    # The same without names, each started from a session of its own, as two terminals are.
+    port = free_port()
+    scripts = []
+    for _ in range(2):
+        environment = ranks.clean | {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} | few | backend
+        scripts.append(subprocess.Popen(["bash", "-c", 'for r in 1 0; do RANK=$r "$@" & done; for j in $(jobs -p); do wait $j; echo code $?; done', "-",
+                                         ranks.program, "slow", "100"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+                                        start_new_session=True))
+        time.sleep(0.05)
+    codes = [[line for line in out.splitlines() if line.startswith("code")] for _, out, _ in finish(scripts)]
+    cases += 1
+    check(sorted(codes) == [["code 0", "code 0"], ["code 1", "code 1"]], f"{name}: two jobs of two sessions on one port", codes)
+
+    # A rank that comes when all have met is turned away until its deadline; the job goes on.
+    port = free_port()
+    processes = [start(rank, 2, ["slow", "400"], port, backend) for rank in range(2)]
+    check(all(wait_for_met(p) for p in processes), f"{name}: late joiner", "did not meet")
+    expect(f"{name}: a late joiner", [start(1, 2, ["slow"], port, backend | {"WEFT_RENDEZVOUS_S": "1"}), *processes],
+           [(1, "rank 1 has come twice"), (0, None), (0, None)])
+
+    port = free_port()
+    expect(f"{name}: worlds disagree", [start(0, 2, ["slow"], port, few | backend), start(1, 3, ["slow"], port, few | backend)],
+           [(1, "WORLD_SIZE is 3 on rank 1 and 2 on rank 0"), (1, "WORLD_SIZE is 3 on rank 1 and 2 on rank 0")])
+
+    # Who gives up at its deadline is not the one that is missing.
+    for patience in ((2, 3), (3, 2)):
+        port = free_port()
+        expect(f"{name}: a rank that never comes", [start(rank, 3, ["slow"], port, backend | {"WEFT_RENDEZVOUS_S": str(patience[rank])}) for rank in (0, 1)],
+               [(1, "rank 2 of a world of 3 did not come"), (1, "rank 2 of a world of 3 did not come")])
+
+    # A rank that is refused tries again: the port belongs to another for a while.
+    port = free_port()
+    taken = socket.create_server(("127.0.0.1", port))
+    late = start(1, 2, ["slow", "5"], port, backend)
+    time.sleep(0.5)
+    taken.close()
+    expect(f"{name}: the port is another's at first", [late, start(0, 2, ["slow", "5"], port, backend)], [(0, None), (0, None)])
+
+    port = free_port()
+    expect(f"{name}: a callback throws", [start(rank, 2, ["callback"], port, backend) for rank in range(2)], [(1, None), (1, "the callback's own error")])
+    port = free_port()
+    expect(f"{name}: a world that has ended", [start(rank, 2, ["kept", "3"], port, backend | {"WEFT_TIMEOUT_S": "1"}) for rank in range(2)],
+           [(0, "rank 0, axis world, barrier()"), (0, None)], 20)
+
+with socket.create_server(("127.0.0.1", 0)) as taken:
+    expect("the port is taken", [start(0, 2, ["slow"], taken.getsockname()[1], few)], [(1, "cannot serve the store")])
+
+# Another version, on either side.
+with socket.create_server(("127.0.0.1", 0)) as other:
+    rank = start(1, 2, ["slow"], other.getsockname()[1], few | genuine)
+    for _ in range(3):
+        s, _ = other.accept()
+        s.sendall(b"weftstor" + struct.pack("<I", 9) + os.urandom(16))
+        s.close()
+    expect("a store of another version", [rank], [(1, "speaks version 9 of its protocol")])
+port = free_port()
+processes = [start(0, 2, ["slow"], port, few | genuine)]
+time.sleep(0.4)
+with socket.create_connection(("127.0.0.1", port)) as s:
+    s.sendall(hello(1, 2, receive(s, 28)[12:], version=9))
+    check(b"speaks version 9" in receive(s, 200), "a rank of another version")
+expect("a rank of another version", processes, [(1, "rank 1 speaks version 9")])
+
+# Another user of this machine, without any secret given: needs root to become one.
+if os.getuid() == 0 and shutil.which("setpriv"):
+    user = 54321
+    folder = f"/tmp/weft-{user}"
+    shutil.rmtree(folder, ignore_errors=True)
+    probe = subprocess.run([ranks.program, "throws", "1"], capture_output=True, user=user, group=user)
+    if probe.returncode == 0:
+        port = free_port()
+        mine = start(0, 2, ["slow", "20"], port, few)
+        time.sleep(0.3)
+        theirs = start(1, 2, ["slow", "20"], port, few, user=user, group=user)
+        time.sleep(0.5)
+        expect("another user", [mine, start(1, 2, ["slow", "20"], port, few), theirs], [(0, None), (0, None), (1, "another secret")])
+        kept = os.stat(folder + "/secret")
+        check(kept.st_mode & 0o777 == 0o600 and kept.st_uid == user and os.stat(folder).st_mode & 0o777 == 0o700, "the secret's file", kept)
+        for damage, text in ((lambda: os.chmod(folder + "/secret", 0o644), "is not a file of this user's alone"),
+                             (lambda: os.truncate(folder + "/secret", 3), "is damaged"),
+                             (lambda: (os.chmod(folder, 0o755), os.chown(folder, 0, 0)), "is not this user's alone"),
+                             (lambda: (shutil.rmtree(folder), os.symlink("/tmp", folder)), folder)):
+            damage()
+            expect("a secret that is not one's own", [start(0, 2, ["slow"], free_port(), few, user=user, group=user)], [(1, text)])
+            if not os.path.islink(folder):
+                os.chmod(folder + "/secret", 0o600)
+        os.unlink(folder)
+    else:
+        print("another user cannot run the program here: left out")
+
+print(f"figure 22: cases {cases} failed {ranks.bad}")
+sys.exit(1 if ranks.bad else 0)

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The figures of docs/reliability.md that a test reaches. Each is a line on standard output that ./bench/run reliability puts
+// into its table; the long form of a test has more rounds.
+//
+//   for (int run = 0; run < weft_test::rounds(50); ++run) ...          // 50, or what WEFT_TEST_RUNS says
+//   weft_test::figure(12, injected, "gradients spoilt", wrong, "steps not skipped or changed");
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace weft_test {
+
+inline long rounds(long in_the_suite) {
+  const char* text = std::getenv("WEFT_TEST_RUNS");
+  return text != nullptr && std::atol(text) > 0 ? std::atol(text) : in_the_suite;
+}
+
+/// `bad` of `count` were not as they must be.
+inline void figure(int number, unsigned long long count, const char* what, unsigned long long bad, const char* wrong) {
+  std::printf("figure %d: %llu %s, %llu %s\n", number, count, what, bad, wrong);
+  std::fflush(stdout);
+}
+
+}  // namespace weft_test
