@@ -24,3 +24,12 @@ torch_environment() {
   fi
   torch_libraries=$(find "$torch_venv"/lib/python3*/site-packages/nvidia -maxdepth 2 -name lib -type d 2>/dev/null | tr '\n' ':')${CUDA_HOME:-/usr/local/cuda}/lib64
 }
+
+# switch_for_mkl: builds $unlock_mkl. Intel's MKL takes a slow path on other makers' processors; these two functions tell it that this is
+# one of Intel's.
+unlock_mkl=$torch_venv/unlock_mkl.so
+switch_for_mkl() {
+  [ -e "$unlock_mkl" ] && return 0
+  printf 'int mkl_serv_intel_cpu_true(void) { return 1; }\nint mkl_serv_intel_cpu(void) { return 1; }\n' >"$torch_venv/unlock_mkl.c"
+  logged "building the switch for MKL" "${CC:-cc}" -shared -fPIC -O1 -o "$unlock_mkl" "$torch_venv/unlock_mkl.c"
+}

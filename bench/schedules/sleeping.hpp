@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <weft/layer/layer.hpp>
+#include <weft/layer/parameter.hpp>
 #include <weft/parallel/model_options.hpp>
 #include <weft/pipeline/model_types.hpp>
 #include <weft/tensor/tensor.hpp>
@@ -26,6 +27,8 @@ struct SleepingConfig {
 inline void sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
 struct SleepingFront {
+  Parameter<> start;  // trained, so that no block is in front of all that is: those have no backward
+
   template <class Context, class Ids>
   auto forward(const Context&, const Ids& ids) const {
     with_scalar_t<Ids, float> hidden(ids.device(), {ids.size(), 1});
@@ -81,7 +84,7 @@ struct SleepingModel {
   static std::size_t blocks(const Config& config) { return config.layers; }
   static std::size_t vocabulary(const Config&) { return 1; }
   static void check(const Config&, const ModelDegrees&) {}
-  static Front make_front(const auto&, const Config&) { return {}; }
+  static Front make_front(const auto& context, const Config&) { return {{context, "start", {1}, zeros}}; }
   static Block make_block(const auto&, const Config& config, std::size_t) { return {config}; }
   static Back make_back(const auto&, const Config&, Front*) { return {}; }
 };

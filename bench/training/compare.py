@@ -12,12 +12,14 @@ import datetime
 import json
 import os
 import pathlib
-import platform
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import torch_ranks
 
 MODES = {  # name: what weft's trainer is told, what PyTorch is told, the wanted ratio
     "dp-fp32": ("--dp 2", "--mode dp", 1.2),
@@ -59,42 +61,14 @@ def weft(a, mode, data):
 
 
 def pytorch(a, mode, data, unlocked):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    script = str(pathlib.Path(__file__).with_name("pytorch_training.py"))
-    command = [sys.executable, script, *GPT.split(), *MODES[mode][1].split(), "--data", data, "--steps", str(a.steps), "--warmup", str(WARM_UP)]
-    ranks = []
-    for rank in range(2):
-        environment = os.environ | {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-                                    "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
-                                    "LD_LIBRARY_PATH": a.libraries + ":" + os.environ.get("LD_LIBRARY_PATH", "")}
-        if unlocked:
-            environment["LD_PRELOAD"] = a.unlock
-        ranks.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-    outputs = [rank.communicate(timeout=900) for rank in ranks]
-    lines = [line for out, _ in outputs for line in out.splitlines() if line.startswith("{")]
-    if len(lines) != 1:
-        raise SystemExit("PyTorch failed:\n" + "\n".join(error[-3000:] for _, error in outputs))
-    result = json.loads(lines[0])
+    options = [*GPT.split(), *MODES[mode][1].split(), "--data", data, "--steps", str(a.steps), "--warmup", str(WARM_UP)]
+    result = torch_ranks.run(HERE / "pytorch_training.py", options, a.libraries, a.unlock if unlocked else None)
     return {"tokens_per_s": result["tokens"] / (statistics.median(result["ms"]) / 1e3), "losses": result["losses"], "torch": result["torch"]}
-
-
-def processor():
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-        facts = {line.split(":")[0].strip(): line.split(":")[1].strip() for line in lines if ":" in line}
-        wide = "AVX-512" if "avx512f" in facts.get("flags", "") else "AVX2" if "avx2" in facts.get("flags", "") else ""
-        return f"{facts.get('model name', platform.machine())} (family {facts.get('cpu family', '?')}, model {facts.get('model', '?')}{', ' + wide if wide else ''}), {os.cpu_count()} cores"
-    except OSError:
-        return platform.machine()
 
 
 def main():
     a = arguments()
-    load = os.getloadavg()[0]
-    if load > 0.5:
-        print(f"note: other programs keep this machine busy (load average {load:.1f}): speeds and ratios will not be those of a quiet one", file=sys.stderr)
+    load = torch_ranks.note_load()
     if a.quick:
         a.rounds, a.steps = 1, 3
     source = pathlib.Path(a.source)
@@ -111,7 +85,7 @@ def main():
                 runs[mode]["unlocked"].append(pytorch(a, mode, data.name, True))
 
     median = lambda values: statistics.median(values)
-    report = {"date": datetime.date.today().isoformat(), "processor": processor(), "load_before": load, "torch": runs[a.only[0]]["stock"][0]["torch"],
+    report = {"date": datetime.date.today().isoformat(), "processor": torch_ranks.processor(), "load_before": load, "torch": runs[a.only[0]]["stock"][0]["torch"],
               "rounds": a.rounds, "steps": a.steps, "model": GPT, "modes": {}}
     print(f"\nTokens a second on 2 ranks of one thread, {report['processor']}; PyTorch {report['torch']} over Gloo; medians of {a.rounds} runs\n")
     print(f"{'':10}{'weft':>9}{'share of peak':>16}{'PyTorch stock':>16}{'unlocked':>11}{'ratio':>8}{'wanted':>8}")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Module whose forward takes a context, as a layer with a backward of its own does.
-// expect: this Module.s forward cannot be called with its inputs .*: write
+// expect: this Module.s forward cannot be called with its inputs: write
 // mention: module_forward_takes_context.cpp:
 #include <weft/weft.hpp>
 

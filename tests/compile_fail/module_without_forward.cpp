@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Module without a forward.
-// expect: this Module.s forward cannot be called with its inputs .*: write
+// expect: this Module.s forward cannot be called with its inputs: write
 // mention: module_without_forward.cpp:
 #include <weft/weft.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stack whose last unit returns a tensor.
-// expect: a model's back must return its loss as a LossSum
+// expect: the last unit of this stack must return a loss
 #include <weft/weft.hpp>
 
 using namespace weft;

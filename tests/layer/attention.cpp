@@ -71,7 +71,40 @@ std::string refusal(auto&& act) {
   return "";
 }
 
+/// The same in a Module, whose backward follows. Keys are hidden where the sum of the first head's numbers is not positive.
+struct OwnAttention : Module<OwnAttention> {
+  AttentionMask pattern;
+  bool with_mask = false;
+  auto forward(const auto& x) const {
+    if (!with_mask) return attention(x, 0.7 * x, square(x), pattern);
+    const auto tokens = x.shape()[1];
+    auto keep = greater(reshape(sum<2>(slice<0>(x, 0, 1)), {1, 1, tokens}), 0);
+    return attention(x, 0.7 * x, square(x), pattern, keep);
+  }
+};
+
 }  // namespace
+
+TEST_CASE("in a Module's forward, with the gradients of the operation") {
+  for (const AttentionMask& pattern :
+       {AttentionMask{}, AttentionMask{.causal = false}, AttentionMask{.window = 3}, AttentionMask{false, 2}}) {
+    const auto make = [&](const auto&) {
+      OwnAttention layer;
+      layer.pattern = pattern;
+      return layer;
+    };
+    const testing::CheckReport report = testing::check_layer(make, Shape{4, 6, 3});
+    CHECK(report.compared != 0);
+    CHECK(report.error < 1e-6);
+  }
+  const auto masked = [&](const auto&) {
+    OwnAttention layer;
+    layer.pattern.causal = false;
+    layer.with_mask = true;
+    return layer;
+  };
+  CHECK(testing::check_layer(masked, Shape{4, 6, 3}).error < 1e-6);
+}
 
 TEST_CASE("every pattern, by finite differences and with heads over ranks") {
   for (const AttentionMask& pattern :

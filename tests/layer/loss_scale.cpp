@@ -39,12 +39,19 @@ TEST_CASE("a step's gradients have the factor with which it began") {
   scale.restore(4, 7);
   CHECK(scale.value() == 4);
   CHECK(scale.good_steps() == 7);
+  for (const double wrong :
+       {0.0, 0.5, -4.0, 1e30, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
+    CHECK_THROWS_WITH_AS(scale.restore(wrong, 0), doctest::Contains("weft: loss scale: the restored factor "), weft::UsageError);
+  CHECK(scale.value() == 4);
 }
 
 TEST_CASE("numbers that cannot be are refused, all of them named") {
   const double infinity = std::numeric_limits<double>::infinity();
   for (const weft::LossScaleOptions& options : {weft::LossScaleOptions{.initial = 0},
                                                 {.initial = infinity},
+                                                {.initial = std::numeric_limits<double>::quiet_NaN()},
+                                                {.growth = infinity},
+                                                {.largest = infinity},
                                                 {.growth = 0.5},
                                                 {.backoff = 2},
                                                 {.backoff = 0},

@@ -140,7 +140,9 @@ TEST_CASE("what is refused") {
         "weft: group \"*\" has a learning rate and the optimizer's own is 0, so a rate that step() is given has no ratio to it: "
         "give the optimizer one");
   CHECK(text_of([&] { optim::AdamW(model, {.groups = {{.match = "*", .weight_decay = -1}}}); }) ==
-        "weft: weight decay -1.000000 is not a number of at least 0");
+        "weft: weight decay -1.000000 is not a number of at least 0 and below 1e+06");
   CHECK(text_of([&] { optim::AdamW(model, {.groups = {{.match = "*", .learning_rate = -1}}}); }) ==
         "weft: learning rate -1.000000 is not a number of at least 0");
+  CHECK(text_of([&] { optim::AdamW(model, {.learning_rate = 1e-300, .groups = {{.match = "*", .learning_rate = 1}}}); }) ==
+        "weft: a group's learning rate divided by the optimizer's, 1e+300 is not a number of at least 0");
 }

@@ -5,6 +5,9 @@
 
 #include <weft/optim/learning_rate.hpp>
 
+#include <cmath>
+#include <string>
+
 using weft::optim::WarmupCosine;
 
 TEST_CASE("warm-up, cosine, minimum") {
@@ -47,4 +50,20 @@ TEST_CASE("a rate chosen when the program runs, or a function of one's own") {
   CHECK(rate.at(3) == 0.25);
   const weft::optim::LearningRate copy = rate;
   CHECK(copy.at(1) == 0.5);
+}
+
+TEST_CASE("rates that are no numbers of at least 0 are refused, with their names") {
+  using namespace weft::optim;
+  for (const double wrong : {std::nan(""), double(INFINITY), -1.0}) {
+    INFO(wrong);
+    CHECK_THROWS_WITH_AS((void)WarmupCosine{.peak = wrong}.at(0), doctest::Contains("weft: peak learning rate "),
+                         weft::UsageError);
+    CHECK_THROWS_WITH_AS((void)WarmupCosine{.minimum = wrong}.at(0), doctest::Contains("weft: minimum learning rate "),
+                         weft::UsageError);
+    CHECK_THROWS_AS((void)WarmupStableDecay{.peak = wrong}.at(0), weft::UsageError);
+    CHECK_THROWS_AS((void)WarmupStableDecay{.minimum = wrong}.at(0), weft::UsageError);
+    const LearningRate rate = [=](std::uint64_t step) { return step == 7 ? wrong : 1e-3; };
+    CHECK(rate.at(6) == 1e-3);
+    CHECK_THROWS_WITH_AS((void)rate.at(7), doctest::Contains("weft: learning rate of step 7 "), weft::UsageError);
+  }
 }

@@ -17,6 +17,7 @@
 #include <weft/weft.hpp>
 
 #include "support/degrees.hpp"
+#include "support/figure.hpp"
 
 using namespace weft;
 using namespace weft_test;
@@ -184,14 +185,53 @@ TEST_CASE("wrong options, and a step without gradients, are refused") {
                        UsageError);
   CHECK_THROWS_WITH_AS(optim::AdamW(model, {.beta2 = -0.5}), "weft: beta2 -0.500000 is not a number of at least 0 and below 1",
                        UsageError);
-  CHECK_THROWS_WITH_AS(optim::AdamW(model, {.epsilon = std::nan("")}), "weft: epsilon nan is not a number of at least 0",
-                       UsageError);
-  CHECK_THROWS_WITH_AS(optim::AdamW(model, {.weight_decay = -1}), "weft: weight decay -1.000000 is not a number of at least 0",
-                       UsageError);
+  CHECK_THROWS_WITH_AS(optim::AdamW(model, {.epsilon = std::nan("")}),
+                       "weft: epsilon nan is not a number of at least 0 and below 1e+06", UsageError);
+  CHECK_THROWS_WITH_AS(optim::AdamW(model, {.weight_decay = -1}),
+                       "weft: weight decay -1.000000 is not a number of at least 0 and below 1e+06", UsageError);
   CHECK_THROWS_WITH_AS(optim::Sgd(model, {.momentum = 1.5}), "weft: momentum 1.500000 is not a number of at least 0 and below 1",
                        UsageError);
+  CHECK_THROWS_WITH_AS(optim::AdamW(model, {.weight_decay = 1e30}),
+                       "weft: weight decay 1e+30 is not a number of at least 0 and below 1e+06", UsageError);
   optim::AdamW optimizer(model);
   CHECK_THROWS_WITH_AS(optimizer.step(), "weft: optimizer step before any train_step: matrix has no gradient", UsageError);
+}
+
+TEST_CASE("every number of every optimizer is refused if it is NaN, infinite or negative, with its name") {
+  TwoParameters<float> model;
+  const auto refused = [](const std::string& name, auto&& make) {
+    for (const double wrong : {std::nan(""), double(INFINITY), -double(INFINITY), -1e-3, 1e300}) {
+      INFO(name << " " << wrong);
+      std::string text;
+      try {
+        make(wrong);
+      } catch (const UsageError& error) {
+        text = error.what();
+      }
+      CHECK(text.starts_with("weft: " + name + " "));
+    }
+  };
+  refused("learning rate", [&](double x) { optim::AdamW(model, {.learning_rate = x}); });
+  refused("beta1", [&](double x) { optim::AdamW(model, {.beta1 = x}); });
+  refused("beta2", [&](double x) { optim::AdamW(model, {.beta2 = x}); });
+  refused("epsilon", [&](double x) { optim::AdamW(model, {.epsilon = x}); });
+  refused("weight decay", [&](double x) { optim::AdamW(model, {.weight_decay = x}); });
+  refused("learning rate", [&](double x) { optim::Sgd(model, {.learning_rate = x}); });
+  refused("momentum", [&](double x) { optim::Sgd(model, {.momentum = x}); });
+  refused("weight decay", [&](double x) { optim::Sgd(model, {.weight_decay = x}); });
+  refused("momentum", [](double x) { optim::MuonRule::check({.momentum = x}); });
+  refused("scale", [](double x) { optim::MuonRule::check({.scale = x}); });
+  refused("weight decay", [](double x) { optim::MuonRule::check({.weight_decay = x}); });
+  refused("beta1", [](double x) { optim::MuonRule::check({.beta1 = x}); });
+  refused("beta2", [](double x) { optim::MuonRule::check({.beta2 = x}); });
+  refused("epsilon", [](double x) { optim::MuonRule::check({.epsilon = x}); });
+  for (const int steps : {0, -1, 1 << 30}) CHECK_THROWS_AS(optim::MuonRule::check({.steps = steps}), UsageError);
+  for (const double wrong : {std::nan(""), double(INFINITY), -1.0}) {
+    CHECK_THROWS_WITH_AS(optim::AdamW(model, {.clip = wrong}), doctest::Contains("clip "), UsageError);
+    CHECK_THROWS_WITH_AS(optim::Sgd(model, {.clip = wrong}), doctest::Contains("clip "), UsageError);
+  }
+  optim::AdamW optimizer(model);
+  refused("learning rate", [&](double x) { optimizer.step(x); });
 }
 
 namespace {
@@ -313,6 +353,10 @@ std::vector<unsigned char> everything(const Optimizer& optimizer) {
   return bytes;
 }
 
+struct Spoilt {
+  std::size_t gradients = 0, wrong = 0;
+} spoilt;  // by all cases together
+
 template <class Composition>
 void check_skipping(std::size_t world, const Degrees& degrees) {
   using A = accumulate_t<typename Composition::model_type::scalar>;
@@ -326,16 +370,17 @@ void check_skipping(std::size_t world, const Degrees& degrees) {
     set_gradients(model);
     not_applied += optimizer.step().skipped;  // moments are no longer zero
     const auto before = everything(optimizer);
-    for (std::size_t victim = 0; victim < world; ++victim) {
+    for (std::size_t round = 0; round < world * std::size_t(weft_test::rounds(1)); ++round) {
+      const std::size_t victim = round % world;
       set_gradients(model);
       if (std::size_t(rank.rank()) == victim) {
         std::vector<ParameterState*> states;
         model.for_each_state([&](ParameterState& state) {
           if (!state.runs().empty()) states.push_back(&state);
         });
-        const ParameterState& state = *states[key_of(victim, 1) % states.size()];
-        const ParameterState::Run& run = state.runs()[key_of(victim, 2) % state.runs().size()];
-        static_cast<A*>(state.gradient().get())[run.local + key_of(victim, 3) % run.length] = A(bad[victim % 3]);
+        const ParameterState& state = *states[key_of(round, 1) % states.size()];
+        const ParameterState::Run& run = state.runs()[key_of(round, 2) % state.runs().size()];
+        static_cast<A*>(state.gradient().get())[run.local + key_of(round, 3) % run.length] = A(bad[round % 3]);
       }
       not_skipped += !optimizer.step().skipped;
       changed += everything(optimizer) != before;
@@ -348,6 +393,8 @@ void check_skipping(std::size_t world, const Degrees& degrees) {
   CHECK(not_skipped == 0);
   CHECK(changed == 0);
   CHECK(not_applied == 0);
+  spoilt.gradients += world * std::size_t(weft_test::rounds(1));
+  spoilt.wrong += std::size_t(not_skipped + changed);
 }
 
 }  // namespace
@@ -378,6 +425,8 @@ TEST_CASE_TEMPLATE("a gradient that is not finite on one rank stops all ranks an
       INFO("dp(" << data << ") * tp(" << degrees.tp << ") * pp(" << degrees.pp << ")");
       check_skipping<Composition>(world, degrees);
     });
+  weft_test::figure(12, spoilt.gradients, "gradients with a NaN or an infinity in one element of one rank", spoilt.wrong,
+                    "steps not skipped or not without a trace");
 }
 
 TEST_CASE("a rule that needs whole parameters trains where tp is 1, and is refused where it is 2") {

@@ -101,6 +101,9 @@ TEST_CASE("what cannot run is refused before any communication") {
   CHECK(refusal([] { schedule::choose("2f2b"); }).find("unknown schedule '2f2b'") != std::string::npos);
   CHECK(refusal([] { schedule::choose("zbv", 3); }).find("chunks(3) != 2") != std::string::npos);
   CHECK(refusal([] { schedule::choose_file("no_such.csv"); }).find("cannot read 'no_such.csv'") != std::string::npos);
+  CHECK(refusal([] { schedule::choose_file("/tmp"); }) ==
+        "weft: schedule: cannot read '/tmp': it is a folder, a CSV file is needed");
+  CHECK(refusal([] { schedule::choose_file("/dev/zero"); }).find("a regular file is needed") != std::string::npos);
   auto crossed = pairs();
   std::swap(crossed.orders[1][0], crossed.orders[1][1]);
   CHECK(refusal([&] {

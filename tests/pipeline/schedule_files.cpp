@@ -58,6 +58,12 @@ TEST_CASE("files that are no schedule") {
         "is (0F3;3B1)");
   CHECK(refusal("0F0\n(0F0)").find("line 2: '(0F0)'") != std::string::npos);
   CHECK(refusal("0F99999999999999999999").find("is no action") != std::string::npos);
+  std::string lines, cells;
+  for (int line = 0; line < 4097; ++line) lines += "0F0,0B0\n";
+  CHECK(refusal(lines.c_str()) == "weft: own.csv, line 4097: a schedule has a line for each rank, at most 4096");
+  for (int cell = 0; cell < (1 << 18) + 1; ++cell) cells += "0F0,";
+  CHECK(refusal(cells.c_str()) == "weft: own.csv, line 1: a schedule has at most 262144 actions");
+  CHECK(refusal("0F0\n4096F0") == "weft: own.csv, line 2: stage 4096: a schedule has at most 4096 stages, from 0");
   CHECK(refusal("0F-1").find("is no action") != std::string::npos);
   CHECK(refusal("").find("is not complete") != std::string::npos);
   CHECK(refusal("0F0").find("own.csv (1 ranks, 1 stages a rank, 1 micro-batches) is not complete") != std::string::npos);

@@ -124,7 +124,7 @@ void check(const typename Composition::Config& config, plan::Architecture archit
       if (planned[rank].bytes.total() > 1.05 * seen[rank].peak) return true;
     return false;
   };
-  for (int again = 0; again < 4 && missed(); ++again) {
+  for (int again = 0; again < 20 && missed(); ++again) {
     const auto more = measure<Composition, Grid>(config, c);
     for (std::size_t rank = 0; rank < c.pp; ++rank) seen[rank].peak = std::max(seen[rank].peak, more[rank].peak);
   }

@@ -3,7 +3,7 @@
 // The inputs of a model's layers, made of a batch on the device, one micro-batch at a time: the tokens and targets of a recipe,
 // or the named fields of any other model. A type of batch takes part by a specialisation of InputsOf.
 //
-//   Inputs inputs(device, batch);
+//   Inputs inputs(context, batch);
 //   front.forward(context, inputs.first(micro));   // what enters the model's first unit
 //   back.forward(context, hidden, inputs.last(micro));
 
@@ -55,6 +55,7 @@ class TokenInputs {
       : device_(&device),
         part_(&part),
         sharers_(part.tokens.empty() ? 1 : part.tokens_before(part.micro_batches) / part.tokens.size()) {}
+  TokenInputs(const Context& context, const TokenBatch& part) : TokenInputs(context.device(), part) {}
 
   First first(std::size_t micro) const { return tokens_of(part_->tokens, micro); }
   Last last(std::size_t micro) const { return tokens_of(part_->targets, micro); }

@@ -17,6 +17,7 @@ namespace weft {
 
 namespace detail {
 
+class ChildCalls;
 struct StepBuffer;
 class Registry;
 
@@ -35,6 +36,7 @@ struct EngineState {
   /// The length of the longest sequence of the global batch, in steps of which its rows are counted; 0: that of this rank's
   /// batch.
   std::size_t longest = 0;
+  ChildCalls* calls = nullptr;  ///< of a model that is a Module
   /// Of the model under construction: parameters get memory once it is known which ranks hold them.
   Registry* registry = nullptr;
   /// Of the model under construction: the buffers that its layers keep from step to step.

@@ -21,15 +21,16 @@
 #include <weft/layer/batch_inputs.hpp>
 #include <weft/layer/fields.hpp>
 #include <weft/layer/input_placement.hpp>
+#include <weft/layer/sequence_field.hpp>
 #include <weft/layer/variable.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft {
 
-/// The fields of a TokenBatch, for models that are no recipe: batch[fields::tokens] is [tokens].
+/// The fields of a TokenBatch, for models that are no recipe: batch[fields::tokens] is [tokens], cut over cp.
 namespace fields {
-inline constexpr data::Field<"tokens", std::int32_t> tokens;
-inline constexpr data::Field<"targets", std::int32_t> targets;
+inline constexpr data::Field<"tokens", std::int32_t, data::SequenceDim<0>> tokens;
+inline constexpr data::Field<"targets", std::int32_t, data::SequenceDim<0>> targets;
 }  // namespace fields
 
 namespace detail {
@@ -41,7 +42,7 @@ using device_scalar_t = std::conditional_t<std::is_floating_point_v<T>, S,
 
 /// A field on the device, [samples of the micro-batch, shape...].
 template <class Context, class F>
-using field_tensor_t = input_t<device_scalar_t<typename F::scalar, typename Context::scalar>, Context>;
+using field_tensor_t = sequence_tensor_t<input_t<device_scalar_t<typename F::scalar, typename Context::scalar>, Context>, F>;
 
 inline Shape with_samples(std::size_t samples, const Shape& sample, std::string_view name) {
   switch (sample.rank()) {
@@ -88,8 +89,9 @@ class FieldInputs {
   using Sources = std::tuple<Source<F>...>;
 
   FieldInputs() = default;
-  FieldInputs(typename Context::device_type& device, std::size_t samples, Sources sources)
-      : state_(std::make_shared<State>(State{&device, samples, std::move(sources), {}})) {}
+  /// `part`: the rank's positions of fields that are whole here.
+  FieldInputs(typename Context::device_type& device, std::size_t samples, Sources sources, const SequencePart& part = {})
+      : state_(std::make_shared<State>(State{&device, samples, std::move(sources), {}, part})) {}
 
   /// The field of the micro-batch, [samples, shape...].
   template <class Wanted>
@@ -101,8 +103,18 @@ class FieldInputs {
       auto& tensor = std::get<Held<Wanted>>(state_->tensors).tensor;
       if (!tensor) {
         const auto& source = std::get<Source<Wanted>>(state_->sources);
-        tensor = field_to_device<field_tensor_t<Context, Wanted>>(*state_->device, source.values, state_->samples, source.shape,
-                                                                  Wanted::name);
+        const auto copy = [&](auto values, const Shape& shape) {
+          tensor =
+              field_to_device<field_tensor_t<Context, Wanted>>(*state_->device, values, state_->samples, shape, Wanted::name);
+        };
+        if (Wanted::sequence_dim < 1 || state_->part.ranks == 1) {
+          copy(source.values, source.shape);
+        } else {
+          const auto mine = part_of_sequences(source.values, source.shape, Wanted::sequence_dim, state_->part);
+          Shape shape = source.shape;
+          shape[std::size_t(Wanted::sequence_dim) - 1] /= state_->part.ranks;
+          copy(std::span<const typename Wanted::scalar>(mine), shape);
+        }
       }
       return std::as_const(tensor);
     } else {
@@ -130,6 +142,7 @@ class FieldInputs {
     std::size_t samples;
     Sources sources;
     std::tuple<Held<F>...> tensors;
+    SequencePart part;
   };
   std::shared_ptr<State> state_;
 };
@@ -159,6 +172,7 @@ class Variable<Context, detail::FieldInputs<Of, F...>> : operations::OnTape {
   std::size_t samples() const { return fields_.samples(); }
   const tensor_type& value() const { return fields_; }
   const Context& context() const { return tape_->context(); }
+  detail::Tape<Context>& tape() const { return *tape_; }
 
  private:
   tensor_type fields_;
@@ -177,12 +191,13 @@ class FieldBatchInputs {
   using Fields = FieldInputs<Context, std::remove_const_t<decltype(of)>...>;
   using First = Fields;
   using Last = Fields;
-  static_assert(
-      !Context::has(cp{}),
-      "weft: ContextParallel cuts sequences of tokens, and the batch of this model has fields without sequences: leave the "
-      "wrapper out, or train on a TokenBatch");
 
-  FieldBatchInputs(device_type& device, const batch_type& batch) : device_(&device), batch_(&batch) {}
+  FieldBatchInputs(const Context& context, const batch_type& batch)
+      : device_(&context.device()), batch_(&batch), part_(sequence_part(context)) {
+    batch.for_each([&](auto field, const auto& values) {
+      if (field.sequence_dim > 0) require_positions(field.name, values.shape(), field.sequence_dim, part_.ranks);
+    });
+  }
   First first(std::size_t micro) const {
     const BatchShare share = share_of(*batch_);
     return part(share.samples_before(micro), share.micro_batch(micro).sequences);
@@ -214,11 +229,12 @@ class FieldBatchInputs {
     const auto source = [&]<class F>(F field) {
       return typename Fields::template Source<F>{batch[field].part(first, count), batch[field].shape()};
     };
-    return Fields(*device_, count, typename Fields::Sources{source(std::remove_const_t<decltype(of)>{})...});
+    return Fields(*device_, count, typename Fields::Sources{source(std::remove_const_t<decltype(of)>{})...}, part_);
   }
 
   device_type* device_;
   const batch_type* batch_;
+  SequencePart part_;
   batch_type repeated_;  // for the check of the loss
 };
 
@@ -234,8 +250,8 @@ class TokenFieldInputs {
   using First = Fields;
   using Last = Fields;
 
-  TokenFieldInputs(device_type& device, const TokenBatch& part)
-      : device_(&device),
+  TokenFieldInputs(const Context& context, const TokenBatch& part)
+      : device_(&context.device()),
         part_(&part),
         sharers_(part.tokens.empty() ? 1 : part.tokens_before(part.micro_batches) / part.tokens.size()) {}
   First first(std::size_t micro) const {

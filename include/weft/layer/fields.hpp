@@ -46,15 +46,42 @@ struct AnyFieldOfBatch {};
 
 namespace data {
 
-/// A field of a batch: a name and the type of its scalars. Two fields are the same if both are.
-template <weft::detail::FieldName field_name, class T>
+/// Of a field whose samples are sequences: which dim of [samples, shape...] counts their positions. ContextParallel cuts it, and
+/// leaves fields without one whole.
+template <int dim>
+struct SequenceDim {
+  static_assert(dim >= 0 && dim <= 3,
+                "weft: a field's SequenceDim counts in [samples, shape...]: 1 is the first dim of a sample");
+};
+
+}  // namespace data
+
+namespace detail {
+template <class... Options>
+inline constexpr int sequence_dim_of = -1;
+template <int dim>
+inline constexpr int sequence_dim_of<data::SequenceDim<dim>> = dim;
+template <class... Options>
+inline constexpr bool are_field_options = sizeof...(Options) == 0;
+template <int dim>
+inline constexpr bool are_field_options<data::SequenceDim<dim>> = true;
+}  // namespace detail
+
+namespace data {
+
+/// A field of a batch: a name and the type of its scalars, and maybe the SequenceDim of its samples. Two fields are the same if
+/// all are.
+template <weft::detail::FieldName field_name, class T, class... Options>
 struct Field : weft::detail::AnyFieldOfBatch {
+  static_assert(weft::detail::are_field_options<Options...>,
+                "weft: a field has a name, a type, and maybe a data::SequenceDim<dim>");
   static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>,
                 "weft: a field's scalars are plain values: int, float, ...");
   static_assert(!std::is_same_v<T, bool>, "weft: a field's scalars are not bool, which vectors pack: use std::uint8_t for masks");
   static_assert(!field_name.view().empty(), "weft: a field has a name");
   using scalar = T;
   static constexpr std::string_view name = field_name.view();
+  static constexpr int sequence_dim = weft::detail::sequence_dim_of<Options...>;  ///< -1: none
 };
 
 }  // namespace data

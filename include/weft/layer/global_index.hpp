@@ -114,7 +114,9 @@ struct GlobalIndexOf<Tensor<T, E, P...>> {
     (add(std::type_identity<P>{}), ...);
     require_token_rows(context.env, x.shape(), cp_ranks, tp_ranks);
     place.rows_of_all = rows * cp_ranks * tp_ranks;
-    place.first_row *= rows_of_sample(context.env, place.rows_of_all);
+    const std::size_t each = rows_of_sample(context.env, place.rows_of_all);
+    place.first_row *= each;
+    place.cut.length *= each;
     if (place.cut.ranks == 1) place.first_row += std::exchange(place.skipped, 0);
     return place;
   }

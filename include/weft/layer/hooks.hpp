@@ -15,6 +15,10 @@
 
 namespace weft {
 
+namespace hook {
+class Keeper;  // layer/hook/keeper.hpp
+}
+
 namespace detail {
 
 class GradientAccumulator;
@@ -24,11 +28,13 @@ struct OpenStep {
   virtual ~OpenStep() = default;
   /// Completes the sums over ranks. Collective over the mesh.
   virtual void complete() = 0;
+  bool has_loss = false;  ///< a loss of this model was computed, which its loss scale multiplies
 };
 /// Whether the gradients of a model's last training step have been used.
 struct StepGradients {
   bool applied = true;
   std::unique_ptr<OpenStep> open;  ///< null: no loop of one's own has begun a step
+  std::size_t micro_batches = 1;   ///< of the batch with which that step began
   void complete() {
     if (const std::unique_ptr<OpenStep> step = std::move(open)) step->complete();
   }
@@ -60,6 +66,8 @@ class Hooks {
   virtual void lay_out_gradients() {}
   /// Whether this wrapper sums over data ranks: it then runs after all others, even if those run after every micro-batch.
   virtual bool sums_data() const { return false; }
+  /// Whether the children of a model that is one Module are units of their own: it gathers parameters before they are used.
+  virtual bool gathers_children() const { return false; }
   /// A training step begins: the accumulator gives the order in which data ranks' gradients are added.
   virtual void begin_sums(GradientAccumulator&) {}
   /// Whether gradients_ready is called after every micro-batch, not only after the last one.
@@ -76,6 +84,8 @@ class Hooks {
   virtual void gradients_ready(Unit&) {}
   /// Compares the next step's sums over data ranks with plain ones, if a user's hook computes them.
   virtual void check_sums() {}
+  /// Names what a user's hook keeps from step to step, for checkpoints.
+  virtual void keep(hook::Keeper&) {}
   /// The end of a step or forward; all gradients are complete: wait for pending communication.
   virtual void finish() {}
 };

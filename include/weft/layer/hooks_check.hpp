@@ -58,6 +58,7 @@ constexpr Found find() {
   WEFT_LOOK(allocate)
   WEFT_LOOK(prepare)
   WEFT_LOOK(sums_data)
+  WEFT_LOOK(gathers_children)
   WEFT_LOOK(begin_sums)
   WEFT_LOOK(reduces_each_micro_batch)
   WEFT_LOOK(begin)

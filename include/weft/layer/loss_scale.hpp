@@ -41,11 +41,8 @@ class LossScale {
   std::uint64_t good_steps() const { return good_steps_; }
   /// The optimizer reports a step.
   void update(bool skipped);
-  /// From a checkpoint.
-  void restore(double value, std::uint64_t good_steps) {
-    value_ = value;
-    good_steps_ = good_steps;
-  }
+  /// From a checkpoint. Throws UsageError for a factor that is not in [smallest, largest].
+  void restore(double value, std::uint64_t good_steps);
 
  private:
   [[noreturn]] static void refuse(const Options& options);

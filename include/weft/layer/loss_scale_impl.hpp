@@ -10,9 +10,17 @@ namespace weft {
 WEFT_INLINE LossScale::LossScale(const Options& options) : options_(options), value_(options.initial) {
   const auto is_factor = [](double x) { return std::isfinite(x) && x > 0; };
   if (!is_factor(options.initial) || !is_factor(options.growth) || !is_factor(options.backoff) || options.growth < 1 ||
-      options.backoff > 1 || options.interval == 0 || !(options.smallest > 0) || !(options.smallest <= options.initial) ||
-      !(options.initial <= options.largest))
+      options.backoff > 1 || options.interval == 0 || !is_factor(options.smallest) || !is_factor(options.largest) ||
+      !(options.smallest <= options.initial) || !(options.initial <= options.largest))
     refuse(options);
+}
+
+WEFT_INLINE void LossScale::restore(double value, std::uint64_t good_steps) {
+  if (!(value >= options_.smallest && value <= options_.largest))
+    throw_error<UsageError>({"loss scale: the restored factor ", std::to_string(value), " is not in [smallest(",
+                             std::to_string(options_.smallest), "), largest(", std::to_string(options_.largest), ")]"});
+  value_ = value;
+  good_steps_ = good_steps;
 }
 
 WEFT_INLINE void LossScale::update(bool skipped) {

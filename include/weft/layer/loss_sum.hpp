@@ -12,6 +12,7 @@
 
 #include <weft/kernels/detail/loops.hpp>
 #include <weft/kernels/elementwise.hpp>
+#include <weft/layer/context.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -74,13 +75,16 @@ struct GradientOf<LossSum<E, P...>> {
   using type = gradient_t<typename LossSum<E, P...>::sum_type>;
 };
 
+// The ranks that share the rows of a data rank in a tensor placed as X.
+template <class X, class Context>
+std::size_t row_sharers(const Context& context) {
+  return (shard_dim<placement_t<X, cp>> == 0 ? context.size(cp{}) : 1) *
+         (shard_dim<placement_t<X, tp>> == 0 ? context.size(tp{}) : 1);
+}
 // The number of tokens on this rank of a tensor placed as X; 0 if the context does not know it.
 template <class X, class Context>
 std::size_t tokens_here(const Context& context) {
-  std::size_t rows = context.env.rows;
-  if (shard_dim<placement_t<X, cp>> == 0) rows /= context.size(cp{});
-  if (shard_dim<placement_t<X, tp>> == 0) rows /= context.size(tp{});
-  return rows;
+  return context.env.rows / row_sharers<X>(context);
 }
 
 }  // namespace detail
@@ -96,7 +100,7 @@ template <class X, class Ids>
 constexpr void require_tokens_of() {
   static_assert(tokens_fit<X, Ids>,
                 "weft: the targets are not those of these rows: an axis cuts one of them and not the other; bring them together, "
-                "such as to<Shard<tp, 0>>(context, targets) under sequence parallelism");
+                "such as to<Shard<tp, 0>>(targets) under sequence parallelism, on tensors (context, targets)");
 }
 
 /// *sum = the sum of the losses whose target is not negative, in double. A function of its own: nvcc takes no kernel in a
@@ -144,15 +148,19 @@ X mask_rows(const X& x, const Ids& targets) {
 namespace detail {
 /// Refuses tensors that are not one loss a token.
 template <class X>
-constexpr void require_losses() {
+constexpr bool require_losses() {
   using L = LossOf<X>;
-  static_assert(!any_partial<X>,
+  constexpr bool real = Real<typename X::value_type>, partial = any_partial<X>;
+  static_assert(real, "weft: sum_losses of whole numbers, which have no gradient: losses are numbers with a fraction");
+  static_assert(!real || !partial,
                 "weft: sum_losses: the losses are Partial: each rank has only a term of each token's loss (a sum over its own "
-                "columns?), whose loss is of the whole: reduce first, to<Invariant<axis>>(context, losses)");
-  static_assert(L::one_each, "weft: sum_losses takes one loss a token, but these are cut along dim 1: add up over columns first");
-  static_assert(L::counted_once,
+                "columns?), whose loss is of the whole: reduce first, to<Invariant<axis>>(losses), on tensors (context, losses)");
+  static_assert(!real || partial || L::one_each,
+                "weft: sum_losses takes one loss a token, but these are cut along dim 1: add up over columns first");
+  static_assert(!real || partial || !L::one_each || L::counted_once,
                 "weft: sum_losses: the losses are Replicated, so each rank of the axis would count them: compute them from an "
-                "Invariant tensor, or to<Invariant<axis>>(context, losses)");
+                "Invariant tensor, or to<Invariant<axis>>(losses), on tensors (context, losses)");
+  return real && !partial && L::one_each && L::counted_once;
 }
 }  // namespace detail
 
@@ -164,15 +172,21 @@ constexpr void require_losses() {
 template <class Context, AnyTensor X, AnyTensor Ids>
 auto sum_losses(const Context& context, const X& losses, const Ids& targets) {
   using L = detail::LossOf<X>;
-  detail::require_losses<X>();
-  detail::require_tokens_of<X, Ids>();
-  if (const std::size_t tokens = detail::tokens_here<X>(context);
-      losses.size() != targets.size() || (tokens != 0 && losses.size() != tokens))
-    throw_error<ShapeError>({"sum_losses of ", losses.shape().text(), " for ", targets.size(),
-                             " tokens: it takes one loss a token; a mean or a sum of one's own is not a loss"});
-  typename L::type::sum_type sum(losses.device(), {1});
-  detail::sum_counted(losses.device(), losses.size(), losses.data(), targets.data(), sum.data());
-  return detail::MakesLosses::make<typename L::type>(std::move(sum));
+  if constexpr (!detail::require_losses<X>()) {
+    return detail::AlreadyRefused();
+  } else {
+    detail::require_tokens_of<X, Ids>();
+    const std::size_t rows = context.env.rows, given = losses.size() * detail::row_sharers<X>(context);
+    // A sample of a batch of fields may have several rows with a target each.
+    const bool fits =
+        rows == 0 || given == rows || (detail::sequence_length(context.env) == 1 && given != 0 && given % rows == 0);
+    if (losses.size() != targets.size() || !fits)
+      throw_error<ShapeError>({"sum_losses of ", losses.shape().text(), " for ", targets.size(),
+                               " tokens: it takes one loss a token; a mean or a sum of one's own is not a loss"});
+    typename L::type::sum_type sum(losses.device(), {1});
+    detail::sum_counted(losses.device(), losses.size(), losses.data(), targets.data(), sum.data());
+    return detail::MakesLosses::make<typename L::type>(std::move(sum));
+  }
 }
 
 /// The same if every sample counts: losses [samples], one number for each sample of this rank, or the same number of them for
@@ -180,14 +194,17 @@ auto sum_losses(const Context& context, const X& losses, const Ids& targets) {
 template <class Context, AnyTensor X>
 auto sum_losses(const Context& context, const X& losses) {
   using L = detail::LossOf<X>;
-  detail::require_losses<X>();
-  if (const std::size_t samples = detail::tokens_here<X>(context);
-      samples != 0 && (losses.size() == 0 || losses.size() % samples != 0))
-    throw_error<ShapeError>({"sum_losses of ", losses.shape().text(), " for ", samples,
-                             " samples: it takes one loss a sample; a mean or a sum of one's own is not a loss"});
-  typename L::type::sum_type sum(losses.device(), {1});
-  detail::sum_every(losses.device(), losses.size(), losses.data(), sum.data());
-  return detail::MakesLosses::make<typename L::type>(std::move(sum));
+  if constexpr (!detail::require_losses<X>()) {
+    return detail::AlreadyRefused();
+  } else {
+    const std::size_t rows = context.env.rows, given = losses.size() * detail::row_sharers<X>(context);
+    if (rows != 0 && (given == 0 || given % rows != 0))
+      throw_error<ShapeError>({"sum_losses of ", losses.shape().text(), " for ", detail::tokens_here<X>(context),
+                               " samples: it takes one loss a sample; a mean or a sum of one's own is not a loss"});
+    typename L::type::sum_type sum(losses.device(), {1});
+    detail::sum_every(losses.device(), losses.size(), losses.data(), sum.data());
+    return detail::MakesLosses::make<typename L::type>(std::move(sum));
+  }
 }
 
 }  // namespace weft

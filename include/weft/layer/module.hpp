@@ -47,16 +47,19 @@ struct TapeInput : TapeStep<Context>, ValueNode<X> {
 template <class X>
 struct NoTapeInput {};
 
-// The inputs of a Module's call: a tensor has a gradient if it is Real; a tuple is taken apart.
+// The inputs of a Module's call: a tensor has a gradient if it is Real; a tuple is taken apart, into as many arguments; a struct
+// is one argument.
 template <class Context, class X>
 struct ModuleInput {
   static constexpr bool real = !std::is_same_v<gradient_t<X>, Nothing>;
   using node_type = std::conditional_t<real, TapeInput<Context, X>*, NoTapeInput<X>>;
   using gradient_type = gradient_t<X>;
 
-  static auto make(Tape<Context>& tape, const X& x) {
+  // `wanted`: whether a Real input has a gradient.
+  static auto make(Tape<Context>& tape, const X& x, bool wanted = true) {
     if constexpr (real) {
-      if (tape.records()) return std::tuple(Variable<Context, X>(x, &tape.template record<TapeInput<Context, X>>(x), tape));
+      if (tape.records() && wanted)
+        return std::tuple(Variable<Context, X>(x, &tape.template record<TapeInput<Context, X>>(x), tape));
     }
     return std::tuple(Variable<Context, X>(x, tape));
   }
@@ -75,8 +78,8 @@ struct ModuleInput<Context, std::tuple<X...>> {
   using node_type = std::tuple<typename ModuleInput<Context, X>::node_type...>;
   using gradient_type = std::tuple<typename ModuleInput<Context, X>::gradient_type...>;
 
-  static auto make(Tape<Context>& tape, const std::tuple<X...>& x) {
-    return std::apply([&](const X&... one) { return std::tuple_cat(ModuleInput<Context, X>::make(tape, one)...); }, x);
+  static auto make(Tape<Context>& tape, const std::tuple<X...>& x, bool wanted = true) {
+    return std::apply([&](const X&... one) { return std::tuple_cat(ModuleInput<Context, X>::make(tape, one, wanted)...); }, x);
   }
   template <class... V>
   static node_type node(const V&... variable) {
@@ -85,11 +88,40 @@ struct ModuleInput<Context, std::tuple<X...>> {
   static void receive(const node_type& nodes, gradient_type& gradients) {
     each(nodes, gradients, std::index_sequence_for<X...>());
   }
+  // Where the gradients are, one by one.
+  template <class... G>
+  static void receive(const node_type& nodes, const std::tuple<G&...>& gradients) {
+    each(nodes, gradients, std::index_sequence_for<X...>());
+  }
 
  private:
-  template <std::size_t... I>
-  static void each(const node_type& nodes, gradient_type& gradients, std::index_sequence<I...>) {
+  template <class G, std::size_t... I>
+  static void each(const node_type& nodes, G& gradients, std::index_sequence<I...>) {
     (ModuleInput<Context, X>::receive(std::get<I>(nodes), std::get<I>(gradients)), ...);
+  }
+};
+
+template <class Context, StructOfTensors X>
+struct ModuleInput<Context, X> {
+  struct MakeParts {
+    template <class... Part>
+    auto operator()(const Part&...) const {
+      return ModuleInput<Context, std::tuple<Part...>>();
+    }
+  };
+  using Parts = decltype(with_parts(std::declval<const X&>(), MakeParts()));
+  using node_type = typename Parts::node_type;
+  using gradient_type = gradient_t<X>;
+
+  static auto make(Tape<Context>& tape, const X& x, bool& input_gradient) {
+    auto parts = with_parts(x, [&](const auto&... part) { return Parts::make(tape, std::tuple(part...), input_gradient); });
+    return std::tuple(std::apply([](auto&... part) { return variable_of_t<Context, X>{std::move(part)...}; }, parts));
+  }
+  static node_type node(const variable_of_t<Context, X>& variables) {
+    return with_parts(variables, [](const auto&... part) { return Parts::node(part...); });
+  }
+  static void receive(const node_type& nodes, gradient_type& gradients) {
+    with_parts(gradients, [&](auto&... part) { Parts::receive(nodes, std::tie(part...)); });
   }
 };
 
@@ -106,12 +138,39 @@ struct ModuleDeferred {
 };
 
 template <class Y>
-inline constexpr bool is_module_output = is_variable<Y> || std::is_same_v<Y, AlreadyRefused>;
+inline constexpr bool is_module_output = is_variable<Y> || StructOfVariables<Y>;
 template <class... Y>
-inline constexpr bool is_module_output<std::tuple<Y...>> = (is_variable<Y> && ...);
+inline constexpr bool is_module_output<std::tuple<Y...>> = (is_module_output<Y> && ...);
+
+// Overload resolution takes it if L's own forward cannot be called with V.... If it takes L's and the body of that does not
+// compile, the compiler has said why.
+struct NotCallable {};
+struct AnyArgument {
+  template <class V>
+  AnyArgument(const V&);
+};
+template <class, class To>
+using each_to = To;
+template <class L, class... V>
+struct BesideForward : L {
+  using L::forward;
+  NotCallable forward(each_to<V, AnyArgument>...) const;
+};
+/// Whether the forward of L can be called with V..., also if its body does not compile. Asked before anything else calls it:
+/// clang forgets a function whose body it has refused.
+template <class L, class... V>
+constexpr bool takes_variables() {
+  if constexpr (!layer_check::has_forward<L>()) return false;
+  else if constexpr (std::is_final_v<L>) return requires(const L& layer, const V&... x) {
+      layer.forward(x...);
+    };
+  else return !requires(const BesideForward<L, V...>& layer, const V&... x) {
+      requires std::is_same_v<decltype(layer.forward(x...)), NotCallable>;
+    };
+}
 
 template <class L, class... V>
-concept ForwardsVariables = requires(const L& layer, const V&... x) {
+concept ForwardsVariables = takes_variables<L, V...>() && requires(const L& layer, const V&... x) {
   layer.forward(x...);
 };
 
@@ -124,7 +183,12 @@ class Module {
  public:
   /// In another Module's forward: the same call, recorded in its tape.
   template <class... V>
-  requires(AnyVariable<V>&&...) auto operator()(const V&... x) const { return self().forward(x...); }
+  requires((AnyVariable<V> || detail::StructOfVariables<V>)&&...) auto operator()(const V&... x) const {
+    if constexpr (sizeof...(V) == 0) return self().forward();
+    else
+      return detail::as_child<Self>(detail::first_variable(std::get<0>(std::tie(x...))).tape(),
+                                    [&] { return self().forward(x...); });
+  }
 
   template <class... Others>
   detail::AlreadyRefused operator()(detail::AlreadyRefused refused, const Others&...) const {
@@ -134,9 +198,14 @@ class Module {
   // The layer concept (layer/layer.hpp), for weft::forward and weft::backward_input.
   template <class Context, class X, class... Others>
   auto recorded_forward(const Context& context, const X& x, const Others&... others) const {
+    return recorded_call(true, context, x, others...);
+  }
+  // `input_gradient`: if not, backward gives no gradient of x.
+  template <class Context, class X, class... Others>
+  auto recorded_call(bool input_gradient, const Context& context, const X& x, const Others&... others) const {
     auto tape = detail::make_tape(context, context.engine.records);
-    const auto variables =
-        std::tuple_cat(detail::ModuleInput<Context, X>::make(*tape, x), std::tuple(Variable<Context, Others>(others, *tape)...));
+    const auto variables = std::tuple_cat(detail::ModuleInput<Context, X>::make(*tape, x, input_gradient),
+                                          std::tuple(Variable<Context, Others>(others, *tape)...));
     return run<X>(std::move(tape), variables, std::make_index_sequence<std::tuple_size_v<decltype(variables)>>());
   }
   template <class Context, class Input, class Output, class G>
@@ -158,22 +227,29 @@ class Module {
   // The first of the Variables, one or several, are of the first input, an X.
   template <class X, class Context, class... V, std::size_t... I>
   auto run(detail::TapePointer<Context> tape, const std::tuple<V...>& variables, std::index_sequence<I...>) const {
-    constexpr bool callable = detail::ForwardsVariables<Self, V...>;
-    static_assert(callable,
-                  "weft: this Module's forward cannot be called with its inputs (or does not compile: see an error above this "
-                  "one): write `auto forward(const auto& x) const`, "
+    static_assert(detail::takes_variables<Self, V...>(),
+                  "weft: this Module's forward cannot be called with its inputs: write `auto forward(const auto& x) const`, "
                   "public, with as many arguments as there are inputs (those of a tuple one by one), and no context, which "
                   "each Variable knows: x.context(); see Self in this function's template arguments");
-    if constexpr (!callable) {
+    if constexpr (!detail::ForwardsVariables<Self, V...>) {
       return detail::RefusedResult();
     } else {
       auto y = self().forward(std::get<I>(variables)...);
       using Y = decltype(y);
-      static_assert(detail::is_module_output<Y>,
-                    "weft: this Module's forward returns something else than a Variable, or a std::tuple of Variables: return "
-                    "what operations on its inputs gave; a tensor (x.value()) has no gradient; see Self and Y in this function's "
-                    "template arguments");
-      if constexpr (!detail::is_module_output<Y> || std::is_same_v<Y, detail::AlreadyRefused>) {
+      constexpr bool refused = detail::has_refused<Y>, right = refused || detail::is_module_output<Y>,
+                     other = std::is_class_v<Y> && !AnyTensor<Y>;
+      static_assert(
+          right || other,
+          "weft: this Module's forward returns something else than a Variable, or a std::tuple or a struct of Variables: "
+          "return what operations on its inputs gave; a tensor (x.value()) has no gradient; see Self and Y in this "
+          "function's template arguments");
+      static_assert(
+          right || !other,
+          "weft: this Module's forward returns an object that is not made of Variables alone: write a class template with "
+          "a parameter for each member, `template <class A, class B> struct Flow { A velocity; B pressure; };`, without "
+          "constructors, private members, base classes or members of other types, and return Flow{x, y}, or return "
+          "std::tuple(x, y); see Self and Y in this function's template arguments");
+      if constexpr (!right || refused) {
         return detail::RefusedResult();
       } else {
         using Input = detail::ModuleInput<Context, X>;

@@ -5,6 +5,7 @@
 //
 //   matches("encoder.*.bias", "encoder.blocks.3.mlp.in.bias")   // true: `*` stands for any characters, dots as well
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,12 @@ bool matches_any(std::span<const std::string_view> patterns, std::string_view na
 
 /// The names that resemble the pattern most, at most `count`, the nearest first.
 std::vector<std::string> names_near(std::string_view pattern, const std::vector<std::string>& names, std::size_t count = 3);
+
+/// Whether each pattern matches one of the names, 1 or 0.
+std::vector<std::int32_t> found_by(std::span<const std::string_view> patterns, const std::vector<std::string>& names);
+/// Throws UsageError for the first pattern that was not found on any rank.
+void require_found(std::span<const std::int32_t> found, const std::vector<std::string>& names,
+                   std::span<const std::string_view> patterns, std::string_view who);
 
 /// Throws UsageError on all ranks of `everyone` if ranks give other patterns, or if a pattern matches none of any rank's `names`;
 /// `who` gives the patterns.

@@ -63,6 +63,25 @@ WEFT_COLD WEFT_INLINE std::vector<std::string> names_near(std::string_view patte
   return near;
 }
 
+WEFT_COLD WEFT_INLINE std::vector<std::int32_t> found_by(std::span<const std::string_view> patterns,
+                                                         const std::vector<std::string>& names) {
+  std::vector<std::int32_t> found(patterns.size());
+  for (std::size_t k = 0; k < patterns.size(); ++k)
+    found[k] = std::any_of(names.begin(), names.end(), [&](const std::string& name) { return matches(patterns[k], name); });
+  return found;
+}
+
+WEFT_COLD WEFT_INLINE void require_found(std::span<const std::int32_t> found, const std::vector<std::string>& names,
+                                         std::span<const std::string_view> patterns, std::string_view who) {
+  for (std::size_t k = 0; k < patterns.size(); ++k) {
+    if (found[k]) continue;
+    std::string near;
+    for (const std::string& name : names_near(patterns[k], names)) append_to(near, {near.empty() ? "" : ", ", name});
+    throw_error<UsageError>({who, ": \"", patterns[k], "\" names none of the ", names.size(),
+                             " parameters of the model; near it are ", near.empty() ? std::string("none") : near});
+  }
+}
+
 WEFT_COLD WEFT_INLINE void require_matches(const Communicator& everyone, const std::vector<std::string>& names,
                                            std::span<const std::string_view> patterns, std::string_view who) {
   std::uint64_t given = patterns.size();
@@ -71,17 +90,9 @@ WEFT_COLD WEFT_INLINE void require_matches(const Communicator& everyone, const s
   if (!same_on_all(everyone, words))
     throw_error<UsageError>({who, ": rank ", first_difference(everyone, words).rank,
                              " gives other patterns than rank 0: all ranks call it with the same ones"});
-  std::vector<std::int32_t> found(patterns.size());
-  for (std::size_t k = 0; k < patterns.size(); ++k)
-    found[k] = std::any_of(names.begin(), names.end(), [&](const std::string& name) { return matches(patterns[k], name); });
+  std::vector<std::int32_t> found = found_by(patterns, names);
   if (everyone.size() > 1 && !found.empty()) everyone.all_reduce(found, Reduction::max);
-  for (std::size_t k = 0; k < patterns.size(); ++k) {
-    if (found[k]) continue;
-    std::string near;
-    for (const std::string& name : names_near(patterns[k], names)) append_to(near, {near.empty() ? "" : ", ", name});
-    throw_error<UsageError>({who, ": \"", patterns[k], "\" names none of the ", names.size(),
-                             " parameters of the model; near it are ", near.empty() ? std::string("none") : near});
-  }
+  require_found(found, names, patterns, who);
 }
 
 }  // namespace weft::detail

@@ -44,6 +44,7 @@ WEFT_OUT_OF_LINE WEFT_INLINE void ParameterHandle::require_usable(DataType besid
   if (beside != state_->type())
     throw_error<ShapeError>(
         {"parameter ", state_->name(), " holds ", name_of(state_->type()), ", used beside a tensor of ", name_of(beside)});
+  state_->ask();
   if (!state_->storage().layer_value())
     throw_error<Error>({"parameter ", state_->name(),
                         " is used while it is released, or by a unit that holds no handle of it: copy a layer that units share "

@@ -18,6 +18,21 @@
 
 namespace weft {
 
+class ParameterState;
+
+namespace detail {
+/// Is told when a layer asks for the values of a parameter: those of a model that is a Module (layer/child_calls.hpp).
+class ParameterWatch {
+ public:
+  ParameterWatch() = default;
+  ParameterWatch(const ParameterWatch&) = delete;
+  ParameterWatch& operator=(const ParameterWatch&) = delete;
+  virtual ~ParameterWatch() = default;
+
+  virtual void asked(ParameterState& state) = 0;
+};
+}  // namespace detail
+
 /// One parameter of a rank, shared by all handles (Parameter) of it.
 class ParameterState {
  public:
@@ -67,6 +82,17 @@ class ParameterState {
     gradients_.separate();
   }
 
+  // ---- for the engine
+  /// From now on `watch` is told when layers ask for the values; `part` is its own number for the parameter.
+  void watch(detail::ParameterWatch& watch, std::size_t part) {
+    watch_ = &watch;
+    part_ = part;
+  }
+  std::size_t part() const { return part_; }
+  void ask() {
+    if (watch_ != nullptr) watch_->asked(*this);
+  }
+
   // ---- for wrappers
   /// Whether the gradient is unreduced over this axis. The caller reduces it now: from here on it counts as reduced.
   template <detail::Axis A>
@@ -94,6 +120,8 @@ class ParameterState {
   ParameterInfo info_;
   detail::ParameterStorage storage_;
   detail::GradientState gradients_;
+  detail::ParameterWatch* watch_ = nullptr;
+  std::size_t part_ = 0;
   bool trainable_ = true;
 };
 

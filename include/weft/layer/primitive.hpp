@@ -13,7 +13,9 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/layer/child_tape.hpp>
 #include <weft/layer/layer.hpp>
+#include <weft/layer/struct_value.hpp>
 #include <weft/layer/variable.hpp>
 
 namespace weft {
@@ -33,7 +35,7 @@ inline constexpr std::size_t variables_in = 1;
 template <class... X>
 inline constexpr std::size_t variables_in<std::tuple<X...>> = (variables_in<X> + ... + 0);
 
-// The values and the nodes of a Variable or of a tuple of them.
+// The values and the nodes of a Variable, or of a tuple or a struct of them.
 template <class C, class X>
 X values_of(const Variable<C, X>& x) {
   return x.value();
@@ -41,6 +43,10 @@ X values_of(const Variable<C, X>& x) {
 template <class... V>
 auto values_of(const std::tuple<V...>& x) {
   return std::apply([](const V&... one) { return std::tuple(values_of(one)...); }, x);
+}
+template <StructOfVariables V>
+value_of_t<V> values_of(const V& x) {
+  return with_parts(x, [](const auto&... one) { return value_of_t<V>{values_of(one)...}; });
 }
 template <class C, class X>
 ValueNode<X>* nodes_of(const Variable<C, X>& x) {
@@ -50,22 +56,50 @@ template <class... V>
 auto nodes_of(const std::tuple<V...>& x) {
   return std::apply([](const V&... one) { return std::tuple(nodes_of(one)...); }, x);
 }
+template <StructOfVariables V>
+auto nodes_of(const V& x) {
+  return with_parts(x, [](const auto&... one) { return std::tuple(nodes_of(one)...); });
+}
 template <class Context, class Y>
-Variable<Context, Y> constants(Tape<Context>& tape, Y&& y) {
-  return {std::move(y), tape};
+variable_of_t<Context, Y> constants(Tape<Context>& tape, Y&& y) {
+  if constexpr (StructOfTensors<Y>)
+    return with_parts(y, [&](auto&... one) { return variable_of_t<Context, Y>{constants(tape, std::move(one))...}; });
+  else return {std::move(y), tape};
 }
 template <class Context, class... Y>
-std::tuple<Variable<Context, Y>...> constants(Tape<Context>& tape, std::tuple<Y...>&& y) {
-  return std::apply([&](Y&... one) { return std::tuple<Variable<Context, Y>...>(Variable<Context, Y>(std::move(one), tape)...); },
-                    y);
+std::tuple<variable_of_t<Context, Y>...> constants(Tape<Context>& tape, std::tuple<Y...>&& y) {
+  return std::apply([&](Y&... one) { return std::tuple<variable_of_t<Context, Y>...>(constants(tape, std::move(one))...); }, y);
 }
 template <class V>
 const auto& first_variable(const V& x) {
   if constexpr (is_variable<V>) return x;
-  else return std::get<0>(x);
+  else
+    return with_parts(
+        x, [](const auto& one, const auto&...) -> const auto& { return first_variable(one); });
 }
 
-// Gives a gradient to a node, or each of a tuple's to one of a tuple.
+// Whether there is a node.
+template <class X>
+bool any_node(const ValueNode<X>* node) {
+  return node != nullptr;
+}
+template <class... Node>
+bool any_node(const std::tuple<Node...>& nodes) {
+  return std::apply([](const auto&... node) { return (any_node(node) || ...); }, nodes);
+}
+
+// Whether a layer that was called on constants has a backward: it asked for a trainable parameter, or keeps numbers that are
+// counted in backward and cannot be counted at once. Experts differ between ranks, which must agree.
+template <class L, class Context, class Saved>
+bool needs_backward(const L& layer, const Context& context, std::size_t asked, std::size_t kept, Saved& saved) {
+  const ChildCalls* calls = context.engine.calls;
+  if (calls == nullptr || Context::has(ep{}) || calls->asked_trainable() != asked) return true;
+  if constexpr (requires { layer.count_at_once(saved); }) layer.count_at_once(saved);
+  else return calls->kept_counts() != kept;
+  return false;
+}
+
+// Gives a gradient to a node, or each part of a tuple's or a struct's to one of a tuple.
 template <class Context, class X, class G>
 void give(const Context& context, ValueNode<X>* node, G&& gradient) {
   if constexpr (!std::is_same_v<gradient_t<X>, Nothing>) {
@@ -74,7 +108,8 @@ void give(const Context& context, ValueNode<X>* node, G&& gradient) {
 }
 template <class Context, class... Node, class G>
 void give(const Context& context, const std::tuple<Node...>& nodes, G&& gradients) {
-  [&]<std::size_t... I>(std::index_sequence<I...>) { (detail::give(context, std::get<I>(nodes), std::get<I>(gradients)), ...); }
+  const auto parts = with_parts(gradients, [](auto&... one) { return std::tie(one...); });
+  [&]<std::size_t... I>(std::index_sequence<I...>) { (detail::give(context, std::get<I>(nodes), std::get<I>(parts)), ...); }
   (std::index_sequence_for<Node...>());
 }
 
@@ -89,31 +124,75 @@ struct OutputNodes : ValueNode<Y> {
     return {std::move(y), this, tape};
   }
 };
-template <class... Y>
-struct OutputNodes<std::tuple<Y...>> {
-  template <class One>
-  struct Node : ValueNode<One> {
-    explicit Node(const One& y) : device(&y.device()), shape(y.shape()) {}
-    gradient_t<One> gradient() { return *this ? this->take() : zero_gradient<One>(*device, shape); }
-    typename One::device_type* device;
-    Shape shape;
-  };
-  explicit OutputNodes(const std::tuple<Y...>& y)
-      : nodes(std::apply([](const Y&... one) { return std::tuple<Node<Y>...>(Node<Y>(one)...); }, y)) {}
+// Of a part: what backward gives to the layer is zero if nothing was computed from it.
+template <class Y>
+struct PartNode : ValueNode<Y> {
+  static constexpr bool real = !std::is_same_v<gradient_t<Y>, Nothing>;
+  explicit PartNode(const Y& y) : device(&y.device()), shape(y.shape()) {}
   bool any() const {
-    return std::apply([](const auto&... node) { return (bool(node) || ...); }, nodes);
+    if constexpr (real) return bool(*this);
+    else return false;
   }
-  auto gradient() {
-    return std::apply([](auto&... node) { return std::tuple<gradient_t<Y>...>(node.gradient()...); }, nodes);
+  gradient_t<Y> gradient() {
+    if constexpr (!real) return {};
+    else return *this ? this->take() : zero_gradient<Y>(*device, shape);
   }
   template <class Context>
-  std::tuple<Variable<Context, Y>...> variable(Tape<Context>& tape, std::tuple<Y...>&& y) {
-    return [&]<std::size_t... I>(std::index_sequence<I...>) {
-      return std::tuple<Variable<Context, Y>...>(Variable<Context, Y>(std::move(std::get<I>(y)), &std::get<I>(nodes), tape)...);
-    }
-    (std::index_sequence_for<Y...>());
+  Variable<Context, Y> variable(Tape<Context>& tape, Y&& y) {
+    return {std::move(y), this, tape};
   }
-  std::tuple<Node<Y>...> nodes;
+  typename Y::device_type* device;
+  Shape shape;
+};
+template <StructOfTensors Y>
+struct PartNode<Y> : OutputNodes<Y> {
+  using OutputNodes<Y>::OutputNodes;
+};
+struct MakePartNodes {
+  template <class... Y>
+  auto operator()(const Y&... y) const {
+    return std::tuple<PartNode<Y>...>(PartNode<Y>(y)...);
+  }
+};
+template <class Y>
+using part_nodes_t = decltype(with_parts(std::declval<const Y&>(), MakePartNodes()));
+// The gradients of the parts as a G.
+template <class G, class Nodes>
+G gradients_of(Nodes& nodes) {
+  return std::apply([](auto&... node) { return G{node.gradient()...}; }, nodes);
+}
+// The parts as Variables, as a V.
+template <class V, class Context, class Nodes, class Y>
+V variables_of(Nodes& nodes, Tape<Context>& tape, Y& y) {
+  return with_parts(y, [&](auto&... part) {
+    return std::apply([&](auto&... node) { return V{node.variable(tape, std::move(part))...}; }, nodes);
+  });
+}
+template <class Nodes>
+bool any_of(const Nodes& nodes) {
+  return std::apply([](const auto&... node) { return (node.any() || ...); }, nodes);
+}
+template <class... Y>
+struct OutputNodes<std::tuple<Y...>> {
+  explicit OutputNodes(const std::tuple<Y...>& y) : nodes(with_parts(y, MakePartNodes())) {}
+  bool any() const { return any_of(nodes); }
+  auto gradient() { return gradients_of<std::tuple<gradient_t<Y>...>>(nodes); }
+  template <class Context>
+  auto variable(Tape<Context>& tape, std::tuple<Y...>&& y) {
+    return variables_of<std::tuple<variable_of_t<Context, Y>...>>(nodes, tape, y);
+  }
+  std::tuple<PartNode<Y>...> nodes;
+};
+template <StructOfTensors Y>
+struct OutputNodes<Y> {
+  explicit OutputNodes(const Y& y) : nodes(with_parts(y, MakePartNodes())) {}
+  bool any() const { return any_of(nodes); }
+  auto gradient() { return gradients_of<gradient_t<Y>>(nodes); }
+  template <class Context>
+  auto variable(Tape<Context>& tape, Y&& y) {
+    return variables_of<variable_of_t<Context, Y>>(nodes, tape, y);
+  }
+  part_nodes_t<Y> nodes;
 };
 
 // A layer that backward calls again: a part of the Module, which outlives the step, or a copy of one without members (Gelu()).
@@ -178,10 +257,29 @@ struct RecordedOperation : TapeStep<Context>, ValueNode<Y> {
   std::tuple<X...> values;
 };
 
+// The call of a layer that is no Module.
+template <class L, class Context, class V, class... Others>
+auto call_layer(const L& layer, Tape<Context>& tape, const V& x, const Others&... others) {
+  const ChildCalls* calls = tape.context().engine.calls;
+  const std::size_t asked = calls ? calls->asked_trainable() : 0, kept = calls ? calls->kept_counts() : 0;
+  auto step = weft::forward(layer, tape.context(), values_of(x), others.value()...);
+  using Y = decltype(step.output);
+  auto inputs = nodes_of(x);
+  if constexpr (is_refused<Y>) {
+    return step.output;
+  } else {
+    if (!tape.records() || (!any_node(inputs) && !needs_backward(layer, tape.context(), asked, kept, step.saved)))
+      return constants(tape, std::move(step.output));
+    auto& node = tape.template record<RecordedLayer<Context, L, decltype(inputs), Y, decltype(step.saved)>>(
+        layer, std::move(inputs), step.output, std::move(step.saved));
+    return node.outputs.variable(tape, std::move(step.output));
+  }
+}
+
 template <class V>
-inline constexpr bool is_call_input = is_variable<V>;
+inline constexpr bool is_call_input = is_variable<V> || StructOfVariables<V>;
 template <class... V>
-inline constexpr bool is_call_input<std::tuple<V...>> = (is_variable<V> && ...);
+inline constexpr bool is_call_input<std::tuple<V...>> = (is_call_input<V> && ...);
 
 }  // namespace detail
 
@@ -212,17 +310,7 @@ requires(!detail::IsOperation<L> && detail::is_call_input<V> &&
     if constexpr (!detail::Forwards<L, Context, X, typename Others::tensor_type...>) {
       return detail::refuse_forward<L, Context, X, typename Others::tensor_type...>().output;
     } else {
-      auto step = weft::forward(layer, tape.context(), detail::values_of(x), others.value()...);
-      using Y = decltype(step.output);
-      auto inputs = detail::nodes_of(x);
-      if constexpr (detail::is_refused<Y>) {
-        return step.output;
-      } else {
-        if (!tape.records()) return detail::constants(tape, std::move(step.output));
-        auto& node = tape.template record<detail::RecordedLayer<Context, L, decltype(inputs), Y, decltype(step.saved)>>(
-            layer, std::move(inputs), step.output, std::move(step.saved));
-        return node.outputs.variable(tape, std::move(step.output));
-      }
+      return detail::as_child<L>(tape, [&] { return detail::call_layer(layer, tape, x, others...); });
     }
   }
 }

@@ -6,7 +6,7 @@
 //   auto load = make_step_buffer(context, "load", experts, experts, [](StepBuffer& buffer) { buffer.value = buffer.sum; });
 //
 // forward changes no buffer: it may run for an evaluation, or twice for one micro-batch. Its counts travel in its saved state,
-// and backward adds them to `sum`.
+// and backward adds them to `sum`. In a part of a model that has no backward forward adds them: counts_at_once.
 
 #include <algorithm>
 #include <memory>
@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/layer/child_calls.hpp>
 #include <weft/layer/context.hpp>
 
 namespace weft::detail {
@@ -37,6 +38,14 @@ std::shared_ptr<StepBuffer> make_step_buffer(const Context& context, const std::
   return buffer;
 }
 
+/// Whether a forward in training adds its counts itself, since no backward follows.
+template <class Context>
+bool counts_at_once(const Context& context) {
+  if (!context.engine.records) return true;
+  if (context.engine.calls) context.engine.calls->keeps_counts();
+  return false;
+}
+
 /// Sums the buffers over all ranks with different tokens, in one message, and updates them.
 template <class Context>
 void renew(const Context& context, std::vector<std::shared_ptr<StepBuffer>>& buffers) {
@@ -44,7 +53,8 @@ void renew(const Context& context, std::vector<std::shared_ptr<StepBuffer>>& buf
   std::vector<double> sums;
   for (const auto& buffer : buffers) sums.insert(sums.end(), buffer->sum.begin(), buffer->sum.end());
   Context::for_each_axis([&]<class A>(A axis) {
-    if constexpr (!std::is_same_v<A, pp>) context.comm(axis).all_reduce(sums);
+    if constexpr (!std::is_same_v<A, pp>)
+      if (!sums.empty()) context.comm(axis).all_reduce(sums);
   });
   std::size_t at = 0;
   for (const auto& buffer : buffers) {

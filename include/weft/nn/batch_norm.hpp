@@ -140,6 +140,7 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
       kernels::plane_squares(x.device(), e.samples, e.channels, e.pixels, x.data(), mean.data(), planes.data());
       rstd = scale(detail::sum_over_samples(context, planes), share);
       counted = count<X>(context, e.channels, copy_to_host(mean), copy_to_host(rstd), elements);
+      if (detail::counts_at_once(context)) add_counted(counted);
     } else {
       mean = S(x.device(), {e.channels});
       rstd = S(x.device(), {e.channels});
@@ -165,7 +166,7 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
     G dx(x.device(), x.shape());
     kernels::batch_norm_backward(x.device(), e.samples, e.channels, e.pixels, x.data(), saved.mean.data(), saved.rstd.data(),
                                  weight.for_operand(x).data(), g.data(), sums.data(), saved.share, dx.data());
-    for (std::size_t i = 0; i < saved.counted.size(); ++i) running_->sum[i] += saved.counted[i];
+    add_counted(saved.counted);
     using Sum = detail::ruled_t<detail::ChannelSums, G, double>;
     return InputGradient{std::move(dx), std::pair{part_of<Sum>(context, sums, 1), part_of<Sum>(context, sums, 0)}};
   }
@@ -174,6 +175,12 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
     using A = accumulate_t<typename Context::scalar>;
     weight.accumulate(context, cast<A>(deferred.first));
     bias.accumulate(context, cast<A>(deferred.second));
+  }
+
+  // In place of backward, which will not be called.
+  template <class Saved>
+  void count_at_once(Saved& saved) const {
+    add_counted(saved.counted);
   }
 
   /// The running means and variances, [2, channels], of all channels: equal on every rank.
@@ -229,6 +236,10 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
   static auto part_of(const Context& context, const S& sums, std::size_t half) {
     const std::size_t channels = sums.size() / 2;
     return to_layout_of<Sum>(context, S(sums.device(), {channels}, sums.buffer(), half * channels));
+  }
+
+  void add_counted(const std::vector<double>& counted) const {
+    for (std::size_t i = 0; i < counted.size(); ++i) running_->sum[i] += counted[i];
   }
 
   double epsilon_;

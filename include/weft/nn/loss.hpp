@@ -125,6 +125,11 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
     auto inside = to<Replicated<tp>>(context, weft::forward(norm, context, x).output);
     return matmul(inside, table.for_operand(inside));
   }
+  /// The same, recorded: model.forward of a loop of one's own.
+  template <class C, class X>
+  auto logits(const Variable<C, X>& x) const {
+    return matmul(to<Replicated<tp>>(norm(x)), table);
+  }
   /// `g` [1], one over the number of tokens, scales softmax − onehot, which takes the logits' place.
   template <class Context, class S, class G>
   auto backward_input(const Context& context, S saved, const G& g) {

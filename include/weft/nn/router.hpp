@@ -154,7 +154,7 @@ class Router {
   };
 
   /// Changes no state, so that it may run for an evaluation, a recomputation or several micro-batches in flight: its counts are
-  /// in its result.
+  /// in its result. If no backward follows in a training step, which has no recomputation either, they are added at once.
   template <class Context, class Rows>
   auto forward(const Context& context, const Rows& rows, std::size_t grain = 1) const {
     require_whole_rows<Rows>();
@@ -191,11 +191,13 @@ class Router {
     if constexpr (sorts) {
       if (options_.drop == nn::Drop::none) {
         sort_there(routed, experts, grain);
+        if (context.env.training && counts_at_once(context)) add_counted(routed.counted);
         return routed;
       }
     }
     routed.assignments = assign(chosen, experts, kept, grain);
     count_load(routed, chosen);
+    if (context.env.training && counts_at_once(context)) add_counted(routed.counted);
     return routed;
   }
 
@@ -308,7 +310,7 @@ class Router {
     routed.counted.back() += double(routed.chosen.rows());
   }
 
-  void add_counted(const std::vector<double>& counted);
+  void add_counted(const std::vector<double>& counted) const;
 
   RouterOptions options_;
   std::shared_ptr<StepBuffer> bias_, report_;

@@ -32,7 +32,7 @@ WEFT_INLINE void renew_report(StepBuffer& buffer) {
   for (std::size_t i = 0; i < buffer.value.size(); ++i) buffer.value[i] = buffer.sum[i] / rows;
 }
 
-WEFT_INLINE void Router::add_counted(const std::vector<double>& counted) {
+WEFT_INLINE void Router::add_counted(const std::vector<double>& counted) const {
   for (std::size_t i = 0; i < counted.size(); ++i) report_->sum[i] += counted[i];
   if (bias_ && !counted.empty())
     for (std::size_t e = 0; e < options_.experts; ++e) bias_->sum[e] += counted[e];

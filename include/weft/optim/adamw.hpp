@@ -5,7 +5,9 @@
 //
 //   optim::AdamW optimizer(model, {.learning_rate = 3e-4, .clip = 1.0});
 
+#include <array>
 #include <cmath>
+#include <string_view>
 
 #include <weft/optim/optimizer.hpp>
 
@@ -23,13 +25,14 @@ struct AdamWOptions {
 struct AdamWRule {
   using Options = AdamWOptions;
   static constexpr bool elementwise = true;
-  static constexpr int buffers = 2;  // first and second moment
+  static constexpr int buffers = 2;                                                        // first and second moment
+  static constexpr std::array<std::string_view, 2> buffer_names{"exp_avg", "exp_avg_sq"};  // in checkpoints, as PyTorch's
 
   static void check(const Options& options) {
     require_option("beta1", options.beta1, 1);
     require_option("beta2", options.beta2, 1);
-    require_option("epsilon", options.epsilon);
-    require_option("weight decay", options.weight_decay);
+    require_option("epsilon", options.epsilon, largest_decay);
+    require_option("weight decay", options.weight_decay, largest_decay);
   }
 
   template <class P, class Exec>

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include <weft/core/standard.hpp>
+#include <weft/optim/trainable.hpp>
 
 namespace weft::optim {
 
@@ -25,7 +26,10 @@ struct WarmupCosine {
   std::uint64_t warmup = 0;  ///< steps
   std::uint64_t steps = 1;   ///< of the whole run, warm-up included
 
+  /// Throws UsageError if peak or minimum is not a number of at least 0.
   double at(std::uint64_t step) const {
+    require_option("peak learning rate", peak);
+    require_option("minimum learning rate", minimum);
     if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
     if (step + 1 >= steps) return minimum;
     const double part = static_cast<double>(step + 1 - warmup) / static_cast<double>(steps - warmup);
@@ -43,7 +47,10 @@ struct WarmupStableDecay {
   std::uint64_t decay = 0;   ///< steps, the last of the run
   std::uint64_t steps = 1;   ///< of the whole run, warm-up and decay included
 
+  /// Throws UsageError if peak or minimum is not a number of at least 0.
   double at(std::uint64_t step) const {
+    require_option("peak learning rate", peak);
+    require_option("minimum learning rate", minimum);
     if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
     if (step + 1 >= steps) return decay == 0 ? peak : minimum;
     if (step + decay < steps) return peak;
@@ -65,7 +72,12 @@ class LearningRate {
       at_ = [rate = std::move(rate)](std::uint64_t step) { return double(rate.at(step)); };
     else at_ = std::move(rate);
   }
-  double at(std::uint64_t step) const { return at_(step); }
+  /// Throws UsageError if the program's function gives no number of at least 0.
+  double at(std::uint64_t step) const {
+    const double rate = at_(step);
+    require_option(weft::detail::joined({"learning rate of step ", step}), rate);
+    return rate;
+  }
 
  private:
   std::function<double(std::uint64_t)> at_;

@@ -41,15 +41,19 @@ struct MuonRule {
   static constexpr Needs needs = Needs::matrix;
   static constexpr std::array<std::string_view, 2> rules{"muon", "adamw"};
   static constexpr int buffers = 2, whole_buffers = 1;
+  static constexpr std::array<std::string_view, 2> buffer_names = AdamWRule::buffer_names;  // in checkpoints
+  static constexpr std::array<std::string_view, 1> whole_buffer_names{"momentum_buffer"};
 
   static void check(const Options& options) {
     require_option("momentum", options.momentum, 1);
-    require_option("weight decay", options.weight_decay);
-    require_option("scale", options.scale);
+    require_option("weight decay", options.weight_decay, largest_decay);
+    require_option("scale", options.scale, largest_decay);
     require_option("beta1", options.beta1, 1);
     require_option("beta2", options.beta2, 1);
-    require_option("epsilon", options.epsilon);
+    require_option("epsilon", options.epsilon, largest_decay);
     if (options.steps < 1) throw_error<UsageError>({"steps ", options.steps, ": Newton and Schulz's iteration has at least one"});
+    if (options.steps > 1000)
+      throw_error<UsageError>({"steps ", options.steps, ": Newton and Schulz's iteration has at most 1000"});
     if (options.products != DataType::float32 && options.products != DataType::bfloat16)
       throw_error<UsageError>({"products ", name_of(options.products), ": Muon's are in float32 or bfloat16"});
   }

@@ -85,6 +85,9 @@ class Optimizer {
       require_option("learning rate", each.learning_rate);
       if constexpr (requires { Rule::check(each); }) Rule::check(each);
     }
+    for (const double ratio : grouped_.ratios) require_option("a group's learning rate divided by the optimizer's,", ratio);
+    if (!std::isfinite(options.clip))
+      throw_error<UsageError>({"clip ", std::to_string(options.clip), " is not a finite number; 0 turns clipping off"});
     if (options.clip < 0) throw_error<UsageError>({"clip ", std::to_string(options.clip), " is negative; 0 turns clipping off"});
     using P = typename Model::model_type::scalar;
     if constexpr (detail::is_served<Rule>) {
@@ -164,7 +167,8 @@ class Optimizer {
 
   StepReport step() { return step(options_.learning_rate); }
   /// Applies the gradients of the last train_step. Clipping (options.clip > 0) scales all of them by min(1, clip / (norm +
-  /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError before any train_step;
+  /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError before any train_step, and
+  /// for a learning rate that is not a number of at least 0;
   /// StorageError on every rank if a file of one of them (ModelOptions::shard.offload) fails: parameters and state are then
   /// unchanged; Error if ModelOptions::numerics.compare_every finds ranks with different parameters that must be equal.
   StepReport step(double learning_rate);
@@ -182,6 +186,13 @@ class Optimizer {
   /// Steps applied so far; skipped ones do not count.
   std::uint64_t steps() const { return steps_; }
   const std::vector<Slot>& slots() const { return slots_; }
+
+  // ---- for checkpoints, which write to the slots' buffers
+  std::vector<Slot>& slots() { return slots_; }
+  /// Makes state for parameters that have become trainable, and drops that of frozen ones, as the next step would.
+  void follow_trainable();
+  /// The steps applied so far, from a checkpoint.
+  void restore(std::uint64_t steps) { steps_ = steps; }
 
  private:
   // The norm of the gradients including the loss scale.
@@ -213,9 +224,6 @@ class Optimizer {
     bare.whole = slot.whole;
     return bare;
   }
-
-  // Makes state for parameters that have become trainable, and drops that of frozen ones.
-  WEFT_COLD void follow_trainable();
 
   // Throws UsageError if ranks would update their pieces of one model with different options or steps.
   WEFT_COLD void require_same_step(double learning_rate);
@@ -300,7 +308,7 @@ class Optimizer {
 };
 
 template <class Rule>
-void Optimizer<Rule>::follow_trainable() {
+WEFT_COLD void Optimizer<Rule>::follow_trainable() {
   for (Slot& slot : slots_)
     if (slot.made && !slot.state->trainable()) slot = without_state(slot);
     else if (!slot.made && slot.state->trainable()) make_state(slot);
@@ -309,6 +317,7 @@ void Optimizer<Rule>::follow_trainable() {
 
 template <class Rule>
 StepReport Optimizer<Rule>::step(double learning_rate) {
+  require_option("learning rate", learning_rate);
   if (gradients_) gradients_->complete();
   if (std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.made != slot.state->trainable(); }))
     follow_trainable();

@@ -4,6 +4,9 @@
 //
 //   optim::Sgd optimizer(model, {.learning_rate = 0.1, .momentum = 0.9});
 
+#include <array>
+#include <string_view>
+
 #include <weft/optim/optimizer.hpp>
 
 namespace weft::optim {
@@ -20,11 +23,12 @@ struct SgdOptions {
 struct SgdRule {
   using Options = SgdOptions;
   static constexpr bool elementwise = true;
-  static constexpr int buffers = 1;  // momentum
+  static constexpr int buffers = 1;                                                  // momentum
+  static constexpr std::array<std::string_view, 1> buffer_names{"momentum_buffer"};  // in checkpoints, as PyTorch's
 
   static void check(const Options& options) {
     require_option("momentum", options.momentum, 1);
-    require_option("weight decay", options.weight_decay);
+    require_option("weight decay", options.weight_decay, largest_decay);
   }
 
   template <class P, class Exec>

@@ -4,6 +4,8 @@
 //
 //   template <optim::Trainable M> void train(M& model);   // a wrapper, or SingleDevice<Model>
 
+#include <cmath>
+#include <cstdio>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -14,10 +16,16 @@
 
 namespace weft::optim {
 
-/// Throws UsageError for an option that is not in [0, end).
-WEFT_COLD inline void require_option(std::string_view name, double value, double end = std::numeric_limits<double>::infinity()) {
+/// The ends of what options may be: updates are computed in float, and a decay or a scale of a million is a slip of the pen.
+inline constexpr double largest_rate = std::numeric_limits<float>::max(), largest_decay = 1e6;
+
+/// Throws UsageError for an option that is not in [0, end); NaN never is.
+WEFT_COLD inline void require_option(std::string_view name, double value, double end = largest_rate) {
   if (value >= 0 && value < end) return;
-  throw_error<UsageError>({name, " ", std::to_string(value), " is not a number of at least 0", end == 1 ? " and below 1" : ""});
+  char shown[64], below[32] = "";
+  std::snprintf(shown, sizeof shown, std::abs(value) < 1e9 ? "%f" : "%g", value);
+  if (end < largest_rate) std::snprintf(below, sizeof below, " and below %g", end);
+  throw_error<UsageError>({name, " ", shown, " is not a number of at least 0", below});
 }
 
 /// A model that an optimizer can update: in a wrapper, or SingleDevice<Model>. A model type alone is only a set of factories.

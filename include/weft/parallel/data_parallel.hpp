@@ -38,6 +38,14 @@ class Buckets : public Hooks {
   void check_sums() override {
     if (hook_) hook_->check_next_step();
   }
+  WEFT_COLD void keep(hook::Keeper& keeper) override {
+    for (std::size_t i = 0; hook_ && i < buckets_.size(); ++i) {
+      if (buckets_[i].comm.size() == 1) continue;
+      keeper.within(joined({"bucket-", i, "."}));
+      hook::Bucket view = view_of(buckets_[i]);
+      hook_->keep(view, keeper);
+    }
+  }
   void begin(bool training) override;
   void begin_sums(GradientAccumulator& accumulator) override;
 

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include <weft/core/scalar.hpp>
 #include <weft/core/text.hpp>
@@ -106,6 +108,9 @@ struct ModelOptions {
   ContextMethod context = ContextMethod::ring;  ///< ContextParallel: how attention spans its ranks
   PipelineOptions pipeline = {};
   NumericsOptions numerics = {};
+  /// Patterns of the parameters that are frozen from the start, as model.freeze takes them, and so never have memory for
+  /// gradients; unfreeze trains them later. Throws UsageError for a pattern that names no parameter.
+  std::vector<std::string> freeze = {};
 
   /// Throws UsageError for options that exclude each other.
   void check() const;

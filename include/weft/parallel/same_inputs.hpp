@@ -38,6 +38,8 @@ struct OptionWord {
 WEFT_COLD inline auto words_of(const ModelOptions& options) {
   std::uint64_t scale = 0;
   if (options.numerics.loss_scale) hash_value(scale, *options.numerics.loss_scale);
+  std::uint64_t frozen = options.freeze.size();
+  for (const std::string& pattern : options.freeze) frozen = hash_of(frozen, hash_bytes(pattern.data(), pattern.size()));
   return std::array{
       OptionWord{"seed", options.seed, true},
       OptionWord{"data.first_bucket_bytes", options.data.first_bucket_bytes, true},
@@ -56,6 +58,7 @@ WEFT_COLD inline auto words_of(const ModelOptions& options) {
       OptionWord{"pipeline.schedule", options.pipeline.schedule != nullptr, false},
       OptionWord{"numerics.loss_scale", scale, false},
       OptionWord{"numerics.compare_every", options.numerics.compare_every, true},
+      OptionWord{"freeze", frozen, false},
   };
 }
 

@@ -69,16 +69,33 @@ class SingleDevice {
   Prediction predict(const Batch& batch, Gather gather = Gather::share) {
     return detail::predict(stages_, here(), batch, gather);
   }
+  // Loops of one's own, as Wrapper's.
   template <class... X>
   auto forward(const Batch& batch, const X&... x) {
+    return forward(batch, detail::whole_batch, x...);
+  }
+  template <class... X>
+  auto forward(const Batch& batch, MicroBatchIndex micro, const X&... x) {
+    if (loss_scale_) loss_scale_->apply();
     batch.check();
-    return detail::forward_call(stages_, here(), batch, x...);
+    return detail::forward_call(stages_, here(), batch, micro, x...);
+  }
+  auto loss(const Batch& batch, MicroBatchIndex micro = detail::whole_batch) {
+    if (loss_scale_) loss_scale_->apply();
+    batch.check();
+    return detail::model_loss_call(stages_, here(), batch, micro);
   }
   template <class F, class... X>
   auto loss(const Batch& batch, F f, const X&... x) {
-    return detail::loss_call(stages_, here(), batch, std::move(f), x...);
+    return loss(batch, detail::whole_batch, std::move(f), x...);
   }
-  auto inputs(const Batch& batch) { return detail::inputs_of_t<M, decltype(here())>(device(), batch).first(0); }
+  template <class F, class... X>
+  auto loss(const Batch& batch, MicroBatchIndex micro, F f, const X&... x) {
+    return detail::loss_call(stages_, here(), batch, micro, std::move(f), x...);
+  }
+  auto inputs(const Batch& batch, MicroBatchIndex micro = detail::whole_batch) {
+    return detail::inputs_of_t<M, decltype(here())>(here(), batch).first(detail::micro_of(batch, micro));
+  }
   void discard_gradients() { stages_.discard_gradients(); }
   std::vector<double> parameter(std::string_view name) {
     return detail::whole_parameter(device(), communicator(), stages_, name, false, 1);

@@ -65,7 +65,8 @@ StageSettings stage_settings(Device<Exec>& device, schedule::AnySchedule schedul
   const auto reproducible = options.numerics.reproducible.accumulator();
   return {.schedule = std::move(schedule),
           .accumulator = reproducible ? reproducible(device) : std::make_shared<PlainAccumulator<Exec>>(device),
-          .timeline = options.pipeline.timeline.get()};
+          .timeline = options.pipeline.timeline.get(),
+          .freeze = options.freeze};
 }
 
 // The loss scale if the options ask for one or the element type needs one, else null.
@@ -183,31 +184,41 @@ class Wrapper {
 
   // ---- loops of one's own (pipeline/model_call.hpp)
 
-  /// The forward of a model that is one Module, on the first fields of the batch, or on placed tensors of these samples; the call
-  /// waits for its backward. The gradients of all calls add up until the optimizer's step. Without micro-batches. All ranks make
-  /// the same calls in the same order.
+  /// The model's forward, which waits for its backward: of a Module on the first fields of the batch, or on placed tensors of
+  /// these samples; of other models on the batch, up to what the last unit predicts, or logits, or without either what enters the
+  /// last unit. The gradients of all calls add up until the optimizer's step. Of a batch of several micro-batches a call takes
+  /// one: forward(batch, MicroBatchIndex{i}). All ranks make the same calls in the same order.
   template <class... X>
   auto forward(const Batch& batch, const X&... x) {
-    static_assert(!uses(pp{}),
-                  "weft: a loop of one's own calls the whole model, and a pipeline's rank has a part of it: leave "
-                  "PipelineParallel out, or use train_step");
-    return enter(here(), [&](const auto& context, auto& stages) {
-      detail::require_batches(context, batch, true);
-      batch.check();
-      return detail::forward_call(stages, context, batch, x...);
-    });
+    return forward(batch, detail::whole_batch, x...);
+  }
+  template <class... X>
+  auto forward(const Batch& batch, MicroBatchIndex micro, const X&... x) {
+    return in_own_loop(
+        batch, [&](const auto& context, auto& stages) { return detail::forward_call(stages, context, batch, micro, x...); });
+  }
+  /// The model's own loss of these samples: value() as train_step's, and backward(weight) adds the gradients of the parameters.
+  auto loss(const Batch& batch, MicroBatchIndex micro = detail::whole_batch) {
+    return in_own_loop(batch,
+                       [&](const auto& context, auto& stages) { return detail::model_loss_call(stages, context, batch, micro); });
   }
   /// The loss f(Variables of x...) of these samples, which returns sum_losses(...): its value() is divided by the count of the
   /// global batch, and backward() gives the gradients of x.
   template <class F, class... X>
   auto loss(const Batch& batch, F f, const X&... x) {
-    return enter(
-        here(), [&](const auto& context, auto& stages) { return detail::loss_call(stages, context, batch, std::move(f), x...); });
+    return loss(batch, detail::whole_batch, std::move(f), x...);
+  }
+  template <class F, class... X>
+  auto loss(const Batch& batch, MicroBatchIndex micro, F f, const X&... x) {
+    return enter(here(), [&](const auto& context, auto& stages) {
+      return detail::loss_call(stages, context, batch, micro, std::move(f), x...);
+    });
   }
   /// The fields of the batch as placed tensors, inputs[image], for forward and loss.
-  auto inputs(const Batch& batch) {
+  auto inputs(const Batch& batch, MicroBatchIndex micro = detail::whole_batch) {
     return enter(here(), [&](const auto& context, auto&) {
-      return detail::inputs_of_t<model_type, std::remove_cvref_t<decltype(context)>>(context.device(), batch).first(0);
+      return detail::inputs_of_t<model_type, std::remove_cvref_t<decltype(context)>>(context, batch)
+          .first(detail::micro_of(batch, micro));
     });
   }
 
@@ -226,6 +237,11 @@ class Wrapper {
   void check_hook() {
     if (detail::Hooks* hooks = policy_.hooks()) hooks->check_sums();
     if constexpr (is_wrapper<M>) inner_.check_hook();
+  }
+  /// Names what the communication hook keeps from step to step, for checkpoints.
+  void keep_hooks(hook::Keeper& keeper) {
+    if (detail::Hooks* hooks = policy_.hooks()) hooks->keep(keeper);
+    if constexpr (is_wrapper<M>) inner_.keep_hooks(keeper);
   }
   /// The whole parameter of this name, [global.size()] in double and row-major, the same on every rank. All ranks call it with
   /// the same name. Throws UsageError if the model has no parameter of this name. Numerics: exact.
@@ -278,6 +294,19 @@ class Wrapper {
   }
 
  private:
+  template <class F>
+  auto in_own_loop(const Batch& batch, F&& f) {
+    static_assert(!uses(pp{}),
+                  "weft: a loop of one's own calls the whole model, and a pipeline's rank has a part of it: leave "
+                  "PipelineParallel out, or use train_step");
+    if (outermost_->loss_scale) outermost_->loss_scale->apply();
+    return enter(here(), [&](const auto& context, auto& stages) {
+      auto here = context;
+      here.engine.longest = detail::require_batches(context, batch, true);
+      batch.check();
+      return f(std::as_const(here), stages);
+    });
+  }
   template <class... Pattern>
   WEFT_COLD void set_trainable(bool trainable, const Pattern&... patterns) {
     const std::vector<std::string_view> all{std::string_view(patterns)...};
@@ -359,6 +388,7 @@ struct RefusedInner : Refused<M> {
     return {};
   }
   void check_hook() {}
+  void keep_hooks(hook::Keeper&) {}
 };
 
 }  // namespace detail

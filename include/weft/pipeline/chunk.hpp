@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <weft/core/text.hpp>
+#include <weft/layer/child_calls.hpp>
 #include <weft/layer/context.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/model_grade.hpp>
@@ -19,6 +20,12 @@
 
 namespace weft::detail {
 
+/// What the set of trainable parameters asks of a unit's backward. It is found for the whole model, alike on every rank.
+struct UnitBackward {
+  bool runs = true;   ///< the unit, or one before it, uses a trainable parameter
+  bool input = true;  ///< a unit before it does: the gradient of its input is needed
+};
+
 template <class Exec>
 struct Chunk {
   int stage = 0;
@@ -27,6 +34,13 @@ struct Chunk {
   std::vector<Unit> units;    ///< every parameter that each layer uses
   std::vector<Unit> owned;    ///< the same, each parameter in the first unit that uses it: its gradient is ready with that unit
   std::vector<Unit> trained;  ///< of `owned`, those parameters that are trainable
+  std::vector<UnitBackward> backwards;  ///< of each unit
+  /// Of a model that is a Module; `owned` and `trained` are then its parts, if a wrapper gathers them one by one.
+  std::unique_ptr<ChildCalls> calls;
+
+  /// Whether the chunk before this one is sent gradients, and whether this one receives them.
+  bool sends_gradients() const { return backwards.front().input; }
+  bool receives_gradients() const { return backwards.back().runs; }
 };
 
 /// All units of a model under construction.

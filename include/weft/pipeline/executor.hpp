@@ -68,9 +68,9 @@ class Executor {
   /// Calls f() while the values of a unit's parameters are gathered, outside of a run.
   template <class F>
   void with_unit(Unit& unit, F&& f) {
-    before(&Hooks::before_forward, unit);
+    enter_unit(*place_.engine, unit, false);
     f();
-    after(&Hooks::after_forward, unit);
+    leave_unit(*place_.engine, unit, false);
   }
 
   /// Runs all actions of this rank.
@@ -104,20 +104,15 @@ class Executor {
   // action.
   std::size_t expect_next(const schedule::Order& order, std::size_t at);
 
-  // One event of a unit, for every wrapper: outermost first before the unit's work, innermost first after it.
-  void before(void (Hooks::*event)(Unit&), Unit& unit) {
-    for (Hooks* hooks : place_.engine->hooks) (hooks->*event)(unit);
-  }
-  void after(void (Hooks::*event)(Unit&), Unit& unit) {
-    for (std::size_t i = place_.engine->hooks.size(); i-- > 0;) (place_.engine->hooks[i]->*event)(unit);
-  }
-
   void forward(const Action& action);
   void backward(const Action& action, bool whole);
   void weight(const Action& action);
 
+  // Whether this chunk's backward of the step's last micro-batch has begun.
+  bool last(std::size_t index) const { return done_[index] == table_.micro_batches; }
   void ready(Chunk<Exec>& chunk, std::size_t index, std::size_t unit) {
-    accumulator_.ready(chunk.trained[unit], place_.engine->hooks, done_[index] == table_.micro_batches);
+    if (chunk.calls && chunk.calls->splits()) chunk.calls->ready(accumulator_, place_.engine->hooks, last(index));
+    else accumulator_.ready(chunk.trained[unit], place_.engine->hooks, last(index));
   }
   // `done`: no further part of this micro-batch's backward follows.
   void close(Unit& unit, int micro, bool done) {
@@ -189,6 +184,7 @@ void Executor<Exec>::run(const RunMode& mode) {
   std::fill(done_.begin(), done_.end(), 0);
   if (mode.stop_before_last) last_hidden_.resize(std::size_t(table_.micro_batches));
   for (Hooks* hooks : place_.engine->hooks) hooks->begin(!forward_only);
+  if (place_.engine->calls) place_.engine->calls->begin_step();
   place_.env->training = !forward_only;
   place_.engine->records = !forward_only;
   place_.engine->running = true;
@@ -223,7 +219,9 @@ std::size_t Executor<Exec>::expect_next(const schedule::Order& order, std::size_
     if (mode_.forward_only && order[at].what != Op::F) continue;
     const schedule::Message wanted = schedule::wanted_by(table_, rank(), order[at]);
     if (wanted.from < 0) continue;
-    const auto& layers = chunks_[std::size_t(order[at].chunk)]->layers;
+    const Chunk<Exec>& chunk = *chunks_[std::size_t(order[at].chunk)];
+    if (!wanted.forward && !chunk.receives_gradients()) continue;
+    const auto& layers = chunk.layers;
     const Transport<Exec>& transport =
         wanted.forward ? *layers.front()->transports().input : *layers.back()->transports().output_gradient;
     transport.expect(channel_, wanted.from, {wanted.stage, wanted.micro, wanted.forward});
@@ -235,7 +233,7 @@ std::size_t Executor<Exec>::expect_next(const schedule::Order& order, std::size_
 template <class Exec>
 void Executor<Exec>::forward(const Action& action) {
   Chunk<Exec>& chunk = *chunks_[action.chunk];
-  const UnitCall call = call_of(std::size_t(action.micro));
+  UnitCall call = call_of(std::size_t(action.micro));
   AnyValue hidden;
   if (!chunk.first) {
     hidden =
@@ -251,17 +249,22 @@ void Executor<Exec>::forward(const Action& action) {
     }
     if (last && std::exchange(mode_.check_loss, false)) with_unit(chunk.units[unit], [&] { layer.require_sum(call, hidden); });
     AnyValue inputs = layer.inputs(call);
-    before(&Hooks::before_forward, chunk.units[unit]);
+    const bool records = !mode_.forward_only && chunk.backwards[unit].runs;
+    place_.engine->records = records;
+    call.input_gradient = chunk.backwards[unit].input;
+    enter_unit(*place_.engine, chunk.units[unit], false);
     layer.forward(call, inputs, hidden, last ? losses_[call.micro] : hidden,
-                  mode_.forward_only ? nullptr : &saved_[place_of(action) + unit]);
-    after(&Hooks::after_forward, chunk.units[unit]);
+                  records ? &saved_[place_of(action) + unit] : nullptr);
+    leave_unit(*place_.engine, chunk.units[unit], false);
   }
+  place_.engine->records = !mode_.forward_only;  // a backward that computes a forward again records it
   if (!chunk.last)
     chunk.layers.back()->transports().output->send(channel_, hidden, rank_of(chunk.stage + 1),
                                                    {chunk.stage + 1, action.micro, true});
 }
 
-// B computes each unit's weight gradients right after its input gradient, while the data is in cache; I defers them to W.
+// B computes each unit's weight gradients right after its input gradient, while the data is in cache; I defers them to W. Units
+// in front of the first one that is trained have no backward, and no stage is sent gradients for them.
 template <class Exec>
 void Executor<Exec>::backward(const Action& action, bool whole) {
   Chunk<Exec>& chunk = *chunks_[action.chunk];
@@ -269,20 +272,23 @@ void Executor<Exec>::backward(const Action& action, bool whole) {
   if (whole) ++done_[action.chunk];
   AnyValue gradient;
   if (chunk.last) gradient = AnyValue(Seed(seed_));
-  else
+  else if (chunk.receives_gradients())
     gradient = chunk.layers.back()->transports().output_gradient->receive(channel_, rank_of(chunk.stage + 1),
                                                                           {chunk.stage, action.micro, false});
   if (recording_) recording_->start();
   for (std::size_t unit = chunk.layers.size(); unit-- > 0;) {
     const std::size_t place = place_of(action) + unit;
-    before(&Hooks::before_backward, chunk.units[unit]);
-    accumulator_.open(chunk.units[unit], call.micro);
-    chunk.layers[unit]->backward(call, gradient, saved_[place], whole ? nullptr : &deferred_[place]);
-    close(chunk.units[unit], action.micro, whole);
-    after(&Hooks::after_backward, chunk.units[unit]);
+    if (chunk.backwards[unit].runs) {
+      enter_unit(*place_.engine, chunk.units[unit], true);
+      if (chunk.calls && whole) chunk.calls->reduce_early(accumulator_, last(action.chunk));
+      accumulator_.open(chunk.units[unit], call.micro);
+      chunk.layers[unit]->backward(call, gradient, saved_[place], whole ? nullptr : &deferred_[place]);
+      close(chunk.units[unit], action.micro, whole);
+      leave_unit(*place_.engine, chunk.units[unit], true);
+    }
     if (whole) ready(chunk, action.chunk, unit);
   }
-  if (!chunk.first)
+  if (!chunk.first && chunk.sends_gradients())
     chunk.layers.front()->transports().input_gradient->send(channel_, gradient, rank_of(chunk.stage - 1),
                                                             {chunk.stage - 1, action.micro, false});
 }
@@ -293,9 +299,11 @@ void Executor<Exec>::weight(const Action& action) {
   const UnitCall call = call_of(std::size_t(action.micro));
   ++done_[action.chunk];
   for (std::size_t unit = chunk.layers.size(); unit-- > 0;) {
-    accumulator_.open(chunk.units[unit], call.micro);
-    chunk.layers[unit]->backward_weight(call, deferred_[place_of(action) + unit]);
-    close(chunk.units[unit], action.micro, true);
+    if (chunk.backwards[unit].runs) {
+      accumulator_.open(chunk.units[unit], call.micro);
+      chunk.layers[unit]->backward_weight(call, deferred_[place_of(action) + unit]);
+      close(chunk.units[unit], action.micro, true);
+    }
     ready(chunk, action.chunk, unit);
   }
 }

@@ -19,6 +19,7 @@
 #include <weft/layer/module.hpp>
 #include <weft/pipeline/loss_axes.hpp>
 #include <weft/pipeline/model_types.hpp>
+#include <weft/pipeline/unit_calls.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft {
@@ -45,6 +46,7 @@ struct CallPlace {
   Unit* unit;
   Unit* trained;
   GradientAccumulator* accumulator;
+  std::size_t micro;
 };
 
 /// A forward of L under Context on an input X, waiting for its backward.
@@ -57,11 +59,11 @@ class ModelCall {
 
   ModelCall(const Context& context, CallPlace place, L& layer, const X& x)
       : context_(std::make_unique<Context>(context)), place_(place), layer_(&layer) {
-    for (Hooks* hooks : context_->engine.hooks) hooks->before_forward(*place_.unit);
+    enter_unit(context_->engine, *place_.unit, false);
     auto result = weft::forward(layer, *context_, x);
     output_ = std::move(result.output);
     saved_ = std::make_unique<typename Outcome::saved_type>(std::move(result.saved));
-    for (std::size_t i = context_->engine.hooks.size(); i-- > 0;) context_->engine.hooks[i]->after_forward(*place_.unit);
+    leave_unit(context_->engine, *place_.unit, false);
   }
 
   /// A placed tensor, or a std::tuple of them.
@@ -74,15 +76,16 @@ class ModelCall {
       throw_error<UsageError>(
           {"backward of one forward twice: what it saved is gone; call forward again, or add up the gradients of "
            "its output first"});
-    auto& hooks = context_->engine.hooks;
-    for (Hooks* one : hooks) one->before_backward(*place_.unit);
-    place_.accumulator->open(*place_.unit, 0);
+    enter_unit(context_->engine, *place_.unit, true);
+    ChildCalls* calls = context_->engine.calls;
+    if (calls) calls->reduce_early(*place_.accumulator, false);
+    place_.accumulator->open(*place_.unit, place_.micro);
     auto split = weft::backward_input(*layer_, *context_, std::move(*saved_), gradient);
     saved_.reset();
     weft::backward_weight(*layer_, *context_, std::move(split.deferred));
-    place_.accumulator->close(*place_.unit, 0, hooks);
-    for (std::size_t i = hooks.size(); i-- > 0;) hooks[i]->after_backward(*place_.unit);
-    place_.accumulator->ready(*place_.trained, hooks, false);
+    place_.accumulator->leave(*place_.unit, place_.micro);
+    leave_unit(context_->engine, *place_.unit, true);
+    ready_for_now(context_->engine, *place_.accumulator, *place_.trained);
     return input_gradient_of<X>(std::move(split.input_gradient));
   }
 
@@ -118,12 +121,13 @@ class LossCall {
   }
   /// The sum over the global batch divided by its count, the same on every rank.
   double value() const { return value_; }
-  /// `weight` times the gradient of value() by the tensors (a std::tuple of several). Once.
+  /// `weight` times the gradient of value() by the tensors (a std::tuple of several), times the model's loss scale if it has
+  /// one: a chain of calls begins with the loss of the model whose optimizer steps. Once.
   gradient_t<X> backward(double weight = 1) {
     if (!saved_) throw_error<UsageError>({"backward of one loss twice: what it saved is gone; compute the loss again"});
     using G = gradient_t<Loss>;
     G seed(*device_, {1});
-    const double factor = weight / count_;
+    const double factor = weight * context_->engine.loss_scale / count_;
     copy_from_host(seed, std::span<const double>(&factor, 1));
     auto split = weft::backward_input(*layer_, *context_, std::move(*saved_), seed);
     saved_.reset();

@@ -28,19 +28,40 @@ constexpr void require_closed() {
 
 namespace weft {
 
-template <bool yes>
+template <class Model, class Loss>
 constexpr void require_loss() {
-  static_assert(
-      yes,
-      "weft: a model's back must return its loss as a LossSum: sum_losses(context, losses, targets) of one loss a token, or "
-      "cross_entropy. A tensor could be a mean, and weft divides once by the tokens of the global batch that count");
+  constexpr bool right = detail::is_loss<Loss> || detail::is_refused<Loss>, module = detail::ModuleModel<Model>,
+                 stack = detail::StackModel<Model>;
+  static_assert(right || !module,
+                "weft: the loss(batch) of this Module must return a loss: mse, cross_entropy, bce_with_logits, or sum_losses(x) "
+                "of one number for each sample. Another Variable could be a mean, and weft divides once by the count of the "
+                "global batch; see Model and Loss in this function's template arguments");
+  static_assert(right || !stack,
+                "weft: the last unit of this stack must return a loss: mse, cross_entropy, bce_with_logits, or sum_losses(x) of "
+                "one number for each sample. Another value could be a mean, and weft divides once by the count of the global "
+                "batch; see Model and Loss in this function's template arguments");
+  static_assert(right || module || stack,
+                "weft: a model's back must return its loss as a LossSum: sum_losses of one loss a token, or cross_entropy. A "
+                "tensor could be a mean, and weft divides once by the tokens of the global batch that count; see Model and Loss "
+                "in this function's template arguments");
 }
 
 namespace detail {
 
 // M, not Model: nvcc's host pass takes a parameter for the concept of its name.
 template <class M, class Context>
-inline constexpr bool can_be_built = detail::Model<M, Context>;
+constexpr bool builds() {
+  if constexpr (!detail::Model<M, Context>) return false;
+  else return has_sequences<Context, batch_of_t<M>>;
+}
+template <class M, class Context>
+inline constexpr bool can_be_built = builds<M, Context>();
+/// Prints why M cannot be built under Context.
+template <class M, class Context>
+constexpr void refuse_model() {
+  if constexpr (detail::Model<M, Context>) refuse_without_sequences<batch_of_t<M>>();
+  else refuse_functions_of_model<M, Context>();
+}
 /// Whether M can be built under Context and called in loops of one's own, though it has no loss.
 template <class M, class Context>
 inline constexpr bool is_open = ModuleModel<M> && !LossModule<M> && can_be_built<M, Context>;
@@ -64,7 +85,7 @@ constexpr bool is_usable() {
     using Types = ModelTypes<Model, Context>;
     if constexpr (!Types::forwards) return false;  // the compiler has reported the layer
     else if constexpr (!Types::closes) require_closed<typename Types::Opened::first_type, typename Types::Opened::second_type>();
-    else require_loss<Types::returns_loss>();
+    else require_loss<Model, typename Types::LastOutput>();
     return Types::sound;
   }
 }
@@ -78,9 +99,11 @@ struct ModelRun {
                      const typename Inputs::batch_type& part, GradientAccumulator& accumulator,
                      const TrainingInputs& training = {})
       : context(of),
-        inputs(context.device(), part),
+        inputs(context, part),
         executor({&context.device(), &context.env, &context.engine, &context, &inputs, pipeline_of(of)}, chunks, table,
-                 share_of(part), accumulator, training) {}
+                 share_of(part), accumulator, training) {
+    context.engine.calls = chunks.front()->calls.get();
+  }
   ModelRun(const ModelRun&) = delete;
   ModelRun& operator=(const ModelRun&) = delete;
 

@@ -75,10 +75,10 @@ struct ResultOf<UnitTypes<Inputs, X, L, UnitPlace::last>, Context> {
 
 // Whether a Module's forward takes the parts of X, and `Inputs` of the batch unless void.
 template <class L, class Context, class X, class... Inputs>
-inline constexpr bool module_takes = ForwardsVariables<L, Variable<Context, X>, Variable<Context, Inputs>...>;
+inline constexpr bool module_takes = takes_variables<L, variable_of_t<Context, X>, Variable<Context, Inputs>...>();
 template <class L, class Context, class... X, class... Inputs>
 inline constexpr bool module_takes<L, Context, std::tuple<X...>, Inputs...> =
-    ForwardsVariables<L, Variable<Context, X>..., Variable<Context, Inputs>...>;
+    takes_variables<L, variable_of_t<Context, X>..., Variable<Context, Inputs>...>();
 /// Whether the forward of L, a unit of a stack after the first, takes an X (and `Inputs`, of the last unit).
 template <class L, class Context, class X, class... Inputs>
 constexpr bool takes_hidden() {
@@ -94,8 +94,8 @@ constexpr auto refuse_neighbours() {  // auto: an unevaluated use prints the err
   static_assert(
       std::is_void_v<After>,
       "weft: two neighbouring units of this stack do not share a hidden type: the forward of After cannot be called with "
-      "what Before returns (the last unit: and with the inputs of the batch): a unit takes one tensor, or as many as the "
-      "std::tuple that the unit before it returns; see Before, After and Hidden in this function's template arguments");
+      "what Before returns (the last unit: and with the inputs of the batch): a unit takes one tensor or struct, or as many as "
+      "the std::tuple that the unit before it returns has; see Before, After and Hidden in this function's template arguments");
   return RefusedResult();
 }
 /// The result of a unit, if it takes what the unit before it returns.
@@ -126,6 +126,18 @@ struct CheckedResult : ResultOf<U, Context> {};
 template <class S, class U, class Context, class Before>
 requires(S::stacked) struct CheckedResult<S, U, Context, Before> : ResultBehind<decltype(result_behind<U, Context, Before>())> {
 };
+
+/// Refuses what a layer L returns if no later one could take it: a Y that is no value.
+template <class L, class Y>
+constexpr auto hidden_of() {  // auto: an unevaluated use prints the error, too
+  static_assert(
+      is_value<Y> || is_refused<Y>,
+      "weft: this layer returns something else than a tensor, or a std::tuple or a struct of tensors: a struct is a class "
+      "template with a parameter for each member, `template <class A, class B> struct Flow { A velocity; B pressure; };`, "
+      "without constructors, private members, base classes or members of other types; see L and Y in this function's "
+      "template arguments");
+  return std::type_identity<std::conditional_t<is_value<Y>, Y, AlreadyRefused>>();
+}
 
 /// The segments of a model.
 template <class Model, class Context>
@@ -176,7 +188,8 @@ template <class Context, class Inputs, class X, class Before, class S, class... 
 requires(sizeof...(R) > 0) struct TypesOf<Context, Inputs, X, Before, S, R...> {
   static constexpr bool begins = std::is_void_v<Before>;
   using Unit = UnitTypes<Inputs, X, typename S::layer, begins ? UnitPlace::first : UnitPlace::middle>;
-  using Output = typename CheckedResult<S, Unit, Context, Before>::type::output_type;
+  using Output = typename decltype(hidden_of<typename S::layer,
+                                             typename CheckedResult<S, Unit, Context, Before>::type::output_type>())::type;
   static constexpr bool closes = !S::repeats || std::is_same_v<Output, X> || is_refused<Output>;
   // A unit that is refused, and in a stack one that does not close, ends the examination of the others.
   using Hidden =

@@ -6,8 +6,12 @@
 //
 //   auto call = forward_call(stages, context, batch);
 
+#include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <memory>
+#include <set>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -17,73 +21,130 @@
 #include <weft/pipeline/model_call.hpp>
 #include <weft/pipeline/stages.hpp>
 
-namespace weft::detail {
+namespace weft {
+
+/// One of a batch's micro-batches, in a loop of one's own: model.forward(batch, MicroBatchIndex{1}).
+struct MicroBatchIndex {
+  std::size_t index = 0;
+};
+
+namespace detail {
+
+/// The batch as a whole, which must be one micro-batch.
+inline constexpr MicroBatchIndex whole_batch{std::numeric_limits<std::size_t>::max()};
 
 /// Completes a step: every unit's gradients are ready, in the order in which those of train_step would be.
 template <class Stages, class Context>
 class OpenLoopStep final : public OpenStep {
  public:
   OpenLoopStep(Stages& stages, const Context& context) : stages_(&stages), context_(context) {}
+  /// A backward of this micro-batch follows.
+  void note(std::size_t micro) { micros_.insert(micro); }
   void complete() override {
+    if (context_.engine.loss_scale != 1 && !has_loss)
+      throw_error<UsageError>({"a step of a loop of one's own with a loss scale of ", std::to_string(context_.engine.loss_scale),
+                               " and without a loss of this model: its gradients would be divided by a factor that nothing "
+                               "multiplied. Begin with model.loss of the model whose optimizer steps, or call "
+                               "model.discard_gradients()"});
+    close();
     for (const auto& chunk : stages_->chunks())
-      for (std::size_t unit = chunk->trained.size(); unit-- > 0;)
-        stages_->accumulator()->ready(chunk->trained[unit], context_.engine.hooks, true);
+      if (chunk->calls && chunk->calls->splits()) chunk->calls->ready(*stages_->accumulator(), context_.engine.hooks, true);
+      else
+        for (std::size_t unit = chunk->trained.size(); unit-- > 0;)
+          stages_->accumulator()->ready(chunk->trained[unit], context_.engine.hooks, true);
     stages_->complete_step(context_);
   }
 
  private:
+  // Several calls may have added to the gradients of one micro-batch, so these are complete only now.
+  void close() {
+    GradientAccumulator& accumulator = *stages_->accumulator();
+    if (!accumulator.separates_terms()) return;
+    for (const auto& chunk : stages_->chunks())
+      for (std::size_t unit = chunk->units.size(); unit-- > 0;)
+        for (const std::size_t micro : micros_) {
+          accumulator.open(chunk->units[unit], micro);
+          accumulator.close(chunk->units[unit], micro, context_.engine.hooks);
+        }
+  }
   Stages* stages_;
   Context context_;
+  std::set<std::size_t> micros_;
 };
 
+/// Begins a step unless one is open; `micro` is the micro-batch that is called.
 template <class Stages, class Context>
-void open_step(Stages& stages, const Context& context, const BatchShare& share) {
+void open_step(Stages& stages, const Context& context, const BatchShare& share, std::size_t micro) {
   StepGradients& gradients = *stages.gradients();
-  if (gradients.open) return;
-  if (stages.gradients().use_count() > 1 && !gradients.applied)
-    throw_error<UsageError>(
-        {"forward of a loop of one's own after a train_step without an optimizer's step between them: the gradients of "
-         "train_step "
-         "would be lost; call the optimizer's step, or model.discard_gradients()"});
-  if (stages.accumulator()->separates_terms())
-    throw_error<UsageError>(
-        {"loops of one's own (model.forward) in a reproducible run (ModelOptions::numerics.reproducible): the order of its sums "
-         "goes "
-         "by the micro-batches of train_step; leave reproducible out, or use train_step"});
-  if (context.engine.loss_scale != 1)
-    throw_error<UsageError>({"loops of one's own (model.forward) with a loss scale of ",
-                             std::to_string(context.engine.loss_scale),
-                             ": the gradients that the program hands from call to call would be scaled several times; train in "
-                             "bfloat16 or float, or use "
-                             "train_step"});
-  stages.for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
-  stages.accumulator()->begin(share, context.engine.hooks, context.rank(dp{}), context.size(dp{}));
-  for (Hooks* hooks : context.engine.hooks) hooks->begin(true);
-  gradients.open = std::make_unique<OpenLoopStep<Stages, Context>>(stages, context);
-  gradients.applied = false;
+  if (!gradients.open) {
+    if (stages.gradients().use_count() > 1 && !gradients.applied)
+      throw_error<UsageError>(
+          {"forward of a loop of one's own after a train_step without an optimizer's step between them: the gradients of "
+           "train_step would be lost; call the optimizer's step, or model.discard_gradients()"});
+    stages.for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
+    stages.accumulator()->begin(share, context.engine.hooks, context.rank(dp{}), context.size(dp{}));
+    for (Hooks* hooks : context.engine.hooks) hooks->begin(true);
+    for (const auto& chunk : stages.chunks())
+      if (chunk->calls) chunk->calls->begin_step();
+    gradients.open = std::make_unique<OpenLoopStep<Stages, Context>>(stages, context);
+    gradients.micro_batches = share.micro_batches;
+    gradients.applied = false;
+  } else if (gradients.micro_batches != share.micro_batches && stages.accumulator()->separates_terms()) {
+    throw_error<UsageError>({"a reproducible step of a loop of one's own began with a batch of ", gradients.micro_batches,
+                             " micro-batches and goes on with one of ", share.micro_batches,
+                             ": the order of its sums goes by the micro-batches of one batch; call the parts of that batch, "
+                             "model.forward(batch, MicroBatchIndex{i})"});
+  }
+  static_cast<OpenLoopStep<Stages, Context>&>(*gradients.open).note(micro);
+}
+
+/// The micro-batch that a call names. Throws UsageError if the batch has several and none is named, or has none of this number.
+template <class B>
+std::size_t micro_of(const B& batch, MicroBatchIndex micro) {
+  const std::size_t count = share_of(batch).micro_batches;
+  if (micro.index == whole_batch.index) {
+    if (count != 1)
+      throw_error<UsageError>(
+          {"model.forward of a batch of ", count,
+           " micro-batches: a call takes one of them, model.forward(batch, MicroBatchIndex{0}) and so on, and their gradients "
+           "add up until the optimizer's step; or set micro_batches to 1"});
+    return 0;
+  }
+  if (micro.index >= count)
+    throw_error<UsageError>({"MicroBatchIndex{", micro.index, "} of a batch of ", count, " micro-batches: they count from 0"});
+  return micro.index;
 }
 
 /// The context of one call on these samples.
 template <class Context>
-Context context_of_call(const Context& context, const BatchShare& share) {
-  if (share.micro_batches != 1)
-    throw_error<UsageError>(
-        {"model.forward of a batch of ", share.micro_batches,
-         " micro-batches: a loop of one's own takes the whole share at once; set micro_batches to 1, and call "
-         "forward and backward for each part that should be alone"});
+Context context_of_call(const Context& context, const BatchShare& share, std::size_t micro = 0) {
   Context own = context;
+  const MicroBatch size = share.micro_batch(micro);
   own.env.step = share.step;
-  own.env.first_row = share.first * share.length;
-  static_cast<Environment&>(own.env).length = share.length;
-  own.env.rows = share.samples * share.length;
+  own.env.first_row = (share.first + share.samples_before(micro)) * std::max(share.length, context.engine.longest);
+  static_cast<Environment&>(own.env).length = size.length;
+  own.env.rows = size.sequences * size.length;
   if (!share.documents.empty()) {
-    const Tensor<std::int32_t, typename Context::execution_space> documents(own.device(), {share.documents.size()});
-    copy_from_host(documents, share.documents);
+    const std::size_t first = share.rows_before(micro);
+    const Tensor<std::int32_t, typename Context::execution_space> documents(own.device(), {own.env.rows});
+    copy_from_host(documents, share.documents.subspan(first, own.env.rows));
     own.env.documents = {documents.buffer(), static_cast<const std::int32_t*>(documents.data())};
   }
   own.env.training = true;
   own.engine.running = true;
   own.engine.records = true;
+  return own;
+}
+/// The same in a step, with the factors that layers with losses of their own read.
+template <class Stages, class Context, class B>
+Context context_in_step(Stages& stages, const Context& context, const B& batch, std::size_t micro, const LossCounts& counts) {
+  const BatchShare share = share_of(batch);
+  open_step(stages, context, share, micro);
+  Context own = context_of_call(context, share, micro);
+  own.engine.calls = stages.chunks().front()->calls.get();
+  own.env.separates_terms = stages.accumulator()->separates_terms();
+  own.env.loss_gradient = context.engine.loss_scale / counts.counted;
+  own.env.auxiliary_gradient = context.engine.loss_scale / counts.tokens;
   return own;
 }
 
@@ -118,41 +179,80 @@ auto first_fields(const Fields& fields) {
   }
 }
 
-template <class Model>
-constexpr void require_module() {
-  static_assert(ModuleModel<Model>,
-                "weft: model.forward is for a model that is one Module, `struct Own : Module<Own>`; one of several units runs in "
-                "train_step, evaluate and predict");
+/// A model of several units is called with a batch, of which its first unit takes the inputs.
+template <class Model, std::size_t given>
+constexpr void require_inputs_of_batch() {
+  static_assert(ModuleModel<Model> || given == 0,
+                "weft: model.forward(batch, tensors...) is for a model that is one Module, whose forward takes them; the first "
+                "unit of other models takes the batch: model.forward(batch)");
+}
+
+/// The units of the model, in a context of their own.
+template <class Stages, class Context, class B>
+auto open_call(Stages& stages, Context own, const B& batch, std::size_t micro) {
+  return std::make_unique<OpenCall<Context>>(std::move(own), *stages.chunks().front(), *stages.accumulator(), micro,
+                                             share_of(batch).micro_batch(micro).sequences);
 }
 
 template <class Stages, class Context, class B, class... X>
-auto forward_call(Stages& stages, const Context& context, const B& batch, const X&... x) {
+auto forward_call(Stages& stages, const Context& context, const B& batch, MicroBatchIndex which, const X&... x) {
   using Model = typename Stages::model_type;
-  require_module<Model>();
+  require_inputs_of_batch<Model, sizeof...(X)>();
+  const std::size_t micro = micro_of(batch, which);
   if constexpr (ModuleModel<Model>) {
-    const BatchShare share = share_of(batch);
-    const Context own = context_of_call(context, share);
-    open_step(stages, context, share);
+    const Context own = context_in_step(stages, context, batch, micro, stages.count_targets(context, batch));
     auto& chunk = *stages.chunks().front();
-    const CallPlace place{&chunk.units.front(), &chunk.trained.front(), stages.accumulator().get()};
+    const CallPlace place{&chunk.units.front(), &chunk.trained.front(), stages.accumulator().get(), micro};
     Model& layer = module_of<Context>(stages);
     if constexpr (sizeof...(X) > 0) {
       const auto input = as_one_input(x...);
       return ModelCall<Model, Context, std::remove_const_t<decltype(input)>>(own, place, layer, input);
     } else {
-      inputs_of_t<Model, Context> inputs(own.device(), batch);
-      const auto input = first_fields<Model, Context>(inputs.first(0));
+      inputs_of_t<Model, Context> inputs(own, batch);
+      const auto input = first_fields<Model, Context>(inputs.first(micro));
       return ModelCall<Model, Context, std::remove_const_t<decltype(input)>>(own, place, layer, input);
     }
+  } else if constexpr (is_usable<Model, Context>()) {
+    stages.check(batch);
+    stages.check_length(longest_of(batch));
+    const auto& part = stages.part_of(context, batch);
+    const inputs_of_t<Model, Context> inputs(context, part);
+    auto open =
+        open_call(stages, context_in_step(stages, context, batch, micro, stages.count_targets(context, batch)), batch, micro);
+    open->run.take(inputs);
+    return StackCall<Model, Context>(std::move(open), inputs);
+  }
+}
+
+/// The model's own loss.
+template <class Stages, class Context, class B>
+auto model_loss_call(Stages& stages, const Context& context, const B& batch, MicroBatchIndex which) {
+  using Model = typename Stages::model_type;
+  if constexpr (is_open<Model, Context>) {
+    refuse_training<Model>();
+  } else if constexpr (is_usable<Model, Context>()) {
+    const std::size_t micro = micro_of(batch, which);
+    stages.check(batch);
+    stages.check_length(longest_of(batch));
+    const auto& part = stages.part_of(context, batch);
+    const inputs_of_t<Model, Context> inputs(context, part);
+    const LossCounts counts = stages.count_targets(context, batch);
+    auto open = open_call(stages, context_in_step(stages, context, batch, micro, counts), batch, micro);
+    open->run.take(inputs);
+    stages.gradients()->open->has_loss = true;
+    return ModelLossCall<Model, Context>(std::move(open), counts.counted, stages.checks_loss());
   }
 }
 
 template <class Stages, class Context, class B, class F, class... X>
-auto loss_call(Stages& stages, const Context& context, const B& batch, F f, const X&... x) {
-  const Context own = context_of_call(context, share_of(batch));
+auto loss_call(Stages& stages, const Context& context, const B& batch, MicroBatchIndex which, F f, const X&... x) {
+  const Context own = context_of_call(context, share_of(batch), micro_of(batch, which));
+  if (stages.gradients()->open) stages.gradients()->open->has_loss = true;
   const auto input = as_one_input(x...);
   return LossCall<F, Context, std::remove_const_t<decltype(input)>>(own, std::move(f),
                                                                     stages.count_targets(context, batch).counted, input);
 }
 
-}  // namespace weft::detail
+}  // namespace detail
+
+}  // namespace weft

@@ -19,6 +19,7 @@
 #include <weft/pipeline/logits.hpp>
 #include <weft/pipeline/own_loop.hpp>
 #include <weft/pipeline/stages.hpp>
+#include <weft/pipeline/unit_outputs.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft {
@@ -33,31 +34,6 @@ struct Prediction {
 enum class Gather { share, whole };
 
 namespace detail {
-
-/// L's predict as a Module's forward.
-template <class L>
-struct PredictOf : Module<PredictOf<L>> {
-  explicit PredictOf(const L& of) : layer(&of) {}
-  auto forward(const auto&... x) const { return layer->predict(x...); }
-  const L* layer;
-};
-template <class L, class Context, class... X>
-concept PredictsTensors = requires(const L& layer, const Context& context, const X&... x) {
-  layer.predict(context, x...);
-};
-template <class L, class Context, class... X>
-concept PredictsVariables = std::is_base_of_v<Module<L>, L> && requires(const L& layer, const Variable<Context, X>&... x) {
-  layer.predict(x...);
-};
-// Whether a Module's predict takes the parts of a tuple and, `with`, the inputs of the batch.
-template <class L, class Context, class Inputs, bool with, class X>
-struct PredictsParts {
-  static constexpr bool value = with ? PredictsVariables<L, Context, X, Inputs> : PredictsVariables<L, Context, X>;
-};
-template <class L, class Context, class Inputs, bool with, class... X>
-struct PredictsParts<L, Context, Inputs, with, std::tuple<X...>> {
-  static constexpr bool value = with ? PredictsVariables<L, Context, X..., Inputs> : PredictsVariables<L, Context, X...>;
-};
 
 /// The outputs of the last unit for a hidden value.
 template <class Last, class Context>
@@ -129,8 +105,9 @@ auto bring_all(const Context& context, const Y& y, std::type_identity<Tensor<T, 
 template <class X>
 inline constexpr bool samples_first = false;
 template <class T, class E, class... P>
-inline constexpr bool samples_first<Tensor<T, E, P...>> =
-    ((!(is_data_axis<typename P::axis> || std::is_same_v<typename P::axis, cp>) || shard_dim<P> == 0) && ...);
+inline constexpr bool samples_first<Tensor<T, E, P...>> = ((!is_data_axis<typename P::axis> || shard_dim<P> == 0) && ...) &&
+                                                          ((!std::is_same_v<typename P::axis, cp> || shard_dim<P> == 0 ||
+                                                            is_whole<P>)&&...);
 
 /// Appends the outputs of one micro-batch to a prediction.
 template <class Context, class Y>
@@ -143,6 +120,9 @@ void append_outputs(const Context& context, const Y& given, Prediction& all) {
         "weft: predict gives [samples, ...]: these outputs are not cut by samples as the batch is (a mean over the batch?)");
     // Of a padded dim (a vocabulary) the padding comes along, at the end of each row.
     using T = typename Y::value_type;
+    const std::size_t length = detail::sequence_length(context.env);
+    if (length == 0 || given.shape().rank() == 0 || given.shape()[0] * length != context.env.rows)
+      require_rows_in_order<Y>(context);  // whole samples have no order of positions
     const Y plain(given.device(), shape_of_extents(extents_of(given.shape())), given.buffer(),
                   std::size_t(given.data() - static_cast<const T*>(given.buffer().get())));
     const auto y = bring_all(context, plain, std::type_identity<Y>());
@@ -150,7 +130,8 @@ void append_outputs(const Context& context, const Y& given, Prediction& all) {
     std::size_t rows = y.shape()[0];
     const std::size_t width = rows == 0 ? 0 : y.size() / rows, before = all.values.size();
     if constexpr (Context::has(cp{}) && shard_dim<placement_t<Y, cp>> == 0) {
-      const Zigzag cut{detail::sequence_length(context.env), context.size(cp{}), context.rank(cp{})};
+      const std::size_t each = rows_of_sample(context.env, rows * context.size(cp{}));
+      const Zigzag cut{detail::sequence_length(context.env) * each, context.size(cp{}), context.rank(cp{})};
       const std::size_t here = std::exchange(rows, rows * context.size(cp{}));
       all.values.resize(before + rows * width);
       for (std::size_t row = 0; row < here; ++row)
@@ -213,18 +194,19 @@ void predict_share(Stages& stages, const Context& context, const typename Stages
     Context own = context_of_call(context, share);
     own.env.training = false;
     own.engine.records = false;
+    own.engine.calls = stages.chunks().front()->calls.get();
     Unit& unit = stages.chunks().front()->units.front();
     const auto& part = stages.part_of(context, whole);
-    const inputs_of_t<Model, Context> inputs(own.device(), part);
+    const inputs_of_t<Model, Context> inputs(own, part);
     for (Hooks* hooks : own.engine.hooks) hooks->begin(false);
     const BatchShare micro = share_of(whole);
     for (std::size_t i = 0; i < micro.micro_batches; ++i) {
       own.env.first_row = (micro.first + micro.samples_before(i)) * micro.length;
       static_cast<Environment&>(own.env).length = micro.micro_batch(i).length;
       own.env.rows = micro.micro_batch(i).sequences * micro.micro_batch(i).length;
-      for (Hooks* hooks : own.engine.hooks) hooks->before_forward(unit);
+      enter_unit(own.engine, unit, false);
       append_outputs(own, predict_of_module(module_of<Context>(stages), own, inputs.first(i)), all);
-      for (std::size_t h = own.engine.hooks.size(); h-- > 0;) own.engine.hooks[h]->after_forward(unit);
+      leave_unit(own.engine, unit, false);
     }
   } else {
     const schedule::Table table = stages.forward_table(context, whole);

@@ -29,6 +29,7 @@ struct UnitCall {
   const void* inputs = nullptr;
   Environment* env = nullptr;
   std::size_t micro = 0, samples = 0;  ///< of the micro-batch
+  bool input_gradient = true;          ///< false: no unit before this one is trained, so its input is a constant
 };
 
 /// The transports of the values that enter and leave a unit and of their gradients; null without a pipeline.
@@ -138,9 +139,9 @@ class StackUnitOf final : public StackUnit<typename Context::execution_space> {
 
   void forward(const UnitCall& call, AnyValue& inputs, AnyValue& hidden, AnyValue& output, AnyValue* saved) const override {
     auto result = [&] {
-      if constexpr (U::place == UnitPlace::middle) return weft::forward(layer, context_of(call), hidden.as<typename U::Input>());
+      if constexpr (U::place == UnitPlace::middle) return forward_of(call, hidden.as<typename U::Input>());
       else if constexpr (U::place == UnitPlace::last)
-        return weft::forward(layer, context_of(call), hidden.as<typename U::Input>(), inputs.as<typename Inputs::Last>());
+        return forward_of(call, hidden.as<typename U::Input>(), inputs.as<typename Inputs::Last>());
       else return weft::forward(layer, context_of(call), inputs.as<typename Inputs::First>());
     }();
     if constexpr (returns_loss) output = AnyValue(raw(result.output.sum()));
@@ -196,6 +197,12 @@ class StackUnitOf final : public StackUnit<typename Context::execution_space> {
   Layer layer;
 
  private:
+  // A layer with a backward of its own computes the gradient of its input, whether it is needed or not.
+  template <class... X>
+  auto forward_of(const UnitCall& call, const X&... x) const {
+    if constexpr (IsModule<Layer>) return as_module(layer).recorded_call(call.input_gradient, context_of(call), x...);
+    else return weft::forward(layer, context_of(call), x...);
+  }
   static const Context& context_of(const UnitCall& call) { return *static_cast<const Context*>(call.context); }
   static const Inputs& inputs_of(const UnitCall& call) { return *static_cast<const Inputs*>(call.inputs); }
   // In place if `value` holds an X already, so that a chain of equal units allocates nothing for its hidden value.

@@ -42,6 +42,7 @@ struct StageSettings {
   schedule::AnySchedule schedule;
   std::shared_ptr<GradientAccumulator> accumulator;
   schedule::TimelineRecorder* timeline = nullptr;  ///< records the times of this rank's actions in each training step
+  std::vector<std::string> freeze = {};            ///< patterns of parameters that are frozen from the start
 };
 
 template <class Model>
@@ -57,7 +58,7 @@ class Stages {
   WEFT_COLD Stages(const Context& context, const Config& config, StageSettings settings)
       : settings_(std::move(settings)), config_(config) {
     if constexpr (is_usable<Model, Context>() || is_open<Model, Context>) construct(context, config);
-    else if constexpr (!can_be_built<Model, Context>) refuse_functions_of_model<Model, Context>();
+    else if constexpr (!can_be_built<Model, Context>) refuse_model<Model, Context>();
   }
 
   /// One step: forward and backward of all micro-batches, gradients summed over every axis. Returns the mean loss over the tokens
@@ -107,7 +108,10 @@ class Stages {
     for_each_state(set);
     for (Unit& unit : settings_.accumulator->second_uses())
       for (ParameterState* state : whole_units_.at(&unit)) set(*state);
+    for (std::size_t i = 0; i < names_.size(); ++i)
+      if (matches_any(patterns, names_[i])) frozen_[i] = !trainable;
     keep_trainable();
+    find_backwards(context);
     for (Hooks* hooks : context.engine.hooks) hooks->lay_out_gradients();
     ++changes_;
   }
@@ -128,6 +132,8 @@ class Stages {
   // ---- The parts of a training step, for a caller that runs them in another way (parallel/cuda/graphed_step.hpp).
 
   auto& chunks() { return chunks_; }
+  /// Whether this is the first time that the model's loss is computed in training, which is then checked to be a sum.
+  bool checks_loss() { return !std::exchange(loss_checked_, true); }
   /// The schedule's table for this batch. Throws as train_step does.
   template <class Context>
   const schedule::Table& table(const Context& context, const Batch& batch) {
@@ -156,7 +162,7 @@ class Stages {
   }
   /// The gradients so far will not be used.
   void discard_gradients() {
-    if (std::exchange(gradients_->open, nullptr)) for_each_state([](ParameterState& state) { state.gradients().discard(); });
+    discard_open_step();
     gradients_->applied = true;
   }
   /// The sum of the losses of all micro-batches of all ranks.
@@ -207,6 +213,9 @@ class Stages {
   }
 
  private:
+  void discard_open_step() {
+    if (std::exchange(gradients_->open, nullptr)) for_each_state([](ParameterState& state) { state.gradients().discard(); });
+  }
   template <class Context>
   double train(const Context& context, const Batch& whole) {
     const schedule::Table& table = this->table(context, whole);
@@ -216,13 +225,14 @@ class Stages {
           {"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, "
            "give one Batch with more micro_batches; to go on without them, call model.discard_gradients()"});
     const auto [count, tokens] = count_targets(context, whole);
+    discard_open_step();
     for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
     settings_.accumulator->begin(share_of(whole), context.engine.hooks, context.rank(dp{}), context.size(dp{}));
     ModelRun<Model, Context> run(context, chunks_, table, batch, *settings_.accumulator,
                                  {.loss_gradient = context.engine.loss_scale / count,
                                   .auxiliary_gradient = context.engine.loss_scale / tokens,
                                   .timeline = settings_.timeline});
-    run.executor.run({.check_loss = !std::exchange(loss_checked_, true)});
+    run.executor.run({.check_loss = checks_loss()});
     complete_step(context);
     const double loss = total_loss<Context>(context, run.executor.losses()) / count;
     gradients_->applied = !std::isfinite(loss);  // a step without a finite loss has no gradients to lose
@@ -268,7 +278,11 @@ class Stages {
                                  "place, or leave reproducible out"});
     });
     settings_.accumulator->find_uses(units_in_order(), context.engine.hooks, context.size(dp{}));
+    for (Unit& unit : settings_.accumulator->second_uses())
+      for (ParameterState* state : unit.parameters)
+        if (matches_any(patterns_of(settings_.freeze), state->name())) state->set_trainable(false);
     prepare(context);
+    find_backwards(context);
   }
 
   // Every rank builds the whole model, keeps its own stages and allocates the parameters of these.
@@ -291,6 +305,18 @@ class Stages {
     if constexpr (!ModuleModel<Model>)
       for (const Registered& parameter : whole.parameters)
         if (parameter.uses.front() == 0 || parameter.uses.back() + 1 == whole.units.size()) ends_.insert(parameter.state->name());
+    freeze_at_first(context, whole);
+    for (const auto& unit : whole.units) {
+      auto& uses = uses_.emplace_back();
+      for (std::size_t i = 0; i < whole.parameters.size(); ++i)
+        if (std::find(unit.used.begin(), unit.used.end(), whole.parameters[i].state.get()) != unit.used.end()) uses.push_back(i);
+    }
+    first_unit_.resize(stages);
+    for (std::size_t unit = whole.units.size(); unit-- > 0;) first_unit_[stage_of[unit]] = unit;
+    // Of a Module each layer's parameters are a part, if a wrapper gathers those of a child when it is called.
+    const auto& hooks = context.engine.hooks;
+    const bool parts =
+        ModuleModel<Model> && std::any_of(hooks.begin(), hooks.end(), [](Hooks* one) { return one->gathers_children(); });
     chunks_.reserve(settings_.schedule.chunks());
     std::vector<ParameterState*> seen;
     for (int index = 0; index < settings_.schedule.chunks(); ++index) {
@@ -307,10 +333,20 @@ class Stages {
         for (ParameterState* state : built.used) {
           if (std::find(seen.begin(), seen.end(), state) != seen.end()) continue;
           seen.push_back(state);
+          if (parts && !chunk.owned.back().parameters.empty() &&
+              layer_of(*chunk.owned.back().parameters.back()) != layer_of(*state))
+            chunk.owned.push_back({joined({"part ", chunk.owned.size()}), {}});
           chunk.owned.back().parameters.push_back(state);
           make_parameter<typename Context::scalar>(context, *state);
         }
       }
+    }
+    if constexpr (ModuleModel<Model>) {
+      Chunk<Exec>& chunk = *chunks_.front();
+      chunk.calls = std::make_unique<ChildCalls>(&layer_kind<Model>);
+      for (ParameterState* state : chunk.units.front().parameters) state->watch(*chunk.calls, 0);
+      chunk.trained.resize(chunk.owned.size());
+      if (parts) chunk.calls->split(chunk.owned, chunk.trained);
     }
     for (const Registered& parameter : whole.parameters) {
       names_.push_back(parameter.state->name());
@@ -321,6 +357,46 @@ class Stages {
       for (const auto& chunk : chunks_)
         for (Unit& unit : chunk->owned)
           std::erase_if(unit.parameters, [&](const ParameterState* state) { return state == parameter.state.get(); });
+    }
+  }
+
+  static std::vector<std::string_view> patterns_of(const std::vector<std::string>& patterns) {
+    return {patterns.begin(), patterns.end()};
+  }
+  // ModelOptions::freeze, before anything is allocated. Collective if there are patterns.
+  template <class Context>
+  WEFT_COLD void freeze_at_first(const Context& context, WholeModel<Exec>& whole) {
+    const std::vector<std::string_view> patterns = patterns_of(settings_.freeze);
+    std::vector<std::string> names;
+    for (const Registered& parameter : whole.parameters) names.push_back(parameter.state->name());
+    frozen_.assign(names.size(), false);
+    if (patterns.empty()) return;
+    std::vector<std::int32_t> found = found_by(patterns, names);
+    Context::for_each_axis([&](auto axis) { context.comm(axis).all_reduce(found, Reduction::max); });
+    require_found(found, names, patterns, "ModelOptions::freeze");
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      frozen_[i] = matches_any(patterns, names[i]);
+      if (frozen_[i]) whole.parameters[i].state->set_trainable(false);
+    }
+  }
+  // Finds which units have a backward. All ranks know all units, so those that would send a gradient and those that would receive
+  // it agree; only of experts a rank knows its own, and these are compared.
+  template <class Context>
+  WEFT_COLD void find_backwards([[maybe_unused]] const Context& context) {
+    std::vector<std::int32_t> trained(uses_.size());
+    for (std::size_t unit = 0; unit < uses_.size(); ++unit)
+      trained[unit] = std::any_of(uses_[unit].begin(), uses_[unit].end(), [&](std::size_t i) { return !frozen_[i]; });
+    if constexpr (Context::has(ep{}))
+      Context::for_each_axis([&](auto axis) { context.comm(axis).all_reduce(trained, Reduction::max); });
+    std::vector<UnitBackward> all;
+    bool before = false;
+    for (const std::int32_t here : trained) {
+      all.push_back({before || here != 0, before});
+      before = before || here != 0;
+    }
+    for (const auto& chunk : chunks_) {
+      const auto first = all.begin() + std::ptrdiff_t(first_unit_[std::size_t(chunk->stage)]);
+      chunk->backwards.assign(first, first + std::ptrdiff_t(chunk->layers.size()));
     }
   }
 
@@ -339,6 +415,12 @@ class Stages {
     }
   }
 
+  // The name without its last part: that of the layer that made the parameter.
+  static std::string_view layer_of(const ParameterState& state) {
+    const std::string_view name = state.name();
+    const std::size_t dot = name.rfind('.');
+    return name.substr(0, dot == std::string_view::npos ? 0 : dot);
+  }
   // The units of this rank's chunks, in the order of the model.
   WEFT_COLD std::vector<Unit*> units_in_order() const {
     std::vector<Chunk<Exec>*> chunks;
@@ -384,7 +466,10 @@ class Stages {
   StageSettings settings_;
   Config config_;
   std::vector<std::string> names_;
-  std::set<std::string> ends_;  // the names of parameters that the first or the last unit uses
+  std::vector<char> frozen_;                    // by name
+  std::vector<std::vector<std::size_t>> uses_;  // of each unit of the whole model, the places of its parameters in `names_`
+  std::vector<std::size_t> first_unit_;         // of each stage
+  std::set<std::string> ends_;                  // the names of parameters that the first or the last unit uses
   std::vector<std::shared_ptr<StepBuffer>> buffers_;
   std::vector<std::unique_ptr<Chunk<Exec>>> chunks_;
   Ties ties_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The transport of a value between two stages of a pipeline, without its type: a tensor, a tuple of tensors, or Nothing. Units of
-// a model hand these functions to the executor, which knows no types.
+// The transport of a value between two stages of a pipeline, without its type: a tensor, a tuple or a struct of them, or Nothing.
+// Units of a model hand these functions to the executor, which knows no types.
 //
 //   const Transport<Exec>& transport = transport_of<Exec, Hidden>;
 //   transport.send(channel, hidden, next_rank, {stage + 1, micro, true});
@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/layer/struct_value.hpp>
 #include <weft/pipeline/any_value.hpp>
 #include <weft/pipeline/stage_channel.hpp>
 #include <weft/tensor/tensor.hpp>
@@ -25,18 +26,13 @@ struct Transport {
   void (*send)(Channel&, const AnyValue&, int to, const StageMessage&);
 };
 
-/// Whether values of type X can go from stage to stage.
-template <class X>
-inline constexpr bool can_travel = AnyTensor<X> || std::is_same_v<X, Nothing>;
-template <class... X>
-inline constexpr bool can_travel<std::tuple<X...>> = (can_travel<X> && ...);
-
 /// Calls f(type of a tensor) for each tensor of an X, in order.
 template <class X>
 struct TensorsOf {
   template <class F>
   static void each(X& x, F&& f) {
-    if constexpr (!std::is_same_v<X, Nothing>) f(x);
+    if constexpr (StructOfTensors<X>) with_parts(x, [&]<class... Part>(Part&... part) { (TensorsOf<Part>::each(part, f), ...); });
+    else if constexpr (!std::is_same_v<X, Nothing>) f(x);
   }
 };
 template <class... X>

@@ -48,7 +48,13 @@ struct RefusedOperand {};
 
 namespace detail {
 // Replaces a value that the compiler has already refused, so that only one error is printed: operations on it are silent.
-struct AlreadyRefused : operations::RefusedOperand {};
+struct AlreadyRefused : operations::RefusedOperand {
+  const AlreadyRefused& value() const { return *this; }
+  AlreadyRefused detach() const { return *this; }
+  Shape shape() const { return {}; }
+  std::size_t rows() const { return 0; }
+  std::size_t columns() const { return 0; }
+};
 }  // namespace detail
 
 /// The operations that programs call with tensors and without a namespace: add(x, y), map(x, f), softmax(x). Every Tensor derives
@@ -232,9 +238,10 @@ Tensor<T, E> raw(const Tensor<T, E, P...>& x) {
 /// Refuses, at compile time, a nonlinear operation on a tensor of which each rank holds only a term of a sum.
 template <AnyTensor X>
 constexpr void require_not_partial() {
-  static_assert(!detail::any_partial<X>,
-                "weft: this operation is not linear, but its input is Partial: each rank holds only a term of a sum. Reduce it "
-                "first: to<Invariant<axis>>(context, x), to<Shard<axis, 0>>(context, x), or wrap the layers in Residual");
+  static_assert(
+      !detail::any_partial<X>,
+      "weft: this operation is not linear, but its input is Partial: each rank holds only a term of a sum. Reduce it "
+      "first: to<Invariant<axis>>(x) or to<Shard<axis, 0>>(x), on tensors (context, x), or wrap the layers in Residual");
 }
 
 /// Refuses, at compile time, a gradient whose placements are not the duals of its tensor's, and Nothing for a tensor that has a

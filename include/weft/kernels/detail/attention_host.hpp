@@ -30,9 +30,8 @@ struct TilesFor<V, bfloat16> {
 };
 #endif
 
-/// The pointers of one call and the loops over one (sequence, key-value head). R is the type of the results. `masked`: the
-/// shape's mask has ranges; a type of its own, so that causal attention does not ask for it row by row.
-template <class V, class T, class R, bool masked>
+/// The pointers of one call and the loops over one (sequence, key-value head). R is the type of the results.
+template <class V, class T, class R>
 struct AttentionHost {
   using A = accumulate_t<T>;
   using Tiles = typename TilesFor<V, T>::type;
@@ -42,6 +41,7 @@ struct AttentionHost {
   static_assert(sizeof(Operand) == sizeof(A), "scores turn into operands in place");
 
   AttentionShape shape;
+  bool masked;  // the shape's mask has ranges
   const T *q = nullptr, *k = nullptr, *v = nullptr, *out = nullptr, *d_out = nullptr;
   std::size_t q_stride = 0, k_stride = 0, v_stride = 0, out_stride = 0, d_out_stride = 0, dq_stride = 0, dk_stride = 0,
               dv_stride = 0;
@@ -52,7 +52,10 @@ struct AttentionHost {
   std::size_t width, keys, operands;  // head_width and keys padded to whole tiles; operands along head_width
 
   explicit AttentionHost(const AttentionShape& s)
-      : shape(s), scale(A(1) / std::sqrt(A(s.head_width))), operands((s.head_width + depth - 1) / depth) {
+      : shape(s),
+        masked(s.mask.ranges()),
+        scale(A(1) / std::sqrt(A(s.head_width))),
+        operands((s.head_width + depth - 1) / depth) {
     const auto padded = [](std::size_t n, std::size_t step) { return (n + step - 1) / step * step; };
     width = padded(s.head_width, columns);
     keys = padded(s.keys, std::max(columns, tile_rows));  // keys are also rows of a tile
@@ -85,12 +88,12 @@ struct AttentionHost {
 
   HiddenKeys<A> hidden() const { return {shape, std::max(columns, tile_rows)}; }
   KeySpan tile_keys(std::size_t sequence, std::size_t first, std::size_t block, std::size_t block_size) const {
-    if constexpr (masked) return hidden().tile_keys(sequence, first, block, block_size);
-    else return {0, visible_keys(first, block, block_size)};
+    if (masked) return hidden().tile_keys(sequence, first, block, block_size);
+    return {0, visible_keys(first, block, block_size)};
   }
   KeySpan block_keys(std::size_t sequence, std::size_t first, std::size_t rows) const {
-    if constexpr (masked) return hidden().block_keys(sequence, first, rows);
-    else return {0, shape.causal ? first + rows : shape.keys};
+    if (masked) return hidden().block_keys(sequence, first, rows);
+    return {0, shape.causal ? first + rows : shape.keys};
   }
 
   /// The number of keys of a block that rows [first, first + tile_rows) see.
@@ -258,10 +261,10 @@ struct AttentionHost {
         }
         if (masked) std::fill(query_gradient, query_gradient + padded_rows * width, A(0));
         for (std::size_t block = all.from / ld * ld; block < all.end; block += ld) {
-          [[maybe_unused]] KeySpan spans[query_block / tile_rows];  // under a mask
+          KeySpan spans[query_block / tile_rows];  // under a mask
           for (std::size_t row = 0; row < padded_rows; row += tile_rows) {
             KeySpan span = tile_keys(sequence, first + row, block, ld);
-            if constexpr (masked) {
+            if (masked) {
               if (!span.empty() && hidden().all_hidden(sequence, head, first + row, block, span)) span = {0, 0};
               spans[row / tile_rows] = span;
             }
@@ -298,7 +301,7 @@ struct AttentionHost {
                                                width, key_gradient + (block + j) * width + d, width, true);
               }
             };
-            if constexpr (masked) {
+            if (masked) {
               const auto sees = [&](std::size_t row) {
                 return spans[row / tile_rows].from <= j && j < spans[row / tile_rows].end;
               };
@@ -339,10 +342,10 @@ struct AttentionHost {
   }
 };
 
-template <bool masked, class T, class R, class Exec>
-void attention_tiles_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
-                             StridedRows<R> out, accumulate_t<T>* lse) {
-  using Loops = AttentionHost<lanes_for<Exec, T>, T, R, masked>;
+template <class T, class R, class Exec>
+void attention_host_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
+                            StridedRows<R> out, accumulate_t<T>* lse) {
+  using Loops = AttentionHost<lanes_for<Exec, T>, T, R>;
   Loops loops(shape);
   loops.q = in.q, loops.k = in.k, loops.v = in.v, loops.result = out.data, loops.lse = lse;
   loops.q_stride = in.q_stride, loops.k_stride = in.k_stride, loops.v_stride = in.v_stride, loops.out_stride = out.stride;
@@ -350,31 +353,16 @@ void attention_tiles_forward(Device<Exec>& device, const AttentionShape& shape, 
 }
 
 template <class T, class R, class Exec>
-void attention_host_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
-                            StridedRows<R> out, accumulate_t<T>* lse) {
-  if (shape.mask.ranges()) attention_tiles_forward<true>(device, shape, in, out, lse);
-  else attention_tiles_forward<false>(device, shape, in, out, lse);
-}
-
-template <bool masked, class T, class R, class Exec>
-void attention_tiles_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
-                              StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
-                              const AttentionOperands<R>& d) {
-  using Loops = AttentionHost<lanes_for<Exec, T>, T, R, masked>;
+void attention_host_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
+                             StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
+                             const AttentionOperands<R>& d) {
+  using Loops = AttentionHost<lanes_for<Exec, T>, T, R>;
   Loops loops(shape);
   loops.q = in.q, loops.k = in.k, loops.v = in.v, loops.out = out.data, loops.d_out = d_out.data, loops.lse_in = lse;
   loops.dq = d.q, loops.dk = d.k, loops.dv = d.v;
   loops.q_stride = in.q_stride, loops.k_stride = in.k_stride, loops.v_stride = in.v_stride, loops.out_stride = out.stride;
   loops.d_out_stride = d_out.stride, loops.dq_stride = d.q_stride, loops.dk_stride = d.k_stride, loops.dv_stride = d.v_stride;
   Loops::run(device, shape, loops.backward_values(), [=](std::size_t item, char* workspace) { loops.backward(item, workspace); });
-}
-
-template <class T, class R, class Exec>
-void attention_host_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
-                             StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
-                             const AttentionOperands<R>& d) {
-  if (shape.mask.ranges()) attention_tiles_backward<true>(device, shape, in, out, d_out, lse, d);
-  else attention_tiles_backward<false>(device, shape, in, out, d_out, lse, d);
 }
 
 }  // namespace weft::kernels::detail

@@ -35,6 +35,11 @@ class OneDnnLayout {
   handle get() const { return &description_; }
 #endif
   OneDnnLayout() = default;
+#if DNNL_VERSION_MAJOR >= 3
+  explicit OneDnnLayout(handle of) { dnnl_memory_desc_clone(&description_, of); }
+#else
+  explicit OneDnnLayout(handle of) : description_(*of) {}
+#endif
   OneDnnLayout(const OneDnnLayout&) = delete;
   OneDnnLayout& operator=(const OneDnnLayout&) = delete;
   dnnl_status_t describe(int rank, const dnnl_dims_t extents, dnnl_data_type_t type, dnnl_format_tag_t tag) {

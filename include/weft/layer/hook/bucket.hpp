@@ -13,6 +13,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
 #include <weft/device/device.hpp>
+#include <weft/layer/hook/keeper.hpp>
 #include <weft/layer/parameter_state.hpp>
 #include <weft/tensor/tensor.hpp>
 
@@ -91,6 +92,8 @@ class AnyHook {
   virtual void finish(Bucket& bucket, const Communicator& comm) = 0;
   /// Compares the next step's sums with plain ones.
   virtual void check_next_step() {}
+  /// Names what it keeps for this bucket from step to step.
+  virtual void keep(Bucket&, Keeper&) {}
 };
 
 }  // namespace weft::hook

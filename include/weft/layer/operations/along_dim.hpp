@@ -32,7 +32,7 @@ template <class X, int Dim>
 constexpr void require_dim_whole() {
   static_assert(!sharded_along<X, Dim>,
                 "weft: mean, max and softmax along a dim need all of it on one rank, but an axis cuts it: gather it first, "
-                "to<Invariant<axis>>(context, x); a sum along it is Partial, sum<dim>(x)");
+                "to<Invariant<axis>>(x), on tensors (context, x); a sum along it is Partial, sum<dim>(x)");
 }
 // Of values, those along the summed dim count once.
 inline void require_counted_once(const char* operation, const Shape& shape, int dim, Of of) {
@@ -79,7 +79,7 @@ X softmax_of_rows(const X& x) {
   static_assert(
       !columns_cut<X>,
       "weft: softmax and log_softmax along the last dim need whole rows, and an axis cuts a dim beyond 0, which may be the "
-      "last: name the dim, softmax<2>(x), or gather the rows first, to<Invariant<axis>>(context, x)");
+      "last: name the dim, softmax<2>(x), or gather the rows first, to<Invariant<axis>>(x), on tensors (context, x)");
   const int last = int(x.shape().rank()) - 1;
   const auto around = along("softmax", x.shape(), last);
   require_counted_once("softmax", x.shape(), last, Of::values);
@@ -148,7 +148,7 @@ auto mean(const X& x) {
   static_assert(
       !detail::cut_between<X, 0, 3>,
       "weft: mean of a tensor that an axis cuts: a rank knows only its part's number of elements; divide the sum by the "
-      "number of the whole: scale(to<Invariant<axis>>(context, sum(x)), 1.0 / elements)");
+      "number of the whole: scale(to<Invariant<axis>>(sum(x)), 1.0 / elements)");
   return scale(sum_all(x), 1.0 / double(x.size()));
 }
 

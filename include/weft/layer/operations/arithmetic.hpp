@@ -26,7 +26,7 @@ constexpr void require_number_fits() {
   static_assert(
       !any_partial<X>,
       "weft: adding a number to a Partial tensor adds it once for each rank, and a number over terms is not the terms of "
-      "the quotient: reduce it first, to<Invariant<axis>>(context, x)");
+      "the quotient: reduce it first, to<Invariant<axis>>(x), on tensors (context, x)");
 }
 
 /// f of each element of x, with a nonlinear f that is written in lanes.

@@ -11,9 +11,11 @@
 #include <cstdint>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include <weft/kernels/attention.hpp>
 #include <weft/layer/operations/reductions.hpp>
+#include <weft/layer/variable.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -135,6 +137,66 @@ auto attention_gradient(const X& q, const X& k, const X& v, const Attended<X, L>
                         const M& hidden) {
   detail::require_attention(q, k, v, mask);
   return detail::attended_gradient(q, k, v, result, g, mask, detail::mask_arrays(q, k, hidden));
+}
+
+}  // namespace operations
+
+namespace detail {
+
+/// Attention in a Module's forward; its three gradients are made together. M: the tensor of the mask, or Nothing.
+template <class Context, class X, class R, class M>
+struct RecordedAttention : TapeStep<Context>, ValueNode<X> {
+  RecordedAttention(const Variable<Context, X>& of_q, const Variable<Context, X>& of_k, const Variable<Context, X>& of_v,
+                    R&& done, const AttentionMask& pattern, const M& own)
+      : nodes{of_q.node(), of_k.node(), of_v.node()},
+        q(of_q.value()),
+        k(of_k.value()),
+        v(of_v.value()),
+        result(std::move(done)),
+        mask(pattern),
+        hidden(own) {}
+  void apply(Tape<Context>& tape) {
+    if (!*this) return;
+    const auto g = this->take();
+    auto [dq, dk, dv] = [&] {
+      if constexpr (std::is_same_v<M, Nothing>) return attention_gradient(q, k, v, result, g, mask);
+      else return attention_gradient(q, k, v, result, g, mask, hidden);
+    }();
+    if (nodes[0] != nullptr) nodes[0]->add(tape.context(), std::move(dq));
+    if (nodes[1] != nullptr) nodes[1]->add(tape.context(), std::move(dk));
+    if (nodes[2] != nullptr) nodes[2]->add(tape.context(), std::move(dv));
+  }
+  ValueNode<X>* nodes[3];
+  X q, k, v;
+  R result;
+  AttentionMask mask;
+  M hidden;
+};
+
+template <class C, class X, class R, class M>
+Variable<C, X> record_attention(const Variable<C, X>& q, const Variable<C, X>& k, const Variable<C, X>& v, R&& result,
+                                const AttentionMask& mask, const M& hidden) {
+  X y = result.output;
+  if (!q.tape().records() || !(q.has_gradient() || k.has_gradient() || v.has_gradient())) return {std::move(y), q.tape()};
+  auto& node = q.tape().template record<RecordedAttention<C, X, std::remove_cvref_t<R>, M>>(q, k, v, std::forward<R>(result),
+                                                                                            mask, hidden);
+  return {std::move(y), &node, q.tape()};
+}
+
+}  // namespace detail
+
+namespace operations {
+
+/// The same on Variables: the output alone, [heads, tokens, width]. The mask of one's own is a constant.
+template <class C, class X>
+auto attention(const Variable<C, X>& q, const Variable<C, X>& k, const Variable<C, X>& v, const AttentionMask& mask = {}) {
+  return detail::record_attention(q, k, v, attention(q.value(), k.value(), v.value(), mask), mask, Nothing());
+}
+template <class C, class X, class M>
+auto attention(const Variable<C, X>& q, const Variable<C, X>& k, const Variable<C, X>& v, const AttentionMask& mask,
+               const Variable<C, M>& hidden) {
+  return detail::record_attention(q, k, v, attention(q.value(), k.value(), v.value(), mask, hidden.value()), mask,
+                                  hidden.value());
 }
 
 }  // namespace operations

@@ -53,7 +53,7 @@ requires(std::is_same_v<Axes<typename PL::axis...>,
       "weft: batched_matmul of Partial by Partial: a product of sums is not the sum of products; reduce one operand first");
   static_assert(fault != ContractFault::not_entered,
                 "weft: batched_matmul of an Invariant operand with a sharded or Replicated one: enter the parallel region first, "
-                "to<Replicated<axis>>(context, x), or its gradient loses a sum");
+                "to<Replicated<axis>>(x), on tensors (context, x), or its gradient loses a sum");
   static_assert(
       fault != ContractFault::no_rule,
       "weft: batched_matmul has no rule for these placements: on each axis the batch is cut in both, or one operand is cut "

@@ -51,7 +51,8 @@ struct ScalarRule {
   static_assert(
       fits,
       "weft: times_scalar: the number lies as the tensor (Invariant, Replicated), is Replicated on an axis that shards the "
-      "tensor, or one of the two is Partial: bring it there, to<Replicated<axis>>(context, s), or its gradient loses a sum");
+      "tensor, or one of the two is Partial: bring it there, to<Replicated<axis>>(s), on tensors (context, s), or its gradient "
+      "loses a sum");
   using type = std::conditional_t<kind_of<V> == Kind::partial, V, X>;
 };
 // x times one number for each row.
@@ -63,7 +64,7 @@ struct ColumnRule {
   static_assert(fits,
                 "weft: times_column: the numbers of the rows lie as the rows do (Invariant, Replicated, Shard<axis, 0>), are "
                 "Replicated on an axis that cuts columns, or one of the two is Partial: bring them there, "
-                "to<Replicated<axis>>(context, v), or their gradient loses a sum");
+                "to<Replicated<axis>>(v), on tensors (context, v), or their gradient loses a sum");
   using type = std::conditional_t<kind_of<V> == Kind::partial, V, X>;
 };
 template <class X, class Y>
@@ -154,7 +155,7 @@ template <AnyTensor X, AnyTensor Y>
 X subtract(const X& x, const Y& y) {
   static_assert(std::is_same_v<X, Y>,
                 "weft: subtract: the two terms are placed differently, or hold different element types; bring one to the other's "
-                "layout, to_layout_of<X>(context, y), or type, cast<T>(y)");
+                "layout, to_layout_of(x, y), on tensors to_layout_of<X>(context, y), or type, cast<T>(y)");
   if constexpr (!std::is_same_v<X, Y>) {
     return x;  // one error is enough
   } else {
@@ -218,7 +219,7 @@ auto divide_column(const X& x, const V& v) {
   detail::require_factor_scalar<X, V>();
   static_assert(!detail::any_partial<V>,
                 "weft: divide_column: the divisors are Partial, and a quotient of sums is not the sum of quotients: reduce them, "
-                "to<Invariant<axis>>(context, v)");
+                "to<Invariant<axis>>(v), on tensors (context, v)");
   if constexpr (detail::any_partial<V>) {
     return x;  // one error is enough
   } else {

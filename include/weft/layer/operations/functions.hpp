@@ -23,7 +23,7 @@ template <class X, class Y>
 constexpr bool require_alike_values() {
   static_assert(std::is_same_v<X, Y>,
                 "weft: the two tensors are placed differently, or hold different element types; bring one to the other's layout, "
-                "to_layout_of<X>(context, y), or type, cast<T>(y)");
+                "to_layout_of(x, y), on tensors to_layout_of<X>(context, y), or type, cast<T>(y)");
   if constexpr (std::is_same_v<X, Y>) require_not_partial<X>();
   return std::is_same_v<X, Y>;
 }
@@ -179,7 +179,7 @@ template <AnyTensor C, AnyTensor X, AnyTensor Y>
 X where(const C& condition, const X& x, const Y& y) {
   static_assert(std::is_same_v<X, Y>,
                 "weft: where: the two tensors are placed differently, or hold different element types; bring one to the other's "
-                "layout, to_layout_of<X>(context, y), or type, cast<T>(y)");
+                "layout, to_layout_of(x, y), on tensors to_layout_of<X>(context, y), or type, cast<T>(y)");
   static_assert(!std::is_same_v<X, Y> || detail::lie_alike<X, C>,
                 "weft: where: an axis cuts the condition and not the tensors, or the reverse: make it from a tensor that lies as "
                 "they do, greater(x, 0)");

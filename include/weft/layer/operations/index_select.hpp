@@ -56,7 +56,7 @@ template <class I>
 auto ids_of(const I& ids, std::size_t rows, const IdWords& words) {
   using N = typename I::value_type;
   static_assert(std::is_integral_v<N>, "weft: ids and labels are whole numbers, such as std::int32_t");
-  if constexpr (on_host<typename I::execution_space>) {
+  if constexpr (std::is_integral_v<N> && on_host<typename I::execution_space>) {
     const N* data = ids.data();
     for (std::size_t i = 0; i < ids.size(); ++i)
       if (std::cmp_less(data[i], 0) || std::cmp_greater_equal(data[i], rows))
@@ -65,6 +65,8 @@ auto ids_of(const I& ids, std::size_t rows, const IdWords& words) {
   }
   if constexpr (std::is_same_v<N, std::int32_t>) {
     return ids;
+  } else if constexpr (!std::is_integral_v<N>) {
+    return with_scalar_t<I, std::int32_t>();  // one error is enough
   } else {
     with_scalar_t<I, std::int32_t> out(ids.device(), ids.shape());
     copy_ids(ids.device(), ids.size(), static_cast<const N*>(ids.data()), out.data());
@@ -107,11 +109,12 @@ auto index_select(const X& x, const I& ids) {
   static_assert(S::axes, "weft: index_select: the tensor and the ids name different axes, or lie on different devices");
   static_assert(S::entered,
                 "weft: index_select: an axis cuts the ids, and the tensor is Invariant on it: enter the parallel region first, "
-                "to<Replicated<axis>>(context, x), or its gradient loses a sum");
+                "to<Replicated<axis>>(x), on tensors (context, x), or its gradient loses a sum");
   static_assert(
       S::fits,
       "weft: index_select: an axis cuts the tensor's rows, so a rank lacks those that its ids name, or the ids lie in no "
-      "way that gathers: gather the rows, to<Replicated<axis>>(context, x), or use Embedding, which sums over the ranks");
+      "way that gathers: gather the rows, to<Replicated<axis>>(x), on tensors (context, x), or use Embedding, which sums over "
+      "the ranks");
   if constexpr (!S::axes || !S::entered || !S::fits) {
     return x;
   } else {

@@ -28,23 +28,26 @@ namespace detail {
 template <class X, class Y>
 constexpr bool require_samples() {
   using L = LossOf<X>;
-  constexpr bool alike = lie_alike<X, Y>, partial = any_partial<X>;
+  constexpr bool real = Real<typename X::value_type>, alike = !real || lie_alike<X, Y>, partial = any_partial<X>;
+  static_assert(real,
+                "weft: this loss's predictions are whole numbers, which have no gradient: give what the model computed first and "
+                "the targets second");
   static_assert(
       alike,
       "weft: this loss's predictions and targets do not lie alike: an axis cuts one of them and not the other, or they name "
-      "different axes; bring them together, such as to<Shard<axis, 0>>(context, targets)");
+      "different axes; bring them together, such as to<Shard<axis, 0>>(targets), on tensors (context, targets)");
   static_assert(
-      !alike || !partial,
+      !real || !alike || !partial,
       "weft: the loss of a Partial prediction: each rank has only a term of it, and the loss is not linear: reduce it first, "
-      "to<Invariant<axis>>(context, x)");
-  static_assert(!alike || partial || L::one_each,
+      "to<Invariant<axis>>(x), on tensors (context, x)");
+  static_assert(!real || !alike || partial || L::one_each,
                 "weft: an axis cuts the elements of a sample, whose loss is of all of them: gather them first, "
-                "to<Invariant<axis>>(context, x)");
+                "to<Invariant<axis>>(x), on tensors (context, x)");
   static_assert(
-      !alike || partial || !L::one_each || L::counted_once,
+      !real || !alike || partial || !L::one_each || L::counted_once,
       "weft: the predictions are Replicated, so each rank of the axis would count their loss: compute it from an Invariant "
-      "tensor, to<Invariant<axis>>(context, x)");
-  return alike && !partial && L::one_each && L::counted_once;
+      "tensor, to<Invariant<axis>>(x), on tensors (context, x)");
+  return real && alike && !partial && L::one_each && L::counted_once;
 }
 // The elements of one sample.
 inline double elements_of_sample(const char* loss, const Shape& x, const Shape& y) {
@@ -115,12 +118,59 @@ template <class T, class E, class... P>
 inline constexpr bool classes_fit<Tensor<T, E, P...>> =
     ((shard_dim<P> <= 0 || (shard_dim<P> == 1 && std::is_same_v<typename P::axis, tp>)) && ...);
 
+template <class Z, class N>
+constexpr bool require_classes() {
+  constexpr bool real = Real<typename Z::value_type>, partial = any_partial<Z>, fit = classes_fit<Z>,
+                 counted_once = LossOf<Z>::counted_once, of_rows = tokens_fit<Z, N>;
+  static_assert(real,
+                "weft: cross_entropy of logits that are whole numbers, which have no gradient: give the logits first and the "
+                "labels second");
+  if constexpr (real) require_not_partial<Z>();
+  static_assert(!real || partial || fit,
+                "weft: cross_entropy of classes: an axis other than tp cuts the classes (dim 1), or one cuts a later dim: gather "
+                "them first, to<Invariant<axis>>(logits), on tensors (context, logits)");
+  static_assert(!real || partial || !fit || counted_once,
+                "weft: cross_entropy of Replicated logits: each rank of the axis would count their loss: compute it from an "
+                "Invariant tensor, to<Invariant<axis>>(logits), on tensors (context, logits)");
+  if constexpr (real && !partial && fit && counted_once) require_tokens_of<Z, N>();
+  return real && !partial && fit && counted_once && of_rows;
+}
+
 /// factor * g, with the loss's gradient g [1]; x's elements may be cut in ways that g does not show.
 template <class X, class G>
 X scaled_by_loss(const X& x, const G& g) {
   X out(x.device(), x.shape());
   kernels::multiply_scalar(x.device(), x.size(), static_cast<const typename X::value_type*>(x.data()), g.data(), out.data());
   return out;
+}
+
+template <class Context, class Z, class N>
+auto cross_entropy_of_classes(const Context& context, const Z& logits, const N& labels) {
+  using Loss = typename LossOf<Z>::type;
+  using T = typename Z::value_type;
+  using S = Tensor<accumulate_t<T>, typename Z::execution_space>;
+  constexpr bool cut = std::is_same_v<placement_t<Z, tp>, Shard<tp, 1>>;
+  if (logits.shape().rank() != 2 || labels.shape().rank() != 1 || labels.size() != logits.shape()[0])
+    throw_error<ShapeError>({"cross_entropy: logits ", logits.shape().text(), " beside labels ", labels.shape().text(),
+                             ", expected [samples, classes] and [samples]"});
+  const std::size_t rows = logits.rows(), columns = logits.columns(), ranks = cut ? context.size(tp{}) : 1,
+                    first = cut ? context.rank(tp{}) * columns : 0;
+  if (logits.shape().sharding(1) != DimSharding::even)
+    throw_error<LayoutError>({"cross_entropy: the classes of ", logits.shape().text(), " are not cut evenly"});
+  const auto wanted = ids_of(labels, columns * ranks, {"cross_entropy", "label", " of sample ", " classes"});
+  auto& device = logits.device();
+  S maximum(device, {rows}), sums(device, {2, rows});
+  auto *sum = sums.data(), *target = sums.data() + rows;
+  kernels::row_max<T>(device, rows, columns, columns, logits.data(), maximum.data());
+  if constexpr (cut) context.comm(tp{}).all_reduce(raw(maximum), Reduction::max);
+  kernels::softmax_sums<T>(device, rows, columns, columns, logits.data(), maximum.data(), wanted.data(), std::int64_t(first), sum,
+                           target);
+  if constexpr (cut) context.comm(tp{}).all_reduce(raw(sums));
+  typename Loss::sum_type loss(device, {1});
+  gradient_t<Z> difference(device, logits.shape());
+  kernels::cross_entropy_finish<T>(device, rows, columns, columns, logits.data(), maximum.data(), sum, target, wanted.data(),
+                                   std::int64_t(first), loss.data(), difference.data());
+  return Result{MakesLosses::make<Loss>(std::move(loss)), std::move(difference)};
 }
 
 }  // namespace detail
@@ -148,41 +198,8 @@ auto bce_with_logits(const Z& z, const Y& y) {
 /// sums and label logits together. Statistics in accumulate_t.
 template <class Context, AnyTensor Z, AnyTensor N>
 auto cross_entropy(const Context& context, const Z& logits, const N& labels) {
-  require_not_partial<Z>();
-  static_assert(
-      detail::classes_fit<Z>,
-      "weft: cross_entropy of classes: an axis other than tp cuts the classes (dim 1), or one cuts a later dim: gather them "
-      "first, to<Invariant<axis>>(context, logits)");
-  static_assert(
-      detail::LossOf<Z>::counted_once,
-      "weft: cross_entropy of Replicated logits: each rank of the axis would count their loss: compute it from an Invariant "
-      "tensor, to<Invariant<axis>>(context, logits)");
-  detail::require_tokens_of<Z, N>();
-  using Loss = typename detail::LossOf<Z>::type;
-  using T = typename Z::value_type;
-  using S = Tensor<accumulate_t<T>, typename Z::execution_space>;
-  constexpr bool cut = std::is_same_v<placement_t<Z, tp>, Shard<tp, 1>>;
-  if (logits.shape().rank() != 2 || labels.shape().rank() != 1 || labels.size() != logits.shape()[0])
-    throw_error<ShapeError>({"cross_entropy: logits ", logits.shape().text(), " beside labels ", labels.shape().text(),
-                             ", expected [samples, classes] and [samples]"});
-  const std::size_t rows = logits.rows(), columns = logits.columns(), ranks = cut ? context.size(tp{}) : 1,
-                    first = cut ? context.rank(tp{}) * columns : 0;
-  if (logits.shape().sharding(1) != DimSharding::even)
-    throw_error<LayoutError>({"cross_entropy: the classes of ", logits.shape().text(), " are not cut evenly"});
-  const auto wanted = detail::ids_of(labels, columns * ranks, {"cross_entropy", "label", " of sample ", " classes"});
-  auto& device = logits.device();
-  S maximum(device, {rows}), sums(device, {2, rows});
-  auto *sum = sums.data(), *target = sums.data() + rows;
-  kernels::row_max<T>(device, rows, columns, columns, logits.data(), maximum.data());
-  if constexpr (cut) context.comm(tp{}).all_reduce(raw(maximum), Reduction::max);
-  kernels::softmax_sums<T>(device, rows, columns, columns, logits.data(), maximum.data(), wanted.data(), std::int64_t(first), sum,
-                           target);
-  if constexpr (cut) context.comm(tp{}).all_reduce(raw(sums));
-  typename Loss::sum_type loss(device, {1});
-  gradient_t<Z> difference(device, logits.shape());
-  kernels::cross_entropy_finish<T>(device, rows, columns, columns, logits.data(), maximum.data(), sum, target, wanted.data(),
-                                   std::int64_t(first), loss.data(), difference.data());
-  return Result{detail::MakesLosses::make<Loss>(std::move(loss)), std::move(difference)};
+  if constexpr (detail::require_classes<Z, N>()) return detail::cross_entropy_of_classes(context, logits, labels);
+  else return Result{detail::AlreadyRefused(), detail::AlreadyRefused()};
 }
 
 template <class C, class X, class Y>
@@ -216,10 +233,12 @@ auto bce_with_logits(const Variable<C, Z>& z, const Variable<C, Y>& y) {
 template <class C, class Z, class N>
 auto cross_entropy(const Variable<C, Z>& logits, const Variable<C, N>& labels) {
   auto found = cross_entropy(logits.context(), logits.value(), labels.value());
-  return detail::record(logits.tape(), std::move(found.output),
-                        detail::from(logits, [difference = std::move(found.saved)](const auto&, const auto& g) {
-                          return detail::scaled_by_loss(difference, g);
-                        }));
+  if constexpr (std::is_same_v<decltype(found.output), detail::AlreadyRefused>) return detail::AlreadyRefused();
+  else
+    return detail::record(logits.tape(), std::move(found.output),
+                          detail::from(logits, [difference = std::move(found.saved)](const auto&, const auto& g) {
+                            return detail::scaled_by_loss(difference, g);
+                          }));
 }
 
 }  // namespace operations

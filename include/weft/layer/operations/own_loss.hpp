@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <weft/device/parallel_for.hpp>
+#include <weft/layer/layer_check.hpp>
 #include <weft/layer/loss_sum.hpp>
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/variable.hpp>
@@ -36,18 +37,27 @@ gradient_t<X> gradient_of_losses(const X& losses, const G& g, const std::int32_t
 /// model's count of the global batch. Placements as sum_losses(context, losses, targets).
 template <class C, class X>
 auto sum_losses(const Variable<C, X>& losses) {
-  return detail::record(losses.tape(), sum_losses(losses.context(), losses.value()),
-                        detail::from(losses, [x = losses.value()](const auto&, const auto& g) {
-                          return detail::gradient_of_losses(x, g, nullptr);
-                        }));
+  auto sum = sum_losses(losses.context(), losses.value());
+  if constexpr (detail::is_refused<decltype(sum)>) return sum;
+  else
+    return detail::record(losses.tape(), std::move(sum), detail::from(losses, [x = losses.value()](const auto&, const auto& g) {
+                            return detail::gradient_of_losses(x, g, nullptr);
+                          }));
 }
 /// The same over the tokens whose target is not negative.
 template <class C, class X, class Ids>
 auto sum_losses(const Variable<C, X>& losses, const Variable<C, Ids>& targets) {
-  return detail::record(losses.tape(), sum_losses(losses.context(), losses.value(), targets.value()),
-                        detail::from(losses, [x = losses.value(), of = targets.value()](const auto&, const auto& g) {
-                          return detail::gradient_of_losses(x, g, of.data());
-                        }));
+  auto sum = sum_losses(losses.context(), losses.value(), targets.value());
+  if constexpr (detail::is_refused<decltype(sum)>) return sum;
+  else
+    return detail::record(losses.tape(), std::move(sum),
+                          detail::from(losses, [x = losses.value(), of = targets.value()](const auto&, const auto& g) {
+                            return detail::gradient_of_losses(x, g, of.data());
+                          }));
+}
+template <class... Targets>
+detail::AlreadyRefused sum_losses(detail::AlreadyRefused refused, const Targets&...) {
+  return refused;
 }
 /// Two losses of the same batch, added.
 template <class C, class E, class... P>

@@ -27,7 +27,7 @@ template <class X, int Dim>
 constexpr void require_dim_uncut() {
   static_assert(!sharded_along<X, Dim>,
                 "weft: slice, chunk and concat count along a dim of the whole, but an axis cuts it, and ranks would take others: "
-                "gather it first, to<Invariant<axis>>(context, x), or take parts along another dim");
+                "gather it first, to<Invariant<axis>>(x), on tensors (context, x), or take parts along another dim");
 }
 
 // g with zeros around it, in a tensor of this shape.
@@ -111,7 +111,7 @@ X concat(const X& x, const More&... more) {
   constexpr bool alike = (std::is_same_v<X, More> && ...);
   static_assert(alike,
                 "weft: concat: the tensors are placed differently, or hold different element types; bring them to one layout, "
-                "to_layout_of<X>(context, y), or type, cast<T>(y)");
+                "to_layout_of(x, y), on tensors to_layout_of<X>(context, y), or type, cast<T>(y)");
   if constexpr (!alike) {
     return x;  // one error is enough
   } else {

@@ -86,11 +86,11 @@ requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>)
                 "weft: matmul of Partial by Partial: a product of sums is not the sum of products; reduce one operand first");
   static_assert(Rules::fault != ContractFault::not_entered,
                 "weft: matmul of an Invariant operand with a sharded or Replicated one: enter the parallel region first, "
-                "to<Replicated<axis>>(context, x), or its gradient loses a sum");
+                "to<Replicated<axis>>(x), on tensors (context, x), or its gradient loses a sum");
   static_assert(Rules::fault != ContractFault::no_rule,
                 "weft: matmul has no rule for these placements: on each axis one operand may be cut where the other is "
                 "Replicated, along the dim that stays in the product, or both along the dim that is summed, which gives a "
-                "Partial product; bring one operand to such a layout with to<...>(context, x)");
+                "Partial product; bring one operand to such a layout with to<...>(x), on tensors (context, x)");
 };
 template <class L, class R, int LI, int RJ>
 inline constexpr bool contract_fits = ContractRules<std::remove_cvref_t<L>, std::remove_cvref_t<R>, LI, RJ>::fits;

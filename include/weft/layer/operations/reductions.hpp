@@ -49,7 +49,7 @@ struct DotRule {
   static constexpr bool linear = (kind_of<X> == Kind::partial && is_whole<Y>) || (is_whole<X> && kind_of<Y> == Kind::partial);
   static_assert(same_axis<X, Y> && (alike || linear),
                 "weft: dot: both lie alike, or one is Partial and the other whole on the axis (Partial by Partial is not the sum "
-                "of products); bring one to the other's layout: to_layout_of<X>(context, y)");
+                "of products); bring one to the other's layout: to_layout_of(x, y), on tensors to_layout_of<X>(context, y)");
   using type = std::conditional_t<linear, Partial<typename X::axis>, typename SumRule<X>::type>;
 };
 
@@ -109,7 +109,7 @@ template <AnyTensor X>
 auto mean_columns(const X& x) {
   static_assert(!detail::columns_cut<X>,
                 "weft: mean_columns needs whole rows, but an axis cuts the columns: gather them first, "
-                "to<Invariant<axis>>(context, x), or scale(sum_columns(x), 1.0 / whole_columns(context, x))");
+                "to<Invariant<axis>>(x), on tensors (context, x), or scale(sum_columns(x), 1.0 / whole_columns(context, x))");
   detail::require_dims("mean_columns", x.shape(), 2);
   detail::require_counted_once("mean_columns", x.shape(), Of::values);
   detail::row_numbers_t<X> out(x.device(), {x.rows()});

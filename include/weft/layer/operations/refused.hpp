@@ -6,10 +6,14 @@
 //   auto y = relu(conv2d(x, w));   // one error if conv2d has no rule for w
 
 #include <cstddef>
+#include <type_traits>
 
 #include <weft/tensor/tensor.hpp>
 
 namespace weft::operations {
+
+template <class... X>
+concept AnyRefused = (std::is_same_v<X, detail::AlreadyRefused> || ...);
 
 // clang-format off
 template <class... More> detail::AlreadyRefused exp(detail::AlreadyRefused, const More&...) { return {}; }
@@ -31,9 +35,20 @@ template <class... More> detail::AlreadyRefused conv2d(detail::AlreadyRefused, c
 template <class... More> detail::AlreadyRefused max_pool2d(detail::AlreadyRefused, const More&...) { return {}; }
 template <class... More> detail::AlreadyRefused avg_pool2d(detail::AlreadyRefused, const More&...) { return {}; }
 template <class... More> detail::AlreadyRefused global_avg_pool2d(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused mse(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused bce_with_logits(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused cross_entropy(detail::AlreadyRefused, const More&...) { return {}; }
+template <class... More> detail::AlreadyRefused gelu_erf(detail::AlreadyRefused, const More&...) { return {}; }
+template <class... More> detail::AlreadyRefused depthwise_conv2d(detail::AlreadyRefused, const More&...) { return {}; }
+template <class... More> detail::AlreadyRefused split_heads(detail::AlreadyRefused, const More&...) { return {}; }
+template <class... More> detail::AlreadyRefused merge_heads(detail::AlreadyRefused, const More&...) { return {}; }
+template <class... More> detail::AlreadyRefused sum_rows(detail::AlreadyRefused, const More&...) { return {}; }
+template <class... More> detail::AlreadyRefused sum_columns(detail::AlreadyRefused, const More&...) { return {}; }
+template <class... More> detail::AlreadyRefused mean_columns(detail::AlreadyRefused, const More&...) { return {}; }
+template <class... More> detail::AlreadyRefused sum_all(detail::AlreadyRefused, const More&...) { return {}; }
+template <class... More> detail::AlreadyRefused times_heads(detail::AlreadyRefused, const More&...) { return {}; }
+template <class... More> detail::AlreadyRefused sum_each_head(detail::AlreadyRefused, const More&...) { return {}; }
+template <class... More> detail::AlreadyRefused mean_each_head(detail::AlreadyRefused, const More&...) { return {}; }
+template <class... More> detail::AlreadyRefused log_sum_exp(detail::AlreadyRefused, const More&...) { return {}; }
+template <class... More> detail::AlreadyRefused map(detail::AlreadyRefused, const More&...) { return {}; }
+template <class... More> detail::AlreadyRefused scale(detail::AlreadyRefused, const More&...) { return {}; }
 template <int, int, class... More> detail::AlreadyRefused flatten(detail::AlreadyRefused, const More&...) { return {}; }
 template <int, int, class... More> detail::AlreadyRefused transpose(detail::AlreadyRefused, const More&...) { return {}; }
 template <int, class... More> detail::AlreadyRefused sum(detail::AlreadyRefused, const More&...) { return {}; }
@@ -41,6 +56,32 @@ template <int, class... More> detail::AlreadyRefused mean(detail::AlreadyRefused
 template <int, class... More> detail::AlreadyRefused softmax(detail::AlreadyRefused, const More&...) { return {}; }
 template <int, class... More> detail::AlreadyRefused unflatten(detail::AlreadyRefused, const More&...) { return {}; }
 template <int, class... More> detail::AlreadyRefused slice(detail::AlreadyRefused, const More&...) { return {}; }
+template <int, class... More> detail::AlreadyRefused log_softmax(detail::AlreadyRefused, const More&...) { return {}; }
+template <int, class... More> detail::AlreadyRefused max(detail::AlreadyRefused, const More&...) { return {}; }
+template <int, class... More> detail::AlreadyRefused argmax(detail::AlreadyRefused, const More&...) { return {}; }
+template <class, class... More> detail::AlreadyRefused cast(detail::AlreadyRefused, const More&...) { return {}; }
+// Of several operands, whichever was refused.
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused mse(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused bce_with_logits(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused cross_entropy(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused maximum(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused minimum(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused greater(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused where(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused batched_matmul(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused batched_matmul_transposed(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused batched_transposed_matmul(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused index_select(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused attention(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused times_scalar(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused times_column(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused divide_column(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused times_each_head(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused add(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused subtract(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused times(const X&...) { return {}; }
+template <class... X> requires AnyRefused<X...> detail::AlreadyRefused divide(const X&...) { return {}; }
+template <int, class... X> requires AnyRefused<X...> detail::AlreadyRefused concat(const X&...) { return {}; }
 // clang-format on
 
 }  // namespace weft::operations

@@ -78,7 +78,7 @@ constexpr void refuse_row() {
                 "declare it as Parameter<Shard<tp, 0>> (the axis that cuts the columns) instead of Parameter<>");
   static_assert(!R::operands || R::whole_beside_columns || factor,
                 "weft: the bias does not lie as the rows that it is added to; use parameter.for_operand(y) (a Partial tensor "
-                "takes a bias once: to<Partial<axis>>(context, bias))");
+                "takes a bias once: to<Partial<axis>>(bias), on tensors (context, bias))");
   static_assert(!R::operands || R::whole_beside_columns || !factor,
                 "weft: times_row: the vector does not lie as the tensor's columns do; use parameter.for_operand(x)");
 }
@@ -132,9 +132,9 @@ X add(const X& x, Y y) {
   if constexpr (!alike) {
     constexpr bool operands = detail::RowRules<X, Y>::operands;
     if constexpr (!operands) detail::RefusedOperands<X, Y>();
-    static_assert(
-        alike || !operands,
-        "weft: add: the two terms are placed differently; bring one to the other's layout: to_layout_of<X>(context, y)");
+    static_assert(alike || !operands,
+                  "weft: add: the two terms are placed differently; bring one to the other's layout: to_layout_of(x, y), on "
+                  "tensors to_layout_of<X>(context, y)");
     return x;  // one error is enough
   } else {
     detail::require_same_shape("add", x.shape(), y.shape());

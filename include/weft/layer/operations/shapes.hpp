@@ -110,7 +110,8 @@ auto flatten(const X& x) {
   static_assert(
       !detail::cut_between<X, First + 1, Last>,
       "weft: flatten: an axis cuts an inner one of these dims, so that a rank's part of them is no part of the one dim that "
-      "they become: move the dim outside first, transpose<a, b>(x), or gather it, to<Invariant<axis>>(context, x)");
+      "they become: move the dim outside first, transpose<a, b>(x), or gather it, to<Invariant<axis>>(x), on tensors (context, "
+      "x)");
   detail::require_dim("flatten", x.shape(), Last);
   constexpr std::size_t first = std::size_t(First), gone = std::size_t(Last - First);
   Shape shape = x.shape();
@@ -130,7 +131,7 @@ auto unflatten(const X& x, N... inner) {
   static_assert(
       Dim != 0 || !std::is_same_v<placement_t<X, cp>, Shard<cp, 0>>,
       "weft: unflatten<0> of rows that cp cuts: a rank has two chunks of each sequence, which are no whole rows of another "
-      "shape: work on [tokens, ...], or gather them, to<Invariant<cp>>(context, x)");
+      "shape: work on [tokens, ...], or gather them, to<Invariant<cp>>(x), on tensors (context, x)");
   detail::require_dim("unflatten", x.shape(), Dim);
   constexpr std::size_t at = std::size_t(Dim), more = sizeof...(N);
   const std::size_t extents[] = {std::size_t(inner)..., 1};

@@ -23,7 +23,7 @@ void require_softmax_rows(const char* operation, const X& x) {
   require_not_partial<X>();
   static_assert(!columns_cut<X>,
                 "weft: softmax, log_softmax and log_sum_exp need whole rows, but an axis cuts the columns: gather them first, "
-                "to<Invariant<axis>>(context, x), or, where tp cuts them, log_sum_exp(context, x, columns)");
+                "to<Invariant<axis>>(x), on tensors (context, x), or, where tp cuts them, log_sum_exp(context, x, columns)");
   require_dims(operation, x.shape(), 2);
   if (x.shape().sharding(1) != DimSharding::even)
     throw_error<LayoutError>({operation, ": dim 1 of ", x.shape().text(), " is padded, which would count"});

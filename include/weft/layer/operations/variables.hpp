@@ -13,6 +13,7 @@
 #include <weft/layer/operations/elementwise.hpp>
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/operations/reductions.hpp>
+#include <weft/layer/operations/refused.hpp>
 #include <weft/layer/operations/softmax.hpp>
 #include <weft/layer/operations/views.hpp>
 #include <weft/layer/variable.hpp>
@@ -43,6 +44,15 @@ AlreadyRefused refused_product() {
 template <Placement To>
 detail::AlreadyRefused to(detail::AlreadyRefused refused) {
   return refused;
+}
+/// Refuses x.value() in a forward.
+template <Placement To, AnyTensor X>
+detail::AlreadyRefused to(const X&) {
+  static_assert(
+      !AnyTensor<X>,
+      "weft: to<Placement>(tensor) without a context: in a Module's forward give it the Variable, to<Placement>(x), since "
+      "x.value() is a constant to backward; a tensor takes the context first, to<Placement>(context, x)");
+  return {};
 }
 template <class X, class Y>
 requires(std::is_same_v<X, detail::AlreadyRefused> || std::is_same_v<Y, detail::AlreadyRefused>) detail::AlreadyRefused
@@ -171,9 +181,7 @@ auto operator-(const Variable<C, X>& x) {
   return scale(x, -1);
 }
 
-// Operations on what was refused already: one error is enough.
-template <class... X>
-concept AnyRefused = (std::is_same_v<X, detail::AlreadyRefused> || ...);
+// Operations on what was refused already: one error is enough. The others are in refused.hpp.
 template <class X, class Y>
 requires AnyRefused<X, Y> detail::AlreadyRefused operator+(const X&, const Y&) { return {}; }
 template <class X, class Y>

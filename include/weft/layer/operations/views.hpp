@@ -26,7 +26,7 @@ template <class X>
 constexpr void require_whole_columns() {
   static_assert(!columns_cut<X>,
                 "weft: this operation counts columns of the whole, but an axis cuts them, and ranks would take others: gather "
-                "them first, to<Invariant<axis>>(context, x), or make each part in a Linear of its own");
+                "them first, to<Invariant<axis>>(x), on tensors (context, x), or make each part in a Linear of its own");
 }
 inline void require_columns(const char* operation, const Shape& shape, std::size_t first, std::size_t count) {
   if (first > shape.columns() || count > shape.columns() - first)
@@ -114,7 +114,7 @@ template <AnyTensor X, AnyTensor Y>
 X concat_columns(const X& x, const Y& y) {
   static_assert(std::is_same_v<X, Y>,
                 "weft: concat_columns: the two are placed differently, or hold different element types; bring one to the other's "
-                "layout, to_layout_of<X>(context, y), or type, cast<T>(y)");
+                "layout, to_layout_of(x, y), on tensors to_layout_of<X>(context, y), or type, cast<T>(y)");
   if constexpr (!std::is_same_v<X, Y>) {
     return x;  // one error is enough
   } else {
@@ -139,8 +139,9 @@ X concat_columns(const X& x, const Y& y) {
 template <class Context, AnyTensor Z>
 auto gather_columns(const Context& context, const Z& z, std::size_t columns) {
   if constexpr (!Context::has(tp{}) || !std::is_same_v<placement_t<Z, tp>, Shard<tp, 1>>) {
-    static_assert(!detail::any_partial<Z>,
-                  "weft: gather_columns: z is Partial, a term of a sum: reduce it first, to<Invariant<axis>>(context, z)");
+    static_assert(
+        !detail::any_partial<Z>,
+        "weft: gather_columns: z is Partial, a term of a sum: reduce it first, to<Invariant<axis>>(z), on tensors (context, z)");
     return z;
   } else {
     Shape even = z.shape();

@@ -35,6 +35,7 @@ class FlatParameterGroup {
       : ranks_(std::move(ranks)), device_(&device), settings_(&settings) {}
 
   const ShardRanks& ranks() const { return ranks_; }
+  bool used = false;  ///< between a unit's two events: several units are, if they are parts of a Module
   void add(ParameterState* state);
 
   // Allocates and initialises the pieces. The whole parameters never exist.
@@ -257,6 +258,7 @@ void FlatParameterGroup<Exec>::fold() {
 template <class Exec>
 void FlatParameterGroup<Exec>::begin(bool training) {
   drop();
+  used = false;
   secondary_.reset();
   keeps_secondary_ = settings_->secondary && training;
   reduced_ = folded_ = false;

@@ -36,6 +36,7 @@ class FullyShardedHooks : public Hooks {
 
   bool reduces_each_micro_batch() const override { return each_micro_batch_ || folds_; }
   bool sums_data() const override { return true; }
+  bool gathers_children() const override { return true; }
   void begin_sums(GradientAccumulator& accumulator) override;
 
   void begin(bool training) override;
@@ -237,12 +238,13 @@ void FullyShardedHooks<Exec>::use(Unit& unit) {
   if (at_ < trace.size() && trace[at_] != &unit) {
     trace.resize(at_);
     for (auto& group : groups_)
-      if (!settings_.rules.keeps_values && !uses(unit, *group)) group->drop();
+      if (!settings_.rules.keeps_values && !group->used && !uses(unit, *group)) group->drop();
   }
   if (at_ == trace.size()) trace.push_back(&unit);
   ++at_;
   for (Group* group : groups_of(unit)) group->gather();
   for (Group* group : groups_of(unit)) group->wait();
+  for (Group* group : groups_of(unit)) group->used = true;
   if (at_ < trace.size())
     for (Group* group : groups_of(*trace[at_])) group->gather();
   if (at_ + 1 < trace.size())
@@ -254,6 +256,7 @@ void FullyShardedHooks<Exec>::use(Unit& unit) {
 
 template <class Exec>
 void FullyShardedHooks<Exec>::leave(Unit& unit) {
+  for (Group* group : groups_of(unit)) group->used = false;
   if (settings_.rules.keeps_values) return;
   for (Group* group : groups_of(unit))
     if (at_ == trace_->size() || !uses(*(*trace_)[at_], *group)) group->drop();

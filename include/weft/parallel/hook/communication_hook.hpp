@@ -9,6 +9,7 @@
 //     }
 //     void finish(hook::Bucket& bucket, const Communicator& data_ranks);      // the request is complete: leave the sums there
 //   };
+//   // A hook that keeps something from step to step tells checkpoints: void keep(hook::Bucket& bucket, hook::Keeper& keeper);
 //   DataParallel<M, Watched> model(mesh, config);
 //   DataParallel<M> other(mesh, config, {.data = {.hook = hook::make<Watched>()}});   // the same, as a value
 //
@@ -43,8 +44,9 @@ namespace detail {
 
 WEFT_HAS_MEMBER(start)
 WEFT_HAS_MEMBER(finish)
+WEFT_HAS_MEMBER(keep)
 
-enum class HookFault { none, no_start, start, start_returns, finish };
+enum class HookFault { none, no_start, start, start_returns, finish, keep };
 
 template <class H>
 constexpr HookFault fault_of_hook() {
@@ -54,6 +56,8 @@ constexpr HookFault fault_of_hook() {
   else if constexpr (!requires(H & hook, Bucket & bucket, const Communicator& comm) { hook.finish(bucket, comm); } &&
                      has_finish<H>())
     return HookFault::finish;
+  else if constexpr (!requires(H & hook, Bucket & bucket, Keeper & keeper) { hook.keep(bucket, keeper); } && has_keep<H>())
+    return HookFault::keep;
   else return HookFault::none;
 }
 
@@ -77,6 +81,10 @@ struct RefusedHook {
                 "weft: this communication hook's finish cannot be called with a bucket and the data ranks, so nobody would call "
                 "it: write `void finish(hook::Bucket& bucket, const Communicator& data_ranks)`, public, or leave it out; see H "
                 "in this class's template arguments");
+  static_assert(fault != HookFault::keep,
+                "weft: this communication hook's keep cannot be called with a bucket and a keeper, so checkpoints would lack its "
+                "state: write `void keep(hook::Bucket& bucket, hook::Keeper& keeper)`, public, or leave it out; see H in this "
+                "class's template arguments");
 };
 
 }  // namespace detail
@@ -98,6 +106,9 @@ class Holds final : public AnyHook {
   Request start(Bucket& bucket, const Communicator& comm) override { return hook_.start(bucket, comm); }
   void finish(Bucket& bucket, const Communicator& comm) override {
     if constexpr (requires { hook_.finish(bucket, comm); }) hook_.finish(bucket, comm);
+  }
+  void keep([[maybe_unused]] Bucket& bucket, [[maybe_unused]] Keeper& keeper) override {
+    if constexpr (requires { hook_.keep(bucket, keeper); }) hook_.keep(bucket, keeper);
   }
 
  private:

@@ -34,6 +34,7 @@ class Checked final : public AnyHook {
   WEFT_INLINE Request start(Bucket& bucket, const Communicator& comm) override;
   WEFT_INLINE void finish(Bucket& bucket, const Communicator& comm) override;
   WEFT_INLINE void check_next_step() override;
+  void keep(Bucket& bucket, Keeper& keeper) override { hook_->keep(bucket, keeper); }
 
  private:
   static constexpr double tolerance = 1.0 / 128;  // rounding to bfloat16 is a tenth of it

@@ -50,6 +50,19 @@ class PowerSgd {
     bucket.visit([&]<class G>(std::span<G> gradients) { finish_typed(bucket, gradients.data(), comm); });
   }
 
+  /// In a checkpoint: the right factors, from which power iteration goes on, and this rank's error.
+  void keep(Bucket& bucket, Keeper& keeper) {
+    State& state = state_of(bucket);
+    keeper.number("steps", state.steps);
+    if (!state.right && keeper.loads("right"))
+      bucket.visit([&]<class G>(std::span<G>) {
+        make<G>(state);
+        draw<G>(state);  // as a first step would, if the checkpoint turns out to be another layout's
+      });
+    if (state.right) keeper.array("right", state.right, state.right_size, bucket.type);
+    if (state.error) keeper.array("error", state.error, state.error_size, bucket.type);
+  }
+
  private:
   struct Matrix {
     std::size_t first, rows, columns;  // in the bucket
@@ -64,7 +77,7 @@ class PowerSgd {
     std::vector<Whole> whole;
     std::size_t sent = 0, right_size = 0, error_size = 0;
     weft::detail::Buffer left, right, error;  // `left`: the left factors, then the gradients that are summed whole
-    int steps = 0;
+    std::int64_t steps = 0;
   };
 
   State& state_of(const Bucket& bucket);
@@ -72,6 +85,14 @@ class PowerSgd {
   template <class G>
   static G* data(const weft::detail::Buffer& buffer) {
     return static_cast<G*>(buffer.get());
+  }
+
+  template <class G>
+  void make(State& state) {
+    state.right = device_->allocate_persistent(state.right_size * sizeof(G));
+    if (!options_.error_feedback) return;
+    state.error = device_->allocate_persistent(state.error_size * sizeof(G));
+    kernels::fill<G>(*device_, state.error_size, data<G>(state.error), G(0));
   }
 
   template <class G>
@@ -90,13 +111,7 @@ class PowerSgd {
       return comm.all_reduce_async(std::span<G>(gradients, bucket.elements));
     const bool first = !state.right;
     const std::size_t r = std::size_t(options_.rank);
-    if (first) {
-      state.right = device_->allocate_persistent(state.right_size * sizeof(G));
-      if (options_.error_feedback) {
-        state.error = device_->allocate_persistent(state.error_size * sizeof(G));
-        kernels::fill<G>(*device_, state.error_size, data<G>(state.error), G(0));
-      }
-    }
+    if (first) make<G>(state);
     if (first || !options_.warm_start) draw<G>(state);
     state.left = device_->allocate(state.sent * sizeof(G));
     for (const Matrix& matrix : state.matrices) {

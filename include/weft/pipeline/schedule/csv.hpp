@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,8 +22,12 @@ namespace weft::schedule {
 /// The table as text, one line per rank.
 std::string to_csv(const Table& table);
 
-/// Throws UsageError with the line for a cell that is not an action, and LayoutError with the reason if the table does not pass
-/// the checker.
+/// Limits of a table that is read: of ranks and of stages, of actions of all ranks together, of a file's bytes.
+inline constexpr std::size_t most_csv_ranks = 4096, most_csv_stages = 4096, most_csv_actions = std::size_t(1) << 18;
+inline constexpr std::uint64_t most_csv_bytes = std::uint64_t(1) << 24;
+
+/// Throws UsageError with the line for a cell that is not an action and for a table beyond the limits, and LayoutError with the
+/// reason if the table does not pass the checker.
 Table from_csv(std::string_view text, const std::string& file = "the schedule");
 
 }  // namespace weft::schedule

@@ -2,6 +2,8 @@
 #pragma once
 // Definitions for pipeline/schedule/csv.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <utility>
+
 #include <weft/core/inline.hpp>
 #include <weft/pipeline/schedule/csv.hpp>
 
@@ -24,6 +26,7 @@ WEFT_INLINE Table from_csv(std::string_view text, const std::string& file) {
   };
   std::vector<std::vector<Cell>> lines;
   int line_number = 0;
+  std::size_t actions = 0;
   const auto refuse = [&](std::string_view cell) {
     return UsageError(
         file + ", line " + std::to_string(line_number) + ": '" + std::string(cell.substr(0, 40)) +
@@ -39,6 +42,9 @@ WEFT_INLINE Table from_csv(std::string_view text, const std::string& file) {
       return value;
     };
     const int stage = number(cell.substr(0, at)), micro = number(cell.substr(at + 1));
+    if (std::size_t(stage) >= most_csv_stages)
+      throw_error<UsageError>(
+          {file, ", line ", line_number, ": stage ", stage, ": a schedule has at most ", most_csv_stages, " stages, from 0"});
     return {stage, {static_cast<Op>(cell[at]), 0, micro, with_next}};
   };
   const auto trimmed = [](std::string_view cell) {
@@ -53,8 +59,10 @@ WEFT_INLINE Table from_csv(std::string_view text, const std::string& file) {
     text.remove_prefix(std::min(end + 1, text.size()));
     ++line_number;
     if (trimmed(rest).empty()) continue;
+    if (lines.size() == most_csv_ranks)
+      throw_error<UsageError>({file, ", line ", line_number, ": a schedule has a line for each rank, at most ", most_csv_ranks});
     auto& line = lines.emplace_back();
-    while (true) {
+    for (std::size_t before = 0;;) {
       const std::size_t comma = std::min(rest.find(','), rest.size());
       const std::string_view cell = trimmed(rest.substr(0, comma));
       if (cell.size() > 2 && cell.front() == '(' && cell.back() == ')') {
@@ -66,6 +74,9 @@ WEFT_INLINE Table from_csv(std::string_view text, const std::string& file) {
       } else if (!cell.empty()) {  // an empty cell is idle time: it says nothing about the order
         line.push_back(parse(cell, false));
       }
+      actions += line.size() - std::exchange(before, line.size());
+      if (actions > most_csv_actions)
+        throw_error<UsageError>({file, ", line ", line_number, ": a schedule has at most ", most_csv_actions, " actions"});
       if (comma == rest.size()) break;
       rest.remove_prefix(comma + 1);
     }

@@ -5,14 +5,11 @@
 //   PipelineParallel<models::Gpt> model(mesh, config, {.pipeline = {.schedule = schedule::choose("zbv")}});
 //   PipelineParallel<models::Gpt> model(mesh, config, {.pipeline = {.schedule = schedule::choose_file("own.csv")}});
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include <weft/core/input_file.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
 #include <weft/pipeline/schedule/csv.hpp>
 #include <weft/pipeline/schedule/named.hpp>
@@ -48,9 +45,7 @@ inline std::shared_ptr<const AnySchedule> choose(std::string name, int chunks = 
 /// The table in a CSV file (see csv.hpp). Throws UsageError if the file cannot be read, LayoutError with the reason if the table
 /// does not pass the checker.
 inline std::shared_ptr<const AnySchedule> choose_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw_error<UsageError>({"schedule: cannot read '", path, "': ", std::strerror(errno)});
-  Table table = from_csv(std::string(std::istreambuf_iterator<char>(file), {}), path);
+  Table table = from_csv(weft::detail::InputFile("schedule", path, "CSV file", most_csv_bytes).read(), path);
   return std::make_shared<const AnySchedule>(std::make_shared<const detail::TableSource>(std::move(table), path));
 }
 

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Calls of a model of several units in loops of one's own: its forward up to the outputs of its last unit, and its own loss. Both
+// run the units that a training step runs, with the same events around them, and wait for their backward.
+//
+//   auto call = model.forward(batch);   // call.output(): what the last unit predicts, or logits
+//   auto loss = model.loss(batch);      // loss.value(), loss.backward()
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <weft/core/text.hpp>
+#include <weft/layer/gradient_accumulator.hpp>
+#include <weft/pipeline/chunk.hpp>
+#include <weft/pipeline/loss_axes.hpp>
+#include <weft/pipeline/model_types.hpp>
+#include <weft/pipeline/stack_unit.hpp>
+#include <weft/pipeline/unit_outputs.hpp>
+#include <weft/tensor/transfer.hpp>
+
+namespace weft::detail {
+
+/// The gradients of one micro-batch are added to, once for each backward, until the step is completed.
+inline void ready_for_now(EngineState& engine, GradientAccumulator& accumulator, Unit& trained) {
+  if (engine.calls != nullptr && engine.calls->splits()) engine.calls->ready(accumulator, engine.hooks, false);
+  else accumulator.ready(trained, engine.hooks, false);
+}
+
+/// One run of a model's units, of which all are on this rank.
+template <class Exec>
+class UnitRun {
+ public:
+  UnitRun(Chunk<Exec>& chunk, GradientAccumulator& accumulator, EngineState& engine, const UnitCall& call)
+      : chunk_(&chunk), accumulator_(&accumulator), engine_(&engine), call_(call), saved_(chunk.layers.size()) {}
+
+  const UnitCall& call() const { return call_; }
+  /// The inputs of the batch, during forward.
+  void take(const auto& inputs) { call_.inputs = &inputs; }
+  std::size_t units() const { return saved_.size(); }
+  Chunk<Exec>& chunk() { return *chunk_; }
+
+  /// Runs a unit; `f` in place of its layer's own forward.
+  template <class F>
+  void forward(std::size_t unit, const F& f) {
+    engine_->records = chunk_->backwards[unit].runs;
+    call_.input_gradient = chunk_->backwards[unit].input;
+    enter_unit(*engine_, chunk_->units[unit], false);
+    f();
+    leave_unit(*engine_, chunk_->units[unit], false);
+    engine_->records = true;
+  }
+  void forward(std::size_t unit, AnyValue& hidden, AnyValue& output) {
+    AnyValue inputs = chunk_->layers[unit]->inputs(call_);
+    forward(unit, [&] {
+      chunk_->layers[unit]->forward(call_, inputs, hidden, output, chunk_->backwards[unit].runs ? &saved_[unit] : nullptr);
+    });
+  }
+  template <class F>
+  void backward(std::size_t unit, const F& f) {
+    if (!chunk_->backwards[unit].runs) return;
+    enter_unit(*engine_, chunk_->units[unit], true);
+    if (engine_->calls != nullptr) engine_->calls->reduce_early(*accumulator_, false);
+    accumulator_->open(chunk_->units[unit], call_.micro);
+    f();
+    accumulator_->leave(chunk_->units[unit], call_.micro);
+    leave_unit(*engine_, chunk_->units[unit], true);
+    ready_for_now(*engine_, *accumulator_, chunk_->trained[unit]);
+  }
+  void backward(std::size_t unit, AnyValue& gradient) {
+    backward(unit, [&] { chunk_->layers[unit]->backward(call_, gradient, saved_[unit], nullptr); });
+  }
+
+ private:
+  Chunk<Exec>* chunk_;
+  GradientAccumulator* accumulator_;
+  EngineState* engine_;
+  UnitCall call_;
+  std::vector<AnyValue> saved_;
+};
+
+/// The context of a call, which its tapes point to, and the run of its units.
+template <class Context>
+struct OpenCall {
+  using Exec = typename Context::execution_space;
+  OpenCall(Context of, Chunk<Exec>& chunk, GradientAccumulator& accumulator, std::size_t micro, std::size_t samples)
+      : context(std::move(of)), run(chunk, accumulator, context.engine, {&context, nullptr, &context.env, micro, samples}) {}
+  OpenCall(const OpenCall&) = delete;
+  OpenCall& operator=(const OpenCall&) = delete;
+  Context context;
+  UnitRun<Exec> run;
+};
+
+/// A forward of a model of several units, waiting for its backward.
+template <class Model, class Context>
+class StackCall {
+  using Types = ModelTypes<Model, Context>;
+  using Last = typename Types::Last;
+  using Hidden = typename Last::Input;
+  using Outputs = OutputsOf<Last, Context>;
+  using Layer = typename Outputs::layer_type;
+  static constexpr bool predicts = !std::is_void_v<Layer>;
+  static auto outcome() {
+    if constexpr (!predicts) return std::type_identity<Result<Hidden, Nothing>>();
+    else if constexpr (Outputs::with_inputs)
+      return std::type_identity<forward_of_t<Layer, Context, Hidden, typename Outputs::Inputs>>();
+    else return std::type_identity<forward_of_t<Layer, Context, Hidden>>();
+  }
+  using Outcome = typename decltype(outcome())::type;
+
+ public:
+  using Output = typename Outcome::output_type;
+
+  template <class Inputs>
+  StackCall(std::unique_ptr<OpenCall<Context>> open, const Inputs& inputs) : open_(std::move(open)) {
+    AnyValue hidden;
+    const std::size_t last = open_->run.units() - 1;
+    for (std::size_t unit = 0; unit < last; ++unit) open_->run.forward(unit, hidden, hidden);
+    if constexpr (predicts) {
+      const auto& unit = static_cast<const StackUnitOf<Last, Context>&>(*open_->run.chunk().layers[last]);
+      layer_ = std::make_unique<Layer>(unit.layer);
+      open_->run.forward(last, [&] {
+        auto result = [&] {
+          const bool wanted = open_->run.call().input_gradient;
+          if constexpr (Outputs::with_inputs)
+            return as_module(*layer_).recorded_call(wanted, open_->context, hidden.template as<Hidden>(),
+                                                    inputs.last(open_->run.call().micro));
+          else return as_module(*layer_).recorded_call(wanted, open_->context, hidden.template as<Hidden>());
+        }();
+        output_ = std::move(result.output);
+        saved_ = std::make_unique<typename Outcome::saved_type>(std::move(result.saved));
+      });
+    } else {
+      output_ = std::move(hidden.template as<Hidden>());
+    }
+    waits_ = true;
+  }
+
+  /// The last unit's predict, or its logits; of a last unit without either the value that enters it.
+  const Output& output() const { return output_; }
+
+  /// Adds the gradients of the parameters, given that of the output. Collective over the axes that cut the model. Throws
+  /// UsageError if it is called twice.
+  void backward(const gradient_t<Output>& gradient) {
+    if (!std::exchange(waits_, false))
+      throw_error<UsageError>(
+          {"backward of one forward twice: what it saved is gone; call forward again, or add up the gradients of its output "
+           "first"});
+    AnyValue g;
+    std::size_t unit = open_->run.units() - 1;
+    if constexpr (predicts) {
+      open_->run.backward(unit, [&] {
+        auto split = weft::backward_input(*layer_, open_->context, std::move(*saved_), gradient);
+        saved_.reset();
+        weft::backward_weight(*layer_, open_->context, std::move(split.deferred));
+        g = AnyValue(input_gradient_of<Hidden>(std::move(split.input_gradient)));
+      });
+    } else {
+      g = AnyValue(gradient_t<Output>(gradient));
+    }
+    while (unit-- > 0) open_->run.backward(unit, g);
+  }
+
+ private:
+  std::unique_ptr<OpenCall<Context>> open_;
+  std::unique_ptr<std::conditional_t<predicts, Layer, int>> layer_;
+  Output output_;
+  std::unique_ptr<typename Outcome::saved_type> saved_;
+  bool waits_ = false;
+};
+
+/// The model's own loss of some samples, waiting for its backward.
+template <class Model, class Context>
+class ModelLossCall {
+  using Exec = typename Context::execution_space;
+  using Sum = Tensor<double, Exec>;
+
+ public:
+  /// `count`: of the global batch. `check`: that the loss is a sum over samples.
+  ModelLossCall(std::unique_ptr<OpenCall<Context>> open, double count, bool check) : open_(std::move(open)), count_(count) {
+    AnyValue hidden, loss;
+    const std::size_t last = open_->run.units() - 1;
+    for (std::size_t unit = 0; unit < last; ++unit) open_->run.forward(unit, hidden, hidden);
+    if (check) open_->run.forward(last, [&] { open_->run.chunk().layers[last]->require_sum(open_->run.call(), hidden); });
+    open_->run.forward(last, hidden, loss);
+    double sum = copy_to_host(loss.template as<Sum>())[0];
+    using Axes = LossAxes<typename ModelTypes<Model, Context>::Loss>;
+    Axes::require_same(open_->context, std::span<const double>(&sum, 1));
+    Axes::all_reduce(open_->context, std::span<double>(&sum, 1));
+    value_ = sum / count_;
+    waits_ = true;
+  }
+  /// The sum over the ranks that cut the batch, divided by the count of the global batch: over all micro-batches these add up to
+  /// what train_step returns. The same on every rank.
+  double value() const { return value_; }
+  /// Adds `weight` times the gradients of the parameters. Once.
+  void backward(double weight = 1) {
+    if (!std::exchange(waits_, false))
+      throw_error<UsageError>({"backward of one loss twice: what it saved is gone; compute the loss again"});
+    const double factor = weight * open_->context.engine.loss_scale / count_;
+    Sum seed(open_->context.device(), {1});
+    copy_from_host(seed, std::span<const double>(&factor, 1));
+    AnyValue g(std::move(seed));
+    for (std::size_t unit = open_->run.units(); unit-- > 0;) open_->run.backward(unit, g);
+  }
+
+ private:
+  std::unique_ptr<OpenCall<Context>> open_;
+  double count_, value_ = 0;
+  bool waits_ = false;
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// A loop of one's own over a pipeline.
+// expect: a loop of one's own calls the whole model, and a pipeline's rank has a part of it
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+void go(World& world, const Batch& batch) {
+  Mesh<dp, pp> mesh(world, {.pp = 2});
+  DataParallel<PipelineParallel<models::Gpt>> model(mesh, {});
+#ifdef WEFT_FAIL
+  model.loss(batch).backward();
+#else
+  model.train_step(batch);
+#endif
+}
