@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Parts of a logical tensor: runs of equal length at equal distances, which is all that cutting a dim and sharding a flat array
+// leave on a rank. A checkpoint is written as blocks, and read by intersecting them with the runs that another layout gives a
+// rank.
+//
+//   blocks_of(state.runs(), row)   // column-parallel [8, 6] over tp(2): rank 1 has {first 3, run 3, runs 8, stride 6}
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <weft/core/standard.hpp>
+#include <weft/layer/parameter_info.hpp>
+
+namespace weft::checkpoint::detail {
+
+using weft::detail::Run;
+
+/// `runs` runs of `run` elements, the first of which begins at element `first`, each `stride` behind the one before.
+struct Block {
+  std::uint64_t first = 0, run = 0, runs = 0, stride = 0;
+  friend bool operator<(const Block& a, const Block& b) {
+    return std::tie(a.first, a.run, a.runs, a.stride) < std::tie(b.first, b.run, b.runs, b.stride);
+  }
+
+  std::uint64_t elements() const { return run * runs; }
+  std::uint64_t begin_of(std::uint64_t i) const { return first + i * stride; }
+};
+
+/// A block and its place among this rank's elements: its i-th run begins at local + i * local_stride.
+struct LocalBlock {
+  Block block;
+  std::size_t local = 0, local_stride = 0;
+  bool owned = true;  ///< this rank counts the elements, if several hold them
+};
+
+/// The runs as few blocks. `row`: the distance in the tensor after which the pattern of runs repeats.
+inline std::vector<LocalBlock> blocks_of(const std::vector<Run>& runs, std::uint64_t row) {
+  std::vector<LocalBlock> blocks;
+  std::map<std::tuple<std::uint64_t, std::uint64_t, bool>, std::size_t> open;  // by place in the row and length
+  for (std::size_t i = 0; i < runs.size();) {
+    Run run = runs[i++];
+    while (i < runs.size() && runs[i].global == run.global + run.length && runs[i].local == run.local + run.length &&
+           runs[i].owned == run.owned)
+      run.length += runs[i++].length;
+    if (run.length == 0) continue;
+    const auto [at, added] = open.try_emplace({row > 0 ? run.global % row : run.global, run.length, run.owned}, blocks.size());
+    if (!added) {
+      LocalBlock& all = blocks[at->second];
+      if (all.block.runs == 1 && run.global > all.block.first && run.local > all.local) {
+        all.block.stride = run.global - all.block.first;
+        all.local_stride = run.local - all.local;
+      }
+      if (run.global == all.block.begin_of(all.block.runs) && run.local == all.local + all.block.runs * all.local_stride) {
+        ++all.block.runs;
+        continue;
+      }
+      at->second = blocks.size();
+    }
+    blocks.push_back({{run.global, run.length, 1, run.length}, run.local, run.length, run.owned});
+  }
+  for (LocalBlock& all : blocks)
+    if (all.block.runs == 1) {
+      all.block.stride = all.block.run;
+      all.local_stride = all.block.run;
+    }
+  return blocks;
+}
+
+/// Calls f(element of the block, element of this rank, how many) for all elements that both have. `runs` are sorted by their
+/// global places and do not overlap.
+template <class F>
+void for_each_overlap(const Block& block, const std::vector<Run>& runs, F&& f) {
+  std::uint64_t i = 0;
+  auto run = runs.begin();
+  while (i < block.runs && run != runs.end()) {
+    const std::uint64_t begin = block.begin_of(i), end = begin + block.run, first = run->global, last = first + run->length;
+    if (last <= begin) {
+      run =
+          std::upper_bound(run, runs.end(), begin, [](std::uint64_t place, const Run& r) { return place < r.global + r.length; });
+      continue;
+    }
+    if (end <= first) {
+      const std::uint64_t skipped = (first - end) / block.stride + 1;
+      i = skipped >= block.runs - i ? block.runs : i + skipped;
+      continue;
+    }
+    const std::uint64_t from = std::max(begin, first), to = std::min(end, last);
+    f(i * block.run + (from - begin), run->local + std::size_t(from - first), to - from);
+    if (end <= last) ++i;
+    else ++run;
+  }
+}
+
+/// Whether the blocks hold each of `elements` elements once.
+inline bool cover(const std::vector<Block>& blocks, std::uint64_t elements) {
+  std::vector<std::pair<std::uint64_t, std::pair<const Block*, std::uint64_t>>> heap;  // the next run of each block
+  for (const Block& block : blocks)
+    if (block.elements() != 0) heap.push_back({block.first, {&block, 0}});
+  const auto later = [](const auto& a, const auto& b) { return a.first > b.first; };
+  std::make_heap(heap.begin(), heap.end(), later);
+  std::uint64_t at = 0;
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), later);
+    auto& [begin, next] = heap.back();
+    auto& [block, i] = next;
+    if (begin != at) return false;
+    at += block->run;
+    if (++i == block->runs) {
+      heap.pop_back();
+      continue;
+    }
+    begin = block->begin_of(i);
+    std::push_heap(heap.begin(), heap.end(), later);
+  }
+  return at == elements;
+}
+
+/// `parts` blocks with the elements of one, about equally many in each; fewer if it has not so many runs or elements.
+inline std::vector<LocalBlock> divided(const LocalBlock& whole, std::uint64_t parts) {
+  std::vector<LocalBlock> out;
+  const Block& block = whole.block;
+  const std::uint64_t units = block.runs > 1 ? block.runs : block.run;
+  parts = std::min(parts, units);
+  for (std::uint64_t part = 0; part < parts; ++part) {
+    const std::uint64_t from = units / parts * part + std::min(part, units % parts),
+                        to = units / parts * (part + 1) + std::min(part + 1, units % parts);
+    LocalBlock piece = whole;
+    if (block.runs > 1) {
+      piece.block.first = block.begin_of(from);
+      piece.block.runs = to - from;
+      piece.local = whole.local + from * whole.local_stride;
+      if (piece.block.runs == 1) piece.block.stride = piece.local_stride = block.run;
+    } else {
+      piece.block = {block.first + from, to - from, 1, to - from};
+      piece.local = whole.local + from;
+      piece.local_stride = to - from;
+    }
+    out.push_back(piece);
+  }
+  return out;
+}
+
+}  // namespace weft::checkpoint::detail

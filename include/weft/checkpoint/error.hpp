@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The error of a checkpoint's files: which file, which tensor of it, and at which byte, so that a script can tell a damaged file
+// from a full disk without parsing a message.
+//
+//   try { checkpoint::load(folder, model, optimizer); } catch (const checkpoint::Error& error) { error.file(); }
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <weft/core/error.hpp>
+#include <weft/core/text.hpp>
+
+namespace weft::checkpoint {
+
+/// The place of a fault. `offset` is a byte of the file, or `nowhere`.
+struct Place {
+  static constexpr std::uint64_t nowhere = ~std::uint64_t(0);
+  std::string file = {};
+  std::string tensor = {};
+  std::uint64_t offset = nowhere;
+};
+
+/// A file of a checkpoint that is damaged, foreign, missing, or cannot be read or written: exit code 2. Model, optimizer and
+/// earlier checkpoints are unchanged. All ranks throw it, with the text of the first rank that failed.
+class Error : public weft::Error {
+ public:
+  explicit Error(const std::string& what, Place place = {}) : weft::Error(what, 2), place_(std::move(place)) {}
+  const std::string& file() const { return place_.file; }
+  const std::string& tensor() const { return place_.tensor; }
+  std::uint64_t offset() const { return place_.offset; }
+
+ private:
+  Place place_;
+};
+
+namespace detail {
+
+/// Bytes of a file as a message may show them: on one line, and not more than fits.
+inline std::string shown(std::string_view text) {
+  std::string out(text.substr(0, 80));
+  for (char& c : out)
+    if (c < ' ' || c > '~') c = '?';
+  return text.size() > 80 ? out + "..." : out;
+}
+
+/// Throws an Error that names the place: "checkpoint: FILE: tensor T: byte B: what".
+[[noreturn]] WEFT_COLD inline void refuse(const Place& place, weft::detail::Words what) {
+  std::string text = "checkpoint: " + shown(place.file);
+  if (!place.tensor.empty()) text += ": tensor " + shown(place.tensor);
+  if (place.offset != Place::nowhere) weft::detail::append_to(text, {": byte ", place.offset});
+  text += ": ";
+  weft::detail::append_to(text, what);
+  throw Error(text, place);
+}
+
+}  // namespace detail
+
+}  // namespace weft::checkpoint

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The calls of the operating system by which checkpoints are written and read, behind virtual functions, so that a test can let
+// the k-th one fail. They are POSIX's, with its results and errno.
+//
+//   struct Full : FileSystem { ssize_t write(int, const void*, std::size_t) override { return errno = ENOSPC, -1; } };
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <weft/checkpoint/error.hpp>
+#include <weft/core/text.hpp>
+
+namespace weft::checkpoint {
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  virtual int open(const char* path, int flags, ::mode_t mode) { return ::open(path, flags, mode); }
+  virtual ::ssize_t write(int file, const void* bytes, std::size_t count) { return ::write(file, bytes, count); }
+  virtual ::ssize_t read_at(int file, void* bytes, std::size_t count, std::uint64_t offset) {
+    return ::pread(file, bytes, count, ::off_t(offset));
+  }
+  virtual int sync(int file) { return ::fsync(file); }
+  virtual int close(int file) { return ::close(file); }
+  virtual int make_folder(const char* path, ::mode_t mode) { return ::mkdir(path, mode); }
+  virtual int rename(const char* from, const char* to) { return ::rename(from, to); }
+  /// Exchanges the names of two folders in one step.
+  virtual int exchange(const char* a, const char* b) {
+#ifdef RENAME_EXCHANGE
+    return ::renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+#else
+    (void)a, (void)b;
+    return errno = ENOSYS, -1;
+#endif
+  }
+  virtual int remove_file(const char* path) { return ::unlink(path); }
+  virtual int remove_folder(const char* path) { return ::rmdir(path); }
+
+  /// The machine's own.
+  static FileSystem& system() {
+    static FileSystem own;
+    return own;
+  }
+};
+
+namespace detail {
+
+[[noreturn]] WEFT_COLD inline void refuse_call(const Place& place, std::string_view what, int error) {
+  refuse(place, {what, ": ", std::strerror(error)});
+}
+
+/// The result of a call that a signal may interrupt, made again then.
+template <class F>
+int uninterrupted(F&& call) {
+  int result;
+  do result = call();
+  while (result < 0 && errno == EINTR);
+  return result;
+}
+
+/// An open file, closed with the object.
+class File {
+ public:
+  /// For reading: a plain file of the user's, no link and no device. Throws Error.
+  static File open(FileSystem& system, const std::string& path, bool follow_links = false) {
+    const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (follow_links ? 0 : O_NOFOLLOW);
+    File file(system, path, uninterrupted([&] { return system.open(path.c_str(), flags, 0); }));
+    if (file.number_ < 0)
+      refuse_call({path}, errno == ELOOP ? "is a link, which a checkpoint does not follow" : "cannot be opened", errno);
+    struct stat status = {};
+    if (::fstat(file.number_, &status) != 0) refuse_call({path}, "cannot be looked at", errno);
+    if (!S_ISREG(status.st_mode)) refuse({path}, {"is no plain file"});
+    file.length_ = std::uint64_t(status.st_size);
+    return file;
+  }
+  /// A new file for writing, readable by its owner alone. Throws Error.
+  static File make(FileSystem& system, const std::string& path) {
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+    File file(system, path, uninterrupted([&] { return system.open(path.c_str(), flags, 0600); }));
+    if (file.number_ < 0) refuse_call({path}, "cannot be made", errno);
+    return file;
+  }
+  File(File&& other) noexcept
+      : system_(other.system_),
+        path_(std::move(other.path_)),
+        number_(std::exchange(other.number_, -1)),
+        length_(other.length_) {}
+  File& operator=(File&&) = delete;
+  ~File() {
+    if (number_ >= 0) system_->close(number_);
+  }
+
+  const std::string& path() const { return path_; }
+  /// Of a file that is read: the bytes when it was opened. Of one that is written: those so far.
+  std::uint64_t length() const { return length_; }
+
+  /// Reads `count` bytes at `offset`. Throws Error if the file has ended.
+  void read(void* bytes, std::size_t count, std::uint64_t offset, const std::string& tensor = {}) const {
+    for (std::size_t done = 0; done < count;) {
+      const ::ssize_t got = system_->read_at(number_, static_cast<char*>(bytes) + done, count - done, offset + done);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) refuse_call({path_, tensor, offset + done}, "cannot be read", errno);
+      if (got == 0) refuse({path_, tensor, offset + done}, {"the file has ended, ", count - done, " bytes short"});
+      done += std::size_t(got);
+    }
+  }
+  void write(const void* bytes, std::size_t count) {
+    for (std::size_t done = 0; done < count;) {
+      const ::ssize_t put = system_->write(number_, static_cast<const char*>(bytes) + done, count - done);
+      if (put < 0 && errno == EINTR) continue;
+      if (put <= 0) refuse_call({path_, {}, length_}, "cannot be written", put < 0 ? errno : ENOSPC);
+      done += std::size_t(put);
+      length_ += std::uint64_t(put);
+    }
+  }
+  /// Brings what was written to the disk and closes the file: an error of either is one of the file's.
+  void finish() {
+    if (uninterrupted([&] { return system_->sync(number_); }) != 0)
+      refuse_call({path_}, "cannot be brought to the disk (fsync)", errno);
+    if (system_->close(std::exchange(number_, -1)) != 0) refuse_call({path_}, "cannot be closed", errno);
+  }
+
+ private:
+  File(FileSystem& system, std::string path, int number) : system_(&system), path_(std::move(path)), number_(number) {}
+
+  FileSystem* system_;
+  std::string path_;
+  int number_;
+  std::uint64_t length_ = 0;
+};
+
+/// Brings a folder's names to the disk.
+inline void sync_folder(FileSystem& system, const std::string& path) {
+  const int folder = uninterrupted([&] { return system.open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0); });
+  if (folder < 0) refuse_call({path}, "cannot be opened", errno);
+  const int failed = uninterrupted([&] { return system.sync(folder); }) != 0 ? errno : 0;
+  system.close(folder);
+  // Some file systems have no such call for folders; what they do with names is then not in our hands.
+  if (failed != 0 && failed != EINVAL && failed != ENOTSUP) refuse_call({path}, "cannot be brought to the disk (fsync)", failed);
+}
+
+/// The names in a folder, sorted; empty if it cannot be read.
+inline std::vector<std::string> names_in(const std::string& path) {
+  std::vector<std::string> names;
+  if (::DIR* folder = ::opendir(path.c_str())) {
+    while (const ::dirent* entry = ::readdir(folder))
+      if (const std::string_view name = entry->d_name; name != "." && name != "..") names.emplace_back(name);
+    ::closedir(folder);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// Whether an index may name this file: letters, digits, '.', '_' and '-', not '.' alone at its beginning.
+inline bool plain_name(std::string_view name) {
+  if (name.empty() || name.size() > 255 || name.front() == '.') return false;
+  for (const char c : name)
+    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-'))
+      return false;
+  return true;
+}
+
+}  // namespace detail
+
+}  // namespace weft::checkpoint

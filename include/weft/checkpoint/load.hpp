@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A checkpoint read into a model of any layout: the ranks' numbers, their axes, the schedule and the stage of ZeRO may differ
+// from those that wrote it. Each rank reads the chunks that hold elements of its own, and checks them; only when all ranks have
+// read everything does the first parameter change.
+//
+//   const std::uint64_t step = checkpoint::load("run", model, optimizer);
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <weft/checkpoint/blocks.hpp>
+#include <weft/checkpoint/checksum.hpp>
+#include <weft/checkpoint/error.hpp>
+#include <weft/checkpoint/file_system.hpp>
+#include <weft/checkpoint/folder.hpp>
+#include <weft/checkpoint/index.hpp>
+#include <weft/checkpoint/pages.hpp>
+#include <weft/checkpoint/save.hpp>
+#include <weft/checkpoint/state.hpp>
+#include <weft/checkpoint/together.hpp>
+
+namespace weft::checkpoint {
+
+namespace detail {
+
+/// The files of a checkpoint, opened when they are needed.
+class OpenFiles {
+ public:
+  OpenFiles(FileSystem& system, std::string folder, const Index& index)
+      : system_(&system), folder_(std::move(folder)), index_(&index) {}
+
+  const File& operator[](std::size_t i) {
+    auto at = open_.find(i);
+    if (at == open_.end()) {
+      if (open_.size() == most) open_.erase(open_.begin());
+      const StoredFile& stored = index_->files[i];
+      File file = File::open(*system_, in_folder(folder_, stored.name));
+      if (file.length() != stored.bytes)
+        refuse({file.path(), {}, std::min(file.length(), stored.bytes)},
+               {"has ", file.length(), " bytes, and the index says ", stored.bytes});
+      at = open_.emplace(i, std::move(file)).first;
+    }
+    return at->second;
+  }
+  /// Checks what stands before the tensors.
+  void check_header(std::size_t i) {
+    const File& file = (*this)[i];
+    const StoredFile& stored = index_->files[i];
+    if (stored.header_bytes > largest_header + 8)
+      refuse({file.path()}, {"has a header of ", stored.header_bytes, " bytes, more than ", largest_header});
+    std::string header(stored.header_bytes, '\0');
+    file.read(header.data(), header.size(), 0);
+    if (const std::uint64_t found = checksum_of(header.data(), header.size()); found != stored.header_checksum)
+      refuse({file.path(), {}, 0},
+             {"its header is damaged: checksum ", hex(found), ", and the index says ", hex(stored.header_checksum)});
+  }
+  /// Reads and checks one chunk of a piece.
+  void read_chunk(const LogicalTensor& tensor, const StoredPiece& piece, std::size_t chunk, std::byte* to, std::size_t bytes) {
+    const std::uint64_t offset = piece.offset + chunk * index_->chunk_bytes;
+    const File& file = (*this)[piece.file];
+    file.read(to, bytes, offset, tensor.name);
+    if (const std::uint64_t found = checksum_of(to, bytes); found != piece.checksums[chunk])
+      refuse({file.path(), tensor.name, offset},
+             {"its ", bytes, " bytes are damaged: checksum ", hex(found), ", and the index says ", hex(piece.checksums[chunk])});
+  }
+
+ private:
+  static constexpr std::size_t most = 64;
+  FileSystem* system_;
+  std::string folder_;
+  const Index* index_;
+  std::map<std::size_t, File> open_;
+};
+
+/// This rank's elements of one piece, as they follow each other in the file.
+struct Overlap {
+  std::uint64_t from, count;  ///< elements of the piece
+  std::size_t local;          ///< the first one's place on this rank
+};
+
+/// A piece that holds elements of this rank, and where they go.
+struct PieceRead {
+  const LogicalTensor* tensor;
+  const StoredPiece* piece;
+  const std::vector<Run>* runs;  ///< this rank's elements of the tensor, by their places in it
+  std::byte* out;                ///< of all of them
+};
+
+/// Reads this rank's elements of a piece, in the chunks that hold some of them.
+inline void read_piece(OpenFiles& files, const Index& index, const PieceRead& read, std::vector<Overlap>& overlaps,
+                       std::vector<std::byte>& buffer) {
+  const LogicalTensor& tensor = *read.tensor;
+  const StoredPiece& piece = *read.piece;
+  const std::uint64_t size = size_of(tensor.type), chunk_elements = index.chunk_bytes / size;
+  overlaps.clear();
+  for_each_overlap(piece.block, *read.runs, [&](std::uint64_t from, std::size_t local, std::uint64_t count) {
+    if (!overlaps.empty() && overlaps.back().from + overlaps.back().count == from &&
+        overlaps.back().local + overlaps.back().count == local)
+      overlaps.back().count += count;
+    else overlaps.push_back({from, count, local});
+  });
+  for (std::size_t at = 0; at < overlaps.size();) {
+    const std::size_t chunk = std::size_t(overlaps[at].from / chunk_elements);
+    const std::uint64_t begin = chunk * chunk_elements, end = std::min(piece.block.elements(), begin + chunk_elements);
+    const std::size_t bytes = std::size_t((end - begin) * size);
+    if (overlaps[at].from <= begin && overlaps[at].from + overlaps[at].count >= end) {
+      // The whole chunk lies here as it lies in the file.
+      std::byte* to = read.out + (overlaps[at].local + std::size_t(begin - overlaps[at].from)) * size;
+      files.read_chunk(tensor, piece, chunk, to, bytes);
+    } else {
+      buffer.resize(bytes);
+      files.read_chunk(tensor, piece, chunk, buffer.data(), bytes);
+      for (std::size_t i = at; i < overlaps.size() && overlaps[i].from < end; ++i) {
+        const std::uint64_t from = std::max(begin, overlaps[i].from), to = std::min(end, overlaps[i].from + overlaps[i].count);
+        std::memcpy(read.out + (overlaps[i].local + std::size_t(from - overlaps[i].from)) * size,
+                    buffer.data() + (from - begin) * size, std::size_t(to - from) * size);
+      }
+    }
+    // What begins in a later chunk, and what goes on there.
+    while (at < overlaps.size() && overlaps[at].from + overlaps[at].count <= end) ++at;
+    if (at < overlaps.size() && overlaps[at].from < end) {
+      overlaps[at].local += std::size_t(end - overlaps[at].from);
+      overlaps[at].count -= end - overlaps[at].from;
+      overlaps[at].from = end;
+    }
+  }
+}
+
+/// Reads the pieces in the order of their bytes: the system then reads ahead, which it does not for pieces in the order of their
+/// names. Ranks begin with different files, so they do not wait for the same bytes of a disk.
+inline void read_pieces(OpenFiles& files, const Index& index, std::vector<PieceRead>& reads, int rank) {
+  const std::size_t all = index.files.size();
+  const auto place = [&](const PieceRead& read) {
+    return std::pair((read.piece->file + all - std::size_t(rank) % all) % all, read.piece->offset);
+  };
+  std::sort(reads.begin(), reads.end(), [&](const PieceRead& a, const PieceRead& b) { return place(a) < place(b); });
+  std::vector<Overlap> overlaps;
+  std::vector<std::byte> buffer;
+  for (const PieceRead& read : reads) read_piece(files, index, read, overlaps, buffer);
+}
+
+inline std::vector<Run> sorted(std::vector<Run> runs) {
+  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.global < b.global; });
+  return runs;
+}
+
+/// The elements of one tensor that this rank has, to `out`, which has room for all of them.
+inline void read_tensor(OpenFiles& files, const Index& index, const LogicalTensor& tensor, const Item& item, std::byte* out,
+                        std::vector<std::byte>& buffer) {
+  const std::vector<Run> runs = sorted(item.runs);
+  std::vector<Overlap> overlaps;
+  for (const StoredPiece& piece : tensor.pieces) read_piece(files, index, {&tensor, &piece, &runs, out}, overlaps, buffer);
+}
+
+inline std::string some_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size() && i < 5; ++i) text += (i ? ", " : "") + shown(names[i]);
+  if (names.size() > 5) weft::detail::append_to(text, {" and ", names.size() - 5, " more"});
+  return text;
+}
+inline std::string shape_text(const std::vector<std::size_t>& shape) {
+  std::string text = "[";
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) weft::detail::append_to(text, {dim ? ", " : "", shape[dim]});
+  return text += "]";
+}
+
+/// The tensor of each item. Throws Error on all ranks if the checkpoint is of another model. Collective.
+inline std::vector<const LogicalTensor*> match(const Communicator& ranks, const std::string& path, const Index& index,
+                                               const State& state, bool with_optimizer) {
+  std::vector<const LogicalTensor*> found;
+  std::vector<std::uint64_t> used(index.tensors.size() + 1, 0);
+  const std::optional<Failure> failure = failure_of([&] {
+    std::vector<std::string> missing;
+    for (const Item& item : state.items) {
+      const auto at = std::lower_bound(index.tensors.begin(), index.tensors.end(), item.name,
+                                       [](const LogicalTensor& tensor, const std::string& name) { return tensor.name < name; });
+      if (at == index.tensors.end() || at->name != item.name || at->kind != item.kind) {
+        missing.push_back(item.name);
+        continue;
+      }
+      if (at->shape != item.shape)
+        refuse({path, item.name}, {"is ", shape_text(at->shape), ", and ", shape_text(item.shape), " in this model"});
+      if (at->of != item.of)
+        refuse({path, item.name}, {"is of type ", name_of(at->of), ", and of ", name_of(item.of), " in this model"});
+      if (at->type != item.of && at->type != item.wide)
+        refuse({path, item.name},
+               {"is stored as ", name_of(at->type), ", and ", name_of(item.of), " or ", name_of(item.wide), " is meant"});
+      used[std::size_t(at - index.tensors.begin())] = 1;
+      found.push_back(&*at);
+    }
+    if (!missing.empty())
+      refuse({path, missing.front()},
+             {"is of another model: it lacks ", missing.size(), " tensors of this one: ", some_of(missing)});
+    if (with_optimizer && !index.optimizer_steps)
+      refuse({path}, {"holds a model without an optimizer's state: load the model alone, checkpoint::load(folder, model)"});
+    if (state.loss_scale.has_value() && with_optimizer && !index.loss_scale)
+      refuse({path}, {"has no loss scale, and this model scales its loss"});
+  });
+  require_all(ranks, failure);
+  if (ranks.size() > 1) ranks.all_reduce(used, Reduction::max);
+  std::vector<std::string> unexpected;
+  for (std::size_t i = 0; i < index.tensors.size(); ++i)
+    if (!used[i] && index.tensors[i].kind != "hook" && (with_optimizer || index.tensors[i].kind != "optimizer"))
+      unexpected.push_back(index.tensors[i].name);
+  if (!unexpected.empty())
+    refuse({path, unexpected.front()},
+           {"is of another model: it has ", unexpected.size(), " tensors that this one has not: ", some_of(unexpected)});
+  return found;
+}
+
+/// Adds what hooks keep, if the checkpoint has exactly that: it is of each rank's own, so a run in another layout starts hooks
+/// anew. Collective.
+inline void match_hooks(const Communicator& ranks, const Index& index, std::vector<Item>& of_hooks, State& state,
+                        std::vector<const LogicalTensor*>& tensors) {
+  std::vector<const LogicalTensor*> found;
+  for (const Item& item : of_hooks)
+    for (const LogicalTensor& tensor : index.tensors)
+      if (tensor.name == item.name && tensor.kind == "hook" && tensor.type == item.type && tensor.shape == item.shape)
+        found.push_back(&tensor);
+  std::uint64_t stored = 0;
+  for (const LogicalTensor& tensor : index.tensors) stored += tensor.kind == "hook";
+  std::uint64_t numbers[] = {of_hooks.size(), found.size()};
+  if (ranks.size() > 1) ranks.all_reduce(std::span(numbers));
+  if (numbers[0] != stored || numbers[1] != stored) return;
+  for (Item& item : of_hooks) state.items.push_back(std::move(item));
+  tensors.insert(tensors.end(), found.begin(), found.end());
+}
+
+/// Reads the index on rank 0 and gives it to all. Collective.
+inline Index shared_index(const Communicator& ranks, const std::string& folder, FileSystem& system, std::string& path) {
+  Packed message;
+  std::string text;
+  Index index;
+  require_all(ranks, failure_of([&] {
+                if (ranks.rank() != 0) return;
+                path = find(folder, system);
+                text = text_of(system, in_folder(path, index_name));
+                index = parse_index(in_folder(path, index_name), text);
+                message.put(path);
+                message.put(text);
+              }));
+  message = from(ranks, 0, std::move(message));
+  together(ranks, [&] {
+    if (ranks.rank() == 0) return;
+    path = message.text();
+    index = parse_index(in_folder(path, index_name), message.text());
+  });
+  return index;
+}
+
+/// Reads everything, then changes everything. `finish(index)` sets what is no tensor.
+template <class Hooks, class Finish>
+std::uint64_t load(const std::string& folder, const Communicator& ranks, State state, bool with_optimizer, FileSystem& system,
+                   Hooks&& hooks, Finish&& finish) {
+  require_same_call(ranks, "load", folder, 0);
+  std::string path;
+  const Index index = shared_index(ranks, folder, system, path);
+  std::vector<const LogicalTensor*> tensors = match(ranks, path, index, state, with_optimizer);
+  std::vector<Item> of_hooks = hooks(index);
+  match_hooks(ranks, index, of_hooks, state, tensors);
+  std::vector<std::byte*> read(state.items.size());
+  Pages pages;
+  together(ranks, [&] {
+    const auto room = [&](std::size_t i) { return (state.items[i].size * size_of(tensors[i]->type) + 63) / 64 * 64; };
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < state.items.size(); ++i) bytes += room(i);
+    pages = Pages(bytes);
+    std::byte* at = pages.data();
+    for (std::size_t i = 0; i < state.items.size(); at += room(i++)) read[i] = at;
+    OpenFiles files(system, path, index);
+    for (std::size_t i = std::size_t(ranks.rank()); i < index.files.size(); i += std::size_t(ranks.size())) files.check_header(i);
+    std::vector<PieceRead> reads;
+    for (std::size_t i = 0; i < state.items.size(); ++i) {
+      state.items[i].runs = sorted(std::move(state.items[i].runs));
+      for (const StoredPiece& piece : tensors[i]->pieces) reads.push_back({tensors[i], &piece, &state.items[i].runs, read[i]});
+    }
+    read_pieces(files, index, reads, ranks.rank());
+  });
+  const auto write = [&](bool undone) {
+    for (std::size_t i = 0; i < state.items.size(); ++i)
+      if (state.items[i].size != 0) state.items[i].write(read[i], tensors[i]->type, undone);
+  };
+  // A file of offloaded state may fail: nothing of it is valid before all ranks have written theirs.
+  const std::optional<Failure> failure = failure_of([&] { write(true); });
+  if (failure && state.store != nullptr) state.store->roll_back();
+  try {
+    require_all(ranks, failure);
+  } catch (...) {
+    if (state.store != nullptr) state.store->roll_back();
+    throw;
+  }
+  if (state.store != nullptr) state.store->commit();
+  write(false);
+  finish(index);
+  return index.step;
+}
+
+}  // namespace detail
+
+struct LoadOptions {
+  FileSystem* system = &FileSystem::system();
+};
+
+/// Sets model and optimizer to the state that was saved, and returns the step that was given to save. `folder` is the one given
+/// to save, whose newest complete checkpoint is taken, or one checkpoint in it. In the same layout training goes on with the same
+/// bits; in another one it starts from the same numbers. Collective over the model's ranks. Throws Error on every rank for a file
+/// that is damaged, missing or of another model: nothing has changed then. Gradients so far are discarded.
+template <class Model, StoredOptimizer Optimizer>
+std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
+  const auto hooks = [&](const Index& index) { return detail::hook_items(model, &index); };
+  return detail::load(folder, model.communicator(), detail::state_of(model, optimizer), true, *options.system, hooks,
+                      [&](const Index& index) {
+                        model.discard_gradients();
+                        optimizer.restore(*index.optimizer_steps);
+                        for (optim::Slot& slot : optimizer.slots()) {
+                          const auto begun = index.begun.find(slot.state->name());
+                          slot.begun = begun == index.begun.end() ? 0 : begun->second;
+                        }
+                        if (const auto& scale = model.loss_scale(); scale && index.loss_scale)
+                          scale->restore(index.loss_scale->value, index.loss_scale->good_steps);
+                      });
+}
+/// load, or 0 if there is no checkpoint yet: what a program begins with that may have been ended before. Collective.
+template <class Model, StoredOptimizer Optimizer>
+std::uint64_t resume(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
+  const Communicator& ranks = model.communicator();
+  detail::require_same_call(ranks, "resume", folder, 0);
+  detail::Packed message;
+  if (ranks.rank() == 0) message.put(std::uint64_t(exists(folder)));
+  return detail::from(ranks, 0, std::move(message)).word() != 0 ? load(folder, model, optimizer, options) : 0;
+}
+/// load of the model alone, from a checkpoint with or without an optimizer's state. An optimizer that the model already has
+/// keeps its own; call its refresh() if the model's type has 16 bits.
+template <class Model>
+std::uint64_t load(const std::string& folder, Model& model, const LoadOptions& options = {}) {
+  const auto hooks = [](const Index&) { return std::vector<detail::Item>(); };
+  return detail::load(folder, model.communicator(), detail::state_of(model), false, *options.system, hooks,
+                      [&](const Index&) { model.discard_gradients(); });
+}
+
+}  // namespace weft::checkpoint

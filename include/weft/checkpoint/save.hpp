@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A checkpoint of a model and its optimizer: each rank writes its own part, rank 0 the index, and the whole becomes visible at
+// once, when all of it is on the disk. An error on one rank is an error on all, and leaves every earlier checkpoint as it was.
+//
+//   checkpoint::save("run", model, optimizer, step);
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <weft/checkpoint/checksum.hpp>
+#include <weft/checkpoint/error.hpp>
+#include <weft/checkpoint/file_system.hpp>
+#include <weft/checkpoint/folder.hpp>
+#include <weft/checkpoint/index.hpp>
+#include <weft/checkpoint/safetensors.hpp>
+#include <weft/checkpoint/state.hpp>
+#include <weft/checkpoint/together.hpp>
+#include <weft/checkpoint/write_plan.hpp>
+#include <weft/comm/agreement.hpp>
+
+namespace weft::checkpoint {
+
+struct SaveOptions {
+  std::size_t keep = 0;                           ///< the newest checkpoints that stay, this one counted; 0: all
+  std::map<std::string, std::string> notes = {};  ///< written into the index: options, a layout
+  FileSystem* system = &FileSystem::system();
+};
+
+namespace detail {
+
+/// What a rank has written.
+struct Written {
+  StoredFile file;
+  std::vector<std::vector<std::uint64_t>> checksums;  ///< of each part
+};
+
+/// A part of a tensor, ready to be written: `get` gives elements of it where they are, or gathered in the buffer.
+struct Part {
+  StoredTensor header;
+  std::uint64_t elements = 0, element_bytes = 0;
+  LocalBlock block;
+  Bytes bytes;
+
+  const std::byte* get(std::uint64_t from, std::uint64_t count, std::vector<std::byte>& buffer) const {
+    const std::uint64_t size = element_bytes, run = block.block.run;
+    if (block.block.runs == 1 || block.local_stride == run) return bytes.data + (block.local + from) * size;
+    buffer.resize(count * size);
+    copy_to(buffer.data(), from, count);
+    return buffer.data();
+  }
+  void copy_to(std::byte* out, std::uint64_t from, std::uint64_t count) const {
+    const std::uint64_t size = element_bytes, run = block.block.run;
+    for (std::uint64_t i = from / run, within = from % run; count > 0; ++i, within = 0) {
+      const std::uint64_t some = std::min(run - within, count);
+      std::memcpy(out, bytes.data + (block.local + i * block.local_stride + within) * size, some * size);
+      out += some * size;
+      count -= some;
+    }
+  }
+  void copy_to(std::byte* out) const { copy_to(out, 0, elements); }
+};
+
+/// This rank's parts. Nothing of the model is copied that can be read where it is.
+inline std::vector<Part> parts_of(const WritePlan& plan) {
+  std::vector<Part> parts;
+  std::map<const Item*, Bytes> read;
+  for (const WritePlan::Mine& mine : plan.mine) {
+    const Item& item = *mine.item;
+    const Block& block = mine.block.block;
+    Part part;
+    part.element_bytes = size_of(item.type);
+    part.elements = block.elements();
+    part.block = mine.block;
+    const bool whole = part.elements * part.element_bytes == bytes_of(item.shape, item.type);
+    part.header.name = whole ? item.name : weft::detail::joined({item.name, "@", block.first});
+    part.header.type = item.type;
+    part.header.shape = whole             ? item.shape
+                        : block.runs == 1 ? std::vector<std::size_t>{block.run}
+                                          : std::vector<std::size_t>{block.runs, block.run};
+    auto [at, added] = read.try_emplace(&item);
+    if (added) at->second = item.read();
+    part.bytes = at->second;
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+/// Writes this rank's file and brings it to the disk.
+inline Written write_parts(FileSystem& system, const std::string& path, const std::string& name, std::vector<Part>& parts,
+                           std::uint64_t chunk_bytes) {
+  Written written;
+  if (parts.empty()) return written;
+  std::vector<StoredTensor> headers;
+  for (const Part& part : parts) headers.push_back(part.header);
+  const std::string header = safetensors_header(headers, {{"format", "weft"}});
+  File file = File::make(system, path);
+  Checksum all;
+  all.add(header.data(), header.size());
+  file.write(header.data(), header.size());
+  std::vector<std::byte> buffer;
+  for (const Part& part : parts) {
+    auto& sums = written.checksums.emplace_back();
+    const std::uint64_t step = chunk_bytes / part.element_bytes;
+    for (std::uint64_t at = 0; at < part.elements; at += step) {
+      const std::uint64_t count = std::min(step, part.elements - at), bytes = count * part.element_bytes;
+      const std::byte* data = part.get(at, count, buffer);
+      sums.push_back(checksum_of(data, bytes));
+      all.add(data, bytes);
+      file.write(data, bytes);
+    }
+  }
+  written.file = {name, file.length(), header.size(), checksum_of(header.data(), header.size()), all.value()};
+  file.finish();
+  return written;
+}
+
+/// The index of what all ranks have written. Collective; the result is rank 0's.
+inline Index collect(const Communicator& ranks, WritePlan plan, const Written& written, Index index) {
+  Packed message;
+  message.put(written.file.name);
+  for (const std::uint64_t word :
+       {written.file.bytes, written.file.header_bytes, written.file.header_checksum, written.file.checksum})
+    message.put(word);
+  for (const auto& sums : written.checksums) {
+    message.put(std::uint64_t(sums.size()));
+    for (const std::uint64_t sum : sums) message.put(sum);
+  }
+  std::vector<Packed> all = from_all(ranks, std::move(message));
+  if (ranks.rank() != 0) return index;
+  index.tensors = std::move(plan.tensors);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    Packed& said = all[rank];
+    StoredFile file;
+    file.name = said.text();
+    file.bytes = said.word();
+    file.header_bytes = said.word();
+    file.header_checksum = said.word();
+    file.checksum = said.word();
+    if (plan.parts[rank].empty()) continue;
+    std::uint64_t offset = file.header_bytes;
+    for (const WritePlan::Part& part : plan.parts[rank]) {
+      StoredPiece piece{index.files.size(), part.block, offset, std::vector<std::uint64_t>(said.word())};
+      for (std::uint64_t& sum : piece.checksums) sum = said.word();
+      offset += part.block.elements() * size_of(index.tensors[part.tensor].type);
+      index.tensors[part.tensor].pieces.push_back(std::move(piece));
+    }
+    index.files.push_back(std::move(file));
+  }
+  for (LogicalTensor& tensor : index.tensors)
+    std::sort(tensor.pieces.begin(), tensor.pieces.end(),
+              [](const StoredPiece& a, const StoredPiece& b) { return a.block.first < b.block.first; });
+  return index;
+}
+
+inline Index index_of(const Communicator& ranks, const State& state, std::uint64_t step, const SaveOptions& options) {
+  Index index;
+  index.step = step;
+  index.world = std::uint64_t(ranks.size());
+  index.seed = state.seed;
+  index.optimizer_steps = state.optimizer_steps;
+  index.loss_scale = state.loss_scale;
+  index.notes = options.notes;
+  // Of parameters that other ranks have, too.
+  Packed mine;
+  for (const auto& [name, steps] : state.begun) {
+    mine.put(name);
+    mine.put(steps);
+  }
+  for (Packed& said : from_all(ranks, std::move(mine)))
+    while (!said.done()) {
+      const std::string name = said.text();
+      index.begun[name] = said.word();
+    }
+  return index;
+}
+
+/// Throws UsageError on every rank unless all name the same folder and step.
+inline void require_same_call(const Communicator& ranks, const char* what, const std::string& folder, std::uint64_t step) {
+  const std::uint64_t words[] = {weft::detail::hash_bytes(folder.data(), folder.size()), step};
+  if (ranks.size() == 1 || weft::detail::same_on_all(ranks, words)) return;
+  weft::throw_error<UsageError>({"checkpoint::", what, ": rank ", weft::detail::first_difference(ranks, words).rank,
+                                 " gives another folder or another step than rank 0: all ranks give the same"});
+}
+
+/// The folder of the save that begins, on every rank, and rank 0's commit of it. Collective.
+struct Begun {
+  std::string place;
+  std::unique_ptr<Commit> commit;  ///< rank 0's
+};
+inline Begun begin_save(const Communicator& ranks, const std::string& folder, std::uint64_t step, FileSystem& system) {
+  require_same_call(ranks, "save", folder, step);
+  Begun begun;
+  Packed message;
+  if (ranks.rank() == 0) message.put(nonce());
+  const std::string name = from(ranks, 0, std::move(message)).text();
+  together(ranks, [&] {
+    if (ranks.rank() == 0) begun.commit = std::make_unique<Commit>(system, folder, step, name);
+  });
+  begun.place = Commit::place(folder, step, name);
+  return begun;
+}
+
+inline void save(const std::string& folder, const Communicator& ranks, const State& state, std::uint64_t step,
+                 const SaveOptions& options) {
+  Begun begun = begin_save(ranks, folder, step, *options.system);
+  Index index = index_of(ranks, state, step, options);
+  WritePlan plan = plan_writes(ranks, state.items);
+  const std::string name = rank_file(ranks.rank());
+  Written written;
+  std::optional<Failure> failure = failure_of([&] {
+    std::vector<Part> parts = parts_of(plan);
+    written = write_parts(*options.system, in_folder(begun.place, name), name, parts, index.chunk_bytes);
+  });
+  require_all(ranks, failure);
+  index = collect(ranks, std::move(plan), written, std::move(index));
+  together(ranks, [&] {
+    if (!begun.commit) return;
+    begun.commit->finish(index);
+    begun.commit->keep(options.keep);
+  });
+}
+
+/// The state of model, optimizer and hooks.
+template <class Model, class Optimizer>
+State whole_state(Model& model, Optimizer& optimizer) {
+  State state = state_of(model, optimizer);
+  for (Item& item : hook_items(model, nullptr)) state.items.push_back(std::move(item));
+  return state;
+}
+
+/// Gradients that no step has applied are not saved.
+template <class Model>
+void require_applied(Model& model) {
+  if constexpr (requires { model.stages().gradients(); })
+    if (const auto& gradients = model.stages().gradients(); gradients.use_count() > 1 && (!gradients->applied || gradients->open))
+      throw UsageError(
+          "checkpoint::save between train_step and the optimizer's step: the gradients would be lost. Save after the step, or "
+          "call "
+          "model.discard_gradients() first");
+}
+
+}  // namespace detail
+
+/// Writes the state after `step` steps into folder/step-NNNNNNNN, which other ranks and programs see when it is complete. The
+/// folder is made if it is not there. A checkpoint of that step is replaced. Collective over the model's ranks, which see one
+/// file system. Throws Error on every rank if one of them cannot write: earlier checkpoints are untouched. UsageError between
+/// train_step and the optimizer's step.
+template <class Model, StoredOptimizer Optimizer>
+void save(const std::string& folder, Model& model, Optimizer& optimizer, std::uint64_t step, const SaveOptions& options = {}) {
+  detail::require_applied(model);
+  detail::save(folder, model.communicator(), detail::whole_state(model, optimizer), step, options);
+}
+/// The same of the model alone.
+template <class Model>
+void save(const std::string& folder, Model& model, std::uint64_t step, const SaveOptions& options = {}) {
+  detail::save(folder, model.communicator(), detail::state_of(model), step, options);
+}
+
+}  // namespace weft::checkpoint

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Checkpoints that are written while training goes on: a save copies this rank's part and returns, a thread brings it to the
+// disk, and a later poll, which all ranks make in the same step, completes it.
+//
+//   checkpoint::Saver saver("run", {.keep = 3});
+//   if (step % 100 == 0) saver.save(model, optimizer, step);
+//   saver.poll();                                               // in every step
+//   saver.finish();                                             // before the run ends
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <weft/checkpoint/pages.hpp>
+#include <weft/checkpoint/save.hpp>
+#include <weft/checkpoint/state.hpp>
+#include <weft/checkpoint/together.hpp>
+#include <weft/comm/communicator.hpp>
+
+namespace weft::checkpoint {
+
+/// All functions are collective over the model's ranks. Throws as checkpoint::save does, in the call that learns of the failure.
+class Saver {
+ public:
+  explicit Saver(std::string folder, SaveOptions options = {}) : folder_(std::move(folder)), options_(std::move(options)) {}
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+  /// Without communication, so that a rank that throws can leave: a save that is not complete stays invisible, and the next one
+  /// removes what is left of it.
+  ~Saver() { join(); }
+
+  /// Copies the state and begins to write it. A save that is still under way is completed first.
+  template <class Model, StoredOptimizer Optimizer>
+  void save(Model& model, Optimizer& optimizer, std::uint64_t step) {
+    finish();
+    const auto started = std::chrono::steady_clock::now();
+    detail::require_applied(model);
+    begin(model.communicator(), detail::whole_state(model, optimizer), step);
+    stall_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  }
+  /// Completes a save whose parts are written. While one is under way, a message of one number; else nothing.
+  void poll() {
+    if (phase_ != Phase::idle) advance(false);
+  }
+  /// Waits for the save under way.
+  void finish() {
+    while (phase_ != Phase::idle) advance(true);
+  }
+  bool under_way() const { return phase_ != Phase::idle; }
+  /// The seconds for which the last save held up the training on this rank.
+  double stall_s() const { return stall_s_; }
+  /// The newest complete checkpoint of this object: its step.
+  const std::optional<std::uint64_t>& completed() const { return completed_; }
+
+ private:
+  enum class Phase { idle, writing, committing };
+
+  void begin(const Communicator& ranks, const detail::State& state, std::uint64_t step) {
+    ranks_ = ranks;
+    step_ = step;
+    begun_ = detail::begin_save(ranks_, folder_, step, *options_.system);
+    index_ = detail::index_of(ranks_, state, step, options_);
+    plan_ = detail::plan_writes(ranks_, state.items);
+    std::optional<detail::Failure> failure = detail::failure_of([&] { copy(); });
+    require_all(failure);
+    phase_ = Phase::writing;
+    start([this] {
+      const std::string name = detail::rank_file(ranks_.rank());
+      written_ = detail::write_parts(*options_.system, detail::in_folder(begun_.place, name), name, parts_, index_.chunk_bytes);
+    });
+  }
+  // The parts as they are now, in memory that is kept for the next save.
+  void copy() {
+    parts_ = detail::parts_of(plan_);
+    std::size_t bytes = 0;
+    for (const detail::Part& part : parts_) bytes += std::size_t(part.elements * part.element_bytes + 63) / 64 * 64;
+    if (memory_->bytes() < bytes) *memory_ = detail::Pages(bytes);
+    std::byte* at = memory_->data();
+    for (detail::Part& part : parts_) {
+      part.copy_to(at);
+      part.bytes = {memory_, at};
+      part.block.local = 0;
+      part.block.local_stride = std::size_t(part.block.block.run);
+      at += std::size_t(part.elements * part.element_bytes + 63) / 64 * 64;
+    }
+  }
+  void advance(bool waits) {
+    if (waits) join();
+    std::uint64_t busy[] = {done_.load(std::memory_order_acquire) ? 0u : 1u};
+    if (ranks_.size() > 1) ranks_.all_reduce(std::span(busy), Reduction::max);
+    if (busy[0] != 0) return;
+    join();
+    const Phase phase = std::exchange(phase_, Phase::idle);
+    require_all(std::exchange(failure_, std::nullopt));
+    if (phase == Phase::committing) {
+      begun_.commit.reset();
+      completed_ = step_;
+      return;
+    }
+    parts_.clear();
+    index_ = detail::collect(ranks_, std::move(plan_), written_, std::move(index_));
+    phase_ = Phase::committing;
+    start([this] {
+      if (!begun_.commit) return;
+      begun_.commit->finish(index_);
+      begun_.commit->keep(options_.keep);
+    });
+  }
+  // If one rank has failed, nothing is left of this save.
+  void require_all(const std::optional<detail::Failure>& failure) {
+    try {
+      detail::require_all(ranks_, failure);
+    } catch (...) {
+      begun_.commit.reset();
+      throw;
+    }
+  }
+  template <class F>
+  void start(F f) {
+    done_.store(false, std::memory_order_relaxed);
+    thread_ = std::thread([this, f] {
+      failure_ = detail::failure_of(f);
+      done_.store(true, std::memory_order_release);
+    });
+  }
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+  std::string folder_;
+  SaveOptions options_;
+  Communicator ranks_;
+  Phase phase_ = Phase::idle;
+  std::uint64_t step_ = 0;
+  double stall_s_ = 0;
+  std::optional<std::uint64_t> completed_;
+  // Of the save under way; the thread has them to itself until it is done.
+  detail::Begun begun_;
+  Index index_;
+  detail::WritePlan plan_;
+  std::vector<detail::Part> parts_;
+  std::shared_ptr<detail::Pages> memory_ = std::make_shared<detail::Pages>();
+  detail::Written written_;
+  std::optional<detail::Failure> failure_;
+  std::atomic<bool> done_{true};
+  std::thread thread_;
+};
+
+}  // namespace weft::checkpoint

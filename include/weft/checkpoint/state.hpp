@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The training state of a rank as logical tensors: parameters, what the optimizer keeps for them, and what layers keep from step
+// to step. Each item knows which elements of its tensor this rank has, and how to read and write them, whatever types and stores
+// they are kept in.
+//
+//   detail::State state = detail::state_of(model, optimizer);
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <weft/checkpoint/blocks.hpp>
+#include <weft/checkpoint/data_types.hpp>
+#include <weft/checkpoint/index.hpp>
+#include <weft/core/scalar.hpp>
+#include <weft/device/device.hpp>
+#include <weft/device/offload_store.hpp>
+#include <weft/layer/hook/keeper.hpp>
+#include <weft/layer/parameter_state.hpp>
+#include <weft/layer/step_buffer.hpp>
+#include <weft/optim/optimizer.hpp>
+
+namespace weft::checkpoint {
+
+/// What save and load take as an optimizer: optim::AdamW and every other optim::Optimizer<Rule>.
+template <class O>
+concept StoredOptimizer = requires(O& optimizer) {
+  optimizer.slots();
+  optimizer.steps();
+};
+
+namespace detail {
+
+/// Bytes of the host's memory, kept alive by their owner.
+struct Bytes {
+  std::shared_ptr<const void> owner;
+  const std::byte* data = nullptr;
+};
+
+/// A logical tensor, as far as this rank has it.
+struct Item {
+  std::string name, kind;
+  StoredType type = StoredType::f32;  ///< in which it is stored
+  StoredType of = StoredType::f32;    ///< in which layers use it
+  StoredType wide = StoredType::f32;  ///< of a master copy; `of` if there is none
+  std::vector<std::size_t> shape;
+  std::vector<Run> runs;  ///< this rank's elements in the tensor
+  std::uint64_t row = 0;  ///< elements of the tensor after which the pattern of runs repeats
+  std::size_t size = 0;   ///< elements here, padding included
+  bool counted = true;    ///< this rank counts them, if several have the same
+  std::function<Bytes()> read;
+  /// Takes `size` elements of type `of` or `wide`. First all that is written to stores that can undo it until they commit
+  /// (`undone`), then the rest.
+  std::function<void(const std::byte*, StoredType, bool undone)> write;
+};
+
+struct State {
+  std::vector<Item> items;
+  std::uint64_t seed = 0;
+  std::optional<std::uint64_t> optimizer_steps;
+  std::optional<StoredLossScale> loss_scale;
+  std::map<std::string, std::uint64_t> begun;
+  weft::detail::Store* store = nullptr;
+};
+
+/// Memory of the device or a record of a store, as bytes of the host.
+template <class Device>
+class Kept {
+ public:
+  Kept(Device& device, weft::detail::Buffer buffer, std::size_t bytes)
+      : device_(&device), buffer_(std::move(buffer)), bytes_(bytes) {}
+  Kept(Device& device, weft::detail::Store& store, std::size_t record, std::size_t bytes)
+      : device_(&device), store_(&store), record_(record), bytes_(bytes) {}
+
+  Bytes read() const {
+    if (store_ == nullptr && on_host) {
+      device_->exec().fence("weft: a checkpoint is read");
+      return {buffer_, static_cast<const std::byte*>(buffer_.get())};
+    }
+    std::shared_ptr<std::byte[]> host(new std::byte[bytes_ > 0 ? bytes_ : 1]);
+    if (store_ != nullptr) store_->read(record_, host.get());
+    else move(host.get(), true);
+    return {host, host.get()};
+  }
+  /// Without effect unless `undone` says whether this memory can undo what is written.
+  void write(const std::byte* bytes, bool undone) const {
+    if (undone != (store_ != nullptr && store_->may_fail())) return;
+    if (store_ != nullptr) return store_->write(record_, bytes);
+    move(const_cast<std::byte*>(bytes), false);
+  }
+
+ private:
+  static constexpr bool on_host =
+      Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Device::execution_space::memory_space>::accessible;
+
+  void move(std::byte* host, bool out) const {
+    device_->exec().fence("weft: a checkpoint is moved");
+    if constexpr (on_host) {
+      if (bytes_ != 0) out ? std::memcpy(host, buffer_.get(), bytes_) : std::memcpy(buffer_.get(), host, bytes_);
+    } else {
+      using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
+      using Memory = typename Device::execution_space::memory_space;
+      const Kokkos::View<std::byte*, Kokkos::HostSpace, Unmanaged> here(host, bytes_);
+      const Kokkos::View<std::byte*, Memory, Unmanaged> there(static_cast<std::byte*>(buffer_.get()), bytes_);
+      if (out) Kokkos::deep_copy(device_->exec(), here, there);
+      else Kokkos::deep_copy(device_->exec(), there, here);
+      device_->exec().fence("weft: a checkpoint is moved");
+    }
+  }
+
+  Device* device_;
+  weft::detail::Buffer buffer_;
+  weft::detail::Store* store_ = nullptr;
+  std::size_t record_ = 0, bytes_;
+};
+
+/// `count` numbers of 16 bits as floats, and the reverse, rounded to nearest even.
+template <class T>
+std::shared_ptr<std::byte[]> widened(const std::byte* narrow, std::size_t count) {
+  std::shared_ptr<std::byte[]> out(new std::byte[count * 4 + 1]);
+  for (std::size_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, narrow + i * 2, 2);
+    const float wide = float(value);
+    std::memcpy(out.get() + i * 4, &wide, 4);
+  }
+  return out;
+}
+template <class T>
+std::shared_ptr<std::byte[]> narrowed(const std::byte* wide, std::size_t count) {
+  std::shared_ptr<std::byte[]> out(new std::byte[count * 2 + 1]);
+  for (std::size_t i = 0; i < count; ++i) {
+    float value;
+    std::memcpy(&value, wide + i * 4, 4);
+    const T narrow(value);
+    std::memcpy(out.get() + i * 2, &narrow, 2);
+  }
+  return out;
+}
+/// The next update starts from the master copy, unless the value is not its rounding: then a program wrote the value.
+template <class T>
+Bytes master_that_counts(const Bytes& master, const Bytes& value, std::size_t count) {
+  std::shared_ptr<std::byte[]> written;
+  for (std::size_t i = 0; i < count; ++i) {
+    float wide;
+    T narrow;
+    std::memcpy(&wide, master.data + i * 4, 4);
+    std::memcpy(&narrow, value.data + i * 2, 2);
+    if (T(wide).bits == narrow.bits) continue;
+    if (!written) {
+      written.reset(new std::byte[count * 4]);
+      std::memcpy(written.get(), master.data, count * 4);
+    }
+    wide = float(narrow);
+    std::memcpy(written.get() + i * 4, &wide, 4);
+  }
+  if (!written) return master;
+  return {written, written.get()};
+}
+
+/// The distance after which the runs of a parameter repeat.
+inline std::uint64_t row_of(const ParameterInfo& info) {
+  std::uint64_t row = info.global.size();
+  for (std::size_t dim = 0; dim < info.global.rank(); ++dim) {
+    if (info.local[dim] != info.global[dim]) return row;
+    row = info.global[dim] > 0 ? row / info.global[dim] : 0;
+  }
+  return info.global.size();
+}
+
+inline Item item_of(const ParameterState& state, std::string name, std::string kind, StoredType type, StoredType of) {
+  Item item;
+  item.name = std::move(name);
+  item.kind = std::move(kind);
+  item.type = type;
+  item.of = item.wide = of;
+  for (std::size_t dim = 0; dim < state.global().rank(); ++dim) item.shape.push_back(state.global()[dim]);
+  item.runs = state.runs();
+  item.row = row_of(state.info());
+  item.size = state.kept();
+  item.counted = state.counted();
+  return item;
+}
+
+/// A parameter with its master copy, if there is one beside it. `slot` may be null.
+template <class Device>
+Item parameter_item(Device& device, ParameterState& state, const optim::Slot* slot, weft::detail::Store* store) {
+  const StoredType of = stored_type(state.type()), wide = stored_type(state.gradient_type());
+  const bool kept_wide = state.kept_type() != state.type(), beside = !kept_wide && wide != of && slot != nullptr && slot->made;
+  Item item = item_of(state, state.name(), "parameter", kept_wide || beside ? wide : of, of);
+  item.wide = wide;
+  const std::size_t count = state.kept();
+  const Kept<Device> value = state.storage().store()
+                                 ? Kept<Device>(device, *store, state.storage().record(), count * weft::size_of(state.type()))
+                                 : Kept<Device>(device, state.value(), count * weft::size_of(state.kept_type()));
+  std::optional<Kept<Device>> master, guard;
+  if (slot != nullptr && slot->made && count != 0) {
+    const std::size_t buffers = slot->kept.size() + (beside ? 1 : 0);
+    if (beside)
+      master = slot->records.empty() ? Kept<Device>(device, slot->master, count * 4)
+                                     : Kept<Device>(device, *store, slot->records.front(), count * 4);
+    if (slot->records.size() > buffers)  // a copy of a parameter on the device, from which a failed step restores it
+      guard = Kept<Device>(device, *store, slot->records.back(), count * weft::size_of(state.type()));
+  }
+  const DataType type = state.type();
+  item.read = [value, master, count, type] {
+    if (!master) return value.read();
+    return type == DataType::bfloat16 ? master_that_counts<bfloat16>(master->read(), value.read(), count)
+                                      : master_that_counts<float16>(master->read(), value.read(), count);
+  };
+  item.write = [value, master, guard, count, type, of, kept_wide](const std::byte* bytes, StoredType is, bool undone) {
+    const bool is_wide = is != of;
+    std::shared_ptr<std::byte[]> other;  // the same numbers in the other type
+    const auto as = [&](bool as_wide) {
+      if (as_wide == is_wide) return bytes;
+      if (!other) {
+        if (as_wide) other = type == DataType::bfloat16 ? widened<bfloat16>(bytes, count) : widened<float16>(bytes, count);
+        else other = type == DataType::bfloat16 ? narrowed<bfloat16>(bytes, count) : narrowed<float16>(bytes, count);
+      }
+      return static_cast<const std::byte*>(other.get());
+    };
+    value.write(as(kept_wide), undone);
+    if (master) master->write(as(true), undone);
+    if (guard) guard->write(as(false), undone);
+  };
+  return item;
+}
+
+/// The names of the buffers that a rule keeps: `static constexpr std::array<std::string_view, buffers> buffer_names`.
+template <class Rule>
+std::string buffer_name(const optim::Slot& slot, std::size_t i) {
+  if constexpr (requires { Rule::whole_buffer_names; })
+    if (slot.whole) return std::string(Rule::whole_buffer_names[i]);
+  if constexpr (requires { Rule::buffer_names; }) return std::string(Rule::buffer_names[i]);
+  return weft::detail::joined({"state", i});
+}
+
+template <class Model>
+void add_model(State& state, Model& model) {
+  state.seed = model.options().seed;
+  state.store = model.options().shard.offload.store.get();
+  if (const auto& scale = model.loss_scale()) state.loss_scale = StoredLossScale{scale->value(), scale->good_steps()};
+  for (const auto& buffer : model.buffers()) {
+    Item item;
+    item.name = buffer->name;
+    item.kind = "buffer";
+    item.type = item.of = item.wide = StoredType::f64;
+    item.size = item.row = buffer->value.size();
+    item.shape = {item.size};
+    item.runs = {{0, 0, item.size}};
+    item.read = [kept = buffer] { return Bytes{kept, reinterpret_cast<const std::byte*>(kept->value.data())}; };
+    item.write = [kept = buffer](const std::byte* bytes, StoredType, bool undone) {
+      if (!undone && !kept->value.empty()) std::memcpy(kept->value.data(), bytes, kept->value.size() * sizeof(double));
+    };
+    state.items.push_back(std::move(item));
+  }
+}
+
+/// What communication hooks keep, which is of one rank and one layout. `index` of a checkpoint that is loaded, or null.
+template <class Model>
+std::vector<Item> hook_items([[maybe_unused]] Model& model, [[maybe_unused]] const Index* index) {
+  std::vector<Item> items;
+  if constexpr (requires(hook::Keeper & keeper) { model.keep_hooks(keeper); }) {
+    const std::string place = weft::detail::joined({"hook.rank-", model.communicator().rank(), "."});
+    const auto stored = [&](const std::string& name) {
+      return std::any_of(index->tensors.begin(), index->tensors.end(),
+                         [&](const LogicalTensor& tensor) { return tensor.kind == "hook" && tensor.name == place + name; });
+    };
+    hook::Keeper keeper = index != nullptr ? hook::Keeper(stored) : hook::Keeper();
+    model.keep_hooks(keeper);
+    auto& device = model.device();
+    for (const hook::Keeper::Kept& kept : keeper.kept()) {
+      Item item;
+      item.name = place + kept.name;
+      item.kind = "hook";
+      item.type = item.of = item.wide = stored_type(kept.type);
+      item.size = item.row = kept.elements;
+      item.shape = {item.size};
+      item.runs = {{0, 0, item.size}};
+      if (std::int64_t* number = kept.number) {
+        item.read = [number] { return Bytes{nullptr, reinterpret_cast<const std::byte*>(number)}; };
+        item.write = [number](const std::byte* bytes, StoredType, bool undone) {
+          if (!undone) std::memcpy(number, bytes, sizeof *number);
+        };
+      } else {
+        const Kept<std::remove_reference_t<decltype(device)>> memory(device, kept.buffer,
+                                                                     kept.elements * weft::size_of(kept.type));
+        item.read = [memory] { return memory.read(); };
+        item.write = [memory](const std::byte* bytes, StoredType, bool undone) { memory.write(bytes, undone); };
+      }
+      items.push_back(std::move(item));
+    }
+  }
+  return items;
+}
+
+/// The state of a model alone.
+template <class Model>
+State state_of(Model& model) {
+  State state;
+  add_model(state, model);
+  auto& device = model.device();
+  model.for_each_state(
+      [&](ParameterState& parameter) { state.items.push_back(parameter_item(device, parameter, nullptr, state.store)); });
+  return state;
+}
+
+/// The state of a model and its optimizer.
+template <class Model, class Rule>
+State state_of(Model& model, optim::Optimizer<Rule>& optimizer) {
+  State state;
+  add_model(state, model);
+  state.optimizer_steps = optimizer.steps();
+  optimizer.follow_trainable();
+  auto& device = model.device();
+  using Device = std::remove_reference_t<decltype(device)>;
+  for (optim::Slot& slot : optimizer.slots()) {
+    ParameterState& parameter = *slot.state;
+    state.items.push_back(parameter_item(device, parameter, &slot, state.store));
+    if (!slot.made) continue;
+    if (slot.begun != 0) state.begun[parameter.name()] = slot.begun;
+    const std::size_t buffers = parameter.kept() == 0 ? 0 : slot.kept.size(),
+                      bytes = parameter.kept() * weft::size_of(parameter.gradient_type()),
+                      first = parameter.type() != parameter.gradient_type() && parameter.kept_type() == parameter.type() ? 1 : 0;
+    const StoredType type = stored_type(parameter.gradient_type());
+    for (std::size_t i = 0; i < buffers; ++i) {
+      Item item = item_of(parameter, parameter.name() + "." + buffer_name<Rule>(slot, i), "optimizer", type, type);
+      const Kept<Device> kept = slot.records.empty() ? Kept<Device>(device, slot.kept[i], bytes)
+                                                     : Kept<Device>(device, *state.store, slot.records[first + i], bytes);
+      item.read = [kept] { return kept.read(); };
+      item.write = [kept](const std::byte* from, StoredType, bool undone) { kept.write(from, undone); };
+      state.items.push_back(std::move(item));
+    }
+  }
+  return state;
+}
+
+}  // namespace detail
+
+}  // namespace weft::checkpoint

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A checkpoint as a whole, without a model: whether every byte of it is right, and its tensors in one file for other programs.
+//
+//   checkpoint::verify("run/step-00000010");
+//   checkpoint::merge("run/step-00000010", "model.safetensors");
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <weft/checkpoint/load.hpp>
+
+namespace weft::checkpoint {
+
+struct Verified {
+  std::size_t files = 0, tensors = 0;
+  std::uint64_t bytes = 0;  ///< of all files
+};
+
+/// Reads every byte of the checkpoint at `path`. Throws Error for the first that is not as the index says.
+inline Verified verify(const std::string& path, FileSystem& system = FileSystem::system()) {
+  const Index index = read_index(path, system);
+  detail::OpenFiles files(system, path, index);
+  std::vector<std::byte> buffer(index.chunk_bytes);
+  for (std::size_t i = 0; i < index.files.size(); ++i) {
+    files.check_header(i);
+    const detail::File& file = files[i];
+    detail::Checksum sum;
+    for (std::uint64_t at = 0; at < file.length(); at += buffer.size()) {
+      const std::size_t some = std::size_t(std::min<std::uint64_t>(buffer.size(), file.length() - at));
+      file.read(buffer.data(), some, at);
+      sum.add(buffer.data(), some);
+    }
+    if (sum.value() != index.files[i].checksum)
+      detail::refuse({file.path()}, {"is damaged: checksum ", detail::hex(sum.value()), ", and the index says ",
+                                     detail::hex(index.files[i].checksum)});
+    Safetensors::open(file.path(), {.follow_links = false, .system = &system});  // it is what others can read
+  }
+  Verified verified{index.files.size(), index.tensors.size(), 0};
+  for (const StoredFile& file : index.files) verified.bytes += file.bytes;
+  for (const LogicalTensor& tensor : index.tensors)
+    for (const StoredPiece& piece : tensor.pieces)
+      for (std::size_t chunk = 0; chunk < piece.checksums.size(); ++chunk) {
+        const std::uint64_t length = piece.block.elements() * size_of(tensor.type), begin = chunk * index.chunk_bytes;
+        files.read_chunk(tensor, piece, chunk, buffer.data(), std::size_t(std::min(index.chunk_bytes, length - begin)));
+      }
+  return verified;
+}
+
+struct MergeOptions {
+  /// Everything as it is stored: master copies, optimizer state and buffers too. False: the parameters, in the types in which
+  /// layers use them.
+  bool all = false;
+  FileSystem* system = &FileSystem::system();
+};
+
+/// Writes the tensors of the checkpoint at `path` into one safetensors file. One whole tensor at a time is in memory. Throws
+/// Error; the file is there only when it is complete.
+inline void merge(const std::string& path, const std::string& file_path, const MergeOptions& options = {}) {
+  const Index index = read_index(path, *options.system);
+  std::vector<const LogicalTensor*> tensors;
+  std::vector<StoredTensor> headers;
+  for (const LogicalTensor& tensor : index.tensors) {
+    if (!options.all && tensor.kind != "parameter") continue;
+    tensors.push_back(&tensor);
+    headers.push_back({tensor.name, options.all ? tensor.type : tensor.of, tensor.shape, 0, 0});
+  }
+  const std::string header = safetensors_header(headers, {{"format", "pt"}, {"step", std::to_string(index.step)}});
+  const std::string unfinished = file_path + ".tmp-" + detail::nonce();
+  struct Remove {
+    FileSystem* system;
+    const std::string* path;
+    ~Remove() {
+      if (path != nullptr) system->remove_file(path->c_str());
+    }
+  };
+  detail::File file = detail::File::make(*options.system, unfinished);
+  Remove remove{options.system, &unfinished};
+  file.write(header.data(), header.size());
+  detail::OpenFiles files(*options.system, path, index);
+  std::vector<std::byte> buffer;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    detail::Item item;
+    item.size = std::size_t(*detail::bytes_of(tensors[i]->shape, tensors[i]->type) / size_of(tensors[i]->type));
+    item.runs = {{0, 0, item.size}};
+    const detail::Pages bytes(item.size * size_of(tensors[i]->type));
+    detail::read_tensor(files, index, *tensors[i], item, bytes.data(), buffer);
+    std::shared_ptr<std::byte[]> narrow;
+    if (headers[i].type != tensors[i]->type)
+      narrow = headers[i].type == StoredType::bf16 ? detail::narrowed<bfloat16>(bytes.data(), item.size)
+                                                   : detail::narrowed<float16>(bytes.data(), item.size);
+    file.write(narrow ? narrow.get() : bytes.data(), std::size_t(headers[i].bytes()));
+  }
+  file.finish();
+  if (options.system->rename(unfinished.c_str(), file_path.c_str()) != 0)
+    detail::refuse_call({file_path}, "cannot be named so", errno);
+  remove.path = nullptr;
+}
+
+}  // namespace weft::checkpoint
