@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The fields of a JSON file of another program, taken one by one: a field that nobody took is refused by its name, because a
+// model that ignores one may compute something else than the program that wrote it.
+//
+//   Fields fields = Fields::open("gpt2/config.json");
+//   const std::size_t layers = fields.count("n_layer");
+//   fields.finish();   // throws if anything is left
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <weft/checkpoint/error.hpp>
+#include <weft/checkpoint/file_system.hpp>
+#include <weft/checkpoint/json.hpp>
+
+namespace weft::hugging_face::detail {
+
+using checkpoint::FileSystem;
+using checkpoint::detail::refuse;
+using checkpoint::detail::shown;
+
+inline constexpr std::uint64_t largest_json = checkpoint::detail::largest_header;
+inline constexpr int deepest_json = 16;
+
+/// The JSON object in a file. Throws Error for one that is too long or too deep, has a key twice, or is no object.
+inline nlohmann::json read_json(const std::string& path, FileSystem& system) {
+  const checkpoint::detail::File file = checkpoint::detail::File::open(system, path, true);  // Hugging Face's cache is of links
+  if (file.length() > largest_json) refuse({path}, {"has ", file.length(), " bytes, more than ", largest_json});
+  std::string text(file.length(), '\0');
+  file.read(text.data(), text.size(), 0);
+  std::vector<std::set<std::string>> keys;
+  const auto check = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+    using Event = nlohmann::json::parse_event_t;
+    if (depth > deepest_json) refuse({path}, {"its JSON is nested deeper than ", deepest_json, " levels"});
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    if (event == Event::key && !keys.back().insert(value.get<std::string>()).second)
+      refuse({path}, {"the key ", shown(value.get<std::string>()), " comes twice"});
+    return true;
+  };
+  try {
+    nlohmann::json json = nlohmann::json::parse(text, check);
+    if (!json.is_object()) refuse({path}, {"its JSON is no object"});
+    return json;
+  } catch (const nlohmann::json::exception& error) {
+    refuse({path}, {"is not the JSON that it should be: ", shown(error.what())});
+  }
+}
+
+class Fields {
+ public:
+  /// `within`: the name of the field whose fields these are, for messages.
+  Fields(std::string path, nlohmann::json object, std::string within = {})
+      : path_(std::move(path)), object_(std::move(object)), within_(std::move(within)) {}
+  static Fields open(const std::string& path, FileSystem& system = FileSystem::system()) {
+    return Fields(path, read_json(path, system));
+  }
+
+  const std::string& path() const { return path_; }
+  /// Whether the field is there and not null.
+  bool has(const std::string& name) const { return object_.contains(name) && !object_.at(name).is_null(); }
+  bool is_null(const std::string& name) const { return object_.contains(name) && object_.at(name).is_null(); }
+
+  /// A whole number of at least 1; the other value if the field is not there. Without one the field must be there.
+  std::size_t count(const std::string& name, std::optional<std::size_t> other = std::nullopt) {
+    if (!take(name, other.has_value())) return *other;
+    const nlohmann::json& value = object_.at(name);
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() == 0 || value.get<std::uint64_t>() > most)
+      unexpected(name, "a whole number of 1 to 2^40");
+    return value.get<std::size_t>();
+  }
+  double number(const std::string& name, std::optional<double> other = std::nullopt) {
+    if (!take(name, other.has_value())) return *other;
+    const nlohmann::json& value = object_.at(name);
+    if (!value.is_number() || !std::isfinite(value.get<double>())) unexpected(name, "a finite number");
+    return value.get<double>();
+  }
+  bool flag(const std::string& name, bool other) {
+    if (!take(name, true)) return other;
+    if (!object_.at(name).is_boolean()) unexpected(name, "true or false");
+    return object_.at(name).get<bool>();
+  }
+  std::string text(const std::string& name, std::optional<std::string> other = std::nullopt) {
+    if (!take(name, other.has_value())) return *other;
+    if (!object_.at(name).is_string()) unexpected(name, "a text");
+    return object_.at(name).get<std::string>();
+  }
+  /// A list of texts; empty if the field is not there.
+  std::vector<std::string> texts(const std::string& name) {
+    std::vector<std::string> all;
+    if (!take(name, true)) return all;
+    if (!object_.at(name).is_array()) unexpected(name, "a list of texts");
+    for (const nlohmann::json& value : object_.at(name)) {
+      if (!value.is_string()) unexpected(name, "a list of texts");
+      all.push_back(value.get<std::string>());
+    }
+    return all;
+  }
+  /// The fields of a field; none if it is not there. Its own finish() is for the caller.
+  Fields fields(const std::string& name) {
+    if (!take(name, true)) return Fields(path_, nlohmann::json::object(), name);
+    if (!object_.at(name).is_object()) unexpected(name, "an object");
+    return Fields(path_, object_.at(name), name);
+  }
+  /// A field that must have this value if it is there, since weft's models compute nothing else.
+  void require(const std::string& name, const nlohmann::json& value, std::string_view why) {
+    if (!take(name, true) || object_.at(name) == value) return;
+    refuse({path_},
+           {called(name), " is ", shown(object_.at(name).dump()), ", and weft's model has ", shown(value.dump()), ": ", why});
+  }
+  /// Fields that bear on no logit.
+  void ignore(std::initializer_list<const char*> names) {
+    for (const char* name : names) taken_.insert(name);
+  }
+  /// Throws Error for the fields that are left. One that is null says nothing.
+  void finish() const {
+    std::string left;
+    for (const auto& [name, value] : object_.items())
+      if (!taken_.contains(name) && !value.is_null()) left += (left.empty() ? "" : ", ") + called(name);
+    if (!left.empty())
+      refuse({path_}, {"has what this weft does not know: ", shown(left),
+                       ". It may change what the model computes, so it is not ignored"});
+  }
+  /// Throws Error: the field is not what is meant.
+  [[noreturn]] void unexpected(const std::string& name, std::string_view meant) const {
+    refuse({path_}, {called(name), " is ", shown(object_.at(name).dump()), ": ", meant, " is meant"});
+  }
+
+ private:
+  static constexpr std::uint64_t most = std::uint64_t(1) << 40;
+
+  std::string called(const std::string& name) const { return shown(within_.empty() ? name : within_ + "." + name); }
+  bool take(const std::string& name, bool optional) {
+    taken_.insert(name);
+    if (has(name)) return true;
+    if (!optional) refuse({path_}, {"lacks ", called(name)});
+    return false;
+  }
+
+  std::string path_;
+  nlohmann::json object_;
+  std::string within_;
+  std::set<std::string> taken_;
+};
+
+}  // namespace weft::hugging_face::detail

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Models of `transformers`, both ways: GPT-2, Llama and Mixtral from a folder into any layout, and from any layout into a folder.
+// Not part of weft/weft.hpp, since it needs what checkpoints need; with CMake link weft::checkpoint.
+//
+//   const auto config = hugging_face::read_config<models::LlamaConfig>("llama");
+//   DataParallel<TensorParallel<models::Llama>> model(mesh, config);
+//   hugging_face::load("llama", model);
+//   hugging_face::save("mine", model);
+
+#include <weft/hugging_face/config.hpp>
+#include <weft/hugging_face/load.hpp>
+#include <weft/hugging_face/save.hpp>

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A folder of `transformers` read into a model of any layout: each rank reads the bytes of its own elements, in 16 or 32 bits,
+// and only when all ranks have read everything does the first parameter change.
+//
+//   Model model(mesh, hugging_face::read_config<models::LlamaConfig>("llama"));
+//   hugging_face::load("llama", model, optimizer);
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <weft/checkpoint/load.hpp>
+#include <weft/checkpoint/pages.hpp>
+#include <weft/checkpoint/state.hpp>
+#include <weft/checkpoint/together.hpp>
+#include <weft/comm/agreement.hpp>
+#include <weft/core/scalar.hpp>
+#include <weft/hugging_face/config.hpp>
+#include <weft/hugging_face/weights.hpp>
+
+namespace weft::hugging_face {
+
+struct LoadOptions {
+  FileSystem* system = &FileSystem::system();
+};
+
+namespace detail {
+
+using checkpoint::detail::Item;
+
+/// `count` numbers as To.
+template <class From, class To>
+void convert(const std::byte* from, std::byte* to, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    From value;
+    std::memcpy(&value, from + i * sizeof(From), sizeof(From));
+    const To other = To(float(value));
+    std::memcpy(to + i * sizeof(To), &other, sizeof(To));
+  }
+}
+template <class To>
+void convert_to(StoredType type, const std::byte* from, std::byte* to, std::size_t count) {
+  if (type == StoredType::f16) convert<float16, To>(from, to, count);
+  else if (type == StoredType::bf16) convert<bfloat16, To>(from, to, count);
+  else convert<float, To>(from, to, count);
+}
+
+/// The type in which an item takes the numbers: as they are stored, if the model has them so, else in its wider one.
+inline StoredType taken_type(const Weights& weights, const Weight& weight, const Item& item) {
+  const StoredType is = weight.stored->type;
+  if (is == item.of || is == item.wide) return is;
+  if ((is == StoredType::f16 || is == StoredType::bf16 || is == StoredType::f32) &&
+      (item.wide == StoredType::f32 || item.wide == StoredType::f64))
+    return item.wide;
+  refuse(
+      {weights.path(weight), weight.stored->name},
+      {"is of type ", checkpoint::name_of(is), ", which does not fit into a parameter of type ", checkpoint::name_of(item.of)});
+}
+
+/// A number that is finite in a file is finite in the model.
+inline void require_range(const std::string& path, const Weight& weight, const Item& item, const std::byte* floats) {
+  for (std::size_t i = 0; i < item.size; ++i) {
+    float value;
+    std::memcpy(&value, floats + i * sizeof value, sizeof value);
+    if (std::isfinite(value) && !std::isfinite(float(float16(value))))
+      refuse({path, weight.stored->name},
+             {"has ", checkpoint::detail::number_text(value), ", and the model's float16 ends at 65504"});
+  }
+}
+
+/// The elements that this rank has, to `out`, which is zero. Runs that lie close together are read at once, with what is between.
+inline void read_weight(const Weights& weights, const Weight& weight, const Item& item, StoredType as, std::byte* out,
+                        std::vector<std::byte>& buffer) {
+  constexpr std::uint64_t most = 1u << 20, gap = 1u << 14;  // bytes
+  const StoredType is = weight.stored->type;
+  const std::uint64_t size = checkpoint::size_of(is), wide = checkpoint::size_of(as);
+  const Safetensors& file = weights.file(weight);
+  std::vector<checkpoint::detail::Run> runs = item.runs;
+  std::erase_if(runs, [](const auto& run) { return run.length == 0; });
+  std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.global < b.global; });
+  for (std::size_t i = 0; i < runs.size();) {
+    if (is == as && runs[i].length * size >= gap) {  // a long run as it is
+      file.read(*weight.stored, std::span(out + runs[i].local * wide, runs[i].length * size),
+                (weight.first + runs[i].global) * size);
+      ++i;
+      continue;
+    }
+    const std::uint64_t begin = runs[i].global;
+    std::uint64_t end = begin + std::min<std::uint64_t>(runs[i].length, most / size);
+    for (std::size_t next = i + 1; next < runs.size() && end == runs[next - 1].global + runs[next - 1].length; ++next) {
+      const std::uint64_t last = runs[next].global + runs[next].length;
+      if ((runs[next].global - end) * size > gap || (last - begin) * size > most) break;
+      end = last;
+    }
+    buffer.resize((end - begin) * size);
+    file.read(*weight.stored, buffer, (weight.first + begin) * size);
+    for (; i < runs.size() && runs[i].global < end; ++i) {
+      const std::uint64_t count = std::min<std::uint64_t>(runs[i].length, end - runs[i].global);
+      const std::byte* from = buffer.data() + (runs[i].global - begin) * size;
+      std::byte* to = out + runs[i].local * wide;
+      if (is == as) std::memcpy(to, from, count * size);
+      else if (as == StoredType::f64) convert_to<double>(is, from, to, count);
+      else convert_to<float>(is, from, to, count);
+      if (count == runs[i].length) continue;
+      runs[i].global += count;  // the rest of a long run
+      runs[i].local += std::size_t(count);
+      runs[i].length -= std::size_t(count);
+      break;
+    }
+  }
+}
+
+/// Refuses a stored last projection that is not the table to which the model ties it.
+inline void require_tied(const Weights& weights, const std::string& table_name) {
+  if (!weights.tied_head()) return;
+  const Weight& head = *weights.tied_head();
+  const Weight* table = weights.find(table_name);
+  if (table == nullptr) return;  // reported as missing
+  const auto differ = [&] {
+    refuse(
+        {weights.path(head), head.stored->name},
+        {"differs from ", table->stored->name, ", and config.json ties them (tie_word_embeddings): one of the two is not meant"});
+  };
+  if (head.shape != table->shape || head.stored->type != table->stored->type) differ();
+  std::vector<std::byte> a(1u << 20), b(a.size());
+  for (std::uint64_t at = 0; at < head.stored->bytes(); at += a.size()) {
+    const std::size_t some = std::size_t(std::min<std::uint64_t>(a.size(), head.stored->bytes() - at));
+    weights.file(head).read(*head.stored, std::span(a.data(), some), at);
+    weights.file(*table).read(*table->stored, std::span(b.data(), some), at);
+    if (std::memcmp(a.data(), b.data(), some) != 0) differ();
+  }
+}
+
+/// Refuses a model whose config gives other numbers than that of the folder. Shapes are compared with the tensors.
+template <class Config>
+void require_config(const std::string& path, const Config& theirs, const Config& ours) {
+  const auto compare = [&](std::string_view name, auto is, auto here) {
+    const auto text = [](auto value) {
+      if constexpr (std::is_floating_point_v<decltype(value)>) return checkpoint::detail::number_text(value);
+      else return std::to_string(value);
+    };
+    if (is != here)
+      refuse({path}, {"says ", name, " ", text(is), ", and this model has ", text(here),
+                      ": make it of hugging_face::read_config(folder)"});
+  };
+  const auto kv_heads = [](const Config& c) { return c.kv_heads ? c.kv_heads : c.heads; };
+  compare("layers", theirs.layers, ours.layers);
+  compare("width", theirs.width, ours.width);
+  compare("heads", theirs.heads, ours.heads);
+  compare("kv_heads", kv_heads(theirs), kv_heads(ours));
+  compare("epsilon", theirs.epsilon, ours.epsilon);
+  compare("mask.causal", int(theirs.mask.causal), int(ours.mask.causal));
+  compare("mask.window", theirs.mask.window, ours.mask.window);
+  if constexpr (requires { ours.rope_base; }) {
+    compare("rope_base", theirs.rope_base, ours.rope_base);
+    compare("tied", int(theirs.tied), int(ours.tied));
+  }
+  if constexpr (requires { ours.experts; }) {
+    compare("experts", theirs.experts, ours.experts);
+    compare("top_k", theirs.top_k, ours.top_k);
+    compare("scores", int(theirs.scores), int(ours.scores));
+  }
+}
+
+/// The weight of each item. Throws Error on all ranks if the folder is of another model. Collective.
+inline std::vector<const Weight*> match(const Communicator& ranks, const std::string& folder, const Weights& weights,
+                                        const std::vector<Item>& items) {
+  std::vector<const Weight*> found;
+  std::vector<std::uint64_t> used(weights.all().size() + 1, 0);
+  checkpoint::detail::together(ranks, [&] {
+    std::vector<std::string> missing;
+    for (const Item& item : items) {
+      const auto at = weights.all().find(item.name);
+      if (at == weights.all().end()) {
+        missing.push_back(item.name);
+        continue;
+      }
+      const Weight& weight = at->second;
+      if (weight.shape != item.shape)
+        refuse({weights.path(weight), item.name}, {"is ", checkpoint::detail::shape_text(weight.shape), ", and ",
+                                                   checkpoint::detail::shape_text(item.shape), " in this model"});
+      taken_type(weights, weight, item);
+      used[std::size_t(std::distance(weights.all().begin(), at))] = 1;
+      found.push_back(&weight);
+    }
+    if (!missing.empty())
+      refuse({folder, missing.front()},
+             {"is of another model: it lacks ", missing.size(), " tensors of this one: ", checkpoint::detail::some_of(missing)});
+  });
+  if (ranks.size() > 1) ranks.all_reduce(used, Reduction::max);
+  std::vector<std::string> unexpected;
+  std::size_t i = 0;
+  for (const auto& [name, weight] : weights.all())
+    if (!used[i++]) unexpected.push_back(name);
+  if (!unexpected.empty())
+    refuse({folder, unexpected.front()}, {"is of another model: it has ", unexpected.size(),
+                                          " tensors that this one has not: ", checkpoint::detail::some_of(unexpected)});
+  return found;
+}
+
+/// Throws UsageError on every rank unless all see the same tensors. Collective.
+inline void require_same_files(const Communicator& ranks, const Weights& weights) {
+  std::string text;
+  for (const auto& [name, weight] : weights.all())
+    weft::detail::append_to(text,
+                            {name, checkpoint::detail::shape_text(weight.shape), checkpoint::name_of(weight.stored->type), "\n"});
+  const std::uint64_t words[] = {weights.all().size(), weft::detail::hash_bytes(text.data(), text.size())};
+  if (ranks.size() == 1 || weft::detail::same_on_all(ranks, words)) return;
+  weft::throw_error<UsageError>({"hugging_face::load: rank ", weft::detail::first_difference(ranks, words).rank,
+                                 " sees other files than rank 0: all ranks read one folder"});
+}
+
+template <class Config>
+void load(const std::string& folder, const Communicator& ranks, checkpoint::detail::State state, const Config& config,
+          const LoadOptions& options) {
+  checkpoint::detail::require_same_call(ranks, "load", folder, 0);
+  std::erase_if(state.items, [](const Item& item) { return item.kind != "parameter"; });
+  std::optional<Weights> weights;
+  checkpoint::detail::together(ranks, [&] {
+    const Config theirs = read_config<Config>(folder, *options.system);
+    require_config(checkpoint::detail::in_folder(folder, config_name), theirs, config);
+    bool tied = true;
+    if constexpr (requires { config.tied; }) tied = config.tied;
+    weights = Weights::open(folder, type_of(config), tied, *options.system);
+    if (ranks.rank() == 0)
+      require_tied(*weights, std::is_same_v<Config, models::GptConfig> ? "transformer.wte.weight" : "model.embed_tokens.weight");
+  });
+  require_same_files(ranks, *weights);
+  const std::vector<const Weight*> found = match(ranks, folder, *weights, state.items);
+  std::vector<StoredType> types(state.items.size());
+  std::vector<std::byte*> read(state.items.size());
+  checkpoint::detail::Pages pages;
+  checkpoint::detail::together(ranks, [&] {
+    const auto room = [&](std::size_t i) { return (state.items[i].size * checkpoint::size_of(types[i]) + 63) / 64 * 64; };
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < state.items.size(); ++i) {
+      types[i] = taken_type(*weights, *found[i], state.items[i]);
+      bytes += room(i);
+    }
+    pages = checkpoint::detail::Pages(bytes);
+    std::byte* at = pages.data();
+    for (std::size_t i = 0; i < state.items.size(); at += room(i++)) read[i] = at;
+    std::vector<std::byte> buffer;
+    for (std::size_t i = 0; i < state.items.size(); ++i) {
+      const Item& item = state.items[i];
+      read_weight(*weights, *found[i], item, types[i], read[i], buffer);
+      if (item.of == StoredType::f16 && types[i] == StoredType::f32)
+        require_range(weights->path(*found[i]), *found[i], item, read[i]);
+    }
+  });
+  const auto write = [&](bool undone) {
+    for (std::size_t i = 0; i < state.items.size(); ++i)
+      if (state.items[i].size != 0) state.items[i].write(read[i], types[i], undone);
+  };
+  // A file of offloaded state may fail: nothing of it is valid before all ranks have written theirs.
+  const auto failure = checkpoint::detail::failure_of([&] { write(true); });
+  try {
+    checkpoint::detail::require_all(ranks, failure);
+  } catch (...) {
+    if (state.store != nullptr) state.store->roll_back();
+    throw;
+  }
+  if (state.store != nullptr) state.store->commit();
+  write(false);
+}
+
+}  // namespace detail
+
+/// Sets the parameters of a Gpt, Llama or Mixtral, in any layout, to those of a folder with config.json and model.safetensors or
+/// shards, as `transformers` writes them, in bfloat16, float16 or float. Conversions to a wider type are exact; into 16 bits
+/// numbers are rounded to nearest even, and the optimizer's master copies have them unrounded. Its other state stays as it is:
+/// load before the first step. Collective over the model's ranks, which see one file system. Throws Error on every rank for a
+/// folder that is damaged or of another model, UsageError for ranks that do not agree: nothing has changed then. Gradients so far
+/// are discarded.
+template <class Model, checkpoint::StoredOptimizer Optimizer>
+void load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
+  if constexpr (detail::require_known<Model>()) {
+    detail::load(folder, model.communicator(), checkpoint::detail::state_of(model, optimizer), model.stages().config(), options);
+    model.discard_gradients();
+  }
+}
+/// load without an optimizer. One that the model already has keeps its master copies; call its refresh() if the model's type has
+/// 16 bits.
+template <class Model>
+void load(const std::string& folder, Model& model, const LoadOptions& options = {}) {
+  if constexpr (detail::require_known<Model>()) {
+    detail::load(folder, model.communicator(), checkpoint::detail::state_of(model), model.stages().config(), options);
+    model.discard_gradients();
+  }
+}
+
+}  // namespace weft::hugging_face

@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: Apache-2.0
+// Folders of `transformers`: written by one layout and read by others with the same bits, made by hand with every spelling, and
+// those that are refused. test_transformers.py compares logits.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <weft/hugging_face/hugging_face.hpp>
+
+#include "support/experts.hpp"
+#include "support/matrix.hpp"
+#include "support/temporary_folder.hpp"
+
+using namespace weft_test;
+
+namespace {
+
+template <class Model>
+using Dense = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>>;
+using Experts = FullyShardedDataParallel<TensorParallel<ExpertParallel<PipelineParallel<models::Mixtral>>>>;
+using Grid = Mesh<dp, tp, pp>;
+
+std::string text_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  REQUIRE_MESSAGE(in, path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+
+struct Layout {
+  std::size_t world;
+  Degrees degrees;
+  int zero = 0;
+  const char* schedule = "1f1b";
+};
+ModelOptions options_of(const Layout& layout, std::uint64_t seed) {
+  ModelOptions options;
+  options.seed = seed;
+  options.shard.stage = layout.zero;
+  options.pipeline.schedule = schedule::choose(layout.schedule);
+  return options;
+}
+template <class Composition, class Axes, class F>
+void on(const Layout& layout, const typename Composition::Config& config, std::uint64_t seed, F&& f) {
+  CHECK(runtime::run(runtime::RunOptions{.ranks = int(layout.world)}, [&](World& world) {
+          Axes mesh(world, layout.degrees);
+          Composition model(mesh, config, options_of(layout, seed));
+          f(model, world);
+        }) == 0);
+}
+
+/// Every layout writes a folder, the next one reads it and writes another: the same bytes in both files.
+template <class Composition, class Axes>
+void check_layouts(const std::vector<Layout>& layouts, const typename Composition::Config& config) {
+  TemporaryFolder place;
+  const auto folder = [&](std::size_t i) { return (place.path / std::to_string(i)).string(); };
+  on<Composition, Axes>(layouts[0], config, 7, [&](auto& model, World&) { hugging_face::save(folder(0), model); });
+  const std::string weights = text_of(folder(0) + "/model.safetensors"), text = text_of(folder(0) + "/config.json");
+  for (std::size_t i = 1; i < layouts.size(); ++i) {
+    INFO("layout " << i);
+    const auto read = hugging_face::read_config<typename Composition::Config>(folder(i - 1));
+    on<Composition, Axes>(layouts[i], read, 8 + i, [&](auto& model, World&) {
+      optim::AdamW optimizer(model, {.learning_rate = 0.1});
+      if (i % 2 == 0) hugging_face::load(folder(i - 1), model);
+      else hugging_face::load(folder(i - 1), model, optimizer);
+      hugging_face::save(folder(i), model);
+    });
+    CHECK(text_of(folder(i) + "/model.safetensors") == weights);
+    CHECK(text_of(folder(i) + "/config.json") == text);
+    CHECK(checkpoint::detail::names_in(folder(i)) == std::vector<std::string>{"config.json", "model.safetensors"});
+  }
+}
+
+const std::vector<Layout> dense = {
+    {1, {}}, {4, {.tp = 2}, 3}, {4, {.tp = 2, .pp = 2}, 0, "zbv"}, {2, {}, 1}, {4, {.pp = 2}, 3, "interleaved"}, {4, {.tp = 4}}};
+
+models::GptConfig gpt() {
+  return {.vocabulary = 19, .layers = 4, .width = 16, .heads = 4, .sequence = 8, .standard_deviation = 0.2};
+}
+models::LlamaConfig llama(bool tied = false) {
+  return {.vocabulary = 19,
+          .layers = 4,
+          .width = 16,
+          .heads = 4,
+          .kv_heads = 2,
+          .intermediate = 12,
+          .sequence = 8,
+          .epsilon = 1e-6,
+          .rope_base = 500,
+          .standard_deviation = 0.2,
+          .tied = tied};
+}
+
+// A folder by hand: tensors of 16 or 32 bits with a number for each element.
+struct ByHand {
+  std::string type = "F32";
+  std::map<std::string, std::vector<std::size_t>> shapes;
+  std::map<std::string, std::function<float(std::size_t)>> values = {};
+
+  static std::string bytes_of(const std::string& type, float value) {
+    std::uint32_t wide;
+    std::memcpy(&wide, &value, 4);
+    if (type == "F32") return {reinterpret_cast<const char*>(&wide), 4};
+    std::uint16_t narrow = std::uint16_t(wide >> 16);  // numbers that bfloat16 has
+    if (type == "F16") narrow = float16(value).bits;
+    return {reinterpret_cast<const char*>(&narrow), 2};
+  }
+  float value(const std::string& name, std::size_t i) const {
+    const auto at = values.find(name);
+    return at != values.end() ? at->second(i) : float((i * 7 + name.size()) % 61) / 64;
+  }
+  std::string text() const {
+    std::string header = "{", data;
+    for (const auto& [name, shape] : shapes) {
+      const std::size_t begin = data.size();
+      std::size_t elements = 1;
+      std::string extents;
+      for (const std::size_t extent : shape) {
+        elements *= extent;
+        extents += (extents.empty() ? "" : ",") + std::to_string(extent);
+      }
+      for (std::size_t i = 0; i < elements; ++i) data += bytes_of(type, value(name, i));
+      header += (header.size() > 1 ? "," : "") + std::string("\"") + name + "\":{\"dtype\":\"" + type + "\",\"shape\":[" +
+                extents + "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(data.size()) + "]}";
+    }
+    header += "}";
+    std::string length;
+    for (std::size_t i = 0; i < 8; ++i) length += char(header.size() >> (8 * i) & 255);
+    return length + header + data;
+  }
+};
+
+ByHand gpt_by_hand(const std::string& prefix) {
+  ByHand made;
+  made.shapes[prefix + "wte.weight"] = {19, 16};
+  made.shapes[prefix + "wpe.weight"] = {8, 16};
+  made.shapes[prefix + "ln_f.weight"] = made.shapes[prefix + "ln_f.bias"] = {16};
+  for (const char* layer : {"h.0.", "h.1."}) {
+    for (const char* norm : {"ln_1.", "ln_2."})
+      for (const char* kind : {"weight", "bias"}) made.shapes[prefix + layer + norm + kind] = {16};
+    const std::vector<std::pair<const char*, std::pair<std::size_t, std::size_t>>> products = {
+        {"attn.c_attn.", {16, 48}}, {"attn.c_proj.", {16, 16}}, {"mlp.c_fc.", {16, 64}}, {"mlp.c_proj.", {64, 16}}};
+    for (const auto& [name, sizes] : products) {
+      made.shapes[prefix + layer + name + "weight"] = {sizes.first, sizes.second};  // [in, out]
+      made.shapes[prefix + layer + name + "bias"] = {sizes.second};
+    }
+  }
+  return made;
+}
+nlohmann::json gpt_json() {
+  return {{"model_type", "gpt2"}, {"vocab_size", 19},   {"n_positions", 8},        {"n_ctx", 8}, {"n_embd", 16}, {"n_layer", 2},
+          {"n_head", 4},          {"n_inner", nullptr}, {"torch_dtype", "float32"}};
+}
+nlohmann::json llama_json() {
+  return {{"model_type", "llama"},    {"architectures", {"LlamaForCausalLM"}},
+          {"vocab_size", 19},         {"hidden_size", 16},
+          {"intermediate_size", 12},  {"num_hidden_layers", 4},
+          {"num_attention_heads", 4}, {"num_key_value_heads", 2},
+          {"hidden_act", "silu"},     {"rms_norm_eps", 1e-5}};
+}
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("GPT: every layout reads what another one wrote, with the same bits") {
+  check_layouts<Dense<models::Gpt>, Grid>(dense, gpt());
+}
+TEST_CASE("Llama, tied and not") {
+  check_layouts<Dense<models::Llama>, Grid>(dense, llama());
+  check_layouts<Dense<models::Llama>, Grid>({dense[0], dense[2], dense[1]}, llama(true));
+}
+TEST_CASE("bfloat16, with master copies beside the values and in place of them") {
+  check_layouts<Dense<models::BasicGpt<bfloat16>>, Grid>({dense[0], dense[1], dense[3], dense[2]}, gpt());
+}
+TEST_CASE("Mixtral over experts") {
+  auto config = mixtral_config();
+  config.z_loss = config.dropout = 0;
+  check_layouts<Experts, ExpertMesh>(
+      {{1, {}}, {2, {.ep = 2}}, {4, {.tp = 2, .ep = 4}, 1}, {2, {.etp = 2}, 3}, {4, {.ep = 2, .pp = 2}, 0, "zbv"}}, config);
+}
+
+TEST_CASE("GPT by hand: with a prefix and without, mask buffers, three types, one file and shards") {
+  for (const std::string prefix : {"", "transformer."})
+    for (const std::string type : {"F32", "BF16", "F16"})
+      for (const bool sharded : {false, true}) {
+        INFO(prefix << type << sharded);
+        TemporaryFolder place;
+        const std::string folder = place.path.string();
+        ByHand made = gpt_by_hand(prefix);
+        made.type = type;
+        for (const char* layer : {"h.0.", "h.1."}) {
+          made.shapes[prefix + layer + "attn.bias"] = {1, 1, 8, 8};
+          made.shapes[prefix + layer + "attn.masked_bias"] = {};
+        }
+        made.shapes["lm_head.weight"] = {19, 16};
+        made.values["lm_head.weight"] = [&made, prefix](std::size_t i) { return made.value(prefix + "wte.weight", i); };
+        write(folder + "/config.json", gpt_json().dump());
+        if (sharded) {
+          ByHand first = made, second = made;
+          nlohmann::json index = {{"metadata", {{"total_size", 1}}}, {"weight_map", nlohmann::json::object()}};
+          for (const auto& [name, shape] : made.shapes) {
+            const bool in_first = name.find("mlp") != name.npos;
+            (in_first ? second : first).shapes.erase(name);
+            index["weight_map"][name] = in_first ? "model-00001-of-00002.safetensors" : "model-00002-of-00002.safetensors";
+          }
+          write(folder + "/model-00001-of-00002.safetensors", first.text());
+          write(folder + "/model-00002-of-00002.safetensors", second.text());
+          write(folder + "/model.safetensors.index.json", index.dump());
+        } else {
+          write(folder + "/model.safetensors", made.text());
+        }
+        const auto config = hugging_face::read_config<models::GptConfig>(folder);
+        CHECK(config.epsilon == 1e-5);
+        on<Dense<models::Gpt>, Grid>({4, {.tp = 2, .pp = 2}}, config, 3, [&](auto& model, World&) {
+          hugging_face::load(folder, model);
+          for (const auto& [name, shape] : made.shapes) {
+            if (name.find("attn.bias") == name.find("attn.") && name.find("attn.bias") != name.npos) continue;
+            if (name.find("masked") != name.npos || name == "lm_head.weight") continue;
+            const std::vector<double> values = model.parameter(prefix.empty() ? "transformer." + name : name);
+            for (std::size_t i = 0; i < values.size(); ++i) REQUIRE(values[i] == double(made.value(name, i)));
+          }
+        });
+        made.values["lm_head.weight"] = [](std::size_t) { return 1.0f; };
+        if (!sharded) write(folder + "/model.safetensors", made.text());
+        if (!sharded)
+          on<Dense<models::Gpt>, Grid>({2, {}}, config, 3, [&](auto& model, World&) {
+            CHECK(message_of([&] { hugging_face::load(folder, model); }).find("lm_head.weight: differs from") !=
+                  std::string::npos);
+          });
+      }
+}
+
+TEST_CASE("bfloat16 with an optimizer: values are rounded, master copies are not") {
+  TemporaryFolder place;
+  const std::string folder = place.path.string();
+  ByHand made = gpt_by_hand("transformer.");
+  const auto exact = [](std::size_t i) { return float(i + 1) / 7; };
+  for (const auto& [name, shape] : made.shapes) made.values[name] = exact;
+  write(folder + "/config.json", gpt_json().dump());
+  write(folder + "/model.safetensors", made.text());
+  const auto config = hugging_face::read_config<models::GptConfig>(folder);
+  for (const Layout& layout : {Layout{2, {}, 0}, Layout{2, {}, 3}, Layout{4, {.tp = 2}, 1}})
+    on<Dense<models::BasicGpt<bfloat16>>, Grid>(layout, config, 3, [&](auto& model, World&) {
+      optim::AdamW optimizer(model, {.learning_rate = 0.1});
+      hugging_face::load(folder, model, optimizer);
+      CHECK(model.parameter("transformer.wte.weight")[10] == doctest::Approx(double(float(bfloat16(exact(10))))));
+      std::size_t compared = 0;
+      for (const auto& item : checkpoint::detail::state_of(model, optimizer).items) {
+        if (item.kind != "parameter") continue;
+        REQUIRE(item.type == checkpoint::StoredType::f32);
+        const auto bytes = item.read();
+        for (const auto& run : item.runs)
+          for (std::size_t i = 0; i < run.length; ++i, ++compared) {
+            float value;
+            std::memcpy(&value, bytes.data + (run.local + i) * 4, 4);
+            REQUIRE(value == exact(run.global + i));
+          }
+      }
+      CHECK(compared > 1000);
+    });
+}
+
+TEST_CASE("both spellings of a config") {
+  TemporaryFolder place;
+  const std::string folder = place.path.string();
+  const auto read = [&](const nlohmann::json& json) {
+    write(folder + "/config.json", json.dump());
+    return hugging_face::read_config<models::LlamaConfig>(folder);
+  };
+  nlohmann::json four = llama_json(), five = llama_json();
+  four.update({{"rope_theta", 500000.0}, {"rope_scaling", nullptr}, {"torch_dtype", "bfloat16"}});
+  five.update(
+      {{"rope_parameters", {{"rope_theta", 500000.0}, {"rope_type", "default"}}}, {"dtype", "bfloat16"}, {"head_dim", 4}});
+  for (const auto& json : {four, five}) {
+    const models::LlamaConfig config = read(json);
+    CHECK(config.rope_base == 500000);
+    CHECK(config.kv_heads == 2);
+    CHECK(config.intermediate == 12);
+    CHECK_FALSE(config.tied);
+    CHECK(config.epsilon == 1e-5);
+  }
+  four.erase("rope_theta");
+  four.erase("rms_norm_eps");
+  CHECK(read(four).rope_base == 10000);  // the defaults of `transformers`
+  CHECK(read(four).epsilon == 1e-6);
+  CHECK(hugging_face::model_type(folder) == "llama");
+}
+
+TEST_CASE("a config that weft's model does not compute is refused by name") {
+  TemporaryFolder place;
+  const std::string folder = place.path.string();
+  const auto refused = [&](const nlohmann::json& json, const char* text) {
+    write(folder + "/config.json", json.dump());
+    const std::string said = message_of([&] {
+      if (json.value("model_type", "") == "gpt2") hugging_face::read_config<models::GptConfig>(folder);
+      else hugging_face::read_config<models::LlamaConfig>(folder);
+    });
+    CHECK_MESSAGE(said.find(text) != std::string::npos, said);
+  };
+  const auto with = [](nlohmann::json json, const char* name, const nlohmann::json& value) {
+    json[name] = value;
+    return json;
+  };
+  const std::vector<std::pair<std::pair<const char*, nlohmann::json>, const char*>> of_llama = {
+      {{"model_type", "qwen2"}, "model_type is qwen2, and this weft reads gpt2, llama and mixtral"},
+      {{"model_type", "mixtral"}, "model_type is mixtral, and the config of a llama is asked for"},
+      {{"architectures", {"LlamaForSequenceClassification"}}, "architectures has LlamaForSequenceClassification"},
+      {{"attention_bias", true}, "attention_bias is true, and weft's model has false"},
+      {{"mlp_bias", true}, "mlp_bias is true"},
+      {{"hidden_act", "gelu"}, "hidden_act is \"gelu\""},
+      {{"head_dim", 8}, "head_dim is 8, and weft's model has 4"},
+      {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}}, "rope_scaling.rope_type is \"llama3\""},
+      {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}, "rope_scaling.type is \"linear\""},
+      {{"rope_parameters", {{"rope_type", "default"}, {"factor", 2.0}}}, "does not know: rope_parameters.factor"},
+      {{"rope_theta", -1.0}, "rope_theta is -1.0: a number above 0 is meant"},
+      {{"quantization_config", {{"bits", 4}}}, "has what this weft does not know: quantization_config"},
+      {{"sliding_window", 4096}, "does not know: sliding_window"},
+      {{"num_hidden_layers", 0}, "num_hidden_layers is 0: a whole number of 1 to 2^40 is meant"},
+      {{"num_hidden_layers", 2.5}, "num_hidden_layers is 2.5"},
+      {{"num_hidden_layers", -3}, "num_hidden_layers is -3"},
+      {{"num_key_value_heads", 3}, "heads(4) % key-value heads(3) != 0"},
+      {{"hidden_size", 18}, "width(18) % heads(4) != 0"},
+      {{"rms_norm_eps", "small"}, "rms_norm_eps is \"small\": a finite number is meant"},
+      {{"torch_dtype", "int8"}, "torch_dtype is \"int8\""},
+      {{"tie_word_embeddings", 1}, "tie_word_embeddings is 1: true or false is meant"},
+      {{"vocab_size", nullptr}, "lacks vocab_size"}};
+  for (const auto& [change, text] : of_llama) refused(with(llama_json(), change.first, change.second), text);
+  const std::vector<std::pair<std::pair<const char*, nlohmann::json>, const char*>> of_gpt = {
+      {{"activation_function", "relu"}, "activation_function is \"relu\""},
+      {{"n_inner", 48}, "n_inner is 48, and weft's model has 64"},
+      {{"tie_word_embeddings", false}, "tie_word_embeddings is false"},
+      {{"scale_attn_by_inverse_layer_idx", true}, "scale_attn_by_inverse_layer_idx is true"},
+      {{"scale_attn_weights", false}, "scale_attn_weights is false"},
+      {{"add_cross_attention", true}, "add_cross_attention is true"}};
+  for (const auto& [change, text] : of_gpt) refused(with(gpt_json(), change.first, change.second), text);
+  nlohmann::json twice = with(llama_json(), "rope_theta", 500.0);
+  twice["rope_parameters"] = {{"rope_theta", 600.0}};
+  refused(twice, "rope_theta is given twice, as 500 and 600");
+  const auto refused_text = [&](const std::string& json, const char* text) {
+    write(folder + "/config.json", json);
+    const std::string said = message_of([&] { hugging_face::read_config<models::LlamaConfig>(folder); });
+    CHECK_MESSAGE(said.find(text) != std::string::npos, said);
+  };
+  refused_text("{\"model_type\":\"llama\",\"model_type\":\"gpt2\"}", "the key model_type comes twice");
+  refused_text("[1]", "its JSON is no object");
+  refused_text("{\"a\":", "is not the JSON that it should be");
+  refused_text(std::string(5000, '['), "nested deeper than 16 levels");
+}
+
+TEST_CASE("weights that are not the model's are refused, and nothing has changed") {
+  TemporaryFolder place;
+  const std::string folder = place.path.string();
+  write(folder + "/config.json", gpt_json().dump());
+  const auto config = hugging_face::read_config<models::GptConfig>(folder);
+  const auto refused = [&](const char* text, std::function<void(ByHand&)> change, const std::string& type = "F32") {
+    ByHand made = gpt_by_hand("transformer.");
+    made.type = type;
+    change(made);
+    write(folder + "/model.safetensors", made.text());
+    on<Dense<models::Gpt>, Grid>({2, {.tp = 2}}, config, 3, [&](auto& model, World&) {
+      const std::vector<double> before = model.parameter("transformer.wte.weight");
+      const std::string said = message_of([&] { hugging_face::load(folder, model); });
+      CHECK_MESSAGE(said.find(text) != std::string::npos, said);
+      CHECK(model.parameter("transformer.wte.weight") == before);
+    });
+  };
+  refused("it lacks 1 tensors of this one: transformer.h.1.mlp.c_fc.bias",
+          [](ByHand& made) { made.shapes.erase("transformer.h.1.mlp.c_fc.bias"); });
+  refused("it has 1 tensors that this one has not: transformer.h.1.mlp.gate.weight",
+          [](ByHand& made) { made.shapes["transformer.h.1.mlp.gate.weight"] = {2}; });
+  refused("transformer.h.0.mlp.c_fc.weight: is [64, 16], and [16, 64] in this model", [](ByHand& made) {
+    made.shapes["transformer.h.0.mlp.c_fc.weight"] = {64, 16};
+  });
+  refused(
+      "is of type I16, which does not fit into a parameter of type F32", [](ByHand&) {}, "I16");
+
+  write(folder + "/model.safetensors", gpt_by_hand("").text());
+  const auto said_by = [&](models::GptConfig other) {
+    std::string said;
+    on<Dense<models::Gpt>, Grid>({1, {}}, other, 3,
+                                 [&](auto& model, World&) { said = message_of([&] { hugging_face::load(folder, model); }); });
+    return said;
+  };
+  models::GptConfig other = config;
+  other.epsilon = 1e-6;
+  CHECK(said_by(other).find("says epsilon 1e-05, and this model has 1e-06") != std::string::npos);
+  other = config;
+  other.heads = 2;
+  CHECK(said_by(other).find("says heads 4, and this model has 2") != std::string::npos);
+  std::filesystem::remove(folder + "/model.safetensors");
+  CHECK(said_by(config).find("has neither model.safetensors nor model.safetensors.index.json") != std::string::npos);
+  write(folder + "/model.safetensors.index.json", "{\"weight_map\":{\"a\":\"../b\"}}");
+  CHECK(said_by(config).find("only plain names are allowed") != std::string::npos);
+  write(folder + "/part", gpt_by_hand("").text());
+  write(folder + "/model.safetensors.index.json", "{\"weight_map\":{\"wte.weight\":\"part\"}}");
+  CHECK(said_by(config).find("is in this file, and not by model.safetensors.index.json") != std::string::npos);
+
+  // A number that float16 does not have.
+  std::filesystem::remove(folder + "/model.safetensors.index.json");
+  ByHand large = gpt_by_hand("");
+  large.values["ln_f.weight"] = [](std::size_t) { return 1e6f; };
+  write(folder + "/model.safetensors", large.text());
+  on<Dense<models::BasicGpt<float16>>, Grid>({1, {}}, config, 3, [&](auto& model, World&) {
+    CHECK(message_of([&] { hugging_face::load(folder, model); }).find("has 1e+06, and the model's float16 ends at 65504") !=
+          std::string::npos);
+  });
+}
+
+TEST_CASE("large tensors: runs longer than a read, and far from each other") {
+  struct Cut {
+    std::size_t rows, columns, first, count;  // each row's columns [first, first + count)
+  };
+  for (const std::string type : {"F32", "BF16", "F16"})
+    for (const Cut cut : {Cut{1, 700001, 0, 700001}, Cut{1, 700001, 3, 699990}, Cut{700, 1000, 250, 250},
+                          Cut{30, 20000, 5000, 5000}, Cut{3, 300000, 1, 299998}, Cut{40, 9000, 8999, 1}}) {
+      INFO(type << " [" << cut.rows << ", " << cut.columns << "] from " << cut.first << ", " << cut.count);
+      TemporaryFolder place;
+      ByHand made;
+      made.type = type;
+      made.shapes["model.norm.weight"] = {cut.rows, cut.columns};
+      made.values["model.norm.weight"] = [](std::size_t i) { return float(i % 251); };
+      write(place.path.string() + "/model.safetensors", made.text());
+      const auto weights = hugging_face::detail::Weights::open(place.path.string(), "llama", false);
+      checkpoint::detail::Item item;
+      item.name = "model.norm.weight";
+      item.size = cut.rows * cut.count;
+      for (std::size_t row = 0; row < cut.rows; ++row)
+        item.runs.push_back({.local = row * cut.count, .global = row * cut.columns + cut.first, .length = cut.count});
+      std::vector<float> read(item.size);
+      std::vector<std::byte> buffer;
+      hugging_face::detail::read_weight(weights, *weights.find(item.name), item, checkpoint::StoredType::f32,
+                                        std::as_writable_bytes(std::span(read)).data(), buffer);
+      for (std::size_t i = 0; i < read.size(); ++i) {
+        const std::size_t at = i / cut.count * cut.columns + cut.first + i % cut.count;
+        REQUIRE(read[i] == float(at % 251));
+      }
+      CHECK(buffer.size() <= 1u << 20);
+      std::vector<double> wide(item.size);
+      hugging_face::detail::read_weight(weights, *weights.find(item.name), item, checkpoint::StoredType::f64,
+                                        std::as_writable_bytes(std::span(wide)).data(), buffer);
+      CHECK(std::equal(read.begin(), read.end(), wide.begin()));
+    }
+}
+
+TEST_CASE("Mixtral: all experts in one tensor, and what `transformers` does not have is not written") {
+  models::MixtralConfig config = mixtral_config();
+  config.z_loss = config.dropout = 0;
+  config.layers = 1;
+  TemporaryFolder place;
+  const std::string folder = (place.path / "one").string();
+  std::vector<double> w1, w3, w2;
+  on<Experts, ExpertMesh>({1, {}}, config, 7, [&](auto& model, World&) {
+    hugging_face::save(folder, model);
+    const std::string expert = "model.layers.0.block_sparse_moe.experts.5.";
+    w1 = model.parameter(expert + "w1.weight");
+    w3 = model.parameter(expert + "w3.weight");
+    w2 = model.parameter(expert + "w2.weight");
+  });
+  // The same with fused experts, by hand.
+  const auto file = checkpoint::Safetensors::open(folder + "/model.safetensors");
+  std::map<std::string, std::vector<float>> tensors;
+  ByHand fused;
+  for (const auto& tensor : file.tensors()) {
+    auto& values = tensors[tensor.name];
+    values.resize(tensor.bytes() / 4);
+    file.read(tensor, std::as_writable_bytes(std::span(values)));
+    if (tensor.name.find("experts") != std::string::npos) continue;
+    std::string name = tensor.name;
+    if (const auto at = name.find("block_sparse_moe"); at != name.npos) name.replace(at, 16, "mlp");
+    fused.shapes[name] = tensor.shape;
+    fused.values[name] = [values](std::size_t i) { return values[i]; };
+  }
+  const std::size_t width = config.width, inner = config.intermediate;
+  const std::string experts = "model.layers.0.block_sparse_moe.experts.";
+  fused.shapes["model.layers.0.mlp.experts.gate_up_proj"] = {8, 2 * inner, width};
+  fused.values["model.layers.0.mlp.experts.gate_up_proj"] = [&](std::size_t i) {
+    const std::size_t expert = i / (2 * inner * width), rest = i % (2 * inner * width);
+    return tensors.at(experts + std::to_string(expert) +
+                      (rest < inner * width ? ".w1.weight" : ".w3.weight"))[rest % (inner * width)];
+  };
+  fused.shapes["model.layers.0.mlp.experts.down_proj"] = {8, width, inner};
+  fused.values["model.layers.0.mlp.experts.down_proj"] = [&](std::size_t i) {
+    return tensors.at(experts + std::to_string(i / (inner * width)) + ".w2.weight")[i % (inner * width)];
+  };
+  write(folder + "/model.safetensors", fused.text());
+  const auto read = hugging_face::read_config<models::MixtralConfig>(folder);
+  CHECK(read.auxiliary_loss == doctest::Approx(config.auxiliary_loss));
+  on<Experts, ExpertMesh>({4, {.ep = 2, .etp = 2}}, read, 9, [&](auto& model, World&) {
+    hugging_face::load(folder, model);
+    CHECK(model.parameter(experts + "5.w1.weight") == w1);
+    CHECK(model.parameter(experts + "5.w3.weight") == w3);
+    CHECK(model.parameter(experts + "5.w2.weight") == w2);
+  });
+
+  const auto not_written = [&](auto change, const char* text) {
+    models::MixtralConfig other = config;
+    change(other);
+    on<Experts, ExpertMesh>({2, {}}, other, 7, [&](auto& model, World&) {
+      const std::string said = message_of([&] { hugging_face::save((place.path / "no").string(), model); });
+      CHECK_MESSAGE(said.find(text) != std::string::npos, said);
+    });
+    CHECK_FALSE(std::filesystem::exists(place.path / "no"));
+  };
+  not_written([](auto& c) { c.scores = nn::Scores::before_top_k; }, "the router's weights do not add up to 1");
+  not_written([](auto& c) { c.bias_rate = 0.1; }, "the router has a bias");
+  not_written([](auto& c) { c.drop = nn::Drop::by_position, c.capacity_factor = 1; }, "the router drops tokens");
+}
