@@ -9,13 +9,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <vector>
 
 #include <unistd.h>
 
+#if __has_include(<xxhash.h>) && __has_include(<nlohmann/json.hpp>) && __has_include(<weft/checkpoint/checkpoint.hpp>)
+#include <weft/checkpoint/checkpoint.hpp>
+#include <weft/hugging_face/hugging_face.hpp>
+#define TRAIN_GPT_CHECKPOINTS
+#endif
 #include <weft/data/batches.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/mesh/world.hpp>
@@ -40,12 +47,16 @@ namespace train_gpt {
 template <class Config>
 Config config_of(const Options& o) {
   Config config;
+#ifdef TRAIN_GPT_CHECKPOINTS
+  if (!o.load.empty()) config = weft::hugging_face::read_config<Config>(o.load);
+#endif
+  const std::size_t learned = config.sequence;
   config.vocabulary = o.vocabulary_size();
   config.layers = std::size_t(o.layers);
   config.width = std::size_t(o.width);
   config.heads = std::size_t(o.heads);
   config.kv_heads = std::size_t(*o.kv_heads);
-  config.sequence = std::size_t(o.sequence);
+  config.sequence = o.load.empty() ? std::size_t(o.sequence) : learned;
   config.dropout = o.dropout;
   using weft::Recomputation;
   config.recompute = o.recompute == "full"        ? Recomputation::full
@@ -159,7 +170,8 @@ class Composition final : public TrainedModel {
 
  public:
   Composition(weft::World& world, const Options& o)
-      : mesh_(world, Experts<Model>::degrees(o)),
+      : options_(o),
+        mesh_(world, Experts<Model>::degrees(o)),
         config_(config_of<Config>(o)),
         recording_(o.pp > 1 ? std::make_shared<weft::schedule::TimelineRecorder>() : nullptr),
         model_(mesh_, config_,
@@ -167,7 +179,12 @@ class Composition final : public TrainedModel {
                 .shard = {.stage = int(o.zero), .replicate = std::size_t(o.replicate), .offload = offload_of(o)},
                 .context = o.context == "ulysses" ? weft::ContextMethod::ulysses : weft::ContextMethod::ring,
                 .pipeline = {.schedule = schedule_of(o), .timeline = recording_},
-                .numerics = {.reproducible = o.reproducible}}) {
+                .numerics = {.reproducible = o.reproducible}})
+#ifdef TRAIN_GPT_CHECKPOINTS
+        ,
+        saver_(o.checkpoint, {.keep = std::size_t(o.keep), .notes = notes_of(o)})
+#endif
+  {
     if (o.optimizer == "muon")
       muon_.emplace(model_, weft::optim::MuonOptions{.learning_rate = o.learning_rate,
                                                      .weight_decay = o.weight_decay,
@@ -196,6 +213,33 @@ class Composition final : public TrainedModel {
   double evaluate(const weft::Batch& batch) override { return model_.evaluate(batch); }
   std::vector<float> next_logits(const std::vector<std::int32_t>& tokens) override { return model_.next_logits(tokens); }
 
+#ifdef TRAIN_GPT_CHECKPOINTS
+  void save(std::uint64_t steps) override {
+    with_optimizer([&](auto& optimizer) { saver_.save(model_, optimizer, steps); });
+  }
+  void complete_save(bool waits) override { waits ? saver_.finish() : saver_.poll(); }
+  std::uint64_t load() override {
+    // The data go on where they ended only if the same steps are cut from them.
+    const std::string path = weft::checkpoint::find(options_.checkpoint);
+    const auto notes = weft::checkpoint::read_index(path).notes;
+    for (const auto& [name, value] : notes_of(options_))
+      if (const auto at = notes.find(name); at != notes.end() && at->second != value)
+        throw weft::UsageError("train_gpt: " + path + " is of a run with --" + name + " " + at->second + ", and this one has " +
+                               value + ": its data would not go on where they ended");
+    return with_optimizer([&](auto& optimizer) { return weft::checkpoint::load(path, model_, optimizer); });
+  }
+  void load_folder() override {
+    with_optimizer([&](auto& optimizer) { weft::hugging_face::load(options_.load, model_, optimizer); });
+  }
+  void export_folder() override { weft::hugging_face::save(options_.export_folder, model_); }
+#else
+  void load_folder() override {}
+  void export_folder() override {}
+  void save(std::uint64_t) override {}  // the options are refused
+  void complete_save(bool) override {}
+  std::uint64_t load() override { return 0; }
+#endif
+
   void write_timeline(const std::filesystem::path& folder, bool writes) const override {
     if (recording_) write_pictures(*recording_, mesh_.comm(weft::pp{}), folder, writes);
   }
@@ -207,12 +251,26 @@ class Composition final : public TrainedModel {
   }
 
  private:
+  static std::map<std::string, std::string> notes_of(const Options& o) {
+    return {{"seed", std::to_string(o.seed)},
+            {"global-batch", std::to_string(*o.global_batch)},
+            {"sequence", std::to_string(o.sequence)}};
+  }
+  template <class F>
+  auto with_optimizer(F f) {
+    return muon_ ? f(*muon_) : f(*adamw_);
+  }
+
+  Options options_;
   typename Experts<Model>::Mesh mesh_;
   Config config_;
   std::shared_ptr<weft::schedule::TimelineRecorder> recording_;
   Parallel model_;
   std::optional<weft::optim::AdamW> adamw_;  // one of the two
   std::optional<weft::optim::Muon> muon_;
+#ifdef TRAIN_GPT_CHECKPOINTS
+  weft::checkpoint::Saver saver_;
+#endif
   double loss_ = 0;  // of the last train_step
 };
 

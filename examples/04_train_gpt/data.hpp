@@ -10,10 +10,12 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <weft/comm/agree.hpp>
 #include <weft/core/error.hpp>
 #include <weft/data/batches.hpp>
 #include <weft/data/corpus.hpp>
@@ -34,12 +36,21 @@ class TokenFiles {
   /// Throws UsageError if not even one window fits.
   void add(weft::data::Tokens tokens) {
     tokens_ += tokens.size();
+    constexpr std::size_t samples = 16, length = 4096;
+    std::vector<std::int32_t> some(std::min(length, tokens.size()));
+    sampled_.push_back(std::int32_t(tokens.size()));
+    for (std::size_t k = 0; k < samples; ++k) {
+      tokens.copy((tokens.size() - some.size()) / (samples - 1) * k, some);
+      sampled_.insert(sampled_.end(), some.begin(), some.end());
+    }
     files_.emplace_back(std::move(tokens), weft::data::WindowOptions{sequence_});
     ends_.push_back(size() + files_.back().size());
   }
   std::size_t files() const { return files_.size(); }
   std::size_t tokens() const { return tokens_; }
   std::size_t sequence() const { return sequence_; }
+  /// Of the lengths of the files and of 16 stretches of each: all of them may be longer than memory.
+  std::string digest() const { return std::to_string(tokens_) + " tokens, of some " + weft::digest(sampled_); }
 
   std::size_t size() const { return ends_.empty() ? 0 : ends_.back(); }
   void shapes(Fields::Shapes& shapes) const { shapes[weft::data::tokens] = shapes[weft::data::targets] = {sequence_}; }
@@ -51,6 +62,7 @@ class TokenFiles {
  private:
   std::vector<weft::data::TokenWindows> files_;
   std::vector<std::size_t> ends_;  // windows up to and with each file
+  std::vector<std::int32_t> sampled_;
   std::size_t sequence_, tokens_ = 0;
 };
 
@@ -58,10 +70,17 @@ class TokenFiles {
 struct Data {
   std::shared_ptr<const weft::data::Corpus> text;
   std::shared_ptr<const TokenFiles> training, validation;
+  std::vector<weft::data::Tokens> token_files;
 
   bool of_bytes() const { return text != nullptr; }
   std::size_t files() const { return text ? text->files() : training->files(); }
   std::size_t training_size() const { return text ? text->training().size() : training->tokens(); }
+  /// Of all bytes of text; of token files their lengths and some windows, for they may be longer than memory.
+  std::string digest() const {
+    if (text) return weft::digest(text->training()) + "; " + weft::digest(text->validation());
+    std::string all = training->digest();
+    return validation ? all + "; " + validation->digest() : all;
+  }
   std::size_t validation_size() const { return text ? text->validation().size() : validation->tokens(); }
 };
 
@@ -77,6 +96,7 @@ inline Data read_data(const Options& o) {
                                                                   : o.token_type == "uint32" ? TokenType::uint32
                                                                                              : TokenType::from_header,
                                                           .vocabulary = std::size_t(*o.vocabulary)});
+      data.token_files.push_back(tokens);
       const auto kept_back = std::size_t(std::floor(double(tokens.size()) * o.validation_fraction));
       training->add(tokens.part(0, tokens.size() - kept_back));
       if (o.validation_fraction > 0) validation->add(tokens.part(tokens.size() - kept_back, kept_back));
@@ -95,12 +115,27 @@ inline Data read_data(const Options& o) {
   return data;
 }
 
+/// Throws UsageError, the same on every rank, for the first token that is not in the vocabulary, before a step is spent: a step
+/// would meet it sooner or later. Each rank reads its part of every file.
+inline void require_vocabulary(const weft::Communicator& ranks, const Data& data) {
+  for (const weft::data::Tokens& tokens : data.token_files) {
+    const std::size_t part = tokens.size() / std::size_t(ranks.size()), first = part * std::size_t(ranks.rank());
+    const std::size_t end = ranks.rank() + 1 == ranks.size() ? tokens.size() : first + part;
+    const std::size_t found = tokens.find_unknown(first, end - first);
+    std::int64_t place = std::int64_t(found == end ? tokens.size() : found);
+    ranks.all_reduce(std::span(&place, 1), weft::Reduction::min);
+    if (std::size_t(place) < tokens.size()) tokens.check(std::size_t(place), 1);
+  }
+}
+
 /// One rank's batches. Training steps come in their order.
 class RankData {
   static constexpr std::size_t most_validation_sequences = 256;  // spread evenly over the validation part
 
  public:
-  RankData(weft::data::Share share, const Data& data, const Options& o) : share_(share) {
+  /// `first_step`: of a run that resumes.
+  RankData(weft::data::Share share, const Data& data, const Options& o, std::uint64_t first_step = 0)
+      : share_(share), step_(first_step) {
     const auto global_batch = std::size_t(*o.global_batch), micro_batch = std::size_t(*o.micro_batch);
     if (data.of_bytes()) {
       text_.emplace(share, data.text,
@@ -115,11 +150,12 @@ class RankData {
                     weft::data::LoaderOptions{.global_batch = global_batch,
                                               .micro_batches = global_batch / share.size / micro_batch,
                                               .seed = std::uint64_t(o.seed),
-                                              .steps = std::uint64_t(o.steps)});
+                                              .first_step = first_step,
+                                              .steps = std::uint64_t(o.steps) - std::min(first_step, std::uint64_t(o.steps))});
     validation_ = data.validation;
   }
 
-  /// The share of the next step: 0, 1, ...; there until the next call.
+  /// The share of the next step, first_step and those after it; there until the next call.
   const weft::Batch& training() {
     if (text_) return batch_ = text_->training(step_++);
     if (!at_) at_.emplace(loader_->begin());
@@ -165,7 +201,7 @@ class RankData {
   std::optional<weft::data::Loader<TokenFiles>::iterator> at_;
   std::shared_ptr<const TokenFiles> validation_;
   weft::Batch batch_;
-  std::uint64_t step_ = 0;
+  std::uint64_t step_;
 };
 
 }  // namespace train_gpt

@@ -10,6 +10,10 @@
 #include <string>
 #include <vector>
 
+#if __has_include(<xxhash.h>) && __has_include(<nlohmann/json.hpp>) && __has_include(<weft/checkpoint/folder.hpp>)
+#include <weft/checkpoint/folder.hpp>
+#define TRAIN_GPT_CHECKPOINTS
+#endif
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
 #include <weft/mesh/world.hpp>
@@ -24,18 +28,23 @@
 
 namespace train_gpt {
 
-/// True on every rank as soon as one was asked to stop.
-inline bool asked_to_stop(const weft::World& world) {
-  std::vector<std::int32_t> flag{world.interrupted() ? 1 : 0};
-  world.communicator().all_reduce(flag, weft::Reduction::max);
-  return flag[0] != 0;
+/// Whether there is a checkpoint to go on from: what rank 0 sees.
+inline bool has_checkpoint([[maybe_unused]] const weft::World& world, [[maybe_unused]] const Options& o) {
+#ifdef TRAIN_GPT_CHECKPOINTS
+  std::vector<std::int32_t> there{world.rank() == 0 && weft::checkpoint::exists(o.checkpoint) ? 1 : 0};
+  world.communicator().all_reduce(there, weft::Reduction::max);
+  return there[0] != 0;
+#else
+  return false;
+#endif
 }
 
-/// Mean loss over the validation part; nothing if there is none.
-inline std::optional<double> validate(TrainedModel& model, const RankData& batches) {
+/// Mean loss over the validation part; nothing if there is none, or if the program is asked to stop.
+inline std::optional<double> validate(const weft::World& world, TrainedModel& model, const RankData& batches) {
   double sum = 0;
   std::size_t count = 0;
   for (std::size_t i = 0; i < batches.validation_batches(); ++i) {
+    if (world.stop_requested()) return std::nullopt;
     const std::size_t targets = batches.validation_targets(i);
     sum += model.evaluate(batches.validation(i)) * double(targets);
     count += targets;
@@ -44,10 +53,21 @@ inline std::optional<double> validate(TrainedModel& model, const RankData& batch
 }
 
 /// Trains; the program's exit code. Throws DivergedError after ten steps in a row without a finite gradient.
-inline int train(weft::World& world, const Options& o, TrainedModel& model, RankData& batches, Report& report) {
+/// `done`: the steps of an earlier run that this one goes on from.
+inline int train(weft::World& world, const Options& o, TrainedModel& model, RankData& batches, Report& report,
+                 std::uint64_t done) {
   using Clock = std::chrono::steady_clock;
   constexpr int most_skipped = 10;
-  constexpr int interrupted_exit_code = 130;  // what shells give for Ctrl-C
+  const auto interrupted = [&](std::uint64_t steps_done, bool saved) {
+    if (!o.checkpoint.empty()) {
+      if (!saved) model.save(steps_done);
+      model.complete_save(true);
+    }
+    report.training_ended();
+    report.curve();
+    report.interrupted(steps_done);
+    return weft::InterruptedError::code;
+  };
   const weft::optim::WarmupCosine rate{.peak = o.learning_rate,
                                        .minimum = o.least_learning_rate(),
                                        .warmup = std::uint64_t(o.warmup_steps()),
@@ -55,13 +75,13 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
   const double tokens = double(*o.global_batch) * double(o.sequence);
   std::optional<double> loss;
   int in_a_row = 0;
-  for (std::uint64_t step = 0; step < std::uint64_t(o.steps); ++step) {
+  for (std::uint64_t step = done; step < std::uint64_t(o.steps); ++step) {
     const auto started = Clock::now();
     weft::trace::StepRecord record{.step = step, .learning_rate = rate.at(step)};
     record.loss = model.train_step(batches.training());
-    const Optimized done = model.optimize(record.learning_rate);
-    record.gradient_norm = done.gradient_norm;
-    record.skipped = done.skipped;
+    const Optimized applied = model.optimize(record.learning_rate);
+    record.gradient_norm = applied.gradient_norm;
+    record.skipped = applied.skipped;
     const double seconds = std::chrono::duration<double>(Clock::now() - started).count();
     record.ms = 1e3 * seconds;
     record.tokens_per_s = tokens / seconds;
@@ -79,25 +99,29 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
                                 detail::text(record.gradient_norm, "%g") + "; try a smaller --learning-rate than " +
                                 detail::text(o.learning_rate, "%g"));
     }
-    if (asked_to_stop(world)) {
-      report.training_ended();
-      report.curve();
-      report.interrupted(step + 1);
-      return interrupted_exit_code;
-    }
-    const bool last = step + 1 == std::uint64_t(o.steps);
-    if (last || (o.validate_every > 0 && (step + 1) % std::uint64_t(o.validate_every) == 0)) {
-      loss = validate(model, batches);
+    const bool at_end = step + 1 == std::uint64_t(o.steps), due = o.every > 0 && (step + 1) % std::uint64_t(o.every) == 0;
+    const bool saved = !o.checkpoint.empty() && (at_end || due);
+    if (!o.checkpoint.empty()) model.complete_save(false);
+    if (saved) model.save(step + 1);
+    if (world.stop_requested()) return interrupted(step + 1, saved);
+    if (at_end || (o.validate_every > 0 && (step + 1) % std::uint64_t(o.validate_every) == 0)) {
+      loss = validate(world, model, batches);
+      if (world.stop_requested()) return interrupted(step + 1, saved);
       if (loss) report.validation(step, *loss);
       report.curve();
     }
   }
+  if (done >= std::uint64_t(o.steps)) loss = validate(world, model, batches);  // nothing was left to do
+  if (!o.checkpoint.empty()) model.complete_save(true);
+  if (!o.export_folder.empty()) model.export_folder();
   report.training_ended();
-  model.write_timeline(o.output, world.rank() == 0);
+  if (done < std::uint64_t(o.steps)) model.write_timeline(o.output, world.rank() == 0);
+  bool stopped = false;
   if (o.sample > 0)
     report.sample(sample(
         prompt_of(o), std::size_t(o.sample), std::size_t(o.sequence), std::uint64_t(o.seed),
-        [&](const auto& tokens) { return model.next_logits(tokens); }, [&] { return asked_to_stop(world); }));
+        [&](const auto& tokens) { return model.next_logits(tokens); }, [&] { return stopped = world.stop_requested(); }));
+  if (stopped) return interrupted(std::uint64_t(o.steps), true);
   report.end(loss);
   return 0;
 }

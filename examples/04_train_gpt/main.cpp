@@ -28,6 +28,7 @@
 #include <weft/comm/nccl.hpp>
 #include <weft/kernels/cudnn/use.hpp>
 #endif
+#include <weft/comm/launcher.hpp>
 #include <weft/runtime/run.hpp>
 #include <weft/trace/peak.hpp>
 
@@ -35,6 +36,7 @@
 #include "loop.hpp"
 #include "options.hpp"
 #include "report.hpp"
+#include "restarts.hpp"
 #include "setup.hpp"
 #include "trained_model.hpp"
 
@@ -72,14 +74,19 @@ using Ranks = Started<On<weft::comm::Threads>
                       >;
 
 int rank_main(weft::World& world, Options options, const Data& data) {
+  (void)world.interrupted();  // from now on this program ends by itself, after a step
 #ifdef KOKKOS_ENABLE_CUDA
   weft::cudnn::use_for_attention(world.device(), options.reproducible ? weft::cudnn::Bits::same : weft::cudnn::Bits::vary);
 #endif
+  require_same_run(world.communicator(), options, data);
   const weft::mesh_layout::ResolvedLayout layout = resolve_layout(options, std::size_t(world.size()));
+  require_vocabulary(world.communicator(), data);
   const std::unique_ptr<TrainedModel> model = make_model(world, options);
-  RankData batches(model->share(), data, options);
+  const std::uint64_t done = options.resume && has_checkpoint(world, options) ? model->load() : 0;
+  if (done == 0 && !options.load.empty()) model->load_folder();
+  RankData batches(model->share(), data, options, done);
   Report report(world.rank() == 0, options);
-  report.open();
+  report.open(done);
   const double peak = options.precision == "bf16" ? weft::trace::matmul_peak<weft::bfloat16>(world.device(), world.communicator())
                                                   : weft::trace::matmul_peak<float>(world.device(), world.communicator());
   report.start({.layout = layout,
@@ -88,7 +95,7 @@ int rank_main(weft::World& world, Options options, const Data& data) {
                 .flops_per_token = model->flops_per_token(),
                 .peak_flops = peak},
                data);
-  return train(world, options, *model, batches, report);
+  return train(world, options, *model, batches, report, done);
 }
 
 }  // namespace
@@ -101,14 +108,17 @@ int main(int argc, char** argv) {
   std::exception_ptr refused;
   try {
     options = parse(argc, argv);
-    if (!options) return 0;
+    if (!options) return weft::runtime::detail::written(0, false);  // the list of options
+    if (options->restarts) return supervise(*options, argc, argv, Ranks::launched());
     data = read_data(*options);
   } catch (...) {
     refused = std::current_exception();
   }
   weft::RunOptions how{.argc = argc, .argv = argv};
-  if (!Ranks::launched()) how.ranks = refused ? 1 : int(std::min<std::int64_t>(options->ranks_to_start(), 1 << 30));
-  else if (!refused && options->ranks) how.ranks = int(*options->ranks);
+  const bool by_environment = weft::runtime::detail::is_set("WEFT_RANKS");  // where --ranks is not given
+  if (refused) how.ranks = Ranks::launched() ? 0 : 1;
+  else if (options->ranks) how.ranks = int(*options->ranks);
+  else if (!Ranks::launched() && !by_environment) how.ranks = int(std::min<std::int64_t>(options->ranks_to_start(), 1 << 30));
   return Ranks::start(how, [&](weft::World& world) {
     if (refused) std::rethrow_exception(refused);
     return rank_main(world, *options, data);

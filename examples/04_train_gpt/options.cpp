@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <weft/core/error.hpp>
+#include <weft/optim/trainable.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 
 #include "sample.hpp"
@@ -185,11 +186,11 @@ std::optional<Options> parse(int argc, char** argv) {
       ->capture_default_str()
       ->group(optimizer);
   app.add_option("--learning-rate", o.learning_rate, "Its peak, after the warm-up")
-      ->check(number(0))
+      ->check(number(0, weft::optim::largest_rate, true))
       ->capture_default_str()
       ->group(optimizer);
   app.add_option("--min-learning-rate", o.min_learning_rate, "At the last step (default: a tenth of the peak)")
-      ->check(number(0))
+      ->check(number(0, weft::optim::largest_rate, true))
       ->group(optimizer);
   app.add_option("--warmup", o.warmup, "Steps (default: a tenth of all, at most 100)")->check(whole(0, most))->group(optimizer);
   app.add_option("--beta1", o.beta1, "Of AdamW's mean")->check(number(0, 1, true))->capture_default_str()->group(optimizer);
@@ -198,7 +199,7 @@ std::optional<Options> parse(int argc, char** argv) {
       ->capture_default_str()
       ->group(optimizer);
   app.add_option("--weight-decay", o.weight_decay, "Decoupled, of matrices")
-      ->check(number(0))
+      ->check(number(0, weft::optim::largest_decay, true))
       ->capture_default_str()
       ->group(optimizer);
   app.add_option("--clip", o.clip, "Largest norm of all gradients together; 0: no limit")
@@ -226,6 +227,41 @@ std::optional<Options> parse(int argc, char** argv) {
   app.add_flag("--quiet", o.quiet, "Only the validation loss")->group(report);
   app.add_flag("--json", o.json, "A line of JSON for every event instead of tables and the bar")->group(report);
 
+  const char* checkpoint = "Checkpoints";
+  app.add_option("--checkpoint", o.checkpoint,
+                 "Folder for the whole training state, which any layout can load; written at the end too")
+      ->type_name("FOLDER")
+      ->group(checkpoint);
+  app.add_option("--every", o.every, "Steps between checkpoints; 0: only at the end")
+      ->check(whole(0, most))
+      ->capture_default_str()
+      ->group(checkpoint);
+  app.add_option("--keep", o.keep, "The newest checkpoints that stay; 0: all")
+      ->check(whole(0, most))
+      ->capture_default_str()
+      ->group(checkpoint);
+  app.add_flag("--resume", o.resume, "Go on from the newest checkpoint; from the start if there is none yet")->group(checkpoint);
+  app.add_option(
+         "--restarts", o.restarts,
+         "Start the ranks again from the newest checkpoint if one is lost, at most so often, with fewer if that gains nothing")
+      ->check(whole(0, 1000000))
+      ->group(checkpoint);
+  app.add_option(
+         "--launch", o.launch,
+         "What --restarts starts: threads (default), gloo (processes of this machine), or a command in front of the program, "
+         "\"mpirun -np {ranks}\"")
+      ->type_name("gloo|COMMAND")
+      ->group(checkpoint);
+
+  const char* transformers = "Hugging Face";
+  app.add_option("--load", o.load,
+                 "Folder of `transformers` (gpt2, llama, mixtral) to begin with: it gives --model and its sizes")
+      ->type_name("FOLDER")
+      ->group(transformers);
+  app.add_option("--export", o.export_folder, "Folder for the trained model, as `transformers` loads it")
+      ->type_name("FOLDER")
+      ->group(transformers);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
@@ -250,8 +286,37 @@ std::optional<Options> parse(int argc, char** argv) {
   if (!o.of_tokens() && app.count("--token-type") > 0)
     throw weft::UsageError("train_gpt: --token-type is of token files: it needs --vocabulary");
   if (o.of_tokens() && app.count("--prompt") == 0) o.prompt = "0";
-  for (const auto& [name, value] : {std::pair("--output", &o.output), std::pair("--offload", &o.offload)})
-    if (value->empty()) throw weft::UsageError(std::string("train_gpt: ") + name + " is empty: it needs a name");
+  for (const auto& [name, value] : {std::pair("--output", &o.output), std::pair("--offload", &o.offload),
+                                    std::pair("--load", &o.load), std::pair("--export", &o.export_folder)})
+    if (value->empty() && app.count(name) > 0)
+      throw weft::UsageError(std::string("train_gpt: ") + name + " is empty: it needs a name");
+  for (const char* name : {"--every", "--keep", "--resume", "--restarts"})
+    if (o.checkpoint.empty() && app.count(name) > 0)
+      throw weft::UsageError(std::string("train_gpt: ") + name + " is of checkpoints: it needs --checkpoint FOLDER");
+  if (o.restarts && o.every == 0)
+    throw weft::UsageError("train_gpt: --restarts beside --every 0: there would be nothing to go on from, it needs --every N");
+  if (app.count("--launch") > 0 && (!o.restarts || o.launch.find_first_not_of(' ') == o.launch.npos))
+    throw weft::UsageError(o.restarts ? "train_gpt: --launch is empty: it needs gloo or a command"
+                                      : "train_gpt: --launch says what --restarts starts: it needs --restarts N");
+#if !__has_include(<xxhash.h>) || !__has_include(<nlohmann/json.hpp>)
+  for (const auto& [name, value] :
+       {std::pair("--checkpoint", &o.checkpoint), std::pair("--load", &o.load), std::pair("--export", &o.export_folder)})
+    if (!value->empty())
+      throw weft::UsageError(std::string("train_gpt: ") + name +
+                             ": this program was built without xxhash.h (Debian: libxxhash-dev)");
+#endif
+  if (!o.load.empty()) {
+    for (const char* name : {"--model", "--layers", "--width", "--heads", "--kv-heads", "--experts", "--top-k"})
+      if (app.count(name) > 0)
+        throw weft::UsageError(std::string("train_gpt: ") + name + " beside --load " + o.load + ": the folder gives it");
+    const std::int64_t asked = o.sequence;
+    take_folder(o);
+    const std::int64_t longest = o.sequence;
+    o.sequence = app.count("--sequence") > 0 ? asked : std::min(asked, longest);
+    if (o.model == "gpt" && o.sequence > longest)
+      throw weft::UsageError("train_gpt: --sequence " + std::to_string(o.sequence) + " is longer than the " +
+                             std::to_string(longest) + " positions that " + o.load + " has");
+  }
   if (o.width % o.heads != 0)
     throw weft::LayoutError("width(" + std::to_string(o.width) + ") % heads(" + std::to_string(o.heads) +
                             ") != 0: every head has the same width");

@@ -36,6 +36,12 @@ struct Options {
   std::int64_t validate_every = 100, sample = 400;
   std::string prompt = "/// ";  ///< of token files: their numbers
   bool quiet = false, json = false;
+  std::string checkpoint;  ///< folder of checkpoints; empty: none
+  std::int64_t every = 0, keep = 2;
+  bool resume = false;
+  std::string load, export_folder;       ///< folders of `transformers`; empty: none
+  std::optional<std::int64_t> restarts;  ///< this process starts the ranks, and starts them again if one is lost
+  std::string launch;                    ///< with which command; empty: as threads of one process, gloo: as processes
 
   /// Ranks to start where no launcher has: what the degrees make, else two.
   std::int64_t ranks_to_start() const {
@@ -57,6 +63,9 @@ struct Options {
   double least_learning_rate() const { return min_learning_rate.value_or(learning_rate / 10); }
   std::int64_t warmup_steps() const { return warmup.value_or(std::min<std::int64_t>(100, steps / 10)); }
 };
+
+/// Takes the model, its sizes and its vocabulary from the folder of --load. Throws UsageError, or checkpoint::Error.
+void take_folder(Options& options);
 
 /// What the command line asks for; nothing if it asked for help, which is then printed. Throws UsageError.
 std::optional<Options> parse(int argc, char** argv);

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -64,8 +65,10 @@ class Report {
   Report(bool speaks, Options options) : speaks_(speaks), options_(std::move(options)) {}
 
   /// The folder of the run; throws UsageError if it cannot be written. Made last, when nothing else can be refused.
-  void open() {
+  /// `done`: the steps of an earlier run, whose records stay.
+  void open(std::uint64_t done) {
     if (!speaks_) return;
+    done_ = done;
     folder_ = options_.output;
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
@@ -74,7 +77,8 @@ class Report {
                              "': " + (error ? error.message() : "it is not a folder"));
     if (::access(folder_.c_str(), W_OK | X_OK) != 0)
       throw weft::UsageError("--output: cannot write to '" + folder_.string() + "': " + std::strerror(errno));
-    metrics_.emplace(folder_ / "metrics.jsonl");
+    if (done > 0) remember(done);
+    else metrics_.emplace(folder_ / "metrics.jsonl");
   }
 
   void start(const Facts& facts, const Data& data) {
@@ -95,9 +99,14 @@ class Report {
               << detail::counted(data.training_size(), options_.of_tokens() ? "token" : "byte") << " for training, "
               << weft::trace::grouped(double(data.validation_size())) << " for validation\n\n"
               << layout_table(facts) << '\n';
-    progress_ = std::make_unique<weft::trace::Progress>(weft::trace::for_standard_output(
-        {.steps = std::uint64_t(options_.steps), .flops_per_token = facts.flops_per_token, .peak_flops = facts.peak_flops}));
+    if (done_ > 0) std::cout << "goes on after step " << done_ << " of the checkpoint in " << options_.checkpoint << '\n';
+    progress_ =
+        std::make_unique<weft::trace::Progress>(weft::trace::for_standard_output({.steps = std::uint64_t(options_.steps),
+                                                                                  .flops_per_token = facts.flops_per_token,
+                                                                                  .peak_flops = facts.peak_flops,
+                                                                                  .first_step = done_}));
     progress_->start();
+    require_written();
   }
 
   void step(const weft::trace::StepRecord& record) {
@@ -106,6 +115,7 @@ class Report {
     curve_.training.push_back({double(record.step), record.loss});
     if (options_.json) std::cout << "{\"event\": \"step\", " << weft::trace::to_json(record).substr(1) << std::endl;
     if (progress_) progress_->update(record);
+    require_written();
   }
 
   /// Of a step that every rank left out; on standard error, whatever the format.
@@ -126,6 +136,7 @@ class Report {
       std::cout << "{\"event\": \"validation\", \"step\": " << step << ", \"loss\": " << weft::trace::json_number(loss) << "}"
                 << std::endl;
     if (progress_) progress_->note("step " + std::to_string(step + 1) + "  validation loss " + detail::text(loss, "%.4f"));
+    require_written();
   }
 
   /// The picture, as far as the run has come.
@@ -147,6 +158,7 @@ class Report {
     weft::trace::write_text(folder_ / "sample.txt", text);
     if (options_.json) emit({{"event", "sample"}, {"text", printable(text)}});
     if (talks()) std::cout << "\nA sample:\n\n" << printable(text) << "\n\n";
+    require_written();
   }
 
   void interrupted(std::uint64_t steps_done) {
@@ -168,13 +180,41 @@ class Report {
                 << (validation_loss ? weft::trace::json_number(*validation_loss) : "null") << "}" << std::endl;
     } else if (validation_loss) std::cout << "validation loss " << detail::text(*validation_loss, "%.6f") << std::endl;
     else std::cout << "no validation loss: --validation-fraction is 0" << std::endl;
+    require_written();
   }
 
  private:
+  // The records of the steps before `done` stay in the file, and their points in the curve.
+  void remember(std::uint64_t done) {
+    const std::filesystem::path file = folder_ / "metrics.jsonl";
+    std::ifstream in(file);
+    std::string kept, line;
+    while (std::getline(in, line)) {
+      const auto record = nlohmann::json::parse(line, nullptr, false);  // a last line may be half written
+      if (!record.is_object() || !record.contains("step") || !record["step"].is_number_unsigned() || record["step"] >= done)
+        continue;
+      kept += line + "\n";
+      const auto add = [&](auto& points, const char* name) {
+        if (record.contains(name) && record[name].is_number()) points.push_back({double(record["step"]), double(record[name])});
+      };
+      add(curve_.training, "loss");
+      add(curve_.validation, "validation_loss");
+    }
+    weft::trace::write_text(file.string() + ".tmp", kept);
+    std::filesystem::rename(file.string() + ".tmp", file);
+    metrics_.emplace(file, weft::trace::MetricsFile::Records::stay);
+  }
+
   bool talks() const { return speaks_ && !options_.json && !options_.quiet; }
 
   static void emit(const nlohmann::ordered_json& event) {
     std::cout << event.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << std::endl;
+    require_written();
+  }
+
+  /// Throws Error if standard output did not take what was written: nobody trains for hours into a full disk or a closed pipe.
+  static void require_written() {
+    if (!std::cout) throw weft::Error(std::string("standard output was not written: ") + std::strerror(errno != 0 ? errno : EIO));
   }
 
   nlohmann::ordered_json layout_json(const Facts& facts) const {
@@ -258,6 +298,7 @@ class Report {
   std::optional<weft::trace::MetricsFile> metrics_;
   std::unique_ptr<weft::trace::Progress> progress_;
   weft::trace::LossCurve curve_;
+  std::uint64_t done_ = 0;  // steps of an earlier run
 };
 
 }  // namespace train_gpt

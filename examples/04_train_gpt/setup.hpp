@@ -8,13 +8,64 @@
 #include <memory>
 #include <string>
 
+#include <weft/comm/agree.hpp>
 #include <weft/core/error.hpp>
 #include <weft/mesh/layout.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 
+#include "data.hpp"
 #include "options.hpp"
 
 namespace train_gpt {
+
+/// Compares the options and the data of all ranks, but for those of output. Throws UsageError. Collective.
+inline void require_same_run(const weft::Communicator& ranks, const Options& o, const Data& data) {
+  weft::agree(ranks, {{"--seed", o.seed},
+                      {"--steps", o.steps},
+                      {"--model", o.model},
+                      {"--layers", o.layers},
+                      {"--width", o.width},
+                      {"--heads", o.heads},
+                      {"--kv-heads", o.kv_heads},
+                      {"--sequence", o.sequence},
+                      {"--experts", o.experts},
+                      {"--top-k", o.top_k},
+                      {"--vocabulary", o.vocabulary},
+                      {"--dropout", o.dropout},
+                      {"--dp", o.dp},
+                      {"--tp", o.tp},
+                      {"--cp", o.cp},
+                      {"--pp", o.pp},
+                      {"--ep", o.ep},
+                      {"--etp", o.etp},
+                      {"--vpp", o.vpp},
+                      {"--zero", o.zero},
+                      {"--replicate", o.replicate},
+                      {"--sequence-parallel", o.sequence_parallel},
+                      {"--reproducible", o.reproducible},
+                      {"--schedule", o.schedule},
+                      {"--context", o.context},
+                      {"--recompute", o.recompute},
+                      {"--offload", o.offload},
+                      {"--precision", o.precision},
+                      {"--micro-batch", o.micro_batch},
+                      {"--global-batch", o.global_batch},
+                      {"--optimizer", o.optimizer},
+                      {"--learning-rate", o.learning_rate},
+                      {"--min-learning-rate", o.min_learning_rate},
+                      {"--warmup", o.warmup},
+                      {"--beta1", o.beta1},
+                      {"--beta2", o.beta2},
+                      {"--weight-decay", o.weight_decay},
+                      {"--clip", o.clip},
+                      {"--validation-fraction", o.validation_fraction},
+                      {"--validate-every", o.validate_every},
+                      {"--sample", o.sample},
+                      {"--prompt", o.prompt},
+                      {"--load", o.load},
+                      {"--export", o.export_folder},
+                      {"the data", data.digest()}});
+}
 
 /// Sequences of a step where the user does not say: 8, or the next number that the ranks can share.
 inline std::int64_t global_batch_of(const Options& o, std::int64_t dp) {

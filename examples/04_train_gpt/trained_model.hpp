@@ -33,6 +33,16 @@ class TrainedModel {
   virtual double evaluate(const weft::Batch& batch) = 0;
   virtual std::vector<float> next_logits(const std::vector<std::int32_t>& tokens) = 0;
   /// timeline.svg and timeline.json (for Perfetto) of the last training step's pipeline, as measured; one rank writes.
+  // ---- checkpoints, in the folder that the options name
+  /// Begins to write the state after so many steps.
+  virtual void save(std::uint64_t steps) = 0;
+  /// In every step: completes a checkpoint that is written. `waits`: completes it in any case.
+  virtual void complete_save(bool waits) = 0;
+  /// Loads the newest checkpoint: the steps that it had made.
+  virtual std::uint64_t load() = 0;
+  // ---- folders of `transformers`, --load and --export
+  virtual void load_folder() = 0;
+  virtual void export_folder() = 0;
   virtual void write_timeline(const std::filesystem::path& folder, bool writes) const = 0;
   virtual weft::data::Share share() const = 0;  ///< this rank's part of the sequences
   virtual std::size_t parameters() const = 0;   ///< of the whole model

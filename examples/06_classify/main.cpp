@@ -103,6 +103,18 @@ void train(World& world, const Options& options, const Dataset& training, const 
 }
 
 int rank_main(World& world, const Options& options, const Dataset& training, const Dataset& test) {
+  agree(world.communicator(), {{"--model", options.model},
+                               {"--dp", options.dp},
+                               {"--tp", options.tp},
+                               {"--pp", options.pp},
+                               {"--zero", options.zero},
+                               {"--batch", options.batch},
+                               {"--micro-batches", options.micro_batches},
+                               {"--epochs", options.epochs},
+                               {"--steps", options.steps},
+                               {"--seed", options.seed},
+                               {"--learning-rate", options.learning_rate},
+                               {"the images", training->size()}});
   if (options.model == "cnn") train<Cnn<float>>(world, options, training, test);
   else train<VisionTransformer<float>>(world, options, training, test);
   return 0;
@@ -128,14 +140,23 @@ int main(int argc, char** argv) {
   app.add_option("--learning-rate", o.learning_rate, "Its peak")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--seed", o.seed)->capture_default_str();
   app.add_option("--print-every", o.print_every, "Steps between two losses")->check(CLI::PositiveNumber)->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  std::string refused;  // said by `run`, so that one of the ranks of a launcher says it
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    return runtime::detail::written(app.exit(success), false);
+  } catch (const CLI::ParseError& error) {
+    refused = std::string("classify: ") + error.what() + " (--help lists the options)";
+  }
 
   const auto classify = [&](World& world) {
+    if (!refused.empty()) throw UsageError(refused);
     static const Dataset training = open_images(o.data, "train"), test = open_images(o.data, "t10k");  // by the first thread rank
     return rank_main(world, o, training, test);
   };
-  const RunOptions how{.ranks = int(o.dp * o.tp * o.pp), .argc = argc, .argv = argv};
+  RunOptions how{.ranks = int(std::min<std::size_t>(o.dp * o.tp * o.pp, 1 << 30)), .argc = argc, .argv = argv};
 #if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
+  if (!refused.empty()) how.ranks = comm::Mpi::detected() ? 0 : 1;
   return run<comm::Threads, comm::Mpi>(how, classify);
 #else
   return run<comm::Threads>(how, classify);

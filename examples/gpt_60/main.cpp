@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
     for (int i = 1; i < argc; options[argv[i]] = argv[i + 1], i += 2)
       if (!options.contains(argv[i]) || i + 1 == argc)
         throw UsageError(std::string("gpt_60: no option, or no value: ") + argv[i]);
-    const auto number = [&](const char* name) { return std::strtoul(options[name].c_str(), nullptr, 10); };
+    const auto number = [&](const char* name) { return std::size_t(runtime::whole_number_of(name, options[name], 1, 1 << 20)); };
 
     Mesh<dp, tp, pp> mesh(world, {.tp = number("--tp"), .pp = number("--pp")});  // dp is what is left of the ranks
     const models::GptConfig config{.vocabulary = 256, .layers = 4, .width = 64, .heads = 4, .sequence = 64};

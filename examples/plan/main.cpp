@@ -59,7 +59,10 @@ int main(int argc, char** argv) {
       throw weft::UsageError(std::string("plan: cannot write to standard output: ") + std::strerror(errno));
     return 0;
   } catch (const CLI::Success& success) {
-    return app.exit(success);
+    const int code = app.exit(success);
+    if (std::fflush(stdout) != 0)
+      return refuse(std::string("weft: plan: cannot write to standard output: ") + std::strerror(errno));
+    return code;
   } catch (const CLI::ParseError& error) {
     for (const CLI::App* command : app.get_subcommands())
       for (const CLI::Option* option : command->get_options())

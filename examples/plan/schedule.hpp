@@ -9,13 +9,12 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 
 #include <weft/core/error.hpp>
+#include <weft/core/input_file.hpp>
 #include <weft/mesh/rank_order.hpp>
 #include <weft/pipeline/schedule/check.hpp>
 #include <weft/pipeline/schedule/csv.hpp>
@@ -51,12 +50,9 @@ inline void write(const std::string& path, const std::string& text) {
 inline weft::schedule::Table table_of(const ScheduleOptions& o) {
   using weft::mesh_layout::number;
   using weft::mesh_layout::positive;
-  if (!o.csv.empty()) {
-    std::ifstream file(o.csv, std::ios::binary);
-    if (std::filesystem::is_directory(o.csv)) throw weft::UsageError("plan: cannot read '" + o.csv + "': it is a folder");
-    if (!file) throw weft::UsageError("plan: cannot read '" + o.csv + "': " + std::strerror(errno));
-    return weft::schedule::from_csv(std::string(std::istreambuf_iterator<char>(file), {}), o.csv);
-  }
+  if (!o.csv.empty())
+    return weft::schedule::from_csv(weft::detail::InputFile("plan", o.csv, "CSV file", weft::schedule::most_csv_bytes).read(),
+                                    o.csv);
   const std::size_t stages = positive("stages", o.stages), micro = positive("micro-batches", o.micro_batches);
   const std::size_t chunks = o.chunks ? positive("chunks", *o.chunks) : 0;
   constexpr std::size_t most = 1 << 18, most_stages = 1 << 12;

@@ -90,7 +90,7 @@ for arguments, part in [
 ]:
     found = run(arguments)
     lines = [line for line in found.stderr.splitlines() if line.strip()]
-    check(found.returncode != 0 and part in found.stderr + found.stdout, f"{arguments}: {found.returncode} {found.stderr} {found.stdout}")
-    check(len(lines) <= 2, f"{arguments}: more than the message: {lines}")
+    check(found.returncode == 2 and part in found.stderr + found.stdout, f"{arguments}: {found.returncode} {found.stderr} {found.stdout}")
+    check(len(lines) == 1, f"{arguments}: more than the message: {lines}")
 
 sys.exit(1 if failures else 0)

@@ -15,6 +15,7 @@ import tempfile
 import time
 
 TRAIN = os.path.join(os.environ["WEFT_EXAMPLES"], "04_train_gpt")
+os.environ.pop("WEFT_RANKS", None)  # it stands for --ranks
 MPIRUN = os.environ.get("WEFT_MPIRUN", "")
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-train-"))
 text = scratch / "text.txt"
@@ -185,6 +186,11 @@ check(other and other[-1]["loss"] < other[0]["loss"] and abs(other_loss - loss) 
 SMALL = BYTES
 result = run(f"--data {raw} {TOKENS} --vocabulary 200 --output {scratch}/tokens_wrong".replace("--vocabulary 300 ", ""))
 check(result.returncode == 2 and "is not in the vocabulary(200)" in result.stderr and result.stderr.count("\n") == 1, f"a token above the vocabulary: {result.returncode} {result.stderr}")
+numbers[-1] = 300
+(scratch / "last.bin").write_bytes(struct.pack("<6000H", *numbers))
+result = run(f"--data {raw} {scratch}/last.bin {TOKENS} --dp 2 --output {scratch}/tokens_last")
+check(result.returncode == 2 and "last.bin': token(300) at place 5999 is not in the vocabulary(300)" in result.stderr and result.stderr.count("\n") == 1 and "step" not in result.stdout,
+      f"the last token, which is for validation, is refused before the first step: {result.returncode} {result.stdout} {result.stderr}")
 
 # --- JSON
 result = run(f"{SMALL} --json --output {scratch}/json")
@@ -298,6 +304,36 @@ for ranks in (1, 4):
         errors = "it did not end"
     check(process.returncode == 130 and time.time() - started < 5 and "interrupted after step" in errors, f"Ctrl-C with {ranks} ranks: {process.returncode} {errors}")
     check((folder / "loss.svg").exists(), "Ctrl-C: the curve is written")
+
+# A run that is killed goes on from its checkpoint with the same numbers, its records and its curve; another layout goes on, too.
+def told(folder):
+    return [{name: value for name, value in record.items() if name not in ("ms", "tokens_per_s")} for record in all_records(folder)]
+
+
+CHECKPOINTS = SMALL.replace("--steps 6", "--steps 8").replace("--sample 8", "--sample 0") + " --every 2 --keep 2"
+for layout in ("--dp 2 --zero 3", "--tp 2 --pp 2"):
+    name = layout.replace("-", "").replace(" ", "")
+    whole, cut, kept = (scratch / f"{part}-{name}" for part in ("whole", "cut", "kept"))
+    result = run(f"{CHECKPOINTS.replace('--every 2 --keep 2', '')} {layout} --output {whole}")
+    check(result.returncode == 0, f"{layout}: {result.stderr}")
+    process = subprocess.Popen([TRAIN, *CHECKPOINTS.split(), *layout.split(), "--output", str(cut), "--checkpoint", str(kept)],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.time() + 60
+    while time.time() < deadline and not (kept / "step-00000004").exists() and process.poll() is None:
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
+    result = run(f"{CHECKPOINTS} {layout} --output {cut} --checkpoint {kept} --resume")
+    check(result.returncode == 0, f"{layout} resumed: {result.stderr}")
+    check(told(whole) == told(cut), f"{layout}: a resumed run has other records: {told(whole)} {told(cut)}")
+    check(sorted(path.name for path in kept.iterdir()) == ["latest", "step-00000006", "step-00000008"], f"{layout}: {list(kept.iterdir())}")
+    other = run(f"{CHECKPOINTS} --dp 2 --output {cut} --checkpoint {kept} --resume --quiet")
+    check(close([float(result.stdout.split()[-1])], [float(other.stdout.split()[-1])], 1e-5),
+          f"{layout}: two data ranks load another model: {result.stdout} {other.stdout}")
+for options, message in [("--every 2", "--every is of checkpoints: it needs --checkpoint FOLDER"),
+                         (f"--checkpoint {kept} --resume --seed 5", "is of a run with --seed 1, and this one has 5")]:
+    result = run(f"{SMALL} {options}")
+    check(result.returncode == 2 and message in result.stderr, f"{options}: {result.returncode} {result.stderr}")
 
 shutil.rmtree(scratch)
 sys.exit(1 if failures else 0)

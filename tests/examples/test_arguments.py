@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random command lines of all examples. Every run ends in bounded time with 0, 1, 2, 3 or 130, never by a signal, and says at most
+one line on standard error if it was refused. Also what is no random value: environment, special files, full disks, signals.
+
+    tests/examples/test_arguments.py [--seed N] [--runs N]       both are printed with every failure; the test runs a short form
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+options = argparse.ArgumentParser()
+options.add_argument("--seed", type=int, default=12)
+options.add_argument("--runs", type=int, default=90)
+options = options.parse_args()
+
+EXAMPLES = os.environ["WEFT_EXAMPLES"]
+LIMIT_S = 60
+scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-arguments-"))
+failures = 0
+
+
+def check(condition, what):
+    global failures
+    if not condition:
+        failures += 1
+        print("FAILED:", what)
+
+
+# What no example may see of the machine that runs the test.
+FOREIGN = ("WEFT_", "OMP_NUM", "KOKKOS_", "RANK", "WORLD_SIZE", "MASTER_", "OMPI_COMM", "PMI", "SLURM_", "TORCHELASTIC")
+clean = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+
+
+def path_of(name):
+    return os.path.join(EXAMPLES, name)
+
+
+def run(name, arguments, environment=None, limits=None, stdout=subprocess.PIPE):
+    """Exit code, standard output, lines of standard error that are an error's; None as the code if it did not end."""
+    process = subprocess.Popen([path_of(name), *arguments], stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True,
+                               errors="replace", cwd=scratch, env=clean | (environment or {}), preexec_fn=limits)
+    try:
+        out, err = process.communicate(timeout=LIMIT_S)
+        code = process.returncode
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        code = None
+    # libgomp says by itself that it does not understand a variable, and goes on.
+    return code, out or "", [line for line in err.split("\n") if line.strip() and "libgomp: Invalid value" not in line]
+
+
+def ended_well(name, arguments, environment=None):
+    code, out, lines = run(name, arguments, environment)
+    what = f"{name} {' '.join(map(repr, arguments))} {environment or ''} (--seed {options.seed})"
+    check(code is not None, f"{what}: it did not end in {LIMIT_S} s")
+    if code is None:
+        return
+    check(code in (0, 1, 2, 3, 130), f"{what}: exit code {code}: {lines[-3:]}")
+    errors = [line for line in lines if "is not finite: every rank skips it" not in line]
+    check(len(errors) <= (0 if code == 0 else 1), f"{what}: exit code {code}, more than one line: {errors[:4]}")
+    check(not any(ord(letter) < 32 or ord(letter) == 127 for line in errors for letter in line), f"{what}: letters that steer a terminal: {errors}")
+    if code in (1, 2):
+        check(len(errors) == 1 and (errors[0].startswith("weft: ") or errors[0].startswith("in_situ: ")), f"{what}: exit code {code}: {errors[:4]}")
+
+
+# ---- random values ---------------------------------------------------------------------------------------------------------
+text = scratch / "text.txt"
+text.write_bytes(b"".join(b"%d times %d is %d.\n" % (a, b, a * b) for a in range(40) for b in range(40)))
+tokens = scratch / "tokens.bin"
+tokens.write_bytes(bytes(range(200)) * 40)
+csv = scratch / "own.csv"
+csv.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+many = scratch / "many.csv"
+many.write_text("0F0,0B0\n" * 40000)
+fifo = scratch / "fifo"
+os.mkfifo(fifo)
+sparse = scratch / "sparse.bin"
+with open(sparse, "wb") as file:
+    file.truncate((1 << 43) + 1)
+empty = scratch / "empty"
+empty.write_bytes(b"")
+
+NUMBERS = ["0", "1", "2", "3", "4", "8", "-1", "-2", "1.5", "1e3", "1e30", "-1e30", "1e400", "nan", "inf", "-inf", "", " ", "x", "2x", "0x10",
+           "007", "+4", "4294967296", "4294967297", "9223372036854775807", "9223372036854775808", "-9223372036854775808",
+           "18446744073709551615", "99999999999999999999999", "1,5", "é", "%s%n", "'", "--steps"]
+REALS = [*NUMBERS, "0.5", "0.1", "1e-3", "1e-300", "1e38", "-0", "1e5"]
+FILES = [str(text), str(tokens), str(csv), str(many), str(fifo), str(sparse), str(empty), str(scratch), "/dev/zero", "/dev/null", "/dev/full",
+         "/proc/self/mem", "/no/such/file", "", ".", "a" * 300]
+WORDS = ["", "x", "adamw", "gpt", "none", "A" * 5000, "--", "-", "\n", "\x1b[31m", "\u2028"]
+SMALL = ["1", "1", "2", "2", "3", "4"]
+
+TRAIN = {
+    **dict.fromkeys(["--tp", "--pp", "--dp", "--cp", "--ep", "--etp", "--vpp", "--ranks", "--replicate", "--micro-batch", "--global-batch", "--kv-heads",
+                     "--experts", "--top-k", "--warmup", "--validate-every", "--sample", "--seed", "--vocabulary", "--zero", "--layers", "--heads",
+                     "--width", "--sequence", "--steps"], (NUMBERS, SMALL)),
+    **dict.fromkeys(["--learning-rate", "--min-learning-rate", "--beta1", "--beta2", "--weight-decay", "--clip", "--dropout", "--validation-fraction"],
+                    (REALS, ["0.1", "0", "1e-3"])),
+    "--data": (FILES, [str(text)]),
+    "--schedule": ([*FILES, "gpipe", "zbv", "interleaved"], [str(csv), "1f1b", "zb-h1", "dualpipev"]),
+    "--offload": ([*FILES, "none", "host"], ["none", "host"]),
+    "--prompt": (WORDS, ["a"]),
+    "--optimizer": (WORDS, ["adamw", "muon"]),
+    "--model": (WORDS, ["gpt", "llama", "mixtral"]),
+    "--precision": (WORDS, ["fp32", "bf16", "fp16"]),
+    "--recompute": (WORDS, ["none", "selective", "full"]),
+    "--context": (WORDS, ["ring", "ulysses"]),
+    "--token-type": (WORDS, ["uint16", "uint32"]),
+}
+SMALL_RUN = {"--data": str(text), "--layers": "2", "--width": "16", "--heads": "4", "--sequence": "8", "--global-batch": "8", "--steps": "2", "--sample": "2",
+             "--ranks": "2", "--output": "out"}
+CLASSIFY = {
+    **dict.fromkeys(["--dp", "--tp", "--pp", "--zero", "--epochs", "--steps", "--batch", "--micro-batches", "--seed", "--print-every"], (NUMBERS, SMALL)),
+    "--learning-rate": (REALS, ["1e-3"]),
+    "--data": (FILES, [str(scratch)]),
+    "--model": (WORDS, ["cnn", "vit"]),
+}
+GPT_60 = {"--tp": (NUMBERS, SMALL), "--pp": (NUMBERS, SMALL), "--steps": (NUMBERS, ["1"]), "--data": (FILES, [str(text)])}
+COUNTS = (NUMBERS, SMALL)
+PLAN = {
+    "groups": dict.fromkeys(["--world", "--tp", "--pp", "--cp", "--ep", "--etp"], COUNTS),
+    "validate": dict.fromkeys(["--nodes", "--ranks-per-node", "--tp", "--pp", "--cp", "--ep", "--vpp", "--world", "--dp", "--edp", "--global-batch",
+                               "--micro-batch", "--layers", "--heads", "--kv-heads", "--experts", "--intermediate"], COUNTS),
+    "schedule": {**dict.fromkeys(["--stages", "--micro-batches", "--chunks"], COUNTS),
+                 **dict.fromkeys(["--forward", "--backward-input", "--backward-weight"], (REALS, ["1"])),
+                 "--csv": (FILES, [str(csv)]), "--kind": (WORDS, ["1f1b", "zbv", "gpipe"])},
+    "memory": {**dict.fromkeys(["--layers", "--width", "--heads", "--dp", "--tp", "--pp", "--zero", "--sequence", "--micro-batch"], COUNTS),
+               "--model": (WORDS, ["gpt", "llama", "mixtral"])},
+}
+
+
+def some(draw, table, wild, always=None):
+    """A command line: options that mostly fit, and `wild` of them with any value."""
+    chosen = dict(always or {})
+    names = list(table)
+    for name in draw.sample(names, draw.randint(0, min(4, len(names)))):
+        chosen[name] = draw.choice(table[name][1])
+    for name in draw.sample(names, min(wild, len(names))):
+        chosen[name] = draw.choice(table[name][0])
+    words = [word for name, value in chosen.items() for word in (name, value)]
+    if draw.random() < 0.15:
+        words.insert(draw.randint(0, len(words)), draw.choice(["--frobnicate", "stray", "--", "-h", "--json", "--quiet", "--tp", "=", "--tp=2", *WORDS]))
+    return words
+
+
+draw = random.Random(options.seed)
+available = {name for name in os.listdir(EXAMPLES) if os.access(path_of(name), os.X_OK) and not os.path.isdir(path_of(name))}
+for number in range(options.runs):
+    wild = draw.choice([1, 1, 1, 2, 5])
+    candidates = [("04_train_gpt", lambda: some(draw, TRAIN, wild, SMALL_RUN)), ("04_train_gpt", lambda: some(draw, TRAIN, wild, SMALL_RUN)),
+                  ("06_classify", lambda: some(draw, CLASSIFY, wild, {"--data": str(scratch)})),
+                  ("gpt_60", lambda: some(draw, GPT_60, wild, {"--data": str(text), "--steps": "1"})),
+                  ("plan", lambda: (lambda command: [command, *some(draw, PLAN[command], wild)])(draw.choice(list(PLAN)))),
+                  ("02_collectives", lambda: [draw.choice(["--mismatch", *WORDS])]), ("in_situ", lambda: [draw.choice(["--steps", "x"]), draw.choice(["0", "-1", "x", ""])])]
+    name, make = candidates[number % len(candidates)]
+    arguments = make()
+    if name in available:
+        arguments = [word.replace("\0", "") for word in arguments]
+        environment = {} if name in ("04_train_gpt", "plan", "06_classify") else {"WEFT_RANKS": "2"}
+        ended_well(name, arguments, environment)
+
+# ---- the environment: a number with its range, one line ----------------------------------------------------------------------
+base = [word for item in SMALL_RUN.items() for word in item]
+bases = {"04_train_gpt": base, "gpt_60": ["--data", str(text), "--steps", "1"], "01_hello_mesh": [], "02_collectives": []}
+for name, arguments in bases.items():
+    for variable, values in {"WEFT_RANKS": ["abc", "0", "1e9", "2.5", "-1", "nan"], "WEFT_TIMEOUT_S": ["abc", "-3", "nan"], "WEFT_STOP_S": ["abc", "0"],
+                             "KOKKOS_NUM_THREADS": ["abc", "0", "-1"], "OMP_NUM_THREADS": ["100000", "4,x"], "KOKKOS_DEVICE_ID": ["x", ""],
+                             "KOKKOS_DISABLE_WARNINGS": ["on"], "KOKKOS_MAP_DEVICE_ID_BY": ["x"], "WEFT_SHARED_MEMORY": ["abc"], "WEFT_HEARTBEAT_S": ["abc"]}.items():
+        for value in values if name in ("04_train_gpt", "02_collectives") else values[:1]:
+            if name in available:
+                code, out, lines = run(name, arguments, {variable: value})
+                check(code == 2 and len(lines) == 1 and f"environment variable {variable} " in lines[0] and out == "", f"{name}, {variable}={value}: {code} {lines} {out[:80]}")
+
+# ---- files that are none -------------------------------------------------------------------------------------------------------
+if "04_train_gpt" in available:
+    for arguments, part in [
+        ({"--data": str(fifo)}, "it is a FIFO, a socket or a device"),
+        ({"--data": "/dev/zero"}, "it is a FIFO, a socket or a device"),
+        ({"--data": str(sparse)[:-4] + ".txt"}, "there is no such file"),
+        ({"--data": str(sparse), "--vocabulary": "300"}, "a file has at most"),
+        ({"--data": "/dev/zero", "--vocabulary": "300"}, "it is a FIFO, a socket or a device"),
+        ({"--schedule": str(many), "--pp": "2"}, "line 4097: a schedule has a line for each rank, at most 4096"),
+        ({"--schedule": f"{scratch}/folder.csv", "--pp": "2"}, "it is a folder"),
+        ({"--schedule": f"{scratch}/fifo.csv", "--pp": "2"}, "it is a FIFO"),
+        ({"--weight-decay": "1e30"}, "--weight-decay: 1e30 must be at least 0 and below 1e+06"),
+    ]:
+        (scratch / "folder.csv").mkdir(exist_ok=True)
+        if not (scratch / "fifo.csv").exists():
+            os.mkfifo(scratch / "fifo.csv")
+        begin = time.monotonic()
+        code, out, lines = run("04_train_gpt", [word for item in (SMALL_RUN | arguments).items() for word in item])
+        check(code == 2 and len(lines) == 1 and part in lines[0] and out == "" and time.monotonic() - begin < 10, f"{arguments}: {code} {lines}")
+    big = scratch / "big.txt"
+    with open(big, "wb") as file:
+        file.truncate(1 << 42)
+    code, out, lines = run("04_train_gpt", [word for item in (SMALL_RUN | {"--data": str(big)}).items() for word in item])
+    check(code == 2 and len(lines) == 1 and "a text file has at most" in lines[0], f"a text of 4 TiB: {code} {lines}")
+
+    # ---- lines that are lost ------------------------------------------------------------------------------------------------------
+    with open("/dev/full", "w") as full:
+        code, _, lines = run("04_train_gpt", [*base, "--json"], stdout=full)
+        check(code == 1 and lines == ["weft: standard output was not written: No space left on device"], f"--json into a full disk: {code} {lines}")
+        code, _, lines = run("04_train_gpt", base, stdout=full)
+        check(code == 1 and len(lines) == 1, f"a full disk: {code} {lines}")
+        for name in ("04_train_gpt", "06_classify", "plan"):
+            if name in available:
+                code, _, lines = run(name, ["--help"], stdout=full)  # the reason is known if all of it fits a buffer
+                check(code == (2 if name == "plan" else 1) and len(lines) == 1 and ("No space left on device" in lines[0] or "standard output was not written" in lines[0]), f"{name} --help, a full disk: {code} {lines}")
+        code, _, lines = run("01_hello_mesh", [], stdout=full)
+        check(code == 1 and lines == ["weft: standard output was not written: No space left on device"], f"hello_mesh, a full disk: {code} {lines}")
+    reading, writing = os.pipe()
+    os.close(reading)
+    code, _, lines = run("04_train_gpt", [*base, "--json"], stdout=writing)
+    os.close(writing)
+    check(code == 1 and lines == ["weft: standard output was not written: Broken pipe"], f"--json into a closed pipe: {code} {lines}")
+
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
+
+    code, _, lines = run("04_train_gpt", base, limits=small_files)
+    check(code == 2 and len(lines) == 1 and "cannot write 'out/" in lines[0] and "File too large" in lines[0], f"ulimit -f: {code} {lines}")
+
+    # ---- threads that cannot be started -------------------------------------------------------------------------------------------
+    def little_memory():
+        resource.setrlimit(resource.RLIMIT_AS, (1500 << 20, 1500 << 20))
+
+    code, _, lines = run("04_train_gpt", [word for item in (SMALL_RUN | {"--ranks": "300", "--global-batch": "300"}).items() for word in item], limits=little_memory)
+    check(code == 2 and len(lines) == 1 and "ranks(300)" in lines[0] and "ulimit -v" in lines[0], f"300 ranks in 1.5 GB: {code} {lines}")
+
+    # ---- signals ------------------------------------------------------------------------------------------------------------------
+    for name, extra, ready in [("during the sample", {"--steps": "1", "--sample": "100000000"}, "validation"), ("while it trains", {"--steps": "100000000"}, "step")]:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = subprocess.Popen([path_of("04_train_gpt"), *[word for item in (SMALL_RUN | extra).items() for word in item], "--json", "--validate-every", "0"],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean, cwd=scratch)
+            events = []
+            for line in process.stdout:
+                events.append(json.loads(line)["event"])
+                if events[-1] == ready:
+                    break
+            time.sleep(0.3)
+            begin = time.monotonic()
+            process.send_signal(number)
+            try:
+                out, err = process.communicate(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, err = process.communicate()
+            last = [json.loads(line) for line in out.splitlines()][-1:]
+            check(process.returncode == 130 and last and last[0]["event"] == "interrupted" and err == "" and time.monotonic() - begin < 10,
+                  f"{number.name} {name}: {process.returncode} {last} {err}")
+
+shutil.rmtree(scratch)
+sys.exit(1 if failures else 0)
