@@ -2,7 +2,8 @@
 """weft as a Conan 2 package: the headers and the CMake package that `cmake --install` gives; with -o "weft/*:compiled=True" the library
 weft::compiled, too.
 
-Kokkos, oneDNN and MPI are not requirements of it: ConanCenter has no Kokkos, and MPI belongs to the machine. The CMake
+Kokkos, oneDNN and MPI are not requirements of it: ConanCenter has no Kokkos, and MPI belongs to the machine; neither are xxhash and nlohmann's
+JSON, which checkpoints alone need. The CMake
 package finds them when a program asks for weft (set Kokkos_ROOT).
 """
 import os

@@ -9,6 +9,7 @@
 
 #include <weft/core/standard.hpp>  // before Kokkos, which may have its own to say
 
+#include <weft/comm/agree.hpp>
 #include <weft/comm/threads.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/philox.hpp>
@@ -27,6 +28,7 @@
 #include <weft/layer/operations/losses.hpp>
 #include <weft/layer/operations/own_loss.hpp>
 #include <weft/layer/operations/parts.hpp>
+#include <weft/layer/operations/samples.hpp>
 #include <weft/layer/operations/shapes.hpp>
 #include <weft/layer/operations/softmax.hpp>
 #include <weft/layer/operations/variable_rows.hpp>

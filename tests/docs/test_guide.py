@@ -46,7 +46,7 @@ with tempfile.TemporaryDirectory(prefix="weft_guide_") as folder:
     source, program = pathlib.Path(folder) / "guide.cpp", pathlib.Path(folder) / "guide"
     source.write_text("\n".join([*includes, code, main]))
     build(source, program)
-    done = subprocess.run([program], capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_PROC_BIND": "false"})
+    done = subprocess.run([program], capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_PROC_BIND": "false"}, cwd=folder)
     print(done.stdout, done.stderr)
     if done.returncode:
         sys.exit(done.returncode)
