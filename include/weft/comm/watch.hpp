@@ -8,7 +8,8 @@
 // can ever go on, however late the notices were (K. M. Chandy, J. Misra, L. M. Haas: Distributed deadlock detection, ACM TOCS
 // 1983, for ranks that need all of those they wait for).
 //
-//   Watch::Wait wait{step, ranks, describe(call)};
+//   Watch::Wait wait(*ledger, call, number, recorder.text(2));
+//   wait.on = ranks;
 //   ... each time round, once it has waited long:
 //   if (const std::string why = watch.look(wait); !why.empty()) throw MismatchError(...);
 
@@ -31,6 +32,9 @@ class Watch {
 
   /// A wait of this rank, from its first look on.
   struct Wait {
+    /// `number` is the call's in the ledger. The ranks that it needs are the caller's to name.
+    Wait(const Ledger& ledger, const Call& call, std::uint64_t number, std::string last_calls);
+
     Step step;             ///< the call that the others have to make
     std::vector<int> on;   ///< their numbers in the world
     std::string call;      ///< this rank's own call: "recv of 4 float32 with tag 0 from rank 1"

@@ -11,6 +11,20 @@
 
 namespace weft::comm {
 
+WEFT_INLINE Watch::Wait::Wait(const Ledger& ledger, const Call& made, std::uint64_t number, std::string last_calls)
+    : step{ledger.channel(),
+           number,
+           signature(made),
+           made.count,
+           digest_of_counts(made),
+           made.tag,
+           !is_point_to_point(made.operation)  ? Step::collective
+           : made.operation == Operation::recv ? Step::send
+                                               : Step::receive},
+      call(describe(made)),
+      axis(ledger.axis()),
+      last(std::move(last_calls)) {}
+
 WEFT_INLINE std::shared_ptr<Ledger> Watch::open(std::uint64_t channel, const std::string& axis) {
   ledgers_.push_back(std::make_shared<Ledger>(channel, axis));
   return ledgers_.back();

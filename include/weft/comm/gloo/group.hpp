@@ -127,22 +127,9 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
   /// A turn of a wait that is long already: throws if it can never end.
   WEFT_COLD void look(Running& running) {
     const Call& call = running.transfer.call();
-    const bool message = is_point_to_point(call.operation);
     if (!running.long_wait) {
-      running.long_wait = std::make_unique<Watch::Wait>();
+      running.long_wait = std::make_unique<Watch::Wait>(*ledger_, call, running.step, process_->recorder.text(2));
       Watch::Wait& wait = *running.long_wait;
-      wait.step = {ledger_->channel(),
-                   running.step,
-                   signature(call),
-                   call.count,
-                   digest_of_counts(call),
-                   call.tag,
-                   !message                            ? Step::collective
-                   : call.operation == Operation::recv ? Step::send
-                                                       : Step::receive};
-      wait.call = describe(call);
-      wait.axis = axis_;
-      wait.last = process_->recorder.text(2);
       wait.on = running.transfer.missing();
       // The root takes long data once the envelopes of all ranks have come: who sends it waits for all of them.
       const bool to_root = call.operation == Operation::gather || call.operation == Operation::reduce;

@@ -118,10 +118,16 @@ class Handle {
     // Freeing is collective: a rank that is on its way out with an error would wait for those that are not.
     if (comm_ == MPI_COMM_NULL || std::uncaught_exceptions() > 0 || MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0)
       return;
+    int arrived = 0;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &arrived, MPI_STATUS_IGNORE) != MPI_SUCCESS || arrived != 0)
+      return;  // leave()
     if (const int code = MPI_Comm_free(&comm_); code != MPI_SUCCESS)
       std::fprintf(stderr, "weft: MPI_Comm_free failed with code %d\n", code);
   }
   MPI_Comm get() const { return comm_; }
+  /// Leaves the communicator to the end of the program. One that is freed while messages to it are on their way may take those of
+  /// other communicators with it (seen with Open MPI 4.1.4: a later barrier of all ranks never ended).
+  void leave() { comm_ = MPI_COMM_NULL; }
 
  private:
   MPI_Comm comm_ = MPI_COMM_NULL;

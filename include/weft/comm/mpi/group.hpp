@@ -4,18 +4,19 @@
 // started.
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <deque>
 #include <exception>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <weft/comm/group.hpp>
+#include <weft/comm/mpi/comparison.hpp>
 #include <weft/comm/mpi/transfer.hpp>
 #include <weft/comm/mpi/watch.hpp>
 #include <weft/comm/self.hpp>
@@ -59,6 +60,10 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
   MpiGroup& operator=(const MpiGroup&) = delete;
   ~MpiGroup() override {
     count(-long(under_way_.size()));
+    if (!under_way_.empty()) {  // MPI cannot take them back: it keeps their memory
+      for (Handle* handle : {&main_, &steps_, &checks_}) handle->leave();
+      static_cast<void>(new std::vector(std::move(under_way_)));
+    }
     std::erase(process_->groups, this);
   }
 
@@ -109,21 +114,19 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
         : transfer(place, call, tag, of_kind, checks), sequence(s), number(n), step(of_kind) {}
     Transfer transfer;
     std::uint64_t sequence, number, step;  // the last one: its number among the collectives, or messages, of its kind
-    MPI_Request check = MPI_REQUEST_NULL;  // of the exchange of fingerprints
-    enum class Check { none, hashes, calls, counts } stage = Check::none;
-    std::array<std::uint64_t, 3> mine{};
-    std::array<std::uint64_t, 2> sums{};
-    std::vector<std::uint64_t> own, all;  // what the ranks gather once they know that they disagree
+    std::optional<Comparison> comparison;  // until the ranks are known to agree
     std::unique_ptr<Watch::Wait> long_wait;
     bool complete = false;
   };
 
-  void start_check(Running& running);
-  bool checked(Running& running);
-  void gather(Running& running, Running::Check stage, std::vector<std::uint64_t> own);
   bool advance(Running& running) {
     if (!running.transfer.launched()) {
-      if (!checked(running)) return false;
+      if (running.comparison) {
+        if (!running.comparison->test()) return false;
+        if (const std::string why = running.comparison->difference(axis_); !why.empty())
+          disagree(running.transfer.call(), running.sequence, why);
+        running.comparison.reset();
+      }
       running.transfer.launch();
     }
     if (!running.transfer.test()) return false;
@@ -259,7 +262,8 @@ inline std::unique_ptr<Pending> MpiGroup::start(const Call& call) {
   under_way_.push_back(running);
   count(1);
   guarded(*running, [&] {
-    if (process_->fingerprints && !message) start_check(*running);
+    if (process_->fingerprints && !message)
+      running->comparison.emplace(running->transfer.call(), checks_.get(), steps_.get(), rank_, size_);
     else advance(*running);
   });
   return std::make_unique<Started>(shared_from_this(), std::move(running));
@@ -298,100 +302,14 @@ inline void MpiGroup::look(Running& running) {
   const bool message = is_point_to_point(call.operation);
   if (!message && !process_->fingerprints) return;  // who has only to send needs nobody
   if (!running.long_wait) {
-    running.long_wait = std::make_unique<Watch::Wait>();
-    Watch::Wait& wait = *running.long_wait;
-    wait.step = {ledger_->channel(),
-                 running.step,
-                 signature(call),
-                 call.count,
-                 digest_of_counts(call),
-                 call.tag,
-                 !message                            ? Step::collective
-                 : call.operation == Operation::recv ? Step::send
-                                                     : Step::receive};
-    wait.call = describe(call);
-    wait.axis = axis_;
-    wait.last = process_->recorder.text(2);
-    if (message) wait.on = {members_[std::size_t(call.root)]};
+    running.long_wait = std::make_unique<Watch::Wait>(*ledger_, call, running.step, process_->recorder.text(2));
+    std::vector<int>& on = running.long_wait->on;
+    if (message) on = {members_[std::size_t(call.root)]};
     else
-      for (int k = 1; k < size_; ++k) wait.on.push_back(members_[std::size_t((rank_ + k) % size_)]);
+      for (int k = 1; k < size_; ++k) on.push_back(members_[std::size_t((rank_ + k) % size_)]);
   }
   const std::string why = process_->watch->look(*running.long_wait);
   if (!why.empty()) throw MismatchError(process_->rank, axis_, describe(call), running.sequence, why);
-}
-
-/// The ranks add up hashes of their calls in one all-reduce: if the sum is not this rank's own hash, times the number of ranks,
-/// they disagree. Of all_to_all_v they also add hashes of what they send and subtract those of what they expect. Only ranks that
-/// disagree gather more.
-inline void MpiGroup::start_check(Running& running) {
-  const Call& call = running.transfer.call();
-  running.mine = {signature(call), call.count, digest_of_counts(call)};
-  std::uint64_t balance = 0;
-  if (call.operation == Operation::all_to_all_v)
-    for (int q = 0; q < size_; ++q) {
-      const std::uint64_t sent[] = {std::uint64_t(rank_), std::uint64_t(q), call.send_counts[std::size_t(q)]},
-                          expected[] = {std::uint64_t(q), std::uint64_t(rank_), call.receive_counts[std::size_t(q)]};
-      balance += weft::detail::hash_bytes(sent, sizeof sent) - weft::detail::hash_bytes(expected, sizeof expected);
-    }
-  running.sums = {weft::detail::hash_bytes(running.mine.data(), sizeof running.mine), balance};
-  running.stage = Running::Check::hashes;
-  mpi::check(MPI_Iallreduce(MPI_IN_PLACE, running.sums.data(), 2, MPI_UINT64_T, MPI_SUM, checks_.get(), &running.check),
-             "MPI_Iallreduce");
-}
-
-// Not on the communicator of the sums, where other ranks may have begun those of their next call already.
-inline void MpiGroup::gather(Running& running, Running::Check stage, std::vector<std::uint64_t> own) {
-  running.stage = stage;
-  running.own = std::move(own);
-  running.all.resize(running.own.size() * std::size_t(size_));
-  const int words = int(running.own.size());
-  mpi::check(MPI_Iallgather(running.own.data(), words, MPI_UINT64_T, running.all.data(), words, MPI_UINT64_T, steps_.get(),
-                            &running.check),
-             "MPI_Iallgather");
-}
-
-inline bool MpiGroup::checked(Running& running) {
-  using enum Running::Check;
-  if (running.stage == none) return true;
-  int done = 0;
-  mpi::check(MPI_Test(&running.check, &done, MPI_STATUS_IGNORE), "MPI_Test");
-  if (done == 0) return false;
-  const Call& call = running.transfer.call();
-  const auto n = std::size_t(size_);
-  if (running.stage == hashes) {
-    if (running.sums[0] != n * weft::detail::hash_bytes(running.mine.data(), sizeof running.mine)) {
-      gather(running, calls, {running.mine.begin(), running.mine.end()});
-      return false;
-    }
-    if (running.sums[1] != 0) {
-      std::vector<std::uint64_t> own(call.send_counts.begin(), call.send_counts.end());
-      own.insert(own.end(), call.receive_counts.begin(), call.receive_counts.end());
-      gather(running, counts, std::move(own));
-      return false;
-    }
-    running.stage = none;
-    return true;
-  }
-  const auto& all = running.all;
-  const auto one = [&](std::size_t r, const std::string& what) {
-    return weft::detail::joined({"rank ", long(r), " of ", axis_, " called ", what});
-  };
-  if (running.stage == counts) {
-    for (std::size_t from = 0; from < n; ++from)
-      for (std::size_t to = 0; to < n; ++to) {
-        const std::uint64_t sends = all[from * 2 * n + to], expects = all[to * 2 * n + n + from];
-        if (sends == expects) continue;
-        disagree(call, running.sequence,
-                 weft::detail::joined({"ranks disagree: ", one(from, describe(call)), ", ", one(to, describe(call)),
-                                       ": the first sends ", sends, " elements to the second, which expects ", expects}));
-      }
-  }
-  std::size_t q = 1;
-  while (q + 1 < n && std::equal(all.begin(), all.begin() + 3, all.begin() + std::ptrdiff_t(3 * q))) ++q;
-  const bool only_counts = all[0] == all[3 * q] && all[1] == all[3 * q + 1];
-  disagree(call, running.sequence,
-           weft::detail::joined({"ranks disagree: ", one(0, describe(all[0], all[1])), ", ",
-                                 one(q, describe(all[3 * q], all[3 * q + 1])), only_counts ? ": their counts differ" : ""}));
 }
 
 inline std::shared_ptr<Group> MpiGroup::split(int color, int key, std::string axis) {

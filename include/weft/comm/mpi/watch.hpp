@@ -29,12 +29,14 @@ class Notices final : public Watch {
   ~Notices() override {
     forget_sent();
     for (Message& message : leaving_) static_cast<void>(message.bytes.release());  // MPI cannot take them back
+    if (sent_) comm_.leave();                                                      // who got them need not have looked
   }
 
  protected:
   int size() const override { return size_; }
   void send(int rank, const std::string& notice) override {
     forget_sent();
+    sent_ = true;
     Message& message = leaving_.emplace_back();
     message.bytes = std::make_unique<std::string>(notice);
     check(MPI_Isend(message.bytes->data(), int(notice.size()), MPI_BYTE, rank, 0, comm_.get(), &message.request), "MPI_Isend");
@@ -64,6 +66,7 @@ class Notices final : public Watch {
 
   Handle comm_;
   int size_ = 1;
+  bool sent_ = false;
   std::deque<Message> leaving_;
 };
 

@@ -121,15 +121,9 @@ WEFT_COLD WEFT_INLINE void SharedMemoryGroup::abort(Running& running, int lost) 
 WEFT_COLD WEFT_INLINE void SharedMemoryGroup::look(Running& running) {
   const Call& call = running.collective.call();
   if (!running.long_wait) {
-    running.long_wait = std::make_unique<Watch::Wait>();
-    Watch::Wait& wait = *running.long_wait;
-    wait.step = {ledger_->channel(), running.collective_number, signature(call), call.count, digest_of_counts(call), 0,
-                 Step::collective};
-    wait.call = describe(call);
-    wait.axis = axis();
-    wait.last = process_->recorder.text(2);
+    running.long_wait = std::make_unique<Watch::Wait>(*ledger_, call, running.collective_number, process_->recorder.text(2));
     for (int q = 0; q < size(); ++q)
-      if (q != rank()) wait.on.push_back(members_[std::size_t(q)]);
+      if (q != rank()) running.long_wait->on.push_back(members_[std::size_t(q)]);
   }
   const std::string why = process_->watch->look(*running.long_wait);
   if (why.empty()) return;
